@@ -1,0 +1,46 @@
+"""lazyt: a NumPy-like tensor library whose operations record, and run when a value is needed.
+
+>>> import lazyt as lt
+>>> x = lt.asarray([3.0, 4.0])
+>>> y = lt.sqrt((x * x).sum())
+>>> y
+<lazyt.Tensor shape=() dtype=float32 device=cpu pending: sqrt>
+>>> float(y)
+5.0
+"""
+
+# The families say in their own `__all__` what is public.
+from lazyt import autograd, memory
+from lazyt.device import Device
+from lazyt.errors import (
+    AutogradError,
+    DeviceError,
+    DTypeError,
+    IndexOutOfRange,
+    LazytError,
+    LazytWarning,
+    NotSupportedError,
+    OutOfMemory,
+    ScalarRangeError,
+    ShapeError,
+    SyncError,
+)
+from lazyt.functions.activations import *
+from lazyt.functions.arithmetic import *
+from lazyt.functions.convolution import *
+from lazyt.functions.creation import *
+from lazyt.functions.elementwise import *
+from lazyt.functions.indexing import *
+from lazyt.functions.joining import *
+from lazyt.functions.linear import *
+from lazyt.functions.logic import *
+from lazyt.functions.losses import *
+from lazyt.functions.manipulation import *
+from lazyt.functions.normalization import *
+from lazyt.functions.reductions import *
+from lazyt.functions.statistics import *
+from lazyt.tensor import *
+from lazyt.tensor import attach_methods, attach_operators
+
+attach_operators()
+attach_methods()

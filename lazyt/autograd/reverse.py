@@ -1,0 +1,108 @@
+"""Reverse mode: a transformation of the graph that appends the nodes of its gradients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lazyt.autograd.derivatives import NONDIFFERENTIABLE, OPAQUE_VJP, VJP
+from lazyt.autograd.formula import carries, zeros
+from lazyt.ir import graph as g
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lazyt.ir.builder import Builder
+    from lazyt.ir.graph import Node
+
+    # node -> output -> cotangent: an opaque call has one an output, every other node has its own at 0.
+    Found = dict[Node, dict[int, Node]]
+
+
+def backward(
+    b: Builder, outputs: Sequence[Node], cotangents: Sequence[Node], wanted: Sequence[Sequence[Node]]
+) -> tuple[list[Node], tuple[bool, ...]]:
+    """Append to `b` the cotangents of `wanted`, given those of `outputs`.
+
+    wanted[i] is a group of nodes (the versions of one leaf): the sum of their cotangents is gradient i, with
+    the shape and dtype of the first; it is zeros when no output depends on any of them, and then the second
+    result says False at i. A node's contributions are added in its dtype, those of `outputs` first and then
+    by decreasing serial number of the consumer: the order is the graph's own. `stop` and integers pass
+    nothing on.
+    """
+    groups = [list(dict.fromkeys(group)) for group in wanted]
+    path, through = _path(outputs, {n for group in groups for n in group})
+    found: Found = {}
+    for y, ct in zip(outputs, cotangents, strict=True):
+        if y in through:
+            _contribute(b, found, y, 0, ct)
+    site = b.site
+    for n in reversed(path):
+        if n in found and through[n]:
+            b.site = n.site
+            _pull(b, n, found, through)
+    b.site = site
+    gradients = [_total(b, group, found) for group in groups]
+    return gradients, tuple(any(n in found for n in group) for group in groups)
+
+
+def needed(b: Builder, outputs: Sequence[Node], wanted: Sequence[Sequence[Node]]) -> set[Node]:
+    """The nodes of `b` (sources too) that the gradients of `outputs` by `wanted` would read.
+
+    They are found by building the gradients, for unknown cotangents, in a fork of `b` and looking at its
+    border: no second table says what a rule reads, so none can be wrong. The guards that the rules leave in
+    the scope stay, as they will once the gradients are built.
+    """
+    fork = b.fork()
+    unknown = [fork.leaf(-1 - i, y.shape, y.dtype) for i, y in enumerate(outputs)]
+    gradients, _ = backward(fork, outputs, unknown, wanted)
+    old = len(b.nodes)
+    made = [n for n in g.reachable(gradients) if n.serial >= old]
+    return {o for n in made for o in n.operands if o.serial < old} | {n for n in gradients if n.serial < old}
+
+
+def _path(outputs: Sequence[Node], wanted: set[Node]) -> tuple[list[Node], dict[Node, bool]]:
+    """The nodes that vary with a wanted one, in order; and whether they pass cotangents to their operands."""
+    path, through = [], {}
+    for n in g.reachable(outputs):
+        if carries(n) or n.op == "opaque":
+            fn = n.attrs.fn if isinstance(n.attrs, g.Opaque) else n.op
+            passes = fn not in NONDIFFERENTIABLE and any(o in through for o in n.operands)
+            if passes or n in wanted:
+                path.append(n)
+                through[n] = passes
+    return path, through
+
+
+def _contribute(b: Builder, found: Found, n: Node, output: int, ct: Node) -> None:
+    """Add to the cotangent of n; of a complex contribution to a real value, the real part."""
+    if n.op != "opaque":
+        ct = b.cast(ct, n.dtype)
+    sofar = found.setdefault(n, {})
+    sofar[output] = b.add(sofar[output], ct) if output in sofar else ct
+
+
+def _pull(b: Builder, n: Node, found: Found, through: dict[Node, bool]) -> None:
+    """Pass the cotangent of n on to its operands."""
+    cts: tuple[Node | None, ...]
+    match n.attrs:
+        case g.Item(index=k):
+            _contribute(b, found, n.operands[0], k, found[n][0])
+            return
+        case g.Opaque(fn=fn, outputs=outputs):
+            cts = OPAQUE_VJP[fn](b, n, tuple(found[n].get(i) for i in range(len(outputs))))
+        case _:
+            cts = VJP[n.op](b, n, found[n][0])
+    for o, ct in zip(n.operands, cts, strict=True):
+        if ct is not None and o in through:
+            _contribute(b, found, o, 0, ct)
+
+
+def _total(b: Builder, group: list[Node], found: Found) -> Node:
+    first = group[0]
+    parts = [b.cast(found[n][0], first.dtype) for n in group if n in found]
+    if not parts:
+        return zeros(b, first.shape, first.dtype)
+    total = parts[0]
+    for p in parts[1:]:
+        total = b.add(total, p)
+    return total

@@ -1,0 +1,94 @@
+"""One elementwise primitive -> LLVM IR on vectors: the table of the CPU backend.
+
+float16 and bfloat16 are computed in float32 and rounded after each op, but for what only reads or
+moves bits. Rules live beside their family: `floating`, `integer`, `mathlib_f32`, `mathlib_f64`, ...
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lazyt.backends.cpu import casts, floating, integer, mathlib_f32, mathlib_f64
+from lazyt.backends.cpu.text import BFLOAT16, Body, reg_type
+from lazyt.backends.cpu.vector import Vec, where
+from lazyt.errors import LazytInternalError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+Rule = "Callable[..., Vec]"
+
+_FLOAT32: dict[str, Callable[..., Vec]] = {**floating.ARITHMETIC, **mathlib_f32.RULES}
+_FLOAT64: dict[str, Callable[..., Vec]] = {**floating.ARITHMETIC, **mathlib_f64.RULES}
+
+
+def _on_bits(rule: Callable[..., Vec]) -> Callable[..., Vec]:
+    """A rule on the bits of IEEE floats, taking and giving the floats."""
+
+    def apply(*operands: Vec) -> Vec:
+        r = rule(*(x.as_int() if x.is_float else x for x in operands))
+        return r.as_float() if operands[0].is_float and r.element != "i1" else r
+
+    return apply
+
+
+def _in_float32(rule: Callable[..., Vec], dtype: np.dtype) -> Callable[..., Vec]:
+    """A float32 rule for a 16-bit float: exact on the way in, one rounding on the way out."""
+
+    def apply(*operands: Vec) -> Vec:
+        r = rule(*(casts.widen(x, dtype) for x in operands))
+        return casts.narrow(r, dtype) if r.is_float else r
+
+    return apply
+
+
+def _float_rules(dtype: np.dtype) -> dict[str, Callable[..., Vec]]:
+    bits = floating.BITS[dtype.name]
+    if dtype.itemsize > 2:
+        rules = dict(_FLOAT32 if dtype.itemsize == 4 else _FLOAT64)
+        names = floating.BIT_RULES
+    else:
+        rules = {name: _in_float32(rule, dtype) for name, rule in _FLOAT32.items()}
+        names = floating.NARROW_BIT_RULES
+    return rules | {name: _on_bits(getattr(bits, name)) for name in names}
+
+
+def _tables() -> dict[np.dtype, dict[str, Callable[..., Vec]]]:
+    floats = [np.dtype(t) for t in ("f2", "f4", "f8")] + [BFLOAT16]
+    tables = {d: _float_rules(d) for d in floats}
+    tables[np.dtype(bool)] = integer.BOOL
+    for size in "1248":
+        tables[np.dtype(f"i{size}")] = integer.SIGNED
+        tables[np.dtype(f"u{size}")] = integer.UNSIGNED
+    return {d: {**rules, "select": where} for d, rules in tables.items()}
+
+
+_RULES = _tables()
+_KINDS = {"b": np.dtype(bool), "i": np.dtype("i4"), "u": np.dtype("u4"), "f": np.dtype("f4")}
+
+# Each op and the kinds of dtype it is defined for: b(ool), i(nt), u(int), f(loat).
+OPS: dict[str, str] = {
+    op: "".join(k for k, d in _KINDS.items() if op in _RULES[d])
+    for op in sorted({op for rules in _RULES.values() for op in rules})
+}
+
+
+def lower(op: str, operands: Sequence[str], in_dtype: np.dtype, body: Body, lanes: int) -> str:
+    """Append the IR of `op`; the name of its result.
+
+    All operands are of `in_dtype`, but for the condition of `select`, which is bool.
+    """
+    rule = _RULES.get(in_dtype, {}).get(op)
+    if rule is None:
+        raise LazytInternalError(f"the CPU backend has no rule for {op} on {in_dtype}")
+    types = [reg_type(in_dtype)] * len(operands)
+    if op == "select":
+        types[0] = "i1"
+    return rule(*(Vec(body, x, t, lanes) for x, t in zip(operands, types, strict=True))).name
+
+
+def cast(x: str, from_dtype: np.dtype, to_dtype: np.dtype, body: Body, lanes: int) -> str:
+    """Append the IR that converts `x`; the name of its result."""
+    return casts.convert(Vec(body, x, reg_type(from_dtype), lanes), from_dtype, to_dtype).name

@@ -1,0 +1,178 @@
+"""Stages of a `vector='outer'` kernel: each lane is a point (and a reduction) of its own."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from lazyt.backends.cpu.emit_levels import UNIT
+from lazyt.backends.cpu.emit_memory import store, used_accesses
+from lazyt.backends.cpu.emit_reduce import WIDE, Fold, folds_of
+from lazyt.backends.cpu.emit_scope import reg_vector
+from lazyt.backends.cpu.emit_values import open_level, read_slot, write_slot
+from lazyt.ir.kernel import COLUMNS, FLUSH, LANES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lazyt.backends.cpu.emit_scope import Scope
+    from lazyt.ir.kernel import Stage
+
+# So many units with row axes are done together: runs of 1024 elements are read at the speed of
+# memory, runs of COLUMNS (a size for sharing work between threads) at a quarter of it.
+RUN_UNITS = 16
+
+
+class ColumnStage:
+    """One stage for elements [start, stop) of the vector axis: a block of a map, or a run of units.
+
+    With row axes the lanes' loop is inside the row loops, so that memory is read in its order; what
+    a lane keeps from row to row is on the stack.
+    """
+
+    def __init__(self, scope: Scope, stage: Stage, start: str, stop: str) -> None:
+        self.scope = scope
+        self.stage = stage
+        self.start = start
+        self.stop = stop
+        self.folds = folds_of(scope.kernel, stage.reduces)
+        self.lanes = [[self._slot(t) for t in f.types] for f in self.folds]
+        self.wide = [self._slot(WIDE) if f.blocked else "" for f in self.folds]
+        self.needed: list[int] = []
+        self.accesses: set[int] = set()
+
+    def _slot(self, kind: str) -> str:
+        return self.scope.slot(kind, RUN_UNITS * COLUMNS // LANES)
+
+    def emit(self) -> None:
+        scope, stage, levels = self.scope, self.stage, self.scope.levels
+        roots = levels.roots(stage)
+        kept = (
+            [v for v in levels.kept_in_slots(stage) if v not in scope.slots] if stage.loops else []
+        )
+        self._plan(kept + roots)
+        open_level(scope, UNIT, self.needed, self.accesses)
+        if kept or self.folds:
+            self._before(kept)
+        self._plan(roots)
+        if not stage.loops:
+            with self._columns():
+                self._points()
+            return
+        self._rows(0)
+        if self.folds:
+            self._after()
+
+    def _plan(self, roots: list[int]) -> None:
+        scope = self.scope
+        self.needed = scope.levels.needed(roots, scope.names, scope.slots)
+        computed = [v for v in self.needed if v not in scope.slots]
+        self.accesses = used_accesses(scope.kernel, computed, self.stage.stores)
+
+    @contextmanager
+    def _columns(self) -> Iterator[None]:
+        """The lanes' loop over the unit's elements."""
+        scope = self.scope
+        with scope.loop(self.start, self.stop, LANES) as loop:
+            scope.index[scope.kernel.vector_axis] = loop.index
+            scope.set_mask(loop.index, self.stop)
+            done = scope.body.let(f"sub i64 {loop.index}, {self.start}")
+            scope.slot_at = scope.body.let(f"sdiv exact i64 {done}, {LANES}")
+            yield
+
+    def _before(self, kept: list[int]) -> None:
+        """Begin the folds, and compute what is kept in slots."""
+        scope = self.scope
+        slots = {v: self._slot(reg_vector(scope.kernel.values[v].dtype)) for v in kept}
+        with self._columns():
+            if kept:
+                open_level(
+                    scope,
+                    scope.levels.lanes,
+                    scope.levels.needed(kept, scope.names, scope.slots),
+                    (),
+                )
+                for v, slot in slots.items():
+                    write_slot(
+                        scope, slot, reg_vector(scope.kernel.values[v].dtype), scope.names[v]
+                    )
+            for fold, lanes, wide in zip(self.folds, self.lanes, self.wide, strict=True):
+                for slot, kind, start in zip(lanes, fold.types, fold.start, strict=True):
+                    write_slot(scope, slot, kind, start)
+                if fold.blocked:
+                    write_slot(scope, wide, WIDE, fold.wide_start)
+        scope.slots.update(slots)
+
+    def _rows(self, k: int) -> None:
+        """Row axis k and all inside it; the innermost one by FLUSH rows if a fold is blocked."""
+        scope = self.scope
+        axis = scope.kernel.outer + k
+        extent = scope.extent[axis]
+        if k < scope.kernel.rows - 1:
+            with scope.loop("0", extent, 1) as loop:
+                self._open_row(axis, loop.index)
+                self._rows(k + 1)
+        elif any(f.blocked for f in self.folds):
+            with scope.loop("0", extent, FLUSH) as block:
+                after = scope.body.let(f"add i64 {block.index}, {FLUSH}")
+                stop = scope.body.call("i64", "llvm.smin.i64", ("i64", after), ("i64", extent))
+                self._run(axis, block.index, stop)
+                self._flush()
+        else:
+            self._run(axis, "0", extent)
+
+    def _run(self, axis: int, start: str, stop: str) -> None:
+        """Rows [start, stop) of the innermost row axis."""
+        scope = self.scope
+        with scope.loop(start, stop, 1) as loop:
+            self._open_row(axis, loop.index)
+            with self._columns():
+                self._points()
+
+    def _open_row(self, axis: int, index: str) -> None:
+        self.scope.index[axis] = index
+        open_level(self.scope, self.scope.levels.of_axis[axis], self.needed, self.accesses)
+
+    def _points(self) -> None:
+        """LANES points: the stage's values, one step of its folds, its stores."""
+        scope = self.scope
+        open_level(scope, scope.levels.lanes, self.needed, ())
+        row = ""
+        if any(f.is_arg for f in self.folds):
+            row = scope.splat("i64", scope.index[scope.kernel.axes - 1])
+        for fold, slots in zip(self.folds, self.lanes, strict=True):
+            old = [read_slot(scope, s, t) for s, t in zip(slots, fold.types, strict=True)]
+            new = fold.step(scope, old, row, masked=False)
+            for slot, kind, x in zip(slots, fold.types, new, strict=True):
+                write_slot(scope, slot, kind, x)
+        for t in self.stage.stores:
+            store(scope, t, scope.levels.lanes)
+
+    def _blocked(self) -> Iterator[tuple[Fold, str, str]]:
+        for fold, lanes, wide in zip(self.folds, self.lanes, self.wide, strict=True):
+            if fold.blocked:
+                yield fold, lanes[0], wide
+
+    def _flush(self) -> None:
+        scope = self.scope
+        with self._columns():
+            for fold, lanes, wide in self._blocked():
+                part = read_slot(scope, lanes, fold.types[0])
+                write_slot(scope, wide, WIDE, fold.widen(scope, part, read_slot(scope, wide, WIDE)))
+                write_slot(scope, lanes, fold.types[0], fold.start[0])
+
+    def _after(self) -> None:
+        """Finish the folds: their results are in slots for later stages."""
+        scope = self.scope
+        with self._columns():
+            for r, fold, lanes, wide in zip(
+                self.stage.reduces, self.folds, self.lanes, self.wide, strict=True
+            ):
+                if fold.blocked:
+                    x = fold.narrow(scope, read_slot(scope, wide, WIDE))
+                else:
+                    own = [read_slot(scope, s, t) for s, t in zip(lanes, fold.types, strict=True)]
+                    x = fold.result_of_lanes(scope, own)
+                kind = reg_vector(fold.dtype)
+                slot = scope.slots[r] = self._slot(kind)
+                write_slot(scope, slot, kind, x)

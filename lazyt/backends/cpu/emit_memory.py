@@ -1,0 +1,257 @@
+"""Addresses, loads, gathers and stores of a kernel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lazyt.backends.cpu.emit_levels import KERNEL
+from lazyt.backends.cpu.emit_scope import I32, I64, MASK, mem_vector, reg_vector
+from lazyt.backends.cpu.text import mem_type
+from lazyt.ir.kernel import LANES, Check, operands_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from lazyt.backends.cpu.emit_scope import Scope
+    from lazyt.ir.kernel import Gather, Kernel, Load, Store
+
+# What a lane reads when it must read nothing.
+NOTHING = "@nothing = private constant [16 x i8] zeroinitializer, align 16"
+
+
+def pointer(scope: Scope, access: int, level: int) -> str:
+    """The address of `access` with the indices of all axes up to `level` applied (of lane 0)."""
+    if level == KERNEL:
+        return scope.argument(scope.kernel.layout.accesses[access], "ptr")
+    key = (access, level)
+    if key not in scope.pointers:
+        at = pointer(scope, access, level - 1)
+        what = scope.kernel.accesses[access]
+        for axis in scope.levels.axes_at(level):
+            if what.classes[axis] != "0":
+                steps = scope.mul(scope.index[axis], scope.stride(access, axis))
+                at = scope.body.let(f"getelementptr {mem_type(what.dtype)}, ptr {at}, i64 {steps}")
+        scope.pointers[key] = at
+    return scope.pointers[key]
+
+
+def affine(scope: Scope, number: int, level: int) -> str:
+    """The i64 value of an affine with the indices of all axes up to `level` applied (of lane 0)."""
+    layout = scope.kernel.layout
+    if level == KERNEL:
+        return scope.argument(layout.affines[number] + scope.kernel.axes)
+    key = (number, level)
+    if key not in scope.offsets:
+        at = affine(scope, number, level - 1)
+        for axis in scope.levels.axes_at(level):
+            if scope.kernel.affines[number].classes[axis] != "0":
+                step = scope.mul(scope.index[axis], scope.coefficient(number, axis))
+                at = scope.body.let(f"add i64 {at}, {step}")
+        scope.offsets[key] = at
+    return scope.offsets[key]
+
+
+def index_value(scope: Scope, number: int, level: int) -> str:
+    """The lanes of an affine."""
+    all_lanes = scope.splat("i64", affine(scope, number, level))
+    axis = scope.kernel.vector_axis
+    if scope.kernel.affines[number].classes[axis] == "0":
+        return all_lanes
+    return scope.body.let(
+        f"add {I64} {all_lanes}, {scope.lane_offsets(scope.coefficient(number, axis))}"
+    )
+
+
+def _both(scope: Scope, a: str, b: str) -> str:
+    """The lanes of both masks; '' is all lanes."""
+    if not a or not b:
+        return a or b
+    return scope.body.let(f"and {MASK} {a}, {b}")
+
+
+def any_lane(scope: Scope, mask: str) -> str:
+    return scope.body.call("i1", f"llvm.vector.reduce.or.v{LANES}i1", (MASK, mask))
+
+
+def _from_memory(scope: Scope, dtype: np.dtype, x: str) -> str:
+    """Lanes as they lie in memory -> as they are in registers."""
+    if dtype.kind != "b":
+        return x
+    return scope.body.let(f"icmp ne {mem_vector(dtype)} {x}, zeroinitializer")
+
+
+def _to_memory(scope: Scope, dtype: np.dtype, x: str) -> str:
+    if dtype.kind != "b":
+        return x
+    return scope.body.let(f"zext {reg_vector(dtype)} {x} to {mem_vector(dtype)}")
+
+
+def _load_one(scope: Scope, dtype: np.dtype, at: str, where: str, vector_where: bool) -> str:
+    """The element at `at` in the lanes of `where` ('' is all); not read if there are none."""
+    body = scope.body
+    if where:
+        body.declare(NOTHING)
+        read = (
+            any_lane(scope, _both(scope, scope.mask, where))
+            if vector_where
+            else first_lane(scope, MASK, where)
+        )
+        at = body.let(f"select i1 {read}, ptr {at}, ptr @nothing")
+    element = mem_type(dtype)
+    x = scope.splat(element, body.let(f"load {element}, ptr {at}, align {dtype.itemsize}"))
+    if where and vector_where:
+        typ = mem_vector(dtype)
+        x = body.let(f"select {MASK} {where}, {typ} {x}, {typ} zeroinitializer")
+    return _from_memory(scope, dtype, x)
+
+
+def first_lane(scope: Scope, kind: str, x: str) -> str:
+    return scope.body.let(f"extractelement {kind} {x}, i64 0")
+
+
+def load(scope: Scope, v: int, value: Load) -> str:
+    """A Load: one element for all lanes, 16 neighbours, or 16 elements at a stride."""
+    kernel, levels = scope.kernel, scope.levels
+    what = kernel.accesses[value.access]
+    level = levels.of_value[v]
+    at = pointer(scope, value.access, level)
+    where = "" if value.where is None else scope.names[value.where]
+    klass = what.classes[kernel.vector_axis]
+    if klass == "0":
+        vector_where = value.where is not None and levels.is_vector(value.where)
+        return _load_one(scope, what.dtype, at, where, vector_where)
+    mask = _both(scope, scope.mask, where)
+    if klass == "1":
+        typ = mem_vector(what.dtype)
+        x = scope.body.call(
+            typ,
+            f"llvm.masked.load.v{LANES}{_suffix(what.dtype)}.p0",
+            ("ptr", f"align {what.dtype.itemsize} {at}"),
+            (MASK, mask),
+            (typ, "zeroinitializer"),
+        )
+        return _from_memory(scope, what.dtype, x)
+    offsets = scope.lane_offsets(scope.stride(value.access, kernel.vector_axis))
+    return _from_memory(scope, what.dtype, gather_lanes(scope, what.dtype, at, offsets, mask))
+
+
+def gather(scope: Scope, v: int, value: Gather) -> str:
+    """A Gather; out of a table without elements it reads nothing, whatever its indices are."""
+    kernel, levels, body = scope.kernel, scope.levels, scope.body
+    what = kernel.accesses[value.access]
+    at = pointer(scope, value.access, levels.of_value[v])
+    where = "" if value.where is None else scope.names[value.where]
+    for bound in sorted(_bounds_below(kernel, [i for i, _ in value.indices])):
+        some = body.let(f"icmp sgt {I64} {scope.names[bound]}, zeroinitializer")
+        where = _both(scope, where, some)
+    if not levels.is_vector(v):
+        for i, s in value.indices:
+            steps = scope.mul(first_lane(scope, I64, scope.names[i]), scope.scalar(s))
+            at = body.let(f"getelementptr {mem_type(what.dtype)}, ptr {at}, i64 {steps}")
+        return _load_one(scope, what.dtype, at, where, vector_where=False)
+    offsets = ""
+    if what.classes[kernel.vector_axis] != "0":
+        offsets = scope.lane_offsets(scope.stride(value.access, kernel.vector_axis))
+    for i, s in value.indices:
+        steps = body.let(f"mul {I64} {scope.names[i]}, {scope.splat_argument(scope.scalar(s))}")
+        offsets = body.let(f"add {I64} {offsets}, {steps}") if offsets else steps
+    if not offsets:
+        offsets = "zeroinitializer"
+    mask = _both(scope, scope.mask, where)
+    return _from_memory(scope, what.dtype, gather_lanes(scope, what.dtype, at, offsets, mask))
+
+
+def _bounds_below(kernel: Kernel, roots: list[int]) -> set[int]:
+    """The bounds of the Checks that the values `roots` come from."""
+    found: set[int] = set()
+    seen: set[int] = set()
+    while roots:
+        v = roots.pop()
+        if v in seen:
+            continue
+        seen.add(v)
+        value = kernel.values[v]
+        if isinstance(value, Check):
+            found.add(value.bound)
+        roots = roots + list(operands_of(value))
+    return found
+
+
+def _suffix(dtype: np.dtype) -> str:
+    """How intrinsics spell the element type in memory."""
+    return {"half": "f16", "float": "f32", "double": "f64"}.get(mem_type(dtype), mem_type(dtype))
+
+
+def gather_lanes(scope: Scope, dtype: np.dtype, at: str, offsets: str, mask: str) -> str:
+    """Elements at `at` + `offsets` elements, as they lie in memory; zero in the other lanes.
+
+    No host gathers one or two bytes, and LLVM's substitute is a branch a lane. So the aligned word
+    around such an element is gathered: it is on the element's page, so it can be read.
+    """
+    body = scope.body
+    if dtype.itemsize >= 4:
+        where = body.let(f"getelementptr {mem_type(dtype)}, ptr {at}, {I64} {offsets}")
+        return _masked_gather(scope, mem_vector(dtype), _suffix(dtype), dtype.itemsize, where, mask)
+    where = body.let(f"getelementptr {mem_type(dtype)}, ptr {at}, {I64} {offsets}")
+    address = body.let(f"ptrtoint <{LANES} x ptr> {where} to {I64}")
+    word = body.let(f"and {I64} {address}, splat (i64 -4)")
+    words = body.let(f"inttoptr {I64} {word} to <{LANES} x ptr>")
+    x = _masked_gather(scope, I32, "i32", 4, words, mask)
+    byte = body.let(f"and {I64} {address}, splat (i64 3)")
+    bits = body.let(f"shl {I32} {body.let(f'trunc {I64} {byte} to {I32}')}, splat (i32 3)")
+    shifted = body.let(f"lshr {I32} {x}, {bits}")
+    raw = f"<{LANES} x i{8 * dtype.itemsize}>"
+    small = body.let(f"trunc {I32} {shifted} to {raw}")
+    return (
+        small
+        if mem_vector(dtype) == raw
+        else body.let(f"bitcast {raw} {small} to {mem_vector(dtype)}")
+    )
+
+
+def _masked_gather(scope: Scope, typ: str, suffix: str, align: int, where: str, mask: str) -> str:
+    return scope.body.call(
+        typ,
+        f"llvm.masked.gather.v{LANES}{suffix}.v{LANES}p0",
+        (f"<{LANES} x ptr>", f"align {align} {where}"),
+        (MASK, mask),
+        (typ, "zeroinitializer"),
+    )
+
+
+def store(scope: Scope, what: Store, level: int) -> None:
+    """Write the active lanes; one element outside the lanes' loop or if of class '0' there."""
+    kernel, body = scope.kernel, scope.body
+    access = kernel.accesses[what.access]
+    x = scope.names[what.value]
+    at = pointer(scope, what.access, level)
+    klass = access.classes[kernel.vector_axis]
+    typ = mem_vector(access.dtype)
+    x = _to_memory(scope, access.dtype, x)
+    if klass == "0" or level != scope.levels.lanes:
+        one = first_lane(scope, typ, x)
+        body.line(f"store {mem_type(access.dtype)} {one}, ptr {at}, align {access.dtype.itemsize}")
+        return
+    align = access.dtype.itemsize
+    if klass == "1":
+        name, to = (
+            f"llvm.masked.store.v{LANES}{_suffix(access.dtype)}.p0",
+            ("ptr", f"align {align} {at}"),
+        )
+    else:
+        offsets = scope.lane_offsets(scope.stride(what.access, kernel.vector_axis))
+        ptrs = body.let(f"getelementptr {mem_type(access.dtype)}, ptr {at}, {I64} {offsets}")
+        name = f"llvm.masked.scatter.v{LANES}{_suffix(access.dtype)}.v{LANES}p0"
+        to = (f"<{LANES} x ptr>", f"align {align} {ptrs}")
+    body.declare(f"declare void @{name}({typ}, {to[0]}, {MASK})")
+    body.line(f"call void @{name}({typ} {x}, {to[0]} {to[1]}, {MASK} {scope.mask})")
+
+
+def used_accesses(kernel: Kernel, values: list[int], stores: tuple[Store, ...]) -> set[int]:
+    """The accesses that the given values and stores address."""
+    found = {t.access for t in stores}
+    for v in values:
+        access = getattr(kernel.values[v], "access", None)
+        if access is not None:
+            found.add(access)
+    return found

@@ -1,0 +1,208 @@
+"""The function being written: its loops, its arguments, and the registers that hold its values."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lazyt.backends.cpu.text import BFLOAT16, literal, mem_type, reg_type, vector
+from lazyt.ir.kernel import LANES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lazyt.backends.cpu.emit_levels import Levels
+    from lazyt.backends.cpu.text import Body
+    from lazyt.ir.kernel import Kernel
+
+I64 = f"<{LANES} x i64>"
+I32 = f"<{LANES} x i32>"
+MASK = f"<{LANES} x i1>"
+IOTA64 = "<" + ", ".join(f"i64 {i}" for i in range(LANES)) + ">"
+IOTA32 = "<" + ", ".join(f"i32 {i}" for i in range(LANES)) + ">"
+
+
+def reg_vector(dtype: np.dtype) -> str:
+    """The type of LANES values of `dtype` in registers."""
+    return vector(reg_type(dtype), LANES)
+
+
+def mem_vector(dtype: np.dtype) -> str:
+    """The type of LANES values of `dtype` in memory."""
+    return vector(mem_type(dtype), LANES)
+
+
+class Loop:
+    """A loop being written: `index`, and what it carries from one trip to the next."""
+
+    def __init__(self, index: str) -> None:
+        self.index = index
+        self.carried: list[str] = []
+        self.next: list[str] = []
+        # How far the index moves; may be given inside the loop.
+        self.step = ""
+        # After the loop: what was carried, whether or not a trip was made.
+        self.results: list[str] = []
+
+
+class Scope:
+    """What is known where the next line goes: the names of values, indices, addresses by level."""
+
+    def __init__(self, kernel: Kernel, levels: Levels, body: Body) -> None:
+        self.kernel = kernel
+        self.levels = levels
+        self.body = body
+        self.names: dict[int, str] = {}
+        self.index: dict[int, str] = {}
+        self.extent: dict[int, str] = {}
+        self.pointers: dict[tuple[int, int], str] = {}
+        self.offsets: dict[tuple[int, int], str] = {}
+        self.arguments: dict[tuple[int, str], str] = {}
+        self.splats: dict[str, str] = {}
+        self.slots: dict[int, str] = {}
+        # The active lanes, inside the lanes loop, and how far the slots are from their start there.
+        self.mask = ""
+        self.slot_at = ""
+        # Lines for the entry block: stack slots must not be in a loop.
+        self.entry: list[str] = []
+
+    # Arguments: each entry is loaded once, in the entry block.
+
+    def argument(self, position: int, kind: str = "i64") -> str:
+        key = (position, kind)
+        if key not in self.arguments:
+            name = f"%arg{position}.{kind}"
+            self.entry.append(f"  {name}.p = getelementptr i64, ptr %args, i64 {position}")
+            self.entry.append(f"  {name} = load {kind}, ptr {name}.p, align 8")
+            self.arguments[key] = name
+        return self.arguments[key]
+
+    def scalar(self, position: int) -> str:
+        """The int64 entry of scalar argument `position`."""
+        return self.argument(self.kernel.layout.scalars + position)
+
+    def stride(self, access: int, axis: int) -> str:
+        """The stride in elements along an axis of class '1' or 'n'."""
+        if self.kernel.accesses[access].classes[axis] == "1":
+            return "1"
+        return self.argument(self.kernel.layout.accesses[access] + 1 + axis)
+
+    def coefficient(self, affine: int, axis: int) -> str:
+        if self.kernel.affines[affine].classes[axis] == "1":
+            return "1"
+        return self.argument(self.kernel.layout.affines[affine] + axis)
+
+    def slot(self, kind: str, count: int) -> str:
+        """The address of `count` values of a type on the stack, 64-byte aligned."""
+        name = "%" + self.body.fresh("slot")
+        self.entry.append(f"  {name} = alloca {kind}, i64 {count}, align 64")
+        return name
+
+    # Arithmetic on i64 scalars that does not spell out what is known.
+
+    def mul(self, a: str, b: str) -> str:
+        if a == "1" or b == "1":
+            return b if a == "1" else a
+        return self.body.let(f"mul i64 {a}, {b}")
+
+    def splat(self, kind: str, scalar: str) -> str:
+        """A register with `scalar` (of element type `kind`) in every lane."""
+        typ = vector(kind, LANES)
+        one = self.body.let(f"insertelement {typ} poison, {kind} {scalar}, i64 0")
+        return self.body.let(
+            f"shufflevector {typ} {one}, {typ} poison, <{LANES} x i32> zeroinitializer"
+        )
+
+    def splat_argument(self, name: str) -> str:
+        """An i64 argument in every lane; made in the entry block."""
+        if name not in self.splats:
+            one = f"{name}.one"
+            self.entry += [
+                f"  {one} = insertelement {I64} poison, i64 {name}, i64 0",
+                f"  {name}.all = shufflevector {I64} {one}, {I64} poison, {I32} zeroinitializer",
+            ]
+            self.splats[name] = f"{name}.all"
+        return self.splats[name]
+
+    def lane_offsets(self, stride: str) -> str:
+        """lane * stride as i64 lanes; `stride` is '1' or an argument (made in the entry block)."""
+        if stride == "1":
+            return IOTA64
+        key = f"{stride}.lanes"
+        if key not in self.splats:
+            self.entry.append(f"  {key} = mul {I64} {self.splat_argument(stride)}, {IOTA64}")
+            self.splats[key] = key
+        return self.splats[key]
+
+    # Control flow.
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Forget at the end what was named inside: it does not dominate what follows."""
+        saved = self.names, self.pointers, self.offsets, self.index, self.mask, self.slot_at
+        self.names, self.pointers = dict(self.names), dict(self.pointers)
+        self.offsets, self.index = dict(self.offsets), dict(self.index)
+        try:
+            yield
+        finally:
+            self.names, self.pointers, self.offsets, self.index, self.mask, self.slot_at = saved
+
+    @contextmanager
+    def loop(
+        self, start: str, stop: str, step: int, carried: Sequence[tuple[str, str]] = ()
+    ) -> Iterator[Loop]:
+        """for index in range(start, stop, step); `carried` are (type, initial value) pairs.
+
+        The user reads `loop.carried` inside, sets `loop.next`, and reads `loop.results` afterwards.
+        """
+        body = self.body
+        tag = body.fresh("loop")
+        any_trip = body.let(f"icmp slt i64 {start}, {stop}")
+        before = body.block
+        body.line(f"br i1 {any_trip}, label %{tag}, label %{tag}.end")
+        body.label(tag)
+        loop = Loop(f"%{tag}.i")
+        loop.step = str(step)
+        first = len(body.lines)
+        loop.carried = names = [f"%{tag}.c{k}" for k in range(len(carried))]
+        body.lines.extend([""] * (1 + len(carried)))  # the phis, once the back edge is known
+        with self.inside():
+            yield loop
+        after = body.let(f"add nsw i64 {loop.index}, {loop.step}")
+        more = body.let(f"icmp slt i64 {after}, {stop}")
+        latch = body.block
+        body.line(f"br i1 {more}, label %{tag}, label %{tag}.end")
+        body.lines[first] = (
+            f"  {loop.index} = phi i64 [ {start}, %{before} ], [ {after}, %{latch} ]"
+        )
+        assert len(loop.next) == len(carried), (
+            "a loop needs the next value of everything it carries"
+        )
+        for k, ((kind, init), nxt) in enumerate(zip(carried, loop.next, strict=True)):
+            body.lines[first + 1 + k] = (
+                f"  {names[k]} = phi {kind} [ {init}, %{before} ], [ {nxt}, %{latch} ]"
+            )
+        body.label(f"{tag}.end")
+        for (kind, init), nxt in zip(carried, loop.next, strict=True):
+            loop.results.append(body.let(f"phi {kind} [ {init}, %{before} ], [ {nxt}, %{latch} ]"))
+
+    def set_mask(self, index: str, stop: str) -> None:
+        """Make active the lanes whose index + lane < stop."""
+        body = self.body
+        left = body.let(f"sub i64 {stop}, {index}")
+        few = body.call("i64", "llvm.umin.i64", ("i64", left), ("i64", str(LANES)))
+        count = self.splat("i32", body.let(f"trunc i64 {few} to i32"))
+        self.mask = body.let(f"icmp ugt {I32} {count}, {IOTA32}")
+
+
+def constant(dtype: np.dtype, value: bool | int | float) -> str:
+    """The operand that holds `value` of `dtype` in every lane."""
+    element = reg_type(dtype)
+    if dtype == BFLOAT16:
+        value = int(np.asarray(value, dtype=dtype).view(np.int16))
+    elif element[0] == "i" and element != "i1":
+        bits = 8 * dtype.itemsize
+        value = int(value) % (1 << bits)
+    return f"splat ({element} {literal(element, value)})"

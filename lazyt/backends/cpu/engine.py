@@ -1,0 +1,277 @@
+"""LLVM text IR to callable addresses: compile, cache, load, and free.
+
+A new MCJIT engine costs ten times what adding an object to one does, and an engine frees its
+objects only all at once. So objects are loaded into *generations*: one engine for up to
+`GENERATION_OBJECTS` objects, freed when the last `Module` that refers to it is gone. IR with
+explicit vectors gains nothing from LLVM's IR optimiser, which doubles the compile time: text is
+parsed, verified and handed to the code generator. LLVM ends the process on a symbol that it cannot
+find, so every object's symbols are checked before it is loaded.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import struct
+import threading
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import llvmlite  # type: ignore[import-untyped]
+import llvmlite.binding as llvm  # type: ignore[import-untyped]
+
+from lazyt.backends.cpu import objcache
+from lazyt.errors import LazytInternalError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# Part of the key of cached objects: raise it when the same text should give other code.
+CODEGEN_VERSION = 1
+GENERATION_OBJECTS = 128
+# NOTE: never 0: that code generator aborts the process on <32 x float>.
+OPT_LEVEL = 2
+
+
+@dataclass
+class Counters:
+    """What loading code has cost this process so far."""
+
+    compiles: int = 0
+    disk_hits: int = 0
+    memory_hits: int = 0
+
+
+counters = Counters()
+
+
+class Host:
+    """The CPU that code is generated for; made once, it initialises LLVM."""
+
+    def __init__(self) -> None:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        self.triple: str = llvm.get_process_triple()
+        self.cpu: str = llvm.get_host_cpu_name()
+        features = llvm.get_host_cpu_features()
+        self.flags: str = features.flatten()
+        self.features = frozenset(name for name, present in features.items() if present)
+        self.machine = self.create_machine()
+        self.data_layout = str(self.machine.target_data)
+        version = ".".join(str(part) for part in llvm.llvm_version_info)
+        self.fingerprint = (
+            f"code {CODEGEN_VERSION}, opt {OPT_LEVEL}",
+            f"llvmlite {llvmlite.__version__}, LLVM {version}",
+            f"{self.triple} {self.cpu} {self.flags}",
+        )
+
+    def create_machine(self) -> Any:
+        """A new target machine: an engine takes the one that it is given."""
+        target = llvm.Target.from_triple(self.triple)
+        return target.create_target_machine(
+            cpu=self.cpu, features=self.flags, opt=OPT_LEVEL, jit=True
+        )
+
+    def parse(self, ir_text: str, names: Iterable[str]) -> Any:
+        """The verified LLVM module of `ir_text`."""
+        try:
+            parsed = llvm.parse_assembly(ir_text)
+            parsed.triple = self.triple
+            parsed.data_layout = self.data_layout
+            parsed.verify()
+        except RuntimeError as error:
+            raise LazytInternalError(
+                f"LLVM rejects the IR of {', '.join(names)}: {error}"
+            ) from error
+        return parsed
+
+
+@functools.cache
+def host() -> Host:
+    """The host CPU as LLVM sees it."""
+    return Host()
+
+
+def host_features() -> frozenset[str]:
+    """LLVM's names of the features that this CPU has, such as 'avx512f' or 'fma'."""
+    return host().features
+
+
+def elf_symbols(data: bytes) -> tuple[set[str], set[str]] | None:
+    """The global symbols that an ELF object (defines, needs); None for other formats."""
+    if data[:6] != b"\x7fELF\x02\x01":
+        return None
+    (headers,) = struct.unpack_from("<Q", data, 0x28)
+    header_size, count = struct.unpack_from("<HH", data, 0x3A)
+    sections = [
+        struct.unpack_from("<IIQQQQIIQQ", data, headers + i * header_size) for i in range(count)
+    ]
+    defined: set[str] = set()
+    needed: set[str] = set()
+    for _, kind, _, _, offset, size, link, _, _, _ in sections:
+        if kind != 2:  # SHT_SYMTAB
+            continue
+        strings = sections[link][4]
+        for name, info, _, section, _, _ in struct.iter_unpack(
+            "<IBBHQQ", data[offset : offset + size]
+        ):
+            if info >> 4 and name:  # a global or weak binding
+                start = strings + name
+                text = data[start : data.index(b"\0", start)].decode()
+                (defined if section else needed).add(text)
+    # The loader makes this one itself.
+    needed.discard("_GLOBAL_OFFSET_TABLE_")
+    return defined, needed
+
+
+class _Generation:
+    """One engine and the objects in it."""
+
+    def __init__(self) -> None:
+        shell = llvm.parse_assembly("")
+        self._engine = llvm.create_mcjit_compiler(shell, host().create_machine())
+        self.keys: set[str] = set()
+        self._symbols: set[str] = set()
+
+    def add(self, key: str, data: bytes, names: Sequence[str]) -> None:
+        """Load an object, after a check that LLVM will find all that it needs."""
+        symbols = elf_symbols(data)
+        if symbols is not None:
+            defined, needed = symbols
+            unknown = sorted(name for name in needed if llvm.address_of_symbol(name) is None)
+            if unknown:
+                raise LazytInternalError(
+                    f"the code of {', '.join(names)} calls what this process does not have: "
+                    f"{', '.join(unknown)}"
+                )
+            twice = sorted(defined & self._symbols)
+            if twice:
+                raise LazytInternalError(
+                    f"two modules define {', '.join(twice)}: "
+                    "names must contain a hash of the content"
+                )
+            self._symbols |= defined
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+        self._engine.finalize_object()
+        self.keys.add(key)
+
+    def find(self, name: str) -> int:
+        address: int = self._engine.get_function_address(name)
+        assert address, f"a loaded symbol without an address: {name}"
+        return address
+
+
+class Module:
+    """Loaded code: keeps its engine alive; drop it and the engine goes with its last module."""
+
+    __slots__ = ("__weakref__", "_addresses", "_generation", "ir")
+
+    def __init__(self, ir_text: str, generation: _Generation) -> None:
+        self.ir = ir_text
+        self._generation = generation
+        self._addresses: dict[str, int] = {}
+
+    def address(self, name: str) -> int:
+        """The address of a function named at compile time; `KeyError` for others."""
+        return self._addresses[name]
+
+    def assembly(self) -> str:
+        """The assembly text of this code for the host CPU (generated again on each call)."""
+        parsed = host().parse(self.ir, self._addresses)
+        text: str = host().machine.emit_assembly(parsed)
+        return text
+
+    def _resolve(self, names: Sequence[str]) -> None:
+        for name in names:
+            if name not in self._addresses:
+                self._addresses[name] = self._generation.find(name)
+
+
+def _check_names(ir_text: str, names: Sequence[str]) -> None:
+    """NOTE: asking LLVM for the address of a name that is not there ends the process."""
+    for name in names:
+        if not re.search(rf"^define\b[^@\n]*@{re.escape(name)}\(", ir_text, re.MULTILINE):
+            raise LazytInternalError(f"the module defines no function {name}")
+
+
+class _Loader:
+    """The modules and generations of this process."""
+
+    def __init__(self) -> None:
+        # Reentrant: the collector may run inside a compile, and what it frees may load code.
+        self.lock = threading.RLock()
+        self._modules: weakref.WeakValueDictionary[str, Module] = weakref.WeakValueDictionary()
+        self._current: _Generation | None = None
+        self._permanent: _Generation | None = None
+
+    def load(
+        self, ir_text: str, names: Sequence[str], cache: objcache.ObjectCache, permanent: bool
+    ) -> Module:
+        _check_names(ir_text, names)
+        with self.lock:
+            module = self._modules.get(ir_text)
+            if module is not None:
+                counters.memory_hits += 1
+            else:
+                generation = self._generation(permanent)
+                key = objcache.make_key(ir_text, *host().fingerprint)
+                if key in generation.keys:
+                    counters.memory_hits += 1
+                else:
+                    generation.add(key, _object_code(key, ir_text, names, cache), names)
+                module = Module(ir_text, generation)
+            module._resolve(names)
+            self._modules[ir_text] = module
+            return module
+
+    def _generation(self, permanent: bool) -> _Generation:
+        if permanent:
+            if self._permanent is None:
+                self._permanent = _Generation()
+            return self._permanent
+        if self._current is None or len(self._current.keys) >= GENERATION_OBJECTS:
+            self._current = _Generation()
+        return self._current
+
+    def after_fork(self) -> None:
+        """In the child: another thread may have held the lock when the process was copied."""
+        self.lock = threading.RLock()
+
+
+def _object_code(
+    key: str, ir_text: str, names: Sequence[str], cache: objcache.ObjectCache
+) -> bytes:
+    data = cache.load(key)
+    if data is not None:
+        counters.disk_hits += 1
+        return data
+    emitted: bytes = host().machine.emit_object(host().parse(ir_text, names))
+    counters.compiles += 1
+    cache.store(key, emitted)
+    return emitted
+
+
+_loader = _Loader()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_loader.after_fork)
+
+
+def compile_module(
+    ir_text: str,
+    names: Sequence[str],
+    *,
+    cache: objcache.ObjectCache | None = None,
+    permanent: bool = False,
+) -> Module:
+    """Machine code for a module of LLVM IR, from memory, from the disk cache, or compiled now.
+
+    The functions in `names` can be asked for by `Module.address`. A global name must belong to one
+    text only (put a hash of the content in it). `cache=None` is the default disk cache. A
+    `permanent` module stays loaded until the process ends, in an engine apart from the generations.
+    Raises `LazytInternalError` for IR that LLVM rejects, for symbols that this process does not
+    have, and for names that are not defined.
+    """
+    chosen = objcache.default_cache() if cache is None else cache
+    return _loader.load(ir_text, names, chosen, permanent)

@@ -1,0 +1,486 @@
+"""Running a schedule on the CPU: kernels compiled, arguments bound once a walk's extents, one native call a run.
+
+A plan has a fallible part (memory is taken, kernels check indices) and no other: results always go to fresh memory,
+so a sync that fails leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lazyt.backends.cpu import blas, memory
+from lazyt.backends.cpu.emit import emit
+from lazyt.backends.cpu.engine import compile_module, counters
+from lazyt.backends.cpu.threads import Program
+from lazyt.errors import IndexOutOfRange, OutOfMemory
+from lazyt.ir import graph as g
+from lazyt.ir import kernel as k
+from lazyt.ir.extents import Dim, source, uses_offset
+from lazyt.ir.graph import Node
+from lazyt.ir.kernelize import KernelCall, ScalarArg
+from lazyt.ir.opaque import FUNCTIONS
+from lazyt.ir.schedule import LibraryCall, MatmulCall, Schedule, nbytes
+
+# Elements of work that a chunk should have at least, so that dividing it pays.
+GRAIN = 16384
+
+_kernels: dict[str, Compiled] = {}
+_lock = threading.Lock()
+
+
+class Compiled:
+    """A kernel's machine code."""
+
+    def __init__(self, kernel: k.Kernel) -> None:
+        self.kernel = kernel
+        self.name = f"lazyt_k_{kernel.key}"
+        self.module = compile_module(emit(kernel, self.name), [self.name])
+        self.address = self.module.address(self.name)
+
+    def source(self) -> str:
+        """The LLVM IR that was compiled."""
+        return self.module.ir
+
+    def assembly(self) -> str:
+        """The host's assembly."""
+        return self.module.assembly()
+
+
+def compiled(kernel: k.Kernel) -> Compiled:
+    """The machine code of a kernel, made once a process (and kept on disk)."""
+    c = _kernels.get(kernel.key)
+    if c is None:
+        with _lock:
+            c = _kernels.get(kernel.key)
+            if c is None:
+                c = _kernels[kernel.key] = Compiled(kernel)
+    return c
+
+
+def is_compiled(kernel: k.Kernel) -> bool:
+    """Whether this process has the kernel's machine code."""
+    return kernel.key in _kernels
+
+
+class Expressions:
+    """The integer expressions of a plan, evaluated together."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self.dynamic: list[bool] = []
+        self.evaluate: Any = None
+
+    def add(self, e: int | Dim) -> int:
+        """The number of an expression."""
+        text = source(e)
+        n = self.numbers.get(text)
+        if n is None:
+            n = self.numbers[text] = len(self.numbers)
+            self.dynamic.append(uses_offset(e))
+        return n
+
+    def compile(self) -> None:
+        body = ",".join(self.numbers)
+        self.evaluate = eval(compile(f"lambda s, o: [{body}]", "<lazyt extents>", "eval"), {"max": max})
+
+
+@dataclass(slots=True)
+class _Slot:
+    """An argument entry to be filled: at `slot`, from expression `e`."""
+
+    slot: int
+    e: int
+
+
+class Executable:
+    """A schedule with its kernels; `bind` makes what runs it for given extents."""
+
+    def __init__(self, sched: Schedule) -> None:
+        before, t0 = counters.compiles, time.perf_counter()
+        self.schedule = sched
+        self.expressions = Expressions()
+        self.kernels = [compiled(c.kernel) for c in sched.launches if isinstance(c, KernelCall)]
+        self.scalars = sorted(
+            {(s.position, s.part, s.floating) for c in sched.launches if isinstance(c, KernelCall)
+             for s in c.scalars if s.extent is None}
+        )  # fmt: skip
+        self.outputs = list(dict.fromkeys(n for n in sched.outputs if n.op != "leaf"))
+        self._number_expressions()
+        self.expressions.compile()
+        self.bound: dict[tuple[int, ...], Bound] = {}
+        self.compiles = counters.compiles - before
+        self.compile_time = time.perf_counter() - t0
+
+    def _number_expressions(self) -> None:
+        add = self.expressions.add
+        for n in self.schedule.stored:
+            add(nbytes(n))
+            for d in n.shape:
+                add(d)
+        for o in self.schedule.graph.outputs:
+            for d in o.shape:
+                add(d)
+        for c in self.schedule.launches:
+            if isinstance(c, KernelCall):
+                for e in c.extents:
+                    add(e)
+                for a in c.accesses:
+                    add(a.offset)
+                    for e in a.strides:
+                        add(e)
+                for coefs, offset in c.affines:
+                    add(offset)
+                    for e in coefs:
+                        add(e)
+                for s in c.scalars:
+                    if s.extent is not None:
+                        add(s.extent)
+            elif isinstance(c, MatmulCall):
+                for x in c.node.operands:
+                    for e in x.shape:
+                        add(e)
+                for _, strides, offset in c.operands:
+                    add(offset)
+                    for e in strides:
+                        add(e)
+            else:
+                for x in c.operands:
+                    for e in x.shape:
+                        add(e)
+
+    def run(self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Any]) -> dict[Node, memory.Buffer]:
+        """Run for these extents; the buffers of the outputs. Raises with nothing changed."""
+        bound = self.bound.get(extents)
+        if bound is None:
+            if len(self.bound) > 256:
+                self.bound.clear()
+            bound = self.bound[extents] = Bound(self, extents, scalars)
+        return bound.run(scalars, leaves)
+
+
+class Bound:
+    """An executable for given extents: argument tables filled but for addresses and scalars."""
+
+    def __init__(self, exe: Executable, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
+        self.exe = exe
+        self.lock = threading.Lock()
+        self.extents = extents
+        sched = exe.schedule
+        self.values: list[int] = exe.expressions.evaluate(extents, scalars)
+        self.n_leaves = max((n.attrs.index for n in sched.graph.nodes if isinstance(n.attrs, g.Leaf)), default=-1) + 1
+        # Bases, in order: leaves, outputs, the arena, the status word, scalars, then addresses that move every run.
+        self.output_base = {n: self.n_leaves + i for i, n in enumerate(exe.outputs)}
+        self.arena_base = self.n_leaves + len(exe.outputs)
+        self.status_base = self.arena_base + 1
+        self.scalar_base = {s: self.status_base + 1 + i for i, s in enumerate(exe.scalars)}
+        self.moving: list[tuple[int, int, int, int]] = []  # base index, byte offset, expression, itemsize
+        self.n_fixed = self.status_base + 1 + len(exe.scalars)
+        self.sizes = [max(self.value(nbytes(n)), 1) for n in exe.outputs]
+        self.arena_size = self._plan_memory()
+        self.status = np.zeros(2, np.int64)
+        self.checks: list[Node] = []
+        self.parts: list[Any] = []
+        self._scalar_format()
+        self._build()
+
+    def value(self, e: int | Dim) -> int:
+        return e if isinstance(e, int) else self.values[self.exe.expressions.numbers[source(e)]]
+
+    def _plan_memory(self) -> int:
+        """Offsets of temporaries in the arena: the largest first, each at the lowest place free while it lives."""
+        lives = self.exe.schedule.lives
+        self.offsets: dict[Node, int] = {}
+        placed: list[tuple[int, int, int, int]] = []  # start, end, first, last
+        top = 0
+        sized = sorted(((max(self.value(nbytes(n)), 1), n) for n in lives), key=lambda t: (-t[0], t[1].serial))
+        for size, n in sized:
+            size = -(-size // 64) * 64
+            first, last = lives[n]
+            at = 0
+            for start, end, f, t in sorted(placed):
+                if f <= last and t >= first:
+                    if start - at >= size:
+                        break
+                    at = max(at, end)
+            self.offsets[n] = at
+            placed.append((at, at + size, first, last))
+            top = max(top, at + size)
+        return top
+
+    def _base(self, n: Node) -> tuple[int, int]:
+        """Base index and byte offset of a buffer."""
+        if isinstance(n.attrs, g.Leaf):
+            return n.attrs.index, 0
+        if n in self.output_base:
+            return self.output_base[n], 0
+        return self.arena_base, self.offsets[n]
+
+    def _address(self, n: Node, offset: int | Dim, itemsize: int, slot: int, patches: list[tuple[int, int, int]]) -> None:
+        base, byte = self._base(n)
+        if uses_offset(offset):
+            e = self.exe.expressions.numbers[source(offset)]
+            self.moving.append((base, byte, e, itemsize))
+            patches.append((slot, self.n_fixed + len(self.moving) - 1, 0))
+        else:
+            patches.append((slot, base, byte + self.value(offset) * itemsize))
+
+    def _scalar_format(self) -> None:
+        kinds = "".join("d" if floating else "q" for _, _, floating in self.exe.scalars)
+        self.pack = struct.Struct("=" + kinds).pack if kinds else None
+        self.unpack = struct.Struct("=" + "q" * len(kinds)).unpack
+        self.unsigned = struct.Struct("=" + kinds.replace("q", "Q")).pack if kinds else None
+
+    def _build(self) -> None:
+        """Divide the regions into native programs and library calls."""
+        rows: list[list[int]] = []
+        table: list[int] = []
+        patches: list[tuple[int, int, int]] = []
+
+        def flush() -> None:
+            if rows:
+                self.parts.append((rows[:], table[:], patches[:]))
+                rows.clear()
+                table.clear()
+                patches.clear()
+
+        for region in self.exe.schedule.regions:
+            for i, c in enumerate(region):
+                if isinstance(c, KernelCall):
+                    self._kernel(c, rows, table, patches, i + 1 < len(region))
+                elif isinstance(c, MatmulCall) and self._native(c):
+                    self._matmul(c, rows, table, patches)
+                else:
+                    flush()
+                    self.parts.append(c)
+        flush()
+        n = self.n_fixed + len(self.moving)
+        self.parts = [
+            Program(p[0], p[1], p[2], n) if isinstance(p, tuple) else _Callback(self, p) for p in self.parts
+        ]
+
+    def _kernel(
+        self, c: KernelCall, rows: list[list[int]], table: list[int], patches: list[tuple[int, int, int]], joins: bool
+    ) -> None:
+        kernel, lay, at = c.kernel, c.kernel.layout, len(table)
+        args = [0] * max(lay.size, 1)
+        extents = [self.value(e) for e in c.extents]
+        args[: len(extents)] = extents
+        for a, where in zip(c.accesses, lay.accesses, strict=True):
+            self._address(a.buffer, a.offset, a.itemsize, at + where, patches)
+            args[where + 1 : where + 1 + len(a.strides)] = [self.value(s) for s in a.strides]
+        for (coefs, offset), where in zip(c.affines, lay.affines, strict=True):
+            args[where : where + len(coefs)] = [self.value(e) for e in coefs]
+            self._number(offset, args, where + len(coefs), at, patches)
+        codes = {s.extent: len(self.checks) + s.extent for s in c.scalars if isinstance(s.extent, int)} if c.checks else {}
+        for i, s in enumerate(c.scalars):
+            self._scalar(s, args, lay.scalars + i, at, patches)
+        if c.checks:
+            self._codes(c, args, lay, codes)
+            self.checks.extend(c.checks)
+            patches.append((at + lay.status, self.status_base, 0))
+        units = kernel.units(extents)
+        total = 1
+        for e in extents:
+            total *= e
+        if total == 0 and not (kernel.rows and all(extents[: kernel.outer])):
+            units = 0
+        work = max(total // max(units, 1), 1)
+        rows.append([compiled(kernel).address, at, units, max(GRAIN // work, 1), int(joins)])
+        table.extend(args)
+
+    def _codes(self, c: KernelCall, args: list[int], lay: k.Layout, codes: dict[Any, int]) -> None:
+        positions = {v.code for v in c.kernel.values if isinstance(v, k.Check)}
+        for i in positions:
+            args[lay.scalars + i] = codes[c.scalars[i].extent]
+
+    def _number(self, e: int | Dim, args: list[int], slot: int, at: int, patches: list[tuple[int, int, int]]) -> None:
+        """An integer argument, fixed or moving every run."""
+        if uses_offset(e):
+            self.moving.append((-1, 0, self.exe.expressions.numbers[source(e)], 1))
+            patches.append((at + slot, self.n_fixed + len(self.moving) - 1, 0))
+        else:
+            args[slot] = self.value(e)
+
+    def _scalar(self, s: ScalarArg, args: list[int], slot: int, at: int, patches: list[tuple[int, int, int]]) -> None:
+        if s.extent is not None:
+            self._number(s.extent, args, slot, at, patches)
+        else:
+            patches.append((at + slot, self.scalar_base[s.position, s.part, s.floating], 0))
+
+    def _native(self, c: MatmulCall) -> bool:
+        if not blas.available(c.node.dtype) or c.node.ndim - 2 > blas.MAX_BATCH:
+            return False
+        return all(self._leading(x, strides) is not None for x, (_, strides, _) in zip(c.node.operands, c.operands, strict=True))
+
+    def _leading(self, x: Node, strides: tuple[int | Dim, ...]) -> tuple[int, int] | None:
+        """(transposition, leading dimension) of a matrix operand, if BLAS can read it."""
+        r, s = (self.value(d) for d in x.shape[-2:])
+        a, b = (self.value(d) for d in strides[-2:])
+        if b == 1 and (a >= max(s, 1) or r <= 1):
+            return blas.NO_TRANS, max(a if r > 1 else s, s, 1)
+        if a == 1 and (b >= max(r, 1) or s <= 1):
+            return blas.TRANS, max(b if s > 1 else r, r, 1)
+        if s <= 1 and r <= 1:
+            return blas.NO_TRANS, max(s, 1)
+        if r <= 1 and b == 1:
+            return blas.NO_TRANS, max(s, 1)
+        return None
+
+    def _matmul(self, c: MatmulCall, rows: list[list[int]], table: list[int], patches: list[tuple[int, int, int]]) -> None:
+        at = len(table)
+        args = [0] * blas.SIZE
+        x, y = c.node.operands
+        m, kk = (self.value(d) for d in x.shape[-2:])
+        n = self.value(y.shape[-1])
+        (_, sa, oa), (_, sb, ob) = c.operands
+        la, lb = self._leading(x, sa), self._leading(y, sb)
+        assert la is not None and lb is not None
+        batch = [self.value(d) for d in x.shape[:-2]]
+        args[: blas.HEAD] = [m, n, kk, la[1], lb[1], max(n, 1), la[0], lb[0], m * n, len(batch)]
+        units = 1
+        for i, e in enumerate(batch):
+            args[blas.HEAD + 3 * i : blas.HEAD + 3 * i + 3] = [e, self.value(sa[i]), self.value(sb[i])]
+            units *= e
+        size = c.node.dtype.itemsize
+        for i, (node, offset) in enumerate(((c.operands[0][0], oa), (c.operands[1][0], ob), (c.node, 0))):
+            self._address(node, offset, size, at + blas.POINTERS + i, patches)
+        address, args[blas.FUNCTION] = blas.kernel(c.node.dtype)
+        if m == 0 or n == 0:
+            units = 0
+        rows.append([address, at, units, 1 if units > 1 and m * n * kk < 1 << 18 else max(units, 1), 0])
+        table.extend(args)
+
+    def run(self, scalars: Sequence[Any], leaves: Sequence[Any]) -> dict[Node, memory.Buffer]:
+        """Take memory, fill the bases, run; the outputs' buffers."""
+        from lazyt.memory import pool
+
+        exe = self.exe
+        try:
+            outs = [pool.allocate(n) for n in self.sizes]
+            arena = pool.allocate(self.arena_size) if self.arena_size else None
+        except MemoryError as e:
+            raise OutOfMemory(f"sync: {e}") from None
+        bases = [d.address for d in leaves[: self.n_leaves]]
+        bases += [b.address for b in outs]
+        bases.append(arena.address if arena is not None else 0)
+        bases.append(self.status.ctypes.data if self.checks else 0)
+        if self.pack is not None:
+            bases += self._scalars(scalars)
+        if self.moving:
+            values = exe.expressions.evaluate(self.extents, scalars)
+            for base, byte, e, itemsize in self.moving:
+                bases.append(values[e] if base < 0 else bases[base] + byte + values[e] * itemsize)
+        with self.lock:
+            for part in self.parts:
+                if type(part) is Program:
+                    part.launch(bases)
+                else:
+                    part.run(bases, outs, arena, leaves)
+            if self.checks and self.status[0]:
+                self._raise_check()
+        return dict(zip(exe.outputs, outs, strict=True))
+
+    def _scalars(self, scalars: Sequence[Any]) -> list[int]:
+        values = []
+        for position, part, floating in self.exe.scalars:
+            v = scalars[position]
+            if part:
+                v = getattr(v, part)
+            values.append(v if floating else int(v) if v < 1 << 63 else int(v) - (1 << 64))
+        assert self.pack is not None
+        return list(self.unpack(self.pack(*values)))
+
+    def _raise_check(self) -> None:
+        code, index = int(self.status[0]), int(self.status[1])
+        self.status[:] = 0
+        n = self.checks[code - 1]
+        raise index_error(n, index, [self.value(d) for d in n.operands[0].shape])
+
+
+def index_error(n: Node, index: int, shape: Sequence[int]) -> IndexOutOfRange:
+    """The error of a gather whose index came from data, with the line that recorded it."""
+    assert isinstance(n.attrs, g.Axes | g.Scatter)
+    sizes = [shape[a] for a in n.attrs.axes]
+    size = next((s for s in sizes if not 0 <= index < s), sizes[0])
+    return IndexOutOfRange(
+        f"index {index if index >= 0 else index} is out of bounds for an axis of size {size} "
+        f"(indexing recorded at {n.site}; found at the sync)"
+    )
+
+
+class _Callback:
+    """A library call on NumPy views of the plan's buffers."""
+
+    def __init__(self, bound: Bound, call: LibraryCall | MatmulCall) -> None:
+        self.bound = bound
+        self.call = call
+
+    def _view(self, n: Node, outs: Sequence[Any], arena: Any, leaves: Sequence[Any], writable: bool) -> np.ndarray[Any, Any]:
+        b = self.bound
+        shape = [b.value(d) for d in n.shape]
+        base = n
+        while base.op == "reshape":
+            base = base.operands[0]
+        if isinstance(base.attrs, g.Leaf):
+            return memory.as_ndarray(leaves[base.attrs.index].buffer, n.dtype, shape)
+        if base in b.output_base:
+            return memory.as_ndarray(outs[b.exe.outputs.index(base)], n.dtype, shape, writable=writable)
+        return memory.as_ndarray(arena, n.dtype, shape, offset=b.offsets[base], writable=writable)
+
+    def run(self, bases: Sequence[int], outs: Sequence[Any], arena: Any, leaves: Sequence[Any]) -> None:
+        c = self.call
+        n = c.node
+
+        def get(x: Node, writable: bool = False) -> np.ndarray[Any, Any]:
+            return self._view(x, outs, arena, leaves, writable)
+
+        if isinstance(c, MatmulCall):
+            views = []
+            for x, (base, strides, offset) in zip(n.operands, c.operands, strict=True):
+                flat = self._view(base, outs, arena, leaves, False).reshape(-1)
+                b, size = self.bound, n.dtype.itemsize
+                shape = [b.value(d) for d in x.shape]
+                start = flat[b.value(offset) :] if flat.size else flat
+                views.append(np.lib.stride_tricks.as_strided(start, shape, [b.value(s) * size for s in strides]))
+            np.matmul(*views, out=get(n, True))
+        elif n.op == "scatter":
+            _scatter(n, [get(x) for x in c.operands], get(n, True), self.bound)
+        else:
+            assert isinstance(n.attrs, g.Opaque)
+            got = FUNCTIONS[n.attrs.fn](*(get(x) for x in c.operands), *n.attrs.statics)
+            results = got if isinstance(got, tuple) else (got,)
+            for r, value in zip(c.results, results, strict=True):
+                if r is not None:
+                    get(r, True)[...] = value
+
+
+def _scatter(n: Node, arrays: list[np.ndarray[Any, Any]], out: np.ndarray[Any, Any], bound: Bound) -> None:
+    """x with v put or added at indices; in index order, so the same bits always."""
+    assert isinstance(n.attrs, g.Scatter)
+    x, v, *indices = arrays
+    axes = n.attrs.axes
+    for i, a in zip(indices, axes, strict=True):
+        bad = (i < 0) | (i >= x.shape[a])
+        if bad.any():
+            raise index_error(n, int(i[bad].flat[0]), x.shape)
+    out[...] = x
+    front = np.moveaxis(out, axes, range(len(axes)))
+    flat = np.ravel_multi_index(tuple(indices), front.shape[: len(axes)]) if indices[0].size else indices[0]
+    rest = front.shape[len(axes) :]
+    rows = front.reshape((-1, *rest)) if front.flags.c_contiguous else None
+    values = v.reshape((-1, *rest))
+    if n.attrs.mode == "set":
+        front[tuple(indices)] = v
+    elif rows is not None:
+        np.add.at(rows, flat.reshape(-1), values)
+    else:
+        np.add.at(front, tuple(indices), v)
+
+

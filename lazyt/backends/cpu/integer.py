@@ -1,0 +1,126 @@
+"""Integer and boolean primitives: wrapping, and defined for every operand.
+
+x // 0 and x % 0 are 0, INT_MIN // -1 is INT_MIN, a shift by the width or more (or by a negative
+count) shifts everything out. No operand traps and none is poison.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lazyt.backends.cpu.vector import Vec, constant, where
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _divide(x: Vec, y: Vec, signed: bool) -> Vec:
+    """The truncated quotient of x by y, y neither 0 nor (signed) -1.
+
+    Up to 32 bits the quotient of the two as floats, rounded to more than twice their width, never
+    reaches the next integer: it is off by less than 1/y.
+    """
+    if x.bits == 64:
+        return x.binary("sdiv" if signed else "udiv", y)
+    element = "float" if x.bits <= 8 else "double"
+    up, down = ("sitofp", "fptosi") if signed else ("uitofp", "fptoui")
+    return (x.convert(up, element) / y.convert(up, element)).convert(down, x.element)
+
+
+def _quotient(x: Vec, y: Vec, signed: bool) -> tuple[Vec, Vec]:
+    """Truncated quotient and remainder, both 0 where y is 0."""
+    zero = y.eq(0)
+    if not signed:
+        q = where(zero, constant(x, 0), _divide(x, where(zero, constant(y, 1), y), signed))
+        return q, where(zero, constant(x, 0), x - q * y)
+    safe = where((y + 1).compare("ult", 2), constant(y, 1), y)
+    q = where(y.eq(-1), 0 - x, _divide(x, safe, signed))
+    q = where(zero, constant(x, 0), q)
+    return q, where(zero, constant(x, 0), x - q * y)
+
+
+def _floor_quotient(x: Vec, y: Vec) -> tuple[Vec, Vec]:
+    q, r = _quotient(x, y, signed=True)
+    lower = r.ne(0) & ((r ^ y) < 0)
+    return where(lower, q - 1, q), where(lower, r + y, r)
+
+
+def _shift_right(x: Vec, count: Vec) -> Vec:
+    return x.ashr(count.intrinsic("umin", x.bits - 1))
+
+
+def _shift_out(x: Vec, count: Vec, shifted: Vec) -> Vec:
+    return where(count.compare("ult", x.bits), shifted, 0)
+
+
+def _intrinsic(name: str) -> Callable[..., Vec]:
+    return lambda x, *others: x.intrinsic(name, *others)
+
+
+def _compare(predicate: str) -> Callable[[Vec, Vec], Vec]:
+    return lambda x, y: x.compare(predicate, y)
+
+
+_BOTH: dict[str, Callable[..., Vec]] = {
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "neg": lambda x: 0 - x,
+    "and": lambda x, y: x & y,
+    "or": lambda x, y: x | y,
+    "xor": lambda x, y: x ^ y,
+    "not": lambda x: ~x,
+    "eq": _compare("eq"),
+    "ne": _compare("ne"),
+    "shl": lambda x, y: _shift_out(x, y, x << y),
+    "popcount": _intrinsic("ctpop"),
+}
+
+SIGNED: dict[str, Callable[..., Vec]] = {
+    **_BOTH,
+    "floordiv": lambda x, y: _floor_quotient(x, y)[0],
+    "rem": lambda x, y: _floor_quotient(x, y)[1],
+    "fmod": lambda x, y: _quotient(x, y, signed=True)[1],
+    "abs": lambda x: where(x < 0, 0 - x, x),
+    "sign": lambda x: x.intrinsic("smin", 1).intrinsic("smax", -1),
+    "maximum": _intrinsic("smax"),
+    "minimum": _intrinsic("smin"),
+    "lt": _compare("slt"),
+    "le": _compare("sle"),
+    "gt": _compare("sgt"),
+    "ge": _compare("sge"),
+    "shr": _shift_right,
+}
+
+UNSIGNED: dict[str, Callable[..., Vec]] = {
+    **_BOTH,
+    "floordiv": lambda x, y: _quotient(x, y, signed=False)[0],
+    "rem": lambda x, y: _quotient(x, y, signed=False)[1],
+    "fmod": lambda x, y: _quotient(x, y, signed=False)[1],
+    "abs": lambda x: x,
+    "sign": lambda x: x.intrinsic("umin", 1),
+    "maximum": _intrinsic("umax"),
+    "minimum": _intrinsic("umin"),
+    "lt": _compare("ult"),
+    "le": _compare("ule"),
+    "gt": _compare("ugt"),
+    "ge": _compare("uge"),
+    "shr": lambda x, y: _shift_out(x, y, x >> y),
+}
+
+BOOL: dict[str, Callable[..., Vec]] = {
+    "add": lambda x, y: x | y,
+    "mul": lambda x, y: x & y,
+    "and": lambda x, y: x & y,
+    "or": lambda x, y: x | y,
+    "xor": lambda x, y: x ^ y,
+    "not": lambda x: x ^ True,
+    "maximum": lambda x, y: x | y,
+    "minimum": lambda x, y: x & y,
+    "eq": _compare("eq"),
+    "ne": _compare("ne"),
+    "lt": _compare("ult"),
+    "le": _compare("ule"),
+    "gt": _compare("ugt"),
+    "ge": _compare("uge"),
+}

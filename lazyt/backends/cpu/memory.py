@@ -1,0 +1,388 @@
+"""Memory for the CPU backend: a caching pool of 64-byte-aligned blocks, each behind a `Buffer`.
+
+Writing to fresh pages costs more than most kernels do, so blocks that die are kept and the most
+recently used one is handed out first: a steady loop touches no new page and makes no system call.
+Sizes fall into classes, eight an octave (at most 12.5 % waste). Classes up to `SLAB_BLOCK` are cut
+from shared slabs; a larger block has its own mapping, on huge pages where the system has them.
+
+NOTE: `Buffer.__del__` may run anywhere, inside `allocate` too, when the collector runs. It takes no
+lock: it appends to a list and changes one attribute by an int, which the interpreter lock makes
+atomic.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import mmap
+import operator
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+ALIGNMENT = 64
+HUGE_PAGE = 2 << 20
+SLAB_BLOCK = 256 << 10
+SLAB_LIMIT = 1 << 20
+CACHE_FLOOR = 64 << 20
+LARGEST = 1 << 47
+KNOWN_SIZES_LIMIT = 4096
+
+
+def class_size(nbytes: int) -> int:
+    """The size of the block that serves `nbytes`: rounded up to one of eight steps an octave."""
+    step = max(ALIGNMENT, 1 << max((nbytes - 1).bit_length() - 4, 0))
+    return max(-(-nbytes // step) * step, ALIGNMENT)
+
+
+class Buffer:
+    """A block of memory, which goes back to its pool with the last reference to the buffer.
+
+    `address` is aligned to 64 bytes (but see `ExternalBuffer`); `nbytes` is what was asked for.
+    """
+
+    __slots__ = ("__weakref__", "_bin", "address", "nbytes")
+
+    address: int
+    nbytes: int
+    _bin: _Bin
+    readonly: bool = False
+    owner: object = None
+
+    def __del__(self) -> None:
+        origin = self._bin
+        origin.append(self.address)
+        origin.pool._used -= origin.size
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.nbytes} bytes at {self.address:#x}>"
+
+
+class ExternalBuffer(Buffer):
+    """Memory of someone else, `owner`, that this object keeps alive; any alignment."""
+
+    __slots__ = ("_owner", "_readonly")
+
+    def __init__(self, address: int, nbytes: int, owner: object, readonly: bool) -> None:
+        self.address = address
+        self.nbytes = nbytes
+        self._owner = owner
+        self._readonly = readonly
+
+    @property
+    def readonly(self) -> bool:  # type: ignore[override]
+        return self._readonly
+
+    @property
+    def owner(self) -> object:  # type: ignore[override]
+        return self._owner
+
+    def __del__(self) -> None:
+        """Nothing goes back to the pool."""
+
+
+class _Region:
+    """An anonymous private mapping and the aligned part of it that is used."""
+
+    __slots__ = ("_map", "base", "size")
+
+    def __init__(self, size: int) -> None:
+        huge = size >= HUGE_PAGE
+        # Huge pages need an aligned start; what is mapped around it is never touched: no memory.
+        length = size + HUGE_PAGE if huge else size
+        if hasattr(mmap, "MAP_PRIVATE"):
+            # Python's default is a shared mapping, which a forked child would write to as well.
+            self._map = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        else:
+            self._map = mmap.mmap(-1, length)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        self.size = size
+        self.base = start
+        if huge:
+            self.base = -(-start // HUGE_PAGE) * HUGE_PAGE
+            if hasattr(mmap, "MADV_HUGEPAGE"):
+                self._advise_huge(self.base - start)
+
+    def _advise_huge(self, offset: int) -> None:
+        try:
+            self._map.madvise(mmap.MADV_HUGEPAGE, offset, self.size)
+        except OSError:
+            # A hint only: a kernel without huge pages refuses it, and ordinary pages will do.
+            return
+
+    def unmap(self) -> None:
+        self._map.close()
+
+
+class _Bin(list[int]):
+    """One size class: the list of the addresses of its free blocks, and its mappings.
+
+    A list by inheritance: an attribute less on the way is a tenth of the time of `allocate`.
+    """
+
+    __slots__ = ("bases", "pool", "regions", "size")
+
+    def __init__(self, pool: Pool, size: int) -> None:
+        super().__init__()
+        self.pool = pool
+        self.size = size
+        self.bases: list[int] = []
+        self.regions: dict[int, _Region] = {}
+
+    def grow(self, size: int) -> int:
+        """Map `size` more bytes; the address of one new block, the others are free."""
+        region = _Region(size)
+        bisect.insort(self.bases, region.base)
+        self.regions[region.base] = region
+        last = region.base + (size // self.size - 1) * self.size
+        # In this order the lowest address is handed out first.
+        self.extend(range(last, region.base, -self.size))
+        return region.base
+
+    def release(self) -> int:
+        """Unmap the regions of which every block is free; how many bytes that was."""
+        taken: dict[int, list[int]] = {}
+        while self:
+            try:
+                address = self.pop()
+            except IndexError:  # another thread took the last one
+                break
+            base = self.bases[bisect.bisect_right(self.bases, address) - 1]
+            taken.setdefault(base, []).append(address)
+        released = 0
+        for base, addresses in taken.items():
+            region = self.regions[base]
+            if len(addresses) < region.size // self.size:
+                self.extend(addresses)
+                continue
+            del self.regions[base]
+            self.bases.remove(base)
+            region.unmap()
+            released += region.size
+        return released
+
+
+class Pool:
+    """A caching allocator; every thread of the process may use it."""
+
+    def __init__(self) -> None:
+        # Reentrant: the collector may run while it is held, and what it frees may allocate.
+        self._lock = threading.RLock()
+        self._bins: dict[int, _Bin] = {}
+        self._known: dict[int, _Bin] = {}
+        self._used = 0
+        self._reserved = 0
+        self._peak = 0
+        self._high_water = 0
+        self._limit: int | None = None
+        # NOTE: min(limit, peak): one comparison in `allocate` serves both.
+        self._ceiling = 0
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """A buffer of at least `nbytes` bytes of undefined content.
+
+        Raises `MemoryError` when that would pass the limit, or when the system has no more.
+        """
+        try:
+            origin = self._known[nbytes]
+            address = origin.pop()
+        except (KeyError, IndexError):
+            origin, address = self._find(nbytes)
+        # NOTE: no call between the read and the write of _used: that makes it atomic.
+        self._used = used = self._used + origin.size
+        if used > self._ceiling:
+            self._pass_ceiling(nbytes, origin, address)
+        buffer = Buffer()
+        buffer.address = address
+        buffer.nbytes = nbytes
+        buffer._bin = origin
+        return buffer
+
+    def allocated(self) -> int:
+        """Bytes in live buffers, in whole blocks."""
+        return self._used
+
+    def reserved(self) -> int:
+        """Bytes obtained from the system: live, cached and not yet handed out."""
+        return self._reserved
+
+    def peak(self) -> int:
+        """The most that `allocated` has been since the last `reset_peak`."""
+        return self._peak
+
+    def reset_peak(self) -> None:
+        """Let `peak` start again from what is allocated now."""
+        with self._lock:
+            self._peak = self._used
+            self._set_ceiling()
+
+    def set_limit(self, nbytes: int | None) -> None:
+        """Let `allocate` fail rather than have more than `nbytes` allocated; None: no limit.
+
+        Cached blocks are given back before the system is asked for more than the limit.
+        """
+        if nbytes is not None and nbytes < 0:
+            raise ValueError(f"set_limit: a limit in bytes or None is required, not {nbytes}")
+        with self._lock:
+            self._limit = nbytes
+            self._set_ceiling()
+            if nbytes is not None and self._reserved > nbytes:
+                self.empty_cache()
+
+    def empty_cache(self) -> None:
+        """Give back to the system what no live buffer uses (slabs in part use stay)."""
+        with self._lock:
+            for origin in list(self._bins.values()):
+                released = origin.release()
+                self._reserved -= released
+
+    def _set_ceiling(self) -> None:
+        self._ceiling = self._peak if self._limit is None else min(self._peak, self._limit)
+
+    def _pass_ceiling(self, nbytes: int, origin: _Bin, address: int) -> None:
+        """`allocate` passed the peak, or the limit: then take the block back."""
+        with self._lock:
+            if self._limit is not None and self._used > self._limit:
+                self._used -= origin.size
+                origin.append(address)
+                raise self._out_of_memory(nbytes)
+            self._peak = max(self._peak, self._used)
+            self._high_water = max(self._high_water, self._peak)
+            self._set_ceiling()
+
+    def _find(self, nbytes: int) -> tuple[_Bin, int]:
+        """The slow path of `allocate`: the size class of `nbytes`, and a free block of it."""
+        wanted = operator.index(nbytes)
+        if wanted < 0:
+            raise ValueError(f"allocate: a size in bytes is required, not {wanted}")
+        if wanted > LARGEST:
+            raise self._out_of_memory(wanted)
+        with self._lock:
+            size = class_size(wanted)
+            origin = self._bins.get(size)
+            if origin is None:
+                origin = self._bins[size] = _Bin(self, size)
+            if len(self._known) >= KNOWN_SIZES_LIMIT:
+                self._known.clear()
+            self._known[wanted] = origin
+            if origin:
+                try:
+                    return origin, origin.pop()
+                except IndexError:  # another thread took the last one
+                    pass
+            return origin, self._map(wanted, origin)
+
+    def _map(self, nbytes: int, origin: _Bin) -> int:
+        """The address of a block in memory fresh from the system."""
+        if self._limit is not None and self._used + origin.size > self._limit:
+            raise self._out_of_memory(nbytes)
+        one = -(-origin.size // mmap.PAGESIZE) * mmap.PAGESIZE
+        size = one
+        if origin.size <= SLAB_BLOCK:
+            # As much again as the class has: few mappings, and no more than half of a slab idle.
+            have = sum(region.size for region in origin.regions.values())
+            size = max(one, min(have, SLAB_LIMIT) // one * one)
+        # Sizes that change all the time would fill the cache with blocks of no further use.
+        most = 2 * max(self._high_water, CACHE_FLOOR)
+        if self._limit is not None and self._limit < most:
+            most = self._limit
+        if self._reserved + size > most:
+            self.empty_cache()
+            size = one
+        try:
+            address = origin.grow(size)
+        except (OSError, OverflowError, ValueError):
+            self.empty_cache()
+            size = one
+            try:
+                address = origin.grow(size)
+            except (OSError, OverflowError, ValueError) as error:
+                raise self._out_of_memory(nbytes) from error
+        self._reserved += size
+        return address
+
+    def _out_of_memory(self, nbytes: int) -> MemoryError:
+        limit = "none" if self._limit is None else self._limit
+        return MemoryError(
+            f"lazyt: out of memory: asked for {nbytes} bytes; "
+            f"allocated {self._used}, reserved {self._reserved}, limit {limit}"
+        )
+
+    def _after_fork(self) -> None:
+        """In the child: another thread may have held the lock when the process was copied."""
+        self._lock = threading.RLock()
+
+
+_pool = Pool()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool._after_fork)
+
+allocate = _pool.allocate
+allocated = _pool.allocated
+reserved = _pool.reserved
+peak = _pool.peak
+reset_peak = _pool.reset_peak
+set_limit = _pool.set_limit
+empty_cache = _pool.empty_cache
+
+
+def wrap_external(
+    address: int, nbytes: int, owner: object, *, readonly: bool = True
+) -> ExternalBuffer:
+    """A buffer over memory that `owner` keeps valid; it is not counted as allocated."""
+    return ExternalBuffer(address, nbytes, owner, readonly)
+
+
+class _Export:
+    """What NumPy arrays over a buffer have as their last base; it keeps the buffer alive."""
+
+    __slots__ = ("__array_interface__", "__weakref__", "buffer")
+
+    def __init__(self, buffer: Buffer, writable: bool) -> None:
+        self.buffer = buffer
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": (buffer.nbytes,),
+            "typestr": "|u1",
+            "data": (buffer.address, not writable),
+        }
+
+
+# NOTE: keyed by (id of the buffer, writable): the export holds the buffer, so its id stays its own.
+_exports: weakref.WeakValueDictionary[tuple[int, bool], _Export] = weakref.WeakValueDictionary()
+
+
+def as_ndarray(
+    buffer: Buffer,
+    dtype: npt.DTypeLike,
+    shape: Sequence[int],
+    strides: Sequence[int] | None = None,
+    offset: int = 0,
+    writable: bool = False,
+) -> npt.NDArray[Any]:
+    """A NumPy array over the buffer's memory, without a copy; it keeps the buffer alive.
+
+    `strides` (default C-contiguous) and `offset` are in bytes. Raises `ValueError` for a writable
+    array of a read-only buffer; NumPy raises if the array would leave the buffer.
+    """
+    if writable and buffer.readonly:
+        raise ValueError("as_ndarray: the buffer is read-only")
+    export = _exports.get((id(buffer), writable))
+    if export is None:
+        export = _exports[id(buffer), writable] = _Export(buffer, writable)
+    whole = np.asarray(export)
+    return np.ndarray(tuple(shape), dtype, whole, offset, strides)
+
+
+def exported(buffer: Buffer) -> bool:
+    """Whether a NumPy array made by `as_ndarray` still looks at this memory."""
+    key = id(buffer)
+    return (key, False) in _exports or (key, True) in _exports

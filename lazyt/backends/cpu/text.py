@@ -1,0 +1,145 @@
+"""LLVM IR as text: the lines of one function, and what its module must declare around it."""
+
+from __future__ import annotations
+
+import re
+import struct
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import ml_dtypes
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+Number = bool | int | float
+
+BFLOAT16: np.dtype = np.dtype(ml_dtypes.bfloat16)
+_FLOATS = {
+    np.dtype(np.float16): "half",
+    np.dtype(np.float32): "float",
+    np.dtype(np.float64): "double",
+}
+_SYMBOL = re.compile(r"@([\w.$-]+)")
+
+
+def reg_type(dtype: np.dtype) -> str:
+    """The LLVM element type of `dtype` in registers; bfloat16 travels as its raw bits in i16."""
+    if dtype.kind == "b":
+        return "i1"
+    return mem_type(dtype)
+
+
+def mem_type(dtype: np.dtype) -> str:
+    """The LLVM element type of `dtype` in memory; a bool is one byte."""
+    if dtype == BFLOAT16:
+        return "i16"
+    if dtype.kind in "iub":
+        return f"i{8 * dtype.itemsize}"
+    return _FLOATS[dtype]
+
+
+@lru_cache(maxsize=4096)
+def _literal(element: str, value: Number, _: str) -> str:
+    if element == "i1":
+        return "true" if value else "false"
+    if element[0] == "i":
+        return str(int(value))
+    if element == "half":
+        return f"0xH{np.float16(value).view(np.uint16):04X}"
+    with np.errstate(over="ignore"):
+        exact = float(np.float32(value)) if element == "float" else float(value)
+    return f"0x{struct.unpack('<Q', struct.pack('<d', exact))[0]:016X}"
+
+
+def literal(element: str, value: Number) -> str:
+    """`value` rounded to `element` and spelled exactly, as LLVM's parser wants it."""
+    # repr tells 0.0 from -0.0, 1 from True and one NaN from none, where equality does not.
+    return _literal(element, value, repr(value))
+
+
+def vector(element: str, lanes: int) -> str:
+    """The type of `lanes` elements in a register; the scalar type when `lanes` is 0."""
+    return f"<{lanes} x {element}>" if lanes else element
+
+
+class Module:
+    """Globals, declarations and helper functions of one LLVM module, each symbol once."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, str] = {}
+
+    def declare(self, text: str) -> None:
+        """Add a declaration or a global; the first text under a symbol wins."""
+        found = _SYMBOL.search(text)
+        assert found, f"no symbol in {text!r}"
+        self._entries.setdefault(found[1], text)
+
+    def define(self, symbol: str, write: Callable[[], str]) -> None:
+        """Add the function that `write` spells, unless `symbol` is there already."""
+        if symbol not in self._entries:
+            self._entries[symbol] = ""  # a place of its own, before those of what it calls
+            self._entries[symbol] = write()
+
+    def text(self) -> str:
+        return "\n".join(self._entries.values())
+
+
+class Body:
+    """The lines of one function. `block` is the label of the block being written.
+
+    NOTE: lowering one op may open new blocks, so a loop's back edge is taken from `block`, or from a
+    latch block of its own.
+    """
+
+    def __init__(self, module: Module | None = None, block: str = "entry") -> None:
+        self.module = module if module is not None else Module()
+        self.lines: list[str] = []
+        self.first = self.block = block
+        self._count = 0
+
+    def fresh(self, prefix: str) -> str:
+        """A name that no other call gave, without its sigil."""
+        self._count += 1
+        return f"{prefix}{self._count}"
+
+    def let(self, rhs: str) -> str:
+        """Append `%tN = rhs`; return `%tN`."""
+        self._count += 1
+        name = f"%t{self._count}"
+        self.lines.append(f"  {name} = {rhs}")
+        return name
+
+    def line(self, text: str) -> None:
+        self.lines.append(f"  {text}")
+
+    def label(self, name: str) -> None:
+        """Open the block `name`; the block before it must have ended in a branch."""
+        self.lines.append(f"{name}:")
+        self.block = name
+
+    def declare(self, line: str) -> None:
+        """Ask the module for a declaration or a global, once a symbol."""
+        self.module.declare(line)
+
+    def splat(self, element: str, value: Number, lanes: int) -> str:
+        """The operand (without its type) that holds `value` in every lane."""
+        text = literal(element, value)
+        return f"splat ({element} {text})" if lanes else text
+
+    def call(self, result: str, symbol: str, *operands: tuple[str, str]) -> str:
+        """Call `symbol` with (type, operand) pairs and declare it; the result's name."""
+        types = ", ".join(kind for kind, _ in operands)
+        self.declare(f"declare {result} @{symbol}({types})")
+        values = ", ".join(f"{kind} {value}" for kind, value in operands)
+        return self.let(f"call {result} @{symbol}({values})")
+
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+
+def function(result: str, symbol: str, parameters: Sequence[str], body: Body) -> str:
+    """The text of a function private to its module; `parameters` are spelled `type %name`."""
+    head = f"define internal {result} @{symbol}({', '.join(parameters)})"
+    return f"{head} {{\n{body.first}:\n{body.text()}\n}}"

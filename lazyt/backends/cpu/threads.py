@@ -1,0 +1,290 @@
+"""Running programs: tables of kernel launches, walked by native code on a pool of native threads.
+
+A kernel is `void kernel(ptr args, i64 begin, i64 end)`: it computes units [begin, end) of its
+iteration space, and reads what it needs to know from the int64 entries at `args`. A program is data
+(see `Program`), so nothing is compiled for a new plan. The order in which units run, and the
+threads that they run on, never matter to results.
+
+The pool is native (`threads_ir.py`): workers have no Python state, are created by the first program
+that has work for them, sleep when idle, and are joined when the process ends. A forked child starts
+without any.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import operator
+import os
+import platform as host_platform
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lazyt.backends.cpu import engine
+from lazyt.backends.cpu.threads_ir import (
+    CONTROL_FIELDS,
+    MAX_WORKERS,
+    ROW_FIELDS,
+    Platform,
+    render,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    Words = npt.NDArray[np.int64]
+
+_METH_NOARGS, _METH_O = 4, 8
+# A fault in a thread signals that thread: were it blocked, the process would die without a trace.
+_FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP")
+_FUTEX_NUMBERS = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
+
+
+def _signal_mask() -> bytes:
+    """A `sigset_t` of all signals but faults: signals are for Python's main thread."""
+    faults = {getattr(signal, name) for name in _FAULTS if hasattr(signal, name)}
+    bits = sum(1 << (number - 1) for number in signal.valid_signals() - faults)
+    return bits.to_bytes(128, "little")
+
+
+def current_platform() -> Platform:
+    """What the runtime should use here."""
+    architecture = host_platform.machine()
+    if architecture.lower() in ("arm64", "aarch64"):
+        architecture = "aarch64"
+    futex = _FUTEX_NUMBERS.get(architecture) if sys.platform == "linux" else None
+    return Platform(architecture, futex, int(signal.SIG_BLOCK), _signal_mask())
+
+
+def usable_cpus() -> int:
+    """How many CPUs this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+# Calling a function made so costs 50 ns, through ctypes 400 and more.
+_new_builtin = ctypes.PYFUNCTYPE(
+    ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object
+)(("PyCFunction_NewEx", ctypes.pythonapi))
+
+
+class Runtime:
+    """The compiled driver with its thread pool; `runtime()` is the one of the process."""
+
+    def __init__(self, platform: Platform, threads: int) -> None:
+        text, prefix = render(platform)
+        exports = ("run", "run_bound", "launch", "resize", "wanted", "workers", "reset")
+        names = [f"{prefix}_{export}" for export in exports]
+        self.module = engine.compile_module(text, names, permanent=True)
+        address = {export: self.module.address(f"{prefix}_{export}") for export in exports}
+        self._methods = {
+            "run": _MethodDef(b"run", address["run"], _METH_O, b"run(address of a control block)"),
+            "run_bound": _MethodDef(b"run", address["run_bound"], _METH_NOARGS, b"run the program"),
+            "launch": _MethodDef(b"launch", address["launch"], _METH_O, b"launch(base addresses)"),
+        }
+        self.run: Callable[[int], None] = self.builtin("run", None, None)
+        self._resize = ctypes.CFUNCTYPE(None, ctypes.c_int64)(address["resize"])
+        self._wanted = ctypes.CFUNCTYPE(ctypes.c_int64)(address["wanted"])
+        self._workers = ctypes.CFUNCTYPE(ctypes.c_int64)(address["workers"])
+        self._reset = ctypes.CFUNCTYPE(None)(address["reset"])
+        self._reset()
+        self.set_threads(threads)
+
+    def builtin(self, name: str, bound: object, keep: object) -> Callable[..., None]:
+        """A Python builtin over a native function: `bound` is its self, `keep` lives with it."""
+        # It points at its definition until it is freed, and at the code.
+        lasting = (self._methods, self.module, keep)
+        made: Callable[..., None] = _new_builtin(
+            ctypes.addressof(self._methods[name]), bound, lasting
+        )
+        return made
+
+    def set_threads(self, threads: int) -> None:
+        """Wait for the program that has the pool, let the workers go; others come when needed."""
+        self._resize(min(threads - 1, MAX_WORKERS))
+
+    def threads(self) -> int:
+        return int(self._wanted()) + 1
+
+    def workers(self) -> int:
+        """How many worker threads exist now."""
+        return int(self._workers())
+
+    def shut_down(self) -> None:
+        """Join the workers, for good: later programs run on their callers."""
+        self.set_threads(1)
+
+    def after_fork(self) -> None:
+        """In the child: the workers, and whoever had the pool, are not there."""
+        self._reset()
+
+
+class _Process:
+    """The runtime of the process, made when it is first needed."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.runtime: Runtime | None = None
+        self.threads = 0  # 0: not chosen, all usable CPUs
+
+    def get(self) -> Runtime:
+        if self.runtime is None:
+            with self.lock:
+                if self.runtime is None:
+                    made = Runtime(current_platform(), self.threads or usable_cpus())
+                    # The workers must be gone before the interpreter takes the engines down.
+                    atexit.register(made.shut_down)
+                    self.runtime = made
+        return self.runtime
+
+    def after_fork(self) -> None:
+        self.lock = threading.RLock()
+        if self.runtime is not None:
+            self.runtime.after_fork()
+
+
+_process = _Process()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_process.after_fork)
+
+
+def runtime() -> Runtime:
+    """The runtime that programs of this process use, compiled or loaded on first use."""
+    return _process.get()
+
+
+def set_num_threads(n: int) -> None:
+    """Let programs use `n` threads, the caller's included; waits for one that has the pool."""
+    count = operator.index(n)
+    if count < 1:
+        raise ValueError(f"set_num_threads: at least 1 thread is required, not {count}")
+    with _process.lock:
+        _process.threads = min(count, MAX_WORKERS + 1)
+        if _process.runtime is not None:
+            _process.runtime.set_threads(_process.threads)
+
+
+def get_num_threads() -> int:
+    """How many threads programs use (fewer than were set if the system has refused some)."""
+    with _process.lock:
+        if _process.runtime is not None:
+            return _process.runtime.threads()
+        return _process.threads or usable_cpus()
+
+
+def _words(name: str, values: npt.ArrayLike, columns: int | None) -> Words:
+    """An int64 array of the program's own, on which native code may write."""
+    array = np.array(values, dtype=np.int64, order="C")
+    if columns is not None:
+        if array.size % columns or (array.size and array.shape[-1] != columns):
+            raise ValueError(f"Program: {name} has {columns} columns, not shape {array.shape}")
+        return array.reshape(-1, columns)
+    return array.reshape(-1)
+
+
+class Program:
+    """Kernel launches as data, run by one native call.
+
+    `rows`, one a launch: `[kernel address, args offset, units, grain, joins_next]`. The kernel gets
+    the address of `table[args offset]`; its `units` are run in chunks of `grain` (0: one chunk).
+    `joins_next` = 1 puts the next row in the same parallel region: nothing orders the two.
+    Otherwise a row starts when the one before is done.
+
+    `patches`: `[slot, base_index, byte_offset]`. Each run starts with
+    `table[slot] = bases[base_index] + byte_offset`.
+
+    `launch(addresses)` takes a list of `nbases` ints into `bases` and runs: the fastest way (8 ns a
+    base). `run()` runs with the bases as they are; `Struct(f"{n}q").pack_into(memoryview, ...)` is
+    the next fastest way to fill them (15 ns), assigning to a slice the slowest (35 ns). Both
+    release the interpreter lock if the program has rows of several chunks or is long. The arrays
+    `rows`, `table`, `patches` and `bases` may be changed between runs, not replaced. Running a
+    program that another thread is running raises `RuntimeError`: use a `copy`. Kernels and the
+    memory they use must outlive the run: the caller keeps them, the program keeps only its own
+    arrays.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "address",
+        "bases",
+        "bases_address",
+        "launch",
+        "patches",
+        "rows",
+        "run",
+        "table",
+    )
+
+    run: Callable[[], None]
+    launch: Callable[[list[int]], None]
+
+    def __init__(
+        self,
+        rows: npt.ArrayLike,
+        table: npt.ArrayLike,
+        patches: npt.ArrayLike = (),
+        nbases: int = 0,
+    ) -> None:
+        self.rows = _words("rows", rows, ROW_FIELDS)
+        self.table = _words("table", table, None)
+        self.patches = _words("patches", patches, 3)
+        self.bases: Words = np.zeros(nbases, dtype=np.int64)
+        self._check()
+        self.bases_address: int = self.bases.ctypes.data
+        control = np.zeros(CONTROL_FIELDS, dtype=np.int64)
+        control[:] = (
+            self.rows.ctypes.data,
+            len(self.rows),
+            self.table.ctypes.data,
+            self.patches.ctypes.data,
+            len(self.patches),
+            self.bases_address,
+            0,
+            nbases,
+        )
+        self.address: int = control.ctypes.data
+        keep = (control, self.rows, self.table, self.patches, self.bases)
+        native = runtime()
+        self.run = native.builtin("run_bound", self.address, keep)
+        self.launch = native.builtin("launch", self.address, keep)
+
+    def _check(self) -> None:
+        """Native code trusts the numbers: a slot outside the table would be a write anywhere."""
+        entries = len(self.table)
+        slots, bases = self.patches[:, 0], self.patches[:, 1]
+        if ((slots < 0) | (slots >= entries)).any():
+            raise ValueError(f"Program: a patch writes outside the table of {entries} entries")
+        if ((bases < 0) | (bases >= len(self.bases))).any():
+            raise ValueError(f"Program: a patch reads outside the {len(self.bases)} bases")
+        if (self.rows[:, 0] == 0).any():
+            raise ValueError("Program: a row has no kernel")
+        offsets = self.rows[:, 1]
+        if ((offsets < 0) | (offsets > entries)).any():
+            raise ValueError(f"Program: a row's args lie outside the table of {entries} entries")
+
+    def copy(self) -> Program:
+        """The same program with arrays of its own, for another thread."""
+        twin = Program(self.rows, self.table, self.patches, len(self.bases))
+        twin.bases[:] = self.bases
+        return twin
+
+
+def run(control_address: int) -> None:
+    """Run the program with this control block (`Program.address`), as `Program.run()` does."""
+    runtime().run(control_address)

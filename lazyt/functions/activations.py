@@ -1,0 +1,197 @@
+"""Activation functions. relu, sigmoid, tanh and softmax are elsewhere: they are array functions too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lazyt.errors import ShapeError
+from lazyt.ops import activations as ops
+from lazyt.functions.arguments import record
+
+if TYPE_CHECKING:
+    from lazyt.tensor import Tensor
+
+__all__ = [
+    "elu",
+    "gelu",
+    "glu",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "leaky_relu",
+    "logsigmoid",
+    "mish",
+    "prelu",
+    "relu6",
+    "selu",
+    "silu",
+    "softplus",
+    "softsign",
+]
+
+
+def gelu(x: Any, /, approximate: str = "none") -> Tensor:
+    """x times the normal distribution function of x, or its approximation by `approximate='tanh'`.
+
+    Raises ShapeError for another `approximate`, DTypeError for a complex dtype. As
+    `torch.nn.functional.gelu`. Hendrycks, Gimpel: Gaussian error linear units (2016).
+
+    >>> import lazyt as lt
+    >>> lt.nn.functional.gelu(lt.asarray([0.0, 10.0])).tolist()
+    [0.0, 10.0]
+    """
+    if approximate not in ("none", "tanh"):
+        raise ShapeError(f"gelu: approximate is 'none' or 'tanh', got {approximate!r}")
+    return record(ops.GELU if approximate == "none" else ops.GELU_TANH, (x,))
+
+
+def silu(x: Any, /) -> Tensor:
+    """x * sigmoid(x). Raises DTypeError for a complex dtype. As `torch.nn.functional.silu`.
+
+    >>> import lazyt as lt
+    >>> lt.nn.functional.silu(lt.asarray([0.0])).tolist()
+    [0.0]
+    """
+    return record(ops.SILU, (x,))
+
+
+def mish(x: Any, /) -> Tensor:
+    """x * tanh(softplus(x)). Raises DTypeError for a complex dtype. As `torch.nn.functional.mish`.
+
+    >>> import lazyt as lt
+    >>> lt.nn.functional.mish(lt.asarray([0.0])).tolist()
+    [0.0]
+    """
+    return record(ops.MISH, (x,))
+
+
+def softplus(x: Any, /, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """log(1 + exp(beta * x)) / beta, and x itself where beta * x > threshold.
+
+    Raises DTypeError for a complex dtype. As `torch.nn.functional.softplus`.
+
+    >>> import lazyt as lt
+    >>> lt.nn.functional.softplus(lt.asarray([50.0])).tolist()
+    [50.0]
+    """
+    return record(ops.SOFTPLUS, (x, float(beta), float(threshold)))
+
+
+def logsigmoid(x: Any, /) -> Tensor:
+    """log(sigmoid(x)) without overflow. Raises DTypeError for a complex dtype. As `torch.nn.functional.logsigmoid`.
+
+    >>> import lazyt as lt
+    >>> lt.nn.functional.logsigmoid(lt.asarray([-100.0])).tolist()
+    [-100.0]
+    """
+    return record(ops.LOGSIGMOID, (x,))
+
+
+def elu(x: Any, /, alpha: float = 1.0) -> Tensor:
+    """x where it is positive, else alpha * (exp(x) - 1). Raises DTypeError for a complex dtype.
+
+    As `torch.nn.functional.elu`.
+
+    >>> import lazyt as lt
+    >>> lt.nn.functional.elu(lt.asarray([2.0, 0.0])).tolist()
+    [2.0, 0.0]
+    """
+    return record(ops.ELU, (x, float(alpha)))
+
+
+def selu(x: Any, /) -> Tensor:
+    """The self-normalising elu: 1.0507 * elu(x, 1.6733). Raises DTypeError for a complex dtype.
+
+    As `torch.nn.functional.selu`. Klambauer et al.: Self-normalizing neural networks (2017).
+
+    >>> import lazyt as lt
+    >>> lt.nn.functional.selu(lt.asarray([0.0])).tolist()
+    [0.0]
+    """
+    return record(ops.SELU, (x,))
+
+
+def leaky_relu(x: Any, /, negative_slope: float = 0.01) -> Tensor:
+    """x where it is positive, else negative_slope * x. Raises DTypeError for a complex dtype.
+
+    As `torch.nn.functional.leaky_relu`.
+
+    >>> import lazyt as lt
+    >>> lt.nn.functional.leaky_relu(lt.asarray([2.0, -2.0]), 0.5).tolist()
+    [2.0, -1.0]
+    """
+    return record(ops.LEAKY_RELU, (x, float(negative_slope)))
+
+
+def prelu(x: Any, weight: Any, /) -> Tensor:
+    """x where it is positive, else weight * x, with one weight for all or one a channel (axis 1).
+
+    Raises ShapeError for a weight of another shape. As `torch.nn.functional.prelu`.
+
+    >>> import lazyt as lt
+    >>> lt.nn.functional.prelu(lt.asarray([2.0, -2.0]), lt.asarray([0.5])).tolist()
+    [2.0, -1.0]
+    """
+    return record(ops.PRELU, (x, weight))
+
+
+def relu6(x: Any, /) -> Tensor:
+    """x clipped to [0, 6]. Raises DTypeError for a complex dtype. As `torch.nn.functional.relu6`.
+
+    >>> import lazyt as lt
+    >>> lt.nn.functional.relu6(lt.asarray([-1.0, 8.0])).tolist()
+    [0.0, 6.0]
+    """
+    return record(ops.RELU6, (x,))
+
+
+def hardtanh(x: Any, /, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """x clipped to [min_val, max_val]. Raises DTypeError for a complex dtype. As `torch.nn.functional.hardtanh`.
+
+    >>> import lazyt as lt
+    >>> lt.nn.functional.hardtanh(lt.asarray([-3.0, 0.5])).tolist()
+    [-1.0, 0.5]
+    """
+    return record(ops.HARDTANH, (x, float(min_val), float(max_val)))
+
+
+def hardsigmoid(x: Any, /) -> Tensor:
+    """(x + 3) / 6 clipped to [0, 1]. Raises DTypeError for a complex dtype. As `torch.nn.functional.hardsigmoid`.
+
+    >>> import lazyt as lt
+    >>> lt.nn.functional.hardsigmoid(lt.asarray([-3.0, 0.0, 3.0])).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    return record(ops.HARDSIGMOID, (x,))
+
+
+def hardswish(x: Any, /) -> Tensor:
+    """x * hardsigmoid(x). Raises DTypeError for a complex dtype. As `torch.nn.functional.hardswish`.
+
+    >>> import lazyt as lt
+    >>> lt.nn.functional.hardswish(lt.asarray([-4.0, 4.0])).tolist()
+    [0.0, 4.0]
+    """
+    return record(ops.HARDSWISH, (x,))
+
+
+def softsign(x: Any, /) -> Tensor:
+    """x / (1 + |x|). Raises DTypeError for a complex dtype. As `torch.nn.functional.softsign`.
+
+    >>> import lazyt as lt
+    >>> lt.nn.functional.softsign(lt.asarray([-1.0, 1.0])).tolist()
+    [-0.5, 0.5]
+    """
+    return record(ops.SOFTSIGN, (x,))
+
+
+def glu(x: Any, /, axis: int = -1) -> Tensor:
+    """The first half of x along an axis times the sigmoid of the second half.
+
+    Raises ShapeError for an odd extent. As `torch.nn.functional.glu`.
+
+    >>> import lazyt as lt
+    >>> lt.nn.functional.glu(lt.asarray([2.0, 0.0])).tolist()
+    [1.0]
+    """
+    return record(ops.GLU, (x,), (axis,))

@@ -1,0 +1,75 @@
+"""What public functions share: typed ways to record, and arguments made regular."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lazyt import record as recording
+from lazyt.errors import DTypeError, ShapeError
+from lazyt.handle import Handle
+from lazyt.ir import dtypes
+
+if TYPE_CHECKING:
+    from lazyt.tensor import Tensor
+
+    record: Callable[..., Tensor]
+    record_view: Callable[..., Tensor]
+    record_many: Callable[..., tuple[Tensor, ...]]
+
+    # What stands for an array: a tensor, a Python scalar (weak), a NumPy array or nested lists.
+    ArrayLike = (
+        Tensor
+        | np.ndarray[Any, Any]
+        | np.generic
+        | bool
+        | int
+        | float
+        | complex
+        | list[Any]
+        | tuple[Any, ...]
+    )
+    AxisLike = int | tuple[int, ...] | list[int] | None
+    ShapeLike = int | Iterable[int]
+
+record, record_view, record_many = recording.record, recording.record_view, recording.record
+
+_SCALARS = (bool, int, float, complex)
+
+
+def tensor(x: ArrayLike) -> Tensor:
+    """`x` as a tensor: itself, or a new one holding a copy; a Python scalar has its default dtype."""
+    if isinstance(x, Handle):
+        return x  # type: ignore[return-value]
+    if type(x) in _SCALARS:
+        x = np.asarray(x, dtypes.default_dtype(type(x)))
+    return recording.as_tensor(x)  # type: ignore[return-value]
+
+
+def axes(axis: Any) -> Any:
+    """An axis argument that can be part of a program's key."""
+    return tuple(axis) if isinstance(axis, list) else axis
+
+
+def shape_of(name: str, shape: ShapeLike) -> tuple[int, ...]:
+    """A shape argument as a tuple of non-negative ints; ShapeError otherwise."""
+    try:
+        extents = (operator.index(shape),)  # type: ignore[arg-type]
+    except TypeError:
+        try:
+            extents = tuple(map(operator.index, shape))  # type: ignore[arg-type, assignment]
+        except TypeError:
+            raise DTypeError(
+                f"{name}: a shape is an integer or a sequence of integers, got {shape!r}"
+            ) from None
+    if any(n < 0 for n in extents):
+        raise ShapeError(f"{name}: negative extents in shape {extents}")
+    return extents
+
+
+def dtype_or_none(dtype: Any) -> np.dtype | None:
+    """A dtype argument as a dtype, None as None."""
+    return None if dtype is None else dtypes.as_dtype(dtype)

@@ -1,0 +1,131 @@
+"""The functions that are methods of Tensor too, by name; tensor.py attaches them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from lazyt.errors import ShapeError
+from lazyt.functions import (
+    arithmetic,
+    elementwise,
+    indexing,
+    joining,
+    linear,
+    manipulation,
+    reductions,
+    statistics,
+)
+from lazyt.ir import dtypes
+
+if TYPE_CHECKING:
+    from lazyt.functions.arguments import ArrayLike
+    from lazyt.tensor import Tensor
+
+__all__ = ["METHODS"]
+
+
+def _several(args: tuple[Any, ...]) -> Any:
+    """`f(2, 3)` and `f((2, 3))` mean the same."""
+    return args[0] if len(args) == 1 and not isinstance(args[0], int) else args
+
+
+def reshape(self: Tensor, *shape: Any, copy: bool | None = None) -> Tensor:
+    """`lazyt.reshape`, with the extents one by one or in a tuple."""
+    return manipulation.reshape(self, _several(shape), copy=copy)
+
+
+def permute(self: Tensor, *axes: Any) -> Tensor:
+    """`lazyt.permute_dims`, with the axes one by one or in a tuple."""
+    return manipulation.permute_dims(self, _several(axes))
+
+
+def transpose(self: Tensor, *axes: Any) -> Tensor:
+    """`lazyt.transpose`: reversed, or the axes one by one or in a tuple, as in NumPy."""
+    given = _several(axes)
+    return manipulation.transpose(self, None if given is None or not axes else given)
+
+
+def expand(self: Tensor, *shape: Any) -> Tensor:
+    """`lazyt.broadcast_to`, with the extents one by one or in a tuple; -1 keeps an extent, as in PyTorch."""
+    extents = tuple(_several(shape))
+    lead = len(extents) - self.ndim
+    if lead < 0 or -1 in extents[:lead]:
+        raise ShapeError(f"expand: shape {self.shape} does not broadcast to {extents}")
+    return manipulation.broadcast_to(
+        self, tuple(self.shape[i - lead] if n == -1 else n for i, n in enumerate(extents))
+    )
+
+
+def unsqueeze(self: Tensor, axis: int) -> Tensor:
+    """`lazyt.expand_dims`, under PyTorch's name."""
+    return manipulation.expand_dims(self, axis)
+
+
+def flip(self: Tensor, *axis: Any) -> Tensor:
+    """`lazyt.flip`, with the axes one by one or in a tuple; none means all."""
+    return manipulation.flip(self, axis=_several(axis) if axis else None)
+
+
+def repeat(self: Tensor, repeats: ArrayLike, axis: int | None = None) -> Tensor:
+    """`lazyt.repeat`: each element several times, as in NumPy (not the tiling of PyTorch)."""
+    return joining.repeat(self, repeats, axis=axis)
+
+
+def take(self: Tensor, indices: ArrayLike, axis: int | None = None) -> Tensor:
+    """`lazyt.take`."""
+    return indexing.take(self, indices, axis=axis)
+
+
+def astype(self: Tensor, dtype: Any, *, copy: bool = True) -> Tensor:
+    """`lazyt.astype`."""
+    return manipulation.astype(self, dtype, copy=copy)
+
+
+def _cast_to(dtype: Any) -> Callable[[Tensor], Tensor]:
+    def method(self: Tensor) -> Tensor:
+        return manipulation.astype(self, dtype, copy=False)
+
+    method.__doc__ = f"This tensor as {dtype}: itself if it is already."
+    return method
+
+
+def _named(module: Any, names: str) -> dict[str, Callable[..., Any]]:
+    return {n: getattr(module, n) for n in names.split()}
+
+
+METHODS: dict[str, Callable[..., Any]] = {
+    **_named(
+        elementwise,
+        "abs ceil conj cos exp floor isfinite isinf isnan log log1p log2 relu round rsqrt sigmoid sign sin sqrt "
+        "square tan tanh trunc erf reciprocal",
+    ),
+    **_named(arithmetic, "clip isclose maximum minimum pow"),
+    **_named(
+        reductions,
+        "all amax amin any argmax argmin count_nonzero logsumexp max mean min prod ptp std sum var",
+    ),
+    **_named(statistics, "cumprod cumsum softmax log_softmax"),
+    **_named(manipulation, "flatten ravel squeeze swapaxes split unstack moveaxis broadcast_to expand_dims"),
+    **_named(joining, "tile diff roll"),
+    **_named(indexing, "index_add put_along_axis scatter_add take_along_axis"),
+    **_named(linear, "diagonal dot matmul trace"),
+    "astype": astype,
+    "clamp": arithmetic.clip,
+    "expand": expand,
+    "flip": flip,
+    "permute": permute,
+    "repeat": repeat,
+    "reshape": reshape,
+    "take": take,
+    "transpose": transpose,
+    "unsqueeze": unsqueeze,
+    "view": reshape,
+    "float": _cast_to(dtypes.float32),
+    "double": _cast_to(dtypes.float64),
+    "half": _cast_to(dtypes.float16),
+    "bfloat16": _cast_to(dtypes.bfloat16),
+    "int": _cast_to(dtypes.int32),
+    "long": _cast_to(dtypes.int64),
+    "bool": _cast_to(dtypes.bool_),
+}

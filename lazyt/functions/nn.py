@@ -1,0 +1,115 @@
+"""`lazyt.nn.functional`: layers without state. Activations, convolutions, normalisations and losses have their files."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from lazyt.errors import ShapeError
+from lazyt.functions import activations, convolution, losses, normalization
+from lazyt.functions.activations import *  # noqa: F403  one namespace, as in PyTorch
+from lazyt.functions.convolution import *  # noqa: F403
+from lazyt.functions.losses import *  # noqa: F403
+from lazyt.functions.normalization import *  # noqa: F403
+from lazyt.ops import nn as ops
+from lazyt.random import default_generator
+from lazyt.functions.arguments import record
+
+if TYPE_CHECKING:
+    from lazyt.random import Generator
+    from lazyt.tensor import Tensor
+
+__all__ = [
+    *activations.__all__,
+    *convolution.__all__,
+    "dropout",
+    "embedding",
+    "linear",
+    *losses.__all__,
+    *normalization.__all__,
+    "scaled_dot_product_attention",
+]
+
+
+def linear(x: Any, weight: Any, bias: Any = None) -> Tensor:
+    """x @ weight.T + bias: (..., in) with a weight (out, in) gives (..., out).
+
+    Raises ShapeError if the shapes do not fit. As `torch.nn.functional.linear`.
+
+    >>> import lazyt as lt
+    >>> lt.nn.functional.linear(lt.asarray([1.0, 2.0]), lt.asarray([[1.0, 1.0]]), lt.asarray([0.5])).tolist()
+    [3.5]
+    """
+    return record(ops.LINEAR, (x, weight) if bias is None else (x, weight, bias))
+
+
+def embedding(x: Any, weight: Any, padding_idx: int | None = None) -> Tensor:
+    """The rows of weight that x names: (..., features). The row `padding_idx` gets no gradient.
+
+    Raises DTypeError unless x is of integers; IndexOutOfRange at the sync for a row that is not there. As
+    `torch.nn.functional.embedding`.
+
+    >>> import lazyt as lt
+    >>> lt.nn.functional.embedding(lt.asarray([1, 0]), lt.asarray([[1.0], [2.0]])).tolist()
+    [[2.0], [1.0]]
+    """
+    if padding_idx is None:
+        return record(ops.EMBEDDING, (x, weight))
+    rows = weight.shape[0]
+    if not -rows <= padding_idx < rows:
+        raise ShapeError(f"embedding: padding_idx {padding_idx} is out of range for {rows} rows")
+    return record(ops.EMBEDDING, (x, weight, int(padding_idx) % rows))
+
+
+def _rate(name: str, p: float) -> tuple[float, float]:
+    """The probability of a zero, and the factor of what is kept."""
+    if not 0 <= p <= 1:
+        raise ShapeError(f"{name}: a probability in [0, 1] is required, got {p}")
+    return float(p), 0.0 if p == 1 else 1 / (1 - float(p))
+
+
+def dropout(x: Any, p: float = 0.5, training: bool = True, *, generator: Generator | None = None) -> Tensor:
+    """In training, x with each element zeroed with probability p and the rest divided by 1 - p; else x itself.
+
+    Raises ShapeError for a p outside [0, 1]. As `torch.nn.functional.dropout`.
+
+    >>> import lazyt as lt
+    >>> lt.nn.functional.dropout(lt.asarray([1.0, 2.0]), 1.0).tolist()
+    [0.0, 0.0]
+    """
+    rate = _rate("dropout", p)
+    if not training:
+        return x
+    return record(ops.DROPOUT, (x, *rate, *(generator or default_generator()).step()))
+
+
+def scaled_dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    *,
+    generator: Generator | None = None,
+) -> Tensor:
+    """softmax(query @ key.T * scale) @ value over (..., length, features); scale is by default 1 / sqrt(features).
+
+    A bool mask says which keys a query sees, another one is added to the products; `is_causal` hides later keys.
+    Raises ShapeError if the shapes do not fit. As `torch.nn.functional.scaled_dot_product_attention`.
+
+    >>> import lazyt as lt
+    >>> q = lt.ones((1, 2, 4))
+    >>> lt.nn.functional.scaled_dot_product_attention(q, q, q).shape
+    (1, 2, 4)
+    """
+    if is_causal and attn_mask is not None:
+        raise ShapeError("scaled_dot_product_attention: give attn_mask or is_causal, not both")
+    if scale is None:
+        scale = 1 / math.sqrt(query.shape[-1]) if len(query.shape) and query.shape[-1] else 1.0
+    operands = (query, key, value, *(() if attn_mask is None else (attn_mask,)), float(scale))
+    if dropout_p:
+        operands += (*_rate("scaled_dot_product_attention", dropout_p), *(generator or default_generator()).step())
+    statics = (attn_mask is not None, bool(is_causal), bool(dropout_p))
+    return record(ops.SCALED_DOT_PRODUCT_ATTENTION, operands, statics)

@@ -1,0 +1,321 @@
+"""What `x[key]` means: the key is taken apart once, then recorded as a view, a gather, or a write."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lazyt.errors import IndexOutOfRange, ShapeError
+from lazyt.functions.arguments import record, record_view, tensor
+from lazyt.handle import Handle
+from lazyt.inplace import assign
+from lazyt.ir import dtypes
+from lazyt.ops import indexing as ops
+
+if TYPE_CHECKING:
+    from lazyt.functions.arguments import ArrayLike
+    from lazyt.tensor import Tensor
+
+    Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A key as basic indexing and then index arrays.
+
+    spec, offsets, ints: the view (see ops/indexing.py). arrays: index arrays for `axes` of that view; their
+    broadcast axes stand at `at` among its other axes.
+    """
+
+    spec: tuple[Any, ...]
+    offsets: Shape
+    ints: Shape
+    axes: Shape
+    arrays: tuple[Tensor, ...]
+    at: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the view is all of the array as it stands."""
+        return all(s == "all" for s in self.spec)
+
+
+_ALLOWED = (
+    "index: only integers, slices (`:`), ellipsis (`...`), None and integer or boolean arrays are valid "
+    "indices, got {!r}"
+)
+
+
+def _bool_scalar(k: Any) -> bool:
+    return type(k) is bool or isinstance(k, np.bool_)
+
+
+def _array(k: Any) -> Any:
+    """An index array as a tensor or NumPy array; None for anything else."""
+    if isinstance(k, Handle):
+        return k
+    if isinstance(k, np.ndarray):
+        return k
+    if not isinstance(k, list | tuple | range):
+        return None
+    if any(isinstance(i, Handle) for i in k):
+        return tensor(k)  # type: ignore[arg-type]
+    a = np.asarray(k)
+    return a.astype(np.int64) if a.size == 0 else a
+
+
+def _items(key: Any) -> list[Any]:
+    """The key's items, with every array-like as an array and every integer as an int."""
+    out: list[Any] = []
+    for k in key if isinstance(key, tuple) else (key,):
+        if k is None or k is Ellipsis or isinstance(k, slice) or type(k) is int:
+            out.append(k)
+        elif _bool_scalar(k):
+            out.append(np.asarray(k))
+        elif (a := _array(k)) is not None:
+            if a.dtype.kind not in "biu":
+                raise IndexOutOfRange(
+                    f"index: arrays used as indices must be of integer (or boolean) type, got {a.dtype}"
+                )
+            out.append(a)
+        else:
+            try:
+                out.append(operator.index(k))
+            except TypeError:
+                raise IndexOutOfRange(_ALLOWED.format(k)) from None
+    return out
+
+
+def _is_array(k: Any) -> bool:
+    return isinstance(k, Handle | np.ndarray)
+
+
+def _is_mask(k: Any) -> bool:
+    return _is_array(k) and k.dtype == dtypes.bool_
+
+
+def _consumed(k: Any) -> int:
+    """How many axes an item of a key stands for."""
+    if k is None or k is Ellipsis:
+        return 0
+    return k.ndim if _is_mask(k) else 1
+
+
+def _filled(items: list[Any], ndim: int) -> list[Any]:
+    """The items with an Ellipsis in place; it alone may stand for no axis or several."""
+    used = sum(map(_consumed, items))
+    if used > ndim:
+        raise IndexOutOfRange(
+            f"index: too many indices for an array of {ndim} dimensions: {used} were indexed"
+        )
+    ellipses = sum(k is Ellipsis for k in items)
+    if ellipses > 1:
+        raise IndexOutOfRange("index: an index can only have a single ellipsis ('...')")
+    return items if ellipses else [*items, Ellipsis]
+
+
+def _on_host(k: Any) -> np.ndarray[Any, Any]:
+    """An index array's values; a sync if they are pending."""
+    return k if isinstance(k, np.ndarray) else np.asarray(k.numpy())
+
+
+def _nonzero(mask: Any, shape: Shape, axis: int) -> list[np.ndarray[Any, Any]]:
+    """A mask over the axes from `axis` as index arrays, one an axis (a 0-d mask: one, for a new axis)."""
+    for i, n in enumerate(mask.shape):
+        if n != shape[axis + i]:
+            raise IndexOutOfRange(
+                f"index: boolean index did not match indexed array along axis {axis + i}; "
+                f"size of axis is {shape[axis + i]} but size of boolean index is {n}"
+            )
+    return list(np.nonzero(np.atleast_1d(_on_host(mask))))
+
+
+def _checked(k: Any, axis: int, n: int) -> Tensor:
+    """An integer index array as a tensor; out of range is an error now if the values are known."""
+    if isinstance(k, np.ndarray):
+        outside = k[(k < -n) | (k >= n)]
+        if outside.size:
+            raise IndexOutOfRange(
+                f"index: index {outside.flat[0]} is out of bounds for axis {axis} with size {n}"
+            )
+    return tensor(k)
+
+
+def _slice(k: slice, axis: int, n: int) -> tuple[int, int, int]:
+    """The start, length and step of a slice of an axis of n."""
+    try:
+        start, stop, step = k.indices(n)
+    except ValueError:
+        raise ShapeError(f"index: slice step cannot be zero (axis {axis})") from None
+    except TypeError:
+        raise IndexOutOfRange(f"index: slice bounds must be integers or None, got {k}") from None
+    length = len(range(start, stop, step))
+    return (start if length else 0), length, step
+
+
+class _Parser:
+    """Walks the items of a key along the axes of an array."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.axis = 0  # of the array
+        self.spec: list[Any] = []
+        self.offsets: list[int] = []
+        self.ints: list[int] = []
+        self.view_axis = 0  # of the view
+        self.axes: list[int] = []
+        self.arrays: list[Tensor] = []
+
+    def place(self, item: Any) -> None:
+        self.spec.append(item)
+        self.axis += item != "new"
+        self.view_axis += item != "int"
+
+    def integer(self, k: int) -> None:
+        n = self.shape[self.axis]
+        if not -n <= k < n:
+            raise IndexOutOfRange(f"index: index {k} is out of bounds for axis {self.axis} with size {n}")
+        self.offsets.append(k % n)
+        self.place("int")
+
+    def slice(self, k: slice) -> None:
+        if k.start is None and k.stop is None and k.step is None:
+            self.place("all")
+            return
+        start, length, step = _slice(k, self.axis, self.shape[self.axis])
+        self.offsets.append(start)
+        self.ints.append(length)
+        self.place(("slice", step))
+
+    def index(self, array: Any) -> None:
+        n = self.shape[self.axis]
+        self.axes.append(self.view_axis)
+        self.arrays.append(_checked(array, self.axis, n))
+        self.place("all")
+
+    def mask(self, k: Any) -> None:
+        for found in _nonzero(k, self.shape, self.axis):
+            if k.ndim:
+                self.index(found)
+            else:
+                self.axes.append(self.view_axis)
+                self.arrays.append(tensor(found))
+                self.place("new")
+
+
+def _is_advanced(k: Any) -> bool:
+    return _is_array(k) or type(k) is int
+
+
+def parse(key: Any, shape: Shape) -> Parsed:
+    """Take a key for an array of this shape apart; IndexOutOfRange (an IndexError) if it does not fit.
+
+    NumPy's placement: the axes of index arrays stand where the arrays (and integers beside them) are, if
+    these are next to each other, and first otherwise.
+    """
+    items = _filled(_items(key), len(shape))
+    p = _Parser(shape)
+    rest = len(shape) - sum(map(_consumed, items))
+    runs = 0  # of adjacent index arrays and integers
+    inside = False
+    at = 0
+    for k in items:
+        advanced = _is_advanced(k)
+        if advanced and not inside:
+            runs += 1
+            at = p.view_axis - len(p.axes)
+        # NOTE: an ellipsis separates even where it stands for no axis, and so does a new axis, as in NumPy.
+        inside = advanced
+        if k is None:
+            p.place("new")
+        elif k is Ellipsis:
+            for _ in range(rest):
+                p.place("all")
+        elif type(k) is int:
+            p.integer(k)
+        elif isinstance(k, slice):
+            p.slice(k)
+        elif _is_mask(k):
+            p.mask(k)
+        else:
+            p.index(k)
+    return Parsed(
+        tuple(p.spec), tuple(p.offsets), tuple(p.ints), tuple(p.axes), tuple(p.arrays), at if runs == 1 else 0
+    )
+
+
+def _viewed(x: Tensor, p: Parsed) -> Tensor:
+    return record_view(ops.GETITEM, x, (p.spec,), p.ints, p.offsets)
+
+
+def getitem(x: Tensor, key: Any) -> Tensor:
+    """`x[key]`: a view for basic keys; a copy where there are index arrays (checked at the sync) or masks (a
+    sync).
+
+    Raises IndexOutOfRange for what is known to be outside.
+
+    >>> import lazyt as lt
+    >>> x = lt.asarray([[1, 2], [3, 4]])
+    >>> x[:, 0].tolist(), x[[1, 0], 0].tolist(), x[x > 2].tolist()
+    ([1, 3], [3, 1], [3, 4])
+    """
+    if type(key) is int and x.shape:
+        n = x.shape[0]
+        if -n <= key < n:
+            spec = ("int", *("all",) * (len(x.shape) - 1))
+            return record_view(ops.GETITEM, x, (spec,), (), (key % n,))
+    p = parse(key, x.shape)
+    if not p.arrays:
+        return _viewed(x, p)
+    base = x if p.is_whole else _viewed(x, p)
+    return record(ops.INDEX, (base, *p.arrays), (p.axes, p.at))
+
+
+def _lazy_mask(x: Tensor, key: Any, value: Any) -> Any:
+    """The mask when `x[key] = value` is a select: one mask over the first axes, and a value for each of
+    them alike.
+    """
+    items = [k for k in (key if isinstance(key, tuple) else (key,)) if k is not Ellipsis]
+    if len(items) != 1 or (isinstance(key, tuple) and key[0] is Ellipsis) or not _is_mask(items[0]):
+        return None
+    mask = items[0]
+    if mask.ndim > x.ndim or not mask.ndim:
+        return None
+    for i, n in enumerate(mask.shape):
+        if n != x.shape[i]:
+            raise IndexOutOfRange(
+                f"index: boolean index did not match indexed array along axis {i}; "
+                f"size of axis is {x.shape[i]} but size of boolean index is {n}"
+            )
+    shape = value.shape if isinstance(value, Handle | np.ndarray) else np.shape(value)
+    rest = x.ndim - mask.ndim
+    fits = len(shape) <= rest or all(n == 1 for n in shape[: len(shape) - rest])
+    return mask if fits else None
+
+
+def setitem(x: Tensor, key: Any, value: ArrayLike) -> None:
+    """`x[key] = value`, in place: value is broadcast to the place it goes and cast to x's dtype.
+
+    Where an index is named twice, the last value stays. Lazy but for masks whose value has an element for
+    each true entry (a sync). Raises IndexOutOfRange, ShapeError, and AutogradError as in PyTorch.
+
+    >>> import lazyt as lt
+    >>> x = lt.asarray([1, 2, 3, 4])
+    >>> x[1:3] = 0
+    >>> x[x > 3] = 9
+    >>> x.tolist()
+    [1, 0, 0, 9]
+    """
+    if _is_mask(key) or isinstance(key, tuple):
+        mask = _lazy_mask(x, key, value)
+        if mask is not None:
+            assign(x, record(ops.MASK_PUT, (x, mask, value)), "setitem")
+            return
+    p = parse(key, x.shape)
+    target = x if p.is_whole else _viewed(x, p)
+    if p.arrays:
+        value = record(ops.INDEX_PUT, (target, value, *p.arrays), (p.axes, p.at))
+    assign(target, value, "setitem")

@@ -1,0 +1,108 @@
+"""What stands behind a tensor: its state, and the values that live outside any walk."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from lazyt.trace import Slot
+
+
+class Data:
+    """A computed value: a C-contiguous array in a backend's buffer. Never written again once it is here."""
+
+    __slots__ = ("__weakref__", "address", "buffer", "dtype", "nbytes", "shape")
+
+    def __init__(self, buffer: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        self.buffer = buffer
+        self.address: int = buffer.address
+        self.shape = shape
+        self.dtype = dtype
+        self.nbytes: int = buffer.nbytes
+
+
+class Gradient:
+    """The autograd identity of a leaf, or where a synced value came from."""
+
+    __slots__ = ("__weakref__", "grad", "hooks", "is_leaf", "requires_grad", "retain", "segment", "slot")
+
+    def __init__(self, requires_grad: bool, is_leaf: bool = True) -> None:
+        self.requires_grad = requires_grad
+        self.is_leaf = is_leaf
+        self.grad: Any = None
+        self.hooks: list[Any] = []
+        self.retain = False
+        # For a non-leaf that was synced: the walk that made it and its slot there (see autograd/segment.py).
+        self.segment: Any = None
+        self.slot: Slot | None = None
+
+
+class Holder:
+    """Anything that holds one value: pending (`_slot`), computed (`_data`), or both."""
+
+    __slots__ = ("__weakref__", "_data", "_meta", "_slot", "_version")
+
+    _slot: Slot | None
+    _data: Data | None
+    _meta: Gradient | None
+    _version: int
+
+    def __getattr__(self, name: str) -> Any:
+        # Recording stores `_slot` alone; whatever else was never set reads as its default.
+        if name in ("_slot", "_data", "_meta", "_storage"):
+            return None
+        if name == "_version":
+            return 0
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+
+class Storage(Holder):
+    """The value that a base and its views share; comes into being with the first view."""
+
+    __slots__ = ("aliases",)
+
+    def __init__(self) -> None:
+        self.aliases: list[weakref.ref[Handle]] = []
+
+    def invalidate(self, keep: Handle | None) -> None:
+        """After a write: every alias but `keep` must derive its value anew."""
+        alive = []
+        for r in self.aliases:
+            h = r()
+            if h is not None:
+                alive.append(r)
+                if h is not keep:
+                    h._slot = None
+        self.aliases = alive
+
+
+class View:
+    """How a handle is seen in its storage: one recorded view operation after another."""
+
+    __slots__ = ("made_under_grad", "multi", "offsets", "op", "ints", "parent", "statics", "writable")
+
+    def __init__(self, parent: View | None, op: Any, statics: Any, ints: Any, offsets: Any, grad: bool) -> None:
+        self.parent = parent
+        self.op = op
+        self.statics = statics
+        self.ints = ints
+        self.offsets = offsets
+        self.made_under_grad = grad
+        self.writable = op.write is not None and (parent is None or parent.writable)
+
+
+class Handle(Holder):
+    """The state of a Tensor. With a storage, `_slot` is only a cache of the view's value in this walk."""
+
+    __slots__ = ("_storage", "_view")
+
+    _storage: Storage | None
+    _view: View | None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_view":
+            return None
+        return Holder.__getattr__(self, name)

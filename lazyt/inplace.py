@@ -1,0 +1,235 @@
+"""Writing in place: a write records the next version of a value; nothing that was read before changes.
+
+Aliasing follows NumPy, legality under grad mode follows PyTorch (`can_mutate_inplace`). A write through a view is
+turned into a write of its base: each view operation knows how to put a value back (`OpDef.write`).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from lazyt import record as recording
+from lazyt.errors import AutogradError, ShapeError
+from lazyt.handle import Handle, Holder, View
+from lazyt.ops.core import OpDef, promoted
+from lazyt.record import (
+    ASSIGN,
+    _follow,
+    _insert,
+    _plain,
+    advance,
+    begin,
+    bind_leaf,
+    check_writable_dtype,
+    operand_slots,
+    slot_of,
+)
+from lazyt.trace import Slot, Step, Trace, user_site
+
+ref = weakref.ref
+
+
+def _lower_put(b: Any, x: Any, value: Any) -> Any:
+    """`value` broadcast and cast to x's shape and dtype: what `x[...] = value` makes of x."""
+    (v,) = promoted(b, "assign", value, dtype=x.dtype)
+    return b.expand_to(v, x.shape)
+
+
+PUT = OpDef("assign", _lower_put)
+_writes: dict[OpDef, OpDef] = {}
+
+
+def _write_op(view: OpDef) -> OpDef:
+    """The operation that writes through one view operation."""
+    op = _writes.get(view)
+    if op is None:
+        assert view.write is not None
+        op = _writes[view] = OpDef(f"write to {view.name}", view.write)
+    return op
+
+
+def requires_grad(h: Handle) -> bool:
+    """Whether gradients flow into h's current value."""
+    slot = h._slot
+    if slot is None and h._storage is not None:
+        holder: Holder = h._storage
+        slot = holder._slot
+    if slot is not None:
+        return slot.requires_grad
+    meta = h._storage._meta if h._storage is not None else h._meta
+    return meta is not None and meta.requires_grad
+
+
+def is_leaf(h: Handle) -> bool:
+    """Whether h is an autograd leaf: a value of its own that requires grad, or one that does not."""
+    if h._view is not None:
+        return not requires_grad(h)
+    meta = h._storage._meta if h._storage is not None else h._meta
+    if meta is not None and meta.requires_grad:
+        return meta.is_leaf
+    return not requires_grad(h)
+
+
+def check_legal(tr: Trace, name: str, x: Handle, value_grad: bool) -> None:
+    """PyTorch's rules, in its order, before anything is recorded."""
+    view = x._view
+    v = view
+    while v is not None:
+        if not v.writable:
+            raise ShapeError(
+                f"{name}: not supported: writing to a view made by {v.op.name}, because more than one of its elements "
+                "may refer to a single memory location; copy it first"
+            )
+        v = v.parent
+    if not tr.grad or not (value_grad or requires_grad(x)):
+        return
+    if view is not None:
+        if not view.made_under_grad:
+            raise AutogradError(
+                f"{name}: a view was created in no_grad mode and is being modified inplace with grad mode enabled. "
+                "Given that this use case is ambiguous and error-prone, it is forbidden; move both the view and the "
+                "inplace operation inside the no_grad block, or both outside"
+            )
+        if view.op.name in MULTI_OUTPUT:
+            raise AutogradError(
+                f"{name}: this view is the output of {view.op.name}, which returns multiple views. Such functions do "
+                "not allow the output views to be modified inplace; use an out-of-place operation instead"
+            )
+        assert x._storage is not None
+        meta = x._storage._meta
+        if meta is not None and meta.requires_grad and meta.is_leaf:
+            raise AutogradError(
+                f"{name}: a view of a leaf Variable that requires grad is being used in an in-place operation"
+            )
+    elif requires_grad(x) and is_leaf(x):
+        raise AutogradError(f"{name}: a leaf Variable that requires grad is being used in an in-place operation")
+
+
+MULTI_OUTPUT = frozenset({"unstack", "split", "array_split"})
+
+
+def _assign_step(tr: Trace, new: Slot, old: Slot | None, keeps_leaf: bool) -> Step:
+    """The step after which a holder has `new` for `old`; a leaf written under no_grad stays that leaf."""
+    plain = (ASSIGN, (new, old), keeps_leaf)
+    s = _follow(tr, plain)
+    if s is None:
+        pos = tr.pos
+        s = Step(pos, ASSIGN, (new,), (keeps_leaf,), plain, pos.index + 1)
+        s.target = old
+        s.dtype = new.dtype
+        s.site = user_site()
+        s.mode = tr.grad
+        s.requires_grad = new.requires_grad if not keeps_leaf else True
+        if keeps_leaf:
+            assert old is not None
+            s.leaf = old.leaf
+        old_at = None if old is None else (old.step.index, old.k)
+        _insert(tr, s, plain, (ASSIGN, _plain((new,)), old_at, keeps_leaf))
+    s.shape, s.ext = new.shape, tr.ext
+    tr.pos = s
+    return s
+
+
+def _store(tr: Trace, holder: Holder, new: Slot, old: Slot) -> Slot:
+    """Let `holder` hold `new` in place of `old`."""
+    meta = holder._meta
+    keeps_leaf = not tr.grad and meta is not None and meta.requires_grad and old.leaf is not None
+    s = _assign_step(tr, new, old, keeps_leaf)
+    tr.refs[s.index] = ref(holder)
+    holder._slot = s
+    holder._data = None
+    holder._version += 1
+    if s.requires_grad and not keeps_leaf and meta is not None:
+        holder._meta = None
+    return s
+
+
+def put(tr: Trace, name: str, x: Handle, value: Slot) -> None:
+    """Make `value` (x's shape and dtype) the new value of x, through its views where it has any."""
+    st = x._storage
+    if st is None:
+        _store(tr, x, value, slot_of(tr, x))
+        return
+    base = st._slot if st._slot is not None else None
+    if base is None:
+        base = bind_leaf(tr, st)
+    # The chain of values from the base to x, then back up: each view puts the new value into what it views.
+    chain: list[View] = []
+    v = x._view
+    while v is not None:
+        chain.append(v)
+        v = v.parent
+    chain.reverse()
+    values: list[Slot] = [base]
+    for v in chain[:-1]:
+        s = advance(tr, v.op, [values[-1]], v.statics, v.ints, v.offsets, ())
+        tr.refs[s.index] = _none
+        values.append(s)
+    new = value
+    for v, outer in zip(reversed(chain), reversed(values), strict=True) if chain else ():
+        s = advance(tr, _write_op(v.op), [outer, new], v.statics, v.ints, v.offsets, ())
+        tr.refs[s.index] = _none
+        new = s
+    _store(tr, st, new, base)
+    st.invalidate(x)
+    x._slot = value if chain else st._slot
+
+
+def _none() -> None:
+    return None
+
+
+def assign(x: Handle, value: Any, name: str = "assign") -> None:
+    """x[...] = value: value is broadcast and cast to x; DTypeError, ShapeError or AutogradError as NumPy and PyTorch."""
+    tr = begin()
+    slots, scalars = operand_slots(tr, (x, value))
+    value_grad = isinstance(slots[1], Slot) and slots[1].requires_grad
+    check_legal(tr, name, x, value_grad)
+    if isinstance(slots[1], Slot):
+        check_writable_dtype(name, slots[1].dtype, slots[0].dtype)
+    if isinstance(slots[1], Slot) and slots[1].shape == slots[0].shape and slots[1].dtype == slots[0].dtype:
+        new = slots[1]
+    else:
+        new = advance(tr, PUT, slots, (), None, None, scalars)
+        tr.refs[new.step.index] = _none
+    put(tr, name, x, new)
+    if tr.eager:
+        recording.run_sync(tr, "eager", user_site())
+
+
+def record_inplace(op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple[Any, ...] = ()) -> Handle:
+    """x = op(x, ...) written into x: the right-hand side is read first, whatever it shares with x."""
+    tr = begin()
+    slots, scalars = operand_slots(tr, (x, *operands))
+    check_legal(tr, op.name, x, any(isinstance(s, Slot) and s.requires_grad for s in slots[1:]))
+    s = advance(tr, op, slots, statics, None, None, scalars)
+    tr.refs[s.index] = _none
+    if s.shape != slots[0].shape:
+        raise ShapeError(
+            f"{op.name}: output with shape {slots[0].shape} doesn't match the broadcast shape {s.shape}"
+        )
+    new: Slot = s
+    if s.dtype != slots[0].dtype:
+        check_writable_dtype(op.name, s.dtype, slots[0].dtype)
+        new = advance(tr, PUT, [slots[0], s], (), None, None, ())
+        tr.refs[new.step.index] = _none
+    put(tr, op.name, x, new)
+    if tr.eager:
+        recording.run_sync(tr, "eager", user_site())
+    return x
+
+
+def record_update(op: OpDef, operands: Sequence[Any], statics: tuple[Any, ...], targets: Sequence[Handle]) -> None:
+    """Record op and write its outputs into `targets`: one step for an optimizer, however many tensors."""
+    tr = begin()
+    slots, scalars = operand_slots(tr, operands)
+    for t in targets:
+        check_legal(tr, op.name, t, False)
+    s = advance(tr, op, slots, statics, None, None, scalars)
+    tr.refs[s.index] = _none
+    for slot, t in zip(s.slots, targets, strict=True):
+        put(tr, op.name, t, slot)
+    if tr.eager:
+        recording.run_sync(tr, "eager", user_site())

@@ -1,0 +1,219 @@
+"""Rewrites before fusion: autograd's marks go, complex arithmetic becomes arithmetic on parts, dead code is dropped.
+
+    stop x, track x, known(y, x)      -->  x
+    add(z, w) of complex              -->  complex(add(re z, re w), add(im z, im w))        and so on
+    real(complex(a, b))               -->  a
+    mul(x, 1), div(x, 1)              -->  x                                  (exact for every x)
+
+No rule changes a value. What computes on whole complex arrays (a library call, a product through BLAS, an output)
+gets them whole.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lazyt.errors import NotSupportedError
+from lazyt.ir import dtypes
+from lazyt.ir import graph as g
+from lazyt.ir.builder import Builder
+from lazyt.ir.prims import MOVEMENT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lazyt.ir.extents import Scope
+    from lazyt.ir.graph import Node
+
+Parts = tuple["Node", "Node"]
+
+
+def canonicalize(outputs: Sequence[Node], scope: Scope | None) -> g.Graph:
+    """The graph of what `outputs` need, rewritten."""
+    c = _Canonicalizer(scope)
+    for n in g.reachable(outputs):
+        c.b.site = n.site
+        c.visit(n)
+    outs = [c.whole(n) for n in outputs]
+    return g.Graph(g.reachable(outs), outs)
+
+
+def _is_one(n: Node) -> bool:
+    while n.op in ("expand", "reshape"):
+        n = n.operands[0]
+    return isinstance(n.attrs, g.Constant) and n.attrs.value == 1
+
+
+class _Canonicalizer:
+    def __init__(self, scope: Scope | None) -> None:
+        self.b = Builder(scope)
+        self.real: dict[Node, Node] = {}  # old -> new, for what is not split
+        self.parts: dict[Node, Parts] = {}  # old complex -> its new parts
+        self.wholes: dict[Node, Node] = {}
+
+    def visit(self, n: Node) -> None:
+        if n.op in ("stop", "track"):
+            self._same(n, n.operands[0])
+        elif n.op == "known":
+            self._same(n, n.operands[1])
+        elif any(dtypes.kind(x.dtype) == "c" for x in (n, *n.operands)):
+            self._complex(n)
+        else:
+            self.real[n] = self._plain(n)
+
+    def _same(self, n: Node, x: Node) -> None:
+        if x in self.real:
+            self.real[n] = self.real[x]
+        if x in self.parts:
+            self.parts[n] = self.parts[x]
+
+    def _plain(self, n: Node) -> Node:
+        xs = tuple(self.real[x] for x in n.operands)
+        if n.op == "mul" and _is_one(xs[1]):
+            return xs[0]
+        if n.op == "mul" and _is_one(xs[0]):
+            return xs[1]
+        if n.op == "div" and _is_one(xs[1]):
+            return xs[0]
+        return self._make(n, xs)
+
+    def _make(self, n: Node, xs: tuple[Node, ...], dtype: object = None) -> Node:
+        b = self.b
+        if n.op == "permute":
+            assert isinstance(n.attrs, g.Axes)
+            return b.permute(xs[0], n.attrs.axes)
+        if n.op == "reshape":
+            x = xs[0].operands[0] if xs[0].op == "reshape" else xs[0]
+            return x if x.shape == n.shape else b.make("reshape", (x,), None, n.shape, xs[0].dtype)
+        d = xs[0].dtype if dtype is not None else n.dtype
+        return b.make(n.op, xs, n.attrs, n.shape, d)
+
+    def whole(self, n: Node) -> Node:
+        """n as one value: parts are put together where it was split."""
+        if n in self.real:
+            return self.real[n]
+        w = self.wholes.get(n)
+        if w is None:
+            re, im = self.parts[n]
+            w = self.wholes[n] = self.b.make("complex", (re, im), None, n.shape, n.dtype)
+        return w
+
+    def split(self, n: Node) -> Parts:
+        """n's parts; a whole complex array is read part by part."""
+        p = self.parts.get(n)
+        if p is None:
+            x = self.real[n]
+            if dtypes.kind(x.dtype) != "c":
+                zero = self.b.expand_to(self.b.constant(0, x.dtype), x.shape)
+                p = (x, zero)
+            else:
+                d = dtypes.real_of(x.dtype)
+                p = (
+                    self.b.make("real", (x,), None, x.shape, d),
+                    self.b.make("imag", (x,), None, x.shape, d),
+                )
+            self.parts[n] = p
+        return p
+
+    def _complex(self, n: Node) -> None:
+        op = n.op
+        if op in ("leaf", "matmul", "opaque", "item"):
+            self.real[n] = self.b.make(op, tuple(self.whole(x) for x in n.operands), n.attrs, n.shape, n.dtype)
+        elif op in ("constant", "scalar"):
+            self.parts[n] = self._source(n)
+        elif op in MOVEMENT or op in ("sum", "gather", "scatter", "update", "select"):
+            self._partwise(n)
+        elif op == "cast":
+            self._cast(n)
+        elif op in ("real", "imag"):
+            self.real[n] = self.split(n.operands[0])[op == "imag"]
+        elif op in ("isnan", "isinf", "isfinite"):
+            re, im = (self.b.elementwise(op, x) for x in self.split(n.operands[0]))
+            self.real[n] = self.b.elementwise("and" if op == "isfinite" else "or", re, im)
+        elif op == "complex":
+            self.parts[n] = (self.real[n.operands[0]], self.real[n.operands[1]])
+        elif (rule := getattr(self, f"_{op}", None)) is not None:
+            rule(n)
+        else:
+            raise NotSupportedError(f"not supported: {op} of {n.operands[-1].dtype}, because it has no complex form yet")
+
+    def _source(self, n: Node) -> Parts:
+        d = dtypes.real_of(n.dtype)
+        if isinstance(n.attrs, g.Constant):
+            v = complex(n.attrs.value)
+            return self.b.constant(v.real, d), self.b.constant(v.imag, d)
+        s = self.b.make("scalar", (), n.attrs, (), n.dtype)
+        return self.b.make("real", (s,), None, (), d), self.b.make("imag", (s,), None, (), d)
+
+    def _partwise(self, n: Node) -> None:
+        split = [self.split(x) if dtypes.kind(x.dtype) == "c" else (self.real[x],) * 2 for x in n.operands]
+        self.parts[n] = (
+            self._make(n, tuple(p[0] for p in split), True) if n.op != "select" else self.b.select(*(p[0] for p in split)),
+            self._make(n, tuple(p[1] for p in split), True) if n.op != "select" else self.b.select(*(p[1] for p in split)),
+        )
+
+    def _cast(self, n: Node) -> None:
+        x, b = n.operands[0], self.b
+        if dtypes.kind(n.dtype) == "c":
+            d = dtypes.real_of(n.dtype)
+            if dtypes.kind(x.dtype) == "c":
+                re, im = self.split(x)
+                self.parts[n] = (b.cast(re, d), b.cast(im, d))
+            else:
+                self.parts[n] = (b.cast(self.real[x], d), b.expand_to(b.constant(0, d), x.shape))
+        elif dtypes.kind(n.dtype) == "b":
+            zero = b.expand_to(b.constant(0, dtypes.real_of(x.dtype)), x.shape)
+            re, im = self.split(x)
+            self.real[n] = b.or_(b.ne(re, zero), b.ne(im, zero))
+        else:
+            self.real[n] = b.cast(self.split(x)[0], n.dtype)
+
+    def _each(self, n: Node) -> None:
+        z, w = (self.split(x) for x in n.operands)
+        self.parts[n] = (self.b.elementwise(n.op, z[0], w[0]), self.b.elementwise(n.op, z[1], w[1]))
+
+    _add = _sub = _each
+
+    def _mul(self, n: Node) -> None:
+        (a, b), (c, d) = (self.split(x) for x in n.operands)
+        m = self.b
+        self.parts[n] = (m.sub(m.mul(a, c), m.mul(b, d)), m.add(m.mul(a, d), m.mul(b, c)))
+
+    def _div(self, n: Node) -> None:
+        """Smith's algorithm (1962), as NumPy: scale by the larger part of the divisor."""
+        (a, b), (c, d) = (self.split(x) for x in n.operands)
+        m = self.b
+        big = m.ge(m.abs(c), m.abs(d))
+        zero = m.and_(m.eq(c, m.sub(c, c)), m.eq(d, m.sub(d, d)))
+        r1, r2 = m.div(d, c), m.div(c, d)
+        s1, s2 = m.add(c, m.mul(d, r1)), m.add(m.mul(c, r2), d)
+        re = m.select(big, m.div(m.add(a, m.mul(b, r1)), s1), m.div(m.add(m.mul(a, r2), b), s2))
+        im = m.select(big, m.div(m.sub(b, m.mul(a, r1)), s1), m.div(m.sub(m.mul(b, r2), a), s2))
+        self.parts[n] = (m.select(zero, m.div(a, m.abs(c)), re), m.select(zero, m.div(b, m.abs(c)), im))
+
+    def _neg(self, n: Node) -> None:
+        re, im = self.split(n.operands[0])
+        self.parts[n] = (self.b.neg(re), self.b.neg(im))
+
+    def _conj(self, n: Node) -> None:
+        re, im = self.split(n.operands[0])
+        self.parts[n] = (re, self.b.neg(im))
+
+    def _abs(self, n: Node) -> None:
+        self.real[n] = self.b.hypot(*self.split(n.operands[0]))
+
+    def _sign(self, n: Node) -> None:
+        """z / |z|, zero at zero (Array API, NumPy 2)."""
+        re, im = self.split(n.operands[0])
+        m = self.b
+        size = m.hypot(re, im)
+        zero = m.eq(size, m.sub(size, size))
+        self.parts[n] = (m.select(zero, re, m.div(re, size)), m.select(zero, im, m.div(im, size)))
+
+    def _eq(self, n: Node) -> None:
+        z, w = (self.split(x) for x in n.operands)
+        self.real[n] = self.b.and_(self.b.eq(z[0], w[0]), self.b.eq(z[1], w[1]))
+
+    def _ne(self, n: Node) -> None:
+        z, w = (self.split(x) for x in n.operands)
+        self.real[n] = self.b.or_(self.b.ne(z[0], w[0]), self.b.ne(z[1], w[1]))

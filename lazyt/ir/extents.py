@@ -1,0 +1,288 @@
+"""Symbolic extents: plans hold sizes as polynomials in symbols, kernels take them as arguments.
+
+    extent := int | Dim
+    Dim    := sum of coefficient * product of atoms
+    atom   := symbol k | offset k | floordiv(extent, extent) | max(extent, extent)
+
+A symbol is an integer bound once a walk (an axis of a leaf, an integer attribute); an offset is one
+bound at every run (a slice start, an index): it may move a load but never decides a plan's structure.
+Each Dim knows its *hint*, the value it has in the walk being planned. Whoever relies on two extents
+being equal says `unify(a, b)`, which makes them one from then on and leaves a guard; another walk
+whose extents satisfy the guards runs the same plan. Nothing else may look at a hint.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lazyt.errors import LazytInternalError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Monomial = tuple[int, ...]  # atom numbers, sorted, with repetition
+Extent = "int | Dim"
+
+
+class Scope:
+    """The atoms, substitutions and guards of one plan in the making."""
+
+    def __init__(self) -> None:
+        self.atoms: list[tuple[object, ...]] = []
+        self.hints: list[int] = []
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._solved: dict[int, int | Dim] = {}  # atom number -> what it equals
+        self._solved_terms = 0
+        self.guards: list[tuple[str, int | Dim, int | Dim]] = []  # ('eq' | 'ge' | 'lt', a, b)
+        self.symbols: dict[int, Dim] = {}
+        self.offsets: dict[int, Dim] = {}
+
+    def _atom(self, key: tuple[object, ...], hint: int) -> Dim:
+        n = self._numbers.get(key)
+        if n is None:
+            n = self._numbers[key] = len(self.atoms)
+            self.atoms.append(key)
+            self.hints.append(hint)
+        return Dim(self, (((n,), 1),))
+
+    def symbol(self, k: int, hint: int) -> Dim:
+        """The k-th extent of the walk."""
+        s = self.symbols.get(k)
+        if s is None:
+            s = self.symbols[k] = self._atom(("symbol", k), hint)
+        return s
+
+    def offset(self, k: int, hint: int) -> Dim:
+        """The integer scalar argument k: moves loads, never structure."""
+        o = self.offsets.get(k)
+        if o is None:
+            o = self.offsets[k] = self._atom(("offset", k), hint)
+        return o
+
+    def normal(self, a: int | Dim) -> int | Dim:
+        """`a` with everything that was unified replaced."""
+        if isinstance(a, int) or not self._solved:
+            return a
+        while any(n in self._solved for mono, _ in a.terms for n in mono):
+            total: int | Dim = 0
+            for mono, coef in a.terms:
+                term: int | Dim = coef
+                for n in mono:
+                    term = term * self._solved.get(n, Dim(self, (((n,), 1),)))
+                total = total + term
+            a = total
+            if isinstance(a, int):
+                return a
+        return a
+
+    def known_equal(self, a: int | Dim, b: int | Dim) -> bool:
+        """Equal for every binding that satisfies the guards so far; leaves no guard."""
+        return a is b or self.normal(a) == self.normal(b)
+
+    def unify(self, a: int | Dim, b: int | Dim) -> int | Dim:
+        """Rely on a == b (their hints are equal): guard it, and let one stand for both from now on."""
+        a, b = self.normal(a), self.normal(b)
+        if a == b:
+            return a
+        if hint(a) != hint(b):
+            raise LazytInternalError(f"unify({a}, {b}): hints {hint(a)} and {hint(b)} differ")
+        self.guards.append(("eq", a, b))
+        for x, y in ((b, a), (a, b)):
+            if isinstance(x, Dim) and (lone := x.lone_symbol()) is not None and not _mentions(self, y, lone):
+                self._solved[lone] = y
+                return y
+        return a
+
+    def at_least(self, a: int | Dim, bound: int) -> bool:
+        """Whether a >= bound, guarded either way."""
+        a = self.normal(a)
+        if isinstance(a, int):
+            return a >= bound
+        yes = a.hint >= bound
+        guard = ("ge" if yes else "lt", a, bound)
+        if guard not in self.guards:
+            self.guards.append(guard)
+        return yes
+
+
+def _mentions(scope: Scope, a: int | Dim, atom: int) -> bool:
+    if isinstance(a, int):
+        return False
+    for mono, _ in a.terms:
+        for n in mono:
+            if n == atom or any(_mentions(scope, x, atom) for x in scope.atoms[n][1:] if isinstance(x, Dim)):
+                return True
+    return False
+
+
+class Dim:
+    """An immutable integer polynomial; arithmetic gives an int when nothing symbolic is left."""
+
+    __slots__ = ("_hash", "hint", "scope", "terms")
+
+    def __init__(self, scope: Scope, terms: tuple[tuple[Monomial, int], ...]) -> None:
+        self.scope = scope
+        self.terms = terms
+        self._hash = hash(terms)
+        total = 0
+        hints = scope.hints
+        for mono, coef in terms:
+            for n in mono:
+                coef *= hints[n]
+            total += coef
+        self.hint: int = total
+
+    def lone_symbol(self) -> int | None:
+        """The atom number if this is exactly one symbol."""
+        if len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1:
+            n = self.terms[0][0][0]
+            if self.scope.atoms[n][0] == "symbol":
+                return n
+        return None
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Dim) and self.terms == other.terms)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __bool__(self) -> bool:
+        raise LazytInternalError("the truth of a symbolic extent: say unify, known_equal or at_least")
+
+    __index__ = __int__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__  # type: ignore[assignment]
+
+    def __add__(self, other: int | Dim) -> int | Dim:
+        return _collect(self.scope, (*self.terms, *_terms(other)))
+
+    __radd__ = __add__
+
+    def __neg__(self) -> int | Dim:
+        return Dim(self.scope, tuple((m, -c) for m, c in self.terms))
+
+    def __sub__(self, other: int | Dim) -> int | Dim:
+        return self + (-other)
+
+    def __rsub__(self, other: int) -> int | Dim:
+        return (-self) + other
+
+    def __mul__(self, other: int | Dim) -> int | Dim:
+        if other == 1:
+            return self
+        return _collect(
+            self.scope,
+            [(tuple(sorted(m + n)), c * d) for m, c in self.terms for n, d in _terms(other)],
+        )
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: int | Dim) -> int | Dim:
+        exact = _divide(self, other)
+        if exact is not None:
+            return exact
+        return self.scope._atom(("floordiv", self, other), self.hint // hint(other))
+
+    def __rfloordiv__(self, other: int) -> int | Dim:
+        return self.scope._atom(("floordiv", other, self), other // self.hint)
+
+    def __str__(self) -> str:
+        return _source(self, lambda key: f"{'s' if key[0] == 'symbol' else 'o'}{key[1]}").replace("*", "·")
+
+    def __repr__(self) -> str:
+        return f"{self}={self.hint}"
+
+
+def _terms(a: int | Dim) -> tuple[tuple[Monomial, int], ...]:
+    return a.terms if isinstance(a, Dim) else (((), a),)
+
+
+def _collect(scope: Scope, terms: Iterable[tuple[Monomial, int]]) -> int | Dim:
+    out: dict[Monomial, int] = {}
+    for m, c in terms:
+        out[m] = out.get(m, 0) + c
+    kept = tuple(sorted((m, c) for m, c in out.items() if c))
+    if not kept:
+        return 0
+    if len(kept) == 1 and kept[0][0] == ():
+        return kept[0][1]
+    return Dim(scope, kept)
+
+
+def _divide(a: Dim, b: int | Dim) -> int | Dim | None:
+    """a / b when b is one term that divides every term of a."""
+    terms = _terms(b)
+    if len(terms) != 1 or terms[0][1] == 0:
+        return None
+    mono, coef = terms[0]
+    out = []
+    for m, c in a.terms:
+        rest = list(m)
+        for n in mono:
+            if n not in rest:
+                return None
+            rest.remove(n)
+        if c % coef:
+            return None
+        out.append((tuple(rest), c // coef))
+    return _collect(a.scope, out)
+
+
+def hint(a: int | Dim) -> int:
+    """The value of `a` in the walk being planned."""
+    return a if isinstance(a, int) else a.hint
+
+
+def maximum(a: int | Dim, b: int | Dim) -> int | Dim:
+    """The larger one, symbolically."""
+    if isinstance(a, int) and isinstance(b, int):
+        return max(a, b)
+    if a == b:
+        return a
+    scope = a.scope if isinstance(a, Dim) else b.scope  # type: ignore[union-attr]
+    return scope._atom(("max", a, b), max(hint(a), hint(b)))
+
+
+def product(dims: Iterable[int | Dim]) -> int | Dim:
+    """The product of extents; 1 when there is none."""
+    n: int | Dim = 1
+    for d in dims:
+        n = n * d
+    return n
+
+
+def _source(a: int | Dim, name: object) -> str:
+    if isinstance(a, int):
+        return str(a)
+    parts = []
+    for mono, coef in a.terms:
+        factors = [str(coef)] if coef != 1 or not mono else []
+        for n in mono:
+            key = a.scope.atoms[n]
+            if key[0] in ("symbol", "offset"):
+                factors.append(name(key))  # type: ignore[operator]
+            else:
+                x, y = (_source(k, name) for k in key[1:])  # type: ignore[arg-type]
+                factors.append(f"(({x})//({y}))" if key[0] == "floordiv" else f"max({x},{y})")
+        parts.append("*".join(factors))
+    return "(" + "+".join(parts) + ")" if len(parts) > 1 else parts[0]
+
+
+def source(a: int | Dim) -> str:
+    """Python source of `a` in `s` (the walk's extents) and `o` (its scalar arguments)."""
+    return _source(a, lambda key: f"{'s' if key[0] == 'symbol' else 'o'}[{key[1]}]")
+
+
+def uses_offset(a: int | Dim) -> bool:
+    """Whether the value changes at every run rather than once a walk."""
+    if isinstance(a, int):
+        return False
+    return any(
+        a.scope.atoms[n][0] == "offset" or any(uses_offset(x) for x in a.scope.atoms[n][1:] if isinstance(x, Dim))
+        for mono, _ in a.terms
+        for n in mono
+    )
+
+
+def guard_source(guards: Sequence[tuple[str, int | Dim, int | Dim]]) -> str:
+    """Python source of the conjunction of the guards, in `s`."""
+    sign = {"eq": "==", "ge": ">=", "lt": "<"}
+    return " and ".join(f"({source(a)}){sign[k]}({source(b)})" for k, a, b in guards) or "True"

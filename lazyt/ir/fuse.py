@@ -1,0 +1,621 @@
+"""Fusion: which nodes share a kernel, and which are stored.
+
+One walk over the graph from its end to its start. A node is met after everything that reads it, so it is known where
+and at which places it is wanted. It is then *inlined* into those readers, or it becomes a *root*: stored by a group.
+A group is one kernel: a domain of outer and row axes, the values it stores and the reductions it finishes.
+
+Order. Groups are numbered as they are made, so a group with a higher number runs earlier. A root may join a group
+only if that group runs no later than all its readers, which keeps the order total and the result free of cycles.
+
+A boundary stands where:  a library call, a product or a scatter wants or gives an array;  an output is asked for;
+  `places`     a value is wanted at several places or by several groups and is not cheap
+  `repeated`   a value would be computed again along axes that it does not have
+  `axes`       an index map is not affine, even with an axis split
+  `size`       the group has reached MAX_GROUP operations, or a chain MAX_DEPTH (so that a longer unroll of a loop
+               reuses the kernels of its prefix)
+Row fusion: a reduction whose readers spread it back over the same rows becomes an earlier stage of their kernel.
+Sibling fusion: roots over one domain that read a common value become one kernel with several outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lazyt.ir import graph as g
+from lazyt.ir.access import (
+    AxisVar,
+    Index,
+    Place,
+    Split,
+    add,
+    axis_index,
+    flat,
+    substitute,
+    through,
+    whole,
+)
+from lazyt.ir.extents import Dim, Scope, hint, product
+from lazyt.ir.graph import Graph, Node
+from lazyt.ir.prims import ELEMENTWISE, MOVEMENT, REDUCTIONS, SOURCES
+
+MAX_GROUP = 256
+MAX_DEPTH = 96
+MAX_ROOTS = 24
+CHEAP = 4
+# A reduction over fewer elements than this, innermost ones included, runs with a lane for each output.
+NARROW = 16
+# A reduction over outer axes joins its readers only when this many lanes' worth of outputs are left to divide.
+COLUMN_JOIN = 256
+
+CALLS = frozenset({"matmul", "opaque", "scatter"})
+WRITES = frozenset({"concat", "update"})
+FUSED = frozenset({"cast", "iota", "gather", *ELEMENTWISE})
+
+
+@dataclass(eq=False, slots=True)
+class Root:
+    """A value stored by a group: into the buffer of `target` (usually itself), at an offset when it is a part."""
+
+    node: Node
+    place: Place  # over the group's axes; covers all of them, or the outer ones only
+    target: Node
+    at: Place | None = None  # where in the target each element goes; None: the same place
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """One kernel in the making."""
+
+    number: int
+    outer: list[AxisVar]
+    rows: list[AxisVar] = field(default_factory=list)
+    vector: str = "outer"
+    roots: list[Root] = field(default_factory=list)
+    reductions: dict[Node, Place] = field(default_factory=dict)  # reduction -> place of its operand
+    why: str = ""  # why its roots are stored rather than inlined
+    splits: list[tuple[AxisVar, Index]] = field(default_factory=list)
+    size: int = 0
+    reads: set[Node] = field(default_factory=set)
+
+    def normal(self, p: Place) -> Place:
+        """`p` over the axes as they are now."""
+        for axis, by in self.splits:
+            p = substitute(p, axis, by)
+        return p
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """A library call or a product: runs at its number's place in the order."""
+
+    number: int
+    node: Node
+
+
+Unit = Group | Call
+
+
+@dataclass
+class Fused:
+    """What fusion decided: units in order of execution, and which nodes have a buffer."""
+
+    units: list[Unit]
+    stored: set[Node]
+    why: dict[Node, str]
+
+
+def buffer_of(n: Node) -> Node:
+    """The node whose buffer holds n once n is stored: a reshape is another look at its operand's."""
+    while n.op == "reshape":
+        n = n.operands[0]
+    return n
+
+
+def fuse(graph: Graph, scope: Scope | None, enabled: bool = True) -> Fused:
+    """Divide a graph into groups and calls. With `enabled` off every operation is a kernel of its own."""
+    return _Fuser(graph, scope, enabled).run()
+
+
+class _Fuser:
+    def __init__(self, graph: Graph, scope: Scope | None, enabled: bool) -> None:
+        self.graph = graph
+        self.scope = scope
+        self.enabled = enabled
+        self.units: list[Unit] = []
+        self.groups: list[Group] = []
+        # node -> group -> places it is wanted at in that group
+        self.wanted: dict[Node, dict[Group, list[Place]]] = {}
+        # node -> the highest number among units that read its whole buffer
+        self.buffers: dict[Node, int] = {}
+        self.stored: dict[Node, str] = {}  # -> why
+        self.parts: dict[Node, list[tuple[Node, Place, int]]] = {}  # node -> (target, offsets, readers' number)
+        self.cost: dict[Node, int] = {}
+        self.users: dict[Node, int] = {}
+
+    def run(self) -> Fused:
+        self._measure()
+        for n in self.graph.outputs:
+            self._store(buffer_of(n), -1, "output")
+        for n in reversed(self.graph.nodes):
+            self._visit(n)
+        self.units.sort(key=lambda u: -u.number)
+        return Fused(self.units, set(self.stored), self.stored)
+
+    # Preparation
+
+    def _measure(self) -> None:
+        """Cost of computing each node from stored values, and the chains that are cut for being long."""
+        depth: dict[Node, int] = {}
+        for n in self.graph.nodes:
+            for x in n.operands:
+                self.users[x] = self.users.get(x, 0) + 1
+            if n.op in FUSED or n.op in MOVEMENT:
+                own = 0 if n.op in MOVEMENT or n.op == "iota" else 6 if n.op == "gather" else 1
+                if n.op in ELEMENTWISE and ELEMENTWISE[n.op].costly:
+                    own = 12
+                self.cost[n] = min(own + sum(self.cost[x] for x in n.operands), 1 << 20)
+                d = max((depth[x] for x in n.operands), default=0) + (n.op in FUSED)
+                if d >= MAX_DEPTH and n.op in FUSED:
+                    self.stored[n] = "size"
+                    d = 0
+                depth[n] = d
+            else:
+                self.cost[n] = 8 if n.op in REDUCTIONS else 0
+                depth[n] = 0
+
+    def _store(self, n: Node, number: int, why: str) -> None:
+        """n must have a buffer, written before the unit with this number."""
+        n = buffer_of(n)
+        self.buffers[n] = max(self.buffers.get(n, -1), number)
+        if n.op not in ("leaf", "constant", "scalar", "extent"):
+            self.stored.setdefault(n, why)
+        elif n.op != "leaf":
+            self.stored.setdefault(n, why)
+
+    def _number(self) -> int:
+        return len(self.units)
+
+    # One node
+
+    def _visit(self, n: Node) -> None:
+        wanted = self.wanted.pop(n, {})
+        if n.op == "leaf":
+            self._place_parts(n, {})
+            return
+        if n.op == "reshape" and n not in self.stored:
+            if n in self.parts:
+                self._root(n, wanted, "part")
+            else:
+                for group, places in wanted.items():
+                    for p in places:
+                        self._want_operand(group, n, p)
+            return
+        if n.op in CALLS:
+            if n in self.stored or wanted or n in self.parts:
+                self._call(n)
+                self._place_parts(n, {})
+        elif n.op == "item":
+            if n in self.stored or wanted or n in self.parts:
+                self._store(n.operands[0], -1, "call")
+                self.buffers[n.operands[0]] = max(self.buffers.get(n.operands[0], -1), self._latest(n, wanted))
+                self.stored.setdefault(n, "call")
+                self._place_parts(n, {})
+        elif n.op in WRITES:
+            if n in self.stored or wanted or n in self.parts:
+                self._write(n, wanted)
+                self._place_parts(n, {})
+        elif n.op in REDUCTIONS:
+            if n in self.stored or wanted or n in self.parts:
+                self._reduction(n, wanted)
+        elif n.op in SOURCES:
+            if n in self.stored or n in self.parts:
+                self._root(n, wanted, self.stored.get(n, "part"))
+        elif n in self.stored or n in self.parts:
+            self._root(n, wanted, self.stored.get(n, "part"))
+        elif wanted:
+            why = self._why_store(n, wanted)
+            if why:
+                self._root(n, wanted, why)
+            else:
+                for group, places in wanted.items():
+                    for p in places:
+                        self._inline(group, n, p)
+
+    def _latest(self, n: Node, wanted: dict[Group, list[Place]]) -> int:
+        """The number of the earliest-running unit that reads n."""
+        return max([self.buffers.get(n, -1), *(gr.number for gr in wanted)])
+
+    def _why_store(self, n: Node, wanted: dict[Group, list[Place]]) -> str:
+        """Why this elementwise or movement value is stored; '' to inline it."""
+        if n.op in MOVEMENT:
+            return ""
+        cheap = self.cost[n] <= CHEAP
+        places = sum(len(ps) for ps in wanted.values())
+        if not self.enabled and self.cost[n] > 0:
+            return "fusion is off"
+        if places > 1 and not cheap:
+            return "places"
+        for group, ps in wanted.items():
+            if group.size >= MAX_GROUP:
+                return "size"
+            if not cheap and any(self._repeated(group, p) for p in ps):
+                return "repeated"
+        return ""
+
+    def _repeated(self, group: Group, place: Place) -> bool:
+        """Whether the value would be computed again along an outer axis that it lacks, with one that it has inside.
+
+        Along inner axes that it lacks it is hoisted out of the loop.
+        """
+        used = {a for x in group.normal(place).indices for a, _ in x.terms}
+        missing = False
+        for a in group.outer:
+            if a in used and missing:
+                return True
+            missing = missing or (a not in used and not _one(a))
+        return False
+
+    # Requests
+
+    def _want(self, group: Group, n: Node, place: Place) -> None:
+        group.reads.add(n)
+        places = self.wanted.setdefault(n, {}).setdefault(group, [])
+        if place not in places:
+            places.append(place)
+
+    def _inline(self, group: Group, n: Node, place: Place) -> None:
+        """Ask for what n needs to be computed at this place of the group."""
+        group.size += 1 if n.op in FUSED else 0
+        if n.op == "gather":
+            x, *indices = n.operands
+            self._store(x, group.number, "gathered")
+            group.reads.add(x)
+            k = indices[0].ndim
+            for i in indices:
+                self._want(group, i, Place(place.indices[:k], place.guards))
+        elif n.op in MOVEMENT:
+            self._want_operand(group, n, place)
+            if n.op == "pad":
+                self._want(group, n.operands[1], Place((), place.guards))
+        else:
+            for x in n.operands:
+                if not (n.op in ("real", "imag") and buffer_of(x).op in ("leaf", "item", "matmul", "scalar")):
+                    self._want(group, x, place)
+                elif x.op != "scalar":
+                    self._store(x, group.number, "complex")
+                    group.reads.add(x)
+
+    def _want_operand(self, group: Group, n: Node, place: Place) -> None:
+        """Through a movement operation: its operand at the mapped place, splitting an axis where that helps."""
+        x = n.operands[0]
+        if n.op == "reshape" and (buffer_of(x) in self.stored or buffer_of(x).op == "leaf"):
+            self._store(x, group.number, "reshaped")
+            group.reads.add(buffer_of(x))
+            return
+        while True:
+            p = through(self.scope, n, group.normal(place))
+            if isinstance(p, Split) and p.axis in group.outer:
+                self._split(group, p)
+                continue
+            break
+        if isinstance(p, Place):
+            self._want(group, x, p)
+        else:
+            self._store(x, group.number, "axes")
+            group.reads.add(buffer_of(x))
+
+    def _split(self, group: Group, s: Split) -> None:
+        axes = [AxisVar(e) for e in s.extents]
+        i = group.outer.index(s.axis)
+        group.outer[i : i + 1] = axes
+        stride: int | Dim = 1
+        terms = []
+        for a in reversed(axes):
+            terms.append(axis_index(a).times(stride))
+            stride = stride * a.extent
+        group.splits.append((s.axis, add(*terms)))
+
+    # Roots
+
+    def _new_group(self, outer: Sequence[AxisVar], rows: Sequence[AxisVar], vector: str, why: str) -> Group:
+        group = Group(self._number(), list(outer), list(rows), vector, why=why)
+        self.units.append(group)
+        self.groups.append(group)
+        return group
+
+    def _root(self, n: Node, wanted: dict[Group, list[Place]], why: str) -> None:
+        """Store n: in the newest group that reads it, in a sibling, or in a group of its own."""
+        self.stored.setdefault(n, why)
+        latest = self._latest(n, wanted)
+        parts = self.parts.pop(n, [])
+        latest = max([latest, *(num for _, _, num in parts)])
+        exclusive = max([self.buffers.get(n, -1), *(num for _, _, num in parts)])
+        group = self._joinable(n, wanted, latest, exclusive) if self.enabled else None
+        if group is None:
+            outer, place = whole(n.shape)
+            found = (self._new_group(outer, (), "outer", why), place)
+        else:
+            found = group
+        gr, place = found
+        if n in self.stored:
+            gr.roots.append(Root(n, place, n))
+        for target, at, _ in parts:
+            gr.roots.append(Root(n, place, target, at))
+        if n.op in SOURCES:
+            return
+        self._inline(gr, n, place)
+
+    def _place_parts(self, n: Node, wanted: dict[Group, list[Place]]) -> None:
+        """Copy a buffer into the parts of concatenations that it makes up."""
+        for target, at, _ in self.parts.pop(n, []):
+            outer, place = whole(n.shape)
+            gr = self._new_group(outer, (), "outer", "part")
+            gr.roots.append(Root(n, place, target, at))
+            gr.reads.add(n)
+
+    def _joinable(
+        self, n: Node, wanted: dict[Group, list[Place]], latest: int, exclusive: int
+    ) -> tuple[Group, Place] | None:
+        for group in reversed(self.groups):
+            if group.number < latest or group.number <= exclusive:
+                break
+            if len(group.roots) >= MAX_ROOTS or group.size >= MAX_GROUP:
+                continue
+            places = wanted.get(group)
+            if places is not None:
+                if len(places) == 1 and self._covers(group, p := group.normal(places[0])):
+                    return group, p
+            elif self._sibling(group, n):
+                p = self._identity(group, n.shape)
+                if p is not None:
+                    return group, p
+        return None
+
+    def _covers(self, group: Group, p: Place) -> bool:
+        """Whether p is one-to-one between a value and all axes of the group, or its outer axes."""
+        if p.guards:
+            return False
+        used: list[AxisVar] = []
+        for x in p.indices:
+            digits = _digits(x)
+            if digits is None:
+                return False
+            used.extend(digits)
+        if len(set(used)) != len(used):
+            return False
+        covered = {a for a in used if not _one(a)}
+        outer = {a for a in group.outer if not _one(a)}
+        return covered in (outer, outer | {a for a in group.rows if not _one(a)})
+
+    def _identity(self, group: Group, shape: g.Shape) -> Place | None:
+        axes = [*group.outer, *group.rows]
+        if len(axes) != len(shape):
+            return None
+        if all(self._equal(a.extent, d) for a, d in zip(axes, shape, strict=True)):
+            return Place(tuple(axis_index(a) for a in axes))
+        return None
+
+    def _equal(self, a: int | Dim, b: int | Dim) -> bool:
+        return a is b or a == b or (self.scope is not None and self.scope.known_equal(a, b))
+
+    def _sibling(self, group: Group, n: Node) -> bool:
+        near = set(n.operands)
+        for x in n.operands:
+            near.update(x.operands)
+        near = {x for x in near if x.op not in ("constant", "scalar", "extent", "iota")}
+        return bool(near & group.reads)
+
+    # Reductions
+
+    def _mode(self, n: Node) -> str:
+        """Which axis carries the lanes: decided by the reduction's extents and axes alone."""
+        x = n.operands[0]
+        assert isinstance(n.attrs, g.Axes)
+        if x.ndim - 1 not in n.attrs.axes:
+            return "outer"
+        if len(n.attrs.axes) == x.ndim:
+            return "row"
+        count = product(x.shape[a] for a in n.attrs.axes)
+        narrow = not (count >= NARROW if isinstance(count, int) else self.scope.at_least(count, NARROW))  # type: ignore[union-attr]
+        return "outer" if narrow else "row"
+
+    def _reduction(self, n: Node, wanted: dict[Group, list[Place]]) -> None:
+        assert isinstance(n.attrs, g.Axes)
+        x, axes = n.operands[0], n.attrs.axes
+        mode = self._mode(n)
+        reduced = [x.shape[a] for a in axes]
+        parts = self.parts.pop(n, [])
+        latest = max([self._latest(n, wanted), *(num for _, _, num in parts)])
+        exclusive = max([self.buffers.get(n, -1), *(num for _, _, num in parts)])
+        found = self._row_group(n, wanted, latest, exclusive, mode, reduced) if self.enabled else None
+        if found is None:
+            outer = [AxisVar(d) for d in n.shape] or [AxisVar(1)]
+            rows = [AxisVar(d) for d in reduced]
+            place = Place(tuple(axis_index(a) for a in outer[: n.ndim]))
+            found = (self._new_group(outer, rows, mode, self.stored.get(n, "reduction")), place)
+        group, place = found
+        if n in self.stored or parts or any(gr is not group for gr in wanted):
+            self.stored.setdefault(n, "reduction")
+            group.roots.append(Root(n, place, n))
+        for target, at, _ in parts:
+            group.roots.append(Root(n, place, target, at))
+        rows_iter = iter(group.rows)
+        kept_iter = iter(place.indices)
+        operand = Place(tuple(axis_index(next(rows_iter)) if i in axes else next(kept_iter) for i in range(x.ndim)))
+        group.reductions[n] = operand
+        group.size += 1
+        group.reads.add(n)
+        self._want(group, x, operand)
+
+    def _row_group(
+        self, n: Node, wanted: dict[Group, list[Place]], latest: int, exclusive: int, mode: str,
+        reduced: list[int | Dim],
+    ) -> tuple[Group, Place] | None:  # fmt: skip
+        for group in reversed(self.groups):
+            if group.number < latest or group.number <= exclusive:
+                break
+            if group.size >= MAX_GROUP or len(group.roots) >= MAX_ROOTS:
+                continue
+            places = wanted.get(group)
+            if places is None:
+                if not group.rows or group.vector != mode or not self._sibling(group, n):
+                    continue
+                if len(group.rows) != len(reduced) or len(group.outer) != max(n.ndim, 1):
+                    continue
+                if n.ndim and not all(self._equal(a.extent, d) for a, d in zip(group.outer, n.shape, strict=True)):
+                    continue
+                if not n.ndim and not _one(group.outer[0]):
+                    continue
+                if all(self._equal(a.extent, d) for a, d in zip(group.rows, reduced, strict=True)):
+                    return group, Place(tuple(axis_index(a) for a in group.outer[: n.ndim]))
+                continue
+            if len(places) != 1:
+                continue
+            place = group.normal(places[0])
+            if self._stage(group, n, place, mode, reduced):
+                return group, place
+        return None
+
+    def _stage(self, group: Group, n: Node, place: Place, mode: str, reduced: list[int | Dim]) -> bool:
+        """Make n an earlier stage of the group that spreads it back over its rows, if their axes agree."""
+        if place.guards:
+            return False
+        used: list[AxisVar] = []
+        for x in place.indices:
+            digits = _digits(x)
+            if digits is None:
+                return False
+            used.extend(digits)
+        if len(set(used)) != len(used):
+            return False
+        if group.rows:
+            outer = {a for a in group.outer if not _one(a)}
+            return (
+                group.vector == mode
+                and {a for a in used if not _one(a)} == outer
+                and len(group.rows) == len(reduced)
+                and all(self._equal(a.extent, d) for a, d in zip(group.rows, reduced, strict=True))
+            )
+        rest = [a for a in group.outer if a not in used]
+        if len(rest) > len(reduced):
+            rest = [a for a in rest if not _one(a)]
+        if len(rest) != len(reduced) or not self._parallel(used, mode):
+            return False
+        if not all(self._equal(a.extent, d) for a, d in zip(rest, reduced, strict=True)):
+            return False
+        group.outer = used or [AxisVar(1)]
+        group.rows = rest
+        group.vector = mode
+        return True
+
+    def _parallel(self, outer: list[AxisVar], mode: str) -> bool:
+        """Whether a row kernel over these outer axes still has work for several threads."""
+        count = product(a.extent for a in outer)
+        if mode == "row":
+            return not (isinstance(count, int) and count < 2)
+        return count >= COLUMN_JOIN if isinstance(count, int) else self.scope.at_least(count, COLUMN_JOIN)  # type: ignore[union-attr]
+
+    # Calls and writes into parts
+
+    def _call(self, n: Node) -> None:
+        call = Call(self._number(), n)
+        self.units.append(call)
+        self.stored.setdefault(n, "call")
+        for x in n.operands:
+            self._store(strided_base(self.scope, x) if n.op == "matmul" else x, call.number, n.op)
+
+    def _write(self, n: Node, wanted: dict[Group, list[Place]]) -> None:
+        """concat and update: each operand is stored straight into its part of the result."""
+        self.stored.setdefault(n, n.op)
+        latest = self._latest(n, wanted)
+        if n.op == "update":
+            assert isinstance(n.attrs, g.Slice)
+            x, v = n.operands
+            outer, place = whole(v.shape)
+            at = Place(tuple(i.times(s).plus(o) for i, s, o in zip(place.indices, n.attrs.steps, n.attrs.starts, strict=True)))
+            over = self._new_group(outer, (), "outer", "update")
+            over.roots.append(Root(v, place, n, at))
+            self._want_root(over, v, place)
+            outer, place = whole(x.shape)
+            copy = self._new_group(outer, (), "outer", "update")
+            copy.roots.append(Root(x, place, n))
+            self._want_root(copy, x, place)
+            return
+        assert isinstance(n.attrs, g.Axis)
+        at_axis: int | Dim = 0
+        for x in n.operands:
+            offset = tuple(at_axis if i == n.attrs.axis else 0 for i in range(n.ndim))
+            offsets = Place(tuple(Index((), o) for o in offset))
+            base = buffer_of(x)
+            if x is base:
+                self.parts.setdefault(x, []).append((n, offsets, latest))
+            else:
+                outer, place = whole(x.shape)
+                gr = self._new_group(outer, (), "outer", "part")
+                gr.roots.append(Root(x, place, n, offsets))
+                self._want_root(gr, x, place)
+            at_axis = at_axis + x.shape[n.attrs.axis]
+
+    def _want_root(self, group: Group, x: Node, place: Place) -> None:
+        """The value that a group of its own stores somewhere: computed in it."""
+        if x.op in SOURCES:
+            if x.op == "leaf":
+                group.reads.add(x)
+            return
+        self._want(group, x, place)
+
+
+def _one(a: AxisVar) -> bool:
+    return isinstance(a.extent, int) and a.extent == 1
+
+
+def _digits(x: Index) -> list[AxisVar] | None:
+    """The axes of an index that is a mixed-radix number of them, most significant first; None otherwise."""
+    if not (isinstance(x.offset, int) and x.offset == 0):
+        return None
+    if not x.terms:
+        return []
+    terms = sorted(x.terms, key=lambda t: -hint(t[1]))
+    stride: int | Dim = 1
+    for a, c in reversed(terms):
+        if not (c == stride or (isinstance(c, Dim) and c.scope.known_equal(c, stride))):
+            return None
+        stride = stride * a.extent
+    return [a for a, _ in terms]
+
+
+def strided_base(scope: Scope | None, x: Node) -> Node:
+    """The node that a product reads through strides in place of x: below the movement that keeps x affine.
+
+    x itself when its last two axes would not have a unit stride between them.
+    """
+    found = strided(scope, x)
+    return x if found is None else found[0]
+
+
+def strided(scope: Scope | None, x: Node) -> tuple[Node, tuple[int | Dim, ...], int | Dim] | None:
+    """(stored node, strides of x's axes, offset), in elements; None when a library could not read it so."""
+    axes, place = whole(x.shape)
+    n = x
+    address: Index | None = None
+    while n.op in ("permute", "reshape", "expand", "slice"):
+        p = through(scope, n, place)
+        if isinstance(p, Place):
+            place, n = p, n.operands[0]
+        elif n.op == "reshape":
+            address = flat(place, n.shape)
+            n = buffer_of(n)
+            break
+        else:
+            return None
+    if n.op == "pad" or n.op == "window":
+        return None
+    if address is None:
+        address = flat(place, n.shape)
+    coefs = dict(address.terms)
+    strides = tuple(coefs.get(a, 0) for a in axes)
+    one = [isinstance(s, int) and s == 1 for s in strides[-2:]]
+    unit = any(one) and all(hint(s) >= 1 for s in strides[-2:])
+    trivial = n is buffer_of(x)
+    return (n, strides, address.offset) if unit or trivial else None

@@ -1,0 +1,213 @@
+"""The graph IR: SSA values of few primitives, in recorded order; every public function is made of them.
+
+    graph  := node*                       each node after its operands
+    node   := Node(op, operands, attrs, shape, dtype)
+    op     := leaf k | scalar k | constant v | extent e            sources
+            | <elementwise>                                        see prims.ELEMENTWISE; operands share one shape
+            | cast                                                 to the node's dtype
+            | iota axis                                            int64 index along an axis
+            | permute axes | reshape | expand | slice starts steps | pad lo | concat axis
+            | window axes sizes strides dilations                  movement
+            | sum | prod | max | min | any | all | argmax | argmin  reductions over `axes`, which are removed
+            | matmul                                               (..., m, k) @ (..., k, n), equal batch dims
+            | gather axes | scatter axes mode | update starts steps | opaque fn statics | item k
+            | stop | track k | known                               marks for reverse mode
+    shape  := extent*                     ints or symbols (see extents.py)
+
+expand      (.., 1, ..) -> (.., n, ..)            same rank; an axis stays or grows from 1
+slice       y[i] = x[start + i * step]            one start and one int step an axis (steps may be negative)
+pad v       y[i] = x[i - lo] if inside else v      lo and the node's shape say how much (v is a 0-d operand)
+concat      operands end to end along `axis`
+window      y[.., o, .., k] = x[.., o * stride + k * dilation, ..]   one new last axis for each of `axes`
+gather      y[i.., rest..] = x[at axes: idx_a[i..], other axes: rest..]   int64 indices, in [0, n): checked at run time
+scatter     x with v[i.., rest..] put ('set') or added ('add') at idx, in index order; duplicates: the last wins
+update      x with v put at x[start + i * step] (slice's inverse)
+opaque      a library call on whole arrays; its outputs are read through `item k`
+stop        the operand; reverse mode must treat it as a constant
+track       the operand, as a value of its own (identity k) that gradients are asked for
+known y x   x, a stored copy of y: reading it costs nothing, and its gradient goes to y
+A scalar is a Python number of the recorded program, an argument of the plan: it has the node's dtype.
+Complex arithmetic is on whole values here; code generation splits it into parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import numpy as np
+
+    from lazyt.ir.extents import Dim
+
+Shape = tuple["int | Dim", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    value: bool | int | float | complex
+    # 1 == 1.0 == True and 0.0 == -0.0: the spelling keeps them apart in keys.
+    spelling: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExtentValue:
+    extent: int | Dim
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    starts: Shape
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pad:
+    lo: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    axes: tuple[int, ...]
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    axes: tuple[int, ...]
+    mode: str  # 'set' | 'add'
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    fn: str  # a key of opaque.FUNCTIONS
+    statics: tuple[Any, ...]
+    outputs: tuple[tuple[Shape, np.dtype], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    number: int
+
+
+Attrs = (
+    Leaf | Scalar | Constant | ExtentValue | Axis | Axes | Slice | Pad | Window | Scatter | Opaque | Item | Identity | None
+)
+
+
+class Node:
+    """One value. Frozen after construction; equality is identity (the builder hash-conses)."""
+
+    __slots__ = ("attrs", "dtype", "op", "operands", "serial", "shape", "site")
+
+    def __init__(
+        self, op: str, operands: tuple[Node, ...], attrs: Attrs, shape: Shape, dtype: np.dtype, serial: int, site: Any
+    ) -> None:
+        self.op = op
+        self.operands = operands
+        self.attrs = attrs
+        self.shape = shape
+        self.dtype = dtype
+        self.serial = serial  # position in its graph: operands have smaller ones
+        self.site = site  # the user's line that recorded it, or None
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __repr__(self) -> str:
+        return node_line(self)
+
+
+@dataclass
+class Graph:
+    """Nodes in order, and what is wanted of them."""
+
+    nodes: list[Node] = field(default_factory=list)
+    outputs: list[Node] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return "\n".join(graph_lines(self))
+
+
+def shape_text(shape: Shape) -> str:
+    return "(" + ", ".join(str(d) for d in shape) + ("," if len(shape) == 1 else "") + ")"
+
+
+def _attrs_text(attrs: Attrs) -> str:
+    match attrs:
+        case None:
+            return ""
+        case Constant():
+            return f" {attrs.spelling}"
+        case Leaf(index=k) | Scalar(position=k) | Item(index=k) | Identity(number=k):
+            return f" {k}"
+        case ExtentValue(extent=e):
+            return f" {e}"
+        case Opaque():
+            return f" {attrs.fn}" + "".join(f" {s!r}" for s in attrs.statics)
+        case _:
+            names = attrs.__dataclass_fields__
+            return "".join(
+                f" {n}={shape_text(v) if isinstance(v := getattr(attrs, n), tuple) else v}" for n in names
+            )
+
+
+def node_line(node: Node, name: Any = lambda n: f"%{n.serial}") -> str:
+    """`%3 = add %1, %2 : float32 (3, 4)`"""
+    operands = ", ".join(name(o) for o in node.operands)
+    body = f"{node.op}{_attrs_text(node.attrs)}{' ' if operands else ''}{operands}"
+    return f"{name(node)} = {body} : {node.dtype} {shape_text(node.shape)}"
+
+
+def graph_lines(graph: Graph) -> Iterator[str]:
+    """One line a node, numbered in order whatever the serial numbers are."""
+    number = {n: i for i, n in enumerate(graph.nodes)}
+
+    def name(n: Node) -> str:
+        return f"%{number[n]}" if n in number else f"%?{n.serial}"
+
+    for n in graph.nodes:
+        yield node_line(n, name)
+    yield "return " + ", ".join(name(n) for n in graph.outputs)
+
+
+def reachable(outputs: Iterable[Node]) -> list[Node]:
+    """Every node that `outputs` need, in order (iterative: graphs may be 100,000 deep)."""
+    seen: set[Node] = set()
+    todo = list(outputs)
+    while todo:
+        n = todo.pop()
+        if n not in seen:
+            seen.add(n)
+            todo.extend(n.operands)
+    return sorted(seen, key=lambda n: n.serial)

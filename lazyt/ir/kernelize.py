@@ -1,0 +1,396 @@
+"""From a fused group to a kernel: values at places become kernel values, buffers become accesses.
+
+What is structure goes into the `Kernel`; what is size goes into `KernelCall`, as expressions over the plan's symbols.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lazyt.errors import LazytInternalError
+from lazyt.ir import dtypes
+from lazyt.ir import graph as g
+from lazyt.ir import kernel as k
+from lazyt.ir.access import AxisVar, Guard, Index, Place, add, axis_index, flat, strides_of, through
+from lazyt.ir.extents import Dim, Scope
+from lazyt.ir.fuse import Group, Root, buffer_of
+from lazyt.ir.graph import Node
+from lazyt.ir.prims import MOVEMENT
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Extent = int | Dim
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarArg:
+    """A scalar argument: a Python number of the walk (or its part), or an extent."""
+
+    position: int = -1
+    part: str = ""  # '' | 'real' | 'imag'
+    floating: bool = False
+    extent: int | Dim | None = None
+
+
+@dataclass(slots=True)
+class AccessArg:
+    """Where an access points: a buffer, an element offset, and a stride an axis."""
+
+    buffer: Node
+    offset: int | Dim
+    strides: tuple[int | Dim, ...]
+    itemsize: int
+
+
+@dataclass
+class KernelCall:
+    """A kernel and the expressions of its arguments."""
+
+    kernel: k.Kernel
+    extents: tuple[int | Dim, ...]
+    accesses: list[AccessArg]
+    affines: list[tuple[tuple[int | Dim, ...], int | Dim]]
+    scalars: list[ScalarArg]
+    group: Group
+    checks: list[Node] = field(default_factory=list)  # by code - 1: the gather that a status word names
+
+    @property
+    def reads(self) -> set[Node]:
+        return {a.buffer for a, x in zip(self.accesses, self.kernel.accesses, strict=True) if not x.writes}
+
+    @property
+    def writes(self) -> set[Node]:
+        return {a.buffer for a, x in zip(self.accesses, self.kernel.accesses, strict=True) if x.writes}
+
+
+def kernelize(group: Group, scope: Scope | None, stored: set[Node], title: str = "") -> KernelCall:
+    """The kernel of a group."""
+    return _Kernelizer(group, scope, stored).run(title)
+
+
+Key = tuple[Node, Place]
+
+
+class _Kernelizer:
+    def __init__(self, group: Group, scope: Scope | None, stored: set[Node]) -> None:
+        self.group = group
+        self.scope = scope
+        self.stored = stored
+        self.own = {r.node for r in group.roots} | set(group.reductions)
+        self.values: list[k.Value] = []
+        self.numbers: dict[k.Value, int] = {}
+        self.made: dict[Key, int] = {}
+        self.stage: list[int] = []
+        self.accesses: list[tuple[np.dtype, bool, Node, Index]] = []
+        self.access_numbers: dict[tuple[object, ...], int] = {}
+        self.affines: list[Index] = []
+        self.scalars: list[ScalarArg] = []
+        self.reduce_values: dict[Node, int] = {}
+        self.checks: list[Node] = []
+
+    # Values
+
+    def value(self, v: k.Value, stage: int) -> int:
+        n = self.numbers.get(v)
+        if n is None:
+            n = self.numbers[v] = len(self.values)
+            self.values.append(v)
+            self.stage.append(stage)
+        return n
+
+    def op(self, name: str, operands: tuple[int, ...], dtype: np.dtype) -> int:
+        return self.value(k.Op(name, operands, dtype), max(self.stage[o] for o in operands))
+
+    def scalar(self, arg: ScalarArg, dtype: np.dtype) -> int:
+        if arg not in self.scalars:
+            self.scalars.append(arg)
+        return self.value(k.Scalar(self.scalars.index(arg), dtype), 0)
+
+    def extent(self, e: int | Dim) -> int:
+        if isinstance(e, int):
+            return self.value(k.Const(e, dtypes.int64), 0)
+        return self.scalar(ScalarArg(extent=e), dtypes.int64)
+
+    def index(self, x: Index) -> int:
+        if not x.terms:
+            return self.extent(x.offset)
+        if x not in self.affines:
+            self.affines.append(x)
+        return self.value(k.Index(self.affines.index(x), dtypes.int64), 0)
+
+    def access(self, dtype: np.dtype, writes: bool, buffer: Node, address: Index) -> int:
+        key = (dtype, writes, buffer, address)
+        n = self.access_numbers.get(key)
+        if n is None:
+            n = self.access_numbers[key] = len(self.accesses)
+            self.accesses.append(key)
+        return n
+
+    def guard(self, guards: tuple[Guard, ...]) -> int | None:
+        """The condition that all guards hold."""
+        out: int | None = None
+        for q in guards:
+            i = self.index(q.index)
+            low = self.op("ge", (i, self.extent(q.lo)), dtypes.bool_)
+            both = self.op("and", (low, self.op("lt", (i, self.extent(q.hi)), dtypes.bool_)), dtypes.bool_)
+            out = both if out is None else self.op("and", (out, both), dtypes.bool_)
+        return out
+
+    def load(self, n: Node, address: Index, guards: tuple[Guard, ...]) -> int:
+        where = self.guard(guards)
+        at = self.access(n.dtype, False, buffer_of(n), address)
+        return self.value(k.Load(at, n.dtype, where), 0 if where is None else self.stage[where])
+
+    # Nodes at places
+
+    def needs(self, n: Node, p: Place) -> list[Key]:
+        """What must be made before n at p; empty when it is loaded or a source."""
+        if self.loaded(n) or n in self.group.reductions or n.op in ("constant", "scalar", "extent", "iota"):
+            return []
+        if n.op in ("real", "imag") and (self.loaded(n.operands[0]) or n.operands[0].op == "scalar"):
+            return []
+        if n.op == "gather":
+            kk = n.operands[1].ndim
+            return [(i, Place(p.indices[:kk], p.guards)) for i in n.operands[1:]]
+        if n.op in MOVEMENT:
+            x = n.operands[0]
+            if n.op == "reshape" and self.loaded(x):
+                return []
+            q = through(self.scope, n, p)
+            if not isinstance(q, Place):
+                if self.loaded(x):
+                    return []
+                raise LazytInternalError(f"no affine map through {n}")
+            return [(x, q), (n.operands[1], Place((), q.guards[: len(q.guards)]))] if n.op == "pad" else [(x, q)]
+        return [(x, p) for x in n.operands]
+
+    def loaded(self, n: Node) -> bool:
+        """Whether n is read from a buffer that another unit wrote."""
+        if n in self.own:
+            return False
+        b = buffer_of(n)
+        return b.op == "leaf" or (b in self.stored and b not in self.own)
+
+    def make(self, n: Node, p: Place) -> int:
+        """n at p, and whatever it needs, without recursion."""
+        todo: list[Key] = [(n, p)]
+        while todo:
+            key = todo[-1]
+            if key in self.made:
+                todo.pop()
+                continue
+            missing = [x for x in self.needs(*key) if x not in self.made]
+            if missing:
+                todo.extend(missing)
+                continue
+            self.made[key] = self.emit(*key)
+            todo.pop()
+        return self.made[n, p]
+
+    def emit(self, n: Node, p: Place) -> int:
+        if n in self.group.reductions:
+            return self.reduce_values[n]
+        if self.loaded(n):
+            return self.load(n, flat(p, n.shape), p.guards)
+        match n.op:
+            case "constant":
+                assert isinstance(n.attrs, g.Constant)
+                return self.value(k.Const(n.attrs.value, n.dtype), 0)  # type: ignore[arg-type]
+            case "scalar":
+                assert isinstance(n.attrs, g.Scalar)
+                return self.scalar(ScalarArg(n.attrs.position, "", dtypes.kind(n.dtype) == "f"), n.dtype)
+            case "extent":
+                assert isinstance(n.attrs, g.ExtentValue)
+                e = self.extent(n.attrs.extent)
+                return e if n.dtype == dtypes.int64 else self.value(k.Cast(e, n.dtype), 0)
+            case "iota":
+                assert isinstance(n.attrs, g.Axis)
+                return self.index(p.indices[n.attrs.axis])
+            case "cast":
+                x = self.made[n.operands[0], p]
+                return self.value(k.Cast(x, n.dtype), self.stage[x])
+            case "gather":
+                return self.gather(n, p)
+            case "real" | "imag" if not (n.operands[0], p) in self.made:
+                return self.part(n, p)
+        if n.op in MOVEMENT:
+            return self.movement(n, p)
+        return self.op(n.op, tuple(self.made[x, p] for x in n.operands), n.dtype)
+
+    def movement(self, n: Node, p: Place) -> int:
+        x = n.operands[0]
+        q = through(self.scope, n, p)
+        if not isinstance(q, Place) or (n.op == "reshape" and self.loaded(x)):
+            # A stored value is contiguous: its element number is the reshaped one's.
+            return self.load(x, flat(p, n.shape), p.guards)
+        inner = self.made[x, q]
+        if n.op != "pad":
+            return inner
+        cond = self.guard(q.guards[len(p.guards) :])
+        if cond is None:
+            return inner
+        fill = self.made[n.operands[1], Place((), q.guards)]
+        return self.op("select", (cond, inner, fill), n.dtype)
+
+    def part(self, n: Node, p: Place) -> int:
+        """The real or imaginary part of a complex scalar, or of a complex value in memory."""
+        x = n.operands[0]
+        if x.op == "scalar":
+            assert isinstance(x.attrs, g.Scalar)
+            return self.scalar(ScalarArg(x.attrs.position, n.op, True), n.dtype)
+        address = flat(p, x.shape).times(2).plus(1 if n.op == "imag" else 0)
+        where = self.guard(p.guards)
+        at = self.access(n.dtype, False, buffer_of(x), address)
+        return self.value(k.Load(at, n.dtype, where), 0 if where is None else self.stage[where])
+
+    def gather(self, n: Node, p: Place) -> int:
+        assert isinstance(n.attrs, g.Axes)
+        x, *indices = n.operands
+        kk = indices[0].ndim
+        strides = strides_of(x.shape)
+        where = self.guard(p.guards)
+        rest = iter(p.indices[kk:])
+        address = add(*(next(rest).times(strides[a]) for a in range(x.ndim) if a not in n.attrs.axes))
+        self.checks.append(n)
+        code = ScalarArg(extent=len(self.checks))
+        self.scalars.append(code)
+        terms, stage = [], 0
+        for i, a in zip(indices, n.attrs.axes, strict=True):
+            v = self.made[i, Place(p.indices[:kk], p.guards)]
+            bound = self.extent(x.shape[a])
+            check = k.Check(v, bound, self.scalars.index(code), dtypes.int64, where)
+            c = self.value(check, max(self.stage[v], 0 if where is None else self.stage[where]))
+            stride = ScalarArg(extent=strides[a])
+            if stride not in self.scalars:
+                self.scalars.append(stride)
+            terms.append((c, self.scalars.index(stride)))
+            stage = max(stage, self.stage[c])
+        at = self.access(x.dtype, False, buffer_of(x), address)
+        return self.value(k.Gather(at, tuple(terms), x.dtype, where), stage)
+
+    # The kernel
+
+    def run(self, title: str) -> KernelCall:
+        group = self.group
+        if not group.outer and not group.rows:
+            group.outer = [AxisVar(1)]
+        for r in sorted(group.reductions, key=lambda n: n.serial):
+            v = self.make(r.operands[0], group.normal(group.reductions[r]))
+            self.reduce_values[r] = self.value(k.Reduce(r.op, v, r.dtype), self.stage[v] + 1)
+        stores: list[tuple[int, int, bool]] = []  # access, value, over rows
+        for root in sorted(group.roots, key=lambda r: (r.node.serial, r.target.serial)):
+            stores.extend(self.store(root))
+        axes = [*group.outer, *group.rows]
+        rows, outer = list(group.rows), list(group.outer)
+        indices = [a[3] for a in self.accesses] + self.affines
+        indices, outer = _collapse(self.scope, indices, outer)
+        del axes
+        order = [*outer, *rows]
+        n_access = len(self.accesses)
+        coefs = [_coefs(x, order) for x in indices]
+        kernel = k.Kernel(
+            len(outer), len(rows), group.vector if rows else "outer",  # type: ignore[arg-type]
+            tuple(
+                k.Access(d, _classes(c), w)
+                for (d, w, _, _), c in zip(self.accesses, coefs[:n_access], strict=True)
+            ),
+            tuple(k.Affine(_classes(c)) for c in coefs[n_access:]),
+            len(self.scalars), tuple(self.values), self.stages(stores), title,
+        )  # fmt: skip
+        return KernelCall(
+            kernel,
+            tuple(a.extent for a in order),
+            [
+                AccessArg(b, x.offset, c, d.itemsize)
+                for (d, _, b, _), x, c in zip(self.accesses, indices[:n_access], coefs[:n_access], strict=True)
+            ],
+            [(c, x.offset) for x, c in zip(indices[n_access:], coefs[n_access:], strict=True)],
+            list(self.scalars),
+            group,
+            self.checks,
+        )
+
+    def store(self, root: Root) -> list[tuple[int, int, bool]]:
+        """The stores of one root: one, or two for the parts of a complex value."""
+        group = self.group
+        n, place = root.node, group.normal(root.place)
+        target = root.target
+        at = place
+        if root.at is not None:
+            moved = group.normal(root.at)
+            moves = any(x.terms for x in moved.indices)
+            at = moved if moves else Place(tuple(add(x, o) for x, o in zip(place.indices, moved.indices, strict=True)))
+        address = flat(at, target.shape)
+        over_rows = bool(group.rows) and any(a in group.rows for x in address.terms for a in x[:1])
+        if group.rows and not over_rows and n not in group.reductions and all(_static_one(a) for a in group.rows):
+            over_rows = False
+        if n.op == "complex" and not self.loaded(n):
+            out = []
+            for i, x in enumerate(n.operands):
+                v = self.make(x, place)
+                out.append((self.access(x.dtype, True, target, address.times(2).plus(i)), v, over_rows))
+            return out
+        v = self.make(n, place)
+        return [(self.access(n.dtype, True, target, address), v, over_rows)]
+
+    def stages(self, stores: list[tuple[int, int, bool]]) -> tuple[k.Stage, ...]:
+        if not self.group.rows:
+            return (k.Stage(False, (), tuple(k.Store(a, v) for a, v, _ in stores)),)
+        out: list[k.Stage] = []
+        last = max(self.stage)
+        for s in range(last + 1):
+            once = tuple(k.Store(a, v) for a, v, over in stores if not over and self.stage[v] == s)
+            if once:
+                out.append(k.Stage(False, (), once))
+            reduces = tuple(
+                i for i, v in enumerate(self.values) if isinstance(v, k.Reduce) and self.stage[i] == s + 1
+            )
+            loop = tuple(k.Store(a, v) for a, v, over in stores if over and self.stage[v] == s)
+            if reduces or loop:
+                out.append(k.Stage(True, reduces, loop))
+        return tuple(out)
+
+
+def _static_one(a: AxisVar) -> bool:
+    return isinstance(a.extent, int) and a.extent == 1
+
+
+def _coefs(x: Index, axes: list[AxisVar]) -> tuple[int | Dim, ...]:
+    found = dict(x.terms)
+    return tuple(found.get(a, 0) for a in axes)
+
+
+def _classes(coefs: tuple[int | Dim, ...]) -> str:
+    return "".join("0" if isinstance(c, int) and c == 0 else "1" if isinstance(c, int) and c == 1 else "n" for c in coefs)
+
+
+def _collapse(scope: Scope | None, indices: list[Index], outer: list[AxisVar]) -> tuple[list[Index], list[AxisVar]]:
+    """Merge neighbouring outer axes that every index walks as one, and drop axes of extent 1."""
+    axes = [a for a in outer if not _static_one(a)]
+    dropped = [a for a in outer if _static_one(a)]
+    indices = [Index(tuple(t for t in x.terms if t[0] not in dropped), x.offset) for x in indices]
+    i = len(axes) - 2
+    while i >= 0:
+        a, b = axes[i], axes[i + 1]
+        if all(_walks_as_one(scope, dict(x.terms), a, b) for x in indices):
+            merged = AxisVar(a.extent * b.extent)
+            new = []
+            for x in indices:
+                inner = dict(x.terms).get(b, 0)
+                rest = Index(tuple(t for t in x.terms if t[0] not in (a, b)), x.offset)
+                new.append(add(rest, axis_index(merged).times(inner)))
+            indices = new
+            axes[i : i + 2] = [merged]
+        i -= 1
+    return indices, axes or [AxisVar(1)]
+
+
+def _walks_as_one(scope: Scope | None, terms: dict[AxisVar, int | Dim], a: AxisVar, b: AxisVar) -> bool:
+    outer, inner = terms.get(a, 0), terms.get(b, 0)
+    want = inner * b.extent
+    return outer == want or (scope is not None and scope.known_equal(outer, want))
+
+
+__all__ = ["AccessArg", "KernelCall", "ScalarArg", "kernelize"]

@@ -1,0 +1,129 @@
+"""Library calls on whole arrays: what `opaque fn statics` means, `FUNCTIONS[fn](*arrays, *statics)`.
+
+An entry takes NumPy arrays and static arguments and returns an array, or a tuple of them. Results keep the
+dtype family of their arguments: float32 in, float32 (or complex64) out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lazyt.ir import dtypes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Array = np.ndarray[Any, Any]
+    Function = Callable[..., Any]
+
+FUNCTIONS: dict[str, Function] = {}
+
+
+def register(name: str) -> Callable[[Function], Function]:
+    """Decorator: make a function the meaning of `opaque name`."""
+
+    def enter(f: Function) -> Function:
+        assert name not in FUNCTIONS, f"opaque function {name} is registered twice"
+        FUNCTIONS[name] = f
+        return f
+
+    return enter
+
+
+def _wide(x: Array) -> Array:
+    """The halves as float32: NumPy neither sorts nor accumulates bfloat16 well."""
+    return x.astype(np.float32) if x.dtype in (dtypes.float16, dtypes.bfloat16) else x
+
+
+# Sorting and scans
+
+
+@register("argsort")
+def argsort(x: Array, axis: int, descending: bool) -> Array:
+    """Stable either way: equal elements keep their order. NaN counts as the greatest."""
+    x = _wide(x)
+    if not descending:
+        return np.argsort(x, axis=axis, kind="stable")
+    backwards = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
+    return np.asarray(x.shape[axis] - 1 - np.flip(backwards, axis))
+
+
+@register("sort")
+def sort(x: Array, axis: int, descending: bool) -> Array:
+    """`x` in the order of `argsort`."""
+    return np.take_along_axis(x, argsort(x, axis, descending), axis)
+
+
+def _scan(f: Function) -> Function:
+    def apply(x: Array, axis: int) -> Array:
+        # Floats accumulate in float64 and are rounded once, as reductions do.
+        work = {"f": np.float64, "c": np.complex128}.get(dtypes.kind(x.dtype), x.dtype)
+        return np.asarray(f(x.astype(work), axis=axis, dtype=work)).astype(x.dtype)
+
+    return apply
+
+
+register("cumsum")(_scan(np.cumsum))
+register("cumprod")(_scan(np.cumprod))
+
+
+@register("searchsorted")
+def searchsorted(x: Array, values: Array, side: str) -> Array:
+    """`np.searchsorted` in one sorted axis."""
+    return np.searchsorted(_wide(x), _wide(values), side=side)  # type: ignore[call-overload,no-any-return]
+
+
+# Linear algebra, over the last two axes
+
+register("linalg_inv")(np.linalg.inv)
+register("linalg_cholesky")(np.linalg.cholesky)
+register("linalg_svdvals")(lambda x: np.linalg.svd(x, compute_uv=False))
+register("linalg_eigh")(lambda x: tuple(np.linalg.eigh(x)))
+register("linalg_eigvalsh")(np.linalg.eigvalsh)
+register("linalg_det")(np.linalg.det)
+register("linalg_slogdet")(lambda x: tuple(np.linalg.slogdet(x)))
+register("linalg_qr")(lambda x, mode: tuple(out) if isinstance(out := np.linalg.qr(x, mode), tuple) else out)
+register("linalg_svd")(lambda x, full_matrices: tuple(np.linalg.svd(x, full_matrices)))
+register("linalg_solve")(np.linalg.solve)
+
+
+@register("linalg_pinv")
+def pinv(x: Array, rtol: float | None = None) -> Array:
+    """`np.linalg.pinv`; the default `rtol` is the Array API's, max(M, N) * eps."""
+    if rtol is None:
+        rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps)
+    return np.linalg.pinv(x, rcond=rtol)
+
+
+@register("linalg_matrix_rank")
+def matrix_rank(x: Array, rtol: float | None = None) -> Array:
+    """The number of singular values above `rtol` times the largest; by default max(M, N) * eps."""
+    s = np.linalg.svd(x, compute_uv=False)
+    if rtol is None:
+        rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps)
+    return np.asarray(np.sum(s > rtol * s.max(axis=-1, keepdims=True, initial=0), axis=-1), dtype=np.int64)
+
+
+# Fourier transforms: (x, n, axis, norm), or (x, s, axes, norm) for the n-dimensional ones
+
+for _name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft", "fftn", "ifftn", "rfftn", "irfftn"):
+    register(f"fft_{_name}")(getattr(np.fft, _name))
+
+# Elementary functions of complex values, which no backend generates code for
+
+
+def _complex_function(f: Function) -> Function:
+    def apply(*xs: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return np.asarray(f(*(x.astype(np.complex128) for x in xs))).astype(xs[0].dtype)
+
+    return apply
+
+
+for _name in (
+    *("exp", "expm1", "log", "log10", "log1p", "sqrt", "pow", "sin", "cos", "tan", "sinh", "cosh", "tanh"),
+    *("asin", "acos", "atan", "asinh", "acosh", "atanh"),
+):
+    register(f"complex_{_name}")(_complex_function(getattr(np, _name)))

@@ -1,0 +1,148 @@
+"""From a fused graph to a schedule: calls in order, regions that run together, and which buffers live when.
+
+Units are ordered by their longest way to the end, so that each runs as late as its readers allow; units at one level
+do not depend on each other and form one region (an optimizer's updates over a hundred tensors are one launch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lazyt.ir import graph as g
+from lazyt.ir.extents import Dim, Scope, product
+from lazyt.ir.fuse import Call, Fused, Group, buffer_of, strided
+from lazyt.ir.graph import Graph, Node
+from lazyt.ir.kernelize import KernelCall, kernelize
+
+
+@dataclass(eq=False)
+class MatmulCall:
+    """C = A @ B through BLAS: stored operands with strides (last two, then batch), in elements."""
+
+    node: Node
+    operands: tuple[tuple[Node, tuple[int | Dim, ...], int | Dim], ...]
+
+    @property
+    def reads(self) -> set[Node]:
+        return {b for b, _, _ in self.operands}
+
+    @property
+    def writes(self) -> set[Node]:
+        return {self.node}
+
+
+@dataclass(eq=False)
+class LibraryCall:
+    """A call on whole arrays: an opaque function, or a scatter into a copy."""
+
+    node: Node
+    operands: tuple[Node, ...]
+    results: tuple[Node | None, ...]  # the items that somebody reads
+
+    @property
+    def reads(self) -> set[Node]:
+        return {buffer_of(x) for x in self.operands}
+
+    @property
+    def writes(self) -> set[Node]:
+        return {r for r in self.results if r is not None}
+
+
+Launch = KernelCall | MatmulCall | LibraryCall
+
+
+@dataclass
+class Schedule:
+    """What a backend runs: regions of independent launches, in order."""
+
+    regions: list[list[Launch]]
+    graph: Graph
+    outputs: list[Node]  # the stored node behind each output of the graph
+    stored: list[Node]  # every node with a buffer of this plan's making
+    lives: dict[Node, tuple[int, int]] = field(default_factory=dict)  # temporary -> first and last region
+
+    @property
+    def launches(self) -> list[Launch]:
+        return [c for r in self.regions for c in r]
+
+
+def schedule(graph: Graph, fused: Fused, scope: Scope | None) -> Schedule:
+    """Order the units and find lifetimes."""
+    items = {n: [] for n in graph.nodes if n.op == "opaque"}
+    for n in graph.nodes:
+        if n.op == "item" and n in fused.stored:
+            items[n.operands[0]].append(n)
+    launches: list[Launch] = []
+    for u in fused.units:
+        if isinstance(u, Group):
+            launches.append(kernelize(u, scope, fused.stored, _title(u)))
+        else:
+            launches.append(_call(u, scope, fused, items))
+    regions = _levels(launches)
+    outputs = [buffer_of(n) for n in graph.outputs]
+    stored = sorted(fused.stored - {n for n in fused.stored if n.op == "opaque"}, key=lambda n: n.serial)
+    kept = set(outputs)
+    lives: dict[Node, tuple[int, int]] = {}
+    for i, region in enumerate(regions):
+        for call in region:
+            for n in call.writes | call.reads:
+                if n.op != "leaf" and n not in kept:
+                    first, _ = lives.get(n, (i, i))
+                    lives[n] = (first, i)
+    return Schedule(regions, graph, outputs, stored, lives)
+
+
+def _title(group: Group) -> str:
+    names = sorted({r.node.op for r in group.roots} | {r.op for r in group.reductions})
+    return "+".join(names)
+
+
+def _call(u: Call, scope: Scope | None, fused: Fused, items: dict[Node, list[Node]]) -> Launch:
+    n = u.node
+    if n.op == "matmul":
+        operands = []
+        for x in n.operands:
+            found = strided(scope, x)
+            assert found is not None, "fusion stores what cannot be read through strides"
+            operands.append(found)
+        return MatmulCall(n, tuple(operands))
+    if n.op == "scatter":
+        return LibraryCall(n, n.operands, (n,))
+    assert isinstance(n.attrs, g.Opaque)
+    results: list[Node | None] = [None] * len(n.attrs.outputs)
+    for item in items[n]:
+        assert isinstance(item.attrs, g.Item)
+        results[item.attrs.index] = item
+    return LibraryCall(n, n.operands, tuple(results))
+
+
+def _levels(launches: Sequence[Launch]) -> list[list[Launch]]:
+    """Regions by longest way to the end; calls into libraries stand alone."""
+    level: dict[int, int] = {}
+    readers: dict[Node, int] = {}  # stored node -> highest level among those that need it written first
+    for i in range(len(launches) - 1, -1, -1):
+        c = launches[i]
+        at = max((readers[n] + 1 for n in c.writes if n in readers), default=0)
+        level[i] = at
+        for n in c.reads:
+            readers[n] = max(readers.get(n, -1), at)
+        for n in c.writes:
+            # A later write into the same buffer (an update over a copy) waits for this one.
+            readers[n] = max(readers.get(n, -1), at)
+    order = sorted(range(len(launches)), key=lambda i: (-level[i], i))
+    regions: list[list[Launch]] = []
+    last = -1
+    for i in order:
+        c = launches[i]
+        alone = not isinstance(c, KernelCall)
+        if alone or level[i] != last or not regions or not isinstance(regions[-1][0], KernelCall):
+            regions.append([])
+        regions[-1].append(c)
+        last = level[i]
+    return regions
+
+
+def nbytes(n: Node) -> int | Dim:
+    """Bytes of n's buffer."""
+    return product(n.shape) * n.dtype.itemsize

@@ -1,0 +1,91 @@
+"""From a walk to its graph: every step writes its primitives, over symbolic extents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lazyt.ir import graph as g
+from lazyt.ir.builder import Builder, Weak
+from lazyt.ir.extents import Scope
+from lazyt.ir.graph import Node
+from lazyt.record import ASSIGN, LEAF, MODE
+from lazyt.trace import Slot, Step
+
+
+class Lowered:
+    """The graph of a walk, and which node stands for which slot."""
+
+    def __init__(self, extents: Sequence[int], scalars: Sequence[Any]) -> None:
+        self.extents = extents
+        self.scalars = scalars
+        self.scope = Scope()
+        self.builder = Builder(self.scope)
+        self.nodes: dict[Slot, Node] = {}
+        self.leaves: list[Node] = []
+
+    def symbols(self, start: int, count: int) -> g.Shape:
+        return tuple(self.scope.symbol(start + i, self.extents[start + i]) for i in range(count))
+
+    def track(self, x: Node, identity: int) -> Node:
+        """A value that gradients are asked for, apart from others that share its data."""
+        return self.builder.make("track", (x,), g.Identity(identity), x.shape, x.dtype)
+
+
+def lower(steps: Sequence[Step], extents: Sequence[int], scalars: Sequence[Any]) -> Lowered:
+    """Write the primitives of `steps`; `extents` are those of the walk, `scalars` only give offsets their hints."""
+    low = Lowered(extents, scalars)
+    for s in steps:
+        low.builder.site = s.site
+        if s.op is LEAF:
+            _lower_leaf(low, s)
+        elif s.op is ASSIGN:
+            _lower_assign(low, s)
+        elif s.op is not MODE:
+            expand = getattr(s.op, "expand", None)
+            nodes = expand(low, s) if expand is not None else _lower_op(low, s)
+            for slot, n in zip(s.slots, nodes, strict=True):
+                low.nodes[slot] = n
+    return low
+
+
+def _lower_leaf(low: Lowered, s: Step) -> None:
+    dtype, ndim, grad, at = s.statics[:4]
+    if at < 0:
+        n = low.builder.leaf(len(low.leaves), low.symbols(s.ext_start, ndim), dtype)
+        low.leaves.append(n)
+    else:
+        n = low.leaves[at]
+    low.nodes[s] = low.track(n, s.index) if grad else n
+
+
+def _lower_assign(low: Lowered, s: Step) -> None:
+    n = low.nodes[s.operands[0]]
+    if s.statics[0]:
+        n = low.track(low.builder.stop(n), s.index)
+    low.nodes[s] = n
+
+
+def _lower_op(low: Lowered, s: Step) -> tuple[Node, ...]:
+    b = low.builder
+    operands: list[Any] = []
+    at = s.scalar_start
+    for x in s.operands:
+        if isinstance(x, Slot):
+            operands.append(low.nodes[x])
+        else:
+            operands.append(Weak(at, x))
+            at += 1
+    more: dict[str, Any] = {}
+    if "ints" in s.info:
+        more["ints"] = low.symbols(s.ext_start, s.n_ints)
+    if "offsets" in s.info:
+        more["offsets"] = tuple(low.scope.offset(at + i, low.scalars[at + i]) for i in range(s.n_offsets))
+    out = s.op.lower(b, *operands, *s.statics, **more)
+    nodes = out if isinstance(out, tuple) else (out,)
+    if any(isinstance(x, Slot) and x.requires_grad for x in s.operands):
+        nodes = tuple(
+            n if slot.requires_grad or n.op in ("constant", "scalar", "leaf") else b.stop(n)
+            for slot, n in zip(s.slots, nodes, strict=True)
+        )
+    return nodes

@@ -1,0 +1,220 @@
+"""Convolutions over one or two axes, as matrix products over sliding windows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lazyt.errors import ShapeError
+from lazyt.ops import samples
+from lazyt.ops.core import OpDef, define, require_kind, result_type
+from lazyt.ops.elementwise import work_dtype
+from lazyt.ir.extents import hint, product
+
+if TYPE_CHECKING:
+    from lazyt.ir.builder import Builder
+    from lazyt.ir.graph import Node, Shape
+
+# Windows up to this many elements are spelled out, one strided slice an element.
+UNROLLED = 64
+
+
+def padded(b: Builder, x: Node, padding: tuple[tuple[int, int], ...], value: float) -> Node:
+    """x with (before, after) elements of `value` around its last axes."""
+    if not any(p or q for p, q in padding):
+        return x
+    lead = x.ndim - len(padding)
+    lo = (0,) * lead + tuple(p for p, _ in padding)
+    shape = (*x.shape[:lead], *(d + p + q for d, (p, q) in zip(x.shape[lead:], padding, strict=True)))
+    return b.pad(x, lo, shape, b.constant(value, x.dtype))
+
+
+def counts(x: Node, sizes: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...]) -> Shape:
+    """How many windows fit along each of the last axes."""
+    dims = x.shape[x.ndim - len(sizes) :]
+    return tuple((d - ((k - 1) * e + 1)) // s + 1 for d, k, s, e in zip(dims, sizes, strides, dilations, strict=True))
+
+
+def offsets_of(sizes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The positions in a window, in order."""
+    return list(np.ndindex(*sizes))
+
+
+def strided(b: Builder, x: Node, at: tuple[int, ...], steps: tuple[int, ...], sizes: Shape) -> Node:
+    """x[..., at + i * step] along the last axes."""
+    lead = x.ndim - len(at)
+    return b.slice(x, (*(0,) * lead, *at), (*x.shape[:lead], *sizes), (*(1,) * lead, *steps))
+
+
+def require_windows(name: str, x: Node, sizes: tuple[int, ...], dilations: tuple[int, ...]) -> None:
+    """ShapeError unless a window fits along each of the last axes."""
+    for d, k, e in zip(x.shape[x.ndim - len(sizes) :], sizes, dilations, strict=True):
+        if hint(d) < (k - 1) * e + 1:
+            raise ShapeError(f"{name}: a window of {(k - 1) * e + 1} does not fit into an extent of {hint(d)}")
+
+
+def same_padding(sizes: tuple[int, ...], dilations: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """What keeps the extents at stride 1; an odd element goes to the end."""
+    totals = [e * (k - 1) for k, e in zip(sizes, dilations, strict=True)]
+    return tuple((t // 2, t - t // 2) for t in totals)
+
+
+def convolve(
+    b: Builder, name: str, x: Node, w: Node, sizes: tuple[int, ...],
+    strides: tuple[int, ...], padding: tuple[tuple[int, int], ...], dilations: tuple[int, ...], groups: int,
+) -> Node:  # fmt: skip
+    """(N, C, *extents) with (O, C / groups, *sizes) gives (N, O, *counts); all of one dtype."""
+    x = padded(b, x, padding, 0)
+    require_windows(name, x, sizes, dilations)
+    out = counts(x, sizes, strides, dilations)
+    n, channels, features = x.shape[0], x.shape[1], w.shape[0]
+    if groups > 1 and hint(channels) == hint(features) == groups and product(sizes) <= UNROLLED:
+        b.same(channels, groups)
+        b.same(features, groups)
+        return _depthwise(b, x, w, sizes, strides, dilations, out)
+    if all(k == 1 for k in sizes):
+        columns = strided(b, x, (0,) * len(sizes), strides, out)
+    else:
+        axes = range(2, x.ndim)
+        windows = b.window(x, axes, sizes, strides, dilations)
+        columns = b.permute(windows, [0, 1, *(a + len(sizes) for a in axes), *axes])
+    depth = w.shape[1] * product(sizes)
+    area = product(out)
+    if groups == 1:
+        matrix = b.expand_to(b.reshape(w, (features, depth)), (n, features, depth))
+        z = b.matmul(matrix, b.reshape(columns, (n, depth, area)))
+    else:
+        part = features // groups
+        b.same(features, part * groups)
+        matrix = b.expand_to(b.reshape(w, (groups, part, depth)), (n, groups, part, depth))
+        z = b.matmul(matrix, b.reshape(columns, (n, groups, depth, area)))
+    return b.reshape(z, (n, features, *out))
+
+
+def _depthwise(
+    b: Builder, x: Node, w: Node, sizes: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...], out: Shape
+) -> Node:
+    """One filter a channel: a sum over the window's elements, elementwise."""
+    total: Node | None = None
+    shape = (*x.shape[:2], *out)
+    for at in offsets_of(sizes):
+        start = tuple(i * e for i, e in zip(at, dilations, strict=True))
+        weight = b.slice(w, (0, 0, *at), (w.shape[0], 1, *(1,) * len(at)), (1,) * w.ndim)
+        weight = b.reshape(weight, (1, w.shape[0], *(1,) * len(at)))
+        term = b.mul(strided(b, x, start, strides, out), b.expand(weight, shape))
+        total = term if total is None else b.add(total, term)
+    assert total is not None, "a window has at least one element"
+    return total
+
+
+def _check(name: str, x: Node, w: Node, bias: Node | None, groups: int, rank: int) -> None:
+    if w.ndim != rank + 2 or x.ndim not in (rank + 1, rank + 2):
+        names = ", ".join("DHW"[-rank:])
+        raise ShapeError(
+            f"{name}: an input of shape (N, C, {names}) or (C, {names}) and a weight of {rank + 2} dimensions "
+            f"are required, got {x.ndim} and {w.ndim} dimensions"
+        )
+    channels, features = hint(x.shape[-rank - 1]), hint(w.shape[0])
+    if channels != hint(w.shape[1]) * groups or features % groups:
+        raise ShapeError(
+            f"{name}: {channels} input channels in {groups} group{'s' * (groups > 1)} do not fit a weight "
+            f"of shape {tuple(map(hint, w.shape))}"
+        )
+    if bias is not None and tuple(map(hint, bias.shape)) != (features,):
+        raise ShapeError(f"{name}: a bias of shape ({features},) is required, got {tuple(map(hint, bias.shape))}")
+
+
+def _convolution(name: str, rank: int) -> OpDef:
+    def lower(
+        b: Builder, x: Node, w: Node, *rest: Any,
+    ) -> Node:  # fmt: skip
+        *biases, sizes, strides, padding, dilations, groups = rest
+        bias: Node | None = biases[0] if biases else None
+        d = result_type(x, w, *biases)
+        require_kind(name, d, "iufc", "a number dtype")
+        _check(name, x, w, bias, groups, rank)
+        work = work_dtype(d)
+        for have, k in zip(w.shape[2:], sizes, strict=True):
+            b.same(have, k)
+        if x.ndim == rank + 2:
+            b.same(x.shape[1], w.shape[1] * groups)
+            v = x
+        else:
+            b.same(x.shape[0], w.shape[1] * groups)
+            v = b.reshape(x, (1, *x.shape))
+        z = convolve(b, name, b.cast(v, work), b.cast(w, work), sizes, strides, padding, dilations, groups)
+        if bias is not None:
+            column = b.reshape(b.cast(bias, work), (1, *bias.shape, *(1,) * rank))
+            z = b.add(z, b.expand(column, z.shape))
+        z = b.cast(z, d)
+        return z if x.ndim == rank + 2 else b.reshape(z, z.shape[1:])
+
+    return define(
+        name,
+        lower,
+        saves=(0, 1),
+        numpy=_reference(rank),
+        samples=lambda: _calls(rank),
+        errors=[
+            ((samples.array((1, 3) + (5,) * rank), samples.array((4, 2) + (3,) * rank)), {}, ShapeError, "input channels"),
+            ((samples.array((1, 2) + (2,) * rank), samples.array((4, 2) + (3,) * rank)), {}, ShapeError, "does not fit"),
+            ((samples.array((3,)), samples.array((4, 2) + (3,) * rank)), {}, ShapeError, f"{name}: an input of shape"),
+        ],
+    )
+
+
+def _reference(rank: int) -> Any:
+    """Plain loops over the window's positions."""
+
+    def spread(v: Any) -> tuple[Any, ...]:
+        return v if isinstance(v, tuple) else (v,) * rank
+
+    def convolution(
+        x: np.ndarray, weight: np.ndarray, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+        groups: int = 1,
+    ) -> np.ndarray:  # fmt: skip
+        s, e, sizes = spread(stride), spread(dilation), weight.shape[2:]
+        lone = x.ndim == rank + 1
+        v = (x[None] if lone else x).astype(np.float64)
+        if padding == "same":
+            pads = same_padding(sizes, e)
+        else:
+            pads = tuple((p, p) for p in spread(0 if padding == "valid" else padding))
+        v = np.pad(v, ((0, 0), (0, 0), *pads))
+        n, c = v.shape[:2]
+        out = tuple((d - (k - 1) * f - 1) // t + 1 for d, k, t, f in zip(v.shape[2:], sizes, s, e, strict=True))
+        w = weight.astype(np.float64).reshape(groups, -1, *weight.shape[1:])
+        y: Any = np.zeros((n, groups, w.shape[1], *out))
+        for at in np.ndindex(*sizes):
+            cut = tuple(slice(i * f, i * f + (o - 1) * t + 1, t) for i, f, t, o in zip(at, e, s, out, strict=True))
+            part = v[(slice(None), slice(None), *cut)].reshape(n, groups, c // groups, *out)
+            y += np.einsum("ngc...,goc->ngo...", part, w[(slice(None), slice(None), slice(None), *at)])
+        y = y.reshape(n, len(weight), *out)
+        if bias is not None:
+            y = y + bias.reshape(-1, *(1,) * rank)
+        return (y[0] if lone else y).astype(x.dtype)
+
+    return convolution
+
+
+def _calls(rank: int) -> list[samples.Sample]:
+    big = (7, 6)[:rank]
+    x, w = samples.array((2, 4, *big)), samples.array((6, 4, *(3, 2)[:rank]))
+    grouped, deep = samples.array((6, 2, *(3,) * rank)), samples.array((4, 1, *(3,) * rank))
+    point, bias = samples.array((5, 4, *(1,) * rank)), samples.array((6,))
+    return [
+        ((x, w), {}),
+        ((x, w, bias), {"stride": 2, "padding": 1}),
+        ((x[0], w, bias), {"dilation": 2}),
+        ((x, grouped, bias), {"groups": 2, "padding": "same"}),
+        ((x, deep), {"groups": 4, "padding": 1, "stride": (2, 1)[:rank]}),
+        ((x, point), {}),
+        ((x, point), {"stride": 2}),
+        ((x.astype("float16"), w.astype("float16")), {"padding": "valid"}),
+        ((x[:0], w), {}),
+    ]
+
+
+CONV1D = _convolution("conv1d", 1)
+CONV2D = _convolution("conv2d", 2)

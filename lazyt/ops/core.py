@@ -1,0 +1,104 @@
+"""What an operation is: one record, and how its operands are promoted and broadcast.
+
+An operation is one step of a recorded program however much it expands to: `lower` writes its primitives,
+both to infer its result when it is first recorded (over ints) and to plan it (over symbols).
+
+    lower(b, *operands, *statics, ints=..., offsets=...) -> Node | tuple[Node, ...]
+
+operands   Node, Weak (a Python scalar whose value is an argument) or, inside other lowerings, a plain Python number
+statics    hashable structure, part of the program's key: axes, flags, dtypes, window sizes
+ints       extents that only size things (a reshape's shape, an arange's length): symbols in a plan; passed if recorded
+offsets    integers that only move things (slice starts): may change at every run without a new plan; passed if recorded
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lazyt.errors import DTypeError
+from lazyt.ir import dtypes
+from lazyt.ir.builder import Builder, Weak, broadcast_shapes
+from lazyt.ir.graph import Node
+
+Operand = Node | Weak | bool | int | float | complex
+Lower = Callable[..., "Node | tuple[Node, ...]"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpDef:
+    """One public operation. Identity is equality: a key compares records by `is`."""
+
+    name: str
+    lower: Lower
+    # How to write through a view: write(b, base, value, *statics, ints=, offsets=) -> the base with the viewed
+    # part replaced. None: the result is not a view.
+    write: Lower | None = None
+    # Values reverse mode keeps, for version checks as in PyTorch: operand positions, and -1 for the result.
+    saves: tuple[int, ...] = ()
+    # Whether several views come out (split, unstack): in-place writes to one are refused under grad, as in PyTorch.
+    fallible: bool = False  # may raise at the sync (an index read from data)
+    # The NumPy function that says what it means, and calls to try it with: (args, kwargs) of NumPy arrays.
+    numpy: Callable[..., Any] | None = None
+    samples: Callable[[], Sequence[tuple[tuple[Any, ...], dict[str, Any]]]] | None = None
+    # Calls that must raise, with the message's pattern: (args, kwargs, exception, match).
+    errors: Sequence[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = field(default=())
+    differentiable: bool = True
+
+
+OPS: dict[str, OpDef] = {}
+
+
+def define(name: str, lower: Lower, **more: Any) -> OpDef:
+    """Register an operation under its public name; names are unique."""
+    assert name not in OPS, f"operation {name} is defined twice"
+    op = OPS[name] = OpDef(name, lower, **more)
+    return op
+
+
+def weak_type(x: Operand) -> type | None:
+    """bool, int, float or complex for a Python scalar operand; None for a Node."""
+    if isinstance(x, Node):
+        return None
+    return x.type if isinstance(x, Weak) else type(x)
+
+
+def node_of(b: Builder, x: Operand, dtype: np.dtype) -> Node:
+    """`x` as a node of `dtype`: a cast, the scalar argument, or a constant."""
+    if isinstance(x, Node):
+        return b.cast(x, dtype)
+    if isinstance(x, Weak):
+        return b.scalar(x.position, dtype)
+    return b.constant(x, dtype)
+
+
+def result_type(*xs: Operand | np.dtype) -> np.dtype:
+    """The promoted dtype of arrays (nodes, dtypes) and Python scalars, which are weak (NEP 50)."""
+    strong = [x if isinstance(x, np.dtype) else x.dtype for x in xs if isinstance(x, Node | np.dtype)]
+    weak = [t for x in xs if not isinstance(x, np.dtype) and (t := weak_type(x)) is not None]
+    if not strong:
+        order = (bool, int, float, complex)
+        return dtypes.default_dtype(max(weak, key=order.index))
+    out = strong[0]
+    for d in strong[1:]:
+        out = dtypes.promote(out, d)
+    for t in weak:
+        out = dtypes.promote_weak(out, t)
+    return out
+
+
+def promoted(b: Builder, name: str, *xs: Operand, dtype: np.dtype | None = None) -> tuple[Node, ...]:
+    """The operands as nodes of one dtype (promoted unless given) and one broadcast shape."""
+    d = dtype or result_type(*xs)
+    nodes = [node_of(b, x, d) for x in xs]
+    shape = broadcast_shapes(b, name, *(n.shape for n in nodes))
+    return tuple(b.expand_to(n, shape) for n in nodes)
+
+
+def require_kind(name: str, dtype: np.dtype, kinds: str, what: str) -> None:
+    """DTypeError `name: what is required, got dtype` unless the dtype's kind is one of `kinds`."""
+    if dtypes.kind(dtype) not in kinds:
+        raise DTypeError(f"{name}: {what} is required, got {dtype}")

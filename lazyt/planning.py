@@ -1,0 +1,240 @@
+"""Plans of walks: found by what is wanted of a program and by the guards they rely on; made when there is none.
+
+A program that is new and small runs at once through kernels of one operation each, which most programs share; when it
+comes again it gets fused kernels. Both give the same bits.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lazyt import memory
+from lazyt.backends.cpu.executor import Executable
+from lazyt.handle import Data
+from lazyt.ir import graph as g
+from lazyt.ir.canonicalize import canonicalize
+from lazyt.ir.extents import guard_source
+from lazyt.ir.fuse import fuse
+from lazyt.ir.interpret import interpret
+from lazyt.ir.schedule import schedule
+from lazyt.ir.verify import verify
+from lazyt.lowering import Lowered, lower
+from lazyt.trace import Ext, Slot, Step
+
+# A program with at most this many operations runs unfused the first time.
+SMALL_PROGRAM = 64
+# ... when it touches at most this many elements.
+SMALL_SIZE = 1 << 18
+# A plan that computes more than is wanted is still used when the rest is at most this share of the bytes.
+SUPERSET = 1.05
+
+settings = {"interpret": False, "fuse": True, "tiers": True, "verify": False}
+
+
+def _read_environment() -> None:
+    for word in os.environ.get("LAZYT_DEBUG", "").split(","):
+        word = word.strip()
+        if word == "verify":
+            settings["verify"] = True
+        elif word == "interpret":
+            settings["interpret"] = True
+        elif word in ("no-fuse", "no-tiers"):
+            settings[word[3:]] = False
+
+
+_read_environment()
+_lock = threading.RLock()
+
+Wanted = tuple[tuple[int, int], ...]
+
+
+class Plan:
+    """How to compute some values of a program; valid for every walk whose extents satisfy its guards."""
+
+    def __init__(self, low: Lowered, want: Sequence[Slot], fused: bool) -> None:
+        self.wanted: Wanted = names(want)
+        self.fused = fused
+        nodes = [low.nodes[s] for s in want]
+        if settings["verify"]:
+            verify(g.Graph(g.reachable(nodes), nodes))
+        self.graph = canonicalize(nodes, low.scope)
+        if settings["verify"]:
+            verify(self.graph)
+        self.division = fuse(self.graph, low.scope, fused)
+        self.schedule = schedule(self.graph, self.division, low.scope)
+        self.executable = Executable(self.schedule)
+        # NOTE: fusion leaves guards too, so they are read last.
+        self.guards = list(low.scope.guards)
+        self.holds: Any = eval(compile(f"lambda s: {guard_source(self.guards)}", "<lazyt guards>", "eval"), {"max": max})
+        self._compiles = (self.executable.compiles, self.executable.compile_time)
+        self.shapes: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+        self.runs = 0
+
+    @property
+    def launches(self) -> int:
+        """How many parallel regions a run starts."""
+        return len(self.schedule.regions)
+
+    @property
+    def kernels(self) -> int:
+        """How many kernels and library calls a run makes."""
+        return len(self.schedule.launches)
+
+    def take_compiles(self) -> tuple[int, float]:
+        """Kernels compiled for this plan since the last call, and how long that took."""
+        out, self._compiles = self._compiles, (0, 0.0)
+        return out
+
+    def run(
+        self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Data], want: Sequence[Slot]
+    ) -> dict[Slot, Data]:
+        """The values of `want` (a part of what this plan computes)."""
+        if settings["interpret"]:
+            return self._interpret(extents, scalars, leaves, want)
+        buffers = self.executable.run(extents, scalars, leaves)
+        self.runs += 1
+        shapes = self.shapes.get(extents)
+        if shapes is None:
+            bound = self.executable.bound[extents]
+            shapes = self.shapes[extents] = [tuple(bound.value(d) for d in n.shape) for n in self.graph.outputs]
+            if len(self.shapes) > 512:
+                self.shapes.clear()
+        made: dict[tuple[Any, tuple[int, ...]], Data] = {}
+        by_name: dict[tuple[int, int], Data] = {}
+        for name, n, base, shape in zip(self.wanted, self.graph.outputs, self.schedule.outputs, shapes, strict=True):
+            d = made.get((base, shape))
+            if d is None:
+                if isinstance(base.attrs, g.Leaf):
+                    leaf = leaves[base.attrs.index]
+                    d = leaf if leaf.shape == shape else Data(leaf.buffer, shape, n.dtype)
+                else:
+                    d = Data(buffers[base], shape, n.dtype)
+                made[base, shape] = d
+            by_name[name] = d
+        return {s: by_name[s.step.index, s.k] for s in want}
+
+    def _interpret(
+        self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Data], want: Sequence[Slot]
+    ) -> dict[Slot, Data]:
+        arrays = [memory.as_array(d) for d in leaves]
+        outs = interpret(self.graph, self.graph.outputs, arrays, scalars, (extents, scalars))
+        by_name = dict(zip(self.wanted, outs, strict=True))
+        return {s: memory.from_array(np.asarray(by_name[s.step.index, s.k])) for s in want}
+
+
+def names(want: Sequence[Slot]) -> Wanted:
+    """Slots by their position in the walk, which does not depend on who recorded it."""
+    return tuple((s.step.index, s.k) for s in want)
+
+
+class Program:
+    """The plans of one program (structure), shared by every call site and thread that records it."""
+
+    __slots__ = ("last", "last_wanted", "misses", "plans", "seen")
+
+    def __init__(self) -> None:
+        self.plans: list[Plan] = []
+        self.seen = 0
+        self.last: Plan | None = None
+        self.last_wanted: Wanted = ()
+        self.misses: list[Wanted] = []
+
+
+_programs: dict[int, Program] = {}
+MAX_PROGRAMS = 1 << 14
+
+
+def _program(pos: Step) -> Program:
+    p = pos.plans
+    if p is None:
+        p = _programs.get(pos.sid)
+        if p is None:
+            if len(_programs) >= MAX_PROGRAMS:
+                _programs.clear()
+            p = _programs[pos.sid] = Program()
+        pos.plans = p
+    found: Program = p
+    return found
+
+
+def find_plan(pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any]) -> tuple[Plan, str]:
+    """A plan that computes `want` for these extents, and why one had to be made ('' when none had)."""
+    with _lock:
+        program = _program(pos)
+        wanted = names(want)
+        plan = program.last
+        if plan is not None and wanted == program.last_wanted and plan.fused and plan.holds(ext.values):
+            return plan, ""
+        return _choose(program, pos, ext, want, wanted, scalars)
+
+
+def _choose(
+    program: Program, pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars: Sequence[Any]
+) -> tuple[Plan, str]:
+    program.seen += 1
+    small = settings["tiers"] and program.seen == 1 and _is_small(pos, ext)
+    fused = settings["fuse"] and not small
+    reason = "a new program"
+    need = set(wanted)
+    for plan in program.plans:
+        if plan.fused != fused and settings["fuse"] and not plan.fused:
+            reason = "seen again: fused kernels take over"
+            continue
+        if not plan.holds(ext.values):
+            reason = "no plan's guards hold for these extents"
+        elif plan.wanted == wanted or (need < set(plan.wanted) and _little_more(plan, ext, need)):
+            program.last, program.last_wanted = plan, wanted
+            return plan, ""
+        else:
+            reason = "other values are wanted (who is alive differs)"
+    want = list(want)
+    if reason.startswith("other") and len(program.misses) >= 1:
+        want = _union(program, pos, want)
+    program.misses.append(wanted)
+    del program.misses[:-4]
+    plan = Plan(lower(pos.steps(), ext.values, scalars), want, fused)
+    program.plans.append(plan)
+    program.last, program.last_wanted = plan, wanted
+    return plan, reason
+
+
+def _is_small(pos: Step, ext: Ext) -> bool:
+    size = 0
+    for s in pos.steps():
+        for slot in s.slots:
+            n = 1
+            for d in slot.shape:
+                n *= d
+            size = max(size, n)
+    return pos.index < SMALL_PROGRAM and size <= SMALL_SIZE
+
+
+def _little_more(plan: Plan, ext: Ext, need: set[tuple[int, int]]) -> bool:
+    """Whether what the plan computes beyond `need` is at most 5 % of the bytes."""
+    bound = plan.executable.bound.get(ext.values)
+    if bound is None:
+        return False
+    total = wasted = 0
+    for name, n in zip(plan.wanted, plan.graph.outputs, strict=True):
+        size = n.dtype.itemsize
+        for d in n.shape:
+            size *= bound.value(d)
+        total += size
+        if name not in need:
+            wasted += size
+    return wasted * 20 <= total
+
+
+def _union(program: Program, pos: Step, want: list[Slot]) -> list[Slot]:
+    """After two misses that differ only in who is alive: plan for the union of them."""
+    steps = pos.steps()
+    have = set(names(want))
+    for index, kk in program.misses[-1]:
+        if (index, kk) not in have and index < len(steps):
+            want.append(steps[index].slots[kk])
+    return want

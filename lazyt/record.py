@@ -1,0 +1,455 @@
+"""Recording one operation: find or make the next step of the walk, and hand out its values."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lazyt.errors import DTypeError, ScalarRangeError
+from lazyt.handle import Data, Gradient, Handle, Holder, Storage, View
+from lazyt.ir import dtypes
+from lazyt.ir.builder import Builder, Weak
+from lazyt.ops.core import OpDef
+from lazyt.trace import NONE, Key, Site, Slot, Step, Trace, _dead, dtype_range, local, structure_id, user_site
+
+if TYPE_CHECKING:
+    from lazyt.ir.graph import Node
+
+ref = weakref.ref
+SCALARS = (float, int, bool, complex)
+
+# The bound on a walk: steps, and bytes of leaf buffers.
+MAX_STEPS = 1 << 17
+MAX_BYTES = 8 << 30
+# The bound on a trie: steps and extent chains; past it, it is forgotten between walks.
+MAX_TRIE = 1 << 18
+
+
+class _Special:
+    """A step that is not an operation: a leaf, a change of grad mode, an assignment."""
+
+    __slots__ = ("differentiable", "fallible", "name", "saves")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.saves: tuple[int, ...] = ()
+        self.differentiable = True
+        self.fallible = False
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+LEAF = _Special("leaf")
+MODE = _Special("grad_mode")
+ASSIGN = _Special("assign")
+
+class Hooks:
+    """What recording asks of the rooms above it: tensor.py and sync.py fill it in."""
+
+    tensor_of_slot: Callable[[Slot], Handle]
+    as_tensor: Callable[[Any], Handle]
+    sync: Callable[[Trace, str, Any], None]
+    compute_foreign: Callable[[Holder], None]
+
+
+hooks = Hooks()
+
+
+def new_tensor(slot: Slot) -> Handle:
+    """A handle on a value of this walk."""
+    return hooks.tensor_of_slot(slot)
+
+
+def run_sync(tr: Trace, cause: str, site: Any = None) -> None:
+    """Compute what is pending in this walk."""
+    hooks.sync(tr, cause, site)
+
+
+# --- steps ---------------------------------------------------------------------------------------------------------
+
+
+def _follow(tr: Trace, key: Key) -> Step | None:
+    """The known child for this key; in a fresh walk the caller's line is part of the key."""
+    pos = tr.pos
+    nxt = pos.next
+    if nxt is not NONE and nxt.key == key:
+        return nxt
+    s = pos.children.get(key)
+    if s is not None and pos.parent is not None:
+        pos.next = s
+    return s
+
+
+def _insert(tr: Trace, step: Step, key: Key, plain: Key) -> None:
+    pos = tr.pos
+    if pos.children:
+        tr.divergence = (next(iter(pos.children.values())), step)
+    step.sid = structure_id(pos.sid, plain)
+    pos.children[key] = step
+    if pos.parent is not None:
+        pos.next = step
+    tr.n_steps += 1
+    if step.index >= len(tr.refs) - 2:
+        tr.refs.extend([_dead] * len(tr.refs))
+    while step.scalar_start + step.n_scalars >= len(tr.scalars) - 2:
+        tr.scalars.extend([0] * len(tr.scalars))
+
+
+def _plain(slots: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(s if isinstance(s, type) else (s.step.index, s.k) for s in slots)
+
+
+def _check_bound(tr: Trace, site: Site) -> None:
+    """Sync when the walk has reached its bound, at the place of the previous cut if that comes round again."""
+    pos = tr.pos
+    if pos.cut:
+        run_sync(tr, "bound", site)
+        return
+    if pos.index < MAX_STEPS and tr.nbytes < MAX_BYTES:
+        return
+    previous = tr.cut_site
+    if previous is None or site == previous or pos.index >= 2 * MAX_STEPS or tr.nbytes >= 2 * MAX_BYTES:
+        tr.cut_site = site
+        pos.cut, pos.next = True, NONE
+        run_sync(tr, "bound", site)
+
+
+def _leaf_key(tr: Trace, holder: Holder, data: Data) -> tuple[Any, ...]:
+    meta = holder._meta
+    at = tr.bound.get(id(data), -1)
+    grad = 0 if meta is None or not meta.requires_grad else 1 if meta.is_leaf else 2
+    return (LEAF, data.dtype, len(data.shape), grad, at)
+
+
+def bind_leaf(tr: Trace, holder: Holder) -> Slot:
+    """Meet a computed value: a leaf step of this walk. One buffer met twice is one leaf."""
+    data = holder._data
+    assert data is not None, "a holder with neither a pending nor a computed value"
+    plain = _leaf_key(tr, holder, data)
+    key = plain
+    if tr.pos.parent is None:
+        site = user_site()
+        key = (*plain, site)
+    s = _follow(tr, key)
+    if s is None:
+        pos = tr.pos
+        s = Step(pos, LEAF, (), plain[1:], key, pos.index + 1)
+        s.dtype = data.dtype
+        s.n_ints = len(data.shape)
+        s.site = user_site()
+        s.mode = tr.grad
+        s.requires_grad = plain[3] != 0
+        s.leaf = s if s.requires_grad else None
+        _insert(tr, s, key, plain)
+    ext = tr.ext.child(data.shape)
+    s.ext, s.shape = ext, data.shape
+    leaves = tr.leaves
+    at = plain[4]
+    if at < 0:
+        tr.bound[id(data)] = len(leaves)
+        leaves.append(data)
+        tr.nbytes += data.nbytes
+    if s.requires_grad:
+        tr.metas[s.index] = ref(holder._meta)  # type: ignore[arg-type]
+    tr.refs[s.index] = ref(holder)
+    holder._slot = s
+    tr.ext = ext
+    tr.pos = s
+    return s
+
+
+def slot_of(tr: Trace, h: Handle) -> Slot:
+    """The value of a handle in this walk: pending, met as a leaf, or derived anew through its view."""
+    slot = h._slot
+    if slot is not None:
+        return slot if slot.step.owner is tr else _foreign(tr, h)
+    st = h._storage
+    if st is None:
+        return bind_leaf(tr, h)
+    slot = st._slot
+    if slot is None:
+        slot = bind_leaf(tr, st)
+    elif slot.step.owner is not tr:
+        return _foreign(tr, h)
+    chain = []
+    v = h._view
+    while v is not None:
+        chain.append(v)
+        v = v.parent
+    for v in reversed(chain):
+        slot = advance(tr, v.op, [slot], v.statics, v.ints, v.offsets, ())
+        # NOTE: an intermediate view has no holder; only the last one is this handle's.
+        tr.refs[slot.step.index] = _dead
+    if chain:
+        tr.refs[slot.step.index] = ref(h)
+    h._slot = slot
+    return slot
+
+
+def _foreign(tr: Trace, h: Handle) -> Slot:
+    """A tensor that is pending in another thread: that program is computed, then met as a leaf here."""
+    holder: Holder = h._storage if h._storage is not None else h
+    if holder._data is None:
+        hooks.compute_foreign(holder)
+    holder._slot = None
+    h._slot = None
+    return slot_of(tr, h)
+
+
+def _range_error(op: OpDef, value: int, low: int, high: int) -> ScalarRangeError:
+    return ScalarRangeError(f"{op.name}: Python integer {value} is out of range: the array's dtype holds {low}..{high}")
+
+
+def advance(
+    tr: Trace,
+    op: OpDef,
+    slots: Sequence[Any],
+    statics: tuple[Any, ...],
+    ints: tuple[int, ...] | None,
+    offsets: tuple[int, ...] | None,
+    scalars: Sequence[Any],
+) -> Step:
+    """Take the step for this call, making it when it is new; its errors are raised before anything changed."""
+    plain: Key = (
+        op,
+        tuple(slots),
+        statics,
+        tuple(map(type, statics)),
+        -1 if ints is None else len(ints),
+        -1 if offsets is None else len(offsets),
+    )
+    key = plain
+    if tr.pos.parent is None or op.fallible:
+        key = (*plain, user_site())
+    ext = tr.ext if ints is None else tr.ext.child(ints)
+    s = _follow(tr, key)
+    if s is None:
+        s = _new_step(tr, op, slots, statics, ints, offsets, scalars, key, plain, ext)
+    elif s.ext is not ext:
+        _enter(s, ext, ints, offsets)
+    at = s.scalar_start
+    store = tr.scalars
+    if s.n_scalars:
+        for position, low, high in s.checks:
+            v = scalars[position]
+            if not low <= v <= high:
+                raise _range_error(op, v, low, high)
+        store[at : at + s.n_scalars] = [*scalars, *offsets] if offsets else scalars
+    tr.ext = ext
+    tr.pos = s
+    return s
+
+
+def infer(
+    op: OpDef,
+    slots: Sequence[Any],
+    statics: tuple[Any, ...],
+    ints: tuple[int, ...] | None,
+    offsets: tuple[int, ...] | None,
+) -> tuple[Builder, tuple[Node, ...]]:
+    """Lower over ints: the result's shapes and dtypes, and every error that can be known now."""
+    b = Builder()
+    operands: list[Any] = []
+    n = 0
+    for i, s in enumerate(slots):
+        if isinstance(s, Slot):
+            operands.append(b.leaf(i, s.shape, s.dtype))
+        else:
+            operands.append(Weak(n, s))
+            n += 1
+    more: dict[str, Any] = {}
+    if ints is not None:
+        more["ints"] = ints
+    if offsets is not None:
+        more["offsets"] = offsets
+    out = op.lower(b, *operands, *statics, **more)
+    return b, out if isinstance(out, tuple) else (out,)
+
+
+def _new_step(
+    tr: Trace, op: OpDef, slots: Sequence[Any], statics: Any, ints: Any, offsets: Any, scalars: Any,
+    key: Key, plain: Key, ext: Any,
+) -> Step:  # fmt: skip
+    b, nodes = infer(op, slots, statics, ints, offsets)
+    pos = tr.pos
+    s = Step(pos, op, tuple(slots), statics, key, pos.index + 1)
+    s.n_weak = len(scalars)
+    s.n_offsets = 0 if offsets is None else len(offsets)
+    s.n_scalars = s.n_weak + s.n_offsets
+    s.n_ints = 0 if ints is None else len(ints)
+    s.info = ("ints",) * (ints is not None) + ("offsets",) * (offsets is not None)
+    s.site = user_site()
+    s.mode = tr.grad
+    checks = []
+    for n in b.nodes:
+        if n.op == "scalar" and dtypes.kind(n.dtype) in "iu":
+            p = n.attrs.position  # type: ignore[union-attr]
+            low, high = dtype_range(n.dtype)
+            if not low <= scalars[p] <= high:
+                raise _range_error(op, scalars[p], low, high)
+            checks.append((p, low, high))
+    s.checks = tuple(checks)
+    if len(checks) == 1:
+        s.low, s.high = checks[0][1:]
+    grad = tr.grad and op.differentiable and any(isinstance(x, Slot) and x.requires_grad for x in slots)
+    s.slots = tuple(s if k == 0 else Slot(s, k, None, False) for k in range(len(nodes)))
+    for slot, n in zip(s.slots, nodes, strict=True):
+        slot.dtype, slot.shape = n.dtype, n.shape  # type: ignore[assignment]
+        slot.requires_grad = grad and dtypes.kind(n.dtype) in "fc"
+    s.ext = ext
+    s.by_ext[ext] = tuple(slot.shape for slot in s.slots)
+    _insert(tr, s, key, (op, _plain(slots), *plain[2:]))
+    return s
+
+
+def _enter(s: Step, ext: Any, ints: Any, offsets: Any) -> None:
+    """The same step under other extents: infer its shapes once for each."""
+    shapes = s.by_ext.get(ext)
+    if shapes is None:
+        _, nodes = infer(s.op, s.operands, s.statics, ints, offsets)
+        shapes = tuple(n.shape for n in nodes)  # type: ignore[misc]
+        if len(s.by_ext) > 512:
+            s.by_ext.clear()
+        s.by_ext[ext] = shapes
+    for slot, shape in zip(s.slots, shapes, strict=True):
+        slot.shape = shape
+    s.ext = ext
+
+
+# --- public calls --------------------------------------------------------------------------------------------------
+
+
+def begin() -> Trace:
+    """This thread's walk, with room for one more call: past its bound, what is pending is computed first."""
+    tr = local.trace
+    pos = tr.pos
+    if pos.cut or pos.index >= MAX_STEPS or tr.nbytes >= MAX_BYTES:
+        _check_bound(tr, user_site())
+    return tr
+
+
+def operand_slots(tr: Trace, operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Each operand's slot, or the type of a Python scalar; and the scalars' values."""
+    slots: list[Any] = []
+    scalars: list[Any] = []
+    for x in operands:
+        if isinstance(x, Handle):
+            slots.append(slot_of(tr, x))
+        elif type(x) in SCALARS:
+            slots.append(type(x))
+            scalars.append(x)
+        else:
+            slots.append(slot_of(tr, hooks.as_tensor(x)))
+    return slots, scalars
+
+
+def results(tr: Trace, s: Step) -> Any:
+    """New handles for the values of the step just taken."""
+    if len(s.slots) == 1:
+        h = new_tensor(s)
+        tr.refs[s.index] = ref(h)
+        out: Any = h
+    else:
+        out = tuple(new_tensor(slot) for slot in s.slots)
+        tr.refs[s.index] = tuple(ref(h) for h in out)
+    if tr.eager:
+        run_sync(tr, "eager", s.site)
+    return out
+
+
+def record(
+    op: OpDef,
+    operands: Sequence[Any],
+    statics: tuple[Any, ...] = (),
+    ints: tuple[int, ...] | None = None,
+    offsets: tuple[int, ...] | None = None,
+) -> Any:
+    """Record one call of `op`; nothing runs. Returns its result handle, or a tuple of them."""
+    tr = begin()
+    slots, scalars = operand_slots(tr, operands)
+    return results(tr, advance(tr, op, slots, statics, ints, offsets, scalars))
+
+
+def record_view(
+    op: OpDef,
+    x: Handle,
+    statics: tuple[Any, ...] = (),
+    ints: tuple[int, ...] | None = None,
+    offsets: tuple[int, ...] | None = None,
+) -> Any:
+    """Record a view of x: its result shares x's storage, and writes through either are seen by both."""
+    tr = begin()
+    slots, scalars = operand_slots(tr, (x,))
+    s = advance(tr, op, slots, statics, ints, offsets, scalars)
+    h = new_tensor(s)
+    st = share(tr, x)
+    h._storage = st
+    h._view = View(x._view, op, statics, ints, offsets, tr.grad)
+    st.aliases.append(ref(h))
+    if len(st.aliases) > 64 and len(st.aliases) & (len(st.aliases) - 1) == 0:
+        st.aliases = [r for r in st.aliases if r() is not None]
+    tr.refs[s.index] = ref(h)
+    if tr.eager:
+        run_sync(tr, "eager", s.site)
+    return h
+
+
+def share(tr: Trace, x: Handle) -> Storage:
+    """The storage behind x, made now if x had its value to itself."""
+    st = x._storage
+    if st is not None:
+        return st
+    st = Storage()
+    slot = x._slot
+    st._slot, st._data, st._meta, st._version = slot, x._data, x._meta, x._version
+    x._storage = st
+    x._data = None
+    st.aliases.append(ref(x))
+    if slot is not None:
+        i = slot.step.index
+        held = tr.refs[i]
+        if type(held) is tuple:
+            tr.refs[i] = tuple(ref(st) if k == slot.k else r for k, r in enumerate(held))
+        else:
+            tr.refs[i] = ref(st)
+    return st
+
+
+def set_grad_mode(enabled: bool) -> bool:
+    """Switch recording of gradients for this thread; returns what it was."""
+    tr = local.trace
+    before, tr.grad = tr.grad, enabled
+    if before != enabled:
+        if tr.pos.parent is None:
+            tr.pos = tr.roots[enabled]
+        else:
+            key: Key = (MODE, enabled)
+            s = _follow(tr, key)
+            if s is None:
+                pos = tr.pos
+                s = Step(pos, MODE, (), (enabled,), key, pos.index + 1)
+                s.mode = enabled
+                _insert(tr, s, key, key)
+            s.ext = tr.ext
+            tr.refs[s.index] = _dead
+            tr.pos = s
+    return before
+
+
+def check_writable_dtype(name: str, value: np.dtype, target: np.dtype) -> None:
+    """In-place results must be castable to the target's kind, as in NumPy's same-kind rule."""
+    if not np.can_cast(
+        np.float32 if value == dtypes.bfloat16 else value,
+        np.float32 if target == dtypes.bfloat16 else target,
+        "same_kind",
+    ):
+        raise DTypeError(f"{name}: a result of dtype {value} cannot be written into a tensor of dtype {target}")
+
+
+def meta_of(h: Handle) -> Gradient | None:
+    """The gradient record of a handle's storage, or its own."""
+    return h._storage._meta if h._storage is not None and h._view is None else h._meta

@@ -1,0 +1,208 @@
+"""A sync: what is alive says what is wanted, the walk's plan computes it, and the walk ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lazyt import record as recording
+from lazyt.errors import SyncError
+from lazyt.handle import Data, Gradient, Handle, Holder, Storage
+from lazyt.planning import Plan, find_plan
+from lazyt.record import LEAF
+from lazyt.trace import Site, Slot, Step, Trace, local, user_site
+
+
+@dataclass(slots=True)
+class SyncReport:
+    """What the last sync of a thread did: `lazyt.last_sync()`. Times are in seconds."""
+
+    cause: str = ""
+    site: Site | None = None
+    steps: int = 0
+    outputs: int = 0
+    plan_hit: bool = False
+    reason: str = ""  # why the plan was not a hit
+    plans: int = 0
+    compiles: int = 0
+    kernels: int = 0
+    plan_time: float = 0.0
+    compile_time: float = 0.0
+    run_time: float = 0.0
+    plan: Plan | None = field(default=None, repr=False)
+
+
+class Counters:
+    """Totals of the process, for tests and benchmarks."""
+
+    def __init__(self) -> None:
+        self.syncs = self.plans = self.kernels = self.superset_plans = 0
+
+
+counters = Counters()
+_last = threading.local()
+_lock = threading.RLock()
+
+
+def last_report() -> SyncReport | None:
+    return getattr(_last, "report", None)
+
+
+def wanted_of(tr: Trace) -> tuple[list[tuple[Slot, Holder]], list[Holder]]:
+    """The values that somebody holds and that are not computed yet; and every holder this walk knows."""
+    refs = tr.refs
+    wanted: list[tuple[Slot, Holder]] = []
+    met: list[Holder] = []
+    for i, r in enumerate(refs[: tr.pos.index + 1]):
+        if type(r) is tuple:
+            for one in r:
+                h = one()
+                if h is not None:
+                    _sort_out(h, i, wanted, met)
+        else:
+            h = r()
+            if h is not None:
+                _sort_out(h, i, wanted, met)
+    return wanted, met
+
+
+def _sort_out(h: Holder, i: int, wanted: list[tuple[Slot, Holder]], met: list[Holder]) -> None:
+    slot = h._slot
+    met.append(h)
+    # NOTE: a handle with a storage holds no value of its own; a holder whose slot is elsewhere was written since.
+    if slot is not None and slot.step.index == i and slot.step.op is not LEAF and h._storage is None:
+        wanted.append((slot, h))
+
+
+def check_allowed(tr: Trace, cause: str, site: Site | None) -> None:
+    """`no_sync()` refuses at the line that would compute."""
+    if tr.syncs_forbidden:
+        raise SyncError(
+            f"no_sync: a sync is not allowed here (cause: {cause}, at {site}), inside no_sync() entered at "
+            f"{tr.syncs_forbidden[-1]}"
+        )
+
+
+def sync(tr: Trace, cause: str, site: Site | None = None, extra: Sequence[tuple[Slot, Holder]] = ()) -> None:
+    """Compute everything alive (and `extra`), put it behind its holders, and start a new walk."""
+    if tr.pos.parent is None:
+        return
+    if site is None:
+        site = user_site()
+    check_allowed(tr, cause, site)
+    wanted, met = wanted_of(tr)
+    known = {slot for slot, _ in wanted}
+    wanted.extend((s, h) for s, h in extra if s not in known)
+    report = SyncReport(cause, site, tr.pos.index + 1, len(wanted))
+    values: dict[Slot, Data] = {}
+    segment: Any = None
+    if wanted:
+        with _lock:
+            values = _compute(_Snapshot(tr), [s for s, _ in wanted], segment.slots if segment is not None else (), report)
+    _commit(tr, wanted, met, values, segment)
+    counters.syncs += 1
+    _last.report = report
+    for e in tr.expectations:
+        e.note(report)
+    if tr.n_steps > recording.MAX_TRIE:
+        tr.reset_trie()
+    else:
+        tr.start()
+
+
+class _Snapshot:
+    """A walk as it stands: another thread may compute it while its owner goes on."""
+
+    __slots__ = ("ext", "leaves", "pos", "scalars")
+
+    def __init__(self, tr: Trace) -> None:
+        pos = self.pos = tr.pos
+        self.ext = tr.ext
+        self.scalars = tr.scalars[: pos.scalar_start + pos.n_scalars]
+        self.leaves = tr.leaves
+
+
+def _compute(walk: _Snapshot, slots: Sequence[Slot], saved: Sequence[Slot], report: SyncReport) -> dict[Slot, Data]:
+    """Run the plan of this walk for these slots; raises with everything still pending."""
+    want = list(slots)
+    known = set(want)
+    want.extend(s for s in saved if s not in known)
+    t0 = time.perf_counter()
+    plan, report.reason = find_plan(walk.pos, walk.ext, want, walk.scalars)
+    t1 = time.perf_counter()
+    report.plan = plan
+    report.plan_hit = not report.reason
+    report.plan_time = t1 - t0
+    report.plans = 0 if report.plan_hit else 1
+    counters.plans += report.plans
+    out = plan.run(walk.ext.values, walk.scalars, walk.leaves, want)
+    report.run_time = time.perf_counter() - t1
+    report.kernels = plan.launches
+    report.compiles, report.compile_time = plan.take_compiles()
+    report.run_time -= report.compile_time
+    counters.kernels += report.kernels
+    return out
+
+
+def _commit(
+    tr: Trace, wanted: Sequence[tuple[Slot, Holder]], met: Sequence[Holder], values: dict[Slot, Data], segment: Any
+) -> None:
+    """Values go behind their holders; every holder leaves the walk. Cannot fail."""
+    for slot, h in wanted:
+        h._data = values[slot]
+        if slot.requires_grad and slot.leaf is None:
+            meta = Gradient(True, is_leaf=False)
+            meta.segment, meta.slot = segment, slot
+            h._meta = meta
+        elif slot.leaf is None and h._meta is not None and not h._meta.is_leaf:
+            h._meta = None
+    if segment is not None:
+        segment.keep(values)
+    for h in met:
+        h._slot = None
+        if type(h) is Storage:
+            h.invalidate(None)
+
+
+def materialise(h: Handle, cause: str) -> Data:
+    """The computed value of h, syncing if it is pending."""
+    if h._view is not None:
+        box = Holder()
+        tr = local.trace
+        slot = recording.slot_of(tr, h)
+        sync(tr, cause, None, [(slot, box)])
+        assert box._data is not None
+        return box._data
+    holder: Holder = h._storage if h._storage is not None else h
+    if holder._data is None:
+        slot = holder._slot  # type: ignore[assignment]
+        if slot.step.owner is local.trace:
+            sync(local.trace, cause)
+        else:
+            compute_foreign(holder)
+    assert holder._data is not None
+    return holder._data
+
+
+def compute_foreign(holder: Holder) -> None:
+    """Compute what another thread has pending so that this one can read it; the owner's walk goes on untouched."""
+    slot = holder._slot
+    assert slot is not None
+    check_allowed(local.trace, "another thread", None)
+    report = SyncReport("another thread", user_site())
+    with _lock:
+        values = _compute(_Snapshot(slot.step.owner), [slot], (), report)
+    holder._data = values[slot]
+    counters.syncs += 1
+    _last.report = report
+
+
+def _run(tr: Trace, cause: str, site: Any = None) -> None:
+    sync(tr, cause, site)
+
+
+recording.hooks.sync = _run
+recording.hooks.compute_foreign = compute_foreign

@@ -1,0 +1,546 @@
+"""The tensor that users hold: a handle on a pending or computed value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from lazyt import inplace, memory
+from lazyt import record as recording
+from lazyt.autograd import engine
+from lazyt.device import CPU, Device
+from lazyt.device import check as check_device
+from lazyt.errors import AutogradError, DTypeError, ShapeError
+from lazyt.handle import Data, Gradient, Handle, Holder
+from lazyt.ir import dtypes
+from lazyt.ops.core import OPS
+from lazyt.record import ref
+from lazyt.sync import materialise
+from lazyt.trace import Slot, local
+
+_new = object.__new__
+
+
+class Tensor(Handle):
+    """An n-dimensional array whose operations are recorded and run at a sync point.
+
+    `shape`, `dtype`, `ndim`, `size` and `repr` never compute; `print`, `numpy()`, `item()` and their kin do.
+
+    >>> import lazyt as lt
+    >>> x = lt.asarray([1.0, 2.0]) + 1
+    >>> x
+    <lazyt.Tensor shape=(2,) dtype=float32 device=cpu pending: add>
+    >>> print(x)
+    [2. 3.]
+    """
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]
+    __array_priority__ = 1000
+    __array_ufunc__ = None
+
+    def __init__(self, *args: Any) -> None:
+        raise TypeError("make tensors with lazyt.tensor, lazyt.asarray or lazyt.zeros and its kin")
+
+    # Metadata
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents, as a tuple of ints; never syncs."""
+        slot = self._slot
+        if slot is not None:
+            return slot.shape
+        if self._data is not None:
+            return self._data.shape
+        return _value(self).shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The element type, a `numpy.dtype`."""
+        slot = self._slot
+        if slot is not None:
+            return slot.dtype
+        if self._data is not None:
+            return self._data.dtype
+        return _value(self).dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        n = 1
+        for d in self.shape:
+            n *= d
+        return n
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    @property
+    def device(self) -> Device:
+        """Where the value lives, or will."""
+        return CPU
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the value is not computed yet."""
+        holder: Holder = self._storage if self._storage is not None else self
+        return holder._data is None
+
+    # Reading: each of these is a sync point
+
+    def numpy(self, *, copy: bool = False) -> np.ndarray[Any, Any]:
+        """The value as a NumPy array: read-only and without a copy, or writable with `copy=True`. Syncs if pending.
+
+        What was exported never changes: later in-place writes go to new memory. Raises AutogradError for a tensor
+        that requires grad.
+        """
+        if inplace.requires_grad(self):
+            raise AutogradError(
+                "numpy: Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+            )
+        return self._array("numpy()", copy)
+
+    def _array(self, cause: str, copy: bool = False) -> np.ndarray[Any, Any]:
+        a = memory.as_array(materialise(self, cause))
+        return a.copy() if copy else a
+
+    def item(self) -> Any:
+        """The one element as a Python scalar; syncs if pending. ShapeError unless there is exactly one."""
+        if self.size != 1:
+            raise ShapeError(f"item: needs exactly one element, the tensor has shape {self.shape}")
+        return self._array("item()").item()
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python scalars; syncs if pending."""
+        return self._array("tolist()").tolist()
+
+    def _scalar(self, cause: str) -> Any:
+        if self.size != 1:
+            raise ShapeError(f"{cause}: only tensors of one element convert to a Python scalar, not shape {self.shape}")
+        return self._array(cause).reshape(()).item()
+
+    def __float__(self) -> float:
+        return float(self._scalar("float()"))
+
+    def __int__(self) -> int:
+        return int(self._scalar("int()"))
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("bool()"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex()"))
+
+    def __index__(self) -> int:
+        if dtypes.kind(self.dtype) not in "iu":
+            raise DTypeError(f"index: only integer tensors can be used as an index, not {self.dtype}")
+        return int(self._scalar("__index__"))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        a = self._array("__array__")
+        if dtype is not None and a.dtype != dtype:
+            if copy is False:
+                raise ValueError("__array__: a change of dtype needs a copy")
+            return a.astype(dtype)
+        return a.copy() if copy else a
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        # A read-only NumPy array refuses to export; what is exported here is a copy when writes must not be seen.
+        kwargs.pop("stream", None)
+        return self._array("__dlpack__").copy().__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __str__(self) -> str:
+        return str(self._array("print"))
+
+    def __format__(self, spec: str) -> str:
+        if not spec:
+            return str(self)
+        return format(self.item() if self.size == 1 else self._array("format"), spec)
+
+    def __repr__(self) -> str:
+        from lazyt.inspect import tensor_repr
+
+        return tensor_repr(self)
+
+    def _repr_html_(self) -> str:
+        from lazyt.inspect import tensor_html
+
+        return tensor_html(self)
+
+    def __reduce__(self) -> Any:
+        return _unpickle, (self._array("pickle").copy(), inplace.requires_grad(self) and inplace.is_leaf(self))
+
+    def __copy__(self) -> Tensor:
+        return recording.record(OPS["positive"] if dtypes.kind(self.dtype) != "b" else OPS["logical_or"],
+                                (self,) if dtypes.kind(self.dtype) != "b" else (self, False))
+
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        out = tensor_of(materialise(self, "deepcopy"))
+        if inplace.requires_grad(self):
+            if not inplace.is_leaf(self):
+                raise AutogradError("deepcopy: only leaf tensors support deepcopy; detach() the tensor first")
+            out.requires_grad = True
+        memo[id(self)] = out
+        return out
+
+    # Sequence protocol
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a 0-d tensor")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self.shape:
+            raise TypeError("iteration over a 0-d tensor")
+        return (self[i] for i in range(self.shape[0]))
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((self == value).any())  # type: ignore[attr-defined]
+
+    def __getitem__(self, key: Any) -> Tensor:
+        from lazyt.functions.indexing import getitem
+
+        return getitem(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        from lazyt.functions.indexing import setitem
+
+        setitem(self, key, value)
+
+    # Gradients
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients flow through this value; set it on leaves only."""
+        return inplace.requires_grad(self)
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, value: bool = True) -> Tensor:
+        """Ask for (or stop) gradients of this leaf; in place."""
+        if value == inplace.requires_grad(self):
+            return self
+        if not value and not inplace.is_leaf(self):
+            raise AutogradError(
+                "requires_grad: you can only change requires_grad flags of leaf variables. If you want to use a "
+                "computed variable in a subgraph that doesn't require differentiation use x.detach()"
+            )
+        if value and dtypes.kind(self.dtype) not in "fc":
+            raise AutogradError(
+                f"requires_grad: only Tensors of floating point and complex dtype can require gradients, not {self.dtype}"
+            )
+        holder: Holder = self._storage if self._storage is not None else self
+        if holder._data is None:
+            engine.make_leaf(holder)
+        else:
+            holder._slot = None
+            if self._storage is not None:
+                self._storage.invalidate(None)
+        if holder._meta is None:
+            holder._meta = Gradient(value)
+        holder._meta.requires_grad = value
+        holder._meta.is_leaf = True
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether this is a leaf of the autograd graph."""
+        return inplace.is_leaf(self)
+
+    def _gradient(self) -> Gradient | None:
+        return self._storage._meta if self._storage is not None and self._view is None else self._meta
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The accumulated gradient of a leaf, or None."""
+        meta = self._gradient()
+        return None if meta is None else meta.grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        meta = self._gradient()
+        if meta is None:
+            if value is None:
+                return
+            raise AutogradError("grad: only a leaf that requires grad has .grad")
+        if value is not None and value.shape != self.shape:
+            raise ShapeError(f"grad: shape {value.shape} does not match the tensor's {self.shape}")
+        meta.grad = value
+
+    def backward(
+        self,
+        gradient: Tensor | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Sequence[Tensor] | None = None,
+    ) -> None:
+        """Accumulate d(self)/d(leaf) into `.grad` of every leaf reached, or of `inputs`. Records; runs nothing.
+
+        `gradient` (self's shape) is required unless self has one element. Raises AutogradError as PyTorch does: no
+        graph, a graph that was freed, a saved value that was overwritten in place.
+        """
+        engine.backward(self, gradient, retain_graph, create_graph, inputs)
+
+    def detach(self) -> Tensor:
+        """The same value outside the autograd graph; shares memory and versions as a view does."""
+        return engine.detach(self)
+
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Any:
+        """Call `hook(gradient)` whenever a gradient of this tensor is recorded; what it returns replaces it."""
+        return engine.register_hook(self, hook)
+
+    def retain_grad(self) -> None:
+        """Keep `.grad` of this non-leaf too."""
+        engine.retain_grad(self)
+
+
+def _value(h: Tensor) -> Any:
+    """The slot or data of a handle whose own caches are empty: a view after a write or a sync, or a base."""
+    st = h._storage
+    assert st is not None
+    if h._view is None:
+        return st._slot if st._slot is not None else st._data
+    return recording.slot_of(local.trace, h)
+
+
+def _make(slot: Slot) -> Tensor:
+    h = _new(Tensor)
+    h._slot = slot
+    return h
+
+
+def tensor_of(data: Data) -> Tensor:
+    """A tensor over a computed value."""
+    h = _new(Tensor)
+    h._slot = None
+    h._data = data
+    return h
+
+
+def _unpickle(a: np.ndarray[Any, Any], requires_grad: bool) -> Tensor:
+    return tensor(a, requires_grad=requires_grad)
+
+
+def _to_array(obj: Any, dtype: np.dtype | None) -> np.ndarray[Any, Any]:
+    """A NumPy array of a supported dtype; Python floats become float32 and ints int64, as lazyt's defaults."""
+    if isinstance(obj, np.ndarray | np.generic):
+        a = np.asarray(obj)
+    else:
+        try:
+            a = np.asarray(obj)
+        except ValueError as e:
+            raise ShapeError(f"asarray: {e}") from None
+        if dtype is None and not hasattr(obj, "__array__") and not hasattr(obj, "__array_interface__"):
+            dtype = _default_of(obj, a)
+    if a.dtype.kind in "OUSMmV" and a.dtype != dtypes.bfloat16:
+        raise DTypeError(f"asarray: cannot make a tensor of {type(obj).__name__!r} with NumPy dtype {a.dtype}")
+    return a.astype(dtypes.as_dtype(dtype if dtype is not None else a.dtype), copy=False)
+
+
+def _default_of(obj: Any, a: np.ndarray[Any, Any]) -> np.dtype | None:
+    if a.size == 0 or (a.dtype == np.float64 and _only_python(obj)):
+        return dtypes.float32
+    return dtypes.complex64 if a.dtype == np.complex128 and _only_python(obj) else None
+
+
+def _only_python(obj: Any) -> bool:
+    if isinstance(obj, list | tuple):
+        return all(_only_python(o) for o in obj)
+    return not isinstance(obj, np.ndarray | np.generic)
+
+
+def asarray(
+    obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None
+) -> Tensor:
+    """A tensor of `obj`: a tensor, a Python scalar, nested sequences, or anything NumPy reads. Copies NumPy memory.
+
+    Python floats give float32, ints int64, bools bool. Raises DTypeError for objects that are not arrays.
+
+    >>> import lazyt as lt
+    >>> lt.asarray([[1, 2], [3, 4]]).shape
+    (2, 2)
+    """
+    check_device(device)
+    want = None if dtype is None else dtypes.as_dtype(dtype)
+    if isinstance(obj, Tensor):
+        if want is not None and obj.dtype != want:
+            if copy is False:
+                raise ValueError("asarray: a change of dtype needs a copy")
+            return OPS_astype(obj, want)
+        return obj.__copy__() if copy else obj
+    if isinstance(obj, list | tuple) and _holds_tensor(obj):
+        from lazyt.functions.manipulation import stack
+
+        out = stack([asarray(o) for o in obj])
+        return out if want is None else OPS_astype(out, want)
+    if copy is False and not isinstance(obj, np.ndarray):
+        raise ValueError("asarray: this object cannot become a tensor without a copy")
+    if copy is False:
+        return from_numpy(obj)
+    return tensor_of(memory.from_array(_to_array(obj, want)))
+
+
+def _holds_tensor(obj: Any) -> bool:
+    return any(isinstance(o, Tensor) or (isinstance(o, list | tuple) and _holds_tensor(o)) for o in obj)
+
+
+def OPS_astype(x: Tensor, dtype: np.dtype) -> Tensor:
+    return recording.record(OPS["astype"], (x,), (dtype,))
+
+
+def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A new leaf holding a copy of `data` (see `asarray`), asking for gradients if `requires_grad`.
+
+    >>> import lazyt as lt
+    >>> w = lt.tensor([1.0, 2.0], requires_grad=True)
+    >>> (w * w).sum().backward()
+    >>> w.grad.tolist()
+    [2.0, 4.0]
+    """
+    if isinstance(data, Tensor):
+        data = data._array("tensor()")
+    out = asarray(data, dtype=dtype, device=device, copy=None)
+    if requires_grad:
+        out.requires_grad_()
+    return out
+
+
+def from_numpy(a: np.ndarray[Any, Any]) -> Tensor:
+    """A tensor over NumPy's memory without a copy (C-contiguous arrays; others are copied).
+
+    lazyt never writes it (an in-place write goes to new memory) and reads it at the sync: writing the array
+    from NumPy before then is undefined.
+    """
+    if not isinstance(a, np.ndarray):
+        raise DTypeError(f"from_numpy: a numpy.ndarray is required, not {type(a).__name__}")
+    if any(s < 0 for s in a.strides):
+        raise ShapeError("from_numpy: negative strides are not supported; copy the array first")
+    return tensor_of(memory.wrap_array(_to_array(a, None)))
+
+
+def _as_operand(x: Any) -> Tensor:
+    if isinstance(x, np.ndarray | np.generic | list | tuple) or hasattr(x, "__array__"):
+        return asarray(x)
+    raise DTypeError(f"not an array or a Python scalar: {type(x).__name__!r} object {x!r:.60}")
+
+
+recording.hooks.tensor_of_slot = _make
+recording.hooks.as_tensor = _as_operand
+
+
+# --- operators: one generated method each, because recording an operation must cost no more than NumPy's dispatch ------
+
+_BINARY = '''
+def {method}(self, other):
+    tr = local.trace
+    s = tr.pos.next
+    if s.op is op and s.{mine} is self._slot and s.ext is tr.ext:
+        t = type(other)
+        if t is Tensor:
+            if s.{theirs} is other._slot:
+                h = new(Tensor)
+                h._slot = s
+                tr.refs[s.index] = ref(h)
+                tr.pos = s
+                return h
+        elif s.{theirs} is t and s.low <= other <= s.high:
+            tr.scalars[s.scalar_start] = other
+            h = new(Tensor)
+            h._slot = s
+            tr.refs[s.index] = ref(h)
+            tr.pos = s
+            return h
+    if type(other) is not Tensor and not operand(other):
+        return NotImplemented
+    return record(op, {order})
+'''
+_UNARY = '''
+def {method}(self):
+    tr = local.trace
+    s = tr.pos.next
+    if s.op is op and s.a is self._slot and s.ext is tr.ext:
+        h = new(Tensor)
+        h._slot = s
+        tr.refs[s.index] = ref(h)
+        tr.pos = s
+        return h
+    return record(op, (self,))
+'''
+_INPLACE = '''
+def {method}(self, other):
+    if not operand(other):
+        return NotImplemented
+    return record_inplace(op, self, (other,))
+'''
+
+
+def _is_operand(x: Any) -> bool:
+    return isinstance(x, Tensor | float | int | complex | np.ndarray | np.generic)
+
+
+def _attach(method: str, op_name: str, template: str, **parts: str) -> None:
+    space: dict[str, Any] = {
+        "local": local, "op": OPS[op_name], "Tensor": Tensor, "new": _new, "ref": ref,
+        "record": recording.record, "record_inplace": inplace.record_inplace, "operand": _is_operand,
+    }  # fmt: skip
+    exec(compile(template.format(method=method, **parts), f"<lazyt {method}>", "exec"), space)
+    f = space[method]
+    f.__module__, f.__doc__ = __name__, f"Record `{op_name}`."
+    setattr(Tensor, method, f)
+
+
+OPERATORS = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "floordiv": "floor_divide",
+    "mod": "remainder", "pow": "pow", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or",
+    "xor": "bitwise_xor", "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
+}  # fmt: skip
+COMPARISONS = {
+    "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
+}  # fmt: skip
+UNARY = {"neg": "negative", "pos": "positive", "abs": "abs", "invert": "bitwise_invert"}
+
+
+def attach_operators() -> None:
+    """Give Tensor its operators, from the operation table."""
+    for name, op in OPERATORS.items():
+        _attach(f"__{name}__", op, _BINARY, mine="a", theirs="b", order="(self, other)")
+        _attach(f"__r{name}__", op, _BINARY, mine="b", theirs="a", order="(other, self)")
+        _attach(f"__i{name}__", op, _INPLACE)
+    for name, op in COMPARISONS.items():
+        _attach(f"__{name}__", op, _BINARY, mine="a", theirs="b", order="(self, other)")
+    for name, op in UNARY.items():
+        _attach(f"__{name}__", op, _UNARY)
+
+
+def attach_methods() -> None:
+    """Give Tensor the functions that are methods too."""
+    from lazyt.functions.methods import METHODS
+
+    for name, f in METHODS.items():
+        if not hasattr(Tensor, name):
+            setattr(Tensor, name, f)
+    Tensor.T = property(lambda self: self.transpose(), doc="The transpose: all axes reversed.")  # type: ignore[attr-defined]
+    Tensor.mT = property(lambda self: self.swapaxes(-1, -2), doc="The last two axes swapped.")  # type: ignore[attr-defined]
+
+
+__all__ = ["Tensor", "asarray", "from_numpy", "tensor"]

@@ -1,0 +1,279 @@
+"""The recorded program of one thread: a walk in a trie of programs already seen.
+
+A *step* is one public call recorded in one context. A *slot* is one value of a step, and what a tensor handle
+holds while it is pending; slots are compared by identity, which rejects stale and foreign operands for free.
+Extents and integer attributes met on the walk are not in any key: they form a chain of `Ext` nodes, and a step
+remembers the shapes inferred under each. Scalars are written by position into a list, never appended, so an
+interrupted operation is overwritten rather than shifted.
+
+NOTE: a walk changes state in one last assignment (`trace.pos = step`); everything written before it stands at
+positions that the next attempt writes again.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import types
+
+    import numpy as np
+
+Key = tuple[Any, ...]
+
+_FIRST_REFS = 4096
+
+
+class Slot:
+    """Value `k` of a step. `shape` is that of the walk which last passed here."""
+
+    __slots__ = ("dtype", "k", "leaf", "reach", "requires_grad", "shape", "step")
+
+    def __init__(self, step: Step | None, k: int, dtype: Any, requires_grad: bool) -> None:
+        self.step: Step = step if step is not None else self  # type: ignore[assignment]
+        self.k = k
+        self.dtype = dtype
+        self.shape: tuple[int, ...] = ()
+        self.requires_grad = requires_grad
+        # The leaf slot whose gradient identity this value carries: itself for a leaf, the parameter's leaf for a
+        # value assigned to it under no_grad, None otherwise.
+        self.leaf: Slot | None = None
+        self.reach: Any = None  # memo of what a backward from here passes through
+
+
+class Ext:
+    """A node in the chain of extents met: equal walks over equal extents reach the same object."""
+
+    __slots__ = ("children", "last", "last_key", "values")
+
+    def __init__(self, values: tuple[int, ...]) -> None:
+        self.values = values
+        self.children: dict[tuple[int, ...], Ext] = {}
+        self.last_key: tuple[int, ...] | None = None
+        self.last: Ext | None = None
+
+    def child(self, more: tuple[int, ...]) -> Ext:
+        """The node after also meeting `more` (always a node of its own, even for no extents)."""
+        if self.last_key == more:
+            return self.last  # type: ignore[return-value]
+        c = self.children.get(more)
+        if c is None:
+            c = self.children[more] = Ext(self.values + more)
+        self.last_key, self.last = more, c
+        return c
+
+
+class Step(Slot):
+    """One public call on one path of the trie; it is also its own first value."""
+
+    __slots__ = (
+        "a", "b", "by_ext", "checks", "children", "cut", "ext", "ext_start", "high", "index", "info", "key", "leaves", "low", "mode",
+        "n_ints", "n_offsets", "n_scalars", "n_weak", "next", "op", "operands", "owner", "parent", "path", "plans",
+        "scalar_start", "sid", "site", "slots", "statics", "target",
+    )  # fmt: skip
+
+    def __init__(
+        self, parent: Step | None, op: Any, operands: tuple[Any, ...], statics: tuple[Any, ...], key: Key, index: int
+    ) -> None:
+        super().__init__(None, 0, None, False)
+        self.parent = parent
+        self.owner: Any = None if parent is None else parent.owner  # the trace whose trie this is
+        self.op = op
+        self.operands = operands  # slots, or the type of a Python scalar
+        self.a = operands[0] if operands else None  # the fast path compares the first two directly
+        self.b = operands[1] if len(operands) > 1 else None
+        self.statics = statics
+        self.key = key
+        self.index = index
+        self.children: dict[Key, Step] = {}
+        self.next: Step = NONE
+        self.ext: Ext | None = None
+        self.by_ext: dict[Ext, tuple[tuple[int, ...], ...]] = {}
+        self.slots: tuple[Slot, ...] = (self,)
+        self.low = self.high = 0  # the range of the one weak integer operand that the fast path passes
+        self.checks: tuple[tuple[int, int, int], ...] = ()  # (scalar position, low, high) of every weak integer
+        self.cut = False  # the bound on traces fell here: whoever comes next syncs first
+        self.scalar_start = 0 if parent is None else parent.scalar_start + parent.n_scalars
+        self.n_weak = self.n_offsets = self.n_scalars = self.n_ints = 0
+        self.ext_start = 0 if parent is None else parent.ext_start + parent.n_ints
+        self.site: Site | None = None
+        self.mode = True if parent is None else parent.mode
+        self.sid = 0
+        self.plans: Any = None
+        self.path: list[Step] | None = None
+        self.target: Any = None  # for an in-place step: the slot it supersedes
+        self.leaves: Any = None  # memo of what a backward from here reaches
+        self.info: Any = None
+
+    def steps(self) -> list[Step]:
+        """The steps from the root's child to this one."""
+        if self.path is None:
+            out, s = [], self
+            while s.parent is not None:
+                out.append(s)
+                s = s.parent
+            self.path = out[::-1]
+        return self.path
+
+
+class _No:
+    """The step that is never predicted right."""
+
+    __slots__ = ("a", "b", "ext", "key", "op")
+
+    def __init__(self) -> None:
+        self.op = self.a = self.b = self.ext = self.key = None
+
+
+NONE: Any = _No()
+
+
+class Site:
+    """A user's line, kept as (code, instruction offset); the line number is computed only for messages."""
+
+    __slots__ = ("code", "lasti")
+
+    def __init__(self, code: types.CodeType, lasti: int) -> None:
+        self.code = code
+        self.lasti = lasti
+
+    @property
+    def line(self) -> int:
+        for start, end, line in self.code.co_lines():
+            if start <= self.lasti < end and line is not None:
+                return line
+        return self.code.co_firstlineno
+
+    def __str__(self) -> str:
+        return f"{self.code.co_filename}:{self.line}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Site) and self.code is other.code and self.lasti == other.lasti
+
+    def __hash__(self) -> int:
+        return hash((id(self.code), self.lasti))
+
+
+_PACKAGE = __name__.rpartition(".")[0] + "."
+
+
+def user_site() -> Site:
+    """The innermost frame outside lazyt."""
+    f: types.FrameType | None = sys._getframe(1)
+    last = f
+    while f is not None:
+        name = f.f_globals.get("__name__") or ""
+        if not (name.startswith(_PACKAGE) or name == _PACKAGE[:-1]) or name.startswith(_PACKAGE + "testing"):
+            return Site(f.f_code, f.f_lasti)
+        last, f = f, f.f_back
+    assert last is not None
+    return Site(last.f_code, last.f_lasti)
+
+
+_sids: dict[tuple[Any, ...], int] = {}
+_sid_lock = threading.Lock()
+
+
+def structure_id(parent: int, key: tuple[Any, ...]) -> int:
+    """A number for the program that ends in a step with this site-free key: equal programs, equal numbers."""
+    full = (parent, key)
+    n = _sids.get(full)
+    if n is None:
+        with _sid_lock:
+            n = _sids.setdefault(full, len(_sids) + 1)
+    return n
+
+
+def _dead() -> None:
+    return None
+
+
+class Trace:
+    """The pending program of one thread."""
+
+    def __init__(self) -> None:
+        self.grad = True
+        self.eager = False
+        self.cut_site: Site | None = None
+        # Weak references to the holders of each step's values, by step index. Stale entries past the walk's
+        # position are never read, so the list outlives walks.
+        self.refs: list[Any] = [_dead] * _FIRST_REFS
+        self.scalars: list[Any] = [0] * _FIRST_REFS
+        self.syncs_forbidden: list[Any] = []
+        self.expectations: list[Any] = []
+        self.roots: dict[bool, Step] = {}
+        self.reset_trie()
+
+    def reset_trie(self) -> None:
+        """Forget every program seen (the bound on the trie); only between walks."""
+        self.roots = {}
+        for mode in (True, False):
+            root = Step(None, None, (), (), (), -1)
+            root.mode = mode
+            root.owner = self
+            root.sid = -1 - mode
+            self.roots[mode] = root
+        self.n_steps = 0
+        self.ext_root = Ext(())
+        self.n_exts = 0
+        self.start()
+
+    def start(self) -> None:
+        """Return to the root: a new, empty program."""
+        self.pos: Step = self.roots[self.grad]
+        self.ext = self.ext_root
+        self.leaves: list[Any] = []  # Data bound so far, by leaf index
+        self.bound: dict[int, int] = {}  # id of a Data -> its leaf index
+        self.metas: dict[int, Any] = {}  # index of a leaf step -> weak reference to its gradient record
+        self.nbytes = 0  # of leaf buffers that only the trace may hold
+        self.divergence: tuple[Step, Step] | None = None
+
+    @property
+    def empty(self) -> bool:
+        return self.pos.parent is None
+
+
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.trace = _adopt()
+
+
+_free: list[Trace] = []
+
+
+class _Owner:
+    """Dies with its thread's local storage and gives the trie back for the next thread."""
+
+    __slots__ = ("__weakref__", "trace")
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+
+
+def _adopt() -> Trace:
+    """A trace for a new thread: one whose thread is gone (its trie knows programs already), or a new one."""
+    trace = _free.pop() if _free else Trace()
+    owner = _Owner(trace)
+    _owners.value = owner
+    weakref.finalize(owner, _return, trace)
+    return trace
+
+
+def _return(trace: Trace) -> None:
+    if len(_free) < 64:
+        trace.grad = True
+        trace.start()
+        _free.append(trace)
+
+
+_owners = threading.local()
+local = _Local()
+
+
+def dtype_range(dtype: np.dtype) -> tuple[int, int]:
+    """The integers an integer dtype holds."""
+    bits = dtype.itemsize * 8
+    return (0, (1 << bits) - 1) if dtype.kind == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)

@@ -1,0 +1,811 @@
+"""The machine-facing part of the CPU backend: engines, object cache, memory, threads, programs."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import gc
+import hashlib
+import itertools
+import os
+import subprocess
+import sys
+import threading
+import time
+import warnings
+import weakref
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from lazyt.backends.cpu import engine, memory, objcache, threads, threads_ir
+from lazyt.errors import LazytInternalError
+
+ROOT = Path(__file__).resolve().parent.parent
+NO_CACHE = objcache.ObjectCache(None)
+
+
+@pytest.fixture(autouse=True)
+def _private_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("LAZYT_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "objects"))
+
+
+# Kernels of the tests. args: [address of an int64 array, value]
+
+ADD = """
+define void @NAME(ptr %args, i64 %begin, i64 %end) nounwind {
+entry:
+  %base = load ptr, ptr %args
+  %value.at = getelementptr i64, ptr %args, i64 1
+  %value = load i64, ptr %value.at
+  br label %head
+head:
+  %i = phi i64 [ %begin, %entry ], [ %next, %body ]
+  %more = icmp slt i64 %i, %end
+  br i1 %more, label %body, label %out
+body:
+  %at = getelementptr i64, ptr %base, i64 %i
+  %old = load i64, ptr %at
+  %new = add i64 %old, %value
+  store i64 %new, ptr %at
+  %next = add i64 %i, 1
+  br label %head
+out:
+  ret void
+}
+"""
+
+
+def compiled(template: str, cache: objcache.ObjectCache = NO_CACHE) -> tuple[engine.Module, int]:
+    name = f"test_{hashlib.sha256(template.encode()).hexdigest()[:16]}"
+    module = engine.compile_module(template.replace("NAME", name), [name], cache=cache)
+    return module, module.address(name)
+
+
+def constant(value: int) -> str:
+    return f"define i64 @NAME() nounwind {{\n  ret i64 {value}\n}}\n"
+
+
+def call(address: int) -> int:
+    return ctypes.CFUNCTYPE(ctypes.c_int64)(address)()
+
+
+class TestEngine:
+    def test_compiles_and_runs(self):
+        module, address = compiled(constant(41))
+        assert call(address) == 41
+        assert "ret i64 41" in module.ir
+        assert "41" in module.assembly() and "ret" in module.assembly()
+        assert engine.host_features() and all(" " not in name for name in engine.host_features())
+
+    def test_same_text_is_the_same_module(self):
+        first, _ = compiled(constant(42))
+        compiles, hits = engine.counters.compiles, engine.counters.memory_hits
+        second, _ = compiled(constant(42))
+        assert first is second
+        assert (engine.counters.compiles, engine.counters.memory_hits) == (compiles, hits + 1)
+
+    def test_code_of_a_dropped_module_is_used_again(self):
+        # Loading it twice into one engine would define its symbols twice.
+        compiled(constant(43))
+        compiles = engine.counters.compiles
+        assert call(compiled(constant(43))[1]) == 43
+        assert engine.counters.compiles == compiles
+
+    def test_generation_goes_with_its_last_module(self, monkeypatch):
+        monkeypatch.setattr(engine, "GENERATION_OBJECTS", 2)
+        modules = [compiled(constant(100 + i))[0] for i in range(5)]
+        generations = [weakref.ref(module._generation) for module in modules]
+        # What other tests left in the first one decides where the border is.
+        assert len({id(ref()) for ref in generations}) >= 3
+        del modules
+        gc.collect()
+        assert sum(ref() is not None for ref in generations) <= 2
+        assert call(compiled(constant(100))[1]) == 100
+
+    @pytest.mark.parametrize(
+        ("text", "names", "message"),
+        [
+            ("define void @bad() { ret i32 0 }", ["bad"], "LLVM rejects the IR of bad"),
+            (constant(1), ["other"], "the module defines no function other"),
+            (
+                (
+                    "declare void @no_such()\n"
+                    "define void @calls() {\n  call void @no_such()\n  ret void\n}\n"
+                ),
+                ["calls"],
+                "the code of calls calls what this process does not have: no_such",
+            ),
+        ],
+    )
+    def test_what_llvm_would_die_of_is_an_error(self, text, names, message):
+        with pytest.raises(LazytInternalError, match=message):
+            engine.compile_module(text, names, cache=NO_CACHE)
+
+    def test_one_name_two_texts(self):
+        texts = [f"define i64 @clash() nounwind {{\n  ret i64 {i}\n}}\n" for i in range(2)]
+        kept = engine.compile_module(texts[0], ["clash"], cache=NO_CACHE)
+        with pytest.raises(LazytInternalError, match="two modules define clash"):
+            engine.compile_module(texts[1], ["clash"], cache=NO_CACHE)
+        assert call(kept.address("clash")) == 0
+
+    def test_elf_symbols_of_other_formats(self):
+        assert engine.elf_symbols(b"\xcf\xfa\xed\xfe") is None
+
+
+KEY = "ab" * 32
+
+
+class TestObjectCache:
+    def test_round_trip_and_privacy(self, tmp_path):
+        cache = objcache.ObjectCache(tmp_path / "a" / "b")
+        assert cache.load(KEY) is None
+        cache.store(KEY, b"code")
+        assert cache.load(KEY) == b"code"
+        assert objcache.ObjectCache(tmp_path / "a" / "b").load(KEY) == b"code"
+        assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
+        assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == [f"{KEY}.o"]
+
+    @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "other"])
+    def test_damaged_file_is_a_miss(self, tmp_path, damage):
+        cache = objcache.ObjectCache(tmp_path / "c")
+        cache.store(KEY, b"code" * 100)
+        path = tmp_path / "c" / f"{KEY}.o"
+        blob = path.read_bytes()
+        flipped = blob[:-1] + bytes([blob[-1] ^ 1])
+        path.write_bytes(
+            {"flip": flipped, "cut": blob[:60], "empty": b"", "other": b"x" * 99}[damage]
+        )
+        assert cache.load(KEY) is None
+        assert cache.damaged == 1
+        assert not path.exists()
+        cache.store(KEY, b"again")
+        assert cache.load(KEY) == b"again"
+
+    def test_damaged_object_is_compiled_again(self, tmp_path):
+        cache = objcache.ObjectCache(tmp_path / "c")
+        host = engine.host()
+        module, _ = compiled(constant(7001), cache)
+        (path,) = (tmp_path / "c").iterdir()
+        assert path.name == f"{objcache.make_key(module.ir, *host.fingerprint)}.o"
+        good = path.read_bytes()
+        path.write_bytes(good[:-8] + b"\0" * 8)
+        compiles = engine.counters.compiles
+        engine._object_code(path.stem, module.ir, ["f"], cache)
+        assert engine.counters.compiles == compiles + 1
+        assert path.read_bytes() == good
+        hits = engine.counters.disk_hits
+        engine._object_code(path.stem, module.ir, ["f"], cache)
+        assert engine.counters.disk_hits == hits + 1
+
+    @pytest.mark.skipif(os.name != "posix", reason="POSIX permissions")
+    @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o1777])
+    def test_directory_that_others_may_write(self, tmp_path, mode):
+        directory = tmp_path / "open"
+        directory.mkdir()
+        directory.chmod(mode)
+        (directory / f"{KEY}.o").write_bytes(b"evil")
+        cache = objcache.ObjectCache(directory)
+        with pytest.warns(objcache.LazytCacheWarning, match="others may write to it") as caught:
+            assert cache.load(KEY) is None
+        cache.store(KEY, b"code")
+        assert cache.load(KEY) is None and cache.directory is None
+        assert len(caught) == 1
+        assert (directory / f"{KEY}.o").read_bytes() == b"evil"
+
+    @pytest.mark.skipif(not hasattr(os, "getuid"), reason="user ids")
+    def test_directory_and_file_of_another_user(self, tmp_path, monkeypatch):
+        used = objcache.ObjectCache(tmp_path / "mine")
+        used.store(KEY, b"code")
+        mine = os.getuid()
+        monkeypatch.setattr(os, "getuid", lambda: mine + 1)
+        with pytest.warns(objcache.LazytCacheWarning, match=f"it belongs to user {mine}"):
+            assert objcache.ObjectCache(tmp_path / "mine").load(KEY) is None
+        # The directory was checked before; the file's owner is checked on every load.
+        assert used.load(KEY) is None
+        assert used.damaged == 1
+
+    def test_not_a_directory(self, tmp_path):
+        (tmp_path / "file").write_bytes(b"")
+        for path in (tmp_path / "file", tmp_path / "file" / "below"):
+            cache = objcache.ObjectCache(path)
+            with pytest.warns(objcache.LazytCacheWarning, match="is not used: .*compiled anew"):
+                cache.store(KEY, b"code")
+            assert cache.load(KEY) is None
+
+    def test_directory_that_goes_away(self, tmp_path):
+        cache = objcache.ObjectCache(tmp_path / "gone")
+        assert cache.load(KEY) is None
+        (tmp_path / "gone").rmdir()
+        with pytest.warns(objcache.LazytCacheWarning, match="No such file"):
+            cache.store(KEY, b"code")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            cache.store(KEY, b"code")
+
+    def test_default_directory(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("LAZYT_CACHE_DIR", "")
+        assert objcache.default_directory() is None
+        assert objcache.default_cache().directory is None
+        monkeypatch.setenv("LAZYT_CACHE_DIR", str(tmp_path))
+        assert objcache.default_directory() == tmp_path
+        assert objcache.default_cache() is objcache.default_cache()
+        monkeypatch.delenv("LAZYT_CACHE_DIR")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+        assert objcache.default_directory() == tmp_path / "xdg" / "lazyt"
+        monkeypatch.delenv("XDG_CACHE_HOME")
+        monkeypatch.setenv("HOME", str(tmp_path))
+        assert objcache.default_directory() == tmp_path / ".cache" / "lazyt"
+
+    def test_key_separates_its_parts(self):
+        assert objcache.make_key("ab", "c") != objcache.make_key("a", "bc")
+
+    def test_prune_keeps_the_recently_used(self, tmp_path):
+        cache = objcache.ObjectCache(tmp_path / "p", limit=5000)
+        keys = [f"{i:08x}".ljust(64, "0") for i in range(1, 11)]  # none of them prunes when stored
+        for age, key in enumerate(keys):
+            cache.store(key, b"x" * 960)
+            then = time.time() - 100_000 + age
+            os.utime(tmp_path / "p" / f"{key}.o", (then, then))
+        stale = tmp_path / "p" / ".old.tmp"
+        stale.write_bytes(b"")
+        os.utime(stale, (1, 1))
+        assert cache.load(keys[0]) is not None  # used again just now
+        cache.prune()
+        left = {path.stem for path in (tmp_path / "p").iterdir()}
+        assert left == {keys[0], keys[8], keys[9]}
+
+    def test_concurrent_writers_and_readers(self, tmp_path):
+        seen: list[bytes | None] = []
+
+        def work() -> None:
+            cache = objcache.ObjectCache(tmp_path / "many")
+            for _ in range(50):
+                cache.store(KEY, b"code" * 5000)
+                seen.append(cache.load(KEY))
+
+        workers = [threading.Thread(target=work) for _ in range(4)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert len(seen) == 200 and set(seen) == {b"code" * 5000}
+        assert [path.name for path in (tmp_path / "many").iterdir()] == [f"{KEY}.o"]
+
+    def test_second_process_hits(self, tmp_path):
+        script = (
+            "from lazyt.backends.cpu import engine, threads\n"
+            "threads.Program([], [], [], 0).run()\n"
+            "print(engine.counters.compiles, engine.counters.disk_hits)\n"
+        )
+        env = os.environ | {"LAZYT_CACHE_DIR": str(tmp_path / "shared"), "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-c", script]
+        # Two that start at once and may both compile, then one that finds what they left.
+        both = [
+            subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) for _ in range(2)
+        ]
+        counts = [tuple(map(int, process.communicate(timeout=60)[0].split())) for process in both]
+        assert [sum(count) for count in counts] == [1, 1]
+        assert any(count == (1, 0) for count in counts)
+        third = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+        assert third.stdout.split() == ["0", "1"]
+
+
+class TestMemory:
+    @pytest.fixture
+    def pool(self):
+        return memory.Pool()
+
+    def test_size_classes(self):
+        for nbytes in [*range(1, 2000), *(2**k + d for k in range(11, 41) for d in (-1, 0, 1))]:
+            size = memory.class_size(nbytes)
+            assert nbytes <= size <= max(nbytes * 1.125, nbytes + 63)
+            assert size % 64 == 0
+            assert memory.class_size(size) == size
+        assert memory.class_size(0) == 64
+
+    def test_buffers_are_aligned_apart_and_writable(self, pool):
+        sizes = [0, 1, 64, 65, 1000, 5000, 70_000, 300_000, 3 << 20]
+        buffers = [pool.allocate(size) for size in sizes * 3]
+        for i, buffer in enumerate(buffers):
+            assert buffer.address % 64 == 0
+            ctypes.memset(buffer.address, i, buffer.nbytes)
+        for i, buffer in enumerate(buffers):
+            assert ctypes.string_at(buffer.address, buffer.nbytes) == bytes([i]) * buffer.nbytes
+        spans = sorted((b.address, b.address + b.nbytes) for b in buffers)
+        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
+        assert "3145728 bytes" in repr(buffers[-1])
+
+    def test_steady_loop_reuses_the_last_block(self, pool):
+        for size in (100, 5000, 1 << 20, 5 << 20):
+            first, second = pool.allocate(size), pool.allocate(size)
+            addresses = first.address, second.address
+            reserved = pool.reserved()
+            del first
+            del second
+            assert pool.allocate(size).address == addresses[1]
+            kept = [pool.allocate(size), pool.allocate(size)]
+            assert {b.address for b in kept} == set(addresses)
+            assert pool.reserved() == reserved
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="counts page faults")
+    def test_steady_loop_has_no_page_faults(self, pool):
+        resource = pytest.importorskip("resource")
+
+        def step() -> None:
+            buffers = [pool.allocate(size) for size in (4096, 100_000, 4 << 20)]
+            for buffer in buffers:
+                ctypes.memset(buffer.address, 1, buffer.nbytes)
+
+        for _ in range(3):
+            step()
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+        for _ in range(20):
+            step()
+        # 20 x 1,050 pages if they were fresh; a few belong to the interpreter.
+        assert resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before < 200
+
+    def test_statistics(self, pool):
+        assert (pool.allocated(), pool.reserved(), pool.peak()) == (0, 0, 0)
+        one = pool.allocate(1 << 20)
+        two = pool.allocate(1 << 20)
+        assert pool.allocated() == pool.peak() == pool.reserved() == 2 << 20
+        del two
+        assert (pool.allocated(), pool.peak()) == (1 << 20, 2 << 20)
+        pool.reset_peak()
+        assert pool.peak() == 1 << 20
+        three = pool.allocate(1 << 20)  # a cached block: no new memory, and yet a peak
+        assert (pool.peak(), pool.reserved()) == (2 << 20, 2 << 20)
+        del one, three
+        assert pool.allocated() == 0 and pool.reserved() == 2 << 20
+        pool.empty_cache()
+        assert pool.reserved() == 0
+
+    def test_empty_cache_keeps_slabs_in_use(self, pool):
+        small = [pool.allocate(64) for _ in range(1000)]
+        kept = small[500]
+        ctypes.memset(kept.address, 7, 64)
+        del small[:]
+        pool.empty_cache()
+        assert 0 < pool.reserved() < 1000 * 64
+        assert ctypes.string_at(kept.address, 64) == b"\7" * 64
+        again = [pool.allocate(64) for _ in range(1000)]
+        assert len({b.address for b in again} | {kept.address}) == 1001
+
+    def test_limit(self, pool):
+        pool.set_limit(3 << 20)
+        first = pool.allocate(2 << 20)
+        message = (
+            "lazyt: out of memory: asked for 2097152 bytes; "
+            "allocated 2097152, reserved 2097152, limit 3145728"
+        )
+        with pytest.raises(MemoryError, match=message):
+            pool.allocate(2 << 20)
+        assert pool.allocated() == 2 << 20
+        del first
+        # The cached 2 MiB are given back, for the class of 3 MiB does not fit beside them.
+        second = pool.allocate(3 << 20)
+        assert pool.reserved() == 3 << 20
+        del second
+        pool.set_limit(None)
+        assert pool.allocate(8 << 20).nbytes == 8 << 20
+
+    def test_limit_below_what_is_allocated(self, pool):
+        one, two = pool.allocate(1 << 20), pool.allocate(1 << 20)
+        pool.set_limit(1 << 20)
+        with pytest.raises(MemoryError, match="limit 1048576"):
+            pool.allocate(64)
+        del one  # cached: taking it would still pass the limit
+        with pytest.raises(MemoryError, match="asked for 1048576 bytes; allocated 1048576"):
+            pool.allocate(1 << 20)
+        assert pool.allocated() == 1 << 20
+        del two
+        assert pool.allocate(1 << 20).nbytes == 1 << 20
+
+    def test_limit_leaves_room_for_small_buffers(self, pool):
+        pool.set_limit(10_000)
+        kept = [pool.allocate(n) for n in (10, 100, 1000, 8000)]
+        assert pool.allocated() <= 10_000 < pool.allocated() + 1024
+        with pytest.raises(MemoryError, match="asked for 1000 bytes"):
+            pool.allocate(1000)
+        assert len(kept) == 4
+
+    @pytest.mark.parametrize("nbytes", [1 << 46, 1 << 60, 1 << 70])
+    def test_impossible_sizes(self, pool, nbytes):
+        with pytest.raises(MemoryError, match=f"asked for {nbytes} bytes; .* limit none"):
+            pool.allocate(nbytes)
+        assert pool.reserved() == pool.allocated() == 0
+
+    def test_wrong_arguments(self, pool):
+        with pytest.raises(ValueError, match="a size in bytes is required, not -1"):
+            pool.allocate(-1)
+        with pytest.raises(ValueError, match="a limit in bytes or None is required, not -5"):
+            pool.set_limit(-5)
+        with pytest.raises(TypeError):
+            pool.allocate("4")
+
+    def test_sizes_that_always_change_do_not_pile_up(self, pool):
+        for i in range(300):
+            pool.allocate((1 << 20) + (i << 17))
+        assert pool.reserved() <= 2 * memory.CACHE_FLOOR + (64 << 20)
+
+    def test_freed_by_the_collector_inside_allocate(self, pool):
+        class Cycle:
+            pass
+
+        threshold = gc.get_threshold()
+        gc.set_threshold(5)
+        try:
+            for i in range(3000):
+                holder = Cycle()
+                holder.me = holder
+                holder.buffer = pool.allocate(64 + 64 * (i % 7))
+        finally:
+            gc.set_threshold(*threshold)
+        del holder
+        gc.collect()
+        assert pool.allocated() == 0
+
+    def test_many_threads(self, pool):
+        failures: list[str] = []
+
+        def work(seed: int) -> None:
+            random = np.random.default_rng(seed)
+            live: list[tuple[memory.Buffer, int]] = []
+            for step in range(400):
+                buffer = pool.allocate(int(random.choice([64, 200, 5000, 300_000])))
+                mark = (seed * 37 + step) % 251
+                ctypes.memset(buffer.address, mark, 64)
+                live.append((buffer, mark))
+                if len(live) > 8:
+                    old, expected = live.pop(int(random.integers(8)))
+                    if ctypes.string_at(old.address, 64) != bytes([expected]) * 64:
+                        failures.append(f"{old} was handed out twice")
+
+        workers = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert not failures
+        assert pool.allocated() == 0
+
+    def test_buffer_outlives_its_pool(self):
+        buffer = memory.Pool().allocate(3 << 20)
+        gc.collect()
+        ctypes.memset(buffer.address, 1, buffer.nbytes)
+
+    def test_ndarray_keeps_the_buffer(self, pool):
+        buffer = pool.allocate(4000)
+        gone = weakref.ref(buffer)
+        array = memory.as_ndarray(buffer, np.float32, (10, 100), writable=True)
+        assert array.ctypes.data == buffer.address and memory.exported(buffer)
+        array[:] = np.arange(1000).reshape(10, 100)
+        view = memory.as_ndarray(buffer, np.float32, (5,), strides=(-8,), offset=32)
+        np.testing.assert_array_equal(view, [8, 6, 4, 2, 0])
+        with pytest.raises(ValueError, match="read-only"):
+            view[0] = 1
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            view.flags.writeable = True
+        half = array[5:]
+        del array, view, buffer
+        assert gone() is not None and half[0, 0] == 500
+        del half
+        assert gone() is None
+        assert pool.allocated() == 0
+
+    def test_exported_ends_with_the_arrays(self, pool):
+        buffer = pool.allocate(64)
+        assert not memory.exported(buffer)
+        array = memory.as_ndarray(buffer, ml_dtypes.bfloat16, (32,))
+        assert array.dtype == ml_dtypes.bfloat16 and memory.exported(buffer)
+        del array
+        assert not memory.exported(buffer)
+
+    def test_ndarray_stays_inside(self, pool):
+        buffer = pool.allocate(100)
+        assert memory.as_ndarray(buffer, np.int64, (12,)).shape == (12,)
+        assert memory.as_ndarray(buffer, np.int64, (0, 5)).shape == (0, 5)
+        assert memory.as_ndarray(buffer, np.int8, (), offset=99).shape == ()
+        with pytest.raises(TypeError, match="too small"):
+            memory.as_ndarray(buffer, np.int64, (13,))
+        with pytest.raises(ValueError, match="strides is incompatible"):
+            memory.as_ndarray(buffer, np.int64, (3,), strides=(-8,), offset=8)
+
+    def test_external_memory(self):
+        array = np.arange(10.0)
+        before = memory.allocated()
+        buffer = memory.wrap_external(array.ctypes.data, array.nbytes, array)
+        assert (buffer.readonly, buffer.owner is array, buffer.nbytes) == (True, True, 80)
+        with pytest.raises(ValueError, match="the buffer is read-only"):
+            memory.as_ndarray(buffer, np.float64, (10,), writable=True)
+        view = memory.as_ndarray(buffer, np.float64, (10,))
+        assert np.shares_memory(view, array)
+        writable = memory.wrap_external(array.ctypes.data, 80, array, readonly=False)
+        memory.as_ndarray(writable, np.float64, (10,), writable=True)[3] = -1
+        assert array[3] == -1
+        owner = weakref.ref(array)
+        del array, buffer, writable
+        assert owner() is not None and view[3] == -1
+        del view
+        assert owner() is None
+        assert memory.allocated() == before
+
+
+def add_program(x: np.ndarray, y: np.ndarray) -> tuple[threads.Program, list[int]]:
+    """x += 1 three times, y += 10 three times, with joins, odd grains and a row of no units."""
+    _, add = compiled(ADD)
+    n, m = x.size, y.size
+    rows = [
+        (add, 0, n, 1000, 0),
+        (add, 2, m, 100, 1),
+        (add, 0, n, 777, 0),
+        (add, 2, m, 0, 0),
+        (add, 0, 0, 10, 1),
+        (add, 0, n, n, 1),
+        (add, 2, m, 1, 0),
+    ]
+    program = threads.Program(rows, [0, 1, 0, 10], [(0, 0, 0), (2, 1, 0)], 2)
+    return program, [x.ctypes.data, y.ctypes.data]
+
+
+KEPT = compiled(ADD)[0]  # programs hold addresses only
+
+
+@pytest.fixture
+def _threads_restored():
+    before = threads.get_num_threads()
+    yield
+    threads.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("_threads_restored")
+class TestPrograms:
+    @pytest.mark.parametrize("count", [1, 2, 4])
+    def test_units_run_once_each(self, count):
+        threads.set_num_threads(count)
+        x, y = np.zeros(20_000, np.int64), np.zeros(300, np.int64)
+        program, bases = add_program(x, y)
+        for _ in range(50):
+            program.launch(bases)
+        np.testing.assert_array_equal(x, 150)
+        np.testing.assert_array_equal(y, 1500)
+        assert threads.get_num_threads() == count
+        assert threads.runtime().workers() == count - 1
+
+    def test_patches_and_bases(self):
+        x = np.zeros(8, np.int64)
+        _, add = compiled(ADD)
+        program = threads.Program([(add, 1, 4, 0, 0)], [5, 0, 3], [(1, 1, 16)], 2)
+        assert program.bases_address == program.bases.ctypes.data
+        program.bases[1] = x.ctypes.data
+        program.run()
+        np.testing.assert_array_equal(x, [0, 0, 3, 3, 3, 3, 0, 0])
+        assert program.table.tolist() == [5, x.ctypes.data + 16, 3]
+        program.rows[0, 2] = 1  # another extent
+        program.table[2] = 100  # another scalar
+        threads.run(program.address)
+        np.testing.assert_array_equal(x, [0, 0, 103, 3, 3, 3, 0, 0])
+        twin = program.copy()
+        twin.run()
+        assert x[2] == 203 and twin.address != program.address
+
+    def test_bound_run_outlives_the_program(self):
+        x = np.zeros(4, np.int64)
+        run = threads.Program([(compiled(ADD)[1], 0, 4, 0, 0)], [x.ctypes.data, 1]).run
+        gc.collect()
+        run()
+        np.testing.assert_array_equal(x, 1)
+
+    @pytest.mark.parametrize("count", [1, 2])
+    def test_long_program_in_order(self, count):
+        threads.set_num_threads(count)
+        x = np.zeros(16, np.int64)
+        _, add = compiled(ADD)
+        threads.Program([(add, 0, 16, 8, 0)] * 2000, [x.ctypes.data, 1]).run()
+        threads.Program([(add, 0, 16, 0, 0)] * 2000, [x.ctypes.data, 1]).run()
+        np.testing.assert_array_equal(x, 4000)
+
+    def test_wide_region_of_many_rows(self):
+        threads.set_num_threads(2)
+        x = np.zeros((100, 50), np.int64)
+        _, add = compiled(ADD)
+        rows = [(add, 2 * i, i % 51, 7, 1) for i in range(100)]
+        table = [word for i in range(100) for word in (x[i].ctypes.data, i)]
+        threads.Program(rows, table).run()
+        expected = [[i if j < i % 51 else 0 for j in range(50)] for i in range(100)]
+        np.testing.assert_array_equal(x, expected)
+
+    def test_concurrent_callers(self):
+        threads.set_num_threads(2)
+        results = []
+
+        def work() -> None:
+            x, y = np.zeros(20_000, np.int64), np.zeros(300, np.int64)
+            program, bases = add_program(x, y)
+            for _ in range(100):
+                program.launch(bases)
+            results.append((set(x.tolist()), set(y.tolist())))
+
+        callers = [threading.Thread(target=work) for _ in range(4)]
+        for caller in callers:
+            caller.start()
+        threads.set_num_threads(3)  # resizing waits for whoever has the pool
+        for caller in callers:
+            caller.join()
+        assert results == [({300}, {3000})] * 4
+
+    def test_one_program_in_two_threads_is_refused(self):
+        x = np.zeros(400_000, np.int64)
+        _, add = compiled(ADD)
+        program = threads.Program([(add, 0, x.size, 1000, 0)] * 200, [x.ctypes.data, 1])
+        caller = threading.Thread(target=program.run)
+        caller.start()
+        refused = ""
+        while caller.is_alive() and not refused:
+            try:
+                program.run()
+            except RuntimeError as error:
+                refused = str(error)
+        caller.join()
+        assert refused == "run: this program runs in another thread"
+        program.run()
+
+    def test_idle_workers_sleep(self):
+        threads.set_num_threads(2)
+        x, y = np.zeros(20_000, np.int64), np.zeros(300, np.int64)
+        program, bases = add_program(x, y)
+        program.launch(bases)
+        time.sleep(0.02)
+        before = time.process_time()
+        time.sleep(0.2)
+        assert time.process_time() - before < 0.05
+        program.launch(bases)  # and they wake
+        np.testing.assert_array_equal(x, 6)
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="fork")
+    @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+    def test_forked_child(self):
+        threads.set_num_threads(2)
+        x, y = np.zeros(20_000, np.int64), np.zeros(300, np.int64)
+        program, bases = add_program(x, y)
+        program.launch(bases)
+        held = memory.allocate(4096)
+        ctypes.memset(held.address, 1, 4096)
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                fresh = threads.runtime().workers() == 0
+                program.launch(bases)
+                memory.set_limit(None)
+                ctypes.memset(held.address, 2, 4096)
+                ctypes.memset(memory.allocate(1 << 20).address, 2, 1 << 20)
+                value = call(compiled(constant(9090))[1])
+                grown = threads.runtime().workers() == 1
+                if fresh and grown and value == 9090 and set(x.tolist()) == {6}:
+                    status = 0
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+        assert set(x.tolist()) == {3}
+        assert ctypes.string_at(held.address, 1) == b"\1", (
+            "the child wrote into its parent's memory"
+        )
+
+    def test_workers_are_gone_at_exit(self):
+        script = (
+            "import atexit, numpy as np\n"
+            "from lazyt.backends.cpu import threads\n"
+            "seen = []\n"
+            "atexit.register(lambda: print(seen[0], threads.runtime().workers()))\n"
+            "from tests import test_cpu_runtime as t\n"
+            "x, y = np.zeros(20000, np.int64), np.zeros(300, np.int64)\n"
+            "threads.set_num_threads(3)\n"
+            "program, bases = t.add_program(x, y)\n"
+            "program.launch(bases)\n"
+            "seen.append(threads.runtime().workers())\n"
+        )
+        env = os.environ | {"PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.split() == ["2", "0"], done.stderr
+
+    def test_flush_to_zero_of_the_caller_changes_nothing(self):
+        if threads.current_platform().architecture != "x86_64":
+            pytest.skip("sets MXCSR")
+        halve = """
+define void @NAME(ptr %args, i64 %begin, i64 %end) nounwind {
+  %at = load ptr, ptr %args
+  %x = load double, ptr %at
+  %y = fmul double %x, 5.0e-1
+  store double %y, ptr %at
+  ret void
+}
+"""
+        set_modes = """
+declare void @llvm.x86.sse.stmxcsr(ptr)
+declare void @llvm.x86.sse.ldmxcsr(ptr)
+define i64 @NAME(i64 %new) nounwind {
+  %slot = alloca i32, align 4
+  call void @llvm.x86.sse.stmxcsr(ptr %slot)
+  %old = load i32, ptr %slot
+  %low = trunc i64 %new to i32
+  store i32 %low, ptr %slot
+  call void @llvm.x86.sse.ldmxcsr(ptr %slot)
+  %wide = zext i32 %old to i64
+  ret i64 %wide
+}
+"""
+        kernel, address = compiled(halve)
+        setter, setter_address = compiled(set_modes)
+        modes = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(setter_address)
+        x = np.array([2.2250738585072014e-308])
+        program = threads.Program([(address, 0, 1, 0, 0)], [x.ctypes.data])
+        usual = modes(0x9FC0)  # flush to zero, denormals are zero
+        program.run()
+        after = modes(usual)
+        assert after & 0xFFC0 == 0x9FC0, "the caller's modes come back"
+        assert x.view(np.int64)[0] == 1 << 51
+        assert kernel and setter
+
+    @pytest.mark.parametrize(
+        ("rows", "table", "patches", "nbases", "message"),
+        [
+            ([(1, 0, 1, 1)], [], [], 0, "rows has 5 columns"),
+            ([(0, 0, 1, 1, 0)], [], [], 0, "a row has no kernel"),
+            ([(1, 3, 1, 1, 0)], [0, 0], [], 0, "args lie outside the table of 2 entries"),
+            ([], [0], [(1, 0, 0)], 1, "writes outside the table of 1 entries"),
+            ([], [0], [(0, 2, 0)], 2, "reads outside the 2 bases"),
+        ],
+    )
+    def test_wrong_programs(self, rows, table, patches, nbases, message):
+        with pytest.raises(ValueError, match=message):
+            threads.Program(rows, table, patches, nbases)
+
+    def test_wrong_launches(self):
+        program = threads.Program([], [0], [], 2)
+        for given in ([1], (1, 2), None):
+            with pytest.raises(ValueError, match="launch: a list of 2 base addresses is required"):
+                program.launch(given)
+        with pytest.raises(TypeError, match="integer"):
+            program.launch([1, "2"])
+        with pytest.raises(ValueError, match="-1 is no address"):
+            program.launch([1, -1])
+        with pytest.raises(OverflowError):
+            program.launch([1, 1 << 64])
+        program.launch([1, 2])
+        assert program.bases.tolist() == [1, 2]
+
+    def test_wrong_thread_counts(self):
+        with pytest.raises(ValueError, match="at least 1 thread is required, not 0"):
+            threads.set_num_threads(0)
+        with pytest.raises(TypeError):
+            threads.set_num_threads(1.5)
+
+
+class TestOtherPlatforms:
+    def test_condition_variable_instead_of_futex(self, monkeypatch):
+        platform = dataclasses.replace(threads.current_platform(), futex=None)
+        other = threads.Runtime(platform, 3)
+        monkeypatch.setattr(threads, "runtime", lambda: other)
+        x, y = np.zeros(20_000, np.int64), np.zeros(300, np.int64)
+        program, bases = add_program(x, y)
+        for i in range(60):
+            program.launch(bases)
+            if i % 20 == 0:
+                time.sleep(0.005)  # workers fall asleep
+        assert other.workers() == 2
+        other.shut_down()
+        assert other.workers() == 0
+        np.testing.assert_array_equal(x, 180)
+        np.testing.assert_array_equal(y, 1800)
+
+    @pytest.mark.parametrize("architecture", ["aarch64", "riscv64"])
+    def test_ir_of_other_architectures_is_valid(self, architecture):
+        platform = dataclasses.replace(threads.current_platform(), architecture=architecture)
+        text, prefix = threads_ir.render(platform)
+        engine.host().parse(text, [prefix])
