@@ -11,6 +11,7 @@
 
 # The families say in their own `__all__` what is public.
 from lazyt import autograd, memory
+from lazyt.autograd.functional import *
 from lazyt.device import Device
 from lazyt.errors import (
     AutogradError,
@@ -39,6 +40,7 @@ from lazyt.functions.manipulation import *
 from lazyt.functions.normalization import *
 from lazyt.functions.reductions import *
 from lazyt.functions.statistics import *
+from lazyt.modes import *
 from lazyt.tensor import *
 from lazyt.tensor import attach_methods, attach_operators
 

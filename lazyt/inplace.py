@@ -23,6 +23,7 @@ from lazyt.record import (
     begin,
     bind_leaf,
     check_writable_dtype,
+    dead,
     operand_slots,
     slot_of,
 )
@@ -110,7 +111,7 @@ def check_legal(tr: Trace, name: str, x: Handle, value_grad: bool) -> None:
 MULTI_OUTPUT = frozenset({"unstack", "split", "array_split"})
 
 
-def _assign_step(tr: Trace, new: Slot, old: Slot | None, keeps_leaf: bool) -> Step:
+def assign_step(tr: Trace, new: Slot, old: Slot | None, keeps_leaf: bool) -> Step:
     """The step after which a holder has `new` for `old`; a leaf written under no_grad stays that leaf."""
     plain = (ASSIGN, (new, old), keeps_leaf)
     s = _follow(tr, plain)
@@ -136,7 +137,7 @@ def _store(tr: Trace, holder: Holder, new: Slot, old: Slot) -> Slot:
     """Let `holder` hold `new` in place of `old`."""
     meta = holder._meta
     keeps_leaf = not tr.grad and meta is not None and meta.requires_grad and old.leaf is not None
-    s = _assign_step(tr, new, old, keeps_leaf)
+    s = assign_step(tr, new, old, keeps_leaf)
     tr.refs[s.index] = ref(holder)
     holder._slot = s
     holder._data = None
@@ -165,20 +166,16 @@ def put(tr: Trace, name: str, x: Handle, value: Slot) -> None:
     values: list[Slot] = [base]
     for v in chain[:-1]:
         s = advance(tr, v.op, [values[-1]], v.statics, v.ints, v.offsets, ())
-        tr.refs[s.index] = _none
+        tr.refs[s.index] = dead
         values.append(s)
     new = value
     for v, outer in zip(reversed(chain), reversed(values), strict=True) if chain else ():
         s = advance(tr, _write_op(v.op), [outer, new], v.statics, v.ints, v.offsets, ())
-        tr.refs[s.index] = _none
+        tr.refs[s.index] = dead
         new = s
     _store(tr, st, new, base)
     st.invalidate(x)
     x._slot = value if chain else st._slot
-
-
-def _none() -> None:
-    return None
 
 
 def assign(x: Handle, value: Any, name: str = "assign") -> None:
@@ -193,7 +190,7 @@ def assign(x: Handle, value: Any, name: str = "assign") -> None:
         new = slots[1]
     else:
         new = advance(tr, PUT, slots, (), None, None, scalars)
-        tr.refs[new.step.index] = _none
+        tr.refs[new.step.index] = dead
     put(tr, name, x, new)
     if tr.eager:
         recording.run_sync(tr, "eager", user_site())
@@ -205,7 +202,7 @@ def record_inplace(op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple
     slots, scalars = operand_slots(tr, (x, *operands))
     check_legal(tr, op.name, x, any(isinstance(s, Slot) and s.requires_grad for s in slots[1:]))
     s = advance(tr, op, slots, statics, None, None, scalars)
-    tr.refs[s.index] = _none
+    tr.refs[s.index] = dead
     if s.shape != slots[0].shape:
         raise ShapeError(
             f"{op.name}: output with shape {slots[0].shape} doesn't match the broadcast shape {s.shape}"
@@ -214,7 +211,7 @@ def record_inplace(op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple
     if s.dtype != slots[0].dtype:
         check_writable_dtype(op.name, s.dtype, slots[0].dtype)
         new = advance(tr, PUT, [slots[0], s], (), None, None, ())
-        tr.refs[new.step.index] = _none
+        tr.refs[new.step.index] = dead
     put(tr, op.name, x, new)
     if tr.eager:
         recording.run_sync(tr, "eager", user_site())
@@ -228,7 +225,7 @@ def record_update(op: OpDef, operands: Sequence[Any], statics: tuple[Any, ...], 
     for t in targets:
         check_legal(tr, op.name, t, False)
     s = advance(tr, op, slots, statics, None, None, scalars)
-    tr.refs[s.index] = _none
+    tr.refs[s.index] = dead
     for slot, t in zip(s.slots, targets, strict=True):
         put(tr, op.name, t, slot)
     if tr.eager:

@@ -13,7 +13,7 @@ from lazyt.handle import Data, Gradient, Handle, Holder, Storage, View
 from lazyt.ir import dtypes
 from lazyt.ir.builder import Builder, Weak
 from lazyt.ops.core import OpDef
-from lazyt.trace import NONE, Key, Site, Slot, Step, Trace, _dead, dtype_range, local, structure_id, user_site
+from lazyt.trace import NONE, Key, Site, Slot, Step, Trace, dead, dtype_range, local, structure_id, user_site
 
 if TYPE_CHECKING:
     from lazyt.ir.graph import Node
@@ -94,7 +94,7 @@ def _insert(tr: Trace, step: Step, key: Key, plain: Key) -> None:
         pos.next = step
     tr.n_steps += 1
     if step.index >= len(tr.refs) - 2:
-        tr.refs.extend([_dead] * len(tr.refs))
+        tr.refs.extend([dead] * len(tr.refs))
     while step.scalar_start + step.n_scalars >= len(tr.scalars) - 2:
         tr.scalars.extend([0] * len(tr.scalars))
 
@@ -183,7 +183,7 @@ def slot_of(tr: Trace, h: Handle) -> Slot:
     for v in reversed(chain):
         slot = advance(tr, v.op, [slot], v.statics, v.ints, v.offsets, ())
         # NOTE: an intermediate view has no holder; only the last one is this handle's.
-        tr.refs[slot.step.index] = _dead
+        tr.refs[slot.step.index] = dead
     if chain:
         tr.refs[slot.step.index] = ref(h)
     h._slot = slot
@@ -435,7 +435,7 @@ def set_grad_mode(enabled: bool) -> bool:
                 s.mode = enabled
                 _insert(tr, s, key, key)
             s.ext = tr.ext
-            tr.refs[s.index] = _dead
+            tr.refs[s.index] = dead
             tr.pos = s
     return before
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lazyt import record as recording
+from lazyt.autograd.engine import consumed_on
+from lazyt.autograd.segment import make_segment
 from lazyt.errors import SyncError
 from lazyt.handle import Data, Gradient, Handle, Holder, Storage
 from lazyt.planning import Plan, find_plan
@@ -29,6 +31,7 @@ class SyncReport:
     plans: int = 0
     compiles: int = 0
     kernels: int = 0
+    launches: int = 0
     plan_time: float = 0.0
     compile_time: float = 0.0
     run_time: float = 0.0
@@ -98,7 +101,8 @@ def sync(tr: Trace, cause: str, site: Site | None = None, extra: Sequence[tuple[
     wanted.extend((s, h) for s, h in extra if s not in known)
     report = SyncReport(cause, site, tr.pos.index + 1, len(wanted))
     values: dict[Slot, Data] = {}
-    segment: Any = None
+    graphs = [s for s, _ in wanted if s.requires_grad and s.leaf is None]
+    segment = make_segment(tr, graphs, consumed_on(tr)) if graphs else None
     if wanted:
         with _lock:
             values = _compute(_Snapshot(tr), [s for s, _ in wanted], segment.slots if segment is not None else (), report)
@@ -140,9 +144,9 @@ def _compute(walk: _Snapshot, slots: Sequence[Slot], saved: Sequence[Slot], repo
     counters.plans += report.plans
     out = plan.run(walk.ext.values, walk.scalars, walk.leaves, want)
     report.run_time = time.perf_counter() - t1
-    report.kernels = plan.launches
+    report.kernels, report.launches = plan.kernels, plan.launches
     report.compiles, report.compile_time = plan.take_compiles()
-    report.run_time -= report.compile_time
+    report.plan_time -= report.compile_time
     counters.kernels += report.kernels
     return out
 
@@ -155,7 +159,9 @@ def _commit(
         h._data = values[slot]
         if slot.requires_grad and slot.leaf is None:
             meta = Gradient(True, is_leaf=False)
-            meta.segment, meta.slot = segment, slot
+            meta.slot = slot
+            if segment is not None and slot.step not in segment.consumed:
+                meta.segment = segment
             h._meta = meta
         elif slot.leaf is None and h._meta is not None and not h._meta.is_leaf:
             h._meta = None

@@ -12,6 +12,7 @@ positions that the next attempt writes again.
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import weakref
@@ -93,7 +94,9 @@ class Step(Slot):
         self.ext: Ext | None = None
         self.by_ext: dict[Ext, tuple[tuple[int, ...], ...]] = {}
         self.slots: tuple[Slot, ...] = (self,)
-        self.low = self.high = 0  # the range of the one weak integer operand that the fast path passes
+        # The range of the one weak integer operand that the fast path passes; any value for other operands.
+        self.low: float = -math.inf
+        self.high: float = math.inf
         self.checks: tuple[tuple[int, int, int], ...] = ()  # (scalar position, low, high) of every weak integer
         self.cut = False  # the bound on traces fell here: whoever comes next syncs first
         self.scalar_start = 0 if parent is None else parent.scalar_start + parent.n_scalars
@@ -187,7 +190,7 @@ def structure_id(parent: int, key: tuple[Any, ...]) -> int:
     return n
 
 
-def _dead() -> None:
+def dead() -> None:
     return None
 
 
@@ -200,7 +203,7 @@ class Trace:
         self.cut_site: Site | None = None
         # Weak references to the holders of each step's values, by step index. Stale entries past the walk's
         # position are never read, so the list outlives walks.
-        self.refs: list[Any] = [_dead] * _FIRST_REFS
+        self.refs: list[Any] = [dead] * _FIRST_REFS
         self.scalars: list[Any] = [0] * _FIRST_REFS
         self.syncs_forbidden: list[Any] = []
         self.expectations: list[Any] = []
@@ -228,6 +231,7 @@ class Trace:
         self.leaves: list[Any] = []  # Data bound so far, by leaf index
         self.bound: dict[int, int] = {}  # id of a Data -> its leaf index
         self.metas: dict[int, Any] = {}  # index of a leaf step -> weak reference to its gradient record
+        self.replayed: dict[Any, dict[Slot, Slot]] = {}  # segments recorded again on this walk
         self.nbytes = 0  # of leaf buffers that only the trace may hold
         self.divergence: tuple[Step, Step] | None = None
 

@@ -10,15 +10,16 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lazyt.autograd.reach import Reach, check_reach
 from lazyt.autograd.reverse import backward as reverse
 from lazyt.autograd.segment import link_synced
 from lazyt.errors import AutogradError, ShapeError
-from lazyt.handle import Gradient, Handle
+from lazyt.handle import Gradient, Handle, Holder
 from lazyt.inplace import record_inplace
 from lazyt.ir.graph import Node
 from lazyt.lowering import Lowered
 from lazyt.ops.core import OPS, OpDef
-from lazyt.record import ASSIGN, LEAF, MODE, _follow, _insert, _plain, begin, new_tensor, record_view, run_sync, slot_of
+from lazyt.record import _follow, _insert, _plain, begin, new_tensor, record_view, run_sync, slot_of
 from lazyt.trace import Slot, Step, Trace, user_site
 
 ref = weakref.ref
@@ -50,56 +51,21 @@ class VJP:
 
 def _pull(b: Any, known: dict[Node, Node], pairs: Sequence[tuple[Node, Node]], groups: Sequence[list[Node]]) -> list[Node]:
     """Cotangents of each group; across a sync, a leaf of this walk hands its cotangent to the value it stands for."""
-    outputs, cotangents = list(known), list(known.values())
-    met = [leaf for leaf, _ in pairs]
-    wanted = [*groups, *([m] for m in met)]
-    grads, found = reverse(b, outputs, cotangents, wanted)
-    totals, seen = list(grads[: len(groups)]), list(found[: len(groups)])
+    wanted = [*groups, *([leaf] for leaf, _ in pairs)]
+    totals, found = reverse(b, list(known), list(known.values()), wanted)
+    totals, seen = list(totals), list(found)
     for i, (_, origin) in enumerate(pairs):
-        if not found[len(groups) + i]:
+        if not seen[len(groups) + i]:
             continue
-        more, got = reverse(b, [origin], [grads[len(groups) + i]], list(groups))
+        more, got = reverse(b, [origin], [totals[len(groups) + i]], wanted)
         for j, (m, ok) in enumerate(zip(more, got, strict=True)):
             if ok:
                 totals[j] = b.add(totals[j], m) if seen[j] else m
                 seen[j] = True
-    return totals
+    return totals[: len(groups)]
 
 
 BACKWARD = VJP()
-
-
-class Reach:
-    """What a backward from some slots passes through: steps, leaf identities with their versions, synced values."""
-
-    def __init__(self, outputs: Sequence[Slot]) -> None:
-        self.steps: list[Step] = []
-        self.leaves: dict[Slot, list[Slot]] = {}
-        self.synced: list[Slot] = []
-        seen: set[Slot] = set()
-        todo: list[Slot] = [o for o in outputs if o.requires_grad]
-        steps: set[Step] = set()
-        while todo:
-            slot = todo.pop()
-            if slot in seen:
-                continue
-            seen.add(slot)
-            s = slot.step
-            if slot.leaf is not None:
-                self.leaves.setdefault(slot.leaf, []).append(slot)
-                if s.op is LEAF and s.statics[2] == 2:
-                    self.synced.append(slot)
-                if s.op is not TRACK:
-                    continue
-            if s not in steps:
-                steps.add(s)
-                self.steps.append(s)
-            todo.extend(x for x in s.operands if isinstance(x, Slot) and x.requires_grad)
-        self.synced.sort(key=lambda x: x.step.index)
-        for slot in self.synced:
-            del self.leaves[slot]
-        self.leaves = {k: sorted(v, key=lambda x: x.step.index) for k, v in
-                       sorted(self.leaves.items(), key=lambda kv: kv[0].step.index)}
 
 
 class _Track:
@@ -169,45 +135,30 @@ def vjp_step(
     statics = (create, retain, len(outputs), bool(cotangents), len(links))
 
     def make() -> Sequence[Slot]:
-        check_reach(tr, reach())
+        check_reach(tr.pos.steps(), reach(), consumed_on(tr))
         return [g[0] for g in groups]
 
     s = special_step(tr, BACKWARD, operands, statics, tuple(groups), make)
     for slot in s.slots:
-        slot.requires_grad = create
+        slot.requires_grad = create and _varies(reach(), groups)
     if s.leaves is None:
         s.leaves = () if retain else frozenset(x for x in reach().steps)
     return s
 
 
-def check_reach(tr: Trace, reach: Reach) -> None:
-    """PyTorch's two refusals: a graph that was freed, and a saved value that was overwritten in place."""
-    superseded: dict[Slot, Step] = {}
-    consumed: set[Step] = set()
+def _varies(reach: Reach, groups: Sequence[tuple[Slot, ...]]) -> bool:
+    """Whether gradients by `groups` depend on a value that somebody else may differentiate by."""
+    own = {s.leaf for g in groups for s in g if s.step.op is TRACK}
+    return bool(reach.synced) or any(leaf not in own for leaf in reach.leaves)
+
+
+def consumed_on(tr: Trace) -> set[Step]:
+    """The steps of this walk whose graph a backward has freed."""
+    out: set[Step] = set()
     for s in tr.pos.steps():
-        if s.op is ASSIGN and s.target is not None:
-            superseded[s.target] = s
-        elif s.op is BACKWARD and s.leaves:
-            consumed |= s.leaves
-    for s in reach.steps:
-        if not s.op.saves:
-            continue
-        if s in consumed:
-            raise AutogradError(
-                "backward: Trying to backward through the graph a second time. Saved intermediate values of the graph "
-                f"are freed when you call .backward() (here those of {s.op.name}, recorded at {s.site}). Specify "
-                "retain_graph=True if you need to backward through the graph a second time"
-            )
-        for i in s.op.saves:
-            saved = s.slots[0] if i < 0 else s.operands[i] if i < len(s.operands) else None
-            if isinstance(saved, Slot) and saved in superseded:
-                by = superseded[saved]
-                raise AutogradError(
-                    "backward: one of the variables needed for gradient computation has been modified by an inplace "
-                    f"operation: {saved.dtype} {list(saved.shape)}, which is {'the output' if i < 0 else f'operand {i}'} "
-                    f"of {s.op.name} recorded at {s.site}, was written at {by.site}; expected the value it had then. "
-                    "Hint: write out of place, or clone it before the write"
-                )
+        if s.op is BACKWARD and s.leaves:
+            out |= s.leaves
+    return out
 
 
 def _reach_of(slot: Slot) -> Reach:
@@ -241,13 +192,8 @@ def backward(
     retain = create_graph if retain_graph is None else retain_graph
     reach = _reach_of(slot)
     links, versions = link_synced(tr, reach, retain)
-    wanted: list[tuple[Gradient, tuple[Slot, ...]]] = []
     allowed = None if inputs is None else {id(_meta(h)) for h in inputs}
-    for leaf, group in versions.items():
-        r = tr.metas.get(leaf.step.index)
-        meta = r() if r is not None else None
-        if meta is not None and (allowed is None or id(meta) in allowed):
-            wanted.append((meta, tuple(group)))
+    wanted = [(m, tuple(group)) for m, group in versions.items() if allowed is None or id(m) in allowed]
     run_backward(tr, slot, cotangents, wanted, links, create_graph, retain, reach)
     if tr.eager:
         run_sync(tr, "eager", user_site())
@@ -292,3 +238,38 @@ def detach(x: Handle) -> Handle:
 
 
 DETACH = OpDef("detach", lambda b, x: b.stop(x), write=lambda b, base, value: value, differentiable=False)
+
+
+def make_leaf(holder: Holder) -> None:
+    """Ask for gradients of a value that is still pending: it is a leaf from here on."""
+    tr = begin()
+    slot = holder._slot
+    assert slot is not None
+    s = special_step(tr, TRACK, (slot,), (), (), lambda: (slot,))
+    s.requires_grad, s.leaf = True, s
+    if holder._meta is None:
+        holder._meta = Gradient(True)
+    tr.metas[s.index] = ref(holder._meta)
+    tr.refs[s.index] = ref(holder)
+    holder._slot = s
+
+
+class HookHandle:
+    """Takes a hook off again."""
+
+    def __init__(self, hooks: list[Any], hook: Any) -> None:
+        self._hooks, self._hook = hooks, hook
+
+    def remove(self) -> None:
+        """No longer call the hook."""
+        if self._hook in self._hooks:
+            self._hooks.remove(self._hook)
+
+
+def register_hook(x: Handle, hook: Callable[[Any], Any]) -> HookHandle:
+    """Call `hook` with the gradient of a leaf when it is recorded."""
+    meta = _meta(x)
+    if meta is None or not meta.requires_grad:
+        raise AutogradError("register_hook: cannot register a hook on a tensor that doesn't require gradient")
+    meta.hooks.append(hook)
+    return HookHandle(meta.hooks, hook)

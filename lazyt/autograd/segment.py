@@ -1,9 +1,216 @@
-"""Gradients across a sync."""
+"""Gradients across a sync.
+
+A sync ends the walk. Where a value that somebody holds still has a graph behind it, the walk is kept as a *segment*:
+its steps, scalars and leaves, and the values that its derivatives keep (the plan computes those too). A later backward
+records the segment's steps again on its own walk, with every kept value read from memory (`known`), and pulls the
+cotangent through that. What nobody reads of the repetition is dead code; the steps are found in the trie.
+"""
 
 from __future__ import annotations
 
+import itertools
+import weakref
+from collections.abc import Sequence
 from typing import Any
 
+from lazyt.autograd.reach import SYNCED, Reach, refuse_overwritten, refuse_second_time, saved_slots, superseded_on
+from lazyt.errors import NotSupportedError
+from lazyt.handle import Data, Gradient, Holder
+from lazyt.inplace import assign_step
+from lazyt.ops.core import OpDef
+from lazyt.record import ASSIGN, LEAF, MODE, advance, bind_leaf, dead, set_grad_mode
+from lazyt.trace import Slot, Step, Trace
 
-def link_synced(tr: Any, reach: Any, retain: bool) -> Any:
-    return (), reach.leaves
+ref = weakref.ref
+_numbers = itertools.count()
+
+KNOWN = OpDef("known", lambda b, y, x: b.make("known", (y, x), None, y.shape, y.dtype))
+
+
+class Segment:
+    """A walk that was synced while some of its values can still be differentiated."""
+
+    def __init__(self, tr: Trace, outputs: Sequence[Slot], consumed: set[Step]) -> None:
+        self.number = next(_numbers)
+        path = tr.pos.steps()
+        self.path = path
+        self.scalars = tr.scalars[: tr.pos.scalar_start + tr.pos.n_scalars]
+        self.extents = tr.ext.values
+        self.leaves = tr.leaves
+        self.metas = {i: m for i, r in tr.metas.items() if (m := r()) is not None}
+        self.consumed = consumed
+        self.saved: dict[Slot, Data] = {}
+        reach = Reach(outputs)
+        over = superseded_on(path)
+        # Kept values that were written over, and where: found out when somebody differentiates.
+        self.overwritten = {x: f"at {over[x].site}" for x, _, _ in saved_slots(reach.steps) if x in over}
+        self.watched: dict[Slot, tuple[weakref.ref[Any], int]] = {}
+        for x, _, _ in saved_slots(reach.steps):
+            holder = tr.refs[x.step.index]
+            h = (holder[x.k] if type(holder) is tuple else holder)()
+            if h is not None and x not in over:
+                self.watched[x] = (ref(h), h._version)
+        self.slots = self._kept(outputs)
+
+    def _kept(self, outputs: Sequence[Slot]) -> list[Slot]:
+        """What the plan must compute for later: values that derivatives keep, and results that are not replayed."""
+        closure = _closure(outputs, set())
+        kept = dict.fromkeys(x for x, _, _ in saved_slots(Reach(outputs).steps) if x.step.op is not LEAF)
+        for s in closure:
+            for x in s.operands:
+                if isinstance(x, Slot) and getattr(x.step.op, "expand", None) is not None and not x.requires_grad:
+                    kept[x] = None
+        return list(kept)
+
+    def keep(self, values: dict[Slot, Data]) -> None:
+        """Take the kept values from what the plan computed."""
+        self.saved = {s: values[s] for s in self.slots}
+
+    def check(self, reach: Reach) -> None:
+        """Raise AutogradError if what this backward needs was freed or overwritten."""
+        for x, s, i in saved_slots(reach.steps):
+            if s in self.consumed:
+                raise refuse_second_time(s)
+            if x in self.overwritten:
+                raise refuse_overwritten(x, s, i, self.overwritten[x])
+            watched = self.watched.get(x)
+            if watched is not None and (h := watched[0]()) is not None and h._version != watched[1]:
+                raise refuse_overwritten(x, s, i, "after the sync")
+
+    def replay(self, tr: Trace, target: Slot) -> Slot:
+        """Record what leads to `target` again on this walk; its value there."""
+        new: dict[Slot, Slot] = tr.replayed.setdefault(self, {})
+        if target in new:
+            return new[target]
+        before = tr.grad
+        done = {s.step for s in new}
+        for s in _closure([target], set(self.saved)):
+            if s in done:
+                continue
+            set_grad_mode(s.mode)
+            self._again(tr, s, new)
+        set_grad_mode(before)
+        return new[target]
+
+    def _again(self, tr: Trace, s: Step, new: dict[Slot, Slot]) -> None:
+        if s.op is LEAF:
+            holder = Holder()
+            holder._data = self._leaf_data(s)
+            holder._meta = self.metas.get(s.index)
+            new[s] = bind_leaf(tr, holder)
+            return
+        free = [x for x in s.slots if x in self.saved and not x.requires_grad]
+        if len(free) == len(s.slots):
+            new[s] = self._leaf(tr, s)
+            for x in free[1:]:
+                new[x] = self._leaf(tr, x)
+            return
+        if s.op is ASSIGN:
+            target = s.target
+            old = new.get(target) if target is not None else None
+            made: Step = assign_step(tr, new[s.operands[0]], old, s.statics[0])
+        elif getattr(s.op, "expand", None) is not None:
+            raise NotSupportedError(
+                f"not supported: differentiating through {s.op.name} (recorded at {s.site}) after a sync, because its "
+                "own graph was freed; call backward before the sync"
+            )
+        else:
+            made = self._op(tr, s, new)
+        tr.refs[made.index] = dead
+        for x, y in zip(s.slots, made.slots, strict=True):
+            new[x] = y
+            if x in self.saved:
+                known = advance(tr, KNOWN, [y, self._leaf(tr, x)], (), None, None, ())
+                tr.refs[known.index] = dead
+                new[x] = known
+
+    def _op(self, tr: Trace, s: Step, new: dict[Slot, Slot]) -> Step:
+        operands = [new[x] if isinstance(x, Slot) else x for x in s.operands]
+        at = s.scalar_start
+        scalars = self.scalars[at : at + s.n_weak]
+        ints = self.extents[s.ext_start : s.ext_start + s.n_ints] if "ints" in s.info else None
+        offsets = None
+        if "offsets" in s.info:
+            offsets = tuple(self.scalars[at + s.n_weak : at + s.n_scalars])
+        return advance(tr, s.op, operands, s.statics, ints, offsets, scalars)
+
+    def _leaf(self, tr: Trace, x: Slot) -> Slot:
+        holder = Holder()
+        holder._data = self.saved[x]
+        return bind_leaf(tr, holder)
+
+    def _leaf_data(self, s: Step) -> Data:
+        at = s.statics[3]
+        if at >= 0:
+            found: Data = self.leaves[at]
+            return found
+        index = sum(1 for t in self.path[: s.index] if t.op is LEAF and t.statics[3] < 0)
+        return self.leaves[index]
+
+
+def _closure(targets: Sequence[Slot], known: set[Slot]) -> list[Step]:
+    """The steps that compute the targets, in order; a kept value that needs no gradient ends the search."""
+    seen: set[Step] = set()
+    todo = list(targets)
+    while todo:
+        slot = todo.pop()
+        s = slot.step
+        if s in seen:
+            continue
+        seen.add(s)
+        if slot in known and not slot.requires_grad:
+            continue
+        todo.extend(x for x in s.operands if isinstance(x, Slot))
+        if s.op is ASSIGN and s.statics[0] and s.target is not None:
+            todo.append(s.target)
+    return sorted((s for s in seen if s.op is not MODE), key=lambda s: s.index)
+
+
+def make_segment(tr: Trace, outputs: Sequence[Slot], consumed: set[Step]) -> Segment | None:
+    """The segment to keep for these values (held, not leaves, requiring grad); None when nothing is left to pull."""
+    live = [s for s in outputs if s.step not in consumed]
+    return Segment(tr, live, consumed) if live else None
+
+
+Links = tuple[tuple[Slot, Slot], ...]
+Versions = dict[Gradient, list[Slot]]
+
+
+def link_synced(tr: Trace, reach: Reach, retain: bool) -> tuple[Links, Versions]:
+    """Follow a backward across syncs: which leaf of this walk stands for which replayed value, and every leaf met."""
+    versions: Versions = {}
+    links: list[tuple[int, Slot, Slot]] = []
+    todo = [reach]
+    met: set[Slot] = set()
+    passed: list[tuple[Segment, Reach]] = []
+    while todo:
+        r = todo.pop()
+        for leaf, slots in r.leaves.items():
+            found = tr.metas.get(leaf.step.index)
+            meta = found() if found is not None else None
+            if meta is not None:
+                group = versions.setdefault(meta, [])
+                group.extend(s for s in slots if s not in group)
+        for slot in r.synced:
+            if slot in met:
+                continue
+            met.add(slot)
+            meta = tr.metas[slot.step.index]()
+            if meta is None or meta.slot is None:
+                continue
+            if meta.segment is None:
+                raise refuse_second_time(meta.slot.step)
+            inside = Reach([meta.slot])
+            meta.segment.check(inside)
+            origin = meta.segment.replay(tr, meta.slot)
+            links.append((meta.segment.number, slot, origin))
+            passed.append((meta.segment, inside))
+            todo.append(Reach([origin]))
+    if not retain:
+        for segment, inside in passed:
+            segment.consumed = segment.consumed | set(inside.steps)
+    links.sort(key=lambda t: (-t[0], t[1].step.index))
+    return tuple((a, b) for _, a, b in links), versions
+
+
+__all__ = ["SYNCED", "Segment", "link_synced", "make_segment"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     record_many: Callable[..., tuple[Tensor, ...]]
 
     # What stands for an array: a tensor, a Python scalar (weak), a NumPy array or nested lists.
-    ArrayLike = (
+    ArrayLike: TypeAlias = (
         Tensor
         | np.ndarray[Any, Any]
         | np.generic
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
         | list[Any]
         | tuple[Any, ...]
     )
-    AxisLike = int | tuple[int, ...] | list[int] | None
-    ShapeLike = int | Iterable[int]
+    AxisLike: TypeAlias = int | tuple[int, ...] | list[int] | None
+    ShapeLike: TypeAlias = int | Iterable[int]
 
 record, record_view, record_many = recording.record, recording.record_view, recording.record
 
@@ -43,10 +43,10 @@ _SCALARS = (bool, int, float, complex)
 def tensor(x: ArrayLike) -> Tensor:
     """`x` as a tensor: itself, or a new one holding a copy; a Python scalar has its default dtype."""
     if isinstance(x, Handle):
-        return x  # type: ignore[return-value]
+        return x
     if type(x) in _SCALARS:
         x = np.asarray(x, dtypes.default_dtype(type(x)))
-    return recording.as_tensor(x)  # type: ignore[return-value]
+    return cast("Tensor", recording.hooks.as_tensor(x))
 
 
 def axes(axis: Any) -> Any:

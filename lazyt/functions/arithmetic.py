@@ -12,6 +12,7 @@ from lazyt.ops import elementwise as unary
 
 if TYPE_CHECKING:
     from lazyt.functions.arguments import ArrayLike
+    from lazyt.ops.core import OpDef
     from lazyt.tensor import Tensor
 
 __all__ = [
@@ -271,7 +272,7 @@ def _scalar_power(x: Tensor, n: int | float) -> Tensor:
     kind = dtypes.kind(x.dtype)
     if kind in "fc":
         special = _FLOAT_POWERS.get(n)
-        # (-0.0) ** 0.5 and (-inf) ** 0.5 differ from the square root: NumPy takes the root, and so does lazyt.
+        # (-0.0) ** 0.5 and (-inf) ** 0.5 differ from the square root: as NumPy, lazyt takes it.
         return record(ops.POW, (x, n)) if special is None else record(special, (x,))
     if kind in "iu" and type(n) is int:
         if n < 0:
@@ -284,8 +285,8 @@ def _scalar_power(x: Tensor, n: int | float) -> Tensor:
     return record(ops.POW, (x, n))
 
 
-_INTEGER_POWERS = {1: unary.POSITIVE, 2: unary.SQUARE, 3: unary.CUBE}
-_FLOAT_POWERS = {**_INTEGER_POWERS, 0.5: unary.SQRT, -1: unary.RECIPROCAL}
+_INTEGER_POWERS: dict[float, OpDef] = {1: unary.POSITIVE, 2: unary.SQUARE, 3: unary.CUBE}
+_FLOAT_POWERS: dict[float, OpDef] = {**_INTEGER_POWERS, 0.5: unary.SQRT, -1: unary.RECIPROCAL}
 
 
 def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Arrays made from nothing, or from the shape of another one. Sizes and scalars are arguments of a program."""
+"""Arrays made from nothing, or from the shape of another one. Sizes and scalars are program arguments."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _number(name: str, x: Any) -> Any:
     if isinstance(x, bool):
         return int(x)
     if isinstance(x, Handle):
-        return x.item()  # type: ignore[attr-defined]
+        return x.item()
     try:
         return integer(name, "a bound", x)
     except DTypeError:
@@ -223,7 +223,7 @@ def _bound_dtype(bounds: list[Any]) -> np.dtype:
         if isinstance(v, complex):
             found = dtypes.complex_of(found)
         elif isinstance(v, Handle):
-            d = v.dtype  # type: ignore[attr-defined]
+            d = v.dtype
             found = dtypes.promote(found, d if dtypes.kind(d) in "fc" else dtypes.float32)
     return found
 

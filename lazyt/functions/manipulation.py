@@ -4,6 +4,7 @@ can write to.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from lazyt.device import Device
@@ -16,7 +17,6 @@ from lazyt.ir.graph import shape_text
 from lazyt.ops import indexing
 from lazyt.ops import manipulation as ops
 from lazyt.ops.axes import integer, many_axes, one_axis
-import itertools
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -328,7 +328,7 @@ def astype(x: ArrayLike, dtype: Any, /, *, copy: bool = True, device: Any = None
     Floats become integers towards zero (saturating, NaN to 0), complex values lose their imaginary part.
 
     >>> import lazyt as lt
-    >>> lt.astype(lt.asarray([1.7, -1.7]), lt.int32).tolist()
+    >>> lt.astype(lt.asarray([1.7, -1.7]), "int32").tolist()
     [1, -1]
     """
     Device.check(device)

@@ -97,8 +97,8 @@ def _named(module: Any, names: str) -> dict[str, Callable[..., Any]]:
 METHODS: dict[str, Callable[..., Any]] = {
     **_named(
         elementwise,
-        "abs ceil conj cos exp floor isfinite isinf isnan log log1p log2 relu round rsqrt sigmoid sign sin sqrt "
-        "square tan tanh trunc erf reciprocal",
+        "abs ceil conj cos exp floor isfinite isinf isnan log log1p log2 relu round rsqrt sigmoid sign sin "
+        "sqrt square tan tanh trunc erf reciprocal",
     ),
     **_named(arithmetic, "clip isclose maximum minimum pow"),
     **_named(

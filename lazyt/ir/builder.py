@@ -18,7 +18,7 @@ from lazyt.ir.graph import Node
 from lazyt.ir.prims import ELEMENTWISE, result_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
 
@@ -107,7 +107,7 @@ class Builder:
                 ys.append(x)
         return self.make(name, tuple(ys), None, shape, result_dtype(name, ys[-1].dtype))
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Callable[..., Node]:
         """`b.exp(x)` is `b.elementwise('exp', x)`; a trailing underscore avoids keywords (`b.and_`)."""
         op = name.rstrip("_")
         if op not in ELEMENTWISE:

@@ -78,7 +78,7 @@ class _Kernelizer:
         self.group = group
         self.scope = scope
         self.stored = stored
-        self.own = {r.node for r in group.roots} | set(group.reductions)
+        self.own = {r.node for r in group.roots if r.target is r.node} | set(group.reductions)
         self.values: list[k.Value] = []
         self.numbers: dict[k.Value, int] = {}
         self.made: dict[Key, int] = {}

@@ -23,7 +23,7 @@ _MIXED = (
     (np.int32, np.uint8),
     (np.float16, dtypes.bfloat16),
 )
-SHAPES = (
+SHAPES: Any = (
     (np.zeros((3, 4)), np.zeros((2, 4))),
     {},
     ShapeError,
@@ -66,7 +66,7 @@ def floating(name: str, ref: Any, sample: Any = None, saves: tuple[int, ...] = (
         require_kind(name, d, "f", "a real dtype")
         return b.elementwise(name, *promoted(b, name, x, y, dtype=d))
 
-    complex_error = ((np.zeros(2, "c8"), np.zeros(2, "c8")), {}, DTypeError, f"{name}: a real dtype")
+    complex_error: Any = ((np.zeros(2, "c8"), np.zeros(2, "c8")), {}, DTypeError, f"{name}: a real dtype")
     return define(
         name,
         lower,

@@ -210,7 +210,7 @@ def _positive(b: Builder, x: Operand) -> Node:
     return node_of(b, x, d)
 
 
-_NOT_BOOL = ((np.zeros(2, np.bool_),), {}, DTypeError, "number dtype")
+_NOT_BOOL: Any = ((np.zeros(2, np.bool_),), {}, DTypeError, "number dtype")
 NEGATIVE = unary("negative", _negative, np.negative, sample=samples.unary("fiuc"), errors=[_NOT_BOOL])
 POSITIVE = unary("positive", _positive, np.positive, sample=samples.unary("fiuc"), errors=[_NOT_BOOL])
 
@@ -247,7 +247,7 @@ def _rounding(name: str, prim: str, ref: Any) -> OpDef:
         v = node_of(b, x, d)
         return b.elementwise(prim, v) if dtypes.kind(d) == "f" else v
 
-    errors = [((np.zeros(2, "c8"),), {}, DTypeError, "real dtype")]
+    errors: Any = [((np.zeros(2, "c8"),), {}, DTypeError, "real dtype")]
     return unary(name, lower, ref, sample=samples.unary("fiu"), errors=errors)
 
 

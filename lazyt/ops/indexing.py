@@ -38,6 +38,8 @@ def _window(x: Node, spec: Spec, ints: Shape, offsets: Shape) -> tuple[Shape, Sh
     sizes: list[int | Dim] = []
     steps: list[int] = []
     shape: list[int | Dim] = []
+    start: int | Dim
+    size: int | Dim
     length, offset = iter(ints), iter(offsets)
     for item in spec:
         if item == "new":

@@ -227,7 +227,7 @@ PAD = define(
         (_X, 0),
         (_X, ((0, 0), (5, 4)), "reflect"),
         (_X.astype("i4"), 1, "edge"),
-        (_X, {0: 1, -1: (0, 2)}),
+        (_X, {0: 1, -1: (0, 2)}, {}),
     ),
     errors=[
         ((_X, ((-1, 0), (0, 0))), {}, ShapeError, "pad: .*negative"),

@@ -318,3 +318,20 @@ def chosen(b: Builder, x: Node, at: Node) -> Node:
 
 
 CHOSEN = define("random.chosen", chosen)
+
+
+def truncated_normal(
+    b: Builder, seed: Operand, counter: Operand, low: Operand, span: Operand, loc: Operand, scale: Operand,
+    least: Operand, most: Operand, dtype: np.dtype, *, ints: Shape,
+) -> Node:  # fmt: skip
+    """The numbers whose distribution function is low + u * span, clipped to what rounding may leave."""
+    f = dtypes.float64
+    u = uniform_bits(b, seed, counter, ints, f)
+    half, edge = b.constant(0.5, f), b.constant(0.5 - 2.0**-54, f)
+    q = b.sub(b.add(b.mul(u, node_of(b, span, f)), node_of(b, low, f)), half)
+    q = b.minimum(b.maximum(q, b.neg(edge)), edge)
+    x = b.add(b.mul(_inverse_normal(b, q, False), node_of(b, scale, f)), node_of(b, loc, f))
+    return b.cast(b.minimum(b.maximum(x, node_of(b, least, f)), node_of(b, most, f)), dtype)
+
+
+TRUNCATED_NORMAL = define("random.truncated_normal", truncated_normal, differentiable=False)

@@ -97,12 +97,34 @@ def _total(name: str, saves: tuple[int, ...], ref: Any) -> OpDef:
     def lower(b: Builder, x: Operand, axis: Axis, dtype: DType, keepdims: bool) -> Node:
         d = dtype or total_dtype(result_type(x))
         v = b.cast(_node(b, x), d)
-        return reduce(b, name, v, many_axes(name, axis, v.ndim), keepdims)
+        axes = many_axes(name, axis, v.ndim)
+        if name == "prod" and dtypes.kind(d) == "c":
+            return _complex_prod(b, v, axes, keepdims)
+        return reduce(b, name, v, axes, keepdims)
 
     sample = samples.calls(
-        *AXIS_CALLS, *_over_types("fiubc"), (_X, {"axis": 0, "dtype": np.float64}), (_X[:0],)
+        *AXIS_CALLS,
+        *_over_types("fiubc"),
+        (_X, {"axis": 0, "dtype": np.float64}),
+        (_X[:0],),
+        (_X.astype("c8"), {"axis": (2, 0), "keepdims": True}),
+        (_X[:0].astype("c8"), {"axis": 0}),
     )
     return define(name, lower, numpy=ref, samples=sample, saves=saves, errors=[BAD_AXIS, _TWICE])
+
+
+def _complex_prod(b: Builder, x: Node, axes: Sequence[int], keepdims: bool) -> Node:
+    """The last of the cumulative products (a library call): parts of complex values have no product alone."""
+    kept = [i for i in range(x.ndim) if i not in axes]
+    shape = tuple(x.shape[i] for i in kept)
+    n = count(x, axes)
+    rows = b.reshape(b.permute(x, (*kept, *sorted(axes))), (*shape, n))
+    (products,) = b.opaque("cumprod", (rows,), (len(kept),), [(rows.shape, x.dtype)])
+    one = b.expand_to(b.constant(1, x.dtype), (*shape, 1))
+    led = b.concat((one, products), len(kept))
+    last = b.slice(led, (*(0 for _ in shape), n), (*shape, 1), (1,) * (len(shape) + 1))
+    y = b.reshape(last, shape)
+    return keep(b, y, x, axes) if keepdims else y
 
 
 def _like_total(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -128,8 +150,8 @@ def _extreme(name: str, ref: Any) -> OpDef:
         _need_elements(name, v, axes)
         return reduce(b, name, v, axes, keepdims)
 
-    empty = ((_X[:0],), {}, ShapeError, f"{name}: zero-size")
-    complex_ = ((_X.astype("c8"),), {}, DTypeError, f"{name}: a real dtype")
+    empty: Any = ((_X[:0],), {}, ShapeError, f"{name}: zero-size")
+    complex_: Any = ((_X.astype("c8"),), {}, DTypeError, f"{name}: a real dtype")
     sample = samples.calls(*(a for a in AXIS_CALLS), *_over_types("fiub"), (_X[:0], {"axis": 1}))
     return define(name, lower, numpy=ref, samples=sample, saves=(0, -1), errors=[BAD_AXIS, empty, complex_])
 
@@ -187,7 +209,7 @@ def _arg(name: str, ref: Any) -> OpDef:
         (np.array([1, 3, 3, 0]),),
         (_X[:, :0], {"axis": 0}),
     )
-    empty = ((_X[:0],), {}, ShapeError, f"{name}: zero-size")
+    empty: Any = ((_X[:0],), {}, ShapeError, f"{name}: zero-size")
     return define(name, lower, numpy=ref, samples=sample, errors=[BAD_AXIS, empty], differentiable=False)
 
 
@@ -226,7 +248,8 @@ PTP = define("ptp", _ptp, numpy=np.ptp, saves=(0,), samples=samples.calls(*AXIS_
 
 def mean_node(b: Builder, x: Node, axes: Sequence[int], keepdims: bool) -> Node:
     """The mean in x's dtype."""
-    return b.div(reduce(b, "sum", x, axes, keepdims), b.extent(count(x, axes), x.dtype))
+    n = b.cast(b.extent(count(x, axes), dtypes.real_of(x.dtype)), x.dtype)
+    return b.div(reduce(b, "sum", x, axes, keepdims), n)
 
 
 def _mean(b: Builder, x: Operand, axis: Axis, dtype: DType, keepdims: bool) -> Node:

@@ -44,7 +44,7 @@ def unary(kinds: str = "f", low: float = -4, high: float = 4, also: tuple[Any, .
 
     def make() -> list[Sample]:
         d = [d for k in kinds for d in _BY_KIND[k]] + list(also)
-        calls = [((array((2, 3), t, low, high),), {}) for t in d]
+        calls: list[Sample] = [((array((2, 3), t, low, high),), {}) for t in d]
         calls += [((array(s, d[0], low, high),), {}) for s in ((), (1,), (0, 3), (2, 1, 4))]
         return calls
 
@@ -68,7 +68,7 @@ def binary(
 
     def make() -> list[Sample]:
         d = [d for k in kinds for d in _BY_KIND[k]]
-        calls = [((array((2, 3), t, low, high), second((2, 3), t)), {}) for t in d]
+        calls: list[Sample] = [((array((2, 3), t, low, high), second((2, 3), t)), {}) for t in d]
         for s, t in (((2, 3), (3,)), ((2, 1), (1, 3)), ((), (4,)), ((0, 3), (1, 3)), ((3, 1, 2), (2, 1))):
             calls.append(((array(s, d[0], low, high), second(t, d[0])), {}))
         calls += [((array((3,), s, low, high), second((3,), t)), {}) for s, t in mixed]

@@ -36,15 +36,6 @@ def _float_node(b: Builder, name: str, x: Operand) -> tuple[Node, np.dtype]:
     return node_of(b, x, work_dtype(d)), d
 
 
-def _shifted(b: Builder, v: Node, axes: tuple[int, ...]) -> tuple[Node, Node]:
-    """x minus its maximum, and the maximum (axes kept): a constant for derivatives, as it cancels."""
-    top = b.stop(reduce(b, "max", v, axes, keepdims=True))
-    # Where all is -inf (or there is nothing) subtract 0: exp(-inf) is 0 and not NaN.
-    zero = b.constant(0, v.dtype)
-    top = b.select(b.eq(top, b.constant(-math.inf, v.dtype)), zero, top)
-    return b.sub(v, b.expand(top, v.shape)), top
-
-
 def _softmax(b: Builder, x: Operand, axis: Axis) -> Node:
     v, d = _float_node(b, "softmax", x)
     axes = many_axes("softmax", axis, v.ndim)
@@ -66,11 +57,11 @@ def _log_softmax(b: Builder, x: Operand, axis: Axis) -> Node:
 def _logsumexp(b: Builder, x: Operand, axis: Axis, keepdims: bool) -> Node:
     v, d = _float_node(b, "logsumexp", x)
     axes = many_axes("logsumexp", axis, v.ndim)
-    shifted, top = _shifted(b, v, axes)
-    # A maximum of +inf gives inf - inf: the sum is then infinite too, so say it without the difference.
-    total = b.log(reduce(b, "sum", b.exp(shifted), axes, keepdims=True))
-    infinite = b.eq(top, b.constant(math.inf, v.dtype))
-    y = b.select(infinite, top, b.add(total, top))
+    top = b.stop(reduce(b, "max", v, axes, keepdims=True))
+    # An infinite maximum (or none at all) is not subtracted: inf - inf is NaN, log(exp(inf)) is right.
+    top = b.select(b.isfinite(top), top, b.constant(0, v.dtype))
+    e = b.exp(b.sub(v, b.expand(top, v.shape)))
+    y = b.add(b.log(reduce(b, "sum", e, axes, keepdims=True)), top)
     if not keepdims:
         y = b.reshape(y, tuple(n for i, n in enumerate(v.shape) if i not in axes))
     return b.cast(y, d)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazyt.backends.cpu import casts, floating, integer, mathlib_f32, mathlib_f64
+from lazyt.backends.cpu import casts, floating, integer, mathlib_f32, mathlib_f64, remainder
+from lazyt.backends.cpu.philox import random_bits
 from lazyt.backends.cpu.text import BFLOAT16, Body, reg_type
 from lazyt.backends.cpu.vector import Vec, where
 from lazyt.errors import LazytInternalError
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 Rule = "Callable[..., Vec]"
 
-_FLOAT32: dict[str, Callable[..., Vec]] = {**floating.ARITHMETIC, **mathlib_f32.RULES}
-_FLOAT64: dict[str, Callable[..., Vec]] = {**floating.ARITHMETIC, **mathlib_f64.RULES}
+_FLOAT32: dict[str, Callable[..., Vec]] = {**floating.ARITHMETIC, **remainder.RULES, **mathlib_f32.RULES}
+_FLOAT64: dict[str, Callable[..., Vec]] = {**floating.ARITHMETIC, **remainder.RULES, **mathlib_f64.RULES}
 
 
 def _on_bits(rule: Callable[..., Vec]) -> Callable[..., Vec]:
@@ -62,13 +63,16 @@ def _tables() -> dict[np.dtype, dict[str, Callable[..., Vec]]]:
     for size in "1248":
         tables[np.dtype(f"i{size}")] = integer.SIGNED
         tables[np.dtype(f"u{size}")] = integer.UNSIGNED
-    return {d: {**rules, "select": where} for d, rules in tables.items()}
+    tables = {d: {**rules, "select": where} for d, rules in tables.items()}
+    tables[np.dtype("i8")]["random_bits"] = random_bits
+    return tables
 
 
 _RULES = _tables()
-_KINDS = {"b": np.dtype(bool), "i": np.dtype("i4"), "u": np.dtype("u4"), "f": np.dtype("f4")}
+_KINDS = {"b": np.dtype(bool), "i": np.dtype("i8"), "u": np.dtype("u8"), "f": np.dtype("f8")}
 
-# Each op and the kinds of dtype it is defined for: b(ool), i(nt), u(int), f(loat).
+# Each op and the kinds of dtype it is defined for: b(ool), i(nt), u(int), f(loat). Whatever a kind
+# has, all its dtypes have, but for `random_bits` (int64).
 OPS: dict[str, str] = {
     op: "".join(k for k, d in _KINDS.items() if op in _RULES[d])
     for op in sorted({op for rules in _RULES.values() for op in rules})
@@ -78,7 +82,8 @@ OPS: dict[str, str] = {
 def lower(op: str, operands: Sequence[str], in_dtype: np.dtype, body: Body, lanes: int) -> str:
     """Append the IR of `op`; the name of its result.
 
-    All operands are of `in_dtype`, but for the condition of `select`, which is bool.
+    All operands are of `in_dtype`, but for the condition of `select`, which is bool, and the first two
+    of `random_bits` (uint64 seed and counter, then an int64 index).
     """
     rule = _RULES.get(in_dtype, {}).get(op)
     if rule is None:

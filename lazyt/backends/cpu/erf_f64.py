@@ -1,7 +1,7 @@
 """erf and erfc of float64.
 
 Near 0 the series' shape x + x*P(x**2); beyond, exp(-a**2) times erfcx(a), a rational change of
-variable t = (a - 5/2)/(a + 5/2) making erfcx(a)*(a + 5/2) a short polynomial, as in Shepherd and
+variable t = (a - 5/2)/(a + 5/2) making erfcx(a)*(a + 5/2) a short horner, as in Shepherd and
 Laframboise, "Chebyshev approximation of (1 + 2x)exp(x**2)erfc x" (1981). Coefficients: Remez exchange.
 """
 

@@ -30,6 +30,7 @@ from lazyt.ir.schedule import LibraryCall, MatmulCall, Schedule, nbytes
 
 # Elements of work that a chunk should have at least, so that dividing it pays.
 GRAIN = 16384
+_MASK = (1 << 64) - 1
 
 _kernels: dict[str, Compiled] = {}
 _lock = threading.Lock()
@@ -233,9 +234,10 @@ class Bound:
 
     def _scalar_format(self) -> None:
         kinds = "".join("d" if floating else "q" for _, _, floating in self.exe.scalars)
-        self.pack = struct.Struct("=" + kinds).pack if kinds else None
-        self.unpack = struct.Struct("=" + "q" * len(kinds)).unpack
-        self.unsigned = struct.Struct("=" + kinds.replace("q", "Q")).pack if kinds else None
+        self.pack = struct.Struct("=" + kinds).pack
+        self.unpack = struct.Struct("=" + "Q" * len(kinds)).unpack
+        self.positions = [p for p, _, _ in self.exe.scalars]
+        self.plain = all(floating and not part for _, part, floating in self.exe.scalars)
 
     def _build(self) -> None:
         """Divide the regions into native programs and library calls."""
@@ -371,12 +373,12 @@ class Bound:
         bases += [b.address for b in outs]
         bases.append(arena.address if arena is not None else 0)
         bases.append(self.status.ctypes.data if self.checks else 0)
-        if self.pack is not None:
+        if self.positions:
             bases += self._scalars(scalars)
         if self.moving:
             values = exe.expressions.evaluate(self.extents, scalars)
             for base, byte, e, itemsize in self.moving:
-                bases.append(values[e] if base < 0 else bases[base] + byte + values[e] * itemsize)
+                bases.append(values[e] & _MASK if base < 0 else bases[base] + byte + values[e] * itemsize)
         with self.lock:
             for part in self.parts:
                 if type(part) is Program:
@@ -388,13 +390,15 @@ class Bound:
         return dict(zip(exe.outputs, outs, strict=True))
 
     def _scalars(self, scalars: Sequence[Any]) -> list[int]:
+        """The bits of the scalar arguments, as the kernels read them."""
+        if self.plain:
+            return list(self.unpack(self.pack(*map(scalars.__getitem__, self.positions))))
         values = []
         for position, part, floating in self.exe.scalars:
             v = scalars[position]
             if part:
                 v = getattr(v, part)
             values.append(v if floating else int(v) if v < 1 << 63 else int(v) - (1 << 64))
-        assert self.pack is not None
         return list(self.unpack(self.pack(*values)))
 
     def _raise_check(self) -> None:

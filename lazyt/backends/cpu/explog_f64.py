@@ -21,7 +21,17 @@ from lazyt.backends.cpu.mathlib_f32 import (
     at_most,
     power_limits,
 )
-from lazyt.backends.cpu.vector import Vec, constant, copysign, fabs, fma, horner, sqrt, where
+from lazyt.backends.cpu.vector import (
+    Vec,
+    constant,
+    copysign,
+    estrin,
+    fabs,
+    fma,
+    horner,
+    sqrt,
+    where,
+)
 
 LOG2E = 1 / math.log(2)
 LN2, LN2_TAIL = math.log(2), 2.3190468138462996e-17
@@ -148,7 +158,7 @@ def log1p_sum(f: Vec) -> Pair:
     half = f * 0.5
     square = half * f
     high, low = fast_two_sum(f, -square)
-    return high, fma(f * f * f, horner(f, LOG), low - fma(half, f, -square))
+    return high, fma(f * f * f, estrin(f, LOG), low - fma(half, f, -square))
 
 
 def _with_exponent(k: Vec, high: Vec, low: Vec) -> Vec:

@@ -8,21 +8,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lazyt.backends.cpu.control import outlined, repeat
 from lazyt.backends.cpu.vector import Vec, constant, where
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+def _divide_wide(x: Vec, y: Vec) -> Vec:
+    """x/y of 64-bit unsigned integers, y not 0, by double quotients taken a little too small.
+
+    The first leaves less than y + 2**15, the second, of what is left, less than 2*y.
+    """
+    inverse = (1.0 / y.convert("uitofp", "double")) * (1 - 2.0**-50)
+    q = (x.convert("uitofp", "double") * inverse).convert("fptoui", "i64")
+    r = x - q * y
+    more = (r.convert("uitofp", "double") * inverse).convert("fptoui", "i64")
+    left = (r - more * y).compare("uge", y).convert("zext", "i64")
+    return q + more + left
+
+
 def _divide(x: Vec, y: Vec, signed: bool) -> Vec:
     """The truncated quotient of x by y, y neither 0 nor (signed) -1.
 
-    Up to 32 bits the quotient of the two as floats, rounded to more than twice their width, never
-    reaches the next integer: it is off by less than 1/y.
+    Up to 32 bits the quotient of the two as floats never reaches the next integer by rounding: it is
+    off by less than 1/y.
     """
     if x.bits == 64:
-        return x.binary("sdiv" if signed else "udiv", y)
-    element = "float" if x.bits <= 8 else "double"
+        if not signed:
+            return _divide_wide(x, y)
+        q = _divide_wide(where(x < 0, 0 - x, x), where(y < 0, 0 - y, y))
+        return where((x ^ y) < 0, 0 - q, q)
+    element = "float" if x.bits <= 16 else "double"
     up, down = ("sitofp", "fptosi") if signed else ("uitofp", "fptoui")
     return (x.convert(up, element) / y.convert(up, element)).convert(down, x.element)
 
@@ -43,6 +60,29 @@ def _floor_quotient(x: Vec, y: Vec) -> tuple[Vec, Vec]:
     q, r = _quotient(x, y, signed=True)
     lower = r.ne(0) & ((r ^ y) < 0)
     return where(lower, q - 1, q), where(lower, r + y, r)
+
+
+def _pow_unsigned(x: Vec, y: Vec) -> tuple[Vec, ...]:
+    """x**y modulo the width, y unsigned, by squaring."""
+
+    def step(r: Vec, base: Vec, e: Vec) -> tuple[tuple[Vec, ...], Vec]:
+        r = where((e & 1).ne(0), r * base, r)
+        e = e >> 1
+        return (r, base * base, e), e.ne(0)
+
+    return repeat((constant(x, 1), x, y), step)[:1]
+
+
+def _pow(x: Vec, y: Vec) -> Vec:
+    return outlined(f"lazyt.pow.{x.element}", (x.element,), (x, y), _pow_unsigned)[0]
+
+
+def _pow_signed(x: Vec, y: Vec) -> Vec:
+    """A negative exponent gives 0, but for the bases 1 and -1."""
+    negative = y < 0
+    unit = (x + 1).compare("ult", 3) & x.ne(0)
+    power = _pow(x, where(negative, y & 1, y))
+    return where(negative & ~unit, constant(x, 0), power)
 
 
 def _shift_right(x: Vec, count: Vec) -> Vec:
@@ -90,6 +130,7 @@ SIGNED: dict[str, Callable[..., Vec]] = {
     "gt": _compare("sgt"),
     "ge": _compare("sge"),
     "shr": _shift_right,
+    "pow": _pow_signed,
 }
 
 UNSIGNED: dict[str, Callable[..., Vec]] = {
@@ -106,6 +147,7 @@ UNSIGNED: dict[str, Callable[..., Vec]] = {
     "gt": _compare("ugt"),
     "ge": _compare("uge"),
     "shr": lambda x, y: _shift_out(x, y, x >> y),
+    "pow": _pow,
 }
 
 BOOL: dict[str, Callable[..., Vec]] = {

@@ -13,7 +13,17 @@ import math
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.payne_hanek import if_large
-from lazyt.backends.cpu.vector import Vec, constant, copysign, fabs, fma, horner, sqrt, where
+from lazyt.backends.cpu.vector import (
+    Vec,
+    constant,
+    copysign,
+    estrin,
+    fabs,
+    fma,
+    horner,
+    sqrt,
+    where,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,12 +105,6 @@ def at_most(x: Vec, high: float) -> Vec:
     return where(x > high, constant(x, high), x)
 
 
-def reciprocal(d: Vec) -> Vec:
-    """1/d to 2**-46 by a float32 division and a Newton step; 0 past float32's range."""
-    y = up(1.0 / down(d))
-    return fma(y, fma(-d, y, 1.0), y)
-
-
 def _power_of_two(n: Vec, of: Vec) -> Vec:
     """`of` * 2**n for a double `n` that holds MAGIC + n; a NaN stays one."""
     return ((n.as_int() << 52) + of.as_int()).as_float()
@@ -152,7 +156,7 @@ def expm1(x: Vec) -> Vec:
 def _log_terms(u: Vec) -> tuple[Vec, Vec]:
     """(k, log(1 + f)) of a positive normal double."""
     k, f = _split(u)
-    return k, f * horner(f, LOG)
+    return k, f * estrin(f, LOG)
 
 
 def _log(u: Vec) -> Vec:
@@ -178,25 +182,25 @@ def log1p(x: Vec) -> Vec:
     wide = up(x)
     k, f = _split(wide + 1.0)
     f = where(k.eq(0.0), wide, f)  # 1 + x has lost what a small x was
-    r = down(fma(k, LN2, f * horner(f, LOG)))
+    r = down(fma(k, LN2, f * estrin(f, LOG)))
     return copysign(_log_limits(r, x, -1.0), x)
 
 
 def sinh(x: Vec) -> Vec:
     e = _expm1(up(at_most(fabs(x), 91.0)))
-    r = fma(e, reciprocal(e + 1.0), e) * 0.5
+    r = (e + e / (e + 1.0)) * 0.5
     return copysign(down(r), x)
 
 
 def cosh(x: Vec) -> Vec:
     e = _exp(up(at_most(fabs(x), 91.0)))
-    return down((e + reciprocal(e)) * 0.5)
+    return down((e + 1.0 / e) * 0.5)
 
 
 def tanh(x: Vec) -> Vec:
     a = up(at_most(fabs(x), 10.0))
     e = _expm1(a + a)
-    return copysign(down(e * reciprocal(e + 2.0)), x)
+    return copysign(down(e / (e + 2.0)), x)
 
 
 def asinh(x: Vec) -> Vec:
@@ -222,12 +226,12 @@ def atanh(x: Vec) -> Vec:
 
 def erf(x: Vec) -> Vec:
     a = up(at_most(fabs(x), 4.0))
-    return copysign(down(-_expm1(-(a * horner(a, ERF)))), x)
+    return copysign(down(-_expm1(-(a * estrin(a, ERF)))), x)
 
 
 def erfc(x: Vec) -> Vec:
     a = up(at_most(fabs(x), 10.2))
-    r = _exp(-horner(a - 5.0, ERFC))
+    r = _exp(-estrin(a - 5.0, ERFC))
     return down(where(up(x) < 0.0, 2.0 - r, r))
 
 
@@ -257,13 +261,13 @@ def acos(x: Vec) -> Vec:
 
 def _atan(t: Vec) -> Vec:
     z = t * t
-    return fma(t * z, horner(z, ATAN), t)
+    return fma(t * z, estrin(z, ATAN), t)
 
 
 def atan(x: Vec) -> Vec:
-    a = up(at_most(fabs(x), 2.0**100))
+    a = up(fabs(x))
     far = a > 1.0
-    r = _atan(where(far, reciprocal(a), a))
+    r = _atan(where(far, 1.0 / a, a))
     return copysign(down(where(far, PI_2 - r, r)), x)
 
 
@@ -289,11 +293,16 @@ def hypot(x: Vec, y: Vec) -> Vec:
     return where(infinite, constant(r, INF), r)
 
 
+def logaddexp(x: Vec, y: Vec) -> Vec:
+    """In full double: near a sum of 1 the two terms cancel."""
+    return down(explog_f64.logaddexp(up(x), up(y)))
+
+
 def pow(x: Vec, y: Vec) -> Vec:
     """exp2(y*log2|x|) in double, then C99's special values (Annex F.10.4.4)."""
     a, e = up(fabs(x)), up(y)
     k, f = _split(a)
-    log2 = fma(f * horner(f, LOG_POW), LOG2E, k)
+    log2 = fma(f * estrin(f, LOG_POW), LOG2E, k)
     log2 = where(a.eq(0.0), constant(a, -INF), where(a < INF, log2, a))
     p = at_most(at_least(e * log2, -155.0), 130.0)
     n = p + MAGIC
@@ -352,13 +361,13 @@ def tan(x: Vec) -> Vec:
     r, q = if_large(x, (r, t.as_int()), lambda r, _, q: (r, q))
     z = r * r
     w = r * fma(z, horner(z, TAN), 1.0)
-    return down(where((q & 1).ne(0), -reciprocal(w), w))
+    return down(where((q & 1).ne(0), -1.0 / w, w))
 
 
 RULES: dict[str, Callable[..., Vec]] = {
     rule.__name__: rule
     for rule in (
         exp, exp2, expm1, log, log2, log10, log1p, pow, sin, cos, tan, asin, acos, atan, atan2,
-        sinh, cosh, tanh, asinh, acosh, atanh, erf, erfc, hypot,
+        sinh, cosh, tanh, asinh, acosh, atanh, erf, erfc, hypot, logaddexp,
     )
 }  # fmt: skip

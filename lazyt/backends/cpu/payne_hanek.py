@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lazyt.backends.cpu.text import Body, function, vector
+from lazyt.backends.cpu.control import outlined, rarely, repeat
+from lazyt.backends.cpu.text import vector
 from lazyt.backends.cpu.vector import Vec, fabs, fma, where
 
 if TYPE_CHECKING:
@@ -26,14 +27,14 @@ TWO_OVER_PI = (
     0x3D0739F78A5292EA, 0x6BFB5FB11F8D5D08, 0x56033046FC7B6BAB,
 )  # fmt: skip
 _TABLE = "lazyt.two_over_pi"
+_RESULTS = ("double", "double", "i64")
 
 
-def _product(x: Vec) -> Vec:
-    """|x| * 2/pi mod 4 for LARGE <= |x| < inf, as an i128 in units of 2**-126."""
+def _product(x: Vec) -> tuple[Vec, Vec]:
+    """|x| * 2/pi mod 4 for LARGE <= |x| < inf: two words, 2 bits before the point and 126 behind."""
     body = x.body
     words = ", ".join(f"i64 {w}" for w in TWO_OVER_PI)
-    count = len(TWO_OVER_PI)
-    body.declare(f"@{_TABLE} = internal constant [{count} x i64] [{words}]")
+    body.declare(f"@{_TABLE} = internal constant [{len(TWO_OVER_PI)} x i64] [{words}]")
     bits = fabs(x).as_int()
     m = (bits & (2**52 - 1)) | 2**52
     # The first bit that is not a multiple of 4 once multiplied, counted in the table.
@@ -43,95 +44,55 @@ def _product(x: Vec) -> Vec:
     for i in range(4):
         address = body.let(f"getelementptr i64, ptr {base}, i64 {i}")
         window.append(Vec(body, body.let(f"load i64, ptr {address}"), "i64", 0))
-    shift = first & 63
-    a, b, c = (window[i].intrinsic("fshl", window[i + 1], shift) for i in range(3))
+    a, b, c = (window[i].intrinsic("fshl", window[i + 1], first) for i in range(3))
     wide = m.convert("zext", "i128")
-    high = (m * a).convert("zext", "i128") << 64
-    return high + wide * b.convert("zext", "i128") + ((wide * c.convert("zext", "i128")) >> 64)
+    middle, last = wide * b.convert("zext", "i128"), wide * c.convert("zext", "i128")
+    carry = (last >> 64).convert("trunc", "i64")
+    low = middle.convert("trunc", "i64") + carry
+    high = m * a + (middle >> 64).convert("trunc", "i64")
+    return high + low.compare("ult", carry).convert("zext", "i64"), low
 
 
 def _reduce(x: Vec) -> tuple[Vec, Vec, Vec]:
     """(r, its tail, quadrant) of one number: x = quadrant*pi/2 + r, |r| <= pi/4."""
-    body = x.body
-    p = _product(x)
-    quadrant = (p + 2**125) >> 126
-    f = p - (quadrant << 126)
-    below = f < 0
-    size = where(below, 0 - f, f)
-    zeros = body.call("i128", "llvm.ctlz.i128", ("i128", size.name), ("i1", "true"))
-    z = Vec(body, zeros, "i128", 0)
-    normal = size << z
-    z = z.convert("trunc", "i64")
-    # Two times 53 bits, each exact as a double, then brought to their place.
-    top = (normal >> 75).convert("trunc", "i64").convert("sitofp", "double")
-    rest = ((normal >> 22).convert("trunc", "i64") & (2**53 - 1)).convert("sitofp", "double")
-    negative = x < 0.0
-    flip = (below ^ negative).convert("zext", "i64") << 63
-    top = top * (((1023 - 51 - z) << 52) | flip).as_float()
-    rest = rest * (((1023 - 104 - z) << 52) | flip).as_float()
-    r = top * PI_2
-    tail = fma(top, PI_2_TAIL, rest * PI_2) + fma(top, PI_2, -r)
-    q = quadrant.convert("trunc", "i64")
+    high, low = _product(x)
+    quadrant = (high + 2**61).ashr(62)
+    high = high - (quadrant << 62)
+    # Three doubles, the last two exact, hold all bits of the fraction.
+    top = high.convert("sitofp", "double")
+    rest = (high - top.convert("fptosi", "i64")) << 32
+    middle = (rest + (low >> 32)).convert("sitofp", "double") * 2.0**-94
+    last = (low & 0xFFFFFFFF).convert("sitofp", "double") * 2.0**-126
+    top = top * 2.0**-62
+    f = top + middle
+    f_tail = (middle - (f - top)) + last
+    r = f * PI_2
+    tail = fma(f, PI_2_TAIL, f_tail * PI_2) + fma(f, PI_2, -r)
     s = r + tail
-    return s, tail - (s - r), where(negative, 0 - q, q)
+    tail = tail - (s - r)
+    negative = x < 0.0
+    return where(negative, -s, s), where(negative, -tail, tail), where(negative, -quadrant, quadrant)
 
 
-def _write(symbol: str, body: Body, lanes: int) -> str:
-    """The loop over lanes, as a function of a vector."""
-    doubles, ints = vector("double", lanes), vector("i64", lanes)
-    result = f"{{ {doubles}, {doubles}, {ints} }}"
-    body.line("br label %lane")
-    body.label("lane")
-    body.line("%i = phi i32 [0, %entry], [%next, %lane]")
-    for name, kind in (("r", doubles), ("s", doubles), ("q", ints)):
-        body.line(f"%{name} = phi {kind} [zeroinitializer, %entry], [%{name}.next, %lane]")
-    x = Vec(body, body.let(f"extractelement {doubles} %x, i32 %i"), "double", 0)
-    for name, kind, value in zip("rsq", (doubles, doubles, ints), _reduce(x), strict=True):
-        element = f"{value.element} {value.name}"
-        body.line(f"%{name}.next = insertelement {kind} %{name}, {element}, i32 %i")
-    body.line("%next = add i32 %i, 1")
-    body.line(f"%more = icmp ult i32 %next, {lanes}")
-    body.line("br i1 %more, label %lane, label %done")
-    body.label("done")
-    a = body.let(f"insertvalue {result} undef, {doubles} %r.next, 0")
-    b = body.let(f"insertvalue {result} {a}, {doubles} %s.next, 1")
-    c = body.let(f"insertvalue {result} {b}, {ints} %q.next, 2")
-    body.line(f"ret {result} {c}")
-    return function(result, symbol, [f"{doubles} %x"], body)
-
-
-def reduce_large(x: Vec) -> tuple[Vec, Vec, Vec]:
-    """Like `_reduce` for every lane, by a call; each must hold LARGE <= |x| < inf."""
+def _each_lane(x: Vec) -> tuple[Vec, ...]:
+    """`_reduce` of every lane, one after the other, through memory."""
     body, lanes = x.body, x.lanes
-    symbol = f"lazyt.payne_hanek.v{lanes}"
-    body.module.define(symbol, lambda: _write(symbol, Body(body.module), lanes))
-    doubles, ints = vector("double", lanes), vector("i64", lanes)
-    result = f"{{ {doubles}, {doubles}, {ints} }}"
-    call = body.let(f"call {result} @{symbol}({x.type} {x.name}) cold")
-    r, tail, q = (body.let(f"extractvalue {result} {call}, {i}") for i in range(3))
-    return Vec(body, r, "double", lanes), Vec(body, tail, "double", lanes), Vec(body, q, "i64", lanes)
+    types = [vector(element, lanes) for element in _RESULTS]
+    places = [body.let(f"alloca {kind}") for kind in types]
+    body.line(f"store {x.type} {x.name}, ptr {places[0]}")
 
+    def step(i: Vec) -> tuple[tuple[Vec, ...], Vec]:
+        own = [body.let(f"getelementptr double, ptr {place}, i64 {i.name}") for place in places]
+        parts = _reduce(Vec(body, body.let(f"load double, ptr {own[0]}"), "double", 0))
+        for part, address in zip(parts, own, strict=True):
+            body.line(f"store {part.type} {part.name}, ptr {address}")
+        following = i + 1
+        return (following,), following.compare("ult", lanes)
 
-def rarely(
-    condition: Vec, usual: tuple[Vec, ...], write: Callable[[], tuple[Vec, ...]]
-) -> tuple[Vec, ...]:
-    """`usual`, but where `condition` holds the vectors of `write`, run only if any lane needs it."""
-    body = condition.body
-    rare, join, before = body.fresh("rare"), body.fresh("join"), body.block
-    body.line(f"br i1 {condition.any()}, label %{rare}, label %{join}")
-    body.label(rare)
-    chosen = [where(condition, x, u) for x, u in zip(write(), usual, strict=True)]
-    after = body.block
-    body.line(f"br label %{join}")
-    body.label(join)
+    repeat((Vec(body, "0", "i64", 0),), step)
     return tuple(
-        Vec(
-            body,
-            body.let(f"phi {u.type} [{u.name}, %{before}], [{c.name}, %{after}]"),
-            u.element,
-            u.lanes,
-        )
-        for u, c in zip(usual, chosen, strict=True)
+        Vec(body, body.let(f"load {kind}, ptr {place}"), element, lanes)
+        for kind, place, element in zip(types, places, _RESULTS, strict=True)
     )
 
 
@@ -141,4 +102,9 @@ def if_large(
     """`usual`, but for LARGE <= |x| < inf what `convert` makes of (r, tail, quadrant)."""
     a = fabs(x)
     large = (a >= LARGE) & (a < float("inf"))
-    return rarely(large, usual, lambda: convert(*reduce_large(where(large, x, LARGE))))
+
+    def write() -> tuple[Vec, ...]:
+        operand = where(large, x, LARGE)
+        return convert(*outlined("lazyt.payne_hanek", _RESULTS, (operand,), _each_lane))
+
+    return rarely(large, usual, write)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 Number = bool | int | float
 
@@ -64,11 +65,19 @@ def vector(element: str, lanes: int) -> str:
     return f"<{lanes} x {element}>" if lanes else element
 
 
-class Module:
-    """Globals, declarations and helper functions of one LLVM module, each symbol once."""
+Library = Callable[[str, str], None]
 
-    def __init__(self) -> None:
+
+class Module:
+    """Globals, declarations and helper functions of one LLVM module, each symbol once.
+
+    With a `library`, helper functions are not repeated in every module: it is given their symbol and
+    the text of a module that defines it, and must make the symbol known to the process.
+    """
+
+    def __init__(self, library: Library | None = None) -> None:
         self._entries: dict[str, str] = {}
+        self._library = library
 
     def declare(self, text: str) -> None:
         """Add a declaration or a global; the first text under a symbol wins."""
@@ -76,11 +85,17 @@ class Module:
         assert found, f"no symbol in {text!r}"
         self._entries.setdefault(found[1], text)
 
-    def define(self, symbol: str, write: Callable[[], str]) -> None:
-        """Add the function that `write` spells, unless `symbol` is there already."""
-        if symbol not in self._entries:
-            self._entries[symbol] = ""  # a place of its own, before those of what it calls
-            self._entries[symbol] = write()
+    def define(self, symbol: str, declaration: str, write: Callable[[Module], str]) -> None:
+        """Have the function that `write` spells for the module it is given."""
+        if symbol in self._entries:
+            return
+        self._entries[symbol] = declaration
+        if self._library is None:
+            self._entries[symbol] = write(self)
+        else:
+            apart = Module(self._library)
+            text = write(apart).replace("define internal", "define", 1)
+            self._library(symbol, f"{text}\n{apart.text()}")
 
     def text(self) -> str:
         return "\n".join(self._entries.values())

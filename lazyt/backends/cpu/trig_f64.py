@@ -12,7 +12,17 @@ import math
 from lazyt.backends.cpu.explog_f64 import MAGIC, NAN, Pair, fast_two_sum, two_product, two_sum
 from lazyt.backends.cpu.mathlib_f32 import INF, at_least, at_most
 from lazyt.backends.cpu.payne_hanek import PI_2, PI_2_TAIL, if_large
-from lazyt.backends.cpu.vector import Vec, constant, copysign, fabs, fma, horner, sqrt, where
+from lazyt.backends.cpu.vector import (
+    Vec,
+    constant,
+    copysign,
+    estrin,
+    fabs,
+    fma,
+    horner,
+    sqrt,
+    where,
+)
 
 PI, PI_TAIL = 2 * PI_2, 2 * PI_2_TAIL
 PI_2_LAST = -1.4973849048591698e-33
@@ -101,7 +111,7 @@ def _asin_parts(a: Vec) -> tuple[Vec, Vec, Vec]:
     root = sqrt(z)
     root_tail = fma(-root, root, z) / at_least(root + root, 2.0**-100)
     s = where(far, root, a)
-    return far, s, fma(s * z, horner(z, ASIN), where(far, root_tail, 0.0))
+    return far, s, fma(s * z, estrin(z, ASIN), where(far, root_tail, 0.0))
 
 
 def asin(x: Vec) -> Vec:

@@ -1,0 +1,90 @@
+"""What a backward passes through, and PyTorch's two refusals: a freed graph, a saved value that was overwritten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from lazyt.errors import AutogradError
+from lazyt.record import ASSIGN, LEAF
+from lazyt.trace import Slot, Step
+
+# The third static of a leaf step: whether gradients are asked of it, or it stands for a value that a sync computed.
+SYNCED = 2
+
+
+class Reach:
+    """The steps between some outputs and the leaves that require grad; the leaves with their versions."""
+
+    def __init__(self, outputs: Sequence[Slot], through_track: bool = True) -> None:
+        self.steps: list[Step] = []
+        self.leaves: dict[Slot, list[Slot]] = {}
+        self.synced: list[Slot] = []
+        seen: set[Slot] = set()
+        steps: set[Step] = set()
+        todo = [o for o in outputs if o.requires_grad]
+        while todo:
+            slot = todo.pop()
+            if slot in seen:
+                continue
+            seen.add(slot)
+            s = slot.step
+            if slot.leaf is not None:
+                if s.op is LEAF and s.statics[2] == SYNCED:
+                    self.synced.append(slot)
+                    continue
+                self.leaves.setdefault(slot.leaf, []).append(slot)
+                if not (through_track and s.operands and s.op is not ASSIGN):
+                    continue
+            if s not in steps:
+                steps.add(s)
+                self.steps.append(s)
+            todo.extend(x for x in s.operands if isinstance(x, Slot) and x.requires_grad)
+        self.synced.sort(key=lambda x: x.step.index)
+        for versions in self.leaves.values():
+            versions.sort(key=lambda x: x.step.index)
+        self.leaves = dict(sorted(self.leaves.items(), key=lambda kv: kv[0].step.index))
+
+
+def saved_slots(steps: Iterable[Step]) -> list[tuple[Slot, Step, int]]:
+    """The values that the derivatives of these steps keep: (value, step, operand position or -1 for the result)."""
+    out = []
+    for s in steps:
+        for i in s.op.saves:
+            x: Any = s.slots[0] if i < 0 else s.operands[i] if i < len(s.operands) else None
+            if isinstance(x, Slot):
+                out.append((x, s, i))
+    return out
+
+
+def refuse_second_time(s: Step) -> AutogradError:
+    return AutogradError(
+        "backward: Trying to backward through the graph a second time (or directly access saved tensors after they "
+        f"have already been freed). Saved intermediate values of the graph (here those of {s.op.name}, recorded at "
+        f"{s.site}) are freed when you call .backward(). Specify retain_graph=True if you need to backward through "
+        "the graph a second time"
+    )
+
+
+def refuse_overwritten(saved: Slot, s: Step, i: int, where: object) -> AutogradError:
+    what = "the output" if i < 0 else f"operand {i}"
+    return AutogradError(
+        "backward: one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"{saved.dtype} {list(saved.shape)}, which is {what} of {s.op.name} (recorded at {s.site}), was written "
+        f"{where}; expected the value it had then. Hint: write out of place, or copy it before the write"
+    )
+
+
+def superseded_on(steps: Iterable[Step]) -> dict[Slot, Step]:
+    """Values that a later step of the walk wrote over, and that step."""
+    return {s.target: s for s in steps if s.op is ASSIGN and s.target is not None}
+
+
+def check_reach(path: Sequence[Step], reach: Reach, consumed: set[Step]) -> None:
+    """Raise AutogradError if this walk has freed or overwritten what a backward through `reach` keeps."""
+    over = superseded_on(path)
+    for saved, s, i in saved_slots(reach.steps):
+        if s in consumed:
+            raise refuse_second_time(s)
+        if saved in over:
+            raise refuse_overwritten(saved, s, i, f"at {over[saved].site}")

@@ -1,0 +1,202 @@
+"""Contexts and controls of the calling thread: grad mode, syncs that are asked for, refused or counted, eager mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Self, TypeVar
+
+from lazyt import record as recording
+from lazyt import sync as syncing
+from lazyt.backends.cpu import blas, threads
+from lazyt.errors import SyncError
+from lazyt.handle import Handle
+from lazyt.trace import local, user_site
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Context:
+    """A context manager that also decorates functions."""
+
+    def __enter__(self) -> Self:
+        raise NotImplementedError
+
+    def __exit__(self, *exc: object) -> None:
+        raise NotImplementedError
+
+    def __call__(self, f: F) -> F:
+        @wraps(f)
+        def inner(*args: Any, **kwargs: Any) -> Any:
+            with self._again():
+                return f(*args, **kwargs)
+
+        return inner  # type: ignore[return-value]
+
+    def _again(self) -> _Context:
+        return type(self)()
+
+
+class no_grad(_Context):  # noqa: N801 - a name that other programs rely on
+    """Record operations without gradients, in a `with` block or as a decorator.
+
+    >>> import lazyt as lt
+    >>> w = lt.tensor([1.0], requires_grad=True)
+    >>> with lt.no_grad():
+    ...     (w * 2).requires_grad
+    False
+    """
+
+    def __enter__(self) -> Self:
+        self._before = recording.set_grad_mode(False)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        recording.set_grad_mode(self._before)
+
+
+class enable_grad(_Context):  # noqa: N801
+    """Record gradients again inside `no_grad`."""
+
+    def __enter__(self) -> Self:
+        self._before = recording.set_grad_mode(True)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        recording.set_grad_mode(self._before)
+
+
+def is_grad_enabled() -> bool:
+    """Whether operations of this thread record gradients now."""
+    return bool(local.trace.grad)
+
+
+def sync(*tensors: Handle) -> None:
+    """Compute everything alive that is pending in this thread, `tensors` among it, in one plan.
+
+    Errors that only running can find (an index read from data, no memory) are raised here, naming the line that
+    recorded them, and leave everything pending as it was.
+
+    >>> import lazyt as lt
+    >>> x = lt.ones(3) + 1
+    >>> lt.sync()
+    >>> x
+    <lazyt.Tensor shape=(3,) dtype=float32 device=cpu [2.0, 2.0, 2.0]>
+    """
+    for t in tensors:
+        if not isinstance(t, Handle):
+            raise TypeError(f"sync: tensors are required, not {type(t).__name__!r}")
+    syncing.sync(local.trace, "sync()", user_site())
+    for t in tensors:
+        syncing.materialise(t, "sync()")
+
+
+class no_sync(_Context):  # noqa: N801
+    """Refuse hidden syncs: SyncError at the line that would compute.
+
+    >>> import lazyt as lt
+    >>> x = lt.ones(2)
+    >>> with lt.no_sync():
+    ...     y = x + 1
+    """
+
+    def __enter__(self) -> Self:
+        local.trace.syncs_forbidden.append(user_site())
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        local.trace.syncs_forbidden.pop()
+
+
+class expect(_Context):  # noqa: N801
+    """Assert what happens inside the block: how many syncs, new plans, compiles and kernels. For tests.
+
+    Raises SyncError at the end of the block, naming every sync with its cause, where a count differs.
+
+    >>> import lazyt as lt
+    >>> with lt.expect(syncs=1):
+    ...     _ = float(lt.ones(()) + 1)
+    """
+
+    def __init__(
+        self,
+        *,
+        syncs: int | None = None,
+        plans: int | None = None,
+        compiles: int | None = None,
+        kernels: int | None = None,
+    ) -> None:
+        self.want = {"syncs": syncs, "plans": plans, "compiles": compiles, "kernels": kernels}
+
+    def _again(self) -> expect:
+        return expect(**self.want)  # type: ignore[arg-type]
+
+    def note(self, report: syncing.SyncReport) -> None:
+        """Called at every sync inside the block."""
+        self.reports.append(report)
+
+    def __enter__(self) -> Self:
+        self.reports: list[syncing.SyncReport] = []
+        self.site = user_site()
+        local.trace.expectations.append(self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        local.trace.expectations.remove(self)
+        if kind is not None:
+            return
+        got = {
+            "syncs": len(self.reports),
+            "plans": sum(r.plans for r in self.reports),
+            "compiles": sum(r.compiles for r in self.reports),
+            "kernels": sum(r.kernels for r in self.reports),
+        }
+        wrong = [f"{got[k]} {k}, expected {n}" for k, n in self.want.items() if n is not None and got[k] != n]
+        if wrong:
+            lines = "".join(f"\n  {r.cause} at {r.site}: {r.plans} plans, {r.compiles} compiles, {r.kernels} kernels"
+                            for r in self.reports)  # fmt: skip
+            raise SyncError(f"expect (entered at {self.site}): {'; '.join(wrong)}{lines}")
+
+
+class eager(_Context):  # noqa: N801
+    """Run each operation as it is recorded, with identical results; for debugging.
+
+    >>> import lazyt as lt
+    >>> with lt.eager():
+    ...     x = lt.ones(2) + 1
+    >>> x
+    <lazyt.Tensor shape=(2,) dtype=float32 device=cpu [2.0, 2.0]>
+    """
+
+    def __enter__(self) -> Self:
+        tr = local.trace
+        self._before = tr.eager
+        if not tr.eager:
+            syncing.sync(tr, "eager", user_site())
+        tr.eager = True
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        local.trace.eager = self._before
+
+
+def last_sync() -> syncing.SyncReport | None:
+    """What this thread's last sync did: cause, user line, plan hit or why not, kernels, times. None before the first."""
+    return syncing.last_report()
+
+
+def set_num_threads(n: int) -> None:
+    """Use n threads for kernels and BLAS (default: the processors this process may use). Results do not depend on it."""
+    threads.set_num_threads(n)
+    blas.set_threads(n)
+
+
+def get_num_threads() -> int:
+    """How many threads kernels use."""
+    return threads.get_num_threads()
+
+
+__all__ = [
+    "eager", "enable_grad", "expect", "get_num_threads", "is_grad_enabled", "last_sync", "no_grad", "no_sync",
+    "set_num_threads", "sync",
+]  # fmt: skip

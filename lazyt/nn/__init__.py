@@ -1,0 +1,27 @@
+"""Neural networks: modules, their initial values, and the functions they are made of. Names as in `torch.nn`."""
+
+from lazyt.nn import activations, containers, functional, init, layers, losses, norms, utils
+from lazyt.nn.activations import *  # noqa: F403  one namespace, as in PyTorch
+from lazyt.nn.attention import MultiheadAttention
+from lazyt.nn.containers import *  # noqa: F403
+from lazyt.nn.layers import *  # noqa: F403
+from lazyt.nn.losses import *  # noqa: F403
+from lazyt.nn.module import Module, Parameter
+from lazyt.nn.norms import *  # noqa: F403
+
+MultiHeadAttention = MultiheadAttention
+
+__all__ = [
+    *activations.__all__,
+    *containers.__all__,
+    *layers.__all__,
+    *losses.__all__,
+    *norms.__all__,
+    "Module",
+    "MultiHeadAttention",
+    "MultiheadAttention",
+    "Parameter",
+    "functional",
+    "init",
+    "utils",
+]

@@ -1,0 +1,9 @@
+"""Layers without state: `lazyt.functions.nn` and the activations that are array functions."""
+
+from lazyt.functions import nn as _nn
+from lazyt.functions.creation import one_hot
+from lazyt.functions.elementwise import relu, sigmoid, tanh
+from lazyt.functions.nn import *  # noqa: F403  the same names in another place
+from lazyt.functions.statistics import log_softmax, softmax
+
+__all__ = [*_nn.__all__, "log_softmax", "one_hot", "relu", "sigmoid", "softmax", "tanh"]

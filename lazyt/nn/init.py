@@ -1,0 +1,159 @@
+"""Initial values of parameters, written in place and outside the autograd graph. Names as in `torch.nn.init`."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from lazyt import random
+from lazyt.errors import ShapeError
+from lazyt.functions.arguments import record
+from lazyt.functions.creation import eye
+from lazyt.functions.linalg import qr
+from lazyt.functions.linear import diagonal, matrix_transpose
+from lazyt.functions.manipulation import reshape
+from lazyt.nn.module import write
+from lazyt.ops.random import TRUNCATED_NORMAL
+
+if TYPE_CHECKING:
+    from lazyt.tensor import Tensor
+
+__all__ = [
+    "calculate_gain",
+    "constant_",
+    "eye_",
+    "kaiming_normal_",
+    "kaiming_uniform_",
+    "normal_",
+    "ones_",
+    "orthogonal_",
+    "trunc_normal_",
+    "uniform_",
+    "xavier_normal_",
+    "xavier_uniform_",
+    "zeros_",
+]
+
+
+def _written(x: Any, value: Any) -> Tensor:
+    write(x, value)
+    return x  # type: ignore[no-any-return]
+
+
+def uniform_(x: Any, a: float = 0.0, b: float = 1.0, generator: random.Generator | None = None) -> Tensor:
+    """Uniform numbers in [a, b)."""
+    return _written(x, random.uniform(a, b, x.shape, dtype=x.dtype, generator=generator))
+
+
+def normal_(x: Any, mean: float = 0.0, std: float = 1.0, generator: random.Generator | None = None) -> Tensor:
+    """Normal numbers."""
+    return _written(x, random.normal(mean, std, x.shape, dtype=x.dtype, generator=generator))
+
+
+def trunc_normal_(
+    x: Any,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    generator: random.Generator | None = None,
+) -> Tensor:
+    """Normal numbers between a and b: those outside are not clipped but never drawn."""
+    low, high = (0.5 * math.erfc(-(v - mean) / std * math.sqrt(0.5)) for v in (a, b))
+    state = (generator or random.default_generator()).step()
+    operands = (*state, low, high - low, float(mean), float(std), float(a), float(b))
+    return _written(x, record(TRUNCATED_NORMAL, operands, (x.dtype,), x.shape))
+
+
+def constant_(x: Any, value: float) -> Tensor:
+    """One number everywhere."""
+    return _written(x, value)
+
+
+def ones_(x: Any) -> Tensor:
+    """1 everywhere."""
+    return _written(x, 1)
+
+
+def zeros_(x: Any) -> Tensor:
+    """0 everywhere."""
+    return _written(x, 0)
+
+
+def eye_(x: Any) -> Tensor:
+    """The identity matrix; ShapeError unless x is a matrix."""
+    if len(x.shape) != 2:
+        raise ShapeError(f"eye_: a matrix is required, got shape {x.shape}")
+    return _written(x, eye(*x.shape, dtype=x.dtype))
+
+
+def _fans(x: Any) -> tuple[int, int]:
+    """How many inputs an output depends on, and how many outputs an input reaches."""
+    if len(x.shape) < 2:
+        raise ShapeError(f"init: at least 2 dimensions are required for fan in and fan out, got shape {x.shape}")
+    window = math.prod(x.shape[2:])
+    return x.shape[1] * window, x.shape[0] * window
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """The factor that keeps the variance through a nonlinearity."""
+    slope = 0.01 if param is None else param
+    gains = {
+        "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2),
+        "leaky_relu": math.sqrt(2 / (1 + slope**2)), "selu": 0.75,
+    }  # fmt: skip
+    if nonlinearity not in gains:
+        raise ShapeError(f"calculate_gain: nonlinearity is one of {', '.join(gains)}, got {nonlinearity!r}")
+    return gains[nonlinearity]
+
+
+def xavier_uniform_(x: Any, gain: float = 1.0, generator: random.Generator | None = None) -> Tensor:
+    """Uniform with variance 2 / (fan in + fan out). Glorot, Bengio (2010)."""
+    bound = gain * math.sqrt(6 / sum(_fans(x)))
+    return uniform_(x, -bound, bound, generator)
+
+
+def xavier_normal_(x: Any, gain: float = 1.0, generator: random.Generator | None = None) -> Tensor:
+    """Normal with variance 2 / (fan in + fan out). Glorot, Bengio (2010)."""
+    return normal_(x, 0.0, gain * math.sqrt(2 / sum(_fans(x))), generator)
+
+
+def _kaiming(x: Any, a: float, mode: str, nonlinearity: str) -> float:
+    if mode not in ("fan_in", "fan_out"):
+        raise ShapeError(f"kaiming: mode is 'fan_in' or 'fan_out', got {mode!r}")
+    fan = _fans(x)[mode == "fan_out"]
+    return calculate_gain(nonlinearity, a) / math.sqrt(max(fan, 1))
+
+
+def kaiming_uniform_(
+    x: Any,
+    a: float = 0.0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: random.Generator | None = None,
+) -> Tensor:
+    """Uniform with variance gain**2 / fan. He et al. (2015)."""
+    bound = math.sqrt(3) * _kaiming(x, a, mode, nonlinearity)
+    return uniform_(x, -bound, bound, generator)
+
+
+def kaiming_normal_(
+    x: Any,
+    a: float = 0.0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: random.Generator | None = None,
+) -> Tensor:
+    """Normal with variance gain**2 / fan. He et al. (2015)."""
+    return normal_(x, 0.0, _kaiming(x, a, mode, nonlinearity), generator)
+
+
+def orthogonal_(x: Any, gain: float = 1.0, generator: random.Generator | None = None) -> Tensor:
+    """A random matrix with orthonormal rows or columns (x beyond axis 0 is flattened). Saxe et al. (2013)."""
+    if len(x.shape) < 2:
+        raise ShapeError(f"orthogonal_: at least 2 dimensions are required, got shape {x.shape}")
+    rows, cols = x.shape[0], math.prod(x.shape[1:])
+    q, r = qr(random.standard_normal((max(rows, cols), min(rows, cols)), generator=generator))
+    q = q * ((diagonal(r) >= 0) * 2.0 - 1.0)  # the signs make it uniform
+    q = matrix_transpose(q) if rows < cols else q
+    return _written(x, reshape(q * float(gain), x.shape))

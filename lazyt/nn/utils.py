@@ -1,0 +1,68 @@
+"""Clipping of gradients, and parameters as one vector."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from lazyt.functions.arguments import record
+from lazyt.functions.joining import concat
+from lazyt.functions.manipulation import reshape
+from lazyt.handle import Handle
+from lazyt.inplace import record_update
+from lazyt.nn.module import write
+from lazyt.ops.optim import CLIP, NORM
+from lazyt.record import set_grad_mode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lazyt.tensor import Tensor
+
+__all__ = ["clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "vector_to_parameters"]
+
+
+def _gradients(parameters: Any) -> list[Any]:
+    return [p.grad for p in ((parameters,) if isinstance(parameters, Handle) else parameters) if p.grad is not None]
+
+
+def clip_grad_norm_(parameters: Any, max_norm: float, norm_type: float = 2.0) -> Tensor | None:
+    """Scale the gradients in place so that the norm of all of them is at most max_norm; returns what it was.
+
+    Two recorded steps; nothing is computed. None without gradients. As `torch.nn.utils.clip_grad_norm_`.
+    """
+    grads = _gradients(parameters)
+    if not grads:
+        return None
+    before = set_grad_mode(False)
+    try:
+        norm = record(NORM, (*grads,), (float(norm_type),))
+        record_update(CLIP, (*grads, norm, float(max_norm)), ("norm",), grads)
+    finally:
+        set_grad_mode(before)
+    return norm
+
+
+def clip_grad_value_(parameters: Any, clip_value: float) -> None:
+    """Clip the gradients' elements to [-clip_value, clip_value] in place. As `torch.nn.utils.clip_grad_value_`."""
+    grads = _gradients(parameters)
+    if grads:
+        before = set_grad_mode(False)
+        try:
+            record_update(CLIP, (*grads, float(clip_value)), ("value",), grads)
+        finally:
+            set_grad_mode(before)
+
+
+def parameters_to_vector(parameters: Iterable[Any]) -> Tensor:
+    """All parameters end to end, as one vector."""
+    return concat([reshape(p, (-1,)) for p in parameters])
+
+
+def vector_to_parameters(vector: Any, parameters: Iterable[Any]) -> None:
+    """Write the parts of a vector into the parameters in place: `parameters_to_vector` undone."""
+    at = 0
+    for p in parameters:
+        n = math.prod(p.shape)
+        write(p, reshape(vector[at : at + n], p.shape))
+        at += n

@@ -1,0 +1,233 @@
+"""Optimizer steps: one operation over all parameters, all hyperparameters being scalar operands.
+
+Operands are tensors, parameter by parameter, then the scalars of each bucket of parameters that share them;
+the static says, for each bucket, how many parameters it has and which variant of the rule. Results are the
+new values of what the rule changes, parameter by parameter.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lazyt.ops.core import OpDef, Operand, define, node_of
+from lazyt.ops.elementwise import work_dtype
+from lazyt.ops.reductions import reduce
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+
+    from lazyt.ir.builder import Builder
+    from lazyt.ir.graph import Node
+
+
+class Scalars:
+    """The hyperparameters of a bucket, as 0-d nodes of the dtype that is asked for."""
+
+    def __init__(self, b: Builder, names: Sequence[str], values: Sequence[Operand]) -> None:
+        self.b = b
+        self.values = dict(zip(names, values, strict=True))
+
+    def get(self, name: str, dtype: np.dtype) -> Node:
+        return node_of(self.b, self.values[name], dtype)
+
+
+class Rule(NamedTuple):
+    """An update: `slots(flags)` names its state, `scalars` its hyperparameters, `flags` its variants."""
+
+    scalars: tuple[str, ...]
+    flags: tuple[str, ...]
+    slots: Callable[[dict[str, bool]], tuple[str, ...]]
+    update: Callable[..., tuple[Node, ...]]
+
+
+RULES: dict[OpDef, Rule] = {}
+
+
+def _optimizer(name: str, rule: Rule) -> OpDef:
+    def lower(b: Builder, *operands: Any) -> tuple[Node, ...]:
+        *xs, buckets = operands
+        widths = [2 + len(rule.slots(_flags(rule, bucket))) for bucket in buckets]
+        at = sum(n[0] * w for n, w in zip(buckets, widths, strict=True))
+        tensors, scalars = iter(xs[:at]), iter(xs[at:])
+        out: list[Node] = []
+        for bucket, width in zip(buckets, widths, strict=True):
+            given = Scalars(b, rule.scalars, [next(scalars) for _ in rule.scalars])
+            flags = _flags(rule, bucket)
+            for _ in range(bucket[0]):
+                own: list[Node] = [next(tensors) for _ in range(width)]
+                out += _updated(b, rule, given, flags, own)
+        return tuple(out)
+
+    op = define(name, lower, differentiable=False)
+    RULES[op] = rule
+    return op
+
+
+def _flags(rule: Rule, bucket: tuple[Any, ...]) -> dict[str, bool]:
+    return dict(zip(rule.flags, bucket[1:], strict=True))
+
+
+def _updated(b: Builder, rule: Rule, given: Scalars, flags: dict[str, bool], own: list[Node]) -> list[Node]:
+    """The new values of a parameter and its state; the halves compute in float32 and round once."""
+    work = work_dtype(own[0].dtype)
+    p, g, *state = (b.cast(x, work) for x in own)
+    if flags["maximize"]:
+        g = b.neg(g)
+    decay = given.get("weight_decay", work)
+    if flags["decays"] and not flags.get("decoupled", False):
+        g = b.add(g, b.mul(p, decay))
+    new = rule.update(b, given, flags, p, g, *state)
+    return [b.cast(y, x.dtype) for x, y in zip((own[0], *own[2:]), new, strict=True)]
+
+
+def _moved(b: Builder, x: Node, y: Node, rate: Node) -> Node:
+    """x + (y - x) * rate"""
+    return b.add(x, b.mul(b.sub(y, x), rate))
+
+
+def _sgd(b: Builder, s: Scalars, flags: dict[str, bool], p: Node, g: Node, *state: Node) -> tuple[Node, ...]:
+    d = p.dtype
+    if flags["has_momentum"]:
+        momentum = s.get("momentum", d)
+        buffer = b.add(b.mul(state[0], momentum), b.mul(g, s.get("undamped", d)))
+        g = b.add(g, b.mul(buffer, momentum)) if flags["nesterov"] else buffer
+        state = (buffer,)
+    return (b.sub(p, b.mul(g, s.get("lr", d))), *state)
+
+
+SGD = _optimizer(
+    "optim.sgd",
+    Rule(
+        scalars=("lr", "weight_decay", "momentum", "undamped"),
+        flags=("maximize", "decays", "has_momentum", "nesterov"),
+        slots=lambda flags: ("momentum_buffer",) if flags["has_momentum"] else (),
+        update=_sgd,
+    ),
+)
+
+
+def _adam(b: Builder, s: Scalars, flags: dict[str, bool], p: Node, g: Node, *state: Node) -> tuple[Node, ...]:
+    d = p.dtype
+    if flags["decays"] and flags["decoupled"]:
+        # The scalar is 1 - lr * weight_decay here.
+        p = b.mul(p, s.get("weight_decay", d))
+    first = _moved(b, state[0], g, s.get("rate1", d))
+    second = b.add(b.mul(state[1], s.get("beta2", d)), b.mul(b.mul(g, g), s.get("rate2", d)))
+    most = b.maximum(state[2], second) if flags["amsgrad"] else second
+    size = b.add(b.div(b.sqrt(most), s.get("root", d)), s.get("eps", d))
+    p = b.sub(p, b.mul(b.div(first, size), s.get("step_size", d)))
+    return (p, first, second, most) if flags["amsgrad"] else (p, first, second)
+
+
+ADAM = _optimizer(
+    "optim.adam",
+    Rule(
+        scalars=("weight_decay", "rate1", "beta2", "rate2", "step_size", "root", "eps"),
+        flags=("maximize", "decays", "decoupled", "amsgrad"),
+        slots=lambda flags: ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if flags["amsgrad"] else ())),
+        update=_adam,
+    ),
+)
+
+
+def _rmsprop(b: Builder, s: Scalars, flags: dict[str, bool], p: Node, g: Node, *state: Node) -> tuple[Node, ...]:
+    d = p.dtype
+    rate = s.get("rate", d)
+    second = b.add(b.mul(state[0], s.get("alpha", d)), b.mul(b.mul(g, g), rate))
+    new = [second]
+    spread = second
+    if flags["centered"]:
+        mean = _moved(b, state[-1], g, rate)
+        spread = b.sub(second, b.mul(mean, mean))
+    step = b.div(g, b.add(b.sqrt(spread), s.get("eps", d)))
+    if flags["has_momentum"]:
+        step = b.add(b.mul(state[1], s.get("momentum", d)), step)
+        new.append(step)
+    if flags["centered"]:
+        new.append(mean)
+    return (b.sub(p, b.mul(step, s.get("lr", d))), *new)
+
+
+def _rmsprop_slots(flags: dict[str, bool]) -> tuple[str, ...]:
+    more = (("momentum_buffer",) if flags["has_momentum"] else ()) + (("grad_avg",) if flags["centered"] else ())
+    return ("square_avg", *more)
+
+
+RMSPROP = _optimizer(
+    "optim.rmsprop",
+    Rule(
+        scalars=("lr", "weight_decay", "alpha", "rate", "eps", "momentum"),
+        flags=("maximize", "decays", "has_momentum", "centered"),
+        slots=_rmsprop_slots,
+        update=_rmsprop,
+    ),
+)
+
+
+def _adagrad(b: Builder, s: Scalars, flags: dict[str, bool], p: Node, g: Node, total: Node) -> tuple[Node, ...]:
+    d = p.dtype
+    total = b.add(total, b.mul(g, g))
+    step = b.div(g, b.add(b.sqrt(total), s.get("eps", d)))
+    return b.sub(p, b.mul(step, s.get("lr", d))), total
+
+
+ADAGRAD = _optimizer(
+    "optim.adagrad",
+    Rule(
+        scalars=("lr", "weight_decay", "eps"),
+        flags=("maximize", "decays"),
+        slots=lambda flags: ("sum",),
+        update=_adagrad,
+    ),
+)
+
+
+# Gradients of all parameters at once
+
+
+def norm(b: Builder, *operands: Any) -> Node:
+    """The p-norm of all elements of all operands, in the working dtype of the first."""
+    *grads, p = operands
+    work = work_dtype(grads[0].dtype)
+    parts = []
+    for g in grads:
+        size = b.abs(b.cast(g, work))
+        if p == math.inf:
+            parts.append(reduce(b, "max", size, range(g.ndim)))
+        else:
+            power = b.mul(size, size) if p == 2 else size if p == 1 else b.pow(size, b.constant(p, work))
+            parts.append(reduce(b, "sum", power, range(g.ndim)))
+    total = parts[0]
+    for x in parts[1:]:
+        total = b.maximum(total, x) if p == math.inf else b.add(total, x)
+    if p in (1, math.inf):
+        return total
+    out: Node = b.sqrt(total) if p == 2 else b.pow(total, b.constant(1 / p, work))
+    return out
+
+
+def clip(b: Builder, *operands: Any) -> tuple[Node, ...]:
+    """By 'norm': operands gradients, their norm, the most it may be. By 'value': gradients, the most an element may be."""
+    *xs, how = operands
+    grads, limits = (xs[:-2], xs[-2:]) if how == "norm" else (xs[:-1], xs[-1:])
+    out = []
+    for g in grads:
+        work = work_dtype(g.dtype)
+        v = b.cast(g, work)
+        if how == "norm":
+            size, most = (node_of(b, x, work) for x in limits)
+            # PyTorch's 1e-6; a norm below the limit leaves the gradients as they are.
+            factor = b.minimum(b.div(most, b.add(size, b.constant(1e-6, work))), b.constant(1, work))
+            y = b.mul(v, factor)
+        else:
+            most = b.expand_to(node_of(b, limits[0], work), v.shape)
+            y = b.maximum(b.minimum(v, most), b.neg(most))
+        out.append(b.cast(y, g.dtype))
+    return tuple(out)
+
+
+NORM = define("clip_grad_norm", norm, differentiable=False)
+CLIP = define("clip_grad", clip, differentiable=False)

@@ -1,0 +1,183 @@
+"""What optimizers share: parameter groups, state, and a step that is one recorded operation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lazyt.errors import LazytError
+from lazyt.functions.arguments import tensor
+from lazyt.functions.creation import zeros_like
+from lazyt.functions.manipulation import astype
+from lazyt.handle import Handle
+from lazyt.inplace import record_update
+from lazyt.nn.module import clear_gradient
+from lazyt.ops.optim import RULES
+from lazyt.record import set_grad_mode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from lazyt.ops.core import OpDef
+    from lazyt.tensor import Tensor
+
+    Group = dict[str, Any]
+    State = dict[str, Any]
+
+
+class Optimizer:
+    """Base of the optimizers. `param_groups` are dictionaries of options and their 'params', as in PyTorch.
+
+    `state` holds, by the position of a parameter, its step count and tensors. A step records one operation over all
+    parameters that have a gradient and writes their new values; nothing is computed, and a new learning rate or step
+    count is no new program.
+    """
+
+    op: OpDef
+
+    def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
+        if isinstance(params, Handle):
+            raise LazytError(f"{type(self).__name__}: params is an iterable of tensors or of groups, not a tensor")
+        self.defaults = defaults
+        self.param_groups: list[Group] = []
+        self.state: dict[int, State] = {}
+        given = list(params)
+        if not given:
+            raise LazytError(f"{type(self).__name__}: no parameters were given")
+        for group in given if isinstance(given[0], dict) else [{"params": given}]:
+            self.add_param_group(group)
+
+    def add_param_group(self, group: Mapping[str, Any]) -> None:
+        """Add parameters with options of their own; what is not given is as for the others."""
+        params = group["params"]
+        params = [params] if isinstance(params, Handle) else list(params)
+        known = {id(p) for g in self.param_groups for p in g["params"]}
+        for p in params:
+            if id(p) in known:
+                raise LazytError(f"{type(self).__name__}: a parameter is in two places")
+            if not p.is_leaf:
+                raise LazytError(f"{type(self).__name__}: only leaf tensors can be optimized")
+            known.add(id(p))
+        merged = {**self.defaults, **group, "params": params}
+        self.check(merged)
+        self.param_groups.append(merged)
+
+    def check(self, group: Group) -> None:
+        """Raise LazytError for options that make no sense."""
+        for name in ("lr", "eps", "weight_decay", "momentum"):
+            if group.get(name, 0) < 0:
+                raise LazytError(f"{type(self).__name__}: {name} is at least 0, got {group[name]}")
+
+    def flags(self, group: Group) -> dict[str, bool]:
+        """The variant of the rule."""
+        raise NotImplementedError
+
+    def scalars(self, group: Group, step: int) -> dict[str, float]:
+        """The hyperparameters of step number `step` (from 1)."""
+        raise NotImplementedError
+
+    def shared(self, step: int) -> Any:
+        """Parameters of a group whose steps agree in this share their scalars."""
+        return None
+
+    def new_state(self, group: Group, p: Any, names: Iterable[str]) -> State:
+        """The state before the first step."""
+        return {"step": 0, **{name: zeros_like(p.detach()) for name in names}}
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients, or set them to 0."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                clear_gradient(p, set_to_none)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Record one update of every parameter that has a gradient. Returns what `closure()`, called first, returned."""
+        loss = None
+        if closure is not None:
+            before = set_grad_mode(True)
+            try:
+                loss = closure()
+            finally:
+                set_grad_mode(before)
+        before = set_grad_mode(False)
+        try:
+            self._record()
+        finally:
+            set_grad_mode(before)
+        return loss
+
+    def _buckets(self) -> dict[Any, tuple[Group, int, list[tuple[Any, State]]]]:
+        """Parameters with gradients, together where they share scalars; their step counts are moved on."""
+        buckets: dict[Any, tuple[Group, int, list[tuple[Any, State]]]] = {}
+        rule = RULES[self.op]
+        at = 0
+        for g, group in enumerate(self.param_groups):
+            names: tuple[str, ...] | None = None
+            for index, p in enumerate(group["params"], at):
+                if p.grad is None:
+                    continue
+                state = self.state.get(index)
+                if state is None:
+                    names = rule.slots(self.flags(group)) if names is None else names
+                    state = self.state[index] = self.new_state(group, p, names)
+                step = state["step"] = state["step"] + 1
+                buckets.setdefault((g, self.shared(step)), (group, step, []))[2].append((p, state))
+            at += len(group["params"])
+        return buckets
+
+    def _record(self) -> None:
+        rule = RULES[self.op]
+        tensors: list[Any] = []
+        targets: list[Any] = []
+        scalars: list[float] = []
+        layout: list[tuple[Any, ...]] = []
+        for group, step, members in self._buckets().values():
+            flags = self.flags(group)
+            names = rule.slots(flags)
+            values = self.scalars(group, step)
+            scalars += [float(values[name]) for name in rule.scalars]
+            layout.append((len(members), *(bool(flags[name]) for name in rule.flags)))
+            for p, state in members:
+                own = [state[name] for name in names]
+                tensors += [p, p.grad, *own]
+                targets += [p, *own]
+        if targets:
+            record_update(self.op, (*tensors, *scalars), (tuple(layout),), targets)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of every parameter by its position, and the groups' options, as in PyTorch."""
+        groups, at = [], 0
+        for group in self.param_groups:
+            n = len(group["params"])
+            groups.append({**{k: v for k, v in group.items() if k != "params"}, "params": list(range(at, at + n))})
+            at += n
+        return {"state": {i: dict(s) for i, s in self.state.items()}, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over copies of a state that `state_dict` gave; LazytError unless the groups have the same sizes."""
+        groups = state_dict["param_groups"]
+        sizes = [len(g["params"]) for g in groups], [len(g["params"]) for g in self.param_groups]
+        if sizes[0] != sizes[1]:
+            raise LazytError(f"{type(self).__name__}.load_state_dict: groups of {sizes[0]} parameters, not of {sizes[1]}")
+        params = [p for g in self.param_groups for p in g["params"]]
+        order = [i for g in groups for i in g["params"]]
+        self.state = {
+            order.index(i): {k: _copied(v, params[order.index(i)]) for k, v in s.items()}
+            for i, s in state_dict["state"].items()
+        }
+        for mine, theirs in zip(self.param_groups, groups, strict=True):
+            mine.update({k: v for k, v in theirs.items() if k != "params"})
+
+    def __repr__(self) -> str:
+        lines = [
+            f"  group {i}: " + ", ".join(f"{k}={v}" for k, v in g.items() if k != "params")
+            for i, g in enumerate(self.param_groups)
+        ]
+        return "\n".join([f"{type(self).__name__}(", *lines, ")"])
+
+
+def _copied(value: Any, p: Tensor) -> Any:
+    """A copy of a state tensor in the parameter's dtype; numbers as they are (PyTorch's step counts are 0-d)."""
+    if isinstance(value, int | float):
+        return value
+    v = tensor(value)
+    return int(v.item()) if not v.shape and p.shape else astype(v, p.dtype, copy=True)
