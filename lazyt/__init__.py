@@ -46,3 +46,5 @@ from lazyt.tensor import attach_methods, attach_operators
 
 attach_operators()
 attach_methods()
+
+from lazyt import nn, optim, random  # noqa: E402 - they need Tensor's operators

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from lazyt.backends.cuda import refuse
 from lazyt.errors import DeviceError
 
 
@@ -26,7 +27,7 @@ class Device(str):
         if device is None or device == "cpu":
             return CPU
         if isinstance(device, str) and re.fullmatch(r"cuda(:\d+)?", device):
-            raise DeviceError(f"device {str(device)!r}: cuda is not built yet; lazyt runs on 'cpu'")
+            refuse(str(device))
         raise DeviceError(f"device {device!r}: no such device; lazyt runs on 'cpu'")
 
 

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 from lazyt import record as recording
 from lazyt import sync as syncing
-from lazyt.backends.cpu import blas, threads
+from lazyt.backends.cpu import threads
 from lazyt.errors import SyncError
 from lazyt.handle import Handle
 from lazyt.trace import local, user_site
@@ -186,9 +186,8 @@ def last_sync() -> syncing.SyncReport | None:
 
 
 def set_num_threads(n: int) -> None:
-    """Use n threads for kernels and BLAS (default: the processors this process may use). Results do not depend on it."""
+    """Use n threads for kernels and matrix products (default: the processors this process may use). Results do not depend on it."""
     threads.set_num_threads(n)
-    blas.set_threads(n)
 
 
 def get_num_threads() -> int:

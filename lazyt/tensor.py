@@ -530,6 +530,20 @@ def attach_operators() -> None:
         _attach(f"__{name}__", op, _BINARY, mine="a", theirs="b", order="(self, other)")
     for name, op in UNARY.items():
         _attach(f"__{name}__", op, _UNARY)
+    _attach_pow()
+
+
+def _attach_pow() -> None:
+    """Powers by -1, 0.5, 1, 2 and 3 are other operations (see arithmetic.pow), so `**` goes through it."""
+    from lazyt.functions.arithmetic import pow as power
+
+    def __pow__(self: Tensor, other: Any) -> Any:
+        return power(self, other) if _is_operand(other) else NotImplemented
+
+    def __rpow__(self: Tensor, other: Any) -> Any:
+        return power(other, self) if _is_operand(other) else NotImplemented
+
+    Tensor.__pow__, Tensor.__rpow__ = __pow__, __rpow__  # type: ignore[attr-defined]
 
 
 def attach_methods() -> None:

@@ -40,6 +40,7 @@ class Array(np.ndarray):
     """A NumPy array with what the public functions ask of a tensor; a view knows what it views."""
 
     of: Any = None
+    _view: Any = None
 
     def numpy(self) -> np.ndarray:
         return self.view(np.ndarray)

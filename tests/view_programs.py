@@ -16,13 +16,18 @@ Pick = Callable[[int], int]
 MAX_SIZE = 200
 
 
+def ordered(a: Any) -> np.ndarray:
+    """A C-contiguous copy: what lazyt takes every new value to be, where NumPy may keep the order of an operand."""
+    return np.array(a, order="C", copy=True)
+
+
 class Writer:
     """Writes a program, statement by statement; `arrays` holds NumPy's values of its names."""
 
     def __init__(self, pick: Pick) -> None:
         self.pick = pick
         self.lines: list[str] = []
-        self.space: dict[str, Any] = {"xp": np, "sync": lambda: None, "np": np}
+        self.space: dict[str, Any] = {"xp": np, "np": np, "new": ordered, "sync": lambda: None}
         self.names: list[str] = []
         self.read_only: set[str] = set()
         self.count = 0
@@ -81,7 +86,7 @@ class Writer:
                 items.append("None")
         if not items or integers == len(shape):
             items.append("...")
-        elif self.pick(8) == 7 and "..." not in items:
+        elif len(items) - items.count("None") == len(shape) and self.pick(8) == 7:
             items.insert(self.pick(len(items) + 1), "...")
         return ", ".join(items)
 
@@ -237,20 +242,20 @@ class Writer:
         shape = self.array(n).shape
         match self.pick(6):
             case 0:
-                self.define(f"xp.asarray({n} + {self.like(shape)})")
+                self.define(f"new({n} + {self.like(shape)})")
             case 1:
-                self.define(f"xp.asarray({n} * {self.like(shape)})")
+                self.define(f"new({n} * {self.like(shape)})")
             case 2:
-                self.define(f"xp.asarray({n}, copy=True)")
+                self.define(f"new(xp.asarray({n}, copy=True))")
             case 3 if shape:
-                self.define(f"xp.asarray({n}.sum(axis={self.pick(len(shape))}, dtype='int64'))")
+                self.define(f"new({n}.sum(axis={self.pick(len(shape))}, dtype='int64'))")
             case 4 if shape and shape[0]:
                 i = [self.pick(2 * shape[0]) - shape[0] for _ in range(self.pick(3) + 1)]
-                self.define(f"{n}[{i}]")
+                self.define(f"new({n}[{i}])")
             case 5 if shape:
-                self.define(f"xp.concat([{n}, {n}[::-1]], axis=0)")
+                self.define(f"new(xp.concat([{n}, {n}[::-1]], axis=0))")
             case _:
-                self.define(f"xp.asarray({n}[{self.key(shape, new=False)}] - 1)")
+                self.define(f"new({n}[{self.key(shape, new=False)}] - 1)")
 
     def program(self, length: int, syncs: bool) -> str:
         for _ in range(1 + self.pick(2)):

@@ -14,6 +14,7 @@ from lazyt.functions.arguments import record, record_view, shape_of, tensor
 from lazyt.functions.subscript import getitem
 from lazyt.ir import dtypes
 from lazyt.ir.graph import shape_text
+from lazyt.layout import reshapes_in_place
 from lazyt.ops import indexing
 from lazyt.ops import manipulation as ops
 from lazyt.ops.axes import integer, many_axes, one_axis
@@ -69,26 +70,35 @@ def _solved(x: Tensor, shape: ShapeLike) -> tuple[int, ...]:
 def reshape(x: ArrayLike, /, shape: ShapeLike, *, copy: bool | None = None) -> Tensor:
     """The same elements in row-major order under another shape; one extent may be -1, which is worked out.
 
-    A view unless `copy=True`. Raises ShapeError if the number of elements differs. As `numpy.reshape`.
+    A view where NumPy gives one, unless `copy=True`: always but for some views whose elements lie out of order.
+    Raises ShapeError if the number of elements differs, or with `copy=False` where a copy is needed. As
+    `numpy.reshape`.
 
     >>> import lazyt as lt
     >>> lt.reshape(lt.arange(6), (2, -1)).tolist()
     [[0, 1, 2], [3, 4, 5]]
     """
     t = tensor(x)
-    ints = _solved(t, shape)
-    return record(ops.RESHAPE, (t,), (), ints) if copy else record_view(ops.RESHAPE, t, (), ints)
+    return _reshaped(t, _solved(t, shape), copy)
+
+
+def _reshaped(t: Tensor, ints: tuple[int, ...], copy: bool | None = None) -> Tensor:
+    if copy or not reshapes_in_place(t, ints):
+        if copy is False:
+            raise ShapeError(f"reshape: a view of shape {shape_text(ints)} needs a copy here")
+        return record(ops.RESHAPE, (t,), (), ints)
+    return record_view(ops.RESHAPE, t, (), ints)
 
 
 def ravel(x: ArrayLike, /) -> Tensor:
-    """All elements in one axis, as a view. As `numpy.ravel`.
+    """All elements in one axis, as a view where `reshape` gives one. As `numpy.ravel`.
 
     >>> import lazyt as lt
     >>> lt.ravel(lt.asarray([[1, 2], [3, 4]])).tolist()
     [1, 2, 3, 4]
     """
     t = tensor(x)
-    return record_view(ops.RESHAPE, t, (), (t.size,))
+    return _reshaped(t, (t.size,))
 
 
 def flatten(x: ArrayLike, /) -> Tensor:

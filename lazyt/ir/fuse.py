@@ -19,7 +19,8 @@ Sibling fusion: roots over one domain that read a common value become one kernel
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lazyt.ir import graph as g
@@ -76,7 +77,7 @@ class Group:
     why: str = ""  # why its roots are stored rather than inlined
     splits: list[tuple[AxisVar, Index]] = field(default_factory=list)
     size: int = 0
-    reads: set[Node] = field(default_factory=set)
+    near: set[Node] = field(default_factory=set)  # what its roots are made from, a few steps back
 
     def normal(self, p: Place) -> Place:
         """`p` over the axes as they are now."""
@@ -137,7 +138,7 @@ class _Fuser:
         self._measure()
         for n in self.graph.outputs:
             self._store(buffer_of(n), -1, "output")
-        for n in reversed(self.graph.nodes):
+        for n in self._readers_first():
             self._visit(n)
         self.units.sort(key=lambda u: -u.number)
         return Fused(self.units, set(self.stored), self.stored)
@@ -163,6 +164,23 @@ class _Fuser:
             else:
                 self.cost[n] = 8 if n.op in REDUCTIONS else 0
                 depth[n] = 0
+
+    def _readers_first(self) -> Iterator[Node]:
+        """Every node after all its readers; among those ready, values of few axes first.
+
+        A loss is then a group of its own that runs last, and does not come between the rows that it sums up and
+        the gradient over the same rows.
+        """
+        left = dict(self.users)
+        ready = [(n.ndim, -n.serial, n) for n in self.graph.nodes if not left.get(n)]
+        heapq.heapify(ready)
+        while ready:
+            n = heapq.heappop(ready)[2]
+            yield n
+            for x in n.operands:
+                left[x] -= 1
+                if not left[x]:
+                    heapq.heappush(ready, (x.ndim, -x.serial, x))
 
     def _store(self, n: Node, number: int, why: str) -> None:
         """n must have a buffer, written before the unit with this number."""
@@ -259,7 +277,6 @@ class _Fuser:
     # Requests
 
     def _want(self, group: Group, n: Node, place: Place) -> None:
-        group.reads.add(n)
         places = self.wanted.setdefault(n, {}).setdefault(group, [])
         if place not in places:
             places.append(place)
@@ -269,8 +286,8 @@ class _Fuser:
         group.size += 1 if n.op in FUSED else 0
         if n.op == "gather":
             x, *indices = n.operands
-            self._store(x, group.number, "gathered")
-            group.reads.add(x)
+            if x.op != "iota":
+                self._store(x, group.number, "gathered")
             k = indices[0].ndim
             for i in indices:
                 self._want(group, i, Place(place.indices[:k], place.guards))
@@ -284,14 +301,12 @@ class _Fuser:
                     self._want(group, x, place)
                 elif x.op != "scalar":
                     self._store(x, group.number, "complex")
-                    group.reads.add(x)
 
     def _want_operand(self, group: Group, n: Node, place: Place) -> None:
         """Through a movement operation: its operand at the mapped place, splitting an axis where that helps."""
         x = n.operands[0]
         if n.op == "reshape" and (buffer_of(x) in self.stored or buffer_of(x).op == "leaf"):
             self._store(x, group.number, "reshaped")
-            group.reads.add(buffer_of(x))
             return
         while True:
             p = through(self.scope, n, group.normal(place))
@@ -303,7 +318,6 @@ class _Fuser:
             self._want(group, x, p)
         else:
             self._store(x, group.number, "axes")
-            group.reads.add(buffer_of(x))
 
     def _split(self, group: Group, s: Split) -> None:
         axes = [AxisVar(e) for e in s.extents]
@@ -342,6 +356,7 @@ class _Fuser:
             gr.roots.append(Root(n, place, n))
         for target, at, _ in parts:
             gr.roots.append(Root(n, place, target, at))
+        gr.near |= _near(n)
         if n.op in SOURCES:
             return
         self._inline(gr, n, place)
@@ -352,7 +367,6 @@ class _Fuser:
             outer, place = whole(n.shape)
             gr = self._new_group(outer, (), "outer", "part")
             gr.roots.append(Root(n, place, target, at))
-            gr.reads.add(n)
 
     def _joinable(
         self, n: Node, wanted: dict[Group, list[Place]], latest: int, exclusive: int
@@ -400,11 +414,7 @@ class _Fuser:
         return a is b or a == b or (self.scope is not None and self.scope.known_equal(a, b))
 
     def _sibling(self, group: Group, n: Node) -> bool:
-        near = set(n.operands)
-        for x in n.operands:
-            near.update(x.operands)
-        near = {x for x in near if x.op not in ("constant", "scalar", "extent", "iota")}
-        return bool(near & group.reads)
+        return not group.near.isdisjoint(_near(n))
 
     # Reductions
 
@@ -445,7 +455,7 @@ class _Fuser:
         operand = Place(tuple(axis_index(next(rows_iter)) if i in axes else next(kept_iter) for i in range(x.ndim)))
         group.reductions[n] = operand
         group.size += 1
-        group.reads.add(n)
+        group.near |= _near(n)
         self._want(group, x, operand)
 
     def _row_group(
@@ -498,6 +508,12 @@ class _Fuser:
                 and all(self._equal(a.extent, d) for a, d in zip(group.rows, reduced, strict=True))
             )
         rest = [a for a in group.outer if a not in used]
+        if all(_one(a) for a in rest) and reduced:
+            # The group only reads the result: it becomes the end of the reduction's own kernel.
+            group.outer = used or [AxisVar(1)]
+            group.rows = [AxisVar(d) for d in reduced]
+            group.vector = mode
+            return True
         if len(rest) > len(reduced):
             rest = [a for a in rest if not _one(a)]
         if len(rest) != len(reduced) or not self._parallel(used, mode):
@@ -560,10 +576,18 @@ class _Fuser:
     def _want_root(self, group: Group, x: Node, place: Place) -> None:
         """The value that a group of its own stores somewhere: computed in it."""
         if x.op in SOURCES:
-            if x.op == "leaf":
-                group.reads.add(x)
             return
         self._want(group, x, place)
+
+
+def _near(n: Node) -> set[Node]:
+    """The values that n is made from, three steps back; what is free to make does not count."""
+    out: set[Node] = set()
+    layer = {n}
+    for _ in range(3):
+        layer = {x for y in layer for x in y.operands if x.op not in ("constant", "scalar", "extent", "iota")}
+        out |= layer
+    return out
 
 
 def _one(a: AxisVar) -> bool:

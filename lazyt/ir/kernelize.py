@@ -29,7 +29,7 @@ class ScalarArg:
     """A scalar argument: a Python number of the walk (or its part), or an extent."""
 
     position: int = -1
-    part: str = ""  # '' | 'real' | 'imag'
+    part: str = ""  # '' | 'real' | 'imag' | 'code' (of a check)
     floating: bool = False
     extent: int | Dim | None = None
 
@@ -254,7 +254,8 @@ class _Kernelizer:
         rest = iter(p.indices[kk:])
         address = add(*(next(rest).times(strides[a]) for a in range(x.ndim) if a not in n.attrs.axes))
         self.checks.append(n)
-        code = ScalarArg(extent=len(self.checks))
+        # NOTE: the part keeps a code apart from a stride of the same value: each plan numbers its own codes.
+        code = ScalarArg(extent=len(self.checks), part="code")
         self.scalars.append(code)
         terms, stage = [], 0
         for i, a in zip(indices, n.attrs.axes, strict=True):
@@ -267,6 +268,8 @@ class _Kernelizer:
                 self.scalars.append(stride)
             terms.append((c, self.scalars.index(stride)))
             stage = max(stage, self.stage[c])
+            if x.op == "iota":  # its value at a checked index is the index
+                return c
         at = self.access(x.dtype, False, buffer_of(x), address)
         return self.value(k.Gather(at, tuple(terms), x.dtype, where), stage)
 

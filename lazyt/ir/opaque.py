@@ -127,3 +127,19 @@ for _name in (
     *("asin", "acos", "atan", "asinh", "acosh", "atanh"),
 ):
     register(f"complex_{_name}")(_complex_function(getattr(np, _name)))
+
+
+def _complex_eig(x: Array) -> tuple[Array, Array]:
+    d = dtypes.complex_of(x.dtype)
+    values, vectors = np.linalg.eig(x)
+    return values.astype(d), vectors.astype(d)
+
+
+register("linalg_eig")(_complex_eig)
+register("linalg_eigvals")(lambda x: np.linalg.eigvals(x).astype(dtypes.complex_of(x.dtype)))
+
+
+@register("isin")
+def isin(x: Array, values: Array) -> Array:
+    """Whether each element of `x` is one of `values`; NaN is not."""
+    return np.isin(_wide(x), _wide(values))

@@ -9,7 +9,7 @@ from lazyt.errors import ShapeError
 from lazyt.functions import nn as functional
 from lazyt.functions.arithmetic import add, multiply
 from lazyt.functions.creation import full, tri, zeros
-from lazyt.functions.joining import split
+from lazyt.functions.manipulation import split
 from lazyt.functions.linear import matmul, matrix_transpose
 from lazyt.functions.logic import logical_not, where
 from lazyt.functions.manipulation import expand_dims, permute_dims, reshape, squeeze, swapaxes

@@ -1,8 +1,11 @@
 """Matrix products: a native kernel that calls the BLAS that NumPy carries, or `numpy.matmul` where none is found.
 
-The kernel reads one product of a batch a unit. Its int64 arguments: m, n, k, lda, ldb, ldc, transa, transb (CBLAS
-enums), the C batch stride, the number of batch axes, then for each of MAX_BATCH axes its extent, A stride and B stride
-(elements), then the addresses of A, B, C and of the routine.
+A unit is one panel of one product of a batch: the rows (or columns) of C are divided among lazyt's own threads, and
+BLAS runs with one thread meanwhile, because two pools on the same processors cost milliseconds in hand-overs.
+The kernel's int64 arguments: m, n, k, lda, ldb, ldc, transa, transb (CBLAS enums), the C batch stride, the number of
+batch axes, how many panels, the rows and the columns of a panel, the element steps from panel to panel in A, B and C;
+then for each of MAX_BATCH axes its extent, A stride and B stride (elements), then the addresses of A, B, C and of the
+routine.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import numpy as np
 from lazyt.backends.cpu.engine import compile_module
 
 MAX_BATCH = 6
-HEAD = 10
+HEAD = 16
 POINTERS = HEAD + 3 * MAX_BATCH
 FUNCTION = POINTERS + 3
 SIZE = FUNCTION + 1
@@ -43,11 +46,22 @@ def available(dtype: np.dtype) -> bool:
     return dtype.name in _ROUTINE and _library() is not None
 
 
-def set_threads(n: int) -> None:
-    """Let BLAS use n threads too."""
-    lib = _library()
-    if lib is not None and hasattr(lib, "scipy_openblas_set_num_threads64_"):
-        lib.scipy_openblas_set_num_threads64_(ctypes.c_int64(n))
+class OneThread:
+    """BLAS with one thread inside the block; as it was afterwards (NumPy shares it)."""
+
+    def __enter__(self) -> None:
+        lib = _library()
+        self.before = 1
+        if lib is not None and hasattr(lib, "scipy_openblas_set_num_threads64_"):
+            self.before = lib.scipy_openblas_get_num_threads64_()
+            if self.before != 1:
+                lib.scipy_openblas_set_num_threads64_(1)
+
+    def __exit__(self, *exc: object) -> None:
+        if self.before != 1:
+            lib = _library()
+            assert lib is not None
+            lib.scipy_openblas_set_num_threads64_(self.before)
 
 
 @lru_cache(maxsize=8)
@@ -73,7 +87,7 @@ def _text(name: str, real: str, dtype: np.dtype) -> str:
     zero = "ptr %zero" if is_complex else f"{real} 0.0"
     slots = "\n".join(
         f"  %{v}p = getelementptr i64, ptr %args, i64 {i}\n  %{v} = load i64, ptr %{v}p"
-        for i, v in enumerate("m n k lda ldb ldc ta tb cs nb".split())
+        for i, v in enumerate("m n k lda ldb ldc ta tb cs nb panels pm pn pa pb pc".split())
     )
     addresses = "\n".join(
         f"  %{v}p = getelementptr i64, ptr %args, i64 {POINTERS + i}\n  %{v} = load ptr, ptr %{v}p"
@@ -90,6 +104,8 @@ def _text(name: str, real: str, dtype: np.dtype) -> str:
     kind = "ptr" if is_complex else real
     size = dtype.itemsize
     return f"""
+declare i64 @llvm.smin.i64(i64, i64)
+
 define void @{name}(ptr %args, i64 %begin, i64 %end) {{
 entry:
 {slots}
@@ -103,12 +119,26 @@ entry:
   br i1 %any, label %unit, label %done
 unit:
   %u = phi i64 [ %begin, %entry ], [ %u1, %call ]
+  %panel = urem i64 %u, %panels
+  %product = udiv i64 %u, %panels
+  %r0 = mul i64 %panel, %pm
+  %rleft = sub i64 %m, %r0
+  %mpart = call i64 @llvm.smin.i64(i64 %pm, i64 %rleft)
+  %c0 = mul i64 %panel, %pn
+  %cleft = sub i64 %n, %c0
+  %npart = call i64 @llvm.smin.i64(i64 %pn, i64 %cleft)
+  %tall = icmp eq i64 %pn, %n
+  %mu = select i1 %tall, i64 %mpart, i64 %m
+  %nu = select i1 %tall, i64 %n, i64 %npart
+  %a0 = mul i64 %panel, %pa
+  %b0 = mul i64 %panel, %pb
+  %co0 = mul i64 %panel, %pc
   br label %axes
 axes:
   %i = phi i64 [ %nb, %unit ], [ %i1, %axis ]
-  %rest = phi i64 [ %u, %unit ], [ %rest1, %axis ]
-  %ao = phi i64 [ 0, %unit ], [ %ao1, %axis ]
-  %bo = phi i64 [ 0, %unit ], [ %bo1, %axis ]
+  %rest = phi i64 [ %product, %unit ], [ %rest1, %axis ]
+  %ao = phi i64 [ %a0, %unit ], [ %ao1, %axis ]
+  %bo = phi i64 [ %b0, %unit ], [ %bo1, %axis ]
   %more = icmp sgt i64 %i, 0
   br i1 %more, label %axis, label %call
 axis:
@@ -129,14 +159,15 @@ axis:
   %bo1 = add i64 %bo, %bm
   br label %axes
 call:
-  %co = mul i64 %u, %cs
+  %co1 = mul i64 %product, %cs
+  %co = add i64 %co1, %co0
   %ab = mul i64 %ao, {size}
   %bb = mul i64 %bo, {size}
   %cb = mul i64 %co, {size}
   %Ai = getelementptr i8, ptr %A, i64 %ab
   %Bi = getelementptr i8, ptr %B, i64 %bb
   %Ci = getelementptr i8, ptr %C, i64 %cb
-  call void %f(i32 101, i32 %ta32, i32 %tb32, i64 %m, i64 %n, i64 %k, {one}, ptr %Ai, i64 %lda, ptr %Bi, i64 %ldb, {zero}, ptr %Ci, i64 %ldc)
+  call void %f(i32 101, i32 %ta32, i32 %tb32, i64 %mu, i64 %nu, i64 %k, {one}, ptr %Ai, i64 %lda, ptr %Bi, i64 %ldb, {zero}, ptr %Ci, i64 %ldc)
   %u1 = add i64 %u, 1
   %again = icmp slt i64 %u1, %end
   br i1 %again, label %unit, label %done

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import llvmlite.binding as llvm
 
 from lazyt.backends.cpu.text import BFLOAT16, reg_type
-from lazyt.backends.cpu.vector import Vec, constant, copysign, fabs, where
+from lazyt.backends.cpu.vector import Vec, constant, fabs, where
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,7 +17,7 @@ Vecs = tuple[Vec, ...]
 
 
 def rarely(condition: Vec, usual: Vecs, write: Callable[[], Vecs]) -> Vecs:
-    """`usual`, but where `condition` holds the vectors of `write`, run only if any lane needs it."""
+    """`usual`, but where `condition` holds the vectors of `write`, run only if a lane needs it."""
     body = condition.body
     rare, join, before = body.fresh("rare"), body.fresh("join"), body.block
     body.line(f"br i1 {condition.any()}, label %{rare}, label %{join}")
@@ -68,8 +68,8 @@ def outlined(
 ) -> Vecs:
     """What `write` makes of `operands`, as a call of a function that the module has once.
 
-    `results` are the element types. For code that is too large, or too rarely run, to be repeated in
-    every kernel that needs it. `symbol` is completed by the number of lanes.
+    `results` are the element types. For code that is too large, or too rarely run, to be
+    repeated in every kernel that needs it. `symbol` is completed by the number of lanes.
     """
     body, lanes = operands[0].body, operands[0].lanes
     types = [vector(element, lanes) for element in results]

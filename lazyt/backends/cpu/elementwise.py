@@ -21,8 +21,16 @@ if TYPE_CHECKING:
 
 Rule = "Callable[..., Vec]"
 
-_FLOAT32: dict[str, Callable[..., Vec]] = {**floating.ARITHMETIC, **remainder.RULES, **mathlib_f32.RULES}
-_FLOAT64: dict[str, Callable[..., Vec]] = {**floating.ARITHMETIC, **remainder.RULES, **mathlib_f64.RULES}
+_FLOAT32: dict[str, Callable[..., Vec]] = {
+    **floating.ARITHMETIC,
+    **remainder.RULES,
+    **mathlib_f32.RULES,
+}
+_FLOAT64: dict[str, Callable[..., Vec]] = {
+    **floating.ARITHMETIC,
+    **remainder.RULES,
+    **mathlib_f64.RULES,
+}
 
 
 def _on_bits(rule: Callable[..., Vec]) -> Callable[..., Vec]:
@@ -49,7 +57,7 @@ def _float_rules(dtype: np.dtype) -> dict[str, Callable[..., Vec]]:
     bits = floating.BITS[dtype.name]
     if dtype.itemsize > 2:
         rules = dict(_FLOAT32 if dtype.itemsize == 4 else _FLOAT64)
-        names = floating.BIT_RULES
+        names: tuple[str, ...] = floating.BIT_RULES
     else:
         rules = {name: _in_float32(rule, dtype) for name, rule in _FLOAT32.items()}
         names = floating.NARROW_BIT_RULES
@@ -82,8 +90,8 @@ OPS: dict[str, str] = {
 def lower(op: str, operands: Sequence[str], in_dtype: np.dtype, body: Body, lanes: int) -> str:
     """Append the IR of `op`; the name of its result.
 
-    All operands are of `in_dtype`, but for the condition of `select`, which is bool, and the first two
-    of `random_bits` (uint64 seed and counter, then an int64 index).
+    All operands are of `in_dtype`, but for the condition of `select`, which is bool, and the first
+    two of `random_bits` (uint64 seed and counter, then an int64 index).
     """
     rule = _RULES.get(in_dtype, {}).get(op)
     if rule is None:

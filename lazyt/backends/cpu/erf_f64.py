@@ -1,8 +1,9 @@
 """erf and erfc of float64.
 
 Near 0 the series' shape x + x*P(x**2); beyond, exp(-a**2) times erfcx(a), a rational change of
-variable t = (a - 5/2)/(a + 5/2) making erfcx(a)*(a + 5/2) a short horner, as in Shepherd and
-Laframboise, "Chebyshev approximation of (1 + 2x)exp(x**2)erfc x" (1981). Coefficients: Remez exchange.
+variable t = (a - 5/2)/(a + 5/2) making erfcx(a)*(a + 5/2) a short polynomial, as in Shepherd
+and Laframboise, "Chebyshev approximation of (1 + 2x)exp(x**2)erfc x" (1981). Errors: erf within 0.8
+ULP, erfc within 1.7. Coefficients: Remez exchange.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from lazyt.backends.cpu.explog_f64 import (
     two_product,
     two_sum,
 )
-from lazyt.backends.cpu.mathlib_f32 import at_most
+from lazyt.backends.cpu.mathlib import at_most
 from lazyt.backends.cpu.vector import Vec, constant, copysign, fabs, fma, horner, where
 
 NEAR = 0.83

@@ -18,8 +18,9 @@ import numpy as np
 from lazyt.backends.cpu import blas, memory
 from lazyt.backends.cpu.emit import emit
 from lazyt.backends.cpu.engine import compile_module, counters
-from lazyt.backends.cpu.threads import Program
+from lazyt.backends.cpu.threads import Program, get_num_threads
 from lazyt.errors import IndexOutOfRange, OutOfMemory
+from lazyt.ir import dtypes
 from lazyt.ir import graph as g
 from lazyt.ir import kernel as k
 from lazyt.ir.extents import Dim, source, uses_offset
@@ -30,7 +31,11 @@ from lazyt.ir.schedule import LibraryCall, MatmulCall, Schedule, nbytes
 
 # Elements of work that a chunk should have at least, so that dividing it pays.
 GRAIN = 16384
-_MASK = (1 << 64) - 1
+# Multiply-adds that a chunk of a batch of products should have, and that a panel of one product must have.
+PRODUCT_GRAIN = 1 << 18
+PANEL = 1 << 20
+# A column reduction reads this many neighbouring units together (see emit_columns).
+COLUMN_RUN = 16
 
 _kernels: dict[str, Compiled] = {}
 _lock = threading.Lock()
@@ -188,6 +193,7 @@ class Bound:
         self.status = np.zeros(2, np.int64)
         self.checks: list[Node] = []
         self.parts: list[Any] = []
+        self.products = False
         self._scalar_format()
         self._build()
 
@@ -235,7 +241,7 @@ class Bound:
     def _scalar_format(self) -> None:
         kinds = "".join("d" if floating else "q" for _, _, floating in self.exe.scalars)
         self.pack = struct.Struct("=" + kinds).pack
-        self.unpack = struct.Struct("=" + "Q" * len(kinds)).unpack
+        self.unpack = struct.Struct("=" + "q" * len(kinds)).unpack
         self.positions = [p for p, _, _ in self.exe.scalars]
         self.plain = all(floating and not part for _, part, floating in self.exe.scalars)
 
@@ -294,7 +300,10 @@ class Bound:
         if total == 0 and not (kernel.rows and all(extents[: kernel.outer])):
             units = 0
         work = max(total // max(units, 1), 1)
-        rows.append([compiled(kernel).address, at, units, max(GRAIN // work, 1), int(joins)])
+        grain = max(GRAIN // work, 1)
+        if kernel.rows and kernel.vector == "outer":
+            grain = max(grain, min(COLUMN_RUN, -(-units // get_num_threads())))
+        rows.append([compiled(kernel).address, at, units, grain, int(joins)])
         table.extend(args)
 
     def _codes(self, c: KernelCall, args: list[int], lay: k.Layout, codes: dict[Any, int]) -> None:
@@ -345,8 +354,14 @@ class Bound:
         la, lb = self._leading(x, sa), self._leading(y, sb)
         assert la is not None and lb is not None
         batch = [self.value(d) for d in x.shape[:-2]]
-        args[: blas.HEAD] = [m, n, kk, la[1], lb[1], max(n, 1), la[0], lb[0], m * n, len(batch)]
-        units = 1
+        panels, pm, pn = _panels(m, n, kk)
+        pa = 0 if pn < n else pm * (la[1] if la[0] == blas.NO_TRANS else 1)
+        pb = 0 if pn == n else pn * (1 if lb[0] == blas.NO_TRANS else lb[1])
+        pc = pm * n if pn == n else pn
+        args[: blas.HEAD] = [
+            m, n, kk, la[1], lb[1], max(n, 1), la[0], lb[0], m * n, len(batch), panels, pm, pn, pa, pb, pc,
+        ]  # fmt: skip
+        units = panels
         for i, e in enumerate(batch):
             args[blas.HEAD + 3 * i : blas.HEAD + 3 * i + 3] = [e, self.value(sa[i]), self.value(sb[i])]
             units *= e
@@ -356,7 +371,9 @@ class Bound:
         address, args[blas.FUNCTION] = blas.kernel(c.node.dtype)
         if m == 0 or n == 0:
             units = 0
-        rows.append([address, at, units, 1 if units > 1 and m * n * kk < 1 << 18 else max(units, 1), 0])
+        self.products = True
+        work = max(m * n * kk // panels, 1)
+        rows.append([address, at, units, max(PRODUCT_GRAIN // work, 1), 0])
         table.extend(args)
 
     def run(self, scalars: Sequence[Any], leaves: Sequence[Any]) -> dict[Node, memory.Buffer]:
@@ -378,16 +395,23 @@ class Bound:
         if self.moving:
             values = exe.expressions.evaluate(self.extents, scalars)
             for base, byte, e, itemsize in self.moving:
-                bases.append(values[e] & _MASK if base < 0 else bases[base] + byte + values[e] * itemsize)
+                bases.append(values[e] if base < 0 else bases[base] + byte + values[e] * itemsize)
         with self.lock:
-            for part in self.parts:
-                if type(part) is Program:
-                    part.launch(bases)
-                else:
-                    part.run(bases, outs, arena, leaves)
+            if self.products:
+                with blas.OneThread():
+                    self._launch(bases, outs, arena, leaves)
+            else:
+                self._launch(bases, outs, arena, leaves)
             if self.checks and self.status[0]:
                 self._raise_check()
         return dict(zip(exe.outputs, outs, strict=True))
+
+    def _launch(self, bases: list[int], outs: Sequence[Any], arena: Any, leaves: Sequence[Any]) -> None:
+        for part in self.parts:
+            if type(part) is Program:
+                part.launch(bases)
+            else:
+                part.run(bases, outs, arena, leaves)
 
     def _scalars(self, scalars: Sequence[Any]) -> list[int]:
         """The bits of the scalar arguments, as the kernels read them."""
@@ -408,13 +432,26 @@ class Bound:
         raise index_error(n, index, [self.value(d) for d in n.operands[0].shape])
 
 
+def _panels(m: int, n: int, k: int) -> tuple[int, int, int]:
+    """How many panels one product is divided into, and the rows and columns of each."""
+    threads = get_num_threads()
+    if threads == 1 or m * n * k < PANEL * threads:
+        return 1, max(m, 1), n
+    if m >= n:
+        rows = -(-(-(-m // threads)) // 8) * 8
+        return -(-m // rows), rows, n
+    columns = -(-(-(-n // threads)) // 16) * 16
+    return -(-n // columns), m, columns
+
+
 def index_error(n: Node, index: int, shape: Sequence[int]) -> IndexOutOfRange:
     """The error of a gather whose index came from data, with the line that recorded it."""
     assert isinstance(n.attrs, g.Axes | g.Scatter)
     sizes = [shape[a] for a in n.attrs.axes]
     size = next((s for s in sizes if not 0 <= index < s), sizes[0])
+    # A negative index had the size added to it when it was recorded.
     return IndexOutOfRange(
-        f"index {index if index >= 0 else index} is out of bounds for an axis of size {size} "
+        f"index {index if index >= 0 else index - size} is out of bounds for an axis of size {size} "
         f"(indexing recorded at {n.site}; found at the sync)"
     )
 
@@ -474,17 +511,22 @@ def _scatter(n: Node, arrays: list[np.ndarray[Any, Any]], out: np.ndarray[Any, A
         bad = (i < 0) | (i >= x.shape[a])
         if bad.any():
             raise index_error(n, int(i[bad].flat[0]), x.shape)
-    out[...] = x
-    front = np.moveaxis(out, axes, range(len(axes)))
-    flat = np.ravel_multi_index(tuple(indices), front.shape[: len(axes)]) if indices[0].size else indices[0]
-    rest = front.shape[len(axes) :]
-    rows = front.reshape((-1, *rest)) if front.flags.c_contiguous else None
-    values = v.reshape((-1, *rest))
+    at = tuple(indices)
     if n.attrs.mode == "set":
-        front[tuple(indices)] = v
-    elif rows is not None:
-        np.add.at(rows, flat.reshape(-1), values)
+        out[...] = x
+        np.moveaxis(out, axes, range(len(axes)))[at] = v
+    elif indices[0].size and out.size:
+        # Halves add up in float32 and are rounded once.
+        d = dtypes.float32 if n.dtype in (dtypes.float16, dtypes.bfloat16) else n.dtype
+        total = x.astype(d)
+        front, v = np.moveaxis(total, axes, range(len(axes))), v.astype(d, copy=False)
+        if front.flags.c_contiguous and len(axes) > 1:
+            lead, rest = front.shape[: len(axes)], front.shape[len(axes) :]
+            at = (np.ravel_multi_index(at, lead).reshape(-1),)
+            front, v = front.reshape((-1, *rest)), v.reshape((-1, *rest))
+        np.add.at(front, at, v)
+        out[...] = total
     else:
-        np.add.at(front, tuple(indices), v)
+        out[...] = x
 
 

@@ -31,8 +31,8 @@ def _divide_wide(x: Vec, y: Vec) -> Vec:
 def _divide(x: Vec, y: Vec, signed: bool) -> Vec:
     """The truncated quotient of x by y, y neither 0 nor (signed) -1.
 
-    Up to 32 bits the quotient of the two as floats never reaches the next integer by rounding: it is
-    off by less than 1/y.
+    Up to 32 bits the quotient of the two as floats never reaches the next integer by rounding: it
+    is off by less than 1/y.
     """
     if x.bits == 64:
         if not signed:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu import erf_f64, trig_f64
 from lazyt.backends.cpu import explog_f64 as e
-from lazyt.backends.cpu.mathlib_f32 import INF
+from lazyt.backends.cpu.mathlib import INF
 from lazyt.backends.cpu.vector import Vec, constant, fabs, fma, sqrt, where
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def hypot(x: Vec, y: Vec) -> Vec:
-    """sqrt(x*x + y*y) and its correction: Borges, "An improved algorithm for hypot(a, b)" (2020)."""
+    """sqrt(x*x + y*y), corrected: Borges, "An improved algorithm for hypot(a, b)" (2020)."""
     ax, ay = fabs(x), fabs(y)
     a, b = where(ax > ay, ax, ay), where(ax > ay, ay, ax)
     large, small = a > 2.0**500, a < 2.0**-500
@@ -28,10 +28,10 @@ def hypot(x: Vec, y: Vec) -> Vec:
     return where(ax.eq(INF) | ay.eq(INF), constant(r, INF), r)
 
 
-RULES: dict[str, Callable[..., Vec]] = {
+RULES: dict[str, Callable[..., Vec]] = {"pow": e.power} | {
     rule.__name__: rule
     for rule in (
-        e.exp, e.exp2, e.expm1, e.log, e.log2, e.log10, e.log1p, e.pow, e.logaddexp,
+        e.exp, e.exp2, e.expm1, e.log, e.log2, e.log10, e.log1p, e.logaddexp,
         e.sinh, e.cosh, e.tanh, e.asinh, e.acosh, e.atanh,
         trig_f64.sin, trig_f64.cos, trig_f64.tan, trig_f64.asin, trig_f64.acos, trig_f64.atan,
         trig_f64.atan2, erf_f64.erf, erf_f64.erfc, hypot,

@@ -1,8 +1,8 @@
 """x mod pi/2 for arguments that Cody and Waite's reduction cannot hold: Payne and Hanek's.
 
-Payne and Hanek, "Radian reduction for trigonometric functions" (1983): of the bits of 2/pi only those
-matter whose product with x is neither a multiple of 4 nor below the precision wanted. Integers of 128
-bits, one lane at a time, in a function of its own: such arguments are rare.
+Payne and Hanek, "Radian reduction for trigonometric functions" (1983): of the bits of 2/pi only
+those matter whose product with x is neither a multiple of 4 nor below the precision wanted. One
+lane at a time, in integers, in a function of its own: such arguments are rare.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RESULTS = ("double", "double", "i64")
 
 
 def _product(x: Vec) -> tuple[Vec, Vec]:
-    """|x| * 2/pi mod 4 for LARGE <= |x| < inf: two words, 2 bits before the point and 126 behind."""
+    """|x| * 2/pi mod 4 for LARGE <= |x| < inf: two words, 2 bits before the point, 126 behind."""
     body = x.body
     words = ", ".join(f"i64 {w}" for w in TWO_OVER_PI)
     body.declare(f"@{_TABLE} = internal constant [{len(TWO_OVER_PI)} x i64] [{words}]")
@@ -71,7 +71,11 @@ def _reduce(x: Vec) -> tuple[Vec, Vec, Vec]:
     s = r + tail
     tail = tail - (s - r)
     negative = x < 0.0
-    return where(negative, -s, s), where(negative, -tail, tail), where(negative, -quadrant, quadrant)
+    return (
+        where(negative, -s, s),
+        where(negative, -tail, tail),
+        where(negative, -quadrant, quadrant),
+    )
 
 
 def _each_lane(x: Vec) -> tuple[Vec, ...]:

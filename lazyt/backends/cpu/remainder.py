@@ -1,4 +1,4 @@
-"""Float remainders and the floored quotient: fmod is exact, the rest is NumPy's arithmetic around it."""
+"""Float remainders and the floored quotient: an exact fmod, and NumPy's arithmetic around it."""
 
 from __future__ import annotations
 

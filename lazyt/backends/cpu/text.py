@@ -71,8 +71,8 @@ Library = Callable[[str, str], None]
 class Module:
     """Globals, declarations and helper functions of one LLVM module, each symbol once.
 
-    With a `library`, helper functions are not repeated in every module: it is given their symbol and
-    the text of a module that defines it, and must make the symbol known to the process.
+    With a `library`, helper functions are not repeated in every module: it is given their symbol
+    and the text of a module that defines it, and must make the symbol known to the process.
     """
 
     def __init__(self, library: Library | None = None) -> None:
@@ -104,8 +104,8 @@ class Module:
 class Body:
     """The lines of one function. `block` is the label of the block being written.
 
-    NOTE: lowering one op may open new blocks, so a loop's back edge is taken from `block`, or from a
-    latch block of its own.
+    NOTE: lowering one op may open new blocks, so a loop's back edge is taken from `block`, or from
+    a latch block of its own.
     """
 
     def __init__(self, module: Module | None = None, block: str = "entry") -> None:

@@ -688,6 +688,22 @@ yes:
   ret i1 true
 }
 
+; the 64-bit value of any Python int in *%out; false with an exception set if it has none
+define internal i1 @number(ptr %object, ptr %out) nounwind {
+  %value = call i64 @PyLong_AsLongLong(ptr %object)
+  store i64 %value, ptr %out
+  %odd = icmp eq i64 %value, -1
+  br i1 %odd, label %doubt, label %yes
+doubt:
+  %error = call ptr @PyErr_Occurred()
+  %quiet = icmp eq ptr %error, null
+  br i1 %quiet, label %yes, label %no
+no:
+  ret i1 false
+yes:
+  ret i1 true
+}
+
 ; METH_O: run(address of the control block)
 define ptr @${P}_run(ptr %self, ptr %address) nounwind {
   %slot = alloca ptr, align 8
@@ -734,7 +750,7 @@ head:
 body:
   %item = call ptr @PyList_GetItem(ptr %list, i64 %i)
   %base.at = getelementptr i64, ptr %bases, i64 %i
-  %read = call i1 @word(ptr %item, ptr %base.at)
+  %read = call i1 @number(ptr %item, ptr %base.at)
   %next = add i64 %i, 1
   br i1 %read, label %head, label %fail
 go:

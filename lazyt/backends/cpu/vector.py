@@ -134,7 +134,7 @@ class Vec:
         return self.compare("uno", self)
 
     def convert(self, opcode: str, element: str) -> Vec:
-        """One of LLVM's conversions (fpext, trunc, sitofp, bitcast, ...) to another element type."""
+        """One of LLVM's conversions (fpext, trunc, sitofp, bitcast, ...) to another element."""
         return self._new(
             f"{opcode} {self.type} {self.name} to {vector(element, self.lanes)}", element
         )
@@ -205,15 +205,15 @@ def horner(x: Vec, coefficients: Sequence[float]) -> Vec:
 
 
 def estrin(x: Vec, coefficients: Sequence[float]) -> Vec:
-    """The same by pairs, then pairs of pairs in x**2, x**4, ...: a shorter chain, a little less exact.
+    """The same by pairs, then pairs of pairs in x**2, x**4, ...: a shorter chain, less exact.
 
     Faster from ten coefficients on; for where the last bits of the polynomial do not matter.
     """
     terms: list[Vec | float] = list(reversed(coefficients))
     power = x
     while len(terms) > 2:
-        pairs = zip(terms[::2], terms[1::2], strict=False)
-        terms = [fma(power, high, low) for low, high in pairs] + terms[len(terms) & ~1 :]
+        pairs = [terms[i : i + 2] for i in range(0, len(terms), 2)]
+        terms = [fma(power, p[1], p[0]) if len(p) == 2 else p[0] for p in pairs]
         power = power * power
     low, high = terms
     return fma(power, high, low)

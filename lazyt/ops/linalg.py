@@ -1,0 +1,386 @@
+"""Linear algebra over the last two axes: library calls on whole matrices, and norms made of reductions."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lazyt.errors import DTypeError, ShapeError
+from lazyt.ir import dtypes
+from lazyt.ir.builder import broadcast_shapes
+from lazyt.ir.extents import hint, maximum
+from lazyt.ops import samples
+from lazyt.ops.axes import Axis, many_axes
+from lazyt.ops.core import OpDef, Operand, define, node_of, result_type
+from lazyt.ops.elementwise import float_of
+from lazyt.ops.linear import matmul_nodes, sizes_text
+from lazyt.ops.reductions import reduce
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lazyt.ir.builder import Builder
+    from lazyt.ir.extents import Dim
+    from lazyt.ir.graph import Node, Shape
+
+SUPPORTED = (dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128)
+
+
+def number(b: Builder, name: str, x: Operand) -> Node:
+    """x in a dtype that the library takes: integers become floats, the halves are refused."""
+    d = float_of(result_type(x))
+    if d not in SUPPORTED:
+        raise DTypeError(f"{name}: float32, float64, complex64 or complex128 is required, got {d}; cast it first")
+    return node_of(b, x, d)
+
+
+def matrix(b: Builder, name: str, x: Operand, square: bool = False) -> Node:
+    """A stack of matrices."""
+    v = number(b, name, x)
+    if v.ndim < 2:
+        raise ShapeError(f"{name}: at least 2 dimensions are required, got shape {sizes_text(v.shape)}")
+    if square:
+        if hint(v.shape[-1]) != hint(v.shape[-2]):
+            raise ShapeError(f"{name}: square matrices are required, got shape {sizes_text(v.shape)}")
+        b.same(v.shape[-2], v.shape[-1])
+    return v
+
+
+def smaller(v: Node) -> int | Dim:
+    """min(m, n)."""
+    m, n = v.shape[-2:]
+    return m + n - maximum(m, n)
+
+
+_RNG = np.random.default_rng(7)
+_A = _RNG.standard_normal((3, 3))
+_STACK = _RNG.standard_normal((2, 3, 3)).astype("f4")
+_WIDE, _TALL = _RNG.standard_normal((2, 3)), _RNG.standard_normal((2, 4, 3)).astype("f4")
+_COMPLEX = (_A + 1j * _A.T).astype("c8")
+_HALF = ((np.eye(2, dtype="f2"),), {}, DTypeError, "float32, float64, complex64 or complex128 is required, got float16")
+_VECTOR = ((np.zeros(3),), {}, ShapeError, "at least 2 dimensions are required")
+_OBLONG = ((_WIDE,), {}, ShapeError, r"square matrices are required, got shape \(2, 3\)")
+
+
+def _call(
+    name: str,
+    outputs: Callable[[Node], Sequence[tuple[Shape, np.dtype]]],
+    ref: Any,
+    *,
+    square: bool = True,
+    calls: Sequence[Any] | None = None,
+    **more: Any,
+) -> OpDef:
+    """`opaque linalg_<name>` of one stack of matrices; the statics go with it."""
+    full = f"linalg.{name}"
+
+    def lower(b: Builder, x: Operand, *statics: Any) -> Node | tuple[Node, ...]:
+        v = matrix(b, full, x, square)
+        out = b.opaque(f"linalg_{name}", (v,), statics, outputs(v))
+        return out if len(out) > 1 else out[0]
+
+    usual = ((_A,), (_STACK,), (_COMPLEX,), (np.array([[2, 1], [1, 3]]),))
+    errors = [_HALF, _VECTOR, *([_OBLONG] if square else [])]
+    sample = samples.calls(*(usual if calls is None else calls))
+    return define(full, lower, numpy=ref, samples=sample, errors=errors, **more)
+
+
+def _like(v: Node) -> list[tuple[Shape, np.dtype]]:
+    return [(v.shape, v.dtype)]
+
+
+def _batch(v: Node) -> list[tuple[Shape, np.dtype]]:
+    return [(v.shape[:-2], v.dtype)]
+
+
+def _values(v: Node) -> list[tuple[Shape, np.dtype]]:
+    return [(v.shape[:-1], dtypes.real_of(v.dtype))]
+
+
+INV = _call("inv", _like, np.linalg.inv, saves=(-1,), fallible=True)
+DET = _call("det", _batch, np.linalg.det, saves=(0, -1))
+SLOGDET = _call(
+    "slogdet", lambda v: [*_batch(v), (v.shape[:-2], dtypes.real_of(v.dtype))], np.linalg.slogdet, saves=(0, -1)
+)
+
+_SYMMETRIC = (_A @ _A.T + np.eye(3), (_STACK @ np.swapaxes(_STACK, 1, 2) + np.eye(3, dtype="f4")))
+_HERMITIAN = (_COMPLEX @ _COMPLEX.conj().T + np.eye(3, dtype="c8"),)
+EIGH = _call(
+    "eigh",
+    lambda v: [*_values(v), (v.shape, v.dtype)],
+    lambda x: tuple(np.linalg.eigh(x)),
+    saves=(-1,),
+    fallible=True,
+    calls=((_SYMMETRIC[0],), (_SYMMETRIC[1],)),
+)
+EIGVALSH = _call(
+    "eigvalsh", _values, np.linalg.eigvalsh, saves=(0,), fallible=True, calls=tuple((x,) for x in (*_SYMMETRIC, *_HERMITIAN))
+)
+
+
+def _complex_values(v: Node) -> list[tuple[Shape, np.dtype]]:
+    return [(v.shape[:-1], dtypes.complex_of(v.dtype))]
+
+
+def _eig_numpy(x: np.ndarray) -> Any:
+    values, vectors = np.linalg.eig(x)
+    d = np.result_type(x.dtype, np.complex64)
+    return values.astype(d), vectors.astype(d)
+
+
+EIG = _call(
+    "eig",
+    lambda v: [*_complex_values(v), (v.shape, dtypes.complex_of(v.dtype))],
+    _eig_numpy,
+    fallible=True,
+    differentiable=False,
+    calls=((_A,), (_STACK,)),
+)
+EIGVALS = _call(
+    "eigvals", _complex_values, lambda x: _eig_numpy(x)[0], fallible=True, differentiable=False, calls=((_A,), (_STACK,))
+)
+SVDVALS = _call(
+    "svdvals",
+    lambda v: [((*v.shape[:-2], smaller(v)), dtypes.real_of(v.dtype))],
+    lambda x: np.linalg.svd(x, compute_uv=False),
+    square=False,
+    saves=(0,),
+    calls=((_A,), (_WIDE,), (_TALL,), (_COMPLEX,)),
+)
+
+
+def cholesky(b: Builder, x: Operand, upper: bool) -> Node:
+    v = matrix(b, "linalg.cholesky", x, square=True)
+    (y,) = b.opaque("linalg_cholesky", (v,), (), _like(v))
+    return adjoint(b, y) if upper else y
+
+
+def adjoint(b: Builder, v: Node) -> Node:
+    """The transpose, conjugated."""
+    t = b.permute(v, (*range(v.ndim - 2), v.ndim - 1, v.ndim - 2))
+    return b.conj(t) if dtypes.kind(v.dtype) == "c" else t
+
+
+def _cholesky_numpy(x: np.ndarray, upper: bool = False) -> np.ndarray:
+    y = np.linalg.cholesky(x)
+    return np.swapaxes(y, -1, -2).conj() if upper else y
+
+
+CHOLESKY = define(
+    "linalg.cholesky",
+    cholesky,
+    saves=(-1,),
+    fallible=True,
+    numpy=_cholesky_numpy,
+    samples=samples.calls(*((x,) for x in (*_SYMMETRIC, *_HERMITIAN)), (_HERMITIAN[0], {"upper": True})),
+    errors=[_HALF, _VECTOR, _OBLONG],
+)
+
+
+def qr(b: Builder, x: Operand, mode: str) -> tuple[Node, ...]:
+    if mode not in ("reduced", "complete"):
+        raise ShapeError(f"linalg.qr: mode is 'reduced' or 'complete', got {mode!r}")
+    v = matrix(b, "linalg.qr", x)
+    *batch, m, n = v.shape
+    k = smaller(v) if mode == "reduced" else m
+    return b.opaque("linalg_qr", (v,), (mode,), [((*batch, m, k), v.dtype), ((*batch, k, n), v.dtype)])
+
+
+QR = define(
+    "linalg.qr",
+    qr,
+    saves=(-1,),
+    numpy=lambda x, mode="reduced": tuple(np.linalg.qr(x, mode)),
+    samples=samples.calls((_A,), (_WIDE,), (_TALL,), (_TALL, {"mode": "complete"}), (_COMPLEX,)),
+    errors=[_HALF, _VECTOR, ((_A,), {"mode": "full"}, ShapeError, "linalg.qr: mode is")],
+)
+
+
+def svd(b: Builder, x: Operand, full_matrices: bool) -> tuple[Node, ...]:
+    v = matrix(b, "linalg.svd", x)
+    *batch, m, n = v.shape
+    k = smaller(v)
+    rows, cols = (m, n) if full_matrices else (k, k)
+    outputs = [((*batch, m, rows), v.dtype), ((*batch, k), dtypes.real_of(v.dtype)), ((*batch, cols, n), v.dtype)]
+    return b.opaque("linalg_svd", (v,), (full_matrices,), outputs)
+
+
+SVD = define(
+    "linalg.svd",
+    svd,
+    saves=(-1,),
+    fallible=True,
+    numpy=lambda x, full_matrices=True: tuple(np.linalg.svd(x, full_matrices)),
+    samples=samples.calls((_A,), (_WIDE,), (_TALL, {"full_matrices": False}), (_COMPLEX,)),
+    errors=[_HALF, _VECTOR],
+)
+
+
+def solve(b: Builder, x1: Operand, x2: Operand) -> Node:
+    name = "linalg.solve"
+    d = float_of(result_type(x1, x2))
+    a, y = matrix(b, name, x1, square=True), number(b, name, x2)
+    a, y = b.cast(a, d), b.cast(y, d)
+    vector = y.ndim == 1
+    if not y.ndim or hint(y.shape[0 if vector else -2]) != hint(a.shape[-1]):
+        raise ShapeError(f"{name}: shapes {sizes_text(a.shape, y.shape)} do not match")
+    if vector:
+        y = b.reshape(y, (*y.shape, 1))
+    b.same(y.shape[-2], a.shape[-1])
+    batch = broadcast_shapes(b, name, a.shape[:-2], y.shape[:-2])
+    a, y = b.expand_to(a, (*batch, *a.shape[-2:])), b.expand_to(y, (*batch, *y.shape[-2:]))
+    (z,) = b.opaque("linalg_solve", (a, y), (), _like(y))
+    return b.reshape(z, z.shape[:-1]) if vector else z
+
+
+SOLVE = define(
+    "linalg.solve",
+    solve,
+    saves=(0, -1),
+    fallible=True,
+    numpy=np.linalg.solve,
+    samples=samples.calls((_A, _A[0]), (_A, _WIDE.T), (_STACK, _STACK[0, :, :2]), (_A, _TALL[:, :3]), (_COMPLEX, _A)),
+    errors=[((_A, _WIDE), {}, ShapeError, "linalg.solve: shapes .* do not match"), ((_WIDE, _A), {}, *_OBLONG[2:])],
+)
+
+
+def pinv(b: Builder, x: Operand, rtol: float | None) -> Node:
+    v = matrix(b, "linalg.pinv", x)
+    *batch, m, n = v.shape
+    return b.opaque("linalg_pinv", (v,), (rtol,), [((*batch, n, m), v.dtype)])[0]
+
+
+PINV = define(
+    "linalg.pinv",
+    pinv,
+    saves=(0, -1),
+    fallible=True,
+    numpy=lambda x, rtol=None: np.linalg.pinv(x, rcond=max(x.shape[-2:]) * np.finfo(x.dtype).eps if rtol is None else rtol),
+    samples=samples.calls((_A,), (_WIDE,), (_TALL,), (_TALL, {"rtol": 0.4})),
+    errors=[_HALF, _VECTOR],
+)
+MATRIX_RANK = _call(
+    "matrix_rank",
+    lambda v: [(v.shape[:-2], dtypes.int64)],
+    lambda x, rtol=None: np.asarray(np.linalg.matrix_rank(x, rtol=rtol)),
+    square=False,
+    differentiable=False,
+    calls=((_A,), (_WIDE,), (_TALL,), (np.ones((3, 3)),), (np.diag([1.0, 0.1]), {"rtol": 0.5})),
+)
+
+
+def matrix_power(b: Builder, x: Operand, n: int) -> Node:
+    v = matrix(b, "linalg.matrix_power", x, square=True)
+    if n == 0:
+        at = v.shape[-2:]
+        eye = b.cast(b.eq(b.iota(at, 0), b.iota(at, 1)), v.dtype)
+        return b.expand_to(eye, v.shape)
+    if n < 0:
+        (v,) = b.opaque("linalg_inv", (v,), (), _like(v))
+    out: Node | None = None
+    for bit in bin(abs(n))[:1:-1]:
+        if bit == "1":
+            out = v if out is None else matmul_nodes(b, "linalg.matrix_power", out, v)
+        v = matmul_nodes(b, "linalg.matrix_power", v, v)
+    assert out is not None, "a positive number has a bit that is set"
+    return out
+
+
+MATRIX_POWER = define(
+    "linalg.matrix_power",
+    matrix_power,
+    saves=(0,),
+    fallible=True,
+    numpy=lambda x, n: np.linalg.matrix_power(x.astype(float_of(x.dtype)), n),
+    samples=samples.calls((_A, 0), (_A, 1), (_A, 5), (_STACK, -2), (_COMPLEX, 2)),
+    errors=[((_WIDE, 2), {}, *_OBLONG[2:])],
+)
+
+# Norms
+
+
+def magnitude(b: Builder, v: Node, power: float) -> Node:
+    """|v| ** power."""
+    if power == 2:
+        return b.real(b.mul(v, b.conj(v))) if dtypes.kind(v.dtype) == "c" else b.mul(v, v)
+    size = b.abs(v)
+    return size if power == 1 else b.pow(size, b.constant(power, size.dtype))
+
+
+def root(b: Builder, s: Node) -> Node:
+    """sqrt(s), whose derivative at 0 is 0 rather than infinite."""
+    zero = b.constant(0, s.dtype)
+    none = b.eq(s, b.expand_to(zero, s.shape))
+    return b.select(none, zero, b.sqrt(b.select(none, b.constant(1, s.dtype), s)))
+
+
+def norm_over(b: Builder, v: Node, axes: tuple[int, ...], order: float, keepdims: bool) -> Node:
+    """The vector norm over `axes`."""
+    if math.isinf(order):
+        return reduce(b, "max" if order > 0 else "min", b.abs(v), axes, keepdims)
+    if order == 0:
+        there = b.ne(v, b.expand_to(b.constant(0, v.dtype), v.shape))
+        return reduce(b, "sum", b.cast(there, dtypes.real_of(v.dtype)), axes, keepdims)
+    total = reduce(b, "sum", magnitude(b, v, order), axes, keepdims)
+    if order == 1:
+        return total
+    if order == 2:
+        return root(b, total)
+    out: Node = b.pow(total, b.constant(1 / order, total.dtype))
+    return out
+
+
+def vector_norm(b: Builder, x: Operand, axis: Axis, keepdims: bool, order: float) -> Node:
+    v = number(b, "linalg.vector_norm", x)
+    axes = many_axes("linalg.vector_norm", axis, v.ndim)
+    return norm_over(b, v, axes, order, keepdims)
+
+
+def _vector_norm_numpy(x: Any, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Any:
+    return np.asarray(np.linalg.vector_norm(x.astype(float_of(x.dtype)), axis=axis, keepdims=keepdims, ord=ord))
+
+
+VECTOR_NORM = define(
+    "linalg.vector_norm",
+    vector_norm,
+    saves=(0, -1),
+    numpy=_vector_norm_numpy,
+    samples=samples.calls(
+        *((_TALL, {"axis": 1, "ord": o}) for o in (2, 1, 0, 3, 0.5, math.inf, -math.inf)),
+        (_TALL,), (_TALL, {"axis": (0, 2), "keepdims": True}), (_COMPLEX, {"axis": 0}), (np.arange(4),),
+    ),
+    errors=[_HALF],
+)  # fmt: skip
+
+
+def matrix_norm(b: Builder, x: Operand, keepdims: bool, order: float | str) -> Node:
+    v = matrix(b, "linalg.matrix_norm", x)
+    rows, cols = v.ndim - 2, v.ndim - 1
+    if order == "fro":
+        y = norm_over(b, v, (rows, cols), 2, False)
+    elif order in (2, -2, "nuc"):
+        outputs = [((*v.shape[:-2], smaller(v)), dtypes.real_of(v.dtype))]
+        (s,) = b.opaque("linalg_svdvals", (v,), (), outputs)
+        y = reduce(b, {2: "max", -2: "min", "nuc": "sum"}[order], s, (s.ndim - 1,))
+    elif order in (1, -1, math.inf, -math.inf):
+        summed, rest = (rows, rows) if order in (1, -1) else (cols, rows)
+        sums = reduce(b, "sum", b.abs(v), (summed,))
+        y = reduce(b, "max" if float(order) > 0 else "min", sums, (rest,))
+    else:
+        raise ShapeError(f"linalg.matrix_norm: ord is 'fro', 'nuc', 1, 2 or inf, or its negative, got {order!r}")
+    return b.reshape(y, (*y.shape, 1, 1)) if keepdims else y
+
+
+MATRIX_NORM = define(
+    "linalg.matrix_norm",
+    matrix_norm,
+    saves=(0, -1),
+    numpy=lambda x, keepdims=False, ord="fro": np.linalg.matrix_norm(x, keepdims=keepdims, ord=ord),
+    samples=samples.calls(
+        *((_TALL, {"ord": o}) for o in ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)),
+        (_WIDE, {"keepdims": True}), (_COMPLEX, {"ord": 1}),
+    ),
+    errors=[_HALF, _VECTOR, ((_A,), {"ord": 3}, ShapeError, "linalg.matrix_norm: ord is")],
+)  # fmt: skip
