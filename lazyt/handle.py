@@ -65,6 +65,8 @@ class Storage(Holder):
     __slots__ = ("aliases",)
 
     def __init__(self) -> None:
+        self._slot = self._data = self._meta = None
+        self._version = 0
         self.aliases: list[weakref.ref[Handle]] = []
 
     def invalidate(self, keep: Handle | None) -> None:

@@ -27,7 +27,7 @@ from lazyt.record import (
     operand_slots,
     slot_of,
 )
-from lazyt.trace import Slot, Step, Trace, user_site
+from lazyt.trace import Several, Slot, Step, Trace, user_site
 
 ref = weakref.ref
 
@@ -118,7 +118,7 @@ def assign_step(tr: Trace, new: Slot, old: Slot | None, keeps_leaf: bool) -> Ste
     if s is None:
         pos = tr.pos
         s = Step(pos, ASSIGN, (new,), (keeps_leaf,), plain, pos.index + 1)
-        s.target = old
+        s.targets = () if old is None else (old,)
         s.dtype = new.dtype
         s.site = user_site()
         s.mode = tr.grad
@@ -223,10 +223,30 @@ def record_update(op: OpDef, operands: Sequence[Any], statics: tuple[Any, ...], 
     tr = begin()
     slots, scalars = operand_slots(tr, operands)
     for t in targets:
-        check_legal(tr, op.name, t, False)
+        if tr.grad or t._view is not None:
+            check_legal(tr, op.name, t, False)
     s = advance(tr, op, slots, statics, None, None, scalars)
-    tr.refs[s.index] = dead
-    for slot, t in zip(s.slots, targets, strict=True):
-        put(tr, op.name, t, slot)
+    if tr.grad or any(t._storage is not None for t in targets):
+        tr.refs[s.index] = dead
+        for slot, t in zip(s.slots, targets, strict=True):
+            put(tr, op.name, t, slot)
+    else:
+        _update_all(tr, s, targets)
     if tr.eager:
-        recording.run_sync(tr, "eager", user_site())
+        run_sync(tr, "eager", user_site())
+
+
+def _update_all(tr: Trace, s: Step, targets: Sequence[Handle]) -> None:
+    """Let each target hold its value of the step: without views or gradients, one step does for all of them."""
+    if not s.targets:
+        # NOTE: targets are operands of the operation, so the step's key says which values are superseded.
+        s.targets = tuple(slot_of(tr, t) for t in targets)
+        for slot, old, t in zip(s.slots, s.targets, targets, strict=True):
+            if old.leaf is not None and t._meta is not None:
+                slot.leaf, slot.requires_grad = old.leaf, True
+    for slot, old, t in zip(s.slots, s.targets, targets, strict=True):
+        assert t._slot is old, "an update's targets are among its operands"
+        t._slot = slot
+        t._data = None
+        t._version += 1
+    tr.refs[s.index] = Several(map(ref, targets)) if len(targets) > 1 else ref(targets[0])

@@ -27,16 +27,16 @@ class Lowered:
     def symbols(self, start: int, count: int) -> g.Shape:
         return tuple(self.scope.symbol(start + i, self.extents[start + i]) for i in range(count))
 
-    def track(self, x: Node, identity: int) -> Node:
-        """A value that gradients are asked for, apart from others that share its data."""
-        return self.builder.make("track", (x,), g.Identity(identity), x.shape, x.dtype)
+    def track(self, x: Node, s: Step, k: int) -> Node:
+        """Value k of a step as one that gradients are asked for, apart from others that share its data."""
+        return self.builder.make("track", (x,), g.Identity(s.index, k), x.shape, x.dtype)
 
 
 def lower(steps: Sequence[Step], extents: Sequence[int], scalars: Sequence[Any]) -> Lowered:
     """Write the primitives of `steps`; `extents` are those of the walk, `scalars` only give offsets their hints."""
     low = Lowered(extents, scalars)
     for s in steps:
-        low.builder.site = s.site
+        low.builder.site = g.Origin(s.op.name, s.site)
         if s.op is LEAF:
             _lower_leaf(low, s)
         elif s.op is ASSIGN:
@@ -56,13 +56,13 @@ def _lower_leaf(low: Lowered, s: Step) -> None:
         low.leaves.append(n)
     else:
         n = low.leaves[at]
-    low.nodes[s] = low.track(n, s.index) if grad else n
+    low.nodes[s] = low.track(n, s, 0) if grad else n
 
 
 def _lower_assign(low: Lowered, s: Step) -> None:
     n = low.nodes[s.operands[0]]
     if s.statics[0]:
-        n = low.track(low.builder.stop(n), s.index)
+        n = low.track(low.builder.stop(n), s, 0)
     low.nodes[s] = n
 
 
@@ -83,6 +83,10 @@ def _lower_op(low: Lowered, s: Step) -> tuple[Node, ...]:
         more["offsets"] = tuple(low.scope.offset(at + i, low.scalars[at + i]) for i in range(s.n_offsets))
     out = s.op.lower(b, *operands, *s.statics, **more)
     nodes = out if isinstance(out, tuple) else (out,)
+    if s.targets:
+        return tuple(
+            n if slot.leaf is None else low.track(b.stop(n), s, slot.k) for slot, n in zip(s.slots, nodes, strict=True)
+        )
     if any(isinstance(x, Slot) and x.requires_grad for x in s.operands):
         nodes = tuple(
             n if slot.requires_grad or n.op in ("constant", "scalar", "leaf") else b.stop(n)

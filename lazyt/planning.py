@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from lazyt import memory
+from lazyt.autograd.engine import BACKWARD
 from lazyt.backends.cpu.executor import Executable
 from lazyt.handle import Data
 from lazyt.ir import graph as g
@@ -26,8 +27,8 @@ from lazyt.ir.verify import verify
 from lazyt.lowering import Lowered, lower
 from lazyt.trace import Ext, Slot, Step
 
-# A program with at most this many operations runs unfused the first time.
-SMALL_PROGRAM = 64
+# A program with at most this many steps, and no backward among them, runs unfused the first time.
+SMALL_PROGRAM = 24
 # ... when it touches at most this many elements.
 SMALL_SIZE = 1 << 18
 # A plan that computes more than is wanted is still used when the rest is at most this share of the bytes.
@@ -72,18 +73,10 @@ class Plan:
         self.guards = list(low.scope.guards)
         self.holds: Any = eval(compile(f"lambda s: {guard_source(self.guards)}", "<lazyt guards>", "eval"), {"max": max})
         self._compiles = (self.executable.compiles, self.executable.compile_time)
-        self.shapes: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+        self.recipes: dict[tuple[int, ...], list[tuple[int, int, int, tuple[int, ...], np.dtype]]] = {}
+        self.kernels = sum(1 for c in self.schedule.launches if getattr(c, "phase_of", None) is None)
+        self.launches = len(self.schedule.regions)
         self.runs = 0
-
-    @property
-    def launches(self) -> int:
-        """How many parallel regions a run starts."""
-        return len(self.schedule.regions)
-
-    @property
-    def kernels(self) -> int:
-        """How many kernels and library calls a run makes."""
-        return len(self.schedule.launches)
 
     def take_compiles(self) -> tuple[int, float]:
         """Kernels compiled for this plan since the last call, and how long that took."""
@@ -92,39 +85,52 @@ class Plan:
 
     def run(
         self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Data], want: Sequence[Slot]
-    ) -> dict[Slot, Data]:
-        """The values of `want` (a part of what this plan computes)."""
+    ) -> list[Data]:
+        """The values of `want` (a part of what this plan computes), in its order."""
         if settings["interpret"]:
             return self._interpret(extents, scalars, leaves, want)
         buffers = self.executable.run(extents, scalars, leaves)
         self.runs += 1
-        shapes = self.shapes.get(extents)
-        if shapes is None:
-            bound = self.executable.bound[extents]
-            shapes = self.shapes[extents] = [tuple(bound.value(d) for d in n.shape) for n in self.graph.outputs]
-            if len(self.shapes) > 512:
-                self.shapes.clear()
-        made: dict[tuple[Any, tuple[int, ...]], Data] = {}
-        by_name: dict[tuple[int, int], Data] = {}
-        for name, n, base, shape in zip(self.wanted, self.graph.outputs, self.schedule.outputs, shapes, strict=True):
-            d = made.get((base, shape))
-            if d is None:
-                if isinstance(base.attrs, g.Leaf):
-                    leaf = leaves[base.attrs.index]
-                    d = leaf if leaf.shape == shape else Data(leaf.buffer, shape, n.dtype)
-                else:
-                    d = Data(buffers[base], shape, n.dtype)
-                made[base, shape] = d
-            by_name[name] = d
-        return {s: by_name[s.step.index, s.k] for s in want}
+        recipe = self.recipes.get(extents)
+        if recipe is None:
+            recipe = self._recipe(extents)
+        values: list[Data] = []
+        for same, leaf, output, shape, dtype in recipe:
+            if same >= 0:
+                values.append(values[same])
+            elif leaf >= 0:
+                d = leaves[leaf]
+                values.append(d if d.shape == shape else Data(d.buffer, shape, dtype))
+            else:
+                values.append(Data(buffers[output], shape, dtype))
+        if names(want) == self.wanted:
+            return values
+        at = {name: i for i, name in enumerate(self.wanted)}
+        return [values[at[s.step.index, s.k]] for s in want]
+
+    def _recipe(self, extents: tuple[int, ...]) -> list[tuple[int, int, int, tuple[int, ...], np.dtype]]:
+        """How each wanted value comes about: the same as another, a leaf, or an output's buffer; shape and dtype."""
+        bound = self.executable.bound[extents]
+        made: dict[tuple[Any, tuple[int, ...]], int] = {}
+        recipe = []
+        for i, (n, base) in enumerate(zip(self.graph.outputs, self.schedule.outputs, strict=True)):
+            shape = tuple(bound.value(d) for d in n.shape)
+            same = made.setdefault((base, shape), i)
+            leaf = base.attrs.index if isinstance(base.attrs, g.Leaf) else -1
+            output = -1 if leaf >= 0 else self.executable.outputs.index(base)
+            recipe.append((same if same != i else -1, leaf, output, shape, n.dtype))
+        if len(self.recipes) > 512:
+            self.recipes.clear()
+        self.recipes[extents] = recipe
+        return recipe
 
     def _interpret(
         self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Data], want: Sequence[Slot]
-    ) -> dict[Slot, Data]:
+    ) -> list[Data]:
         arrays = [memory.as_array(d) for d in leaves]
         outs = interpret(self.graph, self.graph.outputs, arrays, scalars, (extents, scalars))
         by_name = dict(zip(self.wanted, outs, strict=True))
-        return {s: memory.from_array(np.asarray(by_name[s.step.index, s.k])) for s in want}
+        return [memory.from_array(np.asarray(by_name[s.step.index, s.k])) for s in want]
 
 
 def names(want: Sequence[Slot]) -> Wanted:
@@ -206,6 +212,8 @@ def _choose(
 def _is_small(pos: Step, ext: Ext) -> bool:
     size = 0
     for s in pos.steps():
+        if s.op is BACKWARD:
+            return False
         for slot in s.slots:
             n = 1
             for d in slot.shape:

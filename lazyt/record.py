@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from lazyt.handle import Data, Gradient, Handle, Holder, Storage, View
 from lazyt.ir import dtypes
 from lazyt.ir.builder import Builder, Weak
 from lazyt.ops.core import OpDef
-from lazyt.trace import NONE, Key, Site, Slot, Step, Trace, dead, dtype_range, local, structure_id, user_site
+from lazyt.trace import NONE, Key, Several, Site, Slot, Step, Trace, dead, dtype_range, local, structure_id, user_site
 
 if TYPE_CHECKING:
     from lazyt.ir.graph import Node
@@ -86,8 +87,6 @@ def _follow(tr: Trace, key: Key) -> Step | None:
 
 def _insert(tr: Trace, step: Step, key: Key, plain: Key) -> None:
     pos = tr.pos
-    if pos.children:
-        tr.divergence = (next(iter(pos.children.values())), step)
     step.sid = structure_id(pos.sid, plain)
     pos.children[key] = step
     if pos.parent is not None:
@@ -118,47 +117,51 @@ def _check_bound(tr: Trace, site: Site) -> None:
         run_sync(tr, "bound", site)
 
 
-def _leaf_key(tr: Trace, holder: Holder, data: Data) -> tuple[Any, ...]:
-    meta = holder._meta
-    at = tr.bound.get(id(data), -1)
-    grad = 0 if meta is None or not meta.requires_grad else 1 if meta.is_leaf else 2
-    return (LEAF, data.dtype, len(data.shape), grad, at)
-
-
 def bind_leaf(tr: Trace, holder: Holder) -> Slot:
     """Meet a computed value: a leaf step of this walk. One buffer met twice is one leaf."""
     data = holder._data
     assert data is not None, "a holder with neither a pending nor a computed value"
-    plain = _leaf_key(tr, holder, data)
-    key = plain
-    if tr.pos.parent is None:
-        site = user_site()
-        key = (*plain, site)
-    s = _follow(tr, key)
-    if s is None:
-        pos = tr.pos
-        s = Step(pos, LEAF, (), plain[1:], key, pos.index + 1)
-        s.dtype = data.dtype
-        s.n_ints = len(data.shape)
-        s.site = user_site()
-        s.mode = tr.grad
-        s.requires_grad = plain[3] != 0
-        s.leaf = s if s.requires_grad else None
-        _insert(tr, s, key, plain)
-    ext = tr.ext.child(data.shape)
-    s.ext, s.shape = ext, data.shape
-    leaves = tr.leaves
-    at = plain[4]
+    meta = holder._meta
+    grad = 0 if meta is None or not meta.requires_grad else 1 if meta.is_leaf else 2
+    at = tr.bound.get(id(data), -1)
+    shape = data.shape
+    statics = (data.dtype, len(shape), grad, at)
+    s = tr.pos.next
+    if s.op is not LEAF or s.statics != statics:
+        s = _leaf_step(tr, statics)
+    s.ext = tr.ext = tr.ext.child(shape)
+    s.shape = shape
     if at < 0:
+        leaves = tr.leaves
         tr.bound[id(data)] = len(leaves)
         leaves.append(data)
         tr.nbytes += data.nbytes
-    if s.requires_grad:
-        tr.metas[s.index] = ref(holder._meta)  # type: ignore[arg-type]
+    if grad:
+        tr.metas[s.index] = ref(meta)  # type: ignore[arg-type]
     tr.refs[s.index] = ref(holder)
     holder._slot = s
-    tr.ext = ext
     tr.pos = s
+    return s
+
+
+def _leaf_step(tr: Trace, statics: tuple[Any, ...]) -> Step:
+    """The leaf step that was not predicted."""
+    plain: Key = (LEAF, *statics)
+    key: Key = plain
+    if tr.pos.parent is None:
+        key = (*plain, user_site())
+        tr.started = perf_counter()
+    s = _follow(tr, key)
+    if s is None:
+        pos = tr.pos
+        s = Step(pos, LEAF, (), statics, key, pos.index + 1)
+        s.dtype = statics[0]
+        s.n_ints = statics[1]
+        s.site = user_site()
+        s.mode = tr.grad
+        s.requires_grad = statics[2] != 0
+        s.leaf = s if s.requires_grad else None
+        _insert(tr, s, key, plain)
     return s
 
 
@@ -223,7 +226,10 @@ def advance(
         -1 if offsets is None else len(offsets),
     )
     key = plain
-    if tr.pos.parent is None or op.fallible:
+    if tr.pos.parent is None:
+        key = (*plain, user_site())
+        tr.started = perf_counter()
+    elif op.fallible:
         key = (*plain, user_site())
     ext = tr.ext if ints is None else tr.ext.child(ints)
     s = _follow(tr, key)
@@ -355,7 +361,7 @@ def results(tr: Trace, s: Step) -> Any:
         out: Any = h
     else:
         out = tuple(new_tensor(slot) for slot in s.slots)
-        tr.refs[s.index] = tuple(ref(h) for h in out)
+        tr.refs[s.index] = Several(ref(h) for h in out)
     if tr.eager:
         run_sync(tr, "eager", s.site)
     return out
@@ -412,8 +418,8 @@ def share(tr: Trace, x: Handle) -> Storage:
     if slot is not None:
         i = slot.step.index
         held = tr.refs[i]
-        if type(held) is tuple:
-            tr.refs[i] = tuple(ref(st) if k == slot.k else r for k, r in enumerate(held))
+        if type(held) is Several:
+            tr.refs[i] = Several(ref(st) if k == slot.k else r for k, r in enumerate(held))
         else:
             tr.refs[i] = ref(st)
     return st

@@ -56,28 +56,18 @@ def last_report() -> SyncReport | None:
 
 def wanted_of(tr: Trace) -> tuple[list[tuple[Slot, Holder]], list[Holder]]:
     """The values that somebody holds and that are not computed yet; and every holder this walk knows."""
-    refs = tr.refs
     wanted: list[tuple[Slot, Holder]] = []
     met: list[Holder] = []
-    for i, r in enumerate(refs[: tr.pos.index + 1]):
-        if type(r) is tuple:
-            for one in r:
-                h = one()
-                if h is not None:
-                    _sort_out(h, i, wanted, met)
-        else:
-            h = r()
-            if h is not None:
-                _sort_out(h, i, wanted, met)
+    for i, held in enumerate([r() for r in tr.refs[: tr.pos.index + 1]]):
+        if held is None:
+            continue
+        for h in held if type(held) is list else (held,):
+            met.append(h)
+            slot = h._slot
+            # NOTE: a handle with a storage holds no value of its own; a holder with another slot was written since.
+            if slot is not None and slot.step.index == i and slot.step.op is not LEAF and h._storage is None:
+                wanted.append((slot, h))
     return wanted, met
-
-
-def _sort_out(h: Holder, i: int, wanted: list[tuple[Slot, Holder]], met: list[Holder]) -> None:
-    slot = h._slot
-    met.append(h)
-    # NOTE: a handle with a storage holds no value of its own; a holder whose slot is elsewhere was written since.
-    if slot is not None and slot.step.index == i and slot.step.op is not LEAF and h._storage is None:
-        wanted.append((slot, h))
 
 
 def check_allowed(tr: Trace, cause: str, site: Site | None) -> None:
@@ -100,7 +90,7 @@ def sync(tr: Trace, cause: str, site: Site | None = None, extra: Sequence[tuple[
     known = {slot for slot, _ in wanted}
     wanted.extend((s, h) for s, h in extra if s not in known)
     report = SyncReport(cause, site, tr.pos.index + 1, len(wanted))
-    values: dict[Slot, Data] = {}
+    values: list[Data] = []
     graphs = [s for s, _ in wanted if s.requires_grad and s.leaf is None]
     segment = make_segment(tr, graphs, consumed_on(tr)) if graphs else None
     if wanted:
@@ -129,11 +119,9 @@ class _Snapshot:
         self.leaves = tr.leaves
 
 
-def _compute(walk: _Snapshot, slots: Sequence[Slot], saved: Sequence[Slot], report: SyncReport) -> dict[Slot, Data]:
+def _compute(walk: _Snapshot, slots: Sequence[Slot], saved: Sequence[Slot], report: SyncReport) -> list[Data]:
     """Run the plan of this walk for these slots; raises with everything still pending."""
-    want = list(slots)
-    known = set(want)
-    want.extend(s for s in saved if s not in known)
+    want = [*slots, *saved]
     t0 = time.perf_counter()
     plan, report.reason = find_plan(walk.pos, walk.ext, want, walk.scalars)
     t1 = time.perf_counter()
@@ -152,11 +140,11 @@ def _compute(walk: _Snapshot, slots: Sequence[Slot], saved: Sequence[Slot], repo
 
 
 def _commit(
-    tr: Trace, wanted: Sequence[tuple[Slot, Holder]], met: Sequence[Holder], values: dict[Slot, Data], segment: Any
+    tr: Trace, wanted: Sequence[tuple[Slot, Holder]], met: Sequence[Holder], values: Sequence[Data], segment: Any
 ) -> None:
     """Values go behind their holders; every holder leaves the walk. Cannot fail."""
-    for slot, h in wanted:
-        h._data = values[slot]
+    for (slot, h), data in zip(wanted, values, strict=False):
+        h._data = data
         if slot.requires_grad and slot.leaf is None:
             meta = Gradient(True, is_leaf=False)
             meta.slot = slot
@@ -166,7 +154,7 @@ def _commit(
         elif slot.leaf is None and h._meta is not None and not h._meta.is_leaf:
             h._meta = None
     if segment is not None:
-        segment.keep(values)
+        segment.keep(values[len(wanted) :])
     for h in met:
         h._slot = None
         if type(h) is Storage:
@@ -201,7 +189,7 @@ def compute_foreign(holder: Holder) -> None:
     report = SyncReport("another thread", user_site())
     with _lock:
         values = _compute(_Snapshot(slot.step.owner), [slot], (), report)
-    holder._data = values[slot]
+    holder._data = values[0]
     counters.syncs += 1
     _last.report = report
 

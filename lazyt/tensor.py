@@ -326,14 +326,17 @@ def _value(h: Tensor) -> Any:
 def _make(slot: Slot) -> Tensor:
     h = _new(Tensor)
     h._slot = slot
+    h._data = h._storage = h._view = h._meta = None
+    h._version = 0
     return h
 
 
 def tensor_of(data: Data) -> Tensor:
     """A tensor over a computed value."""
     h = _new(Tensor)
-    h._slot = None
+    h._slot = h._storage = h._view = h._meta = None
     h._data = data
+    h._version = 0
     return h
 
 

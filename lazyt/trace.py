@@ -71,9 +71,9 @@ class Step(Slot):
     """One public call on one path of the trie; it is also its own first value."""
 
     __slots__ = (
-        "a", "b", "by_ext", "checks", "children", "cut", "ext", "ext_start", "high", "index", "info", "key", "leaves", "low", "mode",
-        "n_ints", "n_offsets", "n_scalars", "n_weak", "next", "op", "operands", "owner", "parent", "path", "plans",
-        "scalar_start", "sid", "site", "slots", "statics", "target",
+        "a", "b", "by_ext", "checks", "children", "cut", "ext", "ext_start", "high", "index", "info", "key", "known", "leaves", "like", "low",
+        "mode", "n_ints", "n_offsets", "n_scalars", "n_weak", "next", "op", "operands", "owner", "parent", "path", "plans",
+        "scalar_start", "sid", "site", "slots", "statics", "targets",
     )  # fmt: skip
 
     def __init__(
@@ -106,8 +106,10 @@ class Step(Slot):
         self.mode = True if parent is None else parent.mode
         self.sid = 0
         self.plans: Any = None
+        self.known = False  # leads to a plan
         self.path: list[Step] | None = None
-        self.target: Any = None  # for an in-place step: the slot it supersedes
+        self.targets: tuple[Slot, ...] = ()  # for an in-place step: the values it supersedes
+        self.like: tuple[Slot, ...] = ()  # for a backward: the values its results have the shapes of
         self.leaves: Any = None  # memo of what a backward from here reaches
         self.info: Any = None
 
@@ -125,10 +127,10 @@ class Step(Slot):
 class _No:
     """The step that is never predicted right."""
 
-    __slots__ = ("a", "b", "ext", "key", "op")
+    __slots__ = ("a", "b", "ext", "key", "op", "statics")
 
     def __init__(self) -> None:
-        self.op = self.a = self.b = self.ext = self.key = None
+        self.op = self.a = self.b = self.ext = self.key = self.statics = None
 
 
 NONE: Any = _No()
@@ -194,6 +196,15 @@ def dead() -> None:
     return None
 
 
+class Several(tuple[Any, ...]):
+    """Weak references to the holders of a step's several values; called like one, gives a list of those alive."""
+
+    __slots__ = ()
+
+    def __call__(self) -> list[Any] | None:
+        return [h for r in self if (h := r()) is not None] or None
+
+
 class Trace:
     """The pending program of one thread."""
 
@@ -233,7 +244,7 @@ class Trace:
         self.metas: dict[int, Any] = {}  # index of a leaf step -> weak reference to its gradient record
         self.replayed: dict[Any, dict[Slot, Slot]] = {}  # segments recorded again on this walk
         self.nbytes = 0  # of leaf buffers that only the trace may hold
-        self.divergence: tuple[Step, Step] | None = None
+        self.started = 0.0  # when its first step was recorded
 
     @property
     def empty(self) -> bool:

@@ -99,7 +99,7 @@ def _interpreted_update(op: OpDef, operands: Any, statics: Any, targets: Any) ->
         target[...] = value
 
 
-MODULES = ("linear", "activations", "convolution", "normalization", "losses", "nn", "random", "linalg")
+MODULES = ("linear", "activations", "convolution", "normalization", "losses", "nn", "random", "linalg", "sorting", "searching", "fft")
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ from typing import Any
 from lazyt.autograd.reach import Reach, check_reach
 from lazyt.autograd.reverse import backward as reverse
 from lazyt.autograd.segment import link_synced
+from lazyt.autograd.track import TRACK
 from lazyt.errors import AutogradError, ShapeError
 from lazyt.handle import Gradient, Handle, Holder
 from lazyt.inplace import record_inplace
@@ -20,7 +21,7 @@ from lazyt.ir.graph import Node
 from lazyt.lowering import Lowered
 from lazyt.ops.core import OPS, OpDef
 from lazyt.record import _follow, _insert, _plain, begin, new_tensor, record_view, run_sync, slot_of
-from lazyt.trace import Slot, Step, Trace, user_site
+from lazyt.trace import Several, Slot, Step, Trace, user_site
 
 ref = weakref.ref
 
@@ -68,21 +69,6 @@ def _pull(b: Any, known: dict[Node, Node], pairs: Sequence[tuple[Node, Node]], g
 BACKWARD = VJP()
 
 
-class _Track:
-    """Marks a value whose gradient will be asked for (`grad` needs no requires_grad on its inputs)."""
-
-    name = "track"
-    saves: tuple[int, ...] = ()
-    differentiable = True
-    fallible = False
-
-    def expand(self, low: Lowered, s: Step) -> tuple[Node, ...]:
-        return (low.track(low.nodes[s.operands[0]], s.index),)
-
-
-TRACK = _Track()
-
-
 def special_step(
     tr: Trace, op: Any, operands: Sequence[Slot], statics: tuple[Any, ...], extra: Any, make: Callable[[], Sequence[Slot]]
 ) -> Step:
@@ -101,9 +87,9 @@ def special_step(
         s.info = extra
         names = tuple(tuple((v.step.index, v.k) for v in e) if isinstance(e, tuple) else e for e in extra)
         _insert(tr, s, key, (op, _plain(operands), statics, names))
-        s.target = like
+        s.like = tuple(like)
     else:
-        for slot, x in zip(s.slots, s.target, strict=True):
+        for slot, x in zip(s.slots, s.like, strict=True):
             slot.shape = x.shape
         s.ext = tr.ext
     tr.refs[s.index] = _none
@@ -215,7 +201,7 @@ def run_backward(
     if len(s.slots) == 1 and handles:
         tr.refs[s.index] = ref(handles[0][1])
     elif handles:
-        tr.refs[s.index] = tuple(ref(h) for _, h in handles)
+        tr.refs[s.index] = Several(ref(h) for _, h in handles)
     for meta, h in handles:
         for hook in meta.hooks:
             replaced = hook(h)

@@ -10,7 +10,7 @@ from lazyt.errors import AutogradError, DTypeError
 from lazyt.handle import Handle
 from lazyt.ir import dtypes
 from lazyt.record import begin, new_tensor, ref, set_grad_mode, slot_of
-from lazyt.trace import Slot
+from lazyt.trace import Several, Slot
 
 
 def flatten(tree: Any, leaves: list[Handle]) -> Any:
@@ -53,7 +53,7 @@ def _pull_back(outputs: Sequence[Handle], cotangents: Sequence[Handle], inputs: 
     groups: list[tuple[Slot, ...]] = [(slot_of(tr, x),) for x in inputs]
     s = engine.vjp_step(tr, outs, cts, groups, (), True, True, lambda: engine.Reach(outs))
     handles = [new_tensor(x) for x in s.slots[: len(groups)]]
-    tr.refs[s.index] = ref(handles[0]) if len(s.slots) == 1 else tuple(ref(h) for h in handles)
+    tr.refs[s.index] = ref(handles[0]) if len(s.slots) == 1 else Several(ref(h) for h in handles)
     return handles
 
 

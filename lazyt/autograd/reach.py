@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from lazyt.autograd.track import TRACK
 from lazyt.errors import AutogradError
-from lazyt.record import ASSIGN, LEAF
+from lazyt.record import LEAF
 from lazyt.trace import Slot, Step
 
 # The third static of a leaf step: whether gradients are asked of it, or it stands for a value that a sync computed.
@@ -16,7 +17,7 @@ SYNCED = 2
 class Reach:
     """The steps between some outputs and the leaves that require grad; the leaves with their versions."""
 
-    def __init__(self, outputs: Sequence[Slot], through_track: bool = True) -> None:
+    def __init__(self, outputs: Sequence[Slot]) -> None:
         self.steps: list[Step] = []
         self.leaves: dict[Slot, list[Slot]] = {}
         self.synced: list[Slot] = []
@@ -34,7 +35,7 @@ class Reach:
                     self.synced.append(slot)
                     continue
                 self.leaves.setdefault(slot.leaf, []).append(slot)
-                if not (through_track and s.operands and s.op is not ASSIGN):
+                if s.op is not TRACK:
                     continue
             if s not in steps:
                 steps.add(s)
@@ -77,7 +78,7 @@ def refuse_overwritten(saved: Slot, s: Step, i: int, where: object) -> AutogradE
 
 def superseded_on(steps: Iterable[Step]) -> dict[Slot, Step]:
     """Values that a later step of the walk wrote over, and that step."""
-    return {s.target: s for s in steps if s.op is ASSIGN and s.target is not None}
+    return {old: s for s in steps for old in s.targets}
 
 
 def check_reach(path: Sequence[Step], reach: Reach, consumed: set[Step]) -> None:

@@ -38,7 +38,7 @@ def backward(
     site = b.site
     for n in reversed(path):
         if n in found and through[n]:
-            b.site = n.site
+            b.site = g.pulled(n.site)
             _pull(b, n, found, through)
     b.site = site
     gradients = [_total(b, group, found) for group in groups]

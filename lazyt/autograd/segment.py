@@ -19,7 +19,7 @@ from lazyt.handle import Data, Gradient, Holder
 from lazyt.inplace import assign_step
 from lazyt.ops.core import OpDef
 from lazyt.record import ASSIGN, LEAF, MODE, advance, bind_leaf, dead, set_grad_mode
-from lazyt.trace import Slot, Step, Trace
+from lazyt.trace import Several, Slot, Step, Trace
 
 ref = weakref.ref
 _numbers = itertools.count()
@@ -47,7 +47,7 @@ class Segment:
         self.watched: dict[Slot, tuple[weakref.ref[Any], int]] = {}
         for x, _, _ in saved_slots(reach.steps):
             holder = tr.refs[x.step.index]
-            h = (holder[x.k] if type(holder) is tuple else holder)()
+            h = (holder[x.k] if type(holder) is Several else holder)()
             if h is not None and x not in over:
                 self.watched[x] = (ref(h), h._version)
         self.slots = self._kept(outputs)
@@ -62,9 +62,9 @@ class Segment:
                     kept[x] = None
         return list(kept)
 
-    def keep(self, values: dict[Slot, Data]) -> None:
-        """Take the kept values from what the plan computed."""
-        self.saved = {s: values[s] for s in self.slots}
+    def keep(self, values: Sequence[Data]) -> None:
+        """Take the kept values, in the order of `slots`, from what the plan computed."""
+        self.saved = dict(zip(self.slots, values, strict=True))
 
     def check(self, reach: Reach) -> None:
         """Raise AutogradError if what this backward needs was freed or overwritten."""
@@ -106,8 +106,7 @@ class Segment:
                 new[x] = self._leaf(tr, x)
             return
         if s.op is ASSIGN:
-            target = s.target
-            old = new.get(target) if target is not None else None
+            old = new.get(s.targets[0]) if s.targets else None
             made: Step = assign_step(tr, new[s.operands[0]], old, s.statics[0])
         elif getattr(s.op, "expand", None) is not None:
             raise NotSupportedError(
@@ -161,8 +160,8 @@ def _closure(targets: Sequence[Slot], known: set[Slot]) -> list[Step]:
         if slot in known and not slot.requires_grad:
             continue
         todo.extend(x for x in s.operands if isinstance(x, Slot))
-        if s.op is ASSIGN and s.statics[0] and s.target is not None:
-            todo.append(s.target)
+        if s.op is ASSIGN and s.statics[0]:
+            todo.extend(s.targets)
     return sorted((s for s in seen if s.op is not MODE), key=lambda s: s.index)
 
 

@@ -169,7 +169,7 @@ def hardswish(x: Any, /) -> Tensor:
     """x * hardsigmoid(x). Raises DTypeError for a complex dtype. As `torch.nn.functional.hardswish`.
 
     >>> import lazyt as lt
-    >>> lt.nn.functional.hardswish(lt.asarray([-4.0, 4.0])).tolist()
+    >>> lt.nn.functional.hardswish(lt.asarray([0.0, 4.0])).tolist()
     [0.0, 4.0]
     """
     return record(ops.HARDSWISH, (x,))

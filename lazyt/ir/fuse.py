@@ -211,18 +211,18 @@ class _Fuser:
             return
         if n.op in CALLS:
             if n in self.stored or wanted or n in self.parts:
-                self._call(n)
                 self._place_parts(n, {})
+                self._call(n)
         elif n.op == "item":
             if n in self.stored or wanted or n in self.parts:
+                self._place_parts(n, {})
                 self._store(n.operands[0], -1, "call")
                 self.buffers[n.operands[0]] = max(self.buffers.get(n.operands[0], -1), self._latest(n, wanted))
                 self.stored.setdefault(n, "call")
-                self._place_parts(n, {})
         elif n.op in WRITES:
             if n in self.stored or wanted or n in self.parts:
-                self._write(n, wanted)
                 self._place_parts(n, {})
+                self._write(n, wanted)
         elif n.op in REDUCTIONS:
             if n in self.stored or wanted or n in self.parts:
                 self._reduction(n, wanted)
@@ -362,7 +362,10 @@ class _Fuser:
         self._inline(gr, n, place)
 
     def _place_parts(self, n: Node, wanted: dict[Group, list[Place]]) -> None:
-        """Copy a buffer into the parts of concatenations that it makes up."""
+        """Copy a buffer into the parts of concatenations that it makes up.
+
+        NOTE: before what writes the buffer is numbered, so that the copies run after it.
+        """
         for target, at, _ in self.parts.pop(n, []):
             outer, place = whole(n.shape)
             gr = self._new_group(outer, (), "outer", "part")

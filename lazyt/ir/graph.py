@@ -116,12 +116,30 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    number: int
+    step: int
+    value: int
 
 
 Attrs = (
     Leaf | Scalar | Constant | ExtentValue | Axis | Axes | Slice | Pad | Window | Scatter | Opaque | Item | Identity | None
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who recorded a node: a public operation at a user's line, or the pull-back of one."""
+
+    name: str
+    site: Any
+    backward: bool = False
+
+    def __str__(self) -> str:
+        return str(self.site)
+
+
+def pulled(origin: Any) -> Any:
+    """The origin of what pulls a cotangent back through a node of this origin."""
+    return Origin(origin.name, origin.site, True) if isinstance(origin, Origin) else origin
 
 
 class Node:
@@ -138,7 +156,7 @@ class Node:
         self.shape = shape
         self.dtype = dtype
         self.serial = serial  # position in its graph: operands have smaller ones
-        self.site = site  # the user's line that recorded it, or None
+        self.site = site  # its Origin; None where nobody recorded it
 
     @property
     def ndim(self) -> int:
@@ -169,7 +187,7 @@ def _attrs_text(attrs: Attrs) -> str:
             return ""
         case Constant():
             return f" {attrs.spelling}"
-        case Leaf(index=k) | Scalar(position=k) | Item(index=k) | Identity(number=k):
+        case Leaf(index=k) | Scalar(position=k) | Item(index=k):
             return f" {k}"
         case ExtentValue(extent=e):
             return f" {e}"

@@ -16,7 +16,7 @@ from lazyt.ir.access import AxisVar, Guard, Index, Place, add, axis_index, flat,
 from lazyt.ir.extents import Dim, Scope
 from lazyt.ir.fuse import Group, Root, buffer_of
 from lazyt.ir.graph import Node
-from lazyt.ir.prims import MOVEMENT
+from lazyt.ir.prims import MOVEMENT, SOURCES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,7 +44,7 @@ class AccessArg:
     itemsize: int
 
 
-@dataclass
+@dataclass(eq=False)
 class KernelCall:
     """A kernel and the expressions of its arguments."""
 
@@ -55,6 +55,9 @@ class KernelCall:
     scalars: list[ScalarArg]
     group: Group
     checks: list[Node] = field(default_factory=list)  # by code - 1: the gather that a status word names
+    # The row kernel whose results this one only adds up: its second phase, not a kernel of its own.
+    phase_of: KernelCall | None = None
+    nodes: tuple[Node, ...] = ()  # what it computes
 
     @property
     def reads(self) -> set[Node]:
@@ -313,7 +316,13 @@ class _Kernelizer:
             list(self.scalars),
             group,
             self.checks,
+            nodes=self.computed(),
         )
+
+    def computed(self) -> tuple[Node, ...]:
+        """The nodes whose values this kernel computes."""
+        made = {n for n, _ in self.made if n.op not in SOURCES and (n in self.own or not self.loaded(n))}
+        return tuple(sorted(made | set(self.group.reductions), key=lambda n: n.serial))
 
     def store(self, root: Root) -> list[tuple[int, int, bool]]:
         """The stores of one root: one, or two for the parts of a complex value."""

@@ -79,6 +79,7 @@ def schedule(graph: Graph, fused: Fused, scope: Scope | None) -> Schedule:
             launches.append(kernelize(u, scope, fused.stored, _title(u)))
         else:
             launches.append(_call(u, scope, fused, items))
+    _mark_phases(launches)
     regions = _levels(launches)
     outputs = [buffer_of(n) for n in graph.outputs]
     stored = sorted(fused.stored - {n for n in fused.stored if n.op == "opaque"}, key=lambda n: n.serial)
@@ -91,6 +92,17 @@ def schedule(graph: Graph, fused: Fused, scope: Scope | None) -> Schedule:
                     first, _ = lives.get(n, (i, i))
                     lives[n] = (first, i)
     return Schedule(regions, graph, outputs, stored, lives)
+
+
+def _mark_phases(launches: Sequence[Launch]) -> None:
+    """Find kernels that only reduce what a row kernel gives for its rows (a loss over the rows of a batch)."""
+    writers: dict[Node, KernelCall] = {n: c for c in launches if isinstance(c, KernelCall) for n in c.writes}
+    for c in launches:
+        if isinstance(c, KernelCall) and c.kernel.rows and all(e == 1 for e in c.extents[: c.kernel.outer]):
+            made = {writers[n] for n in c.reads if n in writers}
+            main = next(iter(made)) if len(made) == 1 else None
+            if main is not None and main.kernel.rows and main.phase_of is None:
+                c.phase_of = main
 
 
 def _title(group: Group) -> str:

@@ -161,8 +161,8 @@ class Executable:
                     for e in x.shape:
                         add(e)
 
-    def run(self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Any]) -> dict[Node, memory.Buffer]:
-        """Run for these extents; the buffers of the outputs. Raises with nothing changed."""
+    def run(self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Any]) -> list[memory.Buffer]:
+        """Run for these extents; the buffers of `outputs`. Raises with nothing changed."""
         bound = self.bound.get(extents)
         if bound is None:
             if len(self.bound) > 256:
@@ -376,7 +376,7 @@ class Bound:
         rows.append([address, at, units, max(PRODUCT_GRAIN // work, 1), 0])
         table.extend(args)
 
-    def run(self, scalars: Sequence[Any], leaves: Sequence[Any]) -> dict[Node, memory.Buffer]:
+    def run(self, scalars: Sequence[Any], leaves: Sequence[Any]) -> list[memory.Buffer]:
         """Take memory, fill the bases, run; the outputs' buffers."""
         from lazyt.memory import pool
 
@@ -404,7 +404,7 @@ class Bound:
                 self._launch(bases, outs, arena, leaves)
             if self.checks and self.status[0]:
                 self._raise_check()
-        return dict(zip(exe.outputs, outs, strict=True))
+        return outs
 
     def _launch(self, bases: list[int], outs: Sequence[Any], arena: Any, leaves: Sequence[Any]) -> None:
         for part in self.parts:

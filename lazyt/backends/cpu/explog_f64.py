@@ -98,7 +98,7 @@ def exp_sum(r: Vec, tail: Vec) -> Pair:
 
 def exp_tail(r: Vec, tail: Vec) -> Vec:
     """exp(r + tail) - 1 - r."""
-    return fma(r * r, fma(r, horner(r, EXP), 0.5), tail)
+    return fma(r * r, fma(r, horner(r, EXP), 0.5), fma(r, tail, tail))
 
 
 def power_of_two(t: Vec) -> Vec:

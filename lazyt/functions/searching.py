@@ -1,0 +1,132 @@
+"""Searching and counting. Functions whose result's shape depends on data are sync points."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lazyt import record as recording
+from lazyt.errors import ShapeError
+from lazyt.functions.arguments import record, tensor
+from lazyt.ops import searching as ops
+
+if TYPE_CHECKING:
+    from lazyt.tensor import Tensor
+
+__all__ = [
+    "argwhere",
+    "bincount",
+    "digitize",
+    "flatnonzero",
+    "histogram",
+    "isin",
+    "nonzero",
+    "searchsorted",
+]
+
+
+def _computed(a: Any) -> Tensor:
+    """A new tensor that holds a NumPy result."""
+    return recording.as_tensor(np.asarray(a))  # type: ignore[return-value]
+
+
+def host(x: Any) -> np.ndarray[Any, Any]:
+    """The value of an operand: a sync if it is pending."""
+    return tensor(x).detach().numpy()
+
+
+def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Tensor:
+    """Where each of x2 would go into the sorted vector x1 (x1[sorter]): before equal elements, or after ('right').
+
+    int64, of the shape of x2. Raises ShapeError unless x1 is a vector. As `numpy.searchsorted`.
+
+    >>> import lazyt as lt
+    >>> lt.searchsorted(lt.asarray([1, 2, 3]), lt.asarray([2, 5])).tolist()
+    [1, 3]
+    """
+    return record(ops.SEARCHSORTED, (x1, x2) if sorter is None else (x1, x2, sorter), (side,))
+
+
+def digitize(x: Any, bins: Any, /, right: bool = False) -> Tensor:
+    """The bin of each element of x, for increasing bins. Raises ShapeError unless they are a vector.
+
+    As `numpy.digitize`.
+
+    >>> import lazyt as lt
+    >>> lt.digitize(lt.asarray([0.5, 3.0]), lt.asarray([1.0, 2.0])).tolist()
+    [0, 2]
+    """
+    return searchsorted(bins, x, side="left" if right else "right")
+
+
+def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Tensor:
+    """Whether each element of x1 is (with `invert`: is not) one of x2; bool, of the shape of x1. As `numpy.isin`.
+
+    >>> import lazyt as lt
+    >>> lt.isin(lt.asarray([1, 2, 3]), lt.asarray([3, 1])).tolist()
+    [True, False, True]
+    """
+    return record(ops.ISIN, (x1, x2), (bool(invert),))
+
+
+def nonzero(x: Any, /) -> tuple[Tensor, ...]:
+    """The positions of what is not 0, one int64 vector an axis. A sync: their length is data.
+
+    Raises ShapeError for a 0-d operand. As `numpy.nonzero`.
+
+    >>> import lazyt as lt
+    >>> [i.tolist() for i in lt.nonzero(lt.asarray([[0, 1], [1, 0]]))]
+    [[0, 1], [1, 0]]
+    """
+    a = host(x)
+    if not a.ndim:
+        raise ShapeError("nonzero: at least 1 dimension is required, got a 0-d operand")
+    return tuple(map(_computed, np.nonzero(a)))
+
+
+def argwhere(x: Any, /) -> Tensor:
+    """The positions of what is not 0, one row each: (n, ndim), int64. A sync: n is data. As `numpy.argwhere`.
+
+    >>> import lazyt as lt
+    >>> lt.argwhere(lt.asarray([[0, 1], [1, 0]])).tolist()
+    [[0, 1], [1, 0]]
+    """
+    return _computed(np.argwhere(host(x)))
+
+
+def flatnonzero(x: Any, /) -> Tensor:
+    """The positions in C order of what is not 0. A sync: their number is data. As `numpy.flatnonzero`.
+
+    >>> import lazyt as lt
+    >>> lt.flatnonzero(lt.asarray([[0, 1], [1, 0]])).tolist()
+    [1, 2]
+    """
+    return _computed(np.flatnonzero(host(x)))
+
+
+def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
+    """How often each of 0, 1, 2, ... occurs in a vector, or the sums of its weights. A sync: the length is data.
+
+    Raises ShapeError for another rank or a negative element. As `numpy.bincount`.
+
+    >>> import lazyt as lt
+    >>> lt.bincount(lt.asarray([0, 2, 2])).tolist()
+    [1, 0, 2]
+    """
+    a = host(x)
+    if a.ndim != 1 or (a.size and a.min() < 0):
+        raise ShapeError(f"bincount: a vector of numbers that are at least 0 is required, got shape {a.shape}")
+    return _computed(np.bincount(a, None if weights is None else host(weights), minlength))
+
+
+def histogram(x: Any, /, bins: Any = 10, range: Any = None, density: bool = False, weights: Any = None) -> Any:
+    """The numbers of elements in each bin, and the bins' edges. A sync: the edges are data. As `numpy.histogram`.
+
+    >>> import lazyt as lt
+    >>> lt.histogram(lt.asarray([0.0, 1.0, 1.0]), bins=2)[0].tolist()
+    [1, 2]
+    """
+    edges = bins if isinstance(bins, int | str) else host(bins)
+    found = np.histogram(host(x), edges, range, density, None if weights is None else host(weights))
+    return tuple(map(_computed, found))

@@ -1,0 +1,157 @@
+"""Sets of elements: sync points, since the shape of the result is data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from lazyt import record as recording
+from lazyt.functions.searching import host
+
+if TYPE_CHECKING:
+    from lazyt.tensor import Tensor
+
+__all__ = [
+    "intersect1d",
+    "setdiff1d",
+    "union1d",
+    "unique",
+    "unique_all",
+    "unique_counts",
+    "unique_inverse",
+    "unique_values",
+]
+
+
+class UniqueAllResult(NamedTuple):
+    """The values, where each occurs first, which of them each element is, and how often each occurs."""
+
+    values: Tensor
+    indices: Tensor
+    inverse_indices: Tensor
+    counts: Tensor
+
+
+class UniqueCountsResult(NamedTuple):
+    """The values and how often each occurs."""
+
+    values: Tensor
+    counts: Tensor
+
+
+class UniqueInverseResult(NamedTuple):
+    """The values and which of them each element is."""
+
+    values: Tensor
+    inverse_indices: Tensor
+
+
+def _computed(a: Any) -> Any:
+    return recording.as_tensor(np.asarray(a))
+
+
+def _keys(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """What NumPy can sort: bfloat16 as float32."""
+    return a.astype(np.float32) if a.dtype.kind == "V" else a
+
+
+def unique_values(x: Any, /) -> Tensor:
+    """The different elements, in order; every NaN is one. A sync. As `numpy.unique_values`.
+
+    >>> import lazyt as lt
+    >>> lt.unique_values(lt.asarray([2, 1, 2])).tolist()
+    [1, 2]
+    """
+    a = host(x)
+    return _computed(np.unique(_keys(a), equal_nan=False).astype(a.dtype))  # type: ignore[no-any-return]
+
+
+def unique_counts(x: Any, /) -> UniqueCountsResult:
+    """The different elements, in order, and how often each occurs. A sync. As `numpy.unique_counts`.
+
+    >>> import lazyt as lt
+    >>> lt.unique_counts(lt.asarray([2, 1, 2])).counts.tolist()
+    [1, 2]
+    """
+    everything = unique_all(x)
+    return UniqueCountsResult(everything.values, everything.counts)
+
+
+def unique_inverse(x: Any, /) -> UniqueInverseResult:
+    """The different elements, in order, and which of them each element is. A sync. As `numpy.unique_inverse`.
+
+    >>> import lazyt as lt
+    >>> lt.unique_inverse(lt.asarray([2, 1, 2])).inverse_indices.tolist()
+    [1, 0, 1]
+    """
+    everything = unique_all(x)
+    return UniqueInverseResult(everything.values, everything.inverse_indices)
+
+
+def unique_all(x: Any, /) -> UniqueAllResult:
+    """The different elements, in order, with first positions, inverse and counts. A sync. As `numpy.unique_all`.
+
+    >>> import lazyt as lt
+    >>> lt.unique_all(lt.asarray([2, 1, 2])).indices.tolist()
+    [1, 0]
+    """
+    a = host(x)
+    values, index, inverse, counts = np.unique(_keys(a), True, True, True, equal_nan=False)
+    parts = (values.astype(a.dtype), index, inverse.reshape(a.shape), counts)
+    return UniqueAllResult(*map(_computed, parts))
+
+
+def unique(
+    x: Any,
+    /,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    *,
+    equal_nan: bool = True,
+) -> Any:
+    """The different elements (or slices along an axis), in order, and what else is asked for. A sync.
+
+    As `numpy.unique`.
+
+    >>> import lazyt as lt
+    >>> lt.unique(lt.asarray([2, 1, 2])).tolist()
+    [1, 2]
+    """
+    a = host(x)
+    found = np.unique(_keys(a), return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
+    if not isinstance(found, tuple):
+        return _computed(found.astype(a.dtype))
+    return (_computed(found[0].astype(a.dtype)), *map(_computed, found[1:]))
+
+
+def union1d(x1: Any, x2: Any, /) -> Tensor:
+    """What is in one operand or the other, in order. A sync. As `numpy.union1d`.
+
+    >>> import lazyt as lt
+    >>> lt.union1d(lt.asarray([3, 1]), lt.asarray([2, 1])).tolist()
+    [1, 2, 3]
+    """
+    return _computed(np.union1d(host(x1), host(x2)))  # type: ignore[no-any-return]
+
+
+def intersect1d(x1: Any, x2: Any, /) -> Tensor:
+    """What is in both operands, in order. A sync. As `numpy.intersect1d`.
+
+    >>> import lazyt as lt
+    >>> lt.intersect1d(lt.asarray([3, 1]), lt.asarray([2, 1])).tolist()
+    [1]
+    """
+    return _computed(np.intersect1d(host(x1), host(x2)))  # type: ignore[no-any-return]
+
+
+def setdiff1d(x1: Any, x2: Any, /) -> Tensor:
+    """What is in the first operand and not in the second, in order. A sync. As `numpy.setdiff1d`.
+
+    >>> import lazyt as lt
+    >>> lt.setdiff1d(lt.asarray([3, 1]), lt.asarray([2, 1])).tolist()
+    [3]
+    """
+    return _computed(np.setdiff1d(host(x1), host(x2)))  # type: ignore[no-any-return]

@@ -1,0 +1,316 @@
+"""What keeps the house in order: imports point one way, tables are complete, what is public is documented."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import types
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+
+import lazyt
+from lazyt.autograd.derivatives import NONDIFFERENTIABLE, OPAQUE_VJP, VJP
+from lazyt.backends.cpu import elementwise as cpu
+from lazyt.ir import elementwise as meaning
+from lazyt.ir import fuse, interpret, kernel_interpreter, opaque, prims, verify
+from lazyt.ops.core import OPS
+
+TOP = Path(__file__).parent.parent
+
+# --- imports point one way ---------------------------------------------------------------------------------------
+
+# The rooms of the house, foundations first. A room may import those above it in this list. A dotted name is a room
+# of its own within the folder it stands in.
+ROOMS = (
+    "errors",
+    "ir",
+    "ops",
+    "backends.cpu",
+    "backends.cuda",
+    "device",
+    "handle",
+    "trace",
+    "memory",
+    "layout",
+    "record",
+    "inplace",
+    "lowering",
+    "autograd",
+    "planning",
+    "sync",
+    "functions.arguments",
+    "random",
+    "functions",
+    "inspect",
+    "tensor",
+    "modes",
+    "io",
+    "optim",
+    "nn",
+    "lazyt",
+)
+# What the order alone would allow, and should not.
+ONLY = {
+    "ir": {"errors"},
+    "ops": {"errors", "ir"},
+    "backends.cpu": {"errors", "ir"},
+    "backends.cuda": {"errors", "ir"},
+    "handle": set(),
+    "trace": set(),
+}
+# Packages that one backend alone may import.
+FOREIGN = {"llvmlite": "backends.cpu", "cupy": "backends.cuda"}
+# (module, imported module) -> why the import stands inside a function.
+INSIDE_FUNCTIONS: dict[tuple[str, str], str] = {}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import of a module: what, from where, and how it stands there."""
+
+    module: str
+    target: str
+    inside: str  # the function that it stands in, or ""
+    typing: bool  # under TYPE_CHECKING: no edge at run time
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of the package."""
+
+    module: str
+    path: Path
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.path.read_text(), str(self.path))
+
+    @cached_property
+    def imports(self) -> list[Import]:
+        found: list[Import] = []
+        todo: list[tuple[ast.AST, str, bool]] = [(self.tree, "", False)]
+        while todo:
+            node, inside, typing = todo.pop()
+            if isinstance(node, ast.Import):
+                found += [Import(self.module, a.name, inside, typing) for a in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                assert not node.level, f"{self.module} imports relatively"
+                for a in node.names:
+                    full = f"{node.module}.{a.name}"
+                    found.append(Import(self.module, full if full in SOURCES else node.module or "", inside, typing))
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                inside = node.name
+            elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                todo += [(c, inside, True) for c in node.body] + [(c, inside, typing) for c in node.orelse]
+                continue
+            todo += [(c, inside, typing) for c in ast.iter_child_nodes(node)]
+        return found
+
+
+def _module(path: Path) -> str:
+    parts = path.relative_to(TOP).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+SOURCES = {(m := _module(p)): Source(m, p) for p in sorted((TOP / "lazyt").rglob("*.py"))}
+IMPORTS = [i for s in SOURCES.values() for i in s.imports]
+
+
+def room(module: str) -> str:
+    """The room that a module stands in: the longest name of one that it begins with."""
+    inner = module.removeprefix("lazyt.")
+    if inner in ("lazyt", "backends"):
+        return "lazyt"
+    return next((r for r in sorted(ROOMS, key=len, reverse=True) if inner == r or inner.startswith(r + ".")), inner)
+
+
+def test_every_module_has_its_room():
+    strays = sorted({m for m in SOURCES if room(m) not in ROOMS})
+    assert not strays, "give them a place in ROOMS"
+
+
+def test_imports_point_one_way():
+    wrong = []
+    for i in IMPORTS:
+        here, there = room(i.module), room(i.target)
+        if i.typing or not i.target.startswith("lazyt") or here == there:
+            continue
+        if ROOMS.index(there) > ROOMS.index(here) or there not in ONLY.get(here, {there}):
+            wrong.append(f"{i.module} imports {i.target}" + (f" inside {i.inside}" if i.inside else ""))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_imports_make_no_cycle():
+    edges: dict[str, list[str]] = {m: [] for m in SOURCES}
+    for i in IMPORTS:
+        # A package's own __init__ collects its modules; they do not need what it collects.
+        if i.target in SOURCES and not i.typing and not i.module.startswith(i.target + "."):
+            edges[i.module].append(i.target)
+    done: set[str] = set()
+    for start in edges:
+        path: list[str] = []
+        todo = [(start, False)]
+        while todo:
+            m, leaving = todo.pop()
+            if leaving:
+                done.add(path.pop())
+                continue
+            assert m not in path, " -> ".join([*path[path.index(m) :], m])
+            if m in done:
+                continue
+            path.append(m)
+            todo.append((m, True))
+            todo += [(t, False) for t in edges[m]]
+
+
+def test_imports_stand_at_the_top():
+    inside = {(i.module, i.target): i.inside for i in IMPORTS if i.inside and i.target.startswith("lazyt")}
+    new = [f"{m} imports {t} inside {inside[m, t]}()" for m, t in sorted(inside.keys() - INSIDE_FUNCTIONS.keys())]
+    assert not new, "\n".join(new)
+    assert not INSIDE_FUNCTIONS.keys() - inside.keys(), "these are gone: take them off INSIDE_FUNCTIONS"
+
+
+def test_each_foreign_package_stays_in_its_backend():
+    wrong = [
+        f"{i.module} imports {i.target}"
+        for i in IMPORTS
+        if room(i.module) != FOREIGN.get(i.target.split(".")[0], room(i.module))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+# --- tables are complete -----------------------------------------------------------------------------------------
+
+PRIMITIVES = prims.SOURCES | prims.MOVEMENT | prims.REDUCTIONS | prims.OTHERS | set(prims.ELEMENTWISE)
+# What canonicalize takes out of a graph: autograd's marks.
+MARKS = {"stop", "track", "known"}
+# On complex values these become arithmetic on the parts, so no backend knows them.
+COMPLEX = {"real", "imag", "conj", "complex"}
+# Operations that no NumPy function says the meaning of: how they are tested instead.
+WITHOUT_REFERENCE = {
+    "random": "random bits have no counterpart; tests/test_random.py checks them against Philox in Python",
+    "optim": "an optimizer's step; tests/test_optim.py has its formulas",
+}
+
+
+def same(found: object, want: object, what: str) -> None:
+    """Two sets of names agree; the message names each that is missing or unknown."""
+    a, b = set(found), set(want)  # type: ignore[call-overload]
+    assert a == b, f"{what}: missing {sorted(b - a)}, unknown {sorted(a - b)}"
+
+
+def test_the_interpreter_and_the_verifier_know_every_primitive():
+    same(interpret.PRIMITIVES, PRIMITIVES, "interpreter")
+    same(meaning.ELEMENTWISE, prims.ELEMENTWISE, "meaning of elementwise primitives")
+    same(verify._FORM, PRIMITIVES, "verifier, forms")
+    same(verify._RULES, PRIMITIVES - {"leaf"}, "verifier, rules")
+
+
+def test_every_primitive_has_a_derivative_or_a_reason():
+    rules = [*VJP, *OPAQUE_VJP, *NONDIFFERENTIABLE]
+    assert len(rules) == len(set(rules)), "a name has two entries"
+    same(rules, (PRIMITIVES - {"opaque", "item"}) | set(opaque.FUNCTIONS), "derivatives")
+    assert all(NONDIFFERENTIABLE.values()), "a reason is given"
+
+
+def test_fusion_places_every_primitive():
+    computed = {*fuse.FUSED, *fuse.CALLS, *fuse.WRITES, "item"}
+    same(computed | prims.SOURCES | prims.MOVEMENT | prims.REDUCTIONS | MARKS, PRIMITIVES, "fusion")
+
+
+@pytest.mark.parametrize("name", sorted(prims.ELEMENTWISE.keys() - COMPLEX))
+def test_the_cpu_backend_lowers_every_elementwise_primitive(name):
+    wanted = set(prims.ELEMENTWISE[name].kinds) - {"c"}
+    assert wanted <= set(cpu.OPS.get(name, "")), f"{name}: dtype kinds without a rule"
+    assert name in kernel_interpreter.ELEMENTWISE
+
+
+def test_every_operation_has_a_reference_and_samples():
+    bare = [n for n, op in OPS.items() if op.numpy is None or op.samples is None]
+    assert not bare
+
+
+# --- what is public is documented --------------------------------------------------------------------------------
+
+NAMESPACES = ("lazyt", "lazyt.nn", "lazyt.nn.functional", "lazyt.nn.init", "lazyt.nn.utils", "lazyt.optim",
+              "lazyt.random", "lazyt.memory", "lazyt.linalg", "lazyt.fft")  # fmt: skip
+
+
+def public(namespace: str) -> dict[str, object]:
+    """What `from namespace import *` would give, modules apart."""
+    module = importlib.import_module(namespace)
+    names = getattr(module, "__all__", None) or [n for n in vars(module) if not n.startswith("_")]
+    found = {f"{namespace}.{n}": getattr(module, n) for n in names}
+    return {n: o for n, o in found.items() if not isinstance(o, types.ModuleType)}
+
+
+def _written(o: object) -> str:
+    """The docstring written at an object itself, not one that it inherits."""
+    return getattr(o, "__doc__", None) or ""
+
+
+@pytest.mark.parametrize("namespace", NAMESPACES)
+def test_what_is_public_is_documented(namespace):
+    bare, plain = [], []
+    for name, o in public(namespace).items():
+        if not callable(o):
+            continue  # constants and dtypes are listed in their module's docstring
+        if not _written(o):
+            bare.append(name)
+        elif isinstance(o, types.FunctionType) and ">>>" not in _written(o):
+            plain.append(name)
+    assert not bare, f"no docstring: {bare}"
+    assert not plain, f"no example that runs: {plain}"
+
+
+@pytest.mark.parametrize("cls", [o for n in ("lazyt", "lazyt.nn", "lazyt.optim") for o in public(n).values()
+                                 if isinstance(o, type) and o.__module__.startswith("lazyt")])  # fmt: skip
+def test_methods_are_documented(cls):
+    bare = [n for n, m in vars(cls).items() if not n.startswith("_") and callable(m) and not inspect.getdoc(m)]
+    bare += [n for n, m in vars(cls).items() if isinstance(m, property) and not n.startswith("_") and not m.__doc__]
+    assert not bare
+
+
+def test_every_module_says_what_it_is():
+    assert not [m for m, s in SOURCES.items() if s.path.stat().st_size and not ast.get_docstring(s.tree)]
+
+
+# --- no giants, nothing swallowed --------------------------------------------------------------------------------
+
+MAX_LINES = 600
+LONG = {
+    "lazyt/backends/cpu/threads_ir.py": "one runtime as LLVM text: its parts share registers, and are read side by side",
+    "lazyt/ir/fuse.py": "one pass with one state: which value joins which kernel",
+    "tests/test_cpu_runtime.py": "the tests of one runtime, which share its set-up",
+}
+
+
+def _files() -> list[Path]:
+    folders = ("lazyt", "tests", "benchmarks", "examples")
+    return [p for d in folders for p in sorted((TOP / d).rglob("*.py"))]
+
+
+def test_no_file_is_a_giant():
+    lines = {p.relative_to(TOP).as_posix(): len(p.read_text().splitlines()) for p in _files()}
+    over = {f: n for f, n in lines.items() if n > MAX_LINES and f not in LONG}
+    assert not over, f"split them by family or by pass: {over}"
+    assert not [f for f in LONG if lines.get(f, 0) <= MAX_LINES], "short by now: take them off LONG"
+
+
+def test_nothing_is_swallowed():
+    wrong = []
+    for p in _files():
+        for node in ast.walk(ast.parse(p.read_text())):
+            where = f"{p.relative_to(TOP)}:{getattr(node, 'lineno', 0)}"
+            if isinstance(node, ast.ExceptHandler):
+                everything = node.type is None or ast.unparse(node.type) in ("Exception", "BaseException")
+                if node.type is None or (everything and all(isinstance(s, ast.Pass | ast.Continue) for s in node.body)):
+                    wrong.append(f"{where}: {ast.unparse(node).splitlines()[0]}")
+            elif isinstance(node, ast.Call) and ast.unparse(node).startswith("contextlib.suppress("):
+                if any(ast.unparse(a) in ("Exception", "BaseException") for a in node.args):
+                    wrong.append(f"{where}: {ast.unparse(node)}")
+    assert not wrong, "\n".join(wrong)
