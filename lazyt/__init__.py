@@ -40,7 +40,10 @@ from lazyt.functions.manipulation import *
 from lazyt.functions.normalization import *
 from lazyt.functions.reductions import *
 from lazyt.functions.statistics import *
+from lazyt.looking.explain import explain
+from lazyt.looking.pending import pending
 from lazyt.modes import *
+from lazyt.saving import *
 from lazyt.tensor import *
 from lazyt.tensor import attach_methods, attach_operators
 

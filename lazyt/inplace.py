@@ -55,6 +55,11 @@ def requires_grad(h: Handle) -> bool:
     """Whether gradients flow into h's current value."""
     slot = h._slot
     if slot is None and h._storage is not None:
+        view = h._view
+        while view is not None:
+            if not view.op.differentiable:
+                return False
+            view = view.parent
         holder: Holder = h._storage
         slot = holder._slot
     if slot is not None:

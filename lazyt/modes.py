@@ -11,6 +11,7 @@ from lazyt import sync as syncing
 from lazyt.backends.cpu import threads
 from lazyt.errors import SyncError
 from lazyt.handle import Handle
+from lazyt.record import is_grad_enabled
 from lazyt.trace import local, user_site
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -66,11 +67,6 @@ class enable_grad(_Context):  # noqa: N801
         recording.set_grad_mode(self._before)
 
 
-def is_grad_enabled() -> bool:
-    """Whether operations of this thread record gradients now."""
-    return bool(local.trace.grad)
-
-
 def sync(*tensors: Handle) -> None:
     """Compute everything alive that is pending in this thread, `tensors` among it, in one plan.
 
@@ -81,7 +77,7 @@ def sync(*tensors: Handle) -> None:
     >>> x = lt.ones(3) + 1
     >>> lt.sync()
     >>> x
-    <lazyt.Tensor shape=(3,) dtype=float32 device=cpu [2.0, 2.0, 2.0]>
+    <lazyt.Tensor shape=(3,) dtype=float32 device=cpu [2., 2., 2.]>
     """
     for t in tensors:
         if not isinstance(t, Handle):
@@ -165,7 +161,7 @@ class eager(_Context):  # noqa: N801
     >>> with lt.eager():
     ...     x = lt.ones(2) + 1
     >>> x
-    <lazyt.Tensor shape=(2,) dtype=float32 device=cpu [2.0, 2.0]>
+    <lazyt.Tensor shape=(2,) dtype=float32 device=cpu [2., 2.]>
     """
 
     def __enter__(self) -> Self:

@@ -24,6 +24,7 @@ from lazyt.ir.fuse import fuse
 from lazyt.ir.interpret import interpret
 from lazyt.ir.schedule import schedule
 from lazyt.ir.verify import verify
+from lazyt.looking import reasons
 from lazyt.lowering import Lowered, lower
 from lazyt.trace import Ext, Slot, Step
 
@@ -72,11 +73,16 @@ class Plan:
         # NOTE: fusion leaves guards too, so they are read last.
         self.guards = list(low.scope.guards)
         self.holds: Any = eval(compile(f"lambda s: {guard_source(self.guards)}", "<lazyt guards>", "eval"), {"max": max})
-        self._compiles = (self.executable.compiles, self.executable.compile_time)
+        self._compiles = (0, 0.0)
         self.recipes: dict[tuple[int, ...], list[tuple[int, int, int, tuple[int, ...], np.dtype]]] = {}
         self.kernels = sum(1 for c in self.schedule.launches if getattr(c, "phase_of", None) is None)
         self.launches = len(self.schedule.regions)
         self.runs = 0
+
+    def compile(self) -> None:
+        """Have the machine code of every kernel."""
+        self.executable.compile()
+        self._compiles = (self.executable.compiles, self.executable.compile_time)
 
     def take_compiles(self) -> tuple[int, float]:
         """Kernels compiled for this plan since the last call, and how long that took."""
@@ -182,31 +188,66 @@ def find_plan(pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any])
 def _choose(
     program: Program, pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars: Sequence[Any]
 ) -> tuple[Plan, str]:
+    fused = _fused(program, pos, ext)
     program.seen += 1
-    small = settings["tiers"] and program.seen == 1 and _is_small(pos, ext)
-    fused = settings["fuse"] and not small
-    reason = "a new program"
-    need = set(wanted)
-    for plan in program.plans:
-        if plan.fused != fused and settings["fuse"] and not plan.fused:
-            reason = "seen again: fused kernels take over"
-            continue
-        if not plan.holds(ext.values):
-            reason = "no plan's guards hold for these extents"
-        elif plan.wanted == wanted or (need < set(plan.wanted) and _little_more(plan, ext, need)):
-            program.last, program.last_wanted = plan, wanted
-            return plan, ""
-        else:
-            reason = "other values are wanted (who is alive differs)"
+    found, reason = _search(program, pos, ext, wanted, fused)
+    if found is not None:
+        program.last, program.last_wanted = found, wanted
+        return found, ""
     want = list(want)
-    if reason.startswith("other") and len(program.misses) >= 1:
+    if reason.startswith(reasons.OTHERS) and len(program.misses) >= 1:
         want = _union(program, pos, want)
     program.misses.append(wanted)
     del program.misses[:-4]
-    plan = Plan(lower(pos.steps(), ext.values, scalars), want, fused)
+    plan = draft(pos, ext, want, scalars, fused)
+    plan.compile()
     program.plans.append(plan)
     program.last, program.last_wanted = plan, wanted
+    reasons.mark_known(pos)
     return plan, reason
+
+
+def _fused(program: Program | None, pos: Step, ext: Ext) -> bool:
+    """Whether the next run of a program is through fused kernels."""
+    new = program is None or program.seen == 0
+    return settings["fuse"] and not (settings["tiers"] and new and _is_small(pos, ext))
+
+
+def _search(program: Program, pos: Step, ext: Ext, wanted: Wanted, fused: bool) -> tuple[Plan | None, str]:
+    """A plan at hand for what is wanted; or None, and why there is none."""
+    need = set(wanted)
+    near: Plan | None = None
+    unfused = False
+    for plan in program.plans:
+        if fused and not plan.fused and settings["fuse"]:
+            unfused = True
+        elif not plan.holds(ext.values):
+            near = near or plan
+        elif plan.wanted == wanted or (need < set(plan.wanted) and _little_more(plan, ext, need)):
+            return plan, ""
+        else:
+            near = plan
+    if near is not None:
+        if near.holds(ext.values):
+            return None, reasons.liveness(near.wanted, wanted, pos)
+        return None, reasons.guards_fail(near.guards, ext.values, pos)
+    return None, reasons.SEEN_AGAIN if unfused else reasons.new_program(pos)
+
+
+def outlook(pos: Step, ext: Ext, want: Sequence[Slot]) -> tuple[Plan | None, str, bool]:
+    """What a sync would find: a plan, or None and why, and whether it runs fused kernels. Changes nothing."""
+    with _lock:
+        program = pos.plans or _programs.get(pos.sid)
+        fused = _fused(program, pos, ext)
+        if program is None:
+            return None, reasons.new_program(pos), fused
+        plan, reason = _search(program, pos, ext, names(want), fused)
+        return plan, reason, fused
+
+
+def draft(pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any], fused: bool) -> Plan:
+    """A plan that nobody keeps yet and that has no machine code."""
+    return Plan(lower(pos.steps(), ext.values, scalars), want, fused)
 
 
 def _is_small(pos: Step, ext: Ext) -> bool:

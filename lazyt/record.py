@@ -446,6 +446,11 @@ def set_grad_mode(enabled: bool) -> bool:
     return before
 
 
+def is_grad_enabled() -> bool:
+    """Whether operations of this thread record gradients now."""
+    return bool(local.trace.grad)
+
+
 def check_writable_dtype(name: str, value: np.dtype, target: np.dtype) -> None:
     """In-place results must be castable to the target's kind, as in NumPy's same-kind rule."""
     if not np.can_cast(

@@ -5,37 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from lazyt import record as recording
 from lazyt.autograd.engine import consumed_on
-from lazyt.autograd.segment import make_segment
+from lazyt.autograd.segment import Segment, make_segment
 from lazyt.errors import SyncError
 from lazyt.handle import Data, Gradient, Handle, Holder, Storage
-from lazyt.planning import Plan, find_plan
+from lazyt.looking.report import SyncReport
+from lazyt.planning import find_plan
 from lazyt.record import LEAF
 from lazyt.trace import Site, Slot, Step, Trace, local, user_site
-
-
-@dataclass(slots=True)
-class SyncReport:
-    """What the last sync of a thread did: `lazyt.last_sync()`. Times are in seconds."""
-
-    cause: str = ""
-    site: Site | None = None
-    steps: int = 0
-    outputs: int = 0
-    plan_hit: bool = False
-    reason: str = ""  # why the plan was not a hit
-    plans: int = 0
-    compiles: int = 0
-    kernels: int = 0
-    launches: int = 0
-    plan_time: float = 0.0
-    compile_time: float = 0.0
-    run_time: float = 0.0
-    plan: Plan | None = field(default=None, repr=False)
 
 
 class Counters:
@@ -70,6 +50,12 @@ def wanted_of(tr: Trace) -> tuple[list[tuple[Slot, Holder]], list[Holder]]:
     return wanted, met
 
 
+def differentiable(tr: Trace, wanted: Sequence[tuple[Slot, Holder]]) -> Segment | None:
+    """What a later backward through these values will need; None when none goes through them."""
+    graphs = [s for s, _ in wanted if s.requires_grad and s.leaf is None]
+    return make_segment(tr, graphs, consumed_on(tr)) if graphs else None
+
+
 def check_allowed(tr: Trace, cause: str, site: Site | None) -> None:
     """`no_sync()` refuses at the line that would compute."""
     if tr.syncs_forbidden:
@@ -89,10 +75,9 @@ def sync(tr: Trace, cause: str, site: Site | None = None, extra: Sequence[tuple[
     wanted, met = wanted_of(tr)
     known = {slot for slot, _ in wanted}
     wanted.extend((s, h) for s, h in extra if s not in known)
-    report = SyncReport(cause, site, tr.pos.index + 1, len(wanted))
+    report = SyncReport(cause, site, tr.pos.index + 1, len(wanted), record_time=time.perf_counter() - tr.started)
     values: list[Data] = []
-    graphs = [s for s, _ in wanted if s.requires_grad and s.leaf is None]
-    segment = make_segment(tr, graphs, consumed_on(tr)) if graphs else None
+    segment = differentiable(tr, wanted)
     if wanted:
         with _lock:
             values = _compute(_Snapshot(tr), [s for s, _ in wanted], segment.slots if segment is not None else (), report)
@@ -125,11 +110,13 @@ def _compute(walk: _Snapshot, slots: Sequence[Slot], saved: Sequence[Slot], repo
     t0 = time.perf_counter()
     plan, report.reason = find_plan(walk.pos, walk.ext, want, walk.scalars)
     t1 = time.perf_counter()
-    report.plan = plan
+    report.plan, report.extents = plan, walk.ext.values
     report.plan_hit = not report.reason
     report.plan_time = t1 - t0
     report.plans = 0 if report.plan_hit else 1
+    report.superset = len(plan.wanted) > len(want)
     counters.plans += report.plans
+    counters.superset_plans += report.superset
     out = plan.run(walk.ext.values, walk.scalars, walk.leaves, want)
     report.run_time = time.perf_counter() - t1
     report.kernels, report.launches = plan.kernels, plan.launches
@@ -146,11 +133,10 @@ def _commit(
     for (slot, h), data in zip(wanted, values, strict=False):
         h._data = data
         if slot.requires_grad and slot.leaf is None:
-            meta = Gradient(True, is_leaf=False)
-            meta.slot = slot
-            if segment is not None and slot.step not in segment.consumed:
-                meta.segment = segment
-            h._meta = meta
+            if h._meta is None:
+                h._meta = Gradient(True, is_leaf=False)
+            h._meta.slot = slot
+            h._meta.segment = segment if segment is not None and slot.step not in segment.consumed else None
         elif slot.leaf is None and h._meta is not None and not h._meta.is_leaf:
             h._meta = None
     if segment is not None:

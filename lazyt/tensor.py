@@ -15,10 +15,15 @@ from lazyt.device import check as check_device
 from lazyt.errors import AutogradError, DTypeError, ShapeError
 from lazyt.handle import Data, Gradient, Handle, Holder
 from lazyt.ir import dtypes
+from lazyt.looking.explain import Explanation, Nothing, explain
+from lazyt.looking.pending import GraphText
+from lazyt.looking.pending import graph as pending_graph
+from lazyt.looking.tensors import tensor_html, tensor_repr
 from lazyt.ops.core import OPS
 from lazyt.record import ref
 from lazyt.sync import materialise
 from lazyt.trace import Slot, local
+from lazyt.views import array_of
 
 _new = object.__new__
 
@@ -115,7 +120,9 @@ class Tensor(Handle):
         return self._array("numpy()", copy)
 
     def _array(self, cause: str, copy: bool = False) -> np.ndarray[Any, Any]:
-        a = memory.as_array(materialise(self, cause))
+        a = array_of(self)
+        if a is None:
+            a = memory.as_array(materialise(self, cause))
         return a.copy() if copy else a
 
     def item(self) -> Any:
@@ -175,14 +182,18 @@ class Tensor(Handle):
         return format(self.item() if self.size == 1 else self._array("format"), spec)
 
     def __repr__(self) -> str:
-        from lazyt.inspect import tensor_repr
-
         return tensor_repr(self)
 
     def _repr_html_(self) -> str:
-        from lazyt.inspect import tensor_html
-
         return tensor_html(self)
+
+    def explain(self, *, fused: bool = True) -> Explanation | Nothing:
+        """Which kernels would run if this were read now, what each fuses and why (see `lazyt.explain`). Runs nothing."""
+        return explain(self, fused=fused)
+
+    def graph(self) -> GraphText:
+        """The pending primitives that compute this, as text."""
+        return pending_graph(self)
 
     def __reduce__(self) -> Any:
         return _unpickle, (self._array("pickle").copy(), inplace.requires_grad(self) and inplace.is_leaf(self))
@@ -251,7 +262,7 @@ class Tensor(Handle):
             )
         holder: Holder = self._storage if self._storage is not None else self
         if holder._data is None:
-            engine.make_leaf(holder)
+            (engine.make_leaf if value else engine.freeze)(holder)
         else:
             holder._slot = None
             if self._storage is not None:
@@ -503,7 +514,7 @@ def _is_operand(x: Any) -> bool:
 
 def _attach(method: str, op_name: str, template: str, **parts: str) -> None:
     space: dict[str, Any] = {
-        "local": local, "op": OPS[op_name], "Tensor": Tensor, "new": _new, "ref": ref,
+        "__name__": __name__, "local": local, "op": OPS[op_name], "Tensor": Tensor, "new": _new, "ref": ref,
         "record": recording.record, "record_inplace": inplace.record_inplace, "operand": _is_operand,
     }  # fmt: skip
     exec(compile(template.format(method=method, **parts), f"<lazyt {method}>", "exec"), space)

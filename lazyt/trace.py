@@ -73,7 +73,7 @@ class Step(Slot):
     __slots__ = (
         "a", "b", "by_ext", "checks", "children", "cut", "ext", "ext_start", "high", "index", "info", "key", "known", "leaves", "like", "low",
         "mode", "n_ints", "n_offsets", "n_scalars", "n_weak", "next", "op", "operands", "owner", "parent", "path", "plans",
-        "scalar_start", "sid", "site", "slots", "statics", "targets",
+        "scalar_start", "sid", "site", "slots", "statics", "stops", "targets",
     )  # fmt: skip
 
     def __init__(
@@ -109,6 +109,7 @@ class Step(Slot):
         self.known = False  # leads to a plan
         self.path: list[Step] | None = None
         self.targets: tuple[Slot, ...] = ()  # for an in-place step: the values it supersedes
+        self.stops: frozenset[Slot] = frozenset()  # for a backward: values that pass nothing on
         self.like: tuple[Slot, ...] = ()  # for a backward: the values its results have the shapes of
         self.leaves: Any = None  # memo of what a backward from here reaches
         self.info: Any = None
@@ -243,6 +244,9 @@ class Trace:
         self.bound: dict[int, int] = {}  # id of a Data -> its leaf index
         self.metas: dict[int, Any] = {}  # index of a leaf step -> weak reference to its gradient record
         self.replayed: dict[Any, dict[Slot, Slot]] = {}  # segments recorded again on this walk
+        self.slot_hooks: dict[Slot, list[Any]] = {}  # hooks on intermediate values
+        self.retained: dict[Slot, Any] = {}  # intermediate values that keep their gradient, and its record
+        self.customs: dict[Slot, Any] = {}  # results of custom_vjp: (inputs, the rule)
         self.nbytes = 0  # of leaf buffers that only the trace may hold
         self.started = 0.0  # when its first step was recorded
 

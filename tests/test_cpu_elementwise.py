@@ -1,6 +1,6 @@
-"""The CPU backend's lowering of each primitive and cast, against NumPy and wider arithmetic.
+"""The CPU backend's lowering of each primitive, against NumPy and wider arithmetic.
 
-Bounds are in ULP of the result's dtype. float32 is judged by float64, float64 by the x87's long double
+Bounds are in ULP of the result's dtype. float32 is judged by float64, float64 by the long double
 where that is wider. The exhaustive tests run only when asked for: `pytest -m slow`.
 """
 
@@ -11,36 +11,45 @@ import functools
 import math
 
 import llvmlite.binding as llvm
-import ml_dtypes
 import numpy as np
 import pytest
+from vector_kernels import (
+    BFLOAT16,
+    BINARY,
+    BOOL,
+    F16,
+    F32,
+    F64,
+    FLOATS,
+    INTS,
+    LANES,
+    PREDICATES,
+    caster,
+    floats,
+    integers,
+    kernel,
+    pairs,
+    runner,
+    same,
+    text_of,
+    ulp_error,
+    within,
+)
 
-from lazyt.backends.cpu import casts, elementwise, philox
-from lazyt.backends.cpu.text import Body, Module, mem_type, vector
+from lazyt.backends.cpu import elementwise, library, philox
+from lazyt.backends.cpu.text import Body, Module
 from lazyt.errors import LazytInternalError
 
-LANES = 16
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-BOOL, F16, F32, F64 = (np.dtype(n) for n in ("bool", "f2", "f4", "f8"))
-SIGNED = [np.dtype(f"i{n}") for n in "1248"]
-UNSIGNED = [np.dtype(f"u{n}") for n in "1248"]
-INTS = SIGNED + UNSIGNED
-FLOATS = [F16, BFLOAT16, F32, F64]
 LONG = np.longdouble
 by_dtype = functools.partial(pytest.mark.parametrize, "dtype", ids=str)
 
-PREDICATES = {"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "signbit"}
-BINARY = set(
-    "add sub mul div floordiv rem fmod pow maximum minimum eq ne lt le gt ge and or xor shl shr "
-    "atan2 hypot logaddexp copysign nextafter".split()
-)
 NUMPY = {
     "sub": "subtract", "mul": "multiply", "div": "divide", "neg": "negative", "round": "rint",
-    "floordiv": "floor_divide", "rem": "remainder", "eq": "equal", "ne": "not_equal", "lt": "less",
-    "le": "less_equal", "gt": "greater", "ge": "greater_equal", "and": "bitwise_and", "pow": "power",
-    "or": "bitwise_or", "xor": "bitwise_xor", "not": "invert", "shl": "left_shift",
-    "shr": "right_shift", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2",
-    "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh", "popcount": "bitwise_count",
+    "floordiv": "floor_divide", "rem": "remainder", "eq": "equal", "ne": "not_equal",
+    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "pow": "power",
+    "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "not": "invert",
+    "asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2",
+    "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh",
 }  # fmt: skip
 
 # The bounds that are asserted: (float32, float64).
@@ -52,117 +61,12 @@ UNARY_ULP = {
     "asinh": (0.52, 1.1), "acosh": (0.51, 0.7), "atanh": (0.52, 1.1), "erf": (0.51, 1.0),
     "erfc": (0.55, 2.0), "rsqrt": (1.5, 1.5),
 }  # fmt: skip
-BINARY_ULP = {"pow": (0.53, 0.8), "atan2": (0.51, 1.2), "hypot": (0.51, 0.6), "logaddexp": (0.51, 1.5)}
-
-
-# Compiling
-
-
-@functools.cache
-def machine(cpu: str):
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_triple(llvm.get_process_triple())
-    if cpu == "host":
-        features = llvm.get_host_cpu_features().flatten()
-        return target.create_target_machine(
-            cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True
-        )
-    return target.create_target_machine(cpu=cpu, features="", opt=2, jit=True)
-
-
-ENGINES = []
-
-
-def compiled(source: str, cpu: str = "host") -> int:
-    """The address of `@kernel` in `source`."""
-    module = llvm.parse_assembly(source)
-    module.triple, module.data_layout = llvm.get_process_triple(), str(machine(cpu).target_data)
-    module.verify()
-    code = machine(cpu).emit_object(module)
-    target = llvm.Target.from_triple(llvm.get_process_triple())
-    engine = llvm.create_mcjit_compiler(
-        llvm.parse_assembly(""), target.create_target_machine(jit=True)
-    )
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    ENGINES.append(engine)
-    return engine.get_function_address("kernel")
-
-
-def text_of(write, inputs, outputs, module=None) -> str:
-    """A module with `@kernel`: a loop over `write(body, *vectors) -> vectors` from memory to memory."""
-    body = Body(module)
-    parameters = [f"ptr %in{i}" for i in range(len(inputs))]
-    parameters += [f"ptr %out{i}" for i in range(len(outputs))] + ["i64 %n"]
-    body.line("br label %loop")
-    body.label("loop")
-    body.line("%i = phi i64 [0, %entry], [%next, %latch]")
-    loaded = []
-    for k, dtype in enumerate(inputs):
-        kind = mem_type(dtype)
-        at = body.let(f"getelementptr {kind}, ptr %in{k}, i64 %i")
-        x = body.let(f"load {vector(kind, LANES)}, ptr {at}, align 1")
-        if dtype == BOOL:
-            x = body.let(f"trunc {vector('i8', LANES)} {x} to {vector('i1', LANES)}")
-        loaded.append(x)
-    for k, (x, dtype) in enumerate(zip(write(body, *loaded), outputs, strict=True)):
-        kind = mem_type(dtype)
-        if dtype == BOOL:
-            x = body.let(f"zext {vector('i1', LANES)} {x} to {vector('i8', LANES)}")
-        at = body.let(f"getelementptr {kind}, ptr %out{k}, i64 %i")
-        body.line(f"store {vector(kind, LANES)} {x}, ptr {at}, align 1")
-    body.line("br label %latch")
-    body.label("latch")
-    body.line(f"%next = add i64 %i, {LANES}")
-    body.line("%more = icmp ult i64 %next, %n")
-    body.line("br i1 %more, label %loop, label %done")
-    body.label("done")
-    body.line("ret void")
-    head = f"define void @kernel({', '.join(parameters)})"
-    return f"{body.module.text()}\n{head} {{\nentry:\n{body.text()}\n}}\n"
-
-
-def runner(source: str, outputs, cpu: str = "host"):
-    """`@kernel` as a function of NumPy arrays."""
-    address = compiled(source, cpu)
-
-    def run(*arrays):
-        n = len(arrays[0])
-        size = -(-n // LANES) * LANES
-        padded = [np.resize(a, size) for a in arrays]
-        results = [np.empty(size, d) for d in outputs]
-        pointers = [a.ctypes.data for a in [*padded, *results]]
-        prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers), ctypes.c_int64)
-        prototype(address)(*pointers, size)
-        return [r[:n] for r in results] if len(results) > 1 else results[0][:n]
-
-    return run
-
-
-@functools.cache
-def kernel(op: str, dtype: np.dtype, cpu: str = "host"):
-    """`op` on arrays of `dtype` (and bool, for select)."""
-    inputs = [dtype] * (2 if op in BINARY else 1)
-    if op == "select":
-        inputs = [BOOL, dtype, dtype]
-    outputs = [BOOL if op in PREDICATES else dtype]
-
-    def write(body, *xs):
-        return [elementwise.lower(op, xs, dtype, body, LANES)]
-
-    return runner(text_of(write, inputs, outputs), outputs, cpu)
-
-
-@functools.cache
-def caster(source: np.dtype, target: np.dtype, cpu: str = "host"):
-    def write(body, x):
-        return [elementwise.cast(x, source, target, body, LANES)]
-
-    return runner(text_of(write, [source], [target]), [target], cpu)
-
-
-# Judging
+BINARY_ULP = {
+    "pow": (0.53, 0.8),
+    "atan2": (0.51, 1.2),
+    "hypot": (0.51, 0.6),
+    "logaddexp": (0.51, 1.5),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -177,40 +81,8 @@ def asked_for(request):
         pytest.skip("exhaustive: run with -m slow")
 
 
-def same(got, want, name=""):
-    """Equal, with NaN equal to NaN and the signs of zeros compared."""
-    assert got.dtype == want.dtype
-    got, want = (v.astype(F32) if v.dtype in (F16, BFLOAT16) else v for v in (got, want))
-    np.testing.assert_array_equal(got, want, err_msg=name)
-    if got.dtype.kind == "f":
-        signs = [np.signbit(v[~np.isnan(want)]) for v in (got, want)]
-        np.testing.assert_array_equal(*signs, err_msg=name)
-
-
-def ulp_error(got, exact):
-    """The distance to `exact` (wider) in units of got's last place there; inf where special values differ."""
-    digits, least = {F32: (24, -149), F64: (53, -1074)}[got.dtype]
-    rounded = exact.astype(got.dtype)
-    _, exponent = np.frexp(exact)
-    distance = np.abs(got.astype(exact.dtype) - exact)
-    distance = np.ldexp(distance, -np.maximum(exponent - digits, least)).astype(np.float64)
-    alike = (got == rounded) | (np.isnan(got) & np.isnan(rounded))
-    zeros = (rounded == 0) & (got == 0) & (exact == 0)
-    wrong_sign = zeros & (np.signbit(got) != np.signbit(rounded))
-    special = ~np.isfinite(exact) | ~np.isfinite(got) | ~np.isfinite(rounded)
-    return np.where(special, np.where(alike, 0.0, np.inf), distance) + np.where(wrong_sign, np.inf, 0)
-
-
-def within(got, exact, bound, *args):
-    error = ulp_error(got, exact)
-    worst = int(error.argmax())
-    assert error[worst] <= bound, (
-        f"{error[worst]} ULP at {[a[worst] for a in args]!r}: {got[worst]!r}, not {exact[worst]!r}"
-    )
-
-
 def libm(name: str):
-    """A long double function of the C library, over arrays; ctypes rounds its result to a double."""
+    """A long double function of the C library over arrays; ctypes rounds its result to a double."""
     f = getattr(ctypes.CDLL(None), name)
     f.restype, f.argtypes = ctypes.c_longdouble, [ctypes.c_longdouble]
     scalar = np.frompyfunc(lambda x: f(ctypes.c_longdouble(x)), 1, 1)
@@ -226,32 +98,6 @@ def reference(op: str, wide):
             return libm(f"{op}l")
         return np.vectorize(getattr(math, op), otypes=[np.float64])
     return getattr(np, NUMPY.get(op, op))
-
-
-def floats(dtype: np.dtype, n: int = 20_000) -> np.ndarray:
-    """Special values, every exponent, and where functions bend."""
-    rng = np.random.default_rng(7)
-    info = ml_dtypes.finfo(dtype)
-    bits = rng.integers(0, 2 ** (8 * dtype.itemsize), n, dtype=f"u{dtype.itemsize}").view(dtype)
-    usual = np.exp2(rng.uniform(-12, 8, n)) * rng.choice([-1, 1], n)
-    near_one = 1 + np.exp2(rng.uniform(-30, -1, n)) * rng.choice([-1, 1], n)
-    return np.concatenate([specials(dtype), bits, usual.astype(dtype), near_one.astype(dtype)])
-
-
-def specials(dtype: np.dtype) -> np.ndarray:
-    info = ml_dtypes.finfo(dtype)
-    tiny, least, most = (float(v) for v in (info.tiny, info.smallest_subnormal, info.max))
-    sizes = [0, 1, 2, 3, 4, 0.5, 1.5, 2.5, 0.25, 1e-3, 100, 1 - float(info.epsneg)]
-    sizes += [1 + float(info.eps), math.pi, 88.7, 127.5, tiny, least, 3 * least, most, math.inf]
-    both = np.array(sizes + [-s for s in sizes] + [math.nan])
-    return both.astype(dtype)
-
-
-def pairs(dtype: np.dtype, n: int = 20_000):
-    a, b = (x.ravel() for x in np.meshgrid(specials(dtype), specials(dtype)))
-    x = floats(dtype, n)
-    y = np.random.default_rng(3).permutation(x)
-    return np.concatenate([a, x]), np.concatenate([b, y])
 
 
 # Floats
@@ -274,7 +120,9 @@ def test_huge_angles_are_reduced_exactly(op, dtype):
     top = float(np.finfo(dtype).maxexp)
     x = np.exp2(np.random.default_rng(0).uniform(20, top, 3000)).astype(dtype)
     # The double next to a multiple of pi/2 (Kahan's), and the float32 that is hardest to reduce.
-    x = np.concatenate([x, -x, np.array([1e22, 6381956970095103 * 2.0**797, 16367173 * 2.0**72], dtype)])
+    x = np.concatenate(
+        [x, -x, np.array([1e22, 6381956970095103 * 2.0**797, 16367173 * 2.0**72], dtype)]
+    )
     if dtype == F64 and np.finfo(LONG).nmant <= 52:
         pytest.skip("long double is no wider than double here")
     wide = np.float64 if dtype == F32 else LONG
@@ -322,10 +170,14 @@ def test_pow_has_the_special_values_of_c99():
         same(kernel("pow", dtype)(x, y), want)
 
 
-EXACT_UNARY = "neg abs sign sqrt floor ceil trunc round isnan isinf isfinite signbit".split()
-EXACT_BINARY = (
-    "add sub mul div copysign nextafter floordiv rem fmod eq ne lt le gt ge maximum minimum".split()
-)
+EXACT_UNARY = [
+    "neg", "abs", "sign", "sqrt", "floor", "ceil", "trunc", "round", "isnan", "isinf", "isfinite",
+    "signbit",
+]  # fmt: skip
+EXACT_BINARY = [
+    "add", "sub", "mul", "div", "copysign", "nextafter", "floordiv", "rem", "fmod", "eq", "ne", "lt",
+    "le", "gt", "ge", "maximum", "minimum",
+]  # fmt: skip
 
 
 def numpy_like(op, dtype, *args):
@@ -352,7 +204,9 @@ def test_binary_arithmetic_is_numpys(op, dtype):
     if op in ("maximum", "minimum"):
         # NumPy leaves open which of -0 and +0 is larger; here +0 is.
         zeros = (x == 0) & (y == 0)
-        negative = np.signbit(x) & np.signbit(y) if op == "maximum" else np.signbit(x) | np.signbit(y)
+        negative = (
+            np.signbit(x) & np.signbit(y) if op == "maximum" else np.signbit(x) | np.signbit(y)
+        )
         want = np.where(zeros, np.where(negative, -0.0, 0.0).astype(dtype), want)
     same(got, want)
 
@@ -373,27 +227,6 @@ def test_select(dtype):
 
 
 # Integers
-
-
-def integers(dtype):
-    """Pairs of edges and of random integers of all lengths; all pairs of 8-bit ones."""
-    info = np.iinfo(dtype)
-    if dtype.itemsize == 1:
-        every = np.arange(info.min, info.max + 1)
-        return tuple(v.ravel().astype(dtype) for v in np.meshgrid(every, every))
-    rng = np.random.default_rng(5)
-    bits = rng.integers(0, 2**63, (2, 3000), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-    short = bits >> rng.integers(0, 64, bits.shape).astype(np.uint64)
-    edges = [0, 1, 2, 3, 7, 10, info.max, info.max - 1, info.max // 2, info.min, info.min + 1]
-    edges += [8 * dtype.itemsize - 1, 8 * dtype.itemsize, 2 ** (4 * dtype.itemsize)]
-    edges += [-1, -2, -3] if dtype.kind == "i" else []
-    x, y = (v.ravel() for v in np.meshgrid(np.array(edges, object), np.array(edges, object)))
-    random = [v.astype(dtype) for v in (bits, short)]
-    random[1] = random[1] * rng.choice([1, -1], bits.shape).astype(dtype)
-    return (
-        np.concatenate([x.astype(dtype), random[0][0], random[1][0], random[0][0]]),
-        np.concatenate([y.astype(dtype), random[0][1], random[1][1], random[1][1]]),
-    )
 
 
 def wrapped(value: int, dtype: np.dtype) -> int:
@@ -444,101 +277,26 @@ def test_integers_wrap_and_never_trap(op, dtype):
     if dtype.itemsize == 1 and op in BINARY:
         arrays = tuple(a[::7] for a in arrays) if op not in ("floordiv", "rem") else arrays
     got = kernel(op, dtype)(*arrays)
-    exact = (INTEGER[op](*values, dtype) for values in zip(*(a.tolist() for a in arrays), strict=True))
+    exact = (
+        INTEGER[op](*values, dtype) for values in zip(*(a.tolist() for a in arrays), strict=True)
+    )
     want = list(exact) if op in PREDICATES else [wrapped(v, dtype) for v in exact]
     np.testing.assert_array_equal(got, np.array(want, got.dtype))
 
 
 def test_bools():
     x, y = np.array([False, False, True, True]), np.array([False, True, False, True])
-    like = {"add": "logical_or", "mul": "logical_and", "maximum": "logical_or", "minimum": "logical_and"}
+    like = {
+        "add": "logical_or",
+        "mul": "logical_and",
+        "maximum": "logical_or",
+        "minimum": "logical_and",
+    }
     for op, kinds in elementwise.OPS.items():
         if "b" in kinds and op not in ("select", "not"):
             f = getattr(np, like.get(op, NUMPY.get(op, op)))
             np.testing.assert_array_equal(kernel(op, BOOL)(x, y), f(x, y), err_msg=op)
     np.testing.assert_array_equal(kernel("not", BOOL)(x), ~x)
-
-
-# Casts
-
-
-def rounded(x: np.ndarray, target: np.dtype) -> np.ndarray:
-    """float64 to a narrower float with one rounding, by the size of its last place."""
-    digits, least, top = {F32: (24, -149, 128), F16: (11, -24, 16), BFLOAT16: (8, -133, 128)}[target]
-    _, exponent = np.frexp(x)
-    place = np.maximum(exponent - digits, least)
-    r = np.ldexp(np.rint(np.ldexp(x, -place)), place)
-    r = np.where(np.abs(r) >= 2.0**top, np.copysign(np.inf, x), r)
-    return np.where(np.isfinite(x), r, x).astype(target)
-
-
-def exactly(v: int) -> float:
-    """An integer as a double, rounded to odd where it does not fit, so that it can be rounded again."""
-    excess = max(abs(v).bit_length() - 53, 0)
-    high = abs(v) >> excess
-    sticky = (high << excess) != abs(v)
-    return math.copysign(float((high | sticky) << excess), v)
-
-
-def cast_like(x: np.ndarray, target: np.dtype) -> np.ndarray:
-    source = x.dtype
-    if target == BOOL:
-        return x.astype(np.float64) != 0
-    if source == BOOL:
-        return x.astype(np.float64).astype(target)
-    if source.kind in "iu" and target.kind in "iu":
-        return x.astype(target)
-    if source.kind in "iu":
-        if target == F64:
-            return x.astype(target)
-        return rounded(np.array([exactly(v) for v in x.tolist()]), target)
-    if target.kind in "iu":
-        info = np.iinfo(target)
-        whole = [0 if math.isnan(v) else v for v in x.astype(np.float64).tolist()]
-        clipped = [max(min(v, info.max), info.min) for v in whole]
-        return np.array([int(v) for v in clipped], target)
-    return x.astype(F64) if target == F64 else rounded(x.astype(F64), target)
-
-
-@pytest.mark.parametrize("source", [BOOL, *INTS, *FLOATS], ids=str)
-def test_casts_round_once_and_saturate(source):
-    if source == BOOL:
-        x = np.arange(40) % 3 == 0
-    elif source in INTS:
-        x = np.concatenate([*integers(source), ties(source)])[::3]
-    elif source.itemsize == 2:
-        x = np.arange(2**16, dtype=np.uint16).view(source)
-    else:
-        x = np.concatenate([floats(source, 6000), ties(source)])
-    for target in [BOOL, *INTS, *FLOATS]:
-        if target != source:
-            same(caster(source, target)(x), cast_like(x, target), str(target))
-
-
-def ties(source: np.dtype) -> np.ndarray:
-    """Values at, just below and just above the middle between two neighbours of a narrower float."""
-    middles = [s * (1 + (2 * k + 1) * 2.0**-d) for d in (8, 11, 24) for k in range(5) for s in (1, 6e-8)]
-    middles += [65504.0, 65519.99, 65520.0, 2.0**31, 2.0**63, 3.3895313892515355e38]
-    x = np.array(middles)
-    x = np.concatenate([x, np.nextafter(x, 0), np.nextafter(x, math.inf), x * 2.0**-14])
-    if source.kind not in "iu":
-        return np.concatenate([x, -x]).astype(source)
-    ints = [int(m * 2**s) + d for m in middles[:15:2] for s in range(5, 62, 7) for d in (-1, 0, 1)]
-    info = np.iinfo(source)
-    return np.array([v for v in ints if v <= info.max], source)
-
-
-def test_half_conversions_without_instructions_give_the_same(monkeypatch):
-    rng = np.random.default_rng(1)
-    x = np.arange(2**16, dtype=np.uint16).view(F16)
-    y = np.concatenate([rng.integers(0, 2**32, 50_000, dtype=np.uint32).view(F32), ties(F32)])
-    y = np.concatenate([y, np.exp2(rng.uniform(-26, 17, 50_000)).astype(F32), x.astype(F32)])
-    native = caster(F16, F32)(x), caster(F32, F16)(y)
-    monkeypatch.setattr(casts, "native_half", lambda: False)
-    widen = runner(text_of(lambda b, v: [elementwise.cast(v, F16, F32, b, LANES)], [F16], [F32]), [F32])
-    narrow = runner(text_of(lambda b, v: [elementwise.cast(v, F32, F16, b, LANES)], [F32], [F16]), [F16])
-    np.testing.assert_array_equal(widen(x).view(np.uint32), native[0].view(np.uint32))
-    np.testing.assert_array_equal(narrow(y).view(np.uint16), native[1].view(np.uint16))
 
 
 # Random bits
@@ -596,20 +354,12 @@ def test_hosts_agree_bit_for_bit():
 
 
 def test_helpers_can_live_in_a_library():
-    loaded = {}
-
-    def library(symbol, text):
-        if symbol not in loaded:
-            loaded[symbol] = text
-            renamed = text.replace(f"@{symbol}(", "@kernel(")
-            llvm.add_symbol(symbol, compiled(renamed))
-
     def write(body, x):
         return [elementwise.lower("sin", [x], F32, body, LANES)]
 
-    text = text_of(write, [F32], [F32], Module(library))
+    text = text_of(write, [F32], [F32], Module(library.provide))
     assert "define internal" not in text
-    assert list(loaded) == ["lazyt.payne_hanek.v16"]
+    assert "declare { <16 x double>, <16 x double>, <16 x i64> } @lazyt.payne_hanek.v16(" in text
     x = floats(F32, 1000)
     same(runner(text, [F32])(x), kernel("sin", F32)(x))
 
@@ -620,7 +370,7 @@ def test_missing_rules_are_internal_errors():
 
 
 def test_every_op_is_tested_on_all_its_dtypes():
-    covered = {op: "f" for op in (*UNARY_ULP, *BINARY_ULP, *EXACT_UNARY, *EXACT_BINARY)}
+    covered = dict.fromkeys((*UNARY_ULP, *BINARY_ULP, *EXACT_UNARY, *EXACT_BINARY), "f")
     for op in INTEGER:
         covered[op] = "iu" + covered.get(op, "")
     for op, kinds in elementwise.OPS.items():
@@ -645,7 +395,9 @@ def test_every_float32(op, asked_for):
         got, exact = run(x), exact_of(x.astype(np.float64))
         nearest = exact.astype(F32)
         # Most are the nearest float32 outright; the rest are measured.
-        off = (got.view(np.uint32) != nearest.view(np.uint32)) & ~(np.isnan(got) & np.isnan(nearest))
+        off = (got.view(np.uint32) != nearest.view(np.uint32)) & ~(
+            np.isnan(got) & np.isnan(nearest)
+        )
         if off.any():
             error = ulp_error(got[off], exact[off])
             worst = max(worst, error.max())

@@ -774,11 +774,11 @@ define i64 @NAME(i64 %new) nounwind {
         with pytest.raises(TypeError, match="integer"):
             program.launch([1, "2"])
         with pytest.raises(ValueError, match="-1 is no address"):
-            program.launch([1, -1])
+            threads.run(-1)
         with pytest.raises(OverflowError):
             program.launch([1, 1 << 64])
-        program.launch([1, 2])
-        assert program.bases.tolist() == [1, 2]
+        program.launch([1, -1])  # a base may be any number: scalar arguments travel as bases too
+        assert program.bases.tolist() == [1, -1]
 
     def test_wrong_thread_counts(self):
         with pytest.raises(ValueError, match="at least 1 thread is required, not 0"):

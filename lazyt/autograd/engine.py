@@ -13,14 +13,26 @@ from typing import Any
 from lazyt.autograd.reach import Reach, check_reach
 from lazyt.autograd.reverse import backward as reverse
 from lazyt.autograd.segment import link_synced
-from lazyt.autograd.track import TRACK
-from lazyt.errors import AutogradError, ShapeError
+from lazyt.autograd.track import CUSTOM, TRACK
+from lazyt.errors import AutogradError, NotSupportedError, ShapeError
 from lazyt.handle import Gradient, Handle, Holder
-from lazyt.inplace import record_inplace
+from lazyt.inplace import is_leaf, record_inplace, requires_grad
 from lazyt.ir.graph import Node
 from lazyt.lowering import Lowered
 from lazyt.ops.core import OPS, OpDef
-from lazyt.record import _follow, _insert, _plain, begin, new_tensor, record_view, run_sync, slot_of
+from lazyt.record import (
+    LEAF,
+    _follow,
+    _insert,
+    _plain,
+    advance,
+    begin,
+    new_tensor,
+    record,
+    record_view,
+    run_sync,
+    slot_of,
+)
 from lazyt.trace import Several, Slot, Step, Trace, user_site
 
 ref = weakref.ref
@@ -37,7 +49,7 @@ class VJP:
 
     def expand(self, low: Lowered, s: Step) -> tuple[Node, ...]:
         """Write the backward graph; parts that nobody reads disappear with dead code."""
-        create, _, n, given, links = s.statics
+        create, _, n, given, links, _ = s.statics
         b = low.builder
         ops = [low.nodes[x] for x in s.operands[: n * 2 if given else n]]
         outputs = ops[:n]
@@ -45,21 +57,24 @@ class VJP:
         rest = s.operands[len(ops) :]
         pairs = [(low.nodes[rest[2 * i]], low.nodes[rest[2 * i + 1]]) for i in range(links)]
         groups = [[low.nodes[v] for v in versions] for versions in s.info]
-        known = {o: c for o, c in zip(outputs, cotangents, strict=True)}
-        grads = _pull(b, known, pairs, groups)
+        blocked = {low.nodes[x] for versions in s.info for x in versions if x in s.stops}
+        grads = _pull(b, outputs, cotangents, pairs, groups, blocked - set(outputs))
         return tuple(grads) if create else tuple(b.stop(x) for x in grads)
 
 
-def _pull(b: Any, known: dict[Node, Node], pairs: Sequence[tuple[Node, Node]], groups: Sequence[list[Node]]) -> list[Node]:
+def _pull(
+    b: Any, outputs: Sequence[Node], cotangents: Sequence[Node], pairs: Sequence[tuple[Node, Node]],
+    groups: Sequence[list[Node]], blocked: set[Node],
+) -> list[Node]:  # fmt: skip
     """Cotangents of each group; across a sync, a leaf of this walk hands its cotangent to the value it stands for."""
     wanted = [*groups, *([leaf] for leaf, _ in pairs)]
-    totals, found = reverse(b, list(known), list(known.values()), wanted)
-    totals, seen = list(totals), list(found)
+    grads, got = reverse(b, outputs, cotangents, wanted, blocked)
+    totals, seen = list(grads), list(got)
     for i, (_, origin) in enumerate(pairs):
         if not seen[len(groups) + i]:
             continue
-        more, got = reverse(b, [origin], [totals[len(groups) + i]], wanted)
-        for j, (m, ok) in enumerate(zip(more, got, strict=True)):
+        grads, got = reverse(b, [origin], [totals[len(groups) + i]], wanted, blocked)
+        for j, (m, ok) in enumerate(zip(grads, got, strict=True)):
             if ok:
                 totals[j] = b.add(totals[j], m) if seen[j] else m
                 seen[j] = True
@@ -112,24 +127,88 @@ def track(x: Handle) -> Handle:
     return h
 
 
+Groups = Sequence[tuple[Slot, ...]]
+Links = Sequence[tuple[Slot, Slot]]
+
+
 def vjp_step(
-    tr: Trace, outputs: Sequence[Slot], cotangents: Sequence[Slot], groups: Sequence[tuple[Slot, ...]],
-    links: Sequence[tuple[Slot, Slot]], create: bool, retain: bool, reach: Callable[[], Reach],
-) -> Step:  # fmt: skip
-    """Record one pull-back; checked against consumed graphs and overwritten values when it is new."""
+    tr: Trace, outputs: Sequence[Slot], cotangents: Sequence[Slot], groups: Groups, links: Links,
+    create: bool, retain: bool, reach: Reach,
+) -> list[Handle]:  # fmt: skip
+    """Record one pull-back; checked against freed graphs and overwritten values when it is new."""
     operands = (*outputs, *cotangents, *(x for pair in links for x in pair))
-    statics = (create, retain, len(outputs), bool(cotangents), len(links))
+    statics = (create, retain, len(outputs), bool(cotangents), len(links), frozenset(reach.barriers))
 
     def make() -> Sequence[Slot]:
-        check_reach(tr.pos.steps(), reach(), consumed_on(tr))
+        check_reach(tr.pos.steps(), reach, consumed_on(tr))
         return [g[0] for g in groups]
 
     s = special_step(tr, BACKWARD, operands, statics, tuple(groups), make)
-    for slot in s.slots:
-        slot.requires_grad = create and _varies(reach(), groups)
     if s.leaves is None:
-        s.leaves = () if retain else frozenset(x for x in reach().steps)
-    return s
+        s.leaves = () if retain else frozenset(reach.steps)
+        s.stops = frozenset(reach.barriers)
+        varies = create and _varies(reach, groups)
+        for slot in s.slots:
+            slot.requires_grad = varies
+    handles = [new_tensor(slot) for slot in s.slots[: len(groups)]]
+    if len(handles) == 1:
+        tr.refs[s.index] = ref(handles[0])
+    elif handles:
+        tr.refs[s.index] = Several(map(ref, handles))
+    return handles
+
+
+def pull_back(
+    tr: Trace, outputs: Sequence[Slot], cotangents: Sequence[Slot], groups: Groups, links: Links,
+    create: bool, retain: bool, reach: Reach,
+) -> list[Handle]:  # fmt: skip
+    """The cotangents of `groups`: one step, or one between each two Python functions that take the cotangent over."""
+    if not reach.barriers:
+        return vjp_step(tr, outputs, cotangents, groups, links, create, retain, reach)
+    if links:
+        raise NotSupportedError(
+            "not supported: hooks on intermediate values and custom_vjp across a sync, because the Python function "
+            "would have to run inside one plan; call backward before the sync"
+        )
+    totals: list[Handle | None] = [None] * len(groups)
+    waiting: dict[Slot, Handle] = {}
+    work: list[tuple[Sequence[Slot], Sequence[Slot], Reach]] = [(outputs, cotangents, reach)]
+    while work:
+        outs, cts, r = work.pop()
+        here = [i for i, group in enumerate(groups) if any(s in r.through and s not in r.barriers for s in group)]
+        asked = [groups[i] for i in here] + [(s,) for s in r.barriers]
+        got = vjp_step(tr, outs, cts, asked, (), create, retain, r)
+        for i, h in zip(here, got, strict=False):
+            before = totals[i]
+            totals[i] = h if before is None else record(OPS["add"], (before, h))
+        for s, h in zip(r.barriers, got[len(here) :], strict=True):
+            waiting[s] = record(OPS["add"], (waiting[s], h)) if s in waiting else h
+        if waiting:
+            last = max(waiting, key=lambda s: s.step.index)
+            sources, cots = _take_over(tr, last, waiting.pop(last))
+            # NOTE: nothing to pass on still leaves other cotangents waiting.
+            work.append((sources, cots, Reach(sources, tr.slot_hooks)))
+    return [_zeros(g[0]) if t is None else t for t, g in zip(totals, groups, strict=True)]
+
+
+def _zeros(slot: Slot) -> Handle:
+    like = OPS["zeros"]
+    made: Handle = record(like, (), (slot.dtype,), slot.shape)
+    return made
+
+
+def _take_over(tr: Trace, slot: Slot, ct: Handle) -> tuple[list[Slot], list[Slot]]:
+    """Run the Python functions at a barrier; the values behind it and their cotangents."""
+    for hook in tr.slot_hooks.get(slot, ()):
+        replaced = hook(ct)
+        ct = ct if replaced is None else replaced
+    custom = tr.customs.get(slot)
+    if custom is None:
+        return [slot], [slot_of(tr, ct)]
+    inputs, rule = custom
+    cts = rule(ct)
+    pairs = [(x, c) for x, c in zip(inputs, cts, strict=True) if c is not None and x.requires_grad]
+    return [x for x, _ in pairs], [slot_of(tr, c) for _, c in pairs]
 
 
 def _varies(reach: Reach, groups: Sequence[tuple[Slot, ...]]) -> bool:
@@ -150,7 +229,7 @@ def consumed_on(tr: Trace) -> set[Step]:
 def _reach_of(slot: Slot) -> Reach:
     """What a backward from one value passes through, found once a program."""
     if slot.reach is None:
-        slot.reach = Reach([slot])
+        slot.reach = Reach([slot], stops=None)
     found: Reach = slot.reach
     return found
 
@@ -178,9 +257,18 @@ def backward(
     retain = create_graph if retain_graph is None else retain_graph
     reach = _reach_of(slot)
     links, versions = link_synced(tr, reach, retain)
+    everything = reach
+    if tr.slot_hooks or tr.customs:
+        reach = Reach([slot], tr.slot_hooks)
     allowed = None if inputs is None else {id(_meta(h)) for h in inputs}
     wanted = [(m, tuple(group)) for m, group in versions.items() if allowed is None or id(m) in allowed]
-    run_backward(tr, slot, cotangents, wanted, links, create_graph, retain, reach)
+    wanted += [(m, (s,)) for s, m in tr.retained.items() if s in everything.through]
+    handles = pull_back(tr, [slot], cotangents, [group for _, group in wanted], links, create_graph, retain, reach)
+    for (meta, _), h in zip(wanted, handles, strict=True):
+        for hook in meta.hooks:
+            replaced = hook(h)
+            h = h if replaced is None else replaced
+        _accumulate(meta, h)
     if tr.eager:
         run_sync(tr, "eager", user_site())
 
@@ -189,28 +277,7 @@ def _meta(h: Handle) -> Any:
     return h._storage._meta if h._storage is not None else h._meta
 
 
-def run_backward(
-    tr: Trace, slot: Slot, cotangents: list[Slot], wanted: list[tuple[Gradient, tuple[Slot, ...]]],
-    links: Sequence[tuple[Slot, Slot]], create: bool, retain: bool, reach: Reach,
-) -> None:  # fmt: skip
-    """Record the pull-back and put the results where the user reads them."""
-    s = vjp_step(tr, [slot], cotangents, [g for _, g in wanted], links, create, retain, lambda: reach)
-    handles = []
-    for (meta, _), out in zip(wanted, s.slots, strict=False):
-        handles.append((meta, new_tensor(out)))
-    if len(s.slots) == 1 and handles:
-        tr.refs[s.index] = ref(handles[0][1])
-    elif handles:
-        tr.refs[s.index] = Several(ref(h) for _, h in handles)
-    for meta, h in handles:
-        for hook in meta.hooks:
-            replaced = hook(h)
-            if replaced is not None:
-                h = replaced
-        _accumulate(tr, meta, h)
-
-
-def _accumulate(tr: Trace, meta: Gradient, h: Handle) -> None:
+def _accumulate(meta: Gradient, h: Handle) -> None:
     """`.grad` is set the first time; after that the same tensor is added to in place."""
     if meta.grad is None:
         meta.grad = h
@@ -226,6 +293,19 @@ def detach(x: Handle) -> Handle:
 DETACH = OpDef("detach", lambda b, x: b.stop(x), write=lambda b, base, value: value, differentiable=False)
 
 
+def custom(out: Handle, inputs: Sequence[Handle], rule: Callable[[Any], list[Any]]) -> Handle:
+    """`out` as a value whose cotangent `rule` turns into those of `inputs`."""
+    tr = begin()
+    operands = [slot_of(tr, x) for x in inputs]
+    slot = slot_of(tr, out)
+    s = special_step(tr, CUSTOM, (slot, *operands), (), (), lambda: (slot,))
+    s.requires_grad = True
+    tr.customs[s] = (operands, rule)
+    h = new_tensor(s)
+    tr.refs[s.index] = ref(h)
+    return h
+
+
 def make_leaf(holder: Holder) -> None:
     """Ask for gradients of a value that is still pending: it is a leaf from here on."""
     tr = begin()
@@ -236,6 +316,16 @@ def make_leaf(holder: Holder) -> None:
     if holder._meta is None:
         holder._meta = Gradient(True)
     tr.metas[s.index] = ref(holder._meta)
+    tr.refs[s.index] = ref(holder)
+    holder._slot = s
+
+
+def freeze(holder: Holder) -> None:
+    """No more gradients of a leaf that is still pending: its value, cut off, stands in its place."""
+    tr = begin()
+    slot = holder._slot
+    assert slot is not None
+    s = advance(tr, DETACH, [slot], (), None, None, ())
     tr.refs[s.index] = ref(holder)
     holder._slot = s
 
@@ -253,9 +343,33 @@ class HookHandle:
 
 
 def register_hook(x: Handle, hook: Callable[[Any], Any]) -> HookHandle:
-    """Call `hook` with the gradient of a leaf when it is recorded."""
-    meta = _meta(x)
-    if meta is None or not meta.requires_grad:
+    """Call `hook` with the gradient of x when it is recorded; what it returns, if anything, replaces it."""
+    tr = begin()
+    if not requires_grad(x):
         raise AutogradError("register_hook: cannot register a hook on a tensor that doesn't require gradient")
-    meta.hooks.append(hook)
-    return HookHandle(meta.hooks, hook)
+    if is_leaf(x):
+        meta = _meta(x)
+        meta.hooks.append(hook)
+        return HookHandle(meta.hooks, hook)
+    slot = slot_of(tr, x)
+    if slot.step.op is LEAF:
+        raise NotSupportedError(
+            "not supported: register_hook on an intermediate value after it was synced, because its graph is kept for "
+            "one plan; register the hook before the sync"
+        )
+    hooks = tr.slot_hooks.setdefault(slot, [])
+    hooks.append(hook)
+    return HookHandle(hooks, hook)
+
+
+def retain_grad(x: Handle) -> None:
+    """Keep the gradient of a non-leaf in its `.grad`."""
+    tr = begin()
+    if not requires_grad(x):
+        raise AutogradError("retain_grad: can't retain_grad on a tensor that has requires_grad=False")
+    if is_leaf(x):
+        return
+    slot = slot_of(tr, x)
+    if x._meta is None:
+        x._meta = Gradient(True, is_leaf=False)
+    tr.retained[slot] = x._meta

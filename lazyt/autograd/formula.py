@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
 from lazyt.ir.builder import Builder
-from lazyt.ir.extents import Dim, hint
+from lazyt.ir.extents import Dim
 from lazyt.ir.graph import Node
 from lazyt.ir.opaque import FUNCTIONS
 
@@ -143,8 +143,6 @@ def spread(b: Builder, y: Node, shape: g.Shape, axes: Sequence[int]) -> Node:
 
 def place(b: Builder, v: Node, shape: g.Shape, starts: g.Shape, steps: Sequence[int]) -> Node:
     """Zeros of `shape` with v at [start + i * step]: the adjoint of `slice`."""
-    if any(hint(d) == 0 for d in v.shape):
-        return zeros(b, shape, v.dtype)
     if not all(abs(s) == 1 for s in steps):
         return b.update(zeros(b, shape, v.dtype), v, starts, steps)
     lo = tuple(p if s == 1 else p - (d - 1) for p, s, d in zip(starts, steps, v.shape, strict=True))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import update_wrapper
 from typing import Any
 
 from lazyt.autograd import engine
 from lazyt.errors import AutogradError, DTypeError
 from lazyt.handle import Handle
 from lazyt.ir import dtypes
-from lazyt.record import begin, new_tensor, ref, set_grad_mode, slot_of
-from lazyt.trace import Several, Slot
+from lazyt.inplace import requires_grad
+from lazyt.record import begin, is_grad_enabled, new_tensor, ref, set_grad_mode, slot_of
+from lazyt.trace import Slot
 
 
 def flatten(tree: Any, leaves: list[Handle]) -> Any:
@@ -51,10 +53,7 @@ def _pull_back(outputs: Sequence[Handle], cotangents: Sequence[Handle], inputs: 
     outs = [slot_of(tr, o) for o in outputs]
     cts = [slot_of(tr, c) for c in cotangents]
     groups: list[tuple[Slot, ...]] = [(slot_of(tr, x),) for x in inputs]
-    s = engine.vjp_step(tr, outs, cts, groups, (), True, True, lambda: engine.Reach(outs))
-    handles = [new_tensor(x) for x in s.slots[: len(groups)]]
-    tr.refs[s.index] = ref(handles[0]) if len(s.slots) == 1 else Several(ref(h) for h in handles)
-    return handles
+    return engine.pull_back(tr, outs, cts, groups, (), True, True, engine.Reach(outs, tr.slot_hooks))
 
 
 def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -148,4 +147,55 @@ def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., tuple[
     return unflatten(shape, outs), pull
 
 
-__all__ = ["grad", "value_and_grad", "vjp"]
+class custom_vjp:  # noqa: N801 - a name that other programs rely on
+    """A function with a derivative of its own: decorate it, then give `defvjp(forward, backward)`.
+
+    `forward(*args)` gives (output, residuals); `backward(residuals, cotangent)` gives one cotangent an argument, or
+    None. Both record like any function of tensors; the output is one tensor.
+
+    >>> import lazyt as lt
+    >>> @lt.custom_vjp
+    ... def clipped(x):
+    ...     return x * 1
+    >>> clipped.defvjp(lambda x: (x * 1, ()), lambda res, ct: (lt.clip(ct, -1, 1),))
+    >>> lt.grad(lambda x: (clipped(x) * 5).sum())(lt.ones(2)).tolist()
+    [1.0, 1.0]
+    """
+
+    def __init__(self, f: Callable[..., Any]) -> None:
+        self.f = f
+        self.rules: tuple[Callable[..., Any], Callable[..., Any]] | None = None
+        update_wrapper(self, f)
+
+    def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
+        """Set the two rules."""
+        self.rules = (forward, backward)
+
+    def __call__(self, *args: Any) -> Any:
+        if self.rules is None:
+            raise AutogradError(f"custom_vjp: {self.f!r} has no derivative yet; call defvjp(forward, backward)")
+        inputs = [x if isinstance(x, Handle) else None for x in args]
+        if not is_grad_enabled() or not any(x is not None and requires_grad(x) for x in inputs):
+            return self.f(*args)
+        forward, backward = self.rules
+        before = set_grad_mode(False)
+        try:
+            out, residuals = forward(*args)
+        finally:
+            set_grad_mode(before)
+        if not isinstance(out, Handle):
+            raise AutogradError(f"custom_vjp: forward must return (tensor, residuals), got {type(out).__name__!r} first")
+        return engine.custom(out, [x for x in inputs if x is not None], self._rule(inputs, backward, residuals))
+
+    def _rule(self, inputs: list[Any], backward: Callable[..., Any], residuals: Any) -> Callable[[Any], list[Any]]:
+        def rule(ct: Any) -> list[Any]:
+            cts = backward(residuals, ct)
+            cts = cts if isinstance(cts, tuple) else (cts,)
+            if len(cts) != len(inputs):
+                raise AutogradError(f"custom_vjp: backward must return {len(inputs)} cotangents, got {len(cts)}")
+            return [c for c, x in zip(cts, inputs, strict=True) if x is not None]
+
+        return rule
+
+
+__all__ = ["custom_vjp", "grad", "value_and_grad", "vjp"]

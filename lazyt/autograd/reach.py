@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from lazyt.autograd.track import TRACK
+from lazyt.autograd.track import CUSTOM, TRACK
 from lazyt.errors import AutogradError
 from lazyt.record import LEAF
 from lazyt.trace import Slot, Step
@@ -15,12 +15,18 @@ SYNCED = 2
 
 
 class Reach:
-    """The steps between some outputs and the leaves that require grad; the leaves with their versions."""
+    """The steps between some outputs and the leaves that require grad; the leaves with their versions.
 
-    def __init__(self, outputs: Sequence[Slot]) -> None:
+    The search ends at `stops` and at results of a custom_vjp; with None it goes through both.
+    """
+
+    def __init__(self, outputs: Sequence[Slot], stops: Collection[Slot] | None = ()) -> None:
         self.steps: list[Step] = []
         self.leaves: dict[Slot, list[Slot]] = {}
         self.synced: list[Slot] = []
+        # Where a Python function takes over the cotangent: values with a hook (`stops`), results of a custom_vjp.
+        self.barriers: list[Slot] = []
+        self.through: set[Slot] = set()
         seen: set[Slot] = set()
         steps: set[Step] = set()
         todo = [o for o in outputs if o.requires_grad]
@@ -30,6 +36,9 @@ class Reach:
                 continue
             seen.add(slot)
             s = slot.step
+            if stops is not None and (s.op is CUSTOM or (slot in stops and slot not in outputs)):
+                self.barriers.append(slot)
+                continue
             if slot.leaf is not None:
                 if s.op is LEAF and s.statics[2] == SYNCED:
                     self.synced.append(slot)
@@ -41,6 +50,7 @@ class Reach:
                 steps.add(s)
                 self.steps.append(s)
             todo.extend(x for x in s.operands if isinstance(x, Slot) and x.requires_grad)
+        self.through = seen
         self.synced.sort(key=lambda x: x.step.index)
         for versions in self.leaves.values():
             versions.sort(key=lambda x: x.step.index)

@@ -9,7 +9,7 @@ from lazyt.autograd.formula import carries, zeros
 from lazyt.ir import graph as g
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
@@ -19,18 +19,22 @@ if TYPE_CHECKING:
 
 
 def backward(
-    b: Builder, outputs: Sequence[Node], cotangents: Sequence[Node], wanted: Sequence[Sequence[Node]]
+    b: Builder,
+    outputs: Sequence[Node],
+    cotangents: Sequence[Node],
+    wanted: Sequence[Sequence[Node]],
+    blocked: Collection[Node] = (),
 ) -> tuple[list[Node], tuple[bool, ...]]:
     """Append to `b` the cotangents of `wanted`, given those of `outputs`.
 
     wanted[i] is a group of nodes (the versions of one leaf): the sum of their cotangents is gradient i, with
     the shape and dtype of the first; it is zeros when no output depends on any of them, and then the second
     result says False at i. A node's contributions are added in its dtype, those of `outputs` first and then
-    by decreasing serial number of the consumer: the order is the graph's own. `stop` and integers pass
-    nothing on.
+    by decreasing serial number of the consumer: the order is the graph's own. `stop`, integers and the
+    nodes in `blocked` pass nothing on.
     """
     groups = [list(dict.fromkeys(group)) for group in wanted]
-    path, through = _path(outputs, {n for group in groups for n in group})
+    path, through = _path(outputs, {n for group in groups for n in group}, blocked)
     found: Found = {}
     for y, ct in zip(outputs, cotangents, strict=True):
         if y in through:
@@ -60,13 +64,15 @@ def needed(b: Builder, outputs: Sequence[Node], wanted: Sequence[Sequence[Node]]
     return {o for n in made for o in n.operands if o.serial < old} | {n for n in gradients if n.serial < old}
 
 
-def _path(outputs: Sequence[Node], wanted: set[Node]) -> tuple[list[Node], dict[Node, bool]]:
+def _path(
+    outputs: Sequence[Node], wanted: set[Node], blocked: Collection[Node]
+) -> tuple[list[Node], dict[Node, bool]]:
     """The nodes that vary with a wanted one, in order; and whether they pass cotangents to their operands."""
     path, through = [], {}
     for n in g.reachable(outputs):
         if carries(n) or n.op == "opaque":
             fn = n.attrs.fn if isinstance(n.attrs, g.Opaque) else n.op
-            passes = fn not in NONDIFFERENTIABLE and any(o in through for o in n.operands)
+            passes = fn not in NONDIFFERENTIABLE and n not in blocked and any(o in through for o in n.operands)
             if passes or n in wanted:
                 path.append(n)
                 through[n] = passes

@@ -1,4 +1,4 @@
-"""The step that marks a value whose gradient will be asked for (`grad` needs no requires_grad on its inputs)."""
+"""Steps that change how gradients flow: `track` marks a value that they are asked for, `custom` takes them over."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Track:
-    """The kind of that step: the operand, as an identity of its own that gradients also pass through."""
+    """The kind of step whose value is its operand, as an identity of its own that gradients also pass through."""
 
     name = "track"
     saves: tuple[int, ...] = ()
@@ -23,4 +23,18 @@ class Track:
         return (low.track(low.nodes[s.operands[0]], s, 0),)
 
 
+class Custom:
+    """The kind of step whose operand is the result of a function with a derivative of its own (custom_vjp)."""
+
+    name = "custom_vjp"
+    saves: tuple[int, ...] = ()
+    differentiable = True
+    fallible = False
+
+    def expand(self, low: Lowered, s: Step) -> tuple[Node, ...]:
+        """The operand, cut off from what made it, as an identity of its own."""
+        return (low.track(low.builder.stop(low.nodes[s.operands[0]]), s, 0),)
+
+
 TRACK = Track()
+CUSTOM = Custom()

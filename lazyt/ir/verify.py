@@ -155,7 +155,8 @@ def _pad(n: Node) -> str | None:
         return "pad takes x and a 0-d value of its dtype"
     lo = n.attrs.lo
     fits = len(lo) == x.ndim == n.ndim and all(
-        hint(d) >= 0 and hint(d) + hint(p) <= hint(q) for d, p, q in zip(lo, x.shape, n.shape, strict=True)
+        hint(p) == 0 or (hint(d) >= 0 and hint(d) + hint(p) <= hint(q))
+        for d, p, q in zip(lo, x.shape, n.shape, strict=True)
     )
     return None if fits else "pad only grows"
 

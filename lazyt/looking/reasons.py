@@ -22,6 +22,7 @@ Wanted = tuple[tuple[int, int], ...]
 # At most this many programs with the same beginning are followed.
 FOLLOWED = 64
 SEEN_AGAIN = "seen again: fused kernels take over"
+OTHERS = "other values are wanted"
 NEW = "a new program"
 
 
@@ -108,4 +109,4 @@ def liveness(planned: Wanted, wanted: Wanted, pos: Step) -> str:
             s = path[index]
             rest = f" and {len(names) - 1} more" if len(names) > 1 else ""
             words.append(f"{value_name(s.slots[k])} {s.op.name} at {site_text(s.site)}{rest} {what} alive now")
-    return "other values are wanted: " + "; ".join(words)
+    return f"{OTHERS}: " + "; ".join(words)

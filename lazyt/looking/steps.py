@@ -38,13 +38,17 @@ def types_text(s: Step) -> str:
     return ", ".join(shown) + (", ..." if len(s.slots) > SHOWN else "")
 
 
+def leaf_text(s: Step) -> str:
+    """`leaf`, and what a program depends on besides its type."""
+    grad, at = s.statics[2:4]
+    return "leaf" + " requires_grad" * (grad != 0) + f" (the buffer of leaf {at} again)" * (at >= 0)
+
+
 def call_text(s: Step, scalars: Sequence[Any] | None = None, extents: Sequence[int] | None = None) -> str:
     """`sum %1 axis=1`. Scalars and sizes have the values given, or without them their types."""
     if s.op is LEAF:
-        dtype, ndim, grad, at = s.statics[:4]
-        words = [f"leaf {dtype}, {'a scalar' if ndim == 0 else '1 axis' if ndim == 1 else f'{ndim} axes'}"]
-        words += ["requires_grad"] * (grad != 0) + [f"the buffer of leaf {at} again"] * (at >= 0)
-        return ", ".join(words)
+        dtype, ndim = s.statics[:2]
+        return f"{leaf_text(s)} {dtype} of {'1 axis' if ndim == 1 else f'{ndim} axes'}"
     if s.op is MODE:
         return f"grad mode {'on' if s.statics[0] else 'off'}"
     if s.op is ASSIGN:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import LazytError
 from lazyt.functions.arguments import tensor
-from lazyt.functions.creation import zeros_like
+from lazyt.functions.creation import zeros
 from lazyt.functions.manipulation import astype
 from lazyt.handle import Handle
 from lazyt.inplace import record_update
@@ -81,7 +81,7 @@ class Optimizer:
 
     def new_state(self, group: Group, p: Any, names: Iterable[str]) -> State:
         """The state before the first step."""
-        return {"step": 0, **{name: zeros_like(p.detach()) for name in names}}
+        return {"step": 0, **{name: zeros(p.shape, dtype=p.dtype) for name in names}}
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, or set them to 0."""

@@ -46,6 +46,11 @@ def available(dtype: np.dtype) -> bool:
     return dtype.name in _ROUTINE and _library() is not None
 
 
+def routine(dtype: np.dtype) -> str:
+    """The library and its routine for products of a dtype."""
+    return f"OpenBLAS {_ROUTINE[dtype.name][0]}"
+
+
 class OneThread:
     """BLAS with one thread inside the block; as it was afterwards (NumPy shares it)."""
 

@@ -11,29 +11,40 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lazyt.backends.cpu import casts, floating, integer, mathlib_f32, mathlib_f64, remainder
+from lazyt.backends.cpu.control import outlined
 from lazyt.backends.cpu.philox import random_bits
 from lazyt.backends.cpu.text import BFLOAT16, Body, reg_type
-from lazyt.backends.cpu.vector import Vec, where
+from lazyt.backends.cpu.vector import Rule, Rules, Vec, where
 from lazyt.errors import LazytInternalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-Rule = "Callable[..., Vec]"
-
-_FLOAT32: dict[str, Callable[..., Vec]] = {
-    **floating.ARITHMETIC,
-    **remainder.RULES,
-    **mathlib_f32.RULES,
-}
-_FLOAT64: dict[str, Callable[..., Vec]] = {
-    **floating.ARITHMETIC,
-    **remainder.RULES,
-    **mathlib_f64.RULES,
+# Functions of many instructions: kernels call them.
+_LONG = {
+    "float": {"logaddexp", "pow"},
+    "double": {"acosh", "asinh", "atanh", "erf", "erfc", "logaddexp", "pow", "tan"},
 }
 
 
-def _on_bits(rule: Callable[..., Vec]) -> Callable[..., Vec]:
+def _called(name: str, rule: Rule, element: str) -> Rule:
+    """`rule`, or a call of a function that holds it when it is long."""
+    if name not in _LONG[element]:
+        return rule
+    symbol = f"lazyt.{name}.{element}"
+    return lambda *operands: outlined(symbol, (element,), operands, lambda *xs: (rule(*xs),))[0]
+
+
+def _wide_rules(element: str, functions: Rules) -> Rules:
+    called = {name: _called(name, rule, element) for name, rule in functions.items()}
+    return {**floating.ARITHMETIC, **remainder.RULES, **called}
+
+
+_FLOAT32 = _wide_rules("float", mathlib_f32.RULES)
+_FLOAT64 = _wide_rules("double", mathlib_f64.RULES)
+
+
+def _on_bits(rule: Rule) -> Rule:
     """A rule on the bits of IEEE floats, taking and giving the floats."""
 
     def apply(*operands: Vec) -> Vec:
@@ -43,7 +54,7 @@ def _on_bits(rule: Callable[..., Vec]) -> Callable[..., Vec]:
     return apply
 
 
-def _in_float32(rule: Callable[..., Vec], dtype: np.dtype) -> Callable[..., Vec]:
+def _in_float32(rule: Rule, dtype: np.dtype) -> Rule:
     """A float32 rule for a 16-bit float: exact on the way in, one rounding on the way out."""
 
     def apply(*operands: Vec) -> Vec:
@@ -53,7 +64,7 @@ def _in_float32(rule: Callable[..., Vec], dtype: np.dtype) -> Callable[..., Vec]
     return apply
 
 
-def _float_rules(dtype: np.dtype) -> dict[str, Callable[..., Vec]]:
+def _float_rules(dtype: np.dtype) -> Rules:
     bits = floating.BITS[dtype.name]
     if dtype.itemsize > 2:
         rules = dict(_FLOAT32 if dtype.itemsize == 4 else _FLOAT64)
@@ -64,7 +75,7 @@ def _float_rules(dtype: np.dtype) -> dict[str, Callable[..., Vec]]:
     return rules | {name: _on_bits(getattr(bits, name)) for name in names}
 
 
-def _tables() -> dict[np.dtype, dict[str, Callable[..., Vec]]]:
+def _tables() -> dict[np.dtype, Rules]:
     floats = [np.dtype(t) for t in ("f2", "f4", "f8")] + [BFLOAT16]
     tables = {d: _float_rules(d) for d in floats}
     tables[np.dtype(bool)] = integer.BOOL

@@ -179,9 +179,7 @@ class Module:
 
     def assembly(self) -> str:
         """The assembly text of this code for the host CPU (generated again on each call)."""
-        parsed = host().parse(self.ir, self._addresses)
-        text: str = host().machine.emit_assembly(parsed)
-        return text
+        return assembly(self.ir, list(self._addresses))
 
     def _resolve(self, names: Sequence[str]) -> None:
         for name in names:
@@ -256,6 +254,17 @@ def _object_code(
 _loader = _Loader()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_loader.after_fork)
+
+
+def assembly(ir_text: str, names: Sequence[str]) -> str:
+    """The assembly text of a module for the host CPU."""
+    text: str = host().machine.emit_assembly(host().parse(ir_text, names))
+    return text
+
+
+def is_cached(ir_text: str) -> bool:
+    """Whether the disk cache has the object code of this text; reads and counts nothing."""
+    return objcache.make_key(ir_text, *host().fingerprint) in objcache.default_cache()
 
 
 def compile_module(

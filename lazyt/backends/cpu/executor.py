@@ -17,7 +17,7 @@ import numpy as np
 
 from lazyt.backends.cpu import blas, memory
 from lazyt.backends.cpu.emit import emit
-from lazyt.backends.cpu.engine import compile_module, counters
+from lazyt.backends.cpu.engine import assembly, compile_module, counters, is_cached
 from lazyt.backends.cpu.threads import Program, get_num_threads
 from lazyt.errors import IndexOutOfRange, OutOfMemory
 from lazyt.ir import dtypes
@@ -46,17 +46,9 @@ class Compiled:
 
     def __init__(self, kernel: k.Kernel) -> None:
         self.kernel = kernel
-        self.name = f"lazyt_k_{kernel.key}"
-        self.module = compile_module(emit(kernel, self.name), [self.name])
-        self.address = self.module.address(self.name)
-
-    def source(self) -> str:
-        """The LLVM IR that was compiled."""
-        return self.module.ir
-
-    def assembly(self) -> str:
-        """The host's assembly."""
-        return self.module.assembly()
+        name = symbol_of(kernel)
+        self.module = compile_module(source_of(kernel), [name])
+        self.address = self.module.address(name)
 
 
 def compiled(kernel: k.Kernel) -> Compiled:
@@ -70,9 +62,26 @@ def compiled(kernel: k.Kernel) -> Compiled:
     return c
 
 
-def is_compiled(kernel: k.Kernel) -> bool:
-    """Whether this process has the kernel's machine code."""
-    return kernel.key in _kernels
+def code_at(kernel: k.Kernel) -> str:
+    """Where a kernel's machine code is: 'memory', 'disk', or '' when it would have to be compiled."""
+    if kernel.key in _kernels:
+        return "memory"
+    return "disk" if is_cached(source_of(kernel)) else ""
+
+
+def source_of(kernel: k.Kernel) -> str:
+    """A kernel's LLVM IR; compiles nothing."""
+    return emit(kernel, symbol_of(kernel))
+
+
+def assembly_of(kernel: k.Kernel) -> str:
+    """A kernel's assembly for this host, generated for reading; loads nothing."""
+    return assembly(source_of(kernel), [symbol_of(kernel)])
+
+
+def symbol_of(kernel: k.Kernel) -> str:
+    """The name of a kernel's function."""
+    return f"lazyt_k_{kernel.key}"
 
 
 class Expressions:
@@ -109,10 +118,8 @@ class Executable:
     """A schedule with its kernels; `bind` makes what runs it for given extents."""
 
     def __init__(self, sched: Schedule) -> None:
-        before, t0 = counters.compiles, time.perf_counter()
         self.schedule = sched
         self.expressions = Expressions()
-        self.kernels = [compiled(c.kernel) for c in sched.launches if isinstance(c, KernelCall)]
         self.scalars = sorted(
             {(s.position, s.part, s.floating) for c in sched.launches if isinstance(c, KernelCall)
              for s in c.scalars if s.extent is None}
@@ -121,6 +128,14 @@ class Executable:
         self._number_expressions()
         self.expressions.compile()
         self.bound: dict[tuple[int, ...], Bound] = {}
+        self.compiles, self.compile_time = 0, 0.0
+
+    def compile(self) -> None:
+        """Have the machine code of every kernel at hand."""
+        before, t0 = counters.compiles, time.perf_counter()
+        for c in self.schedule.launches:
+            if isinstance(c, KernelCall):
+                compiled(c.kernel)
         self.compiles = counters.compiles - before
         self.compile_time = time.perf_counter() - t0
 
@@ -167,7 +182,9 @@ class Executable:
         if bound is None:
             if len(self.bound) > 256:
                 self.bound.clear()
-            bound = self.bound[extents] = Bound(self, extents, scalars)
+            bound = Bound(self, extents, scalars)
+            bound.build()
+            self.bound[extents] = bound
         return bound.run(scalars, leaves)
 
 
@@ -195,7 +212,6 @@ class Bound:
         self.parts: list[Any] = []
         self.products = False
         self._scalar_format()
-        self._build()
 
     def value(self, e: int | Dim) -> int:
         return e if isinstance(e, int) else self.values[self.exe.expressions.numbers[source(e)]]
@@ -245,7 +261,7 @@ class Bound:
         self.positions = [p for p, _, _ in self.exe.scalars]
         self.plain = all(floating and not part for _, part, floating in self.exe.scalars)
 
-    def _build(self) -> None:
+    def build(self) -> None:
         """Divide the regions into native programs and library calls."""
         rows: list[list[int]] = []
         table: list[int] = []
@@ -262,7 +278,7 @@ class Bound:
             for i, c in enumerate(region):
                 if isinstance(c, KernelCall):
                     self._kernel(c, rows, table, patches, i + 1 < len(region))
-                elif isinstance(c, MatmulCall) and self._native(c):
+                elif isinstance(c, MatmulCall) and self.native(c):
                     self._matmul(c, rows, table, patches)
                 else:
                     flush()
@@ -325,7 +341,8 @@ class Bound:
         else:
             patches.append((at + slot, self.scalar_base[s.position, s.part, s.floating], 0))
 
-    def _native(self, c: MatmulCall) -> bool:
+    def native(self, c: MatmulCall) -> bool:
+        """Whether BLAS can read the operands of a product as they stand."""
         if not blas.available(c.node.dtype) or c.node.ndim - 2 > blas.MAX_BATCH:
             return False
         return all(self._leading(x, strides) is not None for x, (_, strides, _) in zip(c.node.operands, c.operands, strict=True))

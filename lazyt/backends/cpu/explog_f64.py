@@ -136,8 +136,13 @@ def _expm1_quarter(x: Vec) -> Pair:
     return high, fma(s, exp_tail(r, tail), low)
 
 
-def _tiny_is_itself(x: Vec, r: Vec) -> Vec:
-    return where(fabs(x) < 2.0**-54, x, r)
+def _tiny_is_itself(x: Vec, r: Vec, below: float = 2.0**-54) -> Vec:
+    return where(fabs(x) < below, x, r)
+
+
+def _odd(x: Vec, r: Vec) -> Vec:
+    """An odd function that is x*(1 + O(x*x)) near 0, from its value `r` elsewhere at |x|."""
+    return _tiny_is_itself(x, copysign(r, x), 2.0**-28)
 
 
 def expm1(x: Vec) -> Vec:
@@ -253,7 +258,7 @@ def sinh(x: Vec) -> Vec:
     s, error = fast_two_sum(q, e)
     near = s + (error + (low + e_tail))
     r = where(a > 40.0, q + low, near)
-    return _tiny_is_itself(x, copysign(r + r, x))
+    return _odd(x, r + r)
 
 
 def cosh(x: Vec) -> Vec:
@@ -276,7 +281,7 @@ def tanh(x: Vec) -> Vec:
     d, d_tail = two_sum(q, constant(q, 0.5))
     r = q / d
     r = r + (fma(-r, d, q) + fma(-r, d_tail + low, low)) / d
-    return _tiny_is_itself(x, copysign(r, x))
+    return _odd(x, r)
 
 
 def asinh(x: Vec) -> Vec:
@@ -286,8 +291,7 @@ def asinh(x: Vec) -> Vec:
     z = a * a
     high, low = two_sum(a, z / (sqrt(z + 1.0) + 1.0))
     high, low = where(huge, a, high), where(huge, constant(a, -1.0), low)
-    r = copysign(log1p_pair(high, low, huge), x)
-    return _tiny_is_itself(x, where(a < INF, r, x))
+    return _odd(x, where(a < INF, log1p_pair(high, low, huge), x))
 
 
 def acosh(x: Vec) -> Vec:
@@ -311,9 +315,8 @@ def atanh(x: Vec) -> Vec:
     twice = a + a
     q = twice / d
     q_tail = fma(-q, (1.0 - d) - a, fma(-q, d, twice)) / d
-    r = copysign(log1p_pair(q, q_tail) * 0.5, x)
-    r = where(a.eq(1.0), copysign(constant(x, INF), x), r)
-    return _tiny_is_itself(x, where(a <= 1.0, r, NAN))
+    r = where(a.eq(1.0), constant(x, INF), log1p_pair(q, q_tail) * 0.5)
+    return _odd(x, where(a <= 1.0, r, NAN))
 
 
 def logaddexp(x: Vec, y: Vec) -> Vec:

@@ -8,12 +8,8 @@ bfloat16 need no detour through float32.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from lazyt.backends.cpu.vector import Vec, constant, copysign, fabs, sqrt, where
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from lazyt.backends.cpu.vector import Rule, Rules, Vec, constant, copysign, fabs, sqrt, where
 
 
 def sign(x: Vec) -> Vec:
@@ -25,15 +21,15 @@ def rsqrt(x: Vec) -> Vec:
     return 1.0 / sqrt(x)
 
 
-def _intrinsic(name: str) -> Callable[..., Vec]:
+def _intrinsic(name: str) -> Rule:
     return lambda x, *others: x.intrinsic(name, *others)
 
 
-def _compare(predicate: str) -> Callable[[Vec, Vec], Vec]:
+def _compare(predicate: str) -> Rule:
     return lambda x, y: x.compare(predicate, y)
 
 
-ARITHMETIC: dict[str, Callable[..., Vec]] = {
+ARITHMETIC: Rules = {
     "add": lambda x, y: x + y,
     "sub": lambda x, y: x - y,
     "mul": lambda x, y: x * y,

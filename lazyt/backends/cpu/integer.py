@@ -6,13 +6,8 @@ count) shifts everything out. No operand traps and none is poison.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lazyt.backends.cpu.control import outlined, repeat
-from lazyt.backends.cpu.vector import Vec, constant, where
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from lazyt.backends.cpu.vector import Rule, Rules, Vec, constant, where
 
 
 def _divide_wide(x: Vec, y: Vec) -> Vec:
@@ -93,15 +88,15 @@ def _shift_out(x: Vec, count: Vec, shifted: Vec) -> Vec:
     return where(count.compare("ult", x.bits), shifted, 0)
 
 
-def _intrinsic(name: str) -> Callable[..., Vec]:
+def _intrinsic(name: str) -> Rule:
     return lambda x, *others: x.intrinsic(name, *others)
 
 
-def _compare(predicate: str) -> Callable[[Vec, Vec], Vec]:
+def _compare(predicate: str) -> Rule:
     return lambda x, y: x.compare(predicate, y)
 
 
-_BOTH: dict[str, Callable[..., Vec]] = {
+_BOTH: Rules = {
     "add": lambda x, y: x + y,
     "sub": lambda x, y: x - y,
     "mul": lambda x, y: x * y,
@@ -116,7 +111,7 @@ _BOTH: dict[str, Callable[..., Vec]] = {
     "popcount": _intrinsic("ctpop"),
 }
 
-SIGNED: dict[str, Callable[..., Vec]] = {
+SIGNED: Rules = {
     **_BOTH,
     "floordiv": lambda x, y: _floor_quotient(x, y)[0],
     "rem": lambda x, y: _floor_quotient(x, y)[1],
@@ -133,7 +128,7 @@ SIGNED: dict[str, Callable[..., Vec]] = {
     "pow": _pow_signed,
 }
 
-UNSIGNED: dict[str, Callable[..., Vec]] = {
+UNSIGNED: Rules = {
     **_BOTH,
     "floordiv": lambda x, y: _quotient(x, y, signed=False)[0],
     "rem": lambda x, y: _quotient(x, y, signed=False)[1],
@@ -150,7 +145,7 @@ UNSIGNED: dict[str, Callable[..., Vec]] = {
     "pow": _pow,
 }
 
-BOOL: dict[str, Callable[..., Vec]] = {
+BOOL: Rules = {
     "add": lambda x, y: x | y,
     "mul": lambda x, y: x & y,
     "and": lambda x, y: x & y,

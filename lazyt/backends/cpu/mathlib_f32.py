@@ -10,7 +10,6 @@ Functions" (3rd ed., 2016). Coefficients: Remez exchange on the interval noted.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu import explog_f64
 from lazyt.backends.cpu.mathlib import (
@@ -27,6 +26,7 @@ from lazyt.backends.cpu.mathlib import (
 )
 from lazyt.backends.cpu.payne_hanek import if_large
 from lazyt.backends.cpu.vector import (
+    Rules,
     Vec,
     constant,
     copysign,
@@ -37,9 +37,6 @@ from lazyt.backends.cpu.vector import (
     sqrt,
     where,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LN2, LOG2E = math.log(2), 1 / math.log(2)
 
@@ -343,7 +340,7 @@ def tan(x: Vec) -> Vec:
     return down(where((q & 1).ne(0), -1.0 / w, w))
 
 
-RULES: dict[str, Callable[..., Vec]] = {"pow": power} | {
+RULES: Rules = {"pow": power} | {
     rule.__name__: rule
     for rule in (
         exp, exp2, expm1, log, log2, log10, log1p, sin, cos, tan, asin, acos, atan, atan2,

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lazyt.backends.cpu import erf_f64, trig_f64
 from lazyt.backends.cpu import explog_f64 as e
 from lazyt.backends.cpu.mathlib import INF
-from lazyt.backends.cpu.vector import Vec, constant, fabs, fma, sqrt, where
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from lazyt.backends.cpu.vector import Rules, Vec, constant, fabs, fma, sqrt, where
 
 
 def hypot(x: Vec, y: Vec) -> Vec:
@@ -28,7 +23,7 @@ def hypot(x: Vec, y: Vec) -> Vec:
     return where(ax.eq(INF) | ay.eq(INF), constant(r, INF), r)
 
 
-RULES: dict[str, Callable[..., Vec]] = {"pow": e.power} | {
+RULES: Rules = {"pow": e.power} | {
     rule.__name__: rule
     for rule in (
         e.exp, e.exp2, e.expm1, e.log, e.log2, e.log10, e.log1p, e.logaddexp,

@@ -97,6 +97,10 @@ class ObjectCache:
                 self._disable(problem)
         return self._directory
 
+    def __contains__(self, key: str) -> bool:
+        """Whether there is a file under `key`; whether it is whole is found out when it is loaded."""
+        return self.directory is not None and (self.directory / f"{key}.o").exists()
+
     def load(self, key: str) -> bytes | None:
         """The object stored under `key`, or None; a damaged or foreign file is deleted: a miss."""
         directory = self.directory

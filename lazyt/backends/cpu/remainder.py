@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lazyt.backends.cpu.control import outlined, repeat
-from lazyt.backends.cpu.vector import Vec, constant, copysign, fabs, fma, where
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from lazyt.backends.cpu.vector import Rules, Vec, constant, copysign, fabs, fma, where
 
 INF = float("inf")
 STEP = 2.0**540
@@ -66,4 +61,4 @@ def floordiv(x: Vec, y: Vec) -> Vec:
     return where(y.eq(0.0), ratio, low)
 
 
-RULES: dict[str, Callable[..., Vec]] = {"fmod": fmod, "rem": rem, "floordiv": floordiv}
+RULES: Rules = {"fmod": fmod, "rem": rem, "floordiv": floordiv}

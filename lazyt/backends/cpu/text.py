@@ -65,14 +65,14 @@ def vector(element: str, lanes: int) -> str:
     return f"<{lanes} x {element}>" if lanes else element
 
 
-Library = Callable[[str, str], None]
+Library = Callable[[str, Callable[[], str]], None]
 
 
 class Module:
     """Globals, declarations and helper functions of one LLVM module, each symbol once.
 
-    With a `library`, helper functions are not repeated in every module: it is given their symbol
-    and the text of a module that defines it, and must make the symbol known to the process.
+    With a `library`, helper functions are not repeated in every module: it is given a symbol and
+    what writes the text of a module that defines it, and makes the symbol known to the process.
     """
 
     def __init__(self, library: Library | None = None) -> None:
@@ -93,9 +93,13 @@ class Module:
         if self._library is None:
             self._entries[symbol] = write(self)
         else:
-            apart = Module(self._library)
-            text = write(apart).replace("define internal", "define", 1)
-            self._library(symbol, f"{text}\n{apart.text()}")
+            self._library(symbol, lambda: self._apart(write))
+
+    def _apart(self, write: Callable[[Module], str]) -> str:
+        """The text of a module that defines a helper for others."""
+        module = Module(self._library)
+        text = write(module).replace("define internal", "define", 1)
+        return f"{module.text()}\n{text}\n"
 
     def text(self) -> str:
         return "\n".join(self._entries.values())

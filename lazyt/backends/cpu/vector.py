@@ -6,6 +6,7 @@ ordered comparisons; `>>` shifts in zeros. A Python number stands for a splat. N
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -166,6 +167,11 @@ class Vec:
         symbol = f"llvm.{name}.{count}{_SUFFIX.get(self.element, self.element)}"
         operands = [(self.type, self.name), *((self.type, self.operand(o)) for o in others)]
         return self.body.call(result, symbol, *operands)
+
+
+# How one op is written: its operands in, its result out.
+Rule = Callable[..., Vec]
+Rules = dict[str, Rule]
 
 
 def where(condition: Vec, chosen: Vec | Number, other: Vec | Number) -> Vec:

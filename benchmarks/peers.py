@@ -1,0 +1,153 @@
+"""The libraries to measure: how each is imported, limited to some threads, given arrays, and waited for."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+# What keeps each library, and the BLAS under it, to so many threads; set before it is imported.
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMEXPR_MAX_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)  # fmt: skip
+
+
+class Peer:
+    """A library. `module` is what expressions see; most of them compute at once and need no waiting."""
+
+    name = ""
+    package = ""  # to import, where it is not the name
+    distribution = ""  # to ask for a version, where it is not the name
+
+    def __init__(self, threads: int) -> None:
+        self.module: Any = importlib.import_module(self.package or self.name)
+        self.threads = threads
+        self.start()
+
+    @classmethod
+    def installed(cls) -> bool:
+        """Whether it can be imported, without importing it."""
+        return importlib.util.find_spec((cls.package or cls.name).split(".")[0]) is not None
+
+    @property
+    def version(self) -> str:
+        return importlib.metadata.version(self.distribution or self.name)
+
+    def start(self) -> None:
+        """Whatever else it needs to know, its number of threads above all."""
+
+    def array(self, x: np.ndarray[Any, Any]) -> Any:
+        """Its own array with the values of x."""
+        return self.module.asarray(x)
+
+    def compile(self, f: Callable[..., Any]) -> Callable[..., Any]:
+        """`f` as its users would run it in a loop."""
+        return f
+
+    def wait(self, result: Any) -> Any:
+        """Return when `result` is computed."""
+        return result
+
+    def numpy(self, result: Any) -> np.ndarray[Any, Any]:
+        """The values of one of its arrays."""
+        return np.asarray(result)
+
+
+class Lazyt(Peer):
+    name = "lazyt"
+
+    @property
+    def version(self) -> str:
+        return "this tree"
+
+    def start(self) -> None:
+        importlib.import_module("lazyt.nn")
+        importlib.import_module("lazyt.optim")
+        self.module.set_num_threads(self.threads)
+
+    def wait(self, result: Any) -> Any:
+        self.module.sync()
+        return result
+
+    def numpy(self, result: Any) -> np.ndarray[Any, Any]:
+        return result.detach().numpy()
+
+
+class NumPy(Peer):
+    name = "numpy"
+
+
+class NumExpr(Peer):
+    name = "numexpr"
+
+    def start(self) -> None:
+        self.module.set_num_threads(self.threads)
+
+    def array(self, x: np.ndarray[Any, Any]) -> Any:
+        return x
+
+
+class Torch(Peer):
+    name = "torch"
+
+    def start(self) -> None:
+        self.module.set_num_threads(self.threads)
+
+    def array(self, x: np.ndarray[Any, Any]) -> Any:
+        return self.module.tensor(x)
+
+    def numpy(self, result: Any) -> np.ndarray[Any, Any]:
+        return result.detach().numpy()
+
+
+class Jax(Peer):
+    name = "jax"
+    package = "jax.numpy"
+
+    def start(self) -> None:
+        self.jax = importlib.import_module("jax")
+
+    def compile(self, f: Callable[..., Any]) -> Callable[..., Any]:
+        return self.jax.jit(f)
+
+    def wait(self, result: Any) -> Any:
+        return self.jax.block_until_ready(result)
+
+
+class Mlx(Peer):
+    name = "mlx"
+    package = "mlx.core"
+
+    def start(self) -> None:
+        self.module.set_default_device(self.module.cpu)
+
+    def array(self, x: np.ndarray[Any, Any]) -> Any:
+        return self.module.array(x)
+
+    def wait(self, result: Any) -> Any:
+        self.module.eval(result)
+        return result
+
+
+class Tinygrad(Peer):
+    name = "tinygrad"
+
+    def start(self) -> None:
+        self.module.Device.DEFAULT = "CPU"
+
+    def array(self, x: np.ndarray[Any, Any]) -> Any:
+        return self.module.Tensor(x).realize()
+
+    def compile(self, f: Callable[..., Any]) -> Callable[..., Any]:
+        return self.module.TinyJit(lambda *xs: f(*xs).realize())
+
+    def numpy(self, result: Any) -> np.ndarray[Any, Any]:
+        return result.numpy()
+
+
+PEERS: dict[str, type[Peer]] = {p.name: p for p in (Lazyt, NumPy, NumExpr, Torch, Jax, Mlx, Tinygrad)}

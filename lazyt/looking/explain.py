@@ -1,0 +1,153 @@
+"""Which kernels would run, and why: `x.explain()`. Plans the pending program without keeping or compiling anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lazyt.backends.cpu.executor import Bound
+from lazyt.handle import Handle, Holder
+from lazyt.ir import graph as g
+from lazyt.ir.schedule import nbytes
+from lazyt.looking.kernels import KernelView, kernel_views
+from lazyt.looking.text import aligned, bytes_text, count_text, html_text, plural
+from lazyt.planning import Plan, draft, outlook, settings
+from lazyt.sync import differentiable, wanted_of
+from lazyt.trace import Slot, Trace, local
+
+if TYPE_CHECKING:
+    from lazyt.ir.graph import Node
+    from lazyt.ir.schedule import Launch
+
+
+class Explanation:
+    """What a sync would run now. `kernels` are its launches; `peak` the bytes it needs; `reason` why it needs a plan."""
+
+    def __init__(
+        self, plan: Plan, bound: Bound, *, steps: int, known: bool, reason: str, fused: bool, unfused: Plan | None,
+        needed: set[int] | None,
+    ) -> None:  # fmt: skip
+        self.plan = plan
+        self.steps = steps
+        self.known = known  # whether a sync would find a plan
+        self.reason = reason  # why it would have to make one
+        self.fused = fused
+        self._unfused = unfused
+        self._needed = needed
+        self.kernels: list[KernelView] = kernel_views(plan, bound)
+        value = bound.value
+        self.leaves: int = sum(value(nbytes(n)) for n in plan.graph.nodes if isinstance(n.attrs, g.Leaf))
+        self.results: int = sum(bound.sizes)
+        self.temporaries: int = bound.arena_size
+
+    @property
+    def peak(self) -> int:
+        """Bytes of leaves, results and temporaries: the most that is allocated at any time of the run."""
+        return self.leaves + self.results + self.temporaries
+
+    @property
+    def launches(self) -> int:
+        """How many parallel regions run one after another."""
+        return self.plan.launches
+
+    def __str__(self) -> str:
+        ks = self.kernels
+        flops, moved = sum(x.flops for x in ks), sum(x.read + x.written for x in ks)
+        made = "known already" if self.known else f"would be made: {self.reason}"
+        rows = [
+            ("program", f"{plural(self.steps, 'step')} recorded, {plural(len(self.plan.wanted), 'value')} wanted"),
+            ("plan", f"{made}"),
+            ("memory", f"{bytes_text(self.peak)} at the peak: leaves {bytes_text(self.leaves)}, results "
+                       f"{bytes_text(self.results)}, temporaries {bytes_text(self.temporaries)}"),
+            ("work", f"{bytes_text(moved)} moved, {count_text(flops, 'flop')}"),
+        ]  # fmt: skip
+        if self._unfused is not None:
+            rows.insert(2, ("first", f"new and small: this once, {plural(self._unfused.kernels, 'kernel')} of one operation "
+                                     "each run instead, with the same bits"))  # fmt: skip
+        head = f"would run: {plural(self.plan.kernels, 'kernel')} in {plural(self.launches, 'launch')}"
+        return "\n".join([head, *aligned(rows, "  "), *(self._kernel(x) for x in ks)])
+
+    def _kernel(self, x: KernelView) -> str:
+        other = self._needed is not None and x.number not in self._needed
+        return str(x) + "\n    not for this tensor: a sync computes everything that is held" * other
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
+
+
+class Nothing:
+    """Why nothing would run."""
+
+    kernels: tuple[KernelView, ...] = ()
+    peak = launches = 0
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"nothing would run: {self.why}"
+
+    __repr__ = __str__
+
+
+def explain(*tensors: Handle, fused: bool = True) -> Explanation | Nothing:
+    """Which kernels a sync would run now, what each fuses and why its results are stored. Runs and compiles nothing.
+
+    With tensors given, kernels that they do not need are marked. `fused=False` shows the kernels of one operation
+    each that a new and small program runs the first time.
+
+    >>> import lazyt as lt
+    >>> lt.sync()
+    >>> x = lt.ones((4, 5))
+    >>> y = lt.softmax(x * 2)
+    >>> lt.explain(y).kernels
+    [<kernel ones + multiply + softmax: 4 rows of 5, 3 passes over each>]
+    """
+    tr: Trace = local.trace
+    slots = [s for t in tensors if (s := _slot(t)) is not None]
+    if tensors and not slots:
+        return Nothing("the value is there")
+    if any(s.step.owner is not tr for s in slots):
+        return Nothing("it is pending in another thread")
+    pos, fused = tr.pos, fused and settings["fuse"]
+    if pos.parent is None:
+        return Nothing("nothing is pending")
+    wanted, _ = wanted_of(tr)
+    segment = differentiable(tr, wanted)
+    want: list[Slot] = [s for s, _ in wanted] + (segment.slots if segment is not None else [])
+    if not want:
+        return Nothing("nobody holds what is pending")
+    scalars = tr.scalars[: pos.scalar_start + pos.n_scalars]
+    found, reason, now_fused = outlook(pos, tr.ext, want)
+    plan = found if found is not None and found.fused == fused else draft(pos, tr.ext, want, scalars, fused)
+    bound = Bound(plan.executable, tr.ext.values, scalars)
+    tiered = draft(pos, tr.ext, want, scalars, False) if fused and not now_fused else None
+    needed = _needed(plan, slots) if slots else None
+    return Explanation(
+        plan, bound, steps=len(pos.steps()), known=found is not None, reason=reason, fused=fused, unfused=tiered, needed=needed
+    )  # fmt: skip
+
+
+def _slot(x: Handle) -> Slot | None:
+    """The pending value of a handle, or of the base that it views; None when it is computed."""
+    if not isinstance(x, Handle):
+        raise TypeError(f"explain: tensors are required, not {type(x).__name__!r}")
+    holder: Holder = x._storage if x._storage is not None else x
+    return None if holder._data is not None else holder._slot
+
+
+def _needed(plan: Plan, slots: list[Slot]) -> set[int] | None:
+    """The numbers of the launches that these values depend on; None where all of them do."""
+    names = {(s.step.index, s.k) for s in slots}
+    need: set[Node] = {n for name, n in zip(plan.wanted, plan.schedule.outputs, strict=True) if name in names}
+    found: set[int] = set()
+    launches: list[Launch] = plan.schedule.launches
+    for i in range(len(launches) - 1, -1, -1):
+        if launches[i].writes & need:
+            found.add(i + 1)
+            need |= launches[i].reads
+    return found if len(found) < len(launches) else None
+
+
+__all__ = ["Explanation", "Nothing", "explain"]

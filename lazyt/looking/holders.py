@@ -1,0 +1,69 @@
+"""Who holds a value: the names that the user's frames have for it. Looking keeps nothing alive."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from types import FrameType
+from typing import Any
+
+from lazyt.handle import Handle, Holder, Storage
+from lazyt.trace import Trace
+
+Names = dict[int, list[str]]
+
+
+def names_in_frames(frame: FrameType | None) -> Names:
+    """The variables of the frames outside lazyt that hold a tensor: id -> names, the innermost first."""
+    names: Names = {}
+    spaces: set[int] = set()
+    while frame is not None:
+        module = frame.f_globals.get("__name__") or ""
+        if module != "lazyt" and not module.startswith("lazyt."):
+            if frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+                _collect(_locals(frame), names)
+            if id(frame.f_globals) not in spaces:
+                spaces.add(id(frame.f_globals))
+                _collect(frame.f_globals.items(), names)
+        frame = frame.f_back
+    return names
+
+
+def _locals(frame: FrameType) -> list[tuple[str, Any]]:
+    """A function's variables.
+
+    NOTE: before Python 3.13 `f_locals` is a copy that the frame keeps, which would keep tensors alive after `del`:
+    it is emptied, unless a debugger looks at it too.
+    """
+    space = frame.f_locals
+    found = list(space.items())
+    if sys.version_info < (3, 13) and frame.f_trace is None:
+        space.clear()
+    return found
+
+
+def _collect(items: Any, names: Names) -> None:
+    # The global space may change under the loop when other threads run.
+    for name, value in list(items):
+        if isinstance(value, Handle) and name.isidentifier():
+            known = names.setdefault(id(value), [])
+            if name not in known:
+                known.append(name)
+
+
+def holders_text(holder: Holder, names: Names, gradients: Names) -> str:
+    """Who holds a value: `y`, `the gradient of %0`, or `a tensor without a name here`."""
+    aliases = [h for r in holder.aliases if (h := r()) is not None] if isinstance(holder, Storage) else [holder]
+    known = [n for h in aliases for n in (*names.get(id(h), ()), *gradients.get(id(h), ()))]
+    # A prompt's `_` is worth a word only where there is no other name.
+    return ", ".join(dict.fromkeys(n for n in known if n.strip("_"))) or next(iter(known), "a tensor")
+
+
+def gradients_of(tr: Trace) -> Names:
+    """The tensors that are gradients of leaves of this walk: id -> which."""
+    out: Names = {}
+    for index, r in tr.metas.items():
+        meta = r()
+        if meta is not None and meta.grad is not None:
+            out.setdefault(id(meta.grad), []).append(f"the gradient of %{index}")
+    return out

@@ -1,0 +1,282 @@
+"""One launch of a plan, for a person to read: what it fuses, over what, what it moves and computes, and its code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from lazyt.backends.cpu import blas
+from lazyt.backends.cpu.executor import Bound, assembly_of, code_at, source_of
+from lazyt.ir import dtypes
+from lazyt.ir import graph as g
+from lazyt.ir import kernel as k
+from lazyt.ir.kernelize import KernelCall
+from lazyt.ir.prims import ELEMENTWISE
+from lazyt.ir.schedule import LibraryCall, MatmulCall, nbytes
+from lazyt.looking.text import bytes_text, count_text, html_text, plural, site_text
+
+if TYPE_CHECKING:
+    from lazyt.ir.graph import Node, Origin
+    from lazyt.ir.schedule import Launch
+    from lazyt.planning import Plan
+
+# Lines of what a kernel fuses and stores that are written out.
+SHOWN = 8
+
+# Why a value is stored rather than computed where it is read (ir/fuse.py names the reasons).
+WHY = {
+    "output": "somebody holds it",
+    "places": "wanted at several places, and not cheap to compute at each",
+    "repeated": "would be computed again along an axis that it does not have",
+    "axes": "read through an index map that is not affine",
+    "size": "the kernel is as large as kernels get",
+    "reduction": "a reduction that another kernel reads when it is finished",
+    "call": "made by a library call",
+    "matmul": "a matrix product reads it from memory",
+    "opaque": "a library call reads it from memory",
+    "scatter": "a scatter reads it from memory",
+    "gathered": "read at indices that are data",
+    "complex": "its real and imaginary parts are read from memory",
+    "reshaped": "read in another shape",
+    "part": "it is a part of a concatenation",
+    "concat": "its parts are written by several kernels",
+    "update": "it is written over a copy",
+    "fusion is off": "one operation a kernel",
+}
+ARITHMETIC = frozenset(ELEMENTWISE) - {
+    *("eq ne lt le gt ge and or xor not shl shr select real imag conj complex copysign random_bits".split()),
+    *("isnan isinf isfinite signbit nextafter".split()),
+}
+
+
+class KernelView:
+    """A kernel or library call of a plan, at the sizes of one walk. Nothing here runs or compiles anything."""
+
+    def __init__(self, number: int, call: Launch, bound: Bound, plan: Plan, phase_of: int = 0) -> None:
+        self.number = number
+        self.phase_of = phase_of  # the number of the kernel whose second phase this is
+        self._call = call
+        self._bound = bound
+        self._plan = plan
+
+    @cached_property
+    def title(self) -> str:
+        """The public operations in it, such as `softmax + multiply`."""
+        names = list(dict.fromkeys(_label(o) for o in self._origins))
+        shown = names[:4] + [f"{len(names) - 4} more"] * (len(names) > 4)
+        return " + ".join(shown) or "copy"
+
+    @property
+    def library(self) -> str:
+        """The library and its routine, for a library call; '' for a kernel of lazyt's own."""
+        c = self._call
+        if isinstance(c, MatmulCall):
+            return blas.routine(c.node.dtype) if self._bound.native(c) else "NumPy matmul"
+        if isinstance(c, LibraryCall):
+            fn = c.node.attrs.fn if isinstance(c.node.attrs, g.Opaque) else f"{c.node.op} in index order"
+            return f"NumPy {fn.replace('_', '.', 1)}"
+        return ""
+
+    @property
+    def kernel(self) -> k.Kernel | None:
+        """The kernel IR; None for a library call."""
+        return self._call.kernel if isinstance(self._call, KernelCall) else None
+
+    @property
+    def ir(self) -> str:
+        """The kernel IR as text; '' for a library call."""
+        return "" if self.kernel is None else self.kernel.text
+
+    def source(self) -> str:
+        """The LLVM IR; for a library call one line that says which."""
+        return f"; {self.library}: a library call" if self.kernel is None else source_of(self.kernel)
+
+    def assembly(self) -> str:
+        """The assembly for this host; for a library call one line that says which."""
+        return f"# {self.library}: a library call" if self.kernel is None else assembly_of(self.kernel)
+
+    @cached_property
+    def code(self) -> str:
+        """Where its machine code is: 'memory', 'disk', 'library', or '' when it must be compiled."""
+        return "library" if self.kernel is None else code_at(self.kernel)
+
+    @cached_property
+    def _origins(self) -> list[Origin]:
+        nodes = self._call.nodes if isinstance(self._call, KernelCall) else (self._call.node,)
+        found = {n.site: None for n in nodes if isinstance(n.site, g.Origin)}
+        return sorted(found, key=lambda o: o.backward)
+
+    @property
+    def fuses(self) -> list[tuple[str, str]]:
+        """The public operations in it, each with the user's line."""
+        return list(dict.fromkeys((_label(o), site_text(o.site)) for o in self._origins))
+
+    @property
+    def domain(self) -> str:
+        """What it runs over."""
+        c = self._call
+        if isinstance(c, MatmulCall):
+            x, y = (self._shape(n) for n in c.node.operands)
+            return f"{g.shape_text(x)} @ {g.shape_text(y)}"
+        if isinstance(c, LibraryCall):
+            return ", ".join(g.shape_text(self._shape(n)) for n in c.operands)
+        extents = self._extents
+        outer, rows = extents[: c.kernel.outer], extents[c.kernel.outer :]
+        if not rows:
+            return f"{_product(outer):,} elements" + (f" as {_times(outer)}" if len(outer) > 1 else "")
+        if c.kernel.vector == "row":
+            return f"{plural(_product(outer), 'row')} of {_times(rows)}, {plural(self._passes, 'pass')} over each"
+        return f"{plural(_product(outer), 'output')}, each over {_times(rows)}"
+
+    @property
+    def _passes(self) -> int:
+        return 0 if self.kernel is None else sum(s.loops for s in self.kernel.stages)
+
+    @property
+    def stores(self) -> list[tuple[str, str]]:
+        """Each value that it stores, and why that is not computed where it is read."""
+        c = self._call
+        if not isinstance(c, KernelCall):
+            return [(self._value(c.node), self._why(c.node))]
+        out = []
+        for r in sorted(c.group.roots, key=lambda r: r.node.serial):
+            if r.target is r.node:
+                out.append((self._value(r.node), self._why(r.node)))
+            else:
+                out.append((self._value(r.node), f"straight into its part of {self._value(r.target)}"))
+        return out
+
+    def _why(self, n: Node) -> str:
+        why = self._plan.division.why.get(n, "")
+        return WHY.get(why, why)
+
+    def _value(self, n: Node) -> str:
+        names = [f"%{i}" if kk == 0 else f"%{i}.{kk}" for (i, kk), o in zip(self._plan.wanted, self._plan.schedule.outputs, strict=True) if o is n]
+        where = ", ".join(dict.fromkeys(names)) or (_label(n.site) if isinstance(n.site, g.Origin) else n.op)
+        return f"{where} {n.dtype} {g.shape_text(self._shape(n))}"
+
+    # What it moves and computes
+
+    def _shape(self, n: Node) -> tuple[int, ...]:
+        return tuple(self._bound.value(d) for d in n.shape)
+
+    @cached_property
+    def _extents(self) -> tuple[int, ...]:
+        assert isinstance(self._call, KernelCall)
+        return tuple(self._bound.value(e) for e in self._call.extents)
+
+    @cached_property
+    def read(self) -> int:
+        """Bytes read, each element once."""
+        return self._moved(False)
+
+    @cached_property
+    def written(self) -> int:
+        """Bytes written."""
+        return self._moved(True)
+
+    def _moved(self, writes: bool) -> int:
+        c, value = self._call, self._bound.value
+        if not isinstance(c, KernelCall):
+            if writes:
+                return sum(value(nbytes(n)) for n in c.writes)
+            return sum(value(nbytes(n)) for n in c.reads)
+        by_buffer: dict[Node, int] = {}
+        moving = k.moving_axes(c.kernel)
+        gathers = {v.access: moving[i] for i, v in enumerate(c.kernel.values) if isinstance(v, k.Gather)}
+        for i, (a, access) in enumerate(zip(c.accesses, c.kernel.accesses, strict=True)):
+            if access.writes == writes:
+                strides = [value(s) for s in a.strides]
+                axes = gathers.get(i, frozenset(x for x, s in enumerate(strides) if s))
+                size = _product([self._extents[x] for x in axes]) * a.itemsize
+                by_buffer[a.buffer] = by_buffer.get(a.buffer, 0) + size
+        return sum(min(size, value(nbytes(n))) for n, size in by_buffer.items())
+
+    @cached_property
+    def flops(self) -> int:
+        """Floating-point operations, an elementary function counted as one; 0 where a library keeps it to itself."""
+        c = self._call
+        if isinstance(c, MatmulCall):
+            complex_ = 4 if dtypes.kind(c.node.dtype) == "c" else 1
+            return 2 * complex_ * _product(self._shape(c.node)) * self._shape(c.node.operands[0])[-1]
+        if isinstance(c, LibraryCall):
+            return 0
+        total = 0
+        moving = k.moving_axes(c.kernel)
+        for i, v in enumerate(c.kernel.values):
+            if dtypes.kind(v.dtype) != "f":
+                continue
+            if isinstance(v, k.Op) and v.name in ARITHMETIC:
+                total += _product([self._extents[a] for a in moving[i]])
+            elif isinstance(v, k.Reduce):
+                total += _product(self._extents)
+        return total
+
+    @property
+    def intensity(self) -> float:
+        """Floating-point operations for each byte moved."""
+        return self.flops / max(self.read + self.written, 1)
+
+    # Text
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.title}: {self.library or self.domain}>"
+
+    def line(self) -> str:
+        """One line: its number, title and domain."""
+        return f"[{self.number}] {self.title}: {self.library + ', ' if self.library else ''}{self.domain}"
+
+    def __str__(self) -> str:
+        rows = [("fuses", f"{name} at {site}") for name, site in _shown(self.fuses)]
+        rows += [("stores", f"{what}: {why}") for what, why in _shown(self.stores)]
+        flops = count_text(self.flops, "flop") + f", {self.intensity:.2g} flop/byte" if self.flops else "no flops counted"
+        rows.append(("moves", f"{bytes_text(self.read)} in, {bytes_text(self.written)} out; {flops}"))
+        if self.phase_of:
+            rows.append(("phase", f"the second of kernel [{self.phase_of}]"))
+        rows.append(("code", CODE[self.code]))
+        lines, last = [self.line()], ""
+        for word, text in rows:
+            lines.append(f"    {word if word != last else '':<6}  {text}")
+            last = word
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
+
+
+CODE = {
+    "memory": "compiled already, in memory",
+    "disk": "compiled already, on disk",
+    "library": "a library's",
+    "": "not compiled yet",
+}
+
+
+def _shown(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    return rows if len(rows) <= SHOWN else [*rows[: SHOWN - 1], (f"{len(rows) - SHOWN + 1} more", "other places")]
+
+
+def _label(o: Origin) -> str:
+    return f"gradient of {o.name}" if o.backward else o.name
+
+
+def _product(extents: Sequence[int]) -> int:
+    n = 1
+    for e in extents:
+        n *= e
+    return n
+
+
+def _times(extents: Sequence[int]) -> str:
+    return " x ".join(map(str, extents))
+
+
+def kernel_views(plan: Plan, bound: Bound) -> list[KernelView]:
+    """Every launch of a plan, in order."""
+    calls = plan.schedule.launches
+    number = {id(c): i + 1 for i, c in enumerate(calls)}
+    return [
+        KernelView(i + 1, c, bound, plan, number.get(id(c.phase_of), 0) if isinstance(c, KernelCall) else 0)
+        for i, c in enumerate(calls)
+    ]

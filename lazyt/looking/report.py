@@ -1,0 +1,83 @@
+"""What a sync did: `lazyt.last_sync()`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lazyt.looking.kernels import KernelView, kernel_views
+from lazyt.looking.text import aligned, html_text, plural, site_text, time_text
+
+if TYPE_CHECKING:
+    from lazyt.planning import Plan
+    from lazyt.trace import Site
+
+# Kernels that the text of a report lists.
+LISTED = 12
+
+
+@dataclass(slots=True)
+class SyncReport:
+    """What the last sync of a thread did. Times are in seconds.
+
+    `record_time` is from the walk's first operation to the sync, the user's own code between them included.
+
+    >>> import lazyt as lt
+    >>> _ = float(lt.ones(3).sum())
+    >>> report = lt.last_sync()
+    >>> report.cause, report.outputs, report.kernels
+    ('float()', 1, 2)
+    """
+
+    cause: str = ""
+    site: Site | None = None
+    steps: int = 0
+    outputs: int = 0
+    plan_hit: bool = False
+    reason: str = ""  # why the plan was not a hit
+    plans: int = 0
+    compiles: int = 0
+    kernels: int = 0
+    launches: int = 0
+    record_time: float = 0.0
+    plan_time: float = 0.0
+    compile_time: float = 0.0
+    run_time: float = 0.0
+    superset: bool = False  # the plan computed more than was wanted
+    plan: Plan | None = field(default=None, repr=False)
+    extents: tuple[int, ...] = field(default=(), repr=False)
+
+    @property
+    def plan_kernels(self) -> list[KernelView]:
+        """The kernels and library calls that ran, in order: `.title`, `.ir`, `.source()`, `.assembly()`."""
+        if self.plan is None:
+            return []
+        bound = self.plan.executable.bound.get(self.extents)
+        return [] if bound is None else kernel_views(self.plan, bound)
+
+    def __str__(self) -> str:
+        where = f"{self.cause} at {site_text(self.site)}"
+        if self.plan is None:
+            return f"last sync: {where}: {plural(self.steps, 'step')} recorded, and nobody held a result"
+        rows = [
+            ("recorded", f"{plural(self.steps, 'step')} in {time_text(self.record_time)}, your code between them included"),
+            ("plan", f"known, found in {time_text(self.plan_time)}" if self.plan_hit else f"made in {time_text(self.plan_time)}: {self.reason}"),
+            ("compiled", f"{plural(self.compiles, 'kernel')} in {time_text(self.compile_time)}" if self.compiles else "nothing"),
+            ("ran", f"{plural(self.kernels, 'kernel')} in {plural(self.launches, 'launch')}, {time_text(self.run_time)}"),
+        ]  # fmt: skip
+        if self.superset:
+            rows.append(("more", "the plan computed values that nobody holds any more (at most 5 % of the bytes)"))
+        views = self.plan_kernels
+        lines = [v.line() for v in views[:LISTED]] + [f"... {len(views) - LISTED} more"] * (len(views) > LISTED)
+        head = f"last sync: {where}, {plural(self.outputs, 'value')} computed"
+        return "\n".join([head, *aligned(rows, "  "), *("  " + line for line in lines)])
+
+    def __repr__(self) -> str:
+        what = "plan known" if self.plan_hit else f"plan made ({self.reason})" if self.plan is not None else "nothing ran"
+        return (
+            f"<SyncReport {self.cause} at {site_text(self.site)}: {plural(self.steps, 'step')}, {what}, "
+            f"{plural(self.kernels, 'kernel')}, {plural(self.compiles, 'compile')}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
