@@ -30,6 +30,7 @@ from lazyt.functions.activations import *
 from lazyt.functions.arithmetic import *
 from lazyt.functions.convolution import *
 from lazyt.functions.creation import *
+from lazyt.functions.data_types import *
 from lazyt.functions.elementwise import *
 from lazyt.functions.indexing import *
 from lazyt.functions.joining import *

@@ -84,15 +84,19 @@ class Storage(Holder):
 class View:
     """How a handle is seen in its storage: one recorded view operation after another."""
 
-    __slots__ = ("made_under_grad", "multi", "offsets", "op", "ints", "parent", "statics", "writable")
+    __slots__ = ("dtype", "ints", "made_under_grad", "offsets", "op", "parent", "shape", "statics", "writable")
 
-    def __init__(self, parent: View | None, op: Any, statics: Any, ints: Any, offsets: Any, grad: bool) -> None:
+    def __init__(
+        self, parent: View | None, op: Any, statics: Any, ints: Any, offsets: Any, grad: bool, like: Slot
+    ) -> None:  # fmt: skip
         self.parent = parent
         self.op = op
         self.statics = statics
         self.ints = ints
         self.offsets = offsets
         self.made_under_grad = grad
+        self.shape = like.shape
+        self.dtype = like.dtype
         self.writable = op.write is not None and (parent is None or parent.writable)
 
 

@@ -13,7 +13,9 @@ from typing import Any
 from lazyt import record as recording
 from lazyt.errors import AutogradError, ShapeError
 from lazyt.handle import Handle, Holder, View
-from lazyt.ops.core import OpDef, promoted
+from lazyt.ir import dtypes
+from lazyt.ops.core import OpDef, node_of
+from lazyt.ops.indexing import spread
 from lazyt.record import (
     ASSIGN,
     _follow,
@@ -25,6 +27,7 @@ from lazyt.record import (
     check_writable_dtype,
     dead,
     operand_slots,
+    set_grad_mode,
     slot_of,
 )
 from lazyt.trace import Several, Slot, Step, Trace, user_site
@@ -34,8 +37,7 @@ ref = weakref.ref
 
 def _lower_put(b: Any, x: Any, value: Any) -> Any:
     """`value` broadcast and cast to x's shape and dtype: what `x[...] = value` makes of x."""
-    (v,) = promoted(b, "assign", value, dtype=x.dtype)
-    return b.expand_to(v, x.shape)
+    return spread(b, "assign", node_of(b, value, x.dtype), x.shape)
 
 
 PUT = OpDef("assign", _lower_put)
@@ -51,15 +53,22 @@ def _write_op(view: OpDef) -> OpDef:
     return op
 
 
+def is_detached(h: Handle) -> bool:
+    """Whether h is a view through `detach`: what is done to it is outside the autograd graph."""
+    view = h._view
+    while view is not None:
+        if not view.op.differentiable:
+            return True
+        view = view.parent
+    return False
+
+
 def requires_grad(h: Handle) -> bool:
     """Whether gradients flow into h's current value."""
     slot = h._slot
     if slot is None and h._storage is not None:
-        view = h._view
-        while view is not None:
-            if not view.op.differentiable:
-                return False
-            view = view.parent
+        if is_detached(h):
+            return False
         holder: Holder = h._storage
         slot = holder._slot
     if slot is not None:
@@ -158,6 +167,13 @@ def put(tr: Trace, name: str, x: Handle, value: Slot) -> None:
     if st is None:
         _store(tr, x, value, slot_of(tr, x))
         return
+    if tr.grad and is_detached(x):
+        set_grad_mode(False)
+        try:
+            put(tr, name, x, value)
+        finally:
+            set_grad_mode(True)
+        return
     base = st._slot if st._slot is not None else None
     if base is None:
         base = bind_leaf(tr, st)
@@ -184,13 +200,17 @@ def put(tr: Trace, name: str, x: Handle, value: Slot) -> None:
 
 
 def assign(x: Handle, value: Any, name: str = "assign") -> None:
-    """x[...] = value: value is broadcast and cast to x; DTypeError, ShapeError or AutogradError as NumPy and PyTorch."""
+    """x[...] = value: value is broadcast and cast to x (floats to integers too, as both NumPy and PyTorch do).
+
+    DTypeError for what would lose an imaginary part, ShapeError or AutogradError as NumPy and PyTorch.
+    """
     tr = begin()
     slots, scalars = operand_slots(tr, (x, value))
     value_grad = isinstance(slots[1], Slot) and slots[1].requires_grad
     check_legal(tr, name, x, value_grad)
-    if isinstance(slots[1], Slot):
-        check_writable_dtype(name, slots[1].dtype, slots[0].dtype)
+    written = slots[1].dtype if isinstance(slots[1], Slot) else dtypes.default_dtype(slots[1])
+    if dtypes.kind(written) == "c":
+        check_writable_dtype(name, written, slots[0].dtype)
     if isinstance(slots[1], Slot) and slots[1].shape == slots[0].shape and slots[1].dtype == slots[0].dtype:
         new = slots[1]
     else:

@@ -394,7 +394,7 @@ def record_view(
     h = new_tensor(s)
     st = share(tr, x)
     h._storage = st
-    h._view = View(x._view, op, statics, ints, offsets, tr.grad)
+    h._view = View(x._view, op, statics, ints, offsets, tr.grad, s)
     st.aliases.append(ref(h))
     if len(st.aliases) > 64 and len(st.aliases) & (len(st.aliases) - 1) == 0:
         st.aliases = [r for r in st.aliases if r() is not None]
@@ -439,6 +439,7 @@ def set_grad_mode(enabled: bool) -> bool:
                 pos = tr.pos
                 s = Step(pos, MODE, (), (enabled,), key, pos.index + 1)
                 s.mode = enabled
+                s.site = user_site()
                 _insert(tr, s, key, key)
             s.ext = tr.ext
             tr.refs[s.index] = dead

@@ -38,9 +38,8 @@ def wanted_of(tr: Trace) -> tuple[list[tuple[Slot, Holder]], list[Holder]]:
     """The values that somebody holds and that are not computed yet; and every holder this walk knows."""
     wanted: list[tuple[Slot, Holder]] = []
     met: list[Holder] = []
-    for i, held in enumerate([r() for r in tr.refs[: tr.pos.index + 1]]):
-        if held is None:
-            continue
+    alive = [(i, held) for i, r in enumerate(tr.refs[: tr.pos.index + 1]) if (held := r()) is not None]
+    for i, held in alive:
         for h in held if type(held) is list else (held,):
             met.append(h)
             slot = h._slot

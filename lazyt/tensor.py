@@ -329,9 +329,7 @@ def _value(h: Tensor) -> Any:
     """The slot or data of a handle whose own caches are empty: a view after a write or a sync, or a base."""
     st = h._storage
     assert st is not None
-    if h._view is None:
-        return st._slot if st._slot is not None else st._data
-    return recording.slot_of(local.trace, h)
+    return h._view if h._view is not None else st._slot if st._slot is not None else st._data
 
 
 def _make(slot: Slot) -> Tensor:

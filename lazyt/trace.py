@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Key = tuple[Any, ...]
 
 _FIRST_REFS = 4096
+# How many different extents a place in a program remembers.
+MAX_EXTENTS = 1024
 
 
 class Slot:
@@ -62,6 +64,8 @@ class Ext:
             return self.last  # type: ignore[return-value]
         c = self.children.get(more)
         if c is None:
+            if len(self.children) >= MAX_EXTENTS:
+                self.children.clear()
             c = self.children[more] = Ext(self.values + more)
         self.last_key, self.last = more, c
         return c

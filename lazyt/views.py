@@ -63,7 +63,7 @@ def _move(n: Node, x: Array) -> Array | None:
             return np.broadcast_to(x, shape)
         case "slice":
             assert isinstance(n.attrs, g.Slice)
-            return x[tuple(_slice(int(s), step, d) for s, step, d in zip(n.attrs.starts, n.attrs.steps, shape, strict=True))]  # type: ignore[arg-type]
+            return x[tuple(map(_slice, n.attrs.starts, n.attrs.steps, shape))]
         case "real":
             return x.real
         case "imag":
@@ -71,7 +71,7 @@ def _move(n: Node, x: Array) -> Array | None:
     return None
 
 
-def _slice(start: int, step: int, count: int) -> slice:
+def _slice(start: Any, step: int, count: int) -> slice:
     """The `count` elements from `start` on."""
     if not count:
         return slice(0, 0)

@@ -175,8 +175,8 @@ EXACT_UNARY = [
     "signbit",
 ]  # fmt: skip
 EXACT_BINARY = [
-    "add", "sub", "mul", "div", "copysign", "nextafter", "floordiv", "rem", "fmod", "eq", "ne", "lt",
-    "le", "gt", "ge", "maximum", "minimum",
+    "add", "sub", "mul", "div", "copysign", "nextafter", "floordiv", "rem", "fmod", "eq", "ne",
+    "lt", "le", "gt", "ge", "maximum", "minimum",
 ]  # fmt: skip
 
 

@@ -646,3 +646,11 @@ def strided(scope: Scope | None, x: Node) -> tuple[Node, tuple[int | Dim, ...], 
     unit = any(one) and all(hint(s) >= 1 for s in strides[-2:])
     trivial = n is buffer_of(x)
     return (n, strides, address.offset) if unit or trivial else None
+
+
+def dense(x: Node) -> tuple[Node, tuple[int | Dim, ...], int | Dim]:
+    """The same for an x that is stored itself, as fusion does where `strided` finds nothing."""
+    axes, place = whole(x.shape)
+    address = flat(place, x.shape)
+    coefs = dict(address.terms)
+    return buffer_of(x), tuple(coefs.get(a, 0) for a in axes), address.offset

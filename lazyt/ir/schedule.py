@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from lazyt.ir import graph as g
 from lazyt.ir.extents import Dim, Scope, product
-from lazyt.ir.fuse import Call, Fused, Group, buffer_of, strided
+from lazyt.ir.fuse import Call, Fused, Group, buffer_of, dense, strided
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.kernelize import KernelCall, kernelize
 
@@ -115,9 +115,7 @@ def _call(u: Call, scope: Scope | None, fused: Fused, items: dict[Node, list[Nod
     if n.op == "matmul":
         operands = []
         for x in n.operands:
-            found = strided(scope, x)
-            assert found is not None, "fusion stores what cannot be read through strides"
-            operands.append(found)
+            operands.append(strided(scope, x) or dense(x))
         return MatmulCall(n, tuple(operands))
     if n.op == "scatter":
         return LibraryCall(n, n.operands, (n,))

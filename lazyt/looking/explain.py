@@ -8,7 +8,7 @@ from lazyt.backends.cpu.executor import Bound
 from lazyt.handle import Handle, Holder
 from lazyt.ir import graph as g
 from lazyt.ir.schedule import nbytes
-from lazyt.looking.kernels import KernelView, kernel_views
+from lazyt.looking.kernels import KernelView, kernel_views, sizes
 from lazyt.looking.text import aligned, bytes_text, count_text, html_text, plural
 from lazyt.planning import Plan, draft, outlook, settings
 from lazyt.sync import differentiable, wanted_of
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Explanation:
-    """What a sync would run now. `kernels` are its launches; `peak` the bytes it needs; `reason` why it needs a plan."""
+    """What a sync would run now: its launches are `kernels`, the bytes it needs `peak`, why it plans `reason`."""
 
     def __init__(
         self, plan: Plan, bound: Bound, *, steps: int, known: bool, reason: str, fused: bool, unfused: Plan | None,
@@ -34,8 +34,8 @@ class Explanation:
         self._unfused = unfused
         self._needed = needed
         self.kernels: list[KernelView] = kernel_views(plan, bound)
-        value = bound.value
-        self.leaves: int = sum(value(nbytes(n)) for n in plan.graph.nodes if isinstance(n.attrs, g.Leaf))
+        size = sizes(bound)
+        self.leaves: int = sum(size(nbytes(n)) for n in plan.graph.nodes if isinstance(n.attrs, g.Leaf))
         self.results: int = sum(bound.sizes)
         self.temporaries: int = bound.arena_size
 
@@ -53,16 +53,18 @@ class Explanation:
         ks = self.kernels
         flops, moved = sum(x.flops for x in ks), sum(x.read + x.written for x in ks)
         made = "known already" if self.known else f"would be made: {self.reason}"
+        parts = ", ".join(f"{what} {bytes_text(getattr(self, what))}" for what in ("leaves", "results", "temporaries"))
         rows = [
             ("program", f"{plural(self.steps, 'step')} recorded, {plural(len(self.plan.wanted), 'value')} wanted"),
-            ("plan", f"{made}"),
-            ("memory", f"{bytes_text(self.peak)} at the peak: leaves {bytes_text(self.leaves)}, results "
-                       f"{bytes_text(self.results)}, temporaries {bytes_text(self.temporaries)}"),
+            ("plan", made),
+            ("memory", f"{bytes_text(self.peak)} at the peak: {parts}"),
             ("work", f"{bytes_text(moved)} moved, {count_text(flops, 'flop')}"),
-        ]  # fmt: skip
-        if self._unfused is not None:
-            rows.insert(2, ("first", f"new and small: this once, {plural(self._unfused.kernels, 'kernel')} of one operation "
-                                     "each run instead, with the same bits"))  # fmt: skip
+        ]
+        if self._unfused is not None and self._unfused.kernels > self.plan.kernels:
+            many = plural(self._unfused.kernels, "kernel")
+            rows.insert(
+                2, ("first", f"new and small: this once {many} of one operation each run instead, to equal bits")
+            )
         head = f"would run: {plural(self.plan.kernels, 'kernel')} in {plural(self.launches, 'launch')}"
         return "\n".join([head, *aligned(rows, "  "), *(self._kernel(x) for x in ks)])
 
@@ -99,10 +101,9 @@ def explain(*tensors: Handle, fused: bool = True) -> Explanation | Nothing:
 
     >>> import lazyt as lt
     >>> lt.sync()
-    >>> x = lt.ones((4, 5))
-    >>> y = lt.softmax(x * 2)
+    >>> y = lt.softmax(lt.exp(lt.zeros((4, 32))))
     >>> lt.explain(y).kernels
-    [<kernel ones + multiply + softmax: 4 rows of 5, 3 passes over each>]
+    [<kernel zeros + exp + softmax: 4 rows of 32, 3 passes over each>]
     """
     tr: Trace = local.trace
     slots = [s for t in tensors if (s := _slot(t)) is not None]
@@ -125,7 +126,8 @@ def explain(*tensors: Handle, fused: bool = True) -> Explanation | Nothing:
     tiered = draft(pos, tr.ext, want, scalars, False) if fused and not now_fused else None
     needed = _needed(plan, slots) if slots else None
     return Explanation(
-        plan, bound, steps=len(pos.steps()), known=found is not None, reason=reason, fused=fused, unfused=tiered, needed=needed
+        plan, bound, steps=len(pos.steps()), known=found is not None, reason=reason, fused=fused, unfused=tiered,
+        needed=needed,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
@@ -54,16 +55,26 @@ def _collect(items: Any, names: Names) -> None:
 def holders_text(holder: Holder, names: Names, gradients: Names) -> str:
     """Who holds a value: `y`, `the gradient of %0`, or `a tensor without a name here`."""
     aliases = [h for r in holder.aliases if (h := r()) is not None] if isinstance(holder, Storage) else [holder]
-    known = [n for h in aliases for n in (*names.get(id(h), ()), *gradients.get(id(h), ()))]
+    bases = [h for h in aliases if not isinstance(h, Handle) or h._view is None]
+    views = [h for h in aliases if isinstance(h, Handle) and h._view is not None]
+    words = _named(bases, names, gradients) or ["a tensor"] * bool(bases)
+    if views:
+        words.append(f"{'views' if len(views) > 1 else 'view'} {', '.join(_named(views, names, gradients)) or 'of it'}")
+    return ", ".join(words)
+
+
+def _named(handles: Sequence[Holder], names: Names, gradients: Names) -> list[str]:
+    known = [n for h in handles for n in (*names.get(id(h), ()), *gradients.get(id(h), ()))]
     # A prompt's `_` is worth a word only where there is no other name.
-    return ", ".join(dict.fromkeys(n for n in known if n.strip("_"))) or next(iter(known), "a tensor")
+    return list(dict.fromkeys(n for n in known if n.strip("_"))) or known[:1]
 
 
-def gradients_of(tr: Trace) -> Names:
+def gradients_of(tr: Trace, names: Names) -> Names:
     """The tensors that are gradients of leaves of this walk: id -> which."""
     out: Names = {}
     for index, r in tr.metas.items():
-        meta = r()
+        meta, leaf = r(), tr.refs[index]()
         if meta is not None and meta.grad is not None:
-            out.setdefault(id(meta.grad), []).append(f"the gradient of %{index}")
+            known = names.get(id(leaf)) or [f"%{index}"]
+            out.setdefault(id(meta.grad), []).append(f"the gradient of {known[0]}")
     return out

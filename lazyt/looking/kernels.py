@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,8 @@ from lazyt.backends.cpu.executor import Bound, assembly_of, code_at, source_of
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
 from lazyt.ir import kernel as k
+from lazyt.ir.extents import Dim
+from lazyt.ir.interpret import Walk
 from lazyt.ir.kernelize import KernelCall
 from lazyt.ir.prims import ELEMENTWISE
 from lazyt.ir.schedule import LibraryCall, MatmulCall, nbytes
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from lazyt.ir.graph import Node, Origin
     from lazyt.ir.schedule import Launch
     from lazyt.planning import Plan
+
+Size = Callable[[int | Dim], int]
 
 # Lines of what a kernel fuses and stores that are written out.
 SHOWN = 8
@@ -44,21 +48,24 @@ WHY = {
     "update": "it is written over a copy",
     "fusion is off": "one operation a kernel",
 }
-ARITHMETIC = frozenset(ELEMENTWISE) - {
-    *("eq ne lt le gt ge and or xor not shl shr select real imag conj complex copysign random_bits".split()),
-    *("isnan isinf isfinite signbit nextafter".split()),
-}
+ARITHMETIC = frozenset(ELEMENTWISE) - frozenset(
+    (
+        "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "not", "shl", "shr", "select", "real", "imag", "conj",
+        "complex", "copysign", "random_bits", "isnan", "isinf", "isfinite", "signbit", "nextafter",
+    )
+)  # fmt: skip
 
 
 class KernelView:
     """A kernel or library call of a plan, at the sizes of one walk. Nothing here runs or compiles anything."""
 
-    def __init__(self, number: int, call: Launch, bound: Bound, plan: Plan, phase_of: int = 0) -> None:
+    def __init__(self, number: int, call: Launch, plan: Plan, bound: Bound, size: Size, phase_of: int = 0) -> None:
         self.number = number
         self.phase_of = phase_of  # the number of the kernel whose second phase this is
         self._call = call
-        self._bound = bound
         self._plan = plan
+        self._bound = bound
+        self._size = size
 
     @cached_property
     def title(self) -> str:
@@ -126,7 +133,8 @@ class KernelView:
         if not rows:
             return f"{_product(outer):,} elements" + (f" as {_times(outer)}" if len(outer) > 1 else "")
         if c.kernel.vector == "row":
-            return f"{plural(_product(outer), 'row')} of {_times(rows)}, {plural(self._passes, 'pass')} over each"
+            passes = f", {self._passes} passes over each" if self._passes > 1 else ""
+            return f"{plural(_product(outer), 'row')} of {_times(rows)}{passes}"
         return f"{plural(_product(outer), 'output')}, each over {_times(rows)}"
 
     @property
@@ -152,19 +160,20 @@ class KernelView:
         return WHY.get(why, why)
 
     def _value(self, n: Node) -> str:
-        names = [f"%{i}" if kk == 0 else f"%{i}.{kk}" for (i, kk), o in zip(self._plan.wanted, self._plan.schedule.outputs, strict=True) if o is n]
+        outputs = zip(self._plan.wanted, self._plan.schedule.outputs, strict=True)
+        names = [f"%{i}" if kk == 0 else f"%{i}.{kk}" for (i, kk), o in outputs if o is n]
         where = ", ".join(dict.fromkeys(names)) or (_label(n.site) if isinstance(n.site, g.Origin) else n.op)
         return f"{where} {n.dtype} {g.shape_text(self._shape(n))}"
 
     # What it moves and computes
 
     def _shape(self, n: Node) -> tuple[int, ...]:
-        return tuple(self._bound.value(d) for d in n.shape)
+        return tuple(map(self._size, n.shape))
 
     @cached_property
     def _extents(self) -> tuple[int, ...]:
         assert isinstance(self._call, KernelCall)
-        return tuple(self._bound.value(e) for e in self._call.extents)
+        return tuple(map(self._size, self._call.extents))
 
     @cached_property
     def read(self) -> int:
@@ -177,21 +186,18 @@ class KernelView:
         return self._moved(True)
 
     def _moved(self, writes: bool) -> int:
-        c, value = self._call, self._bound.value
+        c, size = self._call, self._size
         if not isinstance(c, KernelCall):
-            if writes:
-                return sum(value(nbytes(n)) for n in c.writes)
-            return sum(value(nbytes(n)) for n in c.reads)
+            return sum(size(nbytes(n)) for n in (c.writes if writes else c.reads))
         by_buffer: dict[Node, int] = {}
         moving = k.moving_axes(c.kernel)
         gathers = {v.access: moving[i] for i, v in enumerate(c.kernel.values) if isinstance(v, k.Gather)}
         for i, (a, access) in enumerate(zip(c.accesses, c.kernel.accesses, strict=True)):
             if access.writes == writes:
-                strides = [value(s) for s in a.strides]
-                axes = gathers.get(i, frozenset(x for x, s in enumerate(strides) if s))
-                size = _product([self._extents[x] for x in axes]) * a.itemsize
-                by_buffer[a.buffer] = by_buffer.get(a.buffer, 0) + size
-        return sum(min(size, value(nbytes(n))) for n, size in by_buffer.items())
+                axes = gathers.get(i, [x for x, s in enumerate(a.strides) if size(s)])
+                moved = _product([self._extents[x] for x in axes]) * a.itemsize
+                by_buffer[a.buffer] = by_buffer.get(a.buffer, 0) + moved
+        return sum(min(moved, size(nbytes(n))) for n, moved in by_buffer.items())
 
     @cached_property
     def flops(self) -> int:
@@ -230,7 +236,9 @@ class KernelView:
     def __str__(self) -> str:
         rows = [("fuses", f"{name} at {site}") for name, site in _shown(self.fuses)]
         rows += [("stores", f"{what}: {why}") for what, why in _shown(self.stores)]
-        flops = count_text(self.flops, "flop") + f", {self.intensity:.2g} flop/byte" if self.flops else "no flops counted"
+        flops = "no flops counted"
+        if self.flops:
+            flops = f"{count_text(self.flops, 'flop')}, {self.intensity:.2g} flop/byte"
         rows.append(("moves", f"{bytes_text(self.read)} in, {bytes_text(self.written)} out; {flops}"))
         if self.phase_of:
             rows.append(("phase", f"the second of kernel [{self.phase_of}]"))
@@ -272,11 +280,16 @@ def _times(extents: Sequence[int]) -> str:
     return " x ".join(map(str, extents))
 
 
+def sizes(bound: Bound) -> Size:
+    """The value of an extent expression at the sizes of one walk."""
+    return Walk((), (), (bound.extents, ())).size
+
+
 def kernel_views(plan: Plan, bound: Bound) -> list[KernelView]:
     """Every launch of a plan, in order."""
-    calls = plan.schedule.launches
+    calls, size = plan.schedule.launches, sizes(bound)
     number = {id(c): i + 1 for i, c in enumerate(calls)}
     return [
-        KernelView(i + 1, c, bound, plan, number.get(id(c.phase_of), 0) if isinstance(c, KernelCall) else 0)
+        KernelView(i + 1, c, plan, bound, size, number.get(id(c.phase_of), 0) if isinstance(c, KernelCall) else 0)
         for i, c in enumerate(calls)
     ]

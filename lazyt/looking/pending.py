@@ -38,7 +38,8 @@ class Line:
 
 def _cells(line: Line) -> tuple[str, str]:
     body = f"{line.results} = {line.call}" if line.results else line.call
-    return (f"{body} : {line.types}" if line.types else body, f"# {line.site}" + (f", {line.held}" if line.held else ""))
+    where = f"# {line.site}, {line.held}" if line.held else f"# {line.site}"
+    return (f"{body} : {line.types}" if line.types else body, where)
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,8 @@ def pending() -> Pending:
     pos = tr.pos
     if pos.parent is None:
         return Pending([])
-    names, gradients = names_in_frames(sys._getframe(1)), gradients_of(tr)
+    names = names_in_frames(sys._getframe(1))
+    gradients = gradients_of(tr, names)
     wanted, met = wanted_of(tr)
     held: dict[Step, list[str]] = {}
     for slot, h in wanted:
@@ -170,8 +172,9 @@ def graph_text(graph: g.Graph, scalars: tuple[Any, ...] = ()) -> GraphText:
         if isinstance(n.attrs, g.Scalar) and n.attrs.position < len(scalars):
             body += f" ({scalars[n.attrs.position]!r})"
         shape = g.shape_text(tuple(hint(d) for d in n.shape))
-        origin = n.site
-        where = f"# {origin.name}{', gradient' if origin.backward else ''}, {site_text(origin.site)}" if isinstance(origin, g.Origin) else ""
+        where = ""
+        if isinstance(n.site, g.Origin):
+            where = f"# {n.site.name}{', gradient' if n.site.backward else ''}, {site_text(n.site.site)}"
         rows.append((f"{body} : {n.dtype} {shape}", where))
     return GraphText("\n".join([*aligned(rows), "return " + ", ".join(number[n] for n in graph.outputs)]))
 

@@ -80,9 +80,9 @@ def guards_fail(guards: Sequence[Guard], extents: Sequence[int], pos: Step) -> s
     """The first guard of a known plan that these extents break."""
     sign = {"eq": "==", "ge": ">=", "lt": "<"}
     for guard in guards:
-        if not eval(f"{guard_source([guard])}", {"max": max, "s": extents}):  # noqa: S307 - our own text
+        if not eval(guard_source([guard]), {"max": max, "s": extents}):
             kind, a, b = guard
-            values = [eval(source(x), {"max": max, "s": extents}) for x in (a, b)]  # noqa: S307
+            values = [eval(source(x), {"max": max, "s": extents}) for x in (a, b)]
             found = " and ".join(str(v) for v, x in zip(values, (a, b), strict=True) if isinstance(x, Dim))
             needs = f"{_extent(a, pos)} {sign[kind]} {_extent(b, pos)}"
             return f"no plan's guards hold for these extents: the known plan needs {needs}, here {found}"

@@ -59,12 +59,14 @@ class SyncReport:
         where = f"{self.cause} at {site_text(self.site)}"
         if self.plan is None:
             return f"last sync: {where}: {plural(self.steps, 'step')} recorded, and nobody held a result"
+        recorded, planned = time_text(self.record_time), time_text(self.plan_time)
+        compiled, ran = time_text(self.compile_time), time_text(self.run_time)
         rows = [
-            ("recorded", f"{plural(self.steps, 'step')} in {time_text(self.record_time)}, your code between them included"),
-            ("plan", f"known, found in {time_text(self.plan_time)}" if self.plan_hit else f"made in {time_text(self.plan_time)}: {self.reason}"),
-            ("compiled", f"{plural(self.compiles, 'kernel')} in {time_text(self.compile_time)}" if self.compiles else "nothing"),
-            ("ran", f"{plural(self.kernels, 'kernel')} in {plural(self.launches, 'launch')}, {time_text(self.run_time)}"),
-        ]  # fmt: skip
+            ("recorded", f"{plural(self.steps, 'step')} in {recorded}, your code between them included"),
+            ("plan", f"known, found in {planned}" if self.plan_hit else f"made in {planned}: {self.reason}"),
+            ("compiled", f"{plural(self.compiles, 'kernel')} in {compiled}" if self.compiles else "nothing"),
+            ("ran", f"{plural(self.kernels, 'kernel')} in {plural(self.launches, 'launch')}, {ran}"),
+        ]
         if self.superset:
             rows.append(("more", "the plan computed values that nobody holds any more (at most 5 % of the bytes)"))
         views = self.plan_kernels
@@ -73,7 +75,7 @@ class SyncReport:
         return "\n".join([head, *aligned(rows, "  "), *("  " + line for line in lines)])
 
     def __repr__(self) -> str:
-        what = "plan known" if self.plan_hit else f"plan made ({self.reason})" if self.plan is not None else "nothing ran"
+        what = "nothing ran" if self.plan is None else "plan known" if self.plan_hit else f"plan made ({self.reason})"
         return (
             f"<SyncReport {self.cause} at {site_text(self.site)}: {plural(self.steps, 'step')}, {what}, "
             f"{plural(self.kernels, 'kernel')}, {plural(self.compiles, 'compile')}>"

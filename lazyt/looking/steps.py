@@ -41,7 +41,8 @@ def types_text(s: Step) -> str:
 def leaf_text(s: Step) -> str:
     """`leaf`, and what a program depends on besides its type."""
     grad, at = s.statics[2:4]
-    return "leaf" + " requires_grad" * (grad != 0) + f" (the buffer of leaf {at} again)" * (at >= 0)
+    words = ["leaf"] + ["requires_grad"] * (grad != 0) + [f"(the buffer of leaf {at} again)"] * (at >= 0)
+    return " ".join(words)
 
 
 def call_text(s: Step, scalars: Sequence[Any] | None = None, extents: Sequence[int] | None = None) -> str:
@@ -54,8 +55,8 @@ def call_text(s: Step, scalars: Sequence[Any] | None = None, extents: Sequence[i
     if s.op is ASSIGN:
         old = f" in place of {value_name(s.targets[0])}" if s.targets else ""
         return f"assign {value_name(s.operands[0])}{old}"
-    words = [_operands(s, scalars), _info(s)] if s.op.name == "backward" else [_operands(s, scalars), _statics(s, scalars, extents)]
-    return " ".join([s.op.name, *filter(None, words)])
+    more = _info(s) if s.op.name == "backward" else _statics(s, scalars, extents)
+    return " ".join([s.op.name, *filter(None, (_operands(s, scalars), more))])
 
 
 def _operands(s: Step, scalars: Sequence[Any] | None) -> str:

@@ -64,12 +64,17 @@ def repeat(start: Vecs, step: Callable[..., tuple[Vecs, Vec]], times: int = 0) -
 
 
 def outlined(
-    symbol: str, results: Sequence[str], operands: Vecs, write: Callable[..., Vecs]
+    symbol: str,
+    results: Sequence[str],
+    operands: Vecs,
+    write: Callable[..., Vecs],
+    cold: bool = False,
 ) -> Vecs:
     """What `write` makes of `operands`, as a call of a function that the module has once.
 
     `results` are the element types. For code that is too large, or too rarely run, to be
-    repeated in every kernel that needs it. `symbol` is completed by the number of lanes.
+    repeated in every kernel that needs it. `symbol` is completed by the number of lanes. A `cold`
+    call is laid out so that the code around it does not pay for it.
     """
     body, lanes = operands[0].body, operands[0].lanes
     types = [vector(element, lanes) for element in results]
@@ -91,7 +96,7 @@ def outlined(
     declaration = f"declare {result} @{symbol}({', '.join(x.type for x in operands)})"
     body.module.define(symbol, declaration, text)
     arguments = ", ".join(f"{x.type} {x.name}" for x in operands)
-    call = body.let(f"call {result} @{symbol}({arguments})")
+    call = body.let(f"call {result} @{symbol}({arguments}){' cold' if cold else ''}")
     if len(types) == 1:
         return (Vec(body, call, results[0], lanes),)
     return tuple(

@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 import threading
 import time
+import weakref
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,12 +39,15 @@ PANEL = 1 << 20
 # A column reduction reads this many neighbouring units together (see emit_columns).
 COLUMN_RUN = 16
 
-_kernels: dict[str, Compiled] = {}
+# Machine code lives as long as some plan uses it.
+_kernels: weakref.WeakValueDictionary[str, Compiled] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 
 
 class Compiled:
     """A kernel's machine code."""
+
+    __slots__ = ("__weakref__", "address", "kernel", "module")
 
     def __init__(self, kernel: k.Kernel) -> None:
         self.kernel = kernel
@@ -133,9 +138,7 @@ class Executable:
     def compile(self) -> None:
         """Have the machine code of every kernel at hand."""
         before, t0 = counters.compiles, time.perf_counter()
-        for c in self.schedule.launches:
-            if isinstance(c, KernelCall):
-                compiled(c.kernel)
+        self.kernels = [compiled(c.kernel) for c in self.schedule.launches if isinstance(c, KernelCall)]
         self.compiles = counters.compiles - before
         self.compile_time = time.perf_counter() - t0
 
@@ -260,6 +263,7 @@ class Bound:
         self.unpack = struct.Struct("=" + "q" * len(kinds)).unpack
         self.positions = [p for p, _, _ in self.exe.scalars]
         self.plain = all(floating and not part for _, part, floating in self.exe.scalars)
+        self.all_scalars = len(self.positions) if self.positions == list(range(len(self.positions))) else -1
 
     def build(self) -> None:
         """Divide the regions into native programs and library calls."""
@@ -433,7 +437,8 @@ class Bound:
     def _scalars(self, scalars: Sequence[Any]) -> list[int]:
         """The bits of the scalar arguments, as the kernels read them."""
         if self.plain:
-            return list(self.unpack(self.pack(*map(scalars.__getitem__, self.positions))))
+            chosen = scalars if self.all_scalars == len(scalars) else map(scalars.__getitem__, self.positions)
+            return array("q", array("d", chosen).tobytes()).tolist()
         values = []
         for position, part, floating in self.exe.scalars:
             v = scalars[position]

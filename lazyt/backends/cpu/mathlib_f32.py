@@ -213,7 +213,7 @@ def atanh(x: Vec) -> Vec:
 
 def erf(x: Vec) -> Vec:
     a = up(at_most(fabs(x), 4.0))
-    return copysign(down(-_expm1(-(a * estrin(a, ERF)))), x)
+    return copysign(down(_expm1(-(a * estrin(a, ERF)))), x)
 
 
 def erfc(x: Vec) -> Vec:
@@ -222,26 +222,22 @@ def erfc(x: Vec) -> Vec:
     return down(where(up(x) < 0.0, 2.0 - r, r))
 
 
-def asin(x: Vec) -> Vec:
-    return copysign(down(_asin(up(fabs(x)))), x)
-
-
-def _asin(a: Vec) -> Vec:
+def _asin(a: Vec) -> tuple[Vec, Vec]:
+    """(far, s): asin(a) = s, or with `far` asin(sqrt((1 - a)/2)) = s, which is exact near 1."""
     far = a > 0.5
     z = where(far, fma(a, -0.5, 0.5), a * a)
     r = where(far, sqrt(z), a)
-    s = fma(r * z, horner(z, ASIN), r)
-    return where(far, fma(s, -2.0, PI_2), s)
+    return far, fma(r * z, horner(z, ASIN), r)
+
+
+def asin(x: Vec) -> Vec:
+    far, s = _asin(up(fabs(x)))
+    return copysign(down(where(far, fma(s, -2.0, PI_2), s)), x)
 
 
 def acos(x: Vec) -> Vec:
-    """2 asin(sqrt((1 - a)/2)) for a = |x| > 1/2, which keeps it exact near 1."""
     wide = up(x)
-    a = fabs(wide)
-    far = a > 0.5
-    z = where(far, fma(a, -0.5, 0.5), a * a)
-    r = where(far, sqrt(z), a)
-    s = fma(r * z, horner(z, ASIN), r)
+    far, s = _asin(fabs(wide))
     acute = where(far, s + s, PI_2 - s)
     return down(where(wide < 0.0, math.pi - acute, acute))
 

@@ -108,7 +108,7 @@ def if_large(
     large = (a >= LARGE) & (a < float("inf"))
 
     def write() -> tuple[Vec, ...]:
-        operand = where(large, x, LARGE)
-        return convert(*outlined("lazyt.payne_hanek", _RESULTS, (operand,), _each_lane))
+        operands = (where(large, x, LARGE),)
+        return convert(*outlined("lazyt.payne_hanek", _RESULTS, operands, _each_lane, cold=True))
 
     return rarely(large, usual, write)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 import ml_dtypes
@@ -60,6 +60,7 @@ def literal(element: str, value: Number) -> str:
     return _literal(element, value, repr(value))
 
 
+@cache
 def vector(element: str, lanes: int) -> str:
     """The type of `lanes` elements in a register; the scalar type when `lanes` is 0."""
     return f"<{lanes} x {element}>" if lanes else element

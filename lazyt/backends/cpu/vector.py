@@ -7,7 +7,6 @@ ordered comparisons; `>>` shifts in zeros. A Python number stands for a splat. N
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.text import Number, vector
@@ -21,18 +20,17 @@ FLOAT_BITS = {"half": 16, "float": 32, "double": 64}
 _SUFFIX = {"half": "f16", "float": "f32", "double": "f64"}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Vec:
     """One SSA value; `lanes` 0 is a scalar."""
 
-    body: Body
-    name: str
-    element: str
-    lanes: int
+    __slots__ = ("body", "element", "lanes", "name", "type")
 
-    @property
-    def type(self) -> str:
-        return vector(self.element, self.lanes)
+    def __init__(self, body: Body, name: str, element: str, lanes: int) -> None:
+        self.body = body
+        self.name = name
+        self.element = element
+        self.lanes = lanes
+        self.type = vector(element, lanes)
 
     @property
     def bits(self) -> int:

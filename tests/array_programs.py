@@ -1,0 +1,354 @@
+"""Random programs over the operation table, as source text; lazyt runs them while they are written.
+
+Each statement is `name = expression`, with `xp` for the namespace: lazyt, or `NUMPY` below. What a statement should give
+is found by running it alone in NumPy on the values that lazyt had before it, so that errors do not add up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+import lazyt as lt
+
+Pick = Callable[[int], int]
+MAX_SIZE = 4000
+LARGE = 1e4
+
+
+def _softmax(x: Any, axis: int) -> Any:
+    e = np.exp(x - np.max(x, axis=axis, keepdims=True))
+    return e / np.sum(e, axis=axis, keepdims=True)
+
+
+def _logsumexp(x: Any, axis: int, keepdims: bool = False) -> Any:
+    top = np.max(x, axis=axis, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0).astype(x.dtype)
+    out = np.log(np.sum(np.exp(x - top), axis=axis, keepdims=True)) + top
+    return out if keepdims else np.squeeze(out, axis=axis)
+
+
+def _sigmoid(x: Any) -> Any:
+    return np.where(x < 0, np.exp(x) / (1 + np.exp(x)), 1 / (1 + np.exp(-x))).astype(x.dtype)
+
+
+NUMPY = SimpleNamespace(
+    **{name: getattr(np, name) for name in np.__all__ if hasattr(np, name)},
+    softmax=_softmax,
+    logsumexp=_logsumexp,
+    sigmoid=_sigmoid,
+    relu=lambda x: np.maximum(x, 0),
+)
+
+DTYPES = ("float32", "int32", "float64", "bool", "float16", "int64", "uint8")
+ANY_UNARY = ("negative", "abs", "sign", "square", "floor", "ceil", "trunc", "isnan", "isfinite", "logical_not", "positive")
+FLOAT_UNARY = (
+    "exp", "sqrt", "tanh", "sin", "cos", "log", "log1p", "expm1", "exp2", "log2", "atan", "sinh", "asinh", "sigmoid", "relu",
+    "round", "reciprocal", "signbit", "isinf", "tan", "cosh", "acos", "asin", "acosh", "atanh", "log10",
+)  # fmt: skip
+OPERATORS = ("+", "*", "-", "/", "<", ">=", "==", "!=", "//", "%", "&", "|", "^", ">", "<=")
+FUNCTIONS = ("maximum", "minimum", "logical_and", "logical_xor", "hypot", "atan2", "copysign", "fmod", "nextafter", "logaddexp")
+REDUCTIONS = ("sum", "max", "mean", "min", "prod", "any", "all", "var", "std", "argmax", "argmin", "count_nonzero")
+INEXACT = re.compile(r"\b(matmul|einsum|tensordot|@)\b|@")
+WORD = re.compile(r"\bv\d+\b")
+
+
+class Writer:
+    """Writes a program and runs it in lazyt; `values` holds what each name had."""
+
+    def __init__(self, pick: Pick) -> None:
+        self.pick = pick
+        self.lines: list[str] = []
+        self.space: dict[str, Any] = {"xp": lt, "np": np, "sync": lt.sync}
+        self.values: dict[str, np.ndarray] = {}
+        self.tainted: set[str] = set()  # what a contraction had a part in
+        self.alive: list[str] = []
+
+    def define(self, expression: str) -> bool:
+        """Add a statement; False, and nothing added, if the operation refuses these operands."""
+        name = f"v{len(self.lines)}"
+        try:
+            self.space[name] = eval(expression, self.space)
+        except (lt.DTypeError, lt.ShapeError, lt.ScalarRangeError):
+            return False
+        value = self.space[name].numpy()
+        if value.size > MAX_SIZE:
+            return False
+        self.lines.append(f"{name} = {expression}")
+        self.values[name] = value
+        self.alive.append(name)
+        if INEXACT.search(expression) or any(n in self.tainted for n in WORD.findall(expression)):
+            self.tainted.add(name)
+        return True
+
+    def dtype(self) -> str:
+        return DTYPES[self.pick(len(DTYPES))]
+
+    def leaf(self) -> None:
+        shape = tuple((3, 2, 1, 5, 17, 0)[self.pick(6)] for _ in range((2, 1, 3, 0)[self.pick(4)]))
+        dtype = self.dtype()
+        seed = self.pick(100)
+        self.define(f"xp.asarray(np.array({values(shape, dtype, seed)!r}, '{dtype}').reshape({shape}))")
+
+    def name(self, kinds: str = "fiub", min_ndim: int = 0) -> str | None:
+        """One of the latest names of these kinds, or of all."""
+        fits = [n for n in self.alive if self.values[n].dtype.kind in kinds and self.values[n].ndim >= min_ndim]
+        return fits[-1 - self.pick(min(len(fits), 8))] if fits else None
+
+    def partner(self, shape: tuple[int, ...], kinds: str = "fiub") -> str:
+        """Another operand: a name that broadcasts with `shape`, or a scalar."""
+        fits = [n for n in self.alive if self.values[n].dtype.kind in kinds and _broadcast(self.values[n].shape, shape)]
+        if not fits or self.pick(4) == 0:
+            return ("2", "0.5", "-1", "3", "True", "0", "-0.0")[self.pick(7)]
+        n = fits[-1 - self.pick(min(len(fits), 8))]
+        return n
+
+    def statement(self) -> None:
+        forms = [
+            self.unary, self.binary, self.reduction, self.movement, self.slicing, self.where, self.joining, self.scanning,
+            self.cast, self.indexing, self.rows, self.product, self.padding, self.leaf,
+        ]  # fmt: skip
+        for _ in range(4):
+            if forms[self.pick(len(forms))]():
+                break
+        if self.alive:
+            n = self.alive[-1]
+            v = self.values[n]
+            if v.dtype.kind == "f" and v.size and np.nanmax(np.abs(v[np.isfinite(v)]), initial=0) > LARGE:
+                self.alive.pop()
+                self.define(f"xp.clip({n}, -9, 9)")
+
+    def unary(self) -> bool:
+        if self.pick(2):
+            n = self.name("f")
+            f = FLOAT_UNARY[self.pick(len(FLOAT_UNARY))]
+        else:
+            n = self.name()
+            f = ANY_UNARY[self.pick(len(ANY_UNARY))]
+        return n is not None and self.define(f"xp.{f}({n})")
+
+    def binary(self) -> bool:
+        n = self.name()
+        if n is None:
+            return False
+        other = self.partner(self.values[n].shape)
+        if self.pick(3) == 2:
+            return self.define(f"xp.{FUNCTIONS[self.pick(len(FUNCTIONS))]}({n}, {other})")
+        op = OPERATORS[self.pick(len(OPERATORS))]
+        return self.define(f"{other} {op} {n}" if self.pick(4) == 3 else f"{n} {op} {other}")
+
+    def axis(self, n: str) -> int:
+        return self.pick(self.values[n].ndim)
+
+    def reduction(self) -> bool:
+        n = self.name()
+        if n is None:
+            return False
+        f = REDUCTIONS[self.pick(len(REDUCTIONS))]
+        v = self.values[n]
+        if v.dtype.kind == "b" and f in ("var", "std", "mean"):
+            return False
+        axes: Any = None
+        if v.ndim and self.pick(5):
+            axes = self.axis(n)
+            if v.ndim > 1 and not f.startswith("arg") and self.pick(3) == 2:
+                axes = tuple(sorted({axes, self.axis(n)}))
+        keep = bool(self.pick(2))
+        return self.define(f"xp.{f}({n}, axis={axes}{', keepdims=True' if keep else ''})")
+
+    def movement(self) -> bool:
+        n = self.name(min_ndim=1)
+        if n is None:
+            return False
+        shape = self.values[n].shape
+        match self.pick(7):
+            case 0:
+                order = list(range(len(shape)))
+                axes = tuple(order.pop(self.pick(len(order))) for _ in shape)
+                return self.define(f"xp.permute_dims({n}, {axes})")
+            case 1:
+                return self.define(f"xp.reshape({n}, -1)")
+            case 2 if len(shape) > 1:
+                i = self.pick(len(shape) - 1)
+                return self.define(f"xp.reshape({n}, {(*shape[:i], shape[i] * shape[i + 1], *shape[i + 2 :])})")
+            case 3:
+                return self.define(f"xp.flip({n}, axis={self.axis(n)})")
+            case 4:
+                return self.define(f"xp.expand_dims({n}, axis={self.pick(len(shape) + 1)})")
+            case 5:
+                wide = tuple(4 if d == 1 and self.pick(2) else d for d in shape)
+                return self.define(f"xp.broadcast_to({n}, {((2,), ())[self.pick(2)] + wide})")
+            case _:
+                return self.define(f"xp.roll({n}, {self.pick(5) - 2}, axis={self.axis(n)})")
+
+    def slicing(self) -> bool:
+        n = self.name(min_ndim=1)
+        if n is None:
+            return False
+        items = []
+        for d in self.values[n].shape:
+            match self.pick(5):
+                case 0:
+                    items.append(":")
+                case 1 if d:
+                    items.append(str(self.pick(2 * d) - d))
+                case 2:
+                    items.append(f"::{(-1, 2, -2)[self.pick(3)]}")
+                case 3:
+                    items.append(f"{self.pick(d + 1)}:")
+                case _:
+                    items.append(f":{self.pick(d + 2) - 1}")
+        return self.define(f"{n}[{', '.join(items)}, ...]")
+
+    def where(self) -> bool:
+        c, n = self.name("b"), self.name()
+        if n is None:
+            return False
+        shape = self.values[n].shape
+        condition = c if c is not None and _broadcast(self.values[c].shape, shape) else f"({n} > {self.partner(shape)})"
+        if self.pick(2):
+            return self.define(f"xp.where({condition}, {n}, {self.partner(shape)})")
+        return self.define(f"xp.clip({n}, {self.pick(3) - 2}, {self.pick(4)})")
+
+    def joining(self) -> bool:
+        n = self.name(min_ndim=1)
+        if n is None:
+            return False
+        axis = self.axis(n)
+        shape = self.values[n].shape
+
+        def fits(m: str) -> bool:
+            s = self.values[m].shape
+            return len(s) == len(shape) and all(p == q for i, (p, q) in enumerate(zip(s, shape, strict=True)) if i != axis)
+
+        others = [m for m in self.alive if fits(m)]
+        match self.pick(4):
+            case 0 | 1:
+                parts = [n] + [others[-1 - self.pick(len(others))] for _ in range(1 + self.pick(2))]
+                return self.define(f"xp.concat([{', '.join(parts)}], axis={axis})")
+            case 2:
+                same = [m for m in others if self.values[m].shape == shape]
+                return self.define(f"xp.stack([{n}, {same[-1 - self.pick(len(same))]}], axis={self.pick(len(shape) + 1)})")
+            case _:
+                f = ("repeat", "tile")[self.pick(2)]
+                return self.define(f"xp.repeat({n}, 2, axis={axis})" if f == "repeat" else f"xp.tile({n}, (2, 1))")
+
+    def scanning(self) -> bool:
+        n = self.name(min_ndim=1)
+        if n is None:
+            return False
+        f = ("cumulative_sum", "cumulative_prod", "sort", "argsort", "diff")[self.pick(5)]
+        if f == "diff" and self.values[n].dtype.kind == "b":
+            return False
+        if not hasattr(lt, f):
+            return False
+        more = ", stable=True" if f == "argsort" else ""
+        return self.define(f"xp.{f}({n}, axis={self.axis(n)}{more})")
+
+    def cast(self) -> bool:
+        n = self.name()
+        if n is None:
+            return False
+        to = self.dtype()
+        source = n
+        if self.values[n].dtype.kind == "f" and to not in ("bool", "float16", "float32", "float64"):
+            # NumPy leaves what does not fit undefined.
+            source = f"xp.clip(xp.where({n} == {n}, {n}, 0), 0, 100)"
+        return self.define(f"xp.astype({source}, '{to}')")
+
+    def indexing(self) -> bool:
+        n = self.name(min_ndim=1)
+        if n is None:
+            return False
+        axis = self.axis(n)
+        size = self.values[n].shape[axis]
+        if not size:
+            return False
+        i = [self.pick(2 * size) - size for _ in range(self.pick(4) + 1)]
+        match self.pick(3):
+            case 0:
+                return self.define(f"xp.take({n}, np.array({i}), axis={axis})")
+            case 1:
+                return self.define(f"{n}[{i}]" if axis == 0 else f"xp.take({n}, np.array({i}) % {size}, axis={axis})")
+            case _:
+                k = self.name("iu", min_ndim=1)
+                if k is None:
+                    return False
+                return self.define(f"xp.take({n}, xp.reshape({k}, -1) % {size}, axis={axis})")
+
+    def rows(self) -> bool:
+        n = self.name("f", min_ndim=1)
+        if n is None:
+            return False
+        axis = self.axis(n)
+        if not self.values[n].shape[axis]:
+            return False
+        match self.pick(4):
+            case 0:
+                return self.define(f"xp.softmax({n}, axis={axis})")
+            case 1:
+                return self.define(f"xp.logsumexp({n}, axis={axis}, keepdims=True)")
+            case 2:
+                return self.define(f"{n} - xp.mean({n}, axis={axis}, keepdims=True)")
+            case _:
+                return self.define(f"{n} / (1 + xp.max(xp.abs({n}), axis={axis}, keepdims=True))")
+
+    def product(self) -> bool:
+        n = self.name("f", min_ndim=1)
+        if n is None:
+            return False
+        a = self.values[n]
+        if not np.isfinite(a).all():
+            return False
+        fits = [
+            m for m in self.alive
+            if (b := self.values[m]).dtype == a.dtype and b.ndim in (1, 2) and b.shape[0] == a.shape[-1] and np.isfinite(b).all()
+        ]  # fmt: skip
+        if fits and self.pick(3):
+            return self.define(f"{n} @ {fits[-1 - self.pick(len(fits))]}")
+        if a.ndim > 1:
+            return self.define(f"xp.einsum('...ij,...kj->...ik', {n}, {n})")
+        return self.define(f"xp.outer({n}, {n})")
+
+    def padding(self) -> bool:
+        n = self.name("fiu", min_ndim=1)
+        if n is None:
+            return False
+        if self.values[n].ndim > 1 and self.pick(2):
+            return self.define(f"xp.{('tril', 'triu')[self.pick(2)]}({n}, k={self.pick(3) - 1})")
+        widths = tuple((self.pick(3), self.pick(3)) for _ in self.values[n].shape)
+        return self.define(f"xp.pad({n}, {widths})")
+
+    def program(self, length: int) -> None:
+        for _ in range(1 + self.pick(2)):
+            self.leaf()
+        for _ in range(length):
+            self.statement()
+
+
+def _broadcast(s: tuple[int, ...], t: tuple[int, ...]) -> bool:
+    return all(p == q or 1 in (p, q) for p, q in zip(s[::-1], t[::-1], strict=False))
+
+
+class Data:
+    """An array as a literal of the program: `values(shape, dtype, seed)` says it again."""
+
+
+def values(shape: tuple[int, ...], dtype: str, seed: int) -> list[Any]:
+    """Small numbers; every fourth seed has NaN, infinities and zeros of both signs among them."""
+    rng = np.random.default_rng(seed)
+    n = int(np.prod(shape))
+    if dtype == "bool":
+        return [bool(v) for v in rng.random(n) < 0.5]
+    if dtype[0] in "iu":
+        return [int(v) for v in rng.integers(0 if dtype[0] == "u" else -9, 10, n)]
+    out = [float(v) for v in np.round(rng.uniform(-4, 4, n), 2)]
+    if seed % 4 == 3:
+        for i, v in zip(rng.integers(0, max(n, 1), 3), (float("nan"), float("inf"), -0.0), strict=True):
+            if n:
+                out[int(i)] = v
+    return out
