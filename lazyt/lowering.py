@@ -23,6 +23,7 @@ class Lowered:
         self.builder = Builder(self.scope)
         self.nodes: dict[Slot, Node] = {}
         self.leaves: list[Node] = []
+        self.starts: list[int] = []  # how many nodes there were before each step
 
     def symbols(self, start: int, count: int) -> g.Shape:
         return tuple(self.scope.symbol(start + i, self.extents[start + i]) for i in range(count))
@@ -37,6 +38,7 @@ def lower(steps: Sequence[Step], extents: Sequence[int], scalars: Sequence[Any])
     low = Lowered(extents, scalars)
     for s in steps:
         low.builder.site = g.Origin(s.op.name, s.site)
+        low.starts.append(len(low.builder.nodes))
         if s.op is LEAF:
             _lower_leaf(low, s)
         elif s.op is ASSIGN:

@@ -10,51 +10,89 @@ from typing import Any
 
 import numpy as np
 
-from lazyt.backends.cpu.memory import Pool, as_ndarray, wrap_external
+from lazyt.backends.cpu import memory as pool
 from lazyt.handle import Data
 
-pool = Pool()
+__all__ = ["allocated", "empty_cache", "peak", "reserved", "reset_peak", "set_limit"]
 
 
 def allocated() -> int:
-    """Bytes in buffers that somebody holds."""
+    """Bytes in buffers that somebody holds.
+
+    >>> import lazyt as lt
+    >>> before = lt.memory.allocated()
+    >>> x = lt.tensor([1.0, 2.0])
+    >>> lt.memory.allocated() > before
+    True
+    """
     return pool.allocated()
 
 
 def reserved() -> int:
-    """Bytes taken from the system, cached blocks included."""
+    """Bytes taken from the system, cached blocks included.
+
+    >>> import lazyt as lt
+    >>> lt.memory.reserved() >= lt.memory.allocated()
+    True
+    """
     return pool.reserved()
 
 
 def peak() -> int:
-    """The largest `allocated()` since the last `reset_peak()`."""
+    """The largest `allocated()` since the last `reset_peak()`.
+
+    >>> import lazyt as lt
+    >>> lt.memory.peak() >= lt.memory.allocated()
+    True
+    """
     return pool.peak()
 
 
 def reset_peak() -> None:
-    """Start a new peak at what is allocated now."""
+    """Start a new peak at what is allocated now.
+
+    >>> import lazyt as lt
+    >>> lt.memory.reset_peak()
+    >>> lt.memory.peak() == lt.memory.allocated()
+    True
+    """
     pool.reset_peak()
 
 
 def set_limit(nbytes: int | None) -> None:
-    """Refuse to reserve more than this; None takes the limit off."""
+    """Refuse to reserve more than this; None takes the limit off.
+
+    >>> import lazyt as lt
+    >>> lt.memory.set_limit(lt.memory.reserved() + 2**20)
+    >>> x = lt.zeros(2**24) + 1
+    >>> try:
+    ...     lt.sync()
+    ... except lt.OutOfMemory:
+    ...     print("still pending:", x.is_pending)
+    still pending: True
+    >>> lt.memory.set_limit(None)
+    """
     pool.set_limit(nbytes)
 
 
 def empty_cache() -> None:
-    """Give cached blocks back to the system."""
+    """Give cached blocks back to the system.
+
+    >>> import lazyt as lt
+    >>> lt.memory.empty_cache()
+    """
     pool.empty_cache()
 
 
 def as_array(data: Data) -> np.ndarray[Any, Any]:
     """A read-only NumPy array over a computed value."""
-    return as_ndarray(data.buffer, data.dtype, data.shape)
+    return pool.as_ndarray(data.buffer, data.dtype, data.shape)
 
 
 def from_array(a: np.ndarray[Any, Any]) -> Data:
     """A copy of `a` in a buffer of lazyt's own."""
     buffer = pool.allocate(max(a.nbytes, 1))
-    out = as_ndarray(buffer, a.dtype, a.shape, writable=True)
+    out = pool.as_ndarray(buffer, a.dtype, a.shape, writable=True)
     out[...] = a
     return Data(buffer, a.shape, a.dtype)
 
@@ -63,4 +101,4 @@ def wrap_array(a: np.ndarray[Any, Any]) -> Data:
     """A value over NumPy's own memory; copied if it is not C-contiguous."""
     a = np.ascontiguousarray(a) if a.ndim else a
     address = a.__array_interface__["data"][0]
-    return Data(wrap_external(address, a.nbytes, a), a.shape, a.dtype)
+    return Data(pool.wrap_external(address, a.nbytes, a), a.shape, a.dtype)

@@ -177,17 +177,34 @@ class eager(_Context):  # noqa: N801
 
 
 def last_sync() -> syncing.SyncReport | None:
-    """What this thread's last sync did: cause, user line, plan hit or why not, kernels, times. None before the first."""
+    """What this thread's last sync did: cause, user line, plan hit or why not, kernels, times. None before the first.
+
+    >>> import lazyt as lt
+    >>> x = float(lt.ones(()) + 1)
+    >>> lt.last_sync().cause
+    'float()'
+    """
     return syncing.last_report()
 
 
 def set_num_threads(n: int) -> None:
-    """Use n threads for kernels and matrix products (default: the processors this process may use). Results do not depend on it."""
+    """Use n threads for kernels and matrix products (default: the processors this process may use).
+
+    Results do not depend on it.
+
+    >>> import lazyt as lt
+    >>> lt.set_num_threads(lt.get_num_threads())
+    """
     threads.set_num_threads(n)
 
 
 def get_num_threads() -> int:
-    """How many threads kernels use."""
+    """How many threads kernels use.
+
+    >>> import lazyt as lt
+    >>> lt.get_num_threads() >= 1
+    True
+    """
     return threads.get_num_threads()
 
 

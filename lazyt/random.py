@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt import record as recording
 from lazyt.errors import DTypeError, ScalarRangeError, ShapeError
+from lazyt.functions.arguments import record, tensor
 from lazyt.ir import dtypes
 from lazyt.ops import random as ops
-from lazyt.functions.arguments import record
 
 if TYPE_CHECKING:
     from lazyt.tensor import Tensor
@@ -185,8 +184,8 @@ def _state(generator: Generator | None) -> tuple[int, int]:
 
 
 def _parameter(x: Any) -> Any:
-    """A Python number or a tensor."""
-    return float(x) if type(x) in (bool, int) else x if type(x) is float or hasattr(x, "device") else recording.as_tensor(x)
+    """A Python float or a tensor."""
+    return float(x) if type(x) in (bool, int, float) else tensor(x)
 
 
 def random(shape: Shape = (), *, dtype: Any = dtypes.float32, generator: Generator | None = None) -> Tensor:
@@ -242,10 +241,8 @@ def uniform(
     return record(ops.UNIFORM, (*_state(generator), low, high - low), (d,), dims)
 
 
-def standard_normal(
-    shape: Shape = (), *, dtype: Any = dtypes.float32, generator: Generator | None = None
-) -> Tensor:
-    """Normal numbers of mean 0 and variance 1, by inversion with correctly rounded operations: the same bits everywhere.
+def standard_normal(shape: Shape = (), *, dtype: Any = dtypes.float32, generator: Generator | None = None) -> Tensor:
+    """Normal numbers of mean 0 and variance 1, by inversion with correctly rounded operations alone.
 
     The distribution is right to 1e-7 (float32, within 6.3 of 0) or 1e-15 (float64, within 8.3). Raises DTypeError
     unless dtype is a real floating one. As `numpy.random.standard_normal`. Wichura, Algorithm AS 241.
@@ -327,9 +324,7 @@ def integers(
     return record(ops.INTEGERS, (*_state(generator), first, *number), (d,), dims)
 
 
-def bernoulli(
-    p: Any = 0.5, size: Shape = None, *, shape: Shape = None, generator: Generator | None = None
-) -> Tensor:
+def bernoulli(p: Any = 0.5, size: Shape = None, *, shape: Shape = None, generator: Generator | None = None) -> Tensor:
     """True with probability p, a number or a tensor of them; bool.
 
     Raises ShapeError for a number outside [0, 1]. As `numpy.random.binomial(1, p)`.
@@ -377,7 +372,7 @@ def choice(
     >>> sorted(lt.random.choice(3, 3, replace=False).tolist())
     [0, 1, 2]
     """
-    values = None if type(a) is int else a if hasattr(a, "device") else recording.as_tensor(a)
+    values = None if type(a) is int else tensor(a)
     if values is not None and len(values.shape) != 1:
         raise ShapeError(f"random.choice: an integer or a vector is required, got shape {tuple(values.shape)}")
     n = a if values is None else values.shape[0]

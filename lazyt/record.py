@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -137,11 +138,16 @@ def bind_leaf(tr: Trace, holder: Holder) -> Slot:
         leaves.append(data)
         tr.nbytes += data.nbytes
     if grad:
-        tr.metas[s.index] = ref(meta)  # type: ignore[arg-type]
+        # A leaf's record lives with its tensor; that of a synced value must outlast a write to the tensor.
+        tr.metas[s.index] = ref(meta) if grad == 1 else partial(_itself, meta)  # type: ignore[arg-type]
     tr.refs[s.index] = ref(holder)
     holder._slot = s
     tr.pos = s
     return s
+
+
+def _itself(x: Any) -> Any:
+    return x
 
 
 def _leaf_step(tr: Trace, statics: tuple[Any, ...]) -> Step:

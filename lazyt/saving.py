@@ -48,7 +48,7 @@ def save(tree: Any, path: str | os.PathLike[str]) -> None:
     """
     found: dict[str, Any] = {}
     _flatten(tree, "", found)
-    arrays = {name: x.detach().numpy() for name, x in found.items()}
+    arrays = {name: x._array("save") for name, x in found.items()}
     path = os.fspath(path)
     partial = f"{path}.partial.{os.getpid()}"
     try:

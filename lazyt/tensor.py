@@ -13,6 +13,10 @@ from lazyt.autograd import engine
 from lazyt.device import CPU, Device
 from lazyt.device import check as check_device
 from lazyt.errors import AutogradError, DTypeError, ShapeError
+from lazyt.functions.arithmetic import pow as power
+from lazyt.functions.indexing import getitem, setitem
+from lazyt.functions.joining import stack
+from lazyt.functions.methods import METHODS
 from lazyt.handle import Data, Gradient, Handle, Holder
 from lazyt.ir import dtypes
 from lazyt.looking.explain import Explanation, Nothing, explain
@@ -227,13 +231,9 @@ class Tensor(Handle):
         return bool((self == value).any())  # type: ignore[attr-defined]
 
     def __getitem__(self, key: Any) -> Tensor:
-        from lazyt.functions.indexing import getitem
-
         return getitem(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        from lazyt.functions.indexing import setitem
-
         setitem(self, key, value)
 
     # Gradients
@@ -401,8 +401,6 @@ def asarray(
             return OPS_astype(obj, want)
         return obj.__copy__() if copy else obj
     if isinstance(obj, list | tuple) and _holds_tensor(obj):
-        from lazyt.functions.manipulation import stack
-
         out = stack([asarray(o) for o in obj])
         return out if want is None else OPS_astype(out, want)
     if copy is False and not isinstance(obj, np.ndarray):
@@ -442,6 +440,11 @@ def from_numpy(a: np.ndarray[Any, Any]) -> Tensor:
 
     lazyt never writes it (an in-place write goes to new memory) and reads it at the sync: writing the array
     from NumPy before then is undefined.
+
+    >>> import lazyt as lt
+    >>> import numpy as np
+    >>> lt.from_numpy(np.arange(3)).tolist()
+    [0, 1, 2]
     """
     if not isinstance(a, np.ndarray):
         raise DTypeError(f"from_numpy: a numpy.ndarray is required, not {type(a).__name__}")
@@ -547,8 +550,6 @@ def attach_operators() -> None:
 
 def _attach_pow() -> None:
     """Powers by -1, 0.5, 1, 2 and 3 are other operations (see arithmetic.pow), so `**` goes through it."""
-    from lazyt.functions.arithmetic import pow as power
-
     def __pow__(self: Tensor, other: Any) -> Any:
         return power(self, other) if _is_operand(other) else NotImplemented
 
@@ -560,8 +561,6 @@ def _attach_pow() -> None:
 
 def attach_methods() -> None:
     """Give Tensor the functions that are methods too."""
-    from lazyt.functions.methods import METHODS
-
     for name, f in METHODS.items():
         if not hasattr(Tensor, name):
             setattr(Tensor, name, f)

@@ -75,7 +75,7 @@ class Step(Slot):
     """One public call on one path of the trie; it is also its own first value."""
 
     __slots__ = (
-        "a", "b", "by_ext", "checks", "children", "cut", "ext", "ext_start", "high", "index", "info", "key", "known", "leaves", "like", "low",
+        "a", "b", "by_ext", "checks", "children", "cut", "ext", "ext_start", "high", "index", "info", "kept", "key", "known", "leaves", "like", "low",
         "mode", "n_ints", "n_offsets", "n_scalars", "n_weak", "next", "op", "operands", "owner", "parent", "path", "plans",
         "scalar_start", "sid", "site", "slots", "statics", "stops", "targets",
     )  # fmt: skip
@@ -117,6 +117,8 @@ class Step(Slot):
         self.like: tuple[Slot, ...] = ()  # for a backward: the values its results have the shapes of
         self.leaves: Any = None  # memo of what a backward from here reaches
         self.info: Any = None
+        # Memo: for values that a sync leaves with a graph, what their derivatives keep (see autograd/segment.py).
+        self.kept: dict[Any, list[Slot]] = {}
 
     def steps(self) -> list[Step]:
         """The steps from the root's child to this one."""

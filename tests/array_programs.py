@@ -51,7 +51,8 @@ FLOAT_UNARY = (
     "round", "reciprocal", "signbit", "isinf", "tan", "cosh", "acos", "asin", "acosh", "atanh", "log10",
 )  # fmt: skip
 OPERATORS = ("+", "*", "-", "/", "<", ">=", "==", "!=", "//", "%", "&", "|", "^", ">", "<=")
-FUNCTIONS = ("maximum", "minimum", "logical_and", "logical_xor", "hypot", "atan2", "copysign", "fmod", "nextafter", "logaddexp")
+FUNCTIONS = ("maximum", "minimum", "logical_and", "logical_xor", "fmod")
+FLOAT_FUNCTIONS = ("hypot", "atan2", "copysign", "nextafter", "logaddexp")
 REDUCTIONS = ("sum", "max", "mean", "min", "prod", "any", "all", "var", "std", "argmax", "argmin", "count_nonzero")
 INEXACT = re.compile(r"\b(matmul|einsum|tensordot|@)\b|@")
 WORD = re.compile(r"\bv\d+\b")
@@ -63,7 +64,7 @@ class Writer:
     def __init__(self, pick: Pick) -> None:
         self.pick = pick
         self.lines: list[str] = []
-        self.space: dict[str, Any] = {"xp": lt, "np": np, "sync": lt.sync}
+        self.space: dict[str, Any] = {"xp": lt, "np": np, "leaf": leaf}
         self.values: dict[str, np.ndarray] = {}
         self.tainted: set[str] = set()  # what a contraction had a part in
         self.alive: list[str] = []
@@ -88,11 +89,10 @@ class Writer:
     def dtype(self) -> str:
         return DTYPES[self.pick(len(DTYPES))]
 
-    def leaf(self) -> None:
+    def leaf(self) -> bool:
         shape = tuple((3, 2, 1, 5, 17, 0)[self.pick(6)] for _ in range((2, 1, 3, 0)[self.pick(4)]))
         dtype = self.dtype()
-        seed = self.pick(100)
-        self.define(f"xp.asarray(np.array({values(shape, dtype, seed)!r}, '{dtype}').reshape({shape}))")
+        return self.define(f"xp.asarray(leaf({shape}, '{dtype}', {self.pick(100)}))")
 
     def name(self, kinds: str = "fiub", min_ndim: int = 0) -> str | None:
         """One of the latest names of these kinds, or of all."""
@@ -135,8 +135,11 @@ class Writer:
         n = self.name()
         if n is None:
             return False
-        other = self.partner(self.values[n].shape)
-        if self.pick(3) == 2:
+        v = self.values[n]
+        if v.dtype.kind == "f" and self.pick(6) == 5:
+            return self.define(f"xp.{FLOAT_FUNCTIONS[self.pick(len(FLOAT_FUNCTIONS))]}({n}, {self.partner(v.shape, 'f')})")
+        other = self.partner(v.shape)
+        if self.pick(4) == 3:
             return self.define(f"xp.{FUNCTIONS[self.pick(len(FUNCTIONS))]}({n}, {other})")
         op = OPERATORS[self.pick(len(OPERATORS))]
         return self.define(f"{other} {op} {n}" if self.pick(4) == 3 else f"{n} {op} {other}")
@@ -334,21 +337,15 @@ def _broadcast(s: tuple[int, ...], t: tuple[int, ...]) -> bool:
     return all(p == q or 1 in (p, q) for p, q in zip(s[::-1], t[::-1], strict=False))
 
 
-class Data:
-    """An array as a literal of the program: `values(shape, dtype, seed)` says it again."""
-
-
-def values(shape: tuple[int, ...], dtype: str, seed: int) -> list[Any]:
+def leaf(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
     """Small numbers; every fourth seed has NaN, infinities and zeros of both signs among them."""
     rng = np.random.default_rng(seed)
     n = int(np.prod(shape))
     if dtype == "bool":
-        return [bool(v) for v in rng.random(n) < 0.5]
+        return rng.random(shape) < 0.5
     if dtype[0] in "iu":
-        return [int(v) for v in rng.integers(0 if dtype[0] == "u" else -9, 10, n)]
-    out = [float(v) for v in np.round(rng.uniform(-4, 4, n), 2)]
-    if seed % 4 == 3:
-        for i, v in zip(rng.integers(0, max(n, 1), 3), (float("nan"), float("inf"), -0.0), strict=True):
-            if n:
-                out[int(i)] = v
-    return out
+        return rng.integers(0 if dtype[0] == "u" else -9, 10, shape).astype(dtype)
+    out = np.round(rng.uniform(-4, 4, n), 2)
+    if seed % 4 == 3 and n:
+        out[rng.integers(0, n, 3)] = (np.nan, np.inf, -0.0)
+    return out.reshape(shape).astype(dtype)

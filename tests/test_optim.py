@@ -95,7 +95,11 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         sgd(0.1, 0.9, 0.3),
         {"decay": 0.1},
     ),
-    "sgd nesterov": (lambda p: lt.optim.SGD(p, lr=0.05, momentum=0.8, nesterov=True), sgd(0.05, 0.8, nesterov=True), {}),
+    "sgd nesterov": (
+        lambda p: lt.optim.SGD(p, lr=0.05, momentum=0.8, nesterov=True),
+        sgd(0.05, 0.8, nesterov=True),
+        {},
+    ),
     "sgd maximize": (lambda p: lt.optim.SGD(p, lr=0.01, maximize=True), sgd(0.01), {"maximize": True}),
     "adam": (lambda p: lt.optim.Adam(p, lr=0.1), adam(0.1), {}),
     "adam decay": (lambda p: lt.optim.Adam(p, lr=0.1, weight_decay=0.2), adam(0.1), {"decay": 0.2}),
@@ -165,7 +169,7 @@ def test_state_can_be_saved_and_loaded() -> None:
         o.step()
     for p, q in zip(params, copies, strict=True):
         np.testing.assert_array_equal(p.detach().numpy(), q.detach().numpy())
-    with pytest.raises(LazytError, match="groups of .* parameters, not of"):
+    with pytest.raises(LazytError, match=r"groups of .* parameters, not of"):
         lt.optim.Adam(params[:1]).load_state_dict(optimizer.state_dict())
 
 

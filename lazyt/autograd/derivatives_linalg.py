@@ -295,4 +295,9 @@ LINALG_VJP: dict[str, OpaqueRule] = {
     "linalg_svdvals": _svdvals,
     "linalg_qr": _qr,
 }
-LINALG_NONDIFFERENTIABLE = {"linalg_matrix_rank": "a rank is an integer"}
+_UNORDERED = "eigenvalues of a matrix that is not symmetric: no rule is written yet"
+LINALG_NONDIFFERENTIABLE = {
+    "linalg_matrix_rank": "a rank is an integer",
+    "linalg_eig": _UNORDERED,
+    "linalg_eigvals": _UNORDERED,
+}

@@ -8,15 +8,20 @@ cotangent through that. What nobody reads of the repetition is dead code; the st
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from lazyt.autograd.reach import SYNCED, Reach, refuse_overwritten, refuse_second_time, saved_slots, superseded_on
+from lazyt.autograd.reverse import needed
+from lazyt.autograd.track import TRACK
 from lazyt.errors import NotSupportedError
 from lazyt.handle import Data, Gradient, Holder
 from lazyt.inplace import assign_step
+from lazyt.ir.prims import SOURCES
+from lazyt.lowering import lower
 from lazyt.ops.core import OpDef
 from lazyt.record import ASSIGN, LEAF, MODE, advance, bind_leaf, dead, set_grad_mode
 from lazyt.trace import Several, Slot, Step, Trace
@@ -50,17 +55,11 @@ class Segment:
             h = (holder[x.k] if type(holder) is Several else holder)()
             if h is not None and x not in over:
                 self.watched[x] = (ref(h), h._version)
-        self.slots = self._kept(outputs)
-
-    def _kept(self, outputs: Sequence[Slot]) -> list[Slot]:
-        """What the plan must compute for later: values that derivatives keep, and results that are not replayed."""
-        closure = _closure(outputs, set())
-        kept = dict.fromkeys(x for x, _, _ in saved_slots(Reach(outputs).steps) if x.step.op is not LEAF)
-        for s in closure:
-            for x in s.operands:
-                if isinstance(x, Slot) and getattr(x.step.op, "expand", None) is not None and not x.requires_grad:
-                    kept[x] = None
-        return list(kept)
+        memo = tr.pos.kept
+        key = tuple((x.step.index, x.k) for x in outputs)
+        if key not in memo:
+            memo[key] = _kept(path, outputs, reach, self)
+        self.slots: list[Slot] = memo[key]
 
     def keep(self, values: Sequence[Data]) -> None:
         """Take the kept values, in the order of `slots`, from what the plan computed."""
@@ -99,6 +98,9 @@ class Segment:
             holder._meta = self.metas.get(s.index)
             new[s] = bind_leaf(tr, holder)
             return
+        if s.op is TRACK:
+            new[s] = self._leaf(tr, s, self.metas[s.index]) if s in self.saved else new[s.operands[0]]
+            return
         free = [x for x in s.slots if x in self.saved and not x.requires_grad]
         if len(free) == len(s.slots):
             new[s] = self._leaf(tr, s)
@@ -133,9 +135,10 @@ class Segment:
             offsets = tuple(self.scalars[at + s.n_weak : at + s.n_scalars])
         return advance(tr, s.op, operands, s.statics, ints, offsets, scalars)
 
-    def _leaf(self, tr: Trace, x: Slot) -> Slot:
+    def _leaf(self, tr: Trace, x: Slot, meta: Gradient | None = None) -> Slot:
         holder = Holder()
         holder._data = self.saved[x]
+        holder._meta = meta
         return bind_leaf(tr, holder)
 
     def _leaf_data(self, s: Step) -> Data:
@@ -145,6 +148,35 @@ class Segment:
             return found
         index = sum(1 for t in self.path[: s.index] if t.op is LEAF and t.statics[3] < 0)
         return self.leaves[index]
+
+
+def _kept(path: Sequence[Step], outputs: Sequence[Slot], reach: Reach, segment: Segment) -> list[Slot]:
+    """What the plan must compute for a later backward.
+
+    The values that the gradients read, where they are values of steps; for one inside a step (the exponentials of a
+    softmax) the operands of that step, from which it is made again. And results that cannot be replayed.
+    """
+    low = lower(path, segment.extents, segment.scalars)
+    groups = [[low.nodes[s] for s in versions] for versions in reach.leaves.values()]
+    groups += [[low.nodes[s]] for s in reach.synced]
+    slot_of_node = {low.nodes[x]: x for s in reversed(path) for x in s.slots if x in low.nodes}
+    kept: dict[Slot, None] = {}
+    for n in sorted(needed(low.builder, [low.nodes[x] for x in outputs], groups), key=lambda n: n.serial):
+        if n.op in SOURCES:
+            continue
+        slot = slot_of_node.get(n)
+        if slot is not None:
+            kept[slot] = None
+        else:
+            s = path[bisect.bisect_right(low.starts, n.serial) - 1]
+            kept.update((x, None) for x in s.operands if isinstance(x, Slot))
+    for s in _closure(outputs, set()):
+        if s.op is TRACK and s.index in segment.metas:
+            kept[s] = None
+        for x in s.operands:
+            if isinstance(x, Slot) and getattr(x.step.op, "expand", None) is not None and not x.requires_grad:
+                kept[x] = None
+    return [x for x in kept if x.step.op is not LEAF]
 
 
 def _closure(targets: Sequence[Slot], known: set[Slot]) -> list[Step]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ShapeError
-from lazyt.ops import activations as ops
 from lazyt.functions.arguments import record
+from lazyt.ops import activations as ops
 
 if TYPE_CHECKING:
     from lazyt.tensor import Tensor

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ShapeError
+from lazyt.functions.arguments import record
 from lazyt.ops import convolution as ops
 from lazyt.ops import pooling
 from lazyt.ops.axes import integer
-from lazyt.functions.arguments import record
 
 if TYPE_CHECKING:
     from lazyt.ops.core import OpDef
@@ -40,7 +40,7 @@ def _each(name: str, what: str, value: Any, rank: int, least: int) -> tuple[int,
 
 def _convolution(
     op: OpDef, rank: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int
-) -> Any:
+) -> Tensor:
     name = op.name
     sizes = tuple(weight.shape[2:])
     strides = _each(name, "stride", stride, rank, 1)
@@ -61,7 +61,13 @@ def _convolution(
 
 
 def conv1d(
-    x: Any, weight: Any, bias: Any = None, stride: Size = 1, padding: Size | str = 0, dilation: Size = 1, groups: int = 1
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Size = 1,
+    padding: Size | str = 0,
+    dilation: Size = 1,
+    groups: int = 1,
 ) -> Tensor:
     """Cross-correlation of (N, C, W) or (C, W) with filters (O, C / groups, k): (N, O, W').
 
@@ -75,7 +81,13 @@ def conv1d(
 
 
 def conv2d(
-    x: Any, weight: Any, bias: Any = None, stride: Size = 1, padding: Size | str = 0, dilation: Size = 1, groups: int = 1
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Size = 1,
+    padding: Size | str = 0,
+    dilation: Size = 1,
+    groups: int = 1,
 ) -> Tensor:
     """Cross-correlation of (N, C, H, W) or (C, H, W) with filters (O, C / groups, kh, kw): (N, O, H', W').
 
@@ -89,7 +101,9 @@ def conv2d(
     return _convolution(ops.CONV2D, 2, x, weight, bias, stride, padding, dilation, groups)
 
 
-def _max_pool(op: OpDef, rank: int, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
+def _max_pool(
+    op: OpDef, rank: int, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+) -> Tensor:
     sizes = _each(op.name, "kernel_size", kernel, rank, 1)
     strides = sizes if stride is None else _each(op.name, "stride", stride, rank, 1)
     pads = _each(op.name, "padding", padding, rank, 0)
@@ -98,7 +112,12 @@ def _max_pool(op: OpDef, rank: int, x: Any, kernel: Any, stride: Any, padding: A
 
 
 def max_pool1d(
-    x: Any, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1, ceil_mode: bool = False
+    x: Any,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
 ) -> Tensor:
     """The greatest element of every window of the last axis of (N, C, W) or (C, W).
 
@@ -112,7 +131,12 @@ def max_pool1d(
 
 
 def max_pool2d(
-    x: Any, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1, ceil_mode: bool = False
+    x: Any,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
 ) -> Tensor:
     """The greatest element of every window of the last two axes of (N, C, H, W) or (C, H, W).
 
@@ -125,7 +149,9 @@ def max_pool2d(
     return _max_pool(pooling.MAX_POOL2D, 2, x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
-def _avg_pool(op: OpDef, rank: int, x: Any, kernel: Any, stride: Any, padding: Any, ceil: bool, counted: bool) -> Any:
+def _avg_pool(
+    op: OpDef, rank: int, x: Any, kernel: Any, stride: Any, padding: Any, ceil: bool, counted: bool
+) -> Tensor:
     sizes = _each(op.name, "kernel_size", kernel, rank, 1)
     strides = sizes if stride is None else _each(op.name, "stride", stride, rank, 1)
     pads = _each(op.name, "padding", padding, rank, 0)
@@ -179,6 +205,4 @@ def adaptive_avg_pool2d(x: Any, output_size: Size) -> Tensor:
     >>> lt.nn.functional.adaptive_avg_pool2d(lt.asarray([[[1.0, 3.0], [2.0, 0.0]]]), 1).tolist()
     [[[1.5]]]
     """
-    return record(
-        pooling.ADAPTIVE_AVG_POOL2D, (x,), _each("adaptive_avg_pool2d", "output_size", output_size, 2, 1)
-    )
+    return record(pooling.ADAPTIVE_AVG_POOL2D, (x,), _each("adaptive_avg_pool2d", "output_size", output_size, 2, 1))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.functions.arguments import dtype_or_none, record, tensor
+from lazyt.functions.arithmetic import divide
 from lazyt.functions.creation import arange
 from lazyt.functions.joining import concat, roll
 from lazyt.ir import dtypes
@@ -175,7 +176,7 @@ def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None)
     """
     t = _frequency_dtype("fftfreq", n, dtype)
     rising = arange(0, (n + 1) // 2, dtype=t, device=device)
-    return concat([rising, arange(-(n // 2), 0, dtype=t, device=device)]) / float(n * d)
+    return divide(concat([rising, arange(-(n // 2), 0, dtype=t, device=device)]), float(n * d))
 
 
 def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
@@ -188,7 +189,7 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None
     [0.0, 0.25, 0.5]
     """
     t = _frequency_dtype("rfftfreq", n, dtype)
-    return arange(0, n // 2 + 1, dtype=t, device=device) / float(n * d)
+    return divide(arange(0, n // 2 + 1, dtype=t, device=device), float(n * d))
 
 
 def _shifted(name: str, x: Any, axes: Any, back: bool) -> Tensor:

@@ -155,7 +155,7 @@ def repeat(x: ArrayLike, repeats: ArrayLike, /, *, axis: int | None = None) -> T
     if axis is None:
         t, axis = ravel(t), 0
     a = one_axis("repeat", axis, t.ndim)
-    counts = np.asarray(repeats.numpy() if isinstance(repeats, Handle) else repeats)
+    counts = np.asarray(tensor(repeats)._array("repeat") if isinstance(repeats, Handle) else repeats)
     if counts.dtype.kind not in "iu" and counts.size:
         integer("repeat", "repeats", repeats)
     if (counts < 0).any():

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lazyt import record as recording
 from lazyt.errors import ShapeError
 from lazyt.functions import linear
 from lazyt.functions.arguments import axes as regular_axes
 from lazyt.functions.arguments import record, record_many, tensor
+from lazyt.functions.arithmetic import divide
 from lazyt.functions.linear import cross, matmul, matrix_transpose, tensordot, vecdot
 from lazyt.functions.manipulation import moveaxis, reshape
 from lazyt.ops import linalg as ops
@@ -330,7 +330,7 @@ def cond(x: Any, /) -> Tensor:
     >>> lt.linalg.cond(lt.asarray([[4.0, 0.0], [0.0, 2.0]])).item()
     2.0
     """
-    return matrix_norm(x, ord=2) / matrix_norm(x, ord=-2)
+    return divide(matrix_norm(x, ord=2), matrix_norm(x, ord=-2))
 
 
 def multi_dot(arrays: Sequence[Any], /) -> Tensor:
@@ -373,8 +373,8 @@ def lstsq(a: Any, b: Any, /, rcond: float | None = None) -> tuple[Tensor, Tensor
     (1,)
     """
     found = np.linalg.lstsq(tensor(a).numpy(), tensor(b).numpy(), rcond=rcond)
-    x, residuals, rank, s = (recording.as_tensor(np.asarray(v)) for v in found)
-    return x, residuals, rank, s  # type: ignore[return-value]
+    x, residuals, rank, s = (tensor(np.asarray(v)) for v in found)
+    return x, residuals, rank, s
 
 
 def outer(x1: Any, x2: Any, /) -> Tensor:

@@ -6,9 +6,9 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import DTypeError
+from lazyt.functions.arguments import record, record_view
 from lazyt.ir.dtypes import as_dtype
 from lazyt.ops import linear as ops
-from lazyt.functions.arguments import record, record_view
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

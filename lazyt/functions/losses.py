@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ShapeError
-from lazyt.ops import losses as ops
 from lazyt.functions.arguments import record
+from lazyt.functions.arithmetic import divide
+from lazyt.ops import losses as ops
 
 if TYPE_CHECKING:
     from lazyt.ops.core import OpDef
@@ -31,7 +32,7 @@ def _reduction(name: str, reduction: str) -> str:
     return reduction
 
 
-def _pointwise(op: OpDef, x: Any, target: Any, reduction: str, *params: float) -> Any:
+def _pointwise(op: OpDef, x: Any, target: Any, reduction: str, *params: float) -> Tensor:
     return record(op, (x, target, *map(float, params)), (_reduction(op.name, reduction),))
 
 
@@ -124,7 +125,7 @@ def kl_div(x: Any, target: Any, reduction: str = "mean", log_target: bool = Fals
     op = ops.KL_DIV_LOG if log_target else ops.KL_DIV
     if reduction == "batchmean":
         total = _pointwise(op, x, target, "sum")
-        return total / x.shape[0] if len(x.shape) else total
+        return divide(total, x.shape[0]) if len(x.shape) else total
     return _pointwise(op, x, target, reduction)
 
 
@@ -154,9 +155,7 @@ def cross_entropy(
     return record(ops.CROSS_ENTROPY, operands, statics)
 
 
-def nll_loss(
-    x: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean"
-) -> Tensor:
+def nll_loss(x: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean") -> Tensor:
     """-x[target] over the classes (axis 1) of log-probabilities (N, C, ...) or (C,), as in `cross_entropy`.
 
     Raises ShapeError, DTypeError; IndexOutOfRange at the sync for a target that is no class. As

@@ -1,4 +1,4 @@
-"""`lazyt.nn.functional`: layers without state. Activations, convolutions, normalisations and losses have their files."""
+"""Layers without state (`lazyt.nn.functional`); activations, convolutions, norms and losses have their own files."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from lazyt.errors import ShapeError
 from lazyt.functions import activations, convolution, losses, normalization
 from lazyt.functions.activations import *  # noqa: F403  one namespace, as in PyTorch
+from lazyt.functions.arguments import record, tensor
 from lazyt.functions.convolution import *  # noqa: F403
 from lazyt.functions.losses import *  # noqa: F403
 from lazyt.functions.normalization import *  # noqa: F403
 from lazyt.ops import nn as ops
 from lazyt.random import default_generator
-from lazyt.functions.arguments import record
 
 if TYPE_CHECKING:
     from lazyt.random import Generator
@@ -79,7 +79,7 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, *, generator: Generat
     """
     rate = _rate("dropout", p)
     if not training:
-        return x
+        return tensor(x)
     return record(ops.DROPOUT, (x, *rate, *(generator or default_generator()).step()))
 
 

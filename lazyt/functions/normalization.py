@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lazyt import record as recording
 from lazyt.errors import ShapeError
+from lazyt.functions.arguments import record, tensor
 from lazyt.inplace import record_update
 from lazyt.ops import normalization as ops
 from lazyt.ops.axes import integer
 from lazyt.record import set_grad_mode
-from lazyt.functions.arguments import record
 
 if TYPE_CHECKING:
     from lazyt.tensor import Tensor
@@ -108,6 +107,5 @@ def batch_norm(
 
 
 def _update(x: Any, mean: Any, var: Any, momentum: Any) -> None:
-    x = x if hasattr(x, "device") else recording.as_tensor(x)
     m = float(momentum) if type(momentum) in (int, float) else momentum
-    record_update(ops.BATCH_NORM_STATISTICS, (x, mean, var, m), (), [mean, var])
+    record_update(ops.BATCH_NORM_STATISTICS, (tensor(x), mean, var, m), (), [mean, var])

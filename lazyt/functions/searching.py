@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt import record as recording
 from lazyt.errors import ShapeError
 from lazyt.functions.arguments import record, tensor
 from lazyt.ops import searching as ops
@@ -28,12 +27,12 @@ __all__ = [
 
 def _computed(a: Any) -> Tensor:
     """A new tensor that holds a NumPy result."""
-    return recording.as_tensor(np.asarray(a))  # type: ignore[return-value]
+    return tensor(np.asarray(a))
 
 
-def host(x: Any) -> np.ndarray[Any, Any]:
-    """The value of an operand: a sync if it is pending."""
-    return tensor(x).detach().numpy()
+def host(x: Any, cause: str) -> np.ndarray[Any, Any]:
+    """The value of an operand: a sync, for this cause, if it is pending."""
+    return tensor(x)._array(cause)
 
 
 def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Tensor:
@@ -79,7 +78,7 @@ def nonzero(x: Any, /) -> tuple[Tensor, ...]:
     >>> [i.tolist() for i in lt.nonzero(lt.asarray([[0, 1], [1, 0]]))]
     [[0, 1], [1, 0]]
     """
-    a = host(x)
+    a = host(x, "nonzero")
     if not a.ndim:
         raise ShapeError("nonzero: at least 1 dimension is required, got a 0-d operand")
     return tuple(map(_computed, np.nonzero(a)))
@@ -92,7 +91,7 @@ def argwhere(x: Any, /) -> Tensor:
     >>> lt.argwhere(lt.asarray([[0, 1], [1, 0]])).tolist()
     [[0, 1], [1, 0]]
     """
-    return _computed(np.argwhere(host(x)))
+    return _computed(np.argwhere(host(x, "argwhere")))
 
 
 def flatnonzero(x: Any, /) -> Tensor:
@@ -102,7 +101,7 @@ def flatnonzero(x: Any, /) -> Tensor:
     >>> lt.flatnonzero(lt.asarray([[0, 1], [1, 0]])).tolist()
     [1, 2]
     """
-    return _computed(np.flatnonzero(host(x)))
+    return _computed(np.flatnonzero(host(x, "flatnonzero")))
 
 
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
@@ -114,10 +113,10 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
     >>> lt.bincount(lt.asarray([0, 2, 2])).tolist()
     [1, 0, 2]
     """
-    a = host(x)
+    a = host(x, "bincount")
     if a.ndim != 1 or (a.size and a.min() < 0):
         raise ShapeError(f"bincount: a vector of numbers that are at least 0 is required, got shape {a.shape}")
-    return _computed(np.bincount(a, None if weights is None else host(weights), minlength))
+    return _computed(np.bincount(a, None if weights is None else host(weights, "bincount"), minlength))
 
 
 def histogram(x: Any, /, bins: Any = 10, range: Any = None, density: bool = False, weights: Any = None) -> Any:
@@ -127,6 +126,8 @@ def histogram(x: Any, /, bins: Any = 10, range: Any = None, density: bool = Fals
     >>> lt.histogram(lt.asarray([0.0, 1.0, 1.0]), bins=2)[0].tolist()
     [1, 2]
     """
-    edges = bins if isinstance(bins, int | str) else host(bins)
-    found = np.histogram(host(x), edges, range, density, None if weights is None else host(weights))
+    edges = bins if isinstance(bins, int | str) else host(bins, "histogram")
+    found = np.histogram(
+        host(x, "histogram"), edges, range, density, None if weights is None else host(weights, "histogram")
+    )
     return tuple(map(_computed, found))

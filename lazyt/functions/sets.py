@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lazyt import record as recording
+from lazyt.functions.arguments import tensor
 from lazyt.functions.searching import host
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ class UniqueInverseResult(NamedTuple):
     inverse_indices: Tensor
 
 
-def _computed(a: Any) -> Any:
-    return recording.as_tensor(np.asarray(a))
+def _computed(a: Any) -> Tensor:
+    return tensor(np.asarray(a))
 
 
 def _keys(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -63,8 +63,8 @@ def unique_values(x: Any, /) -> Tensor:
     >>> lt.unique_values(lt.asarray([2, 1, 2])).tolist()
     [1, 2]
     """
-    a = host(x)
-    return _computed(np.unique(_keys(a), equal_nan=False).astype(a.dtype))  # type: ignore[no-any-return]
+    a = host(x, "unique_values")
+    return _computed(np.unique(_keys(a), equal_nan=False).astype(a.dtype))
 
 
 def unique_counts(x: Any, /) -> UniqueCountsResult:
@@ -96,7 +96,7 @@ def unique_all(x: Any, /) -> UniqueAllResult:
     >>> lt.unique_all(lt.asarray([2, 1, 2])).indices.tolist()
     [1, 0]
     """
-    a = host(x)
+    a = host(x, "unique_all")
     values, index, inverse, counts = np.unique(_keys(a), True, True, True, equal_nan=False)
     parts = (values.astype(a.dtype), index, inverse.reshape(a.shape), counts)
     return UniqueAllResult(*map(_computed, parts))
@@ -120,8 +120,9 @@ def unique(
     >>> lt.unique(lt.asarray([2, 1, 2])).tolist()
     [1, 2]
     """
-    a = host(x)
-    found = np.unique(_keys(a), return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
+    a = host(x, "unique")
+    numpy_unique: Any = np.unique  # its overloads are for flags known to the checker
+    found = numpy_unique(_keys(a), return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
     if not isinstance(found, tuple):
         return _computed(found.astype(a.dtype))
     return (_computed(found[0].astype(a.dtype)), *map(_computed, found[1:]))
@@ -134,7 +135,7 @@ def union1d(x1: Any, x2: Any, /) -> Tensor:
     >>> lt.union1d(lt.asarray([3, 1]), lt.asarray([2, 1])).tolist()
     [1, 2, 3]
     """
-    return _computed(np.union1d(host(x1), host(x2)))  # type: ignore[no-any-return]
+    return _computed(np.union1d(host(x1, "union1d"), host(x2, "union1d")))
 
 
 def intersect1d(x1: Any, x2: Any, /) -> Tensor:
@@ -144,7 +145,7 @@ def intersect1d(x1: Any, x2: Any, /) -> Tensor:
     >>> lt.intersect1d(lt.asarray([3, 1]), lt.asarray([2, 1])).tolist()
     [1]
     """
-    return _computed(np.intersect1d(host(x1), host(x2)))  # type: ignore[no-any-return]
+    return _computed(np.intersect1d(host(x1, "intersect1d"), host(x2, "intersect1d")))
 
 
 def setdiff1d(x1: Any, x2: Any, /) -> Tensor:
@@ -154,4 +155,4 @@ def setdiff1d(x1: Any, x2: Any, /) -> Tensor:
     >>> lt.setdiff1d(lt.asarray([3, 1]), lt.asarray([2, 1])).tolist()
     [3]
     """
-    return _computed(np.setdiff1d(host(x1), host(x2)))  # type: ignore[no-any-return]
+    return _computed(np.setdiff1d(host(x1, "setdiff1d"), host(x2, "setdiff1d")))

@@ -119,7 +119,7 @@ def _filled(items: list[Any], ndim: int) -> list[Any]:
 
 def _on_host(k: Any) -> np.ndarray[Any, Any]:
     """An index array's values; a sync if they are pending."""
-    return k if isinstance(k, np.ndarray) else np.asarray(k.numpy())
+    return k if isinstance(k, np.ndarray) else np.asarray(k._array("boolean index"))
 
 
 def _nonzero(mask: Any, shape: Shape, axis: int) -> list[np.ndarray[Any, Any]]:

@@ -381,10 +381,11 @@ class _Fuser:
                 continue
             places = wanted.get(group)
             if places is not None:
-                if len(places) == 1 and self._covers(group, p := group.normal(places[0])):
+                # NOTE: a chain cut for its length must not join what it was cut from.
+                if len(places) == 1 and self.stored.get(n) != "size" and self._covers(group, p := group.normal(places[0])):
                     return group, p
             elif self._sibling(group, n):
-                p = self._identity(group, n.shape)
+                p = self._identity([*group.outer, *group.rows], n.shape) or self._identity(group.outer, n.shape)
                 if p is not None:
                     return group, p
         return None
@@ -405,11 +406,11 @@ class _Fuser:
         outer = {a for a in group.outer if not _one(a)}
         return covered in (outer, outer | {a for a in group.rows if not _one(a)})
 
-    def _identity(self, group: Group, shape: g.Shape) -> Place | None:
-        axes = [*group.outer, *group.rows]
-        if len(axes) != len(shape):
-            return None
-        if all(self._equal(a.extent, d) for a, d in zip(axes, shape, strict=True)):
+    def _identity(self, axes: Sequence[AxisVar], shape: g.Shape) -> Place | None:
+        """The place of a value whose axes are exactly these."""
+        if not shape and all(_one(a) for a in axes):
+            return Place(())
+        if len(axes) == len(shape) and all(self._equal(a.extent, d) for a, d in zip(axes, shape, strict=True)):
             return Place(tuple(axis_index(a) for a in axes))
         return None
 

@@ -98,11 +98,16 @@ def _mark_phases(launches: Sequence[Launch]) -> None:
     """Find kernels that only reduce what a row kernel gives for its rows (a loss over the rows of a batch)."""
     writers: dict[Node, KernelCall] = {n: c for c in launches if isinstance(c, KernelCall) for n in c.writes}
     for c in launches:
-        if isinstance(c, KernelCall) and c.kernel.rows and all(e == 1 for e in c.extents[: c.kernel.outer]):
+        if isinstance(c, KernelCall) and c.kernel.rows and _single(c):
             made = {writers[n] for n in c.reads if n in writers}
-            main = next(iter(made)) if len(made) == 1 else None
-            if main is not None and main.kernel.rows and main.phase_of is None:
-                c.phase_of = main
+            mains = [m for m in made if m.kernel.rows and m.phase_of is None and not _single(m)]
+            if len(mains) == 1:
+                c.phase_of = mains[0]
+
+
+def _single(c: KernelCall) -> bool:
+    """Whether a kernel reduces everything to single values."""
+    return all(isinstance(e, int) and e == 1 for e in c.extents[: c.kernel.outer])
 
 
 def _title(group: Group) -> str:

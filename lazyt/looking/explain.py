@@ -62,9 +62,7 @@ class Explanation:
         ]
         if self._unfused is not None and self._unfused.kernels > self.plan.kernels:
             many = plural(self._unfused.kernels, "kernel")
-            rows.insert(
-                2, ("first", f"new and small: this once {many} of one operation each run instead, to equal bits")
-            )
+            rows.insert(2, ("first", f"new and small: this once {many} of one operation each run instead, same bits"))
         head = f"would run: {plural(self.plan.kernels, 'kernel')} in {plural(self.launches, 'launch')}"
         return "\n".join([head, *aligned(rows, "  "), *(self._kernel(x) for x in ks)])
 

@@ -111,7 +111,7 @@ def pending() -> Pending:
     nothing is pending
     >>> y = lt.ones(3) * 2.0
     >>> [line.call for line in lt.pending().lines]
-    ['ones float32 (3,)', 'multiply %0, 2.0']
+    ['ones dtype=float32 (3,)', 'multiply %0, 2.0']
     """
     tr: Trace = local.trace
     pos = tr.pos

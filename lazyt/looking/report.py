@@ -23,10 +23,11 @@ class SyncReport:
     `record_time` is from the walk's first operation to the sync, the user's own code between them included.
 
     >>> import lazyt as lt
+    >>> lt.sync()
     >>> _ = float(lt.ones(3).sum())
     >>> report = lt.last_sync()
-    >>> report.cause, report.outputs, report.kernels
-    ('float()', 1, 2)
+    >>> report.cause, report.steps, report.outputs
+    ('float()', 2, 1)
     """
 
     cause: str = ""

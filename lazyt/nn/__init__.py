@@ -1,13 +1,13 @@
 """Neural networks: modules, their initial values, and the functions they are made of. Names as in `torch.nn`."""
 
 from lazyt.nn import activations, containers, functional, init, layers, losses, norms, utils
-from lazyt.nn.activations import *  # noqa: F403  one namespace, as in PyTorch
+from lazyt.nn.activations import *
 from lazyt.nn.attention import MultiheadAttention
-from lazyt.nn.containers import *  # noqa: F403
-from lazyt.nn.layers import *  # noqa: F403
-from lazyt.nn.losses import *  # noqa: F403
+from lazyt.nn.containers import *
+from lazyt.nn.layers import *
+from lazyt.nn.losses import *
 from lazyt.nn.module import Module, Parameter
-from lazyt.nn.norms import *  # noqa: F403
+from lazyt.nn.norms import *
 
 MultiHeadAttention = MultiheadAttention
 

@@ -9,10 +9,9 @@ from lazyt.errors import ShapeError
 from lazyt.functions import nn as functional
 from lazyt.functions.arithmetic import add, multiply
 from lazyt.functions.creation import full, tri, zeros
-from lazyt.functions.manipulation import split
 from lazyt.functions.linear import matmul, matrix_transpose
-from lazyt.functions.logic import logical_not, where
-from lazyt.functions.manipulation import expand_dims, permute_dims, reshape, squeeze, swapaxes
+from lazyt.functions.logic import logical_and, logical_not, where
+from lazyt.functions.manipulation import expand_dims, permute_dims, reshape, split, squeeze, swapaxes
 from lazyt.functions.reductions import mean
 from lazyt.functions.statistics import softmax
 from lazyt.ir import dtypes
@@ -83,9 +82,7 @@ class MultiheadAttention(Module):
         names = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
         weights = split(self.in_proj_weight, 3) if self.packed else [getattr(self, name) for name in names]
         biases = (None,) * 3 if self.in_proj_bias is None else split(self.in_proj_bias, 3)
-        return [
-            functional.linear(x, w, c) for x, w, c in zip((query, key, value), weights, biases, strict=True)
-        ]
+        return [functional.linear(x, w, c) for x, w, c in zip((query, key, value), weights, biases, strict=True)]
 
     def _heads(self, x: Any) -> Tensor:
         """(batch, length, features) -> (batch, heads, length, features / heads)"""
@@ -127,7 +124,9 @@ class MultiheadAttention(Module):
 
     def _batch_first(self, x: Any, lone: bool) -> Tensor:
         if len(x.shape) != (2 if lone else 3):
-            raise ShapeError(f"MultiheadAttention: query, key and value of one rank (2 or 3) are required, got {x.shape}")
+            raise ShapeError(
+                f"MultiheadAttention: query, key and value of one rank (2 or 3) are required, got {x.shape}"
+            )
         return expand_dims(x, 0) if lone else x if self.batch_first else swapaxes(x, 0, 1)
 
     def extra_repr(self) -> str:
@@ -150,7 +149,7 @@ def _combined(attn: Any, padding: Any, lone: bool, heads: int) -> Any:
         return None
     if all(m.dtype == dtypes.bool_ for m in masks):
         shown = [logical_not(m) for m in masks]
-        return shown[0] if len(shown) == 1 else shown[0] & shown[1]
+        return shown[0] if len(shown) == 1 else logical_and(shown[0], shown[1])
     floats = [_additive(m) for m in masks]
     return floats[0] if len(floats) == 1 else add(floats[0], floats[1])
 
@@ -159,7 +158,7 @@ def _hidden_later(q: Any, k: Any, mask: Any) -> Any:
     """The mask with later keys hidden too."""
     seen = tri(q.shape[-2], k.shape[-2], dtype=dtypes.bool_)
     if mask.dtype == dtypes.bool_:
-        return mask & seen
+        return logical_and(mask, seen)
     return where(seen, mask, full((), -math.inf, dtype=mask.dtype))
 
 

@@ -25,7 +25,7 @@ class _Indexed(Module):
         n = len(self)
         if not -n <= index < n:
             raise IndexError(f"{type(self).__name__}: index {index} is out of range for {n} modules")
-        return list(self._modules)[index % n]
+        return str(list(self._modules)[index % n])
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
@@ -132,15 +132,15 @@ class ModuleDict(Module):
 
     def keys(self) -> Iterable[str]:
         """The names."""
-        return self._modules.keys()
+        return list(self._modules.keys())
 
     def values(self) -> Iterable[Module]:
         """The modules."""
-        return self._modules.values()
+        return list(self._modules.values())
 
     def items(self) -> Iterable[tuple[str, Module]]:
         """Names and modules."""
-        return self._modules.items()
+        return list(self._modules.items())
 
     def update(self, modules: Mapping[str, Module]) -> None:
         """Add modules by name, replacing those of the same name."""

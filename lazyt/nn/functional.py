@@ -3,7 +3,7 @@
 from lazyt.functions import nn as _nn
 from lazyt.functions.creation import one_hot
 from lazyt.functions.elementwise import relu, sigmoid, tanh
-from lazyt.functions.nn import *  # noqa: F403  the same names in another place
+from lazyt.functions.nn import *
 from lazyt.functions.statistics import log_softmax, softmax
 
 __all__ = [*_nn.__all__, "log_softmax", "one_hot", "relu", "sigmoid", "softmax", "tanh"]

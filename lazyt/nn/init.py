@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 from lazyt import random
 from lazyt.errors import ShapeError
 from lazyt.functions.arguments import record
+from lazyt.functions.arithmetic import multiply
 from lazyt.functions.creation import eye
 from lazyt.functions.linalg import qr
 from lazyt.functions.linear import diagonal, matrix_transpose
+from lazyt.functions.logic import greater_equal, where
 from lazyt.functions.manipulation import reshape
-from lazyt.nn.module import write
 from lazyt.ops.random import TRUNCATED_NORMAL
+from lazyt.optim.parameters import write
 
 if TYPE_CHECKING:
     from lazyt.tensor import Tensor
@@ -41,12 +43,22 @@ def _written(x: Any, value: Any) -> Tensor:
 
 
 def uniform_(x: Any, a: float = 0.0, b: float = 1.0, generator: random.Generator | None = None) -> Tensor:
-    """Uniform numbers in [a, b)."""
+    """Uniform numbers in [a, b).
+
+    >>> import lazyt as lt
+    >>> lt.nn.init.uniform_(lt.zeros(2), 3.0, 3.0).tolist()
+    [3.0, 3.0]
+    """
     return _written(x, random.uniform(a, b, x.shape, dtype=x.dtype, generator=generator))
 
 
 def normal_(x: Any, mean: float = 0.0, std: float = 1.0, generator: random.Generator | None = None) -> Tensor:
-    """Normal numbers."""
+    """Normal numbers.
+
+    >>> import lazyt as lt
+    >>> lt.nn.init.normal_(lt.zeros(2), 3.0, 0.0).tolist()
+    [3.0, 3.0]
+    """
     return _written(x, random.normal(mean, std, x.shape, dtype=x.dtype, generator=generator))
 
 
@@ -58,7 +70,12 @@ def trunc_normal_(
     b: float = 2.0,
     generator: random.Generator | None = None,
 ) -> Tensor:
-    """Normal numbers between a and b: those outside are not clipped but never drawn."""
+    """Normal numbers between a and b: those outside are not clipped but never drawn.
+
+    >>> import lazyt as lt
+    >>> bool((lt.abs(lt.nn.init.trunc_normal_(lt.zeros(100))) <= 2.0).all())
+    True
+    """
     low, high = (0.5 * math.erfc(-(v - mean) / std * math.sqrt(0.5)) for v in (a, b))
     state = (generator or random.default_generator()).step()
     operands = (*state, low, high - low, float(mean), float(std), float(a), float(b))
@@ -66,22 +83,42 @@ def trunc_normal_(
 
 
 def constant_(x: Any, value: float) -> Tensor:
-    """One number everywhere."""
+    """One number everywhere.
+
+    >>> import lazyt as lt
+    >>> lt.nn.init.constant_(lt.zeros(2), 3.0).tolist()
+    [3.0, 3.0]
+    """
     return _written(x, value)
 
 
 def ones_(x: Any) -> Tensor:
-    """1 everywhere."""
+    """1 everywhere.
+
+    >>> import lazyt as lt
+    >>> lt.nn.init.ones_(lt.zeros(2)).tolist()
+    [1.0, 1.0]
+    """
     return _written(x, 1)
 
 
 def zeros_(x: Any) -> Tensor:
-    """0 everywhere."""
+    """0 everywhere.
+
+    >>> import lazyt as lt
+    >>> lt.nn.init.zeros_(lt.ones(2)).tolist()
+    [0.0, 0.0]
+    """
     return _written(x, 0)
 
 
 def eye_(x: Any) -> Tensor:
-    """The identity matrix; ShapeError unless x is a matrix."""
+    """The identity matrix; ShapeError unless x is a matrix.
+
+    >>> import lazyt as lt
+    >>> lt.nn.init.eye_(lt.zeros((2, 2))).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
     if len(x.shape) != 2:
         raise ShapeError(f"eye_: a matrix is required, got shape {x.shape}")
     return _written(x, eye(*x.shape, dtype=x.dtype))
@@ -96,7 +133,12 @@ def _fans(x: Any) -> tuple[int, int]:
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """The factor that keeps the variance through a nonlinearity."""
+    """The factor that keeps the variance through a nonlinearity.
+
+    >>> import lazyt as lt
+    >>> lt.nn.init.calculate_gain("linear")
+    1.0
+    """
     slope = 0.01 if param is None else param
     gains = {
         "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2),
@@ -108,13 +150,23 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def xavier_uniform_(x: Any, gain: float = 1.0, generator: random.Generator | None = None) -> Tensor:
-    """Uniform with variance 2 / (fan in + fan out). Glorot, Bengio (2010)."""
+    """Uniform with variance 2 / (fan in + fan out). Glorot, Bengio (2010).
+
+    >>> import lazyt as lt
+    >>> lt.nn.init.xavier_uniform_(lt.zeros((2, 3))).shape
+    (2, 3)
+    """
     bound = gain * math.sqrt(6 / sum(_fans(x)))
     return uniform_(x, -bound, bound, generator)
 
 
 def xavier_normal_(x: Any, gain: float = 1.0, generator: random.Generator | None = None) -> Tensor:
-    """Normal with variance 2 / (fan in + fan out). Glorot, Bengio (2010)."""
+    """Normal with variance 2 / (fan in + fan out). Glorot, Bengio (2010).
+
+    >>> import lazyt as lt
+    >>> lt.nn.init.xavier_normal_(lt.zeros((2, 3))).shape
+    (2, 3)
+    """
     return normal_(x, 0.0, gain * math.sqrt(2 / sum(_fans(x))), generator)
 
 
@@ -132,7 +184,12 @@ def kaiming_uniform_(
     nonlinearity: str = "leaky_relu",
     generator: random.Generator | None = None,
 ) -> Tensor:
-    """Uniform with variance gain**2 / fan. He et al. (2015)."""
+    """Uniform with variance gain**2 / fan. He et al. (2015).
+
+    >>> import lazyt as lt
+    >>> lt.nn.init.kaiming_uniform_(lt.zeros((2, 3))).shape
+    (2, 3)
+    """
     bound = math.sqrt(3) * _kaiming(x, a, mode, nonlinearity)
     return uniform_(x, -bound, bound, generator)
 
@@ -144,16 +201,28 @@ def kaiming_normal_(
     nonlinearity: str = "leaky_relu",
     generator: random.Generator | None = None,
 ) -> Tensor:
-    """Normal with variance gain**2 / fan. He et al. (2015)."""
+    """Normal with variance gain**2 / fan. He et al. (2015).
+
+    >>> import lazyt as lt
+    >>> lt.nn.init.kaiming_normal_(lt.zeros((2, 3))).shape
+    (2, 3)
+    """
     return normal_(x, 0.0, _kaiming(x, a, mode, nonlinearity), generator)
 
 
 def orthogonal_(x: Any, gain: float = 1.0, generator: random.Generator | None = None) -> Tensor:
-    """A random matrix with orthonormal rows or columns (x beyond axis 0 is flattened). Saxe et al. (2013)."""
+    """A random matrix with orthonormal rows or columns (x beyond axis 0 is flattened). Saxe et al. (2013).
+
+    >>> import lazyt as lt
+    >>> w = lt.nn.init.orthogonal_(lt.zeros((3, 2)))
+    >>> bool((lt.abs(w.mT @ w - lt.eye(2)) < 1e-5).all())
+    True
+    """
     if len(x.shape) < 2:
         raise ShapeError(f"orthogonal_: at least 2 dimensions are required, got shape {x.shape}")
     rows, cols = x.shape[0], math.prod(x.shape[1:])
     q, r = qr(random.standard_normal((max(rows, cols), min(rows, cols)), generator=generator))
-    q = q * ((diagonal(r) >= 0) * 2.0 - 1.0)  # the signs make it uniform
+    signs = where(greater_equal(diagonal(r), 0.0), 1.0, -1.0)  # these make it uniform
+    q = multiply(q, signs)
     q = matrix_transpose(q) if rows < cols else q
-    return _written(x, reshape(q * float(gain), x.shape))
+    return _written(x, reshape(multiply(q, float(gain)), x.shape))

@@ -7,11 +7,14 @@ from typing import Any
 
 from lazyt.errors import ShapeError
 from lazyt.functions import nn as functional
+from lazyt.functions.arithmetic import multiply
 from lazyt.functions.creation import arange, empty
+from lazyt.functions.logic import not_equal
 from lazyt.functions.manipulation import expand_dims, reshape
 from lazyt.ir import dtypes
 from lazyt.nn import init
-from lazyt.nn.module import Module, Parameter, write
+from lazyt.nn.module import Module, Parameter
+from lazyt.optim.parameters import write
 from lazyt.random import standard_normal
 
 __all__ = [
@@ -131,9 +134,7 @@ class Conv1d(_Convolution):
     rank = 1
 
     def forward(self, x: Any) -> Any:
-        return functional.conv1d(
-            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
-        )
+        return functional.conv1d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
 class Conv2d(_Convolution):
@@ -147,9 +148,7 @@ class Conv2d(_Convolution):
     rank = 2
 
     def forward(self, x: Any) -> Any:
-        return functional.conv2d(
-            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
-        )
+        return functional.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
 class Embedding(Module):
@@ -172,8 +171,8 @@ class Embedding(Module):
         """Draw the vectors anew; that of `padding_idx` is 0."""
         values = standard_normal(self.weight.shape, dtype=self.weight.dtype)
         if self.padding_idx is not None:
-            rows = arange(self.num_embeddings) != self.padding_idx % self.num_embeddings
-            values = values * expand_dims(rows, 1)
+            rows = not_equal(arange(self.num_embeddings), self.padding_idx % self.num_embeddings)
+            values = multiply(values, expand_dims(rows, 1))
         write(self.weight, values)
 
     def forward(self, x: Any) -> Any:

@@ -132,6 +132,4 @@ class CrossEntropyLoss(_Loss):
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> None:
-        super().__init__(
-            weight=weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
-        )
+        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing)

@@ -11,9 +11,8 @@ from lazyt.errors import DTypeError, LazytError, ShapeError
 from lazyt.functions.arguments import tensor
 from lazyt.functions.manipulation import astype
 from lazyt.handle import Handle
-from lazyt.inplace import assign
 from lazyt.ir import dtypes
-from lazyt.record import set_grad_mode
+from lazyt.optim.parameters import clear_gradient, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -32,15 +31,6 @@ def Parameter(data: Any, requires_grad: bool = True) -> Tensor:  # noqa: N802  P
     if x is data and (x.requires_grad or x._view is not None):
         x = x.detach().__copy__()
     return x.requires_grad_() if requires_grad else x
-
-
-def write(x: Any, value: Any) -> None:
-    """x[...] = value outside the autograd graph."""
-    before = set_grad_mode(False)
-    try:
-        assign(x, value)
-    finally:
-        set_grad_mode(before)
 
 
 class Keys(NamedTuple):
@@ -105,7 +95,7 @@ class Module:
             modules[name] = value
         elif name in buffers and (value is None or isinstance(value, Handle)):
             buffers[name] = value
-        elif isinstance(value, Handle) and value.requires_grad and value.is_leaf:  # type: ignore[attr-defined]
+        elif isinstance(value, Handle) and value.requires_grad and value.is_leaf:
             _forget(name, modules, buffers, fields)
             parameters[name] = value
         elif name in parameters and (value is None or isinstance(value, Handle)):
@@ -295,16 +285,15 @@ class Module:
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Keys:
         """Copy a state (tensors or arrays) into the parameters and buffers, in place.
 
-        With `strict`, raises ShapeError before anything is written if keys are missing, unexpected, or of another shape.
+        Raises ShapeError before anything is written if keys are missing or unexpected (with `strict`), or of another
+        shape.
         """
         targets: dict[str, Any] = {}
         for path, m in _all_paths(self, ""):
             for name, x in (*m._parameters.items(), *m._buffers.items()):
                 if x is not None and name not in m._not_saved:
                     targets[_joined(path, name)] = x
-        keys = Keys(
-            [k for k in targets if k not in state_dict], [k for k in state_dict if k not in targets]
-        )
+        keys = Keys([k for k in targets if k not in state_dict], [k for k in state_dict if k not in targets])
         problems = [f"missing keys {keys.missing_keys}"] * bool(strict and keys.missing_keys)
         problems += [f"unexpected keys {keys.unexpected_keys}"] * bool(strict and keys.unexpected_keys)
         values = {k: tensor(v) for k, v in state_dict.items() if k in targets}
@@ -380,16 +369,6 @@ class Module:
             return f"{type(self).__name__}({self.extra_repr()})"
         head = [self.extra_repr()] if self.extra_repr() else []
         return f"{type(self).__name__}(\n  " + "\n  ".join([*head, *lines]) + "\n)"
-
-
-def clear_gradient(p: Any, set_to_none: bool) -> None:
-    """p.grad = None, or zeros in the place of what was there."""
-    if p.grad is None:
-        return
-    if set_to_none:
-        p.grad = None
-    else:
-        write(p.grad, 0)
 
 
 def _is_dtype(spec: Any) -> bool:

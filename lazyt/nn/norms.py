@@ -8,7 +8,8 @@ from lazyt.errors import ShapeError
 from lazyt.functions import nn as functional
 from lazyt.functions.creation import ones, zeros
 from lazyt.ir import dtypes
-from lazyt.nn.module import Module, Parameter, write
+from lazyt.nn.module import Module, Parameter
+from lazyt.optim.parameters import write
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "GroupNorm", "LayerNorm", "RMSNorm"]
 
@@ -151,7 +152,7 @@ class _BatchNorm(Module):
 
 
 class BatchNorm1d(_BatchNorm):
-    """`functional.batch_norm` of (N, C) or (N, C, W), with parameters and running statistics. As `torch.nn.BatchNorm1d`.
+    """`functional.batch_norm` of (N, C) or (N, C, W), with parameters and statistics. As `torch.nn.BatchNorm1d`.
 
     >>> import lazyt as lt
     >>> lt.nn.BatchNorm1d(3)(lt.ones((2, 3))).tolist()[0]

@@ -10,8 +10,8 @@ from lazyt.functions.joining import concat
 from lazyt.functions.manipulation import reshape
 from lazyt.handle import Handle
 from lazyt.inplace import record_update
-from lazyt.nn.module import write
 from lazyt.ops.optim import CLIP, NORM
+from lazyt.optim.parameters import write
 from lazyt.record import set_grad_mode
 
 if TYPE_CHECKING:
@@ -30,6 +30,12 @@ def clip_grad_norm_(parameters: Any, max_norm: float, norm_type: float = 2.0) ->
     """Scale the gradients in place so that the norm of all of them is at most max_norm; returns what it was.
 
     Two recorded steps; nothing is computed. None without gradients. As `torch.nn.utils.clip_grad_norm_`.
+
+    >>> import lazyt as lt
+    >>> w = lt.tensor([3.0, 4.0], requires_grad=True)
+    >>> (w * w / 2).sum().backward()
+    >>> lt.nn.utils.clip_grad_norm_([w], 1.0).item()
+    5.0
     """
     grads = _gradients(parameters)
     if not grads:
@@ -44,7 +50,15 @@ def clip_grad_norm_(parameters: Any, max_norm: float, norm_type: float = 2.0) ->
 
 
 def clip_grad_value_(parameters: Any, clip_value: float) -> None:
-    """Clip the gradients' elements to [-clip_value, clip_value] in place. As `torch.nn.utils.clip_grad_value_`."""
+    """Clip the gradients' elements to [-clip_value, clip_value] in place. As `torch.nn.utils.clip_grad_value_`.
+
+    >>> import lazyt as lt
+    >>> w = lt.tensor([3.0, 4.0], requires_grad=True)
+    >>> (w * w / 2).sum().backward()
+    >>> lt.nn.utils.clip_grad_value_([w], 3.5)
+    >>> w.grad.tolist()
+    [3.0, 3.5]
+    """
     grads = _gradients(parameters)
     if grads:
         before = set_grad_mode(False)
@@ -55,12 +69,24 @@ def clip_grad_value_(parameters: Any, clip_value: float) -> None:
 
 
 def parameters_to_vector(parameters: Iterable[Any]) -> Tensor:
-    """All parameters end to end, as one vector."""
+    """All parameters end to end, as one vector.
+
+    >>> import lazyt as lt
+    >>> lt.nn.utils.parameters_to_vector([lt.ones((2, 2)), lt.zeros(1)]).tolist()
+    [1.0, 1.0, 1.0, 1.0, 0.0]
+    """
     return concat([reshape(p, (-1,)) for p in parameters])
 
 
 def vector_to_parameters(vector: Any, parameters: Iterable[Any]) -> None:
-    """Write the parts of a vector into the parameters in place: `parameters_to_vector` undone."""
+    """Write the parts of a vector into the parameters in place: `parameters_to_vector` undone.
+
+    >>> import lazyt as lt
+    >>> w = lt.zeros((1, 2))
+    >>> lt.nn.utils.vector_to_parameters(lt.asarray([1.0, 2.0]), [w])
+    >>> w.tolist()
+    [[1.0, 2.0]]
+    """
     at = 0
     for p in parameters:
         n = math.prod(p.shape)

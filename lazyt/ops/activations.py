@@ -41,7 +41,7 @@ def activation(name: str, body: Body, ref: Callable[..., Any], *params: float, *
         dtype = np.asarray(x).dtype
         return np.asarray(ref(np.asarray(x, np.float64), *given, **kwargs)).astype(dtype)
 
-    errors = [((np.zeros(2, "c8"), *params), {}, DTypeError, f"{name}: a real dtype")]
+    errors: list[Any] = [((np.zeros(2, "c8"), *params), {}, DTypeError, f"{name}: a real dtype")]
     return define(name, lower, numpy=reference, samples=calls, errors=errors, saves=(0,), **more)
 
 
@@ -118,9 +118,7 @@ def _selu(b: Builder, x: Node) -> Node:
     return b.select(_positive(b, x), b.mul(x, constant(b, _SELU_SCALE, x)), below)
 
 
-SELU = activation(
-    "selu", _selu, lambda x: _SELU_SCALE * np.where(x > 0, x, _SELU_ALPHA * np.expm1(np.minimum(x, 0)))
-)
+SELU = activation("selu", _selu, lambda x: _SELU_SCALE * np.where(x > 0, x, _SELU_ALPHA * np.expm1(np.minimum(x, 0))))
 
 
 def _leaky_relu(b: Builder, x: Node, slope: Node) -> Node:
@@ -148,9 +146,7 @@ def _hardsigmoid(b: Builder, x: Node) -> Node:
 
 RELU6 = activation("relu6", _relu6, lambda x: np.clip(x, 0, 6))
 HARDSIGMOID = activation("hardsigmoid", _hardsigmoid, lambda x: np.clip(x + 3, 0, 6) / 6)
-HARDSWISH = activation(
-    "hardswish", lambda b, x: b.mul(x, _hardsigmoid(b, x)), lambda x: x * np.clip(x + 3, 0, 6) / 6
-)
+HARDSWISH = activation("hardswish", lambda b, x: b.mul(x, _hardsigmoid(b, x)), lambda x: x * np.clip(x + 3, 0, 6) / 6)
 SOFTSIGN = activation(
     "softsign", lambda b, x: b.div(x, b.add(b.abs(x), constant(b, 1, x))), lambda x: x / (1 + np.abs(x))
 )
@@ -179,7 +175,10 @@ PRELU = define(
     saves=(0, 1),
     numpy=_prelu_numpy,
     samples=samples.calls(
-        *((samples.array(s), samples.array(w)) for s, w in (((2, 3), (3,)), ((2, 3, 4), (3,)), ((4,), (1,)), ((2, 3), ())))
+        *(
+            (samples.array(s), samples.array(w))
+            for s, w in (((2, 3), (3,)), ((2, 3, 4), (3,)), ((4,), (1,)), ((2, 3), ()))
+        )
     ),
     errors=[((samples.array((2, 3)), samples.array((2,))), {}, ShapeError, "prelu: a weight for all or one a channel")],
 )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lazyt.errors import ShapeError
+from lazyt.ir.extents import hint, product
 from lazyt.ops import samples
 from lazyt.ops.core import OpDef, define, require_kind, result_type
 from lazyt.ops.elementwise import work_dtype
-from lazyt.ir.extents import hint, product
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
@@ -69,7 +70,7 @@ def convolve(
     require_windows(name, x, sizes, dilations)
     out = counts(x, sizes, strides, dilations)
     n, channels, features = x.shape[0], x.shape[1], w.shape[0]
-    if groups > 1 and hint(channels) == hint(features) == groups and product(sizes) <= UNROLLED:
+    if groups > 1 and hint(channels) == hint(features) == groups and math.prod(sizes) <= UNROLLED:
         b.same(channels, groups)
         b.same(features, groups)
         return _depthwise(b, x, w, sizes, strides, dilations, out)
@@ -79,7 +80,7 @@ def convolve(
         axes = range(2, x.ndim)
         windows = b.window(x, axes, sizes, strides, dilations)
         columns = b.permute(windows, [0, 1, *(a + len(sizes) for a in axes), *axes])
-    depth = w.shape[1] * product(sizes)
+    depth = w.shape[1] * math.prod(sizes)
     area = product(out)
     if groups == 1:
         matrix = b.expand_to(b.reshape(w, (features, depth)), (n, features, depth))
@@ -93,7 +94,13 @@ def convolve(
 
 
 def _depthwise(
-    b: Builder, x: Node, w: Node, sizes: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...], out: Shape
+    b: Builder,
+    x: Node,
+    w: Node,
+    sizes: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+    out: Shape,
 ) -> Node:
     """One filter a channel: a sum over the window's elements, elementwise."""
     total: Node | None = None
@@ -157,8 +164,18 @@ def _convolution(name: str, rank: int) -> OpDef:
         numpy=_reference(rank),
         samples=lambda: _calls(rank),
         errors=[
-            ((samples.array((1, 3) + (5,) * rank), samples.array((4, 2) + (3,) * rank)), {}, ShapeError, "input channels"),
-            ((samples.array((1, 2) + (2,) * rank), samples.array((4, 2) + (3,) * rank)), {}, ShapeError, "does not fit"),
+            (
+                (samples.array((1, 3) + (5,) * rank), samples.array((4, 2) + (3,) * rank)),
+                {},
+                ShapeError,
+                "input channels",
+            ),
+            (
+                (samples.array((1, 2) + (2,) * rank), samples.array((4, 2) + (3,) * rank)),
+                {},
+                ShapeError,
+                "does not fit",
+            ),
             ((samples.array((3,)), samples.array((4, 2) + (3,) * rank)), {}, ShapeError, f"{name}: an input of shape"),
         ],
     )
@@ -193,7 +210,7 @@ def _reference(rank: int) -> Any:
         y = y.reshape(n, len(weight), *out)
         if bias is not None:
             y = y + bias.reshape(-1, *(1,) * rank)
-        return (y[0] if lone else y).astype(x.dtype)
+        return np.asarray((y[0] if lone else y).astype(x.dtype))
 
     return convolution
 

@@ -59,9 +59,14 @@ _A = _RNG.standard_normal((3, 3))
 _STACK = _RNG.standard_normal((2, 3, 3)).astype("f4")
 _WIDE, _TALL = _RNG.standard_normal((2, 3)), _RNG.standard_normal((2, 4, 3)).astype("f4")
 _COMPLEX = (_A + 1j * _A.T).astype("c8")
-_HALF = ((np.eye(2, dtype="f2"),), {}, DTypeError, "float32, float64, complex64 or complex128 is required, got float16")
-_VECTOR = ((np.zeros(3),), {}, ShapeError, "at least 2 dimensions are required")
-_OBLONG = ((_WIDE,), {}, ShapeError, r"square matrices are required, got shape \(2, 3\)")
+_HALF: Any = (
+    (np.eye(2, dtype="f2"),),
+    {},
+    DTypeError,
+    "float32, float64, complex64 or complex128 is required, got float16",
+)
+_VECTOR: Any = ((np.zeros(3),), {}, ShapeError, "at least 2 dimensions are required")
+_OBLONG: Any = ((_WIDE,), {}, ShapeError, r"square matrices are required, got shape \(2, 3\)")
 
 
 def _call(
@@ -116,7 +121,12 @@ EIGH = _call(
     calls=((_SYMMETRIC[0],), (_SYMMETRIC[1],)),
 )
 EIGVALSH = _call(
-    "eigvalsh", _values, np.linalg.eigvalsh, saves=(0,), fallible=True, calls=tuple((x,) for x in (*_SYMMETRIC, *_HERMITIAN))
+    "eigvalsh",
+    _values,
+    np.linalg.eigvalsh,
+    saves=(0,),
+    fallible=True,
+    calls=tuple((x,) for x in (*_SYMMETRIC, *_HERMITIAN)),
 )
 
 
@@ -139,7 +149,12 @@ EIG = _call(
     calls=((_A,), (_STACK,)),
 )
 EIGVALS = _call(
-    "eigvals", _complex_values, lambda x: _eig_numpy(x)[0], fallible=True, differentiable=False, calls=((_A,), (_STACK,))
+    "eigvals",
+    _complex_values,
+    lambda x: _eig_numpy(x)[0],
+    fallible=True,
+    differentiable=False,
+    calls=((_A,), (_STACK,)),
 )
 SVDVALS = _call(
     "svdvals",
@@ -257,7 +272,9 @@ PINV = define(
     pinv,
     saves=(0, -1),
     fallible=True,
-    numpy=lambda x, rtol=None: np.linalg.pinv(x, rcond=max(x.shape[-2:]) * np.finfo(x.dtype).eps if rtol is None else rtol),
+    numpy=lambda x, rtol=None: np.linalg.pinv(
+        x, rcond=max(x.shape[-2:]) * np.finfo(x.dtype).eps if rtol is None else rtol
+    ),
     samples=samples.calls((_A,), (_WIDE,), (_TALL,), (_TALL, {"rtol": 0.4})),
     errors=[_HALF, _VECTOR],
 )

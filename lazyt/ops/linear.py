@@ -40,7 +40,9 @@ def working(b: Builder, *xs: Operand) -> tuple[tuple[Node, ...], np.dtype]:
 
 def require_ndim(name: str, x: Node, least: int) -> None:
     if x.ndim < least:
-        raise ShapeError(f"{name}: at least {least} dimension{'s' * (least != 1)} required, got shape {sizes_text(x.shape)}")
+        raise ShapeError(
+            f"{name}: at least {least} dimension{'s' * (least != 1)} required, got shape {sizes_text(x.shape)}"
+        )
 
 
 # matmul
@@ -128,7 +130,7 @@ def vecdot(b: Builder, x1: Operand, x2: Operand, axis: int) -> Node:
 
 
 def _vecdot_numpy(x1: np.ndarray, x2: np.ndarray, axis: int = -1) -> np.ndarray:
-    return np.asarray(np.vecdot(x1, x2, axis=axis))
+    return np.asarray(np.vecdot(x1, x2, axis=axis))  # type: ignore[call-overload]
 
 
 VECDOT = define(
@@ -163,7 +165,9 @@ def dot(b: Builder, x1: Operand, x2: Operand) -> Node:
 
 def _require_equal(name: str, x: Node, i: int, y: Node, j: int) -> None:
     if hint(x.shape[i]) != hint(y.shape[j]):
-        raise ShapeError(f"{name}: axis {i} of shape {sizes_text(x.shape)} and axis {j} of {sizes_text(y.shape)} differ")
+        raise ShapeError(
+            f"{name}: axis {i} of shape {sizes_text(x.shape)} and axis {j} of {sizes_text(y.shape)} differ"
+        )
 
 
 DOT = define(
@@ -219,7 +223,9 @@ def tensordot(b: Builder, x1: Operand, x2: Operand, axes: int | tuple[tuple[int,
     return b.cast(contract(b, x, xl, y, tuple(yl), out), dtype)
 
 
-def _tensordot_axes(x: Node, y: Node, axes: int | tuple[tuple[int, ...], tuple[int, ...]]) -> tuple[list[int], list[int]]:
+def _tensordot_axes(
+    x: Node, y: Node, axes: int | tuple[tuple[int, ...], tuple[int, ...]]
+) -> tuple[list[int], list[int]]:
     if isinstance(axes, int):
         if not 0 <= axes <= min(x.ndim, y.ndim):
             raise ShapeError(f"tensordot: {axes} axes of shapes {sizes_text(x.shape, y.shape)}")
@@ -268,7 +274,8 @@ def _einsum_calls() -> Calls:
         (("ij,jk", a, c), {}), (("ij,jk->ki", a, c), {}), (("ij,jk,kl->il", a, c, d), {}), (("ii", s), {}),
         (("ii->i", s), {}), (("...ii->...i", t), {}), (("ij->", a), {}), (("ji", a), {}), (("ij,ij->i", a, a), {}),
         (("i,j->ij", a[0], c[0]), {}), (("...ij,...jk->...ik", t, s), {}), (("bij,bkj->bik", t, t), {}),
-        (("ij,j->i", a, a[0]), {}), (("ij,kj->", a, s), {}), (("bii,i->b", t, s[0]), {}), (("ij,jk->ik", a[:, :1], c), {}),
+        (("ij,j->i", a, a[0]), {}), (("ij,kj->", a, s), {}), (("bii,i->b", t, s[0]), {}),
+        (("ij,jk->ik", a[:, :1], c), {}),
     ]  # fmt: skip
 
 

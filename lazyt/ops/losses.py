@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.errors import DTypeError, IndexOutOfRange, ShapeError
+from lazyt.errors import DTypeError, ShapeError
 from lazyt.ir import dtypes
 from lazyt.ir.extents import hint
 from lazyt.ops import samples
@@ -39,7 +39,7 @@ def _numpy_reduced(v: Any, reduction: str) -> Any:
 
 _P, _T = samples.array((3, 4)), samples.array((3, 4), seed=1)
 _UNIT = (samples.array((3, 4), low=0.01, high=0.99), samples.array((3, 4), low=0, high=1, seed=1))
-_BROADCAST = ((_P, samples.array((2, 4))), {}, ShapeError, r"shapes \(3, 4\) and \(2, 4\) do not broadcast")
+_BROADCAST: Any = ((_P, samples.array((2, 4))), {}, ShapeError, r"shapes \(3, 4\) and \(2, 4\) do not broadcast")
 
 
 def _pointwise(
@@ -64,7 +64,7 @@ def _pointwise(
         half = tuple(a.astype("float16") for a in pair)
         return [*((pair, {**m, **params}) for m in more), (half, dict(params))]
 
-    integers = ((_P.astype(int), _T.astype(int)), {}, DTypeError, f"{name}: a real floating dtype")
+    integers: Any = ((_P.astype(int), _T.astype(int)), {}, DTypeError, f"{name}: a real floating dtype")
     return define(name, lower, saves=(0, 1), numpy=reference, samples=calls, errors=[_BROADCAST, integers])
 
 
@@ -160,9 +160,7 @@ def binary_cross_entropy_with_logits(b: Builder, x: Operand, target: Operand, *r
     return b.cast(_reduced(b, loss, reduction), d)
 
 
-def _bce_logits_numpy(
-    x: Any, target: Any, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
-) -> Any:
+def _bce_logits_numpy(x: Any, target: Any, weight: Any = None, pos_weight: Any = None, reduction: str = "mean") -> Any:
     v, t = x.astype(np.float64), target.astype(np.float64)
     positive = 1.0 if pos_weight is None else pos_weight
     loss = positive * t * np.log1p(np.exp(-v)) + (1 - t) * np.log1p(np.exp(v))
@@ -289,7 +287,15 @@ def cross_entropy(b: Builder, x: Node, target: Node, *rest: Any) -> Node:
 
 
 def _probability_loss(
-    b: Builder, v: Node, z: Node, log_total: Node, target: Node, each: Node | None, rate: Node, smoothed: bool, reduction: str
+    b: Builder,
+    v: Node,
+    z: Node,
+    log_total: Node,
+    target: Node,
+    each: Node | None,
+    rate: Node,
+    smoothed: bool,
+    reduction: str,
 ) -> Node:
     """Targets are probabilities of the classes: the loss is -sum(t * log_softmax(x))."""
     if tuple(map(hint, target.shape)) != tuple(map(hint, v.shape)):
@@ -322,9 +328,7 @@ def nll_loss(b: Builder, x: Node, target: Node, *rest: Any) -> Node:
     return b.cast(_mean_over_rows(b, loss, hit, valid, each, reduction, None), x.dtype)
 
 
-def _nll_numpy(
-    x: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean"
-) -> Any:
+def _nll_numpy(x: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean") -> Any:
     v = x.astype(np.float64)
     v = np.moveaxis(v, 1, -1) if v.ndim > 1 else v
     valid = target != ignore_index
@@ -393,7 +397,6 @@ def _class_errors(name: str) -> list[Any]:
     ]
 
 
-OUT_OF_RANGE = ((_LOGITS, _LABELS + 4), {}, IndexOutOfRange, "out of range")
 CROSS_ENTROPY = define(
     "cross_entropy",
     cross_entropy,

@@ -152,7 +152,7 @@ def _attention_numpy(
     q, k, v = (t.astype(np.float64) for t in (query, key, value))
     s = q @ np.swapaxes(k, -1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
-        s = np.where(np.tri(*s.shape[-2:], dtype=bool), s, -np.inf)
+        s = np.where(np.tri(*s.shape[-2:]) > 0, s, -np.inf)
     if attn_mask is not None:
         s = np.where(attn_mask, s, -np.inf) if attn_mask.dtype == bool else s + attn_mask
     e = np.exp(s - s.max(-1, keepdims=True))

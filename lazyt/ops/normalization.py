@@ -83,7 +83,7 @@ def _layer_norm_numpy(
     v = x.astype(np.float64)
     axes = _numpy_axes(x, normalized_shape)
     y = (v - v.mean(axes, keepdims=True)) / np.sqrt(v.var(axes, keepdims=True) + eps)
-    return ((y if weight is None else y * weight) + (0 if bias is None else bias)).astype(x.dtype)
+    return np.asarray((y if weight is None else y * weight) + (0 if bias is None else bias)).astype(x.dtype)
 
 
 _X = samples.array((2, 3, 4))
@@ -123,7 +123,7 @@ def _rms_norm_numpy(x: np.ndarray, normalized_shape: Any, weight: Any = None, ep
     v = x.astype(np.float64)
     small = float(np.finfo(x.dtype).eps) if eps is None else eps
     y = v / np.sqrt((v * v).mean(_numpy_axes(x, normalized_shape), keepdims=True) + small)
-    return (y if weight is None else y * weight).astype(x.dtype)
+    return np.asarray(y if weight is None else y * weight).astype(x.dtype)
 
 
 RMS_NORM = define(
@@ -161,7 +161,7 @@ def _group_norm_numpy(
     y = ((v - v.mean(2, keepdims=True)) / np.sqrt(v.var(2, keepdims=True) + eps)).reshape(x.shape)
     by_channel = (-1, *(1,) * (x.ndim - 2))
     y = y if weight is None else y * weight.reshape(by_channel)
-    return (y if bias is None else y + bias.reshape(by_channel)).astype(x.dtype)
+    return np.asarray(y if bias is None else y + bias.reshape(by_channel)).astype(x.dtype)
 
 
 GROUP_NORM = define(
@@ -242,7 +242,7 @@ def _batch_norm_numpy(
     var = v.var(axes) if training else running_var
     y = (v - mean.reshape(by_channel)) / np.sqrt(var.reshape(by_channel) + eps)
     y = y if weight is None else y * weight.reshape(by_channel)
-    return (y if bias is None else y + bias.reshape(by_channel)).astype(x.dtype)
+    return np.asarray(y if bias is None else y + bias.reshape(by_channel)).astype(x.dtype)
 
 
 _IMAGES, _SPREAD = samples.array((2, 4, 3, 5)), samples.array((4,), low=0.5, seed=2)
@@ -265,7 +265,6 @@ BATCH_NORM = define(
 )
 
 
-
 def epsilon(dtype: np.dtype) -> float:
     """The gap between 1 and the next number of a float dtype."""
-    return float(ml_dtypes.finfo(dtype).eps)
+    return float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]

@@ -210,7 +210,7 @@ def norm(b: Builder, *operands: Any) -> Node:
 
 
 def clip(b: Builder, *operands: Any) -> tuple[Node, ...]:
-    """By 'norm': operands gradients, their norm, the most it may be. By 'value': gradients, the most an element may be."""
+    """Operands: gradients, then their norm and its limit (by 'norm'), or the limit of an element (by 'value')."""
     *xs, how = operands
     grads, limits = (xs[:-2], xs[-2:]) if how == "norm" else (xs[:-1], xs[-1:])
     out = []

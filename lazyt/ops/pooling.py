@@ -9,7 +9,7 @@ import numpy as np
 
 from lazyt.errors import NotSupportedError, ShapeError
 from lazyt.ir import dtypes
-from lazyt.ir.extents import hint, maximum, product
+from lazyt.ir.extents import hint, maximum
 from lazyt.ops import samples
 from lazyt.ops.convolution import UNROLLED, counts, offsets_of, padded, require_windows, strided
 from lazyt.ops.core import OpDef, define, require_kind
@@ -23,11 +23,9 @@ if TYPE_CHECKING:
 Sizes = tuple[int, ...]
 
 
-def _combined(
-    b: Builder, prim: str, x: Node, sizes: Sizes, strides: Sizes, dilations: Sizes, out: Shape
-) -> Node:
+def _combined(b: Builder, prim: str, x: Node, sizes: Sizes, strides: Sizes, dilations: Sizes, out: Shape) -> Node:
     """The reduction `sum` or `max` of every window."""
-    if product(sizes) > UNROLLED:
+    if math.prod(sizes) > UNROLLED:
         rank = len(sizes)
         windows = b.window(x, range(x.ndim - rank, x.ndim), sizes, strides, dilations)
         return reduce(b, prim, windows, range(x.ndim, x.ndim + rank))
@@ -45,7 +43,9 @@ def _lowest(dtype: np.dtype) -> float:
     return -math.inf if k == "f" else int(np.iinfo(dtype).min) if k in "iu" else False
 
 
-def _extended(b: Builder, x: Node, sizes: Sizes, strides: Sizes, padding: Sizes, dilations: Sizes, value: float) -> Node:
+def _extended(
+    b: Builder, x: Node, sizes: Sizes, strides: Sizes, padding: Sizes, dilations: Sizes, value: float
+) -> Node:
     """x grown at the end (ceil_mode) until the last window fits that starts inside x or its padding before.
 
     x is padded already; `padding` says by how much.
@@ -69,9 +69,7 @@ def _check(name: str, x: Node, rank: int, sizes: Sizes, padding: Sizes) -> None:
 
 
 def _max_pool(name: str, rank: int) -> OpDef:
-    def lower(
-        b: Builder, x: Node, sizes: Sizes, strides: Sizes, padding: Sizes, dilations: Sizes, ceil: bool
-    ) -> Node:
+    def lower(b: Builder, x: Node, sizes: Sizes, strides: Sizes, padding: Sizes, dilations: Sizes, ceil: bool) -> Node:
         require_kind(name, x.dtype, "biuf", "a real dtype")
         _check(name, x, rank, sizes, padding)
         low = _lowest(x.dtype)
@@ -139,8 +137,8 @@ def _reference(rank: int, f: Any) -> Any:
         return [range(i * s, i * s + (k - 1) * e + 1, e) for i in range(n)]
 
     def pool(
-        x: np.ndarray, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
-        count_include_pad: bool = True,
+        x: np.ndarray, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+        ceil_mode: bool = False, count_include_pad: bool = True,
     ) -> np.ndarray:  # fmt: skip
         k, p, e = spread(kernel_size), spread(padding), spread(dilation)
         s = k if stride is None else spread(stride)

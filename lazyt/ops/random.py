@@ -237,9 +237,7 @@ def below(b: Builder, bits: Node, n: Operand) -> Node:
     return high_product(b, bits, spread(b, n, bits.shape, dtypes.uint64))
 
 
-def integers(
-    b: Builder, seed: Operand, counter: Operand, low: Operand, *rest: Any, ints: Shape
-) -> Node:
+def integers(b: Builder, seed: Operand, counter: Operand, low: Operand, *rest: Any, ints: Shape) -> Node:
     """Operands seed, counter, low, [how many]; static: the dtype. Without `how many`, all 2 ** 64 are there."""
     *number, dtype = rest
     work = dtypes.uint64 if dtype == dtypes.uint64 else dtypes.int64

@@ -60,9 +60,9 @@ def numpy_argsort(x: np.ndarray, axis: int = -1, descending: bool = False, stabl
     if x.dtype in (dtypes.bfloat16, dtypes.float16):
         x = x.astype("f4")
     if not descending:
-        return np.argsort(x, axis=axis, stable=True)
+        return np.asarray(np.argsort(x, axis=axis, stable=True))
     backwards = np.argsort(np.flip(x, axis), axis=axis, stable=True)
-    return x.shape[axis] - 1 - np.flip(backwards, axis)
+    return np.asarray(x.shape[axis] - 1 - np.flip(backwards, axis))
 
 
 def _numpy_sort(x: np.ndarray, axis: int = -1, descending: bool = False, stable: bool = True) -> np.ndarray:
@@ -80,14 +80,12 @@ _X = samples.array((3, 5))
 _TIES = np.array([2, 1, 2, 0, 1, 2])
 _NAN = np.array([1.0, np.nan, -np.inf, np.inf, np.nan, 0.0])
 _BAD_AXIS = ((_X,), {"axis": 2}, ShapeError, "axis 2 is out of bounds")
-_COMPLEX = ((_X.astype("c8"),), {}, TypeError, "a real dtype is required")
+_COMPLEX: Any = ((_X.astype("c8"),), {}, TypeError, "a real dtype is required")
 _CALLS: tuple[Any, ...] = (
     (_X,), (_X, {"axis": 0}), (_X, {"descending": True}), (_TIES,), (_TIES, {"descending": True}), (_NAN,),
     (_NAN, {"descending": True}), (_X > 0,), (_X.astype("f2"),), (_X.astype(dtypes.bfloat16),), (_X[:0], {"axis": 0}),
 )  # fmt: skip
-SORT = define(
-    "sort", sort, saves=(0,), numpy=_numpy_sort, samples=samples.calls(*_CALLS), errors=[_BAD_AXIS, _COMPLEX]
-)
+SORT = define("sort", sort, saves=(0,), numpy=_numpy_sort, samples=samples.calls(*_CALLS), errors=[_BAD_AXIS, _COMPLEX])
 ARGSORT = define(
     "argsort",
     argsort,

@@ -31,7 +31,7 @@ class LRScheduler:
         self.optimizer = optimizer
         for group in optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])
-        self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
+        self.base_lrs: list[float] = [group["initial_lr"] for group in optimizer.param_groups]
         self.last_epoch = last_epoch
         self.step()
 
@@ -43,8 +43,10 @@ class LRScheduler:
         """Count an epoch and set the learning rates."""
         self.last_epoch += 1
         for i, group in enumerate(self.optimizer.param_groups):
-            base = self.base_lrs[i] if i < len(self.base_lrs) else group.setdefault("initial_lr", group["lr"])
-            group["lr"] = self.rate(base, self.last_epoch, i)
+            if i == len(self.base_lrs):
+                group.setdefault("initial_lr", group["lr"])
+                self.base_lrs.append(group["initial_lr"])
+            group["lr"] = self.rate(self.base_lrs[i], self.last_epoch, i)
 
     def get_last_lr(self) -> list[float]:
         """The learning rates now, one a group."""

@@ -10,8 +10,8 @@ from lazyt.functions.creation import zeros
 from lazyt.functions.manipulation import astype
 from lazyt.handle import Handle
 from lazyt.inplace import record_update
-from lazyt.nn.module import clear_gradient
 from lazyt.ops.optim import RULES
+from lazyt.optim.parameters import clear_gradient
 from lazyt.record import set_grad_mode
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Optimizer:
                 clear_gradient(p, set_to_none)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Record one update of every parameter that has a gradient. Returns what `closure()`, called first, returned."""
+        """Record one update of every parameter that has a gradient; `closure()` is called first, and returned."""
         loss = None
         if closure is not None:
             before = set_grad_mode(True)
@@ -157,11 +157,14 @@ class Optimizer:
         groups = state_dict["param_groups"]
         sizes = [len(g["params"]) for g in groups], [len(g["params"]) for g in self.param_groups]
         if sizes[0] != sizes[1]:
-            raise LazytError(f"{type(self).__name__}.load_state_dict: groups of {sizes[0]} parameters, not of {sizes[1]}")
+            raise LazytError(
+                f"{type(self).__name__}.load_state_dict: groups of {sizes[0]} parameters, not of {sizes[1]}"
+            )
         params = [p for g in self.param_groups for p in g["params"]]
         order = [i for g in groups for i in g["params"]]
         self.state = {
-            order.index(i): {k: _copied(v, params[order.index(i)]) for k, v in s.items()}
+            # PyTorch's SGD counts no steps; what matters here is that the first one is over.
+            order.index(i): {"step": 1, **{k: _copied(v, params[order.index(i)]) for k, v in s.items()}}
             for i, s in state_dict["state"].items()
         }
         for mine, theirs in zip(self.param_groups, groups, strict=True):

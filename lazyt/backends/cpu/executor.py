@@ -399,12 +399,10 @@ class Bound:
 
     def run(self, scalars: Sequence[Any], leaves: Sequence[Any]) -> list[memory.Buffer]:
         """Take memory, fill the bases, run; the outputs' buffers."""
-        from lazyt.memory import pool
-
         exe = self.exe
         try:
-            outs = [pool.allocate(n) for n in self.sizes]
-            arena = pool.allocate(self.arena_size) if self.arena_size else None
+            outs = [memory.allocate(n) for n in self.sizes]
+            arena = memory.allocate(self.arena_size) if self.arena_size else None
         except MemoryError as e:
             raise OutOfMemory(f"sync: {e}") from None
         bases = [d.address for d in leaves[: self.n_leaves]]

@@ -1,0 +1,153 @@
+"""What fuses is behaviour: kernel counts of whole programs, and every boundary's reason."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lazyt as lt
+from lazyt import nn, optim, planning
+
+
+@pytest.fixture(autouse=True)
+def _fused_at_once(monkeypatch):
+    """Plan for speed from the first time on: the tier for small programs is tested elsewhere."""
+    monkeypatch.setitem(planning.settings, "tiers", False)
+    monkeypatch.setitem(planning.settings, "verify", True)
+
+
+def tensor(*shape, grad=False, seed=0):
+    x = lt.tensor(np.random.default_rng(seed).standard_normal(shape).astype(np.float32), requires_grad=grad)
+    lt.sync()
+    return x
+
+
+def kernels(*keep):
+    """Sync with `keep` alive; how many kernels ran."""
+    lt.sync()
+    return lt.last_sync().kernels
+
+
+class TestRows:
+    def test_softmax_is_one_kernel(self):
+        x = tensor(33, 100)
+        assert kernels(lt.softmax(x, axis=-1)) == 1
+
+    def test_log_softmax_is_one_kernel(self):
+        x = tensor(33, 100)
+        assert kernels(lt.log_softmax(x, axis=-1)) == 1
+
+    def test_softmax_backward_is_one_kernel(self):
+        x, ct = tensor(33, 100, grad=True), tensor(33, 100, seed=1)
+        y = lt.softmax(x, axis=-1)
+        y.backward(ct)
+        del y
+        assert kernels(x.grad) == 1
+
+    def test_layer_norm_is_one_kernel(self):
+        x, g, b = tensor(33, 100), tensor(100), tensor(100)
+        assert kernels(lt.layer_norm(x, (100,), g, b)) == 1
+
+    def test_layer_norm_gradient_by_its_input_is_one_kernel(self):
+        x, ct, g = tensor(33, 100, grad=True), tensor(33, 100, seed=1), tensor(100)
+        y = lt.layer_norm(x, (100,), g)
+        y.backward(ct)
+        del y
+        assert kernels(x.grad) == 1
+
+    def test_layer_norm_with_affine_gradients_adds_one_column_kernel(self):
+        x, ct = tensor(33, 100, grad=True), tensor(33, 100, seed=1)
+        g, b = tensor(100, grad=True), tensor(100, grad=True)
+        y = lt.layer_norm(x, (100,), g, b)
+        y.backward(ct)
+        del y
+        assert kernels(x.grad, g.grad, b.grad) == 2
+
+    def test_cross_entropy_is_one_kernel(self):
+        x, t = tensor(33, 100), lt.asarray(np.arange(33))
+        lt.sync()
+        loss = lt.cross_entropy(x, t)
+        assert kernels(loss) == 1
+
+    def test_cross_entropy_with_its_gradient(self):
+        """The rows are one kernel, forward and backward together; counting the valid targets comes before it."""
+        x, t = tensor(33, 100, grad=True), lt.asarray(np.arange(33))
+        lt.sync()
+        loss = lt.cross_entropy(x, t)
+        loss.backward()
+        assert kernels(loss, x.grad) == 2
+
+    @pytest.mark.parametrize("axis", [0, 1, (0, 1)])
+    def test_mean_and_variance_share_a_kernel(self, axis):
+        x = tensor(300, 400)
+        m, s = lt.mean(x, axis=axis), lt.sum(x * x, axis=axis)
+        assert kernels(m, s) == 1
+
+
+class TestMaps:
+    def test_a_chain_is_one_kernel(self):
+        x = tensor(1000)
+        y = lt.tanh(x * 2 + 1) / (1 + lt.exp(-x))
+        assert kernels(y) == 1
+
+    def test_siblings_share_a_kernel(self):
+        x = tensor(1000)
+        a, b = x + 1, x * 2
+        assert kernels(a, b) == 1
+
+    def test_a_long_unroll_reuses_the_kernels_of_its_prefix(self):
+        def unrolled(n):
+            x = tensor(50)
+            for _ in range(n):
+                x = x * 1.5 + 0.25
+            return kernels(x), {c.kernel.key for c in lt.last_sync().plan.schedule.launches}
+
+        short, long = unrolled(200), unrolled(300)
+        assert short[0] > 1
+        assert len(long[1] - short[1]) <= 1
+
+    def test_movement_is_free(self):
+        x, y = tensor(30, 40), tensor(40, 30)
+        z = (x.T + y)[::-1, 1:] * 2
+        assert kernels(z) == 1
+
+
+class TestSteps:
+    def test_an_optimizer_over_many_tensors_is_one_launch(self):
+        params = [tensor(5 + i, 7, grad=True, seed=i) for i in range(20)]
+        for p in params:
+            p.grad = tensor(*p.shape, seed=99)
+        opt = optim.Adam(params)
+        for _ in range(2):
+            opt.step()
+            lt.sync()
+        assert lt.last_sync().launches == 1
+
+    def test_a_training_step_is_one_plan_then_none(self):
+        lt.random.seed(0)
+        model = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 10))
+        opt = optim.Adam(model.parameters())
+        plans = []
+        for step, n in enumerate([16, 16, 5, 1, 64, 30, 2, 17]):
+            x = lt.asarray(np.ones((n, 20), np.float32))
+            t = lt.asarray(np.arange(n) % 10)
+            opt.param_groups[0]["lr"] = 1e-3 / (step + 1)
+            loss = lt.cross_entropy(model(x), t)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            with lt.expect(syncs=1):
+                lt.sync()
+            plans.append(lt.last_sync().plans)
+        assert plans == [1, 1, 0, 0, 0, 0, 0, 0]
+
+    def test_what_nobody_holds_is_not_computed(self):
+        x = tensor(100)
+        y = lt.exp(x)
+        z = x + 1
+        del y
+        lt.sync()
+        titles = [c.kernel.text for c in lt.last_sync().plan.schedule.launches]
+        assert len(titles) == 1
+        assert "exp" not in titles[0]
+        assert z.shape == (100,)

@@ -1,0 +1,161 @@
+"""Gradients when syncs fall between forward and backward: the same as without."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lazyt as lt
+from lazyt import nn
+
+
+def reference(build):
+    """Gradients with everything recorded before anything runs."""
+    return build(lambda: None)
+
+
+def at(points):
+    """A sync at some of the numbered points of a program."""
+    counter = iter(range(100))
+
+    def maybe():
+        if next(counter) in points:
+            lt.sync()
+
+    return maybe
+
+
+def mlp(sync):
+    lt.random.seed(3)
+    rng = np.random.default_rng(0)
+    w1 = lt.tensor(rng.standard_normal((5, 8)).astype(np.float32), requires_grad=True)
+    w2 = lt.tensor(rng.standard_normal((8, 3)).astype(np.float32), requires_grad=True)
+    x = lt.asarray(rng.standard_normal((4, 5)).astype(np.float32))
+    sync()
+    h = lt.tanh(x @ w1)
+    sync()
+    y = lt.softmax(h @ w2, axis=-1)
+    sync()
+    loss = (y * y).sum() + h.mean()
+    sync()
+    loss.backward()
+    sync()
+    return w1.grad.numpy(), w2.grad.numpy()
+
+
+@pytest.mark.parametrize("points", [{0}, {1}, {2}, {3}, {4}, {1, 2}, {0, 1, 2, 3, 4}])
+def test_any_sync_gives_the_same_gradients(points):
+    for got, want in zip(mlp(at(points)), reference(mlp), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-8)
+
+
+def test_reading_the_loss_before_backward_makes_two_plans_then_none():
+    model = nn.Sequential(nn.Linear(6, 7), nn.ReLU(), nn.Linear(7, 2))
+    opt = lt.optim.SGD(model.parameters(), lr=0.1)
+    plans = []
+    for _ in range(6):
+        loss = lt.cross_entropy(model(lt.ones((3, 6))), lt.zeros(3, dtype=lt.int64))
+        total = 0
+        with lt.expect(syncs=1):
+            loss.item()
+        total += lt.last_sync().plans
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        lt.sync()
+        plans.append(total + lt.last_sync().plans)
+    assert sum(plans[3:]) == 0
+
+
+def test_dropout_masks_are_the_same_after_a_sync():
+    def run(sync):
+        lt.random.seed(1)
+        w = lt.tensor(np.ones(1000, np.float32), requires_grad=True)
+        y = nn.functional.dropout(w, 0.5)
+        sync()
+        (y * 2).sum().backward()
+        return y.detach().numpy(), w.grad.numpy()
+
+    y, g = run(lt.sync)
+    np.testing.assert_array_equal(y == 0, g == 0)
+    for a, b in zip((y, g), run(lambda: None), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_second_backward_is_refused_after_a_sync_too():
+    w = lt.tensor([1.0, 2.0], requires_grad=True)
+    loss = lt.exp(w).sum()
+    lt.sync()
+    loss.backward()
+    lt.sync()
+    with pytest.raises(lt.AutogradError, match="second time"):
+        loss.backward()
+
+
+def test_retain_graph_across_syncs():
+    w = lt.tensor([1.0, 2.0], requires_grad=True)
+    loss = (w**3).sum()
+    lt.sync()
+    loss.backward(retain_graph=True)
+    lt.sync()
+    loss.backward()
+    np.testing.assert_allclose(w.grad.numpy(), [6.0, 24.0])
+
+
+def test_a_saved_value_overwritten_after_the_sync_is_refused():
+    w = lt.tensor([1.0, 2.0], requires_grad=True)
+    loss = (w * w).sum()
+    lt.sync()
+    with lt.no_grad():
+        w += 1
+    with pytest.raises(lt.AutogradError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_an_overwritten_value_that_is_not_saved_does_no_harm():
+    w = lt.tensor([1.0, 2.0], requires_grad=True)
+    y = w + 1
+    lt.sync()
+    y += 5
+    y.sum().backward()
+    np.testing.assert_array_equal(w.grad.numpy(), [1.0, 1.0])
+
+
+def test_two_losses_of_one_segment():
+    w = lt.tensor([1.0, 2.0], requires_grad=True)
+    h = lt.exp(w)
+    a, b = h.sum(), (w * 3).sum()
+    lt.sync()
+    b.backward()
+    a.backward()
+    np.testing.assert_allclose(w.grad.numpy(), 3 + np.exp([1.0, 2.0]), rtol=1e-6)
+
+
+def test_gradients_through_views_and_writes_before_a_sync():
+    def run(sync):
+        w = lt.tensor(np.arange(6, dtype=np.float32).reshape(2, 3), requires_grad=True)
+        y = w * 2
+        y[0] *= 3
+        sync()
+        z = y.T[1:]
+        sync()
+        (z * z).sum().backward()
+        return w.grad.numpy()
+
+    np.testing.assert_allclose(run(lt.sync), run(lambda: None), rtol=1e-6)
+
+
+def test_an_unused_graph_left_alive_does_not_slow_the_next_steps():
+    w = lt.tensor(np.ones(4, np.float32), requires_grad=True)
+    kept = (w * 2).sum()  # a validation loss that somebody keeps
+    plans = []
+    for _ in range(6):
+        loss = (w * w).sum()
+        loss.backward()
+        with lt.no_grad():
+            w -= 0.1 * w.grad
+        w.grad = None
+        lt.sync()
+        plans.append(lt.last_sync().plans)
+    assert plans[3:] == [0, 0, 0]
+    assert kept.item() == 8.0
