@@ -35,7 +35,15 @@ def run_worker(peer: str, workload: str, threads: int, quick: bool, timeout: flo
             "LAZYT_CACHE_DIR": str(Path(cache) / "objects"),
             "PYTHONPATH": os.pathsep.join([str(TOP), *filter(None, [os.environ.get("PYTHONPATH")])]),
         }
-        command = [sys.executable, "-m", "benchmarks.worker", peer, workload, str(threads), "quick" if quick else "full"]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.worker",
+            peer,
+            workload,
+            str(threads),
+            "quick" if quick else "full",
+        ]
         try:
             done = subprocess.run(
                 command, env=environment, cwd=TOP, capture_output=True, text=True, timeout=timeout, check=False
@@ -55,7 +63,7 @@ def number(x: float) -> str:
 
 
 def table(w: Workload, results: list[Result]) -> str:
-    """A workload's results, fastest first, each with its ratio to the best of the peers (lazyt's: below 1 is faster)."""
+    """A workload's results, fastest first, each with its ratio to the best peer (lazyt's: below 1 is faster)."""
     peers = [r.median for r in results if r.peer != "lazyt" and not r.failure]
     best = min(peers, default=0.0)
     lines = [f"{w.name}: {w.what}"]

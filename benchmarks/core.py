@@ -20,8 +20,8 @@ Build = Callable[[Any, Inputs], Callable[[], Any]]
 class Workload:
     """One thing to measure.
 
-    inputs(quick) gives the arrays, the same in every process; reference(inputs) the results in float64; `builds` has, by
-    the library's name, how to make the call. Times are divided by `per` and given in `unit` (seconds times `scale`).
+    inputs(quick) gives the arrays, the same in every process; reference(inputs) the results in float64; `builds` has,
+    by the library's name, how to make the call. Times are divided by `per` and given in `unit` (seconds times `scale`).
     """
 
     name: str
@@ -70,7 +70,7 @@ def workload(**fields: Any) -> Workload:
 
 
 def simple(expression: Callable[..., Any]) -> Build:
-    """A build of an expression: `expression(module, *inputs)` on the peer's arrays, compiled where the peer compiles."""
+    """A build of `expression(module, *inputs)` on the peer's arrays, compiled where the peer compiles."""
 
     def build(peer: Any, inputs: Inputs) -> Callable[[], Any]:
         arrays = [peer.array(x) for x in inputs.values()]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
+import os
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -137,8 +139,14 @@ class Mlx(Peer):
 class Tinygrad(Peer):
     name = "tinygrad"
 
-    def start(self) -> None:
-        self.module.Device.DEFAULT = "CPU"
+    @classmethod
+    def installed(cls) -> bool:
+        """Its CPU backend calls clang."""
+        return super().installed() and shutil.which("clang") is not None
+
+    def __init__(self, threads: int) -> None:
+        os.environ["DEV"] = "CPU"  # read when it is imported
+        super().__init__(threads)
 
     def array(self, x: np.ndarray[Any, Any]) -> Any:
         return self.module.Tensor(x).realize()

@@ -43,7 +43,7 @@ def measure(peer: Peer, w: Workload, quick: bool) -> Result:
     unit = w.scale / w.per(inputs)
     low, median, high = (t * unit for t in statistics.quantiles(times, n=4))
     rate = 0.0 if w.nbytes is None else w.nbytes(inputs) / statistics.median(times) / 1e9
-    notes = call.notes(unit) if hasattr(call, "notes") else {}  # type: ignore[attr-defined]
+    notes = call.notes(unit) if hasattr(call, "notes") else {}
     return Result(w.name, peer.name, peer.version, first, median, low, high, len(times), error, rate, notes)
 
 

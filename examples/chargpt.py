@@ -1,7 +1,7 @@
 """Learn to write Python's documentation, one character at a time, with a small transformer; then write some.
 
-    python examples/chargpt.py             # validation loss below 1.9 nats a character in under five minutes on two cores
-    python examples/chargpt.py --quick     # a short form, for checking that all is well
+    python examples/chargpt.py           # below 1.9 nats a character on unseen text, in under five minutes on two cores
+    python examples/chargpt.py --quick   # a short form, for checking that all is well
 
 The text is what `help()` knows about the language (`pydoc_data.topics`), which every Python carries. A training step is
 one plan of fused kernels, planned once. Writing goes one character at a time through a cache of keys and values: each
@@ -121,7 +121,7 @@ def write(model: nn.Module, alphabet: str, prompt: str, length: int) -> tuple[st
 
 def main() -> float:
     args = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    args.add_argument("--steps", type=int, default=800)
+    args.add_argument("--steps", type=int, default=600)
     args.add_argument("--batch", type=int, default=16)
     args.add_argument("--quick", action="store_true", help="30 steps")
     options = args.parse_args()
@@ -152,7 +152,10 @@ def main() -> float:
         if step % every == 0 or step == steps:
             unseen = validate(model, test)
             seconds = time.perf_counter() - start
-            print(f"step {step:4}  loss {loss.item():.3f}  validation {unseen:.3f} nats/char  {seconds:5.1f} s", flush=True)
+            print(
+                f"step {step:4}  loss {loss.item():.3f}  validation {unseen:.3f} nats/char  {seconds:5.1f} s",
+                flush=True,
+            )
 
     print(f"\n{steps} training steps, {plans} plans, {compiles} compiles. The last step:\n{report}\n")
     text, plans = write(model, alphabet, "The ", 60 if options.quick else CONTEXT)

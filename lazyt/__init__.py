@@ -40,6 +40,9 @@ from lazyt.functions.losses import *
 from lazyt.functions.manipulation import *
 from lazyt.functions.normalization import *
 from lazyt.functions.reductions import *
+from lazyt.functions.searching import *
+from lazyt.functions.sets import *
+from lazyt.functions.sorting import *
 from lazyt.functions.statistics import *
 from lazyt.looking.explain import explain
 from lazyt.looking.pending import pending
@@ -50,5 +53,6 @@ from lazyt.tensor import attach_methods, attach_operators
 
 attach_operators()
 attach_methods()
+del attach_methods, attach_operators
 
-from lazyt import nn, optim, random  # noqa: E402 - they need Tensor's operators
+from lazyt import fft, linalg, nn, optim, random  # noqa: E402 - they need Tensor's operators

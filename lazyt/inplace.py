@@ -258,7 +258,7 @@ def record_update(op: OpDef, operands: Sequence[Any], statics: tuple[Any, ...], 
     else:
         _update_all(tr, s, targets)
     if tr.eager:
-        run_sync(tr, "eager", user_site())
+        recording.run_sync(tr, "eager", user_site())
 
 
 def _update_all(tr: Trace, s: Step, targets: Sequence[Handle]) -> None:

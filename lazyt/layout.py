@@ -10,6 +10,7 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from lazyt.errors import ShapeError
 from lazyt.ir import graph as g
 from lazyt.ir.access import strides_of
 from lazyt.ir.builder import Builder
@@ -38,15 +39,22 @@ def reshapes_in_place(x: Handle, shape: Ints) -> bool:
 @lru_cache(maxsize=4096)
 def _viewable(base: Ints, chain: tuple[Any, ...], shape: Ints) -> bool:
     b = Builder()
-    x = b.leaf(0, base, bool_)
-    for op, statics, ints, offsets in chain:
-        more = {} if ints is None else {"ints": ints}
-        # Where a slice starts does not change its strides.
-        x = op.lower(b, x, *statics, **(more if offsets is None else {**more, "offsets": (0,) * offsets}))
-    # Without elements there is nothing to share, and strides mean nothing; what does not fit, recording refuses.
-    if 0 in x.shape or math.prod(x.shape) != math.prod(shape):  # type: ignore[arg-type]
-        return True
-    return reshaped(x.shape, _strides(x), shape) is not None  # type: ignore[arg-type]
+    x = b.leaf(0, _full(base), bool_)
+    try:
+        for op, statics, ints, offsets in chain:
+            more = {} if ints is None else {"ints": _full(ints)}
+            # Where a slice starts does not change its strides.
+            x = op.lower(b, x, *statics, **(more if offsets is None else {**more, "offsets": (0,) * offsets}))
+    except ShapeError:
+        return True  # only what is empty fits and does not fit at once
+    if math.prod(x.shape) != math.prod(_full(shape)):  # type: ignore[arg-type]
+        return True  # recording it says what is wrong, if anything is
+    return reshaped(x.shape, _strides(x), _full(shape)) is not None  # type: ignore[arg-type]
+
+
+def _full(shape: Ints) -> Ints:
+    """A stand-in for no elements: an empty batch must go the way of the others, or it would need a plan of its own."""
+    return tuple(d or 7919 for d in shape)
 
 
 def _strides(x: g.Node) -> Ints:

@@ -78,6 +78,7 @@ class Plan:
         self.kernels = sum(1 for c in self.schedule.launches if getattr(c, "phase_of", None) is None)
         self.launches = len(self.schedule.regions)
         self.runs = 0
+        self.last_want: list[Slot] = []
 
     def compile(self) -> None:
         """Have the machine code of every kernel."""
@@ -109,7 +110,10 @@ class Plan:
                 values.append(d if d.shape == shape else Data(d.buffer, shape, dtype))
             else:
                 values.append(Data(buffers[output], shape, dtype))
+        if want == self.last_want:
+            return values
         if names(want) == self.wanted:
+            self.last_want = list(want)
             return values
         at = {name: i for i, name in enumerate(self.wanted)}
         return [values[at[s.step.index, s.k]] for s in want]
@@ -147,13 +151,15 @@ def names(want: Sequence[Slot]) -> Wanted:
 class Program:
     """The plans of one program (structure), shared by every call site and thread that records it."""
 
-    __slots__ = ("last", "last_wanted", "misses", "plans", "seen")
+    __slots__ = ("last", "last_ext", "last_slots", "misses", "plans", "seen")
 
     def __init__(self) -> None:
         self.plans: list[Plan] = []
         self.seen = 0
         self.last: Plan | None = None
-        self.last_wanted: Wanted = ()
+        # The last request: the same one again needs no search.
+        self.last_ext: Ext | None = None
+        self.last_slots: list[Slot] = []
         self.misses: list[Wanted] = []
 
 
@@ -178,11 +184,13 @@ def find_plan(pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any])
     """A plan that computes `want` for these extents, and why one had to be made ('' when none had)."""
     with _lock:
         program = _program(pos)
-        wanted = names(want)
         plan = program.last
-        if plan is not None and wanted == program.last_wanted and plan.fused and plan.holds(ext.values):
+        if plan is not None and ext is program.last_ext and want == program.last_slots and plan.fused:
             return plan, ""
-        return _choose(program, pos, ext, want, wanted, scalars)
+        wanted = names(want)
+        found = _choose(program, pos, ext, want, wanted, scalars)
+        program.last_ext, program.last_slots = ext, list(want)
+        return found
 
 
 def _choose(
@@ -192,7 +200,8 @@ def _choose(
     program.seen += 1
     found, reason = _search(program, pos, ext, wanted, fused)
     if found is not None:
-        program.last, program.last_wanted = found, wanted
+        program.last = found
+        reasons.mark_known(pos)
         return found, ""
     want = list(want)
     if reason.startswith(reasons.OTHERS) and len(program.misses) >= 1:
@@ -202,7 +211,7 @@ def _choose(
     plan = draft(pos, ext, want, scalars, fused)
     plan.compile()
     program.plans.append(plan)
-    program.last, program.last_wanted = plan, wanted
+    program.last = plan
     reasons.mark_known(pos)
     return plan, reason
 

@@ -15,7 +15,7 @@ from lazyt.handle import Data, Gradient, Handle, Holder, Storage, View
 from lazyt.ir import dtypes
 from lazyt.ir.builder import Builder, Weak
 from lazyt.ops.core import OpDef
-from lazyt.trace import NONE, Key, Several, Site, Slot, Step, Trace, dead, dtype_range, local, structure_id, user_site
+from lazyt.trace import NONE, Ext, Key, Several, Site, Slot, Step, Trace, dead, dtype_range, local, structure_id, user_site
 
 if TYPE_CHECKING:
     from lazyt.ir.graph import Node
@@ -223,6 +223,36 @@ def advance(
     scalars: Sequence[Any],
 ) -> Step:
     """Take the step for this call, making it when it is new; its errors are raised before anything changed."""
+    ext = tr.ext if ints is None else tr.ext.child(ints)
+    s = tr.pos.next
+    # The step predicted by the last walk, compared part by part: most calls are this one.
+    if not (
+        s.op is op
+        and s.operands == (slots := tuple(slots))
+        and s.n_scalars == len(scalars) + (0 if offsets is None else len(offsets))
+        and s.statics == statics
+        and s.key[3:6] == (tuple(map(type, statics)), -1 if ints is None else len(ints), -1 if offsets is None else len(offsets))
+        and not op.fallible
+    ):
+        s = _unpredicted(tr, op, slots, statics, ints, offsets, scalars, ext)
+    if s.ext is not ext:
+        _enter(s, ext, ints, offsets)
+    if s.n_scalars:
+        for position, low, high in s.checks:
+            v = scalars[position]
+            if not low <= v <= high:
+                raise _range_error(op, v, low, high)
+        at = s.scalar_start
+        tr.scalars[at : at + s.n_scalars] = [*scalars, *offsets] if offsets else scalars
+    tr.ext = ext
+    tr.pos = s
+    return s
+
+
+def _unpredicted(
+    tr: Trace, op: OpDef, slots: Sequence[Any], statics: Any, ints: Any, offsets: Any, scalars: Sequence[Any], ext: Ext
+) -> Step:
+    """The step for this call that was not predicted: known, or new."""
     plain: Key = (
         op,
         tuple(slots),
@@ -237,22 +267,9 @@ def advance(
         tr.started = perf_counter()
     elif op.fallible:
         key = (*plain, user_site())
-    ext = tr.ext if ints is None else tr.ext.child(ints)
     s = _follow(tr, key)
     if s is None:
         s = _new_step(tr, op, slots, statics, ints, offsets, scalars, key, plain, ext)
-    elif s.ext is not ext:
-        _enter(s, ext, ints, offsets)
-    at = s.scalar_start
-    store = tr.scalars
-    if s.n_scalars:
-        for position, low, high in s.checks:
-            v = scalars[position]
-            if not low <= v <= high:
-                raise _range_error(op, v, low, high)
-        store[at : at + s.n_scalars] = [*scalars, *offsets] if offsets else scalars
-    tr.ext = ext
-    tr.pos = s
     return s
 
 
@@ -350,7 +367,8 @@ def operand_slots(tr: Trace, operands: Sequence[Any]) -> tuple[list[Any], list[A
     scalars: list[Any] = []
     for x in operands:
         if isinstance(x, Handle):
-            slots.append(slot_of(tr, x))
+            s = x._slot
+            slots.append(s if s is not None and s.step.owner is tr else slot_of(tr, x))
         elif type(x) in SCALARS:
             slots.append(type(x))
             scalars.append(x)
@@ -454,7 +472,12 @@ def set_grad_mode(enabled: bool) -> bool:
 
 
 def is_grad_enabled() -> bool:
-    """Whether operations of this thread record gradients now."""
+    """Whether operations of this thread record gradients now.
+
+    >>> import lazyt as lt
+    >>> lt.is_grad_enabled()
+    True
+    """
     return bool(local.trace.grad)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from lazyt import record as recording
@@ -15,7 +15,7 @@ from lazyt.handle import Data, Gradient, Handle, Holder, Storage
 from lazyt.looking.report import SyncReport
 from lazyt.planning import find_plan
 from lazyt.record import LEAF
-from lazyt.trace import Site, Slot, Step, Trace, local, user_site
+from lazyt.trace import Site, Slot, Trace, local, user_site
 
 
 class Counters:
@@ -79,7 +79,13 @@ def sync(tr: Trace, cause: str, site: Site | None = None, extra: Sequence[tuple[
     segment = differentiable(tr, wanted)
     if wanted:
         with _lock:
-            values = _compute(_Snapshot(tr), [s for s, _ in wanted], segment.slots if segment is not None else (), report)
+            slots = [s for s, _ in wanted]
+            try:
+                values = _compute(_Snapshot(tr), slots, segment.slots if segment is not None else (), report)
+            except BaseException:
+                # NOTE: a traceback keeps this frame, which must not keep tensors alive: they would be wanted again.
+                del wanted, met, segment
+                raise
     _commit(tr, wanted, met, values, segment)
     counters.syncs += 1
     _last.report = report

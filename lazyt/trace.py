@@ -75,7 +75,7 @@ class Step(Slot):
     """One public call on one path of the trie; it is also its own first value."""
 
     __slots__ = (
-        "a", "b", "by_ext", "checks", "children", "cut", "ext", "ext_start", "high", "index", "info", "kept", "key", "known", "leaves", "like", "low",
+        "a", "b", "by_ext", "checks", "children", "consumed", "cut", "ext", "ext_start", "high", "index", "info", "kept", "key", "known", "leaves", "like", "low",
         "mode", "n_ints", "n_offsets", "n_scalars", "n_weak", "next", "op", "operands", "owner", "parent", "path", "plans",
         "scalar_start", "sid", "site", "slots", "statics", "stops", "targets",
     )  # fmt: skip
@@ -117,6 +117,7 @@ class Step(Slot):
         self.like: tuple[Slot, ...] = ()  # for a backward: the values its results have the shapes of
         self.leaves: Any = None  # memo of what a backward from here reaches
         self.info: Any = None
+        self.consumed: Any = None  # memo: the steps whose graph a backward up to here has freed
         # Memo: for values that a sync leaves with a graph, what their derivatives keep (see autograd/segment.py).
         self.kept: dict[Any, list[Slot]] = {}
 
@@ -170,15 +171,17 @@ class Site:
 
 
 _PACKAGE = __name__.rpartition(".")[0] + "."
+_THROUGH = frozenset(("contextlib", "copy", "functools", "pickle"))
 
 
 def user_site() -> Site:
-    """The innermost frame outside lazyt."""
+    """The innermost frame outside lazyt, and outside modules that only pass calls on."""
     f: types.FrameType | None = sys._getframe(1)
     last = f
     while f is not None:
         name = f.f_globals.get("__name__") or ""
-        if not (name.startswith(_PACKAGE) or name == _PACKAGE[:-1]) or name.startswith(_PACKAGE + "testing"):
+        inside = name.startswith(_PACKAGE) or name == _PACKAGE[:-1]
+        if (not inside and name not in _THROUGH) or name.startswith(_PACKAGE + "testing"):
             return Site(f.f_code, f.f_lasti)
         last, f = f, f.f_back
     assert last is not None

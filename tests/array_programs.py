@@ -7,7 +7,7 @@ is found by running it alone in NumPy on the values that lazyt had before it, so
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,10 +61,12 @@ WORD = re.compile(r"\bv\d+\b")
 class Writer:
     """Writes a program and runs it in lazyt; `values` holds what each name had."""
 
-    def __init__(self, pick: Pick) -> None:
+    def __init__(self, pick: Pick, dims: Sequence[int] = ()) -> None:
+        """With `dims`, arrays have extents `d[0]`, `d[1]`, ... for another run to change."""
         self.pick = pick
+        self.dims = dims
         self.lines: list[str] = []
-        self.space: dict[str, Any] = {"xp": lt, "np": np, "leaf": leaf}
+        self.space: dict[str, Any] = {"xp": lt, "np": np, "leaf": leaf, "d": dims}
         self.values: dict[str, np.ndarray] = {}
         self.tainted: set[str] = set()  # what a contraction had a part in
         self.alive: list[str] = []
@@ -90,9 +92,13 @@ class Writer:
         return DTYPES[self.pick(len(DTYPES))]
 
     def leaf(self) -> bool:
-        shape = tuple((3, 2, 1, 5, 17, 0)[self.pick(6)] for _ in range((2, 1, 3, 0)[self.pick(4)]))
-        dtype = self.dtype()
-        return self.define(f"xp.asarray(leaf({shape}, '{dtype}', {self.pick(100)}))")
+        ndim = (2, 1, 3, 0)[self.pick(4)]
+        if self.dims:
+            extents = [f"d[{self.pick(len(self.dims))}]" if self.pick(4) else "1" for _ in range(ndim)]
+        else:
+            extents = [str((3, 2, 1, 5, 17, 0, 35)[self.pick(7)]) for _ in range(ndim)]
+        shape = f"({', '.join(extents)}{',' * (ndim == 1)})"
+        return self.define(f"xp.asarray(leaf({shape}, '{self.dtype()}', {self.pick(100)}))")
 
     def name(self, kinds: str = "fiub", min_ndim: int = 0) -> str | None:
         """One of the latest names of these kinds, or of all."""
@@ -177,14 +183,15 @@ class Writer:
                 return self.define(f"xp.reshape({n}, -1)")
             case 2 if len(shape) > 1:
                 i = self.pick(len(shape) - 1)
-                return self.define(f"xp.reshape({n}, {(*shape[:i], shape[i] * shape[i + 1], *shape[i + 2 :])})")
+                merged = ", ".join(f"{n}.shape[{k}]" + f" * {n}.shape[{k + 1}]" * (k == i) for k in range(len(shape)) if k != i + 1)
+                return self.define(f"xp.reshape({n}, ({merged},))")
             case 3:
                 return self.define(f"xp.flip({n}, axis={self.axis(n)})")
             case 4:
                 return self.define(f"xp.expand_dims({n}, axis={self.pick(len(shape) + 1)})")
             case 5:
-                wide = tuple(4 if d == 1 and self.pick(2) else d for d in shape)
-                return self.define(f"xp.broadcast_to({n}, {((2,), ())[self.pick(2)] + wide})")
+                wide = "".join("4, " if d == 1 and self.pick(2) else f"{n}.shape[{k}], " for k, d in enumerate(shape))
+                return self.define(f"xp.broadcast_to({n}, ({('2, ', '')[self.pick(2)]}{wide}))")
             case _:
                 return self.define(f"xp.roll({n}, {self.pick(5) - 2}, axis={self.axis(n)})")
 
@@ -276,12 +283,12 @@ class Writer:
             case 0:
                 return self.define(f"xp.take({n}, np.array({i}), axis={axis})")
             case 1:
-                return self.define(f"{n}[{i}]" if axis == 0 else f"xp.take({n}, np.array({i}) % {size}, axis={axis})")
+                return self.define(f"{n}[{i}]" if axis == 0 else f"xp.take({n}, np.array({i}) % {n}.shape[{axis}], axis={axis})")
             case _:
                 k = self.name("iu", min_ndim=1)
                 if k is None:
                     return False
-                return self.define(f"xp.take({n}, xp.reshape({k}, -1) % {size}, axis={axis})")
+                return self.define(f"xp.take({n}, xp.reshape({k}, -1) % {n}.shape[{axis}], axis={axis})")
 
     def rows(self) -> bool:
         n = self.name("f", min_ndim=1)

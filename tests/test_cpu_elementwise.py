@@ -388,7 +388,7 @@ def test_every_float32(op, asked_for):
         exact_of = getattr(pytest.importorskip("scipy.special"), op)
     else:
         exact_of = reference(op, np.float64)
-    run, chunk = kernel(op, F32), 2**22
+    run, chunk = kernel(op, F32), 2**20
     worst = 0.0
     for start in range(0, 2**32, chunk):
         x = np.arange(start, start + chunk, dtype=np.uint64).astype(np.uint32).view(F32)

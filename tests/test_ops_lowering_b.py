@@ -20,7 +20,7 @@ import lazyt.sync
 from lazyt.errors import DTypeError, IndexOutOfRange, ScalarRangeError, ShapeError
 from lazyt.ir import dtypes
 from lazyt.ir.builder import Builder, Weak
-from lazyt.ir.extents import Scope
+from lazyt.ir.extents import Scope, guard_source
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.interpret import interpret
 from lazyt.ir.verify import verify
@@ -333,3 +333,125 @@ def test_attention_drops_weights() -> None:
     q = array(np.ones((2, 4, 8), "f4"))
     y = function("scaled_dot_product_attention")(q, q, q, dropout_p=0.5)
     assert y.shape == q.shape and len(np.unique(y)) > 1
+
+
+# One plan for other extents
+
+
+def _planned(call: Any, first: Any, second: Any) -> bool:
+    """Lower `call` over the symbols of `first`; run that graph on `second`. False if a guard refuses it."""
+    taken: list[Any] = []
+
+    def take(op: OpDef, operands: Any, statics: Any = (), ints: Any = None, offsets: Any = None) -> Any:
+        taken.append((op, operands, statics, ints))
+        return interpreted(op, operands, statics, ints, offsets)
+
+    results = []
+    for args in (first, second):
+        with pytest.MonkeyPatch.context() as patch:
+            for name in MODULES:
+                patch.setattr(module_of(name), "record", take, raising=False)
+                patch.setattr(module_of(name), "record_many", take, raising=False)
+            results.append(call(*arrays(args)))
+    (op, xs, statics, ints), (_, ys, same_statics, other_ints) = taken
+    assert statics == same_statics
+    scope = Scope()
+    b = Builder(scope)
+    extents: list[int] = []
+
+    def symbols(shape: Any, other: Any) -> Any:
+        start = len(extents)
+        extents.extend(other)
+        return tuple(scope.symbol(start + i, n) for i, n in enumerate(shape))
+
+    nodes: list[Any] = []
+    leaves: list[np.ndarray] = []
+    scalars = [y for y in ys if type(y) in SCALARS]
+    for x, y in zip(xs, ys, strict=True):
+        if type(x) in SCALARS:
+            nodes.append(Weak(len(nodes) - len(leaves), type(x)))
+        else:
+            nodes.append(b.leaf(len(leaves), symbols(x.shape, y.shape), x.dtype))
+            leaves.append(np.asarray(y))
+    more = {} if ints is None else {"ints": symbols(ints, other_ints)}
+    out = op.lower(b, *nodes, *statics, **more)
+    outputs = list(out) if isinstance(out, tuple) else [out]
+    if not eval(guard_source(scope.guards), {"s": extents, "max": max}):
+        return False
+    got = interpret(b.nodes, outputs, leaves, scalars, (extents, scalars))
+    want = results[1] if isinstance(results[1], tuple) else (results[1],)
+    for x, y in zip(got, want, strict=True):
+        assert x.shape == y.shape
+        np.testing.assert_array_equal(x, y)
+    return True
+
+
+def _rand(*shape: int) -> np.ndarray:
+    return np.random.default_rng(shape).standard_normal(shape).astype("f4")
+
+
+def _labels(n: int, classes: int) -> np.ndarray:
+    return np.random.default_rng(n).integers(0, classes, n)
+
+
+REUSED: dict[str, tuple[str, dict[str, Any], Any, Any]] = {
+    "batched product": ("matmul", {}, (_rand(2, 3, 4), _rand(4, 5)), (_rand(6, 2, 3), _rand(3, 7))),
+    "broadcast product": ("matmul", {}, (_rand(2, 3, 3, 4), _rand(3, 4, 5)), (_rand(5, 2, 2, 6), _rand(2, 6, 3))),
+    "einsum": (
+        "einsum",
+        {},
+        ("bij,bjk->bki", _rand(2, 3, 4), _rand(2, 4, 5)),
+        ("bij,bjk->bki", _rand(5, 2, 7), _rand(5, 7, 3)),
+    ),
+    "trace": ("einsum", {}, ("bii->b", _rand(2, 3, 3)), ("bii->b", _rand(4, 5, 5))),
+    "wide and tall": ("diagonal", {"offset": 1}, (_rand(3, 5),), (_rand(6, 2),)),
+    "below": ("diagonal", {"offset": -1}, (_rand(4, 4),), (_rand(2, 9),)),
+    "kron": ("kron", {}, (_rand(2, 3), _rand(4, 5)), (_rand(5, 2), _rand(1, 3))),
+    "convolution": (
+        "conv2d",
+        {"stride": 2, "padding": 1, "groups": 2},
+        (_rand(2, 4, 7, 8), _rand(6, 2, 3, 3), _rand(6)),
+        (_rand(5, 8, 5, 11), _rand(4, 4, 3, 3), _rand(4)),
+    ),
+    "pooling": (
+        "max_pool2d",
+        {"kernel_size": 3, "stride": 2, "ceil_mode": True},
+        (_rand(2, 3, 7, 8),),
+        (_rand(1, 2, 9, 5),),
+    ),
+    "mean pooling": (
+        "avg_pool1d",
+        {"kernel_size": 3, "padding": 1, "ceil_mode": True},
+        (_rand(2, 3, 7),),
+        (_rand(1, 2, 11),),
+    ),
+    "layer norm": ("layer_norm", {"normalized_shape": 4}, (_rand(2, 3, 4),), (_rand(7, 5, 4),)),
+    "group norm": ("group_norm", {"num_groups": 2}, (_rand(2, 4, 5),), (_rand(3, 8, 2),)),
+    "cross entropy": (
+        "cross_entropy",
+        {"label_smoothing": 0.1},
+        (_rand(5, 4), _labels(5, 4)),
+        (_rand(9, 6), _labels(9, 6)),
+    ),
+    "attention": (
+        "scaled_dot_product_attention",
+        {"is_causal": True, "scale": 0.5},
+        tuple(_rand(2, 3, 5, 4) for _ in range(3)),
+        tuple(_rand(1, 2, 7, 6) for _ in range(3)),
+    ),
+    "top k": ("topk", {"axis": 0}, (_rand(5, 3), 2), (_rand(9, 4), 5)),
+    "transform": ("fft.rfft", {"n": 6}, (_rand(3, 4),), (_rand(2, 9),)),
+    "inverse transform": ("fft.irfft", {}, (_rand(3, 4),), (_rand(2, 9),)),
+    "svd": ("linalg.svd", {"full_matrices": False}, (_rand(3, 5),), (_rand(6, 2),)),
+    "glu": ("glu", {}, (_rand(3, 4),), (_rand(2, 10),)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REUSED)
+def test_a_plan_serves_other_extents(name: str) -> None:
+    op, more, first, second = REUSED[name]
+    assert _planned(functools.partial(function(op), **more), first, second)
+
+
+def test_a_plan_refuses_extents_that_it_does_not_fit() -> None:
+    assert not _planned(function("matmul"), (_rand(3, 2, 4), _rand(3, 4, 5)), (_rand(3, 2, 4), _rand(1, 4, 5)))

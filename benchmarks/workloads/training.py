@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ LR, BETA1, BETA2, EPS = 1e-2, 0.9, 0.999, 1e-8
 def _inputs(quick: bool) -> Inputs:
     labels = np.random.default_rng(9).integers(0, WIDTHS[-1], BATCH)
     found: Inputs = {"x": seeded((BATCH, WIDTHS[0])), "labels": labels}
-    for i, (n, m) in enumerate(zip(WIDTHS, WIDTHS[1:], strict=False)):
+    for i, (n, m) in enumerate(pairwise(WIDTHS)):
         found[f"w{i}"] = seeded((m, n), i + 1, n**-0.5)
         found[f"b{i}"] = seeded((m,), i + 11, 0.1)
     return found
@@ -82,7 +83,7 @@ class Modules:
         x, labels, *params = inputs.values()
         self.x, self.labels = peer.array(x), peer.array(labels)
         layers: list[Any] = []
-        for n, k in zip(WIDTHS, WIDTHS[1:], strict=False):
+        for n, k in pairwise(WIDTHS):
             layers += [m.nn.Linear(n, k), m.nn.ReLU()]
         self.model = m.nn.Sequential(*layers[:-1])
         with m.no_grad():

@@ -217,13 +217,17 @@ def _varies(reach: Reach, groups: Sequence[tuple[Slot, ...]]) -> bool:
     return bool(reach.synced) or any(leaf not in own for leaf in reach.leaves)
 
 
-def consumed_on(tr: Trace) -> set[Step]:
+def consumed_on(tr: Trace) -> frozenset[Step]:
     """The steps of this walk whose graph a backward has freed."""
-    out: set[Step] = set()
-    for s in tr.pos.steps():
-        if s.op is BACKWARD and s.leaves:
-            out |= s.leaves
-    return out
+    pos = tr.pos
+    if pos.consumed is None:
+        out: set[Step] = set()
+        for s in pos.steps():
+            if s.op is BACKWARD and s.leaves:
+                out |= s.leaves
+        pos.consumed = frozenset(out)
+    found: frozenset[Step] = pos.consumed
+    return found
 
 
 def _reach_of(slot: Slot) -> Reach:

@@ -91,7 +91,7 @@ def superseded_on(steps: Iterable[Step]) -> dict[Slot, Step]:
     return {old: s for s in steps for old in s.targets}
 
 
-def check_reach(path: Sequence[Step], reach: Reach, consumed: set[Step]) -> None:
+def check_reach(path: Sequence[Step], reach: Reach, consumed: frozenset[Step]) -> None:
     """Raise AutogradError if this walk has freed or overwritten what a backward through `reach` keeps."""
     over = superseded_on(path)
     for saved, s, i in saved_slots(reach.steps):

@@ -35,7 +35,7 @@ KNOWN = OpDef("known", lambda b, y, x: b.make("known", (y, x), None, y.shape, y.
 class Segment:
     """A walk that was synced while some of its values can still be differentiated."""
 
-    def __init__(self, tr: Trace, outputs: Sequence[Slot], consumed: set[Step]) -> None:
+    def __init__(self, tr: Trace, outputs: Sequence[Slot], consumed: frozenset[Step]) -> None:
         self.number = next(_numbers)
         path = tr.pos.steps()
         self.path = path
@@ -197,7 +197,7 @@ def _closure(targets: Sequence[Slot], known: set[Slot]) -> list[Step]:
     return sorted((s for s in seen if s.op is not MODE), key=lambda s: s.index)
 
 
-def make_segment(tr: Trace, outputs: Sequence[Slot], consumed: set[Step]) -> Segment | None:
+def make_segment(tr: Trace, outputs: Sequence[Slot], consumed: frozenset[Step]) -> Segment | None:
     """The segment to keep for these values (held, not leaves, requiring grad); None when nothing is left to pull."""
     live = [s for s in outputs if s.step not in consumed]
     return Segment(tr, live, consumed) if live else None

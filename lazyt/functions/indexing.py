@@ -22,11 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "add_at",
-    "getitem",
     "index_add",
     "put_along_axis",
     "scatter_add",
-    "setitem",
     "take",
     "take_along_axis",
 ]

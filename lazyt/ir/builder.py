@@ -146,8 +146,8 @@ class Builder:
         """Group both shapes into runs of equal products (by hint) and unify run by run."""
         assert self.scope is not None
         scope, out = self.scope, list(new)
-        if any(hint(d) == 0 for d in old):
-            return tuple(out)
+        if any(hint(d) == 0 for d in old) or self._groups(old, new):
+            return tuple(scope.normal(d) for d in out)
         # Ones written in the program come and go; a symbol that happens to be 1 must not be taken for one of them.
         kept, places = ([i for i, d in enumerate(s) if not (isinstance(d, int) and d == 1)] for s in (old, new))
         if [hint(old[i]) for i in kept] == [hint(new[j]) for j in places]:
@@ -173,6 +173,23 @@ class Builder:
             self._factor(whole, new[j0:j])
             scope.unify(product(new[j0:j]), whole)
         return tuple(scope.normal(d) for d in out)
+
+    def _groups(self, old: g.Shape, new: g.Shape) -> bool:
+        """Whether runs of both shapes have equal products for every binding: then nothing needs to be relied on."""
+        assert self.scope is not None
+        i = j = 0
+        while i < len(old) or j < len(new):
+            i0, j0 = i, j
+            p: int | Dim = 1
+            q: int | Dim = 1
+            while (i, j) == (i0, j0) or not self.scope.known_equal(p, q):
+                if i < len(old) and (hint(p) <= hint(q) or j == len(new)):
+                    p, i = p * old[i], i + 1
+                elif j < len(new):
+                    q, j = q * new[j], j + 1
+                else:
+                    return False
+        return True
 
     def _factor(self, whole: int | Dim, parts: g.Shape) -> None:
         """Identify parts of a split that equal a factor of `whole`: (b*t) -> (b', t') finds b' = b, t' = t."""

@@ -370,6 +370,7 @@ class _Fuser:
             outer, place = whole(n.shape)
             gr = self._new_group(outer, (), "outer", "part")
             gr.roots.append(Root(n, place, target, at))
+            self.buffers[n] = max(self.buffers.get(n, -1), gr.number)
 
     def _joinable(
         self, n: Node, wanted: dict[Group, list[Place]], latest: int, exclusive: int
@@ -534,7 +535,8 @@ class _Fuser:
         count = product(a.extent for a in outer)
         if mode == "row":
             return not (isinstance(count, int) and count < 2)
-        return count >= COLUMN_JOIN if isinstance(count, int) else self.scope.at_least(count, COLUMN_JOIN)  # type: ignore[union-attr]
+        # NOTE: by the hint and without a guard: both ways give the same bits, and a new batch size must not make a plan.
+        return hint(count) >= COLUMN_JOIN
 
     # Calls and writes into parts
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ def names_in_frames(frame: FrameType | None) -> Names:
                 spaces.add(id(frame.f_globals))
                 _collect(frame.f_globals.items(), names)
         frame = frame.f_back
+    _collect([("_", getattr(builtins, "_", None))], names)  # what a prompt showed last
     return names
 
 
@@ -46,7 +48,8 @@ def _locals(frame: FrameType) -> list[tuple[str, Any]]:
 def _collect(items: Any, names: Names) -> None:
     # The global space may change under the loop when other threads run.
     for name, value in list(items):
-        if isinstance(value, Handle) and name.isidentifier():
+        # NOTE: `isinstance` would ask proxies for their class, and so wake them.
+        if issubclass(type(value), Handle) and name.isidentifier():
             known = names.setdefault(id(value), [])
             if name not in known:
                 known.append(name)

@@ -69,9 +69,11 @@ class KernelView:
 
     @cached_property
     def title(self) -> str:
-        """The public operations in it, such as `softmax + multiply`."""
+        """The public operations in it, such as `softmax + multiply`; the primitive too in a kernel of just one."""
         names = list(dict.fromkeys(_label(o) for o in self._origins))
         shown = names[:4] + [f"{len(names) - 4} more"] * (len(names) > 4)
+        if len(names) == 1 and not self._plan.fused and isinstance(self._call, KernelCall):
+            shown[0] += "".join(f" ({n.op})" for n in self._call.nodes[-1:])
         return " + ".join(shown) or "copy"
 
     @property
@@ -162,7 +164,9 @@ class KernelView:
     def _value(self, n: Node) -> str:
         outputs = zip(self._plan.wanted, self._plan.schedule.outputs, strict=True)
         names = [f"%{i}" if kk == 0 else f"%{i}.{kk}" for (i, kk), o in outputs if o is n]
-        where = ", ".join(dict.fromkeys(names)) or (_label(n.site) if isinstance(n.site, g.Origin) else n.op)
+        where = ", ".join(dict.fromkeys(names)) or n.op + (
+            f" of {_label(n.site)}," if isinstance(n.site, g.Origin) else ""
+        )
         return f"{where} {n.dtype} {g.shape_text(self._shape(n))}"
 
     # What it moves and computes
@@ -227,11 +231,17 @@ class KernelView:
     # Text
 
     def __repr__(self) -> str:
-        return f"<kernel {self.title}: {self.library or self.domain}>"
+        return f"<kernel {self._about}>"
+
+    @property
+    def _about(self) -> str:
+        library = f"{self.library}, " if self.library else ""
+        return f"{self.title}: {library}{self.domain}"
 
     def line(self) -> str:
         """One line: its number, title and domain."""
-        return f"[{self.number}] {self.title}: {self.library + ', ' if self.library else ''}{self.domain}"
+        phase = f", the second phase of [{self.phase_of}]" if self.phase_of else ""
+        return f"[{self.number}] {self._about}{phase}"
 
     def __str__(self) -> str:
         rows = [("fuses", f"{name} at {site}") for name, site in _shown(self.fuses)]
@@ -240,8 +250,6 @@ class KernelView:
         if self.flops:
             flops = f"{count_text(self.flops, 'flop')}, {self.intensity:.2g} flop/byte"
         rows.append(("moves", f"{bytes_text(self.read)} in, {bytes_text(self.written)} out; {flops}"))
-        if self.phase_of:
-            rows.append(("phase", f"the second of kernel [{self.phase_of}]"))
         rows.append(("code", CODE[self.code]))
         lines, last = [self.line()], ""
         for word, text in rows:

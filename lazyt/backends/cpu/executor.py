@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -170,14 +170,16 @@ class Executable:
                 for x in c.node.operands:
                     for e in x.shape:
                         add(e)
-                for _, strides, offset in c.operands:
+                for base, strides, offset in c.operands:
                     add(offset)
-                    for e in strides:
+                    for e in (*base.shape, *strides):
                         add(e)
             else:
                 for x in c.operands:
                     for e in x.shape:
                         add(e)
+                for e in _extents_in(getattr(c.node.attrs, "statics", ())):
+                    add(e)
 
     def run(self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Any]) -> list[memory.Buffer]:
         """Run for these extents; the buffers of `outputs`. Raises with nothing changed."""
@@ -515,11 +517,28 @@ class _Callback:
             _scatter(n, [get(x) for x in c.operands], get(n, True), self.bound)
         else:
             assert isinstance(n.attrs, g.Opaque)
-            got = FUNCTIONS[n.attrs.fn](*(get(x) for x in c.operands), *n.attrs.statics)
+            statics = _evaluated(n.attrs.statics, self.bound)
+            got = FUNCTIONS[n.attrs.fn](*(get(x) for x in c.operands), *statics)
             results = got if isinstance(got, tuple) else (got,)
             for r, value in zip(c.results, results, strict=True):
                 if r is not None:
                     get(r, True)[...] = value
+
+
+def _extents_in(static: Any) -> Iterator[Dim]:
+    """The symbolic extents among static arguments (the length of a transform)."""
+    if isinstance(static, Dim):
+        yield static
+    elif isinstance(static, tuple):
+        for s in static:
+            yield from _extents_in(s)
+
+
+def _evaluated(static: Any, bound: Bound) -> Any:
+    """Static arguments with the extents in them evaluated."""
+    if isinstance(static, tuple):
+        return tuple(_evaluated(s, bound) for s in static)
+    return bound.value(static) if isinstance(static, Dim) else static
 
 
 def _scatter(n: Node, arrays: list[np.ndarray[Any, Any]], out: np.ndarray[Any, Any], bound: Bound) -> None:

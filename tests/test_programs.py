@@ -1,0 +1,134 @@
+"""Random programs: fused, unfused, eager, both tiers, one thread or two give the same bits, and NumPy agrees."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import array_programs
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from array_programs import NUMPY, WORD, Writer
+from hypothesis import HealthCheck, given, note, settings
+
+import lazyt as lt
+from lazyt import planning
+from lazyt.backends.cpu import executor
+from lazyt.trace import local
+
+EXAMPLES = int(os.environ.get("LAZYT_EXAMPLES", "0"))
+TOLERANCE = {"float16": 4e-3, "float32": 2e-5, "float64": 1e-11}
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let small kernels have work for several threads, and what a test changes be put back."""
+    monkeypatch.setattr(executor, "GRAIN", 8)
+    for name in planning.settings:
+        monkeypatch.setitem(planning.settings, name, planning.settings[name])
+    threads = lt.get_num_threads()
+    lt.set_num_threads(2)
+    yield
+    lt.set_num_threads(threads)
+    forget()
+
+
+def forget() -> None:
+    """Make every program a new one."""
+    local.trace.reset_trie()
+    planning._programs.clear()
+
+
+def bits(a: np.ndarray) -> bytes:
+    """The bits of an array, all NaNs being one."""
+    return (np.where(np.isnan(a), np.array(np.nan, a.dtype), a) if a.dtype.kind == "f" else a).tobytes()
+
+
+def check_numpy(w: Writer, line: str) -> None:
+    """A statement alone, on the values that lazyt had, gives what NumPy gives."""
+    name, *operands = WORD.findall(line)
+    got = w.values[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            want = np.asarray(eval(line.partition("=")[2], {"xp": NUMPY, "np": np, "leaf": array_programs.leaf, **w.values}))
+        except (ValueError, TypeError):
+            return  # NumPy refuses some reductions over nothing whose result is nothing.
+    assert (got.dtype, got.shape) == (want.dtype, want.shape), line
+    if got.dtype.kind in "biu":
+        np.testing.assert_array_equal(got, want, err_msg=line)
+    elif not ("cumulative" in line and got.dtype == np.float16):  # lazyt rounds such a scan once, at the end.
+        floats = [w.values[n] for n in (name, *operands) if w.values[n].dtype.kind == "f"]
+        scale = max([1.0, *(float(np.max(np.abs(v[np.isfinite(v)]), initial=0)) for v in floats[1:])])
+        t = max(TOLERANCE[str(v.dtype)] for v in floats)
+        np.testing.assert_allclose(got.astype("f8"), want.astype("f8"), rtol=t, atol=t * scale, err_msg=line)
+
+
+def run(regime: str, lines: list[str], w: Writer) -> dict[str, np.ndarray]:
+    """The values of a program's names under a regime."""
+    s = planning.settings
+    forget()
+    s["tiers"], s["fuse"] = regime in ("first seen", "eager"), regime != "unfused"
+    lt.set_num_threads(1 if regime == "one thread" else 2)
+    if regime == "synced now and then":
+        lines = [line if i % 3 else f"{line}\nxp.sync()" for i, line in enumerate(lines)]
+    space: dict[str, Any] = {"xp": lt, "np": np, "leaf": array_programs.leaf}
+    code = compile("\n".join(lines), f"<{regime}>", "exec")
+    if regime == "eager":
+        with lt.eager():
+            exec(code, space)
+    else:
+        exec(code, space)
+    names = w.alive[-3:] if regime == "the rest is dead" else list(w.values)
+    for name in w.values.keys() - set(names):
+        del space[name]
+    return {name: space[name].numpy() for name in names}
+
+
+REGIMES = ("fused", "the rest is dead", "first seen", "unfused", "eager", "one thread", "synced now and then")
+
+
+@settings(
+    max_examples=EXAMPLES or 60,
+    derandomize=not EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
+)
+@given(st.data())
+def test_every_way_to_run_a_program_gives_the_same_bits(data: st.DataObject) -> None:
+    planning.settings["tiers"] = True
+    w = Writer(lambda n: data.draw(st.integers(0, n - 1)))
+    w.program(length=12)
+    note("\n".join(w.lines))
+    for line in w.lines:
+        check_numpy(w, line)
+    for regime in REGIMES:
+        for name, got in run(regime, w.lines, w).items():
+            want = w.values[name]
+            assert (got.dtype, got.shape) == (want.dtype, want.shape), f"{regime}: {name}"
+            if name not in w.tainted and bits(got) != bits(want):
+                np.testing.assert_array_equal(got, want, err_msg=f"{regime}: {name}")
+                raise AssertionError(f"{regime}: {name} differs in the sign of a zero")
+
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("shape", [(3, 1), (2, 130), (1, 40), (5, 17), (70, 3), (0, 4), (4, 0)])
+def test_reductions_have_one_order_whatever_they_are_fused_with(dtype: str, shape: tuple[int, ...]) -> None:
+    x = array_programs.leaf(shape, dtype, 7)
+    found = []
+    for fuse in (True, False):
+        planning.settings["tiers"], planning.settings["fuse"] = False, fuse
+        for threads in (1, 2):
+            forget()
+            lt.set_num_threads(threads)
+            t = lt.asarray(x)
+            soft = lt.softmax(t, axis=-1) if shape[-1] else t
+            row = lt.sum(t * soft, axis=-1, keepdims=True)
+            column = lt.sum(t * soft, axis=0)
+            parts = (soft, row, column, t - row, lt.mean(t), lt.var(t - row), lt.sum((t - row) * column))
+            found.append([bits(p.numpy()) for p in parts])
+    assert all(f == found[0] for f in found)
