@@ -4,7 +4,8 @@
     python -m benchmarks --only softmax layernorm --peers numpy,torch --json found.json
 
 lazyt is always among them. A time is printed only for results that agree with float64 NumPy. `first` is the first call,
-with whatever is planned and compiled then (lazyt's disk cache is empty); `median` is of the calls after some more.
+with whatever is planned and compiled then (lazyt's disk cache is empty); the others are of the calls after some more.
+A ratio is of medians: on a machine that is busy with other things, look at `best` too.
 """
 
 from __future__ import annotations
@@ -67,14 +68,17 @@ def table(w: Workload, results: list[Result]) -> str:
     peers = [r.median for r in results if r.peer != "lazyt" and not r.failure]
     best = min(peers, default=0.0)
     lines = [f"{w.name}: {w.what}"]
-    lines.append(f"  {'':10}{'median':>10}{'quartiles':>20}  {w.unit:<9}{'to best peer':>12}{'first call':>14}")
+    lines.append(
+        f"  {'':10}{'median':>10}{'quartiles':>20}{'best':>10}  {w.unit:<9}{'to best peer':>12}{'first call':>14}"
+    )
     for r in sorted(results, key=lambda r: (bool(r.failure), r.median)):
         if r.failure:
             lines.append(f"  {r.peer:10}FAILED: {r.failure}")
             continue
         ratio = f"{r.median / best:.2f}" if best else "-"
         quartiles = f"{number(r.low)} .. {number(r.high)}"
-        line = f"  {r.peer:10}{number(r.median):>10}{quartiles:>20}  {w.unit:<9}{ratio:>12}{r.first * 1e3:>11,.1f} ms"
+        line = f"  {r.peer:10}{number(r.median):>10}{quartiles:>20}{number(r.best):>10}  {w.unit:<9}{ratio:>12}"
+        line += f"{r.first * 1e3:>11,.1f} ms"
         more = [f"{number(r.rate)} GB/s"] if r.rate else []
         more += [f"{k} {number(v)} {w.unit}" for k, v in r.notes.items()]
         lines.append(line + ("    " + ", ".join(more) if more else ""))

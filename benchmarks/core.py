@@ -48,6 +48,7 @@ class Result:
     peer: str
     version: str = ""
     first: float = 0.0
+    best: float = 0.0
     median: float = 0.0
     low: float = 0.0  # the quartiles
     high: float = 0.0

@@ -44,7 +44,8 @@ def measure(peer: Peer, w: Workload, quick: bool) -> Result:
     low, median, high = (t * unit for t in statistics.quantiles(times, n=4))
     rate = 0.0 if w.nbytes is None else w.nbytes(inputs) / statistics.median(times) / 1e9
     notes = call.notes(unit) if hasattr(call, "notes") else {}
-    return Result(w.name, peer.name, peer.version, first, median, low, high, len(times), error, rate, notes)
+    best = min(times) * unit
+    return Result(w.name, peer.name, peer.version, first, best, median, low, high, len(times), error, rate, notes)
 
 
 def check(peer: Peer, w: Workload, result: Any, want: Any) -> float:

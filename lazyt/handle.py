@@ -43,20 +43,25 @@ class Gradient:
 class Holder:
     """Anything that holds one value: pending (`_slot`), computed (`_data`), or both."""
 
-    __slots__ = ("__weakref__", "_data", "_meta", "_slot", "_version")
+    __slots__ = ("__weakref__", "_data", "_meta", "_slot", "_writes")
 
     _slot: Slot | None
     _data: Data | None
     _meta: Gradient | None
-    _version: int
+    _writes: int
 
     def __getattr__(self, name: str) -> Any:
         # Recording stores `_slot` alone; whatever else was never set reads as its default.
         if name in ("_slot", "_data", "_meta", "_storage"):
             return None
-        if name == "_version":
+        if name == "_writes":
             return 0
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    @property
+    def _version(self) -> int:
+        """How many writes in place there were: one count for a base, its views and what was detached from it."""
+        return self._writes
 
 
 class Storage(Holder):
@@ -66,7 +71,7 @@ class Storage(Holder):
 
     def __init__(self) -> None:
         self._slot = self._data = self._meta = None
-        self._version = 0
+        self._writes = 0
         self.aliases: list[weakref.ref[Handle]] = []
 
     def invalidate(self, keep: Handle | None) -> None:
@@ -112,3 +117,7 @@ class Handle(Holder):
         if name == "_view":
             return None
         return Holder.__getattr__(self, name)
+
+    @property
+    def _version(self) -> int:
+        return self._writes if self._storage is None else self._storage._writes

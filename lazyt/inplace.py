@@ -155,7 +155,7 @@ def _store(tr: Trace, holder: Holder, new: Slot, old: Slot) -> Slot:
     tr.refs[s.index] = ref(holder)
     holder._slot = s
     holder._data = None
-    holder._version += 1
+    holder._writes += 1
     if s.requires_grad and not keeps_leaf and meta is not None:
         holder._meta = None
     return s
@@ -273,5 +273,5 @@ def _update_all(tr: Trace, s: Step, targets: Sequence[Handle]) -> None:
         assert t._slot is old, "an update's targets are among its operands"
         t._slot = slot
         t._data = None
-        t._version += 1
+        t._writes += 1
     tr.refs[s.index] = Several(map(ref, targets)) if len(targets) > 1 else ref(targets[0])

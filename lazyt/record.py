@@ -435,7 +435,7 @@ def share(tr: Trace, x: Handle) -> Storage:
         return st
     st = Storage()
     slot = x._slot
-    st._slot, st._data, st._meta, st._version = slot, x._data, x._meta, x._version
+    st._slot, st._data, st._meta, st._writes = slot, x._data, x._meta, x._writes
     x._storage = st
     x._data = None
     st.aliases.append(ref(x))

@@ -12,7 +12,7 @@ from lazyt import record as recording
 from lazyt.autograd import engine
 from lazyt.device import CPU, Device
 from lazyt.device import check as check_device
-from lazyt.errors import AutogradError, DTypeError, ShapeError
+from lazyt.errors import AutogradError, DeviceError, DTypeError, ShapeError
 from lazyt.functions.arithmetic import pow as power
 from lazyt.functions.indexing import getitem, setitem
 from lazyt.functions.joining import stack
@@ -23,7 +23,7 @@ from lazyt.looking.explain import Explanation, Nothing, explain
 from lazyt.looking.pending import GraphText
 from lazyt.looking.pending import graph as pending_graph
 from lazyt.looking.tensors import tensor_html, tensor_repr
-from lazyt.ops.core import OPS
+from lazyt.ops.core import OPS, OpDef
 from lazyt.record import ref
 from lazyt.sync import materialise
 from lazyt.trace import Slot, local
@@ -203,8 +203,42 @@ class Tensor(Handle):
         return _unpickle, (self._array("pickle").copy(), inplace.requires_grad(self) and inplace.is_leaf(self))
 
     def __copy__(self) -> Tensor:
-        return recording.record(OPS["positive"] if dtypes.kind(self.dtype) != "b" else OPS["logical_or"],
-                                (self,) if dtypes.kind(self.dtype) != "b" else (self, False))
+        return self.clone()
+
+    def clone(self) -> Tensor:
+        """The same value as a tensor of its own: writes to either are not seen by the other. Gradients pass through."""
+        return recording.record(CLONE, (self,))
+
+    copy = clone
+
+    def to(self, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False) -> Tensor:
+        """This value with another dtype or on another device, given by position or by name; self if nothing changes.
+
+        >>> import lazyt as lt
+        >>> lt.ones(2).to(lt.float64).dtype
+        dtype('float64')
+        """
+        for a in args:
+            if isinstance(a, str) and a.partition(":")[0] in ("cpu", "cuda"):
+                device = a
+            else:
+                dtype = a
+        check_device(device)
+        want = self.dtype if dtype is None else dtypes.as_dtype(dtype)
+        if want == self.dtype:
+            return self.clone() if copy else self
+        return OPS_astype(self, want)
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+        """This tensor on `device` (Array API); DeviceError for one that is not there."""
+        check_device(device)
+        if stream is not None:
+            raise DeviceError("to_device: the CPU has no streams")
+        return self
+
+    def cpu(self) -> Tensor:
+        """This tensor on the CPU."""
+        return self
 
     def __deepcopy__(self, memo: Any) -> Tensor:
         out = tensor_of(materialise(self, "deepcopy"))
@@ -336,7 +370,7 @@ def _make(slot: Slot) -> Tensor:
     h = _new(Tensor)
     h._slot = slot
     h._data = h._storage = h._view = h._meta = None
-    h._version = 0
+    h._writes = 0
     return h
 
 
@@ -345,8 +379,25 @@ def tensor_of(data: Data) -> Tensor:
     h = _new(Tensor)
     h._slot = h._storage = h._view = h._meta = None
     h._data = data
-    h._version = 0
+    h._writes = 0
     return h
+
+
+CLONE = OpDef("clone", lambda b, x: x)
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor of anything that speaks DLPack on the CPU; its memory is copied unless `copy=False`.
+
+    >>> import lazyt as lt, numpy as np
+    >>> lt.from_dlpack(np.arange(3)).tolist()
+    [0, 1, 2]
+    """
+    check_device(device)
+    if isinstance(x, Tensor):
+        return x.clone() if copy else x
+    a = np.from_dlpack(x)
+    return from_numpy(a) if copy is False else asarray(a)
 
 
 def _unpickle(a: np.ndarray[Any, Any], requires_grad: bool) -> Tensor:
@@ -399,7 +450,7 @@ def asarray(
             if copy is False:
                 raise ValueError("asarray: a change of dtype needs a copy")
             return OPS_astype(obj, want)
-        return obj.__copy__() if copy else obj
+        return obj.clone() if copy else obj
     if isinstance(obj, list | tuple) and _holds_tensor(obj):
         out = stack([asarray(o) for o in obj])
         return out if want is None else OPS_astype(out, want)
@@ -568,4 +619,4 @@ def attach_methods() -> None:
     Tensor.mT = property(lambda self: self.swapaxes(-1, -2), doc="The last two axes swapped.")  # type: ignore[attr-defined]
 
 
-__all__ = ["Tensor", "asarray", "from_numpy", "tensor"]
+__all__ = ["Tensor", "asarray", "from_dlpack", "from_numpy", "tensor"]

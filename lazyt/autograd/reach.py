@@ -61,7 +61,11 @@ def saved_slots(steps: Iterable[Step]) -> list[tuple[Slot, Step, int]]:
     """The values that the derivatives of these steps keep: (value, step, operand position or -1 for the result)."""
     out = []
     for s in steps:
-        for i in s.op.saves:
+        for entry in s.op.saves:
+            i, by = entry if isinstance(entry, tuple) else (entry, entry)
+            other = s.operands[by] if 0 <= by < len(s.operands) else None
+            if i != by and not (isinstance(other, Slot) and other.requires_grad):
+                continue
             x: Any = s.slots[0] if i < 0 else s.operands[i] if i < len(s.operands) else None
             if isinstance(x, Slot):
                 out.append((x, s, i))

@@ -9,7 +9,7 @@ import numpy as np
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.ir import dtypes
 from lazyt.ops import samples
-from lazyt.ops.core import OpDef, Operand, define, promoted, require_kind, result_type
+from lazyt.ops.core import PRODUCT, OpDef, Operand, define, promoted, require_kind, result_type
 from lazyt.ops.elementwise import complex_call, constant, float_of, work_dtype
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def binary(
     kinds: str = "iufc",
     what: str = "a number dtype",
     bool_as: np.dtype | None = None,
-    saves: tuple[int, ...] = (0, 1),
+    saves: tuple[int | tuple[int, int], ...] = (0, 1),
     sample: Any = None,
     errors: Any = (),
 ) -> OpDef:
@@ -58,7 +58,7 @@ def binary(
     return define(name, lower, numpy=ref, samples=sample, saves=saves, errors=[SHAPES, *errors])
 
 
-def floating(name: str, ref: Any, sample: Any = None, saves: tuple[int, ...] = (0, 1)) -> OpDef:
+def floating(name: str, ref: Any, sample: Any = None, saves: tuple[int | tuple[int, int], ...] = (0, 1)) -> OpDef:
     """A primitive of two floats that is named like the operation; integers become floats."""
 
     def lower(b: Builder, x: Operand, y: Operand) -> Node:
@@ -85,7 +85,7 @@ SUBTRACT = binary(
     "subtract", "sub", np.subtract, saves=(), what="a number dtype (for bool: logical_xor)",
     errors=[(_BOOLS, {}, DTypeError, "subtract: a number dtype")],
 )  # fmt: skip
-MULTIPLY = binary("multiply", "mul", np.multiply, kinds="biufc")
+MULTIPLY = binary("multiply", "mul", np.multiply, kinds="biufc", saves=PRODUCT)
 
 
 def _divide(b: Builder, x: Operand, y: Operand) -> Node:
@@ -95,7 +95,7 @@ def _divide(b: Builder, x: Operand, y: Operand) -> Node:
 
 
 DIVIDE = define(
-    "divide", _divide, numpy=np.divide, saves=(0, 1), errors=[SHAPES],
+    "divide", _divide, numpy=np.divide, saves=((0, 1), (1, 0), (1, 1)), errors=[SHAPES],
     samples=samples.binary("fciu", low2=1, high2=4, mixed=((np.bool_, np.bool_), (np.int8, np.int16))),
 )  # fmt: skip
 

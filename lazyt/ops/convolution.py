@@ -10,7 +10,7 @@ import numpy as np
 from lazyt.errors import ShapeError
 from lazyt.ir.extents import hint, product
 from lazyt.ops import samples
-from lazyt.ops.core import OpDef, define, require_kind, result_type
+from lazyt.ops.core import PRODUCT, OpDef, define, require_kind, result_type
 from lazyt.ops.elementwise import work_dtype
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _convolution(name: str, rank: int) -> OpDef:
     return define(
         name,
         lower,
-        saves=(0, 1),
+        saves=PRODUCT,
         numpy=_reference(rank),
         samples=lambda: _calls(rank),
         errors=[

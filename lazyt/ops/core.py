@@ -38,7 +38,8 @@ class OpDef:
     # part replaced. None: the result is not a view.
     write: Lower | None = None
     # Values reverse mode keeps, for version checks as in PyTorch: operand positions, and -1 for the result.
-    saves: tuple[int, ...] = ()
+    # A pair (i, j): operand i, if operand j requires grad.
+    saves: tuple[int | tuple[int, int], ...] = ()
     # Whether several views come out (split, unstack): in-place writes to one are refused under grad, as in PyTorch.
     fallible: bool = False  # may raise at the sync (an index read from data)
     # The NumPy function that says what it means, and calls to try it with: (args, kwargs) of NumPy arrays.
@@ -50,6 +51,9 @@ class OpDef:
 
 
 OPS: dict[str, OpDef] = {}
+
+# What a product of its first two operands keeps: each for the gradient of the other.
+PRODUCT = ((0, 1), (1, 0))
 
 
 def define(name: str, lower: Lower, **more: Any) -> OpDef:

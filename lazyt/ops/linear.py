@@ -12,7 +12,7 @@ from lazyt.ir.extents import hint, product
 from lazyt.ir.graph import Node, shape_text
 from lazyt.ops.axes import one_axis
 from lazyt.ops.contraction import contract, diagonal_of, einsum_nodes, summed
-from lazyt.ops.core import Operand, define, node_of, require_kind, result_type
+from lazyt.ops.core import PRODUCT, Operand, define, node_of, require_kind, result_type
 from lazyt.ops.elementwise import work_dtype
 from lazyt.ops.reductions import total_dtype
 
@@ -102,7 +102,7 @@ def _zeros(*shape: int) -> np.ndarray:
 MATMUL = define(
     "matmul",
     matmul,
-    saves=(0, 1),
+    saves=PRODUCT,
     numpy=np.matmul,
     samples=_matmul_calls,
     errors=[
@@ -136,7 +136,7 @@ def _vecdot_numpy(x1: np.ndarray, x2: np.ndarray, axis: int = -1) -> np.ndarray:
 VECDOT = define(
     "vecdot",
     vecdot,
-    saves=(0, 1),
+    saves=PRODUCT,
     numpy=_vecdot_numpy,
     samples=lambda: [
         *_pairs(((3,), (3,)), ((2, 3), (3,)), ((2, 1, 3), (4, 3)))(),
@@ -173,7 +173,7 @@ def _require_equal(name: str, x: Node, i: int, y: Node, j: int) -> None:
 DOT = define(
     "dot",
     dot,
-    saves=(0, 1),
+    saves=PRODUCT,
     numpy=np.dot,
     samples=lambda: [
         *_pairs(((3,), (3,)), ((2, 3), (3, 4)), ((2, 3), (3,)), ((2, 3), (4, 3, 5)), ((2, 2, 3), (3,)), ((), (3,)))()
@@ -195,7 +195,7 @@ def inner(b: Builder, x1: Operand, x2: Operand) -> Node:
 INNER = define(
     "inner",
     inner,
-    saves=(0, 1),
+    saves=PRODUCT,
     numpy=np.inner,
     samples=_pairs(((3,), (3,)), ((2, 3), (4, 3)), ((2, 3), (3,)), ((), (2, 3))),
     errors=[((_zeros(2), _zeros(3)), {}, ShapeError, "inner: axis 0 of shape .* differ")],
@@ -208,7 +208,7 @@ def outer(b: Builder, x1: Operand, x2: Operand) -> Node:
     return b.cast(b.mul(*(b.expand(b.reshape(v, s), (m, n)) for v, s in ((x, (m, 1)), (y, (1, n))))), dtype)
 
 
-OUTER = define("outer", outer, saves=(0, 1), numpy=np.outer, samples=_pairs(((3,), (4,)), ((2, 2), (3,)), ((), (3,))))
+OUTER = define("outer", outer, saves=PRODUCT, numpy=np.outer, samples=_pairs(((3,), (4,)), ((2, 2), (3,)), ((), (3,))))
 
 
 def tensordot(b: Builder, x1: Operand, x2: Operand, axes: int | tuple[tuple[int, ...], tuple[int, ...]]) -> Node:
@@ -253,7 +253,7 @@ def _tensordot_calls() -> Calls:
 TENSORDOT = define(
     "tensordot",
     tensordot,
-    saves=(0, 1),
+    saves=PRODUCT,
     numpy=np.tensordot,
     samples=_tensordot_calls,
     errors=[((_zeros(2, 3), _zeros(2, 3)), {"axes": 1}, ShapeError, "tensordot: axis 1 of shape .* differ")],
@@ -306,7 +306,7 @@ def kron(b: Builder, x1: Operand, x2: Operand) -> Node:
     return b.cast(b.reshape(z, tuple(m * n for m, n in zip(p, q, strict=True))), dtype)
 
 
-KRON = define("kron", kron, saves=(0, 1), numpy=np.kron, samples=_pairs(((2, 3), (4, 5)), ((3,), (2, 2)), ((), (2,))))
+KRON = define("kron", kron, saves=PRODUCT, numpy=np.kron, samples=_pairs(((2, 3), (4, 5)), ((3,), (2, 2)), ((), (2,))))
 
 
 def cross(b: Builder, x1: Operand, x2: Operand, axis: int) -> Node:
@@ -334,7 +334,7 @@ def cross(b: Builder, x1: Operand, x2: Operand, axis: int) -> Node:
 CROSS = define(
     "cross",
     cross,
-    saves=(0, 1),
+    saves=PRODUCT,
     numpy=lambda x1, x2, axis=-1: np.cross(x1, x2, axis=axis),
     samples=lambda: [
         *_pairs(((3,), (3,)), ((2, 3), (3,)), ((2, 3), (4, 1, 3)))(),

@@ -12,7 +12,7 @@ from lazyt.ir import dtypes
 from lazyt.ir.builder import broadcast_shapes
 from lazyt.ir.extents import hint
 from lazyt.ops import samples
-from lazyt.ops.core import Operand, define, node_of, require_kind, result_type
+from lazyt.ops.core import PRODUCT, Operand, define, node_of, require_kind, result_type
 from lazyt.ops.elementwise import work_dtype
 from lazyt.ops.linear import matmul_nodes
 from lazyt.ops.random import uniform_bits
@@ -49,7 +49,7 @@ _W = samples.array((5, 4))
 LINEAR = define(
     "linear",
     linear,
-    saves=(0, 1),
+    saves=PRODUCT,
     numpy=_linear_numpy,
     samples=samples.calls(
         (samples.array((3, 4)), _W),
