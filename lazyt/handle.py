@@ -102,7 +102,7 @@ class View:
         self.made_under_grad = grad
         self.shape = like.shape
         self.dtype = like.dtype
-        self.writable = op.write is not None and (parent is None or parent.writable)
+        self.writable: bool = op.write is not None and (parent is None or parent.writable)
 
 
 class Handle(Holder):

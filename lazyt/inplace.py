@@ -25,12 +25,11 @@ from lazyt.record import (
     begin,
     bind_leaf,
     check_writable_dtype,
-    dead,
     operand_slots,
     set_grad_mode,
     slot_of,
 )
-from lazyt.trace import Several, Slot, Step, Trace, user_site
+from lazyt.trace import Several, Slot, Step, Trace, dead, user_site
 
 ref = weakref.ref
 

@@ -47,7 +47,7 @@ def _viewable(base: Ints, chain: tuple[Any, ...], shape: Ints) -> bool:
             x = op.lower(b, x, *statics, **(more if offsets is None else {**more, "offsets": (0,) * offsets}))
     except ShapeError:
         return True  # only what is empty fits and does not fit at once
-    if math.prod(x.shape) != math.prod(_full(shape)):  # type: ignore[arg-type]
+    if math.prod(x.shape) != math.prod(_full(shape)):
         return True  # recording it says what is wrong, if anything is
     return reshaped(x.shape, _strides(x), _full(shape)) is not None  # type: ignore[arg-type]
 

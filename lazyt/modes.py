@@ -7,10 +7,11 @@ from functools import wraps
 from typing import Any, Self, TypeVar
 
 from lazyt import record as recording
-from lazyt import sync as syncing
+from lazyt import syncing
 from lazyt.backends.cpu import threads
 from lazyt.errors import SyncError
 from lazyt.handle import Handle
+from lazyt.looking.report import SyncReport
 from lazyt.record import is_grad_enabled
 from lazyt.trace import local, user_site
 
@@ -125,21 +126,21 @@ class expect(_Context):  # noqa: N801
         self.want = {"syncs": syncs, "plans": plans, "compiles": compiles, "kernels": kernels}
 
     def _again(self) -> expect:
-        return expect(**self.want)  # type: ignore[arg-type]
+        return expect(**self.want)
 
-    def note(self, report: syncing.SyncReport) -> None:
+    def note(self, report: SyncReport) -> None:
         """Called at every sync inside the block."""
         self.reports.append(report)
 
     def __enter__(self) -> Self:
-        self.reports: list[syncing.SyncReport] = []
+        self.reports: list[SyncReport] = []
         self.site = user_site()
         local.trace.expectations.append(self)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+    def __exit__(self, *exc: object) -> None:
         local.trace.expectations.remove(self)
-        if kind is not None:
+        if exc[0] is not None:
             return
         got = {
             "syncs": len(self.reports),
@@ -176,7 +177,7 @@ class eager(_Context):  # noqa: N801
         local.trace.eager = self._before
 
 
-def last_sync() -> syncing.SyncReport | None:
+def last_sync() -> SyncReport | None:
     """What this thread's last sync did: cause, user line, plan hit or why not, kernels, times. None before the first.
 
     >>> import lazyt as lt

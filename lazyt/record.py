@@ -139,7 +139,7 @@ def bind_leaf(tr: Trace, holder: Holder) -> Slot:
         tr.nbytes += data.nbytes
     if grad:
         # A leaf's record lives with its tensor; that of a synced value must outlast a write to the tensor.
-        tr.metas[s.index] = ref(meta) if grad == 1 else partial(_itself, meta)  # type: ignore[arg-type]
+        tr.metas[s.index] = ref(meta) if grad == 1 else partial(_itself, meta)
     tr.refs[s.index] = ref(holder)
     holder._slot = s
     tr.pos = s

@@ -14,7 +14,7 @@ from lazyt.device import CPU, Device
 from lazyt.device import check as check_device
 from lazyt.errors import AutogradError, DeviceError, DTypeError, ShapeError
 from lazyt.functions.arithmetic import pow as power
-from lazyt.functions.indexing import getitem, setitem
+from lazyt.functions.subscript import getitem, setitem
 from lazyt.functions.joining import stack
 from lazyt.functions.methods import METHODS
 from lazyt.handle import Data, Gradient, Handle, Holder
@@ -25,7 +25,7 @@ from lazyt.looking.pending import graph as pending_graph
 from lazyt.looking.tensors import tensor_html, tensor_repr
 from lazyt.ops.core import OPS, OpDef
 from lazyt.record import ref
-from lazyt.sync import materialise
+from lazyt.syncing import materialise
 from lazyt.trace import Slot, local
 from lazyt.views import array_of
 
@@ -63,17 +63,21 @@ class Tensor(Handle):
             return slot.shape
         if self._data is not None:
             return self._data.shape
-        return _value(self).shape
+        found: tuple[int, ...] = _value(self).shape
+        return found
 
     @property
     def dtype(self) -> np.dtype:
         """The element type, a `numpy.dtype`."""
         slot = self._slot
+        found: np.dtype
         if slot is not None:
-            return slot.dtype
-        if self._data is not None:
-            return self._data.dtype
-        return _value(self).dtype
+            found = slot.dtype
+        elif self._data is not None:
+            found = self._data.dtype
+        else:
+            found = _value(self).dtype
+        return found
 
     @property
     def ndim(self) -> int:
@@ -207,7 +211,8 @@ class Tensor(Handle):
 
     def clone(self) -> Tensor:
         """The same value as a tensor of its own: writes to either are not seen by the other. Gradients pass through."""
-        return recording.record(CLONE, (self,))
+        out: Tensor = recording.record(CLONE, (self,))
+        return out
 
     copy = clone
 
@@ -227,7 +232,7 @@ class Tensor(Handle):
         want = self.dtype if dtype is None else dtypes.as_dtype(dtype)
         if want == self.dtype:
             return self.clone() if copy else self
-        return OPS_astype(self, want)
+        return _astype(self, want)
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
         """This tensor on `device` (Array API); DeviceError for one that is not there."""
@@ -262,7 +267,7 @@ class Tensor(Handle):
         return (self[i] for i in range(self.shape[0]))
 
     def __contains__(self, value: Any) -> bool:
-        return bool((self == value).any())  # type: ignore[attr-defined]
+        return bool((self == value).any())
 
     def __getitem__(self, key: Any) -> Tensor:
         return getitem(self, key)
@@ -348,7 +353,8 @@ class Tensor(Handle):
 
     def detach(self) -> Tensor:
         """The same value outside the autograd graph; shares memory and versions as a view does."""
-        return engine.detach(self)
+        out: Tensor = engine.detach(self)
+        return out
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Any:
         """Call `hook(gradient)` whenever a gradient of this tensor is recorded; what it returns replaces it."""
@@ -449,11 +455,11 @@ def asarray(
         if want is not None and obj.dtype != want:
             if copy is False:
                 raise ValueError("asarray: a change of dtype needs a copy")
-            return OPS_astype(obj, want)
+            return _astype(obj, want)
         return obj.clone() if copy else obj
     if isinstance(obj, list | tuple) and _holds_tensor(obj):
         out = stack([asarray(o) for o in obj])
-        return out if want is None else OPS_astype(out, want)
+        return out if want is None else _astype(out, want)
     if copy is False and not isinstance(obj, np.ndarray):
         raise ValueError("asarray: this object cannot become a tensor without a copy")
     if copy is False:
@@ -465,8 +471,9 @@ def _holds_tensor(obj: Any) -> bool:
     return any(isinstance(o, Tensor) or (isinstance(o, list | tuple) and _holds_tensor(o)) for o in obj)
 
 
-def OPS_astype(x: Tensor, dtype: np.dtype) -> Tensor:
-    return recording.record(OPS["astype"], (x,), (dtype,))
+def _astype(x: Tensor, dtype: np.dtype) -> Tensor:
+    out: Tensor = recording.record(OPS["astype"], (x,), (dtype,))
+    return out
 
 
 def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -607,7 +614,8 @@ def _attach_pow() -> None:
     def __rpow__(self: Tensor, other: Any) -> Any:
         return power(other, self) if _is_operand(other) else NotImplemented
 
-    Tensor.__pow__, Tensor.__rpow__ = __pow__, __rpow__  # type: ignore[attr-defined]
+    setattr(Tensor, "__pow__", __pow__)
+    setattr(Tensor, "__rpow__", __rpow__)
 
 
 def attach_methods() -> None:

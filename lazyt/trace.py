@@ -103,11 +103,14 @@ class Step(Slot):
         self.high: float = math.inf
         self.checks: tuple[tuple[int, int, int], ...] = ()  # (scalar position, low, high) of every weak integer
         self.cut = False  # the bound on traces fell here: whoever comes next syncs first
-        self.scalar_start = 0 if parent is None else parent.scalar_start + parent.n_scalars
-        self.n_weak = self.n_offsets = self.n_scalars = self.n_ints = 0
-        self.ext_start = 0 if parent is None else parent.ext_start + parent.n_ints
+        self.scalar_start: int = 0 if parent is None else parent.scalar_start + parent.n_scalars
+        self.n_weak: int = 0
+        self.n_offsets: int = 0
+        self.n_scalars: int = 0
+        self.n_ints: int = 0
+        self.ext_start: int = 0 if parent is None else parent.ext_start + parent.n_ints
         self.site: Site | None = None
-        self.mode = True if parent is None else parent.mode
+        self.mode: bool = True if parent is None else parent.mode
         self.sid = 0
         self.plans: Any = None
         self.known = False  # leads to a plan

@@ -19,7 +19,7 @@ from lazyt.backends.cpu import engine
 from lazyt.errors import IndexOutOfRange, SyncError
 from lazyt.functions import searching, sets
 from lazyt.looking.text import site_text
-from lazyt.sync import counters
+from lazyt.syncing import counters
 from lazyt.trace import local
 
 DOC = Path(__file__).parent.parent / "docs" / "when-does-it-compute.md"

@@ -19,7 +19,7 @@ from lazyt.looking import holders
 from lazyt.looking.explain import Explanation
 from lazyt.looking.kernels import WHY
 from lazyt.looking.text import aligned, html_table, site_text
-from lazyt.sync import counters
+from lazyt.syncing import counters
 from lazyt.trace import Site, local
 
 

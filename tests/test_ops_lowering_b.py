@@ -16,7 +16,7 @@ import pytest
 
 import lazyt.random
 import lazyt.record
-import lazyt.sync
+import lazyt.syncing
 from lazyt.errors import DTypeError, IndexOutOfRange, ScalarRangeError, ShapeError
 from lazyt.ir import dtypes
 from lazyt.ir.builder import Builder, Weak

@@ -289,7 +289,7 @@ def _accumulate(meta: Gradient, h: Handle) -> None:
         record_inplace(OPS["add"], meta.grad, (h,))
 
 
-def detach(x: Handle) -> Handle:
+def detach(x: Handle) -> Any:
     """The same value outside the autograd graph."""
     return record_view(DETACH, x)
 

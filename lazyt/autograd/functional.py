@@ -7,6 +7,7 @@ from functools import update_wrapper
 from typing import Any
 
 from lazyt.autograd import engine
+from lazyt.autograd.reach import Reach
 from lazyt.errors import AutogradError, DTypeError
 from lazyt.handle import Handle
 from lazyt.ir import dtypes
@@ -53,7 +54,7 @@ def _pull_back(outputs: Sequence[Handle], cotangents: Sequence[Handle], inputs: 
     outs = [slot_of(tr, o) for o in outputs]
     cts = [slot_of(tr, c) for c in cotangents]
     groups: list[tuple[Slot, ...]] = [(slot_of(tr, x),) for x in inputs]
-    return engine.pull_back(tr, outs, cts, groups, (), True, True, engine.Reach(outs, tr.slot_hooks))
+    return engine.pull_back(tr, outs, cts, groups, (), True, True, Reach(outs, tr.slot_hooks))
 
 
 def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -68,7 +69,7 @@ def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_
     (5.0, [2.0, 4.0])
     """
     several = not isinstance(argnums, int)
-    numbers = tuple(argnums) if several else (argnums,)  # type: ignore[arg-type]
+    numbers: tuple[int, ...] = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     def inner(*args: Any, **kwargs: Any) -> Any:
         leaves: list[Handle] = []
@@ -79,8 +80,8 @@ def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_
         if not leaves:
             raise AutogradError("grad: the arguments to differentiate by hold no tensor")
         for x in leaves:
-            if dtypes.kind(x.dtype) not in "fc":  # type: ignore[attr-defined]
-                raise DTypeError(f"grad: a floating or complex tensor is required, not {x.dtype}")  # type: ignore[attr-defined]
+            if dtypes.kind(x.dtype) not in "fc":
+                raise DTypeError(f"grad: a floating or complex tensor is required, not {x.dtype}")
         before = set_grad_mode(True)
         try:
             tracked = [engine.track(x) for x in leaves]
@@ -91,8 +92,8 @@ def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_
             value = out[0] if has_aux else out
             if not isinstance(value, Handle):
                 raise AutogradError(f"grad: the function must return a tensor, not {type(value).__name__!r}")
-            if value.shape != ():  # type: ignore[attr-defined]
-                raise AutogradError(f"grad: the function must return a scalar, not shape {value.shape}")  # type: ignore[attr-defined]
+            if value.shape != ():
+                raise AutogradError(f"grad: the function must return a scalar, not shape {value.shape}")
             grads = _pull_back([value], [], tracked)
         finally:
             set_grad_mode(before)

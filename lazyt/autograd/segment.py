@@ -23,8 +23,8 @@ from lazyt.inplace import assign_step
 from lazyt.ir.prims import SOURCES
 from lazyt.lowering import lower
 from lazyt.ops.core import OpDef
-from lazyt.record import ASSIGN, LEAF, MODE, advance, bind_leaf, dead, set_grad_mode
-from lazyt.trace import Several, Slot, Step, Trace
+from lazyt.record import ASSIGN, LEAF, MODE, advance, bind_leaf, set_grad_mode
+from lazyt.trace import Several, Slot, Step, Trace, dead
 
 ref = weakref.ref
 _numbers = itertools.count()
@@ -147,7 +147,8 @@ class Segment:
             found: Data = self.leaves[at]
             return found
         index = sum(1 for t in self.path[: s.index] if t.op is LEAF and t.statics[3] < 0)
-        return self.leaves[index]
+        met: Data = self.leaves[index]
+        return met
 
 
 def _kept(path: Sequence[Step], outputs: Sequence[Slot], reach: Reach, segment: Segment) -> list[Slot]:

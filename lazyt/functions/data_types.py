@@ -40,7 +40,7 @@ _KINDS = {
 
 
 def _dtype_of(x: Any) -> np.dtype:
-    return x.dtype if isinstance(x, Handle) else dtypes.as_dtype(x)  # type: ignore[attr-defined]
+    return x.dtype if isinstance(x, Handle) else dtypes.as_dtype(x)
 
 
 def finfo(type: Any, /) -> Any:
@@ -53,7 +53,7 @@ def finfo(type: Any, /) -> Any:
     dtype = dtypes.real_of(_dtype_of(type))
     if dtypes.kind(dtype) != "f":
         raise DTypeError(f"finfo: a floating dtype is required, got {dtype}")
-    return ml_dtypes.finfo(dtype)
+    return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
 
 
 def iinfo(type: Any, /) -> np.iinfo[Any]:

@@ -167,8 +167,8 @@ def through(scope: Scope | None, n: Node, place: Place) -> Place | Split | None:
         case "pad":
             assert isinstance(attrs, g.Pad)
             moved, guards = [], list(place.guards)
-            for i, lo, p, q in zip(idx, attrs.lo, x.shape, n.shape, strict=True):
-                j = i.plus(-lo)
+            for e, lo, p, q in zip(idx, attrs.lo, x.shape, n.shape, strict=True):
+                j = e.plus(-lo)
                 moved.append(j)
                 if not (_is(lo, 0) and (p == q or (scope is not None and scope.known_equal(p, q)))):
                     guards.append(Guard(j, 0, p))

@@ -68,7 +68,9 @@ class Builder:
 
     def at_least(self, a: int | Dim, bound: int) -> bool:
         """Whether a >= bound; a plan made so holds only where it is so."""
-        return a >= bound if self.scope is None else self.scope.at_least(a, bound)  # type: ignore[operator]
+        if self.scope is None:
+            return hint(a) >= bound
+        return self.scope.at_least(a, bound)
 
     # Sources
 
@@ -80,8 +82,10 @@ class Builder:
         return self.make("scalar", (), g.Scalar(position), (), dtype)
 
     def constant(self, value: bool | int | float | complex, dtype: np.dtype) -> Node:
-        k = dtypes.kind(dtype)
-        v = {"b": bool, "i": int, "u": int, "f": float, "c": complex}[k](value)  # type: ignore[arg-type]
+        kinds: dict[str, Callable[[Any], bool | int | float | complex]] = {
+            "b": bool, "i": int, "u": int, "f": float, "c": complex,
+        }  # fmt: skip
+        v = kinds[dtypes.kind(dtype)](value)
         return self.make("constant", (), g.Constant(v, repr(v)), (), dtype)
 
     def extent(self, n: int | Dim, dtype: np.dtype = dtypes.int64) -> Node:

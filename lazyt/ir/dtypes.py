@@ -47,7 +47,8 @@ def _as_dtype(spec: object) -> np.dtype:
         raise DTypeError(f"not a dtype: {spec!r}") from None
     if found not in _KIND:
         raise DTypeError(f"dtype {found} is not supported: lazyt has {', '.join(map(str, ALL))}")
-    return found.newbyteorder("=") if not found.isnative else found
+    native: np.dtype = found.newbyteorder("=")
+    return native
 
 
 def as_dtype(spec: object) -> np.dtype:

@@ -149,7 +149,7 @@ class Dim:
     def __bool__(self) -> bool:
         raise LazytInternalError("the truth of a symbolic extent: say unify, known_equal or at_least")
 
-    __index__ = __int__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__  # type: ignore[assignment]
+    __index__ = __int__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__
 
     def __add__(self, other: int | Dim) -> int | Dim:
         return _collect(self.scope, (*self.terms, *_terms(other)))

@@ -383,12 +383,13 @@ class _Fuser:
             places = wanted.get(group)
             if places is not None:
                 # NOTE: a chain cut for its length must not join what it was cut from.
-                if len(places) == 1 and self.stored.get(n) != "size" and self._covers(group, p := group.normal(places[0])):
-                    return group, p
+                place = group.normal(places[0])
+                if len(places) == 1 and self.stored.get(n) != "size" and self._covers(group, place):
+                    return group, place
             elif self._sibling(group, n):
-                p = self._identity([*group.outer, *group.rows], n.shape) or self._identity(group.outer, n.shape)
-                if p is not None:
-                    return group, p
+                same = self._identity([*group.outer, *group.rows], n.shape) or self._identity(group.outer, n.shape)
+                if same is not None:
+                    return group, same
         return None
 
     def _covers(self, group: Group, p: Place) -> bool:

@@ -69,7 +69,7 @@ class Schedule:
 
 def schedule(graph: Graph, fused: Fused, scope: Scope | None) -> Schedule:
     """Order the units and find lifetimes."""
-    items = {n: [] for n in graph.nodes if n.op == "opaque"}
+    items: dict[Node, list[Node]] = {n: [] for n in graph.nodes if n.op == "opaque"}
     for n in graph.nodes:
         if n.op == "item" and n in fused.stored:
             items[n.operands[0]].append(n)

@@ -11,7 +11,7 @@ from lazyt.ir.schedule import nbytes
 from lazyt.looking.kernels import KernelView, kernel_views, sizes
 from lazyt.looking.text import aligned, bytes_text, count_text, html_text, plural
 from lazyt.planning import Plan, draft, outlook, settings
-from lazyt.sync import differentiable, wanted_of
+from lazyt.syncing import differentiable, wanted_of
 from lazyt.trace import Slot, Trace, local
 
 if TYPE_CHECKING:

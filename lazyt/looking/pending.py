@@ -15,7 +15,7 @@ from lazyt.looking.steps import call_text, leaf_text, results_text, types_text, 
 from lazyt.looking.text import aligned, bytes_text, html_table, plural, site_text
 from lazyt.lowering import lower
 from lazyt.record import LEAF, MODE
-from lazyt.sync import wanted_of
+from lazyt.syncing import wanted_of
 from lazyt.trace import Ext, Slot, Step, Trace, local
 
 # Lines of a longer program are left out in the middle.

@@ -19,8 +19,8 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import llvmlite  # type: ignore[import-untyped]
-import llvmlite.binding as llvm  # type: ignore[import-untyped]
+import llvmlite
+import llvmlite.binding as llvm
 
 from lazyt.backends.cpu import objcache
 from lazyt.errors import LazytInternalError

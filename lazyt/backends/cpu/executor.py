@@ -415,8 +415,8 @@ class Bound:
             bases += self._scalars(scalars)
         if self.moving:
             values = exe.expressions.evaluate(self.extents, scalars)
-            for base, byte, e, itemsize in self.moving:
-                bases.append(values[e] if base < 0 else bases[base] + byte + values[e] * itemsize)
+            for base, byte, number, itemsize in self.moving:
+                bases.append(values[number] if base < 0 else bases[base] + byte + values[number] * itemsize)
         with self.lock:
             if self.products:
                 with blas.OneThread():
@@ -512,7 +512,7 @@ class _Callback:
                 shape = [b.value(d) for d in x.shape]
                 start = flat[b.value(offset) :] if flat.size else flat
                 views.append(np.lib.stride_tricks.as_strided(start, shape, [b.value(s) * size for s in strides]))
-            np.matmul(*views, out=get(n, True))
+            np.matmul(views[0], views[1], out=get(n, True))
         elif n.op == "scatter":
             _scatter(n, [get(x) for x in c.operands], get(n, True), self.bound)
         else:

@@ -1,0 +1,255 @@
+"""Writes in place and autograd: PyTorch's outcomes and messages (2.13), wherever the program is synced.
+
+Each row is a program as source text. It runs without a sync, with one after each statement, and with some at random.
+"""
+
+from __future__ import annotations
+
+import random
+import textwrap
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lazyt as lt
+from lazyt.errors import AutogradError, DTypeError, ShapeError
+
+REGIMES = ("never", "after each", "random 1", "random 2")
+OVERWRITTEN = "one of the variables needed for gradient computation has been modified by an inplace operation"
+SECOND_TIME = "Trying to backward through the graph a second time"
+LEAF = "a leaf Variable that requires grad is being used in an in-place operation"
+VIEW_OF_LEAF = "a view of a leaf Variable that requires grad is being used in an in-place operation"
+NO_GRAD_VIEW = "view was created in no_grad mode and is being modified inplace with grad mode enabled"
+MULTIPLE = "returns multiple views. Such functions do not allow the output views to be modified inplace"
+
+
+def run(source: str, regime: str) -> dict[str, Any]:
+    """Run the statements of `source`, each at top level, synced as the regime says."""
+    lines = textwrap.dedent(source).strip().split("\n")
+    blocks: list[str] = []
+    for line in lines:
+        if line.startswith(" "):
+            blocks[-1] += "\n" + line
+        else:
+            blocks.append(line)
+    choose = random.Random(regime)
+    space: dict[str, Any] = {"lt": lt, "np": np}
+    for block in blocks:
+        exec(compile(block, f"<{block}>", "exec"), space)
+        if regime == "after each" or (regime.startswith("random") and choose.random() < 0.4):
+            lt.sync()
+    return space
+
+
+def check(space: dict[str, Any], expected: dict[str, Any]) -> None:
+    for expression, want in expected.items():
+        got = eval(expression, space)
+        if isinstance(got, lt.Tensor):
+            got = got.detach().tolist()
+        assert got == want, f"{expression}: {got}, expected {want}"
+
+
+LEAF_W = "w = lt.tensor([1.0, 2.0, 3.0], requires_grad=True)\n"
+LEAF_M = "m = lt.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)\n"
+
+# 7.1: what counts as a write.
+VERSIONS = {
+    "in place operators": ("a = lt.ones(3)\na += 1\na *= 2\na -= 1\na /= 2\na **= 2", {"a._version": 5}),
+    "setitem": ("a = lt.ones(3)\na[0] = 2\na[1:] = 3\na[[0, 1]] = 4\na[a > 3] = 5", {"a._version": 4}),
+    "base, views, views of views and what was detached share a count": (
+        "a = lt.ones((2, 3)) + 0\nv = a[0]\nw = v[1:]\nd = a.detach()\nc = a + 0\nd[0] += 1\nw *= 2\na += 1",
+        {"a._version": 4, "v._version": 4, "w._version": 4, "d._version": 4, "c._version": 0},
+    ),
+    "under no_grad": (LEAF_W + "with lt.no_grad():\n    w += 1\n    w[0] = 5.0", {"w._version": 2, "w.is_leaf": True}),
+    "a copy has its own": ("a = lt.ones(3) + 0\na += 1\nb = lt.asarray(a, copy=True)\nb += 1", {"a._version": 1, "b._version": 1}),
+    "an optimizer's step is one a parameter": (
+        LEAF_W + "opt = lt.optim.SGD([w], lr=0.5)\n(w * w).sum().backward()\nopt.step()\nopt.zero_grad()\n(w * w).sum().backward()\nopt.step()",
+        {"w._version": 2},
+    ),
+    "reading is no write": ("a = lt.ones(3)\nb = a + 1\nv = a[1:]\nb += a\na.sum().item()", {"a._version": 0, "v._version": 0}),
+}  # fmt: skip
+
+# 7.2: what was saved for the gradient. A string is the message, a dict what to look at.
+SAVED = {
+    "the output of exp is saved": (LEAF_W + "y = w.exp()\ny += 1\ny.sum().backward()", OVERWRITTEN),
+    "the inputs of a product are saved": (LEAF_W + "a = w * 2\nb = a * a\na += 1\nb.sum().backward()", OVERWRITTEN),
+    "a plain factor is saved too": (
+        LEAF_W + "p = lt.asarray([1.0, 2.0, 3.0])\nb = w * p\np += 1\nb.sum().backward()", OVERWRITTEN),
+    "written through a view": (LEAF_W + "a = w * 2\nb = a * a\na[0] = 0.0\nb.sum().backward()", OVERWRITTEN),
+    "written through detach": (LEAF_W + "a = w * 2\nb = a * a\nd = a.detach()\nd[...] = 0.0\nb.sum().backward()", OVERWRITTEN),
+    "written under no_grad": (
+        LEAF_W + "a = w * 2\nb = a * a\nwith lt.no_grad():\n    a += 1\nb.sum().backward()", OVERWRITTEN),
+    "a view is saved and its base written": (LEAF_M + "a = m * 1\nv = a[0]\nb = v * v\na += 1\nb.sum().backward()", OVERWRITTEN),
+    "a base is saved and its view written": (LEAF_M + "a = m * 1\nb = a * a\nv = a[0]\nv += 1\nb.sum().backward()", OVERWRITTEN),
+    "in place by itself": (LEAF_W + "a = w * 1\na *= a\na.sum().backward()", OVERWRITTEN),
+    "the output of sigmoid is saved, its input is not": (
+        LEAF_W + "a = w * 0\nb = a.sigmoid()\na += 1\nb.sum().backward()", {"w.grad": [0.0, 0.0, 0.0]}),
+    "a sum saves nothing": (LEAF_W + "a = w * 2\nb = a + 1\na += 5\nb.sum().backward()", {"w.grad": [2.0, 2.0, 2.0]}),
+    "what is not needed may be written": (
+        LEAF_W + "p = lt.asarray([1.0, 2.0, 3.0])\na = w + p\np += 1\na.sum().backward()", {"w.grad": [1.0, 1.0, 1.0]}),
+    "written before it was used": (LEAF_W + "a = w * 2\na += 1\nb = a * a\nb.sum().backward()", {"w.grad": [12.0, 20.0, 28.0]}),
+    "a power in place saves the old value": (LEAF_W + "a = w * 1\na **= 2\na.sum().backward()", {"w.grad": [2.0, 4.0, 6.0]}),
+    "backward twice": (LEAF_W + "y = (w * w).sum()\ny.backward()\ny.backward()", SECOND_TIME),
+    "backward twice, kept": (
+        LEAF_W + "y = (w * w).sum()\ny.backward(retain_graph=True)\ny.backward()", {"w.grad": [4.0, 8.0, 12.0]}),
+    "backward twice where nothing was saved": (
+        LEAF_W + "y = (w + 1).sum()\ny.backward()\ny.backward()", {"w.grad": [2.0, 2.0, 2.0]}),
+    "an optimizer between two backwards": (
+        LEAF_W + "opt = lt.optim.SGD([w], lr=0.5)\ny = (w * w).sum()\ny.backward(retain_graph=True)\nopt.step()\ny.backward()",
+        OVERWRITTEN,
+    ),
+    "a leaf written under no_grad between": (
+        LEAF_W + "y = (w * w).sum()\nwith lt.no_grad():\n    w += 1\ny.backward()", OVERWRITTEN),
+    "a leaf written under no_grad before": (
+        LEAF_W + "with lt.no_grad():\n    w += 1\ny = (w * w).sum()\ny.backward()", {"w.grad": [4.0, 6.0, 8.0], "w.is_leaf": True}),
+}  # fmt: skip
+
+# 7.3: what may be written at all under grad mode, in PyTorch's order.
+LEGALITY = {
+    "a leaf": (LEAF_W + "w += 1", LEAF),
+    "a leaf by setitem": (LEAF_W + "w[0] = 5.0", VIEW_OF_LEAF),
+    "a leaf, whole, by setitem": (LEAF_W + "w[...] = 5.0", LEAF),
+    "a view of a leaf": (LEAF_M + "v = m[0]\nv += 1", VIEW_OF_LEAF),
+    "a view of a view of a leaf": (LEAF_M + "v = m.T[1:]\nv *= 2", VIEW_OF_LEAF),
+    "a leaf under no_grad": (LEAF_W + "with lt.no_grad():\n    w += 1", {"w": [2.0, 3.0, 4.0], "w.requires_grad": True}),
+    "a view of a leaf under no_grad": (
+        LEAF_M + "with lt.no_grad():\n    v = m[0]\n    v *= 2", {"m": [[2.0, 4.0, 6.0], [4.0, 5.0, 6.0]], "m.is_leaf": True}),
+    "a view of a leaf made outside, written under no_grad": (
+        LEAF_M + "v = m[0]\nwith lt.no_grad():\n    v *= 2", {"m": [[2.0, 4.0, 6.0], [4.0, 5.0, 6.0]], "m.is_leaf": True}),
+    "one of several views": (LEAF_M + "a = m * 1\nu, v = lt.unstack(a)\nu += 1", MULTIPLE),
+    "one of several views by split": (LEAF_M + "a = m * 1\nu, v = lt.split(a, 2)\nv *= 2", MULTIPLE),
+    "a view of one of several views": (LEAF_M + "a = m * 1\nu, v = lt.unstack(a)\nz = u[1:]\nz += 1", MULTIPLE),
+    "one of several views under no_grad": (
+        LEAF_M + "a = m * 1\nu, v = lt.unstack(a)\nwith lt.no_grad():\n    u += 1", {"a": [[2.0, 3.0, 4.0], [4.0, 5.0, 6.0]]}),
+    "one of several views without grad": (
+        "a = lt.ones((2, 2)) + 0\nu, v = lt.unstack(a)\nu += 1", {"a": [[2.0, 2.0], [1.0, 1.0]]}),
+    "a view made under no_grad": (LEAF_M + "a = m * 1\nwith lt.no_grad():\n    v = a[0]\nv += 1", NO_GRAD_VIEW),
+    "a view of a view made under no_grad": (LEAF_M + "a = m * 1\nwith lt.no_grad():\n    v = a[0]\nz = v[1:]\nz += 1", NO_GRAD_VIEW),
+    "a view made under no_grad, written under it": (
+        LEAF_M + "a = m * 1\nwith lt.no_grad():\n    v = a[0]\n    v += 1\na.sum().backward()", {"m.grad": [[1.0] * 3] * 2}),
+    "a view made under no_grad without grad": (
+        "a = lt.ones((2, 2)) + 0\nwith lt.no_grad():\n    v = a[0]\nv += 1", {"a": [[2.0, 2.0], [1.0, 1.0]]}),
+    "a plain value takes a gradient in": (
+        LEAF_W + "a = lt.zeros(3) + 0\na += w\na.sum().backward()", {"w.grad": [1.0] * 3, "a.requires_grad": True}),
+    "a plain value inside a view under no_grad": (
+        LEAF_W + "a = lt.zeros(3) + 0\nwith lt.no_grad():\n    a += w", {"a.requires_grad": False, "a": [1.0, 2.0, 3.0]}),
+}  # fmt: skip
+
+# 7.4: history is rewritten.
+HISTORY = {
+    "a base written after its view": (
+        LEAF_M + "b = m * 1\nv = b[0]\nb *= 3\nv.sum().backward()", {"m.grad": [[3.0] * 3, [0.0] * 3], "v": [3.0, 6.0, 9.0]}),
+    "a view written": (
+        LEAF_M + "b = m * 1\nv = b[0]\nv *= 3\nb.sum().backward()", {"m.grad": [[3.0] * 3, [1.0] * 3]}),
+    "a view written, and both used": (
+        LEAF_M + "b = m * 1\nv = b[0]\nv *= 3\n(b.sum() + v.sum()).backward()", {"m.grad": [[6.0] * 3, [1.0] * 3]}),
+    "a value put into a plain base": (
+        LEAF_W + "b = lt.zeros((2, 3)) + 0\nb[1] = w\n(b * b).sum().backward()",
+        {"w.grad": [2.0, 4.0, 6.0], "b.requires_grad": True}),
+    "one element put into a plain base": (
+        "s = lt.tensor(3.0, requires_grad=True)\nb = lt.zeros(3) + 0\nb[1] = s\nb.sum().backward()", {"s.grad": 1.0}),
+    "a base overwritten is seen through an old view": (
+        LEAF_W + "b = lt.zeros(3) + 0\nv = b[1]\nb[...] = w\nv.backward()", {"w.grad": [0.0, 1.0, 0.0], "v.requires_grad": True}),
+    "what is overwritten gets no gradient": (
+        LEAF_W + "b = w * 2\nb[1] = 0.0\n(b * 5).sum().backward()", {"w.grad": [10.0, 0.0, 10.0]}),
+    "views of views written in turn": (
+        LEAF_M + "b = m * 1\nv = b.T\nz = v[1:]\nz *= 2\nb[0] *= 5\nv += 1\nb.sum().backward()",
+        {"m.grad": [[5.0, 10.0, 10.0], [1.0, 2.0, 2.0]]}),
+    "a view read, its base written, the view read again": (
+        LEAF_M + "b = m * 1\nv = b[1]\nx = v * 2\nb *= 3\ny = v * 2\n(x + y).sum().backward()", {"m.grad": [[0.0] * 3, [8.0] * 3]}),
+    "an overlapping write": (
+        LEAF_W + "b = w * 1\nb[1:] += b[:-1]\nb.sum().backward()", {"w.grad": [2.0, 2.0, 1.0]}),
+    "a write at index arrays": (
+        LEAF_W + "b = w * 1\nb[[0, 2]] *= 7\nb.sum().backward()", {"w.grad": [7.0, 1.0, 7.0]}),
+    "a write under a mask": (
+        LEAF_W + "b = w * 1\nb[w > 1.5] = 0.0\nb.sum().backward()", {"w.grad": [1.0, 0.0, 0.0]}),
+    "written over and over": (
+        LEAF_W + "b = w * 1\nfor i in range(5):\n    b *= 2\nb.sum().backward()", {"w.grad": [32.0] * 3}),
+    "detach is outside the graph": (
+        LEAF_W + "b = w * 1\nd = b.detach()\nd += 1\nb.sum().backward()", {"w.grad": [1.0] * 3, "b": [2.0, 3.0, 4.0]}),
+}  # fmt: skip
+
+# 7.5: neighbouring errors.
+NEIGHBOURS: dict[str, tuple[str, type[Exception], str]] = {
+    "requires_grad off a non-leaf": (
+        LEAF_W + "a = w * 2\na.requires_grad = False", AutogradError, "you can only change requires_grad flags of leaf variables"),
+    "gradients of integers": (
+        "a = lt.arange(3)\na.requires_grad = True", AutogradError,
+        "Only Tensors of floating point and complex dtype can require gradients"),
+    "backward of several elements": (
+        LEAF_W + "(w * 2).backward()", AutogradError, "grad can be implicitly created only for scalar outputs"),
+    "backward of what has no graph": (
+        "lt.ones(()).backward()", AutogradError, "element 0 of tensors does not require grad and does not have a grad_fn"),
+    "numpy of what requires grad": (LEAF_W + "w.numpy()", AutogradError, r"Can't call numpy\(\) on Tensor that requires grad"),
+    "a write to an expanded view": (
+        "a = lt.ones((1, 3)) + 0\nv = lt.broadcast_to(a, (2, 3))\nv += 1", ShapeError,
+        "may refer to a single memory location"),
+    "a result of another kind": (
+        "a = lt.arange(3)\na += 1.5", DTypeError, "a result of dtype float64 cannot be written into a tensor of dtype int64"),
+    "a result of another shape": (
+        "a = lt.ones(2) + 0\na += lt.ones((3, 2))", ShapeError,
+        r"output with shape \(2,\) doesn't match the broadcast shape \(3, 2\)"),
+    "a gradient of another shape": (
+        LEAF_W + "(w * 2).backward(lt.ones(2))", ShapeError, r"gradient has shape \(2,\), the tensor has \(3,\)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("name", VERSIONS)
+def test_versions(name: str, regime: str) -> None:
+    source, expected = VERSIONS[name]
+    check(run(source, regime), expected)
+
+
+def _outcome(row: tuple[str, Any], regime: str) -> None:
+    source, expected = row
+    if isinstance(expected, dict):
+        check(run(source, regime), expected)
+    else:
+        with pytest.raises(AutogradError, match=expected):
+            run(source, regime)
+        lt.sync()
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("name", LEGALITY)
+def test_what_may_be_written(name: str, regime: str) -> None:
+    _outcome(LEGALITY[name], regime)
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("name", SAVED)
+def test_saved_values(name: str, regime: str) -> None:
+    _outcome(SAVED[name], regime)
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("name", HISTORY)
+def test_history_is_rewritten(name: str, regime: str) -> None:
+    _outcome(HISTORY[name], regime)
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("name", NEIGHBOURS)
+def test_neighbouring_errors(name: str, regime: str) -> None:
+    source, error, message = NEIGHBOURS[name]
+    with pytest.raises(error, match=message):
+        run(source, regime)
+    lt.sync()
+
+
+def test_the_message_names_both_lines() -> None:
+    w = lt.tensor([1.0, 2.0], requires_grad=True)
+    y = w.exp()
+    y += 1
+    with pytest.raises(AutogradError, match=r"float32 \[2\], which is the output of exp recorded at .*:\d+, was written .*:\d+"):
+        y.sum().backward()
+
+
+def test_gradients_accumulate_into_the_same_tensor() -> None:
+    w = lt.tensor([1.0, 2.0], requires_grad=True)
+    (w * 2).sum().backward()
+    first = w.grad
+    (w * 3).sum().backward()
+    assert w.grad is first and first.tolist() == [5.0, 5.0]
