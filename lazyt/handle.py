@@ -99,7 +99,8 @@ class View:
         self.statics = statics
         self.ints = ints
         self.offsets = offsets
-        self.made_under_grad = grad
+        # As all views that led here: what is viewed under no_grad stays outside the graph.
+        self.made_under_grad: bool = grad and (parent is None or parent.made_under_grad)
         self.shape = like.shape
         self.dtype = like.dtype
         self.writable: bool = op.write is not None and (parent is None or parent.writable)

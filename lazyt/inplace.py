@@ -41,6 +41,7 @@ def _lower_put(b: Any, x: Any, value: Any) -> Any:
 
 PUT = OpDef("assign", _lower_put)
 _writes: dict[OpDef, OpDef] = {}
+_write_ops: set[OpDef] = set()
 
 
 def _write_op(view: OpDef) -> OpDef:
@@ -49,7 +50,13 @@ def _write_op(view: OpDef) -> OpDef:
     if op is None:
         assert view.write is not None
         op = _writes[view] = OpDef(f"write to {view.name}", view.write)
+        _write_ops.add(op)
     return op
+
+
+def is_write(op: Any) -> bool:
+    """Whether an operation is `_write_op` of a view: its second operand is what the view has after it."""
+    return op in _write_ops
 
 
 def is_detached(h: Handle) -> bool:
@@ -66,7 +73,7 @@ def requires_grad(h: Handle) -> bool:
     """Whether gradients flow into h's current value."""
     slot = h._slot
     if slot is None and h._storage is not None:
-        if is_detached(h):
+        if is_detached(h) or not (h._view is None or h._view.made_under_grad):
             return False
         holder: Holder = h._storage
         slot = holder._slot
@@ -97,7 +104,7 @@ def check_legal(tr: Trace, name: str, x: Handle, value_grad: bool) -> None:
                 "may refer to a single memory location; copy it first"
             )
         v = v.parent
-    if not tr.grad or not (value_grad or requires_grad(x)):
+    if not tr.grad or not (value_grad or requires_grad(x) or _views_what_requires_grad(x)):
         return
     if view is not None:
         if not view.made_under_grad:
@@ -106,11 +113,14 @@ def check_legal(tr: Trace, name: str, x: Handle, value_grad: bool) -> None:
                 "Given that this use case is ambiguous and error-prone, it is forbidden; move both the view and the "
                 "inplace operation inside the no_grad block, or both outside"
             )
-        if view.op.name in MULTI_OUTPUT:
-            raise AutogradError(
-                f"{name}: this view is the output of {view.op.name}, which returns multiple views. Such functions do "
-                "not allow the output views to be modified inplace; use an out-of-place operation instead"
-            )
+        v = view
+        while v is not None:
+            if v.op.name in MULTI_OUTPUT:
+                raise AutogradError(
+                    f"{name}: this view is the output of {v.op.name}, a function that returns multiple views. Such "
+                    "functions do not allow the output views to be modified inplace; use an out-of-place operation"
+                )
+            v = v.parent
         assert x._storage is not None
         meta = x._storage._meta
         if meta is not None and meta.requires_grad and meta.is_leaf:
@@ -121,26 +131,39 @@ def check_legal(tr: Trace, name: str, x: Handle, value_grad: bool) -> None:
         raise AutogradError(f"{name}: a leaf Variable that requires grad is being used in an in-place operation")
 
 
+def _views_what_requires_grad(h: Handle) -> bool:
+    """Whether h is a view, made under no_grad, of a value that gradients flow into."""
+    view, st = h._view, h._storage
+    if view is None or st is None or view.made_under_grad or is_detached(h):
+        return False
+    return st._slot.requires_grad if st._slot is not None else st._meta is not None and st._meta.requires_grad
+
+
 MULTI_OUTPUT = frozenset({"unstack", "split", "array_split"})
 
+# What a value written under no_grad keeps of the one it replaces: a leaf stays that leaf, another value its graph.
+KEEPS_LEAF, KEEPS_GRAPH = "leaf", "graph"
+STOP = OpDef("detach", lambda b, x: b.stop(x), differentiable=False)
 
-def assign_step(tr: Trace, new: Slot, old: Slot | None, keeps_leaf: bool) -> Step:
-    """The step after which a holder has `new` for `old`; a leaf written under no_grad stays that leaf."""
-    plain = (ASSIGN, (new, old), keeps_leaf)
+
+def assign_step(tr: Trace, new: Slot, old: Slot | None, keeps: str) -> Step:
+    """The step after which a holder has `new` for `old`. What is written under no_grad changes no gradient's way."""
+    plain = (ASSIGN, (new, old), keeps)
     s = _follow(tr, plain)
     if s is None:
         pos = tr.pos
-        s = Step(pos, ASSIGN, (new,), (keeps_leaf,), plain, pos.index + 1)
+        operands = (new, old) if keeps == KEEPS_GRAPH else (new,)
+        s = Step(pos, ASSIGN, operands, (keeps,), plain, pos.index + 1)
         s.targets = () if old is None else (old,)
         s.dtype = new.dtype
         s.site = user_site()
         s.mode = tr.grad
-        s.requires_grad = new.requires_grad if not keeps_leaf else True
-        if keeps_leaf:
+        s.requires_grad = new.requires_grad or bool(keeps)
+        if keeps == KEEPS_LEAF:
             assert old is not None
             s.leaf = old.leaf
         old_at = None if old is None else (old.step.index, old.k)
-        _insert(tr, s, plain, (ASSIGN, _plain((new,)), old_at, keeps_leaf))
+        _insert(tr, s, plain, (ASSIGN, _plain((new,)), old_at, keeps))
     s.shape, s.ext = new.shape, tr.ext
     tr.pos = s
     return s
@@ -149,13 +172,19 @@ def assign_step(tr: Trace, new: Slot, old: Slot | None, keeps_leaf: bool) -> Ste
 def _store(tr: Trace, holder: Holder, new: Slot, old: Slot) -> Slot:
     """Let `holder` hold `new` in place of `old`."""
     meta = holder._meta
-    keeps_leaf = not tr.grad and meta is not None and meta.requires_grad and old.leaf is not None
-    s = assign_step(tr, new, old, keeps_leaf)
+    keeps = ""
+    if not tr.grad:
+        if new.requires_grad:
+            new = advance(tr, STOP, [new], (), None, None, ())
+            tr.refs[new.step.index] = dead
+        if old.requires_grad:
+            keeps = KEEPS_LEAF if meta is not None and meta.is_leaf and old.leaf is not None else KEEPS_GRAPH
+    s = assign_step(tr, new, old, keeps)
     tr.refs[s.index] = ref(holder)
     holder._slot = s
     holder._data = None
     holder._writes += 1
-    if s.requires_grad and not keeps_leaf and meta is not None:
+    if s.requires_grad and keeps != KEEPS_LEAF and meta is not None:
         holder._meta = None
     return s
 
@@ -193,9 +222,13 @@ def put(tr: Trace, name: str, x: Handle, value: Slot) -> None:
         s = advance(tr, _write_op(v.op), [outer, new], v.statics, v.ints, v.offsets, ())
         tr.refs[s.index] = dead
         new = s
-    _store(tr, st, new, base)
+    stored = _store(tr, st, new, base)
     st.invalidate(x)
-    x._slot = value if chain else st._slot
+    if chain:
+        # What was written is the view's value; under no_grad its gradient goes another way.
+        x._slot = value if value.requires_grad == stored.requires_grad else None
+    else:
+        x._slot = stored
 
 
 def assign(x: Handle, value: Any, name: str = "assign") -> None:
@@ -210,7 +243,13 @@ def assign(x: Handle, value: Any, name: str = "assign") -> None:
     written = slots[1].dtype if isinstance(slots[1], Slot) else dtypes.default_dtype(slots[1])
     if dtypes.kind(written) == "c":
         check_writable_dtype(name, written, slots[0].dtype)
-    if isinstance(slots[1], Slot) and slots[1].shape == slots[0].shape and slots[1].dtype == slots[0].dtype:
+    # NOTE: a view gets a value of its own: writing its base later must not count as a write of what was assigned.
+    if (
+        isinstance(slots[1], Slot)
+        and slots[1].shape == slots[0].shape
+        and slots[1].dtype == slots[0].dtype
+        and x._view is None
+    ):
         new = slots[1]
     else:
         new = advance(tr, PUT, slots, (), None, None, scalars)

@@ -62,9 +62,13 @@ def _lower_leaf(low: Lowered, s: Step) -> None:
 
 
 def _lower_assign(low: Lowered, s: Step) -> None:
+    b = low.builder
     n = low.nodes[s.operands[0]]
-    if s.statics[0]:
-        n = low.track(low.builder.stop(n), s, 0)
+    if len(s.operands) > 1:
+        # Written under no_grad: the new value, and the old one's gradient.
+        n = b.make("known", (low.nodes[s.operands[1]], b.stop(n)), None, n.shape, n.dtype)
+    elif s.statics[0]:
+        n = low.track(b.stop(n), s, 0)
     low.nodes[s] = n
 
 

@@ -204,7 +204,7 @@ def _choose(
         reasons.mark_known(pos)
         return found, ""
     want = list(want)
-    if reason.startswith(reasons.OTHERS) and len(program.misses) >= 1:
+    if reason.startswith(reasons.OTHERS) and program.misses and _cannot_fail(pos):
         want = _union(program, pos, want)
     program.misses.append(wanted)
     del program.misses[:-4]
@@ -227,12 +227,13 @@ def _search(program: Program, pos: Step, ext: Ext, wanted: Wanted, fused: bool) 
     need = set(wanted)
     near: Plan | None = None
     unfused = False
+    safe = _cannot_fail(pos)
     for plan in program.plans:
         if fused and not plan.fused and settings["fuse"]:
             unfused = True
         elif not plan.holds(ext.values):
             near = near or plan
-        elif plan.wanted == wanted or (need < set(plan.wanted) and _little_more(plan, ext, need)):
+        elif plan.wanted == wanted or (safe and need < set(plan.wanted) and _little_more(plan, ext, need)):
             return plan, ""
         else:
             near = plan
@@ -286,6 +287,11 @@ def _little_more(plan: Plan, ext: Ext, need: set[tuple[int, int]]) -> bool:
         if name not in need:
             wasted += size
     return wasted * 20 <= total
+
+
+def _cannot_fail(pos: Step) -> bool:
+    """Whether computing more than is wanted does no harm: no index read from data may be out of range."""
+    return not any(s.op.fallible for s in pos.steps())
 
 
 def _union(program: Program, pos: Step, want: list[Slot]) -> list[Slot]:

@@ -189,12 +189,17 @@ def slot_of(tr: Trace, h: Handle) -> Slot:
     while v is not None:
         chain.append(v)
         v = v.parent
+    outside = tr.grad and slot.requires_grad and bool(chain) and not chain[0].made_under_grad
+    if outside:
+        set_grad_mode(False)
     for v in reversed(chain):
         slot = advance(tr, v.op, [slot], v.statics, v.ints, v.offsets, ())
         # NOTE: an intermediate view has no holder; only the last one is this handle's.
         tr.refs[slot.step.index] = dead
     if chain:
         tr.refs[slot.step.index] = ref(h)
+    if outside:
+        set_grad_mode(True)
     h._slot = slot
     return slot
 

@@ -82,6 +82,17 @@ SAVED = {
         LEAF_W + "a = w * 2\nb = a * a\nwith lt.no_grad():\n    a += 1\nb.sum().backward()", OVERWRITTEN),
     "a view is saved and its base written": (LEAF_M + "a = m * 1\nv = a[0]\nb = v * v\na += 1\nb.sum().backward()", OVERWRITTEN),
     "a base is saved and its view written": (LEAF_M + "a = m * 1\nb = a * a\nv = a[0]\nv += 1\nb.sum().backward()", OVERWRITTEN),
+    "a copy is saved and what was copied written": (
+        LEAF_M + "a = m * 1\nv = a.T.reshape(-1)\nb = v * v\na += 1\nb.sum().backward()", {"m.grad": [[2.0, 4.0, 6.0], [8.0, 10.0, 12.0]]}),
+    "a view that nobody holds is saved": (LEAF_M + "a = m * 1\nb = a[0] * a[1]\na += 1\nb.sum().backward()", OVERWRITTEN),
+    "a written view is saved and its base written": (
+        LEAF_M + "a = m * 1\nv = a[0]\nv += 1\nb = v * v\na *= 2\nb.sum().backward()", OVERWRITTEN),
+    "what was put into a view is saved, and the base written": (
+        LEAF_W + "a = lt.zeros((2, 3)) + 0\nx = w * 2\na[0] = x\nb = x * x\na += 1\nb.sum().backward()", {"w.grad": [8.0, 16.0, 24.0]}),
+    "in place by another": (LEAF_W + "a = w * 1\nb = w * 2\na *= b\na.sum().backward()", {"w.grad": [4.0, 8.0, 12.0]}),
+    "a view in place by another": (
+        LEAF_M + "a = m * 1\nb = m[0] * 2\nv = a[0]\nv *= b\na.sum().backward()", {"m.grad": [[4.0, 8.0, 12.0], [1.0] * 3]}),
+    "in place by another that is written": (LEAF_W + "a = w * 1\nb = w * 2\na *= b\nb += 1\na.sum().backward()", OVERWRITTEN),
     "in place by itself": (LEAF_W + "a = w * 1\na *= a\na.sum().backward()", OVERWRITTEN),
     "the output of sigmoid is saved, its input is not": (
         LEAF_W + "a = w * 0\nb = a.sigmoid()\na += 1\nb.sum().backward()", {"w.grad": [0.0, 0.0, 0.0]}),
@@ -117,6 +128,25 @@ LEGALITY = {
         LEAF_M + "with lt.no_grad():\n    v = m[0]\n    v *= 2", {"m": [[2.0, 4.0, 6.0], [4.0, 5.0, 6.0]], "m.is_leaf": True}),
     "a view of a leaf made outside, written under no_grad": (
         LEAF_M + "v = m[0]\nwith lt.no_grad():\n    v *= 2", {"m": [[2.0, 4.0, 6.0], [4.0, 5.0, 6.0]], "m.is_leaf": True}),
+    "a value under no_grad keeps its graph": (
+        LEAF_W + "a = w * 2\nwith lt.no_grad():\n    a += 1\na.sum().backward()", {"w.grad": [2.0] * 3, "a": [3.0, 5.0, 7.0]}),
+    "a view under no_grad keeps its graph": (
+        LEAF_M + "a = m * 2\nv = a[0]\nwith lt.no_grad():\n    v += 1\n(a.sum() + v.sum()).backward()",
+        {"m.grad": [[4.0] * 3, [2.0] * 3], "v": [3.0, 5.0, 7.0]}),
+    "a view of a base written under no_grad": (
+        LEAF_M + "a = m * 2\nv = a[0]\nwith lt.no_grad():\n    a += 1\nv.sum().backward()",
+        {"m.grad": [[2.0] * 3, [0.0] * 3], "v": [3.0, 5.0, 7.0]}),
+    "a view of a leaf written under no_grad still is one": (
+        LEAF_M + "v = m[0]\nwith lt.no_grad():\n    v *= 2\n(v * v).sum().backward()",
+        {"m.grad": [[4.0, 8.0, 12.0], [0.0] * 3], "v.requires_grad": True}),
+    "what is assigned under no_grad brings no graph": (
+        LEAF_W + "a = lt.zeros(3) + 0\nx = w * 2\nwith lt.no_grad():\n    a[...] = x\n    a[0] = x[1]",
+        {"a.requires_grad": False, "a": [4.0, 4.0, 6.0]}),
+    "a view made under no_grad is outside the graph": (
+        LEAF_M + "a = m * 1\nwith lt.no_grad():\n    v = a[0]\n(v * 2 + a[1]).sum().backward()", {"m.grad": [[0.0] * 3, [1.0] * 3]}),
+    "a view of a leaf made under no_grad": (LEAF_M + "with lt.no_grad():\n    v = m[0]\nv += 1", NO_GRAD_VIEW),
+    "a gradient into a view made under no_grad": (
+        LEAF_W + "a = lt.zeros((2, 3)) + 0\nwith lt.no_grad():\n    v = a[0]\nv += w", NO_GRAD_VIEW),
     "one of several views": (LEAF_M + "a = m * 1\nu, v = lt.unstack(a)\nu += 1", MULTIPLE),
     "one of several views by split": (LEAF_M + "a = m * 1\nu, v = lt.split(a, 2)\nv *= 2", MULTIPLE),
     "a view of one of several views": (LEAF_M + "a = m * 1\nu, v = lt.unstack(a)\nz = u[1:]\nz += 1", MULTIPLE),
@@ -176,7 +206,7 @@ NEIGHBOURS: dict[str, tuple[str, type[Exception], str]] = {
         LEAF_W + "a = w * 2\na.requires_grad = False", AutogradError, "you can only change requires_grad flags of leaf variables"),
     "gradients of integers": (
         "a = lt.arange(3)\na.requires_grad = True", AutogradError,
-        "Only Tensors of floating point and complex dtype can require gradients"),
+        "only Tensors of floating point and complex dtype can require gradients"),
     "backward of several elements": (
         LEAF_W + "(w * 2).backward()", AutogradError, "grad can be implicitly created only for scalar outputs"),
     "backward of what has no graph": (
@@ -243,7 +273,7 @@ def test_the_message_names_both_lines() -> None:
     w = lt.tensor([1.0, 2.0], requires_grad=True)
     y = w.exp()
     y += 1
-    with pytest.raises(AutogradError, match=r"float32 \[2\], which is the output of exp recorded at .*:\d+, was written .*:\d+"):
+    with pytest.raises(AutogradError, match=r"float32 \[2\], which is the output of exp \(recorded at .*:\d+\), was written .*:\d+"):
         y.sum().backward()
 
 

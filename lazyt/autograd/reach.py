@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from lazyt.autograd.track import CUSTOM, TRACK
 from lazyt.errors import AutogradError
-from lazyt.record import LEAF
+from lazyt.inplace import PUT, is_write
+from lazyt.record import ASSIGN, LEAF
 from lazyt.trace import Slot, Step
 
 # The third static of a leaf step: whether gradients are asked of it, or it stands for a value that a sync computed.
@@ -90,16 +91,55 @@ def refuse_overwritten(saved: Slot, s: Step, i: int, where: object) -> AutogradE
     )
 
 
-def superseded_on(steps: Iterable[Step]) -> dict[Slot, Step]:
-    """Values that a later step of the walk wrote over, and that step."""
-    return {old: s for s in steps for old in s.targets}
+class Writes:
+    """What a walk wrote in place: `over` has each value that a later step replaced, and that step.
+
+    A view of a replaced value is replaced too: `bases` has what each value is a view of.
+    """
+
+    def __init__(self, steps: Iterable[Step]) -> None:
+        self.over: dict[Slot, Step] = {}
+        self.bases: dict[Slot, Slot] = {}
+        views: dict[Slot, list[Slot]] = {}
+        for s in steps:
+            if getattr(s.op, "write", None) is not None:
+                base = self.bases[s] = self.bases.get(s.operands[0], s.operands[0])
+                views.setdefault(base, []).append(s)
+            for old in s.targets:
+                self.over[old] = s
+                self.over.update((v, s) for v in views.pop(old, ()))
+            if s.op is ASSIGN:
+                # Written through a view: the view has the value that was put into the base.
+                n = s.operands[0]
+                while is_write(n.step.op):
+                    n = n.step.operands[1]
+                    self.bases[n] = s
+                    views.setdefault(s, []).append(n)
+
+    def lost(self, steps: Iterable[Step]) -> Iterator[tuple[Slot, Step, int]]:
+        """Which values that these steps keep were replaced: (value, step, operand position), as `saved_slots`.
+
+        What an operation in place replaces with its own result it still has, as in PyTorch.
+        """
+        for saved, s, i in saved_slots(steps):
+            by = self.over.get(saved)
+            if by is not None and not (i == 0 and _is_in_place(s, by)):
+                yield saved, s, i
+
+
+def _is_in_place(s: Step, assign: Step) -> bool:
+    """Whether `assign` puts the result of s into what s read."""
+    n = assign.operands[0]
+    while n.step is not s and (is_write(n.step.op) or n.step.op is PUT):
+        n = n.step.operands[1]
+    return n.step is s
 
 
 def check_reach(path: Sequence[Step], reach: Reach, consumed: frozenset[Step]) -> None:
     """Raise AutogradError if this walk has freed or overwritten what a backward through `reach` keeps."""
-    over = superseded_on(path)
-    for saved, s, i in saved_slots(reach.steps):
+    for _, s, _ in saved_slots(reach.steps):
         if s in consumed:
             raise refuse_second_time(s)
-        if saved in over:
-            raise refuse_overwritten(saved, s, i, f"at {over[saved].site}")
+    writes = Writes(path)
+    for saved, s, i in writes.lost(reach.steps):
+        raise refuse_overwritten(saved, s, i, f"at {writes.over[saved].site}")

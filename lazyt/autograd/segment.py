@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from lazyt.autograd.reach import SYNCED, Reach, refuse_overwritten, refuse_second_time, saved_slots, superseded_on
+from lazyt.autograd.reach import SYNCED, Reach, Writes, refuse_overwritten, refuse_second_time, saved_slots
 from lazyt.autograd.reverse import needed
 from lazyt.autograd.track import TRACK
 from lazyt.errors import NotSupportedError
@@ -46,15 +46,17 @@ class Segment:
         self.consumed = consumed
         self.saved: dict[Slot, Data] = {}
         reach = Reach(outputs)
-        over = superseded_on(path)
+        writes = Writes(path)
         # Kept values that were written over, and where: found out when somebody differentiates.
-        self.overwritten = {x: f"at {over[x].site}" for x, _, _ in saved_slots(reach.steps) if x in over}
+        self.overwritten = {(x, s): f"at {writes.over[x].site}" for x, s, _ in writes.lost(reach.steps)}
         self.watched: dict[Slot, tuple[weakref.ref[Any], int]] = {}
         for x, _, _ in saved_slots(reach.steps):
-            holder = tr.refs[x.step.index]
-            h = (holder[x.k] if type(holder) is Several else holder)()
-            if h is not None and x not in over:
-                self.watched[x] = (ref(h), h._version)
+            # A view may be gone and what it views not.
+            for y in (x, writes.bases.get(x, x)):
+                holder = tr.refs[y.step.index]
+                h = (holder[y.k] if type(holder) is Several else holder)()
+                if h is not None and x not in writes.over:
+                    self.watched[x] = (ref(h), h._version)
         memo = tr.pos.kept
         key = tuple((x.step.index, x.k) for x in outputs)
         if key not in memo:
@@ -70,8 +72,8 @@ class Segment:
         for x, s, i in saved_slots(reach.steps):
             if s in self.consumed:
                 raise refuse_second_time(s)
-            if x in self.overwritten:
-                raise refuse_overwritten(x, s, i, self.overwritten[x])
+            if (x, s) in self.overwritten:
+                raise refuse_overwritten(x, s, i, self.overwritten[x, s])
             watched = self.watched.get(x)
             if watched is not None and (h := watched[0]()) is not None and h._version != watched[1]:
                 raise refuse_overwritten(x, s, i, "after the sync")
@@ -121,6 +123,8 @@ class Segment:
         for x, y in zip(s.slots, made.slots, strict=True):
             new[x] = y
             if x in self.saved:
+                # A value written under no_grad may have a graph all the same.
+                set_grad_mode(s.mode or y.requires_grad)
                 known = advance(tr, KNOWN, [y, self._leaf(tr, x)], (), None, None, ())
                 tr.refs[known.index] = dead
                 new[x] = known
@@ -198,9 +202,14 @@ def _closure(targets: Sequence[Slot], known: set[Slot]) -> list[Step]:
     return sorted((s for s in seen if s.op is not MODE), key=lambda s: s.index)
 
 
+def _freed(output: Slot, consumed: frozenset[Step]) -> bool:
+    """Whether a backward from here needs something that was freed; sums and copies keep nothing."""
+    return any(s in consumed for _, s, _ in saved_slots(Reach([output]).steps))
+
+
 def make_segment(tr: Trace, outputs: Sequence[Slot], consumed: frozenset[Step]) -> Segment | None:
     """The segment to keep for these values (held, not leaves, requiring grad); None when nothing is left to pull."""
-    live = [s for s in outputs if s.step not in consumed]
+    live = [s for s in outputs if s.step not in consumed or not _freed(s, consumed)]
     return Segment(tr, live, consumed) if live else None
 
 

@@ -86,7 +86,7 @@ def _reshaped(t: Tensor, ints: tuple[int, ...], copy: bool | None = None) -> Ten
     if copy or not reshapes_in_place(t, ints):
         if copy is False:
             raise ShapeError(f"reshape: a view of shape {shape_text(ints)} needs a copy here")
-        return record(ops.RESHAPE, (t,), (), ints)
+        return record(ops.FLATTEN, (t,), (), ints)
     return record_view(ops.RESHAPE, t, (), ints)
 
 
@@ -109,7 +109,7 @@ def flatten(x: ArrayLike, /) -> Tensor:
     [1, 2, 3, 4]
     """
     t = tensor(x)
-    return record(ops.RESHAPE, (t,), (), (t.size,))
+    return record(ops.FLATTEN, (t,), (), (t.size,))
 
 
 def expand_dims(x: ArrayLike, /, axis: AxisLike = 0) -> Tensor:

@@ -60,6 +60,12 @@ RESHAPE = _view("reshape", _reshape, np.reshape, samples.calls(
 ])  # fmt: skip
 
 
+# As `reshape`, and no view: the values are its own.
+FLATTEN = define(
+    "flatten", _reshape, numpy=np.ravel, samples=samples.calls((_X,), (_X[:0],), (_X[0, 0, 0],), (_X.astype("i4"),))
+)
+
+
 def _expand_dims(b: Builder, x: Operand, axis: Axis) -> Node:
     v = node(b, x)
     n = len(axis) if isinstance(axis, tuple | list) else 1
