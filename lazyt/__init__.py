@@ -47,9 +47,9 @@ from lazyt.functions.statistics import *
 from lazyt.looking.explain import explain
 from lazyt.looking.pending import pending
 from lazyt.modes import *
+from lazyt.operators import attach_methods, attach_operators
 from lazyt.saving import *
 from lazyt.tensor import *
-from lazyt.tensor import attach_methods, attach_operators
 
 attach_operators()
 attach_methods()

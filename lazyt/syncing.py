@@ -141,7 +141,7 @@ def _commit(
             if h._meta is None:
                 h._meta = Gradient(True, is_leaf=False)
             h._meta.slot = slot
-            h._meta.segment = segment if segment is not None and slot.step not in segment.consumed else None
+            h._meta.segment = segment if segment is not None and slot in segment.outputs else None
         elif slot.leaf is None and h._meta is not None and not h._meta.is_leaf:
             h._meta = None
     if segment is not None:

@@ -151,3 +151,23 @@ class TestSteps:
         assert len(titles) == 1
         assert "exp" not in titles[0]
         assert z.shape == (100,)
+
+
+class TestReuse:
+    """Costly values of several stages are kept where the row's result will stand."""
+
+    @staticmethod
+    def exps(y):
+        lt.sync()
+        (call,) = lt.last_sync().plan.schedule.launches
+        loops = [s for s in call.kernel.stages if s.loops]
+        return len(loops), len(call.kernel.accesses), y.numpy()
+
+    def test_softmax_reads_its_exponentials_back(self, monkeypatch):
+        x = tensor(33, 100)
+        stages, accesses, on = self.exps(lt.softmax(x, axis=-1))
+        monkeypatch.setitem(planning.settings, "reuse", False)
+        y = lt.softmax(x * 1, axis=-1)
+        _, fewer, off = self.exps(y)
+        assert (stages, accesses, fewer) == (3, 3, 2)
+        np.testing.assert_array_equal(on, off)

@@ -129,10 +129,10 @@ class Writes:
 
 def _is_in_place(s: Step, assign: Step) -> bool:
     """Whether `assign` puts the result of s into what s read."""
-    n = assign.operands[0]
-    while n.step is not s and (is_write(n.step.op) or n.step.op is PUT):
+    n: Any = assign.operands[0]
+    while isinstance(n, Slot) and n.step is not s and (is_write(n.step.op) or n.step.op is PUT):
         n = n.step.operands[1]
-    return n.step is s
+    return isinstance(n, Slot) and n.step is s
 
 
 def check_reach(path: Sequence[Step], reach: Reach, consumed: frozenset[Step]) -> None:

@@ -37,6 +37,7 @@ class Segment:
 
     def __init__(self, tr: Trace, outputs: Sequence[Slot], consumed: frozenset[Step]) -> None:
         self.number = next(_numbers)
+        self.outputs = frozenset(outputs)
         path = tr.pos.steps()
         self.path = path
         self.scalars = tr.scalars[: tr.pos.scalar_start + tr.pos.n_scalars]

@@ -61,7 +61,9 @@ class KernelCall:
 
     @property
     def reads(self) -> set[Node]:
-        return {a.buffer for a, x in zip(self.accesses, self.kernel.accesses, strict=True) if not x.writes}
+        """Buffers of others that it reads (not what it wrote itself)."""
+        both = zip(self.accesses, self.kernel.accesses, strict=True)
+        return {a.buffer for a, x in both if not x.writes} - self.writes
 
     @property
     def writes(self) -> set[Node]:
@@ -288,11 +290,9 @@ class _Kernelizer:
         stores: list[tuple[int, int, bool]] = []  # access, value, over rows
         for root in sorted(group.roots, key=lambda r: (r.node.serial, r.target.serial)):
             stores.extend(self.store(root))
-        axes = [*group.outer, *group.rows]
         rows, outer = list(group.rows), list(group.outer)
         indices = [a[3] for a in self.accesses] + self.affines
         indices, outer = _collapse(self.scope, indices, outer)
-        del axes
         order = [*outer, *rows]
         n_access = len(self.accesses)
         coefs = [_coefs(x, order) for x in indices]

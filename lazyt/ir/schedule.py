@@ -14,6 +14,7 @@ from lazyt.ir.extents import Dim, Scope, product
 from lazyt.ir.fuse import Call, Fused, Group, buffer_of, dense, strided
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.kernelize import KernelCall, kernelize
+from lazyt.ir.reuse import reuse_costly
 
 
 @dataclass(eq=False)
@@ -67,7 +68,7 @@ class Schedule:
         return [c for r in self.regions for c in r]
 
 
-def schedule(graph: Graph, fused: Fused, scope: Scope | None) -> Schedule:
+def schedule(graph: Graph, fused: Fused, scope: Scope | None, reuse: bool = True) -> Schedule:
     """Order the units and find lifetimes."""
     items: dict[Node, list[Node]] = {n: [] for n in graph.nodes if n.op == "opaque"}
     for n in graph.nodes:
@@ -76,7 +77,8 @@ def schedule(graph: Graph, fused: Fused, scope: Scope | None) -> Schedule:
     launches: list[Launch] = []
     for u in fused.units:
         if isinstance(u, Group):
-            launches.append(kernelize(u, scope, fused.stored, _title(u)))
+            call = kernelize(u, scope, fused.stored, _title(u))
+            launches.append(reuse_costly(call) if reuse else call)
         else:
             launches.append(_call(u, scope, fused, items))
     _mark_phases(launches)

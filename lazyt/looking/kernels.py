@@ -181,7 +181,7 @@ class KernelView:
 
     @cached_property
     def read(self) -> int:
-        """Bytes read, each element once."""
+        """Bytes read, each element once; what the kernel wrote itself is not counted."""
         return self._moved(False)
 
     @cached_property
@@ -197,7 +197,7 @@ class KernelView:
         moving = k.moving_axes(c.kernel)
         gathers = {v.access: moving[i] for i, v in enumerate(c.kernel.values) if isinstance(v, k.Gather)}
         for i, (a, access) in enumerate(zip(c.accesses, c.kernel.accesses, strict=True)):
-            if access.writes == writes:
+            if access.writes == writes and (writes or a.buffer not in c.writes):
                 axes = gathers.get(i, [x for x, s in enumerate(a.strides) if size(s)])
                 moved = _product([self._extents[x] for x in axes]) * a.itemsize
                 by_buffer[a.buffer] = by_buffer.get(a.buffer, 0) + moved

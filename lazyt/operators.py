@@ -1,0 +1,125 @@
+"""The operators of Tensor, generated from the operation table, and the functions that are methods too.
+
+One method an operator with the known case written out, because recording an operation must cost no more than NumPy's
+dispatch: the step that followed last time is compared by identity, and taken.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lazyt import inplace
+from lazyt import record as recording
+from lazyt.functions.arithmetic import pow as power
+from lazyt.functions.methods import METHODS
+from lazyt.ops.core import OPS
+from lazyt.record import ref
+from lazyt.tensor import Tensor
+from lazyt.trace import local
+
+_new = object.__new__
+
+_BINARY = '''
+def {method}(self, other):
+    tr = local.trace
+    s = tr.pos.next
+    if s.op is op and s.{mine} is self._slot and s.ext is tr.ext:
+        t = type(other)
+        if t is Tensor:
+            if s.{theirs} is other._slot:
+                h = new(Tensor)
+                h._slot = s
+                tr.refs[s.index] = ref(h)
+                tr.pos = s
+                return h
+        elif s.{theirs} is t and s.low <= other <= s.high:
+            tr.scalars[s.scalar_start] = other
+            h = new(Tensor)
+            h._slot = s
+            tr.refs[s.index] = ref(h)
+            tr.pos = s
+            return h
+    if type(other) is not Tensor and not operand(other):
+        return NotImplemented
+    return record(op, {order})
+'''
+_UNARY = '''
+def {method}(self):
+    tr = local.trace
+    s = tr.pos.next
+    if s.op is op and s.a is self._slot and s.ext is tr.ext:
+        h = new(Tensor)
+        h._slot = s
+        tr.refs[s.index] = ref(h)
+        tr.pos = s
+        return h
+    return record(op, (self,))
+'''
+_INPLACE = '''
+def {method}(self, other):
+    if not operand(other):
+        return NotImplemented
+    return record_inplace(op, self, (other,))
+'''
+
+
+def _is_operand(x: Any) -> bool:
+    return isinstance(x, Tensor | float | int | complex | np.ndarray | np.generic)
+
+
+def _attach(method: str, op_name: str, template: str, **parts: str) -> None:
+    space: dict[str, Any] = {
+        "__name__": __name__, "local": local, "op": OPS[op_name], "Tensor": Tensor, "new": _new, "ref": ref,
+        "record": recording.record, "record_inplace": inplace.record_inplace, "operand": _is_operand,
+    }  # fmt: skip
+    exec(compile(template.format(method=method, **parts), f"<lazyt {method}>", "exec"), space)
+    f = space[method]
+    f.__module__, f.__doc__ = __name__, f"Record `{op_name}`."
+    setattr(Tensor, method, f)
+
+
+OPERATORS = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "floordiv": "floor_divide",
+    "mod": "remainder", "pow": "pow", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or",
+    "xor": "bitwise_xor", "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
+}  # fmt: skip
+COMPARISONS = {
+    "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
+}  # fmt: skip
+UNARY = {"neg": "negative", "pos": "positive", "abs": "abs", "invert": "bitwise_invert"}
+
+
+def attach_operators() -> None:
+    """Give Tensor its operators, from the operation table."""
+    for name, op in OPERATORS.items():
+        _attach(f"__{name}__", op, _BINARY, mine="a", theirs="b", order="(self, other)")
+        _attach(f"__r{name}__", op, _BINARY, mine="b", theirs="a", order="(other, self)")
+        _attach(f"__i{name}__", op, _INPLACE)
+    for name, op in COMPARISONS.items():
+        _attach(f"__{name}__", op, _BINARY, mine="a", theirs="b", order="(self, other)")
+    for name, op in UNARY.items():
+        _attach(f"__{name}__", op, _UNARY)
+    _attach_pow()
+
+
+def _attach_pow() -> None:
+    """Powers by -1, 0.5, 1, 2 and 3 are other operations (see arithmetic.pow), so `**` goes through it."""
+    def __pow__(self: Tensor, other: Any) -> Any:
+        return power(self, other) if _is_operand(other) else NotImplemented
+
+    def __rpow__(self: Tensor, other: Any) -> Any:
+        return power(other, self) if _is_operand(other) else NotImplemented
+
+    setattr(Tensor, "__pow__", __pow__)
+    setattr(Tensor, "__rpow__", __rpow__)
+
+
+def attach_methods() -> None:
+    """Give Tensor the functions that are methods too."""
+    for name, f in METHODS.items():
+        if not hasattr(Tensor, name):
+            setattr(Tensor, name, f)
+    Tensor.T = property(lambda self: self.transpose(), doc="The transpose: all axes reversed.")  # type: ignore[attr-defined]
+    Tensor.mT = property(lambda self: self.swapaxes(-1, -2), doc="The last two axes swapped.")  # type: ignore[attr-defined]
