@@ -20,7 +20,7 @@ class Lowered:
         self.extents = extents
         self.scalars = scalars
         self.scope = Scope()
-        self.builder = Builder(self.scope)
+        self.builder = Builder(self.scope, share=False)
         self.nodes: dict[Slot, Node] = {}
         self.leaves: list[Node] = []
         self.starts: list[int] = []  # how many nodes there were before each step

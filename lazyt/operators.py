@@ -106,14 +106,15 @@ def attach_operators() -> None:
 
 def _attach_pow() -> None:
     """Powers by -1, 0.5, 1, 2 and 3 are other operations (see arithmetic.pow), so `**` goes through it."""
-    def __pow__(self: Tensor, other: Any) -> Any:
+
+    def forward(self: Tensor, other: Any) -> Any:
         return power(self, other) if _is_operand(other) else NotImplemented
 
-    def __rpow__(self: Tensor, other: Any) -> Any:
+    def reflected(self: Tensor, other: Any) -> Any:
         return power(other, self) if _is_operand(other) else NotImplemented
 
-    setattr(Tensor, "__pow__", __pow__)
-    setattr(Tensor, "__rpow__", __rpow__)
+    for name, f in (("__pow__", forward), ("__rpow__", reflected)):
+        setattr(Tensor, name, f)
 
 
 def attach_methods() -> None:

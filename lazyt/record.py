@@ -189,17 +189,17 @@ def slot_of(tr: Trace, h: Handle) -> Slot:
     while v is not None:
         chain.append(v)
         v = v.parent
-    outside = tr.grad and slot.requires_grad and bool(chain) and not chain[0].made_under_grad
-    if outside:
-        set_grad_mode(False)
+    # A view belongs to the graph or not as when it was made, whatever mode it is derived anew in.
+    mode = chain[0].made_under_grad if chain and slot.requires_grad else tr.grad
+    before = set_grad_mode(mode) if mode != tr.grad else mode
     for v in reversed(chain):
         slot = advance(tr, v.op, [slot], v.statics, v.ints, v.offsets, ())
         # NOTE: an intermediate view has no holder; only the last one is this handle's.
         tr.refs[slot.step.index] = dead
     if chain:
         tr.refs[slot.step.index] = ref(h)
-    if outside:
-        set_grad_mode(True)
+    if before != mode:
+        set_grad_mode(before)
     h._slot = slot
     return slot
 

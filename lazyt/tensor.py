@@ -13,8 +13,8 @@ from lazyt.autograd import engine
 from lazyt.device import CPU, Device
 from lazyt.device import check as check_device
 from lazyt.errors import AutogradError, DeviceError, DTypeError, ShapeError
-from lazyt.functions.subscript import getitem, setitem
 from lazyt.functions.joining import stack
+from lazyt.functions.subscript import getitem, setitem
 from lazyt.handle import Data, Gradient, Handle, Holder
 from lazyt.ir import dtypes
 from lazyt.looking.explain import Explanation, Nothing, explain
@@ -22,9 +22,8 @@ from lazyt.looking.pending import GraphText
 from lazyt.looking.pending import graph as pending_graph
 from lazyt.looking.tensors import tensor_html, tensor_repr
 from lazyt.ops.core import OPS, OpDef
-from lazyt.record import ref
 from lazyt.syncing import materialise
-from lazyt.trace import Slot, local
+from lazyt.trace import Slot
 from lazyt.views import array_of
 
 _new = object.__new__

@@ -12,6 +12,7 @@ positions that the next attempt writes again.
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 import threading
@@ -191,7 +192,9 @@ def user_site() -> Site:
     return Site(last.f_code, last.f_lasti)
 
 
+MAX_SIDS = 1 << 20
 _sids: dict[tuple[Any, ...], int] = {}
+_numbers = itertools.count(1)
 _sid_lock = threading.Lock()
 
 
@@ -201,7 +204,9 @@ def structure_id(parent: int, key: tuple[Any, ...]) -> int:
     n = _sids.get(full)
     if n is None:
         with _sid_lock:
-            n = _sids.setdefault(full, len(_sids) + 1)
+            if len(_sids) >= MAX_SIDS:
+                _sids.clear()  # what is forgotten only gets a second number, and shares no plan with the first
+            n = _sids.setdefault(full, next(_numbers))
     return n
 
 

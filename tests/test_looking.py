@@ -529,6 +529,17 @@ def test_names_in_frames_leave_a_debuggers_view_alone():
     assert f() == ["t"]
 
 
+def test_a_tensor_that_only_the_last_error_holds(monkeypatch):
+    try:
+        lt.take(ramp(2), lt.asarray([5]) + 0).numpy()
+    except IndexError as e:
+        monkeypatch.setattr(sys, "last_traceback", e.__traceback__, raising=False)
+    assert "held by the last traceback" in str(lt.pending())
+    monkeypatch.undo()
+    gc.collect()
+    assert "held by" not in str(lt.pending())
+
+
 def test_tables():
     assert aligned([("a", "b"), ("long", "c"), ("x" * 80, "d")]) == ["a     b", "long  c", "x" * 80 + "  d"]
     assert "&lt;b&gt;" in html_table(["<b>"], [["1 < 2"]]) and "1 &lt; 2" in html_table(["h"], [["1 < 2"]])

@@ -67,10 +67,14 @@ def _pull(
     groups: Sequence[list[Node]], blocked: set[Node],
 ) -> list[Node]:  # fmt: skip
     """Cotangents of each group; across a sync, a leaf of this walk hands its cotangent to the value it stands for."""
-    wanted = [*groups, *([leaf] for leaf, _ in pairs)]
+    # Leaves that stand for one value are one group: its cotangent is complete before it is pulled on, as in one walk.
+    origins: dict[Node, list[Node]] = {}
+    for leaf, origin in pairs:
+        origins.setdefault(origin, []).append(leaf)
+    wanted = [*groups, *origins.values()]
     grads, got = reverse(b, outputs, cotangents, wanted, blocked)
     totals, seen = list(grads), list(got)
-    for i, (_, origin) in enumerate(pairs):
+    for i, origin in enumerate(origins):
         if not seen[len(groups) + i]:
             continue
         grads, got = reverse(b, [origin], [totals[len(groups) + i]], wanted, blocked)

@@ -34,8 +34,11 @@ class Weak:
 class Builder:
     """Constructs nodes in order. `scope` is None while inferring over ints."""
 
-    def __init__(self, scope: Scope | None = None) -> None:
+    def __init__(self, scope: Scope | None = None, share: bool = True) -> None:
         self.scope = scope
+        # NOTE: before reverse mode equal nodes stay apart, or gradients would be summed in another order (and other
+        # bits) than where a sync keeps them apart.
+        self.share = share
         self.nodes: list[Node] = []
         self.site: Any = None
         self._made: dict[tuple[Any, ...], Node] = {}
@@ -43,7 +46,7 @@ class Builder:
     def make(self, op: str, operands: tuple[Node, ...], attrs: g.Attrs, shape: g.Shape, dtype: np.dtype) -> Node:
         """The node with these parts, made once."""
         key = (op, operands, attrs, shape, dtype)
-        n = self._made.get(key)
+        n = self._made.get(key) if self.share else None
         if n is None:
             n = self._made[key] = Node(op, operands, attrs, shape, dtype, len(self.nodes), self.site)
             self.nodes.append(n)
@@ -51,7 +54,7 @@ class Builder:
 
     def fork(self) -> Builder:
         """A builder that goes on from here: what it makes is not seen here, but its guards are (one scope)."""
-        other = Builder(self.scope)
+        other = Builder(self.scope, self.share)
         other.nodes, other._made, other.site = list(self.nodes), dict(self._made), self.site
         return other
 

@@ -522,7 +522,7 @@ class _Fuser:
             return True
         if len(rest) > len(reduced):
             rest = [a for a in rest if not _one(a)]
-        if len(rest) != len(reduced) or not self._parallel(used, mode):
+        if len(rest) != len(reduced) or not self._parallel(n, used, mode):
             return False
         if not all(self._equal(a.extent, d) for a, d in zip(rest, reduced, strict=True)):
             return False
@@ -531,10 +531,11 @@ class _Fuser:
         group.vector = mode
         return True
 
-    def _parallel(self, outer: list[AxisVar], mode: str) -> bool:
+    def _parallel(self, n: Node, outer: list[AxisVar], mode: str) -> bool:
         """Whether a row kernel over these outer axes still has work for several threads."""
+        assert isinstance(n.attrs, g.Axes)
         count = product(a.extent for a in outer)
-        if mode == "row":
+        if mode == "row" or n.operands[0].ndim - 1 in n.attrs.axes:  # rows, however narrow
             return not (isinstance(count, int) and count < 2)
         # NOTE: by the hint and without a guard: both ways give the same bits, and a new batch size must not make a plan.
         return hint(count) >= COLUMN_JOIN

@@ -77,8 +77,8 @@ def schedule(graph: Graph, fused: Fused, scope: Scope | None, reuse: bool = True
     launches: list[Launch] = []
     for u in fused.units:
         if isinstance(u, Group):
-            call = kernelize(u, scope, fused.stored, _title(u))
-            launches.append(reuse_costly(call) if reuse else call)
+            kernel = kernelize(u, scope, fused.stored, _title(u))
+            launches.append(reuse_costly(kernel) if reuse else kernel)
         else:
             launches.append(_call(u, scope, fused, items))
     _mark_phases(launches)

@@ -29,7 +29,19 @@ def names_in_frames(frame: FrameType | None) -> Names:
                 _collect(frame.f_globals.items(), names)
         frame = frame.f_back
     _collect([("_", getattr(builtins, "_", None))], names)  # what a prompt showed last
+    for value in _in_traceback():
+        names.setdefault(id(value), ["the last traceback"])
     return names
+
+
+def _in_traceback() -> list[Handle]:
+    """The tensors that the frames of a prompt's last error keep."""
+    found: list[Handle] = []
+    traceback = getattr(sys, "last_traceback", None)
+    while traceback is not None:
+        found += [v for v in traceback.tb_frame.f_locals.values() if issubclass(type(v), Handle)]
+        traceback = traceback.tb_next
+    return found
 
 
 def _locals(frame: FrameType) -> list[tuple[str, Any]]:
@@ -56,7 +68,7 @@ def _collect(items: Any, names: Names) -> None:
 
 
 def holders_text(holder: Holder, names: Names, gradients: Names) -> str:
-    """Who holds a value: `y`, `the gradient of %0`, or `a tensor without a name here`."""
+    """Who holds a value: `y, view v`, `the gradient of w`, or `a tensor` where nobody here has a name for it."""
     aliases = [h for r in holder.aliases if (h := r()) is not None] if isinstance(holder, Storage) else [holder]
     bases = [h for h in aliases if not isinstance(h, Handle) or h._view is None]
     views = [h for h in aliases if isinstance(h, Handle) and h._view is not None]

@@ -2,7 +2,7 @@
 
 In double the argument reductions and the ends of the range need no care: float32's subnormals are
 ordinary numbers, 2**128 does not overflow, and 29 spare bits hide every rounding but the last. So
-short polynomials, good to about 2**-30, give results within 0.55 ULP on all float32 values.
+short polynomials, good to about 2**-30, give results within 0.56 ULP on all float32 values.
 Sources: Cody and Waite, "Software Manual for the Elementary Functions" (1980); Muller, "Elementary
 Functions" (3rd ed., 2016). Coefficients: Remez exchange on the interval noted.
 """
