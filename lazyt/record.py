@@ -11,11 +11,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import DTypeError, ScalarRangeError
-from lazyt.handle import Data, Gradient, Handle, Holder, Storage, View
+from lazyt.handle import Gradient, Handle, Holder, Storage, View
 from lazyt.ir import dtypes
 from lazyt.ir.builder import Builder, Weak
 from lazyt.ops.core import OpDef
-from lazyt.trace import NONE, Ext, Key, Several, Site, Slot, Step, Trace, dead, dtype_range, local, structure_id, user_site
+from lazyt.trace import (
+    NONE,
+    Ext,
+    Key,
+    Several,
+    Site,
+    Slot,
+    Step,
+    Trace,
+    dead,
+    dtype_range,
+    local,
+    structure_id,
+    user_site,
+)
 
 if TYPE_CHECKING:
     from lazyt.ir.graph import Node

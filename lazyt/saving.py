@@ -25,7 +25,7 @@ def _flatten(tree: Any, prefix: str, out: dict[str, Any]) -> None:
         out[prefix] = tree
     elif isinstance(tree, dict):
         for k, v in tree.items():
-            if not isinstance(k, str | int) or _SEPARATOR in str(k) and not isinstance(v, Handle):
+            if not isinstance(k, str | int) or (_SEPARATOR in str(k) and not isinstance(v, Handle)):
                 raise DTypeError(f"save: keys are strings or ints (nested ones without '.'), not {k!r}")
             _flatten(v, f"{prefix}{_SEPARATOR}{k}" if prefix else str(k), out)
     elif isinstance(tree, int | float | bool):

@@ -58,14 +58,14 @@ class Builder:
     def op(self, name: str, *operands: int, dtype: np.dtype | None = None) -> int:
         return self.add(ir.Op(name, operands, dtype or self.values[operands[-1]].dtype))
 
-    def const(self, x: bool | int | float, dtype: np.dtype) -> int:
+    def const(self, x: bool | float, dtype: np.dtype) -> int:
         return self.add(ir.Const(x, dtype))
 
-    def argument(self, x: bool | int | float) -> int:
+    def argument(self, x: bool | float) -> int:
         self.scalars.append(x)
         return len(self.scalars) - 1
 
-    def scalar(self, x: bool | int | float, dtype: np.dtype) -> int:
+    def scalar(self, x: bool | float, dtype: np.dtype) -> int:
         return self.add(ir.Scalar(self.argument(x), dtype))
 
     def index(self, coefficients: tuple[int, ...], offset: int = 0) -> int:

@@ -11,7 +11,7 @@ import pytest
 import lazyt as lt
 from lazyt import nn
 from lazyt.errors import LazytError, ShapeError
-from lazyt.nn import functional as F  # noqa: N812  as everybody writes it
+from lazyt.nn import functional as F
 
 RNG = np.random.default_rng(0)
 

@@ -10,7 +10,7 @@ import pytest
 import lazyt as lt
 from lazyt.errors import IndexOutOfRange
 from lazyt.functions import fft, linalg, sorting
-from lazyt.nn import functional as F  # noqa: N812  as everybody writes it
+from lazyt.nn import functional as F
 
 RNG = np.random.default_rng(4)
 

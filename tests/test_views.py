@@ -165,7 +165,7 @@ def test_reshape_is_a_view_where_numpy_says_so() -> None:
 def test_reshape_without_a_copy_is_refused_where_it_needs_one() -> None:
     x = lt.asarray(np.arange(6).reshape(2, 3))
     assert lt.reshape(x, (3, 2), copy=False).shape == (3, 2)
-    with pytest.raises(ShapeError, match="reshape: a view of shape .* needs a copy"):
+    with pytest.raises(ShapeError, match=r"reshape: a view of shape .* needs a copy"):
         lt.reshape(x.T, (6,), copy=False)
 
 

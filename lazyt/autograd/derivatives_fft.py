@@ -52,7 +52,8 @@ def _irfft_adjoint(b: Builder, ct: Node, axis: int, n: int | Dim, size: int | Di
 
 def _one_axis(fn: str) -> OpaqueRule:
     def rule(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
-        assert cts[0] is not None and len(statics_of(n)) == 3, "a transform has the statics (n, axis, norm)"
+        assert cts[0] is not None
+        assert len(statics_of(n)) == 3, "a transform has the statics (n, axis, norm)"
         _, axis, norm = statics_of(n)
         return (_adjoint(b, fn, n, cts[0], axis % n.operands[0].ndim, norm),)
 
@@ -88,7 +89,8 @@ def _many_axes(fn: str) -> OpaqueRule:
     """`fftn` and its kin transform the last of their axes first (and `irfftn` last): undone in turn."""
 
     def rule(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
-        assert cts[0] is not None and len(statics_of(n)) == 3, "a transform has the statics (s, axes, norm)"
+        assert cts[0] is not None
+        assert len(statics_of(n)) == 3, "a transform has the statics (s, axes, norm)"
         ct, norm, shape = cts[0], statics_of(n)[2], n.operands[0].shape
         axes, lengths = _axes_and_lengths(n)
         last, out = axes[-1], ct.shape[axes[-1]]

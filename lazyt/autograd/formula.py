@@ -106,7 +106,7 @@ class Value:
         return self._like(self.b.cast(self.node, dtype))
 
     @property
-    def H(self) -> Value:
+    def H(self) -> Value:  # noqa: N802 - the sign of mathematics
         """The conjugate transpose of the last two axes."""
         n = self.node.ndim
         return self._like(self.b.permute(self.node, (*range(n - 2), n - 1, n - 2))).conj()

@@ -10,9 +10,9 @@ from lazyt.autograd import engine
 from lazyt.autograd.reach import Reach
 from lazyt.errors import AutogradError, DTypeError
 from lazyt.handle import Handle
-from lazyt.ir import dtypes
 from lazyt.inplace import requires_grad
-from lazyt.record import begin, is_grad_enabled, new_tensor, ref, set_grad_mode, slot_of
+from lazyt.ir import dtypes
+from lazyt.record import begin, is_grad_enabled, set_grad_mode, slot_of
 from lazyt.trace import Slot
 
 

@@ -268,7 +268,7 @@ def pow(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     return record(ops.POW, (x1, x2))
 
 
-def _scalar_power(x: Tensor, n: int | float) -> Tensor:
+def _scalar_power(x: Tensor, n: float) -> Tensor:
     kind = dtypes.kind(x.dtype)
     if kind in "fc":
         special = _FLOAT_POWERS.get(n)

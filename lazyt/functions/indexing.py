@@ -11,7 +11,7 @@ import numpy as np
 from lazyt.errors import IndexOutOfRange, ShapeError
 from lazyt.functions.arguments import record, tensor
 from lazyt.functions.manipulation import ravel
-from lazyt.functions.subscript import getitem, parse, setitem
+from lazyt.functions.subscript import parse
 from lazyt.handle import Handle
 from lazyt.ops import indexing as ops
 from lazyt.ops.axes import one_axis

@@ -84,7 +84,7 @@ class Builder:
         """The Python number at this position of the walk's scalars, as a 0-d value of `dtype`."""
         return self.make("scalar", (), g.Scalar(position), (), dtype)
 
-    def constant(self, value: bool | int | float | complex, dtype: np.dtype) -> Node:
+    def constant(self, value: bool | complex, dtype: np.dtype) -> Node:
         kinds: dict[str, Callable[[Any], bool | int | float | complex]] = {
             "b": bool, "i": int, "u": int, "f": float, "c": complex,
         }  # fmt: skip

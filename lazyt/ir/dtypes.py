@@ -88,7 +88,7 @@ def promote_weak(dtype: np.dtype, scalar: type) -> np.dtype:
     if scalar is int:
         return int64 if k == "b" else dtype
     if scalar is float:
-        return dtype if k in "fc" else float64 if k in "iu" else float64
+        return dtype if k in "fc" else float64
     if k == "c":
         return dtype
     return complex64 if dtype in (float16, bfloat16, float32) else complex128

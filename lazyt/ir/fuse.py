@@ -186,9 +186,7 @@ class _Fuser:
         """n must have a buffer, written before the unit with this number."""
         n = buffer_of(n)
         self.buffers[n] = max(self.buffers.get(n, -1), number)
-        if n.op not in ("leaf", "constant", "scalar", "extent"):
-            self.stored.setdefault(n, why)
-        elif n.op != "leaf":
+        if n.op != "leaf":
             self.stored.setdefault(n, why)
 
     def _number(self) -> int:

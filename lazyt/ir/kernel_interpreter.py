@@ -212,7 +212,7 @@ class _Run:
         return clamped
 
 
-def _convert_scalar(x: bool | int | float, dtype: np.dtype[Any]) -> Any:
+def _convert_scalar(x: bool | float, dtype: np.dtype[Any]) -> Any:
     if dtypes.kind(dtype) in "iu":
         return np.array(wrap_int64(int(x)), np.int64).astype(dtype)
     if dtype == dtypes.bool_:

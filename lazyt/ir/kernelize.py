@@ -218,7 +218,7 @@ class _Kernelizer:
                 return self.value(k.Cast(x, n.dtype), self.stage[x])
             case "gather":
                 return self.gather(n, p)
-            case "real" | "imag" if not (n.operands[0], p) in self.made:
+            case "real" | "imag" if (n.operands[0], p) not in self.made:
                 return self.part(n, p)
         if n.op in MOVEMENT:
             return self.movement(n, p)

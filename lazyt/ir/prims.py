@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Elementwise:
     """An operation on values of one shape.
 
-    kinds: the operand dtype kinds it is defined for; result: 'same', 'bool', 'real' (of a complex), 'complex', 'uint64'.
+    kinds: the operand dtype kinds it is defined for; result: 'same', 'bool', 'real' (of complex), 'complex', 'uint64'.
     """
 
     name: str

@@ -120,10 +120,7 @@ def _title(group: Group) -> str:
 def _call(u: Call, scope: Scope | None, fused: Fused, items: dict[Node, list[Node]]) -> Launch:
     n = u.node
     if n.op == "matmul":
-        operands = []
-        for x in n.operands:
-            operands.append(strided(scope, x) or dense(x))
-        return MatmulCall(n, tuple(operands))
+        return MatmulCall(n, tuple(strided(scope, x) or dense(x) for x in n.operands))
     if n.op == "scatter":
         return LibraryCall(n, n.operands, (n,))
     assert isinstance(n.attrs, g.Opaque)

@@ -92,7 +92,7 @@ def _text(name: str, real: str, dtype: np.dtype) -> str:
     zero = "ptr %zero" if is_complex else f"{real} 0.0"
     slots = "\n".join(
         f"  %{v}p = getelementptr i64, ptr %args, i64 {i}\n  %{v} = load i64, ptr %{v}p"
-        for i, v in enumerate("m n k lda ldb ldc ta tb cs nb panels pm pn pa pb pc".split())
+        for i, v in enumerate(["m", "n", "k", "lda", "ldb", "ldc", "ta", "tb", "cs", "nb", "panels", "pm", "pn", "pa", "pb", "pc"])
     )
     addresses = "\n".join(
         f"  %{v}p = getelementptr i64, ptr %args, i64 {POINTERS + i}\n  %{v} = load ptr, ptr %{v}p"
@@ -172,7 +172,8 @@ call:
   %Ai = getelementptr i8, ptr %A, i64 %ab
   %Bi = getelementptr i8, ptr %B, i64 %bb
   %Ci = getelementptr i8, ptr %C, i64 %cb
-  call void %f(i32 101, i32 %ta32, i32 %tb32, i64 %mu, i64 %nu, i64 %k, {one}, ptr %Ai, i64 %lda, ptr %Bi, i64 %ldb, {zero}, ptr %Ci, i64 %ldc)
+  call void %f(i32 101, i32 %ta32, i32 %tb32, i64 %mu, i64 %nu, i64 %k, {one}, ptr %Ai, i64 %lda,
+    ptr %Bi, i64 %ldb, {zero}, ptr %Ci, i64 %ldc)
   %u1 = add i64 %u, 1
   %again = icmp slt i64 %u1, %end
   br i1 %again, label %unit, label %done

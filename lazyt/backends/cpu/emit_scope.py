@@ -197,7 +197,7 @@ class Scope:
         self.mask = body.let(f"icmp ugt {I32} {count}, {IOTA32}")
 
 
-def constant(dtype: np.dtype, value: bool | int | float) -> str:
+def constant(dtype: np.dtype, value: bool | float) -> str:
     """The operand that holds `value` of `dtype` in every lane."""
     element = reg_type(dtype)
     if dtype == BFLOAT16:

@@ -6,6 +6,7 @@ so a sync that fails leaves everything as it was.
 
 from __future__ import annotations
 
+import math
 import struct
 import threading
 import time
@@ -375,7 +376,8 @@ class Bound:
         n = self.value(y.shape[-1])
         (_, sa, oa), (_, sb, ob) = c.operands
         la, lb = self._leading(x, sa), self._leading(y, sb)
-        assert la is not None and lb is not None
+        assert la is not None
+        assert lb is not None
         batch = [self.value(d) for d in x.shape[:-2]]
         panels, pm, pn = _panels(m, n, kk)
         pa = 0 if pn < n else pm * (la[1] if la[0] == blas.NO_TRANS else 1)
@@ -460,10 +462,10 @@ def _panels(m: int, n: int, k: int) -> tuple[int, int, int]:
     if threads == 1 or m * n * k < PANEL * threads:
         return 1, max(m, 1), n
     if m >= n:
-        rows = -(-(-(-m // threads)) // 8) * 8
-        return -(-m // rows), rows, n
-    columns = -(-(-(-n // threads)) // 16) * 16
-    return -(-n // columns), m, columns
+        rows = math.ceil(math.ceil(m / threads) / 8) * 8
+        return math.ceil(m / rows), rows, n
+    columns = math.ceil(math.ceil(n / threads) / 16) * 16
+    return math.ceil(n / columns), m, columns
 
 
 def index_error(n: Node, index: int, shape: Sequence[int]) -> IndexOutOfRange:
