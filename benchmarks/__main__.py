@@ -96,7 +96,7 @@ def machine(threads: int) -> dict[str, object]:
 
 
 def main() -> int:
-    """The exit status: 1 when anything failed."""
+    """The exit status: 1 when lazyt failed. What a peer cannot do, or gets wrong, is only printed."""
     ap = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").splitlines()[0])
     ap.add_argument("--only", nargs="+", metavar="NAME", choices=list(WORKLOADS), help=", ".join(WORKLOADS))
     ap.add_argument("--peers", help=f"separated by commas; default: all that are installed of {', '.join(PEERS)}")
@@ -125,7 +125,7 @@ def main() -> int:
     if args.json:
         record = {"machine": where, "skipped": missing, "quick": args.quick}
         args.json.write_text(json.dumps({**record, "results": [dataclasses.asdict(r) for r in found]}, indent=1) + "\n")
-    return 1 if any(r.failure for r in found) else 0
+    return 1 if any(r.failure for r in found if r.peer == "lazyt") else 0
 
 
 if __name__ == "__main__":

@@ -90,8 +90,9 @@ class _Kernelizer:
         self.stage: list[int] = []
         self.accesses: list[tuple[np.dtype, bool, Node, Index]] = []
         self.access_numbers: dict[tuple[object, ...], int] = {}
-        self.affines: list[Index] = []
-        self.scalars: list[ScalarArg] = []
+        # In order, with their positions.
+        self.affines: dict[Index, int] = {}
+        self.scalars: dict[ScalarArg, int] = {}
         self.reduce_values: dict[Node, int] = {}
         self.checks: list[Node] = []
 
@@ -109,9 +110,7 @@ class _Kernelizer:
         return self.value(k.Op(name, operands, dtype), max(self.stage[o] for o in operands))
 
     def scalar(self, arg: ScalarArg, dtype: np.dtype) -> int:
-        if arg not in self.scalars:
-            self.scalars.append(arg)
-        return self.value(k.Scalar(self.scalars.index(arg), dtype), 0)
+        return self.value(k.Scalar(self.scalars.setdefault(arg, len(self.scalars)), dtype), 0)
 
     def extent(self, e: int | Dim) -> int:
         if isinstance(e, int):
@@ -121,9 +120,7 @@ class _Kernelizer:
     def index(self, x: Index) -> int:
         if not x.terms:
             return self.extent(x.offset)
-        if x not in self.affines:
-            self.affines.append(x)
-        return self.value(k.Index(self.affines.index(x), dtypes.int64), 0)
+        return self.value(k.Index(self.affines.setdefault(x, len(self.affines)), dtypes.int64), 0)
 
     def access(self, dtype: np.dtype, writes: bool, buffer: Node, address: Index) -> int:
         key = (dtype, writes, buffer, address)
@@ -261,17 +258,15 @@ class _Kernelizer:
         self.checks.append(n)
         # NOTE: the part keeps a code apart from a stride of the same value: each plan numbers its own codes.
         code = ScalarArg(extent=len(self.checks), part="code")
-        self.scalars.append(code)
+        self.scalars[code] = len(self.scalars)
         terms, stage = [], 0
         for i, a in zip(indices, n.attrs.axes, strict=True):
             v = self.made[i, Place(p.indices[:kk], p.guards)]
             bound = self.extent(x.shape[a])
-            check = k.Check(v, bound, self.scalars.index(code), dtypes.int64, where)
+            check = k.Check(v, bound, self.scalars[code], dtypes.int64, where)
             c = self.value(check, max(self.stage[v], 0 if where is None else self.stage[where]))
             stride = ScalarArg(extent=strides[a])
-            if stride not in self.scalars:
-                self.scalars.append(stride)
-            terms.append((c, self.scalars.index(stride)))
+            terms.append((c, self.scalars.setdefault(stride, len(self.scalars))))
             stage = max(stage, self.stage[c])
             if x.op == "iota":  # its value at a checked index is the index
                 return c
@@ -291,7 +286,7 @@ class _Kernelizer:
         for root in sorted(group.roots, key=lambda r: (r.node.serial, r.target.serial)):
             stores.extend(self.store(root))
         rows, outer = list(group.rows), list(group.outer)
-        indices = [a[3] for a in self.accesses] + self.affines
+        indices = [a[3] for a in self.accesses] + list(self.affines)
         indices, outer = _collapse(self.scope, indices, outer)
         order = [*outer, *rows]
         n_access = len(self.accesses)

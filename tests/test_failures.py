@@ -1,0 +1,146 @@
+"""What goes wrong at a sync is said at the user's line, and leaves everything as it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+import lazyt as lt
+
+
+@pytest.fixture
+def no_limit():
+    yield
+    lt.memory.set_limit(None)
+
+
+def test_an_index_out_of_range_from_data_names_its_line_and_can_be_retried():
+    i = lt.asarray([1, 5])
+    q = lt.arange(3)[i]
+    w = lt.ones(3) + 1
+    for _ in range(3):
+        with pytest.raises(lt.IndexOutOfRange, match=r"index 5 is out of bounds .* recorded at .*test_failures\.py"):
+            lt.sync()
+        assert q.is_pending
+        assert w.is_pending
+    del q
+    lt.sync()
+    assert w.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_out_of_memory_leaves_everything_pending(no_limit):
+    lt.sync()
+    lt.memory.set_limit(lt.memory.allocated() + 1000)
+    x = lt.zeros((1000, 1000)) + 1
+    with pytest.raises(lt.OutOfMemory, match="asked for 4000000 bytes"):
+        lt.sync()
+    assert x.is_pending
+    lt.memory.set_limit(None)
+    assert x.sum().item() == 1e6
+
+
+def test_an_impossible_size_is_out_of_memory():
+    x = lt.zeros((1 << 22, 1 << 22)) + 1
+    with pytest.raises(MemoryError, match="out of memory"):
+        lt.sync()
+    assert x.shape == (1 << 22, 1 << 22)
+
+
+def test_an_interrupted_sync_can_be_retried():
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    a = lt.asarray(np.ones((1500, 1500), np.float32))
+    lt.sync()
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        b = a @ a
+        signal.setitimer(signal.ITIMER_REAL, 0.005)
+        with pytest.raises(KeyboardInterrupt):
+            for _ in range(1000):
+                b = b @ a * 1e-3
+                lt.sync()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert b.shape == (1500, 1500)
+    assert float(b[0, 0]) > 0
+    assert float((lt.ones(3) * 2).sum()) == 6
+
+
+def test_an_error_while_recording_leaves_the_walk_as_before():
+    x = lt.ones((3, 4)) + 1
+    before = str(lt.pending())
+    with pytest.raises(lt.ShapeError, match=r"shapes \(3, 4\) and \(2, 4\) do not broadcast"):
+        x + lt.ones((2, 4))
+    assert str(lt.pending()).splitlines()[1:3] == before.splitlines()[1:3]
+    assert x.sum().item() == 24
+
+
+def test_threads_record_apart_and_read_each_other():
+    results = {}
+
+    def train(k):
+        rng = np.random.default_rng(0)
+        w = lt.tensor(np.ones((5, 3), np.float32), requires_grad=True)
+        opt = lt.optim.SGD([w], lr=0.1)
+        for i in range(20):
+            x = lt.asarray(rng.standard_normal((4 + i % 3, 5)).astype(np.float32))
+            loss = ((x @ w) ** 2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            lt.sync()
+        results[k] = w.detach().numpy()
+
+    threads = [threading.Thread(target=train, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(results) == 4
+    for r in results.values():
+        np.testing.assert_array_equal(r, results[0])
+
+    pending = lt.ones(4) * 3
+    seen: list[list[float]] = []
+    t = threading.Thread(target=lambda: seen.append((pending + 1).tolist()))
+    t.start()
+    t.join()
+    assert seen == [[4.0] * 4]
+    assert (pending * 2).tolist() == [6.0] * 4
+
+
+def test_a_forked_child_computes():
+    (lt.ones(100000) * 2).sum().item()
+    child = os.fork()
+    if child == 0:
+        ok = (lt.ones(100000) * 2).sum().item() == 200000
+        os._exit(0 if ok else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_read_in_the_middle_runs_nothing_twice():
+    x = lt.asarray(np.ones(100, np.float32))
+    y = lt.exp(x)
+    assert float(y[0]) > 2
+    with lt.expect(syncs=1):
+        z = y + 1
+        lt.sync()
+    texts = [k.ir for k in lt.last_sync().plan_kernels]
+    assert texts
+    assert all("exp" not in t for t in texts)
+    assert z.shape == (100,)
+
+
+def test_objects_that_are_not_arrays_are_refused():
+    with pytest.raises(lt.DTypeError, match="cannot make a tensor of"):
+        lt.asarray("text")
+    with pytest.raises(TypeError):
+        lt.ones(2) + object()
+    with pytest.raises(lt.DeviceError, match="cuda is not built yet"):
+        lt.ones(2, device="cuda:0")
