@@ -5,7 +5,7 @@
 
 The text is what `help()` knows about the language (`pydoc_data.topics`), which every Python carries. A training step is
 one plan of fused kernels, planned once. Writing goes one character at a time through a cache of keys and values: each
-step writes `cache[:, position]` in place, and no position needs a plan of its own.
+step writes the place of its character in it, and no place needs a plan of its own.
 """
 
 from __future__ import annotations
@@ -38,6 +38,15 @@ def load() -> tuple[str, np.ndarray, np.ndarray]:
     return alphabet, data[:cut], data[cut:]
 
 
+def nearness(back: lt.Tensor) -> lt.Tensor:
+    """What attention adds to its products, (HEADS, ...): the further back a key is, the less; nothing for later ones.
+
+    Linear biases (Press, Smith and Lewis, "Train short, test long", 2022) in place of a table of positions.
+    """
+    slopes = lt.exp2(-2 * lt.arange(HEADS, dtype=lt.float32) - 1).reshape(HEADS, 1, 1)
+    return lt.where(back < 0, -lt.inf, -slopes * back)
+
+
 class Block(nn.Module):
     """Attention, then two dense layers, each added to its input."""
 
@@ -52,13 +61,17 @@ class Block(nn.Module):
         """(N, T, WIDTH) -> the same; with a cache, x is the one character at `position`."""
         n, t, _ = x.shape
         q, k, v = self.qkv(self.norm1(x)).reshape(n, t, 3, HEADS, -1).transpose(2, 0, 3, 1, 4)
+        places = lt.arange(t if cache is None else CONTEXT)
         if cache is None:
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            back = lt.expand_dims(places, 1) - places
         else:
-            cache[0, :, :, position] = k[:, :, 0]
-            cache[1, :, :, position] = v[:, :, 0]
-            seen = lt.arange(CONTEXT) <= position
-            y = F.scaled_dot_product_attention(q, cache[0], cache[1], attn_mask=seen)
+            # The cache is a ring: the oldest character makes room. What is not written yet counts as later.
+            cache[0, :, :, position % CONTEXT] = k[:, :, 0]
+            cache[1, :, :, position % CONTEXT] = v[:, :, 0]
+            k, v = cache
+            back = (position - places) % CONTEXT
+            back = lt.where(back <= position, back, -1)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=nearness(back))
         x = x + self.out(y.swapaxes(1, 2).reshape(n, t, WIDTH))
         return x + self.down(F.gelu(self.up(self.norm2(x))))
 
@@ -68,13 +81,13 @@ class CharGPT(nn.Module):
 
     def __init__(self, letters: int) -> None:
         super().__init__()
-        self.letter, self.place = nn.Embedding(letters, WIDTH), nn.Embedding(CONTEXT, WIDTH)
+        self.letter = nn.Embedding(letters, WIDTH)
         self.blocks = nn.ModuleList([Block() for _ in range(LAYERS)])
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, letters)
 
     def forward(self, x: lt.Tensor, caches: list[lt.Tensor] | None = None, position: int = 0) -> lt.Tensor:
         """All of x at once; or, with the blocks' caches, the one character at `position`."""
-        y = self.letter(x) + self.place(lt.arange(position, position + x.shape[1]))
+        y = self.letter(x)
         for i, block in enumerate(self.blocks):
             y = block(y, None if caches is None else caches[i], position)
         return self.head(self.norm(y))
@@ -103,13 +116,13 @@ def validate(model: nn.Module, data: np.ndarray, count: int = 64) -> float:
 
 
 def write(model: nn.Module, alphabet: str, prompt: str, length: int) -> tuple[str, int]:
-    """`prompt` continued by `length` characters (at most CONTEXT in all), and how many plans that took."""
+    """`prompt` continued by `length` characters, and how many plans that took."""
     model.eval()
     rng = np.random.default_rng(0)
     text, plans = list(prompt), 0
     with lt.no_grad():
         caches = [lt.zeros((2, 1, HEADS, CONTEXT, WIDTH // HEADS)) for _ in range(LAYERS)]
-        for position in range(min(len(prompt) + length, CONTEXT) - 1):
+        for position in range(len(prompt) + length - 1):
             x = lt.asarray([[alphabet.index(text[position])]])
             logits = model(x, caches, position)[0, 0]
             odds = lt.softmax(logits / 0.7).numpy().astype(np.float64)
@@ -121,7 +134,7 @@ def write(model: nn.Module, alphabet: str, prompt: str, length: int) -> tuple[st
 
 def main() -> float:
     args = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    args.add_argument("--steps", type=int, default=600)
+    args.add_argument("--steps", type=int, default=500)
     args.add_argument("--batch", type=int, default=16)
     args.add_argument("--quick", action="store_true", help="30 steps")
     options = args.parse_args()
@@ -132,16 +145,15 @@ def main() -> float:
     rng = np.random.default_rng(0)
     alphabet, train, test = load()
     model = CharGPT(len(alphabet))
-    optimizer = optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.98), weight_decay=0.01)
+    optimizer = optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.01)
     size = sum(p.size for p in model.parameters())
     print(f"{len(train):,} characters to learn, {len(test):,} to test, {len(alphabet)} letters, {size:,} parameters")
 
     start = time.perf_counter()
     plans = compiles = 0
     for step in range(1, steps + 1):
-        rate = 3e-3 * min(step / 50, 1.0) * 0.5 * (1 + np.cos(np.pi * step / steps))
         for group in optimizer.param_groups:
-            group["lr"] = float(rate)
+            group["lr"] = 3e-3 * min(step / 50, 1.0) * 0.5 * (1 + np.cos(np.pi * step / steps))
         loss = loss_of(model, *windows(train, options.batch, rng))
         loss.backward()
         optimizer.step()
@@ -158,7 +170,7 @@ def main() -> float:
             )
 
     print(f"\n{steps} training steps, {plans} plans, {compiles} compiles. The last step:\n{report}\n")
-    text, plans = write(model, alphabet, "The ", 60 if options.quick else CONTEXT)
+    text, plans = write(model, alphabet, "The ", 200 if options.quick else 400)
     print(f"A sample, written one character at a time ({plans} plans):\n{text}")
     return unseen
 

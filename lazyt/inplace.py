@@ -267,9 +267,7 @@ def record_inplace(op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple
     s = advance(tr, op, slots, statics, None, None, scalars)
     tr.refs[s.index] = dead
     if s.shape != slots[0].shape:
-        raise ShapeError(
-            f"{op.name}: output with shape {slots[0].shape} doesn't match the broadcast shape {s.shape}"
-        )
+        raise ShapeError(f"{op.name}: output with shape {slots[0].shape} doesn't match the broadcast shape {s.shape}")
     new: Slot = s
     if s.dtype != slots[0].dtype:
         check_writable_dtype(op.name, s.dtype, slots[0].dtype)

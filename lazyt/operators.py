@@ -21,7 +21,7 @@ from lazyt.trace import local
 
 _new = object.__new__
 
-_BINARY = '''
+_BINARY = """
 def {method}(self, other):
     tr = local.trace
     s = tr.pos.next
@@ -44,8 +44,8 @@ def {method}(self, other):
     if type(other) is not Tensor and not operand(other):
         return NotImplemented
     return record(op, {order})
-'''
-_UNARY = '''
+"""
+_UNARY = """
 def {method}(self):
     tr = local.trace
     s = tr.pos.next
@@ -56,13 +56,13 @@ def {method}(self):
         tr.pos = s
         return h
     return record(op, (self,))
-'''
-_INPLACE = '''
+"""
+_INPLACE = """
 def {method}(self, other):
     if not operand(other):
         return NotImplemented
     return record_inplace(op, self, (other,))
-'''
+"""
 
 
 def _is_operand(x: Any) -> bool:

@@ -72,7 +72,9 @@ class Plan:
         self.executable = Executable(self.schedule)
         # NOTE: fusion leaves guards too, so they are read last.
         self.guards = list(low.scope.guards)
-        self.holds: Any = eval(compile(f"lambda s: {guard_source(self.guards)}", "<lazyt guards>", "eval"), {"max": max})
+        self.holds: Any = eval(
+            compile(f"lambda s: {guard_source(self.guards)}", "<lazyt guards>", "eval"), {"max": max}
+        )
         self._compiles = (0, 0.0)
         self.recipes: dict[tuple[int, ...], list[tuple[int, int, int, tuple[int, ...], np.dtype]]] = {}
         self.kernels = sum(1 for c in self.schedule.launches if getattr(c, "phase_of", None) is None)

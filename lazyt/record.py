@@ -63,6 +63,7 @@ LEAF = _Special("leaf")
 MODE = _Special("grad_mode")
 ASSIGN = _Special("assign")
 
+
 class Hooks:
     """What recording asks of the rooms above it: tensor.py and sync.py fill it in."""
 
@@ -250,7 +251,8 @@ def advance(
         and s.operands == (slots := tuple(slots))
         and s.n_scalars == len(scalars) + (0 if offsets is None else len(offsets))
         and s.statics == statics
-        and s.key[3:6] == (tuple(map(type, statics)), -1 if ints is None else len(ints), -1 if offsets is None else len(offsets))
+        and s.key[3:6]
+        == (tuple(map(type, statics)), -1 if ints is None else len(ints), -1 if offsets is None else len(offsets))
         and not op.fallible
     ):
         s = _unpredicted(tr, op, slots, statics, ints, offsets, scalars, ext)

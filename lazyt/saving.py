@@ -76,7 +76,9 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 def _library() -> Any:
     if importlib.util.find_spec("safetensors") is None:
-        raise NotSupportedError("not supported: .safetensors files, because the package is missing: pip install safetensors")
+        raise NotSupportedError(
+            "not supported: .safetensors files, because the package is missing: pip install safetensors"
+        )
     import safetensors.numpy  # an optional dependency, loaded when a file of its kind is named
 
     return safetensors.numpy

@@ -435,9 +435,7 @@ def _only_python(obj: Any) -> bool:
     return not isinstance(obj, np.ndarray | np.generic)
 
 
-def asarray(
-    obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None
-) -> Tensor:
+def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor of `obj`: a tensor, a Python scalar, nested sequences, or anything NumPy reads. Copies NumPy memory.
 
     Python floats give float32, ints int64, bools bool. Raises DTypeError for objects that are not arrays.

@@ -45,7 +45,19 @@ NUMPY = SimpleNamespace(
 )
 
 DTYPES = ("float32", "int32", "float64", "bool", "float16", "int64", "uint8")
-ANY_UNARY = ("negative", "abs", "sign", "square", "floor", "ceil", "trunc", "isnan", "isfinite", "logical_not", "positive")
+ANY_UNARY = (
+    "negative",
+    "abs",
+    "sign",
+    "square",
+    "floor",
+    "ceil",
+    "trunc",
+    "isnan",
+    "isfinite",
+    "logical_not",
+    "positive",
+)
 FLOAT_UNARY = (
     "exp", "sqrt", "tanh", "sin", "cos", "log", "log1p", "expm1", "exp2", "log2", "atan", "sinh", "asinh", "sigmoid", "relu",
     "round", "reciprocal", "signbit", "isinf", "tan", "cosh", "acos", "asin", "acosh", "atanh", "log10",
@@ -143,7 +155,9 @@ class Writer:
             return False
         v = self.values[n]
         if v.dtype.kind == "f" and self.pick(6) == 5:
-            return self.define(f"xp.{FLOAT_FUNCTIONS[self.pick(len(FLOAT_FUNCTIONS))]}({n}, {self.partner(v.shape, 'f')})")
+            return self.define(
+                f"xp.{FLOAT_FUNCTIONS[self.pick(len(FLOAT_FUNCTIONS))]}({n}, {self.partner(v.shape, 'f')})"
+            )
         other = self.partner(v.shape)
         if self.pick(4) == 3:
             return self.define(f"xp.{FUNCTIONS[self.pick(len(FUNCTIONS))]}({n}, {other})")
@@ -183,7 +197,9 @@ class Writer:
                 return self.define(f"xp.reshape({n}, -1)")
             case 2 if len(shape) > 1:
                 i = self.pick(len(shape) - 1)
-                merged = ", ".join(f"{n}.shape[{k}]" + f" * {n}.shape[{k + 1}]" * (k == i) for k in range(len(shape)) if k != i + 1)
+                merged = ", ".join(
+                    f"{n}.shape[{k}]" + f" * {n}.shape[{k + 1}]" * (k == i) for k in range(len(shape)) if k != i + 1
+                )
                 return self.define(f"xp.reshape({n}, ({merged},))")
             case 3:
                 return self.define(f"xp.flip({n}, axis={self.axis(n)})")
@@ -233,7 +249,9 @@ class Writer:
 
         def fits(m: str) -> bool:
             s = self.values[m].shape
-            return len(s) == len(shape) and all(p == q for i, (p, q) in enumerate(zip(s, shape, strict=True)) if i != axis)
+            return len(s) == len(shape) and all(
+                p == q for i, (p, q) in enumerate(zip(s, shape, strict=True)) if i != axis
+            )
 
         others = [m for m in self.alive if fits(m)]
         match self.pick(4):
@@ -242,7 +260,9 @@ class Writer:
                 return self.define(f"xp.concat([{', '.join(parts)}], axis={axis})")
             case 2:
                 same = [m for m in others if self.values[m].shape == shape]
-                return self.define(f"xp.stack([{n}, {same[-1 - self.pick(len(same))]}], axis={self.pick(len(shape) + 1)})")
+                return self.define(
+                    f"xp.stack([{n}, {same[-1 - self.pick(len(same))]}], axis={self.pick(len(shape) + 1)})"
+                )
             case _:
                 f = ("repeat", "tile")[self.pick(2)]
                 return self.define(f"xp.repeat({n}, 2, axis={axis})" if f == "repeat" else f"xp.tile({n}, (2, 1))")
@@ -283,7 +303,9 @@ class Writer:
             case 0:
                 return self.define(f"xp.take({n}, np.array({i}), axis={axis})")
             case 1:
-                return self.define(f"{n}[{i}]" if axis == 0 else f"xp.take({n}, np.array({i}) % {n}.shape[{axis}], axis={axis})")
+                return self.define(
+                    f"{n}[{i}]" if axis == 0 else f"xp.take({n}, np.array({i}) % {n}.shape[{axis}], axis={axis})"
+                )
             case _:
                 k = self.name("iu", min_ndim=1)
                 if k is None:

@@ -17,9 +17,7 @@ def bound(view: np.ndarray) -> Bound:
     root = view
     while root.base is not None:
         root = root.base
-    offset = (
-        view.__array_interface__["data"][0] - root.__array_interface__["data"][0]
-    ) // view.itemsize
+    offset = (view.__array_interface__["data"][0] - root.__array_interface__["data"][0]) // view.itemsize
     flat = root.reshape(-1)
     return Bound(flat, offset, tuple(s // view.itemsize for s in view.strides))
 
@@ -69,9 +67,7 @@ class Builder:
         return self.add(ir.Scalar(self.argument(x), dtype))
 
     def index(self, coefficients: tuple[int, ...], offset: int = 0) -> int:
-        self.affines.append(
-            ir.Affine("".join("0" if c == 0 else "1" if c == 1 else "n" for c in coefficients))
-        )
+        self.affines.append(ir.Affine("".join("0" if c == 0 else "1" if c == 1 else "n" for c in coefficients)))
         self.coefficients.append((coefficients, offset))
         return self.add(ir.Index(len(self.affines) - 1, INT64))
 
@@ -113,10 +109,7 @@ class Builder:
         for a, b in zip(self.accesses, self.bounds, strict=True):
             if a.writes:
                 copies.setdefault(b.array.ctypes.data, b.array.copy())
-        bounds = tuple(
-            dataclasses.replace(b, array=copies.get(b.array.ctypes.data, b.array))
-            for b in self.bounds
-        )
+        bounds = tuple(dataclasses.replace(b, array=copies.get(b.array.ctypes.data, b.array)) for b in self.bounds)
         return Arguments(self.extents, bounds, tuple(self.coefficients), tuple(self.scalars))
 
 

@@ -34,9 +34,7 @@ def _quiet():
 
 def rounded(x: np.ndarray, target: np.dtype) -> np.ndarray:
     """float64 to a narrower float with one rounding, by the size of its last place."""
-    digits, least, top = {F32: (24, -149, 128), F16: (11, -24, 16), BFLOAT16: (8, -133, 128)}[
-        target
-    ]
+    digits, least, top = {F32: (24, -149, 128), F16: (11, -24, 16), BFLOAT16: (8, -133, 128)}[target]
     _, exponent = np.frexp(x)
     place = np.maximum(exponent - digits, least)
     r = np.ldexp(np.rint(np.ldexp(x, -place)), place)
@@ -89,9 +87,7 @@ def test_casts_round_once_and_saturate(source):
 
 def ties(source: np.dtype) -> np.ndarray:
     """Values at, just below and just above the middle of two neighbours of a narrower float."""
-    middles = [
-        s * (1 + (2 * k + 1) * 2.0**-d) for d in (8, 11, 24) for k in range(5) for s in (1, 6e-8)
-    ]
+    middles = [s * (1 + (2 * k + 1) * 2.0**-d) for d in (8, 11, 24) for k in range(5) for s in (1, 6e-8)]
     middles += [65504.0, 65519.99, 65520.0, 2.0**31, 2.0**63, 3.3895313892515355e38]
     x = np.array(middles)
     x = np.concatenate([x, np.nextafter(x, 0), np.nextafter(x, math.inf), x * 2.0**-14])
@@ -109,11 +105,7 @@ def test_half_conversions_without_instructions_give_the_same(monkeypatch):
     y = np.concatenate([y, np.exp2(rng.uniform(-26, 17, 50_000)).astype(F32), x.astype(F32)])
     native = caster(F16, F32)(x), caster(F32, F16)(y)
     monkeypatch.setattr(casts, "native_half", lambda: False)
-    widen = runner(
-        text_of(lambda b, v: [elementwise.cast(v, F16, F32, b, LANES)], [F16], [F32]), [F32]
-    )
-    narrow = runner(
-        text_of(lambda b, v: [elementwise.cast(v, F32, F16, b, LANES)], [F32], [F16]), [F16]
-    )
+    widen = runner(text_of(lambda b, v: [elementwise.cast(v, F16, F32, b, LANES)], [F16], [F32]), [F32])
+    narrow = runner(text_of(lambda b, v: [elementwise.cast(v, F32, F16, b, LANES)], [F32], [F16]), [F16])
     np.testing.assert_array_equal(widen(x).view(np.uint32), native[0].view(np.uint32))
     np.testing.assert_array_equal(narrow(y).view(np.uint16), native[1].view(np.uint16))

@@ -120,9 +120,7 @@ def test_huge_angles_are_reduced_exactly(op, dtype):
     top = float(np.finfo(dtype).maxexp)
     x = np.exp2(np.random.default_rng(0).uniform(20, top, 3000)).astype(dtype)
     # The double next to a multiple of pi/2 (Kahan's), and the float32 that is hardest to reduce.
-    x = np.concatenate(
-        [x, -x, np.array([1e22, 6381956970095103 * 2.0**797, 16367173 * 2.0**72], dtype)]
-    )
+    x = np.concatenate([x, -x, np.array([1e22, 6381956970095103 * 2.0**797, 16367173 * 2.0**72], dtype)])
     if dtype == F64 and np.finfo(LONG).nmant <= 52:
         pytest.skip("long double is no wider than double here")
     wide = np.float64 if dtype == F32 else LONG
@@ -204,9 +202,7 @@ def test_binary_arithmetic_is_numpys(op, dtype):
     if op in ("maximum", "minimum"):
         # NumPy leaves open which of -0 and +0 is larger; here +0 is.
         zeros = (x == 0) & (y == 0)
-        negative = (
-            np.signbit(x) & np.signbit(y) if op == "maximum" else np.signbit(x) | np.signbit(y)
-        )
+        negative = np.signbit(x) & np.signbit(y) if op == "maximum" else np.signbit(x) | np.signbit(y)
         want = np.where(zeros, np.where(negative, -0.0, 0.0).astype(dtype), want)
     same(got, want)
 
@@ -277,9 +273,7 @@ def test_integers_wrap_and_never_trap(op, dtype):
     if dtype.itemsize == 1 and op in BINARY:
         arrays = tuple(a[::7] for a in arrays) if op not in ("floordiv", "rem") else arrays
     got = kernel(op, dtype)(*arrays)
-    exact = (
-        INTEGER[op](*values, dtype) for values in zip(*(a.tolist() for a in arrays), strict=True)
-    )
+    exact = (INTEGER[op](*values, dtype) for values in zip(*(a.tolist() for a in arrays), strict=True))
     want = list(exact) if op in PREDICATES else [wrapped(v, dtype) for v in exact]
     np.testing.assert_array_equal(got, np.array(want, got.dtype))
 
@@ -329,9 +323,7 @@ def test_random_bits_place_their_words():
 
     run = runner(text_of(write, [u64, u64, i64], [u64]), [u64])
     counter, key, want = PHILOX[2]
-    seed, step, index = (
-        np.array([low | high << 32]) for low, high in (key, counter[2:], counter[:2])
-    )
+    seed, step, index = (np.array([low | high << 32]) for low, high in (key, counter[2:], counter[:2]))
     got = run(seed.astype(u64), step.astype(u64), index.astype(np.uint64).view(i64))
     assert got[0] == want[0] | want[1] << 32
 
@@ -395,9 +387,7 @@ def test_every_float32(op, asked_for):
         got, exact = run(x), exact_of(x.astype(np.float64))
         nearest = exact.astype(F32)
         # Most are the nearest float32 outright; the rest are measured.
-        off = (got.view(np.uint32) != nearest.view(np.uint32)) & ~(
-            np.isnan(got) & np.isnan(nearest)
-        )
+        off = (got.view(np.uint32) != nearest.view(np.uint32)) & ~(np.isnan(got) & np.isnan(nearest))
         if off.any():
             error = ulp_error(got[off], exact[off])
             worst = max(worst, error.max())

@@ -121,9 +121,7 @@ def test_map_reads_and_writes_any_stride(dtype: np.dtype, rng: np.random.Generat
         same_bits(got, want.reshape(-1))
 
 
-@pytest.mark.parametrize(
-    "shape", [(3, 4, 37), (1, 5, 1), (0, 4, 3), (3, 0, 3), (2, 2, 0), (2, 3, 9000)]
-)
+@pytest.mark.parametrize("shape", [(3, 4, 37), (1, 5, 1), (0, 4, 3), (3, 0, 3), (2, 2, 0), (2, 3, 9000)])
 def test_map_broadcasts_in_three_axes(shape: tuple[int, ...], rng: np.random.Generator) -> None:
     a, b = finite(rng, shape, F32), finite(rng, (shape[1], 1), F32)
     c, d, out = finite(rng, (shape[2],), F32), finite(rng, (), F32), np.zeros(shape, F32)
@@ -206,9 +204,7 @@ def test_masked_load_of_one_element() -> None:
         k.stage(k.store(k.load(x, where, "00"), out))
         (got,) = check(k)
         r, c = np.indices((4, 20))
-        np.testing.assert_array_equal(
-            got.reshape(4, 20), np.where((r if fixed else r + c) > 2, 3.5, 0)
-        )
+        np.testing.assert_array_equal(got.reshape(4, 20), np.where((r if fixed else r + c) > 2, 3.5, 0))
 
 
 @pytest.mark.parametrize("dtype", [BOOL, np.dtype("u1"), np.dtype("i2"), F16, F32, F64], ids=str)
@@ -229,9 +225,7 @@ def test_gather(dtype: np.dtype, rng: np.random.Generator) -> None:
         same_bits(got, (table[index].T if lanes else table[index]).reshape(-1))
 
 
-def checked_gather(
-    n: int, index: np.ndarray, table: np.ndarray, where: bool = False
-) -> tuple[Builder, ir.Kernel]:
+def checked_gather(n: int, index: np.ndarray, table: np.ndarray, where: bool = False) -> tuple[Builder, ir.Kernel]:
     out = np.full(n, 9.0, F32)
     k = Builder((n,))
     i = k.load(index, classes="1")
@@ -447,9 +441,7 @@ def test_random_bits() -> None:
     out = np.zeros(40, UINT64)
     k = Builder((40,))
     seed, counter = k.scalar(2**63 + 12345, UINT64), k.scalar(7, UINT64)
-    k.stage(
-        k.store(k.op("random_bits", seed, counter, k.index((1,), 2**32 - 5), dtype=UINT64), out)
-    )
+    k.stage(k.store(k.op("random_bits", seed, counter, k.index((1,), 2**32 - 5), dtype=UINT64), out))
     check(k)
 
 

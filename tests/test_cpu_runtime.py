@@ -111,10 +111,7 @@ class TestEngine:
             ("define void @bad() { ret i32 0 }", ["bad"], "LLVM rejects the IR of bad"),
             (constant(1), ["other"], "the module defines no function other"),
             (
-                (
-                    "declare void @no_such()\n"
-                    "define void @calls() {\n  call void @no_such()\n  ret void\n}\n"
-                ),
+                ("declare void @no_such()\ndefine void @calls() {\n  call void @no_such()\n  ret void\n}\n"),
                 ["calls"],
                 "the code of calls calls what this process does not have: no_such",
             ),
@@ -155,9 +152,7 @@ class TestObjectCache:
         path = tmp_path / "c" / f"{KEY}.o"
         blob = path.read_bytes()
         flipped = blob[:-1] + bytes([blob[-1] ^ 1])
-        path.write_bytes(
-            {"flip": flipped, "cut": blob[:60], "empty": b"", "other": b"x" * 99}[damage]
-        )
+        path.write_bytes({"flip": flipped, "cut": blob[:60], "empty": b"", "other": b"x" * 99}[damage])
         assert cache.load(KEY) is None
         assert cache.damaged == 1
         assert not path.exists()
@@ -283,9 +278,7 @@ class TestObjectCache:
         env = os.environ | {"LAZYT_CACHE_DIR": str(tmp_path / "shared"), "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-c", script]
         # Two that start at once and may both compile, then one that finds what they left.
-        both = [
-            subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) for _ in range(2)
-        ]
+        both = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) for _ in range(2)]
         counts = [tuple(map(int, process.communicate(timeout=60)[0].split())) for process in both]
         assert [sum(count) for count in counts] == [1, 1]
         assert any(count == (1, 0) for count in counts)
@@ -377,10 +370,7 @@ class TestMemory:
     def test_limit(self, pool):
         pool.set_limit(3 << 20)
         first = pool.allocate(2 << 20)
-        message = (
-            "lazyt: out of memory: asked for 2097152 bytes; "
-            "allocated 2097152, reserved 2097152, limit 3145728"
-        )
+        message = "lazyt: out of memory: asked for 2097152 bytes; allocated 2097152, reserved 2097152, limit 3145728"
         with pytest.raises(MemoryError, match=message):
             pool.allocate(2 << 20)
         assert pool.allocated() == 2 << 20
@@ -691,9 +681,7 @@ class TestPrograms:
                 os._exit(status)
         assert os.waitpid(child, 0)[1] == 0
         assert set(x.tolist()) == {3}
-        assert ctypes.string_at(held.address, 1) == b"\1", (
-            "the child wrote into its parent's memory"
-        )
+        assert ctypes.string_at(held.address, 1) == b"\1", "the child wrote into its parent's memory"
 
     def test_workers_are_gone_at_exit(self):
         script = (
@@ -709,9 +697,7 @@ class TestPrograms:
             "seen.append(threads.runtime().workers())\n"
         )
         env = os.environ | {"PYTHONPATH": str(ROOT)}
-        done = subprocess.run(
-            [sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True
-        )
+        done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
         assert done.stdout.split() == ["2", "0"], done.stderr
 
     def test_flush_to_zero_of_the_caller_changes_nothing(self):

@@ -291,9 +291,7 @@ def hermitian(b, x):
     """A Hermitian positive definite matrix made of any one."""
     xh = b.permute(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
     xh = b.conj(xh) if x.dtype == C else xh
-    return b.add(
-        b.matmul(x, xh), b.cast(b.eq(b.iota(x.shape, x.ndim - 2), b.iota(x.shape, x.ndim - 1)), x.dtype)
-    )
+    return b.add(b.matmul(x, xh), b.cast(b.eq(b.iota(x.shape, x.ndim - 2), b.iota(x.shape, x.ndim - 1)), x.dtype))
 
 
 def matrix(shape, dtype):
@@ -342,9 +340,7 @@ def test_eigh(dtype):
         """Values, and the projectors on the vectors: what does not depend on the phase of a vector."""
         w, v = opaque("linalg_eigh")(b, hermitian(b, x))
         first = b.slice(v, (0, 0), (3, 1), (1, 1))
-        return w, b.matmul(
-            first, b.conj(b.permute(first, (1, 0))) if dtype == C else b.permute(first, (1, 0))
-        )
+        return w, b.matmul(first, b.conj(b.permute(first, (1, 0))) if dtype == C else b.permute(first, (1, 0)))
 
     check(f, matrix((3, 3), dtype), rtol=1e-5)
     check(lambda b, x: opaque("linalg_eigvalsh")(b, hermitian(b, x)), matrix((3, 3), dtype), rtol=1e-5)

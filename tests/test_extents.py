@@ -108,7 +108,9 @@ def attention_heads(b: int) -> Pair:
     y = lt.asarray(x).reshape(b, 5, 2, 4).transpose(0, 2, 1, 3)
     n = x.reshape(b, 5, 2, 4).transpose(0, 2, 1, 3)
     got = lt.softmax(y @ y.transpose(0, 1, 3, 2), axis=-1) @ y
-    return got.transpose(0, 2, 1, 3).reshape(b, 5, 8), (softmax(n @ n.swapaxes(2, 3)) @ n).transpose(0, 2, 1, 3).reshape(b, 5, 8)
+    return got.transpose(0, 2, 1, 3).reshape(b, 5, 8), (softmax(n @ n.swapaxes(2, 3)) @ n).transpose(
+        0, 2, 1, 3
+    ).reshape(b, 5, 8)
 
 
 @case

@@ -273,7 +273,9 @@ def test_the_message_names_both_lines() -> None:
     w = lt.tensor([1.0, 2.0], requires_grad=True)
     y = w.exp()
     y += 1
-    with pytest.raises(AutogradError, match=r"float32 \[2\], which is the output of exp \(recorded at .*:\d+\), was written .*:\d+"):
+    with pytest.raises(
+        AutogradError, match=r"float32 \[2\], which is the output of exp \(recorded at .*:\d+\), was written .*:\d+"
+    ):
         y.sum().backward()
 
 

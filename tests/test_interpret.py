@@ -50,9 +50,7 @@ def test_signed_integer_corners(dtype):
 
 
 def test_integer_powers_and_sums_wrap():
-    np.testing.assert_array_equal(
-        run("pow", array([2, 3], "uint8"), array([8, 6], "uint8")), array([0, 217], "uint8")
-    )
+    np.testing.assert_array_equal(run("pow", array([2, 3], "uint8"), array([8, 6], "uint8")), array([0, 217], "uint8"))
     b = Builder()
     x = b.leaf(0, (2,), dtypes.int8)
     assert interpret(b.nodes, [b.reduce("sum", x, (0,))], [array([100, 100], "int8")])[0] == -56
@@ -63,20 +61,14 @@ def test_float_to_integer_saturates():
     np.testing.assert_array_equal(run("cast", x, dtype=dtypes.int8), [0, 127, -128, 127, -128, 2, -2, 127])
     np.testing.assert_array_equal(run("cast", x, dtype=dtypes.uint8), [0, 255, 0, 255, 0, 2, 0, 255])
     i = np.iinfo("int64")
-    np.testing.assert_array_equal(
-        run("cast", x, dtype=dtypes.int64), [0, i.max, i.min, i.max, i.min, 2, -2, 300]
-    )
+    np.testing.assert_array_equal(run("cast", x, dtype=dtypes.int64), [0, i.max, i.min, i.max, i.min, 2, -2, 300])
     edge = array([2.0**63, 2.0**64, -(2.0**63)], "float64")
-    np.testing.assert_array_equal(
-        run("cast", edge, dtype=dtypes.uint64), array([2**63, 2**64 - 1, 0], "uint64")
-    )
+    np.testing.assert_array_equal(run("cast", edge, dtype=dtypes.uint64), array([2**63, 2**64 - 1, 0], "uint64"))
     np.testing.assert_array_equal(run("cast", edge, dtype=dtypes.int64), [i.max, i.max, i.min])
 
 
 def test_casts_between_kinds():
-    np.testing.assert_array_equal(
-        run("cast", array([0.0, np.nan, -0.5], "float16"), dtype=dtypes.bool_), [0, 1, 1]
-    )
+    np.testing.assert_array_equal(run("cast", array([0.0, np.nan, -0.5], "float16"), dtype=dtypes.bool_), [0, 1, 1])
     np.testing.assert_array_equal(run("cast", array([1 + 2j], "complex64"), dtype=dtypes.float32), [1.0])
     np.testing.assert_array_equal(run("cast", array([2j, 0], "complex64"), dtype=dtypes.bool_), [True, False])
     np.testing.assert_array_equal(run("cast", array([300, -1], "int64"), dtype=dtypes.uint8), [44, 255])
@@ -105,9 +97,7 @@ def test_empty_reductions_give_identities():
     b = Builder()
     x, i = b.leaf(0, (0, 2), dtypes.float32), b.leaf(1, (0, 2), dtypes.uint8)
     outputs = [b.reduce(op, v, (0,)) for v in (x, i) for op in ("sum", "prod", "max", "min")]
-    got = [
-        y[0] for y in interpret(b.nodes, outputs, [np.empty((0, 2), "float32"), np.empty((0, 2), "uint8")])
-    ]
+    got = [y[0] for y in interpret(b.nodes, outputs, [np.empty((0, 2), "float32"), np.empty((0, 2), "uint8")])]
     assert got == [0, 1, -np.inf, np.inf, 0, 1, 0, 255]
 
 
@@ -156,9 +146,7 @@ def test_scatter_set_keeps_the_last():
     b = Builder()
     x, v = b.leaf(0, (3,), dtypes.int64), b.leaf(1, (3,), dtypes.int64)
     y = b.scatter(x, v, [b.leaf(2, (3,), dtypes.int64)], (0,), "set")
-    got = interpret(
-        b.nodes, [y], [np.zeros(3, "int64"), array([1, 2, 3], "int64"), array([1, 1, 1], "int64")]
-    )
+    got = interpret(b.nodes, [y], [np.zeros(3, "int64"), array([1, 2, 3], "int64"), array([1, 1, 1], "int64")])
     np.testing.assert_array_equal(got[0], [0, 3, 0])
 
 
@@ -233,8 +221,7 @@ def test_opaque_sorting():
     b = Builder()
     n = b.leaf(0, (1, 5), dtypes.float32)
     values, places = (
-        b.opaque(f, (n,), (1, False), [((1, 5), d)])[0]
-        for f, d in (("sort", n.dtype), ("argsort", dtypes.int64))
+        b.opaque(f, (n,), (1, False), [((1, 5), d)])[0] for f, d in (("sort", n.dtype), ("argsort", dtypes.int64))
     )
     got = interpret(b.nodes, [values, places], [x])
     np.testing.assert_array_equal(got[0], np.sort(x))

@@ -13,7 +13,14 @@ from lazyt import planning
 from lazyt.ops.core import OPS
 
 # Relative tolerance by dtype; integers and bools are exact.
-TOLERANCE = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 2e-5, "complex64": 2e-5, "float64": 1e-10, "complex128": 1e-10}
+TOLERANCE = {
+    "float16": 2e-2,
+    "bfloat16": 5e-2,
+    "float32": 2e-5,
+    "complex64": 2e-5,
+    "float64": 1e-10,
+    "complex128": 1e-10,
+}
 # Contractions and library calls may round differently from run to run of another shape of plan.
 INEXACT = ("matmul", "linear", "conv", "einsum", "tensordot", "dot", "inner", "outer", "vecdot", "kron", "linalg", "fft",
            "scaled_dot_product_attention", "multi_head", "cov", "trace")  # fmt: skip

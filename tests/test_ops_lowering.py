@@ -50,9 +50,7 @@ def array(x: Any) -> Array:
     return np.array(x, copy=True).view(Array)
 
 
-def _lowered(
-    f: Any, operands: Any, statics: Any, ints: Any, offsets: Any, scope: Scope | None
-) -> list[np.ndarray]:
+def _lowered(f: Any, operands: Any, statics: Any, ints: Any, offsets: Any, scope: Scope | None) -> list[np.ndarray]:
     b = Builder(scope)
     nodes: list[Any] = []
     leaves: list[np.ndarray] = []
@@ -79,9 +77,7 @@ def _lowered(
         assert all(type(o) is int for o in offsets)
         first = len(scalars)
         scalars += offsets
-        more["offsets"] = (
-            offsets if scope is None else tuple(scope.offset(first + i, o) for i, o in enumerate(offsets))
-        )
+        more["offsets"] = offsets if scope is None else tuple(scope.offset(first + i, o) for i, o in enumerate(offsets))
     hash(statics)
     out = f(b, *nodes, *statics, **more)
     outputs: list[Node] = list(out) if isinstance(out, tuple) else [out]
@@ -100,9 +96,7 @@ def _both(f: Any, operands: Any, statics: Any, ints: Any, offsets: Any) -> Any:
 
 
 def record(op: OpDef, operands: Any, statics: Any = (), ints: Any = None, offsets: Any = None) -> Any:
-    results = _both(
-        op.lower, [x if type(x) in SCALARS else array(x) for x in operands], statics, ints, offsets
-    )
+    results = _both(op.lower, [x if type(x) in SCALARS else array(x) for x in operands], statics, ints, offsets)
     return results[0] if len(results) == 1 else results
 
 
@@ -127,9 +121,7 @@ def records_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in MODULES:
         for name, f in (("record", record), ("record_view", record_view), ("assign", assign)):
             monkeypatch.setattr(module, name, f, raising=False)
-    monkeypatch.setattr(
-        lazyt.record, "as_tensor", lambda x: x if isinstance(x, Array) else array(x), raising=False
-    )
+    monkeypatch.setattr(lazyt.record, "as_tensor", lambda x: x if isinstance(x, Array) else array(x), raising=False)
 
 
 def function(name: str) -> Any:
@@ -387,9 +379,7 @@ COMPOSED: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "args", "kwargs"), COMPOSED, ids=[f"{c[0]}{i}" for i, c in enumerate(COMPOSED)]
-)
+@pytest.mark.parametrize(("name", "args", "kwargs"), COMPOSED, ids=[f"{c[0]}{i}" for i, c in enumerate(COMPOSED)])
 def test_composed_functions_agree_with_numpy(name: str, args: Any, kwargs: Any) -> None:
     kwargs_ours = {k: arrays(v) for k, v in kwargs.items()}
     compare(_f(name)(*map(arrays, args), **kwargs_ours), getattr(np, name)(*args, **kwargs))

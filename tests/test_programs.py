@@ -54,7 +54,9 @@ def check_numpy(w: Writer, line: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            want = np.asarray(eval(line.partition("=")[2], {"xp": NUMPY, "np": np, "leaf": array_programs.leaf, **w.values}))
+            want = np.asarray(
+                eval(line.partition("=")[2], {"xp": NUMPY, "np": np, "leaf": array_programs.leaf, **w.values})
+            )
         except (ValueError, TypeError):
             return  # NumPy refuses some reductions over nothing whose result is nothing.
     assert (got.dtype, got.shape) == (want.dtype, want.shape), line
@@ -112,7 +114,6 @@ def test_every_way_to_run_a_program_gives_the_same_bits(data: st.DataObject) -> 
             if name not in w.tainted and bits(got) != bits(want):
                 np.testing.assert_array_equal(got, want, err_msg=f"{regime}: {name}")
                 raise AssertionError(f"{regime}: {name} differs in the sign of a zero")
-
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

@@ -83,16 +83,10 @@ INVALID = {
     "matmul keeps the dtype": node("matmul", X, leaf((3, 3), INT)),
     "gather has one index an axis": node("gather", X, INDEX, attrs=g.Axes((0, 1)), shape=(4,)),
     "gather indices are int64": node("gather", X, leaf((4,)), attrs=g.Axes((0,)), shape=(4, 3)),
-    r"gather values are indices \+ the other axes": node(
-        "gather", X, INDEX, attrs=g.Axes((0,)), shape=(4, 2)
-    ),
-    "scatter keeps shape and dtype": node(
-        "scatter", X, leaf((4, 3), INT), INDEX, attrs=g.Scatter((0,), "set")
-    ),
+    r"gather values are indices \+ the other axes": node("gather", X, INDEX, attrs=g.Axes((0,)), shape=(4, 2)),
+    "scatter keeps shape and dtype": node("scatter", X, leaf((4, 3), INT), INDEX, attrs=g.Scatter((0,), "set")),
     "scatter mode 'max'": node("scatter", X, leaf((4, 3)), INDEX, attrs=g.Scatter((0,), "max")),
-    "opaque function nowhere is not registered": node(
-        "opaque", X, attrs=g.Opaque("nowhere", (), ()), shape=()
-    ),
+    "opaque function nowhere is not registered": node("opaque", X, attrs=g.Opaque("nowhere", (), ()), shape=()),
     "item reads an output of an opaque call": node("item", CALL, attrs=g.Item(1), dtype=INT),
     "item 0 is int64": node("item", CALL, attrs=g.Item(0)),
 }

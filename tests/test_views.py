@@ -183,7 +183,15 @@ def test_a_broadcast_view_is_read_only() -> None:
 
 def test_a_copy_is_not_a_view() -> None:
     x = lt.asarray(np.arange(6).reshape(2, 3))
-    copies = [x.flatten(), lt.asarray(x, copy=True), x + 0, x[[0, 1]], x[x > -1], x.astype("int64"), lt.reshape(x, 6, copy=True)]
+    copies = [
+        x.flatten(),
+        lt.asarray(x, copy=True),
+        x + 0,
+        x[[0, 1]],
+        x[x > -1],
+        x.astype("int64"),
+        lt.reshape(x, 6, copy=True),
+    ]
     x += 100
     for c in copies:
         assert int(c.max()) == 5

@@ -39,9 +39,7 @@ def machine(cpu: str):
     target = llvm.Target.from_triple(llvm.get_process_triple())
     if cpu == "host":
         features = llvm.get_host_cpu_features().flatten()
-        return target.create_target_machine(
-            cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True
-        )
+        return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True)
     return target.create_target_machine(cpu=cpu, features="", opt=2, jit=True)
 
 
@@ -55,9 +53,7 @@ def compiled(source: str, cpu: str = "host") -> int:
     module.verify()
     code = machine(cpu).emit_object(module)
     target = llvm.Target.from_triple(llvm.get_process_triple())
-    engine = llvm.create_mcjit_compiler(
-        llvm.parse_assembly(""), target.create_target_machine(jit=True)
-    )
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target.create_target_machine(jit=True))
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     ENGINES.append(engine)
@@ -160,9 +156,7 @@ def ulp_error(got, exact):
     zeros = (rounded == 0) & (got == 0) & (exact == 0)
     wrong_sign = zeros & (np.signbit(got) != np.signbit(rounded))
     special = ~np.isfinite(exact) | ~np.isfinite(got) | ~np.isfinite(rounded)
-    return np.where(special, np.where(alike, 0.0, np.inf), distance) + np.where(
-        wrong_sign, np.inf, 0
-    )
+    return np.where(special, np.where(alike, 0.0, np.inf), distance) + np.where(wrong_sign, np.inf, 0)
 
 
 def within(got, exact, bound, *args):

@@ -97,9 +97,7 @@ def _many_axes(fn: str) -> OpaqueRule:
         if fn == "irfftn":
             ct = _irfft_adjoint(b, ct, last, out, shape[last], norm)
         for axis in axes[:-1] if fn in ("rfftn", "irfftn") else axes:
-            ct = _complex_adjoint(
-                b, "fft" if fn in ("fftn", "rfftn") else "ifft", ct, axis, shape[axis], norm
-            )
+            ct = _complex_adjoint(b, "fft" if fn in ("fftn", "rfftn") else "ifft", ct, axis, shape[axis], norm)
         if fn == "rfftn":
             length = shape[last] if lengths[-1] is None else lengths[-1]
             ct = _rfft_adjoint(b, ct, last, length, shape[last], norm)

@@ -173,9 +173,7 @@ def _eigvalsh(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
     return (_from_eigenvectors(values, vectors, cts[0], None).node,)
 
 
-def _from_eigenvectors(
-    values: Value, vectors: Value, by_values: Node | None, by_vectors: Node | None
-) -> Value:
+def _from_eigenvectors(values: Value, vectors: Value, by_values: Node | None, by_vectors: Node | None) -> Value:
     b, dtype = values.b, vectors.node.dtype
     inner = Value(b, zeros(b, vectors.node.shape, dtype))
     if by_values is not None:

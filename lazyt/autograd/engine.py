@@ -89,7 +89,12 @@ BACKWARD = VJP()
 
 
 def special_step(
-    tr: Trace, op: Any, operands: Sequence[Slot], statics: tuple[Any, ...], extra: Any, make: Callable[[], Sequence[Slot]]
+    tr: Trace,
+    op: Any,
+    operands: Sequence[Slot],
+    statics: tuple[Any, ...],
+    extra: Any,
+    make: Callable[[], Sequence[Slot]],
 ) -> Step:
     """The step of a special operation; `make` checks it and gives slots of its results when it is new."""
     plain = (op, tuple(operands), statics, extra)

@@ -57,7 +57,9 @@ def _pull_back(outputs: Sequence[Handle], cotangents: Sequence[Handle], inputs: 
     return engine.pull_back(tr, outs, cts, groups, (), True, True, Reach(outs, tr.slot_hooks))
 
 
-def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+def value_and_grad(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
     """A function that gives f's value and its gradient by the arguments at `argnums`.
 
     f must return a scalar tensor (a pair of it and anything else with `has_aux`). Arguments may be tensors or nested
@@ -185,7 +187,9 @@ class custom_vjp:  # noqa: N801 - a name that other programs rely on
         finally:
             set_grad_mode(before)
         if not isinstance(out, Handle):
-            raise AutogradError(f"custom_vjp: forward must return (tensor, residuals), got {type(out).__name__!r} first")
+            raise AutogradError(
+                f"custom_vjp: forward must return (tensor, residuals), got {type(out).__name__!r} first"
+            )
         return engine.custom(out, [x for x in inputs if x is not None], self._rule(inputs, backward, residuals))
 
     def _rule(self, inputs: list[Any], backward: Callable[..., Any], residuals: Any) -> Callable[[Any], list[Any]]:

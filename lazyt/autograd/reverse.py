@@ -64,9 +64,7 @@ def needed(b: Builder, outputs: Sequence[Node], wanted: Sequence[Sequence[Node]]
     return {o for n in made for o in n.operands if o.serial < old} | {n for n in gradients if n.serial < old}
 
 
-def _path(
-    outputs: Sequence[Node], wanted: set[Node], blocked: Collection[Node]
-) -> tuple[list[Node], dict[Node, bool]]:
+def _path(outputs: Sequence[Node], wanted: set[Node], blocked: Collection[Node]) -> tuple[list[Node], dict[Node, bool]]:
     """The nodes that vary with a wanted one, in order; and whether they pass cotangents to their operands."""
     path, through = [], {}
     for n in g.reachable(outputs):

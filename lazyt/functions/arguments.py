@@ -22,15 +22,7 @@ if TYPE_CHECKING:
 
     # What stands for an array: a tensor, a Python scalar (weak), a NumPy array or nested lists.
     ArrayLike: TypeAlias = (
-        Tensor
-        | np.ndarray[Any, Any]
-        | np.generic
-        | bool
-        | int
-        | float
-        | complex
-        | list[Any]
-        | tuple[Any, ...]
+        Tensor | np.ndarray[Any, Any] | np.generic | bool | int | float | complex | list[Any] | tuple[Any, ...]
     )
     AxisLike: TypeAlias = int | tuple[int, ...] | list[int] | None
     ShapeLike: TypeAlias = int | Iterable[int]
@@ -62,9 +54,7 @@ def shape_of(name: str, shape: ShapeLike) -> tuple[int, ...]:
         try:
             extents = tuple(map(operator.index, shape))  # type: ignore[arg-type, assignment]
         except TypeError:
-            raise DTypeError(
-                f"{name}: a shape is an integer or a sequence of integers, got {shape!r}"
-            ) from None
+            raise DTypeError(f"{name}: a shape is an integer or a sequence of integers, got {shape!r}") from None
     if any(n < 0 for n in extents):
         raise ShapeError(f"{name}: negative extents in shape {extents}")
     return extents

@@ -276,9 +276,7 @@ def _scalar_power(x: Tensor, n: float) -> Tensor:
         return record(ops.POW, (x, n)) if special is None else record(special, (x,))
     if kind in "iu" and type(n) is int:
         if n < 0:
-            raise DTypeError(
-                f"pow: an integer dtype ({x.dtype}) has no negative power; cast to a float dtype"
-            )
+            raise DTypeError(f"pow: an integer dtype ({x.dtype}) has no negative power; cast to a float dtype")
         special = _INTEGER_POWERS.get(n)
         if special is not None:
             return record(special, (x,))

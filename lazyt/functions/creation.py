@@ -176,9 +176,7 @@ def arange(
     [2, 4, 6]
     """
     Device.check(device)
-    first, last, by = (
-        _number("arange", v) for v in ((0, start, step) if stop is None else (start, stop, step))
-    )
+    first, last, by = (_number("arange", v) for v in ((0, start, step) if stop is None else (start, stop, step)))
     if by == 0:
         raise ShapeError("arange: step must not be 0")
     whole = all(type(v) is int for v in (first, last, by))
@@ -249,9 +247,7 @@ def logspace(
     return astype(pow(base, exponents), _default(dtype))
 
 
-def eye(
-    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None
-) -> Tensor:
+def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
     """A matrix with ones on its k-th diagonal (above the main one for k > 0); float32 by default. As
     `numpy.eye`.
 
@@ -282,9 +278,7 @@ def tri(n: int, m: int | None = None, k: int = 0, *, dtype: Any = None, device: 
     [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]
     """
     Device.check(device)
-    return record(
-        ops.TRI, (integer("tri", "k", k),), (_default(dtype),), shape_of("tri", (n, n if m is None else m))
-    )
+    return record(ops.TRI, (integer("tri", "k", k),), (_default(dtype),), shape_of("tri", (n, n if m is None else m)))
 
 
 def tril(x: ArrayLike, /, *, k: int = 0) -> Tensor:

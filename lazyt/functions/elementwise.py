@@ -568,9 +568,7 @@ def fabs(x: ArrayLike, /) -> Tensor:
     return record(ops.ABS, (x,))
 
 
-def nan_to_num(
-    x: ArrayLike, /, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
-) -> Tensor:
+def nan_to_num(x: ArrayLike, /, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """NaN and infinities replaced by numbers, infinities by default by the largest finite ones. As
     `numpy.nan_to_num`.
 

@@ -11,7 +11,9 @@ import numpy as np
 from lazyt.errors import IndexOutOfRange, ShapeError
 from lazyt.functions.arguments import record, tensor
 from lazyt.functions.manipulation import ravel
+from lazyt.functions.subscript import getitem as getitem
 from lazyt.functions.subscript import parse
+from lazyt.functions.subscript import setitem as setitem
 from lazyt.handle import Handle
 from lazyt.ops import indexing as ops
 from lazyt.ops.axes import one_axis
@@ -43,9 +45,7 @@ def _indices(name: str, indices: ArrayLike, axis: int, n: int) -> Any:
     if host.dtype.kind in "iu":
         outside = host[(host < -n) | (host >= n)]
         if outside.size:
-            raise IndexOutOfRange(
-                f"{name}: index {outside.flat[0]} is out of bounds for axis {axis} with size {n}"
-            )
+            raise IndexOutOfRange(f"{name}: index {outside.flat[0]} is out of bounds for axis {axis} with size {n}")
     return indices if type(indices) is int else tensor(host)
 
 
@@ -139,7 +139,5 @@ def add_at(x: ArrayLike, key: Any, values: ArrayLike, /) -> Tensor:
     if p.arrays and p.is_whole:
         return record(ops.ADD_AT, (t, values, *p.arrays), (p.axes, p.at))
     if p.arrays:
-        raise ShapeError(
-            "add_at: not supported: index arrays together with integers, partial slices or new axes"
-        )
+        raise ShapeError("add_at: not supported: index arrays together with integers, partial slices or new axes")
     return record(ops.ADD_TO_SLICE, (t, values), (p.spec,), p.ints, p.offsets)

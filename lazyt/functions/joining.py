@@ -167,9 +167,7 @@ def repeat(x: ArrayLike, repeats: ArrayLike, /, *, axis: int | None = None) -> T
     return take(t, np.repeat(np.arange(t.shape[a]), counts.astype(np.int64)), axis=a)
 
 
-def roll(
-    x: ArrayLike, /, shift: int | tuple[int, ...], *, axis: int | tuple[int, ...] | None = None
-) -> Tensor:
+def roll(x: ArrayLike, /, shift: int | tuple[int, ...], *, axis: int | tuple[int, ...] | None = None) -> Tensor:
     """The elements moved by `shift` along an axis, the last ones coming in first; flattened for None. As
     `numpy.roll`.
 
@@ -184,9 +182,7 @@ def roll(
     if axis is None:
         total = sum(shift) if isinstance(shift, tuple | list) else shift
         return reshape(roll(ravel(t), total, axis=0), t.shape)
-    shifts = tuple(
-        integer("roll", "shift", s) for s in (shift if isinstance(shift, tuple | list) else (shift,))
-    )
+    shifts = tuple(integer("roll", "shift", s) for s in (shift if isinstance(shift, tuple | list) else (shift,)))
     axes = tuple(one_axis("roll", a, t.ndim) for a in (axis if isinstance(axis, tuple | list) else (axis,)))
     if len(shifts) == 1:
         shifts *= len(axes)
@@ -217,9 +213,7 @@ def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
         try:
             wide = np.broadcast_to(given.reshape(-1, 1) if given.shape == (ndim, 1) else given, (ndim, 2))
         except ValueError:
-            raise ShapeError(
-                f"pad: pad_width of shape {given.shape} for an array of {ndim} dimensions"
-            ) from None
+            raise ShapeError(f"pad: pad_width of shape {given.shape} for an array of {ndim} dimensions") from None
         pairs = [(int(p), int(q)) for p, q in wide.tolist()]
     if any(w < 0 for p in pairs for w in p):
         raise ShapeError(f"pad: negative widths in {pairs}")

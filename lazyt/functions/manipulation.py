@@ -367,9 +367,7 @@ def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     return tuple(_piece(indexing.UNSTACK, t, a, "int", i, ()) for i in range(t.shape[a]))
 
 
-def _split(
-    name: str, x: ArrayLike, sections: int | Sequence[int], axis: int, even: bool
-) -> tuple[Tensor, ...]:
+def _split(name: str, x: ArrayLike, sections: int | Sequence[int], axis: int, even: bool) -> tuple[Tensor, ...]:
     t = tensor(x)
     a = one_axis(name, axis, t.ndim)
     n = t.shape[a]

@@ -52,9 +52,7 @@ def expand(self: Tensor, *shape: Any) -> Tensor:
     lead = len(extents) - self.ndim
     if lead < 0 or -1 in extents[:lead]:
         raise ShapeError(f"expand: shape {self.shape} does not broadcast to {extents}")
-    return manipulation.broadcast_to(
-        self, tuple(self.shape[i - lead] if n == -1 else n for i, n in enumerate(extents))
-    )
+    return manipulation.broadcast_to(self, tuple(self.shape[i - lead] if n == -1 else n for i, n in enumerate(extents)))
 
 
 def unsqueeze(self: Tensor, axis: int) -> Tensor:

@@ -108,9 +108,7 @@ def _filled(items: list[Any], ndim: int) -> list[Any]:
     """The items with an Ellipsis in place; it alone may stand for no axis or several."""
     used = sum(map(_consumed, items))
     if used > ndim:
-        raise IndexOutOfRange(
-            f"index: too many indices for an array of {ndim} dimensions: {used} were indexed"
-        )
+        raise IndexOutOfRange(f"index: too many indices for an array of {ndim} dimensions: {used} were indexed")
     ellipses = sum(k is Ellipsis for k in items)
     if ellipses > 1:
         raise IndexOutOfRange("index: an index can only have a single ellipsis ('...')")
@@ -138,9 +136,7 @@ def _checked(k: Any, axis: int, n: int) -> Tensor:
     if isinstance(k, np.ndarray):
         outside = k[(k < -n) | (k >= n)]
         if outside.size:
-            raise IndexOutOfRange(
-                f"index: index {outside.flat[0]} is out of bounds for axis {axis} with size {n}"
-            )
+            raise IndexOutOfRange(f"index: index {outside.flat[0]} is out of bounds for axis {axis} with size {n}")
     return tensor(k)
 
 

@@ -112,9 +112,7 @@ def substitute(place: Place, axis: AxisVar, by: Index) -> Place:
                 return add(rest, by.times(c))
         return x
 
-    return Place(
-        tuple(one(x) for x in place.indices), tuple(Guard(one(q.index), q.lo, q.hi) for q in place.guards)
-    )
+    return Place(tuple(one(x) for x in place.indices), tuple(Guard(one(q.index), q.lo, q.hi) for q in place.guards))
 
 
 def strides_of(shape: g.Shape) -> tuple[int | Dim, ...]:

@@ -135,7 +135,9 @@ class _Canonicalizer:
         elif (rule := getattr(self, f"_{op}", None)) is not None:
             rule(n)
         else:
-            raise NotSupportedError(f"not supported: {op} of {n.operands[-1].dtype}, because it has no complex form yet")
+            raise NotSupportedError(
+                f"not supported: {op} of {n.operands[-1].dtype}, because it has no complex form yet"
+            )
 
     def _source(self, n: Node) -> Parts:
         d = dtypes.real_of(n.dtype)
@@ -148,8 +150,12 @@ class _Canonicalizer:
     def _partwise(self, n: Node) -> None:
         split = [self.split(x) if dtypes.kind(x.dtype) == "c" else (self.real[x],) * 2 for x in n.operands]
         self.parts[n] = (
-            self._make(n, tuple(p[0] for p in split), True) if n.op != "select" else self.b.select(*(p[0] for p in split)),
-            self._make(n, tuple(p[1] for p in split), True) if n.op != "select" else self.b.select(*(p[1] for p in split)),
+            self._make(n, tuple(p[0] for p in split), True)
+            if n.op != "select"
+            else self.b.select(*(p[0] for p in split)),
+            self._make(n, tuple(p[1] for p in split), True)
+            if n.op != "select"
+            else self.b.select(*(p[1] for p in split)),
         )
 
     def _cast(self, n: Node) -> None:

@@ -555,7 +555,9 @@ class _Fuser:
             assert isinstance(n.attrs, g.Slice)
             x, v = n.operands
             outer, place = whole(v.shape)
-            at = Place(tuple(i.times(s).plus(o) for i, s, o in zip(place.indices, n.attrs.steps, n.attrs.starts, strict=True)))
+            at = Place(
+                tuple(i.times(s).plus(o) for i, s, o in zip(place.indices, n.attrs.steps, n.attrs.starts, strict=True))
+            )
             over = self._new_group(outer, (), "outer", "update")
             over.roots.append(Root(v, place, n, at))
             self._want_root(over, v, place)

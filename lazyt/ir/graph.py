@@ -121,7 +121,20 @@ class Identity:
 
 
 Attrs = (
-    Leaf | Scalar | Constant | ExtentValue | Axis | Axes | Slice | Pad | Window | Scatter | Opaque | Item | Identity | None
+    Leaf
+    | Scalar
+    | Constant
+    | ExtentValue
+    | Axis
+    | Axes
+    | Slice
+    | Pad
+    | Window
+    | Scatter
+    | Opaque
+    | Item
+    | Identity
+    | None
 )
 
 
@@ -195,9 +208,7 @@ def _attrs_text(attrs: Attrs) -> str:
             return f" {attrs.fn}" + "".join(f" {s!r}" for s in attrs.statics)
         case _:
             names = attrs.__dataclass_fields__
-            return "".join(
-                f" {n}={shape_text(v) if isinstance(v := getattr(attrs, n), tuple) else v}" for n in names
-            )
+            return "".join(f" {n}={shape_text(v) if isinstance(v := getattr(attrs, n), tuple) else v}" for n in names)
 
 
 def node_line(node: Node, name: Any = lambda n: f"%{n.serial}") -> str:

@@ -98,9 +98,7 @@ def _checked(n: Node, value: Any, walk: Walk) -> Array:
     y: Array = np.asarray(value)
     if y.dtype != n.dtype or y.shape != walk.shape(n.shape):
         want = f"{n.dtype} {walk.shape(n.shape)}"
-        raise LazytInternalError(
-            f"the value of a node is {y.dtype} {y.shape}, not {want}\n  {g.node_line(n)}"
-        )
+        raise LazytInternalError(f"the value of a node is {y.dtype} {y.shape}, not {want}\n  {g.node_line(n)}")
     return y
 
 
@@ -151,9 +149,7 @@ def _places(n: Node, sizes: tuple[int, ...], lengths: tuple[int, ...], walk: Wal
     for start, step, size, length in zip(n.attrs.starts, n.attrs.steps, sizes, lengths, strict=True):
         at = walk.size(start) + np.arange(size) * step
         if size and (at.min() < 0 or at.max() >= length):
-            raise IndexOutOfRange(
-                f"{n.op} [{at.min()}, {at.max()}] leaves an axis of {length}\n  {g.node_line(n)}"
-            )
+            raise IndexOutOfRange(f"{n.op} [{at.min()}, {at.max()}] leaves an axis of {length}\n  {g.node_line(n)}")
         out.append(at)
     return np.ix_(*out)
 

@@ -67,11 +67,7 @@ def table(kernel: Kernel, args: Arguments) -> Array:
     for coefficients, offset in args.affines:
         entries.extend((*coefficients, offset))
     for x in args.scalars:
-        entries.append(
-            struct.unpack("<q", struct.pack("<d", x))[0]
-            if isinstance(x, float)
-            else wrap_int64(int(x))
-        )
+        entries.append(struct.unpack("<q", struct.pack("<d", x))[0] if isinstance(x, float) else wrap_int64(int(x)))
     if kernel.has_check:
         entries.append(args.status.ctypes.data)
     assert len(entries) == kernel.layout.size, "arguments do not fit the kernel"
@@ -121,9 +117,7 @@ class _Run:
             assert isinstance(reduce, Reduce)
             x = np.broadcast_to(self._value(reduce.operand, known, domain), domain)
             self.finished[r] = reduce_rows(self.kernel, reduce, x)
-        stores = [
-            (t, np.broadcast_to(self._value(t.value, known, domain), domain)) for t in stage.stores
-        ]
+        stores = [(t, np.broadcast_to(self._value(t.value, known, domain), domain)) for t in stage.stores]
         for t, x in stores:
             at = np.broadcast_to(self._address(t.access, stage.loops), domain)
             self.args.accesses[t.access].array[at.reshape(-1)] = x.reshape(-1)
@@ -144,11 +138,7 @@ class _Run:
         todo = [v]
         while todo:
             top = todo[-1]
-            missing = (
-                []
-                if top in known
-                else [o for o in operands_of(self.kernel.values[top]) if o not in known]
-            )
+            missing = [] if top in known else [o for o in operands_of(self.kernel.values[top]) if o not in known]
             if missing:
                 todo.extend(missing)
                 continue
@@ -165,9 +155,7 @@ class _Run:
             case Const():
                 return np.full(one, value.value).astype(value.dtype)
             case Scalar():
-                return np.full(
-                    one, _convert_scalar(args.scalars[value.position], value.dtype), value.dtype
-                )
+                return np.full(one, _convert_scalar(args.scalars[value.position], value.dtype), value.dtype)
             case Index():
                 coefficients, offset = args.affines[value.affine]
                 return self._sum(coefficients, self.kernel.affines[value.affine].classes, offset)
@@ -200,9 +188,7 @@ class _Run:
 
     def _check(self, value: Check, known: dict[int, Array], domain: tuple[int, ...]) -> Array:
         index, bound = known[value.index], known[value.bound]
-        outside = np.broadcast_to(
-            (index < 0) | (index >= bound), np.broadcast_shapes(index.shape, domain)
-        )
+        outside = np.broadcast_to((index < 0) | (index >= bound), np.broadcast_shapes(index.shape, domain))
         if value.where is not None:
             outside = outside & known[value.where]
         if outside.any() and not self.args.status[0]:

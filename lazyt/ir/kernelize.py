@@ -351,9 +351,7 @@ class _Kernelizer:
             once = tuple(k.Store(a, v) for a, v, over in stores if not over and self.stage[v] == s)
             if once:
                 out.append(k.Stage(False, (), once))
-            reduces = tuple(
-                i for i, v in enumerate(self.values) if isinstance(v, k.Reduce) and self.stage[i] == s + 1
-            )
+            reduces = tuple(i for i, v in enumerate(self.values) if isinstance(v, k.Reduce) and self.stage[i] == s + 1)
             loop = tuple(k.Store(a, v) for a, v, over in stores if over and self.stage[v] == s)
             if reduces or loop:
                 out.append(k.Stage(True, reduces, loop))
@@ -370,7 +368,9 @@ def _coefs(x: Index, axes: list[AxisVar]) -> tuple[int | Dim, ...]:
 
 
 def _classes(coefs: tuple[int | Dim, ...]) -> str:
-    return "".join("0" if isinstance(c, int) and c == 0 else "1" if isinstance(c, int) and c == 1 else "n" for c in coefs)
+    return "".join(
+        "0" if isinstance(c, int) and c == 0 else "1" if isinstance(c, int) and c == 1 else "n" for c in coefs
+    )
 
 
 def _collapse(scope: Scope | None, indices: list[Index], outer: list[AxisVar]) -> tuple[list[Index], list[AxisVar]]:

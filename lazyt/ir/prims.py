@@ -76,7 +76,9 @@ ELEMENTWISE = _table(
 SOURCES = frozenset({"leaf", "scalar", "constant", "extent"})
 MOVEMENT = frozenset({"permute", "reshape", "expand", "slice", "pad", "concat", "window"})
 REDUCTIONS = frozenset({"sum", "prod", "max", "min", "any", "all", "argmax", "argmin"})
-OTHERS = frozenset({"cast", "iota", "matmul", "gather", "scatter", "update", "opaque", "item", "stop", "track", "known"})
+OTHERS = frozenset(
+    {"cast", "iota", "matmul", "gather", "scatter", "update", "opaque", "item", "stop", "track", "known"}
+)
 
 
 def result_dtype(name: str, dtype: np.dtype) -> np.dtype:

@@ -153,9 +153,7 @@ class _Rewriter:
                 reduces.append(self.reduces[r])
             stores = tuple(k.Store(s.access, self.build(s.value, kept)) for s in stage.stores)
             stages.append(k.Stage(stage.loops, tuple(reduces), keeps + stores))
-        kernel = replace(
-            self.old, accesses=tuple(self.accesses), values=tuple(self.values), stages=tuple(stages)
-        )
+        kernel = replace(self.old, accesses=tuple(self.accesses), values=tuple(self.values), stages=tuple(stages))
         call = self.call
         call.kernel, call.accesses = kernel, self.args
         return call

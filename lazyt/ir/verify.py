@@ -182,10 +182,7 @@ def _window(n: Node) -> str | None:
     assert isinstance(a, g.Window)
     if not len(a.axes) == len(a.sizes) == len(a.strides) == len(a.dilations) == len(set(a.axes)):
         return "window has one size, stride and dilation an axis"
-    if (
-        any(not 0 <= axis < x.ndim for axis in a.axes)
-        or min((*a.sizes, *a.strides, *a.dilations), default=1) < 1
-    ):
+    if any(not 0 <= axis < x.ndim for axis in a.axes) or min((*a.sizes, *a.strides, *a.dilations), default=1) < 1:
         return "window axes are in range, sizes, strides and dilations positive"
     shape = list(map(hint, x.shape))
     for axis, k, s, d in zip(a.axes, a.sizes, a.strides, a.dilations, strict=True):
@@ -253,9 +250,7 @@ def _item(n: Node) -> str | None:
     if not isinstance(call.attrs, g.Opaque) or not 0 <= k < len(call.attrs.outputs):
         return "item reads an output of an opaque call"
     shape, dtype = call.attrs.outputs[k]
-    return (
-        None if _same(shape, n.shape) and dtype == n.dtype else f"item {k} is {dtype} {g.shape_text(shape)}"
-    )
+    return None if _same(shape, n.shape) and dtype == n.dtype else f"item {k} is {dtype} {g.shape_text(shape)}"
 
 
 _MANY = 1 << 30

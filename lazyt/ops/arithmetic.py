@@ -99,9 +99,7 @@ DIVIDE = define(
     samples=samples.binary("fciu", low2=1, high2=4, mixed=((np.bool_, np.bool_), (np.int8, np.int16))),
 )  # fmt: skip
 
-_NONZERO = samples.binary(
-    "fiu", low=-9, high=9, low2=1, high2=4, mixed=((np.int32, np.float32),), scalars=(2,)
-)
+_NONZERO = samples.binary("fiu", low=-9, high=9, low2=1, high2=4, mixed=((np.int32, np.float32),), scalars=(2,))
 _NO_COMPLEX: Any = [(_COMPLEX, {}, DTypeError, _REAL)]
 FLOOR_DIVIDE = binary(
     "floor_divide",

@@ -33,18 +33,14 @@ ZEROS = define(
     lambda b, dtype, ints: _full(b, 0, dtype, ints),
     numpy=np.zeros,
     differentiable=False,
-    samples=samples.calls(
-        ((2, 3), {"dtype": np.float32}), (4, {"dtype": np.int8}), ((), {"dtype": np.complex64})
-    ),
+    samples=samples.calls(((2, 3), {"dtype": np.float32}), (4, {"dtype": np.int8}), ((), {"dtype": np.complex64})),
 )
 ONES = define(
     "ones",
     lambda b, dtype, ints: _full(b, 1, dtype, ints),
     numpy=np.ones,
     differentiable=False,
-    samples=samples.calls(
-        ((2, 3), {"dtype": np.float32}), (4, {"dtype": np.bool_}), ((0, 2), {"dtype": np.float64})
-    ),
+    samples=samples.calls(((2, 3), {"dtype": np.float32}), (4, {"dtype": np.bool_}), ((0, 2), {"dtype": np.float64})),
 )
 
 
@@ -70,9 +66,7 @@ ARANGE = define("arange", _arange, numpy=np.arange, differentiable=False, sample
 ))  # fmt: skip
 
 
-def _linspace(
-    b: Builder, start: Operand, stop: Operand, dtype: np.dtype, endpoint: bool, ints: Shape
-) -> Node:
+def _linspace(b: Builder, start: Operand, stop: Operand, dtype: np.dtype, endpoint: bool, ints: Shape) -> Node:
     """start + index * (stop - start) / gaps in double precision; the last is exactly `stop`."""
     (n,) = ints
     k = dtypes.kind(dtype)

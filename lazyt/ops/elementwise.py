@@ -74,9 +74,7 @@ def floating(
 
     kinds = "fc" if complex_ else "f"
     sample = samples.unary(kinds, *domain, also=(np.int64, dtypes.bfloat16))
-    more: dict[str, Any] = (
-        {} if complex_ else {"errors": [((np.zeros(2, "c8"),), {}, DTypeError, "real dtype")]}
-    )
+    more: dict[str, Any] = {} if complex_ else {"errors": [((np.zeros(2, "c8"),), {}, DTypeError, "real dtype")]}
     return unary(name, lower, ref, sample=sample, saves=saves, **more)
 
 
@@ -148,9 +146,7 @@ def _sigmoid(b: Builder, x: Node) -> Node:
     return b.div(b.select(positive, one, e), b.add(e, one))
 
 
-SIGMOID = composite(
-    "sigmoid", _sigmoid, lambda x: (1 / (1 + np.exp(-x))).astype(np.exp(x).dtype), saves=(-1,)
-)
+SIGMOID = composite("sigmoid", _sigmoid, lambda x: (1 / (1 + np.exp(-x))).astype(np.exp(x).dtype), saves=(-1,))
 
 
 def _relu(b: Builder, x: Operand) -> Node:
@@ -232,9 +228,7 @@ def _sign(b: Builder, x: Operand) -> Node:
         return b.sign(v)
     size = b.abs(v)
     zero = constant(b, 0, v)
-    return b.select(
-        b.eq(v, zero), zero, b.div(v, b.complex(size, b.expand_to(constant(b, 0, size), size.shape)))
-    )
+    return b.select(b.eq(v, zero), zero, b.div(v, b.complex(size, b.expand_to(constant(b, 0, size), size.shape))))
 
 
 SIGN = unary("sign", _sign, np.sign, sample=samples.unary("fiuc"), errors=[_NOT_BOOL])
@@ -341,10 +335,7 @@ def _test(name: str, prim: str, whole: bool, ref: Any) -> OpDef:
     def sample() -> Any:
         special = np.array([0.0, np.nan, np.inf, -np.inf, 1.5])
         kinds = [special.astype(t) for t in (np.float16, np.float32, np.float64, dtypes.bfloat16)]
-        return [
-            ((x,), {})
-            for x in (*kinds, special + 1j, np.arange(3), np.zeros((0, 2)), np.float32(1) * np.ones(()))
-        ]
+        return [((x,), {}) for x in (*kinds, special + 1j, np.arange(3), np.zeros((0, 2)), np.float32(1) * np.ones(()))]
 
     return unary(name, lower, ref, sample=sample, differentiable=False)
 

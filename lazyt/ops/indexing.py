@@ -87,9 +87,7 @@ def _index_node(b: Builder, name: str, i: Operand, extent: int | Dim) -> Node:
     return b.select(b.lt(v, b.constant(0, dtypes.int64)), b.add(v, b.extent(extent)), v)
 
 
-def _index_nodes(
-    b: Builder, name: str, x: Node, indices: Sequence[Operand], axes: Sequence[int]
-) -> list[Node]:
+def _index_nodes(b: Builder, name: str, x: Node, indices: Sequence[Operand], axes: Sequence[int]) -> list[Node]:
     found = [_index_node(b, name, i, x.shape[a]) for i, a in zip(indices, axes, strict=True)]
     shape = broadcast_shapes(b, name, *(i.shape for i in found))
     return [b.expand_to(i, shape) for i in found]
@@ -261,9 +259,7 @@ def _scatter_add(b: Builder, x: Operand, indices: Operand, values: Operand, axis
         hint(p) > hint(q) for k, (p, q) in enumerate(zip(i.shape, v.shape, strict=True)) if k != a
     ):
         texts = f"{shape_text(tuple(map(hint, i.shape)))} and {shape_text(tuple(map(hint, v.shape)))}"
-        raise ShapeError(
-            f"scatter_add: the indices must not be larger than the array beyond axis {a}: {texts}"
-        )
+        raise ShapeError(f"scatter_add: the indices must not be larger than the array beyond axis {a}: {texts}")
     u = spread(b, "scatter_add", node_of(b, values, v.dtype), i.shape)
     return b.scatter(v, u, _along(b, "scatter_add", i, v, a), tuple(range(v.ndim)), "add")
 

@@ -44,9 +44,7 @@ _X = samples.array((2, 3, 4))
 def _reshape(b: Builder, x: Operand, ints: Shape) -> Node:
     v = node(b, x)
     if hint(product(v.shape)) != hint(product(ints)):
-        raise ShapeError(
-            f"reshape: shape {shape_text(_hints(v.shape))} cannot become {shape_text(_hints(ints))}"
-        )
+        raise ShapeError(f"reshape: shape {shape_text(_hints(v.shape))} cannot become {shape_text(_hints(ints))}")
     return b.reshape(v, ints)
 
 
@@ -144,9 +142,7 @@ def _broadcast_to(b: Builder, x: Operand, ints: Shape) -> Node:
         d in (1, hint(n)) for d, n in zip(old, ints[len(ints) - len(old) :], strict=True)
     )
     if not fits:
-        raise ShapeError(
-            f"broadcast_to: shape {shape_text(old)} does not broadcast to {shape_text(_hints(ints))}"
-        )
+        raise ShapeError(f"broadcast_to: shape {shape_text(old)} does not broadcast to {shape_text(_hints(ints))}")
     return b.expand_to(v, ints)
 
 

@@ -64,9 +64,7 @@ def count(x: Node, axes: Sequence[int]) -> int | Dim:
 def _need_elements(name: str, x: Node, axes: Sequence[int]) -> None:
     rest = [hint(d) for i, d in enumerate(x.shape) if i not in axes]
     if hint(count(x, axes)) == 0 and 0 not in rest:
-        raise ShapeError(
-            f"{name}: zero-size axes have no {name}; the operand's shape is {tuple(map(hint, x.shape))}"
-        )
+        raise ShapeError(f"{name}: zero-size axes have no {name}; the operand's shape is {tuple(map(hint, x.shape))}")
 
 
 def total_dtype(dtype: np.dtype) -> np.dtype:
@@ -158,11 +156,7 @@ def _extreme(name: str, ref: Any) -> OpDef:
 
 def _numpy_extreme(f: Callable[..., Any]) -> Callable[..., Any]:
     def apply(x: Any, **more: Any) -> Any:
-        return (
-            np.asarray(f(x.astype("f4"), **more)).astype(x.dtype)
-            if x.dtype == dtypes.bfloat16
-            else f(x, **more)
-        )
+        return np.asarray(f(x.astype("f4"), **more)).astype(x.dtype) if x.dtype == dtypes.bfloat16 else f(x, **more)
 
     return apply
 

@@ -99,9 +99,7 @@ LOGSUMEXP = define(
     numpy=_numpy_logsumexp,
     saves=(0, -1),
     errors=[BAD_AXIS],
-    samples=samples.calls(
-        *AXIS_CALLS, (_X[:0],), (np.array([-np.inf, -np.inf]),), (np.array([np.inf, 1.0]),)
-    ),
+    samples=samples.calls(*AXIS_CALLS, (_X[:0],), (np.array([-np.inf, -np.inf]),), (np.array([np.inf, 1.0]),)),
 )
 
 # NaN skipped
@@ -141,9 +139,7 @@ def _nan_extreme(name: str, prim: str, worst: float) -> Callable[..., Node]:
         require_kind(name, v.dtype, "biuf", "a real dtype")
         axes = many_axes(name, axis, v.ndim)
         if any(hint(v.shape[i]) == 0 for i in axes):
-            raise ShapeError(
-                f"{name}: zero-size axes have no {prim}; the shape is {tuple(map(hint, v.shape))}"
-            )
+            raise ShapeError(f"{name}: zero-size axes have no {prim}; the shape is {tuple(map(hint, v.shape))}")
         y = reduce(b, prim, _without_nan(b, v, worst), axes, keepdims)
         if dtypes.kind(v.dtype) != "f":
             return y
@@ -163,12 +159,8 @@ _NAN: Any = (
     (_X.astype("i4"),),
     (_N.astype("f8"),),
 )
-NANSUM = define(
-    "nansum", _nansum, numpy=np.nansum, samples=samples.calls(*_NAN), saves=(0,), errors=[BAD_AXIS]
-)
-NANMEAN = define(
-    "nanmean", _nanmean, numpy=np.nanmean, samples=samples.calls(*_NAN), saves=(0,), errors=[BAD_AXIS]
-)
+NANSUM = define("nansum", _nansum, numpy=np.nansum, samples=samples.calls(*_NAN), saves=(0,), errors=[BAD_AXIS])
+NANMEAN = define("nanmean", _nanmean, numpy=np.nanmean, samples=samples.calls(*_NAN), saves=(0,), errors=[BAD_AXIS])
 NANMAX = define(
     "nanmax",
     _nan_extreme("nanmax", "max", -math.inf),

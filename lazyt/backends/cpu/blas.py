@@ -92,7 +92,9 @@ def _text(name: str, real: str, dtype: np.dtype) -> str:
     zero = "ptr %zero" if is_complex else f"{real} 0.0"
     slots = "\n".join(
         f"  %{v}p = getelementptr i64, ptr %args, i64 {i}\n  %{v} = load i64, ptr %{v}p"
-        for i, v in enumerate(["m", "n", "k", "lda", "ldb", "ldc", "ta", "tb", "cs", "nb", "panels", "pm", "pn", "pa", "pb", "pc"])
+        for i, v in enumerate(
+            ["m", "n", "k", "lda", "ldb", "ldc", "ta", "tb", "cs", "nb", "panels", "pm", "pn", "pa", "pb", "pc"]
+        )
     )
     addresses = "\n".join(
         f"  %{v}p = getelementptr i64, ptr %args, i64 {POINTERS + i}\n  %{v} = load ptr, ptr %{v}p"
@@ -180,4 +182,7 @@ call:
 done:
   ret void
 }}
-""".replace("call void %f(i32", f"call void (i32, i32, i32, i64, i64, i64, {kind}, ptr, i64, ptr, i64, {kind}, ptr, i64) %f(i32")
+""".replace(
+        "call void %f(i32",
+        f"call void (i32, i32, i32, i64, i64, i64, {kind}, ptr, i64, ptr, i64, {kind}, ptr, i64) %f(i32",
+    )

@@ -100,6 +100,5 @@ def outlined(
     if len(types) == 1:
         return (Vec(body, call, results[0], lanes),)
     return tuple(
-        Vec(body, body.let(f"extractvalue {result} {call}, {i}"), element, lanes)
-        for i, element in enumerate(results)
+        Vec(body, body.let(f"extractvalue {result} {call}, {i}"), element, lanes) for i, element in enumerate(results)
     )

@@ -101,8 +101,6 @@ def _columns(scope: Scope, first: str, count: str, block: int) -> None:
     kernel, body = scope.kernel, scope.body
     start = body.let(f"mul i64 {first}, {block}")
     after = body.let(f"add i64 {start}, {body.let(f'mul i64 {count}, {block}')}")
-    stop = body.call(
-        "i64", "llvm.smin.i64", ("i64", after), ("i64", scope.extent[kernel.outer - 1])
-    )
+    stop = body.call("i64", "llvm.smin.i64", ("i64", after), ("i64", scope.extent[kernel.outer - 1]))
     for stage in kernel.stages:
         ColumnStage(scope, stage, start, stop).emit()

@@ -47,9 +47,7 @@ class ColumnStage:
     def emit(self) -> None:
         scope, stage, levels = self.scope, self.stage, self.scope.levels
         roots = levels.roots(stage)
-        kept = (
-            [v for v in levels.kept_in_slots(stage) if v not in scope.slots] if stage.loops else []
-        )
+        kept = [v for v in levels.kept_in_slots(stage) if v not in scope.slots] if stage.loops else []
         self._plan(kept + roots)
         open_level(scope, UNIT, self.needed, self.accesses)
         if kept or self.folds:
@@ -93,9 +91,7 @@ class ColumnStage:
                     (),
                 )
                 for v, slot in slots.items():
-                    write_slot(
-                        scope, slot, reg_vector(scope.kernel.values[v].dtype), scope.names[v]
-                    )
+                    write_slot(scope, slot, reg_vector(scope.kernel.values[v].dtype), scope.names[v])
             for fold, lanes, wide in zip(self.folds, self.lanes, self.wide, strict=True):
                 for slot, kind, start in zip(lanes, fold.types, fold.start, strict=True):
                     write_slot(scope, slot, kind, start)
@@ -165,9 +161,7 @@ class ColumnStage:
         """Finish the folds: their results are in slots for later stages."""
         scope = self.scope
         with self._columns():
-            for r, fold, lanes, wide in zip(
-                self.stage.reduces, self.folds, self.lanes, self.wide, strict=True
-            ):
+            for r, fold, lanes, wide in zip(self.stage.reduces, self.folds, self.lanes, self.wide, strict=True):
                 if fold.blocked:
                     x = fold.narrow(scope, read_slot(scope, wide, WIDE))
                 else:

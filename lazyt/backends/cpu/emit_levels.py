@@ -64,9 +64,7 @@ class Levels:
         operands = [values[r].operand for r in stage.reduces]  # type: ignore[union-attr]
         return operands + [t.value for t in stage.stores]
 
-    def needed(
-        self, roots: Iterable[int], known: Container[int] = (), kept: Container[int] = ()
-    ) -> list[int]:
+    def needed(self, roots: Iterable[int], known: Container[int] = (), kept: Container[int] = ()) -> list[int]:
         """The values to compute for `roots`, in order; not those `known` nor below the `kept`."""
         found: set[int] = set()
         todo = list(roots)

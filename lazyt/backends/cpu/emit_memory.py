@@ -57,9 +57,7 @@ def index_value(scope: Scope, number: int, level: int) -> str:
     axis = scope.kernel.vector_axis
     if scope.kernel.affines[number].classes[axis] == "0":
         return all_lanes
-    return scope.body.let(
-        f"add {I64} {all_lanes}, {scope.lane_offsets(scope.coefficient(number, axis))}"
-    )
+    return scope.body.let(f"add {I64} {all_lanes}, {scope.lane_offsets(scope.coefficient(number, axis))}")
 
 
 def _both(scope: Scope, a: str, b: str) -> str:
@@ -91,11 +89,7 @@ def _load_one(scope: Scope, dtype: np.dtype, at: str, where: str, vector_where: 
     body = scope.body
     if where:
         body.declare(NOTHING)
-        read = (
-            any_lane(scope, _both(scope, scope.mask, where))
-            if vector_where
-            else first_lane(scope, MASK, where)
-        )
+        read = any_lane(scope, _both(scope, scope.mask, where)) if vector_where else first_lane(scope, MASK, where)
         at = body.let(f"select i1 {read}, ptr {at}, ptr @nothing")
     element = mem_type(dtype)
     x = scope.splat(element, body.let(f"load {element}, ptr {at}, align {dtype.itemsize}"))
@@ -202,11 +196,7 @@ def gather_lanes(scope: Scope, dtype: np.dtype, at: str, offsets: str, mask: str
     shifted = body.let(f"lshr {I32} {x}, {bits}")
     raw = f"<{LANES} x i{8 * dtype.itemsize}>"
     small = body.let(f"trunc {I32} {shifted} to {raw}")
-    return (
-        small
-        if mem_vector(dtype) == raw
-        else body.let(f"bitcast {raw} {small} to {mem_vector(dtype)}")
-    )
+    return small if mem_vector(dtype) == raw else body.let(f"bitcast {raw} {small} to {mem_vector(dtype)}")
 
 
 def _masked_gather(scope: Scope, typ: str, suffix: str, align: int, where: str, mask: str) -> str:

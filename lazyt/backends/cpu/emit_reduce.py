@@ -138,9 +138,7 @@ class Fold:
 
     def _unkey(self, scope: Scope, key: str) -> str:
         bits = self._flip(scope, key)
-        return scope.body.let(
-            f"bitcast {reg_vector(self.lane_dtype)} {bits} to {reg_vector(self.float_dtype)}"
-        )
+        return scope.body.let(f"bitcast {reg_vector(self.lane_dtype)} {bits} to {reg_vector(self.float_dtype)}")
 
     def step(self, scope: Scope, lanes: Sequence[str], index: str, masked: bool) -> list[str]:
         """The lanes after the operand's value here; `index` is its place along the row axis."""
@@ -149,9 +147,7 @@ class Fold:
         if not self.is_arg:
             new = self.combine(scope, lanes[0], x, LANES)
             if masked:
-                new = body.let(
-                    f"select {MASK} {scope.mask}, {self.types[0]} {new}, {self.types[0]} {lanes[0]}"
-                )
+                new = body.let(f"select {MASK} {scope.mask}, {self.types[0]} {new}, {self.types[0]} {lanes[0]}")
             return [new]
         better = self._better(scope, x, lanes[0], LANES)
         if masked:
@@ -172,9 +168,7 @@ class Fold:
             case "all" | "min" if logical:
                 op = "and"
             case _:
-                name = (
-                    f"llvm.{'u' if dtype.kind == 'u' else 's'}{self.name}.v{lanes}{reg_type(dtype)}"
-                )
+                name = f"llvm.{'u' if dtype.kind == 'u' else 's'}{self.name}.v{lanes}{reg_type(dtype)}"
                 return body.call(kind, name, (kind, a), (kind, b))
         return body.let(f"{op} {kind} {a}, {b}")
 
@@ -195,10 +189,7 @@ class Fold:
         tie = body.let(f"and {mask} {equal}, {earlier}")
         take = body.let(f"or {mask} {better}, {tie}")
         kinds = (kind, f"<{lanes} x i64>")
-        return [
-            body.let(f"select {mask} {take}, {k} {q}, {k} {p}")
-            for k, p, q in zip(kinds, a, b, strict=True)
-        ]
+        return [body.let(f"select {mask} {take}, {k} {q}, {k} {p}") for k, p, q in zip(kinds, a, b, strict=True)]
 
     def widen(self, scope: Scope, part: str, wide: str) -> str:
         """Flush: float64 partials with the lanes folded in."""
@@ -218,9 +209,7 @@ class Fold:
             a, b = (halves(scope, "double", wide, lanes, high) for high in (False, True))
             lanes //= 2
             wide = body.let(f"{self._wide_op} <{lanes} x double> {a}, {b}")
-        return body.let(
-            f"{self._wide_op} double {total}, {first_lane(scope, '<1 x double>', wide)}"
-        )
+        return body.let(f"{self._wide_op} double {total}, {first_lane(scope, '<1 x double>', wide)}")
 
     def narrow(self, scope: Scope, wide: str) -> str:
         """float64 lanes -> the result, rounded once."""
@@ -252,10 +241,7 @@ class Fold:
                 state = self._first(scope, low, high, count)
             else:
                 state = [self.combine(scope, low[0], high[0], count)]
-        ones = [
-            scope.splat(e, first_lane(scope, f"<1 x {e}>", s))
-            for e, s in zip(elements, state, strict=True)
-        ]
+        ones = [scope.splat(e, first_lane(scope, f"<1 x {e}>", s)) for e, s in zip(elements, state, strict=True)]
         return self.result_of_lanes(scope, ones)
 
 

@@ -58,9 +58,7 @@ class RowStage:
         `inside(index, state)` writes the loop's body and gives the next state.
         """
         kinds = [[blocked] if f.blocked and blocked else f.types for f in self.folds]
-        flat = [
-            pair for ks, own in zip(kinds, state, strict=True) for pair in zip(ks, own, strict=True)
-        ]
+        flat = [pair for ks, own in zip(kinds, state, strict=True) for pair in zip(ks, own, strict=True)]
 
         def by_fold(registers: list[str]) -> State:
             left = iter(registers)
@@ -131,10 +129,7 @@ class RowStage:
             index = ""
             if any(f.is_arg for f in self.folds):
                 index = scope.body.let(f"add {I64} {scope.splat('i64', at)}, {IOTA64}")
-            after = [
-                f.step(scope, own, index, masked=True)
-                for f, own in zip(self.folds, state, strict=True)
-            ]
+            after = [f.step(scope, own, index, masked=True) for f, own in zip(self.folds, state, strict=True)]
             for t in self.stage.stores:
                 store(scope, t, scope.levels.lanes)
             return after

@@ -111,9 +111,7 @@ class Scope:
         """A register with `scalar` (of element type `kind`) in every lane."""
         typ = vector(kind, LANES)
         one = self.body.let(f"insertelement {typ} poison, {kind} {scalar}, i64 0")
-        return self.body.let(
-            f"shufflevector {typ} {one}, {typ} poison, <{LANES} x i32> zeroinitializer"
-        )
+        return self.body.let(f"shufflevector {typ} {one}, {typ} poison, <{LANES} x i32> zeroinitializer")
 
     def splat_argument(self, name: str) -> str:
         """An i64 argument in every lane; made in the entry block."""
@@ -150,9 +148,7 @@ class Scope:
             self.names, self.pointers, self.offsets, self.index, self.mask, self.slot_at = saved
 
     @contextmanager
-    def loop(
-        self, start: str, stop: str, step: int, carried: Sequence[tuple[str, str]] = ()
-    ) -> Iterator[Loop]:
+    def loop(self, start: str, stop: str, step: int, carried: Sequence[tuple[str, str]] = ()) -> Iterator[Loop]:
         """for index in range(start, stop, step); `carried` are (type, initial value) pairs.
 
         The user reads `loop.carried` inside, sets `loop.next`, and reads `loop.results` afterwards.
@@ -174,16 +170,10 @@ class Scope:
         more = body.let(f"icmp slt i64 {after}, {stop}")
         latch = body.block
         body.line(f"br i1 {more}, label %{tag}, label %{tag}.end")
-        body.lines[first] = (
-            f"  {loop.index} = phi i64 [ {start}, %{before} ], [ {after}, %{latch} ]"
-        )
-        assert len(loop.next) == len(carried), (
-            "a loop needs the next value of everything it carries"
-        )
+        body.lines[first] = f"  {loop.index} = phi i64 [ {start}, %{before} ], [ {after}, %{latch} ]"
+        assert len(loop.next) == len(carried), "a loop needs the next value of everything it carries"
         for k, ((kind, init), nxt) in enumerate(zip(carried, loop.next, strict=True)):
-            body.lines[first + 1 + k] = (
-                f"  {names[k]} = phi {kind} [ {init}, %{before} ], [ {nxt}, %{latch} ]"
-            )
+            body.lines[first + 1 + k] = f"  {names[k]} = phi {kind} [ {init}, %{before} ], [ {nxt}, %{latch} ]"
         body.label(f"{tag}.end")
         for (kind, init), nxt in zip(carried, loop.next, strict=True):
             loop.results.append(body.let(f"phi {kind} [ {init}, %{before} ], [ {nxt}, %{latch} ]"))

@@ -70,9 +70,7 @@ class Host:
     def create_machine(self) -> Any:
         """A new target machine: an engine takes the one that it is given."""
         target = llvm.Target.from_triple(self.triple)
-        return target.create_target_machine(
-            cpu=self.cpu, features=self.flags, opt=OPT_LEVEL, jit=True
-        )
+        return target.create_target_machine(cpu=self.cpu, features=self.flags, opt=OPT_LEVEL, jit=True)
 
     def parse(self, ir_text: str, names: Iterable[str]) -> Any:
         """The verified LLVM module of `ir_text`."""
@@ -82,9 +80,7 @@ class Host:
             parsed.data_layout = self.data_layout
             parsed.verify()
         except RuntimeError as error:
-            raise LazytInternalError(
-                f"LLVM rejects the IR of {', '.join(names)}: {error}"
-            ) from error
+            raise LazytInternalError(f"LLVM rejects the IR of {', '.join(names)}: {error}") from error
         return parsed
 
 
@@ -105,18 +101,14 @@ def elf_symbols(data: bytes) -> tuple[set[str], set[str]] | None:
         return None
     (headers,) = struct.unpack_from("<Q", data, 0x28)
     header_size, count = struct.unpack_from("<HH", data, 0x3A)
-    sections = [
-        struct.unpack_from("<IIQQQQIIQQ", data, headers + i * header_size) for i in range(count)
-    ]
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, headers + i * header_size) for i in range(count)]
     defined: set[str] = set()
     needed: set[str] = set()
     for _, kind, _, _, offset, size, link, _, _, _ in sections:
         if kind != 2:  # SHT_SYMTAB
             continue
         strings = sections[link][4]
-        for name, info, _, section, _, _ in struct.iter_unpack(
-            "<IBBHQQ", data[offset : offset + size]
-        ):
+        for name, info, _, section, _, _ in struct.iter_unpack("<IBBHQQ", data[offset : offset + size]):
             if info >> 4 and name:  # a global or weak binding
                 start = strings + name
                 text = data[start : data.index(b"\0", start)].decode()
@@ -143,14 +135,12 @@ class _Generation:
             unknown = sorted(name for name in needed if llvm.address_of_symbol(name) is None)
             if unknown:
                 raise LazytInternalError(
-                    f"the code of {', '.join(names)} calls what this process does not have: "
-                    f"{', '.join(unknown)}"
+                    f"the code of {', '.join(names)} calls what this process does not have: {', '.join(unknown)}"
                 )
             twice = sorted(defined & self._symbols)
             if twice:
                 raise LazytInternalError(
-                    f"two modules define {', '.join(twice)}: "
-                    "names must contain a hash of the content"
+                    f"two modules define {', '.join(twice)}: names must contain a hash of the content"
                 )
             self._symbols |= defined
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
@@ -204,9 +194,7 @@ class _Loader:
         self._current: _Generation | None = None
         self._permanent: _Generation | None = None
 
-    def load(
-        self, ir_text: str, names: Sequence[str], cache: objcache.ObjectCache, permanent: bool
-    ) -> Module:
+    def load(self, ir_text: str, names: Sequence[str], cache: objcache.ObjectCache, permanent: bool) -> Module:
         _check_names(ir_text, names)
         with self.lock:
             module = self._modules.get(ir_text)
@@ -238,9 +226,7 @@ class _Loader:
         self.lock = threading.RLock()
 
 
-def _object_code(
-    key: str, ir_text: str, names: Sequence[str], cache: objcache.ObjectCache
-) -> bytes:
+def _object_code(key: str, ir_text: str, names: Sequence[str], cache: objcache.ObjectCache) -> bytes:
     data = cache.load(key)
     if data is not None:
         counters.disk_hits += 1

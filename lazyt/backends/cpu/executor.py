@@ -251,7 +251,9 @@ class Bound:
             return self.output_base[n], 0
         return self.arena_base, self.offsets[n]
 
-    def _address(self, n: Node, offset: int | Dim, itemsize: int, slot: int, patches: list[tuple[int, int, int]]) -> None:
+    def _address(
+        self, n: Node, offset: int | Dim, itemsize: int, slot: int, patches: list[tuple[int, int, int]]
+    ) -> None:
         base, byte = self._base(n)
         if uses_offset(offset):
             e = self.exe.expressions.numbers[source(offset)]
@@ -292,9 +294,7 @@ class Bound:
                     self.parts.append(c)
         flush()
         n = self.n_fixed + len(self.moving)
-        self.parts = [
-            Program(p[0], p[1], p[2], n) if isinstance(p, tuple) else _Callback(self, p) for p in self.parts
-        ]
+        self.parts = [Program(p[0], p[1], p[2], n) if isinstance(p, tuple) else _Callback(self, p) for p in self.parts]
 
     def _kernel(
         self, c: KernelCall, rows: list[list[int]], table: list[int], patches: list[tuple[int, int, int]], joins: bool
@@ -309,7 +309,9 @@ class Bound:
         for (coefs, offset), where in zip(c.affines, lay.affines, strict=True):
             args[where : where + len(coefs)] = [self.value(e) for e in coefs]
             self._number(offset, args, where + len(coefs), at, patches)
-        codes = {s.extent: len(self.checks) + s.extent for s in c.scalars if isinstance(s.extent, int)} if c.checks else {}
+        codes = (
+            {s.extent: len(self.checks) + s.extent for s in c.scalars if isinstance(s.extent, int)} if c.checks else {}
+        )
         for i, s in enumerate(c.scalars):
             self._scalar(s, args, lay.scalars + i, at, patches)
         if c.checks:
@@ -352,7 +354,10 @@ class Bound:
         """Whether BLAS can read the operands of a product as they stand."""
         if not blas.available(c.node.dtype) or c.node.ndim - 2 > blas.MAX_BATCH:
             return False
-        return all(self._leading(x, strides) is not None for x, (_, strides, _) in zip(c.node.operands, c.operands, strict=True))
+        return all(
+            self._leading(x, strides) is not None
+            for x, (_, strides, _) in zip(c.node.operands, c.operands, strict=True)
+        )
 
     def _leading(self, x: Node, strides: tuple[int | Dim, ...]) -> tuple[int, int] | None:
         """(transposition, leading dimension) of a matrix operand, if BLAS can read it."""
@@ -368,7 +373,9 @@ class Bound:
             return blas.NO_TRANS, max(s, 1)
         return None
 
-    def _matmul(self, c: MatmulCall, rows: list[list[int]], table: list[int], patches: list[tuple[int, int, int]]) -> None:
+    def _matmul(
+        self, c: MatmulCall, rows: list[list[int]], table: list[int], patches: list[tuple[int, int, int]]
+    ) -> None:
         at = len(table)
         args = [0] * blas.SIZE
         x, y = c.node.operands
@@ -487,7 +494,9 @@ class _Callback:
         self.bound = bound
         self.call = call
 
-    def _view(self, n: Node, outs: Sequence[Any], arena: Any, leaves: Sequence[Any], writable: bool) -> np.ndarray[Any, Any]:
+    def _view(
+        self, n: Node, outs: Sequence[Any], arena: Any, leaves: Sequence[Any], writable: bool
+    ) -> np.ndarray[Any, Any]:
         b = self.bound
         shape = [b.value(d) for d in n.shape]
         base = n
@@ -569,5 +578,3 @@ def _scatter(n: Node, arrays: list[np.ndarray[Any, Any]], out: np.ndarray[Any, A
         out[...] = total
     else:
         out[...] = x
-
-

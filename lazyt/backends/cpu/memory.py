@@ -334,9 +334,7 @@ set_limit = _pool.set_limit
 empty_cache = _pool.empty_cache
 
 
-def wrap_external(
-    address: int, nbytes: int, owner: object, *, readonly: bool = True
-) -> ExternalBuffer:
+def wrap_external(address: int, nbytes: int, owner: object, *, readonly: bool = True) -> ExternalBuffer:
     """A buffer over memory that `owner` keeps valid; it is not counted as allocated."""
     return ExternalBuffer(address, nbytes, owner, readonly)
 

@@ -100,9 +100,7 @@ def _each_lane(x: Vec) -> tuple[Vec, ...]:
     )
 
 
-def if_large(
-    x: Vec, usual: tuple[Vec, ...], convert: Callable[[Vec, Vec, Vec], tuple[Vec, ...]]
-) -> tuple[Vec, ...]:
+def if_large(x: Vec, usual: tuple[Vec, ...], convert: Callable[[Vec, Vec, Vec], tuple[Vec, ...]]) -> tuple[Vec, ...]:
     """`usual`, but for LARGE <= |x| < inf what `convert` makes of (r, tail, quadrant)."""
     a = fabs(x)
     large = (a >= LARGE) & (a < float("inf"))

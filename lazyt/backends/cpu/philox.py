@@ -33,9 +33,7 @@ def _words(key: tuple[Vec, Vec], counter: tuple[Vec, Vec, Vec, Vec]) -> tuple[Ve
     return outlined("lazyt.philox", ("i32",) * 4, (*key, *counter), _rounds)
 
 
-def philox_4x32_10(
-    key: tuple[str, str], counter: tuple[str, str, str, str], body: Body, lanes: int
-) -> tuple[str, ...]:
+def philox_4x32_10(key: tuple[str, str], counter: tuple[str, str, str, str], body: Body, lanes: int) -> tuple[str, ...]:
     """The four words of a counter under a key, all `<lanes x i32>`, low words first."""
     key_low, key_high, *words = (Vec(body, x, "i32", lanes) for x in (*key, *counter))
     a, b, c, d = words

@@ -79,9 +79,9 @@ class _MethodDef(ctypes.Structure):
 
 
 # Calling a function made so costs 50 ns, through ctypes 400 and more.
-_new_builtin = ctypes.PYFUNCTYPE(
-    ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object
-)(("PyCFunction_NewEx", ctypes.pythonapi))
+_new_builtin = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)(
+    ("PyCFunction_NewEx", ctypes.pythonapi)
+)
 
 
 class Runtime:
@@ -110,9 +110,7 @@ class Runtime:
         """A Python builtin over a native function: `bound` is its self, `keep` lives with it."""
         # It points at its definition until it is freed, and at the code.
         lasting = (self._methods, self.module, keep)
-        made: Callable[..., None] = _new_builtin(
-            ctypes.addressof(self._methods[name]), bound, lasting
-        )
+        made: Callable[..., None] = _new_builtin(ctypes.addressof(self._methods[name]), bound, lasting)
         return made
 
     def set_threads(self, threads: int) -> None:

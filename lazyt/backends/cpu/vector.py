@@ -134,9 +134,7 @@ class Vec:
 
     def convert(self, opcode: str, element: str) -> Vec:
         """One of LLVM's conversions (fpext, trunc, sitofp, bitcast, ...) to another element."""
-        return self._new(
-            f"{opcode} {self.type} {self.name} to {vector(element, self.lanes)}", element
-        )
+        return self._new(f"{opcode} {self.type} {self.name} to {vector(element, self.lanes)}", element)
 
     def as_int(self) -> Vec:
         """The bits of a float."""
@@ -156,9 +154,7 @@ class Vec:
         assert self.element == "i1"
         if not self.lanes:
             return self.name
-        return self.body.call(
-            "i1", f"llvm.vector.reduce.or.v{self.lanes}i1", (self.type, self.name)
-        )
+        return self.body.call("i1", f"llvm.vector.reduce.or.v{self.lanes}i1", (self.type, self.name))
 
     def _call(self, name: str, result: str, others: Sequence[Vec | Number]) -> str:
         count = f"v{self.lanes}" if self.lanes else ""
