@@ -193,7 +193,7 @@ class Tensor(Handle):
         return tensor_html(self)
 
     def explain(self, *, fused: bool = True) -> Explanation | Nothing:
-        """Which kernels would run if this were read now, what each fuses and why (see `lazyt.explain`). Runs nothing."""
+        """Which kernels would run if this were read now, what each fuses and why: see `lazyt.explain`."""
         return explain(self, fused=fused)
 
     def graph(self) -> GraphText:
@@ -294,7 +294,8 @@ class Tensor(Handle):
             )
         if value and dtypes.kind(self.dtype) not in "fc":
             raise AutogradError(
-                f"requires_grad: only Tensors of floating point and complex dtype can require gradients, not {self.dtype}"
+                "requires_grad: only Tensors of floating point and complex dtype can require gradients, "
+                f"not {self.dtype}"
             )
         holder: Holder = self._storage if self._storage is not None else self
         if holder._data is None:

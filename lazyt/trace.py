@@ -78,7 +78,8 @@ class Step(Slot):
     __slots__ = (
         "a", "b", "by_ext", "checks", "children", "consumed", "cut", "ext", "ext_start", "high", "index", "info",
         "kept", "key", "known", "leaves", "like", "low", "mode", "n_ints", "n_offsets", "n_scalars", "n_weak", "next",
-        "op", "operands", "owner", "parent", "path", "plans", "scalar_start", "sid", "site", "slots", "statics", "stops", "targets",
+        "op", "operands", "owner", "parent", "path", "plans", "scalar_start", "sid", "site", "slots", "statics",
+        "stops", "targets",
     )  # fmt: skip
 
     def __init__(

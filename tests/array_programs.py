@@ -122,8 +122,7 @@ class Writer:
         fits = [n for n in self.alive if self.values[n].dtype.kind in kinds and _broadcast(self.values[n].shape, shape)]
         if not fits or self.pick(4) == 0:
             return ("2", "0.5", "-1", "3", "True", "0", "-0.0")[self.pick(7)]
-        n = fits[-1 - self.pick(min(len(fits), 8))]
-        return n
+        return fits[-1 - self.pick(min(len(fits), 8))]
 
     def statement(self) -> None:
         forms = [

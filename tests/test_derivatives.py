@@ -204,7 +204,7 @@ def test_update_and_pad():
     check(lambda b, x, v: b.mul(y := b.pad(x, (1, 0), (4, 3), v), b.mul(y, y)), X, random(RNG, ()))
 
 
-@pytest.mark.parametrize("stride,dilation", [(1, 1), (2, 1), (1, 2), (3, 2)])
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (1, 2), (3, 2)])
 def test_window(stride, dilation):
     def f(b, x):
         y = b.window(x, (2, 0), (2, 3), (stride, 1), (dilation, 1))
@@ -264,7 +264,7 @@ def test_matmul():
 
 
 @pytest.mark.parametrize(
-    "name,statics", [("cumsum", (0,)), ("cumsum", (-1,)), ("sort", (1, True)), ("sort", (0, False))]
+    ("name", "statics"), [("cumsum", (0,)), ("cumsum", (-1,)), ("sort", (1, True)), ("sort", (0, False))]
 )
 def test_scans_and_sorting(name, statics):
     check(lambda b, x: b.mul(y := b.opaque(name, (x,), statics, [(x.shape, x.dtype)])[0], b.mul(y, y)), X)
@@ -281,8 +281,7 @@ def opaque(fn, statics=()):
             *(np.broadcast_to(np.eye(*x.shape[-2:]) + 0.1, x.shape).astype(x.dtype) for x in xs), *statics
         )
         out = out if isinstance(out, tuple) else (out,)
-        ys = b.opaque(fn, xs, statics, [(np.shape(y), np.asarray(y).dtype) for y in out])
-        return ys
+        return b.opaque(fn, xs, statics, [(np.shape(y), np.asarray(y).dtype) for y in out])
 
     return f
 
@@ -386,7 +385,7 @@ def test_fft(fn, n, norm):
     check(lambda b, x: b.mul(y := f(b, x)[0], y), x)
 
 
-@pytest.mark.parametrize("s,axes", [(None, None), (None, (0, 2)), ((3, 6), (2, 0)), ((2, 5), (0, -2))])
+@pytest.mark.parametrize(("s", "axes"), [(None, None), (None, (0, 2)), ((3, 6), (2, 0)), ((2, 5), (0, -2))])
 @pytest.mark.parametrize("fn", ["fftn", "ifftn", "rfftn", "irfftn"])
 def test_fftn(fn, s, axes):
     x = random(RNG, (4, 2, 5), F if fn == "rfftn" else C)

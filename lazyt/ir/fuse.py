@@ -535,7 +535,7 @@ class _Fuser:
         count = product(a.extent for a in outer)
         if mode == "row" or n.operands[0].ndim - 1 in n.attrs.axes:  # rows, however narrow
             return not (isinstance(count, int) and count < 2)
-        # NOTE: by the hint and without a guard: both ways give the same bits, and a new batch size must not make a plan.
+        # NOTE: by the hint and without a guard: both ways give the same bits, and a new batch size must make no plan.
         return hint(count) >= COLUMN_JOIN
 
     # Calls and writes into parts

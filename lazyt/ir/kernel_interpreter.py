@@ -66,8 +66,10 @@ def table(kernel: Kernel, args: Arguments) -> Array:
         entries.extend(bound.strides)
     for coefficients, offset in args.affines:
         entries.extend((*coefficients, offset))
-    for x in args.scalars:
-        entries.append(struct.unpack("<q", struct.pack("<d", x))[0] if isinstance(x, float) else wrap_int64(int(x)))
+    entries.extend(
+        struct.unpack("<q", struct.pack("<d", x))[0] if isinstance(x, float) else wrap_int64(int(x))
+        for x in args.scalars
+    )
     if kernel.has_check:
         entries.append(args.status.ctypes.data)
     assert len(entries) == kernel.layout.size, "arguments do not fit the kernel"
