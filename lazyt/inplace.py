@@ -181,9 +181,10 @@ def _store(tr: Trace, holder: Holder, new: Slot, old: Slot) -> Slot:
             keeps = KEEPS_LEAF if meta is not None and meta.is_leaf and old.leaf is not None else KEEPS_GRAPH
     s = assign_step(tr, new, old, keeps)
     tr.refs[s.index] = ref(holder)
+    writes = holder._writes + 1
     holder._slot = s
     holder._data = None
-    holder._writes += 1
+    holder._writes = writes
     if s.requires_grad and keeps != KEEPS_LEAF and meta is not None:
         holder._meta = None
     return s
@@ -222,8 +223,9 @@ def put(tr: Trace, name: str, x: Handle, value: Slot) -> None:
         s = advance(tr, _write_op(v.op), [outer, new], v.statics, v.ints, v.offsets, ())
         tr.refs[s.index] = dead
         new = s
+    # Before the write: an alias that derives its value anew never sees half of one.
+    st.invalidate(None)
     stored = _store(tr, st, new, base)
-    st.invalidate(x)
     if chain:
         # What was written is the view's value; under no_grad its gradient goes another way.
         x._slot = value if value.requires_grad == stored.requires_grad else None

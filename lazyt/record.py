@@ -102,16 +102,17 @@ def _follow(tr: Trace, key: Key) -> Step | None:
 
 
 def _insert(tr: Trace, step: Step, key: Key, plain: Key) -> None:
+    """Make a finished step known. NOTE: an interrupt may come after any call, so what others see comes last."""
     pos = tr.pos
     step.sid = structure_id(pos.sid, plain)
-    pos.children[key] = step
-    if pos.parent is not None:
-        pos.next = step
-    tr.n_steps += 1
     if step.index >= len(tr.refs) - 2:
         tr.refs.extend([dead] * len(tr.refs))
     while step.scalar_start + step.n_scalars >= len(tr.scalars) - 2:
         tr.scalars.extend([0] * len(tr.scalars))
+    tr.n_steps += 1
+    pos.children[key] = step
+    if pos.parent is not None:
+        pos.next = step
 
 
 def _plain(slots: Sequence[Any]) -> tuple[Any, ...]:
@@ -145,17 +146,18 @@ def bind_leaf(tr: Trace, holder: Holder) -> Slot:
     s = tr.pos.next
     if s.op is not LEAF or s.statics != statics:
         s = _leaf_step(tr, statics)
-    s.ext = tr.ext = tr.ext.child(shape)
     s.shape = shape
-    if at < 0:
-        leaves = tr.leaves
-        tr.bound[id(data)] = len(leaves)
-        leaves.append(data)
-        tr.nbytes += data.nbytes
     if grad:
         # A leaf's record lives with its tensor; that of a synced value must outlast a write to the tensor.
         tr.metas[s.index] = ref(meta) if grad == 1 else partial(_itself, meta)
     tr.refs[s.index] = ref(holder)
+    ext, number, key = tr.ext.child(shape), len(tr.leaves), id(data)
+    # NOTE: no call from here on: an interrupt comes before all of this or after it.
+    if at < 0:
+        tr.leaves += [data]
+        tr.bound[key] = number
+        tr.nbytes += data.nbytes
+    s.ext = tr.ext = ext
     holder._slot = s
     tr.pos = s
     return s
@@ -206,15 +208,18 @@ def slot_of(tr: Trace, h: Handle) -> Slot:
         v = v.parent
     # A view belongs to the graph or not as when it was made, whatever mode it is derived anew in.
     mode = chain[0].made_under_grad if chain and slot.requires_grad else tr.grad
-    before = set_grad_mode(mode) if mode != tr.grad else mode
+    if mode != tr.grad:
+        set_grad_mode(mode)
+        try:
+            return slot_of(tr, h)
+        finally:
+            set_grad_mode(not mode)
     for v in reversed(chain):
         slot = advance(tr, v.op, [slot], v.statics, v.ints, v.offsets, ())
         # NOTE: an intermediate view has no holder; only the last one is this handle's.
         tr.refs[slot.step.index] = dead
     if chain:
         tr.refs[slot.step.index] = ref(h)
-    if before != mode:
-        set_grad_mode(before)
     h._slot = slot
     return slot
 
@@ -457,26 +462,31 @@ def share(tr: Trace, x: Handle) -> Storage:
     st = Storage()
     slot = x._slot
     st._slot, st._data, st._meta, st._writes = slot, x._data, x._meta, x._writes
-    x._storage = st
-    x._data = None
     st.aliases.append(ref(x))
+    i, held = 0, None
     if slot is not None:
         i = slot.step.index
         held = tr.refs[i]
         if type(held) is Several:
-            tr.refs[i] = Several(ref(st) if k == slot.k else r for k, r in enumerate(held))
+            held = Several(ref(st) if k == slot.k else r for k, r in enumerate(held))
         else:
-            tr.refs[i] = ref(st)
+            held = ref(st)
+    # NOTE: no call from here on: an interrupt comes before all of this or after it.
+    x._storage = st
+    x._data = None
+    if held is not None:
+        tr.refs[i] = held
     return st
 
 
 def set_grad_mode(enabled: bool) -> bool:
     """Switch recording of gradients for this thread; returns what it was."""
     tr = local.trace
-    before, tr.grad = tr.grad, enabled
+    before = tr.grad
     if before != enabled:
+        s: Step | None
         if tr.pos.parent is None:
-            tr.pos = tr.roots[enabled]
+            s = tr.roots[enabled]
         else:
             key: Key = (MODE, enabled)
             s = _follow(tr, key)
@@ -488,7 +498,8 @@ def set_grad_mode(enabled: bool) -> bool:
                 _insert(tr, s, key, key)
             s.ext = tr.ext
             tr.refs[s.index] = dead
-            tr.pos = s
+        tr.grad = enabled
+        tr.pos = s
     return before
 
 

@@ -133,3 +133,48 @@ def test_reductions_have_one_order_whatever_they_are_fused_with(dtype: str, shap
             parts = (soft, row, column, t - row, lt.mean(t), lt.var(t - row), lt.sum((t - row) * column))
             found.append([bits(p.numpy()) for p in parts])
     assert all(f == found[0] for f in found)
+
+
+def test_an_axis_split_twice_is_still_affine() -> None:
+    """repeat puts an axis between, reshape merges all: what a library call reads is computed in one kernel."""
+    planning.settings["tiers"] = False
+    a = np.arange(24).reshape(4, 3, 2)
+    x = lt.cumsum(lt.reshape(lt.repeat(lt.asarray(a), 2, axis=0) - 1, -1))
+    y = x + 0
+    del x
+    np.testing.assert_array_equal(y.numpy(), np.cumsum(np.repeat(a, 2, axis=0).reshape(-1) - 1))
+
+
+def test_a_part_of_two_concatenations_is_copied_after_it_is_written() -> None:
+    planning.settings["tiers"] = False
+    c, x, y = lt.asarray([False]), lt.asarray([7.0]), lt.asarray(np.arange(3, dtype=np.float32))
+    part = lt.where(c, x, -1.0)
+    whole = lt.concat([part, y])
+    twice = lt.concat([whole, whole, x])
+    low = lt.minimum(part @ x, 0.0)
+    assert twice.tolist() == [-1.0, 0.0, 1.0, 2.0, -1.0, 0.0, 1.0, 2.0, 7.0]
+    assert whole.tolist() == [-1.0, 0.0, 1.0, 2.0] and low.tolist() == -7.0
+
+
+def test_a_written_value_is_copied_into_a_concatenation_after_both_writes() -> None:
+    planning.settings["tiers"] = False
+    x = lt.asarray(np.arange(4))
+    x[0:1] = 100
+    assert lt.concat([x, x[::-1]]).tolist() == [100, 1, 2, 3, 3, 2, 1, 100]
+
+
+def test_several_gathers_of_one_plan_keep_their_strides() -> None:
+    """The code of the second index check is 2, and the stride of what it indexes is 1."""
+    planning.settings["tiers"] = False
+    x, y = lt.asarray(np.arange(6)), lt.asarray(np.arange(10, 16))
+    i, j = lt.asarray([5, 1]), lt.asarray([0, 4])
+    p, q, r = x[i], y[j], x[j]
+    lt.sync()
+    assert (p.tolist(), q.tolist(), r.tolist()) == ([5, 1], [10, 14], [0, 4])
+
+
+def test_a_plan_made_for_nothing_serves_something() -> None:
+    """flip must not look at whether there are elements: the plan is used for other extents."""
+    for n in (0, 0, 3):
+        x = lt.asarray(np.arange(n))
+        assert (lt.flip(x) * 2).tolist() == list(range(2 * n - 2, -1, -2))

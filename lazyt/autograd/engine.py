@@ -109,9 +109,9 @@ def special_step(
         for slot, x in zip(s.slots, like, strict=True):
             slot.dtype, slot.shape = x.dtype, x.shape
         s.info = extra
+        s.like = tuple(like)
         names = tuple(tuple((v.step.index, v.k) for v in e) if isinstance(e, tuple) else e for e in extra)
         _insert(tr, s, key, (op, _plain(operands), statics, names))
-        s.like = tuple(like)
     else:
         for slot, x in zip(s.slots, s.like, strict=True):
             slot.shape = x.shape
@@ -154,11 +154,12 @@ def vjp_step(
 
     s = special_step(tr, BACKWARD, operands, statics, tuple(groups), make)
     if s.leaves is None:
-        s.leaves = () if retain else frozenset(reach.steps)
         s.stops = frozenset(reach.barriers)
         varies = create and _varies(reach, groups)
         for slot in s.slots:
             slot.requires_grad = varies
+        # NOTE: last, for it says that the rest is there.
+        s.leaves = () if retain else frozenset(reach.steps)
     handles = [new_tensor(slot) for slot in s.slots[: len(groups)]]
     if len(handles) == 1:
         tr.refs[s.index] = ref(handles[0])

@@ -86,12 +86,14 @@ class Segment:
             return new[target]
         before = tr.grad
         done = {s.step for s in new}
-        for s in _closure([target], set(self.saved)):
-            if s in done:
-                continue
-            set_grad_mode(s.mode)
-            self._again(tr, s, new)
-        set_grad_mode(before)
+        try:
+            for s in _closure([target], set(self.saved)):
+                if s in done:
+                    continue
+                set_grad_mode(s.mode)
+                self._again(tr, s, new)
+        finally:
+            set_grad_mode(before)
         return new[target]
 
     def _again(self, tr: Trace, s: Step, new: dict[Slot, Slot]) -> None:

@@ -14,7 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from lazyt.ir import graph as g
-from lazyt.ir.extents import Dim, Scope, hint, product
+from lazyt.ir.extents import Dim, Scope, hint, product, quotient
 
 if TYPE_CHECKING:
     from lazyt.ir.graph import Node
@@ -228,30 +228,55 @@ def _through_reshape(scope: Scope | None, old: g.Shape, new: g.Shape, place: Pla
 
 
 def _delinearize(scope: Scope | None, e: Index, shape: g.Shape) -> list[Index] | Split | None:
-    """Digits of `e` in the mixed radix of `shape`: each term must be a whole number of one digit's stride."""
+    """Digits of `e` in the mixed radix of `shape`: each term must belong to one digit, or run over several."""
     if not _is(e.offset, 0):
         return None
     strides = strides_of(shape)
-    digits: list[Index] = [ZERO] * len(shape)
-    used: set[int] = set()
+    parts: list[list[tuple[AxisVar, int | Dim]]] = [[] for _ in shape]
     for a, c in e.terms:
-        k = next((k for k, s in enumerate(strides) if _equal(scope, c, s)), None)
-        if k is None:
+        found = _digit_of(scope, c, strides)
+        if found is None:
             return None
-        # The axis runs over this digit alone, or over it and the more significant ones before it.
-        first, span = k, shape[k]
-        while not _equal(scope, a.extent, span):
-            if first == 0 or hint(span) >= hint(a.extent):
-                return None
-            first -= 1
-            span = span * shape[first]
-        if any(d in used for d in range(first, k + 1)):
+        k, factor = found
+        if _is(factor, 1):
+            # The axis runs over this digit or a part of it, or over it and the more significant ones before it.
+            first, span = k, shape[k]
+            while first > 0 and hint(span) < hint(a.extent) and not _equal(scope, a.extent, span):
+                first -= 1
+                span = span * shape[first]
+            if first != k:
+                return Split(a, shape[first : k + 1]) if _equal(scope, a.extent, span) else None
+        parts[k].append((a, factor))
+    digits = [_digit(scope, part, n) for part, n in zip(parts, shape, strict=True)]
+    return None if None in digits else digits  # type: ignore[return-value]
+
+
+def _digit_of(scope: Scope | None, c: int | Dim, strides: g.Shape) -> tuple[int, int | Dim] | None:
+    """Which digit a coefficient moves, and by how much."""
+    for k, s in enumerate(strides):
+        if _equal(scope, c, s):
+            return k, 1
+    if scope is not None:
+        c, strides = scope.normal(c), tuple(map(scope.normal, strides))
+    for k, s in enumerate(strides):
+        factor = quotient(c, s)
+        if factor is not None and hint(factor) > 0:
+            return k, factor
+    return None
+
+
+def _digit(scope: Scope | None, part: list[tuple[AxisVar, int | Dim]], extent: int | Dim) -> Index | None:
+    """The digit that these axes make up, if they run over all of it and no further."""
+    rest = list(part)
+    run: int | Dim = 1
+    while rest:
+        i = next((i for i, (_, f) in enumerate(rest) if _equal(scope, f, run)), None)
+        if i is None:
             return None
-        used.update(range(first, k + 1))
-        if first != k:
-            return Split(a, shape[first : k + 1])
-        digits[k] = axis_index(a)
-    return digits
+        run = run * rest.pop(i)[0].extent
+    if part and not _equal(scope, run, extent):
+        return None
+    return add(*(axis_index(a).times(f) for a, f in part))
 
 
 def whole(shape: g.Shape) -> tuple[tuple[AxisVar, ...], Place]:

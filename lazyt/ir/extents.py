@@ -226,6 +226,13 @@ def _divide(a: Dim, b: int | Dim) -> int | Dim | None:
     return _collect(a.scope, out)
 
 
+def quotient(a: int | Dim, b: int | Dim) -> int | Dim | None:
+    """a / b where that is exact for every binding; None otherwise."""
+    if isinstance(a, int):
+        return a // b if isinstance(b, int) and b and a % b == 0 else None
+    return _divide(a, b)
+
+
 def hint(a: int | Dim) -> int:
     """The value of `a` in the walk being planned."""
     return a if isinstance(a, int) else a.hint
