@@ -39,6 +39,15 @@ class _Context:
         return type(self)()
 
 
+def _restore_grad_mode(before: bool) -> None:
+    try:
+        recording.set_grad_mode(before)
+    except BaseException:
+        # An interrupt on the way out must not leave the mode behind.
+        recording.set_grad_mode(before)
+        raise
+
+
 class no_grad(_Context):  # noqa: N801 - a name that other programs rely on
     """Record operations without gradients, in a `with` block or as a decorator.
 
@@ -54,7 +63,7 @@ class no_grad(_Context):  # noqa: N801 - a name that other programs rely on
         return self
 
     def __exit__(self, *exc: object) -> None:
-        recording.set_grad_mode(self._before)
+        _restore_grad_mode(self._before)
 
 
 class enable_grad(_Context):  # noqa: N801
@@ -65,7 +74,7 @@ class enable_grad(_Context):  # noqa: N801
         return self
 
     def __exit__(self, *exc: object) -> None:
-        recording.set_grad_mode(self._before)
+        _restore_grad_mode(self._before)
 
 
 def sync(*tensors: Handle) -> None:
