@@ -19,7 +19,7 @@ from lazyt.autograd.reverse import needed
 from lazyt.autograd.track import TRACK
 from lazyt.errors import NotSupportedError
 from lazyt.handle import Data, Gradient, Holder
-from lazyt.inplace import assign_step
+from lazyt.inplace import KEEPS_LEAF, assign_step
 from lazyt.ir.prims import SOURCES
 from lazyt.lowering import lower
 from lazyt.ops.core import OpDef
@@ -114,7 +114,14 @@ class Segment:
             return
         if s.op is ASSIGN:
             old = new.get(s.targets[0]) if s.targets else None
-            made: Step = assign_step(tr, new[s.operands[0]], old, s.statics[0])
+            # NOTE: what was written under no_grad has the gradient of what it replaced: its kept value is written
+            # again, where `known` would hide the leaf.
+            kept = bool(s.statics[0]) and s in self.saved
+            made: Step = assign_step(tr, self._leaf(tr, s) if kept else new[s.operands[0]], old, s.statics[0])
+            if kept:
+                tr.refs[made.index] = dead
+                new[s] = made
+                return
         elif getattr(s.op, "expand", None) is not None:
             raise NotSupportedError(
                 f"not supported: differentiating through {s.op.name} (recorded at {s.site}) after a sync, because its "
@@ -123,11 +130,15 @@ class Segment:
         else:
             made = self._op(tr, s, new)
         tr.refs[made.index] = dead
-        for x, y in zip(s.slots, made.slots, strict=True):
+        for i, (x, y) in enumerate(zip(s.slots, made.slots, strict=True)):
             new[x] = y
-            if x in self.saved:
-                # A value written under no_grad may have a graph all the same.
-                set_grad_mode(s.mode or y.requires_grad)
+            if x.leaf is not None:
+                # A parameter that an optimizer's step wrote: still that leaf.
+                value = self._leaf(tr, x) if x in self.saved else y
+                put = assign_step(tr, value, new[s.targets[i]], KEEPS_LEAF)
+                tr.refs[put.index] = dead
+                new[x] = put
+            elif x in self.saved:
                 known = advance(tr, KNOWN, [y, self._leaf(tr, x)], (), None, None, ())
                 tr.refs[known.index] = dead
                 new[x] = known
