@@ -23,9 +23,9 @@ from lazyt.record import (
     _plain,
     advance,
     begin,
-    bind_leaf,
     check_writable_dtype,
     operand_slots,
+    own_slot,
     set_grad_mode,
     slot_of,
 )
@@ -203,9 +203,7 @@ def put(tr: Trace, name: str, x: Handle, value: Slot) -> None:
         finally:
             set_grad_mode(True)
         return
-    base = st._slot if st._slot is not None else None
-    if base is None:
-        base = bind_leaf(tr, st)
+    base = own_slot(tr, st)
     # The chain of values from the base to x, then back up: each view puts the new value into what it views.
     chain: list[View] = []
     v = x._view

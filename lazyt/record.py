@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import DTypeError, ScalarRangeError
-from lazyt.handle import Gradient, Handle, Holder, Storage, View
+from lazyt.handle import Data, Gradient, Handle, Holder, Storage, View
 from lazyt.ir import dtypes
 from lazyt.ir.builder import Builder, Weak
 from lazyt.ops.core import OpDef
@@ -70,7 +70,7 @@ class Hooks:
     tensor_of_slot: Callable[[Slot], Handle]
     as_tensor: Callable[[Any], Handle]
     sync: Callable[[Trace, str, Any], None]
-    compute_foreign: Callable[[Holder], None]
+    compute_foreign: Callable[[Holder], Data]
 
 
 hooks = Hooks()
@@ -191,16 +191,12 @@ def _leaf_step(tr: Trace, statics: tuple[Any, ...]) -> Step:
 def slot_of(tr: Trace, h: Handle) -> Slot:
     """The value of a handle in this walk: pending, met as a leaf, or derived anew through its view."""
     slot = h._slot
-    if slot is not None:
-        return slot if slot.step.owner is tr else _foreign(tr, h)
+    if slot is not None and slot.step.owner is tr:
+        return slot
     st = h._storage
     if st is None:
-        return bind_leaf(tr, h)
-    slot = st._slot
-    if slot is None:
-        slot = bind_leaf(tr, st)
-    elif slot.step.owner is not tr:
-        return _foreign(tr, h)
+        return own_slot(tr, h)
+    slot = own_slot(tr, st)
     chain = []
     v = h._view
     while v is not None:
@@ -224,14 +220,28 @@ def slot_of(tr: Trace, h: Handle) -> Slot:
     return slot
 
 
-def _foreign(tr: Trace, h: Handle) -> Slot:
-    """A tensor that is pending in another thread: that program is computed, then met as a leaf here."""
-    holder: Holder = h._storage if h._storage is not None else h
-    if holder._data is None:
-        hooks.compute_foreign(holder)
-    holder._slot = None
-    h._slot = None
-    return slot_of(tr, h)
+def own_slot(tr: Trace, holder: Holder) -> Slot:
+    """The value of a holder (a storage, or a handle without one) in this walk."""
+    slot = holder._slot
+    if slot is None:
+        return bind_leaf(tr, holder)
+    return slot if slot.step.owner is tr else _foreign(tr, holder)
+
+
+def _foreign(tr: Trace, holder: Holder) -> Slot:
+    """What is pending in another thread: that program is computed as it stands, and its value met as a leaf here.
+
+    NOTE: the holder is left alone; its owner's walk goes on.
+    """
+    data = holder._data
+    if data is None:
+        data = hooks.compute_foreign(holder)
+    slot = tr.foreign.get(id(data))
+    if slot is None:
+        box = Holder()
+        box._slot, box._data, box._meta = None, data, holder._meta
+        slot = tr.foreign[id(data)] = bind_leaf(tr, box)
+    return slot
 
 
 def _range_error(op: OpDef, value: int, low: int, high: int) -> ScalarRangeError:
@@ -463,10 +473,10 @@ def share(tr: Trace, x: Handle) -> Storage:
     slot = x._slot
     st._slot, st._data, st._meta, st._writes = slot, x._data, x._meta, x._writes
     st.aliases.append(ref(x))
-    i, held = 0, None
+    i, held, refs = 0, None, tr.refs
     if slot is not None:
-        i = slot.step.index
-        held = tr.refs[i]
+        i, refs = slot.step.index, slot.step.owner.refs
+        held = refs[i]
         if type(held) is Several:
             held = Several(ref(st) if k == slot.k else r for k, r in enumerate(held))
         else:
@@ -475,7 +485,7 @@ def share(tr: Trace, x: Handle) -> Storage:
     x._storage = st
     x._data = None
     if held is not None:
-        tr.refs[i] = held
+        refs[i] = held
     return st
 
 

@@ -44,7 +44,13 @@ def wanted_of(tr: Trace) -> tuple[list[tuple[Slot, Holder]], list[Holder]]:
             met.append(h)
             slot = h._slot
             # NOTE: a handle with a storage holds no value of its own; a holder with another slot was written since.
-            if slot is not None and slot.step.index == i and slot.step.op is not LEAF and h._storage is None:
+            if (
+                slot is not None
+                and slot.step.index == i
+                and slot.step.op is not LEAF
+                and h._storage is None
+                and slot.step.owner is tr
+            ):
                 wanted.append((slot, h))
     return wanted, met
 
@@ -164,25 +170,35 @@ def materialise(h: Handle, cause: str) -> Data:
     holder: Holder = h._storage if h._storage is not None else h
     if holder._data is None:
         slot = holder._slot  # type: ignore[assignment]
-        if slot.step.owner is local.trace:
-            sync(local.trace, cause)
-        else:
-            compute_foreign(holder)
+        if slot.step.owner is not local.trace:
+            return compute_foreign(holder)
+        sync(local.trace, cause)
     assert holder._data is not None
     return holder._data
 
 
-def compute_foreign(holder: Holder) -> None:
+def compute_foreign(holder: Holder) -> Data:
     """Compute what another thread has pending so that this one can read it; the owner's walk goes on untouched."""
-    slot = holder._slot
-    assert slot is not None
     check_allowed(local.trace, "another thread", None)
     report = SyncReport("another thread", user_site())
+    while True:
+        slot = holder._slot
+        if slot is None:
+            assert holder._data is not None, "a holder with neither a pending nor a computed value"
+            return holder._data  # its owner was faster
+        tr = slot.step.owner
+        leaves = tr.leaves
+        walk = _Snapshot(tr)
+        # NOTE: the owner may have synced meanwhile: only one walk's parts belong together.
+        if tr.leaves is leaves and holder._slot is slot:
+            break
     with _lock:
-        values = _compute(_Snapshot(slot.step.owner), [slot], (), report)
-    holder._data = values[0]
+        data = _compute(walk, [slot], (), report)[0]
+    if holder._slot is slot:
+        holder._data = data
     counters.syncs += 1
     _last.report = report
+    return data
 
 
 def _run(tr: Trace, cause: str, site: Any = None) -> None:

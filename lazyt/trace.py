@@ -124,7 +124,7 @@ class Step(Slot):
         self.info: Any = None
         self.consumed: Any = None  # memo: the steps whose graph a backward up to here has freed
         # Memo: for values that a sync leaves with a graph, what their derivatives keep (see autograd/segment.py).
-        self.kept: dict[Any, list[Slot]] = {}
+        self.kept: dict[Any, tuple[list[Slot], list[tuple[Step, int]]]] = {}
 
     def steps(self) -> list[Step]:
         """The steps from the root's child to this one."""
@@ -265,6 +265,7 @@ class Trace:
         self.slot_hooks: dict[Slot, list[Any]] = {}  # hooks on intermediate values
         self.retained: dict[Slot, Any] = {}  # intermediate values that keep their gradient, and its record
         self.customs: dict[Slot, Any] = {}  # results of custom_vjp: (inputs, the rule)
+        self.foreign: dict[int, Slot] = {}  # id of a Data of another thread -> the leaf it is here
         self.nbytes = 0  # of leaf buffers that only the trace may hold
         self.started = 0.0  # when its first step was recorded
 
@@ -300,8 +301,10 @@ def _adopt() -> Trace:
 
 
 def _return(trace: Trace) -> None:
-    if len(_free) < 64:
+    # NOTE: what is pending here may still be read by other threads; then the walk must stay as it is.
+    if len(_free) < 64 and all(r() is None for r in trace.refs[: trace.pos.index + 1]):
         trace.grad = True
+        trace.eager = False
         trace.start()
         _free.append(trace)
 

@@ -39,14 +39,14 @@ class Segment:
         self.number = next(_numbers)
         self.outputs = frozenset(outputs)
         path = tr.pos.steps()
-        self.path = path
         self.scalars = tr.scalars[: tr.pos.scalar_start + tr.pos.n_scalars]
         self.extents = tr.ext.values
-        self.leaves = tr.leaves
-        self.metas = {i: m for i, r in tr.metas.items() if (m := r()) is not None}
         self.consumed = consumed
         self.saved: dict[Slot, Data] = {}
         reach = Reach(outputs)
+        # NOTE: only what a backward reaches: the record of a synced value keeps that one's own segment alive.
+        met = {x.step.index for x in (*reach.leaves, *reach.synced)}
+        self.metas = {i: m for i, r in tr.metas.items() if i in met and (m := r()) is not None}
         writes = Writes(path)
         # Kept values that were written over, and where: found out when somebody differentiates.
         self.overwritten = {(x, s): f"at {writes.over[x].site}" for x, s, _ in writes.lost(reach.steps)}
@@ -61,8 +61,12 @@ class Segment:
         memo = tr.pos.kept
         key = tuple((x.step.index, x.k) for x in outputs)
         if key not in memo:
-            memo[key] = _kept(path, outputs, reach, self)
-        self.slots: list[Slot] = memo[key]
+            kept = _kept(path, outputs, reach, self)
+            numbers = _leaf_numbers(path)
+            again = _closure(outputs, set(kept))
+            memo[key] = kept, [(s, numbers[s]) for s in again if s.op is LEAF]
+        self.slots, leaves = memo[key]
+        self.leaves = {s: tr.leaves[n] for s, n in leaves}
 
     def keep(self, values: Sequence[Data]) -> None:
         """Take the kept values, in the order of `slots`, from what the plan computed."""
@@ -87,19 +91,19 @@ class Segment:
         before = tr.grad
         done = {s.step for s in new}
         try:
-            for s in _closure([target], set(self.saved)):
+            for s, slots in _closure([target], set(self.saved)).items():
                 if s in done:
                     continue
                 set_grad_mode(s.mode)
-                self._again(tr, s, new)
+                self._again(tr, s, slots, new)
         finally:
             set_grad_mode(before)
         return new[target]
 
-    def _again(self, tr: Trace, s: Step, new: dict[Slot, Slot]) -> None:
+    def _again(self, tr: Trace, s: Step, wanted: Sequence[Slot], new: dict[Slot, Slot]) -> None:
         if s.op is LEAF:
             holder = Holder()
-            holder._data = self._leaf_data(s)
+            holder._data = self.leaves[s]
             holder._meta = self.metas.get(s.index)
             new[s] = bind_leaf(tr, holder)
             return
@@ -112,13 +116,19 @@ class Segment:
             for x in free[1:]:
                 new[x] = self._leaf(tr, x)
             return
+        if all(_is_version(x) and x in self.saved for x in wanted):
+            # A leaf that was written under no_grad, by itself or by an optimizer: its kept value is written again.
+            for x in wanted:
+                put = assign_step(tr, self._leaf(tr, x), new[x.leaf], KEEPS_LEAF)  # type: ignore[index]
+                tr.refs[put.index] = dead
+                new[x] = put
+            return
         if s.op is ASSIGN:
             old = new.get(s.targets[0]) if s.targets else None
-            # NOTE: what was written under no_grad has the gradient of what it replaced: its kept value is written
-            # again, where `known` would hide the leaf.
             kept = bool(s.statics[0]) and s in self.saved
             made: Step = assign_step(tr, self._leaf(tr, s) if kept else new[s.operands[0]], old, s.statics[0])
             if kept:
+                # NOTE: `known` would stand between the value written and the one whose gradient it has.
                 tr.refs[made.index] = dead
                 new[s] = made
                 return
@@ -130,12 +140,11 @@ class Segment:
         else:
             made = self._op(tr, s, new)
         tr.refs[made.index] = dead
-        for i, (x, y) in enumerate(zip(s.slots, made.slots, strict=True)):
+        for x, y in zip(s.slots, made.slots, strict=True):
             new[x] = y
-            if x.leaf is not None:
-                # A parameter that an optimizer's step wrote: still that leaf.
+            if _is_version(x):
                 value = self._leaf(tr, x) if x in self.saved else y
-                put = assign_step(tr, value, new[s.targets[i]], KEEPS_LEAF)
+                put = assign_step(tr, value, new[x.leaf], KEEPS_LEAF)  # type: ignore[index]
                 tr.refs[put.index] = dead
                 new[x] = put
             elif x in self.saved:
@@ -159,14 +168,22 @@ class Segment:
         holder._meta = meta
         return bind_leaf(tr, holder)
 
-    def _leaf_data(self, s: Step) -> Data:
-        at = s.statics[3]
-        if at >= 0:
-            found: Data = self.leaves[at]
-            return found
-        index = sum(1 for t in self.path[: s.index] if t.op is LEAF and t.statics[3] < 0)
-        met: Data = self.leaves[index]
-        return met
+
+def _is_version(x: Slot) -> bool:
+    """Whether x is a later value of a leaf: written under no_grad."""
+    return x.leaf is not None and x.leaf is not x
+
+
+def _leaf_numbers(path: Sequence[Step]) -> dict[Step, int]:
+    """Which of the walk's buffers each leaf step has."""
+    numbers: dict[Step, int] = {}
+    n = 0
+    for s in path:
+        if s.op is LEAF:
+            at = s.statics[3]
+            numbers[s] = at if at >= 0 else n
+            n += at < 0
+    return numbers
 
 
 def _kept(path: Sequence[Step], outputs: Sequence[Slot], reach: Reach, segment: Segment) -> list[Slot]:
@@ -189,7 +206,9 @@ def _kept(path: Sequence[Step], outputs: Sequence[Slot], reach: Reach, segment: 
         else:
             s = path[bisect.bisect_right(low.starts, n.serial) - 1]
             kept.update((x, None) for x in s.operands if isinstance(x, Slot))
-    for s in _closure(outputs, set()):
+    # Later values of leaves: what wrote them, a step of an optimizer with the gradients behind it, is not repeated.
+    kept.update((x, None) for versions in reach.leaves.values() for x in versions if _is_version(x))
+    for s in _closure(outputs, set(kept)):
         if s.op is TRACK and s.index in segment.metas:
             kept[s] = None
         for x in s.operands:
@@ -198,22 +217,32 @@ def _kept(path: Sequence[Step], outputs: Sequence[Slot], reach: Reach, segment: 
     return [x for x in kept if x.step.op is not LEAF]
 
 
-def _closure(targets: Sequence[Slot], known: set[Slot]) -> list[Step]:
-    """The steps that compute the targets, in order; a kept value that needs no gradient ends the search."""
-    seen: set[Step] = set()
+def _closure(targets: Sequence[Slot], known: set[Slot]) -> dict[Step, list[Slot]]:
+    """The steps that compute the targets, in order, and which of their values are used.
+
+    A kept value that needs no gradient ends the search, and so does a kept value of a leaf.
+    """
+    found: dict[Step, list[Slot]] = {}
+    seen: set[Slot] = set()
     todo = list(targets)
     while todo:
         slot = todo.pop()
         s = slot.step
-        if s in seen:
+        if slot in seen or s.op is MODE:
             continue
-        seen.add(s)
+        seen.add(slot)
+        found.setdefault(s, []).append(slot)
         if slot in known and not slot.requires_grad:
             continue
+        if slot in known and _is_version(slot):
+            todo.append(slot.leaf)  # type: ignore[arg-type]
+            continue
         todo.extend(x for x in s.operands if isinstance(x, Slot))
-        if s.op is ASSIGN and s.statics[0]:
+        if _is_version(slot):
+            todo.append(slot.leaf)  # type: ignore[arg-type]
+        elif s.op is ASSIGN and s.statics[0]:
             todo.extend(s.targets)
-    return sorted((s for s in seen if s.op is not MODE), key=lambda s: s.index)
+    return dict(sorted(found.items(), key=lambda item: item[0].index))
 
 
 def _freed(output: Slot, consumed: frozenset[Step]) -> bool:
