@@ -40,6 +40,9 @@ class Gradient:
         self.slot: Slot | None = None
 
 
+_DEFAULTS = {"_slot": None, "_data": None, "_meta": None, "_storage": None, "_view": None, "_writes": 0}
+
+
 class Holder:
     """Anything that holds one value: pending (`_slot`), computed (`_data`), or both."""
 
@@ -49,14 +52,17 @@ class Holder:
     _data: Data | None
     _meta: Gradient | None
     _writes: int
+    # What only handles may have.
+    _storage: Storage | None = None
+    _view: View | None = None
 
     def __getattr__(self, name: str) -> Any:
-        # Recording stores `_slot` alone; whatever else was never set reads as its default.
-        if name in ("_slot", "_data", "_meta", "_storage"):
-            return None
-        if name == "_writes":
-            return 0
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        # Recording stores `_slot` alone; whatever else was never set gets its default when it is first asked for.
+        if name not in _DEFAULTS:
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        value = _DEFAULTS[name]
+        setattr(self, name, value)
+        return value
 
     @property
     def _version(self) -> int:
@@ -113,11 +119,6 @@ class Handle(Holder):
 
     _storage: Storage | None
     _view: View | None
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_view":
-            return None
-        return Holder.__getattr__(self, name)
 
     @property
     def _version(self) -> int:

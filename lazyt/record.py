@@ -140,26 +140,29 @@ def bind_leaf(tr: Trace, holder: Holder) -> Slot:
     assert data is not None, "a holder with neither a pending nor a computed value"
     meta = holder._meta
     grad = 0 if meta is None or not meta.requires_grad else 1 if meta.is_leaf else 2
-    at = tr.bound.get(id(data), -1)
+    key = id(data)
+    at = tr.bound.get(key, -1)
     shape = data.shape
-    statics = (data.dtype, len(shape), grad, at)
     s = tr.pos.next
-    if s.op is not LEAF or s.statics != statics:
-        s = _leaf_step(tr, statics)
+    if s.op is not LEAF or s.statics != (data.dtype, len(shape), grad, at):
+        s = _leaf_step(tr, (data.dtype, len(shape), grad, at))
     s.shape = shape
+    index = s.index
     if grad:
         # A leaf's record lives with its tensor; that of a synced value must outlast a write to the tensor.
-        tr.metas[s.index] = ref(meta) if grad == 1 else partial(_itself, meta)
-    tr.refs[s.index] = ref(holder)
-    ext, number, key = tr.ext.child(shape), len(tr.leaves), id(data)
+        tr.metas[index] = ref(meta) if grad == 1 else partial(_itself, meta)
+    tr.refs[index] = ref(holder)
+    ext = tr.ext
+    ext = ext.last if ext.last_key == shape else ext.child(shape)  # type: ignore[assignment]
+    leaves = tr.leaves
+    number = len(leaves)
     # NOTE: no call from here on: an interrupt comes before all of this or after it.
     if at < 0:
-        tr.leaves += [data]
+        leaves += [data]
         tr.bound[key] = number
         tr.nbytes += data.nbytes
     s.ext = tr.ext = ext
-    holder._slot = s
-    tr.pos = s
+    holder._slot = tr.pos = s
     return s
 
 
@@ -266,8 +269,11 @@ def advance(
         and s.operands == (slots := tuple(slots))
         and s.n_scalars == len(scalars) + (0 if offsets is None else len(offsets))
         and s.statics == statics
-        and s.key[3:6]
-        == (tuple(map(type, statics)), -1 if ints is None else len(ints), -1 if offsets is None else len(offsets))
+        and (
+            (s.simple and ints is None and offsets is None)
+            or s.key[3:6]
+            == (tuple(map(type, statics)), -1 if ints is None else len(ints), -1 if offsets is None else len(offsets))
+        )
         and not op.fallible
     ):
         s = _unpredicted(tr, op, slots, statics, ints, offsets, scalars, ext)
@@ -347,6 +353,7 @@ def _new_step(
     s.n_scalars = s.n_weak + s.n_offsets
     s.n_ints = 0 if ints is None else len(ints)
     s.info = ("ints",) * (ints is not None) + ("offsets",) * (offsets is not None)
+    s.simple = ints is None and offsets is None and not statics
     s.site = user_site()
     s.mode = tr.grad
     checks = []
@@ -404,7 +411,11 @@ def operand_slots(tr: Trace, operands: Sequence[Any]) -> tuple[list[Any], list[A
     for x in operands:
         if isinstance(x, Handle):
             s = x._slot
-            slots.append(s if s is not None and s.step.owner is tr else slot_of(tr, x))
+            if s is None:
+                s = bind_leaf(tr, x) if x._storage is None else slot_of(tr, x)
+            elif s.step.owner is not tr:
+                s = slot_of(tr, x)
+            slots.append(s)
         elif type(x) in SCALARS:
             slots.append(type(x))
             scalars.append(x)

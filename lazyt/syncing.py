@@ -44,14 +44,10 @@ def wanted_of(tr: Trace) -> tuple[list[tuple[Slot, Holder]], list[Holder]]:
             met.append(h)
             slot = h._slot
             # NOTE: a handle with a storage holds no value of its own; a holder with another slot was written since.
-            if (
-                slot is not None
-                and slot.step.index == i
-                and slot.step.op is not LEAF
-                and h._storage is None
-                and slot.step.owner is tr
-            ):
-                wanted.append((slot, h))
+            if slot is not None:
+                step = slot.step
+                if step.index == i and step.op is not LEAF and h._storage is None and step.owner is tr:
+                    wanted.append((slot, h))
     return wanted, met
 
 

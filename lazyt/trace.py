@@ -78,8 +78,8 @@ class Step(Slot):
     __slots__ = (
         "a", "b", "by_ext", "checks", "children", "consumed", "cut", "ext", "ext_start", "high", "index", "info",
         "kept", "key", "known", "leaves", "like", "low", "mode", "n_ints", "n_offsets", "n_scalars", "n_weak", "next",
-        "op", "operands", "owner", "parent", "path", "plans", "scalar_start", "sid", "site", "slots", "statics",
-        "stops", "targets",
+        "op", "operands", "owner", "parent", "path", "plans", "scalar_start", "sid", "simple", "site", "slots",
+        "statics", "stops", "targets",
     )  # fmt: skip
 
     def __init__(
@@ -110,6 +110,7 @@ class Step(Slot):
         self.n_offsets: int = 0
         self.n_scalars: int = 0
         self.n_ints: int = 0
+        self.simple = False  # its key is the operation and the operands alone
         self.ext_start: int = 0 if parent is None else parent.ext_start + parent.n_ints
         self.site: Site | None = None
         self.mode: bool = True if parent is None else parent.mode
@@ -124,7 +125,7 @@ class Step(Slot):
         self.info: Any = None
         self.consumed: Any = None  # memo: the steps whose graph a backward up to here has freed
         # Memo: for values that a sync leaves with a graph, what their derivatives keep (see autograd/segment.py).
-        self.kept: dict[Any, tuple[list[Slot], list[tuple[Step, int]]]] = {}
+        self.kept: dict[tuple[Slot, ...], Any] = {}
 
     def steps(self) -> list[Step]:
         """The steps from the root's child to this one."""
@@ -177,16 +178,26 @@ class Site:
 
 _PACKAGE = __name__.rpartition(".")[0] + "."
 _THROUGH = frozenset(("contextlib", "copy", "functools", "pickle"))
+_users: dict[str, bool] = {}  # whether a module of this name is the user's
+
+
+def _is_users(name: str) -> bool:
+    inside = name.startswith(_PACKAGE) or name == _PACKAGE[:-1]
+    found = (not inside and name not in _THROUGH) or name.startswith(_PACKAGE + "testing")
+    if len(_users) < 1 << 14:
+        _users[name] = found
+    return found
 
 
 def user_site() -> Site:
     """The innermost frame outside lazyt, and outside modules that only pass calls on."""
     f: types.FrameType | None = sys._getframe(1)
     last = f
+    known = _users.get
     while f is not None:
         name = f.f_globals.get("__name__") or ""
-        inside = name.startswith(_PACKAGE) or name == _PACKAGE[:-1]
-        if (not inside and name not in _THROUGH) or name.startswith(_PACKAGE + "testing"):
+        users = known(name)
+        if users or (users is None and _is_users(name)):
             return Site(f.f_code, f.f_lasti)
         last, f = f, f.f_back
     assert last is not None
@@ -238,6 +249,11 @@ class Trace:
         self.syncs_forbidden: list[Any] = []
         self.expectations: list[Any] = []
         self.roots: dict[bool, Step] = {}
+        self.replayed: dict[Any, dict[Slot, Slot]] = {}  # segments recorded again on this walk
+        self.slot_hooks: dict[Slot, list[Any]] = {}  # hooks on intermediate values
+        self.retained: dict[Slot, Any] = {}  # intermediate values that keep their gradient, and its record
+        self.customs: dict[Slot, Any] = {}  # results of custom_vjp: (inputs, the rule)
+        self.foreign: dict[int, Slot] = {}  # id of a Data of another thread -> the leaf it is here
         self.reset_trie()
 
     def reset_trie(self) -> None:
@@ -261,11 +277,9 @@ class Trace:
         self.leaves: list[Any] = []  # Data bound so far, by leaf index
         self.bound: dict[int, int] = {}  # id of a Data -> its leaf index
         self.metas: dict[int, Any] = {}  # index of a leaf step -> weak reference to its gradient record
-        self.replayed: dict[Any, dict[Slot, Slot]] = {}  # segments recorded again on this walk
-        self.slot_hooks: dict[Slot, list[Any]] = {}  # hooks on intermediate values
-        self.retained: dict[Slot, Any] = {}  # intermediate values that keep their gradient, and its record
-        self.customs: dict[Slot, Any] = {}  # results of custom_vjp: (inputs, the rule)
-        self.foreign: dict[int, Slot] = {}  # id of a Data of another thread -> the leaf it is here
+        for d in (self.replayed, self.slot_hooks, self.retained, self.customs, self.foreign):
+            if d:
+                d.clear()
         self.nbytes = 0  # of leaf buffers that only the trace may hold
         self.started = 0.0  # when its first step was recorded
 

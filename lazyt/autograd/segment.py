@@ -8,7 +8,6 @@ cotangent through that. What nobody reads of the repetition is dead code; the st
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import weakref
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from lazyt.autograd.track import TRACK
 from lazyt.errors import NotSupportedError
 from lazyt.handle import Data, Gradient, Holder
 from lazyt.inplace import KEEPS_LEAF, assign_step
+from lazyt.ir.graph import Node
 from lazyt.ir.prims import SOURCES
 from lazyt.lowering import lower
 from lazyt.ops.core import OpDef
@@ -32,41 +32,61 @@ _numbers = itertools.count()
 KNOWN = OpDef("known", lambda b, y, x: b.make("known", (y, x), None, y.shape, y.dtype))
 
 
+class Shape:
+    """What the segments of one program with the same differentiable values have in common: found once."""
+
+    def __init__(self, path: Sequence[Step], outputs: Sequence[Slot]) -> None:
+        self.outputs = frozenset(outputs)
+        self.order = list(outputs)
+        self.reach = reach = Reach(outputs)
+        # NOTE: only what a backward reaches: the record of a synced value keeps that one's own segment alive.
+        self.records = sorted({x.step.index for x in (*reach.leaves, *reach.synced)})
+        writes = Writes(path)
+        # Kept values that were written over, and where: found out when somebody differentiates.
+        self.overwritten = {(x, s): f"at {writes.over[x].site}" for x, s, _ in writes.lost(reach.steps)}
+        # Values that must not be written later, and who holds them: a view may be gone and what it views not.
+        self.watched = [
+            (x, y)
+            for x, _, _ in saved_slots(reach.steps)
+            if x not in writes.over
+            for y in dict.fromkeys((x, writes.bases.get(x, x)))
+        ]
+        # Set by the first segment: what the plan computes for the derivatives, and the leaves of what is repeated.
+        self.slots: list[Slot] | None = None
+        self.leaves: list[tuple[Step, int]] = []
+
+    def complete(self, path: Sequence[Step], segment: Segment) -> list[Slot]:
+        """The kept values."""
+        if self.slots is None:
+            kept = _kept(path, self.order, self.reach, segment)
+            numbers = _leaf_numbers(path)
+            self.leaves = [(s, numbers[s]) for s in _closure(self.order, set(kept)) if s.op is LEAF]
+            self.slots = kept
+        return self.slots
+
+
 class Segment:
     """A walk that was synced while some of its values can still be differentiated."""
 
-    def __init__(self, tr: Trace, outputs: Sequence[Slot], consumed: frozenset[Step]) -> None:
+    def __init__(self, tr: Trace, shape: Shape, consumed: frozenset[Step]) -> None:
         self.number = next(_numbers)
-        self.outputs = frozenset(outputs)
+        self.outputs = shape.outputs
         path = tr.pos.steps()
         self.scalars = tr.scalars[: tr.pos.scalar_start + tr.pos.n_scalars]
         self.extents = tr.ext.values
         self.consumed = consumed
         self.saved: dict[Slot, Data] = {}
-        reach = Reach(outputs)
-        # NOTE: only what a backward reaches: the record of a synced value keeps that one's own segment alive.
-        met = {x.step.index for x in (*reach.leaves, *reach.synced)}
-        self.metas = {i: m for i, r in tr.metas.items() if i in met and (m := r()) is not None}
-        writes = Writes(path)
-        # Kept values that were written over, and where: found out when somebody differentiates.
-        self.overwritten = {(x, s): f"at {writes.over[x].site}" for x, s, _ in writes.lost(reach.steps)}
+        metas = tr.metas
+        self.metas = {i: m for i in shape.records if i in metas and (m := metas[i]()) is not None}
+        self.overwritten = shape.overwritten
         self.watched: dict[Slot, tuple[weakref.ref[Any], int]] = {}
-        for x, _, _ in saved_slots(reach.steps):
-            # A view may be gone and what it views not.
-            for y in (x, writes.bases.get(x, x)):
-                holder = tr.refs[y.step.index]
-                h = (holder[y.k] if type(holder) is Several else holder)()
-                if h is not None and x not in writes.over:
-                    self.watched[x] = (ref(h), h._version)
-        memo = tr.pos.kept
-        key = tuple((x.step.index, x.k) for x in outputs)
-        if key not in memo:
-            kept = _kept(path, outputs, reach, self)
-            numbers = _leaf_numbers(path)
-            again = _closure(outputs, set(kept))
-            memo[key] = kept, [(s, numbers[s]) for s in again if s.op is LEAF]
-        self.slots, leaves = memo[key]
-        self.leaves = {s: tr.leaves[n] for s, n in leaves}
+        for x, y in shape.watched:
+            holder = tr.refs[y.step.index]
+            h = (holder[y.k] if type(holder) is Several else holder)()
+            if h is not None:
+                self.watched[x] = (ref(h), h._version)
+        self.slots = shape.complete(path, self)
+        self.leaves = {s: tr.leaves[n] for s, n in shape.leaves}
 
     def keep(self, values: Sequence[Data]) -> None:
         """Take the kept values, in the order of `slots`, from what the plan computed."""
@@ -197,15 +217,19 @@ def _kept(path: Sequence[Step], outputs: Sequence[Slot], reach: Reach, segment: 
     groups += [[low.nodes[s]] for s in reach.synced]
     slot_of_node = {low.nodes[x]: x for s in reversed(path) for x in s.slots if x in low.nodes}
     kept: dict[Slot, None] = {}
-    for n in sorted(needed(low.builder, [low.nodes[x] for x in outputs], groups), key=lambda n: n.serial):
-        if n.op in SOURCES:
+    todo = sorted(needed(low.builder, [low.nodes[x] for x in outputs], groups), key=lambda n: -n.serial)
+    met: set[Node] = set()
+    while todo:
+        n = todo.pop()
+        if n in met or n.op in SOURCES:
             continue
+        met.add(n)
         slot = slot_of_node.get(n)
         if slot is not None:
             kept[slot] = None
         else:
-            s = path[bisect.bisect_right(low.starts, n.serial) - 1]
-            kept.update((x, None) for x in s.operands if isinstance(x, Slot))
+            # A value inside a step is computed again, from what the step read.
+            todo.extend(reversed(n.operands))
     # Later values of leaves: what wrote them, a step of an optimizer with the gradients behind it, is not repeated.
     kept.update((x, None) for versions in reach.leaves.values() for x in versions if _is_version(x))
     for s in _closure(outputs, set(kept)):
@@ -252,8 +276,14 @@ def _freed(output: Slot, consumed: frozenset[Step]) -> bool:
 
 def make_segment(tr: Trace, outputs: Sequence[Slot], consumed: frozenset[Step]) -> Segment | None:
     """The segment to keep for these values (held, not leaves, requiring grad); None when nothing is left to pull."""
-    live = [s for s in outputs if s.step not in consumed or not _freed(s, consumed)]
-    return Segment(tr, live, consumed) if live else None
+    memo = tr.pos.kept
+    key = tuple(outputs)
+    if key not in memo:
+        # NOTE: what was consumed is a matter of the path too.
+        live = [s for s in outputs if s.step not in consumed or not _freed(s, consumed)]
+        memo[key] = Shape(tr.pos.steps(), live) if live else None
+    shape = memo[key]
+    return Segment(tr, shape, consumed) if shape is not None else None
 
 
 Links = tuple[tuple[Slot, Slot], ...]
