@@ -24,12 +24,13 @@ from lazyt.record import (
     advance,
     begin,
     check_writable_dtype,
+    meta_of,
     operand_slots,
     own_slot,
     set_grad_mode,
     slot_of,
 )
-from lazyt.trace import Several, Slot, Step, Trace, dead, user_site
+from lazyt.trace import Several, Slot, Step, Trace, user_site
 
 ref = weakref.ref
 
@@ -176,7 +177,6 @@ def _store(tr: Trace, holder: Holder, new: Slot, old: Slot) -> Slot:
     if not tr.grad:
         if new.requires_grad:
             new = advance(tr, STOP, [new], (), None, None, ())
-            tr.refs[new.step.index] = dead
         if old.requires_grad:
             keeps = KEEPS_LEAF if meta is not None and meta.is_leaf and old.leaf is not None else KEEPS_GRAPH
     s = assign_step(tr, new, old, keeps)
@@ -214,12 +214,10 @@ def put(tr: Trace, name: str, x: Handle, value: Slot) -> None:
     values: list[Slot] = [base]
     for v in chain[:-1]:
         s = advance(tr, v.op, [values[-1]], v.statics, v.ints, v.offsets, ())
-        tr.refs[s.index] = dead
         values.append(s)
     new = value
     for v, outer in zip(reversed(chain), reversed(values), strict=True) if chain else ():
         s = advance(tr, _write_op(v.op), [outer, new], v.statics, v.ints, v.offsets, ())
-        tr.refs[s.index] = dead
         new = s
     # Before the write: an alias that derives its value anew never sees half of one.
     st.invalidate(None)
@@ -253,7 +251,6 @@ def assign(x: Handle, value: Any, name: str = "assign") -> None:
         new = slots[1]
     else:
         new = advance(tr, PUT, slots, (), None, None, scalars)
-        tr.refs[new.step.index] = dead
     put(tr, name, x, new)
     if tr.eager:
         recording.run_sync(tr, "eager", user_site())
@@ -265,14 +262,12 @@ def record_inplace(op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple
     slots, scalars = operand_slots(tr, (x, *operands))
     check_legal(tr, op.name, x, any(isinstance(s, Slot) and s.requires_grad for s in slots[1:]))
     s = advance(tr, op, slots, statics, None, None, scalars)
-    tr.refs[s.index] = dead
     if s.shape != slots[0].shape:
         raise ShapeError(f"{op.name}: output with shape {slots[0].shape} doesn't match the broadcast shape {s.shape}")
     new: Slot = s
     if s.dtype != slots[0].dtype:
         check_writable_dtype(op.name, s.dtype, slots[0].dtype)
         new = advance(tr, PUT, [slots[0], s], (), None, None, ())
-        tr.refs[new.step.index] = dead
     put(tr, op.name, x, new)
     if tr.eager:
         recording.run_sync(tr, "eager", user_site())
@@ -287,8 +282,7 @@ def record_update(op: OpDef, operands: Sequence[Any], statics: tuple[Any, ...], 
         if tr.grad or t._view is not None:
             check_legal(tr, op.name, t, False)
     s = advance(tr, op, slots, statics, None, None, scalars)
-    if tr.grad or any(t._storage is not None for t in targets):
-        tr.refs[s.index] = dead
+    if tr.grad or any(t._view is not None for t in targets):
         for slot, t in zip(s.slots, targets, strict=True):
             put(tr, op.name, t, slot)
     else:
@@ -298,16 +292,25 @@ def record_update(op: OpDef, operands: Sequence[Any], statics: tuple[Any, ...], 
 
 
 def _update_all(tr: Trace, s: Step, targets: Sequence[Handle]) -> None:
-    """Let each target hold its value of the step: without views or gradients, one step does for all of them."""
+    """Let each target hold its value of the step: of what is not a view, without gradients, one step does for all."""
     if not s.targets:
         # NOTE: targets are operands of the operation, so the step's key says which values are superseded.
         s.targets = tuple(slot_of(tr, t) for t in targets)
         for slot, old, t in zip(s.slots, s.targets, targets, strict=True):
-            if old.leaf is not None and t._meta is not None:
+            if old.leaf is not None and meta_of(t) is not None:
                 slot.leaf, slot.requires_grad = old.leaf, True
+    refs: list[Any] = []
     for slot, old, t in zip(s.slots, s.targets, targets, strict=True):
         assert t._slot is old, "an update's targets are among its operands"
+        st = t._storage
+        holder: Holder = t
+        if st is not None:
+            if len(st.aliases) > 1:
+                st.invalidate(t)
+            st._slot = slot
+            holder = st
+        holder._data = None
+        holder._writes += 1
         t._slot = slot
-        t._data = None
-        t._writes += 1
-    tr.refs[s.index] = Several(map(ref, targets)) if len(targets) > 1 else ref(targets[0])
+        refs.append(ref(holder))
+    tr.refs[s.index] = Several(refs) if len(refs) > 1 else refs[0]

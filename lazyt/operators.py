@@ -15,7 +15,6 @@ from lazyt import record as recording
 from lazyt.functions.arithmetic import pow as power
 from lazyt.functions.methods import METHODS
 from lazyt.ops.core import OPS
-from lazyt.record import ref
 from lazyt.tensor import Tensor
 from lazyt.trace import local
 
@@ -31,14 +30,14 @@ def {method}(self, other):
             if s.{theirs} is other._slot:
                 h = new(Tensor)
                 h._slot = s
-                tr.refs[s.index] = ref(h)
+                tr.results[s.index] = h
                 tr.pos = s
                 return h
         elif s.{theirs} is t and s.low <= other <= s.high:
             tr.scalars[s.scalar_start] = other
             h = new(Tensor)
             h._slot = s
-            tr.refs[s.index] = ref(h)
+            tr.results[s.index] = h
             tr.pos = s
             return h
     if type(other) is not Tensor and not operand(other):
@@ -52,7 +51,7 @@ def {method}(self):
     if s.op is op and s.a is self._slot and s.ext is tr.ext:
         h = new(Tensor)
         h._slot = s
-        tr.refs[s.index] = ref(h)
+        tr.results[s.index] = h
         tr.pos = s
         return h
     return record(op, (self,))
@@ -71,7 +70,7 @@ def _is_operand(x: Any) -> bool:
 
 def _attach(method: str, op_name: str, template: str, **parts: str) -> None:
     space: dict[str, Any] = {
-        "__name__": __name__, "local": local, "op": OPS[op_name], "Tensor": Tensor, "new": _new, "ref": ref,
+        "__name__": __name__, "local": local, "op": OPS[op_name], "Tensor": Tensor, "new": _new,
         "record": recording.record, "record_inplace": inplace.record_inplace, "operand": _is_operand,
     }  # fmt: skip
     exec(compile(template.format(method=method, **parts), f"<lazyt {method}>", "exec"), space)

@@ -24,7 +24,6 @@ from lazyt.trace import (
     Slot,
     Step,
     Trace,
-    dead,
     dtype_range,
     local,
     structure_id,
@@ -105,8 +104,8 @@ def _insert(tr: Trace, step: Step, key: Key, plain: Key) -> None:
     """Make a finished step known. NOTE: an interrupt may come after any call, so what others see comes last."""
     pos = tr.pos
     step.sid = structure_id(pos.sid, plain)
-    if step.index >= len(tr.refs) - 2:
-        tr.refs.extend([dead] * len(tr.refs))
+    if step.index >= len(tr.results) - 2:
+        tr.results.extend([None] * len(tr.results))
     while step.scalar_start + step.n_scalars >= len(tr.scalars) - 2:
         tr.scalars.extend([0] * len(tr.scalars))
     tr.n_steps += 1
@@ -216,7 +215,6 @@ def slot_of(tr: Trace, h: Handle) -> Slot:
     for v in reversed(chain):
         slot = advance(tr, v.op, [slot], v.statics, v.ints, v.offsets, ())
         # NOTE: an intermediate view has no holder; only the last one is this handle's.
-        tr.refs[slot.step.index] = dead
     if chain:
         tr.refs[slot.step.index] = ref(h)
     h._slot = slot
@@ -427,9 +425,8 @@ def operand_slots(tr: Trace, operands: Sequence[Any]) -> tuple[list[Any], list[A
 def results(tr: Trace, s: Step) -> Any:
     """New handles for the values of the step just taken."""
     if len(s.slots) == 1:
-        h = new_tensor(s)
-        tr.refs[s.index] = ref(h)
-        out: Any = h
+        out: Any = new_tensor(s)
+        tr.results[s.index] = out
     else:
         out = tuple(new_tensor(slot) for slot in s.slots)
         tr.refs[s.index] = Several(ref(h) for h in out)
@@ -484,19 +481,23 @@ def share(tr: Trace, x: Handle) -> Storage:
     slot = x._slot
     st._slot, st._data, st._meta, st._writes = slot, x._data, x._meta, x._writes
     st.aliases.append(ref(x))
-    i, held, refs = 0, None, tr.refs
-    if slot is not None:
-        i, refs = slot.step.index, slot.step.owner.refs
-        held = refs[i]
-        if type(held) is Several:
-            held = Several(ref(st) if k == slot.k else r for k, r in enumerate(held))
-        else:
-            held = ref(st)
-    # NOTE: no call from here on: an interrupt comes before all of this or after it.
+    if slot is None:
+        # NOTE: no call from here on: an interrupt comes before all of this or after it.
+        x._storage = st
+        x._data = None
+        return st
+    i, owner = slot.step.index, slot.step.owner
+    results = owner.results
+    held = owner.refs.get(i)
+    if type(held) is Several:
+        held = Several(ref(st) if k == slot.k else r for k, r in enumerate(held))
+    else:
+        held = ref(st)
+    # NOTE: no call from here on, as above.
+    owner.refs[i] = held
     x._storage = st
     x._data = None
-    if held is not None:
-        refs[i] = held
+    results[i] = None
     return st
 
 
@@ -518,7 +519,6 @@ def set_grad_mode(enabled: bool) -> bool:
                 s.site = user_site()
                 _insert(tr, s, key, key)
             s.ext = tr.ext
-            tr.refs[s.index] = dead
         tr.grad = enabled
         tr.pos = s
     return before

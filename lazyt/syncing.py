@@ -34,20 +34,24 @@ def last_report() -> SyncReport | None:
     return getattr(_last, "report", None)
 
 
+def _place(x: tuple[Slot, Holder]) -> tuple[int, int]:
+    return x[0].step.index, x[0].k
+
+
 def wanted_of(tr: Trace) -> tuple[list[tuple[Slot, Holder]], list[Holder]]:
     """The values that somebody holds and that are not computed yet; and every holder this walk knows."""
     wanted: list[tuple[Slot, Holder]] = []
     met: list[Holder] = []
-    alive = [(i, held) for i, r in enumerate(tr.refs[: tr.pos.index + 1]) if (held := r()) is not None]
-    for i, held in alive:
-        for h in held if type(held) is list else (held,):
-            met.append(h)
-            slot = h._slot
-            # NOTE: a handle with a storage holds no value of its own; a holder with another slot was written since.
-            if slot is not None:
-                step = slot.step
-                if step.index == i and step.op is not LEAF and h._storage is None and step.owner is tr:
-                    wanted.append((slot, h))
+    path = tr.pos.steps()
+    end = len(path)
+    for i, h in tr.alive():
+        met.append(h)
+        slot = h._slot
+        # NOTE: a handle with a storage holds no value of its own; a holder with another slot was written since.
+        if slot is not None and i < end and slot.step is path[i] and slot.step.op is not LEAF and h._storage is None:
+            wanted.append((slot, h))
+    if len(wanted) > 1:
+        wanted.sort(key=_place)
     return wanted, met
 
 

@@ -17,6 +17,7 @@ import math
 import sys
 import threading
 import weakref
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 Key = tuple[Any, ...]
 
-_FIRST_REFS = 4096
+_FIRST_RESULTS = 4096
 # How many different extents a place in a program remembers.
 MAX_EXTENTS = 1024
 
@@ -222,8 +223,14 @@ def structure_id(parent: int, key: tuple[Any, ...]) -> int:
     return n
 
 
-def dead() -> None:
-    return None
+def _count_unheld() -> int:
+    """What `getrefcount` says of an object that only a list and a copy of it hold, counted as in `Trace.alive`."""
+    results = [object()]
+    copy = results[:]
+    return next(count for _, count in enumerate(map(getrefcount, copy)))
+
+
+_UNHELD = _count_unheld()
 
 
 class Several(tuple[Any, ...]):
@@ -242,10 +249,14 @@ class Trace:
         self.grad = True
         self.eager = False
         self.cut_site: Site | None = None
-        # Weak references to the holders of each step's values, by step index. Stale entries past the walk's
-        # position are never read, so the list outlives walks.
-        self.refs: list[Any] = [dead] * _FIRST_REFS
-        self.scalars: list[Any] = [0] * _FIRST_REFS
+        self.pos: Step = Step(None, None, (), (), (), -1)
+        # Who holds each step's values, by step index. What an operation returns is held here as well: counting its
+        # references at the sync costs less than a weak reference (see `alive`). Whatever may outlive the walk, or
+        # moves from step to step, is held weakly.
+        self.results: list[Any] = [None] * _FIRST_RESULTS
+        self.refs: dict[int, Any] = {}
+        self.last_refs: dict[int, Any] = {}
+        self.scalars: list[Any] = [0] * _FIRST_RESULTS
         self.syncs_forbidden: list[Any] = []
         self.expectations: list[Any] = []
         self.roots: dict[bool, Step] = {}
@@ -272,7 +283,11 @@ class Trace:
 
     def start(self) -> None:
         """Return to the root: a new, empty program."""
-        self.pos: Step = self.roots[self.grad]
+        n = self.n_results()
+        self.results[:n] = [None] * n
+        # NOTE: kept for one walk more, because a weak reference that is there costs less than a new one.
+        self.last_refs, self.refs = self.refs, {}
+        self.pos = self.roots[self.grad]
         self.ext = self.ext_root
         self.leaves: list[Any] = []  # Data bound so far, by leaf index
         self.bound: dict[int, int] = {}  # id of a Data -> its leaf index
@@ -282,6 +297,42 @@ class Trace:
                 d.clear()
         self.nbytes = 0  # of leaf buffers that only the trace may hold
         self.started = 0.0  # when its first step was recorded
+
+    def n_results(self) -> int:
+        """How many entries of `results` belong to this walk; an interrupted call may have left one more."""
+        return self.pos.index + 2
+
+    def alive(self) -> list[tuple[int, Any]]:
+        """Who holds values of each step, in no order: (step index, holder), and lets go of what nobody else holds."""
+        n = self.n_results()
+        results = self.results[:n]
+        held = [i for i, count in enumerate(map(getrefcount, results)) if count > _UNHELD]
+        found = [(i, h) for i in held if (h := results[i]) is not None]
+        results = [None] * n
+        for i, h in found:
+            results[i] = h
+        self.results[:n] = results
+        # NOTE: another thread may add to refs meanwhile.
+        for i, r in list(self.refs.items()):
+            h = r()
+            if h is None:
+                continue
+            if type(h) is list:
+                found += [(i, x) for x in h]
+            else:
+                found.append((i, h))
+        return found
+
+    def holder(self, slot: Slot) -> Any:
+        """Who holds a value of this walk; None when nobody does."""
+        i = slot.step.index
+        h = self.results[i]
+        if h is not None:
+            return h
+        r = self.refs.get(i)
+        if type(r) is Several:
+            r = r[slot.k]
+        return None if r is None else r()
 
     @property
     def empty(self) -> bool:
@@ -316,7 +367,7 @@ def _adopt() -> Trace:
 
 def _return(trace: Trace) -> None:
     # NOTE: what is pending here may still be read by other threads; then the walk must stay as it is.
-    if len(_free) < 64 and all(r() is None for r in trace.refs[: trace.pos.index + 1]):
+    if len(_free) < 64 and not trace.alive():
         trace.grad = True
         trace.eager = False
         trace.start()

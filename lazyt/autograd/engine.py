@@ -116,13 +116,8 @@ def special_step(
         for slot, x in zip(s.slots, s.like, strict=True):
             slot.shape = x.shape
         s.ext = tr.ext
-    tr.refs[s.index] = _none
     tr.pos = s
     return s
-
-
-def _none() -> None:
-    return None
 
 
 def track(x: Handle) -> Handle:

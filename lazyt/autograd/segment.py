@@ -24,7 +24,7 @@ from lazyt.ir.prims import SOURCES
 from lazyt.lowering import lower
 from lazyt.ops.core import OpDef
 from lazyt.record import ASSIGN, LEAF, MODE, advance, bind_leaf, set_grad_mode
-from lazyt.trace import Several, Slot, Step, Trace, dead
+from lazyt.trace import Slot, Step, Trace
 
 ref = weakref.ref
 _numbers = itertools.count()
@@ -81,8 +81,7 @@ class Segment:
         self.overwritten = shape.overwritten
         self.watched: dict[Slot, tuple[weakref.ref[Any], int]] = {}
         for x, y in shape.watched:
-            holder = tr.refs[y.step.index]
-            h = (holder[y.k] if type(holder) is Several else holder)()
+            h = tr.holder(y)
             if h is not None:
                 self.watched[x] = (ref(h), h._version)
         self.slots = shape.complete(path, self)
@@ -140,7 +139,6 @@ class Segment:
             # A leaf that was written under no_grad, by itself or by an optimizer: its kept value is written again.
             for x in wanted:
                 put = assign_step(tr, self._leaf(tr, x), new[x.leaf], KEEPS_LEAF)  # type: ignore[index]
-                tr.refs[put.index] = dead
                 new[x] = put
             return
         if s.op is ASSIGN:
@@ -149,7 +147,6 @@ class Segment:
             made: Step = assign_step(tr, self._leaf(tr, s) if kept else new[s.operands[0]], old, s.statics[0])
             if kept:
                 # NOTE: `known` would stand between the value written and the one whose gradient it has.
-                tr.refs[made.index] = dead
                 new[s] = made
                 return
         elif getattr(s.op, "expand", None) is not None:
@@ -159,17 +156,14 @@ class Segment:
             )
         else:
             made = self._op(tr, s, new)
-        tr.refs[made.index] = dead
         for x, y in zip(s.slots, made.slots, strict=True):
             new[x] = y
             if _is_version(x):
                 value = self._leaf(tr, x) if x in self.saved else y
                 put = assign_step(tr, value, new[x.leaf], KEEPS_LEAF)  # type: ignore[index]
-                tr.refs[put.index] = dead
                 new[x] = put
             elif x in self.saved:
                 known = advance(tr, KNOWN, [y, self._leaf(tr, x)], (), None, None, ())
-                tr.refs[known.index] = dead
                 new[x] = known
 
     def _op(self, tr: Trace, s: Step, new: dict[Slot, Slot]) -> Step:

@@ -151,6 +151,9 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        fields = self.__dict__
+        if not (fields["_forward_pre_hooks"] or fields["_forward_hooks"]):
+            return self.forward(*args, **kwargs)
         for hook in tuple(self._forward_pre_hooks.values()):
             changed = hook(self, args)
             if changed is not None:
