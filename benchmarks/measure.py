@@ -107,9 +107,11 @@ def duel(
 
 
 def _turn(w: Workload, process: Worker | Starter, setting: Setting) -> float:
-    """The median of a turn's calls. The first is not timed: the caches have the other's data."""
-    alone = bool(w.fresh or w.start)
-    times = process.turn(0 if alone else 1, 1, 0.0 if alone else setting.turn_seconds)
+    """The median of a turn's calls, at least three. The one before them is not timed: caches have the other's data."""
+    if w.fresh or w.start:
+        times = process.turn(0, 1, 0.0)
+    else:
+        times = process.turn(1, 1 if setting.quick else 3, setting.turn_seconds)
     process.pause()
     return statistics.median(times)
 
