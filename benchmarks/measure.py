@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from benchmarks.core import LIMITS, Duel, Inputs, Result, Workload, in_float64
-from benchmarks.process import Starter, Worker, WorkerFailed
+from benchmarks.process import Others, Starter, Worker, WorkerFailed
 from benchmarks.stats import bounds, quartiles
 from benchmarks.targets import TARGETS
 from benchmarks.worker import Spec, save_reference
@@ -93,17 +93,19 @@ def duel(
     """Turns of both, in an order that turns around each time; the machine's limits are measured in between."""
     turns: dict[str, list[float]] = {"lazyt": [], "peer": []}
     processes = {"lazyt": lazyt, "peer": peer}
+    others = Others([lazyt, peer, *(c.process for c in ceilings)])
     for i in range(setting.repeats):
         for who in ("lazyt", "peer") if i % 2 == 0 else ("peer", "lazyt"):
             turns[who].append(_turn(w, processes[who], setting))
         for ceiling in ceilings:
             ceiling.take(setting.turn_seconds)
+    share = others.share()
     ratios = [a / b for a, b in zip(turns["lazyt"], turns["peer"], strict=True)]
     lower, ratio, upper = bounds(ratios)
     unit = w.scale / w.per(inputs)
     target = None if setting.quick else TARGETS.get(w.name)  # it is of the full sizes
     times = (statistics.median(turns[who]) * unit for who in ("lazyt", "peer"))
-    return Duel(w.name, peer.spec.peer, *times, ratios, ratio, lower, upper, target)
+    return Duel(w.name, peer.spec.peer, *times, ratios, ratio, lower, upper, target, others=share)
 
 
 def _turn(w: Workload, process: Worker | Starter, setting: Setting) -> float:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,6 +25,7 @@ from benchmarks.peers import THREAD_VARIABLES, cache_variables
 from benchmarks.worker import Spec
 
 TOP = Path(__file__).parent.parent
+TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
 class WorkerFailed(Exception):
@@ -95,6 +97,14 @@ class Worker:
             self._process.send_signal(signal.SIGCONT)
             self._stopped = False
 
+    def processor_seconds(self) -> float:
+        """What it has used of processors so far; 0 where the system does not tell."""
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        except FileNotFoundError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
     def close(self) -> None:
         """End it."""
         self._process.kill()
@@ -133,6 +143,28 @@ class Worker:
         return (lines or [f"exit status {status}"])[-1][:300]
 
 
+class Others:
+    """How much of the processors programs have, other than this one and its workers, from here on."""
+
+    def __init__(self, workers: Sequence[Worker | Starter]) -> None:
+        self.workers = workers
+        self.started, self.before = time.perf_counter(), self._seconds()
+
+    def share(self) -> float:
+        """Of all processors, what others had; what the host gives to other guests is counted. 0 where nobody tells."""
+        elapsed = (time.perf_counter() - self.started) * (os.cpu_count() or 1)
+        return max(0.0, self._seconds() - self.before) / elapsed
+
+    def _seconds(self) -> float:
+        try:
+            fields = Path("/proc/stat").read_text().splitlines()[0].split()
+        except FileNotFoundError:
+            return 0.0
+        user, nice, system, _, _, irq, softirq, steal = map(int, fields[1:9])
+        mine = sum(os.times()[:4]) + sum(w.processor_seconds() for w in self.workers)
+        return (user + nice + system + irq + softirq + steal) / TICKS - mine
+
+
 class Starter:
     """The same turns where what is timed is a new process: from its start to its first result."""
 
@@ -157,6 +189,10 @@ class Starter:
 
     def pause(self) -> None:
         """Between turns there is no process."""
+
+    def processor_seconds(self) -> float:
+        """They are ended before they are asked, so they are counted with what this process has waited for."""
+        return 0.0
 
     def close(self) -> None:
         """Remove the caches."""

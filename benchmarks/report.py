@@ -8,6 +8,9 @@ from benchmarks.core import WORKLOADS, Duel, Result, Workload
 from benchmarks.stats import geometric_mean, standing, verdict
 from benchmarks.targets import TARGET_MEAN, TARGETS
 
+# The share of the processors from which on a reader should know that other programs had it.
+BUSY = 0.05
+
 
 def number(x: float) -> str:
     """Three significant digits, no exponent.
@@ -44,6 +47,8 @@ def duel_line(w: Workload, d: Duel) -> str:
     text += f"ratio {d.ratio:.2f} ({d.lower:.2f} .. {d.upper:.2f}), {standing(d.ratio, d.upper)}"
     if d.target is not None:
         text += f"; target {d.target:.2f}: {verdict(d.ratio, d.upper, d.target)}"
+    if d.others >= BUSY:
+        text += f"; others had {d.others:.0%} of the processors meanwhile"
     if d.limit_time:
         text += f"; limit {number(d.limit_time)} {w.unit}, lazyt {d.lazyt_time / d.limit_time:.1f} times"
     return text
@@ -61,6 +66,8 @@ def summary(duels: Sequence[Duel]) -> str:
         line += f"  {verdict(d.ratio, d.upper, d.target):9}{standing(d.ratio, d.upper):7}"
         if d.limit_time:
             line += f"{number(d.limit_time):>9}{d.lazyt_time / d.limit_time:>9.1f}x"
+        if d.others >= BUSY:
+            line += f"  (others: {d.others:.0%})"
         lines.append(line.rstrip())
     rows = [d for d in duels if d.workload in TARGETS]
     if rows:

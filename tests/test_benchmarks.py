@@ -16,7 +16,7 @@ from benchmarks import picture, report, stats
 from benchmarks.core import LIMITS, WORKLOADS, Duel, Result, Workload, in_float64
 from benchmarks.measure import Setting, duel, survey
 from benchmarks.peers import PEERS
-from benchmarks.process import Worker, WorkerFailed
+from benchmarks.process import Others, Worker, WorkerFailed
 from benchmarks.targets import TARGET_MEAN, TARGETS
 from benchmarks.worker import Measurement, Spec, compare, save_reference
 from benchmarks.workloads import batches
@@ -167,7 +167,19 @@ def test_two_workers_take_turns(directory):
             process.close()
     assert len(result.ratios) == QUICK.repeats
     assert result.lower <= result.ratio <= result.upper
+    assert 0 <= result.others <= 1.5
     assert result.target is None  # small sizes have none
+
+
+def test_what_others_have_is_told(monkeypatch):
+    """Their share is what is neither this process's nor its workers'."""
+    seconds = iter([1.0, 1.0 + 1e6])
+    monkeypatch.setattr(Others, "_seconds", lambda self: next(seconds))
+    assert Others([]).share() > 1
+    busy = dataclasses.replace(DUELS[0], others=0.25)
+    assert "others had 25% of the processors" in report.duel_line(WORKLOADS["softmax"], busy)
+    assert "(others: 25%)" in report.summary([busy])
+    assert "others" not in report.summary(DUELS)
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see a process's state")
