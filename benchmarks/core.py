@@ -83,7 +83,7 @@ class Duel:
     upper: float  # the bounds of the median at 95 %, each one-sided
     target: float | None = None
     limit_time: float = 0.0  # 0 where no limit is stated
-    others: float = 0.0  # processors that other programs had meanwhile, of those that there are
+    others: float = 0.0  # the share of the processors that other programs had meanwhile
 
 
 WORKLOADS: dict[str, Workload] = {}

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.core import Duel
-from benchmarks.stats import verdict
+from benchmarks.report import judged
 
-COLOURS = {"reached": "#2a9d5c", "open": "#e0a030", "missed": "#c8553d", "": "#777777"}
+COLOURS = {"reached": "#2a9d5c", "open": "#e0a030", "missed": "#c8553d", "disturbed": "#bbbbbb", "": "#777777"}
 
 
 def available() -> bool:
@@ -29,7 +29,7 @@ def draw(duels: Sequence[Duel], path: Path) -> None:
         places,
         [d.ratio for d in duels],
         xerr=[[d.ratio - d.lower for d in duels], [d.upper - d.ratio for d in duels]],
-        color=[COLOURS[verdict(d.ratio, d.upper, d.target)] for d in duels],
+        color=[COLOURS[judged(d)] for d in duels],
         error_kw={"elinewidth": 1, "capsize": 2},
     )
     targets = [(i, d.target) for i, d in enumerate(duels) if d.target is not None]

@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from benchmarks.core import Result
 from benchmarks.peers import THREAD_VARIABLES, cache_variables
-from benchmarks.worker import Spec
+from benchmarks.worker import Spec, processors
 
 TOP = Path(__file__).parent.parent
 TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
@@ -144,25 +144,27 @@ class Worker:
 
 
 class Others:
-    """How much of the processors programs have, other than this one and its workers, from here on."""
+    """How much of the workers' processors programs have, other than this one and the workers, from here on."""
 
-    def __init__(self, workers: Sequence[Worker | Starter]) -> None:
+    def __init__(self, workers: Sequence[Worker | Starter], threads: int) -> None:
         self.workers = workers
+        self.names = {f"cpu{i}" for i in processors(threads)}
         self.started, self.before = time.perf_counter(), self._seconds()
 
     def share(self) -> float:
-        """Of all processors, what others had; what the host gives to other guests is counted. 0 where nobody tells."""
-        elapsed = (time.perf_counter() - self.started) * (os.cpu_count() or 1)
+        """What others had of them, and what the host gave to other guests; 0 where nobody tells."""
+        elapsed = (time.perf_counter() - self.started) * max(len(self.names), 1)
         return max(0.0, self._seconds() - self.before) / elapsed
 
     def _seconds(self) -> float:
         try:
-            fields = Path("/proc/stat").read_text().splitlines()[0].split()
+            lines = [x.split() for x in Path("/proc/stat").read_text().splitlines()]
         except FileNotFoundError:
             return 0.0
-        user, nice, system, _, _, irq, softirq, steal = map(int, fields[1:9])
+        # user, nice, system, (idle, waiting,) interrupts of two kinds, stolen
+        busy = sum(int(x[i]) for x in lines if x and x[0] in self.names for i in (1, 2, 3, 6, 7, 8))
         mine = sum(os.times()[:4]) + sum(w.processor_seconds() for w in self.workers)
-        return (user + nice + system + irq + softirq + steal) / TICKS - mine
+        return busy / TICKS - mine
 
 
 class Starter:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.core import WORKLOADS, Duel, Result, Workload
-from benchmarks.stats import geometric_mean, standing, verdict
+from benchmarks.stats import disturbed, geometric_mean, standing, verdict
 from benchmarks.targets import TARGET_MEAN, TARGETS
 
 # The share of the processors from which on a reader should know that other programs had it.
@@ -46,12 +46,17 @@ def duel_line(w: Workload, d: Duel) -> str:
     text = f"  in turns: lazyt {number(d.lazyt_time)}, {d.peer} {number(d.peer_time)} {w.unit}; "
     text += f"ratio {d.ratio:.2f} ({d.lower:.2f} .. {d.upper:.2f}), {standing(d.ratio, d.upper)}"
     if d.target is not None:
-        text += f"; target {d.target:.2f}: {verdict(d.ratio, d.upper, d.target)}"
+        text += f"; target {d.target:.2f}: {judged(d)}"
     if d.others >= BUSY:
         text += f"; others had {d.others:.0%} of the processors meanwhile"
     if d.limit_time:
         text += f"; limit {number(d.limit_time)} {w.unit}, lazyt {d.lazyt_time / d.limit_time:.1f} times"
     return text
+
+
+def judged(d: Duel) -> str:
+    """The verdict, where others left the processors alone."""
+    return "disturbed" if disturbed(d.others) else verdict(d.ratio, d.upper, d.target)
 
 
 def summary(duels: Sequence[Duel]) -> str:
@@ -63,16 +68,16 @@ def summary(duels: Sequence[Duel]) -> str:
         peer = f"{d.peer} {number(d.peer_time)}"
         target = "-" if d.target is None else f"{d.target:.2f}"
         line = f"{d.workload:20}{number(d.lazyt_time):>9}{peer:>24} {w.unit:8}{d.ratio:>7.2f}{d.upper:>7.2f}{target:>8}"
-        line += f"  {verdict(d.ratio, d.upper, d.target):9}{standing(d.ratio, d.upper):7}"
+        line += f"  {judged(d):9}{standing(d.ratio, d.upper):7}"
         if d.limit_time:
             line += f"{number(d.limit_time):>9}{d.lazyt_time / d.limit_time:>9.1f}x"
         if d.others >= BUSY:
             line += f"  (others: {d.others:.0%})"
         lines.append(line.rstrip())
-    rows = [d for d in duels if d.workload in TARGETS]
+    rows = [d for d in duels if d.workload in TARGETS and not disturbed(d.others)]
     if rows:
         mean = geometric_mean([1 / d.ratio for d in rows])
-        reached = sum(verdict(d.ratio, d.upper, d.target) == "reached" for d in rows)
+        reached = sum(judged(d) == "reached" for d in rows)
         lines.append(
             f"best peer / lazyt, geometric mean over {len(rows)} of the table's {len(TARGETS)} rows: {mean:.2f} "
             f"(target {TARGET_MEAN} over all); targets reached: {reached}"

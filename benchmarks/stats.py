@@ -10,6 +10,7 @@ import numpy as np
 from benchmarks.targets import TIE
 
 RESAMPLES = 10_000
+DISTURBED = 0.2
 
 
 def bounds(ratios: Sequence[float], level: float = 0.95) -> tuple[float, float, float]:
@@ -54,6 +55,11 @@ def standing(median: float, upper: float) -> str:
     ('ahead', 'tie', 'tie', 'behind')
     """
     return "ahead" if upper < 1 else "tie" if median <= TIE else "behind"
+
+
+def disturbed(others: float) -> bool:
+    """Whether others had so much of the processors that times say nothing: spinning threads are ten times slower."""
+    return others >= DISTURBED
 
 
 def verdict(median: float, upper: float, target: float | None) -> str:

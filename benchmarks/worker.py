@@ -154,11 +154,15 @@ def save_reference(directory: str, results: Sequence[Array]) -> None:
         np.save(Path(directory) / f"reference-{i:04}.npy", r)
 
 
+def processors(threads: int) -> list[int]:
+    """The numbers of the processors that workers run on; none where the system does not let one choose."""
+    return sorted(os.sched_getaffinity(0))[:threads] if hasattr(os, "sched_getaffinity") else []
+
+
 def limit_processors(threads: int) -> None:
     """Keep this process to so many processors, where the system can: the one limit that every library obeys."""
-    if hasattr(os, "sched_setaffinity"):
-        mine = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, mine[:threads])
+    if chosen := processors(threads):
+        os.sched_setaffinity(0, chosen)
 
 
 def serve(spec: Spec, say: Callable[[dict[str, Any]], None]) -> None:
