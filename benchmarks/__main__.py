@@ -1,11 +1,10 @@
-"""Run the benchmarks: each library on each workload in a process of its own, one after the other.
+"""Run the benchmarks: each library on each workload in a process of its own, then lazyt and the best one in turns.
 
     python -m benchmarks                                     every workload on every library that is installed
-    python -m benchmarks --only softmax layernorm --peers numpy,torch --json found.json
+    python -m benchmarks --only softmax layernorm --peers numpy,torch --json found.json --picture found.png
 
-lazyt is always among them. A time is printed only for results that agree with float64 NumPy. `first` is the first call,
-with whatever is planned and compiled then (lazyt's disk cache is empty); the others are of the calls after some more.
-A ratio is of medians: on a machine that is busy with other things, look at `best` too.
+lazyt is always among them. A time is printed only for results that agree with float64 NumPy. `first call` has whatever
+is planned and compiled then (caches are empty). The ratio that counts is of turns: see docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -15,74 +14,17 @@ import dataclasses
 import json
 import os
 import platform
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-from benchmarks.core import Result, Workload
-from benchmarks.peers import PEERS, THREAD_VARIABLES
-from benchmarks.workloads import WORKLOADS
+from benchmarks import picture, report
+from benchmarks.core import WORKLOADS, Duel, Result
+from benchmarks.measure import Limits, Setting, measure, now
+from benchmarks.peers import PEERS
+from benchmarks.targets import TARGETS
+from benchmarks.workloads import FAMILIES
 
-TOP = Path(__file__).parent.parent
-
-
-def run_worker(peer: str, workload: str, threads: int, quick: bool, timeout: float) -> Result:
-    """What one worker found; a crash and a time-out are results too."""
-    with tempfile.TemporaryDirectory(prefix="lazyt-bench-") as cache:
-        environment = {
-            **os.environ,
-            **dict.fromkeys(THREAD_VARIABLES, str(threads)),
-            "LAZYT_CACHE_DIR": str(Path(cache) / "objects"),
-            "PYTHONPATH": os.pathsep.join([str(TOP), *filter(None, [os.environ.get("PYTHONPATH")])]),
-        }
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.worker",
-            peer,
-            workload,
-            str(threads),
-            "quick" if quick else "full",
-        ]
-        try:
-            done = subprocess.run(
-                command, env=environment, cwd=TOP, capture_output=True, text=True, timeout=timeout, check=False
-            )
-        except subprocess.TimeoutExpired:
-            return Result(workload, peer, failure=f"no result after {timeout:.0f} s")
-    lines = done.stdout.strip().splitlines()
-    if done.returncode or not lines:
-        why = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
-        return Result(workload, peer, failure=why[0][:300])
-    return Result(**json.loads(lines[-1]))
-
-
-def number(x: float) -> str:
-    """Three significant digits, no exponent."""
-    return f"{x:,.0f}" if x >= 100 else f"{x:.1f}" if x >= 10 else f"{x:.2f}" if x >= 1 else f"{x:.3f}"
-
-
-def table(w: Workload, results: list[Result]) -> str:
-    """A workload's results, fastest first, each with its ratio to the best peer (lazyt's: below 1 is faster)."""
-    peers = [r.median for r in results if r.peer != "lazyt" and not r.failure]
-    best = min(peers, default=0.0)
-    lines = [f"{w.name}: {w.what}"]
-    lines.append(
-        f"  {'':10}{'median':>10}{'quartiles':>20}{'best':>10}  {w.unit:<9}{'to best peer':>12}{'first call':>14}"
-    )
-    for r in sorted(results, key=lambda r: (bool(r.failure), r.median)):
-        if r.failure:
-            lines.append(f"  {r.peer:10}FAILED: {r.failure}")
-            continue
-        ratio = f"{r.median / best:.2f}" if best else "-"
-        quartiles = f"{number(r.low)} .. {number(r.high)}"
-        line = f"  {r.peer:10}{number(r.median):>10}{quartiles:>20}{number(r.best):>10}  {w.unit:<9}{ratio:>12}"
-        line += f"{r.first * 1e3:>11,.1f} ms"
-        more = [f"{number(r.rate)} GB/s"] if r.rate else []
-        more += [f"{k} {number(v)} {w.unit}" for k, v in r.notes.items()]
-        lines.append(line + ("    " + ", ".join(more) if more else ""))
-    return "\n".join(lines)
+assert FAMILIES, "the workloads are registered when their families are imported"
 
 
 def machine(threads: int) -> dict[str, object]:
@@ -95,37 +37,69 @@ def machine(threads: int) -> dict[str, object]:
     return {"cpu": model, "cores": os.cpu_count(), "threads": threads, "python": platform.python_version()}
 
 
-def main() -> int:
-    """The exit status: 1 when lazyt failed. What a peer cannot do, or gets wrong, is only printed."""
+def arguments() -> argparse.ArgumentParser:
+    """What can be asked for."""
     ap = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").splitlines()[0])
     ap.add_argument("--only", nargs="+", metavar="NAME", choices=list(WORKLOADS), help=", ".join(WORKLOADS))
     ap.add_argument("--peers", help=f"separated by commas; default: all that are installed of {', '.join(PEERS)}")
+    ap.add_argument("--against", default="", metavar="PEER", help="take turns with this peer, not with the fastest")
     ap.add_argument("--threads", type=int, default=2)
-    ap.add_argument("--timeout", type=float, default=300, help="seconds for one library on one workload")
+    ap.add_argument("--repeats", type=int, help="turns of each in the comparison that counts; default: 15")
+    ap.add_argument("--timeout", type=float, default=300, help="seconds for one answer of one library")
     ap.add_argument("--quick", action="store_true", help="small sizes and few calls: that all of it works")
     ap.add_argument("--json", type=Path, metavar="FILE", help="write what was found there too")
-    args = ap.parse_args()
+    ap.add_argument("--picture", type=Path, metavar="FILE", help="draw the ratios there; needs matplotlib")
+    return ap
 
+
+def main(argv: list[str] | None = None) -> int:
+    """The exit status: 1 when lazyt failed. What a peer cannot do, or gets wrong, is only printed."""
+    ap = arguments()
+    args = ap.parse_args(argv)
     wanted = list(PEERS) if args.peers is None else [p.strip() for p in args.peers.split(",") if p.strip()]
-    if unknown := [p for p in wanted if p not in PEERS]:
+    if unknown := [p for p in [*wanted, *filter(None, [args.against])] if p not in PEERS]:
         ap.error(f"unknown peers {', '.join(unknown)}; known: {', '.join(PEERS)}")
+    if args.picture and not picture.available():
+        ap.error("--picture needs matplotlib: pip install 'lazyt[bench]'")
     missing = [p for p in wanted if not PEERS[p].installed()]
     peers = [p for p in PEERS if (p in wanted or p == "lazyt") and p not in missing]
+    short = {"repeats": 3, "survey_seconds": 0.02, "turn_seconds": 0.005} if args.quick else {"repeats": 15}
+    setting = Setting(args.threads, args.quick, timeout=args.timeout, **short)
+    if args.repeats:
+        setting = dataclasses.replace(setting, repeats=args.repeats)
+
     where = machine(args.threads)
+    began = now()
     print(f"{where['cpu']}, {where['cores']} cores, {args.threads} threads, Python {where['python']}")
     if missing:
         print(f"skipped, not installed: {', '.join(missing)}")
 
-    found: list[Result] = []
-    for name in args.only or WORKLOADS:
-        w = WORKLOADS[name]
-        results = [run_worker(p, name, args.threads, args.quick, args.timeout) for p in peers if p in w.builds]
-        print("\n" + table(w, results), flush=True)
-        found += results
+    results: list[Result] = []
+    duels: list[Duel] = []
+    with Limits(peers, setting) as limits:
+        for name in args.only or WORKLOADS:
+            w = WORKLOADS[name]
+            found, duel = measure(w, peers, setting, limits, args.against)
+            results += found
+            print("\n" + report.table(w, found), flush=True)
+            if duel is not None:
+                duels.append(duel)
+                print(report.duel_line(w, duel), flush=True)
+        rates = {name: c.rate for name, c in limits.found.items() if c is not None}
+    if duels:
+        print("\n" + report.summary(duels))
+        units = {"copy": "GB/s", "product": "GFLOP/s"}
+        if rates:
+            print("limits: " + ", ".join(f"{k} {report.number(v / 1e9)} {units[k]}" for k, v in rates.items()))
     if args.json:
-        record = {"machine": where, "skipped": missing, "quick": args.quick}
-        args.json.write_text(json.dumps({**record, "results": [dataclasses.asdict(r) for r in found]}, indent=1) + "\n")
-    return 1 if any(r.failure for r in found if r.peer == "lazyt") else 0
+        record = {"machine": where, "began": began, "skipped": missing, "setting": dataclasses.asdict(setting)}
+        found_all = {"results": results, "duels": duels}
+        record |= {k: [dataclasses.asdict(x) for x in v] for k, v in found_all.items()}
+        record |= {"limits": rates, "targets": TARGETS}
+        args.json.write_text(json.dumps(record, indent=1) + "\n")
+    if args.picture and duels:
+        picture.draw(duels, args.picture)
+    return 1 if any(r.failure for r in results if r.peer.startswith("lazyt")) else 0
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,19 @@ import numpy as np
 # What keeps each library, and the BLAS under it, to so many threads; set before it is imported.
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMEXPR_MAX_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS", "CPU_COUNT",
 )  # fmt: skip
+
+
+def cache_variables(directory: Path) -> dict[str, str]:
+    """The environment that gives every library caches of its own below a directory."""
+    return {
+        "LAZYT_CACHE_DIR": str(directory / "lazyt"),
+        "TORCHINDUCTOR_CACHE_DIR": str(directory / "inductor"),
+        "TRITON_CACHE_DIR": str(directory / "triton"),
+        "JAX_COMPILATION_CACHE_DIR": str(directory / "jax"),
+        "CACHEDB": str(directory / "tinygrad.db"),
+    }
 
 
 class Peer:
@@ -107,12 +119,29 @@ class Torch(Peer):
         return result.detach().numpy()
 
 
+class TorchCompile(Torch):
+    name = "torch.compile"
+    package = distribution = "torch"
+
+    @classmethod
+    def installed(cls) -> bool:
+        """Inductor calls a C++ compiler."""
+        compilers = (os.environ.get("CXX", "g++"), "g++", "clang++")
+        return super().installed() and any(shutil.which(c) for c in compilers)
+
+    def compile(self, f: Callable[..., Any]) -> Callable[..., Any]:
+        return self.module.compile(f)
+
+
 class Jax(Peer):
     name = "jax"
     package = "jax.numpy"
 
     def start(self) -> None:
         self.jax = importlib.import_module("jax")
+        # Else it keeps only what took a second to compile, and a warm start would not be one.
+        self.jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        self.jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
     def compile(self, f: Callable[..., Any]) -> Callable[..., Any]:
         return self.jax.jit(f)
@@ -130,6 +159,9 @@ class Mlx(Peer):
 
     def array(self, x: np.ndarray[Any, Any]) -> Any:
         return self.module.array(x)
+
+    def compile(self, f: Callable[..., Any]) -> Callable[..., Any]:
+        return self.module.compile(f)
 
     def wait(self, result: Any) -> Any:
         self.module.eval(result)
@@ -152,10 +184,19 @@ class Tinygrad(Peer):
         return self.module.Tensor(x).realize()
 
     def compile(self, f: Callable[..., Any]) -> Callable[..., Any]:
-        return self.module.TinyJit(lambda *xs: f(*xs).realize())
+        return self.module.TinyJit(lambda *xs: self.wait(f(*xs)))
+
+    def wait(self, result: Any) -> Any:
+        """Its CPU device runs behind the caller's back."""
+        parts = result if isinstance(result, tuple | list) else [result]
+        parts[0].realize(*parts[1:])
+        self.module.Device[self.module.Device.DEFAULT].synchronize()
+        return result
 
     def numpy(self, result: Any) -> np.ndarray[Any, Any]:
         return result.numpy()
 
 
-PEERS: dict[str, type[Peer]] = {p.name: p for p in (Lazyt, NumPy, NumExpr, Torch, Jax, Mlx, Tinygrad)}
+PEERS: dict[str, type[Peer]] = {
+    p.name: p for p in (Lazyt, NumPy, NumExpr, Torch, TorchCompile, Jax, Mlx, Tinygrad)
+}  # fmt: skip

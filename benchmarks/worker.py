@@ -1,7 +1,9 @@
-"""One workload on one library, in a process of its own: `python -m benchmarks.worker PEER WORKLOAD` prints a JSON line.
+"""One workload on one library, in a process of its own: `python -m benchmarks.worker SPEC`, driven through its stdin.
 
-The first call is timed apart. Its result, and that of the last warm-up call, is checked against the float64 reference;
-only then does a time get out.
+It answers in lines of JSON: `{"first": seconds}` after the first call; then `{"ready": result}`, once that result and
+the last warm-up call's agree with the float64 reference; then, for each request `{"untimed", "least", "seconds"}`, the
+seconds of each of the calls that it made. A time of a wrong result never gets out. Times are taken one turn at a time,
+so that two processes can take turns.
 """
 
 from __future__ import annotations
@@ -10,89 +12,190 @@ import dataclasses
 import gc
 import json
 import os
-import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.core import WARM_UP, Result, Workload
+from benchmarks.core import LIMITS, WARM_UP, WORKLOADS, Array, Result, Workload
 from benchmarks.peers import PEERS, Peer
-from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads import FAMILIES
 
-LEAST_CALLS, MOST_CALLS = 15, 2000
-
-
-def measure(peer: Peer, w: Workload, quick: bool) -> Result:
-    """Check the workload on one library, then time it."""
-    inputs = w.inputs(quick)
-    want = w.reference({k: x.astype(np.float64) if x.dtype.kind == "f" else x for k, x in inputs.items()})
-    call = w.builds[peer.name](peer, inputs)
-
-    t0 = time.perf_counter()
-    result = call()
-    first = time.perf_counter() - t0
-    error = 0.0 if w.stateful else check(peer, w, result, want)
-    for _ in range(WARM_UP):
-        result = call()
-    error = max(error, check(peer, w, result, want))
-
-    times = _times(call, 0.2 if quick else 2.0, WARM_UP if quick else LEAST_CALLS)
-    unit = w.scale / w.per(inputs)
-    low, median, high = (t * unit for t in statistics.quantiles(times, n=4))
-    rate = 0.0 if w.nbytes is None else w.nbytes(inputs) / statistics.median(times) / 1e9
-    notes = call.notes(unit) if hasattr(call, "notes") else {}
-    best = min(times) * unit
-    return Result(w.name, peer.name, peer.version, first, best, median, low, high, len(times), error, rate, notes)
+assert FAMILIES, "the workloads are registered when their families are imported"
+MOST_CALLS = 2000
 
 
-def check(peer: Peer, w: Workload, result: Any, want: Any) -> float:
-    """The largest error as a share of what is tolerated; AssertionError where it is more."""
-    got = [peer.numpy(r) for r in (result if isinstance(result, tuple | list) else [result])]
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """What one process is to measure; `directory` has the reference, `reference`-N.npy."""
+
+    peer: str
+    workload: str
+    threads: int
+    quick: bool
+    directory: str
+
+
+def find(name: str) -> Workload:
+    """A workload or a limit by its name."""
+    return WORKLOADS[name] if name in WORKLOADS else LIMITS[name]
+
+
+class Memory:
+    """The high-water mark of this process's resident memory, which can be set back on Linux. Elsewhere it is of all."""
+
+    def __init__(self) -> None:
+        self.before = self._read("VmRSS")
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the high-water mark."""
+        if os.path.exists("/proc/self/clear_refs"):
+            Path("/proc/self/clear_refs").write_text("5")
+
+    def peak(self) -> float:
+        """Bytes at the high-water mark, above what there was at the start; 0 where the system does not tell."""
+        return max(0.0, self._read("VmHWM") - self.before)
+
+    def _read(self, field: str) -> float:
+        try:
+            lines = Path("/proc/self/status").read_text().splitlines()
+        except FileNotFoundError:
+            return 0.0
+        return next((float(x.split()[1]) * 1024 for x in lines if x.startswith(field + ":")), 0.0)
+
+
+class Measurement:
+    """A workload on a library: built, called, checked, then called for times."""
+
+    def __init__(self, peer: Peer, w: Workload, inputs: dict[str, Array]) -> None:
+        self.peer, self.w, self.inputs = peer, w, inputs
+        self.memory = Memory()
+        self.call = w.builds[peer.name](peer, inputs)
+        self.first = 0.0
+
+    def start(self) -> Any:
+        """The first call."""
+        t0 = time.perf_counter()
+        result = self.call()
+        self.first = time.perf_counter() - t0
+        return result
+
+    def warm_up(self, first: Any, want: Sequence[Array]) -> Result:
+        """The other calls before times are taken, and the checks."""
+        error = 0.0 if self.w.stateful else self.check(first, want)
+        del first
+        peak = self.memory.peak()
+        self.memory.reset()
+        for _ in range(WARM_UP):
+            result = self.call()
+        steady = self.memory.peak()
+        error = max(error, self.check(result, want))
+        return Result(self.w.name, self.peer.name, self.peer.version, self.first, error=error, peak=peak, steady=steady)
+
+    def check(self, returned: Any, want: Sequence[Array]) -> float:
+        """The largest error as a share of what is tolerated; AssertionError where it is more."""
+        parts = self.call.results(returned) if hasattr(self.call, "results") else returned
+        got = [self.peer.numpy(r) for r in (parts if isinstance(parts, tuple | list) else [parts])]
+        return compare(self.w, got, want)
+
+    def turn(self, untimed: int, least: int, seconds: float) -> list[float]:
+        """Seconds of each call: at least so many, for so long, after some that are not timed."""
+        times: list[float] = []
+        gc.disable()  # as timeit does: what is measured is the call
+        for _ in range(untimed):
+            self.call()
+        stop = time.perf_counter() + seconds
+        while len(times) < least or (time.perf_counter() < stop and len(times) < MOST_CALLS):
+            t0 = time.perf_counter()
+            self.call()
+            times.append(time.perf_counter() - t0)
+        gc.enable()
+        return times
+
+    def notes(self) -> dict[str, Any]:
+        """What the workload has to say besides, in its unit."""
+        return self.call.notes(self.w.scale / self.w.per(self.inputs)) if hasattr(self.call, "notes") else {}
+
+
+def compare(w: Workload, got: Sequence[Array], want: Sequence[Array]) -> float:
+    """The largest error of results as a share of what is tolerated, but for the share of elements that may be off."""
     assert len(got) == len(want), f"{len(got)} results, not {len(want)}"
     worst = 0.0
-    for g, r in zip(got, want, strict=True):
-        assert g.shape == r.shape, f"shape {g.shape}, not {r.shape}"
-        share = np.abs(g.astype(np.float64) - r) / (w.atol + w.rtol * np.abs(r))
-        worst = max(worst, float(np.max(share, initial=0.0)))
-    assert worst <= 1, f"wrong by {worst:.3g} times the tolerance (rtol {w.rtol}, atol {w.atol})"
+    for i, (g, r) in enumerate(zip(got, want, strict=True)):
+        assert g.shape == r.shape, f"result {i}: shape {g.shape}, not {r.shape}"
+        if not r.size:
+            continue
+        share = np.atleast_1d(np.abs(g.astype(np.float64) - r) / (w.atol + w.rtol * np.abs(r)))
+        share[np.isnan(share)] = np.inf
+        if w.outside:
+            kept = r.size - 1 - int(w.outside * r.size)
+            error = float(np.partition(share.ravel(), kept)[kept])
+        else:
+            error = float(share.max())
+        assert error <= 1, f"result {i} is wrong by {error:.3g} times the tolerance (rtol {w.rtol}, atol {w.atol})"
+        worst = max(worst, error)
     return worst
 
 
-def _times(call: Callable[[], Any], seconds: float, least: int) -> list[float]:
-    """Seconds of each call: for so long, at least so many."""
-    times: list[float] = []
-    gc.collect()
-    gc.disable()  # as timeit does: what is measured is the call
-    stop = time.perf_counter() + seconds
-    while len(times) < least or (time.perf_counter() < stop and len(times) < MOST_CALLS):
-        t0 = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - t0)
-    gc.enable()
-    return times
+def load_reference(directory: str) -> list[Array]:
+    """The results that `save_reference` left."""
+    paths = sorted(Path(directory).glob("reference-*.npy"))
+    assert paths, f"no reference in {directory}"
+    return [np.load(p) for p in paths]
 
 
-def main(peer_name: str, workload_name: str, threads: int, quick: bool) -> Result:
-    """Measure; what goes wrong in it is a failure in the result."""
-    w = WORKLOADS[workload_name]
-    try:
-        return measure(PEERS[peer_name](threads), w, quick)
-    except Exception as e:  # noqa: BLE001  whatever a library raises is its result
-        return Result(w.name, peer_name, failure=f"{type(e).__name__}: {e}".splitlines()[0][:300])
+def save_reference(directory: str, results: Sequence[Array]) -> None:
+    """The float64 results of a workload, in files that sort in their order."""
+    for i, r in enumerate(results):
+        np.save(Path(directory) / f"reference-{i:04}.npy", r)
+
+
+def processors(threads: int) -> list[int]:
+    """The numbers of the processors that workers run on; none where the system does not let one choose."""
+    return sorted(os.sched_getaffinity(0))[:threads] if hasattr(os, "sched_getaffinity") else []
 
 
 def limit_processors(threads: int) -> None:
     """Keep this process to so many processors, where the system can: the one limit that every library obeys."""
-    if hasattr(os, "sched_setaffinity"):
-        mine = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, mine[:threads])
+    if chosen := processors(threads):
+        os.sched_setaffinity(0, chosen)
+
+
+def serve(spec: Spec, say: Callable[[dict[str, Any]], None]) -> None:
+    """Measure, and answer requests until stdin ends; what goes wrong is an answer too."""
+    try:
+        w = find(spec.workload)
+        peer = PEERS[spec.peer](spec.threads)
+        measurement = Measurement(peer, w, w.inputs(spec.quick))
+        first = measurement.start()
+        say({"first": measurement.first})
+        result = measurement.warm_up(first, load_reference(spec.directory))
+        del first
+        say({"ready": dataclasses.asdict(result)})
+        gc.collect()
+        for line in sys.stdin:
+            request = json.loads(line)
+            say({"times": measurement.turn(**request), "notes": measurement.notes()})
+    except Exception as e:  # noqa: BLE001  whatever a library raises is its result
+        say({"failure": f"{type(e).__name__}: {e}".splitlines()[0][:300]})
+
+
+def main() -> None:
+    spec = Spec(**json.loads(sys.argv[1]))
+    limit_processors(spec.threads)
+    # What libraries print goes to stderr: stdout is for the answers.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def say(answer: dict[str, Any]) -> None:
+        print(json.dumps(answer), file=answers, flush=True)
+
+    serve(spec, say)
 
 
 if __name__ == "__main__":
-    _, peer_arg, workload_arg, threads_arg, quick_arg = sys.argv
-    limit_processors(int(threads_arg))
-    found = main(peer_arg, workload_arg, int(threads_arg), quick_arg == "quick")
-    print("\n" + json.dumps(dataclasses.asdict(found)))
+    main()

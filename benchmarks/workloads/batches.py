@@ -1,4 +1,4 @@
-"""Inference whose batch size changes at every call: what compiles for a shape pays for each."""
+"""Inference whose batch size is new at every call: what compiles for a shape pays for each."""
 
 from __future__ import annotations
 
@@ -7,15 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.core import Array, Inputs, seeded, workload
+from benchmarks.core import WARM_UP, Array, Inputs, seeded, workload
 
-SIZES = np.random.default_rng(0).permutation(np.arange(1, 65))
+SIZES = 40  # batch sizes a call
+CALLS = 48  # calls before sizes would repeat
+
+
+def sizes(call: int) -> Array:
+    """The batch sizes of one call, in a shuffled order: one of every stratum, none ever seen before."""
+    assert call < CALLS, f"after {CALLS} calls every batch size has been seen"
+    place = np.random.default_rng(0).permutation(CALLS)[call]
+    return np.random.default_rng(call).permutation(np.arange(SIZES) * CALLS + place + 1)
 
 
 def _inputs(quick: bool) -> Inputs:
-    width = 32 if quick else 256
+    width = 16 if quick else 256
     return {
-        "x": seeded((64, width), 0),
+        "x": seeded((SIZES * CALLS, width), 0),
         "w1": seeded((width, 2 * width), 1, width**-0.5),
         "b1": seeded((2 * width,), 2, 0.1),
         "w2": seeded((2 * width, 10), 3, (2 * width) ** -0.5),
@@ -29,7 +37,7 @@ def _mlp(m: Any, x: Any, w1: Any, b1: Any, w2: Any, b2: Any) -> Any:
     return e / m.sum(e, axis=-1, keepdims=True)
 
 
-def _mlp_torch(m: Any, x: Any, w1: Any, b1: Any, w2: Any, b2: Any) -> Any:
+def _mlp_softmax(m: Any, x: Any, w1: Any, b1: Any, w2: Any, b2: Any) -> Any:
     return m.softmax(m.tanh(x @ w1 + b1) @ w2 + b2, -1)
 
 
@@ -39,40 +47,39 @@ def _mlp_tinygrad(m: Any, x: Any, w1: Any, b1: Any, w2: Any, b2: Any) -> Any:
 
 def _reference(inputs: Inputs) -> Sequence[Array]:
     x, *weights = inputs.values()
-    return [_mlp(np, x[:n], *weights) for n in SIZES]
+    return [_mlp(np, x[:n], *weights) for n in sizes(WARM_UP)]
 
 
-def _build(expression: Callable[..., Any]) -> Callable[[Any, Inputs], Callable[[], Any]]:
+def _build(expression: Callable[..., Any], compiled: bool = True) -> Callable[[Any, Inputs], Callable[[], Any]]:
     def build(peer: Any, inputs: Inputs) -> Callable[[], Any]:
         x, *weights = inputs.values()
-        parts = [peer.array(x[:n]) for n in SIZES]
         arrays = [peer.array(w) for w in weights]
-        f = peer.compile(lambda *xs: expression(peer.module, *xs))
-        return lambda: [peer.wait(f(part, *arrays)) for part in parts]
+        plain = lambda *xs: expression(peer.module, *xs)
+        f = peer.compile(plain) if compiled else plain
+        made = 0
+
+        def call() -> Any:
+            nonlocal made
+            made += 1
+            return [peer.wait(f(peer.array(x[:n]), *arrays)) for n in sizes(made - 1)]
+
+        return call
 
     return build
 
 
 workload(
     name="dynamic_batches",
-    what="a two-layer network on batches of 1 to 64 rows in shuffled order",
+    what=f"a two-layer network on {SIZES} batch sizes that were not seen before, up to {SIZES * CALLS:,} rows",
     inputs=_inputs,
     reference=_reference,
     builds={
-        **dict.fromkeys(("lazyt", "torch", "mlx"), _build(_mlp_torch)),
+        **dict.fromkeys(("lazyt", "torch", "torch.compile", "mlx"), _build(_mlp_softmax)),
         **dict.fromkeys(("numpy", "jax"), _build(_mlp)),
         # A TinyJit is bound to one shape, so batches run without it, as its users would have to run them.
-        "tinygrad": lambda peer, inputs: _uncompiled(peer, inputs),
+        "tinygrad": _build(_mlp_tinygrad, compiled=False),
     },
-    unit="us/batch",
-    scale=1e6,
-    per=lambda inputs: len(SIZES),
+    stateful=True,
+    fresh=True,
     rtol=1e-4,
 )
-
-
-def _uncompiled(peer: Any, inputs: Inputs) -> Callable[[], Any]:
-    x, *weights = inputs.values()
-    parts = [peer.array(x[:n]) for n in SIZES]
-    arrays = [peer.array(w) for w in weights]
-    return lambda: [_mlp_tinygrad(peer.module, part, *arrays).realize() for part in parts]
