@@ -37,6 +37,6 @@ NONDIFFERENTIABLE: dict[str, str] = {
     **ELEMENTWISE_NONDIFFERENTIABLE,
     **LINALG_NONDIFFERENTIABLE,
     **dict.fromkeys(("leaf", "scalar", "constant", "extent", "iota"), _SOURCE),
-    **dict.fromkeys(("any", "all", "argmax", "argmin", "argsort", "isin", "searchsorted"), _POSITION),
+    **dict.fromkeys(("any", "all", "argmax", "argmin", "argsort", "isin", "searchsorted", "position"), _POSITION),
     "stop": "what it is for: reverse mode takes it as a constant",
 }

@@ -15,7 +15,7 @@ from lazyt.ir.extents import Dim
 from lazyt.ir.interpret import Walk
 from lazyt.ir.kernelize import KernelCall
 from lazyt.ir.prims import ELEMENTWISE
-from lazyt.ir.schedule import LibraryCall, MatmulCall, nbytes
+from lazyt.ir.schedule import LibraryCall, MatmulCall, ScatterCall, nbytes
 from lazyt.looking.text import bytes_text, count_text, html_text, plural, site_text
 
 if TYPE_CHECKING:
@@ -82,8 +82,11 @@ class KernelView:
         c = self._call
         if isinstance(c, MatmulCall):
             return blas.routine(c.node.dtype) if self._bound.native(c) else "NumPy matmul"
+        if isinstance(c, ScatterCall):
+            return "native scatter" if self._plan.executable.native else "NumPy scatter in index order"
         if isinstance(c, LibraryCall):
-            fn = c.node.attrs.fn if isinstance(c.node.attrs, g.Opaque) else f"{c.node.op} in index order"
+            assert isinstance(c.node.attrs, g.Opaque)
+            fn = c.node.attrs.fn
             return f"NumPy {fn.replace('_', '.', 1)}"
         return ""
 
@@ -128,7 +131,7 @@ class KernelView:
         if isinstance(c, MatmulCall):
             x, y = (self._shape(n) for n in c.node.operands)
             return f"{g.shape_text(x)} @ {g.shape_text(y)}"
-        if isinstance(c, LibraryCall):
+        if isinstance(c, LibraryCall | ScatterCall):
             return ", ".join(g.shape_text(self._shape(n)) for n in c.operands)
         extents = self._extents
         outer, rows = extents[: c.kernel.outer], extents[c.kernel.outer :]
@@ -210,7 +213,7 @@ class KernelView:
         if isinstance(c, MatmulCall):
             complex_ = 4 if dtypes.kind(c.node.dtype) == "c" else 1
             return 2 * complex_ * _product(self._shape(c.node)) * self._shape(c.node.operands[0])[-1]
-        if isinstance(c, LibraryCall):
+        if isinstance(c, LibraryCall | ScatterCall):
             return 0
         total = 0
         moving = k.moving_axes(c.kernel)
