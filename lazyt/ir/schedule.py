@@ -16,6 +16,7 @@ from lazyt.ir.fuse import Call, Fused, Group, buffer_of, dense, fill, single, st
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.kernelize import KernelCall, kernelize
 from lazyt.ir.reuse import reuse_costly
+from lazyt.ir.scan import BLOCK, SCANS
 
 
 @dataclass(eq=False)
@@ -41,6 +42,7 @@ class LibraryCall:
     node: Node
     operands: tuple[Node, ...]
     results: tuple[Node | None, ...]  # the items that somebody reads
+    scratch: Node | None = None  # of a scan: two numbers a block, for a backend that divides an axis
 
     @property
     def reads(self) -> set[Node]:
@@ -48,7 +50,7 @@ class LibraryCall:
 
     @property
     def writes(self) -> set[Node]:
-        return {r for r in self.results if r is not None}
+        return {r for r in (*self.results, self.scratch) if r is not None}
 
 
 @dataclass(eq=False)
@@ -118,7 +120,7 @@ def schedule(graph: Graph, fused: Fused, scope: Scope | None, reuse: bool = True
     regions = _levels(launches)
     outputs = [buffer_of(n) for n in graph.outputs]
     stored = sorted(fused.stored - {n for n in fused.stored if n.op == "opaque"}, key=lambda n: n.serial)
-    stored += [c.scratch for c in launches if isinstance(c, ScatterCall) and c.scratch is not None]
+    stored += [c.scratch for c in launches if isinstance(c, ScatterCall | LibraryCall) and c.scratch is not None]
     kept = set(outputs)
     lives: dict[Node, tuple[int, int]] = {}
     for i, region in enumerate(regions):
@@ -162,7 +164,14 @@ def _call(u: Call, scope: Scope | None, fused: Fused, items: dict[Node, list[Nod
     for item in items[n]:
         assert isinstance(item.attrs, g.Item)
         results[item.attrs.index] = item
-    return LibraryCall(n, n.operands, tuple(results))
+    scratch = None
+    if n.attrs.fn in SCANS and n.operands[0].ndim:
+        x = n.operands[0]
+        axis = n.attrs.statics[0] % x.ndim
+        blocks = (x.shape[axis] + (BLOCK - 1)) // BLOCK
+        size = 2 * blocks * product(x.shape[:axis])
+        scratch = Node("scratch", (), None, (size,), dtypes.int64, n.serial, n.site)
+    return LibraryCall(n, n.operands, tuple(results), scratch)
 
 
 def _scatter(n: Node) -> ScatterCall:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lazyt.backends.cpu import blas
+from lazyt.backends.cpu import blas, scan
 from lazyt.backends.cpu.executor import Bound, assembly_of, code_at, source_of
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
@@ -87,6 +87,8 @@ class KernelView:
         if isinstance(c, LibraryCall):
             assert isinstance(c.node.attrs, g.Opaque)
             fn = c.node.attrs.fn
+            if self._plan.executable.native and scan.native(c):
+                return f"native {fn}"
             return f"NumPy {fn.replace('_', '.', 1)}"
         return ""
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from lazyt.backends.cpu import blas, memory, scatter
+from lazyt.backends.cpu import blas, memory, scan, scatter
 from lazyt.backends.cpu.emit import emit
 from lazyt.backends.cpu.engine import assembly, compile_module, counters, is_cached
 from lazyt.backends.cpu.threads import Program, get_num_threads
@@ -144,6 +144,8 @@ class Executable:
         for c in self.schedule.launches:
             if isinstance(c, ScatterCall) and self.native:
                 scatter.of(c)
+            elif isinstance(c, LibraryCall) and self.native and scan.native(c):
+                scan.of(c)
         self.compiles = counters.compiles - before
         self.compile_time = time.perf_counter() - t0
 
@@ -295,6 +297,8 @@ class Bound:
                     self._matmul(c, rows, table, patches)
                 elif isinstance(c, ScatterCall) and self.exe.native:
                     scatter.launch(self, c, rows, table, patches)
+                elif isinstance(c, LibraryCall) and self.exe.native and scan.native(c):
+                    scan.launch(self, c, rows, table, patches)
                 else:
                     flush()
                     self.parts.append(c)

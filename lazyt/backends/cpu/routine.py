@@ -9,7 +9,7 @@ import hashlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from lazyt.backends.cpu.emit_scope import I32, IOTA32, MASK, Loop
+from lazyt.backends.cpu.emit_scope import Loop
 from lazyt.backends.cpu.engine import compile_module
 from lazyt.backends.cpu.text import Body, Module, vector
 from lazyt.backends.cpu.vector import Vec
@@ -141,36 +141,38 @@ class Routine:
     def put(self, element: str, base: str, index: str, x: str) -> None:
         self.body.line(f"store {element} {x}, ptr {self.at(element, base, index)}, align {size_of(element)}")
 
-    def lanes(self, left: str) -> str:
+    def lanes(self, left: str, lanes: int = LANES) -> str:
         """The mask of the first `left` lanes."""
         body = self.body
-        few = body.call("i64", "llvm.umin.i64", ("i64", left), ("i64", str(LANES)))
-        count = self.splat("i32", body.let(f"trunc i64 {few} to i32"))
-        return body.let(f"icmp ugt {I32} {count}, {IOTA32}")
+        few = body.call("i64", "llvm.umin.i64", ("i64", left), ("i64", str(lanes)))
+        count = self.splat("i32", body.let(f"trunc i64 {few} to i32"), lanes)
+        numbers = ", ".join(f"i32 {i}" for i in range(lanes))
+        return body.let(f"icmp ugt <{lanes} x i32> {count}, <{numbers}>")
 
     def splat(self, element: str, x: str, lanes: int = LANES) -> str:
         kind = vector(element, lanes)
         one = self.body.let(f"insertelement {kind} poison, {element} {x}, i64 0")
         return self.body.let(f"shufflevector {kind} {one}, {kind} poison, <{lanes} x i32> zeroinitializer")
 
-    def load(self, element: str, at: str, mask: str = "", other: str = "zeroinitializer") -> Vec:
-        """LANES neighbours, of which only those of a mask are read; `other` stands in for the rest."""
-        kind = vector(element, LANES)
+    def load(self, element: str, at: str, mask: str = "", other: str = "zeroinitializer", lanes: int = LANES) -> Vec:
+        """Neighbours, of which only those of a mask are read; `other` stands in for the rest."""
+        kind = vector(element, lanes)
         if not mask:
             x = self.body.let(f"load {kind}, ptr {at}, align {size_of(element)}")
         else:
-            name = f"llvm.masked.load.v{LANES}{_SUFFIX.get(element, element)}.p0"
-            x = self.body.call(kind, name, ("ptr", f"align {size_of(element)} {at}"), (MASK, mask), (kind, other))
-        return Vec(self.body, x, element, LANES)
+            name = f"llvm.masked.load.v{lanes}{_SUFFIX.get(element, element)}.p0"
+            bits = f"<{lanes} x i1>"
+            x = self.body.call(kind, name, ("ptr", f"align {size_of(element)} {at}"), (bits, mask), (kind, other))
+        return Vec(self.body, x, element, lanes)
 
     def store(self, x: Vec, at: str, mask: str = "") -> None:
         align = size_of(x.element)
         if not mask:
             self.body.line(f"store {x.type} {x.name}, ptr {at}, align {align}")
             return
-        name = f"llvm.masked.store.v{LANES}{_SUFFIX.get(x.element, x.element)}.p0"
-        self.body.declare(f"declare void @{name}({x.type}, ptr, {MASK})")
-        self.body.line(f"call void @{name}({x.type} {x.name}, ptr align {align} {at}, {MASK} {mask})")
+        name, bits = f"llvm.masked.store.v{x.lanes}{_SUFFIX.get(x.element, x.element)}.p0", f"<{x.lanes} x i1>"
+        self.body.declare(f"declare void @{name}({x.type}, ptr, {bits})")
+        self.body.line(f"call void @{name}({x.type} {x.name}, ptr align {align} {at}, {bits} {mask})")
 
 
 def size_of(element: str) -> int:
