@@ -58,6 +58,12 @@ def sort(x: Array, axis: int, descending: bool) -> Array:
     return np.take_along_axis(x, argsort(x, axis, descending), axis)
 
 
+@register("topk")
+def topk(x: Array, axis: int, largest: bool, k: int) -> Array:
+    """The first k positions of `argsort`, from the greatest or the least on."""
+    return np.take(argsort(x, axis, largest), np.arange(k), axis)
+
+
 for _name in SCANS:
     register(_name)(partial(scan, _name))
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from lazyt.backends.cpu import blas, memory, scan, scatter
+from lazyt.backends.cpu import blas, memory, scan, scatter, sorting
 from lazyt.backends.cpu.emit import emit
 from lazyt.backends.cpu.engine import assembly, compile_module, counters, is_cached
 from lazyt.backends.cpu.threads import Program, get_num_threads
@@ -545,6 +545,10 @@ class _Callback:
         else:
             assert isinstance(n.attrs, g.Opaque)
             statics = _evaluated(n.attrs.statics, self.bound)
+            if self.bound.exe.native and sorting.takes(n.attrs.fn, get(c.operands[0]).shape, statics):
+                if c.results[0] is not None:
+                    sorting.FUNCTIONS[n.attrs.fn](get(c.results[0], True), get(c.operands[0]), *statics)
+                return
             got = FUNCTIONS[n.attrs.fn](*(get(x) for x in c.operands), *statics)
             results = got if isinstance(got, tuple) else (got,)
             for r, value in zip(c.results, results, strict=True):
