@@ -145,7 +145,7 @@ class Executable:
             if isinstance(c, ScatterCall) and self.native:
                 scatter.of(c)
             elif isinstance(c, LibraryCall) and self.native and scan.native(c):
-                scan.of(c)
+                scan.prepare(c)
         self.compiles = counters.compiles - before
         self.compile_time = time.perf_counter() - t0
 

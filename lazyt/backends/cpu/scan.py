@@ -54,17 +54,20 @@ def native(c: LibraryCall) -> bool:
     return c.node.attrs.fn == "cumsum" or dtypes.kind(c.operands[0].dtype) != "c"
 
 
-def of(c: LibraryCall) -> Routines:
-    """The routines that a call needs."""
+def prepare(c: LibraryCall) -> None:
+    """Have the machine code that a call most likely needs."""
     assert isinstance(c.node.attrs, g.Opaque)
-    return routines(dtypes.real_of(c.operands[0].dtype), c.node.attrs.fn)
+    x = c.operands[0]
+    if x.ndim:
+        last = c.node.attrs.statics[0] % x.ndim == x.ndim - 1 and dtypes.kind(x.dtype) != "c"
+        routines(dtypes.real_of(x.dtype), c.node.attrs.fn, last)
 
 
 @lru_cache(maxsize=64)
-def routines(dtype: np.dtype, name: str) -> Routines:
-    """The machine code for a dtype."""
+def routines(dtype: np.dtype, name: str, innermost: bool) -> Routines:
+    """The machine code for a dtype, along the innermost axis or another."""
     w = _Writer(dtype, name)
-    return Routines({"clear": w.clear, "rows": w.rows, "columns": w.columns})
+    return Routines({"clear": w.clear, "rows": w.rows} if innermost else {"columns": w.columns})
 
 
 def launch(
@@ -88,7 +91,7 @@ def launch(
     for slot, node in ((X, x), (Y, y), (STATE, c.scratch)):
         if node is not None:
             b._address(buffer_of(node), 0, size, at + slot, patches)
-    code = of(c).address
+    code = routines(dtypes.real_of(x.dtype), c.node.attrs.fn, inner == 1).address
     if inner == 1:
         if blocks > 1:
             rows.append([code["clear"], at, 1, 1, 0])

@@ -27,6 +27,8 @@ from lazyt.ir.fuse import buffer_of
 from lazyt.ir.kernel import LANES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lazyt.backends.cpu.executor import Bound
     from lazyt.ir.schedule import ScatterCall
 
@@ -41,19 +43,23 @@ STRIP = 8
 
 
 @lru_cache(maxsize=256)
-def routines(dtype: np.dtype, mode: str, filled: bool, single: bool) -> Routines:
-    """The machine code for a dtype and a mode; `filled`: x is one constant, `single`: v is one element."""
+def routines(dtype: np.dtype, mode: str, filled: bool, single: bool, lists: bool) -> Routines:
+    """The machine code for a dtype and a mode; `filled`: x is one constant, `single`: v is one element, `lists`:
+    there may be lists.
+    """
     w = _Writer(dtype, mode, filled, single)
-    functions = {"copy": w.copy, "each": w.each, "elements": w.elements, "build": w.build, "rows": w.rows}
-    if w.wide:
-        functions = {"build": w.build, "rows": w.rows}
+    functions: dict[str, Callable[[Routine], None]] = {}
+    if lists:
+        functions |= {"build": w.build, "rows": w.rows}
+    if not w.wide:
+        functions |= {"copy": w.copy, "direct": w.each if lists else w.elements}
     return Routines(functions)
 
 
 def of(c: ScatterCall) -> Routines:
     """The routines that a call needs."""
     assert isinstance(c.node.attrs, g.Scatter)
-    return routines(c.node.dtype, c.node.attrs.mode, c.x is None, c.single)
+    return routines(c.node.dtype, c.node.attrs.mode, c.x is None, c.single, c.scratch is not None)
 
 
 def launch(
@@ -87,7 +93,7 @@ def launch(
         rows.append([code["rows"], at, destinations, max(GRAIN // work, 1), 0])
     else:
         rows.append([code["copy"], at, -(-total // COPY), max(GRAIN // COPY, 1), 0])
-        rows.append([code["elements" if inner == 1 else "each"], at, parts, 1, 0])
+        rows.append([code["direct"], at, parts, 1, 0])
     table.extend(args)
 
 
