@@ -104,16 +104,18 @@ class KernelView:
 
     def source(self) -> str:
         """The LLVM IR; for a library call one line that says which."""
-        return f"; {self.library}: a library call" if self.kernel is None else source_of(self.kernel)
+        return f"; {self.library}: {CODE[self.code]}" if self.kernel is None else source_of(self.kernel)
 
     def assembly(self) -> str:
         """The assembly for this host; for a library call one line that says which."""
-        return f"# {self.library}: a library call" if self.kernel is None else assembly_of(self.kernel)
+        return f"# {self.library}: {CODE[self.code]}" if self.kernel is None else assembly_of(self.kernel)
 
     @cached_property
     def code(self) -> str:
-        """Where its machine code is: 'memory', 'disk', 'library', or '' when it must be compiled."""
-        return "library" if self.kernel is None else code_at(self.kernel)
+        """Where its machine code is: 'memory', 'disk', 'library', 'routine', or '' when it must be compiled."""
+        if self.kernel is not None:
+            return code_at(self.kernel)
+        return "routine" if self.library.startswith("native") else "library"
 
     @cached_property
     def _origins(self) -> list[Origin]:
@@ -270,6 +272,7 @@ CODE = {
     "memory": "compiled already, in memory",
     "disk": "compiled already, on disk",
     "library": "a library's",
+    "routine": "a routine of lazyt's own, beside the kernels",
     "": "not compiled yet",
 }
 
