@@ -35,7 +35,7 @@ SMALL_SIZE = 1 << 18
 # A plan that computes more than is wanted is still used when the rest is at most this share of the bytes.
 SUPERSET = 1.05
 
-settings = {"interpret": False, "fuse": True, "tiers": True, "reuse": True, "verify": False}
+settings = {"interpret": False, "fuse": True, "tiers": True, "reuse": True, "native": True, "verify": False}
 
 
 def _read_environment() -> None:
@@ -45,7 +45,7 @@ def _read_environment() -> None:
             settings["verify"] = True
         elif word == "interpret":
             settings["interpret"] = True
-        elif word in ("no-fuse", "no-tiers", "no-reuse"):
+        elif word in ("no-fuse", "no-tiers", "no-reuse", "no-native"):
             settings[word[3:]] = False
 
 
@@ -69,7 +69,7 @@ class Plan:
             verify(self.graph)
         self.division = fuse(self.graph, low.scope, fused)
         self.schedule = schedule(self.graph, self.division, low.scope, settings["reuse"])
-        self.executable = Executable(self.schedule)
+        self.executable = Executable(self.schedule, settings["native"])
         # NOTE: fusion leaves guards too, so they are read last.
         self.guards = list(low.scope.guards)
         self.holds: Any = eval(

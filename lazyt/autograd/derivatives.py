@@ -37,6 +37,7 @@ NONDIFFERENTIABLE: dict[str, str] = {
     **ELEMENTWISE_NONDIFFERENTIABLE,
     **LINALG_NONDIFFERENTIABLE,
     **dict.fromkeys(("leaf", "scalar", "constant", "extent", "iota"), _SOURCE),
-    **dict.fromkeys(("any", "all", "argmax", "argmin", "argsort", "isin", "searchsorted"), _POSITION),
+    **dict.fromkeys(("any", "all", "argmax", "argmin", "argsort", "topk"), _POSITION),
+    **dict.fromkeys(("isin", "searchsorted", "position"), _POSITION),
     "stop": "what it is for: reverse mode takes it as a constant",
 }

@@ -299,6 +299,10 @@ class Builder:
     def scatter(self, x: Node, v: Node, indices: Sequence[Node], axes: Sequence[int], mode: str) -> Node:
         return self.make("scatter", (x, v, *indices), g.Scatter(tuple(axes), mode), x.shape, x.dtype)
 
+    def position(self, indices: Sequence[Node], sizes: g.Shape) -> Node:
+        """The row-major number of int64 `indices` (one shape) in an array of `sizes`; checked at run time."""
+        return self.make("position", tuple(indices), g.Sizes(tuple(sizes)), indices[0].shape, dtypes.int64)
+
     def update(self, x: Node, v: Node, starts: g.Shape, steps: Sequence[int]) -> Node:
         """x with v put at x[start + i * step]."""
         if all(isinstance(s, int) and s == 0 for s in starts) and all(s == 1 for s in steps) and v.shape == x.shape:

@@ -1,6 +1,8 @@
 """Rewrites before fusion: autograd's marks go, complex arithmetic becomes arithmetic on parts, dead code is dropped.
 
     stop x, track x, known(y, x)      -->  x
+    scatter(x, v, i, j) at axes 0, 1  -->  scatter of rows, at position(i, j) alone (every axis before the last
+                                           that is indexed gets an index, which is its own number)
     add(z, w) of complex              -->  complex(add(re z, re w), add(im z, im w))        and so on
     real(complex(a, b))               -->  a
     mul(x, 1), div(x, 1)              -->  x                                  (exact for every x)
@@ -17,6 +19,7 @@ from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
 from lazyt.ir.builder import Builder
+from lazyt.ir.extents import product
 from lazyt.ir.prims import MOVEMENT
 
 if TYPE_CHECKING:
@@ -85,8 +88,38 @@ class _Canonicalizer:
         if n.op == "reshape":
             x = xs[0].operands[0] if xs[0].op == "reshape" else xs[0]
             return x if x.shape == n.shape else b.make("reshape", (x,), None, n.shape, xs[0].dtype)
+        if n.op == "scatter":
+            return self._rows(n, *xs)
         d = xs[0].dtype if dtype is not None else n.dtype
         return b.make(n.op, xs, n.attrs, n.shape, d)
+
+    def _rows(self, n: Node, x: Node, v: Node, *indices: Node) -> Node:
+        """A scatter as one of rows: x as (positions, rest), v as (indices, rest)."""
+        assert isinstance(n.attrs, g.Scatter)
+        b, axes, inner = self.b, n.attrs.axes, indices[0].shape
+        last = max(axes) + 1
+        lead = [a for a in range(last) if a not in axes]
+        # Axes of v: the indices', those before the last indexed axis, the rest.
+        k = len(inner)
+        v = b.permute(v, (*range(k, k + len(lead)), *range(k), *range(k + len(lead), v.ndim)))
+        grid = tuple(x.shape[a] for a in lead) + inner
+        found: dict[int, Node] = {a: b.iota(grid, i) for i, a in enumerate(lead)}
+        for a, i in zip(axes, indices, strict=True):
+            found[a] = b.expand_to(i, grid)
+        sizes, rest = x.shape[:last], x.shape[last:]
+        at = b.position([found[a] for a in range(last)], sizes)
+        y = b.make(
+            "scatter",
+            (
+                b.reshape(x, (product(sizes), *rest)),
+                b.reshape(v, (product(grid), *rest)),
+                b.reshape(at, (product(grid),)),
+            ),
+            g.Scatter((0,), n.attrs.mode),
+            (product(sizes), *rest),
+            x.dtype,
+        )
+        return b.reshape(y, x.shape)
 
     def whole(self, n: Node) -> Node:
         """n as one value: parts are put together where it was split."""

@@ -51,7 +51,7 @@ COLUMN_JOIN = 256
 
 CALLS = frozenset({"matmul", "opaque", "scatter"})
 WRITES = frozenset({"concat", "update"})
-FUSED = frozenset({"cast", "iota", "gather", *ELEMENTWISE})
+FUSED = frozenset({"cast", "iota", "gather", "position", *ELEMENTWISE})
 
 
 @dataclass(eq=False, slots=True)
@@ -544,7 +544,7 @@ class _Fuser:
         call = Call(self._number(), n)
         self.units.append(call)
         self.stored.setdefault(n, "call")
-        for x in n.operands:
+        for x in scattered(n) if n.op == "scatter" else n.operands:
             self._store(strided_base(self.scope, x) if n.op == "matmul" else x, call.number, n.op)
 
     def _write(self, n: Node, wanted: dict[Group, list[Place]]) -> None:
@@ -586,6 +586,28 @@ class _Fuser:
         if x.op in SOURCES:
             return
         self._want(group, x, place)
+
+
+def scattered(n: Node) -> tuple[Node, ...]:
+    """What a scatter reads from memory: its array unless that is one constant, its values (one element, if all are
+    the same), its positions.
+    """
+    x, v, *at = n.operands
+    return (*(() if fill(x) is not None else (x,)), single(v), *at)
+
+
+def single(x: Node) -> Node:
+    """The value of one element that x repeats; x itself where its elements may differ."""
+    n = x
+    while n.op in ("expand", "reshape", "permute"):
+        n = n.operands[0]
+    return n if all(isinstance(d, int) and d == 1 for d in n.shape) else x
+
+
+def fill(x: Node) -> Node | None:
+    """The constant that x repeats, if it is one."""
+    n = single(x)
+    return n if n.op == "constant" else None
 
 
 def _near(n: Node) -> set[Node]:

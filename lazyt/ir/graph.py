@@ -10,7 +10,7 @@
             | window axes sizes strides dilations                  movement
             | sum | prod | max | min | any | all | argmax | argmin  reductions over `axes`, which are removed
             | matmul                                               (..., m, k) @ (..., k, n), equal batch dims
-            | gather axes | scatter axes mode | update starts steps | opaque fn statics | item k
+            | gather axes | scatter axes mode | position sizes | update starts steps | opaque fn statics | item k
             | stop | track k | known                               marks for reverse mode
     shape  := extent*                     ints or symbols (see extents.py)
 
@@ -21,6 +21,7 @@ concat      operands end to end along `axis`
 window      y[.., o, .., k] = x[.., o * stride + k * dilation, ..]   one new last axis for each of `axes`
 gather      y[i.., rest..] = x[at axes: idx_a[i..], other axes: rest..]   int64 indices, in [0, n): checked at run time
 scatter     x with v[i.., rest..] put ('set') or added ('add') at idx, in index order; duplicates: the last wins
+position    i0 * s1 * s2 + i1 * s2 + i2 for sizes (s0, s1, s2)     int64 indices, in [0, size): checked at run time
 update      x with v put at x[start + i * step] (slice's inverse)
 opaque      a library call on whole arrays; its outputs are read through `item k`
 stop        the operand; reverse mode must treat it as a constant
@@ -103,6 +104,11 @@ class Scatter:
 
 
 @dataclass(frozen=True, slots=True)
+class Sizes:
+    sizes: Shape
+
+
+@dataclass(frozen=True, slots=True)
 class Opaque:
     fn: str  # a key of opaque.FUNCTIONS
     statics: tuple[Any, ...]
@@ -131,6 +137,7 @@ Attrs = (
     | Pad
     | Window
     | Scatter
+    | Sizes
     | Opaque
     | Item
     | Identity

@@ -234,6 +234,17 @@ def _gather(n: Node, xs: list[Array], walk: Walk) -> Array:
     return np.asarray(np.moveaxis(x, axes, range(len(axes)))[at])
 
 
+def _position(n: Node, xs: list[Array], walk: Walk) -> Array:
+    assert isinstance(n.attrs, g.Sizes)
+    total = np.zeros(walk.shape(n.shape), np.int64)
+    for i, size in zip(xs, walk.shape(n.attrs.sizes), strict=True):
+        bad = i[(i < 0) | (i >= size)]
+        if bad.size:
+            raise IndexOutOfRange(f"index {bad.flat[0]} is out of range for an axis of {size}\n  {g.node_line(n)}")
+        total = total * size + i
+    return total
+
+
 def _scatter(n: Node, xs: list[Array], walk: Walk) -> Array:
     """'add' adds in index order in the working dtype, and rounds once at the end."""
     assert isinstance(n.attrs, g.Scatter)
@@ -282,6 +293,7 @@ PRIMITIVES: dict[str, Callable[[Node, list[Any], Walk], Any]] = {
     "matmul": _matmul,
     "gather": _gather,
     "scatter": _scatter,
+    "position": _position,
     "opaque": _opaque,
     "item": _item,
 }

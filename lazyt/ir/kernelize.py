@@ -215,6 +215,8 @@ class _Kernelizer:
                 return self.value(k.Cast(x, n.dtype), self.stage[x])
             case "gather":
                 return self.gather(n, p)
+            case "position":
+                return self.position(n, p)
             case "real" | "imag" if (n.operands[0], p) not in self.made:
                 return self.part(n, p)
         if n.op in MOVEMENT:
@@ -272,6 +274,22 @@ class _Kernelizer:
                 return c
         at = self.access(x.dtype, False, buffer_of(x), address)
         return self.value(k.Gather(at, tuple(terms), x.dtype, where), stage)
+
+    def position(self, n: Node, p: Place) -> int:
+        """Indices, each checked, as one number."""
+        assert isinstance(n.attrs, g.Sizes)
+        where = self.guard(p.guards)
+        self.checks.append(n)
+        code = ScalarArg(extent=len(self.checks), part="code")
+        self.scalars[code] = len(self.scalars)
+        total: int | None = None
+        for i, size in zip(n.operands, n.attrs.sizes, strict=True):
+            v, bound = self.made[i, p], self.extent(size)
+            check = k.Check(v, bound, self.scalars[code], dtypes.int64, where)
+            c = self.value(check, max(self.stage[v], 0 if where is None else self.stage[where]))
+            total = c if total is None else self.op("add", (self.op("mul", (total, bound), dtypes.int64), c), n.dtype)
+        assert total is not None
+        return total
 
     # The kernel
 

@@ -6,11 +6,13 @@ dtype family of their arguments: float32 in, float32 (or complex64) out.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lazyt.ir import dtypes
+from lazyt.ir.scan import SCANS, scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,17 +58,14 @@ def sort(x: Array, axis: int, descending: bool) -> Array:
     return np.take_along_axis(x, argsort(x, axis, descending), axis)
 
 
-def _scan(f: Function) -> Function:
-    def apply(x: Array, axis: int) -> Array:
-        # Floats accumulate in float64 and are rounded once, as reductions do.
-        work = {"f": np.float64, "c": np.complex128}.get(dtypes.kind(x.dtype), x.dtype)
-        return np.asarray(f(x.astype(work), axis=axis, dtype=work)).astype(x.dtype)
-
-    return apply
+@register("topk")
+def topk(x: Array, axis: int, largest: bool, k: int) -> Array:
+    """The first k positions of `argsort`, from the greatest or the least on."""
+    return np.take(argsort(x, axis, largest), np.arange(k), axis)
 
 
-register("cumsum")(_scan(np.cumsum))
-register("cumprod")(_scan(np.cumprod))
+for _name in SCANS:
+    register(_name)(partial(scan, _name))
 
 
 @register("searchsorted")

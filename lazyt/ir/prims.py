@@ -77,7 +77,7 @@ SOURCES = frozenset({"leaf", "scalar", "constant", "extent"})
 MOVEMENT = frozenset({"permute", "reshape", "expand", "slice", "pad", "concat", "window"})
 REDUCTIONS = frozenset({"sum", "prod", "max", "min", "any", "all", "argmax", "argmin"})
 OTHERS = frozenset(
-    {"cast", "iota", "matmul", "gather", "scatter", "update", "opaque", "item", "stop", "track", "known"}
+    {"cast", "iota", "matmul", "gather", "scatter", "position", "update", "opaque", "item", "stop", "track", "known"}
 )
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from lazyt.ir import dtypes
 from lazyt.ir import graph as g
 from lazyt.ir.extents import Dim, Scope, product
-from lazyt.ir.fuse import Call, Fused, Group, buffer_of, dense, strided
+from lazyt.ir.fuse import Call, Fused, Group, buffer_of, dense, fill, single, strided
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.kernelize import KernelCall, kernelize
 from lazyt.ir.reuse import reuse_costly
+from lazyt.ir.scan import BLOCK, SCANS
 
 
 @dataclass(eq=False)
@@ -35,11 +37,12 @@ class MatmulCall:
 
 @dataclass(eq=False)
 class LibraryCall:
-    """A call on whole arrays: an opaque function, or a scatter into a copy."""
+    """A call on whole arrays: an opaque function."""
 
     node: Node
     operands: tuple[Node, ...]
     results: tuple[Node | None, ...]  # the items that somebody reads
+    scratch: Node | None = None  # of a scan: two numbers a block, for a backend that divides an axis
 
     @property
     def reads(self) -> set[Node]:
@@ -47,10 +50,42 @@ class LibraryCall:
 
     @property
     def writes(self) -> set[Node]:
-        return {r for r in self.results if r is not None}
+        return {r for r in (*self.results, self.scratch) if r is not None}
 
 
-Launch = KernelCall | MatmulCall | LibraryCall
+@dataclass(eq=False)
+class ScatterCall:
+    """Rows of v put or added at positions into a copy of x, in order. x is None for one constant, `fill`.
+
+    `single`: v is one element, for every place. `scratch` has room for a backend's lists of who goes where: a number
+    a destination, then one an update; there is none where lists would cost more than they save.
+    """
+
+    node: Node
+    x: Node | None
+    fill: Node | None
+    v: Node
+    at: Node
+    scratch: Node | None
+
+    @property
+    def single(self) -> bool:
+        return self.v.ndim != self.node.ndim or product(self.v.shape) == 1
+
+    @property
+    def operands(self) -> tuple[Node, ...]:
+        return (*(() if self.x is None else (self.x,)), self.v, self.at)
+
+    @property
+    def reads(self) -> set[Node]:
+        return {buffer_of(x) for x in self.operands}
+
+    @property
+    def writes(self) -> set[Node]:
+        return {self.node} if self.scratch is None else {self.node, self.scratch}
+
+
+Launch = KernelCall | MatmulCall | LibraryCall | ScatterCall
 
 
 @dataclass
@@ -85,6 +120,7 @@ def schedule(graph: Graph, fused: Fused, scope: Scope | None, reuse: bool = True
     regions = _levels(launches)
     outputs = [buffer_of(n) for n in graph.outputs]
     stored = sorted(fused.stored - {n for n in fused.stored if n.op == "opaque"}, key=lambda n: n.serial)
+    stored += [c.scratch for c in launches if isinstance(c, ScatterCall | LibraryCall) and c.scratch is not None]
     kept = set(outputs)
     lives: dict[Node, tuple[int, int]] = {}
     for i, region in enumerate(regions):
@@ -122,13 +158,33 @@ def _call(u: Call, scope: Scope | None, fused: Fused, items: dict[Node, list[Nod
     if n.op == "matmul":
         return MatmulCall(n, tuple(strided(scope, x) or dense(x) for x in n.operands))
     if n.op == "scatter":
-        return LibraryCall(n, n.operands, (n,))
+        return _scatter(n)
     assert isinstance(n.attrs, g.Opaque)
     results: list[Node | None] = [None] * len(n.attrs.outputs)
     for item in items[n]:
         assert isinstance(item.attrs, g.Item)
         results[item.attrs.index] = item
-    return LibraryCall(n, n.operands, tuple(results))
+    scratch = None
+    if n.attrs.fn in SCANS and n.operands[0].ndim:
+        x = n.operands[0]
+        axis = n.attrs.statics[0] % x.ndim
+        blocks = (x.shape[axis] + (BLOCK - 1)) // BLOCK
+        size = 2 * blocks * product(x.shape[:axis])
+        scratch = Node("scratch", (), None, (size,), dtypes.int64, n.serial, n.site)
+    return LibraryCall(n, n.operands, tuple(results), scratch)
+
+
+def _scatter(n: Node) -> ScatterCall:
+    x, v, at = n.operands
+    constant = fill(x)
+    assert isinstance(n.attrs, g.Scatter)
+    # Elements one by one need no lists, unless a sum is wider than they are.
+    wide = n.attrs.mode == "add" and n.dtype in (dtypes.float16, dtypes.bfloat16)
+    scratch = None
+    if n.ndim > 1 or wide:
+        size = n.shape[0] + at.shape[0]
+        scratch = Node("scratch", (), None, (size,), dtypes.int64, n.serial, n.site)
+    return ScatterCall(n, x if constant is None else None, constant, single(v), at, scratch)
 
 
 def _levels(launches: Sequence[Launch]) -> list[list[Launch]]:

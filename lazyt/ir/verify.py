@@ -239,6 +239,15 @@ def _scatter(n: Node) -> str | None:
     return _indexed(n, v.shape, x.shape, tuple(indices), n.attrs.axes)
 
 
+def _position(n: Node) -> str | None:
+    assert isinstance(n.attrs, g.Sizes)
+    if len(n.attrs.sizes) != len(n.operands):
+        return "position has one size an index"
+    if any(i.dtype != dtypes.int64 or not _same(i.shape, n.shape) for i in n.operands) or n.dtype != dtypes.int64:
+        return "position takes and gives int64 of one shape"
+    return None
+
+
 def _opaque(n: Node) -> str | None:
     assert isinstance(n.attrs, g.Opaque)
     return None if n.attrs.fn in FUNCTIONS else f"opaque function {n.attrs.fn} is not registered"
@@ -277,6 +286,7 @@ _FORM: dict[str, tuple[type, int, int]] = {
     "matmul": (type(None), 2, 2),
     "gather": (g.Axes, 2, _MANY),
     "scatter": (g.Scatter, 3, _MANY),
+    "position": (g.Sizes, 1, _MANY),
     "update": (g.Slice, 2, 2),
     "opaque": (g.Opaque, 0, _MANY),
     "item": (g.Item, 1, 1),
@@ -300,6 +310,7 @@ _RULES: dict[str, Rule] = {
     "matmul": _matmul,
     "gather": _keeps_dtype(_gather),
     "scatter": _keeps_dtype(_scatter),
+    "position": _position,
     "update": _keeps_dtype(_update),
     "opaque": _opaque,
     "item": _item,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lazyt.backends.cpu import blas
+from lazyt.backends.cpu import blas, scan
 from lazyt.backends.cpu.executor import Bound, assembly_of, code_at, source_of
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
@@ -15,7 +15,7 @@ from lazyt.ir.extents import Dim
 from lazyt.ir.interpret import Walk
 from lazyt.ir.kernelize import KernelCall
 from lazyt.ir.prims import ELEMENTWISE
-from lazyt.ir.schedule import LibraryCall, MatmulCall, nbytes
+from lazyt.ir.schedule import LibraryCall, MatmulCall, ScatterCall, nbytes
 from lazyt.looking.text import bytes_text, count_text, html_text, plural, site_text
 
 if TYPE_CHECKING:
@@ -82,8 +82,13 @@ class KernelView:
         c = self._call
         if isinstance(c, MatmulCall):
             return blas.routine(c.node.dtype) if self._bound.native(c) else "NumPy matmul"
+        if isinstance(c, ScatterCall):
+            return "native scatter" if self._plan.executable.native else "NumPy scatter in index order"
         if isinstance(c, LibraryCall):
-            fn = c.node.attrs.fn if isinstance(c.node.attrs, g.Opaque) else f"{c.node.op} in index order"
+            assert isinstance(c.node.attrs, g.Opaque)
+            fn = c.node.attrs.fn
+            if self._plan.executable.native and scan.native(c):
+                return f"native {fn}"
             return f"NumPy {fn.replace('_', '.', 1)}"
         return ""
 
@@ -99,16 +104,18 @@ class KernelView:
 
     def source(self) -> str:
         """The LLVM IR; for a library call one line that says which."""
-        return f"; {self.library}: a library call" if self.kernel is None else source_of(self.kernel)
+        return f"; {self.library}: {CODE[self.code]}" if self.kernel is None else source_of(self.kernel)
 
     def assembly(self) -> str:
         """The assembly for this host; for a library call one line that says which."""
-        return f"# {self.library}: a library call" if self.kernel is None else assembly_of(self.kernel)
+        return f"# {self.library}: {CODE[self.code]}" if self.kernel is None else assembly_of(self.kernel)
 
     @cached_property
     def code(self) -> str:
-        """Where its machine code is: 'memory', 'disk', 'library', or '' when it must be compiled."""
-        return "library" if self.kernel is None else code_at(self.kernel)
+        """Where its machine code is: 'memory', 'disk', 'library', 'routine', or '' when it must be compiled."""
+        if self.kernel is not None:
+            return code_at(self.kernel)
+        return "routine" if self.library.startswith("native") else "library"
 
     @cached_property
     def _origins(self) -> list[Origin]:
@@ -128,7 +135,7 @@ class KernelView:
         if isinstance(c, MatmulCall):
             x, y = (self._shape(n) for n in c.node.operands)
             return f"{g.shape_text(x)} @ {g.shape_text(y)}"
-        if isinstance(c, LibraryCall):
+        if isinstance(c, LibraryCall | ScatterCall):
             return ", ".join(g.shape_text(self._shape(n)) for n in c.operands)
         extents = self._extents
         outer, rows = extents[: c.kernel.outer], extents[c.kernel.outer :]
@@ -210,7 +217,7 @@ class KernelView:
         if isinstance(c, MatmulCall):
             complex_ = 4 if dtypes.kind(c.node.dtype) == "c" else 1
             return 2 * complex_ * _product(self._shape(c.node)) * self._shape(c.node.operands[0])[-1]
-        if isinstance(c, LibraryCall):
+        if isinstance(c, LibraryCall | ScatterCall):
             return 0
         total = 0
         moving = k.moving_axes(c.kernel)
@@ -265,6 +272,7 @@ CODE = {
     "memory": "compiled already, in memory",
     "disk": "compiled already, on disk",
     "library": "a library's",
+    "routine": "a routine of lazyt's own, beside the kernels",
     "": "not compiled yet",
 }
 

@@ -116,17 +116,22 @@ def load(scope: Scope, v: int, value: Load) -> str:
         return _load_one(scope, what.dtype, at, where, vector_where)
     mask = _both(scope, scope.mask, where)
     if klass == "1":
-        typ = mem_vector(what.dtype)
-        x = scope.body.call(
-            typ,
-            f"llvm.masked.load.v{LANES}{_suffix(what.dtype)}.p0",
-            ("ptr", f"align {what.dtype.itemsize} {at}"),
-            (MASK, mask),
-            (typ, "zeroinitializer"),
-        )
-        return _from_memory(scope, what.dtype, x)
+        return _load_neighbours(scope, what.dtype, at, mask)
     offsets = scope.lane_offsets(scope.stride(value.access, kernel.vector_axis))
     return _from_memory(scope, what.dtype, gather_lanes(scope, what.dtype, at, offsets, mask))
+
+
+def _load_neighbours(scope: Scope, dtype: np.dtype, at: str, mask: str) -> str:
+    """LANES elements next to each other, zero outside the mask."""
+    typ = mem_vector(dtype)
+    x = scope.body.call(
+        typ,
+        f"llvm.masked.load.v{LANES}{_suffix(dtype)}.p0",
+        ("ptr", f"align {dtype.itemsize} {at}"),
+        (MASK, mask),
+        (typ, "zeroinitializer"),
+    )
+    return _from_memory(scope, dtype, x)
 
 
 def gather(scope: Scope, v: int, value: Gather) -> str:
@@ -143,15 +148,22 @@ def gather(scope: Scope, v: int, value: Gather) -> str:
             steps = scope.mul(first_lane(scope, I64, scope.names[i]), scope.scalar(s))
             at = body.let(f"getelementptr {mem_type(what.dtype)}, ptr {at}, i64 {steps}")
         return _load_one(scope, what.dtype, at, where, vector_where=False)
+    mask = _both(scope, scope.mask, where)
+    klass = what.classes[kernel.vector_axis]
+    if klass == "1" and not any(levels.is_vector(i) for i, _ in value.indices):
+        # One index for all lanes: neighbours of one row.
+        for i, s in value.indices:
+            steps = scope.mul(first_lane(scope, I64, scope.names[i]), scope.scalar(s))
+            at = body.let(f"getelementptr {mem_type(what.dtype)}, ptr {at}, i64 {steps}")
+        return _load_neighbours(scope, what.dtype, at, mask)
     offsets = ""
-    if what.classes[kernel.vector_axis] != "0":
+    if klass != "0":
         offsets = scope.lane_offsets(scope.stride(value.access, kernel.vector_axis))
     for i, s in value.indices:
         steps = body.let(f"mul {I64} {scope.names[i]}, {scope.splat_argument(scope.scalar(s))}")
         offsets = body.let(f"add {I64} {offsets}, {steps}") if offsets else steps
     if not offsets:
         offsets = "zeroinitializer"
-    mask = _both(scope, scope.mask, where)
     return _from_memory(scope, what.dtype, gather_lanes(scope, what.dtype, at, offsets, mask))
 
 

@@ -18,19 +18,19 @@ from typing import Any
 
 import numpy as np
 
-from lazyt.backends.cpu import blas, memory
+from lazyt.backends.cpu import blas, memory, scan, scatter, sorting
 from lazyt.backends.cpu.emit import emit
 from lazyt.backends.cpu.engine import assembly, compile_module, counters, is_cached
 from lazyt.backends.cpu.threads import Program, get_num_threads
 from lazyt.errors import IndexOutOfRange, OutOfMemory
-from lazyt.ir import dtypes
 from lazyt.ir import graph as g
 from lazyt.ir import kernel as k
 from lazyt.ir.extents import Dim, source, uses_offset
 from lazyt.ir.graph import Node
+from lazyt.ir.interpret import PRIMITIVES, Walk
 from lazyt.ir.kernelize import KernelCall, ScalarArg
 from lazyt.ir.opaque import FUNCTIONS
-from lazyt.ir.schedule import LibraryCall, MatmulCall, Schedule, nbytes
+from lazyt.ir.schedule import LibraryCall, MatmulCall, ScatterCall, Schedule, nbytes
 
 # Elements of work that a chunk should have at least, so that dividing it pays.
 GRAIN = 16384
@@ -123,8 +123,9 @@ class _Slot:
 class Executable:
     """A schedule with its kernels; `bind` makes what runs it for given extents."""
 
-    def __init__(self, sched: Schedule) -> None:
+    def __init__(self, sched: Schedule, native: bool = True) -> None:
         self.schedule = sched
+        self.native = native  # off: scatters and scans are calls of NumPy
         self.expressions = Expressions()
         self.scalars = sorted(
             {(s.position, s.part, s.floating) for c in sched.launches if isinstance(c, KernelCall)
@@ -140,6 +141,11 @@ class Executable:
         """Have the machine code of every kernel at hand."""
         before, t0 = counters.compiles, time.perf_counter()
         self.kernels = [compiled(c.kernel) for c in self.schedule.launches if isinstance(c, KernelCall)]
+        for c in self.schedule.launches:
+            if isinstance(c, ScatterCall) and self.native:
+                scatter.of(c)
+            elif isinstance(c, LibraryCall) and self.native and scan.native(c):
+                scan.prepare(c)
         self.compiles = counters.compiles - before
         self.compile_time = time.perf_counter() - t0
 
@@ -289,6 +295,10 @@ class Bound:
                     self._kernel(c, rows, table, patches, i + 1 < len(region))
                 elif isinstance(c, MatmulCall) and self.native(c):
                     self._matmul(c, rows, table, patches)
+                elif isinstance(c, ScatterCall) and self.exe.native:
+                    scatter.launch(self, c, rows, table, patches)
+                elif isinstance(c, LibraryCall) and self.exe.native and scan.native(c):
+                    scan.launch(self, c, rows, table, patches)
                 else:
                     flush()
                     self.parts.append(c)
@@ -460,7 +470,12 @@ class Bound:
         code, index = int(self.status[0]), int(self.status[1])
         self.status[:] = 0
         n = self.checks[code - 1]
-        raise index_error(n, index, [self.value(d) for d in n.operands[0].shape])
+        if isinstance(n.attrs, g.Sizes):
+            sizes = n.attrs.sizes
+        else:
+            assert isinstance(n.attrs, g.Axes)
+            sizes = tuple(n.operands[0].shape[a] for a in n.attrs.axes)
+        raise index_error(n, index, [self.value(d) for d in sizes])
 
 
 def _panels(m: int, n: int, k: int) -> tuple[int, int, int]:
@@ -475,10 +490,8 @@ def _panels(m: int, n: int, k: int) -> tuple[int, int, int]:
     return math.ceil(n / columns), m, columns
 
 
-def index_error(n: Node, index: int, shape: Sequence[int]) -> IndexOutOfRange:
-    """The error of a gather whose index came from data, with the line that recorded it."""
-    assert isinstance(n.attrs, g.Axes | g.Scatter)
-    sizes = [shape[a] for a in n.attrs.axes]
+def index_error(n: Node, index: int, sizes: Sequence[int]) -> IndexOutOfRange:
+    """The error of an index that came from data, into axes of these sizes, with the line that recorded it."""
     size = next((s for s in sizes if not 0 <= index < s), sizes[0])
     # A negative index had the size added to it when it was recorded.
     return IndexOutOfRange(
@@ -490,7 +503,7 @@ def index_error(n: Node, index: int, shape: Sequence[int]) -> IndexOutOfRange:
 class _Callback:
     """A library call on NumPy views of the plan's buffers."""
 
-    def __init__(self, bound: Bound, call: LibraryCall | MatmulCall) -> None:
+    def __init__(self, bound: Bound, call: LibraryCall | MatmulCall | ScatterCall) -> None:
         self.bound = bound
         self.call = call
 
@@ -524,11 +537,18 @@ class _Callback:
                 start = flat[b.value(offset) :] if flat.size else flat
                 views.append(np.lib.stride_tricks.as_strided(start, shape, [b.value(s) * size for s in strides]))
             np.matmul(views[0], views[1], out=get(n, True))
-        elif n.op == "scatter":
-            _scatter(n, [get(x) for x in c.operands], get(n, True), self.bound)
+        elif isinstance(c, ScatterCall):
+            out = get(n, True)
+            out[...] = c.fill.attrs.value if c.fill is not None else get(c.x)  # type: ignore[arg-type,union-attr]
+            updates = np.broadcast_to(get(c.v), [self.bound.value(d) for d in n.operands[1].shape])
+            out[...] = PRIMITIVES["scatter"](n, [out, updates, get(c.at)], Walk((), (), None))
         else:
             assert isinstance(n.attrs, g.Opaque)
             statics = _evaluated(n.attrs.statics, self.bound)
+            if self.bound.exe.native and sorting.takes(n.attrs.fn, get(c.operands[0]).shape, statics):
+                if c.results[0] is not None:
+                    sorting.FUNCTIONS[n.attrs.fn](get(c.results[0], True), get(c.operands[0]), *statics)
+                return
             got = FUNCTIONS[n.attrs.fn](*(get(x) for x in c.operands), *statics)
             results = got if isinstance(got, tuple) else (got,)
             for r, value in zip(c.results, results, strict=True):
@@ -550,31 +570,3 @@ def _evaluated(static: Any, bound: Bound) -> Any:
     if isinstance(static, tuple):
         return tuple(_evaluated(s, bound) for s in static)
     return bound.value(static) if isinstance(static, Dim) else static
-
-
-def _scatter(n: Node, arrays: list[np.ndarray[Any, Any]], out: np.ndarray[Any, Any], bound: Bound) -> None:
-    """x with v put or added at indices; in index order, so the same bits always."""
-    assert isinstance(n.attrs, g.Scatter)
-    x, v, *indices = arrays
-    axes = n.attrs.axes
-    for i, a in zip(indices, axes, strict=True):
-        bad = (i < 0) | (i >= x.shape[a])
-        if bad.any():
-            raise index_error(n, int(i[bad].flat[0]), x.shape)
-    at = tuple(indices)
-    if n.attrs.mode == "set":
-        out[...] = x
-        np.moveaxis(out, axes, range(len(axes)))[at] = v
-    elif indices[0].size and out.size:
-        # Halves add up in float32 and are rounded once.
-        d = dtypes.float32 if n.dtype in (dtypes.float16, dtypes.bfloat16) else n.dtype
-        total = x.astype(d)
-        front, v = np.moveaxis(total, axes, range(len(axes))), v.astype(d, copy=False)
-        if front.flags.c_contiguous and len(axes) > 1:
-            lead, rest = front.shape[: len(axes)], front.shape[len(axes) :]
-            at = (np.ravel_multi_index(at, lead).reshape(-1),)
-            front, v = front.reshape((-1, *rest)), v.reshape((-1, *rest))
-        np.add.at(front, at, v)
-        out[...] = total
-    else:
-        out[...] = x

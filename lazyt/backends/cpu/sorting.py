@@ -1,0 +1,233 @@
+"""Sorting along an axis with NumPy's vector sorts; rows are divided among threads. Same results as `ir/opaque.py`.
+
+`sort` sorts the values. Only the order among equal ones that differ (zeros of two signs, NaN of several kinds) is not
+decided by that; where there are such, they are put back as they stood.
+`argsort` sorts keys of 64 bits: the order of the value above, the position below. So equal values stay in
+order, and no sort of pairs is needed; a value of 64 bits takes two rounds, low half first. `topk` finds the k-th value
+first and sorts what is not behind it.
+"""
+
+from __future__ import annotations
+
+import threading
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lazyt.backends.cpu.threads import get_num_threads
+from lazyt.ir import dtypes
+from lazyt.ir.elementwise import wide
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Array = np.ndarray[Any, Any]
+
+# Elements that a thread should have at least.
+GRAIN = 1 << 16
+# From this length on the first few of a row are found before they are sorted.
+LONG = 4096
+# Positions must fit the lower half of a key.
+MAX_LENGTH = 1 << 32
+POSITIONS = np.uint64(0xFFFFFFFF)
+HALF = np.uint64(32)
+
+
+def sort(out: Array, x: Array, axis: int, descending: bool) -> None:
+    """`x` in order along an axis, into `out`."""
+    if x.size == 0:
+        return
+    rows = _rows(x, axis)
+    place = _rows(out, axis, writable=True)
+    # In place where the rows of `out` can be sorted as they lie.
+    direct = place is not None and not descending and rows.dtype == x.dtype
+    work = place if direct and place is not None else np.empty(rows.shape, rows.dtype)
+
+    def some(part: slice) -> None:
+        work[part] = rows[part]
+        work[part].sort(axis=-1)
+        if dtypes.kind(x.dtype) == "f":
+            _equals_as_they_stood(work[part], rows[part], descending)
+
+    _divided(len(rows), rows.shape[1], some)
+    if not direct:
+        _write(out, work[:, ::-1] if descending else work, axis)
+
+
+def argsort(out: Array, x: Array, axis: int, descending: bool) -> None:
+    """The positions of the elements in order, equal ones as they stand, into `out`."""
+    if x.size == 0:
+        return
+    rows = _rows(x, axis)
+    found = np.empty(rows.shape, np.int64)
+
+    def some(part: slice) -> None:
+        found[part] = _order(rows[part], descending)
+
+    _divided(len(rows), rows.shape[1], some)
+    _write(out, found, axis)
+
+
+def topk(out: Array, x: Array, axis: int, largest: bool, k: int) -> None:
+    """The first k positions of `argsort`, into `out`; only those are sorted."""
+    if out.size == 0:
+        return
+    rows = _rows(x, axis)
+    found = np.empty((len(rows), k), np.int64)
+
+    def some(part: slice) -> None:
+        found[part] = _first(rows[part], largest, k)
+
+    _divided(len(rows), rows.shape[1], some)
+    _write(out, found, axis)
+
+
+FUNCTIONS: dict[str, Callable[..., None]] = {"sort": sort, "argsort": argsort, "topk": topk}
+
+
+def takes(fn: str, shape: Sequence[int], statics: Sequence[Any]) -> bool:
+    """Whether a call is for this file."""
+    return fn in FUNCTIONS and len(shape) > 0 and shape[statics[0]] < MAX_LENGTH
+
+
+# Rows
+
+
+def _rows(x: Array, axis: int, writable: bool = False) -> Any:
+    """The lines along an axis as the rows of a matrix, halves as float32; None if a writable one would be a copy."""
+    moved = np.moveaxis(x, axis, -1)
+    flat = moved.reshape(-1, moved.shape[-1])
+    if writable:
+        return flat if np.shares_memory(flat, x) else None
+    return wide(flat)
+
+
+def _write(out: Array, rows: Array, axis: int) -> None:
+    moved = np.moveaxis(out, axis, -1)
+    moved[...] = rows.reshape(moved.shape)
+
+
+def _divided(count: int, length: int, some: Callable[[slice], None]) -> None:
+    """Call `some` for parts of `count` rows, on several threads if there is work for them."""
+    threads = max(min(get_num_threads(), count, count * length // GRAIN), 1)
+    ends = [count * k // threads for k in range(threads + 1)]
+    _together([slice(a, b) for a, b in pairwise(ends)], some)
+
+
+def _together(parts: Sequence[slice], some: Callable[[slice], None]) -> None:
+    """Every part, the first on this thread. NumPy lets others run while it sorts."""
+    failures: list[BaseException] = []
+
+    def other(part: slice) -> None:
+        try:
+            some(part)
+        except BaseException as e:  # noqa: BLE001 - it is raised on the caller's thread, below
+            failures.append(e)
+
+    others = [threading.Thread(target=other, args=(p,), daemon=True) for p in parts[1:]]
+    for t in others:
+        t.start()
+    try:
+        some(parts[0])
+    finally:
+        # NOTE: they write into memory of this plan's: nobody leaves before them, not even interrupted.
+        for t in others:
+            while t.is_alive():
+                try:
+                    t.join()
+                except KeyboardInterrupt as e:
+                    failures.append(e)
+    if failures:
+        raise failures[0]
+
+
+def _equals_as_they_stood(ordered: Array, rows: Array, descending: bool) -> None:
+    """Put zeros of two signs, and NaN, in the order that they have in `rows` (that one turned round, if the result
+    will be).
+    """
+    nan = np.isnan(ordered[:, -1])
+    if len(rows) == 1:
+        x, y = rows[0], ordered[0]
+        zero = y.dtype.type(0)  # of another dtype, it would have the whole of y converted
+        first, last = np.searchsorted(y, zero), np.searchsorted(y, zero, side="right")
+        signs, turn = np.signbit(y[first:last]), -1 if descending else 1
+        if signs.any() and not signs.all():
+            y[first:last] = x[x == 0][::turn]
+        if nan[0]:
+            nans = x[np.isnan(x)]
+            y[len(y) - len(nans) :] = nans[::turn]
+        return
+    bits = rows.view(f"u{rows.dtype.itemsize}")
+    minus_zero = bits.dtype.type(1 << (8 * rows.dtype.itemsize - 1))
+    touched = np.flatnonzero(nan | (bits == minus_zero).any(axis=1))
+    if len(touched):
+        chosen = rows[touched]
+        values = np.take_along_axis(chosen, _order(chosen, descending), 1)
+        ordered[touched] = values[:, ::-1] if descending else values
+
+
+# Keys
+
+
+def _keys(rows: Array) -> Array:
+    """Unsigned integers in the order of the values: NaN the greatest, zeros equal."""
+    size, kind = rows.dtype.itemsize, dtypes.kind(rows.dtype)
+    u = np.dtype(f"u{size}").type
+    top = u(1 << (8 * size - 1))
+    if kind in "bui":
+        plain: Array = rows.view(u)
+        return plain ^ top if kind == "i" else plain
+    bits: Array = (rows + rows.dtype.type(0)).view(u)  # -0.0 + 0.0 is 0.0
+    ordered = np.where(bits & top, ~bits, bits | top)
+    ordered[np.isnan(rows)] = u(np.iinfo(u).max)
+    return ordered
+
+
+def _paired(keys: Array, descending: bool) -> Array:
+    """Keys of at most 32 bits above the positions."""
+    pairs = keys.astype(np.uint64)
+    if descending:
+        pairs ^= POSITIONS
+    pairs <<= HALF
+    pairs |= np.arange(keys.shape[1], dtype=np.uint64)
+    return pairs
+
+
+def _positions(pairs: Array) -> Array:
+    pairs &= POSITIONS
+    return pairs.view(np.int64)
+
+
+def _order(rows: Array, descending: bool) -> Array:
+    keys = _keys(rows)
+    if keys.dtype.itemsize < 8:
+        pairs = _paired(keys, descending)
+        pairs.sort(axis=-1)
+        return _positions(pairs)
+    low = _paired(keys & POSITIONS, descending)
+    low.sort(axis=-1)
+    by_low = _positions(low)
+    high = _paired(np.take_along_axis(keys, by_low, 1) >> HALF, descending)
+    high.sort(axis=-1)
+    return np.take_along_axis(by_low, _positions(high), 1)
+
+
+def _first(rows: Array, largest: bool, k: int) -> Array:
+    """The first k positions of `_order`."""
+    n = rows.shape[1]
+    if k == 0 or n < LONG or 2 * k > n:
+        return _order(rows, largest)[:, :k]
+    found = np.empty((len(rows), k), np.int64)
+    for row, to in zip(rows, found, strict=True):
+        # Whoever is not behind the k-th: few, unless it has many equals.
+        if largest:
+            bound = np.partition(row, n - k)[n - k]
+            chosen = np.flatnonzero(~(row < bound)) if bound == bound else np.flatnonzero(np.isnan(row))
+        else:
+            bound = np.partition(row, k - 1)[k - 1]
+            chosen = np.flatnonzero(~(row > bound)) if bound == bound else np.arange(n)
+            if bound == bound and dtypes.kind(rows.dtype) == "f":
+                chosen = chosen[~np.isnan(row[chosen])]
+        to[:] = chosen[_order(row[chosen][None], largest)[0, :k]]
+    return found

@@ -1,0 +1,102 @@
+"""Sorting on the CPU: the results of stable sorts, bit by bit, for every dtype, layout and number of threads."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lazyt as lt
+from lazyt import planning
+from lazyt.backends.cpu import sorting
+from lazyt.ir import opaque
+
+DTYPES = [
+    np.dtype(d) for d in (*("?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"), ml_dtypes.bfloat16)
+]
+SHAPES = [((1,), 0), ((300,), 0), ((100000,), 0), ((40, 7), 1), ((40, 7), 0), ((5, 6, 9), 1), ((300, 500), 1),
+          ((0,), 0), ((3, 0), 1), ((0, 3), 1)]  # fmt: skip
+
+
+def values(shape: tuple[int, ...], dtype: np.dtype, special: bool) -> np.ndarray:
+    """Many equal ones; extremes, or zeros of both signs and NaN of both."""
+    rng = np.random.default_rng(len(shape))
+    if dtype.kind == "b":
+        return rng.random(shape) > 0.5
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        x = rng.integers(0, 50, shape).astype(dtype)
+        return np.where(rng.random(shape) < 0.1, info.min, np.where(rng.random(shape) < 0.1, info.max, x)).astype(dtype)
+    x = (rng.integers(-20, 20, shape) / 4).astype(dtype)
+    if special:
+        for v in (-0.0, 0.0, np.nan, -np.nan, np.inf, -np.inf):
+            x[rng.random(shape) < 0.05] = v
+    return x
+
+
+@pytest.fixture(params=[1, 2, 4])
+def threads(request: pytest.FixtureRequest):
+    before = lt.get_num_threads()
+    lt.set_num_threads(request.param)
+    yield request.param
+    lt.set_num_threads(before)
+
+
+def bits(x: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(x).reshape(-1).view("u1")
+
+
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_results_are_those_of_a_stable_sort(dtype, special, threads):
+    for shape, axis in SHAPES:
+        x = values(shape, dtype, special)
+        t = lt.asarray(x)
+        for down in (False, True):
+            order = opaque.argsort(x, axis, down)
+            np.testing.assert_array_equal(lt.argsort(t, axis=axis, descending=down).numpy(), order)
+            y = lt.sort(t, axis=axis, descending=down).numpy()
+            assert y.dtype == dtype
+            np.testing.assert_array_equal(bits(y), bits(np.take_along_axis(x, order, axis)))
+            for k in sorted({0, min(1, shape[axis]), shape[axis] // 3, shape[axis]}):
+                top = lt.topk(t, k, axis=axis, largest=down)
+                first = np.take(order, np.arange(k), axis)
+                np.testing.assert_array_equal(top.indices.numpy(), first)
+                np.testing.assert_array_equal(bits(top.values.numpy()), bits(np.take_along_axis(x, first, axis)))
+
+
+def test_of_a_view():
+    x = np.random.default_rng(0).standard_normal((6, 50))
+    t = lt.asarray(x)
+    np.testing.assert_array_equal(lt.sort(t[::-1, ::2].T, axis=0).numpy(), np.sort(x[::-1, ::2].T, axis=0))
+
+
+def test_an_interrupted_sort_waits_for_its_threads(monkeypatch):
+    done = []
+
+    def some(part: slice) -> None:
+        if part.start == 0:
+            raise KeyboardInterrupt
+        np.sort(np.random.default_rng(0).random(1 << 20))
+        done.append(part)
+
+    with pytest.raises(KeyboardInterrupt):
+        sorting._together([slice(0, 1), slice(1, 2), slice(2, 3)], some)
+    assert len(done) == 2
+
+
+def test_what_fails_on_a_thread_is_raised():
+    def some(part: slice) -> None:
+        if part.start:
+            raise MemoryError("no room")
+
+    with pytest.raises(MemoryError, match="no room"):
+        sorting._together([slice(0, 1), slice(1, 2)], some)
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_gradient_through_topk(native, monkeypatch):
+    monkeypatch.setitem(planning.settings, "native", native)
+    x = lt.tensor([3.0, 1.0, 4.0, 1.5], requires_grad=True)
+    (lt.topk(x, 2).values * lt.asarray([1.0, 10.0])).sum().backward()
+    assert x.grad.tolist() == [10.0, 0.0, 1.0, 0.0]
