@@ -10,5 +10,6 @@ from lazyt.testing.asserting import assert_close
 from lazyt.testing.closeness import ulp_distance
 from lazyt.testing.differential import Mismatch, check_against_numpy
 from lazyt.testing.numpy_names import reference
+from lazyt.testing.scripts import check_program
 
-__all__ = ["Mismatch", "assert_close", "check_against_numpy", "reference", "ulp_distance"]
+__all__ = ["Mismatch", "assert_close", "check_against_numpy", "check_program", "reference", "ulp_distance"]

@@ -71,9 +71,9 @@ def check_against_numpy(
     arrays = tuple(array(a) if isinstance(a, Handle) else a for a in arrays)
     given = (rtol, atol, ulp)
     want = Run(EAGER, *_in_numpy(fn, arrays))
-    for device in devices() if backends is None else backends:
+    for backend in devices() if backends is None else backends:
         first: Run | None = None
-        for m in modes(sync, seed, device):
+        for m in modes(sync, seed, backend):
             got = run(fn, arrays, m)
             where = _different(want, got, _allowed(want, got, given)) or (
                 None if first is None else _other_bits(first, got)

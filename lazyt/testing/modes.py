@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import lazyt as lt
-from lazyt import memory, planning, syncing
+from lazyt import device, memory, planning, syncing
 from lazyt.device import Device
 from lazyt.errors import DeviceError
 from lazyt.handle import Data
@@ -150,6 +150,35 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Watched]:
             lt.set_num_threads(threads)
 
 
+@contextlib.contextmanager
+def watching(m: Mode) -> Iterator[None]:
+    """Sync where a mode says, and change nothing else, for a test suite's run."""
+    if m.sync == NEVER and m.places is None:
+        yield
+        return
+    outer = local.trace
+    syncing.sync(outer, "lazyt.testing", user_site())
+    inner = Watched(m.due(), forget=False)
+    inner.grad = outer.grad
+    inner.start()
+    local.trace = inner
+    try:
+        yield
+    finally:
+        local.trace = outer
+
+
+@contextlib.contextmanager
+def on_device(name: str) -> Iterator[None]:
+    """Make tensors on this device where none is named; DeviceError for one that is not there."""
+    before = device.default_device
+    device.default_device = check_device(name)
+    try:
+        yield
+    finally:
+        device.default_device = before
+
+
 def check_device(name: str) -> Device:
     """The device of this name; DeviceError where it is not there."""
     return Device.check(name)
@@ -171,7 +200,7 @@ UNFUSED = Mode("one kernel an operation", fuse=False)
 AGAIN = Mode("run again, its plans known", tiers=True, repeat=3)
 
 
-def modes(sync: str, seed: int, device: str = "cpu") -> list[Mode]:
+def modes(sync: str, seed: int, backend: str = "cpu") -> list[Mode]:
     """The modes of a `sync=` argument: 'all', 'never', 'always' or 'random'; ValueError for any other."""
     at_random = [
         Mode(f"synced at random (seed {seed + i})", RANDOM, seed + i, tiers=bool(i % 2)) for i in range(3)
@@ -184,7 +213,7 @@ def modes(sync: str, seed: int, device: str = "cpu") -> list[Mode]:
     }
     if sync not in table:
         raise ValueError(f"sync={sync!r}: one of {', '.join(map(repr, table))} is required")
-    return [replace(m, device=device) for m in table[sync]]
+    return [replace(m, device=backend) for m in table[sync]]
 
 
 @dataclass

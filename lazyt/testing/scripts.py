@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lazyt.testing.modes import Mode
-from lazyt.testing.statements import MODES, Failure
+from lazyt.testing.statements import MODES, Failure, Stopped, check
 
 _NEW = """
 def new(x):  # a value of its own, with the same order of elements
@@ -45,6 +45,21 @@ def script(title: str, lines: Sequence[str], failure: Failure) -> str:
         indent *= 2
     rows += [f"{indent}made = program(lt)", f"{indent}actual = made[{name!r}].numpy()"]
     return "\n".join([*rows, 'print("NumPy:", expected)', 'print("lazyt:", actual)', "assert_close(actual, expected)"])
+
+
+def check_program(lines: Sequence[str]) -> None:
+    """Check a program of statements against NumPy and in every mode; `lazyt.testing.strategies.programs` draws them.
+
+    AssertionError with what differs and a script that shows it. A program that NumPy refuses passes.
+
+    >>> check_program(["v0 = xp.asarray(np.arange(6.0))", "v1 = v0[::2]", "v1 += 2", "v2 = new(xp.exp(v0))"])
+    """
+    try:
+        failure = check(lines)
+    except Stopped:
+        return
+    if failure is not None:
+        raise AssertionError(f"{failure.message}\n\n{script('A program', lines, failure)}")
 
 
 def _constructor(m: Mode | None) -> str:
