@@ -6,7 +6,7 @@
     pytest --lazyt-backend=cuda           make tensors on this device
 
 Fixtures: `lazyt_check` is `lazyt.testing.check_against_numpy` with the sync points and the device of the command line;
-`lazyt_backend` is that device's name.
+`lazyt_backend` is that device's name. Sync points are those of the thread that runs the tests.
 
 It stands outside the package, because pytest imports every plugin that is installed: nothing of lazyt is imported, and
 no hook is called for a test, unless an option is given or a fixture is asked for.

@@ -20,7 +20,7 @@ from lazyt.testing.bisect import bisect, needed
 from lazyt.testing.closeness import Comparison, Tolerance, Work, compare, same_bits, tolerance
 from lazyt.testing.finding import Finding, Refused
 from lazyt.testing.lockstep import Differs, Lockstep, Namespace, Pair, plain
-from lazyt.testing.modes import EAGER, Mode, Program, Run, devices, mode, modes
+from lazyt.testing.modes import EAGER, Mode, Run, devices, mode, modes
 from lazyt.testing.numpy_names import reference
 
 
@@ -218,7 +218,7 @@ def trace_back(
         if inner is not None:
             return replace(d.finding, blame=inner.blame, near=inner.near), notes
         blame = "the operation's meaning: its kernel does what its primitives say, and that is not what NumPy does"
-        return replace(d.finding, blame=blame, near=_primitives(d.programs)), notes
+        return replace(d.finding, blame=blame, near=d.programs[-1].primitives() if d.programs else []), notes
     except Refused as e:
         notes.append(f"  NumPy and lazyt could not be run side by side: {e}")
     finding = bisect(got.programs)
@@ -241,18 +241,6 @@ def lockstep(fn: Callable[..., Any], arrays: Sequence[Any], device: str = "cpu")
         except (TypeError, AttributeError, LazytError) as e:
             raise Refused(f"{type(e).__name__}: {e}") from e
         return step.operations
-
-
-def _primitives(programs: Sequence[Program]) -> list[str]:
-    rows: list[str] = []
-    for p in programs[-1:]:
-        rows += [str(line) for line in _graph_lines(p)]
-    return rows
-
-
-def _graph_lines(p: Program) -> list[str]:
-    from_steps = [s for s in p.steps if getattr(s.op, "lower", None) is not None]
-    return [f"recorded as {s.op.name} at {site_text(s.site)}" for s in from_steps]
 
 
 def _by_syncs(

@@ -17,12 +17,14 @@ import numpy as np
 
 import lazyt as lt
 from lazyt.handle import Handle
+from lazyt.looking.text import site_text
 from lazyt.tensor import Tensor
 from lazyt.testing.asserting import array
 from lazyt.testing.closeness import Comparison, Work, compare, tolerance
 from lazyt.testing.finding import Finding, Refused, operand_text
 from lazyt.testing.modes import Program, Watched
 from lazyt.testing.numpy_names import reference
+from lazyt.trace import Site
 
 
 class Differs(Exception):
@@ -35,11 +37,11 @@ class Differs(Exception):
 
 
 def caller() -> str:
-    """`file:line` of the innermost frame outside lazyt."""
+    """The line of the innermost frame outside lazyt."""
     f: Any = sys._getframe(1)
     while f is not None and (f.f_globals.get("__name__") or "").partition(".")[0] in ("lazyt", "contextlib"):
         f = f.f_back
-    return "?" if f is None else f"{f.f_code.co_filename}:{f.f_lineno}"
+    return "?" if f is None else site_text(Site(f.f_code, f.f_lasti))
 
 
 class Lockstep:

@@ -73,6 +73,11 @@ class Program:
         wanted = list(low.nodes.values()) if slots is None else [low.nodes[s] for s in slots]
         return work_of(g.reachable(wanted))
 
+    def primitives(self) -> list[str]:
+        """The primitives that its last step wrote, a line each."""
+        low = lower(self.steps, self.ext.values, self.scalars)
+        return [g.node_line(n) for n in low.builder.nodes[low.starts[-1] :]]
+
     def compute(self, slots: Sequence[Slot], fused: bool) -> list[np.ndarray[Any, Any]]:
         """These values, through kernels that are planned for them alone."""
         plan = planning.draft(self.pos, self.ext, slots, self.scalars, fused)
