@@ -20,7 +20,7 @@ from lazyt.ops.core import OPS
 from lazyt.testing import Mismatch, assert_close, check_against_numpy, reference, ulp_distance
 from lazyt.testing.bisect import first_of, needed
 from lazyt.testing.differential import lockstep
-from lazyt.testing.fuzz import Search, recheck, small, try_seed, write
+from lazyt.testing.fuzz import Search, check_apart, recheck, small, try_seed, write
 from lazyt.testing.modes import AGAIN, EAGER, FIRST, RANDOM, Mode, mode, modes
 from lazyt.testing.statements import Stopped, check
 from lazyt.trace import local
@@ -435,6 +435,12 @@ def test_a_crash_is_a_finding(tmp_path: Path) -> None:
     code, text = search(tmp_path, crash, ["fuzz", "--minutes", "0.2", "--programs", "1", "--seed", "6"])
     assert code == 1, text
     assert "the process died of SIGSEGV" in text and "def program(xp" in text
+
+
+@pytest.mark.slow
+def test_a_program_that_hangs_is_a_failure() -> None:
+    failure = check_apart(["import time", "time.sleep(100)"], 4)
+    assert failure is not None and failure.kind == "hangs"
 
 
 @pytest.mark.slow
