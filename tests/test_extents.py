@@ -6,16 +6,16 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import array_programs
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from array_programs import Writer
 from hypothesis import HealthCheck, given, note, settings
 from test_programs import bits, forget
 
 import lazyt as lt
 from lazyt.errors import LazytError
+from lazyt.testing import array_programs
+from lazyt.testing.array_programs import Writer
 from lazyt.trace import local
 
 EXAMPLES = int(os.environ.get("LAZYT_EXAMPLES", "0"))

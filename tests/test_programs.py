@@ -7,16 +7,16 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-import array_programs
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from array_programs import NUMPY, WORD, Writer
 from hypothesis import HealthCheck, given, note, settings
 
 import lazyt as lt
 from lazyt import planning
 from lazyt.backends.cpu import executor
+from lazyt.testing import array_programs, reference
+from lazyt.testing.array_programs import WORD, Writer
 from lazyt.trace import local
 
 EXAMPLES = int(os.environ.get("LAZYT_EXAMPLES", "0"))
@@ -55,7 +55,7 @@ def check_numpy(w: Writer, line: str) -> None:
         warnings.simplefilter("ignore")
         try:
             want = np.asarray(
-                eval(line.partition("=")[2], {"xp": NUMPY, "np": np, "leaf": array_programs.leaf, **w.values})
+                eval(line.partition("=")[2], {"xp": reference, "np": np, "leaf": array_programs.leaf, **w.values})
             )
         except (ValueError, TypeError):
             return  # NumPy refuses some reductions over nothing whose result is nothing.

@@ -61,6 +61,7 @@ ROOMS = (
     "optim",
     "nn",
     "lazyt",
+    "testing",
 )
 # What the order alone would allow, and should not.
 ONLY = {
@@ -262,7 +263,7 @@ def test_every_operation_has_a_reference_and_samples():
 # --- what is public is documented --------------------------------------------------------------------------------
 
 NAMESPACES = ("lazyt", "lazyt.nn", "lazyt.nn.functional", "lazyt.nn.init", "lazyt.nn.utils", "lazyt.optim",
-              "lazyt.random", "lazyt.memory", "lazyt.linalg", "lazyt.fft")  # fmt: skip
+              "lazyt.random", "lazyt.memory", "lazyt.linalg", "lazyt.fft", "lazyt.testing")  # fmt: skip
 
 
 def public(namespace: str) -> dict[str, object]:

@@ -10,10 +10,10 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, note, settings
-from view_programs import Writer
 
 import lazyt as lt
 from lazyt.errors import DTypeError, IndexOutOfRange, ScalarRangeError, ShapeError
+from lazyt.testing.view_programs import Writer
 
 EXAMPLES = int(os.environ.get("LAZYT_EXAMPLES", "0"))
 random_programs = settings(

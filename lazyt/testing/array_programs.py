@@ -1,6 +1,6 @@
 """Random programs over the operation table, as source text; lazyt runs them while they are written.
 
-Each statement is `name = expression`, with `xp` for the namespace: lazyt, or `NUMPY` below. What a statement should give
+Each statement is `name = expression`, with `xp` for the namespace: lazyt, or `reference`. What a statement should give
 is found by running it alone in NumPy on the values that lazyt had before it, so that errors do not add up.
 """
 
@@ -8,41 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 import lazyt as lt
+from lazyt.errors import DTypeError, ScalarRangeError, ShapeError
 
 Pick = Callable[[int], int]
 MAX_SIZE = 4000
 LARGE = 1e4
 
-
-def _softmax(x: Any, axis: int) -> Any:
-    e = np.exp(x - np.max(x, axis=axis, keepdims=True))
-    return e / np.sum(e, axis=axis, keepdims=True)
-
-
-def _logsumexp(x: Any, axis: int, keepdims: bool = False) -> Any:
-    top = np.max(x, axis=axis, keepdims=True)
-    top = np.where(np.isfinite(top), top, 0).astype(x.dtype)
-    out = np.log(np.sum(np.exp(x - top), axis=axis, keepdims=True)) + top
-    return out if keepdims else np.squeeze(out, axis=axis)
-
-
-def _sigmoid(x: Any) -> Any:
-    return np.where(x < 0, np.exp(x) / (1 + np.exp(x)), 1 / (1 + np.exp(-x))).astype(x.dtype)
-
-
-NUMPY = SimpleNamespace(
-    **{name: getattr(np, name) for name in np.__all__ if hasattr(np, name)},
-    softmax=_softmax,
-    logsumexp=_logsumexp,
-    sigmoid=_sigmoid,
-    relu=lambda x: np.maximum(x, 0),
-)
 
 DTYPES = ("float32", "int32", "float64", "bool", "float16", "int64", "uint8")
 ANY_UNARY = (
@@ -82,13 +58,15 @@ class Writer:
         self.values: dict[str, np.ndarray] = {}
         self.tainted: set[str] = set()  # what a contraction had a part in
         self.alive: list[str] = []
+        self.tell: Callable[[list[str]], None] = lambda lines: None  # what is run next, in case it never comes back
 
     def define(self, expression: str) -> bool:
         """Add a statement; False, and nothing added, if the operation refuses these operands."""
         name = f"v{len(self.lines)}"
+        self.tell([*self.lines, f"{name} = {expression}"])
         try:
             self.space[name] = eval(expression, self.space)
-        except (lt.DTypeError, lt.ShapeError, lt.ScalarRangeError):
+        except (DTypeError, ShapeError, ScalarRangeError):
             return False
         value = self.space[name].numpy()
         if value.size > MAX_SIZE:

@@ -1,0 +1,35 @@
+"""`python -m lazyt.testing fuzz --minutes N` and `python -m lazyt.testing replay SEED`."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+
+from lazyt.testing.fuzz import Search, replay
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; 1 if something was found, 0 if not."""
+    parser = argparse.ArgumentParser(prog="python -m lazyt.testing", description="Random programs against NumPy.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    fuzz = commands.add_parser(
+        "fuzz", help="try random programs until the time is over; print what is found, made small"
+    )
+    fuzz.add_argument("--minutes", type=float, default=1.0, help="how long to go on (default: 1)")
+    fuzz.add_argument("--seed", type=int, help="of the first program; the others follow (default: a new one)")
+    fuzz.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
+    fuzz.add_argument("--programs", type=int, help="stop after so many programs")
+    one = commands.add_parser("replay", help="run the program of a seed again")
+    one.add_argument("seed", type=int)
+    a = parser.parse_args(arguments)
+    if a.command == "replay":
+        return 1 if replay(a.seed) is not None else 0
+    seed = random.randrange(1 << 30) if a.seed is None else a.seed
+    print(f"seeds from {seed}", flush=True)
+    found = Search(seed, max(a.jobs, 1)).run(a.minutes * 60, a.programs)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

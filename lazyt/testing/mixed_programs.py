@@ -1,0 +1,233 @@
+"""Random programs over the whole operation table, with views, writes in place and aliases, as source text.
+
+`new(x)` stands around what is no view: in NumPy a C-contiguous copy, which is what lazyt takes every new value to be;
+in lazyt nothing. Every value thus has the same aliases in both, and a write is seen by the same names.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+import lazyt as lt
+from lazyt.errors import DTypeError, NotSupportedError, ScalarRangeError, ShapeError
+from lazyt.ir import dtypes
+from lazyt.ops.core import OPS
+from lazyt.testing.array_programs import DTYPES, MAX_SIZE, WORD, Pick, Writer
+from lazyt.testing.numpy_names import names
+
+# What raises at the user's line: an operation that refuses its operands.
+REFUSALS = (DTypeError, ShapeError, ScalarRangeError, NotSupportedError)
+_VIEW = re.compile(r"xp\.(permute_dims|reshape|flip|expand_dims|broadcast_to|squeeze|swapaxes|moveaxis)\(|v\d+\[(?!\[)")
+# Contractions and library calls: their bits may depend on what else is planned.
+INEXACT = re.compile(
+    r"@|\.linalg\.|\.fft\.|\b(matmul|einsum|tensordot|dot|vdot|inner|outer|vecdot|kron|linear|conv\w*|correlate|cov|corrcoef|"
+    r"trace|scaled_dot_product_attention|bmm|addmm|interp|polyval)\("
+)
+# The functions that a statement calls, and its operators.
+CALLED = re.compile(r"xp\.([\w.]+)\(|( [-+*/%&|^<>=@!]+ )")
+# Not in the table of a random program: results that NumPy and lazyt may choose differently, and what NumPy lacks.
+_APART = frozenset({"empty", "empty_like", "linalg.eig", "linalg.eigh", "linalg.svd", "linalg.qr", "linalg.pinv"})
+_MOST = 64
+
+
+def literal(a: np.ndarray[Any, Any]) -> str:
+    """An array as an expression.
+
+    >>> literal(np.array([1.5, np.nan], np.float32))
+    "np.array([1.5, np.nan], 'float32')"
+    """
+    body = re.sub(r"\b(nan|inf)\b", r"np.\1", repr(a.tolist()))
+    made = f"np.array({body}, {a.dtype.name!r})"
+    return made if a.size or a.shape == (0,) else f"np.zeros({a.shape}, {a.dtype.name!r})"
+
+
+@lru_cache(maxsize=1)
+def table() -> tuple[tuple[str, int], ...]:
+    """(operation, number of a sample call) of every call that is small enough to be written out."""
+    found = []
+    for name in names():
+        if name in _APART:
+            continue
+        for i, (args, kwargs) in enumerate(OPS[name].samples()):  # type: ignore[misc]
+            if sum(a.size for a in _arrays([args, kwargs])) <= _MOST:
+                found.append((name, i))
+    return tuple(found)
+
+
+def _arrays(x: Any) -> list[np.ndarray[Any, Any]]:
+    if isinstance(x, np.ndarray):
+        return [x]
+    parts = x.values() if isinstance(x, dict) else x if isinstance(x, list | tuple) else ()
+    return [a for p in parts for a in _arrays(p)]
+
+
+@dataclass(frozen=True)
+class _Name:
+    word: str
+
+
+class MixedWriter(Writer):
+    """Writes programs of every kind of statement; lazyt runs them while they are written."""
+
+    def __init__(self, pick: Pick) -> None:
+        super().__init__(pick)
+        self.space["new"] = lambda x: x
+        self.shares: dict[str, int] = {}  # names of one number share memory
+        self.read_only: set[str] = set()
+        self.trying = ""  # the statement that runs now
+
+    def define(self, expression: str) -> bool:
+        view = _VIEW.match(expression) is not None and "np.array" not in expression
+        if not view and not expression.startswith("new("):
+            expression = f"new({expression})"
+        name = f"v{len(self.lines)}"
+        self.trying = f"{name} = {expression}"
+        if not super().define(expression):
+            self.trying = ""
+            return False
+        of = WORD.search(expression)
+        self.shares[name] = self.shares[of[0]] if view and of is not None else len(self.lines)
+        if view and of is not None and (of[0] in self.read_only or "broadcast_to" in expression):
+            self.read_only.add(name)
+        self.trying = ""
+        return True
+
+    def emit(self, line: str) -> bool:
+        """Add a statement that writes; False, and nothing added, if it is refused."""
+        self.trying = line
+        self.tell([*self.lines, line])
+        try:
+            exec(line, self.space)
+        except REFUSALS:
+            self.trying = ""
+            return False
+        self.lines.append(line)
+        used = WORD.findall(line)
+        group = {n for n in self.shares if self.shares[n] == self.shares[used[0]]}
+        for n in group & self.values.keys():
+            self.values[n] = self.space[n].numpy()
+        if INEXACT.search(line) or any(n in self.tainted for n in used):
+            self.tainted |= group
+        self.trying = ""
+        return True
+
+    def statement(self) -> None:
+        kind = self.pick(8)
+        if kind < 3:
+            super().statement()
+        elif kind < 5 or not self.alive:
+            self.call()
+        else:
+            self.write()
+
+    def call(self) -> bool:
+        """One call out of the operation table, on names of this program where they fit."""
+        calls = table()
+        name, i = calls[self.pick(len(calls))]
+        args, kwargs = OPS[name].samples()[i]  # type: ignore[misc]
+        if len(_arrays([args, kwargs])) == 1 and "." not in name and self.pick(4):
+            args = [self.any_like(a) if isinstance(a, np.ndarray) else a for a in args]
+        words = [self.argument(a, name) for a in args] + [f"{k}={self.argument(v, name)}" for k, v in kwargs.items()]
+        f = f"xp.nn.functional.{name}" if "." not in name and not hasattr(lt, name) else f"xp.{name}"
+        text = f"{f}({', '.join(words)})"
+        if any(dtypes.kind(a.dtype) == "c" for a in _arrays([args, kwargs])):
+            return False
+        made = self.try_call(text)
+        if isinstance(made, tuple):
+            return bool(made) and self.define(f"{text}[{self.pick(len(made))}]")
+        # Dead otherwise: complex values and bfloat16 are not what other statements take.
+        return made is not None and made.dtype.name in DTYPES and self.define(text)
+
+    def any_like(self, a: np.ndarray[Any, Any]) -> Any:
+        """A name of the kind and rank of an array; the array itself where there is none."""
+        name = self.name(a.dtype.kind, a.ndim)
+        return a if name is None or self.values[name].ndim != a.ndim else _Name(name)
+
+    def try_call(self, text: str) -> Any:
+        self.trying = f"v{len(self.lines)} = {text}"
+        self.tell([*self.lines, self.trying])
+        try:
+            found = eval(text, self.space)
+        except REFUSALS:
+            found = None
+        self.trying = ""
+        return found
+
+    def argument(self, a: Any, op: str) -> str:
+        if isinstance(a, np.ndarray):
+            fits = [n for n in self.alive if self.values[n].shape == a.shape and self.values[n].dtype == a.dtype]
+            # Integers may be indices, which have a range; a matrix of linear algebra its own properties.
+            if fits and "." not in op and a.dtype.kind == "f" and self.pick(3):
+                return fits[-1 - self.pick(len(fits))]
+            return f"xp.asarray({literal(a)})"
+        if isinstance(a, list | tuple):
+            inner = ", ".join(self.argument(x, op) for x in a)
+            return f"[{inner}]" if isinstance(a, list) else f"({inner}{',' * (len(a) == 1)})"
+        if isinstance(a, _Name):
+            return a.word
+        if isinstance(a, float) and not np.isfinite(a):
+            return f"np.{a}".replace("np.-", "-np.")
+        if isinstance(a, np.dtype | type):
+            return repr(np.dtype(a).name)
+        if isinstance(a, np.generic):
+            return f"np.{a.dtype.name}({a.item()!r})"
+        return repr(a)
+
+    # Writes
+
+    def key(self, shape: tuple[int, ...]) -> str:
+        items: list[str] = []
+        for d in shape[: self.pick(len(shape) + 1)]:
+            kind = self.pick(4)
+            if kind == 1 and d:
+                items.append(str(self.pick(2 * d) - d))
+            elif kind == 2:
+                items.append(f"{self.pick(d + 1)}:")
+            else:
+                items.append((":", "::-1", "::2", ":1", "1:")[self.pick(5)])
+        return ", ".join([*items, "..."])
+
+    def value(self, target: str, shape: tuple[int, ...]) -> str:
+        """What may be written into such a part: of no greater kind, and broadcast to it."""
+        kinds = "biuf"[: "biuf".index(self.values[target].dtype.kind) + 1] if target in self.values else "b"
+        if "u" in kinds:
+            kinds = "bu" if "f" not in kinds else kinds
+        fits = [
+            n for n in self.alive
+            if self.values[n].dtype.kind in kinds and self.values[n].ndim <= len(shape)
+            and all(p in (1, q) for p, q in zip(self.values[n].shape[::-1], shape[::-1], strict=False))
+        ]  # fmt: skip
+        if not fits or not self.pick(3):
+            return ("True", "2", "3", "0.5")[self.pick(4) if "f" in kinds else self.pick(3) if len(kinds) > 1 else 0]
+        n = fits[-1 - self.pick(min(len(fits), 8))]
+        return n if self.pick(2) or not self.values[n].ndim else f"{n}[::-1]"
+
+    def write(self) -> bool:
+        """A write into a name, a part of it, at indices or under a mask; seen by all its aliases."""
+        targets = [n for n in self.alive if n not in self.read_only and self.values[n].size <= MAX_SIZE // 4]
+        if not targets:
+            return False
+        n = targets[-1 - self.pick(min(len(targets), 8))]
+        v = self.values[n]
+        op = ("=", "+=", "*=", "-=")[self.pick(4)]
+        if v.dtype.kind == "b":
+            op = ("=", "&=", "|=", "^=")[self.pick(4)]
+        case = self.pick(5)
+        if case == 1 and v.ndim and v.shape[0]:
+            i = [self.pick(2 * v.shape[0]) - v.shape[0] for _ in range(1 + self.pick(3))]
+            return self.emit(f"{n}[{i}] {op} {self.value(n, ())}")
+        if case == 2:
+            return self.emit(f"{n}[{n} {('>', '<', '!=')[self.pick(3)]} {self.value(n, ())}] = {self.value(n, ())}")
+        if case == 3 and v.ndim and v.shape[0] > 1:
+            to, of = (("[1:]", "[:-1]"), ("[:-1]", "[1:]"), ("[::-1]", ""))[self.pick(3)]
+            return self.emit(f"{n}{to} {op} {n}{of}")
+        if case == 4 and op != "=":
+            return self.emit(f"{n} {op} {self.value(n, v.shape)}")
+        key = self.key(v.shape)
+        part = v[eval(f"np.s_[{key}]", {"np": np})]
+        return self.emit(f"{n}[{key}] {op} {self.value(n, part.shape)}")

@@ -1,0 +1,233 @@
+"""The ways to run a program: where it is synced, fused or not, known or new, on which device, with how many threads.
+
+A mode runs in a trace of its own, whose trie is forgotten at every sync: each step keeps the very line that recorded
+it, no plan or prediction of the surroundings is used or left behind, and what ran can be looked at afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+import lazyt as lt
+from lazyt import device, memory, planning, syncing
+from lazyt.device import Device
+from lazyt.errors import DeviceError
+from lazyt.handle import Data
+from lazyt.ir import graph as g
+from lazyt.lowering import lower
+from lazyt.testing.closeness import Work, work_of
+from lazyt.trace import Ext, Slot, Step, Trace, local, user_site
+
+NEVER, ALWAYS, RANDOM = "never", "always", "random"
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One way to run a program."""
+
+    name: str
+    sync: str = NEVER  # never (but for what the program itself reads), always (after each operation), random
+    seed: int = 0  # of the random places
+    places: frozenset[int] | None = None  # sync after these operations, counted from 1, instead
+    fuse: bool = True
+    tiers: bool = False
+    threads: int | None = None
+    repeat: int = 1  # run it so often, the last time counts: from the second time on its plans are known
+    device: str = "cpu"
+
+    def due(self) -> Callable[[int], bool]:
+        """Whether to sync after operation n; ask once an operation, in order."""
+        if self.places is not None:
+            return self.places.__contains__
+        if self.sync == RANDOM:
+            rng = random.Random(self.seed)
+            return lambda n: rng.random() < 0.3
+        return lambda n: self.sync == ALWAYS
+
+    def __str__(self) -> str:
+        return self.name if self.device == "cpu" else f"{self.name}, on {self.device}"
+
+
+@dataclass
+class Program:
+    """What was pending at one sync, with all that it takes to compute it again."""
+
+    pos: Step
+    ext: Ext
+    scalars: list[Any]
+    leaves: list[Data]
+
+    @property
+    def steps(self) -> list[Step]:
+        return self.pos.steps()
+
+    def work(self, slots: Sequence[Slot] | None = None) -> Work:
+        """The primitives of the whole program, or of these values."""
+        low = lower(self.steps, self.ext.values, self.scalars)
+        wanted = list(low.nodes.values()) if slots is None else [low.nodes[s] for s in slots]
+        return work_of(g.reachable(wanted))
+
+    def primitives(self) -> list[str]:
+        """The primitives that its last step wrote, a line each."""
+        low = lower(self.steps, self.ext.values, self.scalars)
+        return [g.node_line(n) for n in low.builder.nodes[low.starts[-1] :]]
+
+    def compute(self, slots: Sequence[Slot], fused: bool) -> list[np.ndarray[Any, Any]]:
+        """These values, through kernels that are planned for them alone."""
+        plan = planning.draft(self.pos, self.ext, slots, self.scalars, fused)
+        plan.compile()
+        return [memory.as_array(d) for d in plan.run(self.ext.values, self.scalars, self.leaves, slots)]
+
+
+class Watched(Trace):
+    """A trace that syncs when it is told to, keeps the programs that it ran, and remembers none of them."""
+
+    def __init__(self, due: Callable[[int], bool], forget: bool = True, keep: bool = False) -> None:
+        self.due = due
+        self.forget = forget
+        self.keep = keep
+        self.forced = False
+        self.operations = 0
+        self.synced: list[int] = []  # after which operations
+        self.programs: list[Program] = []
+        super().__init__()
+
+    # NOTE: recording asks once an operation, after it is recorded.
+    @property
+    def eager(self) -> bool:
+        self.operations += 1
+        if not (self.forced or self.due(self.operations)):
+            return False
+        self.synced.append(self.operations)
+        return True
+
+    @eager.setter
+    def eager(self, value: bool) -> None:
+        self.forced = value
+
+    def start(self) -> None:
+        """A walk has ended: keep it, and forget the way that it went."""
+        pos = getattr(self, "pos", None)
+        if pos is not None and pos.parent is not None:
+            if self.keep:
+                scalars = self.scalars[: pos.scalar_start + pos.n_scalars]
+                self.programs.append(Program(pos, self.ext, scalars, self.leaves))
+            if self.forget:
+                self.pos = self.roots[self.grad]
+                self.reset_trie()
+                return
+        super().start()
+
+
+@contextlib.contextmanager
+def mode(m: Mode, keep: bool = False) -> Iterator[Watched]:
+    """Run what is inside in a mode; what was pending outside is computed before, what is pending inside after.
+
+    Raises DeviceError for a device that is not there.
+    """
+    check_device(m.device)
+    outer = local.trace
+    syncing.sync(outer, "lazyt.testing", user_site())
+    inner = Watched(m.due(), forget=m.repeat == 1, keep=keep)
+    inner.grad = outer.grad
+    inner.start()
+    settings, programs, threads = dict(planning.settings), planning._programs, lt.get_num_threads()
+    try:
+        planning.settings.update(fuse=m.fuse, tiers=m.tiers)
+        planning._programs = {}
+        if m.threads is not None:
+            lt.set_num_threads(m.threads)
+        local.trace = inner
+        yield inner
+        inner.forced = False
+        syncing.sync(inner, "lazyt.testing", user_site())
+    finally:
+        local.trace = outer
+        planning.settings.update(settings)
+        planning._programs = programs
+        if m.threads is not None:
+            lt.set_num_threads(threads)
+
+
+@contextlib.contextmanager
+def watching(m: Mode) -> Iterator[None]:
+    """Sync where a mode says, and change nothing else, for a test suite's run."""
+    if m.sync == NEVER and m.places is None:
+        yield
+        return
+    outer = local.trace
+    syncing.sync(outer, "lazyt.testing", user_site())
+    inner = Watched(m.due(), forget=False)
+    inner.grad = outer.grad
+    inner.start()
+    local.trace = inner
+    try:
+        yield
+    finally:
+        local.trace = outer
+
+
+@contextlib.contextmanager
+def on_device(name: str) -> Iterator[None]:
+    """Make tensors on this device where none is named; DeviceError for one that is not there."""
+    before = device.default_device
+    device.default_device = check_device(name)
+    try:
+        yield
+    finally:
+        device.default_device = before
+
+
+def check_device(name: str) -> Device:
+    """The device of this name; DeviceError where it is not there."""
+    return Device.check(name)
+
+
+def devices() -> list[str]:
+    """The devices that are there: 'cpu', and 'cuda' where there is one."""
+    found = ["cpu"]
+    try:
+        check_device("cuda")
+    except DeviceError:
+        return found
+    return [*found, "cuda"]
+
+
+FIRST = Mode("synced at the end", threads=1)
+EAGER = Mode("synced after each operation", ALWAYS)
+UNFUSED = Mode("one kernel an operation", fuse=False)
+AGAIN = Mode("run again, its plans known", tiers=True, repeat=3)
+
+
+def modes(sync: str, seed: int, backend: str = "cpu") -> list[Mode]:
+    """The modes of a `sync=` argument: 'all', 'never', 'always' or 'random'; ValueError for any other."""
+    at_random = [
+        Mode(f"synced at random (seed {seed + i})", RANDOM, seed + i, tiers=bool(i % 2)) for i in range(3)
+    ]  # fmt: skip
+    table = {
+        NEVER: [FIRST, UNFUSED, AGAIN],
+        ALWAYS: [EAGER],
+        RANDOM: at_random,
+        "all": [EAGER, FIRST, UNFUSED, AGAIN, *at_random],
+    }
+    if sync not in table:
+        raise ValueError(f"sync={sync!r}: one of {', '.join(map(repr, table))} is required")
+    return [replace(m, device=backend) for m in table[sync]]
+
+
+@dataclass
+class Run:
+    """What a mode gave: values by name, and how it ran."""
+
+    mode: Mode
+    values: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    programs: list[Program] = field(default_factory=list)
+    synced: list[int] = field(default_factory=list)
+    structure: Any = None
+    work: dict[str, Work] = field(default_factory=dict)

@@ -1,0 +1,187 @@
+"""A program as source text, run statement by statement beside NumPy and then as a whole in every mode.
+
+After each statement NumPy's arrays take lazyt's values, in place, so that views go with them: what a statement gives
+is always compared on the same operands, and rounding does not add up.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import lazyt as lt
+from lazyt.handle import Handle
+from lazyt.testing.array_programs import WORD, leaf
+from lazyt.testing.closeness import Tolerance, compare, same_bits
+from lazyt.testing.mixed_programs import INEXACT, REFUSALS
+from lazyt.testing.modes import AGAIN, EAGER, FIRST, RANDOM, UNFUSED, Mode, mode
+from lazyt.testing.numpy_names import reference
+
+Array = np.ndarray[Any, Any]
+Space = dict[str, Any]
+
+ROUNDED = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 2e-5, "float64": 1e-11}
+# Modes that must give the bits of running each statement at once.
+MODES = (
+    FIRST,
+    UNFUSED,
+    Mode("two threads", threads=2),
+    AGAIN,
+    Mode("synced at random (seed 1)", RANDOM, 1),
+    Mode("synced at random (seed 2)", RANDOM, 2, tiers=True),
+)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What is wrong with a program: `kind` is kept while it is shrunk, so that another bug does not take its place."""
+
+    kind: str  # raises, numpy, a mode's name
+    name: str  # the value that is wrong
+    message: str
+    expected: Any = None
+    actual: Any = None
+    line: int = 0
+
+    def same(self, other: Failure | None) -> bool:
+        """Whether another failure is of this kind."""
+        return other is not None and other.kind == self.kind
+
+
+class Stopped(Exception):
+    """Both NumPy and lazyt refuse a statement, or NumPy does: this is no program to test."""
+
+
+def space_of(xp: Any) -> Space:
+    """The names that programs use, for NumPy (`reference`) or lazyt."""
+    numpy = xp is not lt
+    return {
+        "xp": xp, "np": np, "leaf": leaf, "sync": (lambda: None) if numpy else lt.sync,
+        "new": (lambda x: np.array(x, order="C")) if numpy else (lambda x: x),
+    }  # fmt: skip
+
+
+def check(lines: Sequence[str], modes: Sequence[Mode] = MODES) -> Failure | None:
+    """Run a program beside NumPy and in every mode; what is wrong, or None. Stopped if NumPy refuses a statement."""
+    values, failure, tainted = beside_numpy(lines)
+    return failure or in_modes(lines, values, tainted, modes)
+
+
+def beside_numpy(lines: Sequence[str]) -> tuple[dict[str, Array], Failure | None, set[str]]:
+    """The values at the end, each operation run at once; the first statement that is wrong; which names are inexact."""
+    theirs, ours = space_of(reference), space_of(lt)
+    values: dict[str, Array] = {}
+    tainted: set[str] = set()
+    with mode(EAGER), warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        for i, line in enumerate(lines):
+            code = compile(line, f"<line {i + 1}>", "exec")
+            refused = _refusal(code, theirs)
+            try:
+                exec(code, ours)
+            except REFUSALS as e:
+                raise Stopped(f"{line}: {e}") from e
+            except Exception as e:
+                if refused is not None:
+                    raise Stopped(f"{line}: {refused}") from e
+                return values, Failure("raises", line, f"{type(e).__name__}: {e}", line=i), tainted
+            if refused is not None:
+                raise Stopped(f"{line}: {refused}")
+            before, values = values, {n: x._array("testing") for n, x in ours.items() if isinstance(x, Handle)}
+            used = WORD.findall(line)
+            changed = [n for n, v in values.items() if n not in before or not same_bits(v, before[n])]
+            if INEXACT.search(line) or any(n in tainted for n in used):
+                tainted |= {*changed, *used[:1]}
+            for n in values:
+                failure = _against(line, n, theirs[n], values[n], [before[m] for m in used if m in before])
+                if failure is not None and not _right_in_double(line, n, values[n], before):
+                    return values, Failure(**{**failure.__dict__, "line": i}), tainted
+                _take(theirs, n, values[n])
+    return values, None, tainted
+
+
+def _refusal(code: Any, space: Space) -> Exception | None:
+    try:
+        exec(code, space)
+    except (ValueError, TypeError, IndexError, AttributeError, NameError, OverflowError, ArithmeticError) as e:
+        return e
+    return None
+
+
+def _take(space: Space, name: str, value: Array) -> None:
+    x = space[name]
+    if isinstance(x, np.ndarray):
+        if x.flags.writeable:
+            np.copyto(x, value)
+    else:
+        space[name] = np.array(value)
+
+
+def _against(line: str, name: str, want: Any, got: Array, operands: list[Array]) -> Failure | None:
+    e = np.asarray(want)
+    if (got.dtype, got.shape) != (e.dtype, e.shape):
+        message = f"{got.dtype} {got.shape} where NumPy has {e.dtype} {e.shape}"
+        return Failure("numpy", name, message, e, got)
+    if "cumulative" in line and got.dtype == np.float16:
+        return None  # lazyt rounds such a scan once, at the end
+    found = compare(got, e, _allowed(line, got, e, operands))
+    return None if found is None else Failure("numpy", name, str(found), e, got)
+
+
+def _right_in_double(line: str, name: str, got: Array, before: dict[str, Array]) -> bool:
+    """Whether NumPy gives lazyt's value when it computes in float64: it adds and multiplies up float32 in float32."""
+    if got.dtype.name not in ("float16", "float32") or not line.startswith(f"{name} = "):
+        return False
+    space = space_of(reference)
+    space.update((n, v.astype("f8") if v.dtype.name in ROUNDED else v) for n, v in before.items())
+    if _refusal(compile(re.sub(r"'float(16|32)'", "'float64'", line), "<double>", "exec"), space) is not None:
+        return False
+    want = np.asarray(space[name]).astype(got.dtype)
+    operands = [before[m] for m in WORD.findall(line) if m in before]
+    return want.shape == got.shape and compare(got, want, _allowed(line, got, want, operands)) is None
+
+
+def _allowed(line: str, got: Array, e: Array, operands: list[Array]) -> Tolerance:
+    if got.dtype.kind not in "fc":
+        return Tolerance(0.0, 0.0, why=f"{got.dtype} is exact")
+    floats = [a for a in (got, *operands) if str(a.dtype) in ROUNDED]
+    t = max([ROUNDED.get(str(a.dtype), 2e-5) for a in floats], default=2e-5)
+    if ".linalg." in line or ".fft." in line:
+        t *= 50
+    scale = max([1.0, *(float(np.max(np.abs(a[np.isfinite(a)]), initial=0)) for a in floats[1:])])
+    return Tolerance(t, t * scale, why="a statement")
+
+
+def in_modes(
+    lines: Sequence[str], values: dict[str, Array], tainted: set[str], modes: Sequence[Mode]
+) -> Failure | None:
+    """The first mode that gives other bits than running each statement at once."""
+    code = compile("\n".join(lines), "<program>", "exec")
+    for m in modes:
+        try:
+            got = run(code, m)
+        except Exception as e:  # noqa: BLE001 - whatever a program raises is what is looked for
+            return Failure(str(m), "", f"{m}: {type(e).__name__}: {e}")
+        for n, want in values.items():
+            if n not in tainted and not same_bits(got[n], want):
+                message = f"{m}: {got[n].dtype} {got[n].shape}, each operation at once: {want.dtype} {want.shape}"
+                if (got[n].dtype, got[n].shape) == (want.dtype, want.shape):
+                    exact = Tolerance(0.0, 0.0, 0.0, "each operation at once gives these bits")
+                    message = f"{m}: {compare(got[n], want, exact) or 'the sign of a zero differs'}"
+                return Failure(str(m), n, message, want, got[n])
+    return None
+
+
+def run(code: Any, m: Mode) -> dict[str, Array]:
+    """The values of a program's names in a mode."""
+    with mode(m):
+        for _ in range(m.repeat):
+            space = space_of(lt)
+            exec(code, space)
+            lt.sync()
+        return {n: x._array("testing") for n, x in space.items() if isinstance(x, Handle)}
