@@ -124,8 +124,8 @@ def _complex_function(f: Function) -> Function:
 
 
 def complex_expm1(z: Array) -> Array:
-    """`np.expm1`, which multiplies infinities by zeros; there, as the Array API has it: exp's special cases less 1."""
-    return np.where(np.isfinite(z.real) & np.isfinite(z.imag), np.expm1(z), np.exp(z) - 1)
+    """`np.expm1`, which multiplies infinities by zeros; there, and at 0, as the Array API has it: exp's cases less 1."""
+    return np.where(np.isfinite(z) & (z != 0), np.expm1(z), np.exp(z) - 1)
 
 
 def complex_tanh(z: Array) -> Array:
