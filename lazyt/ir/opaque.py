@@ -124,7 +124,7 @@ def _complex_function(f: Function) -> Function:
 
 
 def complex_expm1(z: Array) -> Array:
-    """`np.expm1`, which multiplies infinities by zeros; there, and at 0, as the Array API has it: exp's cases less 1."""
+    """`np.expm1`, which multiplies infinities by zeros; there, and at 0, as the Array API: exp's cases less 1."""
     return np.where(np.isfinite(z) & (z != 0), np.expm1(z), np.exp(z) - 1)
 
 
