@@ -229,6 +229,13 @@ def test_dtype_functions():
     assert lt.can_cast(lt.zeros(1, dtype=lt.uint8), lt.int16) and not lt.can_cast(lt.complex64, lt.float64)
 
 
+def test_complex_scalars_again_and_again():
+    x = lt.asarray([1.0, 2.0])
+    for z in (1j, 2 - 1j, 3j):
+        np.testing.assert_array_equal((x * z + z).numpy(), x.numpy() * z + z)
+        np.testing.assert_array_equal((z - x).numpy(), z - x.numpy())
+
+
 # --- shapes, indices and errors, known when recorded -----------------------------------------------------------------
 
 
