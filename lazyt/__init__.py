@@ -15,6 +15,7 @@ from lazyt.autograd.functional import *
 from lazyt.device import Device
 from lazyt.errors import (
     AutogradError,
+    AxisError,
     DeviceError,
     DTypeError,
     IndexOutOfRange,
@@ -33,6 +34,7 @@ from lazyt.functions.creation import *
 from lazyt.functions.data_types import *
 from lazyt.functions.elementwise import *
 from lazyt.functions.indexing import *
+from lazyt.functions.inspection import *
 from lazyt.functions.joining import *
 from lazyt.functions.linear import *
 from lazyt.functions.logic import *

@@ -13,6 +13,7 @@ from lazyt.autograd import engine
 from lazyt.device import CPU, Device
 from lazyt.device import check as check_device
 from lazyt.errors import AutogradError, DeviceError, DTypeError, ShapeError
+from lazyt.functions import interchange
 from lazyt.functions.joining import stack
 from lazyt.functions.subscript import getitem, setitem
 from lazyt.handle import Data, Gradient, Handle, Holder
@@ -170,13 +171,9 @@ class Tensor(Handle):
             return a.astype(dtype)
         return a.copy() if copy else a
 
-    def __dlpack__(self, **kwargs: Any) -> Any:
-        # A read-only NumPy array refuses to export; what is exported here is a copy when writes must not be seen.
-        kwargs.pop("stream", None)
-        return self._array("__dlpack__").copy().__dlpack__(**kwargs)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
+    __array_namespace__ = interchange.array_namespace
+    __dlpack__ = interchange.dlpack
+    __dlpack_device__ = interchange.dlpack_device
 
     def __str__(self) -> str:
         return str(self._array("print"))
@@ -391,7 +388,10 @@ CLONE = OpDef("clone", lambda b, x: x)
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor of anything that speaks DLPack on the CPU; its memory is copied unless `copy=False`.
+    """A tensor over the memory of anything that speaks DLPack; `copy=True` copies it, as other strides than C's do.
+
+    As with `from_numpy`, lazyt never writes shared memory, and reads it at the sync. `device="cpu"` asks the owner of
+    memory elsewhere to copy it here. Raises DeviceError, DTypeError; BufferError when `copy=False` cannot be.
 
     >>> import lazyt as lt, numpy as np
     >>> lt.from_dlpack(np.arange(3)).tolist()
@@ -400,8 +400,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     check_device(device)
     if isinstance(x, Tensor):
         return x.clone() if copy else x
-    a = np.from_dlpack(x)
-    return from_numpy(a) if copy is False else asarray(a)
+    return from_numpy(interchange.imported(x, device, copy))
 
 
 def _unpickle(a: np.ndarray[Any, Any], requires_grad: bool) -> Tensor:
@@ -456,9 +455,9 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     if isinstance(obj, list | tuple) and _holds_tensor(obj):
         out = stack([asarray(o) for o in obj])
         return out if want is None else _astype(out, want)
-    if copy is False and not isinstance(obj, np.ndarray):
-        raise ValueError("asarray: this object cannot become a tensor without a copy")
     if copy is False:
+        if not isinstance(obj, np.ndarray) or want not in (None, obj.dtype) or not obj.flags.c_contiguous:
+            raise ValueError("asarray: copy=False, and only C-contiguous NumPy memory of the same dtype needs no copy")
         return from_numpy(obj)
     return tensor_of(memory.from_array(_to_array(obj, want)))
 

@@ -44,6 +44,7 @@ ROOMS = (
     "looking.text",
     "looking.steps",
     "looking.reasons",
+    "stepwise",
     "planning",
     "looking.kernels",
     "looking.report",

@@ -247,6 +247,11 @@ def logspace(
     return astype(pow(base, exponents), _default(dtype))
 
 
+def _diagonal(name: str, k: Any) -> int:
+    """A diagonal's number within int64: one further out is as far from any matrix."""
+    return max(min(integer(name, "k", k), 1 << 62), -(1 << 62))
+
+
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
     """A matrix with ones on its k-th diagonal (above the main one for k > 0); float32 by default. As
     `numpy.eye`.
@@ -257,7 +262,7 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
     """
     Device.check(device)
     shape = shape_of("eye", (n_rows, n_rows if n_cols is None else n_cols))
-    return record(ops.EYE, (integer("eye", "k", k),), (_default(dtype),), shape)
+    return record(ops.EYE, (_diagonal("eye", k),), (_default(dtype),), shape)
 
 
 def identity(n: int, /, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -278,7 +283,7 @@ def tri(n: int, m: int | None = None, k: int = 0, *, dtype: Any = None, device: 
     [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]
     """
     Device.check(device)
-    return record(ops.TRI, (integer("tri", "k", k),), (_default(dtype),), shape_of("tri", (n, n if m is None else m)))
+    return record(ops.TRI, (_diagonal("tri", k),), (_default(dtype),), shape_of("tri", (n, n if m is None else m)))
 
 
 def tril(x: ArrayLike, /, *, k: int = 0) -> Tensor:
@@ -289,7 +294,7 @@ def tril(x: ArrayLike, /, *, k: int = 0) -> Tensor:
     >>> lt.tril(lt.ones((2, 2))).tolist()
     [[1.0, 0.0], [1.0, 1.0]]
     """
-    return record(ops.TRIL, (x, integer("tril", "k", k)))
+    return record(ops.TRIL, (x, _diagonal("tril", k)))
 
 
 def triu(x: ArrayLike, /, *, k: int = 0) -> Tensor:
@@ -300,7 +305,7 @@ def triu(x: ArrayLike, /, *, k: int = 0) -> Tensor:
     >>> lt.triu(lt.ones((2, 2))).tolist()
     [[1.0, 1.0], [0.0, 1.0]]
     """
-    return record(ops.TRIU, (x, integer("triu", "k", k)))
+    return record(ops.TRIU, (x, _diagonal("triu", k)))
 
 
 def diag(x: ArrayLike, /, k: int = 0) -> Tensor:
