@@ -54,6 +54,7 @@ ROOMS = (
     "functions",
     "tensor",
     "operators",
+    "protocols",
     "modes",
     "saving",
     "fft",

@@ -38,5 +38,6 @@ NONDIFFERENTIABLE: dict[str, str] = {
     **LINALG_NONDIFFERENTIABLE,
     **dict.fromkeys(("leaf", "scalar", "constant", "extent", "iota"), _SOURCE),
     **dict.fromkeys(("any", "all", "argmax", "argmin", "argsort", "isin", "searchsorted"), _POSITION),
+    "numpy": "a function of NumPy's: recording it refuses operands that ask for a gradient",
     "stop": "what it is for: reverse mode takes it as a constant",
 }

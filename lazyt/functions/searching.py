@@ -18,7 +18,6 @@ __all__ = [
     "bincount",
     "digitize",
     "flatnonzero",
-    "histogram",
     "isin",
     "nonzero",
     "searchsorted",
@@ -117,17 +116,3 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
     if a.ndim != 1 or (a.size and a.min() < 0):
         raise ShapeError(f"bincount: a vector of numbers that are at least 0 is required, got shape {a.shape}")
     return _computed(np.bincount(a, None if weights is None else host(weights, "bincount"), minlength))
-
-
-def histogram(x: Any, /, bins: Any = 10, range: Any = None, density: bool = False, weights: Any = None) -> Any:
-    """The numbers of elements in each bin, and the bins' edges. A sync: the edges are data. As `numpy.histogram`.
-
-    >>> import lazyt as lt
-    >>> lt.histogram(lt.asarray([0.0, 1.0, 1.0]), bins=2)[0].tolist()
-    [1, 2]
-    """
-    edges = bins if isinstance(bins, int | str) else host(bins, "histogram")
-    found = np.histogram(
-        host(x, "histogram"), edges, range, density, None if weights is None else host(weights, "histogram")
-    )
-    return tuple(map(_computed, found))
