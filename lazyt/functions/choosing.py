@@ -53,7 +53,7 @@ def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], defau
     return out  # type: ignore[no-any-return]
 
 
-def choose(a: ArrayLike, choices: Any, mode: str = "raise") -> Tensor:
+def choose(a: ArrayLike, choices: Any, *, mode: str = "raise") -> Tensor:
     """choices[a[i]][i] for every i; all broadcast. An index out of bounds raises at the sync, wraps or is clipped.
 
     Raises ShapeError if the shapes do not broadcast, IndexOutOfRange at the sync. As `numpy.choose`.
@@ -173,7 +173,7 @@ def apply_over_axes(func: Callable[..., Any], a: ArrayLike, axes: int | Sequence
     for axis in (axes,) if isinstance(axes, int) else axes:
         at = one_axis("apply_over_axes", axis, t.ndim)
         out = tensor(func(t, at))
-        t = out if out.ndim == t.ndim else expand_dims(out, axis=at)
-        if t.ndim != out.ndim and t.ndim != out.ndim + 1:
+        if out.ndim not in (t.ndim, t.ndim - 1):
             raise ShapeError(f"apply_over_axes: the function gave shape {out.shape}")
+        t = out if out.ndim == t.ndim else expand_dims(out, axis=at)
     return t

@@ -74,7 +74,7 @@ def _positions(method: str, n: Any, q: Any) -> tuple[Any, Any]:
             return low(at), pick(at == low(at), 0.0, 0.5)
         case "averaged_inverted_cdf":
             at = n * q - 1.0
-            return low(at), pick(at == low(at), 0.5, 1.0)
+            return low(at), pick(at < 0, 0.0, pick(at == low(at), 0.5, 1.0))
     alpha, beta = _CONTINUOUS[method]
     if method != "linear":
         at = n * q + (alpha + q * (1 - alpha - beta)) - 1

@@ -189,19 +189,19 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
     """
     t = tensor(arr)
     t, a = (ravel(t), 0) if axis is None else (t, one_axis("insert", axis, t.ndim))
-    where = obj if isinstance(obj, slice | int) else host(obj, "insert")
     n = t.shape[a]
+    where: Any = obj if isinstance(obj, slice | int) else host(obj, "insert")
+    where = np.arange(n)[where] if isinstance(where, slice) else np.asarray(where)
+    if where.dtype == np.bool_:
+        where = np.flatnonzero(where)
     v = astype(tensor(values), t.dtype, copy=False)
-    # NumPy itself says where old and new elements stand: the new ones are numbered -1, -2, ...
-    count = 1 if isinstance(where, int) else np.arange(n)[where].size if isinstance(where, slice) else where.size
-    if isinstance(where, int) and v.ndim:
-        # A scalar index takes as many values along the axis as there are.
-        v = moveaxis(v, 0, a) if v.ndim == t.ndim and t.ndim > 1 else v
-        count = v.shape[a] if v.ndim == t.ndim else 1
-    elif isinstance(where, np.ndarray) and where.ndim == 0:
-        where = int(where)
-    if isinstance(where, np.ndarray) and where.size == 1 and v.ndim == t.ndim:
-        where, count = int(where.reshape(())), v.shape[a]
+    v = reshape(v, (*(1,) * (t.ndim - v.ndim), *v.shape))
+    if not where.ndim:
+        v = moveaxis(v, 0, a)
+    # One index takes as many values as there are. NumPy itself says where old and new elements stand: the new ones are
+    # numbered -1, -2, ...
+    count = v.shape[a] if where.size == 1 else where.size
+    where = int(where.reshape(())) if where.size == 1 else where
     order = np.insert(np.arange(n), where, -1 - np.arange(count))
     v = broadcast_to(v, tuple(count if i == a else k for i, k in enumerate(t.shape)))
     return take(concat([t, v], axis=a), np.where(order < 0, n - 1 - order, order), axis=a)
