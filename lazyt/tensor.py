@@ -174,17 +174,6 @@ class Tensor(Handle):
             return a.astype(dtype)
         return a.copy() if copy else a
 
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        """NumPy's description of a value that is there and lies in order: AttributeError otherwise, as if absent.
-
-        NOTE: its `data` is a buffer, which keeps the memory alive after a write in place gave the tensor another.
-        """
-        a = array_of(self)
-        if a is None or a.dtype == dtypes.bfloat16 or not a.size or not a.flags.c_contiguous:
-            raise AttributeError("__array_interface__: the value is pending, or not plain contiguous memory")
-        return {**a.__array_interface__, "data": memoryview(a).cast("B")}  # type: ignore[arg-type]
-
     def __dlpack__(self, **kwargs: Any) -> Any:
         # A read-only NumPy array refuses to export; what is exported here is a copy when writes must not be seen.
         kwargs.pop("stream", None)
@@ -208,6 +197,17 @@ class Tensor(Handle):
 
     def _repr_html_(self) -> str:
         return tensor_html(self)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """NumPy's description of a value that is there and lies in order: AttributeError otherwise, as if absent.
+
+        NOTE: its `data` is a buffer, which keeps the memory alive after a write in place gave the tensor another.
+        """
+        a = array_of(self)
+        if a is None or a.dtype == dtypes.bfloat16 or not a.size or not a.flags.c_contiguous:
+            raise AttributeError("__array_interface__: the value is pending, or not plain contiguous memory")
+        return {**a.__array_interface__, "data": memoryview(a).cast("B")}  # type: ignore[arg-type]
 
     def explain(self, *, fused: bool = True) -> Explanation | Nothing:
         """Which kernels would run if this were read now, what each fuses and why: see `lazyt.explain`."""

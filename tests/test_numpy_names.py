@@ -14,7 +14,7 @@ M = RNG.standard_normal((4, 5))
 V, W = RNG.standard_normal(7), RNG.standard_normal(3)
 N = np.where(RNG.random((4, 5)) < 0.3, np.nan, M)
 ALL_NAN = np.array([[np.nan, np.nan], [1.0, np.nan]])
-I = RNG.integers(-5, 9, (3, 4))
+INTS = RNG.integers(-5, 9, (3, 4))
 CUBE = RNG.standard_normal((2, 3, 4))
 C = V + 1j * V[::-1]
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.5, -2.5])
@@ -41,67 +41,67 @@ def call(*args, **kwargs):
 # name -> calls: positional and named arguments.
 CASES = {
     # quantiles
-    "median": over(M, f4(M), I, V, N, V > 0, CUBE) + over(M, CUBE, N, axis=0) + call(CUBE, axis=(0, 2), keepdims=True)
+    "median": over(M, f4(M), INTS, V, N, V > 0, CUBE) + over(M, CUBE, N, axis=0) + call(CUBE, axis=(0, 2), keepdims=True)
     + call(V[:1]) + call(V[:6]),
     "quantile": [((V, q), {"method": m}) for m in METHODS for q in (0.0, 0.3, 0.5, 1.0)]
-    + [((I, [0.25, 0.5]), {"method": m, "axis": 1}) for m in METHODS]
+    + [((INTS, [0.25, 0.5]), {"method": m, "axis": 1}) for m in METHODS]
     + call(CUBE, [[0.1, 0.9], [0.5, 0.2]], axis=(0, 1)) + call(f4(M), 0.3) + call(f4(M), [0.3]) + call(N, 0.5, axis=1),
     "percentile": call(M, 30) + call(M, [0, 50, 100], axis=0, keepdims=True) + call(V, np.array(33.0)),
-    "nanmedian": over(N, M, I, ALL_NAN) + over(N, ALL_NAN, axis=1) + call(f4(N), axis=0, keepdims=True),
+    "nanmedian": over(N, M, INTS, ALL_NAN) + over(N, ALL_NAN, axis=1) + call(f4(N), axis=0, keepdims=True),
     "nanquantile": [((N, q), {"method": m, "axis": 1}) for m in METHODS for q in (0.3, [0.0, 0.5, 1.0])]
     + call(ALL_NAN, [0.2, 0.7], axis=1) + call(N, 0.4),
     "nanpercentile": call(N, 40) + call(N, [10, 90], axis=0),
-    "average": over(M, I, f4(M)) + call(M, axis=0) + call(M, weights=np.abs(M)) + call(M, 1, np.arange(5.0))
-    + call(I, axis=1, weights=np.arange(4)) + call(CUBE, (0, 2), np.abs(CUBE[:, 0])) + call(M, axis=1, keepdims=True)
-    + call(M, 0, np.abs(M), True) + call(I, None, None, True),
+    "average": over(M, INTS, f4(M)) + call(M, axis=0) + call(M, weights=np.abs(M)) + call(M, 1, np.arange(5.0))
+    + call(INTS, axis=1, weights=np.arange(4)) + call(CUBE, (0, 2), np.abs(CUBE[:, 0])) + call(M, axis=1, keepdims=True)
+    + call(M, 0, np.abs(M), True) + call(INTS, None, None, True),
     # reductions without NaN
-    "nanprod": over(N, M, I) + call(N, axis=0) + call(N, axis=1, keepdims=True),
-    "nansum": over(N, I) + call(N, axis=1),
+    "nanprod": over(N, M, INTS) + call(N, axis=0) + call(N, axis=1, keepdims=True),
+    "nansum": over(N, INTS) + call(N, axis=1),
     "nanmean": over(N) + call(N, axis=1),
     "nanmax": over(N) + call(N, axis=0),
-    "nanvar": over(N, M, I, C) + call(N, axis=0, ddof=1) + call(ALL_NAN, axis=1) + call(f4(N), axis=1, keepdims=True),
-    "nanstd": over(N, I) + call(N, axis=1, ddof=1),
-    "nanargmax": over(N, I) + call(N[:, :2][~np.isnan(N[:, :2]).all(1)], axis=1),
-    "nanargmin": over(N, I),
-    "nancumsum": over(N, I) + call(N, axis=1),
-    "nancumprod": over(N, I) + call(N, axis=0),
+    "nanvar": over(N, M, INTS, C) + call(N, axis=0, ddof=1) + call(ALL_NAN, axis=1) + call(f4(N), axis=1, keepdims=True),
+    "nanstd": over(N, INTS) + call(N, axis=1, ddof=1),
+    "nanargmax": over(N, INTS) + call(N[:, :2][~np.isnan(N[:, :2]).all(1)], axis=1),
+    "nanargmin": over(N, INTS),
+    "nancumsum": over(N, INTS) + call(N, axis=1),
+    "nancumprod": over(N, INTS) + call(N, axis=0),
     # comparisons
     "allclose": call(M, M + 1e-12) + call(M, M + 1) + call(N, N) + call(N, N, equal_nan=True) + call(V, 0.0, atol=100.0),
-    "array_equal": call(M, M) + call(M, V) + call(N, N) + call(N, N, equal_nan=True) + call(I, I, equal_nan=True),
+    "array_equal": call(M, M) + call(M, V) + call(N, N) + call(N, N, equal_nan=True) + call(INTS, INTS, equal_nan=True),
     "array_equiv": call(V, V) + call([1, 2], [[1, 2], [1, 2]]) + call(V, W),
     "isclose": call(M, M + 1e-9) + call(SPECIAL, SPECIAL, equal_nan=True),
     # orders
-    "lexsort": call((I[0], I[1], I[2])) + call((I, I[::-1])) + call((I, I[::-1]), axis=0) + call(I),
-    "sort_complex": over(C, V, I[0], np.array([2, 1], np.int8)),
+    "lexsort": call((INTS[0], INTS[1], INTS[2])) + call((INTS, INTS[::-1])) + call((INTS, INTS[::-1]), axis=0) + call(INTS),
+    "sort_complex": over(C, V, INTS[0], np.array([2, 1], np.int8)),
     # signals
-    "ediff1d": over(V, I, V[:1], V[:0]) + call(V, 9.0, [1.0, 2.0]) + call(I, to_end=[1, 2]),
-    "gradient": over(M, V, f4(M), CUBE, I) + call(M, 2.0) + call(M, 2.0, 0.5) + call(V, np.cumsum(np.abs(V)))
+    "ediff1d": over(V, INTS, V[:1], V[:0]) + call(V, 9.0, [1.0, 2.0]) + call(INTS, to_end=[1, 2]),
+    "gradient": over(M, V, f4(M), CUBE, INTS) + call(M, 2.0) + call(M, 2.0, 0.5) + call(V, np.cumsum(np.abs(V)))
     + call(M, axis=1) + call(M, edge_order=2) + call(V, np.cumsum(np.abs(V)), edge_order=2) + call(V[:2])
     + call(M, np.arange(4.0) ** 2, 0.5) + call(CUBE, axis=(0, 2)) + call(C),
-    "trapezoid": over(V, M, I, C) + call(V, dx=0.5) + call(M, axis=0) + call(M, np.arange(5.0) ** 2) + call(V, np.cumsum(V))
+    "trapezoid": over(V, M, INTS, C) + call(V, dx=0.5) + call(M, axis=0) + call(M, np.arange(5.0) ** 2) + call(V, np.cumsum(V))
     + call(M, np.arange(4.0) ** 2, axis=0) + call(M, M),
     "interp": call(V, INC, INC**2) + call(M, INC, INC**2, left=-9.0, right=9.0) + call(SPECIAL, INC, INC)
     + call(V, [1.0], [2.0]) + call(INC, INC, INC**2) + call(V, INC[::-1], INC**2, period=3.0) + call(V, INC, INC * 1j)
-    + call(1.5, INC, INC) + call(I, [0, 4], [1, 9]),
-    "unwrap": over(V * 5, M * 9, f4(V * 5)) + call(M * 9, axis=0) + call(V * 5, discont=4.0) + call(I * 3, period=5)
-    + call(I * 3, period=4) + call(V * 5, period=2.0),
-    "convolve": [((a, b, m), {}) for a, b in ((V, W), (W, V), (I[0], I[1]), (f4(V), f4(W)), (C, V), (V > 0, W > 0),
-                                             (V, W[:1]), (V[:1], V[:1]), (I[0], W), (V, V[:4]))
+    + call(1.5, INC, INC) + call(INTS, [0, 4], [1, 9]),
+    "unwrap": over(V * 5, M * 9, f4(V * 5)) + call(M * 9, axis=0) + call(V * 5, discont=4.0) + call(INTS * 3, period=5)
+    + call(INTS * 3, period=4) + call(V * 5, period=2.0),
+    "convolve": [((a, b, m), {}) for a, b in ((V, W), (W, V), (INTS[0], INTS[1]), (f4(V), f4(W)), (C, V), (V > 0, W > 0),
+                                             (V, W[:1]), (V[:1], V[:1]), (INTS[0], W), (V, V[:4]))
                  for m in ("full", "same", "valid")],
-    "correlate": [((a, b, m), {}) for a, b in ((V, W), (W, V), (C, C[:3]), (C[:3], C), (I[0], I[1]), (V, V[:4]))
+    "correlate": [((a, b, m), {}) for a, b in ((V, W), (W, V), (C, C[:3]), (C[:3], C), (INTS[0], INTS[1]), (V, V[:4]))
                   for m in ("full", "same", "valid")],
-    "cov": over(M, V, f4(M), I, C) + call(V, V[::-1]) + call(M, rowvar=False) + call(M, bias=True) + call(M, ddof=2)
+    "cov": over(M, V, f4(M), INTS, C) + call(V, V[::-1]) + call(M, rowvar=False) + call(M, bias=True) + call(M, ddof=2)
     + call(M, fweights=np.array([1, 2, 1, 3, 1])) + call(M, aweights=np.arange(5.0) + 1)
     + call(M, ddof=0, aweights=np.arange(5.0) + 1) + call(M, M[:2]) + call(M, fweights=np.ones(5, int), aweights=np.arange(5.0) + 1)
     + call(M, dtype=np.float32),
-    "corrcoef": over(M, V, f4(M), I) + call(V, V[::-1]) + call(M, rowvar=False),
-    "diff": over(M, I, V > 0) + call(M, n=2, axis=0),
+    "corrcoef": over(M, V, f4(M), INTS) + call(V, V[::-1]) + call(M, rowvar=False),
+    "diff": over(M, INTS, V > 0) + call(M, n=2, axis=0),
     # choices
     "select": call([V > 1, V > 0], [V, V * 2]) + call([V > 1, V > 0], [V, 2.0], -1.0) + call([M > 0], [W[:1]], 5),
     "choose": call(np.array([[0, 1], [1, 0]]), [M[:2, :2], M[2:, :2]]) + call([0, 1, 2, 1], [10, 20, 30])
-    + call(I, (V[:4], W[:1]), mode="wrap") + call(I, (V[:4], W[:1]), mode="clip"),
+    + call(INTS, (V[:4], W[:1]), mode="wrap") + call(INTS, (V[:4], W[:1]), mode="clip"),
     "piecewise": call(V, [V < 0, V >= 0], [-1, 1]) + call(V, [V < 0], [lambda x: -x, lambda x: x * 2])
-    + call(I, [I < 0], [lambda x: -x]) + call(V, V < 0, [5.0, lambda x: x]),
+    + call(INTS, [INTS < 0], [lambda x: -x]) + call(V, V < 0, [5.0, lambda x: x]),
     "apply_along_axis": call(lambda v: v.sum(), 1, M) + call(lambda v: v[:2] * 2, 0, M) + call(lambda v: v * 2, 1, CUBE),
     "apply_over_axes": call("sum", CUBE, [0, 2]),
     # shapes
@@ -109,17 +109,17 @@ CASES = {
     "vsplit": call(M, 2) + call(M, [1, 3]),
     "hsplit": call(M, 5) + call(V, [2, 4]) + call(M, [1, 3]),
     "dsplit": call(CUBE, 2) + call(CUBE, [1]),
-    "append": call(V, W) + call(M, M[:1], 0) + call(M, 5) + call(I, W),
+    "append": call(V, W) + call(M, M[:1], 0) + call(M, 5) + call(INTS, W),
     "block": call([V, W]) + call([[M, M], [M, M]]) + call([[1, 2], [3, 4]]) + call(M) + call([[M[:, :1], M], [1, np.ones(5)]][:1]),
     "resize": call(V, (2, 5)) + call(V, 3) + call(M, (2, 2)) + call(V[:0], (2,)) + call(V, 0),
     "delete": call(V, 1) + call(M, [0, -1], 1) + call(M, slice(None, None, 2), 0) + call(M, 3) + call(V, V > 0),
     "insert": call(V, 1, 5.0) + call(V, [1, 3], [5.0, 6.0]) + call(M, 1, 9.0, 0) + call(M, 1, V[:5], 0)
     + call(M, 2, V[:4], 1) + call(M, [1, 3], 7.0, 1) + call(V, -1, 3) + call(M, 0, M[:2], 0) + call(M, [1], V[:4, None], 1)
-    + call(M, slice(1, 4, 2), 0.0, axis=1) + call(I, 2, 1.7),
+    + call(M, slice(1, 4, 2), 0.0, axis=1) + call(INTS, 2, 1.7),
     "diagflat": call(V) + call(M, 1) + call(W, -2),
-    "unravel_index": call(np.array([3, 7]), (3, 4)) + call(11, (3, 4)) + call(I % 12, (2, 3, 2)),
-    "ravel_multi_index": call((np.array([1, 2]), np.array([3, 0])), (3, 4)) + call((I, I + 1), (3, 4), "wrap")
-    + call((I, I), (3, 4), mode="clip"),
+    "unravel_index": call(np.array([3, 7]), (3, 4)) + call(11, (3, 4)) + call(INTS % 12, (2, 3, 2)),
+    "ravel_multi_index": call((np.array([1, 2]), np.array([3, 0])), (3, 4)) + call((INTS, INTS + 1), (3, 4), "wrap")
+    + call((INTS, INTS), (3, 4), mode="clip"),
     "tril_indices": call(3) + call(3, 1, 4),
     "triu_indices": call(3) + call(3, -1, 4),
     "tril_indices_from": call(M) + call(M, 1),
@@ -127,43 +127,43 @@ CASES = {
     "diag_indices_from": call(M[:4, :4]),
     "ix_": call([0, 2], [1, 3, 4]) + call(np.arange(3), np.arange(0)),
     # polynomials
-    "vander": call(V) + call(W, 2) + call(I[0], 4, True) + call(C, 3) + call(V, 0) + call(f4(V), 3),
-    "polyval": call([1, 2, 3], V) + call(W, M) + call(W, 2.0) + call(I[0], I),
+    "vander": call(V) + call(W, 2) + call(INTS[0], 4, True) + call(C, 3) + call(V, 0) + call(f4(V), 3),
+    "polyval": call([1, 2, 3], V) + call(W, M) + call(W, 2.0) + call(INTS[0], INTS),
     "polyadd": call(V, W) + call([1, 2], [3]),
     "polysub": call(V, W) + call([1, 2], [3, 4, 5]),
     "polymul": call(V, W) + call([1, 2], [3, 4, 5]),
     "polyder": call(V) + call(V, 2) + call([1, 2, 3]) + call(V, 0),
     "polyint": call(V) + call(V, 2) + call(V, 2, [1.0, 2.0]) + call([1, 2, 3], 1, 4.0),
     # single elements
-    "around": over(M * 100) + call(M, 2) + call(I, -1),
-    "sinc": over(M, SPECIAL[:2], I, f4(M), C),
-    "cbrt": over(M, f4(M), I, SPECIAL),
-    "gcd": call(I, 12) + call(I, np.array([4, 6, 8, 10])),
-    "lcm": call(I, 12),
-    "ldexp": call(M, 3) + call(f4(M), I[0, 0]) + call(V[:4], I),
+    "around": over(M * 100) + call(M, 2) + call(INTS, -1),
+    "sinc": over(M, SPECIAL[:2], INTS, f4(M), C),
+    "cbrt": over(M, f4(M), INTS, SPECIAL),
+    "gcd": call(INTS, 12) + call(INTS, np.array([4, 6, 8, 10])),
+    "lcm": call(INTS, 12),
+    "ldexp": call(M, 3) + call(f4(M), INTS[0, 0]) + call(V[:4], INTS),
     "frexp": over(M, f4(M), SPECIAL),
-    "modf": over(M, f4(M), SPECIAL, I),
+    "modf": over(M, f4(M), SPECIAL, INTS),
     "spacing": over(np.abs(M), f4(np.abs(M))),
-    "bitwise_count": over(I, np.arange(9, dtype=np.uint8)),
+    "bitwise_count": over(INTS, np.arange(9, dtype=np.uint8)),
     "logaddexp2": call(M, M[0]) + call(M, 1.0),
-    "float_power": call(I, 3) + call(np.abs(M), M) + call(C, 2.0) + call(np.array([2, 4]), -1),
-    "i0": over(M * 10, f4(M), I),
-    "isneginf": over(SPECIAL, I),
+    "float_power": call(INTS, 3) + call(np.abs(M), M) + call(C, 2.0) + call(np.array([2, 4]), -1),
+    "i0": over(M * 10, f4(M), INTS),
+    "isneginf": over(SPECIAL, INTS),
     "isposinf": over(SPECIAL, f4(SPECIAL)),
     "iscomplex": over(C, V, np.array([1 + 0j, 1j])),
     "isreal": over(C, V, np.array([1 + 0j, 1j])),
     "angle": over(C, V),
     "nan_to_num": over(SPECIAL, f4(SPECIAL)),
     "heaviside": call(SPECIAL, 0.5),
-    "packbits": over(I, V > 0, CUBE.astype(int)) + [((I, ax), {"bitorder": o}) for ax in (0, 1, -1) for o in ("big", "little")],
+    "packbits": over(INTS, V > 0, CUBE.astype(int)) + [((INTS, ax), {"bitorder": o}) for ax in (0, 1, -1) for o in ("big", "little")],
     "unpackbits": over(np.arange(5, dtype=np.uint8)) + [((np.arange(6, dtype=np.uint8).reshape(2, 3), 1, n, o), {})
                                                         for n in (None, 5, 30, -3) for o in ("big", "little")],
     # histograms
-    "histogram": over(V, M, f4(V), I) + call(V, 4, (-1, 1)) + call(V, INC) + call(V, 3, density=True)
-    + call(V, 3, weights=np.abs(V)) + call(V, [0, 1, 2]) + call(I, 3, weights=I) + call(V, 3, None, True, np.abs(V)),
+    "histogram": over(V, M, f4(V), INTS) + call(V, 4, (-1, 1)) + call(V, INC) + call(V, 3, density=True)
+    + call(V, 3, weights=np.abs(V)) + call(V, [0, 1, 2]) + call(INTS, 3, weights=INTS) + call(V, 3, None, True, np.abs(V)),
     "histogram2d": call(V, V[::-1]) + call(V, V[::-1], 3, [(-1, 1), (-2, 2)]) + call(V, V, [2, 3]) + call(V, V, [INC, 3])
     + call(V, V, INC) + call(V, V, 2, density=True) + call(V, V, 2, weights=np.abs(V)),
-    "histogram_bin_edges": over(V, f4(V), I) + call(V, 3, (0, 1)) + call(V, INC),
+    "histogram_bin_edges": over(V, f4(V), INTS) + call(V, 3, (0, 1)) + call(V, INC),
 }  # fmt: skip
 # What NumPy rounds in another order.
 LOOSE = {"cov", "corrcoef", "i0", "polyval"}
