@@ -52,7 +52,7 @@ def _default(dtype: Any, like: np.dtype = dtypes.float32) -> np.dtype:
     return like if dtype is None else dtypes.as_dtype(dtype)
 
 
-def zeros(shape: ShapeLike, *, dtype: Any = None, device: Any = None) -> Tensor:
+def zeros(shape: ShapeLike, dtype: Any = None, *, device: Any = None) -> Tensor:
     """Zeros; float32 by default. Raises ShapeError for a negative extent. As `numpy.zeros`.
 
     >>> import lazyt as lt
@@ -63,7 +63,7 @@ def zeros(shape: ShapeLike, *, dtype: Any = None, device: Any = None) -> Tensor:
     return record(ops.ZEROS, (), (_default(dtype),), shape_of("zeros", shape))
 
 
-def ones(shape: ShapeLike, *, dtype: Any = None, device: Any = None) -> Tensor:
+def ones(shape: ShapeLike, dtype: Any = None, *, device: Any = None) -> Tensor:
     """Ones; float32 by default. Raises ShapeError for a negative extent. As `numpy.ones`.
 
     >>> import lazyt as lt
@@ -74,7 +74,7 @@ def ones(shape: ShapeLike, *, dtype: Any = None, device: Any = None) -> Tensor:
     return record(ops.ONES, (), (_default(dtype),), shape_of("ones", shape))
 
 
-def empty(shape: ShapeLike, *, dtype: Any = None, device: Any = None) -> Tensor:
+def empty(shape: ShapeLike, dtype: Any = None, *, device: Any = None) -> Tensor:
     """`zeros`: lazyt has no values that are not defined. As `numpy.empty`.
 
     >>> import lazyt as lt
@@ -84,7 +84,7 @@ def empty(shape: ShapeLike, *, dtype: Any = None, device: Any = None) -> Tensor:
     return zeros(shape, dtype=dtype, device=device)
 
 
-def full(shape: ShapeLike, fill_value: ArrayLike, *, dtype: Any = None, device: Any = None) -> Tensor:
+def full(shape: ShapeLike, fill_value: ArrayLike, dtype: Any = None, *, device: Any = None) -> Tensor:
     """One value everywhere; by default of the value's dtype (bool, int64, float32, complex64 for Python
     scalars).
 
@@ -106,7 +106,7 @@ def full(shape: ShapeLike, fill_value: ArrayLike, *, dtype: Any = None, device: 
     return record(ops.FULL, (value,), (d,), shape_of("full", shape))
 
 
-def zeros_like(x: ArrayLike, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+def zeros_like(x: ArrayLike, /, dtype: Any = None, *, device: Any = None) -> Tensor:
     """Zeros of x's shape and, by default, dtype. As `numpy.zeros_like`.
 
     >>> import lazyt as lt
@@ -117,7 +117,7 @@ def zeros_like(x: ArrayLike, /, *, dtype: Any = None, device: Any = None) -> Ten
     return zeros(t.shape, dtype=_default(dtype, t.dtype), device=device)
 
 
-def ones_like(x: ArrayLike, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+def ones_like(x: ArrayLike, /, dtype: Any = None, *, device: Any = None) -> Tensor:
     """Ones of x's shape and, by default, dtype. As `numpy.ones_like`.
 
     >>> import lazyt as lt
@@ -128,7 +128,7 @@ def ones_like(x: ArrayLike, /, *, dtype: Any = None, device: Any = None) -> Tens
     return ones(t.shape, dtype=_default(dtype, t.dtype), device=device)
 
 
-def empty_like(x: ArrayLike, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+def empty_like(x: ArrayLike, /, dtype: Any = None, *, device: Any = None) -> Tensor:
     """`zeros_like`: lazyt has no values that are not defined. As `numpy.empty_like`.
 
     >>> import lazyt as lt
@@ -138,7 +138,7 @@ def empty_like(x: ArrayLike, /, *, dtype: Any = None, device: Any = None) -> Ten
     return zeros_like(x, dtype=dtype, device=device)
 
 
-def full_like(x: ArrayLike, /, fill_value: ArrayLike, *, dtype: Any = None, device: Any = None) -> Tensor:
+def full_like(x: ArrayLike, /, fill_value: ArrayLike, dtype: Any = None, *, device: Any = None) -> Tensor:
     """One value everywhere, of x's shape and, by default, dtype. As `numpy.full_like`.
 
     >>> import lazyt as lt
@@ -260,7 +260,7 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
     return record(ops.EYE, (integer("eye", "k", k),), (_default(dtype),), shape)
 
 
-def identity(n: int, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+def identity(n: int, /, dtype: Any = None, *, device: Any = None) -> Tensor:
     """The square matrix with ones on its diagonal. As `numpy.identity`.
 
     >>> import lazyt as lt
@@ -270,7 +270,7 @@ def identity(n: int, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     return eye(n, dtype=dtype, device=device)
 
 
-def tri(n: int, m: int | None = None, k: int = 0, *, dtype: Any = None, device: Any = None) -> Tensor:
+def tri(n: int, m: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Tensor:
     """An (n, m) matrix of ones at and below the k-th diagonal, zeros above it. As `numpy.tri`.
 
     >>> import lazyt as lt
@@ -281,7 +281,7 @@ def tri(n: int, m: int | None = None, k: int = 0, *, dtype: Any = None, device: 
     return record(ops.TRI, (integer("tri", "k", k),), (_default(dtype),), shape_of("tri", (n, n if m is None else m)))
 
 
-def tril(x: ArrayLike, /, *, k: int = 0) -> Tensor:
+def tril(x: ArrayLike, /, k: int = 0) -> Tensor:
     """Matrices (the last two axes) with zeros above the k-th diagonal. Raises ShapeError for vectors. As
     `numpy.tril`.
 
@@ -292,7 +292,7 @@ def tril(x: ArrayLike, /, *, k: int = 0) -> Tensor:
     return record(ops.TRIL, (x, integer("tril", "k", k)))
 
 
-def triu(x: ArrayLike, /, *, k: int = 0) -> Tensor:
+def triu(x: ArrayLike, /, k: int = 0) -> Tensor:
     """Matrices (the last two axes) with zeros below the k-th diagonal. Raises ShapeError for vectors. As
     `numpy.triu`.
 
@@ -365,7 +365,7 @@ def meshgrid(*arrays: ArrayLike, indexing: str = "xy") -> tuple[Tensor, ...]:
     )
 
 
-def indices(shape: ShapeLike, /, *, dtype: Any = None) -> Tensor:
+def indices(shape: ShapeLike, /, dtype: Any = None) -> Tensor:
     """Index arrays of a grid, one for each axis, stacked along axis 0; int64 by default. As `numpy.indices`.
 
     >>> import lazyt as lt

@@ -92,7 +92,7 @@ def outer(x1: Any, x2: Any, /) -> Tensor:
     return record(ops.OUTER, (x1, x2))
 
 
-def tensordot(x1: Any, x2: Any, /, *, axes: int | Sequence[Any] = 2) -> Tensor:
+def tensordot(x1: Any, x2: Any, /, axes: int | Sequence[Any] = 2) -> Tensor:
     """The sum product over the last `axes` axes of `x1` and the first of `x2`, or over the two lists given.
 
     Raises ShapeError if the extents differ. As `numpy.tensordot`.

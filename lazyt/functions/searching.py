@@ -34,7 +34,7 @@ def host(x: Any, cause: str) -> np.ndarray[Any, Any]:
     return tensor(x)._array(cause)
 
 
-def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Tensor:
+def searchsorted(x1: Any, x2: Any, /, side: str = "left", sorter: Any = None) -> Tensor:
     """Where each of x2 would go into the sorted vector x1 (x1[sorter]): before equal elements, or after ('right').
 
     int64, of the shape of x2. Raises ShapeError unless x1 is a vector. As `numpy.searchsorted`.
