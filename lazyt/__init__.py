@@ -54,6 +54,7 @@ from lazyt.functions.signals import *
 from lazyt.functions.sorting import *
 from lazyt.functions.special import *
 from lazyt.functions.statistics import *
+from lazyt.interop import announce
 from lazyt.looking.explain import explain
 from lazyt.looking.pending import pending
 from lazyt.modes import *
@@ -65,6 +66,7 @@ from lazyt.tensor import *
 attach_operators()
 attach_methods()
 attach_protocols()
-del attach_methods, attach_operators, attach_protocols
+announce()
+del announce, attach_methods, attach_operators, attach_protocols
 
 from lazyt import fft, linalg, nn, optim, random  # noqa: E402 - they need Tensor's operators

@@ -57,6 +57,7 @@ ROOMS = (
     "protocols",
     "modes",
     "saving",
+    "interop",
     "fft",
     "linalg",
     "optim",
