@@ -1,4 +1,4 @@
-"""einops learns of lazyt: its list of frameworks is the subclasses of one class, so lazyt adds one when einops is there.
+"""einops learns of lazyt: its frameworks are the subclasses of one class, so lazyt adds one when einops is there.
 
 einops is not imported for it. If it is imported already the class is made at once, else when its module has been run.
 """

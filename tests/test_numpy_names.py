@@ -1,4 +1,4 @@
-"""NumPy's names beyond the Array API: each against NumPy, over shapes, dtypes and edge cases, recorded without a sync."""
+"""NumPy's names beyond the Array API: each against NumPy over shapes, dtypes and edge cases, recorded without a sync."""
 
 from __future__ import annotations
 

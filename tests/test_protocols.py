@@ -66,6 +66,9 @@ RECORDED = {
     "dot": lambda x, y: np.dot(x, y.T),
     "vdot": lambda x, y: np.vdot(x, y),
     "einsum": lambda x, y: np.einsum("ij,kj->ik", x, y),
+    "einsum along a path": lambda x, y: np.einsum("ij,kj,kl->il", x, y, x, optimize=["einsum_path", (1, 2), (0, 1)]),
+    "einsum, greedy": lambda x, y: np.einsum("ij,kj,kl", x, y, x, optimize="greedy"),
+    "einsum of lists": lambda x, y: np.einsum(x, [0, 1], y, [2, 1], x, [2, 3], [0, 3], optimize=True),
     "tensordot": lambda x, y: np.tensordot(x, y, axes=([0, 1], [0, 1])),
     "split": lambda x, y: np.split(x, 3),
     "array_split": lambda x, y: np.array_split(x, 2, axis=1),
@@ -389,3 +392,10 @@ def test_creation_like_a_tensor():
         made = [np.zeros((2,), like=x), np.arange(3, like=x), np.asarray([1, 2], like=x), np.full((2,), 3, like=x)]
     assert all(isinstance(m, lt.Tensor) for m in made)
     assert made[1].tolist() == [0, 1, 2]
+
+
+def test_a_path_that_does_not_fit_is_refused():
+    x = lt.asarray(A)
+    for path, match in (([(0, 1)], "leaves 2 operands of 3"), ([(0, 5), (0, 1)], "does not fit 3 operands")):
+        with pytest.raises(lt.ShapeError, match=match):
+            lt.einsum("ij,kj,kl->il", x, x, x, optimize=path)

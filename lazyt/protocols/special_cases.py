@@ -251,9 +251,9 @@ def _where(condition: Any, x: Any = _NONE, y: Any = _NONE, /) -> Any:
 
 
 def _einsum(*operands: Any, optimize: Any = False, **kwargs: Any) -> Any:
-    if kwargs or not isinstance(operands[0], str):
+    if kwargs:
         return NotImplemented
-    return linear.einsum(*operands)
+    return linear.einsum(*operands, optimize=optimize)
 
 
 def _concatenate(
@@ -294,6 +294,15 @@ def _median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = F
 
 def _require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = None) -> Any:
     return asarray(a, dtype=dtype)
+
+
+def _broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Any, ...]:
+    """What lazyt has no dtype for (None, text) is broadcast by NumPy beside the tensors, as plotting libraries do."""
+    shape = np.broadcast_shapes(*(a.shape if isinstance(a, Tensor) else np.shape(a) for a in args))
+    return tuple(
+        manipulation.broadcast_to(a, shape) if isinstance(a, Tensor) else np.broadcast_to(np.asarray(a), shape)
+        for a in args
+    )
 
 
 def _transform_2d(name: str) -> Callable[..., Any]:
@@ -366,6 +375,7 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     np.concatenate: _concatenate,
     np.vstack: _stacking(joining.vstack),
     np.hstack: _stacking(joining.hstack),
+    np.broadcast_arrays: _broadcast_arrays,
     np.real_if_close: _real_if_close,
     np.vdot: _vdot,
     **{getattr(np.fft, n): _transform_2d(n) for n in ("fft2", "ifft2", "rfft2", "irfft2")},
