@@ -28,6 +28,7 @@ from lazyt.errors import (
 )
 from lazyt.functions.activations import *
 from lazyt.functions.arithmetic import *
+from lazyt.functions.asking import *
 from lazyt.functions.choosing import *
 from lazyt.functions.comparing import *
 from lazyt.functions.convolution import *

@@ -147,7 +147,7 @@ COMPUTED = {
     "extract": (lambda x: np.extract(x > 1, x), "flatnonzero"),
     "bincount": (lambda x: np.bincount(np.astype(np.ravel(x) ** 2, np.int64)), "bincount"),
     "unique axis": (lambda x: np.unique(x, axis=0), "unique"),
-    "setxor1d": (lambda x: np.setxor1d(x, [1.0]), "numpy.setxor1d"),
+    "setxor1d": (lambda x: np.setxor1d(x, [1.0]), "setxor1d"),
     "var mean": (lambda x: np.var(x, mean=0.5), r"numpy.var(mean=)"),
     "roots": (lambda x: np.roots(x[0]), "numpy.roots"),
     "polyfit": (lambda x: np.polyfit(np.arange(4.0), x[0], 1), "numpy.polyfit"),

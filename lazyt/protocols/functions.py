@@ -122,6 +122,8 @@ def array_function(self: Tensor, f: Any, types: Any, args: tuple[Any, ...], kwar
 
 
 def _dispatched(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if getattr(f, "__module__", None) == "numpy":
+        f = getattr(np, f.__name__, f)  # creation with `like=` comes in through functions of its own
     special = SPECIAL.get(f)
     if special is not None:
         result = special(*args, **kwargs)

@@ -101,16 +101,6 @@ def _flattening(f: Callable[..., Any]) -> Callable[..., Any]:
 # Metadata: what NumPy gives as Python objects
 
 
-def _size(a: Any, axis: Any = None) -> int:
-    t = tensor(a)
-    if axis is None:
-        return t.size
-    n = 1
-    for i in axis if isinstance(axis, tuple) else (axis,):
-        n *= t.shape[i]
-    return n
-
-
 def _common_type(*arrays: Any) -> Any:
     return np.common_type(*(np.empty(0, tensor(a).dtype) for a in arrays))
 
@@ -320,10 +310,6 @@ def _real_if_close(a: Any, tol: float = 100) -> Any:
     return t if dtypes.kind(t.dtype) != "c" else NotImplemented
 
 
-def _vdot(a: Any, b: Any, /) -> Any:
-    return linear.vecdot(manipulation.ravel(a), manipulation.ravel(b))
-
-
 # Functions that say something about the array as text, or keep it: NumPy computes it.
 
 SPECIAL: dict[Any, Callable[..., Any]] = {
@@ -336,11 +322,6 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     np.quantile: _quantile(quantiles.quantile),
     np.nanpercentile: _quantile(quantiles.nanpercentile),
     np.nanquantile: _quantile(quantiles.nanquantile),
-    np.shape: lambda a: tensor(a).shape,
-    np.ndim: lambda a: tensor(a).ndim,
-    np.size: _size,
-    np.iscomplexobj: lambda x: dtypes.kind(tensor(x).dtype) == "c",
-    np.isrealobj: lambda x: dtypes.kind(tensor(x).dtype) != "c",
     np.common_type: _common_type,
     np.result_type: _result_type,
     np.can_cast: _can_cast,
@@ -377,7 +358,6 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     np.hstack: _stacking(joining.hstack),
     np.broadcast_arrays: _broadcast_arrays,
     np.real_if_close: _real_if_close,
-    np.vdot: _vdot,
     **{getattr(np.fft, n): _transform_2d(n) for n in ("fft2", "ifft2", "rfft2", "irfft2")},
 }
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.functions import (
     arithmetic,
+    asking,
     choosing,
     comparing,
     creation,
@@ -37,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _ROOMS: tuple[Any, ...] = (
-    arithmetic, choosing, comparing, creation, data_types, elementwise, histograms, indexing, joining, linear, logic,
-    manipulation, nan_reductions, ordering, polynomials, quantiles, reductions, searching, sets, shaping, signals,
-    sorting, special, statistics,
+    arithmetic, asking, choosing, comparing, creation, data_types, elementwise, histograms, indexing, joining, linear,
+    logic, manipulation, nan_reductions, ordering, polynomials, quantiles, reductions, searching, sets, shaping,
+    signals, sorting, special, statistics,
 )  # fmt: skip
 
 PUBLIC: dict[str, Callable[..., Any]] = {n: f for m in _ROOMS for n in m.__all__ if callable(f := getattr(m, n))}
