@@ -274,7 +274,7 @@ DIFFERENTIABLE = {
     "trapezoid": lambda x: lt.trapezoid(x * x),
     "convolve": lambda x: lt.convolve(x, W, "same") ** 2,
     "correlate": lambda x: lt.correlate(x, x[:3]),
-    "cov": lambda x: lt.cov(x, x**2),
+    "cov": lambda x: lt.cov(x, x[::-1] ** 2),
     "sinc": lt.sinc,
     "select": lambda x: lt.select([x > 0], [x * x], x * 3),
     "polyval": lambda x: lt.polyval(x[:3], x),
