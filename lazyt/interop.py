@@ -76,7 +76,7 @@ class _Waiting(importlib.abc.MetaPathFinder):
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
         loader: Any = None if spec is None else spec.loader
-        if loader is not None:
+        if hasattr(loader, "__dict__"):
             run = loader.exec_module
 
             def exec_module(module: ModuleType) -> None:

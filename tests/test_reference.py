@@ -162,7 +162,7 @@ def dispatched() -> dict[str, list[str]]:
             continue  # not public
         ours = {f, known} & (NATIVE.keys() | SPECIAL.keys() | UFUNCS.keys())
         way = "refused" if f in REFUSED or f is np.isnat else "recorded" if ours else "computed"
-        if not name.startswith(("numpy.strings.", "numpy.char.", "numpy.lib.recfunctions.")):
+        if not name.startswith(("numpy.strings.", "numpy.char.", "numpy.lib.recfunctions.", "numpy.polynomial.")):
             ways[way].append(name)
     return {way: sorted(set(names)) for way, names in ways.items()}
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from lazyt.device import Device
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.functions.arguments import dtype_or_none, record, shape_of, tensor
-from lazyt.functions.arithmetic import pow
+from lazyt.functions.arithmetic import add, divide, multiply, pow, subtract
 from lazyt.functions.linear import diagonal
-from lazyt.functions.manipulation import astype, broadcast_to, reshape
+from lazyt.functions.logic import equal, where
+from lazyt.functions.manipulation import astype, broadcast_arrays, broadcast_to, moveaxis, reshape
 from lazyt.handle import Handle
 from lazyt.ir import dtypes
 from lazyt.ops import creation as ops
@@ -194,11 +195,12 @@ def linspace(
     dtype: Any = None,
     device: Any = None,
     endpoint: bool = True,
+    axis: int = 0,
 ) -> Tensor:
     """`num` values evenly from start to stop, which is the last one unless `endpoint` is False.
 
-    float32 by default (complex64 for complex bounds), computed in float64. Raises ShapeError for a negative
-    `num`. As `numpy.linspace`, with scalar bounds.
+    float32 by default (complex64 for complex bounds), computed in float64. Bounds that are arrays broadcast, and the
+    values lie along a new `axis`. Raises ShapeError for a negative `num` or a bad axis. As `numpy.linspace`.
 
     >>> import lazyt as lt
     >>> lt.linspace(0.0, 1.0, 5).tolist()
@@ -207,12 +209,22 @@ def linspace(
     Device.check(device)
     bounds = [v if type(v) in (int, float, complex) else tensor(v) for v in (start, stop)]
     d = dtype_or_none(dtype) or _default(None, _bound_dtype(bounds))
-    return record(
-        ops.LINSPACE,
-        tuple(bounds),
-        (d, bool(endpoint)),
-        shape_of("linspace", integer("linspace", "num", num)),
-    )
+    shape = shape_of("linspace", integer("linspace", "num", num))
+    if any(isinstance(v, Handle) and v.ndim for v in bounds):
+        return moveaxis(_between(tensor(start), tensor(stop), shape[0], d, endpoint), 0, axis)
+    return record(ops.LINSPACE, tuple(bounds), (d, bool(endpoint)), shape)
+
+
+def _between(start: Tensor, stop: Tensor, num: int, dtype: np.dtype, endpoint: bool) -> Tensor:
+    """`linspace` of arrays, along a new first axis."""
+    work = dtypes.complex128 if dtypes.kind(dtype) == "c" else dtypes.float64
+    a, b = broadcast_arrays(astype(start, work, copy=False), astype(stop, work, copy=False))
+    k = reshape(arange(num, dtype=dtypes.float64), (num, *(1,) * a.ndim))
+    gap = subtract(b, a)
+    out = add(multiply(k, divide(gap, max(num - 1 if endpoint else num, 1))), a)
+    if endpoint and num > 1:
+        out = where(equal(k, num - 1), b, out)
+    return astype(out, dtype, copy=False)
 
 
 def _bound_dtype(bounds: list[Any]) -> np.dtype:
@@ -244,7 +256,8 @@ def logspace(
     [1.0, 2.0, 4.0, 8.0]
     """
     exponents = linspace(start, stop, num, dtype=dtypes.float64, device=device, endpoint=endpoint)
-    return astype(pow(base, exponents), _default(dtype))
+    given = _bound_dtype([v for v in (start, stop) if isinstance(v, Handle)])
+    return astype(pow(base, exponents), _default(dtype, given))
 
 
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import ShapeError
-from lazyt.functions.arguments import record, tensor
+from lazyt.functions.arguments import record, record_view, tensor
+from lazyt.handle import Handle
+from lazyt.ops import arithmetic, logic, manipulation
 from lazyt.ops import searching as ops
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ def searchsorted(x1: Any, x2: Any, /, side: str = "left", sorter: Any = None) ->
 
 
 def digitize(x: Any, bins: Any, /, right: bool = False) -> Tensor:
-    """The bin of each element of x, for increasing bins. Raises ShapeError unless they are a vector.
+    """The bin of each element of x, for bins that increase or decrease. Raises ShapeError unless they are a vector.
 
     As `numpy.digitize`.
 
@@ -55,7 +57,16 @@ def digitize(x: Any, bins: Any, /, right: bool = False) -> Tensor:
     >>> lt.digitize(lt.asarray([0.5, 3.0]), lt.asarray([1.0, 2.0])).tolist()
     [0, 2]
     """
-    return searchsorted(bins, x, side="left" if right else "right")
+    edges, side = tensor(bins), "left" if right else "right"
+    found = searchsorted(edges, x, side=side)
+    if edges.size < 2:
+        return found
+    if not isinstance(bins, Handle) and bool(np.asarray(bins)[0] <= np.asarray(bins)[-1]):
+        return found
+    # Which way a tensor's bins go is data: both are found, and one is chosen, so nothing has to be computed now.
+    turned = record_view(manipulation.FLIP, edges, (None,))
+    down = record(arithmetic.SUBTRACT, (edges.size, searchsorted(turned, x, side=side)))
+    return record(logic.WHERE, (record(logic.LESS_EQUAL, (edges[0], edges[-1])), found, down))
 
 
 def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Tensor:

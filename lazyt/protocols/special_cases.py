@@ -14,6 +14,7 @@ from lazyt.functions import (
     creation,
     elementwise,
     joining,
+    linalg,
     linear,
     logic,
     manipulation,
@@ -295,6 +296,36 @@ def _broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Any, ...]:
     )
 
 
+def _pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Any:
+    if mode not in ("constant", "edge", "reflect", "symmetric", "wrap") or kwargs.keys() - {"constant_values"}:
+        return NotImplemented
+    return joining.pad(array, pad_width, mode, **kwargs)
+
+
+def _meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
+    return NotImplemented if sparse else creation.meshgrid(*xi, indexing=indexing)
+
+
+def _reshape(a: Any, /, shape: Any, order: str = "C", *, copy: Any = None) -> Any:
+    if order != "F":
+        return manipulation.reshape(a, shape, copy=copy)
+    # In Fortran's order the first axis runs fastest: the transpose's rows, read in C order.
+    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    return manipulation.transpose(manipulation.reshape(manipulation.transpose(a), extents[::-1]))
+
+
+def _ravel(a: Any, order: str = "C") -> Any:
+    return manipulation.ravel(manipulation.transpose(a) if order == "F" else a)
+
+
+def _svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
+    return linalg.svd(a, full_matrices=full_matrices) if compute_uv else linalg.svdvals(a)
+
+
+def _computed(*args: Any, **kwargs: Any) -> Any:
+    return NotImplemented
+
+
 def _transform_2d(name: str) -> Callable[..., Any]:
     many = getattr(fourier, f"{name[:-1]}n")
 
@@ -357,6 +388,12 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     np.vstack: _stacking(joining.vstack),
     np.hstack: _stacking(joining.hstack),
     np.broadcast_arrays: _broadcast_arrays,
+    np.pad: _pad,
+    np.reshape: _reshape,
+    np.ravel: _ravel,
+    np.meshgrid: _meshgrid,
+    np.geomspace: _computed,
+    np.linalg.svd: _svd,
     np.real_if_close: _real_if_close,
     **{getattr(np.fft, n): _transform_2d(n) for n in ("fft2", "ifft2", "rfft2", "irfft2")},
 }
