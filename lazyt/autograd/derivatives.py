@@ -36,8 +36,8 @@ _POSITION = "its result is a position or a truth, not a number that varies"
 NONDIFFERENTIABLE: dict[str, str] = {
     **ELEMENTWISE_NONDIFFERENTIABLE,
     **LINALG_NONDIFFERENTIABLE,
+    "call": "a function of NumPy's: recording it refuses operands that ask for a gradient",
     **dict.fromkeys(("leaf", "scalar", "constant", "extent", "iota"), _SOURCE),
     **dict.fromkeys(("any", "all", "argmax", "argmin", "argsort", "isin", "searchsorted"), _POSITION),
-    "numpy": "a function of NumPy's: recording it refuses operands that ask for a gradient",
     "stop": "what it is for: reverse mode takes it as a constant",
 }

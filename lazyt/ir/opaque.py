@@ -145,7 +145,7 @@ def isin(x: Array, values: Array) -> Array:
     return np.isin(_wide(x), _wide(values))
 
 
-@register("numpy")
+@register("call")
 def numpy_call(*rest: Any) -> tuple[Array, ...]:
     """A recorded call of NumPy (`ops/numpy_calls.py`): operands, the call, (shape, dtype) of its results."""
     *arrays, call, recorded = rest

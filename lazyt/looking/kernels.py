@@ -83,8 +83,6 @@ class KernelView:
         if isinstance(c, MatmulCall):
             return blas.routine(c.node.dtype) if self._bound.native(c) else "NumPy matmul"
         if isinstance(c, LibraryCall):
-            if isinstance(c.node.attrs, g.Opaque) and c.node.attrs.fn == "numpy":
-                return repr(c.node.attrs.statics[0])
             fn = c.node.attrs.fn if isinstance(c.node.attrs, g.Opaque) else f"{c.node.op} in index order"
             return f"NumPy {fn.replace('_', '.', 1)}"
         return ""

@@ -63,7 +63,7 @@ def _lower(b: Builder, *rest: Any, ints: tuple[int | Dim, ...]) -> Node | tuple[
     for rank, dtype in outputs:
         results.append((tuple(ints[at : at + rank]), dtype))
         at += rank
-    out = b.opaque("numpy", nodes, (call, tuple(results)), results)
+    out = b.opaque("call", nodes, (call, tuple(results)), results)
     return out if len(out) > 1 else out[0]
 
 
