@@ -157,6 +157,7 @@ COMPUTED = {
     "bincount": (lambda x: np.bincount(np.astype(np.ravel(x) ** 2, np.int64)), "bincount"),
     "unique axis": (lambda x: np.unique(x, axis=0), "unique"),
     "pad by a function": (lambda x: np.pad(x, 1, lambda v, w, a, k: None), "numpy.pad"),
+    "pad by a value an end": (lambda x: np.pad(x, 1, constant_values=(1.0, 2.0)), "numpy.pad"),
     "pad by an unusual mode": (lambda x: np.pad(x, 1, mode="maximum"), "numpy.pad"),
     "take, clipped": (lambda x: np.take(x, [0, 9], axis=1, mode="clip"), "numpy.take(mode=)"),
     "quantile by weights": (lambda x: np.quantile(x, 0.5, weights=B, method="inverted_cdf"), "numpy.quantile"),

@@ -299,6 +299,8 @@ def _broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Any, ...]:
 def _pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Any:
     if mode not in ("constant", "edge", "reflect", "symmetric", "wrap") or kwargs.keys() - {"constant_values"}:
         return NotImplemented
+    if np.ndim(kwargs.get("constant_values", 0)):
+        return NotImplemented  # a value for each end
     return joining.pad(array, pad_width, mode, **kwargs)
 
 
