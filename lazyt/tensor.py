@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -44,12 +44,16 @@ class Tensor(Handle):
     """
 
     __slots__ = ()
-    __hash__ = None  # type: ignore[assignment]
     __array_priority__ = 1000
-    __array_ufunc__ = None
 
     def __init__(self, *args: Any) -> None:
         raise TypeError("make tensors with lazyt.tensor, lazyt.asarray or lazyt.zeros and its kin")
+
+    def __hash__(self) -> int:
+        raise TypeError(
+            "unhashable type: 'lazyt.Tensor', because == compares elements and a write in place changes them; use "
+            "id(x) to mean this object, or bytes(x.numpy()) to mean its value"
+        )
 
     # Metadata
 
@@ -179,15 +183,28 @@ class Tensor(Handle):
         return str(self._array("print"))
 
     def __format__(self, spec: str) -> str:
-        if not spec:
-            return str(self)
-        return format(self.item() if self.size == 1 else self._array("format"), spec)
+        if not self.shape:
+            return format(self.item(), spec)
+        if spec:
+            raise TypeError(f"unsupported format string {spec!r} for a tensor of shape {self.shape}, not one number")
+        return str(self)
 
     def __repr__(self) -> str:
         return tensor_repr(self)
 
     def _repr_html_(self) -> str:
         return tensor_html(self)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """NumPy's description of a value that is there and lies in order: AttributeError otherwise, as if absent.
+
+        NOTE: its `data` is a buffer, which keeps the memory alive after a write in place gave the tensor another.
+        """
+        a = array_of(self)
+        if a is None or a.dtype == dtypes.bfloat16 or not a.size or not a.flags.c_contiguous:
+            raise AttributeError("__array_interface__: the value is pending, or not plain contiguous memory")
+        return {**a.__array_interface__, "data": memoryview(a).cast("B")}  # type: ignore[arg-type]
 
     def explain(self, *, fused: bool = True) -> Explanation | Nothing:
         """Which kernels would run if this were read now, what each fuses and why: see `lazyt.explain`."""
@@ -247,6 +264,44 @@ class Tensor(Handle):
             out.requires_grad = True
         memo[id(self)] = out
         return out
+
+    if TYPE_CHECKING:
+        # What operators.py generates, for checkers of types.
+        _Operator: TypeAlias = Callable[["Tensor", Any], "Tensor"]
+        __add__: _Operator
+        __radd__: _Operator
+        __sub__: _Operator
+        __rsub__: _Operator
+        __mul__: _Operator
+        __rmul__: _Operator
+        __truediv__: _Operator
+        __rtruediv__: _Operator
+        __floordiv__: _Operator
+        __rfloordiv__: _Operator
+        __mod__: _Operator
+        __rmod__: _Operator
+        __pow__: _Operator
+        __rpow__: _Operator
+        __matmul__: _Operator
+        __rmatmul__: _Operator
+        __and__: _Operator
+        __rand__: _Operator
+        __or__: _Operator
+        __ror__: _Operator
+        __xor__: _Operator
+        __rxor__: _Operator
+        __lshift__: _Operator
+        __rlshift__: _Operator
+        __rshift__: _Operator
+        __rrshift__: _Operator
+        __lt__: _Operator
+        __le__: _Operator
+        __gt__: _Operator
+        __ge__: _Operator
+        __neg__: Callable[[Tensor], Tensor]
+        __pos__: Callable[[Tensor], Tensor]
+        __abs__: Callable[[Tensor], Tensor]
+        __invert__: Callable[[Tensor], Tensor]
 
     # Sequence protocol
 

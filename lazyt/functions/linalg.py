@@ -186,7 +186,7 @@ def eigvals(x: Any, /) -> Tensor:
     return record(ops.EIGVALS, (x,))
 
 
-def svd(x: Any, /, *, full_matrices: bool = True) -> SVDResult:
+def svd(x: Any, /, full_matrices: bool = True) -> SVDResult:
     """The singular value decomposition U @ diag(S) @ Vh of (..., m, n).
 
     U is (..., m, m) and Vh (..., n, n), or (..., m, k) and (..., k, n), k = min(m, n), without `full_matrices`. Raises
@@ -211,7 +211,7 @@ def svdvals(x: Any, /) -> Tensor:
     return record(ops.SVDVALS, (x,))
 
 
-def qr(x: Any, /, *, mode: str = "reduced") -> QRResult:
+def qr(x: Any, /, mode: str = "reduced") -> QRResult:
     """Orthonormal Q and upper triangular R with Q @ R = x: k = min(m, n) columns, or m if mode is 'complete'.
 
     Raises ShapeError, DTypeError. As `numpy.linalg.qr`.

@@ -157,3 +157,15 @@ register("linalg_eigvals")(lambda x: np.linalg.eigvals(x).astype(dtypes.complex_
 def isin(x: Array, values: Array) -> Array:
     """Whether each element of `x` is one of `values`; NaN is not."""
     return np.isin(_wide(x), _wide(values))
+
+
+@register("call")
+def numpy_call(*rest: Any) -> tuple[Array, ...]:
+    """A recorded call of NumPy (`ops/numpy_calls.py`): operands, the call, (shape, dtype) of its results."""
+    *arrays, call, recorded = rest
+    with np.errstate(all="ignore"):
+        got = call(arrays)
+    results = tuple(map(np.asarray, got if isinstance(got, tuple | list) else (got,)))
+    shapes = tuple(r.shape for r in results)
+    assert shapes == tuple(s for s, _ in recorded), f"{call!r} gave the shapes {shapes}, recorded were {recorded}"
+    return tuple(r.astype(d, copy=False) for r, (_, d) in zip(results, recorded, strict=True))
