@@ -16,6 +16,7 @@ import numpy as np
 from lazyt import memory
 from lazyt.autograd.engine import BACKWARD
 from lazyt.backends.cpu.executor import Executable
+from lazyt.backends.cpu.switches import switches
 from lazyt.handle import Data
 from lazyt.ir import graph as g
 from lazyt.ir.canonicalize import canonicalize
@@ -47,6 +48,8 @@ def _read_environment() -> None:
             settings["interpret"] = True
         elif word in ("no-fuse", "no-tiers", "no-reuse"):
             settings[word[3:]] = False
+        elif word.startswith("no-") and word[3:] in switches:
+            switches[word[3:]] = False
 
 
 _read_environment()

@@ -71,11 +71,11 @@ class ColumnStage:
     def _columns(self) -> Iterator[None]:
         """The lanes' loop over the unit's elements."""
         scope = self.scope
-        with scope.loop(self.start, self.stop, LANES) as loop:
+        with scope.loop(self.start, self.stop, scope.lanes) as loop:
             scope.index[scope.kernel.vector_axis] = loop.index
             scope.set_mask(loop.index, self.stop)
             done = scope.body.let(f"sub i64 {loop.index}, {self.start}")
-            scope.slot_at = scope.body.let(f"sdiv exact i64 {done}, {LANES}")
+            scope.slot_at = scope.body.let(f"sdiv exact i64 {done}, {scope.lanes}")
             yield
 
     def _before(self, kept: list[int]) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 from lazyt.backends.cpu import blas, memory
 from lazyt.backends.cpu.emit import emit
 from lazyt.backends.cpu.engine import assembly, compile_module, counters, is_cached
+from lazyt.backends.cpu.switches import variant
 from lazyt.backends.cpu.threads import Program, get_num_threads
 from lazyt.errors import IndexOutOfRange, OutOfMemory
 from lazyt.ir import dtypes
@@ -59,18 +60,19 @@ class Compiled:
 
 def compiled(kernel: k.Kernel) -> Compiled:
     """The machine code of a kernel, made once a process (and kept on disk)."""
-    c = _kernels.get(kernel.key)
+    name = kernel.key + variant()
+    c = _kernels.get(name)
     if c is None:
         with _lock:
-            c = _kernels.get(kernel.key)
+            c = _kernels.get(name)
             if c is None:
-                c = _kernels[kernel.key] = Compiled(kernel)
+                c = _kernels[name] = Compiled(kernel)
     return c
 
 
 def code_at(kernel: k.Kernel) -> str:
     """Where a kernel's machine code is: 'memory', 'disk', or '' when it would have to be compiled."""
-    if kernel.key in _kernels:
+    if kernel.key + variant() in _kernels:
         return "memory"
     return "disk" if is_cached(source_of(kernel)) else ""
 
@@ -87,7 +89,7 @@ def assembly_of(kernel: k.Kernel) -> str:
 
 def symbol_of(kernel: k.Kernel) -> str:
     """The name of a kernel's function."""
-    return f"lazyt_k_{kernel.key}"
+    return f"lazyt_k_{kernel.key}{variant()}"
 
 
 class Expressions:
