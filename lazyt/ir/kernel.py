@@ -47,14 +47,14 @@ value is a Check. Units of parallel work: see `Kernel.units`.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from lazyt.errors import LazytInternalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy as np
 
@@ -259,6 +259,28 @@ def operands_of(value: Value) -> tuple[int, ...]:
             return ()
 
 
+def with_operands(value: Value, new: Mapping[int, int]) -> Value:
+    """The same value over other operands: each replaced by what stands for it in `new` (not a Reduce's)."""
+
+    def maybe(o: int | None) -> int | None:
+        return None if o is None else new[o]
+
+    match value:
+        case Op():
+            return replace(value, operands=tuple(new[o] for o in value.operands))
+        case Cast():
+            return replace(value, operand=new[value.operand])
+        case Load():
+            return replace(value, where=maybe(value.where))
+        case Gather():
+            indices = tuple((new[i], s) for i, s in value.indices)
+            return replace(value, indices=indices, where=maybe(value.where))
+        case Check():
+            return replace(value, index=new[value.index], bound=new[value.bound], where=maybe(value.where))
+        case _:
+            return value
+
+
 def moving_axes(kernel: Kernel) -> list[frozenset[int]]:
     """For each value the axes along which it may change; a Reduce changes along the outer axes only."""
     moves: list[frozenset[int]] = []
@@ -380,7 +402,9 @@ def _verify_reduce(kernel: Kernel, i: int, v: Reduce, need: Callable[[bool, str]
         case "any" | "all":
             need(v.dtype == source == "bool", f"%{i} is an {v.name} of what is not bool")
         case "sum" | "prod":
-            need(v.dtype == source != "bool", f"%{i} is a {v.name} of another dtype, or of bools")
+            # Partial sums are kept in float64, and their total is rounded (see `split`).
+            parts = "float64" in (v.dtype, source) and {"f", "V"} >= {v.dtype.kind, source.kind}
+            need(source != "bool" and (v.dtype == source or parts), f"%{i} is a {v.name} of another dtype, or of bools")
         case _:
             need(v.dtype == source, f"%{i} is a {v.name} of another dtype")
 

@@ -21,7 +21,7 @@ import numpy as np
 from lazyt.backends.cpu import blas, memory
 from lazyt.backends.cpu.emit import emit
 from lazyt.backends.cpu.engine import assembly, compile_module, counters, is_cached
-from lazyt.backends.cpu.switches import variant
+from lazyt.backends.cpu.switches import switches, variant
 from lazyt.backends.cpu.threads import Program, get_num_threads
 from lazyt.errors import IndexOutOfRange, OutOfMemory
 from lazyt.ir import dtypes
@@ -32,6 +32,7 @@ from lazyt.ir.graph import Node
 from lazyt.ir.kernelize import KernelCall, ScalarArg
 from lazyt.ir.opaque import FUNCTIONS
 from lazyt.ir.schedule import LibraryCall, MatmulCall, Schedule, nbytes
+from lazyt.ir.split import Operand, Piece, Scratch, split, worth_splitting
 
 # Elements of work that a chunk should have at least, so that dividing it pays.
 GRAIN = 16384
@@ -211,7 +212,10 @@ class Bound:
         self.arena_base = self.n_leaves + len(exe.outputs)
         self.status_base = self.arena_base + 1
         self.scalar_base = {s: self.status_base + 1 + i for i, s in enumerate(exe.scalars)}
-        self.moving: list[tuple[int, int, int, int]] = []  # base index, byte offset, expression, itemsize
+        # Base index, byte offset, expression, itemsize; a base of -1: a number, the expression plus the offset.
+        self.moving: list[tuple[int, int, int, int]] = []
+        self.scratch: dict[Scratch, int] = {}
+        self.codes: list[Compiled] = []
         self.n_fixed = self.status_base + 1 + len(exe.scalars)
         self.sizes = [max(self.value(nbytes(n)), 1) for n in exe.outputs]
         self.arena_size = self._plan_memory()
@@ -254,9 +258,10 @@ class Bound:
         return self.arena_base, self.offsets[n]
 
     def _address(
-        self, n: Node, offset: int | Dim, itemsize: int, slot: int, patches: list[tuple[int, int, int]]
+        self, n: Node, offset: int | Dim, itemsize: int, slot: int, patches: list[tuple[int, int, int]], shift: int = 0
     ) -> None:
         base, byte = self._base(n)
+        byte += shift * itemsize
         if uses_offset(offset):
             e = self.exe.expressions.numbers[source(offset)]
             self.moving.append((base, byte, e, itemsize))
@@ -301,16 +306,35 @@ class Bound:
     def _kernel(
         self, c: KernelCall, rows: list[list[int]], table: list[int], patches: list[tuple[int, int, int]], joins: bool
     ) -> None:
-        kernel, lay, at = c.kernel, c.kernel.layout, len(table)
+        extents = tuple(self.value(e) for e in c.extents)
+        strides = [tuple(self.value(s) for s in a.strides) for a in c.accesses]
+        coefs = [tuple(self.value(e) for e in steps) for steps, _ in c.affines]
+        pieces = [_whole(c.kernel, extents, strides, coefs)]
+        if switches["split"] and worth_splitting(c.kernel, extents, get_num_threads()):
+            pieces = split(c.kernel, extents, strides, coefs)
+        for i, piece in enumerate(pieces):
+            self._piece(c, piece, rows, table, patches, piece.joins or (joins and i + 1 == len(pieces)))
+
+    def _piece(
+        self, c: KernelCall, piece: Piece, rows: list[list[int]], table: list[int],
+        patches: list[tuple[int, int, int]], joins: bool,
+    ) -> None:  # fmt: skip
+        """One launch: of a kernel as it stands, or of a part of it."""
+        kernel, lay, at = piece.kernel, piece.kernel.layout, len(table)
         args = [0] * max(lay.size, 1)
-        extents = [self.value(e) for e in c.extents]
+        extents = piece.extents
         args[: len(extents)] = extents
-        for a, where in zip(c.accesses, lay.accesses, strict=True):
-            self._address(a.buffer, a.offset, a.itemsize, at + where, patches)
-            args[where + 1 : where + 1 + len(a.strides)] = [self.value(s) for s in a.strides]
-        for (coefs, offset), where in zip(c.affines, lay.affines, strict=True):
-            args[where : where + len(coefs)] = [self.value(e) for e in coefs]
-            self._number(offset, args, where + len(coefs), at, patches)
+        for x, where in zip(piece.operands, lay.accesses, strict=True):
+            if isinstance(x.source, Scratch):
+                byte = self._scratch(x.source) + x.shift * x.source.dtype.itemsize
+                patches.append((at + where, self.arena_base, byte))
+            else:
+                a = c.accesses[x.source]
+                self._address(a.buffer, a.offset, a.itemsize, at + where, patches, x.shift)
+            args[where + 1 : where + 1 + len(x.strides)] = x.strides
+        for (number, coefs, shift), where in zip(piece.affines, lay.affines, strict=True):
+            args[where : where + len(coefs)] = coefs
+            self._number(c.affines[number][1], args, where + len(coefs), at, patches, shift)
         codes = (
             {s.extent: len(self.checks) + s.extent for s in c.scalars if isinstance(s.extent, int)} if c.checks else {}
         )
@@ -321,30 +345,40 @@ class Bound:
             self.checks.extend(c.checks)
             patches.append((at + lay.status, self.status_base, 0))
         units = kernel.units(extents)
-        total = 1
-        for e in extents:
-            total *= e
+        total = math.prod(extents)
         if total == 0 and not (kernel.rows and all(extents[: kernel.outer])):
             units = 0
         work = max(total // max(units, 1), 1)
         grain = max(GRAIN // work, 1)
         if kernel.rows and kernel.vector == "outer":
             grain = max(grain, min(COLUMN_RUN, -(-units // get_num_threads())))
-        rows.append([compiled(kernel).address, at, units, grain, int(joins)])
+        code = compiled(kernel)
+        self.codes.append(code)
+        rows.append([code.address, at, units, grain, int(joins)])
         table.extend(args)
+
+    def _scratch(self, scratch: Scratch) -> int:
+        """The place in the arena of memory that the pieces of a kernel share, for the whole run."""
+        place = self.scratch.get(scratch)
+        if place is None:
+            place = self.scratch[scratch] = self.arena_size
+            self.arena_size += -(-max(scratch.count * scratch.dtype.itemsize, 1) // 64) * 64
+        return place
 
     def _codes(self, c: KernelCall, args: list[int], lay: k.Layout, codes: dict[Any, int]) -> None:
         positions = {v.code for v in c.kernel.values if isinstance(v, k.Check)}
         for i in positions:
             args[lay.scalars + i] = codes[c.scalars[i].extent]
 
-    def _number(self, e: int | Dim, args: list[int], slot: int, at: int, patches: list[tuple[int, int, int]]) -> None:
-        """An integer argument, fixed or moving every run."""
+    def _number(
+        self, e: int | Dim, args: list[int], slot: int, at: int, patches: list[tuple[int, int, int]], shift: int = 0
+    ) -> None:
+        """An integer argument, `shift` more than an expression, fixed or moving every run."""
         if uses_offset(e):
-            self.moving.append((-1, 0, self.exe.expressions.numbers[source(e)], 1))
+            self.moving.append((-1, shift, self.exe.expressions.numbers[source(e)], 1))
             patches.append((at + slot, self.n_fixed + len(self.moving) - 1, 0))
         else:
-            args[slot] = self.value(e)
+            args[slot] = self.value(e) + shift
 
     def _scalar(self, s: ScalarArg, args: list[int], slot: int, at: int, patches: list[tuple[int, int, int]]) -> None:
         if s.extent is not None:
@@ -427,7 +461,7 @@ class Bound:
         if self.moving:
             values = exe.expressions.evaluate(self.extents, scalars)
             for base, byte, number, itemsize in self.moving:
-                bases.append(values[number] if base < 0 else bases[base] + byte + values[number] * itemsize)
+                bases.append(values[number] + byte if base < 0 else bases[base] + byte + values[number] * itemsize)
         with self.lock:
             if self.products:
                 with blas.OneThread():
@@ -463,6 +497,12 @@ class Bound:
         self.status[:] = 0
         n = self.checks[code - 1]
         raise index_error(n, index, [self.value(d) for d in n.operands[0].shape])
+
+
+def _whole(kernel: k.Kernel, extents: tuple[int, ...], strides: Sequence[Any], coefs: Sequence[Any]) -> Piece:
+    """A kernel as its only piece."""
+    operands = tuple(Operand(i, 0, s) for i, s in enumerate(strides))
+    return Piece(kernel, extents, operands, tuple((i, steps, 0) for i, steps in enumerate(coefs)))
 
 
 def _panels(m: int, n: int, k: int) -> tuple[int, int, int]:

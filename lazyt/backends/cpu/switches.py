@@ -1,13 +1,14 @@
 """What the code generator and the executor may do; `LAZYT_DEBUG=no-...` turns one off, to find a culprit.
 
 `wide`  maps of 4-byte values run with two registers of lanes side by side
+`split` a reduction of few long rows is divided among threads
 """
 
 from __future__ import annotations
 
-switches = {"wide": True}
+switches = {"wide": True, "split": True}
 
 
 def variant() -> str:
     """What distinguishes the code of a kernel that is generated with some of them off; '' for none."""
-    return "".join(f"_no_{name}" for name, on in switches.items() if not on)
+    return "".join(f"_no_{name}" for name in ("wide",) if not switches[name])
