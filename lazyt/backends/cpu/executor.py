@@ -13,7 +13,6 @@ import time
 import weakref
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ import numpy as np
 from lazyt.backends.cpu import blas, memory
 from lazyt.backends.cpu.emit import emit
 from lazyt.backends.cpu.engine import assembly, compile_module, counters, is_cached
+from lazyt.backends.cpu.expressions import Expressions
 from lazyt.backends.cpu.switches import switches, variant
 from lazyt.backends.cpu.threads import Program, get_num_threads
 from lazyt.errors import IndexOutOfRange, OutOfMemory
@@ -91,36 +91,6 @@ def assembly_of(kernel: k.Kernel) -> str:
 def symbol_of(kernel: k.Kernel) -> str:
     """The name of a kernel's function."""
     return f"lazyt_k_{kernel.key}{variant()}"
-
-
-class Expressions:
-    """The integer expressions of a plan, evaluated together."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-        self.dynamic: list[bool] = []
-        self.evaluate: Any = None
-
-    def add(self, e: int | Dim) -> int:
-        """The number of an expression."""
-        text = source(e)
-        n = self.numbers.get(text)
-        if n is None:
-            n = self.numbers[text] = len(self.numbers)
-            self.dynamic.append(uses_offset(e))
-        return n
-
-    def compile(self) -> None:
-        body = ",".join(self.numbers)
-        self.evaluate = eval(compile(f"lambda s, o: [{body}]", "<lazyt extents>", "eval"), {"max": max})
-
-
-@dataclass(slots=True)
-class _Slot:
-    """An argument entry to be filled: at `slot`, from expression `e`."""
-
-    slot: int
-    e: int
 
 
 class Executable:
