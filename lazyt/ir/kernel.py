@@ -15,7 +15,8 @@ the vector axis: the last row axis (`vector='row'`) or the last outer axis (`vec
 kernel without row axes is a map: `vector='outer'`, one stage that does not loop.
 Extents, strides, coefficients, offsets, pointers and scalars are *arguments*: a new size compiles
 nothing. What is static, and so part of the kernel's key, is each access's class an axis:
-`'0'` the value does not move along this axis, `'1'` unit stride, `'n'` any stride.
+`'0'` the value does not move along this axis, `'1'` unit stride, `'-'` stride -1 (given as an argument too),
+`'n'` any stride.
 
 Meaning. For every outer index, the stages run in order. A stage that loops walks all row axes and
 evaluates its reduces and stores at every point; one that does not evaluates its stores once for an
@@ -72,13 +73,13 @@ REDUCES = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")
 @dataclass(frozen=True, slots=True)
 class Access:
     dtype: np.dtype
-    classes: str  # one of '0', '1', 'n' an axis
+    classes: str  # one of '0', '1', '-', 'n' an axis
     writes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    classes: str  # '0', '1' or 'n' an axis
+    classes: str  # '0', '1', '-' or 'n' an axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +356,7 @@ def verify(kernel: Kernel) -> None:
     need(kernel.vector == "outer" or kernel.rows >= 1, "vector='row' needs a row axis")
     for classes in (*(a.classes for a in kernel.accesses), *(f.classes for f in kernel.affines)):
         need(len(classes) == kernel.axes, "one class an axis")
-        need(set(classes) <= set("01n"), "classes are '0', '1' or 'n'")
+        need(set(classes) <= set("01-n"), "classes are '0', '1', '-' or 'n'")
     for i, v in enumerate(kernel.values):
         for o in operands_of(v):
             need(0 <= o < i, f"%{i} uses %{o}, which is not defined before it")

@@ -372,9 +372,7 @@ def _coefs(x: Index, axes: list[AxisVar]) -> tuple[int | Dim, ...]:
 
 
 def _classes(coefs: tuple[int | Dim, ...]) -> str:
-    return "".join(
-        "0" if isinstance(c, int) and c == 0 else "1" if isinstance(c, int) and c == 1 else "n" for c in coefs
-    )
+    return "".join({0: "0", 1: "1", -1: "-"}.get(c, "n") if isinstance(c, int) else "n" for c in coefs)
 
 
 def _collapse(scope: Scope | None, indices: list[Index], outer: list[AxisVar]) -> tuple[list[Index], list[AxisVar]]:

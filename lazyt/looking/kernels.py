@@ -132,8 +132,8 @@ class KernelView:
             return ", ".join(g.shape_text(self._shape(n)) for n in c.operands)
         extents = self._extents
         outer, rows = extents[: c.kernel.outer], extents[c.kernel.outer :]
-        if not rows:
-            return f"{_product(outer):,} elements" + (f" as {_times(outer)}" if len(outer) > 1 else "")
+        if not any(isinstance(v, k.Reduce) for v in c.kernel.values):
+            return f"{_product(extents):,} elements" + (f" as {_times(extents)}" if len(extents) > 1 else "")
         if c.kernel.vector == "row":
             passes = f", {self._passes} passes over each" if self._passes > 1 else ""
             return f"{plural(_product(outer), 'row')} of {_times(rows)}{passes}"

@@ -114,18 +114,59 @@ def load(scope: Scope, v: int, value: Load) -> str:
         vector_where = value.where is not None and levels.is_vector(value.where)
         return _load_one(scope, what.dtype, at, where, vector_where)
     mask = _both(scope, scope.mask, where)
-    if klass == "1":
+    if value.access in scope.tiles:
         typ = scope.in_memory(what.dtype)
-        x = scope.body.call(
-            typ,
-            f"llvm.masked.load.v{scope.lanes}{_suffix(what.dtype)}.p0",
-            ("ptr", f"align {what.dtype.itemsize} {at}"),
-            (scope.i1, mask),
-            (typ, "zeroinitializer"),
-        )
-        return _from_memory(scope, what.dtype, x)
+        own = scope.body.let(f"getelementptr {typ}, ptr {scope.tiles[value.access]}, i64 {scope.tile_at}")
+        own = scope.body.let(f"getelementptr {typ}, ptr {own}, i64 {scope.slot_at}")
+        return _from_memory(scope, what.dtype, scope.body.let(f"load {typ}, ptr {own}"))
+    if klass == "1":
+        return _from_memory(scope, what.dtype, load_neighbours(scope, what.dtype, at, mask))
+    if klass == "-":
+        last = scope.body.let(f"getelementptr {mem_type(what.dtype)}, ptr {at}, i64 {1 - scope.lanes}")
+        x = load_neighbours(scope, what.dtype, last, turned(scope, scope.i1, mask))
+        return _from_memory(scope, what.dtype, turned(scope, scope.in_memory(what.dtype), x))
     offsets = scope.lane_offsets(scope.stride(value.access, kernel.vector_axis))
     return _from_memory(scope, what.dtype, gather_lanes(scope, what.dtype, at, offsets, mask))
+
+
+def load_neighbours(scope: Scope, dtype: np.dtype, at: str, mask: str) -> str:
+    """Neighbours from `at` on, as they lie in memory; zero in the lanes that `mask` leaves out."""
+    typ = scope.in_memory(dtype)
+    return scope.body.call(
+        typ,
+        f"llvm.masked.load.v{scope.lanes}{_suffix(dtype)}.p0",
+        ("ptr", f"align {dtype.itemsize} {at}"),
+        (scope.i1, mask),
+        (typ, "zeroinitializer"),
+    )
+
+
+def turned(scope: Scope, typ: str, x: str) -> str:
+    """The lanes in the opposite order."""
+    order = ", ".join(f"i32 {i}" for i in reversed(range(scope.lanes)))
+    return scope.body.let(f"shufflevector {typ} {x}, {typ} poison, {scope.i32} <{order}>")
+
+
+def transposed(scope: Scope, typ: str, rows: list[str]) -> list[str]:
+    """As many registers as they have lanes -> the registers of their first lanes, second lanes, ...
+
+    A bit of (register, lane) after the other is exchanged.
+    """
+    n = len(rows)
+    bit = n // 2
+    while bit:
+        low = [lane if not lane & bit else n + lane - bit for lane in range(n)]
+        high = [lane + bit if not lane & bit else n + lane for lane in range(n)]
+        new = list(rows)
+        for i in range(n):
+            if not i & bit:
+                for at, picks in ((i, low), (i | bit, high)):
+                    order = ", ".join(f"i32 {p}" for p in picks)
+                    both = f"{typ} {rows[i]}, {typ} {rows[i | bit]}"
+                    new[at] = scope.body.let(f"shufflevector {both}, <{n} x i32> <{order}>")
+        rows = new
+        bit //= 2
+    return rows
 
 
 def gather(scope: Scope, v: int, value: Gather) -> str:
@@ -222,7 +263,11 @@ def store(scope: Scope, what: Store, level: int) -> None:
         body.line(f"store {mem_type(access.dtype)} {one}, ptr {at}, align {access.dtype.itemsize}")
         return
     align = access.dtype.itemsize
-    if klass == "1":
+    mask = scope.mask
+    if klass == "-":
+        at = body.let(f"getelementptr {mem_type(access.dtype)}, ptr {at}, i64 {1 - scope.lanes}")
+        x, mask = turned(scope, typ, x), turned(scope, scope.i1, mask)
+    if klass in "1-":
         name, to = (
             f"llvm.masked.store.v{scope.lanes}{_suffix(access.dtype)}.p0",
             ("ptr", f"align {align} {at}"),
@@ -233,7 +278,7 @@ def store(scope: Scope, what: Store, level: int) -> None:
         name = f"llvm.masked.scatter.v{scope.lanes}{_suffix(access.dtype)}.v{scope.lanes}p0"
         to = (f"<{scope.lanes} x ptr>", f"align {align} {ptrs}")
     body.declare(f"declare void @{name}({typ}, {to[0]}, {scope.i1})")
-    body.line(f"call void @{name}({typ} {x}, {to[0]} {to[1]}, {scope.i1} {scope.mask})")
+    body.line(f"call void @{name}({typ} {x}, {to[0]} {to[1]}, {scope.i1} {mask})")
 
 
 def used_accesses(kernel: Kernel, values: list[int], stores: tuple[Store, ...]) -> set[int]:

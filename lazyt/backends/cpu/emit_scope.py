@@ -71,6 +71,9 @@ class Scope:
         # The active lanes, inside the lanes loop, and how far the slots are from their start there.
         self.mask = ""
         self.slot_at = ""
+        # Where the rows at hand of accesses that are read in tiles are kept, and how far the current row is into them.
+        self.tiles: dict[int, str] = {}
+        self.tile_at = ""
         # Lines for the entry block: stack slots must not be in a loop.
         self.entry: list[str] = []
 

@@ -23,6 +23,7 @@ from lazyt.backends.cpu.engine import assembly, compile_module, counters, is_cac
 from lazyt.backends.cpu.expressions import Expressions
 from lazyt.backends.cpu.switches import switches, variant
 from lazyt.backends.cpu.threads import Program, get_num_threads
+from lazyt.backends.cpu.tile import tile
 from lazyt.errors import IndexOutOfRange, OutOfMemory
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
@@ -98,6 +99,10 @@ class Executable:
 
     def __init__(self, sched: Schedule) -> None:
         self.schedule = sched
+        if switches["tile"]:
+            for c in sched.launches:
+                if isinstance(c, KernelCall):
+                    tile(c)
         self.expressions = Expressions()
         self.scalars = sorted(
             {(s.position, s.part, s.floating) for c in sched.launches if isinstance(c, KernelCall)
