@@ -49,6 +49,16 @@ show("integers", lambda m, x: m.sum(x), rng.integers(-9, 9, n))
 show("truth", lambda m, x: (m.any(x > 4.9), m.all(x > 4.9)), f32(n))
 show("positions", lambda m, x: (m.argmax(x), m.sum(m.arange(n) * x)), f32(n), rtol=1e-2)
 show("map", lambda m, x, y: m.tanh(x) * m.exp(-y) + m.log(m.abs(x)), f32(999, 301), f32(999, 301))
+def written(m, x, y):
+    z = x * 1.0
+    for i in range(3):
+        if m is lt:
+            lt.sync()
+        z += y * 0.5
+        z[:, i] = y[:, 0]
+        z[1:] += z[:-1]
+    return z
+show("in place", written, f32(130, 140), f32(130, 140))
 for name in ("?", "i1", "f2", "f4", "i8", "f8"):
     x, y = (rng.integers(0, 2 if name == "?" else 50, (2, 45, 67)).astype(name) for _ in "ab")
     t = y.transpose(0, 2, 1).copy()
@@ -86,6 +96,6 @@ def test_bits_do_not_depend_on_the_number_of_threads(cache, usual, threads):
     assert printed(cache, threads) == usual
 
 
-@pytest.mark.parametrize("word", ["no-split", "no-wide", "no-tile", "no-reuse", "no-fuse,no-tiers"])
+@pytest.mark.parametrize("word", ["no-split", "no-wide", "no-tile", "no-donate", "no-reuse", "no-fuse,no-tiers"])
 def test_bits_do_not_depend_on_a_switch(cache, usual, word):
     assert printed(cache, 2, word) == usual

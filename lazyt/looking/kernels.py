@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu import blas
-from lazyt.backends.cpu.executor import Bound, assembly_of, code_at, source_of
+from lazyt.backends.cpu.code import assembly_of, code_at, source_of
+from lazyt.backends.cpu.executor import Bound
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
 from lazyt.ir import kernel as k

@@ -10,7 +10,6 @@ import math
 import struct
 import threading
 import time
-import weakref
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,16 +17,18 @@ from typing import Any
 import numpy as np
 
 from lazyt.backends.cpu import blas, memory
-from lazyt.backends.cpu.emit import emit
-from lazyt.backends.cpu.engine import assembly, compile_module, counters, is_cached
+from lazyt.backends.cpu.code import Compiled, compiled
+from lazyt.backends.cpu.engine import counters
 from lazyt.backends.cpu.expressions import Expressions
-from lazyt.backends.cpu.switches import switches, variant
+from lazyt.backends.cpu.receipt import WRITTEN, Receipt, chosen
+from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cpu.threads import Program, get_num_threads
 from lazyt.backends.cpu.tile import tile
 from lazyt.errors import IndexOutOfRange, OutOfMemory
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
 from lazyt.ir import kernel as k
+from lazyt.ir.donate import Donation, donations
 from lazyt.ir.extents import Dim, source, uses_offset
 from lazyt.ir.graph import Node
 from lazyt.ir.kernelize import KernelCall, ScalarArg
@@ -43,55 +44,9 @@ PANEL = 1 << 20
 # A column reduction reads this many neighbouring units together (see emit_columns).
 COLUMN_RUN = 16
 
-# Machine code lives as long as some plan uses it.
-_kernels: weakref.WeakValueDictionary[str, Compiled] = weakref.WeakValueDictionary()
-_lock = threading.Lock()
-
-
-class Compiled:
-    """A kernel's machine code."""
-
-    __slots__ = ("__weakref__", "address", "kernel", "module")
-
-    def __init__(self, kernel: k.Kernel) -> None:
-        self.kernel = kernel
-        name = symbol_of(kernel)
-        self.module = compile_module(source_of(kernel), [name])
-        self.address = self.module.address(name)
-
-
-def compiled(kernel: k.Kernel) -> Compiled:
-    """The machine code of a kernel, made once a process (and kept on disk)."""
-    name = kernel.key + variant()
-    c = _kernels.get(name)
-    if c is None:
-        with _lock:
-            c = _kernels.get(name)
-            if c is None:
-                c = _kernels[name] = Compiled(kernel)
-    return c
-
-
-def code_at(kernel: k.Kernel) -> str:
-    """Where a kernel's machine code is: 'memory', 'disk', or '' when it would have to be compiled."""
-    if kernel.key + variant() in _kernels:
-        return "memory"
-    return "disk" if is_cached(source_of(kernel)) else ""
-
-
-def source_of(kernel: k.Kernel) -> str:
-    """A kernel's LLVM IR; compiles nothing."""
-    return emit(kernel, symbol_of(kernel))
-
-
-def assembly_of(kernel: k.Kernel) -> str:
-    """A kernel's assembly for this host, generated for reading; loads nothing."""
-    return assembly(source_of(kernel), [symbol_of(kernel)])
-
-
-def symbol_of(kernel: k.Kernel) -> str:
-    """The name of a kernel's function."""
-    return f"lazyt_k_{kernel.key}{variant()}"
+# Results of fewer bytes do not take the memory of leaves: to find out would cost as much as to copy.
+DONATED = 1 << 14
+MAX_VARIANTS = 8  # combinations of copies left out that a plan keeps tables for
 
 
 class Executable:
@@ -113,6 +68,7 @@ class Executable:
         self.expressions.compile()
         self.bound: dict[tuple[int, ...], Bound] = {}
         self.compiles, self.compile_time = 0, 0.0
+        self.donations = donations(sched) if switches["donate"] else []
 
     def compile(self) -> None:
         """Have the machine code of every kernel at hand."""
@@ -160,8 +116,14 @@ class Executable:
                 for e in _extents_in(getattr(c.node.attrs, "statics", ())):
                     add(e)
 
-    def run(self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Any]) -> list[memory.Buffer]:
-        """Run for these extents; the buffers of `outputs`. Raises with nothing changed."""
+    def run(
+        self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Any], receipt: Receipt | None = None
+    ) -> list[memory.Buffer]:
+        """Run for these extents; the buffers of `outputs`. Raises with nothing changed.
+
+        With a `receipt`, results may take the memory of leaves that nobody else holds. What is raised then (an
+        interrupt) leaves everything as it was only if the receipt does not say `written`.
+        """
         bound = self.bound.get(extents)
         if bound is None:
             if len(self.bound) > 256:
@@ -169,14 +131,21 @@ class Executable:
             bound = Bound(self, extents, scalars)
             bound.build()
             self.bound[extents] = bound
-        return bound.run(scalars, leaves)
+        donated = chosen(bound.donations, leaves) if receipt is not None else []
+        return bound.donating(donated, scalars).run(scalars, leaves, donated, receipt)
 
 
 class Bound:
     """An executable for given extents: argument tables filled but for addresses and scalars."""
 
-    def __init__(self, exe: Executable, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
+    def __init__(
+        self, exe: Executable, extents: tuple[int, ...], scalars: Sequence[Any], left_out: frozenset[int] | None = None
+    ) -> None:
         self.exe = exe
+        # For a run that overwrites leaves: the ids of copies that are not needed then.
+        self.left_out = left_out
+        self.flag = np.zeros(1, np.int64)
+        self.variants: dict[frozenset[int], Bound] = {}
         self.lock = threading.Lock()
         self.extents = extents
         sched = exe.schedule
@@ -198,6 +167,7 @@ class Bound:
         self.checks: list[Node] = []
         self.parts: list[Any] = []
         self.products = False
+        self.donations: list[Donation] = []
         self._scalar_format()
 
     def value(self, e: int | Dim) -> int:
@@ -265,7 +235,9 @@ class Bound:
                 table.clear()
                 patches.clear()
 
-        for region in self.exe.schedule.regions:
+        left_out = self.left_out or ()
+        for whole in self.exe.schedule.regions:
+            region = [c for c in whole if id(c) not in left_out]
             for i, c in enumerate(region):
                 if isinstance(c, KernelCall):
                     self._kernel(c, rows, table, patches, i + 1 < len(region))
@@ -274,9 +246,30 @@ class Bound:
                 else:
                     flush()
                     self.parts.append(c)
+        if self.left_out is not None:
+            code = compiled(WRITTEN)
+            self.codes.append(code)
+            rows.append([code.address, len(table), 1, 0, 0])
+            table.extend([1, self.flag.ctypes.data, 1])
         flush()
         n = self.n_fixed + len(self.moving)
         self.parts = [Program(p[0], p[1], p[2], n) if isinstance(p, tuple) else _Callback(self, p) for p in self.parts]
+
+        if len(self.parts) == 1 and type(self.parts[0]) is Program and not self.checks:
+            self.donations = [d for d in self.exe.donations if self.value(nbytes(d.output)) >= DONATED]
+
+    def donating(self, donated: Sequence[Donation], scalars: Sequence[Any]) -> Bound:
+        """What runs when these results take the memory of leaves; this itself when there are none."""
+        if not donated:
+            return self
+        left_out = frozenset(id(d.copy) for d in donated if d.copy is not None)
+        found = self.variants.get(left_out)
+        if found is None:
+            if len(self.variants) >= MAX_VARIANTS:
+                self.variants.clear()
+            found = self.variants[left_out] = Bound(self.exe, self.extents, scalars, left_out)
+            found.build()
+        return found
 
     def _kernel(
         self, c: KernelCall, rows: list[list[int]], table: list[int], patches: list[tuple[int, int, int]], joins: bool
@@ -419,11 +412,15 @@ class Bound:
         rows.append([address, at, units, max(PRODUCT_GRAIN // work, 1), 0])
         table.extend(args)
 
-    def run(self, scalars: Sequence[Any], leaves: Sequence[Any]) -> list[memory.Buffer]:
+    def run(
+        self, scalars: Sequence[Any], leaves: Sequence[Any], donated: Sequence[Donation] = (),
+        receipt: Receipt | None = None,
+    ) -> list[memory.Buffer]:  # fmt: skip
         """Take memory, fill the bases, run; the outputs' buffers."""
         exe = self.exe
         try:
-            outs = [memory.allocate(n) for n in self.sizes]
+            given = {self.output_base[d.output] - self.n_leaves: leaves[d.leaf].buffer for d in donated}
+            outs = [given[i] if i in given else memory.allocate(n) for i, n in enumerate(self.sizes)]
             arena = memory.allocate(self.arena_size) if self.arena_size else None
         except MemoryError as e:
             raise OutOfMemory(f"sync: {e}") from None
@@ -437,6 +434,9 @@ class Bound:
             values = exe.expressions.evaluate(self.extents, scalars)
             for base, byte, number, itemsize in self.moving:
                 bases.append(values[number] + byte if base < 0 else bases[base] + byte + values[number] * itemsize)
+        if self.left_out is not None and receipt is not None:
+            self.flag[0] = 0
+            receipt.flag, receipt.buffers, receipt.donated = self.flag, outs, len(donated)
         with self.lock:
             if self.products:
                 with blas.OneThread():

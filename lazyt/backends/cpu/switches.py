@@ -2,12 +2,13 @@
 
 `wide`  maps of 4-byte values run with two registers of lanes side by side
 `split` a reduction of few long rows is divided among threads
+`donate` results take the memory of leaves that nobody else holds
 `tile`  reads across memory are transposed in registers, some rows at a time
 """
 
 from __future__ import annotations
 
-switches = {"wide": True, "split": True, "tile": True}
+switches = {"wide": True, "split": True, "tile": True, "donate": True}
 
 
 def variant() -> str:
