@@ -16,6 +16,8 @@ import numpy as np
 from lazyt import memory
 from lazyt.autograd.engine import BACKWARD
 from lazyt.backends.cpu.executor import Bound, Executable
+from lazyt.backends.cpu.receipt import Receipt
+from lazyt.backends.cpu.switches import switches
 from lazyt.handle import Data
 from lazyt.ir import graph as g
 from lazyt.ir.canonicalize import canonicalize
@@ -49,6 +51,8 @@ def _read_environment() -> None:
             settings["interpret"] = True
         elif word in ("no-fuse", "no-tiers", "no-reuse", "no-native"):
             settings[word[3:]] = False
+        elif word.startswith("no-") and word[3:] in switches:
+            switches[word[3:]] = False
 
 
 _read_environment()
@@ -97,13 +101,20 @@ class Plan:
         return out
 
     def run(
-        self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Data], want: Sequence[Slot]
-    ) -> list[Data]:
-        """The values of `want` (a part of what this plan computes), in its order."""
+        self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Data], want: Sequence[Slot],
+        receipt: Receipt | None = None,
+    ) -> list[Data]:  # fmt: skip
+        """The values of `want` (a part of what this plan computes), in its order; for a receipt see `Executable`."""
         if settings["interpret"]:
             return self._interpret(extents, scalars, leaves, want)
-        buffers = self.executable.run(extents, scalars, leaves)
+        buffers = self.executable.run(extents, scalars, leaves, receipt)
         self.runs += 1
+        return self.values(buffers, extents, leaves, want)
+
+    def values(
+        self, buffers: Sequence[Any], extents: tuple[int, ...], leaves: Sequence[Data], want: Sequence[Slot]
+    ) -> list[Data]:
+        """The values of `want` out of the outputs' buffers."""
         recipe = self.recipes.get(extents)
         if recipe is None:
             recipe = self._recipe(extents)

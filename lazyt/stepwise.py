@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lazyt.backends.cpu.executor import Bound, Executable
+from lazyt.backends.cpu.receipt import Receipt
 from lazyt.handle import Data
 from lazyt.ir import graph as g
 from lazyt.ir.builder import Weak
@@ -171,8 +172,11 @@ class Stepwise:
         out, self._compiles = self._compiles, (0, 0.0)
         return out
 
-    def run(self, extents: Extents, scalars: Sequence[Any], leaves: Sequence[Data], want: Sequence[Slot]) -> list[Data]:
-        """The values of `want`."""
+    def run(
+        self, extents: Extents, scalars: Sequence[Any], leaves: Sequence[Data], want: Sequence[Slot],
+        receipt: Receipt | None = None,
+    ) -> list[Data]:  # fmt: skip
+        """The values of `want`; no leaf is overwritten."""
         values: dict[Slot, Data] = {}
         last = self._last_uses(want)
         n_leaves = 0

@@ -40,8 +40,8 @@ from lazyt.ir.extents import Dim, Scope, hint, product
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.prims import ELEMENTWISE, MOVEMENT, REDUCTIONS, SOURCES
 
-MAX_GROUP = 256
-MAX_DEPTH = 96
+MAX_GROUP = 1024
+MAX_DEPTH = 256
 MAX_ROOTS = 24
 CHEAP = 4
 # A reduction over fewer elements than this, innermost ones included, runs with a lane for each output.

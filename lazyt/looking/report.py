@@ -45,6 +45,7 @@ class SyncReport:
     plan_time: float = 0.0
     compile_time: float = 0.0
     run_time: float = 0.0
+    in_place: int = 0  # results that were written where a value was that nobody holds any more
     superset: bool = False  # the plan computed more than was wanted
     plan: Plan | Stepwise | None = field(default=None, repr=False)
     extents: tuple[int, ...] = field(default=(), repr=False)
