@@ -559,7 +559,7 @@ def test_verify_names_the_broken_rule() -> None:
     k.values[1] = ir.Reduce("any", 0, BOOL)
     refused(k, "what is not bool")
     k = base()
-    k.values[1] = ir.Reduce("sum", 0, F64)
+    k.values[1] = ir.Reduce("sum", 0, np.dtype(np.float16))
     refused(k, "of another dtype")
     k = base()
     k.add(ir.Op("add", (0, 9), F32))

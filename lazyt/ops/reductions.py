@@ -268,20 +268,41 @@ MEAN = define(
 
 
 def _variance(b: Builder, name: str, x: Operand, axis: Axis, correction: float, keepdims: bool) -> Node:
-    """In the working dtype: the mean, then the mean of squared deviations."""
+    """In the working dtype: the mean, then the mean of squared deviations.
+
+    float32 that is not reduced along rows is read once: its sum and its sum of squares in float64, where squares
+    are exact and the difference keeps more than float32 has, unless the mean is 1e7 deviations away, where float32
+    deviations have lost as much.
+    """
     d = result_type(x)
     d = d if dtypes.kind(d) in "fc" else dtypes.float64
     v = _node(b, x, work_dtype(d))
     axes = many_axes(name, axis, v.ndim)
+    if v.dtype == dtypes.float32 and (v.ndim - 1 not in axes or len(axes) == v.ndim):
+        return b.cast(_variance_at_once(b, b.cast(v, dtypes.float64), axes, correction, keepdims), v.dtype)
     deviation = b.sub(v, b.expand(mean_node(b, v, axes, True), v.shape))
     squares = b.mul(deviation, deviation)
     if dtypes.kind(d) == "c":
         squares = b.real(b.mul(deviation, b.conj(deviation)))
     r = squares.dtype
-    n = b.extent(count(v, axes), r)
-    if correction:
-        n = b.maximum(b.sub(n, b.constant(correction, r)), b.constant(0, r))
-    return b.div(reduce(b, "sum", squares, axes, keepdims), n)
+    return b.div(reduce(b, "sum", squares, axes, keepdims), _freedom(b, v, axes, correction, r))
+
+
+def _freedom(b: Builder, v: Node, axes: Sequence[int], correction: float, dtype: np.dtype) -> Node:
+    """What a sum of squares is divided by."""
+    n = b.extent(count(v, axes), dtype)
+    if not correction:
+        return n
+    return b.maximum(b.sub(n, b.constant(correction, dtype)), b.constant(0, dtype))
+
+
+def _variance_at_once(b: Builder, v: Node, axes: tuple[int, ...], correction: float, keepdims: bool) -> Node:
+    total = reduce(b, "sum", v, axes, keepdims)
+    squares = reduce(b, "sum", b.mul(v, v), axes, keepdims)
+    n = b.extent(count(v, axes), v.dtype)
+    centred = b.sub(squares, b.div(b.mul(total, total), n))
+    # Rounding must not make it negative.
+    return b.div(b.maximum(centred, b.constant(0, v.dtype)), _freedom(b, v, axes, correction, v.dtype))
 
 
 def _rounded(b: Builder, y: Node, x: Operand) -> Node:

@@ -1,4 +1,6 @@
-"""exp, log, tanh and erf of float32 in float32: half the registers that double takes, at most 1.2 ULP.
+"""exp, log, tanh and erf of float32 in float32: half the registers that double takes.
+
+Largest errors: exp 1.02 ULP (all values), log 0.76, tanh 1.36, erf 1.06 (every 211th value; all in a slow test).
 
 These four stand in the inner loops of whole models, where the double versions of `mathlib_f32` made kernels wait for
 arithmetic rather than for memory. Coefficients: least squares reweighted to the minimax (Lawson), each rounded to
