@@ -19,10 +19,11 @@ from lazyt.backends.cpu.executor import Executable
 from lazyt.handle import Data
 from lazyt.ir import graph as g
 from lazyt.ir.canonicalize import canonicalize
+from lazyt.ir.epilogue import verify_epilogue
 from lazyt.ir.extents import guard_source
 from lazyt.ir.fuse import fuse
 from lazyt.ir.interpret import interpret
-from lazyt.ir.schedule import schedule
+from lazyt.ir.schedule import MatmulCall, schedule
 from lazyt.ir.verify import verify
 from lazyt.looking import reasons
 from lazyt.lowering import Lowered, lower
@@ -35,7 +36,10 @@ SMALL_SIZE = 1 << 18
 # A plan that computes more than is wanted is still used when the rest is at most this share of the bytes.
 SUPERSET = 1.05
 
-settings = {"interpret": False, "fuse": True, "tiers": True, "reuse": True, "native": True, "verify": False}
+settings = {
+    "interpret": False, "fuse": True, "tiers": True, "reuse": True, "native": True, "epilogues": True, "gemm": True,
+    "blas": True, "verify": False,
+}  # fmt: skip
 
 
 def _read_environment() -> None:
@@ -45,7 +49,7 @@ def _read_environment() -> None:
             settings["verify"] = True
         elif word == "interpret":
             settings["interpret"] = True
-        elif word in ("no-fuse", "no-tiers", "no-reuse", "no-native"):
+        elif word in ("no-fuse", "no-tiers", "no-reuse", "no-native", "no-epilogues", "no-gemm", "no-blas"):
             settings[word[3:]] = False
 
 
@@ -68,8 +72,14 @@ class Plan:
         if settings["verify"]:
             verify(self.graph)
         self.division = fuse(self.graph, low.scope, fused)
-        self.schedule = schedule(self.graph, self.division, low.scope, settings["reuse"])
-        self.executable = Executable(self.schedule, settings["native"])
+        self.schedule = schedule(
+            self.graph, self.division, low.scope, settings["reuse"], fused and settings["epilogues"]
+        )
+        if settings["verify"]:
+            for c in self.schedule.launches:
+                if isinstance(c, MatmulCall):
+                    verify_epilogue(c)
+        self.executable = Executable(self.schedule, settings["native"], settings["gemm"], settings["blas"])
         # NOTE: fusion leaves guards too, so they are read last.
         self.guards = list(low.scope.guards)
         self.holds: Any = eval(
