@@ -68,7 +68,7 @@ class Plan:
         nodes = [low.nodes[s] for s in want]
         if settings["verify"]:
             verify(g.Graph(g.reachable(nodes), nodes))
-        self.graph = canonicalize(nodes, low.scope)
+        self.graph = canonicalize(nodes, low.scope, settings["gemm"])
         if settings["verify"]:
             verify(self.graph)
         self.division = fuse(self.graph, low.scope, fused)

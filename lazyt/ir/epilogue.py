@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from lazyt.errors import LazytInternalError
 from lazyt.ir.access import strides_of
 from lazyt.ir.extents import hint
-from lazyt.ir.kernelize import KernelCall
+from lazyt.ir.kernelize import KernelCall, matrix_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,12 +80,11 @@ def verify_epilogue(call: MatmulCall) -> None:
     need(c.product is n, "it is over another product")
     need(c.kernel.rows == 0 and c.kernel.vector == "outer", "it is a map")
     need(not c.checks, "it cannot fail")
-    need(len(c.extents) == n.ndim, "it has one axis a dimension")
-    need(
-        all(hint(a) == hint(b) for a, b in zip(c.extents, n.shape, strict=True)), "its axes have the product's extents"
-    )
+    shape = matrix_shape(n)
+    need(len(c.extents) == len(shape), "it has one axis a dimension")
+    need(all(hint(a) == hint(b) for a, b in zip(c.extents, shape, strict=True)), "its axes have the product's extents")
     own = [a for a, x in zip(c.accesses, c.kernel.accesses, strict=True) if a.buffer is n and not x.writes]
     need(len(own) == 1, "it reads the product once")
-    strides = zip(own[0].strides, strides_of(n.shape), n.shape, strict=True)
+    strides = zip(own[0].strides, strides_of(shape), shape, strict=True)
     need(own[0].offset == 0 and all(hint(a) == hint(b) or hint(d) == 1 for a, b, d in strides), "element by element")
     need(all(a.buffer is not n for a, x in zip(c.accesses, c.kernel.accesses, strict=True) if x.writes), "it writes it")

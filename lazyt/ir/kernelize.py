@@ -12,7 +12,7 @@ from lazyt.errors import LazytInternalError
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
 from lazyt.ir import kernel as k
-from lazyt.ir.access import AxisVar, Guard, Index, Place, add, axis_index, digits, flat, strides_of, through
+from lazyt.ir.access import AxisVar, Guard, Index, Place, add, axis_index, count_of, digits, flat, strides_of, through
 from lazyt.ir.extents import Dim, Scope
 from lazyt.ir.fuse import Group, Root, buffer_of
 from lazyt.ir.graph import Node
@@ -77,6 +77,13 @@ def kernelize(
 ) -> KernelCall:
     """The kernel of a group; over the axes of `product`, which it reads, if its own are parts of those."""
     return _Kernelizer(group, scope, stored).run(title, product)
+
+
+def matrix_shape(product: Node) -> g.Shape:
+    """The shape of a product as matrices: of a convolution filters by places, one matrix an image."""
+    if product.op == "convolve":
+        return (*product.shape[:2], count_of(product.shape[2:]))
+    return product.shape
 
 
 Key = tuple[Node, Place]
@@ -347,14 +354,15 @@ class _Kernelizer:
         reads = [(d, x) for d, w, b, x in self.accesses if b is product and not w]
         if self.group.rows or len(reads) != 1 or reads[0][0] != product.dtype or self.checks:
             return None
-        found = digits(self.scope, reads[0][1], product.shape)
+        shape = matrix_shape(product)
+        found = digits(self.scope, reads[0][1], shape)
         if found is None:
             return None
         parts = [[a for a, _ in x.terms] for x in found]
         axes = [a for part in parts for a in part]
         if len(set(axes)) != len(axes) or set(axes) != {a for a in self.group.outer if not _static_one(a)}:
             return None
-        whole = all(part or (isinstance(d, int) and d == 1) for part, d in zip(parts, product.shape, strict=True))
+        whole = all(part or (isinstance(d, int) and d == 1) for part, d in zip(parts, shape, strict=True))
         return parts if whole else None
 
     def computed(self) -> tuple[Node, ...]:

@@ -22,7 +22,10 @@ from lazyt.ir.scan import BLOCK, SCANS
 
 @dataclass(eq=False)
 class MatmulCall:
-    """C = A @ B: stored operands with strides (last two, then batch), in elements; then a kernel on what that gives."""
+    """C = A @ B: stored operands with strides (last two, then batch), in elements; then a kernel on what that gives.
+
+    A convolution is one too, its operands dense: see `matrix_shape`.
+    """
 
     node: Node
     operands: tuple[tuple[Node, tuple[int | Dim, ...], int | Dim], ...]
@@ -133,7 +136,7 @@ def schedule(graph: Graph, fused: Fused, scope: Scope | None, reuse: bool = True
             launches.append(reuse_costly(kernel) if reuse else kernel)
         else:
             launches.append(_call(u, scope, fused, items))
-            if u.node.op == "matmul":
+            if u.node.op in ("matmul", "convolve"):
                 products.append(u.node)
     outputs = [buffer_of(n) for n in graph.outputs]
     if epilogues:
@@ -178,6 +181,8 @@ def _call(u: Call, scope: Scope | None, fused: Fused, items: dict[Node, list[Nod
     n = u.node
     if n.op == "matmul":
         return MatmulCall(n, tuple(strided(scope, x) or dense(x) for x in n.operands))
+    if n.op in ("convolve", "convolve_filter"):
+        return MatmulCall(n, tuple(dense(x) for x in n.operands))
     if n.op == "scatter":
         return _scatter(n)
     assert isinstance(n.attrs, g.Opaque)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from lazyt.backends.cpu import blas, memory, scan, scatter, sorting
+from lazyt.backends.cpu.convolutions import Convolution, choose_convolution
 from lazyt.backends.cpu.emit import emit
 from lazyt.backends.cpu.engine import assembly, compile_module, counters, is_cached
 from lazyt.backends.cpu.products import Product, choose
@@ -219,10 +220,12 @@ class Bound:
         self.moving: list[tuple[int, int, int, int]] = []  # base index, byte offset, expression, itemsize
         self.n_fixed = self.status_base + 1 + len(exe.scalars)
         self.sizes = [max(self.value(nbytes(n)), 1) for n in exe.outputs]
-        self.products = {
-            c: Product(self, c, choose(c, self.value, exe.gemm, exe.library))
-            for c in sched.launches if isinstance(c, MatmulCall)
-        }  # fmt: skip
+        self.products: dict[MatmulCall, Product] = {}
+        for c in sched.launches:
+            if isinstance(c, MatmulCall) and c.node.op == "matmul":
+                self.products[c] = Product(self, c, choose(c, self.value, exe.gemm, exe.library))
+            elif isinstance(c, MatmulCall):
+                self.products[c] = Convolution(self, c, choose_convolution(c, self.value))
         self.arena_size = self._plan_memory()
         self.status = np.zeros(2, np.int64)
         # Products that lie on the stack while their epilogue reads them.

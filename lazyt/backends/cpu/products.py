@@ -204,8 +204,9 @@ def _blas(tile: Tile, m: int, n: int, kk: int, count: int, c: MatmulCall) -> int
     return int(cycles)
 
 
-@lru_cache(maxsize=32)
-def _code(text: str, name: str) -> int:
+@lru_cache(maxsize=64)
+def code_of(text: str, name: str) -> int:
+    """The address of a function of a module that stays loaded."""
     module = compile_module(text, [name], permanent=True)
     _modules.append(module)
     return module.address(name)
@@ -331,7 +332,7 @@ class Product:
             own = self._epilogue(at, table, patches)
         units = row_blocks * col_blocks * ch.count if ch.m and ch.n else 0
         grain = max(PRODUCT_GRAIN // max(unit_rows * unit_cols * ch.k, 1), 1)
-        rows.append([_code(*product_text(dtype, tile, ch.form)), at, units, grain, 0])
+        rows.append([code_of(*product_text(dtype, tile, ch.form)), at, units, grain, 0])
         if not own:
             assert c.epilogue is not None
             b._kernel(c.epilogue, rows, table, patches, False)
@@ -351,21 +352,32 @@ class Product:
         self, kind: str, head: dict[str, int], units: int, size: int, operand: int, source: tuple[Node, int | Dim],
         rows: list[list[int]], table: list[int], patches: Patches,
     ) -> None:  # fmt: skip
+        extents = (
+            [self.bound.value(d) for d in self.call.node.operands[0].shape[:-2]] if self._batch(operand) > 1 else []
+        )
+        batch = list(zip(extents, self._strides(operand), strict=False))
+        self._pack_from(source, kind, head, units, size, "AB"[operand], batch, rows, table, patches)
+
+    def _pack_from(
+        self, source: tuple[Node, int | Dim], kind: str, head: dict[str, int], units: int, size: int, name: str,
+        batch: Sequence[tuple[int, int]], rows: list[list[int]], table: list[int], patches: Patches,
+    ) -> None:  # fmt: skip
+        """Append a packing of `units` parts of each of a batch of (extent, stride) matrices, `size` elements each."""
         b, c, tile = self.bound, self.call, self.choice.tile
         assert tile is not None
         at = len(table)
         args = [0] * PACK_SIZE
-        extents = [b.value(d) for d in c.node.operands[0].shape[:-2]] if self._batch(operand) > 1 else []
-        for name, v in {**head, "units": units, "batch": len(extents), "to_batch": size}.items():
-            args[PACK_AT[name]] = v
-        for i, (e, s) in enumerate(zip(extents, self._strides(operand), strict=False)):
+        for field, v in {**head, "units": units, "batch": len(batch), "to_batch": size}.items():
+            args[PACK_AT[field]] = v
+        count = 1
+        for i, (e, s) in enumerate(batch):
             args[PACK_HEAD + 2 * i : PACK_HEAD + 2 * i + 2] = [e, s]
+            count *= e
         table.extend(args)
         b._address(source[0], source[1], c.node.dtype.itemsize, at + PACK_AT["from"], patches)
-        patches.append((at + PACK_AT["to"], b.arena_base, b.offsets[c, "AB"[operand]]))
-        total = units * self._batch(operand)
-        grain = max(16384 * total // max(size * self._batch(operand), 1), 1)
-        rows.append([_code(*pack_text(c.node.dtype, tile, kind)), at, total, grain, 0])
+        patches.append((at + PACK_AT["to"], b.arena_base, b.offsets[c, name]))
+        grain = max(16384 * units // max(size, 1), 1)
+        rows.append([code_of(*pack_text(c.node.dtype, tile, kind)), at, units * count, grain, 0])
 
     def _unit(self) -> tuple[int, int]:
         """Rows and columns of a unit: small enough to be shared, large enough to be worth it, and to lie in a cache."""
