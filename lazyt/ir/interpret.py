@@ -225,8 +225,9 @@ def _windows(n: Node, x: Array) -> Array:
     axes = tuple(range(2, x.ndim))
     spans = [(k - 1) * e + 1 for k, e in zip(sizes, dilations, strict=True)]
     apart: tuple[Any, ...] = (..., *(slice(None, None, e) for e in dilations))
-    windows: Array = np.lib.stride_tricks.sliding_window_view(x, spans, axes)
-    return windows[apart]
+    windows: Any = np.lib.stride_tricks.sliding_window_view(x, spans, axes)
+    out: Array = windows[apart]
+    return out
 
 
 def _convolve(n: Node, xs: list[Array], walk: Walk) -> Array:
