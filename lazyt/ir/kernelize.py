@@ -13,7 +13,7 @@ from lazyt.ir import dtypes
 from lazyt.ir import graph as g
 from lazyt.ir import kernel as k
 from lazyt.ir.access import AxisVar, Guard, Index, Place, add, axis_index, count_of, digits, flat, strides_of, through
-from lazyt.ir.extents import Dim, Scope
+from lazyt.ir.extents import Dim, Scope, hint
 from lazyt.ir.fuse import Group, Root, buffer_of
 from lazyt.ir.graph import Node
 from lazyt.ir.prims import MOVEMENT, SOURCES
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     Extent = int | Dim
+
+# A map whose last axis has at most this many elements has its lanes along the one before.
+NARROW = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +325,9 @@ class _Kernelizer:
             product = None
             merged = _collapse(self.scope, indices, outer)
         indices, outer = merged
+        if not rows and product is None and _narrow(outer):
+            # The lanes go along an axis that has work for them; elements of a map may be computed in any order.
+            outer[-2:] = reversed(outer[-2:])
         order = [*outer, *rows]
         n_access = len(self.accesses)
         coefs = [_coefs(x, order) for x in indices]
@@ -411,6 +417,14 @@ class _Kernelizer:
 
 def _static_one(a: AxisVar) -> bool:
     return isinstance(a.extent, int) and a.extent == 1
+
+
+def _narrow(axes: list[AxisVar]) -> bool:
+    """Whether the last axis has a few elements always, and the one before has more."""
+    if len(axes) < 2:
+        return False
+    last = axes[-1].extent
+    return isinstance(last, int) and last <= NARROW and hint(axes[-2].extent) > last
 
 
 def _coefs(x: Index, axes: list[AxisVar]) -> tuple[int | Dim, ...]:
