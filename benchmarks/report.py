@@ -62,13 +62,13 @@ def judged(d: Duel) -> str:
 def summary(duels: Sequence[Duel]) -> str:
     """The table of all workloads, as they ran in turns, and the geometric mean of best peer / lazyt."""
     heads = f"{'workload':20}{'lazyt':>9}{'best peer':>24}{'':9}{'ratio':>7}{'bound':>7}{'target':>8}"
-    lines = [heads + f"  {'':9}{'':7}{'limit':>9}{'of limit':>10}"]
+    lines = [heads + f"  {'':10}{'':7}{'limit':>9}{'of limit':>10}"]
     for d in duels:
         w = WORKLOADS[d.workload]
         peer = f"{d.peer} {number(d.peer_time)}"
         target = "-" if d.target is None else f"{d.target:.2f}"
         line = f"{d.workload:20}{number(d.lazyt_time):>9}{peer:>24} {w.unit:8}{d.ratio:>7.2f}{d.upper:>7.2f}{target:>8}"
-        line += f"  {judged(d):9}{standing(d.ratio, d.upper):7}"
+        line += f"  {judged(d):10}{'' if disturbed(d.others) else standing(d.ratio, d.upper):7}"
         if d.limit_time:
             line += f"{number(d.limit_time):>9}{d.lazyt_time / d.limit_time:>9.1f}x"
         if d.others >= BUSY:

@@ -15,6 +15,7 @@ from lazyt.autograd.functional import *
 from lazyt.device import Device
 from lazyt.errors import (
     AutogradError,
+    AxisError,
     DeviceError,
     DTypeError,
     IndexOutOfRange,
@@ -28,31 +29,47 @@ from lazyt.errors import (
 )
 from lazyt.functions.activations import *
 from lazyt.functions.arithmetic import *
+from lazyt.functions.asking import *
+from lazyt.functions.choosing import *
+from lazyt.functions.comparing import *
 from lazyt.functions.convolution import *
 from lazyt.functions.creation import *
 from lazyt.functions.data_types import *
 from lazyt.functions.elementwise import *
+from lazyt.functions.histograms import *
 from lazyt.functions.indexing import *
+from lazyt.functions.inspection import *
 from lazyt.functions.joining import *
 from lazyt.functions.linear import *
 from lazyt.functions.logic import *
 from lazyt.functions.losses import *
 from lazyt.functions.manipulation import *
+from lazyt.functions.nan_reductions import *
 from lazyt.functions.normalization import *
+from lazyt.functions.ordering import *
+from lazyt.functions.polynomials import *
+from lazyt.functions.quantiles import *
 from lazyt.functions.reductions import *
 from lazyt.functions.searching import *
 from lazyt.functions.sets import *
+from lazyt.functions.shaping import *
+from lazyt.functions.signals import *
 from lazyt.functions.sorting import *
+from lazyt.functions.special import *
 from lazyt.functions.statistics import *
+from lazyt.interop import announce
 from lazyt.looking.explain import explain
 from lazyt.looking.pending import pending
 from lazyt.modes import *
 from lazyt.operators import attach_methods, attach_operators
+from lazyt.protocols.attach import attach_protocols
 from lazyt.saving import *
 from lazyt.tensor import *
 
 attach_operators()
 attach_methods()
-del attach_methods, attach_operators
+attach_protocols()
+announce()
+del announce, attach_methods, attach_operators, attach_protocols
 
 from lazyt import fft, linalg, nn, optim, random  # noqa: E402 - they need Tensor's operators

@@ -11,6 +11,10 @@ class ShapeError(LazytError, ValueError):
     """Shapes, axes or extents that an operation cannot take."""
 
 
+class AxisError(ShapeError, IndexError):
+    """An axis that an array does not have."""
+
+
 class DTypeError(LazytError, TypeError):
     """A dtype, or a kind of object, that an operation cannot take."""
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from lazyt import inplace
 from lazyt import record as recording
+from lazyt.functions.arithmetic import divmod as quotient_and_rest
 from lazyt.functions.arithmetic import pow as power
 from lazyt.functions.methods import METHODS
 from lazyt.ops.core import OPS
@@ -104,7 +105,7 @@ def attach_operators() -> None:
 
 
 def _attach_pow() -> None:
-    """Powers by -1, 0.5, 1, 2 and 3 are other operations (see arithmetic.pow), so `**` goes through it."""
+    """Powers by -1, 0.5, 1, 2 and 3 are other operations (see arithmetic.pow), so `**` goes through it; and divmod."""
 
     def forward(self: Tensor, other: Any) -> Any:
         return power(self, other) if _is_operand(other) else NotImplemented
@@ -112,7 +113,14 @@ def _attach_pow() -> None:
     def reflected(self: Tensor, other: Any) -> Any:
         return power(other, self) if _is_operand(other) else NotImplemented
 
-    for name, f in (("__pow__", forward), ("__rpow__", reflected)):
+    def pair(self: Tensor, other: Any) -> Any:
+        return quotient_and_rest(self, other) if _is_operand(other) else NotImplemented
+
+    def reflected_pair(self: Tensor, other: Any) -> Any:
+        return quotient_and_rest(other, self) if _is_operand(other) else NotImplemented
+
+    methods = {"pow": forward, "rpow": reflected, "divmod": pair, "rdivmod": reflected_pair}
+    for name, f in ((f"__{n}__", f) for n, f in methods.items()):
         setattr(Tensor, name, f)
 
 

@@ -15,24 +15,28 @@ import numpy as np
 
 from lazyt import memory
 from lazyt.autograd.engine import BACKWARD
-from lazyt.backends.cpu.executor import Executable
+from lazyt.backends.cpu.executor import Bound, Executable
+from lazyt.backends.cpu.receipt import Receipt
+from lazyt.backends.cpu.switches import switches
 from lazyt.handle import Data
 from lazyt.ir import graph as g
 from lazyt.ir.canonicalize import canonicalize
 from lazyt.ir.epilogue import verify_epilogue
-from lazyt.ir.extents import guard_source
 from lazyt.ir.fuse import fuse
 from lazyt.ir.interpret import interpret
 from lazyt.ir.schedule import MatmulCall, schedule
 from lazyt.ir.verify import verify
 from lazyt.looking import reasons
 from lazyt.lowering import Lowered, lower
+from lazyt.stepwise import Recipe, Stepwise, guards_hold, recipe_of, runs_stepwise, values_of
 from lazyt.trace import Ext, Slot, Step
 
 # A program with at most this many steps, and no backward among them, runs unfused the first time.
 SMALL_PROGRAM = 24
 # ... when it touches at most this many elements.
 SMALL_SIZE = 1 << 18
+# ... and step by step, without a plan of its own, when it touches at most this many: then planning is what costs.
+TINY_SIZE = 1 << 14
 # A plan that computes more than is wanted is still used when the rest is at most this share of the bytes.
 SUPERSET = 1.05
 
@@ -51,6 +55,8 @@ def _read_environment() -> None:
             settings["interpret"] = True
         elif word in ("no-fuse", "no-tiers", "no-reuse", "no-native", "no-epilogues", "no-gemm", "no-blas"):
             settings[word[3:]] = False
+        elif word.startswith("no-") and word[3:] in switches:
+            switches[word[3:]] = False
 
 
 _read_environment()
@@ -82,11 +88,9 @@ class Plan:
         self.executable = Executable(self.schedule, settings["native"], settings["gemm"], settings["blas"])
         # NOTE: fusion leaves guards too, so they are read last.
         self.guards = list(low.scope.guards)
-        self.holds: Any = eval(
-            compile(f"lambda s: {guard_source(self.guards)}", "<lazyt guards>", "eval"), {"max": max}
-        )
+        self.holds = guards_hold(self.guards)
         self._compiles = (0, 0.0)
-        self.recipes: dict[tuple[int, ...], list[tuple[int, int, int, tuple[int, ...], np.dtype]]] = {}
+        self.recipes: dict[tuple[int, ...], Recipe] = {}
         self.kernels = sum(1 for c in self.schedule.launches if getattr(c, "phase_of", None) is None)
         self.launches = len(self.schedule.regions)
         self.runs = 0
@@ -97,31 +101,34 @@ class Plan:
         self.executable.compile()
         self._compiles = (self.executable.compiles, self.executable.compile_time)
 
+    def whole(self) -> Plan:
+        """The plan to look at: this one."""
+        return self
+
     def take_compiles(self) -> tuple[int, float]:
         """Kernels compiled for this plan since the last call, and how long that took."""
         out, self._compiles = self._compiles, (0, 0.0)
         return out
 
     def run(
-        self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Data], want: Sequence[Slot]
-    ) -> list[Data]:
-        """The values of `want` (a part of what this plan computes), in its order."""
+        self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Data], want: Sequence[Slot],
+        receipt: Receipt | None = None,
+    ) -> list[Data]:  # fmt: skip
+        """The values of `want` (a part of what this plan computes), in its order; for a receipt see `Executable`."""
         if settings["interpret"]:
             return self._interpret(extents, scalars, leaves, want)
-        buffers = self.executable.run(extents, scalars, leaves)
+        buffers = self.executable.run(extents, scalars, leaves, receipt)
         self.runs += 1
+        return self.values(buffers, extents, leaves, want)
+
+    def values(
+        self, buffers: Sequence[Any], extents: tuple[int, ...], leaves: Sequence[Data], want: Sequence[Slot]
+    ) -> list[Data]:
+        """The values of `want` out of the outputs' buffers."""
         recipe = self.recipes.get(extents)
         if recipe is None:
             recipe = self._recipe(extents)
-        values: list[Data] = []
-        for same, leaf, output, shape, dtype in recipe:
-            if same >= 0:
-                values.append(values[same])
-            elif leaf >= 0:
-                d = leaves[leaf]
-                values.append(d if d.shape == shape else Data(d.buffer, shape, dtype))
-            else:
-                values.append(Data(buffers[output], shape, dtype))
+        values = values_of(recipe, buffers, leaves)
         if want == self.last_want:
             return values
         if names(want) == self.wanted:
@@ -130,17 +137,8 @@ class Plan:
         at = {name: i for i, name in enumerate(self.wanted)}
         return [values[at[s.step.index, s.k]] for s in want]
 
-    def _recipe(self, extents: tuple[int, ...]) -> list[tuple[int, int, int, tuple[int, ...], np.dtype]]:
-        """How each wanted value comes about: the same as another, a leaf, or an output's buffer; shape and dtype."""
-        bound = self.executable.bound[extents]
-        made: dict[tuple[Any, tuple[int, ...]], int] = {}
-        recipe = []
-        for i, (n, base) in enumerate(zip(self.graph.outputs, self.schedule.outputs, strict=True)):
-            shape = tuple(bound.value(d) for d in n.shape)
-            same = made.setdefault((base, shape), i)
-            leaf = base.attrs.index if isinstance(base.attrs, g.Leaf) else -1
-            output = -1 if leaf >= 0 else self.executable.outputs.index(base)
-            recipe.append((same if same != i else -1, leaf, output, shape, n.dtype))
+    def _recipe(self, extents: tuple[int, ...]) -> Recipe:
+        recipe = recipe_of(self.graph, self.schedule, self.executable, self.executable.bound[extents])
         if len(self.recipes) > 512:
             self.recipes.clear()
         self.recipes[extents] = recipe
@@ -163,11 +161,12 @@ def names(want: Sequence[Slot]) -> Wanted:
 class Program:
     """The plans of one program (structure), shared by every call site and thread that records it."""
 
-    __slots__ = ("last", "last_ext", "last_slots", "misses", "plans", "seen")
+    __slots__ = ("last", "last_ext", "last_slots", "misses", "plans", "seen", "stepped")
 
     def __init__(self) -> None:
         self.plans: list[Plan] = []
         self.seen = 0
+        self.stepped = False  # whether it has run step by step
         self.last: Plan | None = None
         # The last request: the same one again needs no search.
         self.last_ext: Ext | None = None
@@ -192,7 +191,7 @@ def _program(pos: Step) -> Program:
     return found
 
 
-def find_plan(pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any]) -> tuple[Plan, str]:
+def find_plan(pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any]) -> tuple[Plan | Stepwise, str]:
     """A plan that computes `want` for these extents, and why one had to be made ('' when none had)."""
     with _lock:
         program = _program(pos)
@@ -207,9 +206,14 @@ def find_plan(pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any])
 
 def _choose(
     program: Program, pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars: Sequence[Any]
-) -> tuple[Plan, str]:
+) -> tuple[Plan | Stepwise, str]:
     fused = _fused(program, pos, ext)
     program.seen += 1
+    if not fused and _is_tiny(pos, ext):
+        program.stepped = True
+        reason = reasons.new_program(pos)
+        reasons.mark_known(pos)
+        return _stepwise(pos, ext, want, wanted, scalars), reason
     found, reason = _search(program, pos, ext, wanted, fused)
     if found is not None:
         program.last = found
@@ -228,6 +232,15 @@ def _choose(
     return plan, reason
 
 
+def _stepwise(pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars: Sequence[Any]) -> Stepwise:
+    def drafted() -> Plan:
+        plan = draft(pos, ext, want, scalars, False)
+        plan.executable.bound[ext.values] = Bound(plan.executable, ext.values, scalars)
+        return plan
+
+    return Stepwise(pos.steps(), wanted, drafted)
+
+
 def _fused(program: Program | None, pos: Step, ext: Ext) -> bool:
     """Whether the next run of a program is through fused kernels."""
     new = program is None or program.seen == 0
@@ -238,7 +251,7 @@ def _search(program: Program, pos: Step, ext: Ext, wanted: Wanted, fused: bool) 
     """A plan at hand for what is wanted; or None, and why there is none."""
     need = set(wanted)
     near: Plan | None = None
-    unfused = False
+    unfused = program.stepped and fused
     safe = _cannot_fail(pos)
     for plan in program.plans:
         if fused and not plan.fused and settings["fuse"]:
@@ -272,7 +285,13 @@ def draft(pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any], fus
     return Plan(lower(pos.steps(), ext.values, scalars), want, fused)
 
 
-def _is_small(pos: Step, ext: Ext) -> bool:
+def _is_tiny(pos: Step, ext: Ext) -> bool:
+    """Whether a program that is not fused runs step by step."""
+    planned = not settings["fuse"] or settings["verify"] or settings["interpret"]
+    return not planned and _is_small(pos, ext, TINY_SIZE) and runs_stepwise(pos.steps())
+
+
+def _is_small(pos: Step, ext: Ext, most: int = SMALL_SIZE) -> bool:
     size = 0
     for s in pos.steps():
         if s.op is BACKWARD:
@@ -282,7 +301,7 @@ def _is_small(pos: Step, ext: Ext) -> bool:
             for d in slot.shape:
                 n *= d
             size = max(size, n)
-    return pos.index < SMALL_PROGRAM and size <= SMALL_SIZE
+    return pos.index < SMALL_PROGRAM and size <= most
 
 
 def _little_more(plan: Plan, ext: Ext, need: set[tuple[int, int]]) -> bool:

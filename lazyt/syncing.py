@@ -10,10 +10,11 @@ from typing import Any
 from lazyt import record as recording
 from lazyt.autograd.engine import consumed_on
 from lazyt.autograd.segment import Segment, make_segment
+from lazyt.backends.cpu.receipt import Receipt
 from lazyt.errors import SyncError
 from lazyt.handle import Data, Gradient, Handle, Holder, Storage
 from lazyt.looking.report import SyncReport
-from lazyt.planning import find_plan
+from lazyt.planning import Plan, find_plan
 from lazyt.record import LEAF
 from lazyt.trace import Site, Slot, Trace, local, user_site
 
@@ -81,18 +82,26 @@ def sync(tr: Trace, cause: str, site: Site | None = None, extra: Sequence[tuple[
     known = {slot for slot, _ in wanted}
     wanted.extend((s, h) for s, h in extra if s not in known)
     report = SyncReport(cause, site, tr.pos.index + 1, len(wanted), record_time=time.perf_counter() - tr.started)
-    values: list[Data] = []
     segment = differentiable(tr, wanted)
-    if wanted:
-        with _lock:
-            slots = [s for s, _ in wanted]
-            try:
-                values = _compute(_Snapshot(tr), slots, segment.slots if segment is not None else (), report)
-            except BaseException:
-                # NOTE: a traceback keeps this frame, which must not keep tensors alive: they would be wanted again.
-                del wanted, met, segment
-                raise
-    _commit(tr, wanted, met, values, segment)
+    # NOTE: also what is computed goes behind its holders under the lock: another thread that waits for it to compute a
+    # value of this walk must then find the value, because the walk's leaves may be overwritten.
+    with _lock:
+        slots = [s for s, _ in wanted]
+        saved = segment.slots if segment is not None else ()
+        walk, receipt = _Snapshot(tr), Receipt()
+        try:
+            values = _compute(walk, slots, saved, report, receipt) if wanted else []
+            report.in_place = receipt.donated
+            _commit(tr, wanted, met, values, segment)
+        except BaseException:
+            if receipt.written and isinstance(report.plan, Plan):
+                # An interrupt after the leaves were overwritten: the results stand, and it goes on afterwards.
+                values = report.plan.values(receipt.buffers, walk.ext.values, walk.leaves, [*slots, *saved])
+                _commit(tr, wanted, met, values, segment)
+                tr.start()
+            # NOTE: a traceback keeps this frame, which must not keep tensors alive: they would be wanted again.
+            del wanted, met, segment, slots, saved, walk
+            raise
     counters.syncs += 1
     _last.report = report
     for e in tr.expectations:
@@ -115,7 +124,9 @@ class _Snapshot:
         self.leaves = tr.leaves
 
 
-def _compute(walk: _Snapshot, slots: Sequence[Slot], saved: Sequence[Slot], report: SyncReport) -> list[Data]:
+def _compute(
+    walk: _Snapshot, slots: Sequence[Slot], saved: Sequence[Slot], report: SyncReport, receipt: Receipt | None = None
+) -> list[Data]:
     """Run the plan of this walk for these slots; raises with everything still pending."""
     want = [*slots, *saved]
     t0 = time.perf_counter()
@@ -128,7 +139,7 @@ def _compute(walk: _Snapshot, slots: Sequence[Slot], saved: Sequence[Slot], repo
     report.superset = len(plan.wanted) > len(want)
     counters.plans += report.plans
     counters.superset_plans += report.superset
-    out = plan.run(walk.ext.values, walk.scalars, walk.leaves, want)
+    out = plan.run(walk.ext.values, walk.scalars, walk.leaves, want, receipt)
     report.run_time = time.perf_counter() - t1
     report.kernels, report.launches = plan.kernels, plan.launches
     report.compiles, report.compile_time = plan.take_compiles()
@@ -181,18 +192,19 @@ def compute_foreign(holder: Holder) -> Data:
     """Compute what another thread has pending so that this one can read it; the owner's walk goes on untouched."""
     check_allowed(local.trace, "another thread", None)
     report = SyncReport("another thread", user_site())
-    while True:
-        slot = holder._slot
-        if slot is None:
-            assert holder._data is not None, "a holder with neither a pending nor a computed value"
-            return holder._data  # its owner was faster
-        tr = slot.step.owner
-        leaves = tr.leaves
-        walk = _Snapshot(tr)
-        # NOTE: the owner may have synced meanwhile: only one walk's parts belong together.
-        if tr.leaves is leaves and holder._slot is slot:
-            break
+    # NOTE: from here on the owner cannot overwrite the leaves of its walk.
     with _lock:
+        while True:
+            slot = holder._slot
+            if slot is None:
+                assert holder._data is not None, "a holder with neither a pending nor a computed value"
+                return holder._data  # its owner was faster
+            tr = slot.step.owner
+            leaves = tr.leaves
+            walk = _Snapshot(tr)
+            # NOTE: the owner may have synced meanwhile: only one walk's parts belong together.
+            if tr.leaves is leaves and holder._slot is slot:
+                break
         data = _compute(walk, [slot], (), report)[0]
     if holder._slot is slot:
         holder._data = data

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from lazyt.autograd import engine
 from lazyt.device import CPU, Device
 from lazyt.device import check as check_device
 from lazyt.errors import AutogradError, DeviceError, DTypeError, ShapeError
+from lazyt.functions import interchange
 from lazyt.functions.joining import stack
 from lazyt.functions.subscript import getitem, setitem
 from lazyt.handle import Data, Gradient, Handle, Holder
@@ -43,12 +44,16 @@ class Tensor(Handle):
     """
 
     __slots__ = ()
-    __hash__ = None  # type: ignore[assignment]
     __array_priority__ = 1000
-    __array_ufunc__ = None
 
     def __init__(self, *args: Any) -> None:
         raise TypeError("make tensors with lazyt.tensor, lazyt.asarray or lazyt.zeros and its kin")
+
+    def __hash__(self) -> int:
+        raise TypeError(
+            "unhashable type: 'lazyt.Tensor', because == compares elements and a write in place changes them; use "
+            "id(x) to mean this object, or bytes(x.numpy()) to mean its value"
+        )
 
     # Metadata
 
@@ -170,27 +175,36 @@ class Tensor(Handle):
             return a.astype(dtype)
         return a.copy() if copy else a
 
-    def __dlpack__(self, **kwargs: Any) -> Any:
-        # A read-only NumPy array refuses to export; what is exported here is a copy when writes must not be seen.
-        kwargs.pop("stream", None)
-        return self._array("__dlpack__").copy().__dlpack__(**kwargs)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
+    __array_namespace__ = interchange.array_namespace
+    __dlpack__ = interchange.dlpack
+    __dlpack_device__ = interchange.dlpack_device
 
     def __str__(self) -> str:
         return str(self._array("print"))
 
     def __format__(self, spec: str) -> str:
-        if not spec:
-            return str(self)
-        return format(self.item() if self.size == 1 else self._array("format"), spec)
+        if not self.shape:
+            return format(self.item(), spec)
+        if spec:
+            raise TypeError(f"unsupported format string {spec!r} for a tensor of shape {self.shape}, not one number")
+        return str(self)
 
     def __repr__(self) -> str:
         return tensor_repr(self)
 
     def _repr_html_(self) -> str:
         return tensor_html(self)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """NumPy's description of a value that is there and lies in order: AttributeError otherwise, as if absent.
+
+        NOTE: its `data` is a buffer, which keeps the memory alive after a write in place gave the tensor another.
+        """
+        a = array_of(self)
+        if a is None or a.dtype == dtypes.bfloat16 or not a.size or not a.flags.c_contiguous:
+            raise AttributeError("__array_interface__: the value is pending, or not plain contiguous memory")
+        return {**a.__array_interface__, "data": memoryview(a).cast("B")}  # type: ignore[arg-type]
 
     def explain(self, *, fused: bool = True) -> Explanation | Nothing:
         """Which kernels would run if this were read now, what each fuses and why: see `lazyt.explain`."""
@@ -250,6 +264,44 @@ class Tensor(Handle):
             out.requires_grad = True
         memo[id(self)] = out
         return out
+
+    if TYPE_CHECKING:
+        # What operators.py generates, for checkers of types.
+        _Operator: TypeAlias = Callable[["Tensor", Any], "Tensor"]
+        __add__: _Operator
+        __radd__: _Operator
+        __sub__: _Operator
+        __rsub__: _Operator
+        __mul__: _Operator
+        __rmul__: _Operator
+        __truediv__: _Operator
+        __rtruediv__: _Operator
+        __floordiv__: _Operator
+        __rfloordiv__: _Operator
+        __mod__: _Operator
+        __rmod__: _Operator
+        __pow__: _Operator
+        __rpow__: _Operator
+        __matmul__: _Operator
+        __rmatmul__: _Operator
+        __and__: _Operator
+        __rand__: _Operator
+        __or__: _Operator
+        __ror__: _Operator
+        __xor__: _Operator
+        __rxor__: _Operator
+        __lshift__: _Operator
+        __rlshift__: _Operator
+        __rshift__: _Operator
+        __rrshift__: _Operator
+        __lt__: _Operator
+        __le__: _Operator
+        __gt__: _Operator
+        __ge__: _Operator
+        __neg__: Callable[[Tensor], Tensor]
+        __pos__: Callable[[Tensor], Tensor]
+        __abs__: Callable[[Tensor], Tensor]
+        __invert__: Callable[[Tensor], Tensor]
 
     # Sequence protocol
 
@@ -391,7 +443,10 @@ CLONE = OpDef("clone", lambda b, x: x)
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor of anything that speaks DLPack on the CPU; its memory is copied unless `copy=False`.
+    """A tensor over the memory of anything that speaks DLPack; `copy=True` copies it, as other strides than C's do.
+
+    As with `from_numpy`, lazyt never writes shared memory, and reads it at the sync. `device="cpu"` asks the owner of
+    memory elsewhere to copy it here. Raises DeviceError, DTypeError; BufferError when `copy=False` cannot be.
 
     >>> import lazyt as lt, numpy as np
     >>> lt.from_dlpack(np.arange(3)).tolist()
@@ -400,8 +455,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     check_device(device)
     if isinstance(x, Tensor):
         return x.clone() if copy else x
-    a = np.from_dlpack(x)
-    return from_numpy(a) if copy is False else asarray(a)
+    return from_numpy(interchange.imported(x, device, copy))
 
 
 def _unpickle(a: np.ndarray[Any, Any], requires_grad: bool) -> Tensor:
@@ -456,9 +510,9 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     if isinstance(obj, list | tuple) and _holds_tensor(obj):
         out = stack([asarray(o) for o in obj])
         return out if want is None else _astype(out, want)
-    if copy is False and not isinstance(obj, np.ndarray):
-        raise ValueError("asarray: this object cannot become a tensor without a copy")
     if copy is False:
+        if not isinstance(obj, np.ndarray) or want not in (None, obj.dtype) or not obj.flags.c_contiguous:
+            raise ValueError("asarray: copy=False, and only C-contiguous NumPy memory of the same dtype needs no copy")
         return from_numpy(obj)
     return tensor_of(memory.from_array(_to_array(obj, want)))
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 Key = tuple[Any, ...]
 
 _FIRST_RESULTS = 4096
+# What no operand is.
+_UNORDERED = object()
 # How many different extents a place in a program remembers.
 MAX_EXTENTS = 1024
 
@@ -91,8 +93,10 @@ class Step(Slot):
         self.owner: Any = None if parent is None else parent.owner  # the trace whose trie this is
         self.op = op
         self.operands = operands  # slots, or the type of a Python scalar
-        self.a = operands[0] if operands else None  # the fast path compares the first two directly
-        self.b = operands[1] if len(operands) > 1 else None
+        # The fast path compares the first two directly, and a scalar with its bounds, which a complex one has not.
+        first = [_UNORDERED if x is complex else x for x in operands[:2]]
+        self.a = first[0] if first else None
+        self.b = first[1] if len(first) > 1 else None
         self.statics = statics
         self.key = key
         self.index = index

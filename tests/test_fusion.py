@@ -171,3 +171,19 @@ class TestReuse:
         _, fewer, off = self.exps(y)
         assert (stages, accesses, fewer) == (3, 3, 2)
         np.testing.assert_array_equal(on, off)
+
+
+def test_a_value_of_which_a_kernel_reads_the_first_part_is_stored_whole():
+    """The gradient of a concatenation is slices of one value, the first of them from 0."""
+
+    def gradient():
+        x = lt.tensor(np.arange(1.0, 5.0) ** 2, requires_grad=True)
+        y = lt.concat([lt.reshape(x, (1, -1)), lt.reshape(x[::-1], (1, -1))])
+        z = y - lt.reshape(y.mean(axis=1), (-1, 1))
+        (z * z * lt.asarray(np.arange(8.0).reshape(2, 4))).sum().backward()
+        return x.grad.numpy()
+
+    with lt.eager():
+        want = gradient()
+    np.testing.assert_array_equal(gradient(), want)
+    np.testing.assert_allclose(want, [-91.0, -49.0, 21.0, 119.0])

@@ -13,7 +13,7 @@ import pytest
 
 import lazyt as lt
 from lazyt import memory, planning
-from lazyt.backends.cpu import engine, executor
+from lazyt.backends.cpu import code, engine
 from lazyt.ir import fuse
 from lazyt.looking import holders
 from lazyt.looking.explain import Explanation
@@ -274,7 +274,7 @@ def test_explain_says_whether_code_is_there(tmp_path, monkeypatch):
     assert lt.last_sync().compiles == 1
     (ran,) = lt.last_sync().plan_kernels
     assert ran.code == "memory" and ran.source() == kernel.source()
-    monkeypatch.delitem(executor._kernels, ran.kernel.key)
+    monkeypatch.delitem(code._kernels, ran.kernel.key)
     del kernel
     y = lt.exp2(lt.atan(ramp(9) - 0.0625))
     (kernel,) = y.explain().kernels
@@ -342,8 +342,8 @@ def test_report():
     assert r._repr_html_().startswith("<pre>last sync")
     (k,) = r.plan_kernels
     assert k.title == "subtract + softmax" and k.ir.startswith("kernel outer=1 rows=1")
-    assert f"define void @{executor.symbol_of(k.kernel)}" in k.source()
-    assert executor.symbol_of(k.kernel) in k.assembly()
+    assert f"define void @{code.symbol_of(k.kernel)}" in k.source()
+    assert code.symbol_of(k.kernel) in k.assembly()
     assert k._repr_html_().startswith("<pre>[1]")
 
 

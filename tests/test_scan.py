@@ -112,7 +112,8 @@ def test_off_it_is_a_call_of_numpy(monkeypatch):
     y = lt.cumulative_sum(lt.asarray(x) - 1, axis=1).numpy()
     assert not called, "a scan is native"
     monkeypatch.setitem(planning.settings, "native", False)
-    # Another program: plans that were made with the setting on are not asked.
+    # Another program, whole: plans that were made with the setting on are not asked.
+    monkeypatch.setitem(planning.settings, "tiers", False)
     z = lt.cumulative_sum(lt.asarray(x) - 1, axis=1)
     w = (z + 0.0).numpy()
     assert called

@@ -118,11 +118,12 @@ def test_off_it_is_a_call_of_numpy(monkeypatch):
     run = executor._Callback.run
     monkeypatch.setattr(executor._Callback, "run", lambda *a: called.append(1) or run(*a))
     monkeypatch.setitem(planning.settings, "native", False)
+    monkeypatch.setitem(planning.settings, "tiers", False)
     rng = np.random.default_rng(3)
     for shape, spec in CASES:
         key, x = key_of(rng, shape, spec), values(rng, shape, np.dtype("f4"))
         v = values(rng, x[key].shape, x.dtype)
-        # A program of its own: plans that were made with the setting on are not asked.
+        # A program of its own, whole: plans that were made with the setting on are not asked.
         total = lt.add_at(lt.asarray(x), tensors(key), lt.asarray(v)) + 0.0
         assert_bits(total, added(x, key, v) + np.float32(0))
         assert called

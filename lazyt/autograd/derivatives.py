@@ -36,6 +36,7 @@ _POSITION = "its result is a position or a truth, not a number that varies"
 NONDIFFERENTIABLE: dict[str, str] = {
     **ELEMENTWISE_NONDIFFERENTIABLE,
     **LINALG_NONDIFFERENTIABLE,
+    "call": "a function of NumPy's: recording it refuses operands that ask for a gradient",
     **dict.fromkeys(("leaf", "scalar", "constant", "extent", "iota"), _SOURCE),
     **dict.fromkeys(("any", "all", "argmax", "argmin", "argsort", "topk"), _POSITION),
     **dict.fromkeys(("isin", "searchsorted", "position"), _POSITION),

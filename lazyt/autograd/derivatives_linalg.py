@@ -144,7 +144,8 @@ def _pinv(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
     a, p, ct = Value(b, n.operands[0]), Value(b, outputs_of(b, n)[0]), Value(b, cts[0])
     right = ct.H @ p @ p.H
     left = p.H @ p @ ct.H
-    return ((right - a @ (p @ right) + left - (left @ p) @ a - p.H @ ct @ p.H).node,)
+    found = (right - a @ (p @ right) + left - (left @ p) @ a - p.H @ ct @ p.H).node
+    return (found, *(None for _ in n.operands[1:]))
 
 
 # Decompositions

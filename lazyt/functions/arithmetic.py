@@ -95,7 +95,8 @@ def divide(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
 def floor_divide(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     """The quotient rounded down (0 for an integer by 0); the operands are promoted and broadcast.
 
-    Raises ShapeError if the shapes do not broadcast, DTypeError for complex values. As `numpy.floor_divide`.
+    Raises ShapeError if the shapes do not broadcast, DTypeError for complex values. As `numpy.floor_divide`, but of or
+    by an infinity it is floor(x1 / x2), as the Array API prefers (NumPy: inf // 2 is NaN, and 1 // -inf is -1).
 
     >>> import lazyt as lt
     >>> lt.floor_divide(lt.asarray([7, -7]), 2).tolist()
@@ -313,7 +314,7 @@ def clip(x: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = 
 
 
 def isclose(
-    x1: ArrayLike, x2: ArrayLike, /, rtol: float = 1e-05, atol: float = 1e-08, *, equal_nan: bool = False
+    x1: ArrayLike, x2: ArrayLike, /, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> Tensor:
     """Whether |x1 - x2| <= atol + rtol * |x2|, element by element; bool. As `numpy.isclose`.
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from lazyt.device import Device
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.functions.arguments import dtype_or_none, record, shape_of, tensor
-from lazyt.functions.arithmetic import pow
+from lazyt.functions.arithmetic import add, divide, multiply, pow, subtract
 from lazyt.functions.linear import diagonal
-from lazyt.functions.manipulation import astype, broadcast_to, reshape
+from lazyt.functions.logic import equal, where
+from lazyt.functions.manipulation import astype, broadcast_arrays, broadcast_to, moveaxis, reshape
 from lazyt.handle import Handle
 from lazyt.ir import dtypes
 from lazyt.ops import creation as ops
@@ -52,7 +53,7 @@ def _default(dtype: Any, like: np.dtype = dtypes.float32) -> np.dtype:
     return like if dtype is None else dtypes.as_dtype(dtype)
 
 
-def zeros(shape: ShapeLike, *, dtype: Any = None, device: Any = None) -> Tensor:
+def zeros(shape: ShapeLike, dtype: Any = None, *, device: Any = None) -> Tensor:
     """Zeros; float32 by default. Raises ShapeError for a negative extent. As `numpy.zeros`.
 
     >>> import lazyt as lt
@@ -63,7 +64,7 @@ def zeros(shape: ShapeLike, *, dtype: Any = None, device: Any = None) -> Tensor:
     return record(ops.ZEROS, (), (_default(dtype),), shape_of("zeros", shape))
 
 
-def ones(shape: ShapeLike, *, dtype: Any = None, device: Any = None) -> Tensor:
+def ones(shape: ShapeLike, dtype: Any = None, *, device: Any = None) -> Tensor:
     """Ones; float32 by default. Raises ShapeError for a negative extent. As `numpy.ones`.
 
     >>> import lazyt as lt
@@ -74,7 +75,7 @@ def ones(shape: ShapeLike, *, dtype: Any = None, device: Any = None) -> Tensor:
     return record(ops.ONES, (), (_default(dtype),), shape_of("ones", shape))
 
 
-def empty(shape: ShapeLike, *, dtype: Any = None, device: Any = None) -> Tensor:
+def empty(shape: ShapeLike, dtype: Any = None, *, device: Any = None) -> Tensor:
     """`zeros`: lazyt has no values that are not defined. As `numpy.empty`.
 
     >>> import lazyt as lt
@@ -84,7 +85,7 @@ def empty(shape: ShapeLike, *, dtype: Any = None, device: Any = None) -> Tensor:
     return zeros(shape, dtype=dtype, device=device)
 
 
-def full(shape: ShapeLike, fill_value: ArrayLike, *, dtype: Any = None, device: Any = None) -> Tensor:
+def full(shape: ShapeLike, fill_value: ArrayLike, dtype: Any = None, *, device: Any = None) -> Tensor:
     """One value everywhere; by default of the value's dtype (bool, int64, float32, complex64 for Python
     scalars).
 
@@ -106,7 +107,7 @@ def full(shape: ShapeLike, fill_value: ArrayLike, *, dtype: Any = None, device: 
     return record(ops.FULL, (value,), (d,), shape_of("full", shape))
 
 
-def zeros_like(x: ArrayLike, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+def zeros_like(x: ArrayLike, /, dtype: Any = None, *, device: Any = None) -> Tensor:
     """Zeros of x's shape and, by default, dtype. As `numpy.zeros_like`.
 
     >>> import lazyt as lt
@@ -117,7 +118,7 @@ def zeros_like(x: ArrayLike, /, *, dtype: Any = None, device: Any = None) -> Ten
     return zeros(t.shape, dtype=_default(dtype, t.dtype), device=device)
 
 
-def ones_like(x: ArrayLike, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+def ones_like(x: ArrayLike, /, dtype: Any = None, *, device: Any = None) -> Tensor:
     """Ones of x's shape and, by default, dtype. As `numpy.ones_like`.
 
     >>> import lazyt as lt
@@ -128,7 +129,7 @@ def ones_like(x: ArrayLike, /, *, dtype: Any = None, device: Any = None) -> Tens
     return ones(t.shape, dtype=_default(dtype, t.dtype), device=device)
 
 
-def empty_like(x: ArrayLike, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+def empty_like(x: ArrayLike, /, dtype: Any = None, *, device: Any = None) -> Tensor:
     """`zeros_like`: lazyt has no values that are not defined. As `numpy.empty_like`.
 
     >>> import lazyt as lt
@@ -138,7 +139,7 @@ def empty_like(x: ArrayLike, /, *, dtype: Any = None, device: Any = None) -> Ten
     return zeros_like(x, dtype=dtype, device=device)
 
 
-def full_like(x: ArrayLike, /, fill_value: ArrayLike, *, dtype: Any = None, device: Any = None) -> Tensor:
+def full_like(x: ArrayLike, /, fill_value: ArrayLike, dtype: Any = None, *, device: Any = None) -> Tensor:
     """One value everywhere, of x's shape and, by default, dtype. As `numpy.full_like`.
 
     >>> import lazyt as lt
@@ -194,11 +195,12 @@ def linspace(
     dtype: Any = None,
     device: Any = None,
     endpoint: bool = True,
+    axis: int = 0,
 ) -> Tensor:
     """`num` values evenly from start to stop, which is the last one unless `endpoint` is False.
 
-    float32 by default (complex64 for complex bounds), computed in float64. Raises ShapeError for a negative
-    `num`. As `numpy.linspace`, with scalar bounds.
+    float32 by default (complex64 for complex bounds), computed in float64. Bounds that are arrays broadcast, and the
+    values lie along a new `axis`. Raises ShapeError for a negative `num` or a bad axis. As `numpy.linspace`.
 
     >>> import lazyt as lt
     >>> lt.linspace(0.0, 1.0, 5).tolist()
@@ -207,12 +209,22 @@ def linspace(
     Device.check(device)
     bounds = [v if type(v) in (int, float, complex) else tensor(v) for v in (start, stop)]
     d = dtype_or_none(dtype) or _default(None, _bound_dtype(bounds))
-    return record(
-        ops.LINSPACE,
-        tuple(bounds),
-        (d, bool(endpoint)),
-        shape_of("linspace", integer("linspace", "num", num)),
-    )
+    shape = shape_of("linspace", integer("linspace", "num", num))
+    if any(isinstance(v, Handle) and v.ndim for v in bounds):
+        return moveaxis(_between(tensor(start), tensor(stop), shape[0], d, endpoint), 0, axis)
+    return record(ops.LINSPACE, tuple(bounds), (d, bool(endpoint)), shape)
+
+
+def _between(start: Tensor, stop: Tensor, num: int, dtype: np.dtype, endpoint: bool) -> Tensor:
+    """`linspace` of arrays, along a new first axis."""
+    work = dtypes.complex128 if dtypes.kind(dtype) == "c" else dtypes.float64
+    a, b = broadcast_arrays(astype(start, work, copy=False), astype(stop, work, copy=False))
+    k = reshape(arange(num, dtype=dtypes.float64), (num, *(1,) * a.ndim))
+    gap = subtract(b, a)
+    out = add(multiply(k, divide(gap, max(num - 1 if endpoint else num, 1))), a)
+    if endpoint and num > 1:
+        out = where(equal(k, num - 1), b, out)
+    return astype(out, dtype, copy=False)
 
 
 def _bound_dtype(bounds: list[Any]) -> np.dtype:
@@ -244,7 +256,13 @@ def logspace(
     [1.0, 2.0, 4.0, 8.0]
     """
     exponents = linspace(start, stop, num, dtype=dtypes.float64, device=device, endpoint=endpoint)
-    return astype(pow(base, exponents), _default(dtype))
+    given = _bound_dtype([v for v in (start, stop) if isinstance(v, Handle)])
+    return astype(pow(base, exponents), _default(dtype, given))
+
+
+def _diagonal(name: str, k: Any) -> int:
+    """A diagonal's number within int64: one further out is as far from any matrix."""
+    return max(min(integer(name, "k", k), 1 << 62), -(1 << 62))
 
 
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
@@ -257,10 +275,10 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
     """
     Device.check(device)
     shape = shape_of("eye", (n_rows, n_rows if n_cols is None else n_cols))
-    return record(ops.EYE, (integer("eye", "k", k),), (_default(dtype),), shape)
+    return record(ops.EYE, (_diagonal("eye", k),), (_default(dtype),), shape)
 
 
-def identity(n: int, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+def identity(n: int, /, dtype: Any = None, *, device: Any = None) -> Tensor:
     """The square matrix with ones on its diagonal. As `numpy.identity`.
 
     >>> import lazyt as lt
@@ -270,7 +288,7 @@ def identity(n: int, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     return eye(n, dtype=dtype, device=device)
 
 
-def tri(n: int, m: int | None = None, k: int = 0, *, dtype: Any = None, device: Any = None) -> Tensor:
+def tri(n: int, m: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Tensor:
     """An (n, m) matrix of ones at and below the k-th diagonal, zeros above it. As `numpy.tri`.
 
     >>> import lazyt as lt
@@ -278,10 +296,10 @@ def tri(n: int, m: int | None = None, k: int = 0, *, dtype: Any = None, device: 
     [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]
     """
     Device.check(device)
-    return record(ops.TRI, (integer("tri", "k", k),), (_default(dtype),), shape_of("tri", (n, n if m is None else m)))
+    return record(ops.TRI, (_diagonal("tri", k),), (_default(dtype),), shape_of("tri", (n, n if m is None else m)))
 
 
-def tril(x: ArrayLike, /, *, k: int = 0) -> Tensor:
+def tril(x: ArrayLike, /, k: int = 0) -> Tensor:
     """Matrices (the last two axes) with zeros above the k-th diagonal. Raises ShapeError for vectors. As
     `numpy.tril`.
 
@@ -289,10 +307,10 @@ def tril(x: ArrayLike, /, *, k: int = 0) -> Tensor:
     >>> lt.tril(lt.ones((2, 2))).tolist()
     [[1.0, 0.0], [1.0, 1.0]]
     """
-    return record(ops.TRIL, (x, integer("tril", "k", k)))
+    return record(ops.TRIL, (x, _diagonal("tril", k)))
 
 
-def triu(x: ArrayLike, /, *, k: int = 0) -> Tensor:
+def triu(x: ArrayLike, /, k: int = 0) -> Tensor:
     """Matrices (the last two axes) with zeros below the k-th diagonal. Raises ShapeError for vectors. As
     `numpy.triu`.
 
@@ -300,7 +318,7 @@ def triu(x: ArrayLike, /, *, k: int = 0) -> Tensor:
     >>> lt.triu(lt.ones((2, 2))).tolist()
     [[1.0, 1.0], [0.0, 1.0]]
     """
-    return record(ops.TRIU, (x, integer("triu", "k", k)))
+    return record(ops.TRIU, (x, _diagonal("triu", k)))
 
 
 def diag(x: ArrayLike, /, k: int = 0) -> Tensor:
@@ -365,7 +383,7 @@ def meshgrid(*arrays: ArrayLike, indexing: str = "xy") -> tuple[Tensor, ...]:
     )
 
 
-def indices(shape: ShapeLike, /, *, dtype: Any = None) -> Tensor:
+def indices(shape: ShapeLike, /, dtype: Any = None) -> Tensor:
     """Index arrays of a grid, one for each axis, stacked along axis 0; int64 by default. As `numpy.indices`.
 
     >>> import lazyt as lt

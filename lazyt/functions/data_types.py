@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -43,7 +44,26 @@ def _dtype_of(x: Any) -> np.dtype:
     return x.dtype if isinstance(x, Handle) else dtypes.as_dtype(x)
 
 
-def finfo(type: Any, /) -> Any:
+@dataclass(frozen=True, slots=True)
+class FloatInfo:
+    """Limits of a floating dtype, as Python numbers."""
+
+    dtype: np.dtype
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    smallest_subnormal: float
+    resolution: float
+
+    @property
+    def tiny(self) -> float:
+        """`smallest_normal`, under NumPy's older name."""
+        return self.smallest_normal
+
+
+def finfo(type: Any, /) -> FloatInfo:
     """Limits of a floating dtype (a complex one's parts): bits, eps, max, min, smallest_normal. As `numpy.finfo`.
 
     >>> import lazyt as lt
@@ -53,7 +73,9 @@ def finfo(type: Any, /) -> Any:
     dtype = dtypes.real_of(_dtype_of(type))
     if dtypes.kind(dtype) != "f":
         raise DTypeError(f"finfo: a floating dtype is required, got {dtype}")
-    return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    found = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    limits = (found.eps, found.max, found.min, found.smallest_normal, found.smallest_subnormal, found.resolution)
+    return FloatInfo(dtype, int(found.bits), *map(float, limits))
 
 
 def iinfo(type: Any, /) -> np.iinfo[Any]:

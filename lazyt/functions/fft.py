@@ -45,7 +45,7 @@ def _many(op: OpDef, x: Any, s: Any, axes: Any, norm: str | None) -> Tensor:
     return record(op, (x,), (None if axes is None else tuple(axes), norm or "backward"), ints)
 
 
-def fft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def fft(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The discrete Fourier transform along an axis, cut or padded with 0 to n points; complex.
 
     `norm` says which way divides by n ('backward': the inverse; 'forward': this; 'ortho': both by its root). Raises
@@ -58,7 +58,7 @@ def fft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backwar
     return _one(ops.FFT, x, n, axis, norm)
 
 
-def ifft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def ifft(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The inverse of `fft`. Raises ShapeError, DTypeError. As `numpy.fft.ifft`.
 
     >>> import lazyt as lt
@@ -68,7 +68,7 @@ def ifft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backwa
     return _one(ops.IFFT, x, n, axis, norm)
 
 
-def rfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def rfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The first n // 2 + 1 points of the `fft` of real data. Raises ShapeError, DTypeError. As `numpy.fft.rfft`.
 
     >>> import lazyt as lt
@@ -78,7 +78,7 @@ def rfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backwa
     return _one(ops.RFFT, x, n, axis, norm)
 
 
-def irfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def irfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The inverse of `rfft`: n real points, by default 2 * (points - 1). Raises ShapeError, DTypeError.
 
     As `numpy.fft.irfft`.
@@ -90,7 +90,7 @@ def irfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backw
     return _one(ops.IRFFT, x, n, axis, norm)
 
 
-def hfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def hfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The `fft` of a signal that is Hermitian, of which x is the first half: n real points.
 
     Raises ShapeError, DTypeError. As `numpy.fft.hfft`.
@@ -102,7 +102,7 @@ def hfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backwa
     return _one(ops.HFFT, x, n, axis, norm)
 
 
-def ihfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def ihfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The inverse of `hfft`. Raises ShapeError, DTypeError. As `numpy.fft.ihfft`.
 
     >>> import lazyt as lt
@@ -112,7 +112,7 @@ def ihfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backw
     return _one(ops.IHFFT, x, n, axis, norm)
 
 
-def fftn(x: Any, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Tensor:
+def fftn(x: Any, /, s: Any = None, axes: Any = None, norm: str = "backward") -> Tensor:
     """`fft` over several axes (by default all), cut or padded to s. Raises ShapeError, DTypeError.
 
     As `numpy.fft.fftn`.
@@ -124,7 +124,7 @@ def fftn(x: Any, /, *, s: Any = None, axes: Any = None, norm: str = "backward") 
     return _many(ops.FFTN, x, s, axes, norm)
 
 
-def ifftn(x: Any, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Tensor:
+def ifftn(x: Any, /, s: Any = None, axes: Any = None, norm: str = "backward") -> Tensor:
     """The inverse of `fftn`. Raises ShapeError, DTypeError. As `numpy.fft.ifftn`.
 
     >>> import lazyt as lt
@@ -134,7 +134,7 @@ def ifftn(x: Any, /, *, s: Any = None, axes: Any = None, norm: str = "backward")
     return _many(ops.IFFTN, x, s, axes, norm)
 
 
-def rfftn(x: Any, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Tensor:
+def rfftn(x: Any, /, s: Any = None, axes: Any = None, norm: str = "backward") -> Tensor:
     """`rfft` over the last of several axes, then `fft` over the others. Raises ShapeError, DTypeError.
 
     As `numpy.fft.rfftn`.
@@ -146,7 +146,7 @@ def rfftn(x: Any, /, *, s: Any = None, axes: Any = None, norm: str = "backward")
     return _many(ops.RFFTN, x, s, axes, norm)
 
 
-def irfftn(x: Any, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Tensor:
+def irfftn(x: Any, /, s: Any = None, axes: Any = None, norm: str = "backward") -> Tensor:
     """The inverse of `rfftn`. Raises ShapeError, DTypeError. As `numpy.fft.irfftn`.
 
     >>> import lazyt as lt
@@ -165,7 +165,7 @@ def _frequency_dtype(name: str, n: int, dtype: Any) -> Any:
     return d
 
 
-def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
+def fftfreq(n: int, /, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Tensor:
     """The frequencies of `fft` for n points at a distance d: 0, 1, ..., -2, -1 over n * d.
 
     Raises ShapeError, DTypeError. As `numpy.fft.fftfreq`.
@@ -179,7 +179,7 @@ def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None)
     return divide(concat([rising, arange(-(n // 2), 0, dtype=t, device=device)]), float(n * d))
 
 
-def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
+def rfftfreq(n: int, /, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Tensor:
     """The frequencies of `rfft` for n points at a distance d: 0, 1, ..., n // 2 over n * d.
 
     Raises ShapeError, DTypeError. As `numpy.fft.rfftfreq`.
@@ -199,7 +199,7 @@ def _shifted(name: str, x: Any, axes: Any, back: bool) -> Tensor:
     return roll(x, shifts, axis=at)
 
 
-def fftshift(x: Any, /, *, axes: Any = None) -> Tensor:
+def fftshift(x: Any, /, axes: Any = None) -> Tensor:
     """x with frequency 0 moved to the middle of the axes (by default all). Raises ShapeError.
 
     As `numpy.fft.fftshift`.
@@ -211,7 +211,7 @@ def fftshift(x: Any, /, *, axes: Any = None) -> Tensor:
     return _shifted("fft.fftshift", x, axes, False)
 
 
-def ifftshift(x: Any, /, *, axes: Any = None) -> Tensor:
+def ifftshift(x: Any, /, axes: Any = None) -> Tensor:
     """`fftshift` undone. Raises ShapeError. As `numpy.fft.ifftshift`.
 
     >>> import lazyt as lt

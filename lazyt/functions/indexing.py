@@ -49,7 +49,7 @@ def _indices(name: str, indices: ArrayLike, axis: int, n: int) -> Any:
     return indices if type(indices) is int else tensor(host)
 
 
-def take(x: ArrayLike, indices: ArrayLike, /, *, axis: int | None = None) -> Tensor:
+def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None) -> Tensor:
     """The elements at `indices` along an axis, whose place the axes of `indices` take; in the flattened x for
     None.
 
@@ -67,7 +67,7 @@ def take(x: ArrayLike, indices: ArrayLike, /, *, axis: int | None = None) -> Ten
     return record(ops.INDEX, (t, _indices("take", indices, a, t.shape[a])), ((a,), a))
 
 
-def take_along_axis(x: ArrayLike, indices: ArrayLike, /, *, axis: int | None = -1) -> Tensor:
+def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int | None = -1) -> Tensor:
     """x[..., indices[..., i, ...], ...]: one index along `axis` for each place; the other axes broadcast.
 
     Raises IndexOutOfRange at the sync, ShapeError for a bad axis or ranks that differ. As
@@ -82,7 +82,7 @@ def take_along_axis(x: ArrayLike, indices: ArrayLike, /, *, axis: int | None = -
     return record(ops.TAKE_ALONG_AXIS, (x, indices), (axis,))
 
 
-def put_along_axis(x: ArrayLike, indices: ArrayLike, values: ArrayLike, /, *, axis: int = -1) -> Tensor:
+def put_along_axis(x: ArrayLike, indices: ArrayLike, values: ArrayLike, /, axis: int = -1) -> Tensor:
     """A copy of x with `values` (broadcast against indices) where `take_along_axis` reads; the last one
     stays.
 

@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-def concat(arrays: Arrays, /, *, axis: int | None = 0) -> Tensor:
+def concat(arrays: Arrays, /, axis: int | None = 0) -> Tensor:
     """The arrays end to end along an axis (None: flattened first), promoted to one dtype. As `numpy.concat`.
 
     Raises ShapeError for no arrays, a bad axis, or shapes that differ beyond it.
@@ -67,7 +67,7 @@ def concatenate(arrays: Arrays, /, axis: int | None = 0) -> Tensor:
     return concat(arrays, axis=axis)
 
 
-def stack(arrays: Arrays, /, *, axis: int = 0) -> Tensor:
+def stack(arrays: Arrays, /, axis: int = 0) -> Tensor:
     """Arrays of one shape side by side along a new axis, promoted to one dtype. As `numpy.stack`.
 
     Raises ShapeError for no arrays, a bad axis, or shapes that differ.
@@ -141,7 +141,7 @@ def tile(x: ArrayLike, repetitions: int | Iterable[int], /) -> Tensor:
     return record(ops.TILE, (t,), (), (1,) * (rank - len(reps)) + reps)
 
 
-def repeat(x: ArrayLike, repeats: ArrayLike, /, *, axis: int | None = None) -> Tensor:
+def repeat(x: ArrayLike, repeats: ArrayLike, /, axis: int | None = None) -> Tensor:
     """Each element (or slice along `axis`) several times; flattens x for axis None. As `numpy.repeat`.
 
     `repeats` is one integer or one for each index along the axis; a pending tensor of them syncs, as the
@@ -167,7 +167,7 @@ def repeat(x: ArrayLike, repeats: ArrayLike, /, *, axis: int | None = None) -> T
     return take(t, np.repeat(np.arange(t.shape[a]), counts.astype(np.int64)), axis=a)
 
 
-def roll(x: ArrayLike, /, shift: int | tuple[int, ...], *, axis: int | tuple[int, ...] | None = None) -> Tensor:
+def roll(x: ArrayLike, /, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | None = None) -> Tensor:
     """The elements moved by `shift` along an axis, the last ones coming in first; flattened for None. As
     `numpy.roll`.
 
@@ -263,9 +263,8 @@ def pad(
 def diff(
     x: ArrayLike,
     /,
-    *,
-    axis: int = -1,
     n: int = 1,
+    axis: int = -1,
     prepend: ArrayLike | None = None,
     append: ArrayLike | None = None,
 ) -> Tensor:

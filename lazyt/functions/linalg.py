@@ -186,7 +186,7 @@ def eigvals(x: Any, /) -> Tensor:
     return record(ops.EIGVALS, (x,))
 
 
-def svd(x: Any, /, *, full_matrices: bool = True) -> SVDResult:
+def svd(x: Any, /, full_matrices: bool = True) -> SVDResult:
     """The singular value decomposition U @ diag(S) @ Vh of (..., m, n).
 
     U is (..., m, m) and Vh (..., n, n), or (..., m, k) and (..., k, n), k = min(m, n), without `full_matrices`. Raises
@@ -211,7 +211,7 @@ def svdvals(x: Any, /) -> Tensor:
     return record(ops.SVDVALS, (x,))
 
 
-def qr(x: Any, /, *, mode: str = "reduced") -> QRResult:
+def qr(x: Any, /, mode: str = "reduced") -> QRResult:
     """Orthonormal Q and upper triangular R with Q @ R = x: k = min(m, n) columns, or m if mode is 'complete'.
 
     Raises ShapeError, DTypeError. As `numpy.linalg.qr`.
@@ -235,28 +235,30 @@ def solve(x1: Any, x2: Any, /) -> Tensor:
     return record(ops.SOLVE, (x1, x2))
 
 
-def pinv(x: Any, /, *, rtol: float | None = None) -> Tensor:
+def pinv(x: Any, /, *, rtol: Any = None) -> Tensor:
     """The Moore-Penrose inverses; singular values below rtol times the largest count as 0.
 
-    `rtol` is by default max(m, n) * eps. Raises ShapeError, DTypeError. As `numpy.linalg.pinv`.
+    `rtol`, a number or one for each matrix, is by default max(m, n) * eps. Raises ShapeError, DTypeError.
+
+    As `numpy.linalg.pinv`.
 
     >>> import lazyt as lt
     >>> lt.linalg.pinv(lt.asarray([[2.0, 0.0], [0.0, 0.0]])).tolist()
     [[0.5, 0.0], [0.0, 0.0]]
     """
-    return record(ops.PINV, (x,), (None if rtol is None else float(rtol),))
+    return record(ops.PINV, (x,) if rtol is None else (x, rtol))
 
 
-def matrix_rank(x: Any, /, *, rtol: float | None = None) -> Tensor:
+def matrix_rank(x: Any, /, *, rtol: Any = None) -> Tensor:
     """How many singular values are above rtol (by default max(m, n) * eps) times the largest; int64.
 
-    Raises ShapeError, DTypeError. As `numpy.linalg.matrix_rank`.
+    `rtol` is a number or one for each matrix. Raises ShapeError, DTypeError. As `numpy.linalg.matrix_rank`.
 
     >>> import lazyt as lt
     >>> lt.linalg.matrix_rank(lt.ones((3, 3))).item()
     1
     """
-    return record(ops.MATRIX_RANK, (x,), (None if rtol is None else float(rtol),))
+    return record(ops.MATRIX_RANK, (x,) if rtol is None else (x, rtol))
 
 
 def matrix_power(x: Any, n: int, /) -> Tensor:

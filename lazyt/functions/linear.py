@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import DTypeError
 from lazyt.functions.arguments import record, record_view
+from lazyt.functions.contraction_paths import along_path
 from lazyt.ir.dtypes import as_dtype
 from lazyt.ops import linear as ops
 
@@ -92,7 +93,7 @@ def outer(x1: Any, x2: Any, /) -> Tensor:
     return record(ops.OUTER, (x1, x2))
 
 
-def tensordot(x1: Any, x2: Any, /, *, axes: int | Sequence[Any] = 2) -> Tensor:
+def tensordot(x1: Any, x2: Any, /, axes: int | Sequence[Any] = 2) -> Tensor:
     """The sum product over the last `axes` axes of `x1` and the first of `x2`, or over the two lists given.
 
     Raises ShapeError if the extents differ. As `numpy.tensordot`.
@@ -116,8 +117,10 @@ def _contracted(axes: Any) -> int | tuple[tuple[int, ...], ...]:
         raise DTypeError(f"tensordot: axes must be an integer or two sequences of integers, got {axes!r}") from None
 
 
-def einsum(subscripts: Any, /, *operands: Any) -> Tensor:
-    """The sum of products that the subscripts spell, contracted pair by pair.
+def einsum(subscripts: Any, /, *operands: Any, optimize: Any = False) -> Tensor:
+    """The sum of products that the subscripts spell, contracted pair by pair: from the left, or along a path.
+
+    `optimize` is True, 'greedy', 'optimal', or a path (NumPy's or opt_einsum's: positions, two at a time).
 
     Letters name axes; those missing after `->` are summed over, repeated ones take the diagonal, `...` broadcasts.
     Raises ShapeError for subscripts that do not fit the operands. As `numpy.einsum`.
@@ -128,7 +131,10 @@ def einsum(subscripts: Any, /, *operands: Any) -> Tensor:
     """
     if not isinstance(subscripts, str):
         subscripts, operands = _spelled((subscripts, *operands))
-    return record(ops.EINSUM, operands, (subscripts.replace(" ", ""),))
+    spelled = subscripts.replace(" ", "")
+    if len(operands) > 2 and optimize is not False and "." not in spelled:
+        return along_path(spelled, operands, optimize)
+    return record(ops.EINSUM, operands, (spelled,))
 
 
 def _spelled(args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:

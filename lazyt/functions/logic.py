@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, overload
 
+from lazyt.errors import ShapeError
 from lazyt.functions.arguments import record
+from lazyt.functions.searching import nonzero
 from lazyt.ops import logic as ops
 
 if TYPE_CHECKING:
@@ -229,16 +231,25 @@ def bitwise_invert(x: ArrayLike, /) -> Tensor:
     return record(ops.BITWISE_INVERT, (x,))
 
 
-def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+@overload
+def where(condition: ArrayLike, /) -> tuple[Tensor, ...]: ...
+@overload
+def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> Tensor: ...
+def where(condition: ArrayLike, x1: ArrayLike | None = None, x2: ArrayLike | None = None, /) -> Any:
     """Elements of x1 where the condition is true (not 0), of x2 elsewhere; all three broadcast, x1 and x2
     promote.
 
-    Raises ShapeError if the shapes do not broadcast. As `numpy.where`; its form of one argument is `nonzero`.
+    Raises ShapeError if the shapes do not broadcast, or for one choice alone. With the condition alone it is
+    `nonzero`, a sync. As `numpy.where`.
 
     >>> import lazyt as lt
     >>> lt.where(lt.asarray([True, False]), lt.asarray([1, 2]), 0).tolist()
     [1, 0]
     """
+    if x1 is None and x2 is None:
+        return nonzero(condition)
+    if x1 is None or x2 is None:
+        raise ShapeError("where: both choices are required, or none")
     return record(ops.WHERE, (condition, x1, x2))
 
 

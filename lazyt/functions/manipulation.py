@@ -193,7 +193,7 @@ def swapaxes(x: ArrayLike, axis1: int, axis2: int, /) -> Tensor:
     return record_view(ops.PERMUTE_DIMS, t, (tuple(order),))
 
 
-def flip(x: ArrayLike, /, *, axis: AxisLike = None) -> Tensor:
+def flip(x: ArrayLike, /, axis: AxisLike = None) -> Tensor:
     """The elements in reversed order along `axis` (None: all axes), as a view. As `numpy.flip`.
 
     Raises ShapeError for a bad axis.

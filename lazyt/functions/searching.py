@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import ShapeError
-from lazyt.functions.arguments import record, tensor
+from lazyt.functions.arguments import record, record_view, tensor
+from lazyt.handle import Handle
+from lazyt.ops import arithmetic, logic, manipulation
 from lazyt.ops import searching as ops
 
 if TYPE_CHECKING:
@@ -18,7 +20,6 @@ __all__ = [
     "bincount",
     "digitize",
     "flatnonzero",
-    "histogram",
     "isin",
     "nonzero",
     "searchsorted",
@@ -35,7 +36,7 @@ def host(x: Any, cause: str) -> np.ndarray[Any, Any]:
     return tensor(x)._array(cause)
 
 
-def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Tensor:
+def searchsorted(x1: Any, x2: Any, /, side: str = "left", sorter: Any = None) -> Tensor:
     """Where each of x2 would go into the sorted vector x1 (x1[sorter]): before equal elements, or after ('right').
 
     int64, of the shape of x2. Raises ShapeError unless x1 is a vector. As `numpy.searchsorted`.
@@ -48,7 +49,7 @@ def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None)
 
 
 def digitize(x: Any, bins: Any, /, right: bool = False) -> Tensor:
-    """The bin of each element of x, for increasing bins. Raises ShapeError unless they are a vector.
+    """The bin of each element of x, for bins that increase or decrease. Raises ShapeError unless they are a vector.
 
     As `numpy.digitize`.
 
@@ -56,7 +57,16 @@ def digitize(x: Any, bins: Any, /, right: bool = False) -> Tensor:
     >>> lt.digitize(lt.asarray([0.5, 3.0]), lt.asarray([1.0, 2.0])).tolist()
     [0, 2]
     """
-    return searchsorted(bins, x, side="left" if right else "right")
+    edges, side = tensor(bins), "left" if right else "right"
+    found = searchsorted(edges, x, side=side)
+    if edges.size < 2:
+        return found
+    if not isinstance(bins, Handle) and bool(np.asarray(bins)[0] <= np.asarray(bins)[-1]):
+        return found
+    # Which way a tensor's bins go is data: both are found, and one is chosen, so nothing has to be computed now.
+    turned = record_view(manipulation.FLIP, edges, (None,))
+    down = record(arithmetic.SUBTRACT, (edges.size, searchsorted(turned, x, side=side)))
+    return record(logic.WHERE, (record(logic.LESS_EQUAL, (edges[0], edges[-1])), found, down))
 
 
 def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Tensor:
@@ -117,17 +127,3 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
     if a.ndim != 1 or (a.size and a.min() < 0):
         raise ShapeError(f"bincount: a vector of numbers that are at least 0 is required, got shape {a.shape}")
     return _computed(np.bincount(a, None if weights is None else host(weights, "bincount"), minlength))
-
-
-def histogram(x: Any, /, bins: Any = 10, range: Any = None, density: bool = False, weights: Any = None) -> Any:
-    """The numbers of elements in each bin, and the bins' edges. A sync: the edges are data. As `numpy.histogram`.
-
-    >>> import lazyt as lt
-    >>> lt.histogram(lt.asarray([0.0, 1.0, 1.0]), bins=2)[0].tolist()
-    [1, 2]
-    """
-    edges = bins if isinstance(bins, int | str) else host(bins, "histogram")
-    found = np.histogram(
-        host(x, "histogram"), edges, range, density, None if weights is None else host(weights, "histogram")
-    )
-    return tuple(map(_computed, found))

@@ -21,7 +21,7 @@ class TopK(NamedTuple):
     indices: Tensor
 
 
-def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+def sort(x: Any, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
     """The elements in order along an axis; NaN is the greatest. Always stable.
 
     Raises ShapeError for an axis that is not there, DTypeError for a complex dtype. As `numpy.sort`.
@@ -33,7 +33,7 @@ def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = 
     return record(ops.SORT, (x,), (axis, bool(descending)))
 
 
-def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+def argsort(x: Any, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
     """The int64 positions of the elements in order along an axis; equal elements keep theirs either way.
 
     Raises ShapeError for an axis that is not there, DTypeError for a complex dtype. As `numpy.argsort`.

@@ -120,14 +120,19 @@ def _on_host(k: Any) -> np.ndarray[Any, Any]:
     return k if isinstance(k, np.ndarray) else np.asarray(k._array("boolean index"))
 
 
-def _nonzero(mask: Any, shape: Shape, axis: int) -> list[np.ndarray[Any, Any]]:
-    """A mask over the axes from `axis` as index arrays, one an axis (a 0-d mask: one, for a new axis)."""
+def _check_mask(mask: Any, shape: Shape, axis: int) -> None:
+    """A mask has the extents of the axes it stands for, or 0 (Array API), which names nothing."""
     for i, n in enumerate(mask.shape):
-        if n != shape[axis + i]:
+        if n not in (shape[axis + i], 0):
             raise IndexOutOfRange(
                 f"index: boolean index did not match indexed array along axis {axis + i}; "
                 f"size of axis is {shape[axis + i]} but size of boolean index is {n}"
             )
+
+
+def _nonzero(mask: Any, shape: Shape, axis: int) -> list[np.ndarray[Any, Any]]:
+    """A mask over the axes from `axis` as index arrays, one an axis (a 0-d mask: one, for a new axis)."""
+    _check_mask(mask, shape, axis)
     return list(np.nonzero(np.atleast_1d(_on_host(mask))))
 
 
@@ -280,12 +285,9 @@ def _lazy_mask(x: Tensor, key: Any, value: Any) -> Any:
     mask = items[0]
     if mask.ndim > x.ndim or not mask.ndim:
         return None
-    for i, n in enumerate(mask.shape):
-        if n != x.shape[i]:
-            raise IndexOutOfRange(
-                f"index: boolean index did not match indexed array along axis {i}; "
-                f"size of axis is {x.shape[i]} but size of boolean index is {n}"
-            )
+    _check_mask(mask, x.shape, 0)
+    if 0 in mask.shape:
+        return None
     shape = value.shape if isinstance(value, Handle | np.ndarray) else np.shape(value)
     rest = x.ndim - mask.ndim
     fits = len(shape) <= rest or all(n == 1 for n in shape[: len(shape) - rest])

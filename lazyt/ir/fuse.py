@@ -40,8 +40,8 @@ from lazyt.ir.extents import Dim, Scope, hint, product
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.prims import ELEMENTWISE, MOVEMENT, REDUCTIONS, SOURCES
 
-MAX_GROUP = 256
-MAX_DEPTH = 96
+MAX_GROUP = 1024
+MAX_DEPTH = 256
 MAX_ROOTS = 24
 CHEAP = 4
 # A reduction over fewer elements than this, innermost ones included, runs with a lane for each output.
@@ -382,7 +382,7 @@ class _Fuser:
             if places is not None:
                 # NOTE: a chain cut for its length must not join what it was cut from.
                 place = group.normal(places[0])
-                if len(places) == 1 and self.stored.get(n) != "size" and self._covers(group, place):
+                if len(places) == 1 and self.stored.get(n) != "size" and self._covers(group, n, place):
                     return group, place
             elif self._sibling(group, n):
                 same = self._identity([*group.outer, *group.rows], n.shape) or self._identity(group.outer, n.shape)
@@ -390,14 +390,15 @@ class _Fuser:
                     return group, same
         return None
 
-    def _covers(self, group: Group, p: Place) -> bool:
-        """Whether p is one-to-one between a value and all axes of the group, or its outer axes."""
+    def _covers(self, group: Group, n: Node, p: Place) -> bool:
+        """Whether p is one-to-one between all of n and all axes of the group, or its outer axes."""
         if p.guards:
             return False
         used: list[AxisVar] = []
-        for x in p.indices:
+        for x, d in zip(p.indices, n.shape, strict=True):
             digits = _digits(x)
-            if digits is None:
+            # NOTE: a slice that starts at 0 is an index without an offset, over a part of n.
+            if digits is None or not self._equal(product(a.extent for a in digits), d):
                 return False
             used.extend(digits)
         if len(set(used)) != len(used):

@@ -15,7 +15,8 @@ the vector axis: the last row axis (`vector='row'`) or the last outer axis (`vec
 kernel without row axes is a map: `vector='outer'`, one stage that does not loop.
 Extents, strides, coefficients, offsets, pointers and scalars are *arguments*: a new size compiles
 nothing. What is static, and so part of the kernel's key, is each access's class an axis:
-`'0'` the value does not move along this axis, `'1'` unit stride, `'n'` any stride.
+`'0'` the value does not move along this axis, `'1'` unit stride, `'-'` stride -1 (given as an argument too),
+`'n'` any stride.
 
 Meaning. For every outer index, the stages run in order. A stage that loops walks all row axes and
 evaluates its reduces and stores at every point; one that does not evaluates its stores once for an
@@ -47,14 +48,14 @@ value is a Check. Units of parallel work: see `Kernel.units`.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from lazyt.errors import LazytInternalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy as np
 
@@ -72,13 +73,13 @@ REDUCES = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")
 @dataclass(frozen=True, slots=True)
 class Access:
     dtype: np.dtype
-    classes: str  # one of '0', '1', 'n' an axis
+    classes: str  # one of '0', '1', '-', 'n' an axis
     writes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    classes: str  # '0', '1' or 'n' an axis
+    classes: str  # '0', '1', '-' or 'n' an axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +260,28 @@ def operands_of(value: Value) -> tuple[int, ...]:
             return ()
 
 
+def with_operands(value: Value, new: Mapping[int, int]) -> Value:
+    """The same value over other operands: each replaced by what stands for it in `new` (not a Reduce's)."""
+
+    def maybe(o: int | None) -> int | None:
+        return None if o is None else new[o]
+
+    match value:
+        case Op():
+            return replace(value, operands=tuple(new[o] for o in value.operands))
+        case Cast():
+            return replace(value, operand=new[value.operand])
+        case Load():
+            return replace(value, where=maybe(value.where))
+        case Gather():
+            indices = tuple((new[i], s) for i, s in value.indices)
+            return replace(value, indices=indices, where=maybe(value.where))
+        case Check():
+            return replace(value, index=new[value.index], bound=new[value.bound], where=maybe(value.where))
+        case _:
+            return value
+
+
 def moving_axes(kernel: Kernel) -> list[frozenset[int]]:
     """For each value the axes along which it may change; a Reduce changes along the outer axes only."""
     moves: list[frozenset[int]] = []
@@ -333,7 +356,7 @@ def verify(kernel: Kernel) -> None:
     need(kernel.vector == "outer" or kernel.rows >= 1, "vector='row' needs a row axis")
     for classes in (*(a.classes for a in kernel.accesses), *(f.classes for f in kernel.affines)):
         need(len(classes) == kernel.axes, "one class an axis")
-        need(set(classes) <= set("01n"), "classes are '0', '1' or 'n'")
+        need(set(classes) <= set("01-n"), "classes are '0', '1', '-' or 'n'")
     for i, v in enumerate(kernel.values):
         for o in operands_of(v):
             need(0 <= o < i, f"%{i} uses %{o}, which is not defined before it")
@@ -380,7 +403,9 @@ def _verify_reduce(kernel: Kernel, i: int, v: Reduce, need: Callable[[bool, str]
         case "any" | "all":
             need(v.dtype == source == "bool", f"%{i} is an {v.name} of what is not bool")
         case "sum" | "prod":
-            need(v.dtype == source != "bool", f"%{i} is a {v.name} of another dtype, or of bools")
+            # Partial sums are kept in float64, and their total is rounded (see `split`).
+            parts = "float64" in (v.dtype, source) and {"f", "V"} >= {v.dtype.kind, source.kind}
+            need(source != "bool" and (v.dtype == source or parts), f"%{i} is a {v.name} of another dtype, or of bools")
         case _:
             need(v.dtype == source, f"%{i} is a {v.name} of another dtype")
 

@@ -190,20 +190,24 @@ class _Kernelizer:
         return b.op == "leaf" or (b in self.stored and b not in self.own)
 
     def make(self, n: Node, p: Place) -> int:
-        """n at p, and whatever it needs, without recursion."""
-        todo: list[Key] = [(n, p)]
+        """n at p, and whatever it needs, in the order in which it was recorded.
+
+        A chain's results are then used soon after they are made: an order by depth would keep them all in registers.
+        """
+        root: Key = (n, p)
+        if root in self.made:
+            return self.made[root]
+        found: dict[Key, int] = {root: 0}
+        todo = [root]
         while todo:
-            key = todo[-1]
-            if key in self.made:
-                todo.pop()
-                continue
-            missing = [x for x in self.needs(*key) if x not in self.made]
-            if missing:
-                todo.extend(missing)
-                continue
+            for x in self.needs(*todo.pop()):
+                if x not in self.made and x not in found:
+                    found[x] = len(found)
+                    todo.append(x)
+        # NOTE: operands have lower serials than what is made of them.
+        for key in sorted(found, key=lambda key: (key[0].serial, found[key])):
             self.made[key] = self.emit(*key)
-            todo.pop()
-        return self.made[n, p]
+        return self.made[root]
 
     def emit(self, n: Node, p: Place) -> int:
         if n in self.group.reductions:
@@ -433,9 +437,7 @@ def _coefs(x: Index, axes: list[AxisVar]) -> tuple[int | Dim, ...]:
 
 
 def _classes(coefs: tuple[int | Dim, ...]) -> str:
-    return "".join(
-        "0" if isinstance(c, int) and c == 0 else "1" if isinstance(c, int) and c == 1 else "n" for c in coefs
-    )
+    return "".join({0: "0", 1: "1", -1: "-"}.get(c, "n") if isinstance(c, int) else "n" for c in coefs)
 
 
 def _collapse(scope: Scope | None, indices: list[Index], outer: list[AxisVar]) -> tuple[list[Index], list[AxisVar]]:

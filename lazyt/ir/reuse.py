@@ -112,31 +112,10 @@ class _Rewriter:
                 if missing:
                     todo.extend(missing)
                     continue
-                self.made[n, kept] = self.number(self._mapped(value, kept))
+                new = {o: self.made[o, kept] for o in k.operands_of(value)}
+                self.made[n, kept] = self.number(k.with_operands(value, new))
             todo.pop()
         return self.made[v, kept]
-
-    def _mapped(self, value: k.Value, kept: frozenset[int]) -> k.Value:
-        def new(o: int) -> int:
-            return self.made[o, kept]
-
-        def maybe(o: int | None) -> int | None:
-            return None if o is None else new(o)
-
-        match value:
-            case k.Op():
-                return replace(value, operands=tuple(new(o) for o in value.operands))
-            case k.Cast():
-                return replace(value, operand=new(value.operand))
-            case k.Load():
-                return replace(value, where=maybe(value.where))
-            case k.Gather():
-                indices = tuple((new(i), s) for i, s in value.indices)
-                return replace(value, indices=indices, where=maybe(value.where))
-            case k.Check():
-                return replace(value, index=new(value.index), bound=new(value.bound), where=maybe(value.where))
-            case _:
-                return value
 
     def run(self) -> KernelCall:
         stages = []

@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu import blas, scan
-from lazyt.backends.cpu.executor import Bound, assembly_of, code_at, source_of
+from lazyt.backends.cpu.code import assembly_of, code_at, source_of
+from lazyt.backends.cpu.executor import Bound
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
 from lazyt.ir import kernel as k
@@ -161,8 +162,8 @@ class KernelView:
             return ", ".join(g.shape_text(self._shape(n)) for n in c.operands)
         extents = self._extents
         outer, rows = extents[: c.kernel.outer], extents[c.kernel.outer :]
-        if not rows:
-            return f"{_product(outer):,} elements" + (f" as {_times(outer)}" if len(outer) > 1 else "")
+        if not any(isinstance(v, k.Reduce) for v in c.kernel.values):
+            return f"{_product(extents):,} elements" + (f" as {_times(extents)}" if len(extents) > 1 else "")
         if c.kernel.vector == "row":
             passes = f", {self._passes} passes over each" if self._passes > 1 else ""
             return f"{plural(_product(outer), 'row')} of {_times(rows)}{passes}"

@@ -10,6 +10,7 @@ from lazyt.looking.text import aligned, html_text, plural, site_text, time_text
 
 if TYPE_CHECKING:
     from lazyt.planning import Plan
+    from lazyt.stepwise import Stepwise
     from lazyt.trace import Site
 
 # Kernels that the text of a report lists.
@@ -44,8 +45,9 @@ class SyncReport:
     plan_time: float = 0.0
     compile_time: float = 0.0
     run_time: float = 0.0
+    in_place: int = 0  # results that were written where a value was that nobody holds any more
     superset: bool = False  # the plan computed more than was wanted
-    plan: Plan | None = field(default=None, repr=False)
+    plan: Plan | Stepwise | None = field(default=None, repr=False)
     extents: tuple[int, ...] = field(default=(), repr=False)
 
     @property
@@ -53,8 +55,9 @@ class SyncReport:
         """The kernels and library calls that ran, in order: `.title`, `.ir`, `.source()`, `.assembly()`."""
         if self.plan is None:
             return []
-        bound = self.plan.executable.bound.get(self.extents)
-        return [] if bound is None else kernel_views(self.plan, bound)
+        plan = self.plan.whole()
+        bound = plan.executable.bound.get(self.extents)
+        return [] if bound is None else kernel_views(plan, bound)
 
     def __str__(self) -> str:
         where = f"{self.cause} at {site_text(self.site)}"

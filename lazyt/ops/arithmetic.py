@@ -101,17 +101,40 @@ DIVIDE = define(
 
 _NONZERO = samples.binary("fiu", low=-9, high=9, low2=1, high2=4, mixed=((np.int32, np.float32),), scalars=(2,))
 _NO_COMPLEX: Any = [(_COMPLEX, {}, DTypeError, _REAL)]
-FLOOR_DIVIDE = binary(
-    "floor_divide",
-    "floordiv",
-    np.floor_divide,
-    kinds="iuf",
-    what=_REAL,
-    bool_as=dtypes.int8,
-    sample=_NONZERO,
-    errors=_NO_COMPLEX,
-    saves=(),
-)
+
+
+def _floor_divide(b: Builder, x: Operand, y: Operand) -> Node:
+    """The floor of the quotient: exact for finite floats; by an infinity, or of one, floor(x / y) (Array API).
+
+    NumPy has Python's `divmod` there: inf // 2 is NaN, and 1 // -inf is -1.
+    """
+    d = result_type(x, y)
+    d = dtypes.int8 if d == dtypes.bool_ else d
+    require_kind("floor_divide", d, "iuf", _REAL)
+    p, q = promoted(b, "floor_divide", x, y, dtype=d)
+    exact = b.floordiv(p, q)
+    if dtypes.kind(d) != "f":
+        return exact
+    finite = b.and_(b.isfinite(p), b.isfinite(q))
+    return b.select(finite, exact, b.floor(b.div(p, q)))
+
+
+def _numpy_floor_divide(x: Any, y: Any) -> Any:
+    exact = np.floor_divide(x, y)
+    if exact.dtype.kind in "iub":
+        return exact
+    return np.where(np.isfinite(x) & np.isfinite(y), exact, np.floor(np.divide(x, y))).astype(exact.dtype)
+
+
+_INFINITE: list[Any] = [
+    ((x.astype(t), y.astype(t)), {})
+    for x, y in [np.meshgrid([np.inf, -np.inf, np.nan, 2.5, -2.5, 0.0, -0.0], [np.inf, -np.inf, np.nan, 2.0, -2.0])]
+    for t in (np.float32, np.float64, np.float16, dtypes.bfloat16)
+]
+FLOOR_DIVIDE = define(
+    "floor_divide", _floor_divide, numpy=_numpy_floor_divide, samples=lambda: [*_NONZERO(), *_INFINITE], saves=(),
+    errors=[SHAPES, *_NO_COMPLEX],
+)  # fmt: skip
 REMAINDER = binary(
     "remainder", "rem", np.remainder, kinds="iuf", what=_REAL, bool_as=dtypes.int8, sample=_NONZERO,
     errors=_NO_COMPLEX,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import operator
 
-from lazyt.errors import DTypeError, ShapeError
+from lazyt.errors import AxisError, DTypeError, ShapeError
 
 Axis = int | tuple[int, ...] | None
 
@@ -20,10 +20,10 @@ def integer(name: str, what: str, value: object) -> int:
 
 
 def one_axis(name: str, axis: object, ndim: int) -> int:
-    """A non-negative axis below `ndim`; ShapeError otherwise."""
+    """A non-negative axis below `ndim`; AxisError otherwise."""
     a = integer(name, "axis", axis)
     if not -ndim <= a < ndim:
-        raise ShapeError(f"{name}: axis {a} is out of bounds for an array of {ndim} dimensions")
+        raise AxisError(f"{name}: axis {a} is out of bounds for an array of {ndim} dimensions")
     return a % ndim
 
 

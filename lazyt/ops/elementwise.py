@@ -132,7 +132,9 @@ def _log2(b: Builder, x: Operand) -> Node:
     v = node_of(b, x, d)
     if dtypes.kind(d) != "c":
         return b.log2(v)
-    return b.mul(complex_call(b, "log", v), b.constant(1 / math.log(2), d))
+    w = complex_call(b, "log", v)
+    # Each part alone: an infinity times the scale's zero would be NaN.
+    return b.complex(*(b.mul(p, constant(b, 1 / math.log(2), p)) for p in (b.real(w), b.imag(w))))
 
 
 LOG2 = unary("log2", _log2, np.log2, sample=samples.unary("fc", 0.01, 9, also=(np.int64,)), saves=(0,))

@@ -13,7 +13,7 @@ from lazyt.ir.builder import broadcast_shapes
 from lazyt.ir.extents import hint, maximum
 from lazyt.ops import samples
 from lazyt.ops.axes import Axis, many_axes
-from lazyt.ops.core import OpDef, Operand, define, node_of, result_type
+from lazyt.ops.core import OpDef, Operand, define, node_of, require_kind, result_type
 from lazyt.ops.elementwise import float_of
 from lazyt.ops.linear import matmul_nodes, sizes_text
 from lazyt.ops.reductions import reduce
@@ -261,10 +261,30 @@ SOLVE = define(
 )
 
 
-def pinv(b: Builder, x: Operand, rtol: float | None) -> Node:
+def _tolerance(b: Builder, name: str, v: Node, rtol: tuple[Operand, ...]) -> tuple[Node, ...]:
+    """The operand `rtol`, if there is one: a number or one for each matrix, which no gradient goes through."""
+    if not rtol:
+        return ()
+    require_kind(name, result_type(*rtol), "iuf", "a real number dtype for rtol")
+    r = node_of(b, rtol[0], dtypes.float64)
+    batch = v.shape[:-2]
+    if r.ndim > len(batch):
+        raise ShapeError(
+            f"{name}: rtol of shape {sizes_text(r.shape)} for matrices stacked in shape {sizes_text(batch)}"
+        )
+    return (b.stop(b.expand_to(r, batch)),)
+
+
+def pinv(b: Builder, x: Operand, *rtol: Operand) -> Node:
     v = matrix(b, "linalg.pinv", x)
     *batch, m, n = v.shape
-    return b.opaque("linalg_pinv", (v,), (rtol,), [((*batch, n, m), v.dtype)])[0]
+    return b.opaque("linalg_pinv", (v, *_tolerance(b, "linalg.pinv", v, rtol)), (), [((*batch, n, m), v.dtype)])[0]
+
+
+def matrix_rank(b: Builder, x: Operand, *rtol: Operand) -> Node:
+    v = matrix(b, "linalg.matrix_rank", x)
+    operands = (v, *_tolerance(b, "linalg.matrix_rank", v, rtol))
+    return b.opaque("linalg_matrix_rank", operands, (), [(v.shape[:-2], dtypes.int64)])[0]
 
 
 PINV = define(
@@ -275,17 +295,19 @@ PINV = define(
     numpy=lambda x, rtol=None: np.linalg.pinv(
         x, rcond=max(x.shape[-2:]) * np.finfo(x.dtype).eps if rtol is None else rtol
     ),
-    samples=samples.calls((_A,), (_WIDE,), (_TALL,), (_TALL, {"rtol": 0.4})),
+    samples=samples.calls((_A,), (_WIDE,), (_TALL,), (_TALL, {"rtol": 0.4}), (_STACK, {"rtol": np.array([0.1, 0.5])})),
     errors=[_HALF, _VECTOR],
 )
-MATRIX_RANK = _call(
-    "matrix_rank",
-    lambda v: [(v.shape[:-2], dtypes.int64)],
-    lambda x, rtol=None: np.asarray(np.linalg.matrix_rank(x, rtol=rtol)),
-    square=False,
+MATRIX_RANK = define(
+    "linalg.matrix_rank",
+    matrix_rank,
+    numpy=lambda x, rtol=None: np.asarray(np.linalg.matrix_rank(x, rtol=rtol)),
     differentiable=False,
-    calls=((_A,), (_WIDE,), (_TALL,), (np.ones((3, 3)),), (np.diag([1.0, 0.1]), {"rtol": 0.5})),
-)
+    fallible=True,
+    samples=samples.calls((_A,), (_WIDE,), (_TALL,), (np.ones((3, 3)),), (np.diag([1.0, 0.1]), {"rtol": 0.5}),
+                          (_STACK, {"rtol": np.array([0.1, 0.5])})),
+    errors=[_HALF, _VECTOR, ((_A,), {"rtol": np.ones(2)}, ShapeError, "rtol of shape")],
+)  # fmt: skip
 
 
 def matrix_power(b: Builder, x: Operand, n: int) -> Node:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazyt.backends.cpu import casts, floating, integer, mathlib_f32, mathlib_f64, remainder
+from lazyt.backends.cpu import casts, floating, integer, mathlib_f32, mathlib_f64, remainder, single_f32
 from lazyt.backends.cpu.control import outlined
 from lazyt.backends.cpu.philox import random_bits
 from lazyt.backends.cpu.text import BFLOAT16, Body, reg_type
@@ -40,7 +40,7 @@ def _wide_rules(element: str, functions: Rules) -> Rules:
     return {**floating.ARITHMETIC, **remainder.RULES, **called}
 
 
-_FLOAT32 = _wide_rules("float", mathlib_f32.RULES)
+_FLOAT32 = _wide_rules("float", mathlib_f32.RULES | single_f32.RULES)
 _FLOAT64 = _wide_rules("double", mathlib_f64.RULES)
 
 

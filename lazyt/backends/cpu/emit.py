@@ -12,15 +12,17 @@ from lazyt.backends.cpu.emit_levels import KERNEL, Levels
 from lazyt.backends.cpu.emit_row import RowStage
 from lazyt.backends.cpu.emit_scope import Scope
 from lazyt.backends.cpu.emit_values import open_level
+from lazyt.backends.cpu.engine import host_features
+from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cpu.text import Body
-from lazyt.ir.kernel import BLOCK, COLUMNS, Kernel
+from lazyt.ir.kernel import BLOCK, COLUMNS, LANES, Kernel
 
 
 def emit(kernel: Kernel, name: str) -> str:
     """The text of a module that defines `name`; the kernel is one that `verify` accepts."""
     levels = Levels(kernel)
     body = Body(block="start")
-    scope = Scope(kernel, levels, body)
+    scope = Scope(kernel, levels, body, _lanes(kernel, levels))
     for axis in range(kernel.axes):
         scope.extent[axis] = scope.argument(kernel.layout.extents + axis)
     # Nothing may be read, nor divided by an extent, when there is nothing to do.
@@ -38,6 +40,19 @@ def emit(kernel: Kernel, name: str) -> str:
     ]
     lines = [head, *guard, body.text(), "done:", "  ret void", "}"]
     return "\n".join([body.module.text(), *lines, ""])
+
+
+def _lanes(kernel: Kernel, levels: Levels) -> int:
+    """How many points a map does side by side: two native registers of 4-byte values hide the latency of long chains.
+
+    Reductions fold LANES lanes by definition; values of 8 bytes would take four registers each.
+    """
+    if kernel.rows or not switches["wide"] or "avx512f" not in host_features():
+        return LANES
+    lanes = [v for v in range(len(kernel.values)) if levels.is_vector(v)]
+    small = all(kernel.values[v].dtype.itemsize <= 4 for v in lanes)
+    strided = any(a.classes[kernel.vector_axis] == "n" for a in kernel.accesses)
+    return 2 * LANES if small and not strided else LANES
 
 
 def _units(scope: Scope) -> None:

@@ -6,11 +6,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.emit_levels import UNIT
-from lazyt.backends.cpu.emit_memory import store, used_accesses
+from lazyt.backends.cpu.emit_memory import load_neighbours, pointer, store, transposed, turned, used_accesses
 from lazyt.backends.cpu.emit_reduce import WIDE, Fold, folds_of
 from lazyt.backends.cpu.emit_scope import reg_vector
 from lazyt.backends.cpu.emit_values import open_level, read_slot, write_slot
-from lazyt.ir.kernel import COLUMNS, FLUSH, LANES
+from lazyt.backends.cpu.switches import switches
+from lazyt.backends.cpu.text import mem_type
+from lazyt.backends.cpu.tile import tiled_accesses
+from lazyt.ir.kernel import COLUMNS, FLUSH, LANES, Load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +24,10 @@ if TYPE_CHECKING:
 # So many units with row axes are done together: runs of 1024 elements are read at the speed of
 # memory, runs of COLUMNS (a size for sharing work between threads) at a quarter of it.
 RUN_UNITS = 16
+# So many registers hold the lanes of one row of a run.
+GROUPS = RUN_UNITS * COLUMNS // LANES
+# Accesses of a stage that are read in tiles: each takes LANES rows of a run on the stack.
+MAX_TILES = 4
 
 
 class ColumnStage:
@@ -40,9 +47,17 @@ class ColumnStage:
         self.wide = [self._slot(WIDE) if f.blocked else "" for f in self.folds]
         self.needed: list[int] = []
         self.accesses: set[int] = set()
+        self.tiles: dict[int, str] = {}
+        if stage.loops and switches["tile"]:
+            read = {v.access for i in self._evaluated() if isinstance(v := scope.kernel.values[i], Load)}
+            for a in [a for a in tiled_accesses(scope.kernel) if a in read][:MAX_TILES]:
+                self.tiles[a] = scope.slot(scope.in_memory(scope.kernel.accesses[a].dtype), LANES * GROUPS)
 
     def _slot(self, kind: str) -> str:
-        return self.scope.slot(kind, RUN_UNITS * COLUMNS // LANES)
+        return self.scope.slot(kind, GROUPS)
+
+    def _evaluated(self) -> list[int]:
+        return self.scope.levels.needed(self.scope.levels.roots(self.stage), self.scope.names, self.scope.slots)
 
     def emit(self) -> None:
         scope, stage, levels = self.scope, self.stage, self.scope.levels
@@ -57,7 +72,9 @@ class ColumnStage:
             with self._columns():
                 self._points()
             return
+        scope.tiles = self.tiles
         self._rows(0)
+        scope.tiles = {}
         if self.folds:
             self._after()
 
@@ -71,11 +88,11 @@ class ColumnStage:
     def _columns(self) -> Iterator[None]:
         """The lanes' loop over the unit's elements."""
         scope = self.scope
-        with scope.loop(self.start, self.stop, LANES) as loop:
+        with scope.loop(self.start, self.stop, scope.lanes) as loop:
             scope.index[scope.kernel.vector_axis] = loop.index
             scope.set_mask(loop.index, self.stop)
             done = scope.body.let(f"sub i64 {loop.index}, {self.start}")
-            scope.slot_at = scope.body.let(f"sdiv exact i64 {done}, {LANES}")
+            scope.slot_at = scope.body.let(f"sdiv exact i64 {done}, {scope.lanes}")
             yield
 
     def _before(self, kept: list[int]) -> None:
@@ -120,10 +137,59 @@ class ColumnStage:
     def _run(self, axis: int, start: str, stop: str) -> None:
         """Rows [start, stop) of the innermost row axis."""
         scope = self.scope
-        with scope.loop(start, stop, 1) as loop:
-            self._open_row(axis, loop.index)
-            with self._columns():
-                self._points()
+        if not self.tiles:
+            with scope.loop(start, stop, 1) as loop:
+                self._open_row(axis, loop.index)
+                with self._columns():
+                    self._points()
+            return
+        with scope.loop(start, stop, LANES) as block:
+            after = scope.body.let(f"add i64 {block.index}, {LANES}")
+            end = scope.body.call("i64", "llvm.smin.i64", ("i64", after), ("i64", stop))
+            self._read_tiles(axis, block.index, end)
+            with scope.loop(block.index, end, 1) as loop:
+                row = scope.body.let(f"sub i64 {loop.index}, {block.index}")
+                scope.tile_at = scope.body.let(f"mul i64 {row}, {GROUPS}")
+                self._open_row(axis, loop.index)
+                with self._columns():
+                    self._points()
+
+    def _read_tiles(self, axis: int, row: str, end: str) -> None:
+        """Rows [row, end) of the tiled accesses, at most LANES of them: read along the rows, kept along the lanes."""
+        scope = self.scope
+        above = scope.levels.of_axis[axis] - 1
+        starts = {a: pointer(scope, a, above) for a in self.tiles}
+        with self._columns():
+            column, slot_at = scope.index[scope.kernel.vector_axis], scope.slot_at
+            scope.set_mask(row, end)
+            rows_mask = scope.mask
+            for access, slot in self.tiles.items():
+                self._read_tile(access, slot, starts[access], (row, column, slot_at), rows_mask)
+
+    def _read_tile(self, access: int, slot: str, at: str, where: tuple[str, str, str], rows_mask: str) -> None:
+        scope, body = self.scope, self.scope.body
+        row, column, slot_at = where
+        what = scope.kernel.accesses[access]
+        element, typ = mem_type(what.dtype), scope.in_memory(what.dtype)
+        back = what.classes[-1] == "-"
+        stride = scope.stride(access, scope.kernel.vector_axis)
+        if back:
+            row = body.let(f"sub i64 {1 - LANES}, {row}")
+            rows_mask = turned(scope, scope.i1, rows_mask)
+        at = body.let(f"getelementptr {element}, ptr {at}, i64 {row}")
+        at = body.let(f"getelementptr {element}, ptr {at}, i64 {scope.mul(column, stride)}")
+        lanes = []
+        for lane in range(LANES):
+            # Lanes past the last column read nothing.
+            there = body.let(f"icmp slt i64 {body.let(f'add i64 {column}, {lane}')}, {self.stop}")
+            mask = body.let(f"select i1 {there}, {scope.i1} {rows_mask}, {scope.i1} zeroinitializer")
+            lanes.append(load_neighbours(scope, what.dtype, at, mask))
+            at = body.let(f"getelementptr {element}, ptr {at}, i64 {stride}")
+        rows = transposed(scope, typ, lanes)
+        for i, x in enumerate(reversed(rows) if back else rows):
+            own = body.let(f"getelementptr {typ}, ptr {slot}, i64 {i * GROUPS}")
+            own = body.let(f"getelementptr {typ}, ptr {own}, i64 {slot_at}")
+            body.line(f"store {typ} {x}, ptr {own}")
 
     def _open_row(self, axis: int, index: str) -> None:
         self.scope.index[axis] = index

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.emit_levels import KERNEL
-from lazyt.backends.cpu.emit_scope import I32, I64, MASK, mem_vector, reg_vector
 from lazyt.backends.cpu.text import mem_type
-from lazyt.ir.kernel import LANES, Check, operands_of
+from lazyt.ir.kernel import Check, operands_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,31 +56,31 @@ def index_value(scope: Scope, number: int, level: int) -> str:
     axis = scope.kernel.vector_axis
     if scope.kernel.affines[number].classes[axis] == "0":
         return all_lanes
-    return scope.body.let(f"add {I64} {all_lanes}, {scope.lane_offsets(scope.coefficient(number, axis))}")
+    return scope.body.let(f"add {scope.i64} {all_lanes}, {scope.lane_offsets(scope.coefficient(number, axis))}")
 
 
 def _both(scope: Scope, a: str, b: str) -> str:
     """The lanes of both masks; '' is all lanes."""
     if not a or not b:
         return a or b
-    return scope.body.let(f"and {MASK} {a}, {b}")
+    return scope.body.let(f"and {scope.i1} {a}, {b}")
 
 
 def any_lane(scope: Scope, mask: str) -> str:
-    return scope.body.call("i1", f"llvm.vector.reduce.or.v{LANES}i1", (MASK, mask))
+    return scope.body.call("i1", f"llvm.vector.reduce.or.v{scope.lanes}i1", (scope.i1, mask))
 
 
 def _from_memory(scope: Scope, dtype: np.dtype, x: str) -> str:
     """Lanes as they lie in memory -> as they are in registers."""
     if dtype.kind != "b":
         return x
-    return scope.body.let(f"icmp ne {mem_vector(dtype)} {x}, zeroinitializer")
+    return scope.body.let(f"icmp ne {scope.in_memory(dtype)} {x}, zeroinitializer")
 
 
 def _to_memory(scope: Scope, dtype: np.dtype, x: str) -> str:
     if dtype.kind != "b":
         return x
-    return scope.body.let(f"zext {reg_vector(dtype)} {x} to {mem_vector(dtype)}")
+    return scope.body.let(f"zext {scope.in_registers(dtype)} {x} to {scope.in_memory(dtype)}")
 
 
 def _load_one(scope: Scope, dtype: np.dtype, at: str, where: str, vector_where: bool) -> str:
@@ -89,13 +88,13 @@ def _load_one(scope: Scope, dtype: np.dtype, at: str, where: str, vector_where: 
     body = scope.body
     if where:
         body.declare(NOTHING)
-        read = any_lane(scope, _both(scope, scope.mask, where)) if vector_where else first_lane(scope, MASK, where)
+        read = any_lane(scope, _both(scope, scope.mask, where)) if vector_where else first_lane(scope, scope.i1, where)
         at = body.let(f"select i1 {read}, ptr {at}, ptr @nothing")
     element = mem_type(dtype)
     x = scope.splat(element, body.let(f"load {element}, ptr {at}, align {dtype.itemsize}"))
     if where and vector_where:
-        typ = mem_vector(dtype)
-        x = body.let(f"select {MASK} {where}, {typ} {x}, {typ} zeroinitializer")
+        typ = scope.in_memory(dtype)
+        x = body.let(f"select {scope.i1} {where}, {typ} {x}, {typ} zeroinitializer")
     return _from_memory(scope, dtype, x)
 
 
@@ -115,23 +114,59 @@ def load(scope: Scope, v: int, value: Load) -> str:
         vector_where = value.where is not None and levels.is_vector(value.where)
         return _load_one(scope, what.dtype, at, where, vector_where)
     mask = _both(scope, scope.mask, where)
+    if value.access in scope.tiles:
+        typ = scope.in_memory(what.dtype)
+        own = scope.body.let(f"getelementptr {typ}, ptr {scope.tiles[value.access]}, i64 {scope.tile_at}")
+        own = scope.body.let(f"getelementptr {typ}, ptr {own}, i64 {scope.slot_at}")
+        return _from_memory(scope, what.dtype, scope.body.let(f"load {typ}, ptr {own}"))
     if klass == "1":
-        return _load_neighbours(scope, what.dtype, at, mask)
+        return _from_memory(scope, what.dtype, load_neighbours(scope, what.dtype, at, mask))
+    if klass == "-":
+        last = scope.body.let(f"getelementptr {mem_type(what.dtype)}, ptr {at}, i64 {1 - scope.lanes}")
+        x = load_neighbours(scope, what.dtype, last, turned(scope, scope.i1, mask))
+        return _from_memory(scope, what.dtype, turned(scope, scope.in_memory(what.dtype), x))
     offsets = scope.lane_offsets(scope.stride(value.access, kernel.vector_axis))
     return _from_memory(scope, what.dtype, gather_lanes(scope, what.dtype, at, offsets, mask))
 
 
-def _load_neighbours(scope: Scope, dtype: np.dtype, at: str, mask: str) -> str:
-    """LANES elements next to each other, zero outside the mask."""
-    typ = mem_vector(dtype)
-    x = scope.body.call(
+def load_neighbours(scope: Scope, dtype: np.dtype, at: str, mask: str) -> str:
+    """Neighbours from `at` on, as they lie in memory; zero in the lanes that `mask` leaves out."""
+    typ = scope.in_memory(dtype)
+    return scope.body.call(
         typ,
-        f"llvm.masked.load.v{LANES}{_suffix(dtype)}.p0",
+        f"llvm.masked.load.v{scope.lanes}{_suffix(dtype)}.p0",
         ("ptr", f"align {dtype.itemsize} {at}"),
-        (MASK, mask),
+        (scope.i1, mask),
         (typ, "zeroinitializer"),
     )
-    return _from_memory(scope, dtype, x)
+
+
+def turned(scope: Scope, typ: str, x: str) -> str:
+    """The lanes in the opposite order."""
+    order = ", ".join(f"i32 {i}" for i in reversed(range(scope.lanes)))
+    return scope.body.let(f"shufflevector {typ} {x}, {typ} poison, {scope.i32} <{order}>")
+
+
+def transposed(scope: Scope, typ: str, rows: list[str]) -> list[str]:
+    """As many registers as they have lanes -> the registers of their first lanes, second lanes, ...
+
+    A bit of (register, lane) after the other is exchanged.
+    """
+    n = len(rows)
+    bit = n // 2
+    while bit:
+        low = [lane if not lane & bit else n + lane - bit for lane in range(n)]
+        high = [lane + bit if not lane & bit else n + lane for lane in range(n)]
+        new = list(rows)
+        for i in range(n):
+            if not i & bit:
+                for at, picks in ((i, low), (i | bit, high)):
+                    order = ", ".join(f"i32 {p}" for p in picks)
+                    both = f"{typ} {rows[i]}, {typ} {rows[i | bit]}"
+                    new[at] = scope.body.let(f"shufflevector {both}, <{n} x i32> <{order}>")
+        rows = new
+        bit //= 2
+    return rows
 
 
 def gather(scope: Scope, v: int, value: Gather) -> str:
@@ -141,11 +176,11 @@ def gather(scope: Scope, v: int, value: Gather) -> str:
     at = pointer(scope, value.access, levels.of_value[v])
     where = "" if value.where is None else scope.names[value.where]
     for bound in sorted(_bounds_below(kernel, [i for i, _ in value.indices])):
-        some = body.let(f"icmp sgt {I64} {scope.names[bound]}, zeroinitializer")
+        some = body.let(f"icmp sgt {scope.i64} {scope.names[bound]}, zeroinitializer")
         where = _both(scope, where, some)
     if not levels.is_vector(v):
         for i, s in value.indices:
-            steps = scope.mul(first_lane(scope, I64, scope.names[i]), scope.scalar(s))
+            steps = scope.mul(first_lane(scope, scope.i64, scope.names[i]), scope.scalar(s))
             at = body.let(f"getelementptr {mem_type(what.dtype)}, ptr {at}, i64 {steps}")
         return _load_one(scope, what.dtype, at, where, vector_where=False)
     mask = _both(scope, scope.mask, where)
@@ -153,15 +188,15 @@ def gather(scope: Scope, v: int, value: Gather) -> str:
     if klass == "1" and not any(levels.is_vector(i) for i, _ in value.indices):
         # One index for all lanes: neighbours of one row.
         for i, s in value.indices:
-            steps = scope.mul(first_lane(scope, I64, scope.names[i]), scope.scalar(s))
+            steps = scope.mul(first_lane(scope, scope.i64, scope.names[i]), scope.scalar(s))
             at = body.let(f"getelementptr {mem_type(what.dtype)}, ptr {at}, i64 {steps}")
-        return _load_neighbours(scope, what.dtype, at, mask)
+        return _from_memory(scope, what.dtype, load_neighbours(scope, what.dtype, at, mask))
     offsets = ""
     if klass != "0":
         offsets = scope.lane_offsets(scope.stride(value.access, kernel.vector_axis))
     for i, s in value.indices:
-        steps = body.let(f"mul {I64} {scope.names[i]}, {scope.splat_argument(scope.scalar(s))}")
-        offsets = body.let(f"add {I64} {offsets}, {steps}") if offsets else steps
+        steps = body.let(f"mul {scope.i64} {scope.names[i]}, {scope.splat_argument(scope.scalar(s))}")
+        offsets = body.let(f"add {scope.i64} {offsets}, {steps}") if offsets else steps
     if not offsets:
         offsets = "zeroinitializer"
     return _from_memory(scope, what.dtype, gather_lanes(scope, what.dtype, at, offsets, mask))
@@ -196,27 +231,27 @@ def gather_lanes(scope: Scope, dtype: np.dtype, at: str, offsets: str, mask: str
     """
     body = scope.body
     if dtype.itemsize >= 4:
-        where = body.let(f"getelementptr {mem_type(dtype)}, ptr {at}, {I64} {offsets}")
-        return _masked_gather(scope, mem_vector(dtype), _suffix(dtype), dtype.itemsize, where, mask)
-    where = body.let(f"getelementptr {mem_type(dtype)}, ptr {at}, {I64} {offsets}")
-    address = body.let(f"ptrtoint <{LANES} x ptr> {where} to {I64}")
-    word = body.let(f"and {I64} {address}, splat (i64 -4)")
-    words = body.let(f"inttoptr {I64} {word} to <{LANES} x ptr>")
-    x = _masked_gather(scope, I32, "i32", 4, words, mask)
-    byte = body.let(f"and {I64} {address}, splat (i64 3)")
-    bits = body.let(f"shl {I32} {body.let(f'trunc {I64} {byte} to {I32}')}, splat (i32 3)")
-    shifted = body.let(f"lshr {I32} {x}, {bits}")
-    raw = f"<{LANES} x i{8 * dtype.itemsize}>"
-    small = body.let(f"trunc {I32} {shifted} to {raw}")
-    return small if mem_vector(dtype) == raw else body.let(f"bitcast {raw} {small} to {mem_vector(dtype)}")
+        where = body.let(f"getelementptr {mem_type(dtype)}, ptr {at}, {scope.i64} {offsets}")
+        return _masked_gather(scope, scope.in_memory(dtype), _suffix(dtype), dtype.itemsize, where, mask)
+    where = body.let(f"getelementptr {mem_type(dtype)}, ptr {at}, {scope.i64} {offsets}")
+    address = body.let(f"ptrtoint <{scope.lanes} x ptr> {where} to {scope.i64}")
+    word = body.let(f"and {scope.i64} {address}, splat (i64 -4)")
+    words = body.let(f"inttoptr {scope.i64} {word} to <{scope.lanes} x ptr>")
+    x = _masked_gather(scope, scope.i32, "i32", 4, words, mask)
+    byte = body.let(f"and {scope.i64} {address}, splat (i64 3)")
+    bits = body.let(f"shl {scope.i32} {body.let(f'trunc {scope.i64} {byte} to {scope.i32}')}, splat (i32 3)")
+    shifted = body.let(f"lshr {scope.i32} {x}, {bits}")
+    raw = f"<{scope.lanes} x i{8 * dtype.itemsize}>"
+    small = body.let(f"trunc {scope.i32} {shifted} to {raw}")
+    return small if scope.in_memory(dtype) == raw else body.let(f"bitcast {raw} {small} to {scope.in_memory(dtype)}")
 
 
 def _masked_gather(scope: Scope, typ: str, suffix: str, align: int, where: str, mask: str) -> str:
     return scope.body.call(
         typ,
-        f"llvm.masked.gather.v{LANES}{suffix}.v{LANES}p0",
-        (f"<{LANES} x ptr>", f"align {align} {where}"),
-        (MASK, mask),
+        f"llvm.masked.gather.v{scope.lanes}{suffix}.v{scope.lanes}p0",
+        (f"<{scope.lanes} x ptr>", f"align {align} {where}"),
+        (scope.i1, mask),
         (typ, "zeroinitializer"),
     )
 
@@ -228,25 +263,29 @@ def store(scope: Scope, what: Store, level: int) -> None:
     x = scope.names[what.value]
     at = pointer(scope, what.access, level)
     klass = access.classes[kernel.vector_axis]
-    typ = mem_vector(access.dtype)
+    typ = scope.in_memory(access.dtype)
     x = _to_memory(scope, access.dtype, x)
     if klass == "0" or level != scope.levels.lanes:
         one = first_lane(scope, typ, x)
         body.line(f"store {mem_type(access.dtype)} {one}, ptr {at}, align {access.dtype.itemsize}")
         return
     align = access.dtype.itemsize
-    if klass == "1":
+    mask = scope.mask
+    if klass == "-":
+        at = body.let(f"getelementptr {mem_type(access.dtype)}, ptr {at}, i64 {1 - scope.lanes}")
+        x, mask = turned(scope, typ, x), turned(scope, scope.i1, mask)
+    if klass in "1-":
         name, to = (
-            f"llvm.masked.store.v{LANES}{_suffix(access.dtype)}.p0",
+            f"llvm.masked.store.v{scope.lanes}{_suffix(access.dtype)}.p0",
             ("ptr", f"align {align} {at}"),
         )
     else:
         offsets = scope.lane_offsets(scope.stride(what.access, kernel.vector_axis))
-        ptrs = body.let(f"getelementptr {mem_type(access.dtype)}, ptr {at}, {I64} {offsets}")
-        name = f"llvm.masked.scatter.v{LANES}{_suffix(access.dtype)}.v{LANES}p0"
-        to = (f"<{LANES} x ptr>", f"align {align} {ptrs}")
-    body.declare(f"declare void @{name}({typ}, {to[0]}, {MASK})")
-    body.line(f"call void @{name}({typ} {x}, {to[0]} {to[1]}, {MASK} {scope.mask})")
+        ptrs = body.let(f"getelementptr {mem_type(access.dtype)}, ptr {at}, {scope.i64} {offsets}")
+        name = f"llvm.masked.scatter.v{scope.lanes}{_suffix(access.dtype)}.v{scope.lanes}p0"
+        to = (f"<{scope.lanes} x ptr>", f"align {align} {ptrs}")
+    body.declare(f"declare void @{name}({typ}, {to[0]}, {scope.i1})")
+    body.line(f"call void @{name}({typ} {x}, {to[0]} {to[1]}, {scope.i1} {mask})")
 
 
 def used_accesses(kernel: Kernel, values: list[int], stores: tuple[Store, ...]) -> set[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -17,21 +18,23 @@ if TYPE_CHECKING:
     from lazyt.backends.cpu.text import Body
     from lazyt.ir.kernel import Kernel
 
+# Of reductions, which always have LANES lanes.
 I64 = f"<{LANES} x i64>"
-I32 = f"<{LANES} x i32>"
 MASK = f"<{LANES} x i1>"
-IOTA64 = "<" + ", ".join(f"i64 {i}" for i in range(LANES)) + ">"
-IOTA32 = "<" + ", ".join(f"i32 {i}" for i in range(LANES)) + ">"
+
+
+@functools.cache
+def iota(kind: str, lanes: int) -> str:
+    """The constant 0, 1, 2, ... of integers."""
+    return "<" + ", ".join(f"{kind} {i}" for i in range(lanes)) + ">"
+
+
+IOTA64 = iota("i64", LANES)
 
 
 def reg_vector(dtype: np.dtype) -> str:
     """The type of LANES values of `dtype` in registers."""
     return vector(reg_type(dtype), LANES)
-
-
-def mem_vector(dtype: np.dtype) -> str:
-    """The type of LANES values of `dtype` in memory."""
-    return vector(mem_type(dtype), LANES)
 
 
 class Loop:
@@ -50,8 +53,11 @@ class Loop:
 class Scope:
     """What is known where the next line goes: the names of values, indices, addresses by level."""
 
-    def __init__(self, kernel: Kernel, levels: Levels, body: Body) -> None:
+    def __init__(self, kernel: Kernel, levels: Levels, body: Body, lanes: int = LANES) -> None:
         self.kernel = kernel
+        # How many points stand side by side, and the types of that many integers.
+        self.lanes = lanes
+        self.i1, self.i32, self.i64 = (vector(kind, lanes) for kind in ("i1", "i32", "i64"))
         self.levels = levels
         self.body = body
         self.names: dict[int, str] = {}
@@ -65,8 +71,19 @@ class Scope:
         # The active lanes, inside the lanes loop, and how far the slots are from their start there.
         self.mask = ""
         self.slot_at = ""
+        # Where the rows at hand of accesses that are read in tiles are kept, and how far the current row is into them.
+        self.tiles: dict[int, str] = {}
+        self.tile_at = ""
         # Lines for the entry block: stack slots must not be in a loop.
         self.entry: list[str] = []
+
+    def in_registers(self, dtype: np.dtype) -> str:
+        """The type of a value's lanes in registers."""
+        return vector(reg_type(dtype), self.lanes)
+
+    def in_memory(self, dtype: np.dtype) -> str:
+        """The type of a value's lanes in memory."""
+        return vector(mem_type(dtype), self.lanes)
 
     # Arguments: each entry is loaded once, in the entry block.
 
@@ -109,17 +126,17 @@ class Scope:
 
     def splat(self, kind: str, scalar: str) -> str:
         """A register with `scalar` (of element type `kind`) in every lane."""
-        typ = vector(kind, LANES)
+        typ = vector(kind, self.lanes)
         one = self.body.let(f"insertelement {typ} poison, {kind} {scalar}, i64 0")
-        return self.body.let(f"shufflevector {typ} {one}, {typ} poison, <{LANES} x i32> zeroinitializer")
+        return self.body.let(f"shufflevector {typ} {one}, {typ} poison, <{self.lanes} x i32> zeroinitializer")
 
     def splat_argument(self, name: str) -> str:
         """An i64 argument in every lane; made in the entry block."""
         if name not in self.splats:
             one = f"{name}.one"
             self.entry += [
-                f"  {one} = insertelement {I64} poison, i64 {name}, i64 0",
-                f"  {name}.all = shufflevector {I64} {one}, {I64} poison, {I32} zeroinitializer",
+                f"  {one} = insertelement {self.i64} poison, i64 {name}, i64 0",
+                f"  {name}.all = shufflevector {self.i64} {one}, {self.i64} poison, {self.i32} zeroinitializer",
             ]
             self.splats[name] = f"{name}.all"
         return self.splats[name]
@@ -127,10 +144,10 @@ class Scope:
     def lane_offsets(self, stride: str) -> str:
         """lane * stride as i64 lanes; `stride` is '1' or an argument (made in the entry block)."""
         if stride == "1":
-            return IOTA64
+            return iota("i64", self.lanes)
         key = f"{stride}.lanes"
         if key not in self.splats:
-            self.entry.append(f"  {key} = mul {I64} {self.splat_argument(stride)}, {IOTA64}")
+            self.entry.append(f"  {key} = mul {self.i64} {self.splat_argument(stride)}, {iota('i64', self.lanes)}")
             self.splats[key] = key
         return self.splats[key]
 
@@ -182,9 +199,9 @@ class Scope:
         """Make active the lanes whose index + lane < stop."""
         body = self.body
         left = body.let(f"sub i64 {stop}, {index}")
-        few = body.call("i64", "llvm.umin.i64", ("i64", left), ("i64", str(LANES)))
+        few = body.call("i64", "llvm.umin.i64", ("i64", left), ("i64", str(self.lanes)))
         count = self.splat("i32", body.let(f"trunc i64 {few} to i32"))
-        self.mask = body.let(f"icmp ugt {I32} {count}, {IOTA32}")
+        self.mask = body.let(f"icmp ugt {self.i32} {count}, {iota('i32', self.lanes)}")
 
 
 def constant(dtype: np.dtype, value: bool | float) -> str:

@@ -8,16 +8,17 @@ import numpy as np
 
 from lazyt.backends.cpu import elementwise
 from lazyt.backends.cpu.emit_memory import any_lane, gather, index_value, load, pointer
-from lazyt.backends.cpu.emit_scope import I64, IOTA32, MASK, constant, reg_vector
+from lazyt.backends.cpu.emit_scope import constant, iota
 from lazyt.backends.cpu.text import BFLOAT16, reg_type
 from lazyt.errors import LazytInternalError
-from lazyt.ir.kernel import LANES, Cast, Check, Const, Gather, Index, Load, Op, Scalar
+from lazyt.ir.kernel import Cast, Check, Const, Gather, Index, Load, Op, Scalar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lazyt.backends.cpu.emit_scope import Scope
 
+FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
 
 
@@ -36,7 +37,7 @@ def compute(scope: Scope, v: int) -> str:
     value = scope.kernel.values[v]
     body, names = scope.body, scope.names
     if v in scope.slots:
-        return read_slot(scope, scope.slots[v], reg_vector(value.dtype))
+        return read_slot(scope, scope.slots[v], scope.in_registers(value.dtype))
     match value:
         case Const():
             return constant(value.dtype, value.value)
@@ -51,10 +52,10 @@ def compute(scope: Scope, v: int) -> str:
         case Op():
             in_dtype = scope.kernel.values[value.operands[-1]].dtype
             operands = [names[o] for o in value.operands]
-            return elementwise.lower(value.name, operands, in_dtype, body, LANES)
+            return elementwise.lower(value.name, operands, in_dtype, body, scope.lanes)
         case Cast():
             source = scope.kernel.values[value.operand].dtype
-            return elementwise.cast(names[value.operand], source, value.dtype, body, LANES)
+            return elementwise.cast(names[value.operand], source, value.dtype, body, scope.lanes)
         case Check():
             return _check(scope, value)
     raise LazytInternalError(f"%{v} is read before its stage:\n{scope.kernel.text}")
@@ -78,8 +79,11 @@ def _scalar(scope: Scope, value: Scalar) -> str:
     body, dtype = scope.body, value.dtype
     raw = scope.scalar(value.position)
     if dtype == BFLOAT16 or dtype.kind == "f":
-        lanes = scope.splat("double", body.let(f"bitcast i64 {raw} to double"))
-        return lanes if dtype == FLOAT64 else elementwise.cast(lanes, FLOAT64, dtype, body, LANES)
+        one = body.let(f"bitcast i64 {raw} to double")
+        if dtype == FLOAT32:
+            return scope.splat("float", body.let(f"fptrunc double {one} to float"))
+        lanes = scope.splat("double", one)
+        return lanes if dtype == FLOAT64 else elementwise.cast(lanes, FLOAT64, dtype, body, scope.lanes)
     kind = reg_type(dtype)
     if kind == "i1":
         raw = body.let(f"icmp ne i64 {raw}, 0")
@@ -92,11 +96,11 @@ def _check(scope: Scope, value: Check) -> str:
     """The index clamped into [0, bound); the first lane outside tries to write the status."""
     body = scope.body
     index, bound = scope.names[value.index], scope.names[value.bound]
-    outside = body.let(f"icmp uge {I64} {index}, {bound}")
+    outside = body.let(f"icmp uge {scope.i64} {index}, {bound}")
     active = outside
     for mask in (scope.mask, "" if value.where is None else scope.names[value.where]):
         if mask:
-            active = body.let(f"and {MASK} {active}, {mask}")
+            active = body.let(f"and {scope.i1} {active}, {mask}")
     tag = body.fresh("check")
     body.line(f"br i1 {any_lane(scope, active)}, label %{tag}, label %{tag}.end")
     body.label(tag)
@@ -106,14 +110,14 @@ def _check(scope: Scope, value: Check) -> str:
     claimed = body.let(f"extractvalue {{ i64, i1 }} {claim}, 1")
     body.line(f"br i1 {claimed}, label %{tag}.write, label %{tag}.end")
     body.label(f"{tag}.write")
-    i32 = f"<{LANES} x i32>"
-    lanes = body.let(f"select {MASK} {active}, {i32} {IOTA32}, {i32} splat (i32 {LANES})")
-    first = body.call("i32", f"llvm.vector.reduce.umin.v{LANES}i32", (i32, lanes))
-    wrong = body.let(f"extractelement {I64} {index}, i32 {first}")
+    i32 = scope.i32
+    lanes = body.let(f"select {scope.i1} {active}, {i32} {iota('i32', scope.lanes)}, {i32} splat (i32 {scope.lanes})")
+    first = body.call("i32", f"llvm.vector.reduce.umin.v{scope.lanes}i32", (i32, lanes))
+    wrong = body.let(f"extractelement {scope.i64} {index}, i32 {first}")
     at = body.let(f"getelementptr i64, ptr {status}, i64 1")
     body.line(f"store i64 {wrong}, ptr {at}, align 8")
     body.line(f"br label %{tag}.end")
     body.label(f"{tag}.end")
-    top = body.let(f"sub {I64} {bound}, splat (i64 1)")
-    low = body.call(I64, f"llvm.smin.v{LANES}i64", (I64, index), (I64, top))
-    return body.call(I64, f"llvm.smax.v{LANES}i64", (I64, low), (I64, "zeroinitializer"))
+    top = body.let(f"sub {scope.i64} {bound}, splat (i64 1)")
+    low = body.call(scope.i64, f"llvm.smin.v{scope.lanes}i64", (scope.i64, index), (scope.i64, top))
+    return body.call(scope.i64, f"llvm.smax.v{scope.lanes}i64", (scope.i64, low), (scope.i64, "zeroinitializer"))

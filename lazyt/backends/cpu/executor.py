@@ -6,120 +6,50 @@ so a sync that fails leaves everything as it was.
 
 from __future__ import annotations
 
+import math
 import struct
 import threading
 import time
-import weakref
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from lazyt.backends.cpu import blas, memory, scan, scatter, sorting
+from lazyt.backends.cpu.code import Compiled, compiled
 from lazyt.backends.cpu.convolutions import Convolution, choose_convolution
-from lazyt.backends.cpu.emit import emit
-from lazyt.backends.cpu.engine import assembly, compile_module, counters, is_cached
+from lazyt.backends.cpu.engine import counters
+from lazyt.backends.cpu.expressions import Expressions
 from lazyt.backends.cpu.products import Product, choose
+from lazyt.backends.cpu.receipt import WRITTEN, Receipt, chosen
+from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cpu.threads import Program, get_num_threads
+from lazyt.backends.cpu.tile import tile
 from lazyt.errors import IndexOutOfRange, OutOfMemory
 from lazyt.ir import graph as g
 from lazyt.ir import kernel as k
+from lazyt.ir.donate import Donation, donations
 from lazyt.ir.extents import Dim, source, uses_offset
 from lazyt.ir.graph import Node
 from lazyt.ir.interpret import PRIMITIVES, Walk
 from lazyt.ir.kernelize import KernelCall, ScalarArg
 from lazyt.ir.opaque import FUNCTIONS
 from lazyt.ir.schedule import LibraryCall, MatmulCall, ScatterCall, Schedule, nbytes
+from lazyt.ir.split import Operand, Piece, Scratch, split, worth_splitting
 
 # Elements of work that a chunk should have at least, so that dividing it pays.
 GRAIN = 16384
 # A column reduction reads this many neighbouring units together (see emit_columns).
 COLUMN_RUN = 16
 
-# Machine code lives as long as some plan uses it.
-_kernels: weakref.WeakValueDictionary[str, Compiled] = weakref.WeakValueDictionary()
-_lock = threading.Lock()
-
-
-class Compiled:
-    """A kernel's machine code."""
-
-    __slots__ = ("__weakref__", "address", "kernel", "module")
-
-    def __init__(self, kernel: k.Kernel) -> None:
-        self.kernel = kernel
-        name = symbol_of(kernel)
-        self.module = compile_module(source_of(kernel), [name])
-        self.address = self.module.address(name)
-
-
-def compiled(kernel: k.Kernel) -> Compiled:
-    """The machine code of a kernel, made once a process (and kept on disk)."""
-    c = _kernels.get(kernel.key)
-    if c is None:
-        with _lock:
-            c = _kernels.get(kernel.key)
-            if c is None:
-                c = _kernels[kernel.key] = Compiled(kernel)
-    return c
-
-
-def code_at(kernel: k.Kernel) -> str:
-    """Where a kernel's machine code is: 'memory', 'disk', or '' when it would have to be compiled."""
-    if kernel.key in _kernels:
-        return "memory"
-    return "disk" if is_cached(source_of(kernel)) else ""
-
-
-def source_of(kernel: k.Kernel) -> str:
-    """A kernel's LLVM IR; compiles nothing."""
-    return emit(kernel, symbol_of(kernel))
-
-
-def assembly_of(kernel: k.Kernel) -> str:
-    """A kernel's assembly for this host, generated for reading; loads nothing."""
-    return assembly(source_of(kernel), [symbol_of(kernel)])
-
-
-def symbol_of(kernel: k.Kernel) -> str:
-    """The name of a kernel's function."""
-    return f"lazyt_k_{kernel.key}"
+# Results of fewer bytes do not take the memory of leaves: to find out would cost as much as to copy.
+DONATED = 1 << 14
+MAX_VARIANTS = 8  # combinations of copies left out that a plan keeps tables for
 
 
 # What has a place in a plan's arena: a temporary value, or an operand of a product packed.
 Temporary = Node | tuple[MatmulCall, str]
-
-
-class Expressions:
-    """The integer expressions of a plan, evaluated together."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-        self.dynamic: list[bool] = []
-        self.evaluate: Any = None
-
-    def add(self, e: int | Dim) -> int:
-        """The number of an expression."""
-        text = source(e)
-        n = self.numbers.get(text)
-        if n is None:
-            n = self.numbers[text] = len(self.numbers)
-            self.dynamic.append(uses_offset(e))
-        return n
-
-    def compile(self) -> None:
-        body = ",".join(self.numbers)
-        self.evaluate = eval(compile(f"lambda s, o: [{body}]", "<lazyt extents>", "eval"), {"max": max})
-
-
-@dataclass(slots=True)
-class _Slot:
-    """An argument entry to be filled: at `slot`, from expression `e`."""
-
-    slot: int
-    e: int
 
 
 class Executable:
@@ -127,8 +57,12 @@ class Executable:
 
     def __init__(self, sched: Schedule, native: bool = True, gemm: bool = True, library: bool = True) -> None:
         self.schedule = sched
-        self.native = native  # off: scatters and scans are calls of NumPy
         self.gemm, self.library = gemm, library  # whether products may be by generated code, by BLAS
+        self.native = native  # off: scatters and scans are calls of NumPy
+        if switches["tile"]:
+            for c in sched.launches:
+                if isinstance(c, KernelCall):
+                    tile(c)
         self.expressions = Expressions()
         self.scalars = sorted(
             {(s.position, s.part, s.floating) for c in sched.kernels for s in c.scalars if s.extent is None}
@@ -138,6 +72,7 @@ class Executable:
         self.expressions.compile()
         self.bound: dict[tuple[int, ...], Bound] = {}
         self.compiles, self.compile_time = 0, 0.0
+        self.donations = donations(sched) if switches["donate"] else []
 
     def compile(self) -> None:
         """Have the machine code of every kernel at hand."""
@@ -190,8 +125,14 @@ class Executable:
                 for e in _extents_in(getattr(c.node.attrs, "statics", ())):
                     add(e)
 
-    def run(self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Any]) -> list[memory.Buffer]:
-        """Run for these extents; the buffers of `outputs`. Raises with nothing changed."""
+    def run(
+        self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Any], receipt: Receipt | None = None
+    ) -> list[memory.Buffer]:
+        """Run for these extents; the buffers of `outputs`. Raises with nothing changed.
+
+        With a `receipt`, results may take the memory of leaves that nobody else holds. What is raised then (an
+        interrupt) leaves everything as it was only if the receipt does not say `written`.
+        """
         bound = self.bound.get(extents)
         if bound is None:
             if len(self.bound) > 256:
@@ -199,14 +140,21 @@ class Executable:
             bound = Bound(self, extents, scalars)
             bound.build()
             self.bound[extents] = bound
-        return bound.run(scalars, leaves)
+        donated = chosen(bound.donations, leaves) if receipt is not None else []
+        return bound.donating(donated, scalars).run(scalars, leaves, donated, receipt)
 
 
 class Bound:
     """An executable for given extents: argument tables filled but for addresses and scalars."""
 
-    def __init__(self, exe: Executable, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
+    def __init__(
+        self, exe: Executable, extents: tuple[int, ...], scalars: Sequence[Any], left_out: frozenset[int] | None = None
+    ) -> None:
         self.exe = exe
+        # For a run that overwrites leaves: the ids of copies that are not needed then.
+        self.left_out = left_out
+        self.flag = np.zeros(1, np.int64)
+        self.variants: dict[frozenset[int], Bound] = {}
         self.lock = threading.Lock()
         self.extents = extents
         sched = exe.schedule
@@ -217,7 +165,10 @@ class Bound:
         self.arena_base = self.n_leaves + len(exe.outputs)
         self.status_base = self.arena_base + 1
         self.scalar_base = {s: self.status_base + 1 + i for i, s in enumerate(exe.scalars)}
-        self.moving: list[tuple[int, int, int, int]] = []  # base index, byte offset, expression, itemsize
+        # Base index, byte offset, expression, itemsize; a base of -1: a number, the expression plus the offset.
+        self.moving: list[tuple[int, int, int, int]] = []
+        self.scratch: dict[Scratch, int] = {}
+        self.codes: list[Compiled] = []
         self.n_fixed = self.status_base + 1 + len(exe.scalars)
         self.sizes = [max(self.value(nbytes(n)), 1) for n in exe.outputs]
         self.products: dict[MatmulCall, Product] = {}
@@ -226,13 +177,14 @@ class Bound:
                 self.products[c] = Product(self, c, choose(c, self.value, exe.gemm, exe.library))
             elif isinstance(c, MatmulCall):
                 self.products[c] = Convolution(self, c, choose_convolution(c, self.value))
-        self.arena_size = self._plan_memory()
-        self.status = np.zeros(2, np.int64)
         # Products that lie on the stack while their epilogue reads them.
         self.nowhere = {c.node for c, p in self.products.items() if p.choice.on_stack}
+        self.uses_blas = any(p.choice.how == "blas" for p in self.products.values())
+        self.arena_size = self._plan_memory()
+        self.status = np.zeros(2, np.int64)
         self.checks: list[Node] = []
         self.parts: list[Any] = []
-        self.uses_blas = any(p.choice.how == "blas" for p in self.products.values())
+        self.donations: list[Donation] = []
         self._scalar_format()
 
     def value(self, e: int | Dim) -> int:
@@ -282,9 +234,10 @@ class Bound:
         return self.arena_base, self.offsets[n]
 
     def _address(
-        self, n: Node, offset: int | Dim, itemsize: int, slot: int, patches: list[tuple[int, int, int]]
+        self, n: Node, offset: int | Dim, itemsize: int, slot: int, patches: list[tuple[int, int, int]], shift: int = 0
     ) -> None:
         base, byte = self._base(n)
+        byte += shift * itemsize
         if uses_offset(offset):
             e = self.exe.expressions.numbers[source(offset)]
             self.moving.append((base, byte, e, itemsize))
@@ -313,7 +266,9 @@ class Bound:
                 table.clear()
                 patches.clear()
 
-        for region in self.exe.schedule.regions:
+        left_out = self.left_out or ()
+        for whole in self.exe.schedule.regions:
+            region = [c for c in whole if id(c) not in left_out]
             for i, c in enumerate(region):
                 if isinstance(c, KernelCall):
                     self._kernel(c, rows, table, patches, i + 1 < len(region))
@@ -328,44 +283,92 @@ class Bound:
                     self.parts.append(c)
                     if isinstance(c, MatmulCall) and c.epilogue is not None:
                         self._kernel(c.epilogue, rows, table, patches, False)
+        if self.left_out is not None:
+            code = compiled(WRITTEN)
+            self.codes.append(code)
+            rows.append([code.address, len(table), 1, 0, 0])
+            table.extend([1, self.flag.ctypes.data, 1])
         flush()
         n = self.n_fixed + len(self.moving)
         self.parts = [Program(p[0], p[1], p[2], n) if isinstance(p, tuple) else _Callback(self, p) for p in self.parts]
 
+        if len(self.parts) == 1 and type(self.parts[0]) is Program and not self.checks:
+            self.donations = [d for d in self.exe.donations if self.value(nbytes(d.output)) >= DONATED]
+
+    def donating(self, donated: Sequence[Donation], scalars: Sequence[Any]) -> Bound:
+        """What runs when these results take the memory of leaves; this itself when there are none."""
+        if not donated:
+            return self
+        left_out = frozenset(id(d.copy) for d in donated if d.copy is not None)
+        found = self.variants.get(left_out)
+        if found is None:
+            if len(self.variants) >= MAX_VARIANTS:
+                self.variants.clear()
+            found = self.variants[left_out] = Bound(self.exe, self.extents, scalars, left_out)
+            found.build()
+        return found
+
     def _kernel(
         self, c: KernelCall, rows: list[list[int]], table: list[int], patches: list[tuple[int, int, int]], joins: bool
     ) -> None:
-        kernel = c.kernel
-        extents = [self.value(e) for e in c.extents]
-        at = self._arguments(c, table, patches)
+        extents, strides, coefs = self._shape(c)
+        pieces = [_whole(c.kernel, extents, strides, coefs)]
+        if switches["split"] and worth_splitting(c.kernel, extents, get_num_threads()):
+            pieces = split(c.kernel, extents, strides, coefs)
+        for i, piece in enumerate(pieces):
+            self._piece(c, piece, rows, table, patches, piece.joins or (joins and i + 1 == len(pieces)))
+
+    def _shape(self, c: KernelCall) -> tuple[tuple[int, ...], list[tuple[int, ...]], list[tuple[int, ...]]]:
+        """The extents of a kernel's axes, the strides of its accesses, the coefficients of its affines."""
+        return (
+            tuple(self.value(e) for e in c.extents),
+            [tuple(self.value(s) for s in a.strides) for a in c.accesses],
+            [tuple(self.value(e) for e in steps) for steps, _ in c.affines],
+        )
+
+    def epilogue(self, c: KernelCall, table: list[int], patches: list[tuple[int, int, int]]) -> tuple[int, int]:
+        """Append the arguments of a kernel that a product runs: where they begin, and the address of its code."""
+        return self._arguments(c, _whole(c.kernel, *self._shape(c)), table, patches), self._code(c.kernel)
+
+    def _code(self, kernel: k.Kernel) -> int:
+        code = compiled(kernel)
+        self.codes.append(code)
+        return code.address
+
+    def _piece(
+        self, c: KernelCall, piece: Piece, rows: list[list[int]], table: list[int],
+        patches: list[tuple[int, int, int]], joins: bool,
+    ) -> None:  # fmt: skip
+        """One launch: of a kernel as it stands, or of a part of it."""
+        kernel, extents = piece.kernel, piece.extents
+        at = self._arguments(c, piece, table, patches)
         units = kernel.units(extents)
-        total = 1
-        for e in extents:
-            total *= e
+        total = math.prod(extents)
         if total == 0 and not (kernel.rows and all(extents[: kernel.outer])):
             units = 0
         work = max(total // max(units, 1), 1)
         grain = max(GRAIN // work, 1)
         if kernel.rows and kernel.vector == "outer":
             grain = max(grain, min(COLUMN_RUN, -(-units // get_num_threads())))
-        rows.append([self._compiled(kernel), at, units, grain, int(joins)])
+        rows.append([self._code(kernel), at, units, grain, int(joins)])
 
-    def _compiled(self, kernel: k.Kernel) -> int:
-        """The address of a kernel's code."""
-        return compiled(kernel).address
-
-    def _arguments(self, c: KernelCall, table: list[int], patches: list[tuple[int, int, int]]) -> int:
-        """Append a kernel's arguments to the table; where they begin."""
-        lay, at = c.kernel.layout, len(table)
+    def _arguments(self, c: KernelCall, piece: Piece, table: list[int], patches: list[tuple[int, int, int]]) -> int:
+        """Append the arguments of a piece of a kernel to the table; where they begin."""
+        lay, at = piece.kernel.layout, len(table)
         args = [0] * max(lay.size, 1)
-        args[: len(c.extents)] = [self.value(e) for e in c.extents]
-        for a, where in zip(c.accesses, lay.accesses, strict=True):
-            if a.buffer not in self.nowhere:
-                self._address(a.buffer, a.offset, a.itemsize, at + where, patches)
-            args[where + 1 : where + 1 + len(a.strides)] = [self.value(s) for s in a.strides]
-        for (coefs, offset), where in zip(c.affines, lay.affines, strict=True):
-            args[where : where + len(coefs)] = [self.value(e) for e in coefs]
-            self._number(offset, args, where + len(coefs), at, patches)
+        args[: len(piece.extents)] = piece.extents
+        for x, where in zip(piece.operands, lay.accesses, strict=True):
+            if isinstance(x.source, Scratch):
+                byte = self._scratch(x.source) + x.shift * x.source.dtype.itemsize
+                patches.append((at + where, self.arena_base, byte))
+            else:
+                a = c.accesses[x.source]
+                if a.buffer not in self.nowhere:
+                    self._address(a.buffer, a.offset, a.itemsize, at + where, patches, x.shift)
+            args[where + 1 : where + 1 + len(x.strides)] = x.strides
+        for (number, coefs, shift), where in zip(piece.affines, lay.affines, strict=True):
+            args[where : where + len(coefs)] = coefs
+            self._number(c.affines[number][1], args, where + len(coefs), at, patches, shift)
         codes = (
             {s.extent: len(self.checks) + s.extent for s in c.scalars if isinstance(s.extent, int)} if c.checks else {}
         )
@@ -378,18 +381,28 @@ class Bound:
         table.extend(args)
         return at
 
+    def _scratch(self, scratch: Scratch) -> int:
+        """The place in the arena of memory that the pieces of a kernel share, for the whole run."""
+        place = self.scratch.get(scratch)
+        if place is None:
+            place = self.scratch[scratch] = self.arena_size
+            self.arena_size += -(-max(scratch.count * scratch.dtype.itemsize, 1) // 64) * 64
+        return place
+
     def _codes(self, c: KernelCall, args: list[int], lay: k.Layout, codes: dict[Any, int]) -> None:
         positions = {v.code for v in c.kernel.values if isinstance(v, k.Check)}
         for i in positions:
             args[lay.scalars + i] = codes[c.scalars[i].extent]
 
-    def _number(self, e: int | Dim, args: list[int], slot: int, at: int, patches: list[tuple[int, int, int]]) -> None:
-        """An integer argument, fixed or moving every run."""
+    def _number(
+        self, e: int | Dim, args: list[int], slot: int, at: int, patches: list[tuple[int, int, int]], shift: int = 0
+    ) -> None:
+        """An integer argument, `shift` more than an expression, fixed or moving every run."""
         if uses_offset(e):
-            self.moving.append((-1, 0, self.exe.expressions.numbers[source(e)], 1))
+            self.moving.append((-1, shift, self.exe.expressions.numbers[source(e)], 1))
             patches.append((at + slot, self.n_fixed + len(self.moving) - 1, 0))
         else:
-            args[slot] = self.value(e)
+            args[slot] = self.value(e) + shift
 
     def _scalar(self, s: ScalarArg, args: list[int], slot: int, at: int, patches: list[tuple[int, int, int]]) -> None:
         if s.extent is not None:
@@ -397,11 +410,15 @@ class Bound:
         else:
             patches.append((at + slot, self.scalar_base[s.position, s.part, s.floating], 0))
 
-    def run(self, scalars: Sequence[Any], leaves: Sequence[Any]) -> list[memory.Buffer]:
+    def run(
+        self, scalars: Sequence[Any], leaves: Sequence[Any], donated: Sequence[Donation] = (),
+        receipt: Receipt | None = None,
+    ) -> list[memory.Buffer]:  # fmt: skip
         """Take memory, fill the bases, run; the outputs' buffers."""
         exe = self.exe
         try:
-            outs = [memory.allocate(n) for n in self.sizes]
+            given = {self.output_base[d.output] - self.n_leaves: leaves[d.leaf].buffer for d in donated}
+            outs = [given[i] if i in given else memory.allocate(n) for i, n in enumerate(self.sizes)]
             arena = memory.allocate(self.arena_size) if self.arena_size else None
         except MemoryError as e:
             raise OutOfMemory(f"sync: {e}") from None
@@ -414,7 +431,10 @@ class Bound:
         if self.moving:
             values = exe.expressions.evaluate(self.extents, scalars)
             for base, byte, number, itemsize in self.moving:
-                bases.append(values[number] if base < 0 else bases[base] + byte + values[number] * itemsize)
+                bases.append(values[number] + byte if base < 0 else bases[base] + byte + values[number] * itemsize)
+        if self.left_out is not None and receipt is not None:
+            self.flag[0] = 0
+            receipt.flag, receipt.buffers, receipt.donated = self.flag, outs, len(donated)
         with self.lock:
             if self.uses_blas:
                 with blas.OneThread():
@@ -455,6 +475,12 @@ class Bound:
             assert isinstance(n.attrs, g.Axes)
             sizes = tuple(n.operands[0].shape[a] for a in n.attrs.axes)
         raise index_error(n, index, [self.value(d) for d in sizes])
+
+
+def _whole(kernel: k.Kernel, extents: tuple[int, ...], strides: Sequence[Any], coefs: Sequence[Any]) -> Piece:
+    """A kernel as its only piece."""
+    operands = tuple(Operand(i, 0, s) for i, s in enumerate(strides))
+    return Piece(kernel, extents, operands, tuple((i, steps, 0) for i, steps in enumerate(coefs)))
 
 
 def index_error(n: Node, index: int, sizes: Sequence[int]) -> IndexOutOfRange:

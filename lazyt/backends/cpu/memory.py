@@ -17,6 +17,7 @@ import ctypes
 import mmap
 import operator
 import os
+import sys
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -332,6 +333,27 @@ peak = _pool.peak
 reset_peak = _pool.reset_peak
 set_limit = _pool.set_limit
 empty_cache = _pool.empty_cache
+
+
+def _references(values: Sequence[Any], i: int) -> tuple[int, int]:
+    value = values[i]
+    return sys.getrefcount(value), sys.getrefcount(value.buffer)
+
+
+class _Value:
+    def __init__(self, buffer: object) -> None:
+        self.buffer = buffer
+
+
+# What `_references` gives for a value that only the list holds, and a buffer that only the value holds. Interpreters
+# without a global lock count in other ways: there no value is ever alone.
+_ALONE = _references([_Value(Buffer.__new__(ExternalBuffer))], 0)
+_COUNTS = getattr(sys, "_is_gil_enabled", lambda: True)()
+
+
+def alone(values: Sequence[Any], i: int) -> bool:
+    """Whether nobody but the list holds `values[i]`, and nobody but that its buffer, which is the pool's own."""
+    return _COUNTS and _references(values, i) == _ALONE and type(values[i].buffer) is Buffer
 
 
 def wrap_external(address: int, nbytes: int, owner: object, *, readonly: bool = True) -> ExternalBuffer:

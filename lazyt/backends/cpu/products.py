@@ -416,13 +416,12 @@ class Product:
         layout = call.kernel.layout
         if layout.size > MAX_ARGUMENTS:
             return False
-        arguments = b._arguments(call, table, patches)
+        arguments, code = b.epilogue(call, table, patches)
         about = len(table)
         for a, access in zip(call.accesses, call.kernel.accesses, strict=True):
             own = self.choice.on_stack and a.buffer is c.node and not access.writes
             table.append(-1 if own else a.itemsize)
         axes = call.kernel.axes
-        code = b._compiled(call.kernel)
         for name, v in {
             "epilogue": code, "arguments": arguments - at, "size": layout.size, "axes": axes,
             "accesses": len(call.accesses), "affines": len(call.affines), "about": about - at,

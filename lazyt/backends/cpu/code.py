@@ -1,0 +1,61 @@
+"""The machine code of kernels: made once a process, kept while some plan uses it."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+
+from lazyt.backends.cpu.emit import emit
+from lazyt.backends.cpu.engine import assembly, compile_module, is_cached
+from lazyt.backends.cpu.switches import variant
+from lazyt.ir import kernel as k
+
+# Machine code lives as long as some plan uses it.
+_kernels: weakref.WeakValueDictionary[str, Compiled] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+class Compiled:
+    """A kernel's machine code."""
+
+    __slots__ = ("__weakref__", "address", "kernel", "module")
+
+    def __init__(self, kernel: k.Kernel) -> None:
+        self.kernel = kernel
+        name = symbol_of(kernel)
+        self.module = compile_module(source_of(kernel), [name])
+        self.address = self.module.address(name)
+
+
+def compiled(kernel: k.Kernel) -> Compiled:
+    """The machine code of a kernel, made once a process (and kept on disk)."""
+    name = kernel.key + variant()
+    c = _kernels.get(name)
+    if c is None:
+        with _lock:
+            c = _kernels.get(name)
+            if c is None:
+                c = _kernels[name] = Compiled(kernel)
+    return c
+
+
+def code_at(kernel: k.Kernel) -> str:
+    """Where a kernel's machine code is: 'memory', 'disk', or '' when it would have to be compiled."""
+    if kernel.key + variant() in _kernels:
+        return "memory"
+    return "disk" if is_cached(source_of(kernel)) else ""
+
+
+def source_of(kernel: k.Kernel) -> str:
+    """A kernel's LLVM IR; compiles nothing."""
+    return emit(kernel, symbol_of(kernel))
+
+
+def assembly_of(kernel: k.Kernel) -> str:
+    """A kernel's assembly for this host, generated for reading; loads nothing."""
+    return assembly(source_of(kernel), [symbol_of(kernel)])
+
+
+def symbol_of(kernel: k.Kernel) -> str:
+    """The name of a kernel's function."""
+    return f"lazyt_k_{kernel.key}{variant()}"

@@ -1,0 +1,51 @@
+"""What a run that overwrites leaves gives its caller: whether it has, and where the results are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lazyt.backends.cpu import memory
+from lazyt.ir import dtypes
+from lazyt.ir import kernel as k
+
+if TYPE_CHECKING:
+    from lazyt.ir.donate import Donation
+    from lazyt.ir.graph import Node
+
+
+class Receipt:
+    """What a run that overwrites leaves has come to: once `written` is true, its results are all there is."""
+
+    __slots__ = ("buffers", "donated", "flag")
+
+    def __init__(self) -> None:
+        self.flag: np.ndarray[Any, Any] | None = None
+        self.buffers: list[memory.Buffer] = []
+        self.donated = 0  # how many leaves were overwritten
+
+    @property
+    def written(self) -> bool:
+        return self.flag is not None and bool(self.flag[0])
+
+
+# The last launch of a run that overwrites leaves: all before it is done.
+WRITTEN = k.Kernel(
+    1, 0, "outer", (k.Access(dtypes.int64, "1", True),), (), 0, (k.Const(1, dtypes.int64),),
+    (k.Stage(False, (), (k.Store(0, 0),)),), "done",
+)  # fmt: skip
+
+
+def chosen(donations: Sequence[Donation], leaves: Sequence[Any]) -> list[Donation]:
+    """Of all donations that a plan allows those to leaves that nobody else holds, one for each leaf and output."""
+    found: list[Donation] = []
+    given: set[int] = set()
+    served: set[Node] = set()
+    for d in donations:
+        if d.leaf not in given and d.output not in served and memory.alone(leaves, d.leaf):
+            given.add(d.leaf)
+            served.add(d.output)
+            found.append(d)
+    return found

@@ -1,0 +1,104 @@
+"""Tensors to and from other libraries: DLPack, and the namespace that a tensor belongs to.
+
+What DLPack hands out is a copy unless `copy=False`: consumers exist that ignore the read-only flag, and what lazyt has
+computed never changes. With `copy=False` it is the memory itself, flagged read-only where the protocol can say so.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lazyt.errors import DeviceError, DTypeError
+from lazyt.functions.inspection import VERSIONS
+from lazyt.ir import dtypes
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from lazyt.tensor import Tensor
+
+CPU_DEVICE = (1, 0)  # kDLCPU, and its only index
+
+
+class ExportError(DeviceError, BufferError):
+    """What DLPack cannot hand over as it was asked for."""
+
+
+def array_namespace(self: Tensor, /, *, api_version: str | None = None) -> ModuleType:
+    """The module `lazyt`, whose functions take this tensor. Raises ValueError for a version it does not have.
+
+    >>> import lazyt as lt
+    >>> lt.ones(2).__array_namespace__(api_version="2025.12") is lt
+    True
+    """
+    if api_version is not None and api_version not in VERSIONS:
+        raise ValueError(f"__array_namespace__: lazyt has the versions {', '.join(VERSIONS)}, not {api_version!r}")
+    return sys.modules["lazyt"]
+
+
+def dlpack_device(self: Tensor, /) -> tuple[int, int]:
+    """The device's type and index in DLPack's numbering: (1, 0), the CPU."""
+    return CPU_DEVICE
+
+
+def dlpack(
+    self: Tensor,
+    /,
+    *,
+    stream: Any = None,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[int, int] | None = None,
+    copy: bool | None = None,
+) -> Any:
+    """A DLPack capsule of the value; syncs if pending.
+
+    A copy, writable by whoever takes it, unless `copy=False`: then lazyt's own memory, which must not be written
+    (flagged so if `max_version` is at least (1, 0); before, the protocol has no flag). Raises BufferError for another
+    `dl_device` and for bfloat16; DeviceError for a stream, since the CPU has none.
+    """
+    if stream is not None:
+        raise DeviceError(f"__dlpack__: the CPU has no streams, got stream={stream!r}")
+    if dl_device is not None and (int(dl_device[0]), int(dl_device[1])) != CPU_DEVICE:
+        raise ExportError(f"__dlpack__: not supported: device {dl_device}, because the memory is the CPU's")
+    if self.dtype == dtypes.bfloat16:
+        raise ExportError("__dlpack__: not supported: bfloat16, because NumPy makes the capsule and has no such type")
+    a = self._array("__dlpack__")
+    if copy is not False:
+        return a.__dlpack__(max_version=max_version, copy=True)
+    if max_version is None or tuple(max_version) < (1, 0):
+        a = np.asarray(_Unflagged(a))
+    return a.__dlpack__(max_version=max_version)
+
+
+class _Unflagged:
+    """The memory of a read-only array as NumPy's array interface without that flag."""
+
+    __slots__ = ("__array_interface__", "array")
+
+    def __init__(self, a: np.ndarray[Any, Any]) -> None:
+        self.array = a
+        interface = dict(a.__array_interface__)
+        interface["data"] = (interface["data"][0], False)
+        self.__array_interface__ = interface
+
+
+def imported(x: Any, device: Any, copy: bool | None) -> np.ndarray[Any, Any]:
+    """A NumPy array over what `x` hands out by DLPack. Raises DeviceError for memory elsewhere than on the CPU."""
+    if not hasattr(x, "__dlpack__"):
+        raise DTypeError(f"from_dlpack: an object with __dlpack__ is required, not {type(x).__name__!r}")
+    elsewhere = tuple(map(int, x.__dlpack_device__())) != CPU_DEVICE
+    if elsewhere and device is None:
+        raise DeviceError(
+            f"from_dlpack: not supported: memory of DLPack device {x.__dlpack_device__()}, because lazyt runs on the "
+            "CPU; device='cpu' asks its owner for a copy there"
+        )
+    try:
+        a = np.from_dlpack(x, copy=copy, device="cpu" if elsewhere else None)
+    except RuntimeError as e:
+        raise DTypeError(f"from_dlpack: {e}") from None
+    if copy is False and not a.flags.c_contiguous:
+        raise ExportError(f"from_dlpack: strides {a.strides} need a copy, because lazyt's memory is C-contiguous")
+    return a

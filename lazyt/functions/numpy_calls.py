@@ -1,0 +1,120 @@
+"""Recording a call of NumPy as one opaque step, its result's shape and dtype known beforehand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lazyt import inplace
+from lazyt import record as recording
+from lazyt.errors import AutogradError, DTypeError
+from lazyt.functions.arguments import tensor
+from lazyt.handle import Handle
+from lazyt.ir import dtypes
+from lazyt.ops.numpy_calls import Call, Nest, Place, flattened, operation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+
+def _make_list(*items: Any) -> list[Any]:
+    return list(items)
+
+
+def _make_tuple(*items: Any) -> tuple[Any, ...]:
+    return items
+
+
+def _templated(a: Any, operands: list[Any]) -> Any:
+    """An argument with a `Place` for each array in it; what is left can be hashed."""
+    array: Any = a
+    if isinstance(a, Handle | np.ndarray | np.generic):
+        operands.append(tensor(array))
+        return Place(len(operands) - 1)
+    if isinstance(a, list):
+        return Nest(_make_list, tuple(_templated(x, operands) for x in a))
+    if isinstance(a, tuple):
+        return Nest(_make_tuple, tuple(_templated(x, operands) for x in a))
+    if isinstance(a, slice):
+        return Nest(slice, (a.start, a.stop, a.step))
+    return a
+
+
+def record_numpy(
+    name: str,
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    outputs: Sequence[tuple[tuple[int, ...], Any]],
+) -> Any:
+    """Record `function(*args, **kwargs)` as one step named `name`; `outputs` are its results' shapes and dtypes.
+
+    Raises AutogradError if a gradient would have to pass through it.
+    """
+    operands: list[Any] = []
+    call = Call(
+        name,
+        function,
+        tuple(_templated(a, operands) for a in args),
+        tuple((k, _templated(v, operands)) for k, v in sorted(kwargs.items())),
+    )
+    casts = tuple(dtypes.float32 if t.dtype == dtypes.bfloat16 else None for t in operands)
+    return record_call(call, operands, casts, [(tuple(s), dtypes.as_dtype(d)) for s, d in outputs])
+
+
+def record_call(
+    call: Call, operands: Sequence[Any], casts: tuple[Any, ...], outputs: Sequence[tuple[tuple[int, ...], np.dtype]]
+) -> Any:
+    """Record a call whose operands (tensors, weak Python scalars) are cast to `casts` where those are not None."""
+    if any(dtypes.kind(d) in "fc" for _, d in outputs) and recording.is_grad_enabled():
+        for t in operands:
+            if isinstance(t, Handle) and inplace.requires_grad(t):
+                raise AutogradError(
+                    f"{call.name}: not supported: a gradient through it, because it runs in NumPy and has no "
+                    "derivative; detach() its argument or record it under no_grad()"
+                )
+    static, ints = flattened(outputs)
+    return recording.record(operation(call.name), tuple(operands), (call, casts, static), ints)
+
+
+def record_ufunc(ufunc: np.ufunc, operands: Sequence[Any]) -> Any:
+    """Record an elementwise ufunc that lazyt has no operation for; Python scalars are weak as in NumPy.
+
+    Raises DTypeError where the ufunc has no loop for these dtypes, or one over dtypes that lazyt has not.
+    """
+    given: list[Any] = []
+    casts: list[Any] = []
+    for x in operands:
+        if type(x) in (int, float, complex):
+            given.append(x)
+            casts.append(type(x))
+        else:
+            t = tensor(x)
+            given.append(t)
+            casts.append(dtypes.float32 if t.dtype == dtypes.bfloat16 else t.dtype)
+    name = ufunc_name(ufunc)
+    found = resolved(ufunc, (*casts, *(None,) * ufunc.nout), name)
+    halves = [t for t in given if isinstance(t, Handle) and t.dtype == dtypes.bfloat16]
+    shape = np.broadcast_shapes(*(t.shape if isinstance(t, Handle) else () for t in given))
+    outputs = [
+        (shape, dtypes.bfloat16 if len(halves) == len(given) and d == dtypes.float32 else d) for d in found[ufunc.nin :]
+    ]
+    call = Call(name, ufunc, tuple(map(Place, range(len(given)))), ())
+    return record_call(call, given, tuple(found[: ufunc.nin]), outputs)
+
+
+def ufunc_name(ufunc: np.ufunc) -> str:
+    """`numpy.<name>` for NumPy's own, `ufunc <name>` for another library's."""
+    return f"numpy.{ufunc.__name__}" if getattr(np, ufunc.__name__, None) is ufunc else f"ufunc {ufunc.__name__}"
+
+
+def resolved(ufunc: np.ufunc, given: tuple[Any, ...], name: str, **options: Any) -> tuple[np.dtype, ...]:
+    """The dtypes of the loop that a ufunc takes for these; DTypeError where there is none, or not in lazyt's dtypes."""
+    try:
+        found = ufunc.resolve_dtypes(given, **options)
+    except TypeError as e:
+        raise DTypeError(f"{name}: {e}") from None
+    if not all(d in dtypes.ALL for d in found):
+        raise DTypeError(f"{name}: not supported: its loop over {', '.join(map(str, found))}, which lazyt has not")
+    return found

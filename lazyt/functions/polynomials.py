@@ -1,0 +1,137 @@
+"""Polynomials as vectors of coefficients, the highest power first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lazyt.errors import ShapeError
+from lazyt.functions.arguments import tensor
+from lazyt.functions.arithmetic import add, divide, multiply, subtract
+from lazyt.functions.creation import zeros
+from lazyt.functions.joining import concat, stack
+from lazyt.functions.manipulation import astype, atleast_1d, ravel
+from lazyt.functions.signals import convolve
+from lazyt.functions.subscript import getitem
+from lazyt.ir import dtypes
+from lazyt.ops.axes import integer
+
+if TYPE_CHECKING:
+    from lazyt.functions.arguments import ArrayLike
+    from lazyt.tensor import Tensor
+
+__all__ = ["polyadd", "polyder", "polyint", "polymul", "polysub", "polyval", "vander"]
+
+
+def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Tensor:  # noqa: N803 - NumPy's name
+    """The powers of a vector's elements in rows: N columns (as many as rows), decreasing. As `numpy.vander`.
+
+    Raises ShapeError for another rank.
+
+    >>> import lazyt as lt
+    >>> lt.vander(lt.asarray([2, 3]), 3).tolist()
+    [[4, 2, 1], [9, 3, 1]]
+    """
+    t = tensor(x)
+    if t.ndim != 1:
+        raise ShapeError(f"vander: a vector is required, got shape {t.shape}")
+    n = t.size if N is None else integer("vander", "N", N)
+    if dtypes.kind(t.dtype) in "bui":
+        t = astype(t, dtypes.promote(t.dtype, dtypes.int64))
+    if not n:
+        return zeros((t.size, 0), dtype=t.dtype)
+    powers = [astype(t * 0 + 1, t.dtype)]
+    for _ in range(n - 1):
+        powers.append(powers[-1] * t)
+    return stack(powers if increasing else powers[::-1], axis=1)
+
+
+def polyval(p: ArrayLike, x: ArrayLike) -> Tensor:
+    """The polynomial of coefficients p at x, by Horner's rule. As `numpy.polyval`.
+
+    >>> import lazyt as lt
+    >>> lt.polyval([1, 0, -1], lt.asarray([2, 3])).tolist()
+    [3, 8]
+    """
+    coefficients, at = atleast_1d(p), tensor(x)
+    out = multiply(at, 0)
+    for i in range(coefficients.shape[0]):
+        out = add(multiply(out, at), getitem(coefficients, i))
+    return out
+
+
+def _padded(a: Any, n: int) -> Tensor:
+    t = atleast_1d(a)
+    return t if t.shape[0] == n else concat([zeros((n - t.shape[0],), dtype=t.dtype), t])
+
+
+def polyadd(a1: ArrayLike, a2: ArrayLike) -> Tensor:
+    """The sum of two polynomials. As `numpy.polyadd`.
+
+    >>> import lazyt as lt
+    >>> lt.polyadd([1, 2], [3]).tolist()
+    [1, 5]
+    """
+    n = max(atleast_1d(a1).shape[0], atleast_1d(a2).shape[0])
+    return add(_padded(a1, n), _padded(a2, n))
+
+
+def polysub(a1: ArrayLike, a2: ArrayLike) -> Tensor:
+    """The difference of two polynomials. As `numpy.polysub`.
+
+    >>> import lazyt as lt
+    >>> lt.polysub([1, 2], [3]).tolist()
+    [1, -1]
+    """
+    n = max(atleast_1d(a1).shape[0], atleast_1d(a2).shape[0])
+    return subtract(_padded(a1, n), _padded(a2, n))
+
+
+def polymul(a1: ArrayLike, a2: ArrayLike) -> Tensor:
+    """The product of two polynomials; leading zeros are kept, where NumPy trims them. As `numpy.polymul`.
+
+    >>> import lazyt as lt
+    >>> lt.polymul([1, 2], [1, -2]).tolist()
+    [1, 0, -4]
+    """
+    return convolve(atleast_1d(a1), atleast_1d(a2))
+
+
+def polyder(p: ArrayLike, m: int = 1) -> Tensor:
+    """The m-th derivative of a polynomial. Raises ShapeError for a negative m. As `numpy.polyder`.
+
+    >>> import lazyt as lt
+    >>> lt.polyder([1, 2, 3]).tolist()
+    [2, 2]
+    """
+    if integer("polyder", "m", m) < 0:
+        raise ShapeError(f"polyder: m must not be negative, got {m}")
+    t = tensor(p)
+    for _ in range(m):
+        n = t.shape[0] - 1
+        t = multiply(getitem(t, slice(None, -1)), tensor(np.arange(n, 0, -1, dtype=np.int64))) if n > 0 else t[:0]
+    return t
+
+
+def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Tensor:
+    """The m-th antiderivative of a polynomial, with constants k (0). Raises ShapeError for too few constants.
+
+    As `numpy.polyint`.
+
+    >>> import lazyt as lt
+    >>> lt.polyint([2.0, 2.0]).tolist()
+    [1.0, 2.0, 0.0]
+    """
+    if integer("polyint", "m", m) < 0:
+        raise ShapeError(f"polyint: m must not be negative, got {m}")
+    t = tensor(p)
+    constants = zeros((m,), dtype=dtypes.promote(t.dtype, dtypes.float64)) if k is None else ravel(k)
+    if constants.shape[0] == 1 and m > 1:
+        constants = concat([constants] * m)
+    if constants.shape[0] < m:
+        raise ShapeError(f"polyint: {constants.shape[0]} constants for {m} integrations")
+    for i in range(m):
+        n = t.shape[0]
+        t = concat([divide(t, tensor(np.arange(n, 0, -1, dtype=np.int64))), getitem(constants, slice(i, i + 1))])
+    return t

@@ -1,0 +1,295 @@
+"""NumPy's further functions of single elements, and bits packed into bytes.
+
+What has a formula is recorded as one and is differentiable; the rest runs in NumPy as one deferred step, which
+`explain()` names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lazyt.errors import DTypeError, NotSupportedError, ShapeError
+from lazyt.functions.arguments import tensor
+from lazyt.functions.arithmetic import copysign, multiply, pow, subtract
+from lazyt.functions.elementwise import imag, isinf, round, signbit, sin, trunc
+from lazyt.functions.joining import pad
+from lazyt.functions.logic import bitwise_and, bitwise_right_shift, equal, logical_and, logical_not, not_equal, where
+from lazyt.functions.manipulation import astype, broadcast_to, moveaxis, ravel, reshape
+from lazyt.functions.numpy_calls import record_numpy, record_ufunc
+from lazyt.functions.reductions import sum
+from lazyt.functions.subscript import getitem
+from lazyt.ir import dtypes
+from lazyt.ops.axes import one_axis
+
+if TYPE_CHECKING:
+    from lazyt.functions.arguments import ArrayLike
+    from lazyt.tensor import Tensor
+
+__all__ = [
+    "around",
+    "bitwise_count",
+    "cbrt",
+    "float_power",
+    "frexp",
+    "gcd",
+    "i0",
+    "iscomplex",
+    "isneginf",
+    "isposinf",
+    "isreal",
+    "lcm",
+    "ldexp",
+    "logaddexp2",
+    "modf",
+    "packbits",
+    "sinc",
+    "spacing",
+    "unpackbits",
+]
+
+around = round
+
+
+def sinc(x: ArrayLike) -> Tensor:
+    """sin(pi x) / (pi x), 1 at 0. As `numpy.sinc`.
+
+    >>> import lazyt as lt
+    >>> lt.sinc(lt.asarray([0.0, 0.5])).tolist()
+    [1.0, 0.6366197466850281]
+    """
+    t = tensor(x)
+    if dtypes.kind(t.dtype) not in "fc":
+        t = astype(t, dtypes.float64)
+    zero = equal(t, 0)
+    # 1 stands in for 0, so that neither the quotient nor its derivative divides by 0.
+    y = multiply(where(zero, 1, t), np.pi)
+    return where(zero, 1, sin(y) / y)
+
+
+def _deferred(ufunc: np.ufunc, *operands: Any) -> Any:
+    return record_ufunc(ufunc, operands)
+
+
+def cbrt(x: ArrayLike) -> Tensor:
+    """The cube root. Runs in NumPy when computed. As `numpy.cbrt`.
+
+    >>> import lazyt as lt
+    >>> lt.cbrt(lt.asarray([8.0])).tolist()
+    [2.0]
+    """
+    return _deferred(np.cbrt, x)  # type: ignore[no-any-return]
+
+
+def gcd(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """The greatest common divisor of integers. Runs in NumPy when computed. As `numpy.gcd`.
+
+    >>> import lazyt as lt
+    >>> lt.gcd(lt.asarray([12, 18]), 8).tolist()
+    [4, 2]
+    """
+    return _deferred(np.gcd, x1, x2)  # type: ignore[no-any-return]
+
+
+def lcm(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """The least common multiple of integers. Runs in NumPy when computed. As `numpy.lcm`.
+
+    >>> import lazyt as lt
+    >>> lt.lcm(lt.asarray([4, 6]), 6).tolist()
+    [12, 6]
+    """
+    return _deferred(np.lcm, x1, x2)  # type: ignore[no-any-return]
+
+
+def ldexp(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """x1 * 2**x2, x2 integers. Runs in NumPy when computed. As `numpy.ldexp`.
+
+    >>> import lazyt as lt
+    >>> lt.ldexp(lt.asarray([1.5]), lt.asarray([3])).tolist()
+    [12.0]
+    """
+    return _deferred(np.ldexp, x1, x2)  # type: ignore[no-any-return]
+
+
+def frexp(x: ArrayLike) -> tuple[Tensor, Tensor]:
+    """The mantissa, of magnitude in [0.5, 1), and the exponent of 2. Runs in NumPy when computed. As `numpy.frexp`.
+
+    >>> import lazyt as lt
+    >>> m, e = lt.frexp(lt.asarray([12.0]))
+    >>> m.tolist(), e.tolist()
+    ([0.75], [4])
+    """
+    return _deferred(np.frexp, x)  # type: ignore[no-any-return]
+
+
+def spacing(x: ArrayLike) -> Tensor:
+    """The distance to the next float away from 0. Runs in NumPy when computed. As `numpy.spacing`.
+
+    >>> import lazyt as lt
+    >>> lt.spacing(lt.asarray([1.0])).tolist()
+    [1.1920928955078125e-07]
+    """
+    return _deferred(np.spacing, x)  # type: ignore[no-any-return]
+
+
+def bitwise_count(x: ArrayLike) -> Tensor:
+    """The number of bits that are 1 in the magnitude of integers; uint8. Runs in NumPy when computed.
+
+    As `numpy.bitwise_count`.
+
+    >>> import lazyt as lt
+    >>> lt.bitwise_count(lt.asarray([7, 8])).tolist()
+    [3, 1]
+    """
+    return _deferred(np.bitwise_count, x)  # type: ignore[no-any-return]
+
+
+def logaddexp2(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """log2(2**x1 + 2**x2) without overflow. Runs in NumPy when computed. As `numpy.logaddexp2`.
+
+    >>> import lazyt as lt
+    >>> lt.logaddexp2(lt.asarray([1.0]), 1.0).tolist()
+    [2.0]
+    """
+    return _deferred(np.logaddexp2, x1, x2)  # type: ignore[no-any-return]
+
+
+def float_power(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """x1 to the power of x2 in float64 (complex128), so that integers have negative powers. As `numpy.float_power`.
+
+    >>> import lazyt as lt
+    >>> lt.float_power(lt.asarray([2, 4]), -1).tolist()
+    [0.5, 0.25]
+    """
+    x, y = tensor(x1), tensor(x2)
+    d = dtypes.complex128 if "c" in dtypes.kind(x.dtype) + dtypes.kind(y.dtype) else dtypes.float64
+    return pow(astype(x, d, copy=False), astype(y, d, copy=False))
+
+
+def modf(x: ArrayLike) -> tuple[Tensor, Tensor]:
+    """The fractional and the whole part, both with the sign of x. As `numpy.modf`.
+
+    >>> import lazyt as lt
+    >>> [p.tolist() for p in lt.modf(lt.asarray([-1.5]))]
+    [[-0.5], [-1.0]]
+    """
+    t = tensor(x)
+    if dtypes.kind(t.dtype) != "f":
+        t = astype(t, dtypes.float64)
+    whole = trunc(t)
+    return copysign(where(isinf(t), 0, subtract(t, whole)), t), whole
+
+
+def i0(x: ArrayLike) -> Tensor:
+    """The modified Bessel function of the first kind and order 0. Runs in NumPy when computed. As `numpy.i0`.
+
+    Raises DTypeError for complex values.
+
+    >>> import lazyt as lt
+    >>> lt.i0(lt.asarray([0.0], dtype=lt.float64)).tolist()
+    [1.0]
+    """
+    t = tensor(x)
+    if dtypes.kind(t.dtype) == "c":
+        raise DTypeError("i0: real numbers are required, got complex ones")
+    d = t.dtype if dtypes.kind(t.dtype) == "f" else dtypes.float64
+    return record_numpy("numpy.i0", np.i0, (t,), {}, [(t.shape, d)])  # type: ignore[no-any-return]
+
+
+def isneginf(x: ArrayLike) -> Tensor:
+    """Whether elements are negative infinity. As `numpy.isneginf`.
+
+    >>> import lazyt as lt
+    >>> lt.isneginf(lt.asarray([1.0, float("-inf")])).tolist()
+    [False, True]
+    """
+    return logical_and(isinf(x), signbit(x))
+
+
+def isposinf(x: ArrayLike) -> Tensor:
+    """Whether elements are positive infinity. As `numpy.isposinf`.
+
+    >>> import lazyt as lt
+    >>> lt.isposinf(lt.asarray([1.0, float("inf")])).tolist()
+    [False, True]
+    """
+    return logical_and(isinf(x), logical_not(signbit(x)))
+
+
+def iscomplex(x: ArrayLike) -> Tensor:
+    """Whether elements have an imaginary part that is not 0. As `numpy.iscomplex`.
+
+    >>> import lazyt as lt
+    >>> lt.iscomplex(lt.asarray([1 + 1j, 2 + 0j])).tolist()
+    [True, False]
+    """
+    t = tensor(x)
+    return not_equal(imag(t), 0) if dtypes.kind(t.dtype) == "c" else broadcast_to(tensor(np.asarray(False)), t.shape)
+
+
+def isreal(x: ArrayLike) -> Tensor:
+    """Whether elements have no imaginary part. As `numpy.isreal`.
+
+    >>> import lazyt as lt
+    >>> lt.isreal(lt.asarray([1 + 1j, 2 + 0j])).tolist()
+    [False, True]
+    """
+    return logical_not(iscomplex(x))
+
+
+_BITS = {"big": np.arange(7, -1, -1, dtype=np.uint8), "little": np.arange(8, dtype=np.uint8)}
+
+
+def _shifts(name: str, bitorder: str) -> Tensor:
+    if bitorder not in _BITS:
+        raise NotSupportedError(f"{name}: not supported: bitorder {bitorder!r}, because it is 'big' or 'little'")
+    return tensor(_BITS[bitorder])
+
+
+def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Tensor:
+    """Whether elements are not 0, eight to a byte along an axis (of the flattened array, without one); uint8.
+
+    Raises DTypeError unless they are integers or bool, ShapeError for a bad axis. As `numpy.packbits`.
+
+    >>> import lazyt as lt
+    >>> lt.packbits(lt.asarray([1, 0, 0, 0, 0, 0, 0, 1, 1])).tolist()
+    [129, 128]
+    """
+    t = tensor(a)
+    if dtypes.kind(t.dtype) not in "biu":
+        raise DTypeError(f"packbits: integers or bool are required, got {t.dtype}")
+    t, axis = (ravel(t), 0) if axis is None else (t, one_axis("packbits", axis, t.ndim))
+    t = moveaxis(astype(not_equal(t, 0), dtypes.uint8), axis, -1)
+    short = -t.shape[-1] % 8
+    if short:
+        t = pad(t, [(0, 0)] * (t.ndim - 1) + [(0, short)])
+    t = reshape(t, (*t.shape[:-1], t.shape[-1] // 8, 8))
+    return moveaxis(sum(t << _shifts("packbits", bitorder), axis=-1, dtype=dtypes.uint8), -1, axis)
+
+
+def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Tensor:
+    """The bits of bytes as uint8 0 or 1, eight a byte along an axis; `count` of them (negative: without the last).
+
+    Raises DTypeError unless they are uint8, ShapeError for a bad axis. As `numpy.unpackbits`.
+
+    >>> import lazyt as lt
+    >>> lt.unpackbits(lt.asarray([5], dtype=lt.uint8)).tolist()
+    [0, 0, 0, 0, 0, 1, 0, 1]
+    """
+    t = tensor(a)
+    if t.dtype != dtypes.uint8:
+        raise DTypeError(f"unpackbits: uint8 is required, got {t.dtype}")
+    t, axis = (ravel(t), 0) if axis is None else (t, one_axis("unpackbits", axis, t.ndim))
+    t = moveaxis(t, axis, -1)
+    bits = bitwise_and(bitwise_right_shift(reshape(t, (*t.shape, 1)), _shifts("unpackbits", bitorder)), 1)
+    bits = reshape(bits, (*t.shape[:-1], t.shape[-1] * 8))
+    if count is not None:
+        n = bits.shape[-1]
+        if count > n:
+            bits = pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, count - n)])
+        elif count < -n:
+            raise ShapeError(f"unpackbits: count {count} leaves nothing of {n} bits")
+        else:
+            bits = getitem(bits, (..., slice(0, count)))
+    return moveaxis(bits, -1, axis)

@@ -1,0 +1,109 @@
+"""Which results may stand where a leaf's value was: no launch reads the leaf after its first element is overwritten.
+
+    p' = p - lr * g  (a map)                p is read by that map alone, at the place that it writes, or before
+    c' = update(c, v)  (copy, then part)    the copy falls away when c' stands where c was, if all else reads c before
+
+Whether nobody else holds the leaf is known at run time only; see the backend.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lazyt.ir import graph as g
+from lazyt.ir import kernel as k
+from lazyt.ir.extents import Dim
+from lazyt.ir.graph import Node
+from lazyt.ir.kernelize import AccessArg, KernelCall
+from lazyt.ir.schedule import MatmulCall, Schedule, nbytes
+
+
+@dataclass(frozen=True)
+class Donation:
+    """An output that may take a leaf's memory; `copy` is the launch that is then left out."""
+
+    leaf: int
+    output: Node
+    copy: KernelCall | None = None
+
+
+def donations(sched: Schedule) -> list[Donation]:
+    """All that are possible, the likely ones first; a run chooses one for a leaf and an output.
+
+    None at all if a launch can fail: a leaf must then outlive the run.
+    """
+    if not all(isinstance(c, KernelCall | MatmulCall) and not getattr(c, "checks", None) for c in sched.launches):
+        return []
+    region = {id(c): i for i, calls in enumerate(sched.regions) for c in calls}
+    readers: dict[Node, list[object]] = {}
+    writers: dict[Node, list[object]] = {}
+    for c in sched.launches:
+        for n in c.reads:
+            readers.setdefault(n, []).append(c)
+        for n in c.writes:
+            writers.setdefault(n, []).append(c)
+    kept = {n for n in sched.outputs if n.op == "leaf"}
+    found: list[Donation] = []
+    for output in dict.fromkeys(n for n in sched.outputs if n.op != "leaf"):
+        last = writers.get(output, [])
+        if not last or not all(isinstance(c, KernelCall) for c in last) or output in readers:
+            continue
+        call, copy = last[-1], last[0] if len(last) == 2 else None
+        assert isinstance(call, KernelCall)
+        if len(last) > 2 or call.kernel.rows:
+            continue
+        candidates = call.reads
+        if copy is not None:
+            assert isinstance(copy, KernelCall)
+            if not _is_copy(copy):
+                continue
+            candidates = copy.reads
+        own = _origin(output)
+        for leaf in sorted((n for n in candidates if n.op == "leaf"), key=lambda n: (n is not own, n.serial)):
+            others = [c for c in readers[leaf] if c is not call and c is not copy]
+            before = all(region[id(c)] < region[id(call)] for c in others)
+            fits = leaf.dtype == output.dtype and _equal(nbytes(leaf), nbytes(output))
+            if leaf not in kept and before and fits and _in_place(call, leaf, output):
+                assert isinstance(leaf.attrs, g.Leaf)
+                found.append(Donation(leaf.attrs.index, output, copy))
+    return found
+
+
+def _origin(n: Node) -> Node:
+    """What a value is made from in the first place: of p - lr * g it is p."""
+    while n.operands:
+        n = n.operands[0]
+    return n
+
+
+def _equal(a: int | Dim, b: int | Dim) -> bool:
+    return a == b or (isinstance(a, Dim) and a.scope.known_equal(a, b))
+
+
+def _is_copy(call: KernelCall) -> bool:
+    """Whether a kernel only copies one buffer to another, element by element."""
+    kernel = call.kernel
+    (stage,) = kernel.stages if len(kernel.stages) == 1 else (None,)
+    return (
+        stage is not None
+        and not kernel.rows
+        and [type(v) for v in kernel.values] == [k.Load]
+        and len(stage.stores) == 1
+        and len(call.accesses) == 2
+        and _same_place(call.accesses[0], call.accesses[1])
+    )
+
+
+def _same_place(a: AccessArg, b: AccessArg) -> bool:
+    return a.offset == b.offset and tuple(a.strides) == tuple(b.strides) and a.itemsize == b.itemsize
+
+
+def _in_place(call: KernelCall, leaf: Node, output: Node) -> bool:
+    """Whether each point of a map reads the leaf only where it writes the output itself."""
+    pairs = list(zip(call.accesses, call.kernel.accesses, strict=True))
+    stores = [a for a, x in pairs if x.writes and a.buffer is output]
+    if len(stores) != 1:
+        return False
+    gathered = {v.access for v in call.kernel.values if isinstance(v, k.Gather)}
+    reads = [i for i, (a, x) in enumerate(pairs) if not x.writes and a.buffer is leaf]
+    return all(i not in gathered and _same_place(call.accesses[i], stores[0]) for i in reads)

@@ -1,0 +1,78 @@
+"""Calls of NumPy itself as deferred steps: one opaque node, for what lazyt has no operation of its own for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from lazyt.ops.core import OpDef, Operand, node_of, result_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+
+    from lazyt.ir.builder import Builder
+    from lazyt.ir.extents import Dim
+    from lazyt.ir.graph import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where operand `index` stands among the arguments of a call."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """A list, tuple or slice among the arguments of a call, with whatever it holds."""
+
+    make: Callable[..., Any]
+    items: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Call:
+    """`function(*args, **kwargs)` with places for its operands; hashable, so it is part of a program's key."""
+
+    name: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...]
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __call__(self, arrays: Sequence[Any]) -> Any:
+        def fill(a: Any) -> Any:
+            if isinstance(a, Place):
+                return arrays[a.index]
+            return a.make(*map(fill, a.items)) if isinstance(a, Nest) else a
+
+        return self.function(*map(fill, self.args), **{k: fill(v) for k, v in self.kwargs})
+
+
+def _lower(b: Builder, *rest: Any, ints: tuple[int | Dim, ...]) -> Node | tuple[Node, ...]:
+    """Statics: the call, the dtypes that its operands are cast to, (rank, dtype) of its results; ints: their shapes."""
+    operands: tuple[Operand, ...] = rest[:-3]
+    call, casts, outputs = rest[-3:]
+    nodes = [node_of(b, x, d if d is not None else result_type(x)) for x, d in zip(operands, casts, strict=True)]
+    results, at = [], 0
+    for rank, dtype in outputs:
+        results.append((tuple(ints[at : at + rank]), dtype))
+        at += rank
+    out = b.opaque("call", nodes, (call, tuple(results)), results)
+    return out if len(out) > 1 else out[0]
+
+
+@cache
+def operation(name: str) -> OpDef:
+    """The operation under which calls of this NumPy function are recorded. What it raises names the user's line."""
+    return OpDef(name, _lower, fallible=True, differentiable=False)
+
+
+def flattened(outputs: Sequence[tuple[tuple[int, ...], np.dtype]]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    """The results' shapes and dtypes as the static and the integer argument of `operation`."""
+    return tuple((len(s), d) for s, d in outputs), tuple(n for s, _ in outputs for n in s)

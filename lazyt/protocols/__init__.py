@@ -1,0 +1,1 @@
+"""NumPy's protocols: what happens when a NumPy function or ufunc is called on a tensor."""

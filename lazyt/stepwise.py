@@ -1,0 +1,243 @@
+"""The first run of a small program: each step through a plan of its own, shared by every program with such a step.
+
+Planning a program whole costs hundreds of microseconds a step, which a REPL or a test suite pays for programs that
+never come again. A step's plan is found by its operation, attributes, and the dtypes and ranks of its operands, so
+nothing is planned here once the steps are known. The kernels are those of one operation each; the bits are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lazyt.backends.cpu.executor import Bound, Executable
+from lazyt.backends.cpu.receipt import Receipt
+from lazyt.handle import Data
+from lazyt.ir import graph as g
+from lazyt.ir.builder import Weak
+from lazyt.ir.canonicalize import canonicalize
+from lazyt.ir.extents import guard_source
+from lazyt.ir.fuse import fuse
+from lazyt.ir.graph import Graph, Node
+from lazyt.ir.schedule import Schedule, schedule
+from lazyt.lowering import Lowered
+from lazyt.record import ASSIGN, LEAF, MODE
+from lazyt.trace import Slot, Step
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from lazyt.planning import Plan
+
+Extents = tuple[int, ...]
+# (same as an earlier one, leaf, output's position, shape, dtype) of each result; -1 where it is none.
+Recipe = list[tuple[int, int, int, Extents, "np.dtype"]]
+
+MAX_KINDS = 4096
+
+
+def guards_hold(guards: Sequence[Any]) -> Callable[[Extents], bool]:
+    """The test of guards on a walk's extents."""
+    holds: Callable[[Extents], bool] = eval(
+        compile(f"lambda s: {guard_source(guards)}", "<lazyt guards>", "eval"), {"max": max}
+    )
+    return holds
+
+
+def recipe_of(graph: Graph, sched: Schedule, exe: Executable, bound: Bound) -> Recipe:
+    """How each output comes about: the same as another, a leaf, or a buffer of the plan's; shape and dtype."""
+    made: dict[tuple[Any, Extents], int] = {}
+    recipe: Recipe = []
+    for i, (n, base) in enumerate(zip(graph.outputs, sched.outputs, strict=True)):
+        shape = tuple(bound.value(d) for d in n.shape)
+        same = made.setdefault((base, shape), i)
+        leaf = base.attrs.index if isinstance(base.attrs, g.Leaf) else -1
+        output = -1 if leaf >= 0 else exe.outputs.index(base)
+        recipe.append((same if same != i else -1, leaf, output, shape, n.dtype))
+    return recipe
+
+
+def values_of(recipe: Recipe, buffers: Sequence[Any], leaves: Sequence[Data]) -> list[Data]:
+    """The outputs of a run, by its recipe."""
+    values: list[Data] = []
+    for same, leaf, output, shape, dtype in recipe:
+        if same >= 0:
+            values.append(values[same])
+        elif leaf >= 0:
+            d = leaves[leaf]
+            values.append(d if d.shape == shape else Data(d.buffer, shape, dtype))
+        else:
+            values.append(Data(buffers[output], shape, dtype))
+    return values
+
+
+class OneStep:
+    """How to run one operation on operands of some dtypes and ranks; valid for extents that satisfy its guards."""
+
+    def __init__(self, s: Step, operands: Sequence[Data], extents: Extents, scalars: Sequence[Any]) -> None:
+        low = Lowered(extents, scalars)
+        low.builder.site = g.Origin(s.op.name, s.site)
+        at, leaves = 0, []
+        for i, d in enumerate(operands):
+            leaves.append(low.builder.leaf(i, low.symbols(at, len(d.shape)), d.dtype))
+            at += len(d.shape)
+        nodes = _lower(low, s, leaves, at)
+        self.graph = canonicalize(nodes, low.scope)
+        self.schedule = schedule(self.graph, fuse(self.graph, low.scope, False), low.scope)
+        self.executable = Executable(self.schedule)
+        self.holds = guards_hold(low.scope.guards)
+        self.executable.compile()
+        self.kernels, self.launches = len(self.schedule.launches), len(self.schedule.regions)
+        self.recipes: dict[Extents, Recipe] = {}
+
+    def run(self, extents: Extents, scalars: Sequence[Any], operands: Sequence[Data]) -> list[Data]:
+        """The results of the operation."""
+        exe = self.executable
+        buffers = exe.run(extents, scalars, operands)
+        recipe = self.recipes.get(extents)
+        if recipe is None:
+            if len(self.recipes) > 256:
+                self.recipes.clear()
+            recipe = self.recipes[extents] = recipe_of(self.graph, self.schedule, exe, exe.bound[extents])
+        return values_of(recipe, buffers, operands)
+
+
+def _lower(low: Lowered, s: Step, leaves: Sequence[Node], at: int) -> tuple[Node, ...]:
+    """The primitives of one step, its distinct operands being leaves."""
+    seen: dict[Slot, Node] = {}
+    operands: list[Any] = []
+    weak = 0
+    for x in s.operands:
+        if isinstance(x, Slot):
+            if x not in seen:
+                seen[x] = leaves[len(seen)]
+            operands.append(seen[x])
+        else:
+            operands.append(Weak(weak, x))
+            weak += 1
+    more: dict[str, Any] = {}
+    if "ints" in s.info:
+        more["ints"] = low.symbols(at, s.n_ints)
+    if "offsets" in s.info:
+        more["offsets"] = tuple(low.scope.offset(weak + i, low.scalars[weak + i]) for i in range(s.n_offsets))
+    out = s.op.lower(low.builder, *operands, *s.statics, **more)
+    return out if isinstance(out, tuple) else (out,)
+
+
+_kinds: dict[tuple[Any, ...], list[OneStep]] = {}
+
+
+def _find(s: Step, operands: Sequence[Data], extents: Extents, scalars: Sequence[Any], parts: Any) -> OneStep:
+    """The plan of such a step, made when there is none."""
+    key = (s.op, s.statics, tuple(map(type, s.statics)), s.info, parts, s.n_ints, s.n_offsets)
+    known = _kinds.get(key)
+    if known is None:
+        if len(_kinds) >= MAX_KINDS:
+            _kinds.clear()
+        known = _kinds[key] = []
+    for plan in known:
+        if plan.holds(extents):
+            return plan
+    plan = OneStep(s, operands, extents, scalars)
+    known.append(plan)
+    return plan
+
+
+def runs_stepwise(steps: Sequence[Step]) -> bool:
+    """Whether each step can run alone: none writes a backward's graph, none fails with a line of its own."""
+    return not any(s.op not in (LEAF, ASSIGN, MODE) and (s.op.fallible or hasattr(s.op, "expand")) for s in steps)
+
+
+class Stepwise:
+    """One run of a program, step by step; `drafted` makes the plan of one operation a kernel, for looking at."""
+
+    fused = False
+
+    def __init__(self, steps: Sequence[Step], wanted: tuple[tuple[int, int], ...], drafted: Callable[[], Plan]) -> None:
+        self.steps = steps
+        self.wanted = wanted
+        self.drafted = drafted
+        self.kernels = self.launches = 0
+        self._compiles = (0, 0.0)
+        self._plan: Plan | None = None
+
+    def whole(self) -> Plan:
+        """The plan of the program, a kernel for each operation, to look at; it has no machine code."""
+        if self._plan is None:
+            self._plan = self.drafted()
+        return self._plan
+
+    def take_compiles(self) -> tuple[int, float]:
+        """Kernels compiled for this run since the last call, and how long that took."""
+        out, self._compiles = self._compiles, (0, 0.0)
+        return out
+
+    def run(
+        self, extents: Extents, scalars: Sequence[Any], leaves: Sequence[Data], want: Sequence[Slot],
+        receipt: Receipt | None = None,
+    ) -> list[Data]:  # fmt: skip
+        """The values of `want`; no leaf is overwritten."""
+        values: dict[Slot, Data] = {}
+        last = self._last_uses(want)
+        n_leaves = 0
+        for s in self.steps:
+            if s.op is LEAF:
+                dtype, ndim, _, at = s.statics[:4]
+                d = leaves[n_leaves if at < 0 else at]
+                n_leaves += at < 0
+                shape = extents[s.ext_start : s.ext_start + ndim]
+                values[s] = d if d.shape == shape else Data(d.buffer, shape, dtype)
+            elif s in last:
+                if s.op is ASSIGN:
+                    values[s] = values[s.operands[0]]
+                else:
+                    self._step(s, extents, scalars, values)
+                for x in last[s]:
+                    del values[x]
+        return [values[s] for s in want]
+
+    def _last_uses(self, want: Sequence[Slot]) -> dict[Step, list[Slot]]:
+        """The steps that are needed, each with the values that nothing needs after it."""
+        kept, needed = set(want), {s.step for s in want}
+        last: dict[Step, list[Slot]] = {}
+        for s in reversed(self.steps):
+            if s not in needed or s.op is LEAF:
+                continue
+            done = last[s] = [x for x in s.slots if x not in kept]
+            reads = s.operands[:1] if s.op is ASSIGN else s.operands
+            for x in reads:
+                if isinstance(x, Slot) and x not in kept:
+                    kept.add(x)
+                    needed.add(x.step)
+                    done.append(x)
+        return last
+
+    def _step(self, s: Step, extents: Extents, scalars: Sequence[Any], values: dict[Slot, Data]) -> None:
+        operands: list[Data] = []
+        seen: dict[Slot, int] = {}
+        parts: list[Any] = []
+        own: Extents = ()
+        for x in s.operands:
+            if not isinstance(x, Slot):
+                parts.append(x)
+                continue
+            i = seen.get(x)
+            if i is None:
+                d = values[x]
+                i = seen[x] = len(operands)
+                operands.append(d)
+                own += d.shape
+                parts.append((i, d.dtype, len(d.shape)))
+            else:
+                parts.append(i)
+        if s.n_ints:
+            own += extents[s.ext_start : s.ext_start + s.n_ints]
+        more = scalars[s.scalar_start : s.scalar_start + s.n_scalars]
+        plan = _find(s, operands, own, more, tuple(parts))
+        compiles, seconds = plan.executable.compiles, plan.executable.compile_time
+        if compiles:
+            self._compiles = (self._compiles[0] + compiles, self._compiles[1] + seconds)
+            plan.executable.compiles = 0
+        self.kernels += plan.kernels
+        self.launches += plan.launches
+        values.update(zip(s.slots, plan.run(own, more, operands), strict=True))

@@ -1,0 +1,193 @@
+"""Results that stand where a leaf's value was: only when nobody can see it, and never to the harm of a retry."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from test_robust import Interrupt
+
+import lazyt as lt
+from lazyt.backends.cpu.switches import switches
+
+SHAPE = (128, 64)  # 32 KB: large enough to be worth it
+
+
+@pytest.fixture(autouse=True)
+def _switched_on():
+    if not switches["donate"]:
+        pytest.skip("LAZYT_DEBUG=no-donate")
+
+
+def fresh(value: float = 1.0) -> lt.Tensor:
+    x = lt.asarray(np.full(SHAPE, value, np.float32)) * 1.0
+    lt.sync()
+    return x
+
+
+def address(x: lt.Tensor) -> int:
+    lt.sync()
+    holder: Any = x._storage or x
+    found: int = holder._data.address
+    return found
+
+
+def test_an_update_writes_where_the_old_value_was() -> None:
+    p, g = fresh(), fresh(2.0)
+    for step in range(4):
+        before = address(p)
+        p -= 0.25 * g
+        assert address(p) == before
+        np.testing.assert_array_equal(p.numpy(), np.full(SHAPE, 0.5 - 0.5 * step, np.float32))
+
+
+def test_a_name_bound_anew_gives_its_memory_away() -> None:
+    p = fresh()
+    before = address(p)
+    p = p * 2.0
+    assert address(p) == before
+
+
+def test_a_write_into_a_part_copies_nothing() -> None:
+    cache, want = fresh(), np.ones(SHAPE, np.float32)
+    for position in range(5):
+        before = address(cache)
+        cache[:, position] = lt.arange(128.0) * 2.0
+        want[:, position] = np.arange(128.0) * 2
+        assert address(cache) == before
+        np.testing.assert_array_equal(cache.numpy(), want)
+
+
+def test_optimizers_update_in_place() -> None:
+    p = fresh().requires_grad_()
+    optimizer = lt.optim.AdamW([p], lr=0.1)
+    for _ in range(5):
+        optimizer.zero_grad()
+        (p * p).sum().backward()
+        optimizer.step()
+        lt.sync()
+    assert lt.last_sync().in_place == 3  # of the parameter, its gradient and two moments
+
+
+@pytest.mark.parametrize("who", ["a tensor", "an array", "a detached tensor", "a memoryview of dlpack"])
+def test_what_somebody_holds_stays(who: str) -> None:
+    p = fresh()
+    lt.sync()
+    held: Any = {
+        "a tensor": lambda: p,
+        "an array": p.numpy,
+        "a detached tensor": p.detach,
+        "a memoryview of dlpack": lambda: np.from_dlpack(p),
+    }[who]()
+    if who == "a detached tensor":
+        p += 1.0  # shares the storage: both see the write
+        np.testing.assert_array_equal(held.numpy(), np.full(SHAPE, 2.0, np.float32))
+        return
+    p = p + 1.0
+    lt.sync()
+    np.testing.assert_array_equal(np.asarray(held), np.ones(SHAPE, np.float32))
+    np.testing.assert_array_equal(p.numpy(), np.full(SHAPE, 2.0, np.float32))
+
+
+def test_memory_of_others_is_not_taken() -> None:
+    array = np.ones(SHAPE, np.float32)
+    x = lt.asarray(array)
+    for _ in range(3):
+        x += 1.0
+        lt.sync()
+    np.testing.assert_array_equal(array, np.ones(SHAPE, np.float32))
+
+
+def test_neighbours_are_read_before_they_are_written() -> None:
+    x, want = fresh(), np.ones(SHAPE, np.float32)
+    for _ in range(3):
+        x[1:] += x[:-1] * 2.0
+        want[1:] += want[:-1] * 2
+        y, also = x.T[:64, :64] + 1.0, want.T[:64, :64] + 1
+        x = x * 0.5 + x[::-1]
+        want = want * np.float32(0.5) + want[::-1]
+        lt.sync()
+        np.testing.assert_array_equal(x.numpy(), want)
+        np.testing.assert_array_equal(y.numpy(), also)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupted_update_has_happened_once() -> None:
+    want = np.full(SHAPE, 1.5, np.float32)
+    for _ in range(3):  # the plan is known
+        p = fresh()
+        p += 0.5
+        lt.sync()
+    n, taken = 1, 0
+    while True:
+        p, other = fresh(), fresh(3.0)
+        before = address(p)
+        p += 0.5
+        other = other * 2.0
+        interrupt = Interrupt(n)
+        interrupt.run(lt.sync)
+        np.testing.assert_array_equal(p.numpy(), want, err_msg=f"at place {n}")
+        np.testing.assert_array_equal(other.numpy(), np.full(SHAPE, 6.0, np.float32), err_msg=f"at place {n}")
+        taken += address(p) == before
+        if interrupt.seen < n:
+            break
+        n += 1
+    assert taken > 5
+
+
+def test_a_reader_in_another_thread_sees_the_value_or_its_update() -> None:
+    for _ in range(20):
+        p = fresh()
+        q = p + 10.0
+        p += 1.0
+        got: list[Any] = []
+        reader = threading.Thread(target=lambda q=q, got=got: got.append(q.numpy()))  # type: ignore[misc]
+        reader.start()
+        lt.sync()
+        reader.join()
+        np.testing.assert_array_equal(got[0], np.full(SHAPE, 11.0, np.float32))
+        np.testing.assert_array_equal(p.numpy(), np.full(SHAPE, 2.0, np.float32))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_programs_agree_with_numpy(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    names = "abc"
+    mine: dict[str, Any] = {n: fresh(i + 1.0) for i, n in enumerate(names)}
+    numpys: dict[str, Any] = {n: np.full(SHAPE, i + 1.0, np.float32) for i, n in enumerate(names)}
+    held: list[tuple[Any, Any]] = []
+    half = np.float32(0.5)
+    for _ in range(60):
+        x, y = rng.choice(list(names), 2)
+        i = int(rng.integers(0, 60))
+        match int(rng.integers(0, 8)):
+            case 0:
+                mine[x] += mine[y] * 0.5
+                numpys[x] += numpys[y] * half
+            case 1:
+                mine[x] = mine[y] * 0.5 + mine[x]
+                numpys[x] = numpys[y] * half + numpys[x]
+            case 2:
+                mine[x][:, i] = mine[y][:, 0]
+                numpys[x][:, i] = numpys[y][:, 0]
+            case 3:
+                mine[x][i : i + 3] *= 0.5
+                numpys[x][i : i + 3] *= half
+            case 4:
+                held.append((mine[x].numpy(), numpys[x].copy()))
+            case 5:
+                held.append((mine[x] * 1.0, numpys[x].copy()))
+            case 6:
+                mine[x] = mine[y]
+                numpys[x] = numpys[y]
+            case _:
+                del held[: len(held) // 2]
+                lt.sync()
+        if rng.random() < 0.3:
+            lt.sync()
+    for name in names:
+        np.testing.assert_array_equal(mine[name].numpy(), numpys[name])
+    for got, want in held:
+        np.testing.assert_array_equal(np.asarray(got), want)

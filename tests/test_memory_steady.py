@@ -1,0 +1,80 @@
+"""A steady loop takes no memory from the system, and so no page fault."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import lazyt as lt
+
+STEPS = 50
+# What the interpreter itself may touch meanwhile (a new arena of small objects is 256 pages).
+FEW = 300
+
+
+def faults() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+def mlp() -> Callable[[], None]:
+    model = lt.nn.Sequential(lt.nn.Linear(784, 256), lt.nn.ReLU(), lt.nn.Linear(256, 10))
+    optimizer = lt.optim.Adam(model.parameters(), lr=1e-3)
+    x, y = lt.asarray(np.ones((128, 784), np.float32)), lt.asarray(np.zeros(128, np.int64))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        lt.nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        lt.sync()
+
+    return step
+
+
+def large_maps() -> Callable[[], None]:
+    x = lt.asarray(np.ones(4 << 20, np.float32))
+
+    def step() -> None:
+        y = lt.exp(x) * 2.0
+        z = y + x
+        lt.sync()
+        del y, z
+
+    return step
+
+
+def in_place() -> Callable[[], None]:
+    x = lt.asarray(np.ones((2048, 2048), np.float32)) + 1.0
+    lt.sync()
+
+    def step() -> None:
+        nonlocal x
+        x *= 0.5
+        x[:, 3] = 1.0
+        lt.sync()
+
+    return step
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="resource is of Unix")
+@pytest.mark.parametrize("make", [mlp, large_maps, in_place])
+def test_a_steady_loop_takes_no_page_fault(make: Callable[[], Callable[[], None]]) -> None:
+    step = make()
+    for _ in range(8):
+        step()
+    before = faults()
+    for _ in range(STEPS):
+        step()
+    assert faults() - before < FEW
+
+
+def test_memory_goes_back_when_it_is_asked_for() -> None:
+    x = [lt.asarray(np.ones(1 << 20, np.float32)) + float(i) for i in range(8)]
+    lt.sync()
+    del x
+    held = lt.memory.reserved()
+    lt.memory.empty_cache()
+    assert held - lt.memory.reserved() >= 8 << 22

@@ -1,0 +1,167 @@
+"""The first run of a tiny program: step by step, through plans that programs share, with the bits of any other run."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+import lazyt as lt
+from lazyt import planning, stepwise
+from lazyt.errors import IndexOutOfRange
+from lazyt.stepwise import Stepwise
+from lazyt.trace import local
+
+
+def forget() -> None:
+    """Let every program be new."""
+    planning._programs.clear()
+    local.trace.reset_trie()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_known(monkeypatch):
+    gc.collect()
+    lt.sync()
+    forget()
+    monkeypatch.setattr(stepwise, "_kinds", {})
+
+
+def ramp(*shape: int, dtype: str = "float32") -> lt.Tensor:
+    return lt.asarray(np.linspace(0.1, 2.0, int(np.prod(shape))).reshape(shape).astype(dtype))
+
+
+def written(x: lt.Tensor) -> lt.Tensor:
+    y = x + 1
+    y[0] *= 3
+    y.T[0] = 2
+    return y
+
+
+PROGRAMS = {
+    "one operand twice": lambda x: x * x + x,
+    "scalars": lambda x: (2 * x - 0.5) / 3,
+    "rows": lambda x: lt.softmax(x - lt.mean(x, axis=-1, keepdims=True), axis=-1),
+    "views": lambda x: (x.T[::-1, 1:] + 1).reshape((-1,)),
+    "in place": written,
+    "several results": lambda x: sum(lt.split(x, 2, axis=1), lt.zeros(())) if x.shape[1] % 2 == 0 else x,
+    "sizes": lambda x: lt.pad(x, ((1, 2), (0, 1))) + lt.ones((x.shape[0] + 3, x.shape[1] + 1)),
+    "made of nothing": lambda x: lt.arange(5) * 2,
+    "library calls": lambda x: lt.sort(x, axis=0) + lt.cumsum(x, axis=1),
+    "complex": lambda x: lt.abs(lt.exp(x * 1j) * (1 + 2j)),
+    "a product": lambda x: x @ x.T,
+}
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (1, 6), (0, 2)])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_bits_are_those_of_a_plan(name, shape, monkeypatch):
+    if name == "in place" and shape[0] < 2:
+        shape = (2, 2)
+    stepped = PROGRAMS[name](ramp(*shape)).numpy()
+    assert isinstance(lt.last_sync().plan, Stepwise)
+    monkeypatch.setitem(planning.settings, "tiers", False)
+    planned = PROGRAMS[name](ramp(*shape)).numpy()
+    assert not isinstance(lt.last_sync().plan, Stepwise)
+    assert stepped.dtype == planned.dtype and stepped.shape == planned.shape
+    if name == "a product":
+        np.testing.assert_allclose(stepped, planned, rtol=1e-6)
+    else:
+        assert stepped.tobytes() == planned.tobytes()
+
+
+def test_programs_share_the_plans_of_their_steps(monkeypatch):
+    x, y = ramp(5), ramp(5)
+    (lt.sin(x) + y).numpy()
+    lt.sin(x + y * x).numpy()
+    known = {id(p) for ps in stepwise._kinds.values() for p in ps}
+    # Other programs of the same operations, at another size.
+    monkeypatch.setattr(stepwise, "OneStep", None)
+    x, y = ramp(7), ramp(7)
+    (lt.sin(lt.sin(x) + y) * y + x).numpy()
+    report = lt.last_sync()
+    assert isinstance(report.plan, Stepwise) and report.compiles == 0 and report.kernels == 5
+    assert {id(p) for ps in stepwise._kinds.values() for p in ps} == known
+
+
+def test_dtypes_ranks_and_repeats_tell_steps_apart():
+    x = ramp(2, 3)
+    for operands in ((x, x), (x, x + 0), (x, 2.0), (x, x[0]), (x.astype("float64"), x), (x > 1, x)):
+        (operands[0] * operands[1]).numpy()
+        want = operands[0].numpy() * (operands[1] if isinstance(operands[1], float) else operands[1].numpy())
+        np.testing.assert_array_equal((operands[0] * operands[1]).numpy(), want)
+
+
+def test_guards_choose_among_the_plans_of_a_step():
+    for n in (1, 3, 1, 4):
+        got = (ramp(n) + ramp(1)).numpy()
+        np.testing.assert_array_equal(got, ramp(n).numpy() + ramp(1).numpy())
+        forget()
+
+
+def test_the_second_time_it_gets_a_plan():
+    def f() -> None:
+        (ramp(3) * 2 + 1).numpy()
+
+    f()
+    assert isinstance(lt.last_sync().plan, Stepwise) and lt.last_sync().kernels == 2
+    f()
+    assert not isinstance(lt.last_sync().plan, Stepwise) and lt.last_sync().kernels == 1
+    assert "seen again" in lt.last_sync().reason
+
+
+def test_what_is_not_wanted_does_not_run():
+    x = ramp(3)
+    y = x + 1
+    lt.exp(y)
+    y.numpy()
+    assert lt.last_sync().kernels == 1
+
+
+def test_a_report_shows_the_kernels_of_each_operation():
+    (lt.exp(ramp(3)) + 1).numpy()
+    report = lt.last_sync()
+    assert [v.title for v in report.plan_kernels] == ["exp (exp)", "add (add)"] and "2 kernels" in str(report)
+
+
+@pytest.mark.parametrize("size", [planning.TINY_SIZE, planning.TINY_SIZE + 1])
+def test_larger_programs_are_planned(size):
+    (lt.ones(size) + 1).numpy()
+    assert isinstance(lt.last_sync().plan, Stepwise) == (size == planning.TINY_SIZE)
+
+
+def test_what_may_fail_is_planned_and_names_its_line():
+    x, i = ramp(3), lt.asarray([5])
+    y = x[i]
+    with pytest.raises(IndexOutOfRange, match="test_stepwise"):
+        y.numpy()
+    assert y.is_pending
+
+
+def test_values_die_with_their_last_reader():
+    x = ramp(64, 64)
+    y = x
+    for _ in range(8):
+        y = lt.sin(y)
+    lt.memory.reset_peak()
+    before = lt.memory.allocated()
+    y.numpy()
+    assert isinstance(lt.last_sync().plan, Stepwise)
+    assert lt.memory.peak() - before <= 2 * x.nbytes + 4096
+
+
+def test_gradients_are_planned():
+    w = lt.tensor([1.0, 2.0], requires_grad=True)
+    (w * w).sum().backward()
+    assert w.grad.tolist() == [2.0, 4.0]
+    assert not isinstance(lt.last_sync().plan, Stepwise)
+
+
+def test_a_synced_forward_keeps_its_graph():
+    w = lt.tensor([1.0, 2.0], requires_grad=True)
+    y = (lt.exp(w) * w).sum()
+    y.item()
+    assert isinstance(lt.last_sync().plan, Stepwise)
+    y.backward()
+    np.testing.assert_allclose(w.grad.numpy(), np.exp([1, 2]) * np.array([2, 3]), rtol=1e-6)
