@@ -21,9 +21,10 @@ from lazyt.backends.cpu.switches import switches
 from lazyt.handle import Data
 from lazyt.ir import graph as g
 from lazyt.ir.canonicalize import canonicalize
+from lazyt.ir.epilogue import verify_epilogue
 from lazyt.ir.fuse import fuse
 from lazyt.ir.interpret import interpret
-from lazyt.ir.schedule import schedule
+from lazyt.ir.schedule import MatmulCall, schedule
 from lazyt.ir.verify import verify
 from lazyt.looking import reasons
 from lazyt.lowering import Lowered, lower
@@ -39,7 +40,10 @@ TINY_SIZE = 1 << 14
 # A plan that computes more than is wanted is still used when the rest is at most this share of the bytes.
 SUPERSET = 1.05
 
-settings = {"interpret": False, "fuse": True, "tiers": True, "reuse": True, "native": True, "verify": False}
+settings = {
+    "interpret": False, "fuse": True, "tiers": True, "reuse": True, "native": True, "epilogues": True, "gemm": True,
+    "blas": True, "verify": False,
+}  # fmt: skip
 
 
 def _read_environment() -> None:
@@ -49,7 +53,7 @@ def _read_environment() -> None:
             settings["verify"] = True
         elif word == "interpret":
             settings["interpret"] = True
-        elif word in ("no-fuse", "no-tiers", "no-reuse", "no-native"):
+        elif word in ("no-fuse", "no-tiers", "no-reuse", "no-native", "no-epilogues", "no-gemm", "no-blas"):
             settings[word[3:]] = False
         elif word.startswith("no-") and word[3:] in switches:
             switches[word[3:]] = False
@@ -70,12 +74,18 @@ class Plan:
         nodes = [low.nodes[s] for s in want]
         if settings["verify"]:
             verify(g.Graph(g.reachable(nodes), nodes))
-        self.graph = canonicalize(nodes, low.scope)
+        self.graph = canonicalize(nodes, low.scope, settings["gemm"])
         if settings["verify"]:
             verify(self.graph)
         self.division = fuse(self.graph, low.scope, fused)
-        self.schedule = schedule(self.graph, self.division, low.scope, settings["reuse"])
-        self.executable = Executable(self.schedule, settings["native"])
+        self.schedule = schedule(
+            self.graph, self.division, low.scope, settings["reuse"], fused and settings["epilogues"]
+        )
+        if settings["verify"]:
+            for c in self.schedule.launches:
+                if isinstance(c, MatmulCall):
+                    verify_epilogue(c)
+        self.executable = Executable(self.schedule, settings["native"], settings["gemm"], settings["blas"])
         # NOTE: fusion leaves guards too, so they are read last.
         self.guards = list(low.scope.guards)
         self.holds = guards_hold(self.guards)

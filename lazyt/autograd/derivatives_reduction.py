@@ -62,12 +62,37 @@ def _matmul(b: Builder, n: Node, ct: Node) -> Cotangents:
     return ((c @ y.H).node, (x.H @ c).node)
 
 
+def _adjoint(b: Builder, y: Node, w: Node, a: g.Convolution) -> Node:
+    """What `convolve` with w does, transposed in its input: a convolution of y, padded, with w turned around."""
+    reach = [(k - 1) * e for k, e in zip(a.sizes, a.dilations, strict=True)]
+    shape = (*y.shape[:2], *(d + 2 * p for d, p in zip(y.shape[2:], reach, strict=True)))
+    padded = b.pad(y, (0, 0, *reach), shape, b.constant(0, y.dtype))
+    spatial = range(2, w.ndim)
+    return b.convolve(padded, b.flip(b.permute(w, (1, 0, *spatial)), spatial), a.sizes, a.dilations)
+
+
+def _convolve(b: Builder, n: Node, ct: Node) -> Cotangents:
+    a, (x, w) = n.attrs, n.operands
+    assert isinstance(a, g.Convolution)
+    by_filter = b.convolve_filter(x, ct, a.sizes, a.dilations)
+    return _adjoint(b, ct, w, a), b.permute(by_filter, (w.ndim - 1, *range(w.ndim - 1)))
+
+
+def _convolve_filter(b: Builder, n: Node, ct: Node) -> Cotangents:
+    a, (x, y) = n.attrs, n.operands
+    assert isinstance(a, g.Convolution)
+    w = b.permute(ct, (ct.ndim - 1, *range(ct.ndim - 1)))
+    return _adjoint(b, y, w, a), b.convolve(x, w, a.sizes, a.dilations)
+
+
 REDUCTION_VJP: dict[str, Rule] = {
     "sum": _sum,
     "prod": _prod,
     "max": _extremum,
     "min": _extremum,
     "matmul": _matmul,
+    "convolve": _convolve,
+    "convolve_filter": _convolve_filter,
 }
 
 

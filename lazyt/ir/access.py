@@ -251,6 +251,12 @@ def _delinearize(scope: Scope | None, e: Index, shape: g.Shape) -> list[Index] |
     return None if None in digits else digits  # type: ignore[return-value]
 
 
+def digits(scope: Scope | None, e: Index, shape: g.Shape) -> list[Index] | None:
+    """The index of each dimension of a value that is read at element number `e`; None if no affine map says it."""
+    found = _delinearize(scope, e, shape)
+    return found if isinstance(found, list) else None
+
+
 def _digit_of(scope: Scope | None, c: int | Dim, strides: g.Shape) -> tuple[int, int | Dim] | None:
     """Which digit a coefficient moves, and by how much."""
     for k, s in enumerate(strides):

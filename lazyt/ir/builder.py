@@ -291,6 +291,21 @@ class Builder:
         self.same(a.shape[-1], b.shape[-2])
         return self.make("matmul", (a, b), None, (*batch, a.shape[-2], b.shape[-1]), a.dtype)
 
+    def convolve(self, x: Node, w: Node, sizes: Sequence[int], dilations: Sequence[int]) -> Node:
+        """(N, C, *extents) with (O, C, *sizes) gives (N, O, *counts), at stride 1 and without padding."""
+        self.same(x.shape[1], w.shape[1])
+        out = tuple(d - (k - 1) * e for d, k, e in zip(x.shape[2:], sizes, dilations, strict=True))
+        attrs = g.Convolution(tuple(sizes), tuple(dilations))
+        return self.make("convolve", (x, w), attrs, (x.shape[0], w.shape[0], *out), x.dtype)
+
+    def convolve_filter(self, x: Node, y: Node, sizes: Sequence[int], dilations: Sequence[int]) -> Node:
+        """What `convolve` does to x, linear in the filter, transposed: (N, O, *counts) gives (C, *sizes, O)."""
+        self.same(x.shape[0], y.shape[0])
+        for d, o, k, e in zip(x.shape[2:], y.shape[2:], sizes, dilations, strict=True):
+            self.same(d - (k - 1) * e, o)
+        attrs = g.Convolution(tuple(sizes), tuple(dilations))
+        return self.make("convolve_filter", (x, y), attrs, (x.shape[1], *sizes, y.shape[1]), x.dtype)
+
     def gather(self, x: Node, indices: Sequence[Node], axes: Sequence[int]) -> Node:
         """x at int64 `indices` (one shape, non-negative) along `axes`: shape indices + the other axes."""
         rest = tuple(d for i, d in enumerate(x.shape) if i not in axes)

@@ -19,6 +19,7 @@ from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
 from lazyt.ir.builder import Builder
+from lazyt.ir.convolution import by_products
 from lazyt.ir.extents import product
 from lazyt.ir.prims import MOVEMENT
 
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
 Parts = tuple["Node", "Node"]
 
 
-def canonicalize(outputs: Sequence[Node], scope: Scope | None) -> g.Graph:
-    """The graph of what `outputs` need, rewritten."""
-    c = _Canonicalizer(scope)
+def canonicalize(outputs: Sequence[Node], scope: Scope | None, convolutions: bool = True) -> g.Graph:
+    """The graph of what `outputs` need, rewritten; without `convolutions` those are products over windows."""
+    c = _Canonicalizer(scope, convolutions)
     for n in g.reachable(outputs):
         c.b.site = n.site
         c.visit(n)
@@ -48,8 +49,9 @@ def _is_one(n: Node) -> bool:
 
 
 class _Canonicalizer:
-    def __init__(self, scope: Scope | None) -> None:
+    def __init__(self, scope: Scope | None, convolutions: bool = True) -> None:
         self.b = Builder(scope)
+        self.convolutions = convolutions
         self.real: dict[Node, Node] = {}  # old -> new, for what is not split
         self.parts: dict[Node, Parts] = {}  # old complex -> its new parts
         self.wholes: dict[Node, Node] = {}
@@ -78,6 +80,8 @@ class _Canonicalizer:
             return xs[1]
         if n.op == "div" and _is_one(xs[1]):
             return xs[0]
+        if n.op in ("convolve", "convolve_filter") and not self.convolutions:
+            return by_products(self.b, n, *xs)
         return self._make(n, xs)
 
     def _make(self, n: Node, xs: tuple[Node, ...], dtype: object = None) -> Node:

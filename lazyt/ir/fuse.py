@@ -49,7 +49,7 @@ NARROW = 16
 # A reduction over outer axes joins its readers only when this many lanes' worth of outputs are left to divide.
 COLUMN_JOIN = 256
 
-CALLS = frozenset({"matmul", "opaque", "scatter"})
+CALLS = frozenset({"matmul", "convolve", "convolve_filter", "opaque", "scatter"})
 WRITES = frozenset({"concat", "update"})
 FUSED = frozenset({"cast", "iota", "gather", "position", *ELEMENTWISE})
 

@@ -10,6 +10,7 @@
             | window axes sizes strides dilations                  movement
             | sum | prod | max | min | any | all | argmax | argmin  reductions over `axes`, which are removed
             | matmul                                               (..., m, k) @ (..., k, n), equal batch dims
+            | convolve sizes dilations | convolve_filter sizes dilations
             | gather axes | scatter axes mode | position sizes | update starts steps | opaque fn statics | item k
             | stop | track k | known                               marks for reverse mode
     shape  := extent*                     ints or symbols (see extents.py)
@@ -19,6 +20,8 @@ slice       y[i] = x[start + i * step]            one start and one int step an 
 pad v       y[i] = x[i - lo] if inside else v      lo and the node's shape say how much (v is a 0-d operand)
 concat      operands end to end along `axis`
 window      y[.., o, .., k] = x[.., o * stride + k * dilation, ..]   one new last axis for each of `axes`
+convolve    y[n, o, i..] = sum of x[n, c, i.. + k.. * dilation..] * w[o, c, k..] over c and k..: (N, C, ..), (O, C, ..)
+convolve_filter  w[c, k.., o] = sum of x[n, c, i.. + k.. * dilation..] * y[n, o, i..] over n and i..
 gather      y[i.., rest..] = x[at axes: idx_a[i..], other axes: rest..]   int64 indices, in [0, n): checked at run time
 scatter     x with v[i.., rest..] put ('set') or added ('add') at idx, in index order; duplicates: the last wins
 position    i0 * s1 * s2 + i1 * s2 + i2 for sizes (s0, s1, s2)     int64 indices, in [0, size): checked at run time
@@ -98,6 +101,12 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Convolution:
+    sizes: tuple[int, ...]  # of the window, an int for each axis after the first two
+    dilations: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Scatter:
     axes: tuple[int, ...]
     mode: str  # 'set' | 'add'
@@ -136,6 +145,7 @@ Attrs = (
     | Slice
     | Pad
     | Window
+    | Convolution
     | Scatter
     | Sizes
     | Opaque

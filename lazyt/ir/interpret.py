@@ -218,6 +218,31 @@ def _matmul(n: Node, xs: list[Array], walk: Walk) -> Array:
     return np.matmul(*map(precise, xs)).astype(n.dtype)
 
 
+def _windows(n: Node, x: Array) -> Array:
+    """(N, C, *counts, *sizes): x at every place of the window."""
+    assert isinstance(n.attrs, g.Convolution)
+    sizes, dilations = n.attrs.sizes, n.attrs.dilations
+    axes = tuple(range(2, x.ndim))
+    spans = [(k - 1) * e + 1 for k, e in zip(sizes, dilations, strict=True)]
+    apart: tuple[Any, ...] = (..., *(slice(None, None, e) for e in dilations))
+    windows: Any = np.lib.stride_tricks.sliding_window_view(x, spans, axes)
+    out: Array = windows[apart]
+    return out
+
+
+def _convolve(n: Node, xs: list[Array], walk: Walk) -> Array:
+    x, w = map(precise, xs)
+    r = x.ndim - 2
+    y = np.tensordot(_windows(n, x), w, ((1, *range(2 + r, 2 + 2 * r)), tuple(range(1, 2 + r))))
+    return np.moveaxis(y, -1, 1).astype(n.dtype)
+
+
+def _convolve_filter(n: Node, xs: list[Array], walk: Walk) -> Array:
+    x, y = map(precise, xs)
+    places = tuple(range(2, x.ndim))
+    return np.tensordot(_windows(n, x), y, ((0, *places), (0, *places))).astype(n.dtype)
+
+
 def _in_range(n: Node, x: Array, indices: list[Array], axes: tuple[int, ...]) -> tuple[Array, ...]:
     for axis, i in zip(axes, indices, strict=True):
         bad = i[(i < 0) | (i >= x.shape[axis])]
@@ -291,6 +316,8 @@ PRIMITIVES: dict[str, Callable[[Node, list[Any], Walk], Any]] = {
     "concat": _concat,
     "window": _window,
     "matmul": _matmul,
+    "convolve": _convolve,
+    "convolve_filter": _convolve_filter,
     "gather": _gather,
     "scatter": _scatter,
     "position": _position,

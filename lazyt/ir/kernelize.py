@@ -12,8 +12,8 @@ from lazyt.errors import LazytInternalError
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
 from lazyt.ir import kernel as k
-from lazyt.ir.access import AxisVar, Guard, Index, Place, add, axis_index, flat, strides_of, through
-from lazyt.ir.extents import Dim, Scope
+from lazyt.ir.access import AxisVar, Guard, Index, Place, add, axis_index, count_of, digits, flat, strides_of, through
+from lazyt.ir.extents import Dim, Scope, hint
 from lazyt.ir.fuse import Group, Root, buffer_of
 from lazyt.ir.graph import Node
 from lazyt.ir.prims import MOVEMENT, SOURCES
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     Extent = int | Dim
+
+# A map whose last axis has at most this many elements has its lanes along the one before.
+NARROW = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,8 @@ class KernelCall:
     # The row kernel whose results this one only adds up: its second phase, not a kernel of its own.
     phase_of: KernelCall | None = None
     nodes: tuple[Node, ...] = ()  # what it computes
+    # The product whose elements its points are, one axis a dimension, if it was made so: see epilogue.py.
+    product: Node | None = None
 
     @property
     def reads(self) -> set[Node]:
@@ -70,9 +75,18 @@ class KernelCall:
         return {a.buffer for a, x in zip(self.accesses, self.kernel.accesses, strict=True) if x.writes}
 
 
-def kernelize(group: Group, scope: Scope | None, stored: set[Node], title: str = "") -> KernelCall:
-    """The kernel of a group."""
-    return _Kernelizer(group, scope, stored).run(title)
+def kernelize(
+    group: Group, scope: Scope | None, stored: set[Node], title: str = "", product: Node | None = None
+) -> KernelCall:
+    """The kernel of a group; over the axes of `product`, which it reads, if its own are parts of those."""
+    return _Kernelizer(group, scope, stored).run(title, product)
+
+
+def matrix_shape(product: Node) -> g.Shape:
+    """The shape of a product as matrices: of a convolution filters by places, one matrix an image."""
+    if product.op == "convolve":
+        return (*product.shape[:2], count_of(product.shape[2:]))
+    return product.shape
 
 
 Key = tuple[Node, Place]
@@ -297,7 +311,7 @@ class _Kernelizer:
 
     # The kernel
 
-    def run(self, title: str) -> KernelCall:
+    def run(self, title: str, product: Node | None = None) -> KernelCall:
         group = self.group
         if not group.outer and not group.rows:
             group.outer = [AxisVar(1)]
@@ -309,7 +323,15 @@ class _Kernelizer:
             stores.extend(self.store(root))
         rows, outer = list(group.rows), list(group.outer)
         indices = [a[3] for a in self.accesses] + list(self.affines)
-        indices, outer = _collapse(self.scope, indices, outer)
+        along = None if product is None else self.along(product)
+        merged = None if along is None else _collapse_along(self.scope, indices, outer, along)
+        if merged is None:
+            product = None
+            merged = _collapse(self.scope, indices, outer)
+        indices, outer = merged
+        if not rows and product is None and _narrow(outer):
+            # The lanes go along an axis that has work for them; elements of a map may be computed in any order.
+            outer[-2:] = reversed(outer[-2:])
         order = [*outer, *rows]
         n_access = len(self.accesses)
         coefs = [_coefs(x, order) for x in indices]
@@ -334,7 +356,24 @@ class _Kernelizer:
             group,
             self.checks,
             nodes=self.computed(),
+            product=product,
         )
+
+    def along(self, product: Node) -> list[list[AxisVar]] | None:
+        """The outer axes of a map that make up each dimension of a product, if it reads every element at one place."""
+        reads = [(d, x) for d, w, b, x in self.accesses if b is product and not w]
+        if self.group.rows or len(reads) != 1 or reads[0][0] != product.dtype or self.checks:
+            return None
+        shape = matrix_shape(product)
+        found = digits(self.scope, reads[0][1], shape)
+        if found is None:
+            return None
+        parts = [[a for a, _ in x.terms] for x in found]
+        axes = [a for part in parts for a in part]
+        if len(set(axes)) != len(axes) or set(axes) != {a for a in self.group.outer if not _static_one(a)}:
+            return None
+        whole = all(part or (isinstance(d, int) and d == 1) for part, d in zip(parts, shape, strict=True))
+        return parts if whole else None
 
     def computed(self) -> tuple[Node, ...]:
         """The nodes whose values this kernel computes."""
@@ -384,6 +423,14 @@ def _static_one(a: AxisVar) -> bool:
     return isinstance(a.extent, int) and a.extent == 1
 
 
+def _narrow(axes: list[AxisVar]) -> bool:
+    """Whether the last axis has a few elements always, and the one before has more."""
+    if len(axes) < 2:
+        return False
+    last = axes[-1].extent
+    return isinstance(last, int) and last <= NARROW and hint(axes[-2].extent) > last
+
+
 def _coefs(x: Index, axes: list[AxisVar]) -> tuple[int | Dim, ...]:
     found = dict(x.terms)
     return tuple(found.get(a, 0) for a in axes)
@@ -412,6 +459,26 @@ def _collapse(scope: Scope | None, indices: list[Index], outer: list[AxisVar]) -
             axes[i : i + 2] = [merged]
         i -= 1
     return indices, axes or [AxisVar(1)]
+
+
+def _collapse_along(
+    scope: Scope | None, indices: list[Index], outer: list[AxisVar], parts: list[list[AxisVar]]
+) -> tuple[list[Index], list[AxisVar]] | None:
+    """The same with one axis left of each part; None where an index needs more, or the parts are not in order."""
+    order = [a for a in outer if not _static_one(a)]
+    axes: list[AxisVar] = []
+    for part in parts:
+        own, order = order[: len(part)], order[len(part) :]
+        if set(own) != set(part):
+            return None
+        if not own:
+            axes.append(AxisVar(1))
+            continue
+        indices, left = _collapse(scope, indices, own)
+        if len(left) != 1:
+            return None
+        axes += left
+    return [Index(tuple(t for t in x.terms if t[0] in axes), x.offset) for x in indices], axes
 
 
 def _walks_as_one(scope: Scope | None, terms: dict[AxisVar, int | Dim], a: AxisVar, b: AxisVar) -> bool:

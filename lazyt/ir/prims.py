@@ -77,7 +77,10 @@ SOURCES = frozenset({"leaf", "scalar", "constant", "extent"})
 MOVEMENT = frozenset({"permute", "reshape", "expand", "slice", "pad", "concat", "window"})
 REDUCTIONS = frozenset({"sum", "prod", "max", "min", "any", "all", "argmax", "argmin"})
 OTHERS = frozenset(
-    {"cast", "iota", "matmul", "gather", "scatter", "position", "update", "opaque", "item", "stop", "track", "known"}
+    {
+        *("cast", "iota", "matmul", "convolve", "convolve_filter", "gather", "scatter", "position", "update"),
+        *("opaque", "item", "stop", "track", "known"),
+    }
 )
 
 

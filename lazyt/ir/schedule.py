@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
+from lazyt.ir.epilogue import attach_epilogues, over_product
 from lazyt.ir.extents import Dim, Scope, product
 from lazyt.ir.fuse import Call, Fused, Group, buffer_of, dense, fill, single, strided
 from lazyt.ir.graph import Graph, Node
@@ -21,18 +22,24 @@ from lazyt.ir.scan import BLOCK, SCANS
 
 @dataclass(eq=False)
 class MatmulCall:
-    """C = A @ B through BLAS: stored operands with strides (last two, then batch), in elements."""
+    """C = A @ B: stored operands with strides (last two, then batch), in elements; then a kernel on what that gives.
+
+    A convolution is one too, its operands dense: see `matrix_shape`.
+    """
 
     node: Node
     operands: tuple[tuple[Node, tuple[int | Dim, ...], int | Dim], ...]
+    epilogue: KernelCall | None = None  # a map over the elements of the product: see epilogue.py
+    kept: bool = True  # whether somebody reads the product itself; otherwise only its epilogue does
 
     @property
     def reads(self) -> set[Node]:
-        return {b for b, _, _ in self.operands}
+        own = {b for b, _, _ in self.operands}
+        return own if self.epilogue is None else own | (self.epilogue.reads - {self.node})
 
     @property
     def writes(self) -> set[Node]:
-        return {self.node}
+        return {self.node} if self.epilogue is None else {self.node} | self.epilogue.writes
 
 
 @dataclass(eq=False)
@@ -102,23 +109,40 @@ class Schedule:
     def launches(self) -> list[Launch]:
         return [c for r in self.regions for c in r]
 
+    @property
+    def kernels(self) -> list[KernelCall]:
+        """Every kernel, those that are epilogues of a product too."""
+        found = (c.epilogue if isinstance(c, MatmulCall) else c for c in self.launches)
+        return [c for c in found if isinstance(c, KernelCall)]
 
-def schedule(graph: Graph, fused: Fused, scope: Scope | None, reuse: bool = True) -> Schedule:
+
+def schedule(graph: Graph, fused: Fused, scope: Scope | None, reuse: bool = True, epilogues: bool = True) -> Schedule:
     """Order the units and find lifetimes."""
     items: dict[Node, list[Node]] = {n: [] for n in graph.nodes if n.op == "opaque"}
     for n in graph.nodes:
         if n.op == "item" and n in fused.stored:
             items[n.operands[0]].append(n)
     launches: list[Launch] = []
+    products: list[Node] = []
     for u in fused.units:
         if isinstance(u, Group):
             kernel = kernelize(u, scope, fused.stored, _title(u))
+            if epilogues:
+                kernel = over_product(
+                    kernel,
+                    products,
+                    lambda p, u=u: kernelize(u, scope, fused.stored, _title(u), p),  # type: ignore[misc]
+                )
             launches.append(reuse_costly(kernel) if reuse else kernel)
         else:
             launches.append(_call(u, scope, fused, items))
+            if u.node.op in ("matmul", "convolve"):
+                products.append(u.node)
+    outputs = [buffer_of(n) for n in graph.outputs]
+    if epilogues:
+        launches = attach_epilogues(launches, set(outputs))
     _mark_phases(launches)
     regions = _levels(launches)
-    outputs = [buffer_of(n) for n in graph.outputs]
     stored = sorted(fused.stored - {n for n in fused.stored if n.op == "opaque"}, key=lambda n: n.serial)
     stored += [c.scratch for c in launches if isinstance(c, ScatterCall | LibraryCall) and c.scratch is not None]
     kept = set(outputs)
@@ -157,6 +181,8 @@ def _call(u: Call, scope: Scope | None, fused: Fused, items: dict[Node, list[Nod
     n = u.node
     if n.op == "matmul":
         return MatmulCall(n, tuple(strided(scope, x) or dense(x) for x in n.operands))
+    if n.op in ("convolve", "convolve_filter"):
+        return MatmulCall(n, tuple(dense(x) for x in n.operands))
     if n.op == "scatter":
         return _scatter(n)
     assert isinstance(n.attrs, g.Opaque)

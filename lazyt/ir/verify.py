@@ -213,6 +213,21 @@ def _matmul(n: Node) -> str | None:
     return None if a.dtype == b.dtype == n.dtype else "matmul keeps the dtype"
 
 
+def _convolve(n: Node) -> str | None:
+    a, (x, w) = n.attrs, n.operands
+    assert isinstance(a, g.Convolution)
+    if not len(a.sizes) == len(a.dilations) == x.ndim - 2 == w.ndim - 2 >= 1 or min((*a.sizes, *a.dilations)) < 1:
+        return f"{n.op} has a size and a dilation for each axis after the first two"
+    out = tuple(hint(d) - (k - 1) * e for d, k, e in zip(x.shape[2:], a.sizes, a.dilations, strict=True))
+    if not x.dtype == w.dtype == n.dtype or dtypes.kind(n.dtype) == "c":
+        return f"{n.op} keeps a real dtype"
+    if n.op == "convolve":
+        fits = _same(w.shape, (w.shape[0], x.shape[1], *a.sizes)) and _same(n.shape, (x.shape[0], w.shape[0], *out))
+        return None if fits else "convolve takes (N, C, ..) with (O, C, *sizes)"
+    fits = _same(w.shape, (x.shape[0], w.shape[1], *out)) and _same(n.shape, (x.shape[1], *a.sizes, w.shape[1]))
+    return None if fits else "convolve_filter takes (N, C, ..) with (N, O, *counts)"
+
+
 def _indexed(n: Node, v: g.Shape, x: g.Shape, indices: tuple[Node, ...], axes: tuple[int, ...]) -> str | None:
     """The rule of gather and scatter: values of shape indices + the other axes of x."""
     if len(indices) != len(axes) or len(set(axes)) != len(axes) or any(not 0 <= a < len(x) for a in axes):
@@ -284,6 +299,8 @@ _FORM: dict[str, tuple[type, int, int]] = {
     "concat": (g.Axis, 1, _MANY),
     "window": (g.Window, 1, 1),
     "matmul": (type(None), 2, 2),
+    "convolve": (g.Convolution, 2, 2),
+    "convolve_filter": (g.Convolution, 2, 2),
     "gather": (g.Axes, 2, _MANY),
     "scatter": (g.Scatter, 3, _MANY),
     "position": (g.Sizes, 1, _MANY),
@@ -308,6 +325,8 @@ _RULES: dict[str, Rule] = {
     "concat": _keeps_dtype(_concat),
     "window": _keeps_dtype(_window),
     "matmul": _matmul,
+    "convolve": _convolve,
+    "convolve_filter": _convolve,
     "gather": _keeps_dtype(_gather),
     "scatter": _keeps_dtype(_scatter),
     "position": _position,

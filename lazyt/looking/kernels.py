@@ -20,6 +20,7 @@ from lazyt.ir.schedule import LibraryCall, MatmulCall, ScatterCall, nbytes
 from lazyt.looking.text import bytes_text, count_text, html_text, plural, site_text
 
 if TYPE_CHECKING:
+    from lazyt.backends.cpu.products import Choice
     from lazyt.ir.graph import Node, Origin
     from lazyt.ir.schedule import Launch
     from lazyt.planning import Plan
@@ -78,11 +79,25 @@ class KernelView:
         return " + ".join(shown) or "copy"
 
     @property
+    def _choice(self) -> Choice | None:
+        """How a product is computed."""
+        return self._bound.products[self._call].choice if isinstance(self._call, MatmulCall) else None
+
+    @property
+    def _map(self) -> KernelCall | None:
+        """The kernel, or the epilogue of a product."""
+        c = self._call
+        return c.epilogue if isinstance(c, MatmulCall) else c if isinstance(c, KernelCall) else None
+
+    @property
     def library(self) -> str:
-        """The library and its routine, for a library call; '' for a kernel of lazyt's own."""
+        """The library and its routine, or the generated product; '' for a kernel alone."""
         c = self._call
         if isinstance(c, MatmulCall):
-            return blas.routine(c.node.dtype) if self._bound.native(c) else "NumPy matmul"
+            if self._choice is not None and self._choice.how == "generated":
+                return f"generated {self._choice.tile} product"
+            by_blas = self._choice is not None and self._choice.how == "blas"
+            return blas.routine(c.node.dtype) if by_blas else "NumPy matmul"
         if isinstance(c, ScatterCall):
             return "native scatter" if self._plan.executable.native else "NumPy scatter in index order"
         if isinstance(c, LibraryCall):
@@ -95,8 +110,8 @@ class KernelView:
 
     @property
     def kernel(self) -> k.Kernel | None:
-        """The kernel IR; None for a library call."""
-        return self._call.kernel if isinstance(self._call, KernelCall) else None
+        """The kernel IR, of a product its epilogue's; None for a library call."""
+        return None if self._map is None else self._map.kernel
 
     @property
     def ir(self) -> str:
@@ -104,23 +119,30 @@ class KernelView:
         return "" if self.kernel is None else self.kernel.text
 
     def source(self) -> str:
-        """The LLVM IR; for a library call one line that says which."""
+        """The LLVM IR, of a product its epilogue's if it has one; for a library call one line that says which."""
+        if self.kernel is None and self._choice is not None and self._choice.how == "generated":
+            return self._choice.source(self._call.node.dtype)  # type: ignore[union-attr]
         return f"; {self.library}: {CODE[self.code]}" if self.kernel is None else source_of(self.kernel)
 
     def assembly(self) -> str:
-        """The assembly for this host; for a library call one line that says which."""
+        """The assembly for this host, of a product its epilogue's; for a library call one line that says which."""
         return f"# {self.library}: {CODE[self.code]}" if self.kernel is None else assembly_of(self.kernel)
 
     @cached_property
     def code(self) -> str:
-        """Where its machine code is: 'memory', 'disk', 'library', 'routine', or '' when it must be compiled."""
+        """Where its machine code is: 'memory', 'disk', 'library', 'routine', 'product', or '' when not compiled yet."""
         if self.kernel is not None:
             return code_at(self.kernel)
+        if self._choice is not None and self._choice.how == "generated":
+            return "product"
         return "routine" if self.library.startswith("native") else "library"
 
     @cached_property
     def _origins(self) -> list[Origin]:
-        nodes = self._call.nodes if isinstance(self._call, KernelCall) else (self._call.node,)
+        c = self._call
+        nodes: tuple[Node, ...] = () if isinstance(c, KernelCall) else (c.node,)
+        if self._map is not None:
+            nodes += self._map.nodes
         found = {n.site: None for n in nodes if isinstance(n.site, g.Origin)}
         return sorted(found, key=lambda o: o.backward)
 
@@ -152,13 +174,22 @@ class KernelView:
         return 0 if self.kernel is None else sum(s.loops for s in self.kernel.stages)
 
     @property
+    def _on_stack(self) -> bool:
+        return self._choice is not None and self._choice.on_stack
+
+    @property
+    def chosen(self) -> str:
+        """Of a product: the estimates by which it is generated or left to BLAS; '' for anything else."""
+        return "" if self._choice is None else self._choice.reason
+
+    @property
     def stores(self) -> list[tuple[str, str]]:
         """Each value that it stores, and why that is not computed where it is read."""
         c = self._call
-        if not isinstance(c, KernelCall):
-            return [(self._value(c.node), self._why(c.node))]
         out = []
-        for r in sorted(c.group.roots, key=lambda r: r.node.serial):
+        if not isinstance(c, KernelCall) and not self._on_stack:
+            out.append((self._value(c.node), self._why(c.node)))
+        for r in sorted(self._map.group.roots if self._map is not None else (), key=lambda r: r.node.serial):
             if r.target is r.node:
                 out.append((self._value(r.node), self._why(r.node)))
             else:
@@ -184,8 +215,8 @@ class KernelView:
 
     @cached_property
     def _extents(self) -> tuple[int, ...]:
-        assert isinstance(self._call, KernelCall)
-        return tuple(map(self._size, self._call.extents))
+        assert self._map is not None
+        return tuple(map(self._size, self._map.extents))
 
     @cached_property
     def read(self) -> int:
@@ -198,14 +229,19 @@ class KernelView:
         return self._moved(True)
 
     def _moved(self, writes: bool) -> int:
-        c, size = self._call, self._size
-        if not isinstance(c, KernelCall):
-            return sum(size(nbytes(n)) for n in (c.writes if writes else c.reads))
+        call, c, size = self._call, self._map, self._size
         by_buffer: dict[Node, int] = {}
+        if isinstance(call, MatmulCall):
+            made = [] if self._on_stack else [call.node]
+            by_buffer = {n: size(nbytes(n)) for n in (made if writes else {b for b, _, _ in call.operands})}
+        elif not isinstance(call, KernelCall):
+            by_buffer = {n: size(nbytes(n)) for n in (call.writes if writes else call.reads)}
+        if c is None:
+            return sum(by_buffer.values())
         moving = k.moving_axes(c.kernel)
         gathers = {v.access: moving[i] for i, v in enumerate(c.kernel.values) if isinstance(v, k.Gather)}
         for i, (a, access) in enumerate(zip(c.accesses, c.kernel.accesses, strict=True)):
-            if access.writes == writes and (writes or a.buffer not in c.writes):
+            if access.writes == writes and (writes or a.buffer not in call.writes):
                 axes = gathers.get(i, [x for x, s in enumerate(a.strides) if size(s)])
                 moved = _product([self._extents[x] for x in axes]) * a.itemsize
                 by_buffer[a.buffer] = by_buffer.get(a.buffer, 0) + moved
@@ -214,13 +250,13 @@ class KernelView:
     @cached_property
     def flops(self) -> int:
         """Floating-point operations, an elementary function counted as one; 0 where a library keeps it to itself."""
-        c = self._call
-        if isinstance(c, MatmulCall):
-            complex_ = 4 if dtypes.kind(c.node.dtype) == "c" else 1
-            return 2 * complex_ * _product(self._shape(c.node)) * self._shape(c.node.operands[0])[-1]
-        if isinstance(c, LibraryCall | ScatterCall):
-            return 0
+        call, c = self._call, self._map
         total = 0
+        if isinstance(call, MatmulCall):
+            complex_ = 4 if dtypes.kind(call.node.dtype) == "c" else 1
+            total = 2 * complex_ * _product(self._shape(call.node)) * self._shape(call.node.operands[0])[-1]
+        if c is None:
+            return total
         moving = k.moving_axes(c.kernel)
         for i, v in enumerate(c.kernel.values):
             if dtypes.kind(v.dtype) != "f":
@@ -254,6 +290,9 @@ class KernelView:
     def __str__(self) -> str:
         rows = [("fuses", f"{name} at {site}") for name, site in _shown(self.fuses)]
         rows += [("stores", f"{what}: {why}") for what, why in _shown(self.stores)]
+        if self._choice is not None:
+            where = "; the product itself is never in memory" if self._on_stack else ""
+            rows.append(("chosen", self._choice.reason + where))
         flops = "no flops counted"
         if self.flops:
             flops = f"{count_text(self.flops, 'flop')}, {self.intensity:.2g} flop/byte"
@@ -274,6 +313,7 @@ CODE = {
     "disk": "compiled already, on disk",
     "library": "a library's",
     "routine": "a routine of lazyt's own, beside the kernels",
+    "product": "micro-kernels, the same for products of all sizes",
     "": "not compiled yet",
 }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import ShapeError
+from lazyt.ir import dtypes
 from lazyt.ir.extents import hint, product
 from lazyt.ops import samples
 from lazyt.ops.core import PRODUCT, OpDef, define, require_kind, result_type
@@ -74,6 +75,9 @@ def convolve(
         b.same(channels, groups)
         b.same(features, groups)
         return _depthwise(b, x, w, sizes, strides, dilations, out)
+    real = dtypes.kind(x.dtype) != "c"
+    if groups == 1 and real and any(k > 1 for k in sizes) and all(s == 1 for s in strides):
+        return b.convolve(x, w, sizes, dilations)
     if all(k == 1 for k in sizes):
         columns = strided(b, x, (0,) * len(sizes), strides, out)
     else:

@@ -30,12 +30,36 @@ def _combined(b: Builder, prim: str, x: Node, sizes: Sizes, strides: Sizes, dila
         windows = b.window(x, range(x.ndim - rank, x.ndim), sizes, strides, dilations)
         return reduce(b, prim, windows, range(x.ndim, x.ndim + rank))
     name = {"sum": "add", "max": "maximum"}[prim]
+    apart = strides == sizes and all(e == 1 for e in dilations)
+    tiles = _tiles(b, x, sizes, out) if apart else x
     total: Node | None = None
     for at in offsets_of(sizes):
-        part = strided(b, x, tuple(i * e for i, e in zip(at, dilations, strict=True)), strides, out)
+        if apart:
+            part = _element(b, tiles, at, out)
+        else:
+            part = strided(b, x, tuple(i * e for i, e in zip(at, dilations, strict=True)), strides, out)
         total = part if total is None else b.elementwise(name, total, part)
     assert total is not None, "a window has at least one element"
     return total
+
+
+def _tiles(b: Builder, x: Node, sizes: Sizes, out: Shape) -> Node:
+    """Windows side by side: (..., D) as (..., count, size), for each of the last axes.
+
+    NOTE: unlike slices with steps, what reads these has an adjoint that is movement, so that gradients fuse.
+    """
+    lead = x.shape[: x.ndim - len(sizes)]
+    covered = tuple(n * k for n, k in zip(out, sizes, strict=True))
+    x = b.slice(x, (0,) * x.ndim, (*lead, *covered), (1,) * x.ndim)
+    return b.reshape(x, (*lead, *(d for pair in zip(out, sizes, strict=True) for d in pair)))
+
+
+def _element(b: Builder, tiles: Node, at: tuple[int, ...], out: Shape) -> Node:
+    """The element `at` of every window."""
+    lead = tiles.shape[: tiles.ndim - 2 * len(at)]
+    starts = (*(0,) * len(lead), *(i for k in at for i in (0, k)))
+    shape = (*lead, *(d for n in out for d in (n, 1)))
+    return b.reshape(b.slice(tiles, starts, shape, (1,) * tiles.ndim), (*lead, *out))
 
 
 def _lowest(dtype: np.dtype) -> float:

@@ -18,8 +18,10 @@ import numpy as np
 
 from lazyt.backends.cpu import blas, memory, scan, scatter, sorting
 from lazyt.backends.cpu.code import Compiled, compiled
+from lazyt.backends.cpu.convolutions import Convolution, choose_convolution
 from lazyt.backends.cpu.engine import counters
 from lazyt.backends.cpu.expressions import Expressions
+from lazyt.backends.cpu.products import Product, choose
 from lazyt.backends.cpu.receipt import WRITTEN, Receipt, chosen
 from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cpu.threads import Program, get_num_threads
@@ -38,9 +40,6 @@ from lazyt.ir.split import Operand, Piece, Scratch, split, worth_splitting
 
 # Elements of work that a chunk should have at least, so that dividing it pays.
 GRAIN = 16384
-# Multiply-adds that a chunk of a batch of products should have, and that a panel of one product must have.
-PRODUCT_GRAIN = 1 << 18
-PANEL = 1 << 20
 # A column reduction reads this many neighbouring units together (see emit_columns).
 COLUMN_RUN = 16
 
@@ -49,11 +48,16 @@ DONATED = 1 << 14
 MAX_VARIANTS = 8  # combinations of copies left out that a plan keeps tables for
 
 
+# What has a place in a plan's arena: a temporary value, or an operand of a product packed.
+Temporary = Node | tuple[MatmulCall, str]
+
+
 class Executable:
     """A schedule with its kernels; `bind` makes what runs it for given extents."""
 
-    def __init__(self, sched: Schedule, native: bool = True) -> None:
+    def __init__(self, sched: Schedule, native: bool = True, gemm: bool = True, library: bool = True) -> None:
         self.schedule = sched
+        self.gemm, self.library = gemm, library  # whether products may be by generated code, by BLAS
         self.native = native  # off: scatters and scans are calls of NumPy
         if switches["tile"]:
             for c in sched.launches:
@@ -61,8 +65,7 @@ class Executable:
                     tile(c)
         self.expressions = Expressions()
         self.scalars = sorted(
-            {(s.position, s.part, s.floating) for c in sched.launches if isinstance(c, KernelCall)
-             for s in c.scalars if s.extent is None}
+            {(s.position, s.part, s.floating) for c in sched.kernels for s in c.scalars if s.extent is None}
         )  # fmt: skip
         self.outputs = list(dict.fromkeys(n for n in sched.outputs if n.op != "leaf"))
         self._number_expressions()
@@ -74,7 +77,7 @@ class Executable:
     def compile(self) -> None:
         """Have the machine code of every kernel at hand."""
         before, t0 = counters.compiles, time.perf_counter()
-        self.kernels = [compiled(c.kernel) for c in self.schedule.launches if isinstance(c, KernelCall)]
+        self.kernels = [compiled(c.kernel) for c in self.schedule.kernels]
         for c in self.schedule.launches:
             if isinstance(c, ScatterCall) and self.native:
                 scatter.of(c)
@@ -92,22 +95,22 @@ class Executable:
         for o in self.schedule.graph.outputs:
             for d in o.shape:
                 add(d)
-        for c in self.schedule.launches:
-            if isinstance(c, KernelCall):
-                for e in c.extents:
+        for kernel in self.schedule.kernels:
+            for e in kernel.extents:
+                add(e)
+            for a in kernel.accesses:
+                add(a.offset)
+                for e in a.strides:
                     add(e)
-                for a in c.accesses:
-                    add(a.offset)
-                    for e in a.strides:
-                        add(e)
-                for coefs, offset in c.affines:
-                    add(offset)
-                    for e in coefs:
-                        add(e)
-                for s in c.scalars:
-                    if s.extent is not None:
-                        add(s.extent)
-            elif isinstance(c, MatmulCall):
+            for coefs, offset in kernel.affines:
+                add(offset)
+                for e in coefs:
+                    add(e)
+            for s in kernel.scalars:
+                if s.extent is not None:
+                    add(s.extent)
+        for c in self.schedule.launches:
+            if isinstance(c, MatmulCall):
                 for x in c.node.operands:
                     for e in x.shape:
                         add(e)
@@ -115,7 +118,7 @@ class Executable:
                     add(offset)
                     for e in (*base.shape, *strides):
                         add(e)
-            else:
+            elif not isinstance(c, KernelCall):
                 for x in c.operands:
                     for e in x.shape:
                         add(e)
@@ -168,11 +171,19 @@ class Bound:
         self.codes: list[Compiled] = []
         self.n_fixed = self.status_base + 1 + len(exe.scalars)
         self.sizes = [max(self.value(nbytes(n)), 1) for n in exe.outputs]
+        self.products: dict[MatmulCall, Product] = {}
+        for c in sched.launches:
+            if isinstance(c, MatmulCall) and c.node.op == "matmul":
+                self.products[c] = Product(self, c, choose(c, self.value, exe.gemm, exe.library))
+            elif isinstance(c, MatmulCall):
+                self.products[c] = Convolution(self, c, choose_convolution(c, self.value))
+        # Products that lie on the stack while their epilogue reads them.
+        self.nowhere = {c.node for c, p in self.products.items() if p.choice.on_stack}
+        self.uses_blas = any(p.choice.how == "blas" for p in self.products.values())
         self.arena_size = self._plan_memory()
         self.status = np.zeros(2, np.int64)
         self.checks: list[Node] = []
         self.parts: list[Any] = []
-        self.products = False
         self.donations: list[Donation] = []
         self._scalar_format()
 
@@ -181,21 +192,35 @@ class Bound:
 
     def _plan_memory(self) -> int:
         """Offsets of temporaries in the arena: the largest first, each at the lowest place free while it lives."""
-        lives = self.exe.schedule.lives
-        self.offsets: dict[Node, int] = {}
+        lives: dict[Temporary, tuple[int, int]] = {}
+        sizes: dict[Temporary, int] = {}
+        for n, span in self.exe.schedule.lives.items():
+            lives[n], sizes[n] = span, max(self.value(nbytes(n)), 1)
+        for i, region in enumerate(self.exe.schedule.regions):
+            for c in region:
+                if isinstance(c, MatmulCall):
+                    for name, size in self.products[c].extra.items():
+                        lives[c, name], sizes[c, name] = (i, i), size
+                    if self.products[c].choice.on_stack:
+                        del sizes[c.node]
+        self.offsets: dict[Temporary, int] = {}
         placed: list[tuple[int, int, int, int]] = []  # start, end, first, last
         top = 0
-        sized = sorted(((max(self.value(nbytes(n)), 1), n) for n in lives), key=lambda t: (-t[0], t[1].serial))
-        for size, n in sized:
-            size = -(-size // 64) * 64
-            first, last = lives[n]
+
+        def order(temporary: Temporary) -> tuple[int, int, str]:
+            node, name = (temporary, "") if isinstance(temporary, Node) else (temporary[0].node, temporary[1])
+            return -sizes[temporary], node.serial, name
+
+        for temporary in sorted(sizes, key=order):
+            size = -(-sizes[temporary] // 64) * 64
+            first, last = lives[temporary]
             at = 0
             for start, end, f, t in sorted(placed):
                 if f <= last and t >= first:
                     if start - at >= size:
                         break
                     at = max(at, end)
-            self.offsets[n] = at
+            self.offsets[temporary] = at
             placed.append((at, at + size, first, last))
             top = max(top, at + size)
         return top
@@ -247,8 +272,8 @@ class Bound:
             for i, c in enumerate(region):
                 if isinstance(c, KernelCall):
                     self._kernel(c, rows, table, patches, i + 1 < len(region))
-                elif isinstance(c, MatmulCall) and self.native(c):
-                    self._matmul(c, rows, table, patches)
+                elif isinstance(c, MatmulCall) and self.products[c].choice.how != "numpy":
+                    self.products[c].rows(rows, table, patches)
                 elif isinstance(c, ScatterCall) and self.exe.native:
                     scatter.launch(self, c, rows, table, patches)
                 elif isinstance(c, LibraryCall) and self.exe.native and scan.native(c):
@@ -256,6 +281,8 @@ class Bound:
                 else:
                     flush()
                     self.parts.append(c)
+                    if isinstance(c, MatmulCall) and c.epilogue is not None:
+                        self._kernel(c.epilogue, rows, table, patches, False)
         if self.left_out is not None:
             code = compiled(WRITTEN)
             self.codes.append(code)
@@ -284,31 +311,60 @@ class Bound:
     def _kernel(
         self, c: KernelCall, rows: list[list[int]], table: list[int], patches: list[tuple[int, int, int]], joins: bool
     ) -> None:
-        extents = tuple(self.value(e) for e in c.extents)
-        strides = [tuple(self.value(s) for s in a.strides) for a in c.accesses]
-        coefs = [tuple(self.value(e) for e in steps) for steps, _ in c.affines]
+        extents, strides, coefs = self._shape(c)
         pieces = [_whole(c.kernel, extents, strides, coefs)]
         if switches["split"] and worth_splitting(c.kernel, extents, get_num_threads()):
             pieces = split(c.kernel, extents, strides, coefs)
         for i, piece in enumerate(pieces):
             self._piece(c, piece, rows, table, patches, piece.joins or (joins and i + 1 == len(pieces)))
 
+    def _shape(self, c: KernelCall) -> tuple[tuple[int, ...], list[tuple[int, ...]], list[tuple[int, ...]]]:
+        """The extents of a kernel's axes, the strides of its accesses, the coefficients of its affines."""
+        return (
+            tuple(self.value(e) for e in c.extents),
+            [tuple(self.value(s) for s in a.strides) for a in c.accesses],
+            [tuple(self.value(e) for e in steps) for steps, _ in c.affines],
+        )
+
+    def epilogue(self, c: KernelCall, table: list[int], patches: list[tuple[int, int, int]]) -> tuple[int, int]:
+        """Append the arguments of a kernel that a product runs: where they begin, and the address of its code."""
+        return self._arguments(c, _whole(c.kernel, *self._shape(c)), table, patches), self._code(c.kernel)
+
+    def _code(self, kernel: k.Kernel) -> int:
+        code = compiled(kernel)
+        self.codes.append(code)
+        return code.address
+
     def _piece(
         self, c: KernelCall, piece: Piece, rows: list[list[int]], table: list[int],
         patches: list[tuple[int, int, int]], joins: bool,
     ) -> None:  # fmt: skip
         """One launch: of a kernel as it stands, or of a part of it."""
-        kernel, lay, at = piece.kernel, piece.kernel.layout, len(table)
+        kernel, extents = piece.kernel, piece.extents
+        at = self._arguments(c, piece, table, patches)
+        units = kernel.units(extents)
+        total = math.prod(extents)
+        if total == 0 and not (kernel.rows and all(extents[: kernel.outer])):
+            units = 0
+        work = max(total // max(units, 1), 1)
+        grain = max(GRAIN // work, 1)
+        if kernel.rows and kernel.vector == "outer":
+            grain = max(grain, min(COLUMN_RUN, -(-units // get_num_threads())))
+        rows.append([self._code(kernel), at, units, grain, int(joins)])
+
+    def _arguments(self, c: KernelCall, piece: Piece, table: list[int], patches: list[tuple[int, int, int]]) -> int:
+        """Append the arguments of a piece of a kernel to the table; where they begin."""
+        lay, at = piece.kernel.layout, len(table)
         args = [0] * max(lay.size, 1)
-        extents = piece.extents
-        args[: len(extents)] = extents
+        args[: len(piece.extents)] = piece.extents
         for x, where in zip(piece.operands, lay.accesses, strict=True):
             if isinstance(x.source, Scratch):
                 byte = self._scratch(x.source) + x.shift * x.source.dtype.itemsize
                 patches.append((at + where, self.arena_base, byte))
             else:
                 a = c.accesses[x.source]
-                self._address(a.buffer, a.offset, a.itemsize, at + where, patches, x.shift)
+                if a.buffer not in self.nowhere:
+                    self._address(a.buffer, a.offset, a.itemsize, at + where, patches, x.shift)
             args[where + 1 : where + 1 + len(x.strides)] = x.strides
         for (number, coefs, shift), where in zip(piece.affines, lay.affines, strict=True):
             args[where : where + len(coefs)] = coefs
@@ -322,18 +378,8 @@ class Bound:
             self._codes(c, args, lay, codes)
             self.checks.extend(c.checks)
             patches.append((at + lay.status, self.status_base, 0))
-        units = kernel.units(extents)
-        total = math.prod(extents)
-        if total == 0 and not (kernel.rows and all(extents[: kernel.outer])):
-            units = 0
-        work = max(total // max(units, 1), 1)
-        grain = max(GRAIN // work, 1)
-        if kernel.rows and kernel.vector == "outer":
-            grain = max(grain, min(COLUMN_RUN, -(-units // get_num_threads())))
-        code = compiled(kernel)
-        self.codes.append(code)
-        rows.append([code.address, at, units, grain, int(joins)])
         table.extend(args)
+        return at
 
     def _scratch(self, scratch: Scratch) -> int:
         """The place in the arena of memory that the pieces of a kernel share, for the whole run."""
@@ -364,64 +410,6 @@ class Bound:
         else:
             patches.append((at + slot, self.scalar_base[s.position, s.part, s.floating], 0))
 
-    def native(self, c: MatmulCall) -> bool:
-        """Whether BLAS can read the operands of a product as they stand."""
-        if not blas.available(c.node.dtype) or c.node.ndim - 2 > blas.MAX_BATCH:
-            return False
-        return all(
-            self._leading(x, strides) is not None
-            for x, (_, strides, _) in zip(c.node.operands, c.operands, strict=True)
-        )
-
-    def _leading(self, x: Node, strides: tuple[int | Dim, ...]) -> tuple[int, int] | None:
-        """(transposition, leading dimension) of a matrix operand, if BLAS can read it."""
-        r, s = (self.value(d) for d in x.shape[-2:])
-        a, b = (self.value(d) for d in strides[-2:])
-        if b == 1 and (a >= max(s, 1) or r <= 1):
-            return blas.NO_TRANS, max(a if r > 1 else s, s, 1)
-        if a == 1 and (b >= max(r, 1) or s <= 1):
-            return blas.TRANS, max(b if s > 1 else r, r, 1)
-        if s <= 1 and r <= 1:
-            return blas.NO_TRANS, max(s, 1)
-        if r <= 1 and b == 1:
-            return blas.NO_TRANS, max(s, 1)
-        return None
-
-    def _matmul(
-        self, c: MatmulCall, rows: list[list[int]], table: list[int], patches: list[tuple[int, int, int]]
-    ) -> None:
-        at = len(table)
-        args = [0] * blas.SIZE
-        x, y = c.node.operands
-        m, kk = (self.value(d) for d in x.shape[-2:])
-        n = self.value(y.shape[-1])
-        (_, sa, oa), (_, sb, ob) = c.operands
-        la, lb = self._leading(x, sa), self._leading(y, sb)
-        assert la is not None
-        assert lb is not None
-        batch = [self.value(d) for d in x.shape[:-2]]
-        panels, pm, pn = _panels(m, n, kk)
-        pa = 0 if pn < n else pm * (la[1] if la[0] == blas.NO_TRANS else 1)
-        pb = 0 if pn == n else pn * (1 if lb[0] == blas.NO_TRANS else lb[1])
-        pc = pm * n if pn == n else pn
-        args[: blas.HEAD] = [
-            m, n, kk, la[1], lb[1], max(n, 1), la[0], lb[0], m * n, len(batch), panels, pm, pn, pa, pb, pc,
-        ]  # fmt: skip
-        units = panels
-        for i, e in enumerate(batch):
-            args[blas.HEAD + 3 * i : blas.HEAD + 3 * i + 3] = [e, self.value(sa[i]), self.value(sb[i])]
-            units *= e
-        size = c.node.dtype.itemsize
-        for i, (node, offset) in enumerate(((c.operands[0][0], oa), (c.operands[1][0], ob), (c.node, 0))):
-            self._address(node, offset, size, at + blas.POINTERS + i, patches)
-        address, args[blas.FUNCTION] = blas.kernel(c.node.dtype)
-        if m == 0 or n == 0:
-            units = 0
-        self.products = True
-        work = max(m * n * kk // panels, 1)
-        rows.append([address, at, units, max(PRODUCT_GRAIN // work, 1), 0])
-        table.extend(args)
-
     def run(
         self, scalars: Sequence[Any], leaves: Sequence[Any], donated: Sequence[Donation] = (),
         receipt: Receipt | None = None,
@@ -448,7 +436,7 @@ class Bound:
             self.flag[0] = 0
             receipt.flag, receipt.buffers, receipt.donated = self.flag, outs, len(donated)
         with self.lock:
-            if self.products:
+            if self.uses_blas:
                 with blas.OneThread():
                     self._launch(bases, outs, arena, leaves)
             else:
@@ -493,18 +481,6 @@ def _whole(kernel: k.Kernel, extents: tuple[int, ...], strides: Sequence[Any], c
     """A kernel as its only piece."""
     operands = tuple(Operand(i, 0, s) for i, s in enumerate(strides))
     return Piece(kernel, extents, operands, tuple((i, steps, 0) for i, steps in enumerate(coefs)))
-
-
-def _panels(m: int, n: int, k: int) -> tuple[int, int, int]:
-    """How many panels one product is divided into, and the rows and columns of each."""
-    threads = get_num_threads()
-    if threads == 1 or m * n * k < PANEL * threads:
-        return 1, max(m, 1), n
-    if m >= n:
-        rows = math.ceil(math.ceil(m / threads) / 8) * 8
-        return math.ceil(m / rows), rows, n
-    columns = math.ceil(math.ceil(n / threads) / 16) * 16
-    return math.ceil(n / columns), m, columns
 
 
 def index_error(n: Node, index: int, sizes: Sequence[int]) -> IndexOutOfRange:

@@ -1,0 +1,137 @@
+"""Packing: copies of a product's operands that micro-kernels read well.
+
+'rows'   a unit is 8 rows of a matrix:     to[unit * 8 + r, :cols] = from[unit * 8 + r, :cols]
+'panel'  a unit is a panel of columns:     to[unit][k][j] = from[k * row_step + unit * columns + j]
+'across' lines of the source across those of the copy: to[unit * to_unit + k * to_row + j] =
+         from[(unit * columns + j) * row_step + k]; panels of a transposed B, or rows of a transposed A
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from lazyt.backends.cpu.gemm_tile import PACK_FIELDS, PACK_HEAD
+from lazyt.backends.cpu.looptext import Function, named, suffix_of
+from lazyt.backends.cpu.text import mem_type
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from lazyt.backends.cpu.gemm_tile import Tile
+
+
+@cache
+def pack_text(dtype: np.dtype, tile: Tile, kind: str) -> tuple[str, str]:
+    """The module of a packing, and its name."""
+    return _Packing(dtype, tile).text(kind)
+
+
+class _Packing:
+    def __init__(self, dtype: np.dtype, tile: Tile) -> None:
+        self.tile = tile
+        self.element, self.size = mem_type(dtype), dtype.itemsize
+        self.vector = f"<{tile.lanes} x {self.element}>"
+        self.masked = f"llvm.masked.load.v{tile.lanes}{suffix_of(dtype)}.p0"
+        self.f = Function()
+        self.arg: dict[str, str] = {}
+
+    def text(self, kind: str) -> tuple[str, str]:
+        f, e = self.f, self.element
+        for i, field in enumerate(PACK_FIELDS):
+            self.arg[field] = f.load("ptr" if field in ("from", "to") else "i64", f.at("i64", "%args", str(i)))
+        arg = self.arg
+        with f.loop("%begin", "%end", "1") as unit:
+            inside = f.let(f"urem i64 {unit.index}, {arg['units']}")
+            number = f.let(f"udiv i64 {unit.index}, {arg['units']}")
+            source = f.at(e, arg["from"], self._batch(number))
+            target = f.at(e, arg["to"], f.let(f"mul i64 {number}, {arg['to_batch']}"))
+            target = f.at(e, target, f.let(f"mul i64 {inside}, {arg['to_unit']}"))
+            {"rows": self._rows, "panel": self._panel, "across": self._across}[kind](inside, source, target)
+        f.line("ret void")
+        head = "define void @lazyt_pack(ptr %args, i64 %begin, i64 %end) nounwind {\nentry:"
+        text = "\n".join([*sorted(f.body.module.text().splitlines()), head, f.text(), "}"])
+        return named(text, "lazyt_pack")
+
+    def _batch(self, number: str) -> str:
+        """The offset of matrix `number` of the batch."""
+        f, arg = self.f, self.arg
+        with f.loop("0", arg["batch"], "1", [("i64", number), ("i64", "0")]) as axis:
+            back = f.let(f"sub i64 {arg['batch']}, {axis.index}")
+            at = f.at("i64", "%args", f.let(f"add i64 {f.let(f'shl i64 {back}, 1')}, {PACK_HEAD - 2}"))
+            extent, stride = f.load("i64", at), f.load("i64", f.at("i64", at, "1"))
+            digit = f.let(f"urem i64 {axis.carried[0]}, {extent}")
+            axis.next = [
+                f.let(f"udiv i64 {axis.carried[0]}, {extent}"),
+                f.let(f"add i64 {axis.carried[1]}, {f.let(f'mul i64 {digit}, {stride}')}"),
+            ]
+        return axis.carried[1]
+
+    def _get(self, at: str, mask: str) -> str:
+        return self.f.body.call(
+            self.vector, self.masked, ("ptr", f"align {self.size} {at}"), (f"<{self.tile.lanes} x i1>", mask),
+            (self.vector, "zeroinitializer"),
+        )  # fmt: skip
+
+    def _put(self, x: str, at: str) -> None:
+        self.f.line(f"store {self.vector} {x}, ptr {at}, align {self.size}")
+
+    def _rows(self, inside: str, source: str, target: str) -> None:
+        f, e, lanes, arg = self.f, self.element, self.tile.lanes, self.arg
+        first = f.let(f"shl i64 {inside}, 3")
+        source = f.at(e, source, f.let(f"mul i64 {first}, {arg['row_step']}"))
+        count = f.smin(f.let(f"sub i64 {arg['rows']}, {first}"), "8")
+        with f.loop("0", count, "1") as row:
+            s = f.at(e, source, f.let(f"mul i64 {row.index}, {arg['row_step']}"))
+            t = f.at(e, target, f.let(f"mul i64 {row.index}, {arg['to_row']}"))
+            with f.loop("0", arg["cols"], str(lanes)) as col:
+                mask = f.mask(lanes, f.smin(f.let(f"sub i64 {arg['cols']}, {col.index}"), str(lanes)))
+                self._put(self._get(f.at(e, s, col.index), mask), f.at(e, t, col.index))
+
+    def _panel(self, inside: str, source: str, target: str) -> None:
+        f, e, lanes, arg = self.f, self.element, self.tile.lanes, self.arg
+        first = f.let(f"mul i64 {inside}, {self.tile.columns}")
+        source = f.at(e, source, first)
+        left = f.let(f"sub i64 {arg['cols']}, {first}")
+        masks = []
+        for v in range(self.tile.vectors):
+            n = f.body.call("i64", "llvm.smax.i64", ("i64", f.let(f"sub i64 {left}, {v * lanes}")), ("i64", "0"))
+            masks.append(f.mask(lanes, f.smin(n, str(lanes))))
+        with f.loop("0", arg["rows"], "1") as row:
+            s = f.at(e, source, f.let(f"mul i64 {row.index}, {arg['row_step']}"))
+            t = f.at(e, target, f.let(f"mul i64 {row.index}, {self.tile.columns}"))
+            for v, mask in enumerate(masks):
+                self._put(self._get(f.at(e, s, str(v * lanes)), mask), f.at(e, t, str(v * lanes)))
+
+    def _across(self, inside: str, source: str, target: str) -> None:
+        """Squares of lanes x lanes elements, turned in registers by a perfect shuffle repeated."""
+        f, e, lanes, columns, arg = self.f, self.element, self.tile.lanes, self.tile.columns, self.arg
+        end = f.let(f"sub i64 {arg['cols']}, 1")
+        with f.loop("0", str(columns), str(lanes)) as group:
+            first = f.let(f"add i64 {f.let(f'mul i64 {inside}, {columns}')}, {group.index}")
+            lines = []
+            for r in range(lanes):
+                # Lines past the last one repeat it: nothing reads what comes of them.
+                line = f.smin(f.let(f"add i64 {first}, {r}"), end)
+                lines.append(f.at(e, source, f.let(f"mul i64 {line}, {arg['row_step']}")))
+            out = f.at(e, target, group.index)
+            with f.loop("0", arg["rows"], str(lanes)) as k:
+                mask = f.mask(lanes, f.smin(f.let(f"sub i64 {arg['rows']}, {k.index}"), str(lanes)))
+                xs = self._turned([self._get(f.at(e, line, k.index), mask) for line in lines])
+                t = f.at(e, out, f.let(f"mul i64 {k.index}, {arg['to_row']}"))
+                for x in xs:
+                    self._put(x, t)
+                    t = f.at(e, t, arg["to_row"])
+
+    def _turned(self, xs: list[str]) -> list[str]:
+        lanes, half = self.tile.lanes, self.tile.lanes // 2
+        orders = [", ".join(f"i32 {start + i // 2 + (i % 2) * lanes}" for i in range(lanes)) for start in (0, half)]
+        for _ in range(lanes.bit_length() - 1):
+            xs = [
+                self.f.let(
+                    f"shufflevector {self.vector} {xs[i]}, {self.vector} {xs[i + half]}, <{lanes} x i32> <{order}>"
+                )
+                for i in range(half)
+                for order in orders
+            ]
+        return xs

@@ -1,0 +1,67 @@
+"""Shapes of micro-kernels, and the arguments of the generated products' native functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# Elements along k that are added up in registers before they are added to C.
+KC = 384
+# Rows of B that a tall micro-kernel asks for ahead of their use: a panel does not fit into the first-level cache.
+PREFETCH = 12
+# A finished part of C that lives on the stack has at most this many bytes.
+SCRATCH = 1 << 18
+MAX_BATCH = 6
+# Rows of A that are packed lie this many elements further apart than they are long.
+PAD = 16
+
+# Entries of a product's int64 arguments; after HEAD, MAX_BATCH times (extent, A stride, B stride).
+FIELDS = (
+    "m", "n", "k", "a_row", "a_col", "b_row", "b_panel", "c_row", "unit_rows", "unit_cols", "row_blocks", "col_blocks",
+    "c_batch", "batch", "A", "B", "C",
+    # The epilogue: its code, and where its arguments, and what must be known about them, lie from here (in entries).
+    "epilogue", "arguments", "size", "axes", "accesses", "affines", "about", "scratch",
+)  # fmt: skip
+AT = {name: i for i, name in enumerate(FIELDS)}
+HEAD = len(FIELDS)
+SIZE = HEAD + 3 * MAX_BATCH
+# Entries of a packing's arguments.
+PACK_FIELDS = ("rows", "cols", "row_step", "col_step", "to_unit", "to_row", "units", "batch", "to_batch", "from", "to")
+PACK_AT = {name: i for i, name in enumerate(PACK_FIELDS)}
+PACK_HEAD = len(PACK_FIELDS)
+PACK_SIZE = PACK_HEAD + 2 * MAX_BATCH
+# Arguments of an epilogue are copied to the stack; kernels with more are launched on their own.
+MAX_ARGUMENTS = 512
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The shape of a micro-kernel for a dtype: rows of C, vectors along them, and elements in a vector."""
+
+    rows: tuple[int, ...]  # the heights that there are micro-kernels for, largest first
+    vectors: int
+    lanes: int
+    fused: bool  # whether the host has a fused multiply-add
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.lanes
+
+    def __str__(self) -> str:
+        return f"{self.rows[0]} x {self.columns}"
+
+
+def tile_of(dtype: np.dtype, features: frozenset[str], width: int = 0) -> Tile:
+    """The tile for a dtype on a host with these features; `width` forces the number of bytes of a vector."""
+    if not width:
+        width = 64 if "avx512f" in features else 32 if "avx2" in features else 16
+    lanes = max(width // max(dtype.itemsize, 4 if dtype.kind in "iu" else 1), 1)
+    fused = "fma" in features or "neon" in features or "avx512f" in features
+    if width == 64:
+        return Tile((6, 4, 2, 1), 4, lanes, fused)
+    if "neon" in features:
+        return Tile((8, 4, 2, 1), 2, lanes, fused)
+    return Tile((6, 4, 2, 1), 2, lanes, fused)

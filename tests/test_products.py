@@ -1,0 +1,311 @@
+"""Matrix products by generated code: against float64, BLAS, other register widths, and with epilogues on and off."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from test_programs import forget
+
+import lazyt as lt
+from lazyt import planning
+from lazyt.backends.cpu import products
+from lazyt.backends.cpu.engine import compile_module, host_features
+from lazyt.backends.cpu.gemm_ir import product_text
+from lazyt.backends.cpu.gemm_tile import AT, HEAD, SIZE, tile_of
+from lazyt.backends.cpu.threads import Program
+from lazyt.errors import LazytInternalError
+from lazyt.ir.epilogue import verify_epilogue
+from lazyt.ir.schedule import MatmulCall
+
+# rows, columns, length: tails of every kind, several blocks of k, one element, nothing.
+SIZES = [
+    (1, 1, 1), (1, 70, 5), (70, 1, 5), (5, 3, 400), (6, 64, 384), (7, 65, 385), (13, 130, 31), (64, 64, 64),
+    (130, 70, 770), (3, 4, 0), (0, 4, 3), (4, 0, 3), (257, 513, 20),
+]  # fmt: skip
+DTYPES = ["float32", "float64", "int8", "uint16", "int32", "int64"]
+
+
+@pytest.fixture(autouse=True)
+def _generated(monkeypatch):
+    """Fused from the first time on, by generated code wherever there is some, and checked."""
+    forget()
+    for name, value in {"tiers": False, "verify": True, "blas": False}.items():
+        monkeypatch.setitem(planning.settings, name, value)
+    yield
+    forget()
+
+
+def array(*shape, dtype="float32", seed=0):
+    rng = np.random.default_rng(seed)
+    if np.dtype(dtype).kind in "iu":
+        return rng.integers(0, 100, shape).astype(dtype)
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def tensors(*arrays):
+    out = [lt.asarray(a) for a in arrays]
+    lt.sync()
+    return out
+
+
+def call_of(x):
+    """The product of a pending value's plan."""
+    (call,) = [c for c in x.explain().plan.schedule.launches if isinstance(c, MatmulCall)]
+    return call
+
+
+def check(got, a, b, dtype):
+    if np.dtype(dtype).kind in "iu":
+        np.testing.assert_array_equal(got, np.matmul(a, b))
+    else:
+        exact = np.matmul(a.astype(np.float64), b.astype(np.float64))
+        bound = np.matmul(np.abs(a).astype(np.float64), np.abs(b).astype(np.float64))
+        eps = np.finfo(dtype).eps
+        assert (np.abs(got - exact) <= (2 + a.shape[-1] ** 0.5) * eps * bound).all()
+
+
+class TestProducts:
+    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize(("m", "n", "k"), SIZES)
+    def test_against_numpy(self, m, n, k, dtype):
+        a, b = array(m, k, dtype=dtype), array(k, n, dtype=dtype, seed=1)
+        x, y = tensors(a, b)
+        z = x @ y
+        if m and n and k:
+            assert "generated" in z.explain().kernels[0].library
+        check(z.numpy(), a, b, dtype)
+
+    @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+    @pytest.mark.parametrize("left", [False, True])
+    @pytest.mark.parametrize("right", [False, True])
+    @pytest.mark.parametrize(
+        ("m", "n", "k"), [(5, 3, 400), (7, 65, 385), (64, 64, 64), (130, 70, 33), (1, 40, 7), (40, 1, 7)]
+    )
+    def test_transposed_operands(self, m, n, k, left, right, dtype):
+        a = array(*((k, m) if left else (m, k)), dtype=dtype)
+        b = array(*((n, k) if right else (k, n)), dtype=dtype, seed=1)
+        x, y = tensors(a, b)
+        check(((x.T if left else x) @ (y.T if right else y)).numpy(), a.T if left else a, b.T if right else b, dtype)
+
+    @pytest.mark.parametrize("right", [False, True])
+    def test_rows_at_multiples_of_a_page(self, right):
+        """Such operands are packed, A as well."""
+        a, b = array(30, 1024), array(1024, 1024, seed=1)
+        x, y = tensors(a, b)
+        z = x @ (y.T if right else y)
+        choice = z.explain().kernels[0]._choice
+        assert choice.pack_a == "rows" and choice.pack_b == ("across" if right else "panel")
+        check(z.numpy(), a, b.T if right else b, "float32")
+
+    def test_a_large_transposed_left_operand(self):
+        a, b = array(3, 200, 130), array(3, 200, 90, seed=1)
+        x, y = tensors(a, b)
+        z = lt.swapaxes(x, 1, 2) @ y
+        assert z.explain().kernels[0]._choice.pack_a == "across"
+        check(z.numpy(), a.swapaxes(1, 2), b, "float32")
+
+    @pytest.mark.parametrize("shapes", [
+        ((4, 5, 20, 7), (4, 5, 7, 33)), ((4, 5, 20, 7), (7, 33)), ((4, 1, 20, 7), (5, 7, 33)),
+        ((3, 100, 80), (3, 80, 70)),
+    ])  # fmt: skip
+    def test_batches(self, shapes):
+        a, b = array(*shapes[0]), array(*shapes[1], seed=1)
+        x, y = tensors(a, b)
+        check((x @ y).numpy(), a, b, "float32")
+        heads = array(6, 90, 4, 16)
+        (h,) = tensors(heads)
+        q = lt.permute_dims(h, (0, 2, 1, 3))
+        check(
+            (q @ lt.permute_dims(h, (0, 2, 3, 1))).numpy(),
+            heads.transpose(0, 2, 1, 3),
+            heads.transpose(0, 2, 3, 1),
+            "float32",
+        )
+
+    def test_the_sum_is_at_least_as_exact_as_by_blas(self, monkeypatch):
+        a, b = array(200, 3000), array(3000, 100, seed=1)
+        exact = a.astype(np.float64) @ b.astype(np.float64)
+        x, y = tensors(a, b)
+        generated = np.abs((x @ y).numpy() - exact).mean()
+        assert generated <= np.abs(a @ b - exact).mean() * 1.1
+
+    @pytest.mark.parametrize("right", [False, True])
+    def test_bits_do_not_depend_on_threads(self, right):
+        a, b, c = array(333, 900), array(*((500, 900) if right else (900, 500)), seed=1), array(500, seed=2)
+        before = lt.get_num_threads()
+        try:
+            results = []
+            for threads in (1, 2, 4):
+                lt.set_num_threads(threads)
+                x, y, z = tensors(a, b, c)
+                results.append(lt.relu(x @ (y.T if right else y) + z).numpy().tobytes())
+        finally:
+            lt.set_num_threads(before)
+        assert results[0] == results[1] == results[2]
+
+    @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+    @pytest.mark.parametrize("width", [4, 8, 16, 32, 64])
+    def test_every_width_gives_the_same_bits(self, width, dtype):
+        if width < np.dtype(dtype).itemsize:
+            pytest.skip("narrower than an element")
+        m, n, k = 29, 75, 400
+        a, b = array(m, k, dtype=dtype), array(k, n, dtype=dtype, seed=1)
+        tile = dataclasses.replace(tile_of(np.dtype(dtype), host_features(), width), fused="fma" in host_features())
+        text, name = product_text(np.dtype(dtype), tile, "row")
+        module = compile_module(text, [name])
+        c = np.empty((m, n), dtype)
+        table = [0] * SIZE
+        for field, value in {
+            "m": m, "n": n, "k": k, "a_row": k, "a_col": 1, "b_row": n, "b_panel": tile.columns, "c_row": n,
+            "unit_rows": 10, "unit_cols": 2 * tile.columns, "row_blocks": 3, "col_blocks": -(-n // (2 * tile.columns)),
+            "A": a.ctypes.data, "B": b.ctypes.data, "C": c.ctypes.data,
+        }.items():  # fmt: skip
+            table[AT[field]] = value
+        assert table[HEAD] == 0
+        Program([[module.address(name), 0, 3 * -(-n // (2 * tile.columns)), 1, 0]], table).run()
+        x, y = tensors(a, b)
+        np.testing.assert_array_equal(c, (x @ y).numpy())
+
+
+def _epilogues():
+    w, v, full = array(48, seed=3), array(90, 1, seed=4), array(90, 48, seed=5)
+    return {
+        "row": (lambda z, x: lt.gelu(z + x), w),
+        "column": (lambda z, x: z * x, v),
+        "residual": (lambda z, x: x + lt.tanh(z) * 0.5, full),
+        "scale": (lambda z, x: z * 0.125 - 1, full),
+        "position": (lambda z, x: z + lt.arange(48, dtype="float32"), full),
+        "several outputs": (lambda z, x: (lt.relu(z + x), z > 0), w),
+        "kept": (lambda z, x: (z, lt.relu(z + x)), w),
+        "cast": (lambda z, x: lt.astype(z + x, "float16"), w),
+        "reshaped": (lambda z, x: lt.relu(lt.reshape(z, (9, 10, 48)) + x), w),
+        "split rows": (lambda z, x: lt.reshape(z, (9, 10, 48)) + lt.arange(10, dtype="float32")[:, None], full),
+        "transposed": (lambda z, x: lt.relu(z.T + 1), full),
+        "flipped": (lambda z, x: lt.relu(z[::-1] + x), full),
+        "part": (lambda z, x: lt.relu(z[:, :20]), full),
+        "padded": (lambda z, x: lt.pad(lt.relu(z), ((1, 1), (2, 3))), full),
+        "joined": (lambda z, x: lt.concat([lt.relu(z), x], axis=0), full),
+    }
+
+
+class TestEpilogues:
+    @pytest.mark.parametrize("name", list(_epilogues()))
+    @pytest.mark.parametrize("blas", [False, True])
+    def test_same_bits_on_and_off(self, name, blas, monkeypatch):
+        make, other = _epilogues()[name]
+        a, b = array(90, 70), array(70, 48, seed=1)
+        monkeypatch.setitem(planning.settings, "gemm", not blas)
+        got = []
+        for on in (True, False):
+            monkeypatch.setitem(planning.settings, "epilogues", on)
+            forget()
+            x, y, w = tensors(a, b, other)
+            out = make(x @ y, w)
+            lt.sync()
+            fused = [c.epilogue for c in lt.last_sync().plan.schedule.launches if isinstance(c, MatmulCall)]
+            assert on or not any(fused)
+            out = out if isinstance(out, tuple) else (out,)
+            got.append([np.array(o.numpy()) for o in out])
+        for p, q in zip(*got, strict=True):
+            np.testing.assert_array_equal(p, q)
+
+    @pytest.mark.parametrize(("name", "fused"), [
+        ("row", True), ("column", True), ("residual", True), ("several outputs", True), ("kept", True),
+        ("reshaped", True), ("cast", True), ("split rows", False), ("transposed", False), ("part", False),
+    ])  # fmt: skip
+    def test_which_are_fused(self, name, fused):
+        make, other = _epilogues()[name]
+        x, y, w = tensors(array(90, 70), array(70, 48, seed=1), other)
+        out = make(x @ y, w)
+        first = out[-1] if isinstance(out, tuple) else out
+        call = call_of(first)
+        assert (call.epilogue is not None) == fused
+
+    def test_batched(self):
+        a, b, m = array(3, 4, 20, 16), array(3, 4, 16, 30, seed=1), array(20, 30, seed=2)
+        x, y, mask = tensors(a, b, m)
+        z = (x @ y) * 0.25 + mask
+        assert call_of(z).epilogue is not None
+        exact = a.astype("float64") @ b * 0.25 + m
+        np.testing.assert_allclose(z.numpy(), exact, rtol=1e-5, atol=1e-5)
+
+    def test_the_product_has_no_memory_unless_it_is_read(self):
+        x, y, w = tensors(array(900, 70), array(70, 480, seed=1), array(480, seed=2))
+        z = lt.gelu(x @ y + w)
+        alone = z.explain()
+        assert alone.temporaries < 900 * 480 * 4
+        assert "never in memory" in str(alone.kernels[0])
+        z.numpy()
+        p = x @ y
+        z = lt.gelu(p + w)
+        assert "never in memory" not in str(z.explain().kernels[0])
+
+    def test_an_operand_made_after_the_product(self):
+        """The kernel moves up to the product only if what it reads is there."""
+        a, b, v = array(40, 30), array(30, 40, seed=1), array(40, 40, seed=2)
+        x, y, w = tensors(a, b, v)
+        p = x @ y
+        z = p + lt.sum(p, axis=0) * w
+        exact = a.astype("float64") @ b
+        np.testing.assert_allclose(z.numpy(), exact + exact.sum(0) * v, rtol=1e-4, atol=1e-4)
+
+    def test_two_products_in_one_kernel(self):
+        a, b, v = array(40, 30), array(30, 50, seed=1), array(30, 50, seed=2)
+        x, y, w = tensors(a, b, v)
+        z = lt.sigmoid(x @ y) * (x @ w)
+        ka = z.explain().kernels
+        assert len(ka) == 2
+        exact = (a.astype("float64") @ v) / (1 + np.exp(-(a.astype("float64") @ b)))
+        np.testing.assert_allclose(z.numpy(), exact, rtol=1e-4, atol=1e-4)
+
+    def test_other_sizes_use_the_same_plan(self):
+        y, w = tensors(array(70, 48, seed=1), array(48, seed=2))
+        for i, m in enumerate((5, 300, 1, 64, 0)):
+            a = array(m, 70)
+            z = lt.relu(lt.asarray(a) @ y + w)
+            lt.sync()
+            assert lt.last_sync().plans == (i == 0)
+            np.testing.assert_allclose(z.numpy(), np.maximum(a @ y.numpy() + w.numpy(), 0), rtol=1e-4, atol=1e-4)
+
+    def test_verify_rejects(self):
+        x, y, w = tensors(array(9, 7), array(7, 8, seed=1), array(8, seed=2))
+        call = call_of(lt.relu(x @ y + w))
+        verify_epilogue(call)
+        kernel = call.epilogue
+        for wrong, why in [
+            (dataclasses.replace(kernel, product=None), "over another product"),
+            (dataclasses.replace(kernel, extents=kernel.extents[:1]), "one axis a dimension"),
+            (dataclasses.replace(kernel, extents=kernel.extents[::-1]), "the product's extents"),
+            (dataclasses.replace(kernel, checks=[call.node]), "cannot fail"),
+        ]:
+            with pytest.raises(LazytInternalError, match=why):
+                verify_epilogue(dataclasses.replace(call, epilogue=wrong))
+
+
+class TestChoice:
+    def test_by_size_not_by_threads(self, monkeypatch):
+        monkeypatch.setitem(planning.settings, "blas", True)
+        x, y = tensors(array(64, 64, 64), array(64, 64, 64))
+        before = lt.get_num_threads()
+        try:
+            chosen = []
+            for threads in (1, 4):
+                lt.set_num_threads(threads)
+                chosen.append((x @ y).explain().kernels[0].chosen)
+        finally:
+            lt.set_num_threads(before)
+        assert chosen[0] == chosen[1] and chosen[0].startswith("estimated ")
+
+    def test_switches(self, monkeypatch):
+        x, y = tensors(array(30, 30), array(30, 30))
+        assert (x @ y).explain().kernels[0].library.startswith("generated ")
+        monkeypatch.setitem(planning.settings, "blas", True)
+        monkeypatch.setitem(planning.settings, "gemm", False)
+        assert not (x @ y).explain().kernels[0].library.startswith("generated ")
+
+    def test_complex_products_are_by_blas(self):
+        x, y = tensors(array(30, 30) + 1j, array(30, 30) - 1j)
+        assert products.tile_for(np.dtype("complex64")) is None
+        np.testing.assert_allclose((x @ y).numpy(), x.numpy() @ y.numpy(), rtol=1e-4, atol=1e-3)
