@@ -336,7 +336,11 @@ class Tensor(Handle):
         self.requires_grad_(value)
 
     def requires_grad_(self, value: bool = True) -> Tensor:
-        """Ask for (or stop) gradients of this leaf; in place."""
+        """Ask for (or stop) gradients of this leaf; in place.
+
+        A view, such as what `detach()` returns, becomes a leaf with a value of its own: unlike in PyTorch, later writes
+        in place to it are not seen by the tensor that it was a view of, nor the other way round.
+        """
         if value == inplace.requires_grad(self):
             return self
         if not value and not inplace.is_leaf(self):
@@ -349,6 +353,8 @@ class Tensor(Handle):
                 "requires_grad: only Tensors of floating point and complex dtype can require gradients, "
                 f"not {self.dtype}"
             )
+        if self._view is not None:
+            engine.own_value(self)
         holder: Holder = self._storage if self._storage is not None else self
         if holder._data is None:
             (engine.make_leaf if value else engine.freeze)(holder)

@@ -159,3 +159,20 @@ def test_an_unused_graph_left_alive_does_not_slow_the_next_steps():
         plans.append(lt.last_sync().plans)
     assert plans[3:] == [0, 0, 0]
     assert kept.item() == 8.0
+
+
+@pytest.mark.parametrize("synced", [False, True])
+def test_what_was_detached_becomes_a_leaf_of_its_own(synced: bool) -> None:
+    y = lt.asarray([[1.0, 2.0], [3.0, 4.0]]) * 2
+    if synced:
+        lt.sync()
+    x, v = y.detach().requires_grad_(), y[1].detach().requires_grad_()
+    assert x.requires_grad and x.is_leaf and v.requires_grad and not y.requires_grad
+    if synced:
+        lt.sync()
+    ((x * x).sum() + (v * 3).sum()).backward()
+    assert x.grad is not None and x.grad.tolist() == [[4.0, 8.0], [12.0, 16.0]]
+    assert v.grad is not None and v.grad.tolist() == [3.0, 3.0]
+    with lt.no_grad():
+        x -= 1
+    assert x.detach().tolist() == [[1.0, 3.0], [5.0, 7.0]] and y.tolist() == [[2.0, 4.0], [6.0, 8.0]]

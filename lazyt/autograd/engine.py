@@ -329,6 +329,17 @@ def make_leaf(holder: Holder) -> None:
     holder._slot = s
 
 
+def own_value(x: Handle) -> None:
+    """Let a view hold its value by itself: gradients belong to a whole storage. Writes are no longer shared."""
+    st = x._storage
+    assert st is not None
+    tr = begin()
+    slot = slot_of(tr, x)
+    # NOTE: no call between: the view stands as it was, or by itself.
+    x._view, x._storage, x._slot, x._data, x._writes = None, None, slot, None, st._writes
+    tr.refs[slot.step.index] = ref(x)
+
+
 def freeze(holder: Holder) -> None:
     """No more gradients of a leaf that is still pending: its value, cut off, stands in its place."""
     tr = begin()
