@@ -36,8 +36,10 @@ from vector_kernels import (
     within,
 )
 
-from lazyt.backends.cpu import elementwise, library, philox
+from lazyt.backends.cpu import elementwise, library
 from lazyt.backends.cpu.text import Body, Module
+from lazyt.backends.rules.philox import philox_4x32_10
+from lazyt.backends.rules.vector import Vec
 from lazyt.errors import LazytInternalError
 
 LONG = np.longdouble
@@ -308,7 +310,8 @@ def test_philox_gives_the_known_answers():
     u32 = np.dtype("u4")
 
     def write(body, *x):
-        return philox.philox_4x32_10(x[:2], x[2:], body, LANES)
+        words = [Vec(body, v, "i32", LANES) for v in x]
+        return [v.name for v in philox_4x32_10(tuple(words[:2]), tuple(words[2:]))]
 
     run = runner(text_of(write, [u32] * 6, [u32] * 4), [u32] * 4)
     words = [np.array(v, np.uint32) for v in zip(*((*k, *c) for c, k, _ in PHILOX), strict=True)]

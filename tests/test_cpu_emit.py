@@ -16,7 +16,7 @@ from kernel_builder import Builder, layernorm, reduction, softmax
 
 from lazyt.backends.cpu import engine
 from lazyt.backends.cpu.emit import emit
-from lazyt.backends.cpu.objcache import ObjectCache
+from lazyt.backends.objcache import ObjectCache
 from lazyt.errors import LazytInternalError
 from lazyt.ir import kernel as ir
 from lazyt.ir import kernel_interpreter as oracle

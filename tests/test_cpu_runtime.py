@@ -20,7 +20,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lazyt.backends.cpu import engine, memory, objcache, threads, threads_ir
+from lazyt.backends import objcache
+from lazyt.backends.cpu import engine, memory, threads, threads_ir
 from lazyt.errors import LazytInternalError
 
 ROOT = Path(__file__).resolve().parent.parent

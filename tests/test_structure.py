@@ -29,6 +29,8 @@ ROOMS = (
     "errors",
     "ir",
     "ops",
+    "backends.objcache",
+    "backends.rules",
     "backends.cpu",
     "backends.cuda",
     "device",
@@ -70,8 +72,11 @@ ROOMS = (
 ONLY = {
     "ir": {"errors"},
     "ops": {"errors", "ir"},
-    "backends.cpu": {"errors", "ir"},
-    "backends.cuda": {"errors", "ir"},
+    "backends.objcache": {"errors"},
+    "backends.rules": {"errors", "ir"},
+    "backends.cpu": {"backends.objcache", "backends.rules", "errors", "ir"},
+    # How a plan's arguments and temporaries are found is the CPU executor's; code generation is each backend's own.
+    "backends.cuda": {"backends.cpu", "backends.objcache", "backends.rules", "errors", "ir"},
     "handle": set(),
     "trace": set(),
 }

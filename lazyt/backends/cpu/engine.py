@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import llvmlite
 import llvmlite.binding as llvm
 
-from lazyt.backends.cpu import objcache
+from lazyt.backends import objcache
 from lazyt.errors import LazytInternalError
 
 if TYPE_CHECKING:

@@ -125,6 +125,10 @@ class Executable:
                 for e in _extents_in(getattr(c.node.attrs, "statics", ())):
                     add(e)
 
+    def draft(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> Bound:
+        """The sizes of a run for these extents, for looking at; nothing is compiled or kept."""
+        return Bound(self, extents, scalars)
+
     def run(
         self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Any], receipt: Receipt | None = None
     ) -> list[memory.Buffer]:

@@ -55,6 +55,7 @@ class Buffer:
     address: int
     nbytes: int
     _bin: _Bin
+    device = "cpu"
     readonly: bool = False
     owner: object = None
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.emit_scope import Loop
 from lazyt.backends.cpu.engine import compile_module
-from lazyt.backends.cpu.text import Body, Module, vector
-from lazyt.backends.cpu.vector import Vec
+from lazyt.backends.cpu.text import Body, Module, type_of, vector
+from lazyt.backends.rules.vector import Vec
 from lazyt.ir.kernel import LANES
 
 if TYPE_CHECKING:
@@ -168,11 +168,11 @@ class Routine:
     def store(self, x: Vec, at: str, mask: str = "") -> None:
         align = size_of(x.element)
         if not mask:
-            self.body.line(f"store {x.type} {x.name}, ptr {at}, align {align}")
+            self.body.line(f"store {type_of(x)} {x.name}, ptr {at}, align {align}")
             return
         name, bits = f"llvm.masked.store.v{x.lanes}{_SUFFIX.get(x.element, x.element)}.p0", f"<{x.lanes} x i1>"
-        self.body.declare(f"declare void @{name}({x.type}, ptr, {bits})")
-        self.body.line(f"call void @{name}({x.type} {x.name}, ptr align {align} {at}, {bits} {mask})")
+        self.body.declare(f"declare void @{name}({type_of(x)}, ptr, {bits})")
+        self.body.line(f"call void @{name}({type_of(x)} {x.name}, ptr align {align} {at}, {bits} {mask})")
 
 
 def size_of(element: str) -> int:

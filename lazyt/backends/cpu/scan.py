@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazyt.backends.cpu import casts
 from lazyt.backends.cpu.routine import Routine, Routines
-from lazyt.backends.cpu.text import literal, mem_type, vector
+from lazyt.backends.cpu.text import body_of, literal, mem_type, type_of, vector
 from lazyt.backends.cpu.threads import get_num_threads
-from lazyt.backends.cpu.vector import Vec, constant
+from lazyt.backends.rules import casts
+from lazyt.backends.rules.vector import Vec, constant
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
 from lazyt.ir.fuse import buffer_of
@@ -160,8 +160,10 @@ class _Writer:
     def shifted(self, x: Vec, by: int) -> Vec:
         """Every lane `by` lanes up; what changes nothing comes in."""
         lanes = ", ".join(f"i32 {i if i < by else LANES + i - by}" for i in range(LANES))
-        text = f"shufflevector {x.type} {x.operand(self.identity)}, {x.type} {x.name}, <{LANES} x i32> <{lanes}>"
-        return x.renamed(x.body.let(text))
+        text = (
+            f"shufflevector {type_of(x)} {x.operand(self.identity)}, {type_of(x)} {x.name}, <{LANES} x i32> <{lanes}>"
+        )
+        return x.renamed(body_of(x).let(text))
 
     def prefixes(self, x: Vec) -> Vec:
         """Each lane joined with those below it."""
@@ -171,21 +173,23 @@ class _Writer:
 
     def folded(self, x: Vec) -> Vec:
         """The lanes joined by halves, as a scalar."""
-        body, lanes = x.body, x.lanes
+        body, lanes = body_of(x), x.lanes
         while lanes > 1:
             lanes //= 2
             halves = []
             for first in (0, lanes):
                 picks = ", ".join(f"i32 {first + i}" for i in range(lanes))
-                text = f"shufflevector {x.type} {x.name}, {x.type} poison, <{lanes} x i32> <{picks}>"
+                text = f"shufflevector {type_of(x)} {x.name}, {type_of(x)} poison, <{lanes} x i32> <{picks}>"
                 halves.append(Vec(body, body.let(text), x.element, lanes))
             x = self.join(*halves)
-        return Vec(body, body.let(f"extractelement {x.type} {x.name}, i32 0"), x.element, 0)
+        return Vec(body, body.let(f"extractelement {type_of(x)} {x.name}, i32 0"), x.element, 0)
 
     def repeated(self, x: Vec, lane: int) -> Vec:
         """One lane in all."""
         lanes = ", ".join([f"i32 {lane}"] * LANES)
-        return x.renamed(x.body.let(f"shufflevector {x.type} {x.name}, {x.type} poison, <{LANES} x i32> <{lanes}>"))
+        return x.renamed(
+            body_of(x).let(f"shufflevector {type_of(x)} {x.name}, {type_of(x)} poison, <{LANES} x i32> <{lanes}>")
+        )
 
     # Along the innermost axis
 
@@ -213,7 +217,7 @@ class _Writer:
     def _total(self, r: Routine, x: str, length: str) -> Vec:
         """The total of a whole block; of no use for a length of 0."""
         zero = self.start(r)
-        with r.loop("0", length, LANES, [(zero.type, zero.name)]) as i:
+        with r.loop("0", length, LANES, [(type_of(zero), zero.name)]) as i:
             v = self.widened(r.load(self.element, r.at(self.element, x, i.index)))
             i.next = [self.join(v.renamed(i.carried[0]), v).name]
         return self.folded(zero.renamed(i.results[0]))
@@ -225,7 +229,7 @@ class _Writer:
 
     def _publish(self, r: Routine, unit: str, carry: Vec) -> None:
         flag, value = self._state(r, unit)
-        r.body.line(f"store {carry.type} {carry.name}, ptr {value}, align 8")
+        r.body.line(f"store {type_of(carry)} {carry.name}, ptr {value}, align 8")
         r.body.line(f"store atomic i64 1, ptr {flag} release, align 8")
 
     def _carry(self, r: Routine, unit: str, wanted: str) -> Vec:
@@ -251,7 +255,7 @@ class _Writer:
         """Write the running values of a block."""
         body, e = r.body, self.element
         whole = body.let(f"and i64 {length}, {-LANES}")
-        with r.loop("0", whole, LANES, [(carry.type, carry.name)]) as i:
+        with r.loop("0", whole, LANES, [(type_of(carry), carry.name)]) as i:
             before = carry.renamed(i.carried[0])
             p = self.prefixes(self.widened(r.load(e, r.at(e, x, i.index))))
             r.store(self.narrowed(self.join(before, p)), r.at(e, y, i.index))
@@ -306,7 +310,7 @@ class _Writer:
         return r.body.let(f"getelementptr {vector(self.work, NARROW)}, ptr {slots}, i64 {at}")
 
     def _set(self, r: Routine, slots: str, strip: str, which: int, x: Vec) -> None:
-        r.body.line(f"store {x.type} {x.name}, ptr {self._slot(r, slots, strip, which)}, align 8")
+        r.body.line(f"store {type_of(x)} {x.name}, ptr {self._slot(r, slots, strip, which)}, align 8")
 
     def _get(self, r: Routine, slots: str, strip: str, which: int) -> Vec:
         kind = vector(self.work, NARROW)

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazyt.backends.cpu import casts
 from lazyt.backends.cpu.routine import Routine, Routines
-from lazyt.backends.cpu.text import BFLOAT16, mem_type
+from lazyt.backends.cpu.text import BFLOAT16, mem_type, type_of
 from lazyt.backends.cpu.threads import get_num_threads
-from lazyt.backends.cpu.vector import Vec, constant
+from lazyt.backends.rules import casts
+from lazyt.backends.rules.vector import Vec, constant
 from lazyt.ir import graph as g
 from lazyt.ir.fuse import buffer_of
 from lazyt.ir.kernel import LANES
@@ -280,7 +280,7 @@ class _Writer:
         body = r.body
         xs = [fill] * count if fill else self._vectors(r, self.row(r, X, d), j, mask, count)
         sums = [self.widened(x) for x in xs]
-        with r.repeat([("i64", first), *((s.type, s.name) for s in sums)]) as loop:
+        with r.repeat([("i64", first), *((type_of(s), s.name) for s in sums)]) as loop:
             i = loop.carried[0]
             r.go_on(loop, body.let(f"icmp sge i64 {i}, 0"))
             vs = [value] * count if value else [
@@ -307,7 +307,7 @@ class _Writer:
             for k, old in enumerate(olds):
                 assert old is not None
                 if value is not None:
-                    name = body.let(f"select i1 {some}, {old.type} {value.name}, {old.type} {old.name}")
+                    name = body.let(f"select i1 {some}, {type_of(old)} {value.name}, {type_of(old)} {old.name}")
                     ys.append(old.renamed(name))
                     continue
                 read = body.let(f"and <{LANES} x i1> {where}, {mask}") if mask else where

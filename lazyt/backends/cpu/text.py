@@ -1,165 +1,210 @@
-"""LLVM IR as text: the lines of one function, and what its module must declare around it."""
+"""The body of a function in LLVM IR: how `Vec`'s instructions and control flow are spelled.
+
+NOTE: lowering one op may open new blocks (`rarely`, `repeat` and `each_lane` do), so a loop's back edge is taken from
+`block`, or from a latch block of its own.
+"""
 
 from __future__ import annotations
 
-import re
-import struct
-from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import cache
 from typing import TYPE_CHECKING
 
-import ml_dtypes
-import numpy as np
+import llvmlite.binding as llvm
+
+from lazyt.backends.cpu.engine import host_features
+from lazyt.backends.cpu.lines import Lines
+from lazyt.backends.cpu.lines import Module as Module
+from lazyt.backends.cpu.lines import literal as literal
+from lazyt.backends.cpu.lines import vector as vector
+from lazyt.backends.rules.elements import BFLOAT16 as BFLOAT16
+from lazyt.backends.rules.elements import mem_type as mem_type
+from lazyt.backends.rules.elements import reg_type as reg_type
+from lazyt.backends.rules.vector import Vec, Vecs, where
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-Number = bool | int | float
-
-BFLOAT16: np.dtype = np.dtype(ml_dtypes.bfloat16)
-_FLOATS = {
-    np.dtype(np.float16): "half",
-    np.dtype(np.float32): "float",
-    np.dtype(np.float64): "double",
-}
-_SYMBOL = re.compile(r"@([\w.$-]+)")
-
-
-def reg_type(dtype: np.dtype) -> str:
-    """The LLVM element type of `dtype` in registers; bfloat16 travels as its raw bits in i16."""
-    if dtype.kind == "b":
-        return "i1"
-    return mem_type(dtype)
-
-
-def mem_type(dtype: np.dtype) -> str:
-    """The LLVM element type of `dtype` in memory; a bool is one byte."""
-    if dtype == BFLOAT16:
-        return "i16"
-    if dtype.kind in "iub":
-        return f"i{8 * dtype.itemsize}"
-    return _FLOATS[dtype]
-
-
-@lru_cache(maxsize=4096)
-def _literal(element: str, value: Number, _: str) -> str:
-    if element == "i1":
-        return "true" if value else "false"
-    if element[0] == "i":
-        return str(int(value))
-    if element == "half":
-        return f"0xH{np.float16(value).view(np.uint16):04X}"
-    with np.errstate(over="ignore"):
-        exact = float(np.float32(value)) if element == "float" else float(value)
-    return f"0x{struct.unpack('<Q', struct.pack('<d', exact))[0]:016X}"
-
-
-def literal(element: str, value: Number) -> str:
-    """`value` rounded to `element` and spelled exactly, as LLVM's parser wants it."""
-    # repr tells 0.0 from -0.0, 1 from True and one NaN from none, where equality does not.
-    return _literal(element, value, repr(value))
+_SUFFIX = {"half": "f16", "float": "f32", "double": "f64"}
 
 
 @cache
-def vector(element: str, lanes: int) -> str:
-    """The type of `lanes` elements in a register; the scalar type when `lanes` is 0."""
-    return f"<{lanes} x {element}>" if lanes else element
+def native_half() -> bool:
+    """Whether the host converts float16 itself; elsewhere LLVM would call symbols nobody has."""
+    if not llvm.get_process_triple().startswith(("x86", "i686")):
+        return True
+    return bool(llvm.get_host_cpu_features().get("f16c"))
 
 
-Library = Callable[[str, Callable[[], str]], None]
+def body_of(x: Vec) -> Body:
+    """The body of a value that this backend writes."""
+    assert isinstance(x.body, Body), "a value of another backend"
+    return x.body
 
 
-class Module:
-    """Globals, declarations and helper functions of one LLVM module, each symbol once.
-
-    With a `library`, helper functions are not repeated in every module: it is given a symbol and
-    what writes the text of a module that defines it, and makes the symbol known to the process.
-    """
-
-    def __init__(self, library: Library | None = None) -> None:
-        self._entries: dict[str, str] = {}
-        self._library = library
-
-    def declare(self, text: str) -> None:
-        """Add a declaration or a global; the first text under a symbol wins."""
-        found = _SYMBOL.search(text)
-        assert found, f"no symbol in {text!r}"
-        self._entries.setdefault(found[1], text)
-
-    def define(self, symbol: str, declaration: str, write: Callable[[Module], str]) -> None:
-        """Have the function that `write` spells for the module it is given."""
-        if symbol in self._entries:
-            return
-        self._entries[symbol] = declaration
-        if self._library is None:
-            self._entries[symbol] = write(self)
-        else:
-            self._library(symbol, lambda: self._apart(write))
-
-    def _apart(self, write: Callable[[Module], str]) -> str:
-        """The text of a module that defines a helper for others."""
-        module = Module(self._library)
-        text = write(module).replace("define internal", "define", 1)
-        return f"{module.text()}\n{text}\n"
-
-    def text(self) -> str:
-        return "\n".join(self._entries.values())
+def type_of(x: Vec) -> str:
+    return vector(x.element, x.lanes)
 
 
-class Body:
-    """The lines of one function. `block` is the label of the block being written.
-
-    NOTE: lowering one op may open new blocks, so a loop's back edge is taken from `block`, or from
-    a latch block of its own.
-    """
-
-    def __init__(self, module: Module | None = None, block: str = "entry") -> None:
-        self.module = module if module is not None else Module()
-        self.lines: list[str] = []
-        self.first = self.block = block
-        self._count = 0
-
-    def fresh(self, prefix: str) -> str:
-        """A name that no other call gave, without its sigil."""
-        self._count += 1
-        return f"{prefix}{self._count}"
-
-    def let(self, rhs: str) -> str:
-        """Append `%tN = rhs`; return `%tN`."""
-        self._count += 1
-        name = f"%t{self._count}"
-        self.lines.append(f"  {name} = {rhs}")
-        return name
-
-    def line(self, text: str) -> None:
-        self.lines.append(f"  {text}")
-
-    def label(self, name: str) -> None:
-        """Open the block `name`; the block before it must have ended in a branch."""
-        self.lines.append(f"{name}:")
-        self.block = name
-
-    def declare(self, line: str) -> None:
-        """Ask the module for a declaration or a global, once a symbol."""
-        self.module.declare(line)
-
-    def splat(self, element: str, value: Number, lanes: int) -> str:
-        """The operand (without its type) that holds `value` in every lane."""
-        text = literal(element, value)
-        return f"splat ({element} {text})" if lanes else text
-
-    def call(self, result: str, symbol: str, *operands: tuple[str, str]) -> str:
-        """Call `symbol` with (type, operand) pairs and declare it; the result's name."""
-        types = ", ".join(kind for kind, _ in operands)
-        self.declare(f"declare {result} @{symbol}({types})")
-        values = ", ".join(f"{kind} {value}" for kind, value in operands)
-        return self.let(f"call {result} @{symbol}({values})")
-
-    def text(self) -> str:
-        return "\n".join(self.lines)
+def _suffix(element: str, lanes: int) -> str:
+    """How intrinsics spell a type."""
+    return (f"v{lanes}" if lanes else "") + _SUFFIX.get(element, element)
 
 
 def function(result: str, symbol: str, parameters: Sequence[str], body: Body) -> str:
     """The text of a function private to its module; `parameters` are spelled `type %name`."""
     head = f"define internal {result} @{symbol}({', '.join(parameters)})"
     return f"{head} {{\n{body.first}:\n{body.text()}\n}}"
+
+
+class Body(Lines):
+    """The lines of one function, and the `rules.vector.Writer` that appends them."""
+
+    @property
+    def native_half(self) -> bool:
+        return native_half()
+
+    @property
+    def native_scale(self) -> bool:
+        # Elsewhere LLVM would call the C library for each lane.
+        return "avx512f" in host_features()
+
+    def binary(self, opcode: str, like: Vec, a: str, b: str) -> str:
+        return self.let(f"{opcode} {type_of(like)} {a}, {b}")
+
+    def negate(self, x: Vec) -> str:
+        return self.let(f"fneg {type_of(x)} {x.name}")
+
+    def compare(self, predicate: str, x: Vec, other: str) -> str:
+        opcode = "fcmp" if x.is_float else "icmp"
+        return self.let(f"{opcode} {predicate} {type_of(x)} {x.name}, {other}")
+
+    def convert(self, opcode: str, x: Vec, element: str) -> str:
+        return self.let(f"{opcode} {type_of(x)} {x.name} to {vector(element, x.lanes)}")
+
+    def saturate(self, x: Vec, element: str, signed: bool) -> str:
+        symbol = f"llvm.fpto{'s' if signed else 'u'}i.sat.{_suffix(element, x.lanes)}.{_suffix(x.element, x.lanes)}"
+        return self.call(vector(element, x.lanes), symbol, (type_of(x), x.name))
+
+    def intrinsic(self, name: str, x: Vec, others: Sequence[str]) -> str:
+        kind = type_of(x)
+        operands = [(kind, x.name), *((kind, o) for o in others)]
+        return self.call(kind, f"llvm.{name}.{_suffix(x.element, x.lanes)}", *operands)
+
+    def multiply_high(self, x: Vec, other: str) -> str:
+        narrow, wide = type_of(x), vector("i128", x.lanes)
+        a, b = (self.let(f"zext {narrow} {name} to {wide}") for name in (x.name, other))
+        product = self.let(f"mul {wide} {a}, {b}")
+        high = self.let(f"lshr {wide} {product}, {self.splat('i128', 64, x.lanes)}")
+        return self.let(f"trunc {wide} {high} to {narrow}")
+
+    def scale(self, x: Vec, exponent: str) -> str:
+        """x * 2**exponent, an i32; rounded once."""
+        kind, number = type_of(x), vector("i32", x.lanes)
+        name = f"llvm.ldexp.{_suffix(x.element, x.lanes)}.{_suffix('i32', x.lanes)}"
+        return self.call(kind, name, (kind, x.name), (number, exponent))
+
+    def select(self, condition: Vec, like: Vec, a: str, b: str) -> str:
+        kind = type_of(like)
+        return self.let(f"select {type_of(condition)} {condition.name}, {kind} {a}, {kind} {b}")
+
+    def any(self, x: Vec) -> str:
+        if not x.lanes:
+            return x.name
+        return self.call("i1", f"llvm.vector.reduce.or.v{x.lanes}i1", (type_of(x), x.name))
+
+    def table(self, symbol: str, words: Sequence[int], index: Vec) -> str:
+        """One i64 of a constant table, by a scalar index."""
+        entries = ", ".join(f"i64 {w}" for w in words)
+        self.declare(f"@{symbol} = internal constant [{len(words)} x i64] [{entries}]")
+        address = self.let(f"getelementptr i64, ptr @{symbol}, i64 {index.name}")
+        return self.let(f"load i64, ptr {address}")
+
+    def rarely(self, condition: Vec, usual: Vecs, write: Callable[[], Vecs]) -> Vecs:
+        rare, join, before = self.fresh("rare"), self.fresh("join"), self.block
+        self.line(f"br i1 {condition.any()}, label %{rare}, label %{join}")
+        self.label(rare)
+        chosen = [where(condition, x, u) for x, u in zip(write(), usual, strict=True)]
+        after = self.block
+        self.line(f"br label %{join}")
+        self.label(join)
+        return tuple(
+            u.renamed(self.let(f"phi {type_of(u)} [{u.name}, %{before}], [{c.name}, %{after}]"))
+            for u, c in zip(usual, chosen, strict=True)
+        )
+
+    def repeat(self, start: Vecs, step: Callable[..., tuple[Vecs, Vec]], times: int) -> Vecs:
+        loop, done, before = self.fresh("loop"), self.fresh("done"), self.block
+        self.line(f"br label %{loop}")
+        self.label(loop)
+        head = len(self.lines)
+        state = tuple(x.renamed(f"%{self.fresh('state')}") for x in start)
+        count, following = f"%{self.fresh('count')}", f"%{self.fresh('count')}"
+        end, more = step(*state)
+        if times:
+            self.line(f"{following} = add i32 {count}, 1")
+            again = self.let(f"icmp ult i32 {following}, {times}")
+        else:
+            again = more.any()
+        after = self.block
+        self.line(f"br i1 {again}, label %{loop}, label %{done}")
+        phis = [
+            f"  {s.name} = phi {type_of(s)} [{x.name}, %{before}], [{e.name}, %{after}]"
+            for s, x, e in zip(state, start, end, strict=True)
+        ]
+        if times:
+            phis.append(f"  {count} = phi i32 [0, %{before}], [{following}, %{after}]")
+        self.lines[head:head] = phis
+        self.label(done)
+        return end
+
+    def each_lane(self, x: Vec, results: Sequence[str], write: Callable[[Vec], Vecs]) -> Vecs:
+        """One lane after the other, through memory."""
+        types = [vector(element, x.lanes) for element in results]
+        source, *places = (self.let(f"alloca {kind}") for kind in (type_of(x), *types))
+        self.line(f"store {type_of(x)} {x.name}, ptr {source}")
+
+        def step(i: Vec) -> tuple[Vecs, Vec]:
+            at = self.let(f"getelementptr {x.element}, ptr {source}, i64 {i.name}")
+            parts = write(Vec(self, self.let(f"load {x.element}, ptr {at}"), x.element, 0))
+            for part, place in zip(parts, places, strict=True):
+                to = self.let(f"getelementptr {part.element}, ptr {place}, i64 {i.name}")
+                self.line(f"store {part.element} {part.name}, ptr {to}")
+            following = i + 1
+            return (following,), following.compare("ult", x.lanes)
+
+        self.repeat((Vec(self, "0", "i64", 0),), step, 0)
+        return tuple(
+            Vec(self, self.let(f"load {kind}, ptr {place}"), element, x.lanes)
+            for kind, place, element in zip(types, places, results, strict=True)
+        )
+
+    def outlined(
+        self, symbol: str, results: Sequence[str], operands: Vecs, write: Callable[..., Vecs], cold: bool
+    ) -> Vecs:
+        lanes = operands[0].lanes
+        types = [vector(element, lanes) for element in results]
+        result = types[0] if len(types) == 1 else f"{{ {', '.join(types)} }}"
+        symbol = f"{symbol}.v{lanes}"
+        parameters = [f"{type_of(x)} %x{i}" for i, x in enumerate(operands)]
+
+        def text(module: Module) -> str:
+            inner = type(self)(module)
+            values = write(*(Vec(inner, f"%x{i}", x.element, lanes) for i, x in enumerate(operands)))
+            value = values[0].name
+            if len(types) > 1:
+                value = "poison"
+                for i, x in enumerate(values):
+                    value = inner.let(f"insertvalue {result} {value}, {type_of(x)} {x.name}, {i}")
+            inner.line(f"ret {result} {value}")
+            return function(result, symbol, parameters, inner)
+
+        declaration = f"declare {result} @{symbol}({', '.join(type_of(x) for x in operands)})"
+        self.module.define(symbol, declaration, text)
+        arguments = ", ".join(f"{type_of(x)} {x.name}" for x in operands)
+        call = self.let(f"call {result} @{symbol}({arguments}){' cold' if cold else ''}")
+        if len(types) == 1:
+            return (Vec(self, call, results[0], lanes),)
+        return tuple(
+            Vec(self, self.let(f"extractvalue {result} {call}, {i}"), element, lanes)
+            for i, element in enumerate(results)
+        )

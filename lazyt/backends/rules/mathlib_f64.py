@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lazyt.backends.cpu import erf_f64, trig_f64
-from lazyt.backends.cpu import explog_f64 as e
-from lazyt.backends.cpu.mathlib import INF
-from lazyt.backends.cpu.vector import Rules, Vec, constant, fabs, fma, sqrt, where
+from lazyt.backends.rules import erf_f64, trig_f64
+from lazyt.backends.rules import explog_f64 as e
+from lazyt.backends.rules.mathlib import INF
+from lazyt.backends.rules.vector import Rules, Vec, constant, fabs, fma, sqrt, where
 
 
 def hypot(x: Vec, y: Vec) -> Vec:

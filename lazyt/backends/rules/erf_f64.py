@@ -8,7 +8,7 @@ ULP, erfc within 1.7. Coefficients: Remez exchange.
 
 from __future__ import annotations
 
-from lazyt.backends.cpu.explog_f64 import (
+from lazyt.backends.rules.explog_f64 import (
     Pair,
     exp_sum,
     fast_two_sum,
@@ -17,8 +17,8 @@ from lazyt.backends.cpu.explog_f64 import (
     two_product,
     two_sum,
 )
-from lazyt.backends.cpu.mathlib import at_most
-from lazyt.backends.cpu.vector import Vec, constant, copysign, fabs, fma, horner, where
+from lazyt.backends.rules.mathlib import at_most
+from lazyt.backends.rules.vector import Vec, constant, copysign, fabs, fma, horner, where
 
 NEAR = 0.83
 # erf(x)/x - 1 - c in z = x*x, divided by z, x <= NEAR, 2**-61; c in two parts.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lazyt.backends.cpu.vector import Rule, Rules, Vec, constant, copysign, fabs, sqrt, where
+from lazyt.backends.rules.vector import Rule, Rules, Vec, constant, copysign, fabs, sqrt, where
 
 
 def sign(x: Vec) -> Vec:

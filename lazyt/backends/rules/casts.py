@@ -7,28 +7,17 @@ rounding innocent (Boldo and Melquiond, "Emulation of FMA and correctly rounded 
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
-import llvmlite.binding as llvm
-
-from lazyt.backends.cpu.text import BFLOAT16, reg_type
-from lazyt.backends.cpu.vector import Vec, constant, fabs, where
+from lazyt.backends.rules.elements import BFLOAT16, reg_type
+from lazyt.backends.rules.vector import Vec, constant, fabs, where
 
 if TYPE_CHECKING:
     import numpy as np
 
 
-@cache
-def native_half() -> bool:
-    """Whether the host converts float16 itself; elsewhere LLVM would call symbols nobody has."""
-    if not llvm.get_process_triple().startswith(("x86", "i686")):
-        return True
-    return bool(llvm.get_host_cpu_features().get("f16c"))
-
-
 def half_to_float(x: Vec) -> Vec:
-    if native_half():
+    if x.body.native_half:
         return x.convert("fpext", "float")
     wide = x.as_int().convert("zext", "i32")
     magnitude = (wide & 0x7FFF) << 13
@@ -40,7 +29,7 @@ def half_to_float(x: Vec) -> Vec:
 
 
 def float_to_half(x: Vec) -> Vec:
-    if native_half():
+    if x.body.native_half:
         return x.convert("fptrunc", "half")
     bits = x.as_int()
     magnitude = bits & 0x7FFFFFFF
@@ -129,13 +118,7 @@ def _int_to_float(x: Vec, source: np.dtype, target: np.dtype) -> Vec:
 
 
 def _float_to_int(x: Vec, target: np.dtype) -> Vec:
-    sign = "si" if target.kind == "i" else "ui"
-    element = reg_type(target)
-    count = f"v{x.lanes}" if x.lanes else ""
-    suffix = {"float": "f32", "double": "f64"}[x.element]
-    result = Vec(x.body, "", element, x.lanes).type
-    symbol = f"llvm.fpto{sign}.sat.{count}{element}.{count}{suffix}"
-    return Vec(x.body, x.body.call(result, symbol, (x.type, x.name)), element, x.lanes)
+    return x.saturate(reg_type(target), signed=target.kind == "i")
 
 
 def convert(x: Vec, source: np.dtype, target: np.dtype) -> Vec:

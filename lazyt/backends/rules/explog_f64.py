@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from lazyt.backends.cpu.mathlib import (
+from lazyt.backends.rules.mathlib import (
     INF,
     MAGIC,
     MANTISSA,
@@ -22,7 +22,7 @@ from lazyt.backends.cpu.mathlib import (
     log_limits,
     power_limits,
 )
-from lazyt.backends.cpu.vector import (
+from lazyt.backends.rules.vector import (
     Vec,
     constant,
     copysign,

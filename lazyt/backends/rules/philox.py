@@ -5,9 +5,8 @@ Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC
 
 from __future__ import annotations
 
-from lazyt.backends.cpu.control import outlined, repeat
-from lazyt.backends.cpu.text import Body
-from lazyt.backends.cpu.vector import Vec
+from lazyt.backends.rules.control import outlined, repeat
+from lazyt.backends.rules.vector import Vec
 
 ROUNDS = 10
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -29,20 +28,14 @@ def _rounds(*state: Vec) -> tuple[Vec, ...]:
     return repeat(state, step, times=ROUNDS)[2:]
 
 
-def _words(key: tuple[Vec, Vec], counter: tuple[Vec, Vec, Vec, Vec]) -> tuple[Vec, ...]:
+def philox_4x32_10(key: tuple[Vec, Vec], counter: tuple[Vec, Vec, Vec, Vec]) -> tuple[Vec, ...]:
+    """The four words of a counter under a key, all i32, low words first."""
     return outlined("lazyt.philox", ("i32",) * 4, (*key, *counter), _rounds)
-
-
-def philox_4x32_10(key: tuple[str, str], counter: tuple[str, str, str, str], body: Body, lanes: int) -> tuple[str, ...]:
-    """The four words of a counter under a key, all `<lanes x i32>`, low words first."""
-    key_low, key_high, *words = (Vec(body, x, "i32", lanes) for x in (*key, *counter))
-    a, b, c, d = words
-    return tuple(x.name for x in _words((key_low, key_high), (a, b, c, d)))
 
 
 def random_bits(seed: Vec, counter: Vec, index: Vec) -> Vec:
     """64 bits of (seed, counter, element index): the first two words, the first one lowest."""
     c0, c1 = _halves(index)
     c2, c3 = _halves(counter)
-    low, high, *_ = _words(_halves(seed), (c0, c1, c2, c3))
+    low, high, *_ = philox_4x32_10(_halves(seed), (c0, c1, c2, c3))
     return low.convert("zext", "i64") | (high.convert("zext", "i64") << 32)

@@ -6,8 +6,8 @@ count) shifts everything out. No operand traps and none is poison.
 
 from __future__ import annotations
 
-from lazyt.backends.cpu.control import outlined, repeat
-from lazyt.backends.cpu.vector import Rule, Rules, Vec, constant, where
+from lazyt.backends.rules.control import outlined, repeat
+from lazyt.backends.rules.vector import Rule, Rules, Vec, constant, where
 
 
 def _divide_wide(x: Vec, y: Vec) -> Vec:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lazyt.backends.cpu.control import outlined, rarely, repeat
-from lazyt.backends.cpu.text import vector
-from lazyt.backends.cpu.vector import Vec, fabs, fma, where
+from lazyt.backends.rules.control import each_lane, outlined, rarely
+from lazyt.backends.rules.vector import Vec, fabs, fma, where
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,24 +31,16 @@ _RESULTS = ("double", "double", "i64")
 
 def _product(x: Vec) -> tuple[Vec, Vec]:
     """|x| * 2/pi mod 4 for LARGE <= |x| < inf: two words, 2 bits before the point, 126 behind."""
-    body = x.body
-    words = ", ".join(f"i64 {w}" for w in TWO_OVER_PI)
-    body.declare(f"@{_TABLE} = internal constant [{len(TWO_OVER_PI)} x i64] [{words}]")
     bits = fabs(x).as_int()
     m = (bits & (2**52 - 1)) | 2**52
     # The first bit that is not a multiple of 4 once multiplied, counted in the table.
     first = (bits >> 52) - (1075 + 2 - 64)
-    base = body.let(f"getelementptr i64, ptr @{_TABLE}, i64 {(first >> 6).name}")
-    window = []
-    for i in range(4):
-        address = body.let(f"getelementptr i64, ptr {base}, i64 {i}")
-        window.append(Vec(body, body.let(f"load i64, ptr {address}"), "i64", 0))
+    word = first >> 6
+    window = [word.renamed(x.body.table(_TABLE, TWO_OVER_PI, word + i)) for i in range(4)]
     a, b, c = (window[i].intrinsic("fshl", window[i + 1], first) for i in range(3))
-    wide = m.convert("zext", "i128")
-    middle, last = wide * b.convert("zext", "i128"), wide * c.convert("zext", "i128")
-    carry = (last >> 64).convert("trunc", "i64")
-    low = middle.convert("trunc", "i64") + carry
-    high = m * a + (middle >> 64).convert("trunc", "i64")
+    carry = m.multiply_high(c)
+    low = m * b + carry
+    high = m * a + m.multiply_high(b)
     return high + low.compare("ult", carry).convert("zext", "i64"), low
 
 
@@ -79,25 +70,7 @@ def _reduce(x: Vec) -> tuple[Vec, Vec, Vec]:
 
 
 def _each_lane(x: Vec) -> tuple[Vec, ...]:
-    """`_reduce` of every lane, one after the other, through memory."""
-    body, lanes = x.body, x.lanes
-    types = [vector(element, lanes) for element in _RESULTS]
-    places = [body.let(f"alloca {kind}") for kind in types]
-    body.line(f"store {x.type} {x.name}, ptr {places[0]}")
-
-    def step(i: Vec) -> tuple[tuple[Vec, ...], Vec]:
-        own = [body.let(f"getelementptr double, ptr {place}, i64 {i.name}") for place in places]
-        parts = _reduce(Vec(body, body.let(f"load double, ptr {own[0]}"), "double", 0))
-        for part, address in zip(parts, own, strict=True):
-            body.line(f"store {part.type} {part.name}, ptr {address}")
-        following = i + 1
-        return (following,), following.compare("ult", lanes)
-
-    repeat((Vec(body, "0", "i64", 0),), step)
-    return tuple(
-        Vec(body, body.let(f"load {kind}, ptr {place}"), element, lanes)
-        for kind, place, element in zip(types, places, _RESULTS, strict=True)
-    )
+    return each_lane(x, _RESULTS, _reduce)
 
 
 def if_large(x: Vec, usual: tuple[Vec, ...], convert: Callable[[Vec, Vec, Vec], tuple[Vec, ...]]) -> tuple[Vec, ...]:

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import math
 
-from lazyt.backends.cpu.engine import host_features
-from lazyt.backends.cpu.mathlib import at_least, at_most, log_limits
-from lazyt.backends.cpu.vector import Rules, Vec, copysign, fabs, fma, horner, where
+from lazyt.backends.rules.mathlib import at_least, at_most, log_limits
+from lazyt.backends.rules.vector import Rules, Vec, copysign, fabs, fma, horner, where
 
 # Added to a float below 2**22 it leaves the nearest integer in the low bits of the sum.
 MAGIC = 1.5 * 2.0**23
@@ -55,10 +54,9 @@ def _reduced(x: Vec) -> tuple[Vec, Vec]:
 def _scale(e: Vec, t: Vec) -> Vec:
     """e * 2**n for a float t that holds MAGIC + n; rounded once, where it is subnormal."""
     n = t.as_int() - 0x4B400000
-    if "avx512f" in host_features():
-        name = f"llvm.ldexp.v{e.lanes}f32.v{e.lanes}i32" if e.lanes else "llvm.ldexp.f32.i32"
-        return e.renamed(e.body.call(e.type, name, (e.type, e.name), (n.type, n.name)))
-    # Elsewhere LLVM would call the C library for each lane: two factors, neither of them out of range.
+    if e.body.native_scale:
+        return e.renamed(e.body.scale(e, n.name))
+    # Two factors, neither of them out of range.
     half = n.ashr(1)
     first = (e.as_int() + (half << 23)).as_float()
     return first * ((n - half + 127) << 23).as_float()

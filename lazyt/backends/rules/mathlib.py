@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from lazyt.backends.cpu.vector import Vec, constant, fabs, where
+from lazyt.backends.rules.vector import Vec, constant, fabs, where
 
 INF, NAN = math.inf, math.nan
 # Added to a double below 2**51 it leaves the nearest integer in the low bits of the sum.

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 
-from lazyt.backends.cpu import explog_f64
-from lazyt.backends.cpu.mathlib import (
+from lazyt.backends.rules import explog_f64
+from lazyt.backends.rules.mathlib import (
     INF,
     MAGIC,
     MANTISSA,
@@ -24,8 +24,8 @@ from lazyt.backends.cpu.mathlib import (
     log_limits,
     power_limits,
 )
-from lazyt.backends.cpu.payne_hanek import if_large
-from lazyt.backends.cpu.vector import (
+from lazyt.backends.rules.payne_hanek import if_large
+from lazyt.backends.rules.vector import (
     Rules,
     Vec,
     constant,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lazyt.backends.cpu.control import outlined, repeat
-from lazyt.backends.cpu.vector import Rules, Vec, constant, copysign, fabs, fma, where
+from lazyt.backends.rules.control import outlined, repeat
+from lazyt.backends.rules.vector import Rules, Vec, constant, copysign, fabs, fma, where
 
 INF = float("inf")
 STEP = 2.0**540

@@ -1,36 +1,65 @@
-"""Vectors as Python values: an expression over `Vec` appends its LLVM IR to the body it came from.
+"""Vectors as Python values: an expression over `Vec` appends its instructions to the body it came from.
 
 `+ - * /` are the plain IEEE or wrapping operations, without any flag; `< <= > >=` are signed or
 ordered comparisons; `>>` shifts in zeros. A Python number stands for a splat. Nothing is folded.
+Instructions and predicates have LLVM's names and meaning; how they are spelled is the body's affair.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from lazyt.backends.cpu.text import Number, vector
+from lazyt.backends.rules.elements import FLOAT_BITS, Number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lazyt.backends.cpu.text import Body
 
-FLOAT_BITS = {"half": 16, "float": 32, "double": 64}
-_SUFFIX = {"half": "f16", "float": "f32", "double": "f64"}
+class Writer(Protocol):
+    """The body of a function being written by one backend: each method appends, and gives the result's name.
+
+    An operand is a name or a spelled constant; its type is that of the Vec `like`, or of `x`.
+    """
+
+    @property
+    def native_half(self) -> bool:
+        """Whether `convert` knows float16; else rules spell it out in integers."""
+
+    @property
+    def native_scale(self) -> bool:
+        """Whether the machine has `scale`, a float times a power of two."""
+
+    def splat(self, element: str, value: Number, lanes: int) -> str: ...
+    def binary(self, opcode: str, like: Vec, a: str, b: str) -> str: ...
+    def negate(self, x: Vec) -> str: ...
+    def compare(self, predicate: str, x: Vec, other: str) -> str: ...
+    def convert(self, opcode: str, x: Vec, element: str) -> str: ...
+    def saturate(self, x: Vec, element: str, signed: bool) -> str: ...
+    def intrinsic(self, name: str, x: Vec, others: Sequence[str]) -> str: ...
+    def multiply_high(self, x: Vec, other: str) -> str: ...
+    def scale(self, x: Vec, exponent: str) -> str: ...
+    def select(self, condition: Vec, like: Vec, a: str, b: str) -> str: ...
+    def any(self, x: Vec) -> str: ...
+    def table(self, symbol: str, words: Sequence[int], index: Vec) -> str: ...
+    def rarely(self, condition: Vec, usual: Vecs, write: Callable[[], Vecs]) -> Vecs: ...
+    def repeat(self, start: Vecs, step: Callable[..., tuple[Vecs, Vec]], times: int) -> Vecs: ...
+    def each_lane(self, x: Vec, results: Sequence[str], write: Callable[[Vec], Vecs]) -> Vecs: ...
+    def outlined(
+        self, symbol: str, results: Sequence[str], operands: Vecs, write: Callable[..., Vecs], cold: bool
+    ) -> Vecs: ...
 
 
 class Vec:
     """One SSA value; `lanes` 0 is a scalar."""
 
-    __slots__ = ("body", "element", "lanes", "name", "type")
+    __slots__ = ("body", "element", "lanes", "name")
 
-    def __init__(self, body: Body, name: str, element: str, lanes: int) -> None:
+    def __init__(self, body: Writer, name: str, element: str, lanes: int) -> None:
         self.body = body
         self.name = name
         self.element = element
         self.lanes = lanes
-        self.type = vector(element, lanes)
 
     @property
     def bits(self) -> int:
@@ -43,7 +72,8 @@ class Vec:
     def operand(self, other: Vec | Number) -> str:
         """`other` as an operand of this vector's type."""
         if isinstance(other, Vec):
-            assert other.type == self.type, f"{self.type} meets {other.type}"
+            same = (other.element, other.lanes) == (self.element, self.lanes)
+            assert same, f"{self.lanes} {self.element} meet {other.lanes} {other.element}"
             return other.name
         return self.body.splat(self.element, other, self.lanes)
 
@@ -51,15 +81,12 @@ class Vec:
         """Another value of this type."""
         return Vec(self.body, name, self.element, self.lanes)
 
-    def _new(self, rhs: str, element: str | None = None) -> Vec:
-        return Vec(self.body, self.body.let(rhs), element or self.element, self.lanes)
-
     def binary(self, opcode: str, other: Vec | Number) -> Vec:
         """Any LLVM instruction of two operands of this type."""
-        return self._new(f"{opcode} {self.type} {self.name}, {self.operand(other)}")
+        return self.renamed(self.body.binary(opcode, self, self.name, self.operand(other)))
 
     def _rop(self, opcode: str, other: Number) -> Vec:
-        return self._new(f"{opcode} {self.type} {self.operand(other)}, {self.name}")
+        return self.renamed(self.body.binary(opcode, self, self.operand(other), self.name))
 
     def __add__(self, other: Vec | Number) -> Vec:
         return self.binary("fadd" if self.is_float else "add", other)
@@ -80,7 +107,7 @@ class Vec:
         return self._rop("fdiv", other)
 
     def __neg__(self) -> Vec:
-        return self._new(f"fneg {self.type} {self.name}") if self.is_float else 0 - self
+        return self.renamed(self.body.negate(self)) if self.is_float else 0 - self
 
     def __and__(self, other: Vec | Number) -> Vec:
         return self.binary("and", other)
@@ -106,9 +133,7 @@ class Vec:
 
     def compare(self, predicate: str, other: Vec | Number) -> Vec:
         """An i1 vector; `predicate` is LLVM's (olt, une, ult, slt, ...)."""
-        opcode = "fcmp" if self.is_float else "icmp"
-        text = f"{opcode} {predicate} {self.type} {self.name}, {self.operand(other)}"
-        return self._new(text, "i1")
+        return Vec(self.body, self.body.compare(predicate, self, self.operand(other)), "i1", self.lanes)
 
     def __lt__(self, other: Vec | Number) -> Vec:
         return self.compare("olt" if self.is_float else "slt", other)
@@ -134,7 +159,11 @@ class Vec:
 
     def convert(self, opcode: str, element: str) -> Vec:
         """One of LLVM's conversions (fpext, trunc, sitofp, bitcast, ...) to another element."""
-        return self._new(f"{opcode} {self.type} {self.name} to {vector(element, self.lanes)}", element)
+        return Vec(self.body, self.body.convert(opcode, self, element), element, self.lanes)
+
+    def saturate(self, element: str, signed: bool) -> Vec:
+        """A float truncated to an integer element, at its ends where it is outside; NaN is 0."""
+        return Vec(self.body, self.body.saturate(self, element, signed), element, self.lanes)
 
     def as_int(self) -> Vec:
         """The bits of a float."""
@@ -147,22 +176,19 @@ class Vec:
 
     def intrinsic(self, name: str, *others: Vec | Number) -> Vec:
         """`llvm.name` over this vector and operands of the same type."""
-        return Vec(self.body, self._call(name, self.type, others), self.element, self.lanes)
+        return self.renamed(self.body.intrinsic(name, self, [self.operand(o) for o in others]))
+
+    def multiply_high(self, other: Vec) -> Vec:
+        """The high 64 bits of the product of two unsigned i64."""
+        return self.renamed(self.body.multiply_high(self, self.operand(other)))
 
     def any(self) -> str:
-        """The i1 that is true when a lane of this i1 vector is."""
+        """The condition that a lane of this i1 vector is true."""
         assert self.element == "i1"
-        if not self.lanes:
-            return self.name
-        return self.body.call("i1", f"llvm.vector.reduce.or.v{self.lanes}i1", (self.type, self.name))
-
-    def _call(self, name: str, result: str, others: Sequence[Vec | Number]) -> str:
-        count = f"v{self.lanes}" if self.lanes else ""
-        symbol = f"llvm.{name}.{count}{_SUFFIX.get(self.element, self.element)}"
-        operands = [(self.type, self.name), *((self.type, self.operand(o)) for o in others)]
-        return self.body.call(result, symbol, *operands)
+        return self.body.any(self)
 
 
+Vecs = tuple[Vec, ...]
 # How one op is written: its operands in, its result out.
 Rule = Callable[..., Vec]
 Rules = dict[str, Rule]
@@ -172,10 +198,7 @@ def where(condition: Vec, chosen: Vec | Number, other: Vec | Number) -> Vec:
     """`chosen` in the lanes where `condition` holds, else `other`; at most one is a number."""
     like = chosen if isinstance(chosen, Vec) else other
     assert isinstance(like, Vec), "one of the two must be a vector"
-    a, b = like.operand(chosen), like.operand(other)
-    body = like.body
-    text = f"select {condition.type} {condition.name}, {like.type} {a}, {like.type} {b}"
-    return Vec(body, body.let(text), like.element, like.lanes)
+    return like.renamed(like.body.select(condition, like, like.operand(chosen), like.operand(other)))
 
 
 def fma(a: Vec, b: Vec | Number, c: Vec | Number) -> Vec:
@@ -221,4 +244,4 @@ def estrin(x: Vec, coefficients: Sequence[float]) -> Vec:
 
 def constant(like: Vec, value: Number) -> Vec:
     """`value` in every lane, of the type of `like`: an operand that needs no instruction."""
-    return Vec(like.body, like.operand(value), like.element, like.lanes)
+    return like.renamed(like.operand(value))

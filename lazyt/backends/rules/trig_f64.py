@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 
-from lazyt.backends.cpu.explog_f64 import Pair, fast_two_sum, two_product, two_sum
-from lazyt.backends.cpu.mathlib import INF, MAGIC, NAN, at_least, at_most
-from lazyt.backends.cpu.payne_hanek import PI_2, PI_2_TAIL, if_large
-from lazyt.backends.cpu.vector import (
+from lazyt.backends.rules.explog_f64 import Pair, fast_two_sum, two_product, two_sum
+from lazyt.backends.rules.mathlib import INF, MAGIC, NAN, at_least, at_most
+from lazyt.backends.rules.payne_hanek import PI_2, PI_2_TAIL, if_large
+from lazyt.backends.rules.vector import (
     Vec,
     constant,
     copysign,

@@ -1,0 +1,281 @@
+"""Row kernels: a team of warps takes a row (one outer index) and walks it in every stage.
+
+The last row axis is walked by rounds: each warp of the team takes one segment (SEGMENT elements), a lane every 32nd
+of its elements. With `steps` the whole row is one round, and what several stages need of it stays in shared memory,
+where each lane reads only what it wrote itself.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from lazyt.backends.cuda.emit_levels import UNIT
+from lazyt.backends.cuda.emit_map import digits
+from lazyt.backends.cuda.emit_memory import offset, pointer, store, used_accesses
+from lazyt.backends.cuda.emit_reduce import folds_of
+from lazyt.backends.cuda.emit_scope import memory_type
+from lazyt.backends.cuda.emit_values import open_level
+from lazyt.backends.cuda.mapping import SEGMENT, WARP, kept_slots, scratch_words
+from lazyt.backends.cuda.text import type_of
+from lazyt.backends.rules.elements import reg_type
+from lazyt.ir.kernel import CHUNK, LANES, Load
+
+if TYPE_CHECKING:
+    from lazyt.backends.cuda.emit_reduce import Fold
+    from lazyt.backends.cuda.emit_scope import Scope
+    from lazyt.ir.kernel import Stage, Value
+
+
+def emit_rows(scope: Scope) -> None:
+    """The loop over rows, and in it all stages."""
+    kernel, body, mapping = scope.kernel, scope.body, scope.mapping
+    teams = mapping.threads // (WARP * mapping.warps)
+    sizes = [scope.extent(a) for a in range(kernel.outer)]
+    total = body.let("index", " * ".join(sizes) or "1", "total")
+    body.let("int", f"threadIdx.x % {WARP}", "lane")
+    if mapping.warps > 1:
+        body.let("int", f"threadIdx.x / {WARP}", "warp")
+        for stage in kernel.stages:
+            for fold in folds_of(kernel, stage.reduces):
+                fold.declare_shared(scope, f"[{mapping.warps}][{LANES}]" if fold.blocked else f"[{mapping.warps}]")
+    if mapping.steps:
+        _declare_kept(scope)
+    if mapping.phase:
+        _emit_phase(scope, sizes, total)
+        return
+    team = f"(index)block * {teams} + threadIdx.x / {WARP}" if mapping.warps == 1 else "(index)block"
+    step = f"(index)blocks * {teams}" if teams > 1 else "(index)blocks"
+    with scope.loop(f"for (index u = {team}; u < {total}; u += {step})"):
+        digits(scope, "u", sizes)
+        for i, stage in enumerate(kernel.stages):
+            body.line("")
+            body.line(f"// stage {i + 1}")
+            RowStage(scope, stage, last=i + 1 == len(kernel.stages)).emit()
+
+
+def _emit_phase(scope: Scope, sizes: list[str], total: str) -> None:
+    """Phase 1 folds chunk after chunk, each into scratch memory; phase 2 folds those, and does the other stages."""
+    kernel, body, mapping = scope.kernel, scope.body, scope.mapping
+    size = max(kernel.layout.size, 1)
+    scope.argument("u64 *", "scratch", size)
+    scope.argument("index", "chunks", size + 1)
+    body.let("index", str(scratch_words(kernel)), "words")
+    if mapping.phase == 2:
+        with scope.loop(f"for (index row = (index)block; row < {total}; row += (index)blocks)"):
+            digits(scope, "row", sizes)
+            RowStage(scope, kernel.stages[0], last=False).finish_chunks()
+            for stage in kernel.stages[1:]:
+                RowStage(scope, stage, last=True).emit()
+        return
+    with scope.loop(f"for (index u = (index)block; u < {total} * chunks; u += (index)blocks)"):
+        body.let("index", "u / chunks", "row")
+        body.let("index", "u % chunks", "chunk")
+        digits(scope, "row", sizes)
+        RowStage(scope, kernel.stages[0], last=False).fold_chunk()
+
+
+def _declare_kept(scope: Scope) -> None:
+    """`row5[s][threadIdx.x]`, for each value that is kept."""
+    kernel, body, mapping = scope.kernel, scope.body, scope.mapping
+    body.line("extern __shared__ __align__(16) u8 kept[];")
+    at = 0
+    for itemsize, values in kept_slots(kernel):
+        for v in values:
+            kind = _kept_type(kernel.values[v])
+            body.line(f"{kind} (*const row{v})[{mapping.threads}] = ({kind} (*)[{mapping.threads}])(kept + {at});")
+        at += itemsize * mapping.steps * mapping.threads
+
+
+def _kept_type(value: Value) -> str:
+    """A load is kept as it lies in memory."""
+    return memory_type(value.dtype) if isinstance(value, Load) else type_of(reg_type(value.dtype))
+
+
+class RowStage:
+    """One stage for the current row."""
+
+    def __init__(self, scope: Scope, stage: Stage, last: bool) -> None:
+        self.scope = scope
+        self.stage = stage
+        self.last = last
+        self.folds = folds_of(scope.kernel, stage.reduces)
+        self.blocked = [f for f in self.folds if f.blocked]
+        self.needed = scope.levels.needed(scope.levels.roots(stage), scope.names, scope.kept)
+        self.accesses = used_accesses(scope.kernel, self.needed, stage.stores)
+        self.warps = scope.mapping.warps
+        self.steps = scope.mapping.steps
+        self.axis = scope.kernel.axes - 1
+
+    def emit(self) -> None:
+        scope, body = self.scope, self.scope.body
+        open_level(scope, UNIT, self.needed, self.accesses)
+        if not self.stage.loops:
+            first = "lane == 0" if self.warps == 1 else "threadIdx.x == 0"
+            for t in self.stage.stores:
+                store(scope, t, UNIT, first)
+            return
+        for fold in self.folds:
+            fold.declare(scope)
+        self._axis(0)
+        for fold in self.folds:
+            self._finish(fold)
+            kind = scope.kernel.values[fold.number].dtype
+            scope.names[fold.number] = body.let(type_of(reg_type(kind)), fold.result(scope), f"v{fold.number}")
+        if self.stage.stores and not self.last:
+            # Another stage may read what this one has written.
+            body.line("__syncwarp();" if self.warps == 1 else "__syncthreads();")
+
+    def fold_chunk(self) -> None:
+        """One chunk's folds into scratch memory."""
+        scope, body = self.scope, self.scope.body
+        open_level(scope, UNIT, self.needed, self.accesses)
+        for fold in self.folds:
+            fold.declare(scope)
+        for fold in self.blocked:
+            fold.begin(scope, "wide", "double")
+        start = body.let("index", f"chunk * {CHUNK}", "start")
+        stop = body.let("index", f"lt_min_index({start} + {CHUNK}, {scope.extent(self.axis)})", "stop")
+        with scope.loop(f"for (index round = {start}; round < {stop}; round += {SEGMENT * self.warps})"):
+            self._round(stop)
+        for fold in self.folds:
+            self._finish(fold)
+        with body.block("if (warp == 0)"):
+            slot = 0
+            for fold in self.folds:
+                slot += fold.put(scope, slot)
+
+    def finish_chunks(self) -> None:
+        """The folds of all chunks of a row, from scratch memory."""
+        scope, body = self.scope, self.scope.body
+        slot = 0
+        for fold in self.folds:
+            fold.declare(scope)
+            slot += fold.get(scope, slot)
+            kind = type_of(reg_type(fold.dtype))
+            scope.names[fold.number] = body.let(kind, fold.result(scope), f"v{fold.number}")
+
+    def _axis(self, k: int) -> None:
+        """Row axis k and all inside it."""
+        scope = self.scope
+        axis = scope.kernel.outer + k
+        if axis == self.axis:
+            self._walk()
+            return
+        with scope.loop(f"for (index i{axis} = 0; i{axis} < {scope.extent(axis)}; i{axis}++)"):
+            scope.index[axis] = f"i{axis}"
+            open_level(scope, scope.levels.of_axis[axis], self.needed, self.accesses)
+            self._axis(k + 1)
+
+    def _walk(self) -> None:
+        """The last axis: chunks with float64 partials if a fold is blocked, rounds of the team in them."""
+        scope, body = self.scope, self.scope.body
+        n = scope.extent(self.axis)
+        if self.steps:
+            self._keep_loads(n)
+        chunked = bool(self.blocked) and not self.steps
+        with scope.loop(f"for (index chunk = 0; chunk < {n}; chunk += {CHUNK})") if chunked else nullcontext():
+            stop = body.let("index", f"lt_min_index(chunk + {CHUNK}, {n})", "stop") if chunked else n
+            for fold in self.blocked:
+                fold.begin(scope, "wide", "double")
+            if self.steps:
+                self._round(n)
+            else:
+                start = "chunk" if chunked else "0"
+                head = f"for (index round = {start}; round < {stop}; round += {SEGMENT * self.warps})"
+                with scope.loop(head):
+                    self._round(stop)
+            for fold in self.blocked:
+                total = f"total{fold.number}"
+                body.line(f"{total} = {fold.op}::of({total}, lt_tree<{fold.op}>(wide{fold.number}));")
+
+    def _element(self) -> str:
+        """The place of a lane's step, where a row is one round."""
+        own = f"s * {WARP} + lane"
+        return own if self.warps == 1 else f"warp * {SEGMENT} + {own}"
+
+    def _round(self, stop: str) -> None:
+        scope, body = self.scope, self.scope.body
+        for fold in self.blocked:
+            fold.begin(scope, "part")
+        computed = self._kept(loads=False) if self.steps else []
+        if self.steps:
+            body.line("#pragma unroll 4")
+            head = f"for (int s = 0; s < {self.steps}; s++)"
+            at = self._element()
+        else:
+            own = "round" if self.warps == 1 else f"round + warp * {SEGMENT}"
+            first = body.let("index", own, "first")
+            end = body.let("index", f"lt_min_index({first} + {SEGMENT}, {stop})", "end")
+            body.line("#pragma unroll 4")
+            head = f"for (index base = {first}; base < {end}; base += {WARP})"
+            at = "base + lane"
+        with scope.loop(head):
+            scope.index[self.axis] = body.let("index", at, f"i{self.axis}")
+            scope.live = f"i{self.axis} < {scope.extent(self.axis)}"
+            open_level(scope, scope.levels.point, self.needed, ())
+            for v in computed:
+                body.line(f"{_slot(v)} = {scope.names[v]};")
+            for fold in self.folds:
+                fold.step(scope, scope.index[self.axis], paired=True)
+            for t in self.stage.stores:
+                store(scope, t, scope.levels.point, scope.live)
+        scope.kept.update({v: _slot(v) for v in computed})
+        self._flush()
+
+    def _flush(self) -> None:
+        """The parts of a round added to the wide sums, segment after segment."""
+        body = self.scope.body
+        if self.warps == 1:
+            for f in self.blocked:
+                body.line(f"wide{f.number} = {f.op}::of(wide{f.number}, (double)part{f.number});")
+            return
+        if not self.blocked:
+            return
+        with body.block(f"if (lane < {LANES})"):
+            for f in self.blocked:
+                body.line(f"shared_part{f.number}[warp][lane] = (double)part{f.number};")
+        body.line("__syncthreads();")
+        with body.block(f"for (int w = 0; w < {self.warps}; w++)"):
+            for f in self.blocked:
+                slot = f"shared_part{f.number}[w][lane % {LANES}]"
+                body.line(f"wide{f.number} = {f.op}::of(wide{f.number}, {slot});")
+        body.line("__syncthreads();")
+
+    def _finish(self, fold: Fold) -> None:
+        """Every thread has what the team's lanes folded; a blocked fold is there already."""
+        if fold.blocked:
+            return
+        fold.across_lanes(self.scope)
+        if self.warps > 1:
+            fold.across_shared(self.scope, "[warp]", "[w]", self.warps, "lane == 0")
+
+    def _kept(self, loads: bool) -> list[int]:
+        """What is kept from this stage on."""
+        values = self.scope.kernel.values
+        kept = sorted(
+            v for _, slot in kept_slots(self.scope.kernel) for v in slot if isinstance(values[v], Load) == loads
+        )
+        return [v for v in kept if v in self.needed and v not in self.scope.kept]
+
+    def _keep_loads(self, n: str) -> None:
+        """What several stages read, loaded by the first of them."""
+        scope, body = self.scope, self.scope.body
+        kept = self._kept(loads=True)
+        if not kept:
+            return
+        body.line("#pragma unroll 8")
+        with scope.loop(f"for (int s = 0; s < {self.steps}; s++)"):
+            i = body.let("index", self._element(), f"i{self.axis}")
+            scope.index[self.axis] = i
+            for v in kept:
+                value = scope.kernel.values[v]
+                assert isinstance(value, Load)
+                at = pointer(scope, value.access, scope.levels.point - 1)
+                steps = offset(scope, value.access, scope.levels.point)
+                body.line(f"{_slot(v)} = {i} < {n} ? {at}[{steps}] : ({memory_type(value.dtype)})0;")
+        scope.kept.update({v: _slot(v) for v in kept})
+
+
+def _slot(v: int) -> str:
+    return f"row{v}[s][threadIdx.x]"

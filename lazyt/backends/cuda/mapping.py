@@ -1,0 +1,227 @@
+"""How a kernel's points are given to threads: chosen by extents, strides and alignment, and compiled into the code.
+
+    maps      a thread takes `wide` neighbours along the vector axis, and goes on by the size of the grid
+    rows      a team of `warps` warps takes a row; with `steps` its elements stay in shared memory between stages
+              few long rows are taken by chunks in `phase` 1, whose results phase 2 adds up in order
+    columns   a thread takes a column; `groups` warps of a block share 32 columns, 128 rows (FLUSH) each in turn
+
+Nothing here changes a bit of a result: sums have the kernel IR's order under every mapping.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from lazyt.ir.kernel import CHUNK, FLUSH, LANES, Load, Op, Reduce, moving_axes, operands_of
+from lazyt.ir.prims import ELEMENTWISE
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Sequence
+
+    from lazyt.ir.kernel import Kernel, Stage, Value
+
+WARP = 32
+BLOCK = 256
+# What one warp folds before its lanes are flushed: a row's elements have 16 chains of 128 in it.
+SEGMENT = FLUSH * LANES
+MAX_WARPS = 16
+MAX_GROUPS = 8
+# With more elementary functions than these a thread computes for longer than it loads, and code is repeated for all.
+WIDE_COSTLY = 6
+# So few rows, of more than so many chunks, are divided between blocks.
+FEW_ROWS = 64
+MANY_CHUNKS = 2
+# Shared memory that a block may have without asking for more.
+SHARED = 48 << 10
+# Positions that an index must be able to count: points, and what a grid steps past them.
+SMALL = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    index: str = "s64"  # the type of indices and offsets: s32 or s64
+    threads: int = BLOCK  # of a block
+    wide: int = 1
+    warps: int = 1
+    steps: int = 0  # elements of a row that a lane keeps; 0: none
+    groups: int = 1
+    phase: int = 0  # 0: a launch does all
+
+    @property
+    def key(self) -> str:
+        return f"{self.index}_{self.threads}_{self.wide}_{self.warps}_{self.steps}_{self.groups}_{self.phase}"
+
+
+def choose(kernel: Kernel, entries: Sequence[int], shared: int = SHARED) -> Mapping:
+    """The mapping for a launch with these argument entries (see `Kernel.layout`).
+
+    `shared` is how much shared memory a block of the device may have when it asks for it.
+    """
+    extents = entries[: kernel.axes]
+    index = "s32" if _is_small(kernel, entries) else "s64"
+    if kernel.vector == "row":
+        return _rows(kernel, extents, index, shared)
+    if kernel.rows:
+        groups = min(MAX_GROUPS, _power(-(-extents[-1] // FLUSH)))
+        return Mapping(index, threads=WARP * groups if groups > 1 else BLOCK, groups=groups)
+    return Mapping(index, wide=_width(kernel, entries))
+
+
+def _rows(kernel: Kernel, extents: Sequence[int], index: str, shared: int) -> Mapping:
+    n = extents[-1]
+    warps = min(MAX_WARPS, _power(-(-n // SEGMENT)))
+    size = sum(itemsize for itemsize, _ in kept_slots(kernel))
+    if not size or kernel.rows > 1 or n > warps * SEGMENT:
+        return Mapping(index, threads=BLOCK if warps == 1 else WARP * warps, warps=warps)
+    steps = _power(-(-min(n, SEGMENT) // WARP))
+    if warps > 1:
+        fits = size * steps * WARP * warps <= shared
+        return Mapping(index, threads=WARP * warps, warps=warps, steps=steps if fits else 0)
+    threads = BLOCK
+    while threads > WARP and size * steps * threads > SHARED:
+        threads //= 2
+    return Mapping(index, threads=threads, steps=steps if size * steps * threads <= SHARED else 0)
+
+
+def phases(kernel: Kernel, mapping: Mapping, extents: Sequence[int]) -> tuple[Mapping, ...]:
+    """The mapping of each launch that the kernel takes: one, or two for few long rows that it only reduces."""
+    if kernel.vector != "row" or kernel.rows != 1 or extents[-1] <= MANY_CHUNKS * CHUNK:
+        return (mapping,)
+    first, *rest = kernel.stages
+    only_reduces = first.loops and not first.stores and not any(s.loops for s in rest)
+    if not only_reduces or math.prod(extents[: kernel.outer]) > FEW_ROWS:
+        return (mapping,)
+    whole = replace(mapping, threads=WARP * MAX_WARPS, warps=MAX_WARPS, steps=0)
+    return replace(whole, phase=1), replace(whole, phase=2)
+
+
+def chunks(extents: Sequence[int]) -> int:
+    return -(-extents[-1] // CHUNK)
+
+
+def scratch_words(kernel: Kernel) -> int:
+    """What the phases of a kernel hand over for a chunk: a word a reduction, two with a place."""
+    reduces = [v for r in kernel.stages[0].reduces if isinstance(v := kernel.values[r], Reduce)]
+    return sum(2 if v.name.startswith("arg") else 1 for v in reduces)
+
+
+def shared_bytes(kernel: Kernel, mapping: Mapping) -> int:
+    """The shared memory that a launch asks for, besides what the kernel declares."""
+    return sum(itemsize for itemsize, _ in kept_slots(kernel)) * mapping.steps * mapping.threads
+
+
+def kept_slots(kernel: Kernel) -> list[tuple[int, list[int]]]:
+    """What a lane may keep of a row, as slots of one element: (itemsize, the values that take turns in it).
+
+    Kept are plain loads and costly values along the row that more than one stage needs. A value may take the place
+    of one that no stage after its own reads: each point reads that before.
+    """
+    stages = _stages_of_kept(kernel)
+    slots: list[tuple[int, list[int]]] = []
+    for v, (first, *_) in sorted(stages.items(), key=lambda item: (item[1][0], item[0])):
+        size = kernel.values[v].dtype.itemsize
+        free = (s for s in slots if s[0] == size and stages[s[1][-1]][-1] <= first)
+        slot = None if isinstance(kernel.values[v], Load) else next(free, None)
+        if slot is None:
+            slots.append((size, [v]))
+        else:
+            slot[1].append(v)
+    return sorted(slots, key=lambda s: -s[0])
+
+
+def _stages_of_kept(kernel: Kernel) -> dict[int, list[int]]:
+    """The stages that need each value which is worth keeping."""
+    costly = {v: stages for v, stages in _needed_in(kernel, ()).items() if isinstance(kernel.values[v], Op)}
+    # What a costly value was computed from is needed no more once that is kept.
+    return _needed_in(kernel, costly)
+
+
+def _needed_in(kernel: Kernel, kept: Container[int]) -> dict[int, list[int]]:
+    """The values that may be kept and that several stages need, when those `kept` are computed by their first stage."""
+    moves = moving_axes(kernel)
+    found: dict[int, list[int]] = {}
+    for i, stage in enumerate(kernel.stages):
+        known = [v for v in found if v in kept]
+        for v in _evaluated(kernel, stage, known) if stage.loops else ():
+            if _is_kept(kernel.values[v]) and kernel.axes - 1 in moves[v]:
+                found.setdefault(v, []).append(i)
+    return {v: stages for v, stages in found.items() if len(stages) > 1}
+
+
+def _is_kept(value: Value) -> bool:
+    if isinstance(value, Load):
+        return value.where is None
+    return isinstance(value, Op) and ELEMENTWISE[value.name].costly
+
+
+def _evaluated(kernel: Kernel, stage: Stage, known: Container[int]) -> set[int]:
+    """The values that a stage needs at each point, nothing below those `known`."""
+    seen: set[int] = set()
+    todo = [kernel.values[r].operand for r in stage.reduces]  # type: ignore[union-attr]
+    todo += [t.value for t in stage.stores]
+    while todo:
+        v = todo.pop()
+        if v not in seen and not isinstance(kernel.values[v], Reduce):
+            seen.add(v)
+            if v not in known:
+                todo.extend(operands_of(kernel.values[v]))
+    return seen
+
+
+def _is_small(kernel: Kernel, entries: Sequence[int]) -> bool:
+    """Whether 32-bit indices count the kernel's points and reach all that it addresses."""
+    extents = entries[: kernel.axes]
+    points = 1
+    for e in extents:
+        points *= max(e, 1)
+    if points > SMALL:
+        return False
+    for at in kernel.layout.accesses:
+        strides = entries[at + 1 : at + 1 + kernel.axes]
+        if sum(abs(s) * max(e - 1, 0) for s, e in zip(strides, extents, strict=True)) > SMALL:
+            return False
+    return True
+
+
+def _width(kernel: Kernel, entries: Sequence[int]) -> int:
+    """Neighbours that a thread of a map takes: 16 bytes of the narrowest dtype, where all wide accesses are aligned."""
+    axis = kernel.vector_axis
+    wide = [i for i, a in enumerate(kernel.accesses) if a.classes[axis] == "1"]
+    costly = sum(isinstance(v, Op) and ELEMENTWISE[v.name].costly for v in kernel.values)
+    if not wide or entries[axis] < 2 or costly > WIDE_COSTLY:
+        return 1
+    n = min(8, 16 // min(kernel.accesses[i].dtype.itemsize for i in wide))
+    return n if all(_is_aligned(kernel, i, entries, n) for i in wide) else 1
+
+
+def _is_aligned(kernel: Kernel, access: int, entries: Sequence[int], n: int) -> bool:
+    """Whether each group of n neighbours starts at a multiple of its size, or of 16 bytes."""
+    at, itemsize = kernel.layout.accesses[access], kernel.accesses[access].dtype.itemsize
+    size = min(16, n * itemsize)
+    others = (a for a in range(kernel.axes) if a != kernel.vector_axis and entries[a] > 1)
+    return entries[at] % size == 0 and all(entries[at + 1 + a] * itemsize % size == 0 for a in others)
+
+
+def grid(kernel: Kernel, mapping: Mapping, extents: Sequence[int], processors: int) -> int:
+    """How many blocks: enough for all points, no more than keep `processors` multiprocessors busy for some time."""
+    units = 1
+    for e in extents[: kernel.outer]:
+        units *= e
+    last = extents[kernel.vector_axis]
+    if mapping.phase == 1:
+        blocks = units * chunks(extents)
+    elif kernel.vector == "row":
+        blocks = -(-units // (mapping.threads // (WARP * mapping.warps)))
+    elif kernel.rows:
+        columns = WARP if mapping.groups > 1 else mapping.threads
+        blocks = units // max(last, 1) * -(-last // columns)
+    else:
+        blocks = -(-(units // max(last, 1) * -(-last // mapping.wide)) // mapping.threads)
+    return max(1, min(blocks, processors * 32))
+
+
+def _power(n: int) -> int:
+    """The least power of two that is no less than n."""
+    return 1 << max(n - 1, 0).bit_length()
