@@ -228,7 +228,8 @@ def test_a_worker_that_fails_says_why(tmp_path, directory):
         worker.wait_first()
 
 
-def test_the_command_writes_what_it_found(tmp_path, capsys):
+def test_the_command_writes_what_it_found(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(stats, "DISTURBED", 100.0)  # other tests run beside this one
     path = tmp_path / "found.json"
     assert command.main(["--only", "sort", "--peers", "numpy", "--quick", "--threads", "1", "--json", str(path)]) == 0
     printed = capsys.readouterr().out

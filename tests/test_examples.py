@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -11,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.peers import PEERS
-from benchmarks.workloads import WORKLOADS
 
 TOP = Path(__file__).parent.parent
 
@@ -59,17 +56,3 @@ def test_chargpt_in_short():
 def test_repl():
     """A process of its own: what is said of plans depends on the programs seen before."""
     output("-m", "doctest", "-o", "ELLIPSIS", "-o", "NORMALIZE_WHITESPACE", "examples/repl.md")
-
-
-def test_the_benchmarks_check_and_time_every_workload(tmp_path):
-    found = tmp_path / "found.json"
-    text = output("-m", "benchmarks", "--quick", "--peers", "numpy", "--json", str(found))
-    results = json.loads(found.read_text())["results"]
-    assert {r["workload"] for r in results if r["peer"] == "lazyt"} == set(WORKLOADS)
-    assert all(r["median"] > 0 and not r["failure"] for r in results)
-    assert all(w.name in text for w in WORKLOADS.values())
-
-
-def test_every_build_is_of_a_known_peer():
-    assert {p for w in WORKLOADS.values() for p in w.builds} <= PEERS.keys()
-    assert all("lazyt" in w.builds for w in WORKLOADS.values())

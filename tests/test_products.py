@@ -309,3 +309,21 @@ class TestChoice:
         x, y = tensors(array(30, 30) + 1j, array(30, 30) - 1j)
         assert products.tile_for(np.dtype("complex64")) is None
         np.testing.assert_allclose((x @ y).numpy(), x.numpy() @ y.numpy(), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["matrix by vector", "column", "vector by matrix", "row", "transposed", "flat"])
+def test_an_epilogue_over_a_product_of_one_row_or_column(name, monkeypatch):
+    monkeypatch.setitem(planning.settings, "tiers", False)
+    programs = {
+        "matrix by vector": lambda a, b: (a @ b[:, 0]) * 2 - 1.5,
+        "column": lambda a, b: (a @ b[:, :1]) * 2 - 1.5,
+        "vector by matrix": lambda a, b: (a[0] @ b) * 2 - 1.5,
+        "row": lambda a, b: (a[:1] @ b) * 2 - 1.5,
+        "transposed": lambda a, b: (a @ b).T * 2 - 1.5,
+        "flat": lambda a, b: (a @ b).reshape(-1) * 2 - 1.5,
+    }
+    rng = np.random.default_rng(0)
+    for m, k, n in ((5, 3, 4), (70, 9, 65), (1, 1, 1), (130, 64, 1)):
+        a, b = rng.standard_normal((m, k)), rng.standard_normal((k, n))
+        got = programs[name](lt.asarray(a), lt.asarray(b)).numpy()
+        np.testing.assert_allclose(got, programs[name](a, b), rtol=1e-12, atol=1e-12)

@@ -365,6 +365,9 @@ class _Kernelizer:
         if self.group.rows or len(reads) != 1 or reads[0][0] != product.dtype or self.checks:
             return None
         shape = matrix_shape(product)
+        if isinstance(shape[-1], int) and shape[-1] == 1:
+            # NOTE: rows of one element would be next to each other in this kernel's code; those of a block are not.
+            return None
         found = digits(self.scope, reads[0][1], shape)
         if found is None:
             return None

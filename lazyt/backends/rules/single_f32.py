@@ -90,7 +90,8 @@ def tanh(x: Vec) -> Vec:
     near = fma(x * z, horner(z, TANH), x)
     b = at_most(a, 10.0)
     far = 1.0 - 2.0 / (_exp_normal(b + b) + 1.0)
-    return where(a >= 0.57, copysign(far, x), near)
+    # NOTE: near -0 the sum is +0.
+    return copysign(where(a >= 0.57, far, near), x)
 
 
 def erf(x: Vec) -> Vec:
