@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-
 TOP = Path(__file__).parent.parent
 
 
