@@ -6,15 +6,17 @@ import inspect
 import itertools
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import numpy as np
-from kernel_builder import Builder
 
 from lazyt.ir import kernel_interpreter as oracle
 from lazyt.ir.kernel import Kernel
 from lazyt.ir.kernel_interpreter import Arguments
+
+if TYPE_CHECKING:
+    from kernel_builder import Builder
 
 
 @dataclass
