@@ -72,10 +72,13 @@ def _lower_assign(low: Lowered, s: Step) -> None:
     low.nodes[s] = n
 
 
-def _lower_op(low: Lowered, s: Step) -> tuple[Node, ...]:
-    b = low.builder
+def primitives_of(low: Lowered, s: Step, scalar_start: int, ext_start: int) -> tuple[Node, ...]:
+    """What the operation of a step is written as, on the nodes of its operands.
+
+    `scalar_start` and `ext_start`: where its scalars (weak ones, then offsets) and its integers stand.
+    """
     operands: list[Any] = []
-    at = s.scalar_start
+    at = scalar_start
     for x in s.operands:
         if isinstance(x, Slot):
             operands.append(low.nodes[x])
@@ -84,11 +87,16 @@ def _lower_op(low: Lowered, s: Step) -> tuple[Node, ...]:
             at += 1
     more: dict[str, Any] = {}
     if "ints" in s.info:
-        more["ints"] = low.symbols(s.ext_start, s.n_ints)
+        more["ints"] = low.symbols(ext_start, s.n_ints)
     if "offsets" in s.info:
         more["offsets"] = tuple(low.scope.offset(at + i, low.scalars[at + i]) for i in range(s.n_offsets))
-    out = s.op.lower(b, *operands, *s.statics, **more)
-    nodes = out if isinstance(out, tuple) else (out,)
+    out = s.op.lower(low.builder, *operands, *s.statics, **more)
+    return out if isinstance(out, tuple) else (out,)
+
+
+def _lower_op(low: Lowered, s: Step) -> tuple[Node, ...]:
+    b = low.builder
+    nodes = primitives_of(low, s, s.scalar_start, s.ext_start)
     if s.targets:
         return tuple(
             n if slot.leaf is None else low.track(b.stop(n), s, slot.k) for slot, n in zip(s.slots, nodes, strict=True)

@@ -14,13 +14,12 @@ from lazyt.backends.cpu.executor import Bound, Executable
 from lazyt.backends.cpu.receipt import Receipt
 from lazyt.handle import Data
 from lazyt.ir import graph as g
-from lazyt.ir.builder import Weak
 from lazyt.ir.canonicalize import canonicalize
 from lazyt.ir.extents import guard_source
 from lazyt.ir.fuse import fuse
-from lazyt.ir.graph import Graph, Node
+from lazyt.ir.graph import Graph
 from lazyt.ir.schedule import Schedule, schedule
-from lazyt.lowering import Lowered
+from lazyt.lowering import Lowered, primitives_of
 from lazyt.record import ASSIGN, LEAF, MODE
 from lazyt.trace import Slot, Step
 
@@ -77,12 +76,12 @@ class OneStep:
     def __init__(self, s: Step, operands: Sequence[Data], extents: Extents, scalars: Sequence[Any]) -> None:
         low = Lowered(extents, scalars)
         low.builder.site = g.Origin(s.op.name, s.site)
-        at, leaves = 0, []
-        for i, d in enumerate(operands):
-            leaves.append(low.builder.leaf(i, low.symbols(at, len(d.shape)), d.dtype))
+        at = 0
+        distinct = dict.fromkeys(x for x in s.operands if isinstance(x, Slot))
+        for i, (x, d) in enumerate(zip(distinct, operands, strict=True)):
+            low.nodes[x] = low.builder.leaf(i, low.symbols(at, len(d.shape)), d.dtype)
             at += len(d.shape)
-        nodes = _lower(low, s, leaves, at)
-        self.graph = canonicalize(nodes, low.scope)
+        self.graph = canonicalize(primitives_of(low, s, 0, at), low.scope)
         self.schedule = schedule(self.graph, fuse(self.graph, low.scope, False), low.scope)
         self.executable = Executable(self.schedule)
         self.holds = guards_hold(low.scope.guards)
@@ -100,28 +99,6 @@ class OneStep:
                 self.recipes.clear()
             recipe = self.recipes[extents] = recipe_of(self.graph, self.schedule, exe, exe.bound[extents])
         return values_of(recipe, buffers, operands)
-
-
-def _lower(low: Lowered, s: Step, leaves: Sequence[Node], at: int) -> tuple[Node, ...]:
-    """The primitives of one step, its distinct operands being leaves."""
-    seen: dict[Slot, Node] = {}
-    operands: list[Any] = []
-    weak = 0
-    for x in s.operands:
-        if isinstance(x, Slot):
-            if x not in seen:
-                seen[x] = leaves[len(seen)]
-            operands.append(seen[x])
-        else:
-            operands.append(Weak(weak, x))
-            weak += 1
-    more: dict[str, Any] = {}
-    if "ints" in s.info:
-        more["ints"] = low.symbols(at, s.n_ints)
-    if "offsets" in s.info:
-        more["offsets"] = tuple(low.scope.offset(weak + i, low.scalars[weak + i]) for i in range(s.n_offsets))
-    out = s.op.lower(low.builder, *operands, *s.statics, **more)
-    return out if isinstance(out, tuple) else (out,)
 
 
 _kinds: dict[tuple[Any, ...], list[OneStep]] = {}

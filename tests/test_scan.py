@@ -37,14 +37,6 @@ def values(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return (1 + x * 1e-3 if name == "cumprod" else x).astype(dtype)
 
 
-@pytest.fixture(params=[1, 2, 4])
-def threads(request: pytest.FixtureRequest):
-    before = lt.get_num_threads()
-    lt.set_num_threads(request.param)
-    yield request.param
-    lt.set_num_threads(before)
-
-
 def bits(x: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(x).reshape(-1).view("u1")
 

@@ -72,14 +72,6 @@ def assert_bits(got: lt.Tensor, want: np.ndarray) -> None:
     )
 
 
-@pytest.fixture(params=[1, 2, 4])
-def threads(request: pytest.FixtureRequest):
-    before = lt.get_num_threads()
-    lt.set_num_threads(request.param)
-    yield request.param
-    lt.set_num_threads(before)
-
-
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_writes_and_sums_have_the_bits_of_numpy(dtype, threads):
     rng = np.random.default_rng(threads)

@@ -34,14 +34,6 @@ def values(shape: tuple[int, ...], dtype: np.dtype, special: bool) -> np.ndarray
     return x
 
 
-@pytest.fixture(params=[1, 2, 4])
-def threads(request: pytest.FixtureRequest):
-    before = lt.get_num_threads()
-    lt.set_num_threads(request.param)
-    yield request.param
-    lt.set_num_threads(before)
-
-
 def bits(x: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(x).reshape(-1).view("u1")
 

@@ -55,7 +55,7 @@ from typing import TYPE_CHECKING, Literal
 from lazyt.errors import LazytInternalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import numpy as np
 
@@ -436,19 +436,23 @@ def _verify_stages(kernel: Kernel, need: Callable[[bool, str], None]) -> None:
     )
 
 
-def reduces_below(kernel: Kernel, root: int) -> set[int]:
-    """The Reduce values that evaluating `root` at a point reads."""
+def _below(kernel: Kernel, roots: Iterable[int]) -> Iterator[int]:
+    """The values that evaluating `roots` at a point reads, themselves included; a Reduce is read, not evaluated."""
     seen: set[int] = set()
-    found: set[int] = set()
-    todo = [root]
+    todo = list(roots)
     while todo:
         i = todo.pop()
-        if i in seen:
-            continue
-        seen.add(i)
-        v = kernel.values[i]
-        if isinstance(v, Reduce):
-            found.add(i)
-        else:
-            todo.extend(operands_of(v))
-    return found
+        if i not in seen:
+            seen.add(i)
+            yield i
+            todo.extend(operands_of(kernel.values[i]))
+
+
+def reduces_below(kernel: Kernel, root: int) -> set[int]:
+    """The Reduce values that evaluating `root` at a point reads."""
+    return {i for i in _below(kernel, [root]) if isinstance(kernel.values[i], Reduce)}
+
+
+def bounds_below(kernel: Kernel, roots: Iterable[int]) -> set[int]:
+    """The bounds of the Checks that evaluating `roots` at a point reads."""
+    return {v.bound for i in _below(kernel, roots) if isinstance(v := kernel.values[i], Check)}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.emit_levels import KERNEL
 from lazyt.backends.cpu.text import mem_type
-from lazyt.ir.kernel import Check, operands_of
+from lazyt.ir.kernel import bounds_below
 
 if TYPE_CHECKING:
     import numpy as np
@@ -175,7 +175,7 @@ def gather(scope: Scope, v: int, value: Gather) -> str:
     what = kernel.accesses[value.access]
     at = pointer(scope, value.access, levels.of_value[v])
     where = "" if value.where is None else scope.names[value.where]
-    for bound in sorted(_bounds_below(kernel, [i for i, _ in value.indices])):
+    for bound in sorted(bounds_below(kernel, [i for i, _ in value.indices])):
         some = body.let(f"icmp sgt {scope.i64} {scope.names[bound]}, zeroinitializer")
         where = _both(scope, where, some)
     if not levels.is_vector(v):
@@ -200,22 +200,6 @@ def gather(scope: Scope, v: int, value: Gather) -> str:
     if not offsets:
         offsets = "zeroinitializer"
     return _from_memory(scope, what.dtype, gather_lanes(scope, what.dtype, at, offsets, mask))
-
-
-def _bounds_below(kernel: Kernel, roots: list[int]) -> set[int]:
-    """The bounds of the Checks that the values `roots` come from."""
-    found: set[int] = set()
-    seen: set[int] = set()
-    while roots:
-        v = roots.pop()
-        if v in seen:
-            continue
-        seen.add(v)
-        value = kernel.values[v]
-        if isinstance(value, Check):
-            found.add(value.bound)
-        roots = roots + list(operands_of(value))
-    return found
 
 
 def _suffix(dtype: np.dtype) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +9,8 @@ import numpy as np
 from lazyt.backends.cpu import elementwise
 from lazyt.backends.cpu.emit_memory import first_lane
 from lazyt.backends.cpu.emit_scope import I64, MASK, constant, reg_vector
-from lazyt.backends.cpu.text import BFLOAT16, literal, reg_type, vector
+from lazyt.backends.cpu.text import literal, reg_type, vector
+from lazyt.backends.rules.reduction import FLOAT64, Reduction, is_float
 from lazyt.ir.kernel import LANES
 
 if TYPE_CHECKING:
@@ -21,19 +21,12 @@ if TYPE_CHECKING:
 
 INT32 = np.dtype(np.int32)
 INT64 = np.dtype(np.int64)
-FLOAT32 = np.dtype(np.float32)
-FLOAT64 = np.dtype(np.float64)
 WIDE = f"<{LANES} x double>"
 # No element was better than the identity yet; larger than every index, so it loses ties.
 NO_INDEX = (1 << 63) - 1
 
 
-def is_float(dtype: np.dtype) -> bool:
-    return dtype == BFLOAT16 or dtype.kind == "f"
-
-
-@dataclass(frozen=True, slots=True)
-class Fold:
+class Fold(Reduction):
     """One Reduce. Its lanes are one register, or (best, index) for argmax and argmin.
 
     Extremes of floats are `keyed`: folded as integers in the floats' order, NaN before all, which
@@ -42,18 +35,7 @@ class Fold:
     what is kept over the whole reduction is then a float64 total in place of the lanes.
     """
 
-    name: str
-    dtype: np.dtype
-    source: np.dtype
-    operand: int
-
-    @property
-    def blocked(self) -> bool:
-        return self.name in ("sum", "prod") and is_float(self.source)
-
-    @property
-    def is_arg(self) -> bool:
-        return self.name in ("argmax", "argmin")
+    __slots__ = ()
 
     @property
     def keyed(self) -> bool:
@@ -63,11 +45,6 @@ class Fold:
     def lowest(self) -> bool:
         """Whether the fold starts from the lowest value (max, argmax), not the highest."""
         return self.name.endswith("max")
-
-    @property
-    def float_dtype(self) -> np.dtype:
-        """Halves fold as float32: exact for an extreme, and what a sum wants."""
-        return FLOAT64 if self.source == FLOAT64 else FLOAT32
 
     @property
     def lane_dtype(self) -> np.dtype:

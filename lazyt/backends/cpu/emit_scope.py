@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lazyt.backends.cpu.loops import Loop, counted
 from lazyt.backends.cpu.text import BFLOAT16, literal, mem_type, reg_type, vector
 from lazyt.ir.kernel import LANES
 
@@ -35,19 +36,6 @@ IOTA64 = iota("i64", LANES)
 def reg_vector(dtype: np.dtype) -> str:
     """The type of LANES values of `dtype` in registers."""
     return vector(reg_type(dtype), LANES)
-
-
-class Loop:
-    """A loop being written: `index`, and what it carries from one trip to the next."""
-
-    def __init__(self, index: str) -> None:
-        self.index = index
-        self.carried: list[str] = []
-        self.next: list[str] = []
-        # How far the index moves; may be given inside the loop.
-        self.step = ""
-        # After the loop: what was carried, whether or not a trip was made.
-        self.results: list[str] = []
 
 
 class Scope:
@@ -170,30 +158,8 @@ class Scope:
 
         The user reads `loop.carried` inside, sets `loop.next`, and reads `loop.results` afterwards.
         """
-        body = self.body
-        tag = body.fresh("loop")
-        any_trip = body.let(f"icmp slt i64 {start}, {stop}")
-        before = body.block
-        body.line(f"br i1 {any_trip}, label %{tag}, label %{tag}.end")
-        body.label(tag)
-        loop = Loop(f"%{tag}.i")
-        loop.step = str(step)
-        first = len(body.lines)
-        loop.carried = names = [f"%{tag}.c{k}" for k in range(len(carried))]
-        body.lines.extend([""] * (1 + len(carried)))  # the phis, once the back edge is known
-        with self.inside():
+        with counted(self.body, start, stop, str(step), carried) as loop, self.inside():
             yield loop
-        after = body.let(f"add nsw i64 {loop.index}, {loop.step}")
-        more = body.let(f"icmp slt i64 {after}, {stop}")
-        latch = body.block
-        body.line(f"br i1 {more}, label %{tag}, label %{tag}.end")
-        body.lines[first] = f"  {loop.index} = phi i64 [ {start}, %{before} ], [ {after}, %{latch} ]"
-        assert len(loop.next) == len(carried), "a loop needs the next value of everything it carries"
-        for k, ((kind, init), nxt) in enumerate(zip(carried, loop.next, strict=True)):
-            body.lines[first + 1 + k] = f"  {names[k]} = phi {kind} [ {init}, %{before} ], [ {nxt}, %{latch} ]"
-        body.label(f"{tag}.end")
-        for (kind, init), nxt in zip(carried, loop.next, strict=True):
-            loop.results.append(body.let(f"phi {kind} [ {init}, %{before} ], [ {nxt}, %{latch} ]"))
 
     def set_mask(self, index: str, stop: str) -> None:
         """Make active the lanes whose index + lane < stop."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
+from lazyt.backends.cpu.loops import when
 from lazyt.backends.cpu.text import Body
 
 if TYPE_CHECKING:
@@ -45,14 +46,9 @@ class Function:
             )
         body.label(f"{tag}.end")
 
-    @contextmanager
-    def when(self, condition: str) -> Iterator[None]:
-        tag = self.body.fresh("if")
-        self.line(f"br i1 {condition}, label %{tag}, label %{tag}.end")
-        self.label(tag)
-        yield
-        self.line(f"br label %{tag}.end")
-        self.label(f"{tag}.end")
+    def when(self, condition: str) -> AbstractContextManager[None]:
+        """Only if the i1 holds."""
+        return when(self.body, condition)
 
     def at(self, element: str, pointer: str, index: str) -> str:
         return self.let(f"getelementptr {element}, ptr {pointer}, i64 {index}")

@@ -6,11 +6,11 @@ Like kernels they read int64 entries at `args`, do units [begin, end), and use e
 from __future__ import annotations
 
 import hashlib
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
-from lazyt.backends.cpu.emit_scope import Loop
 from lazyt.backends.cpu.engine import compile_module
+from lazyt.backends.cpu.loops import Loop, counted, when
 from lazyt.backends.cpu.text import Body, Module, type_of, vector
 from lazyt.backends.rules.vector import Vec
 from lazyt.ir.kernel import LANES
@@ -65,37 +65,15 @@ class Routine:
 
     # Control flow
 
-    @contextmanager
     def loop(
         self, start: str, stop: str, step: int | str = 1, carried: Sequence[tuple[str, str]] = ()
-    ) -> Iterator[Loop]:
-        """for index in range(start, stop, step): as `emit_scope.Scope.loop`."""
-        body = self.body
-        tag = body.fresh("loop")
-        some = body.let(f"icmp slt i64 {start}, {stop}")
-        before = body.block
-        body.line(f"br i1 {some}, label %{tag}, label %{tag}.end")
-        body.label(tag)
-        loop = Loop(f"%{tag}.i")
-        first = len(body.lines)
-        loop.carried = names = [f"%{tag}.c{k}" for k in range(len(carried))]
-        body.lines.extend([""] * (1 + len(carried)))  # the phis, once the back edge is known
-        yield loop
-        after = body.let(f"add nsw i64 {loop.index}, {step}")
-        more = body.let(f"icmp slt i64 {after}, {stop}")
-        latch = body.block
-        body.line(f"br i1 {more}, label %{tag}, label %{tag}.end")
-        body.lines[first] = f"  {loop.index} = phi i64 [ {start}, %{before} ], [ {after}, %{latch} ]"
-        assert len(loop.next) == len(carried), "a loop needs the next value of everything it carries"
-        for k, ((kind, init), nxt) in enumerate(zip(carried, loop.next, strict=True)):
-            body.lines[first + 1 + k] = f"  {names[k]} = phi {kind} [ {init}, %{before} ], [ {nxt}, %{latch} ]"
-        body.label(f"{tag}.end")
-        for (kind, init), nxt in zip(carried, loop.next, strict=True):
-            loop.results.append(body.let(f"phi {kind} [ {init}, %{before} ], [ {nxt}, %{latch} ]"))
+    ) -> AbstractContextManager[Loop]:
+        """for index in range(start, stop, step): see `loops.counted`."""
+        return counted(self.body, start, stop, str(step), carried)
 
     @contextmanager
     def repeat(self, carried: Sequence[tuple[str, str]]) -> Iterator[Loop]:
-        """Over and over while `loop.step`, an i1 of the carried values given at the head, holds."""
+        """Over and over while the condition of `go_on`, which stands at the head, holds."""
         body = self.body
         tag = body.fresh("while")
         before = body.block
@@ -118,15 +96,9 @@ class Routine:
         body.line(f"br i1 {condition}, label %{tag}.body, label %{tag}.end")
         body.label(f"{tag}.body")
 
-    @contextmanager
-    def when(self, condition: str) -> Iterator[None]:
+    def when(self, condition: str) -> AbstractContextManager[None]:
         """Only if the i1 holds."""
-        tag = self.body.fresh("when")
-        self.body.line(f"br i1 {condition}, label %{tag}, label %{tag}.end")
-        self.body.label(tag)
-        yield
-        self.body.line(f"br label %{tag}.end")
-        self.body.label(f"{tag}.end")
+        return when(self.body, condition)
 
     # Memory
 

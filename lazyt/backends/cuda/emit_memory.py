@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.cuda.emit_levels import KERNEL, UNIT
 from lazyt.backends.cuda.emit_scope import memory_type
-from lazyt.ir.kernel import Check, operands_of
+from lazyt.ir.kernel import bounds_below
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,7 +84,7 @@ def gather(scope: Scope, v: int, value: Gather) -> str:
     what = scope.kernel.accesses[value.access]
     level = scope.levels.of_value[v]
     where = "" if value.where is None else scope.names[value.where]
-    some = [f"(s64){scope.names[b]} > 0" for b in sorted(_bounds_below(scope.kernel, [i for i, _ in value.indices]))]
+    some = [f"(s64){scope.names[b]} > 0" for b in sorted(bounds_below(scope.kernel, [i for i, _ in value.indices]))]
     live = scope.live if level == scope.levels.point else ""
     at = pointer(scope, value.access, min(level, scope.levels.point - 1))
     own = offset(scope, value.access, level) if level == scope.levels.point else ""
@@ -99,23 +99,6 @@ def _guarded(scope: Scope, dtype: np.dtype, element: str, condition: str) -> str
     if dtype.kind == "b":
         return f"{condition} && {element} != 0"
     return f"{condition} ? {element} : ({memory_type(dtype)})0"
-
-
-def _bounds_below(kernel: Kernel, roots: list[int]) -> set[int]:
-    """The bounds of the Checks that the values `roots` come from."""
-    found: set[int] = set()
-    seen: set[int] = set()
-    todo = list(roots)
-    while todo:
-        v = todo.pop()
-        if v in seen:
-            continue
-        seen.add(v)
-        value = kernel.values[v]
-        if isinstance(value, Check):
-            found.add(value.bound)
-        todo.extend(operands_of(value))
-    return found
 
 
 def store(scope: Scope, what: Store, level: int, condition: str = "") -> None:

@@ -11,11 +11,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from lazyt.backends.cuda import elementwise
 from lazyt.backends.cuda.text import type_of
-from lazyt.backends.rules.elements import BFLOAT16, reg_type
+from lazyt.backends.rules.elements import reg_type
+from lazyt.backends.rules.reduction import FLOAT64, Reduction, is_float
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from lazyt.backends.cuda.emit_scope import Scope
     from lazyt.ir.kernel import Kernel
 
-FLOAT32 = np.dtype(np.float32)
-FLOAT64 = np.dtype(np.float64)
 # No element was better than the start yet; larger than every index, so it loses ties.
 NO_INDEX = "0x7fffffffffffffffll"
 _OPS = {"sum": "lt_add", "prod": "lt_mul", "any": "lt_or", "all": "lt_and", "max": "lt_max", "min": "lt_min"}
@@ -38,36 +35,15 @@ _LIMITS = {
 }  # fmt: skip
 
 
-def is_float(dtype: np.dtype) -> bool:
-    return dtype == BFLOAT16 or dtype.kind == "f"
-
-
 @dataclass(frozen=True, slots=True)
-class Fold:
+class Fold(Reduction):
     """The Reduce of value `number`, which its variables are named by: `part5`, `wide5`, `total5`; `best5`, `at5`."""
 
     number: int
-    name: str
-    dtype: np.dtype
-    source: np.dtype
-    operand: int
-
-    @property
-    def blocked(self) -> bool:
-        return self.name in ("sum", "prod") and is_float(self.source)
-
-    @property
-    def is_arg(self) -> bool:
-        return self.name in ("argmax", "argmin")
 
     @property
     def op(self) -> str:
         return _OPS[self.name.removeprefix("arg")]
-
-    @property
-    def float_dtype(self) -> np.dtype:
-        """Halves fold as float32: exact for an extreme, and what a sum wants."""
-        return FLOAT64 if self.source == FLOAT64 else FLOAT32
 
     @property
     def kind(self) -> str:
@@ -222,5 +198,5 @@ def folds_of(kernel: Kernel, reduces: Sequence[int]) -> list[Fold]:
     for r in reduces:
         value = kernel.values[r]
         source = kernel.values[value.operand].dtype  # type: ignore[union-attr]
-        found.append(Fold(r, value.name, value.dtype, source, value.operand))  # type: ignore[union-attr]
+        found.append(Fold(value.name, value.dtype, source, value.operand, r))  # type: ignore[union-attr]
     return found
