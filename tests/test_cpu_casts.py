@@ -23,7 +23,7 @@ from vector_kernels import (
     text_of,
 )
 
-from lazyt.backends.cpu import elementwise, text
+from lazyt.backends.cpu import elementwise, engine
 
 
 @pytest.fixture(autouse=True)
@@ -104,7 +104,7 @@ def test_half_conversions_without_instructions_give_the_same(monkeypatch):
     y = np.concatenate([rng.integers(0, 2**32, 50_000, dtype=np.uint32).view(F32), ties(F32)])
     y = np.concatenate([y, np.exp2(rng.uniform(-26, 17, 50_000)).astype(F32), x.astype(F32)])
     native = caster(F16, F32)(x), caster(F32, F16)(y)
-    monkeypatch.setattr(text, "native_half", lambda: False)
+    monkeypatch.setattr(engine.Host, "native_half", False)
     widen = runner(text_of(lambda b, v: [elementwise.cast(v, F16, F32, b, LANES)], [F16], [F32]), [F32])
     narrow = runner(text_of(lambda b, v: [elementwise.cast(v, F32, F16, b, LANES)], [F32], [F16]), [F16])
     np.testing.assert_array_equal(widen(x).view(np.uint32), native[0].view(np.uint32))

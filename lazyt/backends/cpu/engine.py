@@ -48,16 +48,16 @@ counters = Counters()
 
 
 class Host:
-    """The CPU that code is generated for; made once, it initialises LLVM."""
+    """A CPU that code is generated for: LLVM's names of its platform, its model, and its features ('+fma,-avx')."""
 
-    def __init__(self) -> None:
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        self.triple: str = llvm.get_process_triple()
-        self.cpu: str = llvm.get_host_cpu_name()
-        features = llvm.get_host_cpu_features()
-        self.flags: str = features.flatten()
-        self.features = frozenset(name for name, present in features.items() if present)
+    def __init__(self, triple: str, cpu: str, flags: str) -> None:
+        self.triple = triple
+        self.cpu = cpu
+        self.flags = flags
+        self.architecture = triple.partition("-")[0]
+        self.features = frozenset(flag[1:] for flag in flags.split(",") if flag.startswith("+"))
+        if self.architecture in ("aarch64", "arm64"):
+            self.features |= {"neon"}  # every one has it, whether or not the platform tells LLVM
         self.machine = self.create_machine()
         self.data_layout = str(self.machine.target_data)
         version = ".".join(str(part) for part in llvm.llvm_version_info)
@@ -66,6 +66,13 @@ class Host:
             f"llvmlite {llvmlite.__version__}, LLVM {version}",
             f"{self.triple} {self.cpu} {self.flags}",
         )
+
+    @property
+    def native_half(self) -> bool:
+        """Whether it converts float16 itself; elsewhere LLVM would call symbols that nobody has."""
+        if self.architecture == "x86_64":
+            return "f16c" in self.features
+        return "neon" in self.features or "zfhmin" in self.features
 
     def create_machine(self) -> Any:
         """A new target machine: an engine takes the one that it is given."""
@@ -86,8 +93,10 @@ class Host:
 
 @functools.cache
 def host() -> Host:
-    """The host CPU as LLVM sees it."""
-    return Host()
+    """The CPU of this process as LLVM sees it."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return Host(llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
 
 
 def host_features() -> frozenset[str]:

@@ -6,12 +6,9 @@ NOTE: lowering one op may open new blocks (`rarely`, `repeat` and `each_lane` do
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
-import llvmlite.binding as llvm
-
-from lazyt.backends.cpu.engine import host_features
+from lazyt.backends.cpu import engine
 from lazyt.backends.cpu.lines import Lines
 from lazyt.backends.cpu.lines import Module as Module
 from lazyt.backends.cpu.lines import literal as literal
@@ -25,14 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _SUFFIX = {"half": "f16", "float": "f32", "double": "f64"}
-
-
-@cache
-def native_half() -> bool:
-    """Whether the host converts float16 itself; elsewhere LLVM would call symbols nobody has."""
-    if not llvm.get_process_triple().startswith(("x86", "i686")):
-        return True
-    return bool(llvm.get_host_cpu_features().get("f16c"))
 
 
 def body_of(x: Vec) -> Body:
@@ -61,12 +50,12 @@ class Body(Lines):
 
     @property
     def native_half(self) -> bool:
-        return native_half()
+        return engine.host().native_half
 
     @property
     def native_scale(self) -> bool:
         # Elsewhere LLVM would call the C library for each lane.
-        return "avx512f" in host_features()
+        return "avx512f" in engine.host().features
 
     def binary(self, opcode: str, like: Vec, a: str, b: str) -> str:
         return self.let(f"{opcode} {type_of(like)} {a}, {b}")
