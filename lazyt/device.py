@@ -1,10 +1,10 @@
-"""Devices: the CPU, and CUDA when it is built."""
+"""Devices: the CPU, and NVIDIA GPUs."""
 
 from __future__ import annotations
 
 import re
 
-from lazyt.backends.cuda import refuse
+from lazyt.backends.cuda.device import device as find
 from lazyt.errors import DeviceError
 
 
@@ -23,16 +23,22 @@ class Device(str):
 
     @staticmethod
     def check(device: object) -> Device:
-        """The device that `device` (None, a Device or its name) means; DeviceError for any other."""
+        """The device that `device` (None, a Device or its name) means; DeviceError for one that is not there.
+
+        >>> import lazyt as lt
+        >>> lt.Device.check("tpu")
+        Traceback (most recent call last):
+        ...
+        lazyt.errors.DeviceError: device 'tpu': no such device; lazyt runs on 'cpu' and 'cuda:0', 'cuda:1', ...
+        """
         if device is None or device == "cpu":
             return CPU
         if isinstance(device, str) and re.fullmatch(r"cuda(:\d+)?", device):
-            refuse(str(device))
-        raise DeviceError(f"device {device!r}: no such device; lazyt runs on 'cpu'")
+            return Device(find(str(device)).name)
+        raise DeviceError(f"device {device!r}: no such device; lazyt runs on 'cpu' and 'cuda:0', 'cuda:1', ...")
 
 
 CPU = Device("cpu")
-default_device = CPU
 
 
 check = Device.check

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 class Data:
     """A computed value: a C-contiguous array in a backend's buffer. Never written again once it is here."""
 
-    __slots__ = ("__weakref__", "address", "buffer", "dtype", "nbytes", "shape")
+    __slots__ = ("__weakref__", "address", "buffer", "device", "dtype", "nbytes", "shape")
 
     def __init__(self, buffer: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self.buffer = buffer
         self.address: int = buffer.address
+        self.device: str = buffer.device
         self.shape = shape
         self.dtype = dtype
         self.nbytes: int = buffer.nbytes

@@ -23,6 +23,7 @@ from lazyt.record import (
     _plain,
     advance,
     begin,
+    check_devices,
     check_writable_dtype,
     meta_of,
     operand_slots,
@@ -152,6 +153,8 @@ def assign_step(tr: Trace, new: Slot, old: Slot | None, keeps: str) -> Step:
     plain = (ASSIGN, (new, old), keeps)
     s = _follow(tr, plain)
     if s is None:
+        if old is not None:
+            check_devices("assign", (new, old))
         pos = tr.pos
         operands = (new, old) if keeps == KEEPS_GRAPH else (new,)
         s = Step(pos, ASSIGN, operands, (keeps,), plain, pos.index + 1)

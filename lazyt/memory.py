@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from lazyt.backends.cpu import memory as pool
+from lazyt.backends.cuda import device as device_memory
 from lazyt.handle import Data
 
 __all__ = ["allocated", "empty_cache", "peak", "reserved", "reset_peak", "set_limit"]
@@ -85,12 +86,16 @@ def empty_cache() -> None:
 
 
 def as_array(data: Data) -> np.ndarray[Any, Any]:
-    """A read-only NumPy array over a computed value."""
+    """A read-only NumPy array over a computed value; a copy of one that is on another device than the CPU."""
+    if data.device != "cpu":
+        return device_memory.to_host(data.buffer, data.dtype, data.shape)
     return pool.as_ndarray(data.buffer, data.dtype, data.shape)
 
 
-def from_array(a: np.ndarray[Any, Any]) -> Data:
-    """A copy of `a` in a buffer of lazyt's own."""
+def from_array(a: np.ndarray[Any, Any], device: str = "cpu") -> Data:
+    """A copy of `a` in a buffer of lazyt's own, on `device`."""
+    if device != "cpu":
+        return Data(device_memory.from_host(a, device), a.shape, a.dtype)
     buffer = pool.allocate(max(a.nbytes, 1))
     out = pool.as_ndarray(buffer, a.dtype, a.shape, writable=True)
     out[...] = a

@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 from lazyt import record as recording
 from lazyt import syncing
 from lazyt.backends.cpu import threads
+from lazyt.device import Device
 from lazyt.errors import SyncError
 from lazyt.handle import Handle
 from lazyt.looking.report import SyncReport
@@ -75,6 +76,31 @@ class enable_grad(_Context):  # noqa: N801
 
     def __exit__(self, *exc: object) -> None:
         _restore_grad_mode(self._before)
+
+
+class device(_Context):  # noqa: N801 - the Array API's word
+    """What is made from nothing (zeros, ranges, random numbers) is made on this device, in the `with` block.
+
+    Raises DeviceError for a device that is not there.
+
+    >>> import lazyt as lt
+    >>> with lt.device("cpu"):
+    ...     lt.zeros(3).device
+    Device('cpu')
+    """
+
+    def __init__(self, name: Any) -> None:
+        self.name = Device.check(name)
+
+    def __enter__(self) -> Self:
+        self._before = recording.set_device(self.name)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        recording.set_device(self._before)
+
+    def _again(self) -> _Context:
+        return type(self)(self.name)
 
 
 def sync(*tensors: Handle) -> None:
@@ -219,6 +245,6 @@ def get_num_threads() -> int:
 
 
 __all__ = [
-    "eager", "enable_grad", "expect", "get_num_threads", "is_grad_enabled", "last_sync", "no_grad", "no_sync",
+    "device", "eager", "enable_grad", "expect", "get_num_threads", "is_grad_enabled", "last_sync", "no_grad", "no_sync",
     "set_num_threads", "sync",
 ]  # fmt: skip

@@ -15,9 +15,10 @@ import numpy as np
 
 from lazyt import memory
 from lazyt.autograd.engine import BACKWARD
-from lazyt.backends.cpu.executor import Bound, Executable
+from lazyt.backends.cpu.executor import Executable
 from lazyt.backends.cpu.receipt import Receipt
 from lazyt.backends.cpu.switches import switches
+from lazyt.backends.cuda import executor as cuda
 from lazyt.handle import Data
 from lazyt.ir import graph as g
 from lazyt.ir.canonicalize import canonicalize
@@ -70,22 +71,29 @@ class Plan:
 
     def __init__(self, low: Lowered, want: Sequence[Slot], fused: bool) -> None:
         self.wanted: Wanted = names(want)
+        self.device = want[0].step.device
         self.fused = fused
         nodes = [low.nodes[s] for s in want]
         if settings["verify"]:
             verify(g.Graph(g.reachable(nodes), nodes))
-        self.graph = canonicalize(nodes, low.scope, settings["gemm"])
+        # A GPU's products are a library's: nothing runs on their blocks, and windows are copied for them.
+        on_cpu = self.device == "cpu"
+        self.graph = canonicalize(nodes, low.scope, settings["gemm"] and on_cpu)
         if settings["verify"]:
             verify(self.graph)
         self.division = fuse(self.graph, low.scope, fused)
         self.schedule = schedule(
-            self.graph, self.division, low.scope, settings["reuse"], fused and settings["epilogues"]
+            self.graph, self.division, low.scope, settings["reuse"], fused and settings["epilogues"] and on_cpu
         )
         if settings["verify"]:
             for c in self.schedule.launches:
                 if isinstance(c, MatmulCall):
                     verify_epilogue(c)
-        self.executable = Executable(self.schedule, settings["native"], settings["gemm"], settings["blas"])
+        self.executable: Executable = (
+            Executable(self.schedule, settings["native"], settings["gemm"], settings["blas"])
+            if on_cpu
+            else cuda.Executable(self.schedule, self.device)
+        )
         # NOTE: fusion leaves guards too, so they are read last.
         self.guards = list(low.scope.guards)
         self.holds = guards_hold(self.guards)
@@ -150,7 +158,7 @@ class Plan:
         arrays = [memory.as_array(d) for d in leaves]
         outs = interpret(self.graph, self.graph.outputs, arrays, scalars, (extents, scalars))
         by_name = dict(zip(self.wanted, outs, strict=True))
-        return [memory.from_array(np.asarray(by_name[s.step.index, s.k])) for s in want]
+        return [memory.from_array(np.asarray(by_name[s.step.index, s.k]), self.device) for s in want]
 
 
 def names(want: Sequence[Slot]) -> Wanted:
@@ -235,7 +243,7 @@ def _choose(
 def _stepwise(pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars: Sequence[Any]) -> Stepwise:
     def drafted() -> Plan:
         plan = draft(pos, ext, want, scalars, False)
-        plan.executable.bound[ext.values] = Bound(plan.executable, ext.values, scalars)
+        plan.executable.bound[ext.values] = plan.executable.draft(ext.values, scalars)
         return plan
 
     return Stepwise(pos.steps(), wanted, drafted)
@@ -330,6 +338,6 @@ def _union(program: Program, pos: Step, want: list[Slot]) -> list[Slot]:
     steps = pos.steps()
     have = set(names(want))
     for index, kk in program.misses[-1]:
-        if (index, kk) not in have and index < len(steps):
+        if (index, kk) not in have and index < len(steps) and steps[index].device == want[0].step.device:
             want.append(steps[index].slots[kk])
     return want

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.errors import DTypeError, ScalarRangeError
+from lazyt.errors import DeviceError, DTypeError, ScalarRangeError
 from lazyt.handle import Data, Gradient, Handle, Holder, Storage, View
 from lazyt.ir import dtypes
 from lazyt.ir.builder import Builder, Weak
@@ -143,8 +143,8 @@ def bind_leaf(tr: Trace, holder: Holder) -> Slot:
     at = tr.bound.get(key, -1)
     shape = data.shape
     s = tr.pos.next
-    if s.op is not LEAF or s.statics != (data.dtype, len(shape), grad, at):
-        s = _leaf_step(tr, (data.dtype, len(shape), grad, at))
+    if s.op is not LEAF or s.statics != (data.dtype, len(shape), grad, at, data.device):
+        s = _leaf_step(tr, (data.dtype, len(shape), grad, at, data.device))
     s.shape = shape
     index = s.index
     if grad:
@@ -185,6 +185,7 @@ def _leaf_step(tr: Trace, statics: tuple[Any, ...]) -> Step:
         s.site = user_site()
         s.mode = tr.grad
         s.requires_grad = statics[2] != 0
+        s.device = statics[4]
         s.leaf = s if s.requires_grad else None
         _insert(tr, s, key, plain)
     return s
@@ -344,6 +345,7 @@ def _new_step(
     key: Key, plain: Key, ext: Any,
 ) -> Step:  # fmt: skip
     b, nodes = infer(op, slots, statics, ints, offsets)
+    check_devices(op.name, slots)
     pos = tr.pos
     s = Step(pos, op, tuple(slots), statics, key, pos.index + 1)
     s.n_weak = len(scalars)
@@ -501,24 +503,51 @@ def share(tr: Trace, x: Handle) -> Storage:
     return st
 
 
+def check_devices(name: str, slots: Sequence[Any]) -> None:
+    """DeviceError unless all operands are on one device."""
+    devices = dict.fromkeys(x.step.device for x in slots if isinstance(x, Slot))
+    if len(devices) > 1:
+        raise DeviceError(f"{name}: operands on {' and '.join(map(repr, devices))}; move them with .to(device)")
+
+
+def current_device() -> str:
+    """The device that this thread's operations without operands record on."""
+    return local.trace.device
+
+
+def set_device(name: str) -> str:
+    """Switch the device that this thread's operations without operands record on; returns what it was."""
+    tr = local.trace
+    before = tr.device
+    if before != name:
+        tr.device = name
+        tr.pos = tr.roots[tr.grad] if tr.pos.parent is None else _mode_step(tr, name)
+    return before
+
+
+def _mode_step(tr: Trace, value: bool | str) -> Step:
+    """The step that changes the grad mode, or the device, in the middle of a walk."""
+    key: Key = (MODE, value)
+    s = _follow(tr, key)
+    if s is None:
+        pos = tr.pos
+        s = Step(pos, MODE, (), (value,), key, pos.index + 1)
+        if isinstance(value, str):
+            s.current = s.device = value
+        else:
+            s.mode = value
+        s.site = user_site()
+        _insert(tr, s, key, key)
+    s.ext = tr.ext
+    return s
+
+
 def set_grad_mode(enabled: bool) -> bool:
     """Switch recording of gradients for this thread; returns what it was."""
     tr = local.trace
     before = tr.grad
     if before != enabled:
-        s: Step | None
-        if tr.pos.parent is None:
-            s = tr.roots[enabled]
-        else:
-            key: Key = (MODE, enabled)
-            s = _follow(tr, key)
-            if s is None:
-                pos = tr.pos
-                s = Step(pos, MODE, (), (enabled,), key, pos.index + 1)
-                s.mode = enabled
-                s.site = user_site()
-                _insert(tr, s, key, key)
-            s.ext = tr.ext
+        s = tr.roots[enabled] if tr.pos.parent is None else _mode_step(tr, enabled)
         tr.grad = enabled
         tr.pos = s
     return before

@@ -121,7 +121,9 @@ def _find(s: Step, operands: Sequence[Data], extents: Extents, scalars: Sequence
 
 
 def runs_stepwise(steps: Sequence[Step]) -> bool:
-    """Whether each step can run alone: none writes a backward's graph, none fails with a line of its own."""
+    """Whether each step can run alone, on the CPU: none writes a backward's graph, none fails with its own line."""
+    if any(s.device != "cpu" for s in steps):
+        return False
     return not any(s.op not in (LEAF, ASSIGN, MODE) and (s.op.fallible or hasattr(s.op, "expand")) for s in steps)
 
 

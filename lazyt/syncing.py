@@ -127,24 +127,40 @@ class _Snapshot:
 def _compute(
     walk: _Snapshot, slots: Sequence[Slot], saved: Sequence[Slot], report: SyncReport, receipt: Receipt | None = None
 ) -> list[Data]:
-    """Run the plan of this walk for these slots; raises with everything still pending."""
+    """Run the plan of this walk for these slots, one a device; raises with everything still pending."""
     want = [*slots, *saved]
+    devices = dict.fromkeys(s.step.device for s in want)
+    if len(devices) == 1:
+        return _compute_on_one(walk, want, report, receipt)
+    values: dict[Slot, Data] = {}
+    for d in devices:
+        some = [s for s in want if s.step.device == d]
+        values.update(zip(some, _compute_on_one(walk, some, report, None), strict=True))
+    return [values[s] for s in want]
+
+
+def _compute_on_one(walk: _Snapshot, want: list[Slot], report: SyncReport, receipt: Receipt | None) -> list[Data]:
     t0 = time.perf_counter()
     plan, report.reason = find_plan(walk.pos, walk.ext, want, walk.scalars)
     t1 = time.perf_counter()
     report.plan, report.extents = plan, walk.ext.values
     report.plan_hit = not report.reason
-    report.plan_time = t1 - t0
-    report.plans = 0 if report.plan_hit else 1
-    report.superset = len(plan.wanted) > len(want)
-    counters.plans += report.plans
-    counters.superset_plans += report.superset
+    plans = 0 if report.plan_hit else 1
+    superset = len(plan.wanted) > len(want)
+    counters.plans += plans
+    counters.superset_plans += superset
     out = plan.run(walk.ext.values, walk.scalars, walk.leaves, want, receipt)
-    report.run_time = time.perf_counter() - t1
-    report.kernels, report.launches = plan.kernels, plan.launches
-    report.compiles, report.compile_time = plan.take_compiles()
-    report.plan_time -= report.compile_time
-    counters.kernels += report.kernels
+    compiles, compile_time = plan.take_compiles()
+    counters.kernels += plan.kernels
+    # Added up: a walk over two devices has a plan on each.
+    report.plans += plans
+    report.superset |= superset
+    report.run_time += time.perf_counter() - t1
+    report.kernels += plan.kernels
+    report.launches += plan.launches
+    report.compiles += compiles
+    report.compile_time += compile_time
+    report.plan_time += t1 - t0 - compile_time
     return out
 
 

@@ -12,7 +12,7 @@ from lazyt import record as recording
 from lazyt.autograd import engine
 from lazyt.device import CPU, Device
 from lazyt.device import check as check_device
-from lazyt.errors import AutogradError, DeviceError, DTypeError, ShapeError
+from lazyt.errors import AutogradError, DeviceError, DTypeError, NotSupportedError, ShapeError
 from lazyt.functions import interchange
 from lazyt.functions.joining import stack
 from lazyt.functions.subscript import getitem, setitem
@@ -107,7 +107,8 @@ class Tensor(Handle):
     @property
     def device(self) -> Device:
         """Where the value lives, or will."""
-        return CPU
+        holder: Holder = self._storage if self._storage is not None else self
+        return Device(holder._slot.step.device if holder._data is None else holder._data.device)  # type: ignore[union-attr]
 
     @property
     def is_pending(self) -> bool:
@@ -239,22 +240,25 @@ class Tensor(Handle):
                 device = a
             else:
                 dtype = a
-        check_device(device)
         want = self.dtype if dtype is None else dtypes.as_dtype(dtype)
-        if want == self.dtype:
-            return self.clone() if copy else self
-        return _astype(self, want)
+        out = self if want == self.dtype else _astype(self, want)
+        if device is not None and check_device(device) != self.device:
+            return _moved(out, check_device(device))
+        return out.clone() if copy and out is self else out
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
         """This tensor on `device` (Array API); DeviceError for one that is not there."""
-        check_device(device)
         if stream is not None:
             raise DeviceError("to_device: the CPU has no streams")
-        return self
+        return self.to(device=device)
 
     def cpu(self) -> Tensor:
         """This tensor on the CPU."""
-        return self
+        return self.to(device=CPU)
+
+    def cuda(self, device: int = 0) -> Tensor:
+        """This tensor on a GPU; DeviceError where there is none."""
+        return self.to(device=f"cuda:{device}")
 
     def __deepcopy__(self, memo: Any) -> Tensor:
         out = tensor_of(materialise(self, "deepcopy"))
@@ -445,6 +449,19 @@ def tensor_of(data: Data) -> Tensor:
     return h
 
 
+def _moved(x: Tensor, device: Device) -> Tensor:
+    """A copy of `x` on another device; syncs if it is pending."""
+    if inplace.requires_grad(x) and recording.is_grad_enabled() and not inplace.is_leaf(x):
+        raise NotSupportedError(
+            f"not supported: .to({str(device)!r}) of a value inside a differentiated graph, because gradients do not "
+            "cross devices; move the leaves, or detach() it"
+        )
+    out = tensor_of(memory.from_array(memory.as_array(materialise(x, f".to({str(device)!r})")), device))
+    if inplace.requires_grad(x):
+        out.requires_grad = True
+    return out
+
+
 CLONE = OpDef("clone", lambda b, x: x)
 
 
@@ -458,9 +475,10 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     >>> lt.from_dlpack(np.arange(3)).tolist()
     [0, 1, 2]
     """
-    check_device(device)
     if isinstance(x, Tensor):
-        return x.clone() if copy else x
+        return asarray(x, device=device, copy=copy)
+    if device not in (None, "cpu"):
+        return asarray(interchange.imported(x, None, copy), device=device)
     return from_numpy(interchange.imported(x, device, copy))
 
 
@@ -505,22 +523,23 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     >>> lt.asarray([[1, 2], [3, 4]]).shape
     (2, 2)
     """
-    check_device(device)
+    name = recording.current_device() if device is None else check_device(device)
     want = None if dtype is None else dtypes.as_dtype(dtype)
     if isinstance(obj, Tensor):
-        if want is not None and obj.dtype != want:
-            if copy is False:
-                raise ValueError("asarray: a change of dtype needs a copy")
-            return _astype(obj, want)
-        return obj.clone() if copy else obj
+        moved = device is not None and obj.device != name
+        if copy is False and (moved or (want is not None and obj.dtype != want)):
+            raise ValueError(f"asarray: a change of {'device' if moved else 'dtype'} needs a copy")
+        return obj.to(dtype=want, device=device, copy=bool(copy))
     if isinstance(obj, list | tuple) and _holds_tensor(obj):
-        out = stack([asarray(o) for o in obj])
+        out = stack([asarray(o, device=device) for o in obj])
         return out if want is None else _astype(out, want)
+    if copy is False and name != "cpu":
+        raise ValueError(f"asarray: copy=False, and what comes to {str(name)!r} is a copy")
     if copy is False:
         if not isinstance(obj, np.ndarray) or want not in (None, obj.dtype) or not obj.flags.c_contiguous:
             raise ValueError("asarray: copy=False, and only C-contiguous NumPy memory of the same dtype needs no copy")
         return from_numpy(obj)
-    return tensor_of(memory.from_array(_to_array(obj, want)))
+    return tensor_of(memory.from_array(_to_array(obj, want), name))
 
 
 def _holds_tensor(obj: Any) -> bool:
@@ -542,6 +561,7 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     [2.0, 4.0]
     """
     if isinstance(data, Tensor):
+        device = data.device if device is None else device
         data = data._array("tensor()")
     out = asarray(data, dtype=dtype, device=device, copy=None)
     if requires_grad:

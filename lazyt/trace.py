@@ -79,10 +79,10 @@ class Step(Slot):
     """One public call on one path of the trie; it is also its own first value."""
 
     __slots__ = (
-        "a", "b", "by_ext", "checks", "children", "consumed", "cut", "ext", "ext_start", "high", "index", "info",
-        "kept", "key", "known", "leaves", "like", "low", "mode", "n_ints", "n_offsets", "n_scalars", "n_weak", "next",
-        "op", "operands", "owner", "parent", "path", "plans", "scalar_start", "sid", "simple", "site", "slots",
-        "statics", "stops", "targets",
+        "a", "b", "by_ext", "checks", "children", "consumed", "current", "cut", "device", "ext", "ext_start", "high",
+        "index", "info", "kept", "key", "known", "leaves", "like", "low", "mode", "n_ints", "n_offsets", "n_scalars",
+        "n_weak", "next", "op", "operands", "owner", "parent", "path", "plans", "scalar_start", "sid", "simple",
+        "site", "slots", "statics", "stops", "targets",
     )  # fmt: skip
 
     def __init__(
@@ -119,6 +119,9 @@ class Step(Slot):
         self.ext_start: int = 0 if parent is None else parent.ext_start + parent.n_ints
         self.site: Site | None = None
         self.mode: bool = True if parent is None else parent.mode
+        # The device that the walk is on here, and the one that the values are on: the operands', where there are any.
+        self.current: str = "cpu" if parent is None else parent.current
+        self.device: str = next((x.step.device for x in operands if isinstance(x, Slot)), self.current)
         self.sid = 0
         self.plans: Any = None
         self.known = False  # leads to a plan
@@ -263,7 +266,7 @@ class Trace:
         self.scalars: list[Any] = [0] * _FIRST_RESULTS
         self.syncs_forbidden: list[Any] = []
         self.expectations: list[Any] = []
-        self.roots: dict[bool, Step] = {}
+        self.device = "cpu"
         self.replayed: dict[Any, dict[Slot, Slot]] = {}  # segments recorded again on this walk
         self.slot_hooks: dict[Slot, list[Any]] = {}  # hooks on intermediate values
         self.retained: dict[Slot, Any] = {}  # intermediate values that keep their gradient, and its record
@@ -273,17 +276,25 @@ class Trace:
 
     def reset_trie(self) -> None:
         """Forget every program seen (the bound on the trie); only between walks."""
-        self.roots = {}
-        for mode in (True, False):
-            root = Step(None, None, (), (), (), -1)
-            root.mode = mode
-            root.owner = self
-            root.sid = -1 - mode
-            self.roots[mode] = root
+        self._roots: dict[str, dict[bool, Step]] = {}
         self.n_steps = 0
         self.ext_root = Ext(())
         self.n_exts = 0
         self.start()
+
+    @property
+    def roots(self) -> dict[bool, Step]:
+        """Where walks on this thread's device begin, by grad mode."""
+        found = self._roots.get(self.device)
+        if found is None:
+            found = self._roots[self.device] = {}
+            for mode in (True, False):
+                root = found[mode] = Step(None, None, (), (), (), -1)
+                root.mode = mode
+                root.owner = self
+                root.current = root.device = self.device
+                root.sid = -1 - mode if self.device == "cpu" else structure_id(-1 - mode, (self.device,))
+        return found
 
     def start(self) -> None:
         """Return to the root: a new, empty program."""
@@ -374,6 +385,7 @@ def _return(trace: Trace) -> None:
     if len(_free) < 64 and not trace.alive():
         trace.grad = True
         trace.eager = False
+        trace.device = "cpu"
         trace.start()
         _free.append(trace)
 

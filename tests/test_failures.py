@@ -145,5 +145,5 @@ def test_objects_that_are_not_arrays_are_refused():
         lt.asarray("text")
     with pytest.raises(TypeError):
         lt.ones(2) + object()
-    with pytest.raises(lt.DeviceError, match="cuda is not built yet"):
+    with pytest.raises(lt.DeviceError, match="cuda"):
         lt.ones(2, device="cuda:0")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lazyt.device import Device
 from lazyt.errors import DTypeError, ShapeError
@@ -16,6 +18,7 @@ from lazyt.handle import Handle
 from lazyt.ir import dtypes
 from lazyt.ops import creation as ops
 from lazyt.ops.axes import integer
+from lazyt.record import current_device, set_device
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from lazyt.tensor import Tensor
 
     Number = bool | int | float | complex
+
+Make = TypeVar("Make", bound=Callable[..., Any])
 
 __all__ = [
     "arange",
@@ -49,10 +54,32 @@ __all__ = [
 ]
 
 
+def _placed(make: Make) -> Make:
+    """`make` on the device that its argument `device` names; None is that of `lazyt.device(...)`, or the CPU."""
+
+    @wraps(make)
+    def placed(*args: Any, device: Any = None, **kwargs: Any) -> Any:
+        if device is None:
+            return make(*args, **kwargs)
+        before = set_device(Device.check(device))
+        try:
+            return make(*args, **kwargs)
+        finally:
+            set_device(before)
+
+    return placed  # type: ignore[return-value]
+
+
+def _beside(t: Tensor, device: Any) -> Any:
+    """Where what is made like `t` goes: the device asked for, or else its own; None where nothing need be switched."""
+    return t.device if device is None and t.device != current_device() else device
+
+
 def _default(dtype: Any, like: np.dtype = dtypes.float32) -> np.dtype:
     return like if dtype is None else dtypes.as_dtype(dtype)
 
 
+@_placed
 def zeros(shape: ShapeLike, dtype: Any = None, *, device: Any = None) -> Tensor:
     """Zeros; float32 by default. Raises ShapeError for a negative extent. As `numpy.zeros`.
 
@@ -60,10 +87,10 @@ def zeros(shape: ShapeLike, dtype: Any = None, *, device: Any = None) -> Tensor:
     >>> lt.zeros((1, 2)).tolist()
     [[0.0, 0.0]]
     """
-    Device.check(device)
     return record(ops.ZEROS, (), (_default(dtype),), shape_of("zeros", shape))
 
 
+@_placed
 def ones(shape: ShapeLike, dtype: Any = None, *, device: Any = None) -> Tensor:
     """Ones; float32 by default. Raises ShapeError for a negative extent. As `numpy.ones`.
 
@@ -71,7 +98,6 @@ def ones(shape: ShapeLike, dtype: Any = None, *, device: Any = None) -> Tensor:
     >>> lt.ones(2).tolist()
     [1.0, 1.0]
     """
-    Device.check(device)
     return record(ops.ONES, (), (_default(dtype),), shape_of("ones", shape))
 
 
@@ -85,6 +111,7 @@ def empty(shape: ShapeLike, dtype: Any = None, *, device: Any = None) -> Tensor:
     return zeros(shape, dtype=dtype, device=device)
 
 
+@_placed
 def full(shape: ShapeLike, fill_value: ArrayLike, dtype: Any = None, *, device: Any = None) -> Tensor:
     """One value everywhere; by default of the value's dtype (bool, int64, float32, complex64 for Python
     scalars).
@@ -95,7 +122,6 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: Any = None, *, device: 
     >>> lt.full((2,), 7).tolist()
     [7, 7]
     """
-    Device.check(device)
     if type(fill_value) in (bool, int, float, complex):
         value: Any = fill_value
         d = _default(dtype, dtypes.default_dtype(type(fill_value)))
@@ -115,7 +141,7 @@ def zeros_like(x: ArrayLike, /, dtype: Any = None, *, device: Any = None) -> Ten
     [0, 0]
     """
     t = tensor(x)
-    return zeros(t.shape, dtype=_default(dtype, t.dtype), device=device)
+    return zeros(t.shape, dtype=_default(dtype, t.dtype), device=_beside(t, device))
 
 
 def ones_like(x: ArrayLike, /, dtype: Any = None, *, device: Any = None) -> Tensor:
@@ -126,7 +152,7 @@ def ones_like(x: ArrayLike, /, dtype: Any = None, *, device: Any = None) -> Tens
     [1, 1]
     """
     t = tensor(x)
-    return ones(t.shape, dtype=_default(dtype, t.dtype), device=device)
+    return ones(t.shape, dtype=_default(dtype, t.dtype), device=_beside(t, device))
 
 
 def empty_like(x: ArrayLike, /, dtype: Any = None, *, device: Any = None) -> Tensor:
@@ -147,7 +173,7 @@ def full_like(x: ArrayLike, /, fill_value: ArrayLike, dtype: Any = None, *, devi
     [9, 9]
     """
     t = tensor(x)
-    return full(t.shape, fill_value, dtype=_default(dtype, t.dtype), device=device)
+    return full(t.shape, fill_value, dtype=_default(dtype, t.dtype), device=_beside(t, device))
 
 
 def _number(name: str, x: Any) -> Any:
@@ -164,6 +190,7 @@ def _number(name: str, x: Any) -> Any:
         return float(x)
 
 
+@_placed
 def arange(
     start: Number, /, stop: Number | None = None, step: Number = 1, *, dtype: Any = None, device: Any = None
 ) -> Tensor:
@@ -176,7 +203,6 @@ def arange(
     >>> lt.arange(2, 8, 2).tolist()
     [2, 4, 6]
     """
-    Device.check(device)
     first, last, by = (_number("arange", v) for v in ((0, start, step) if stop is None else (start, stop, step)))
     if by == 0:
         raise ShapeError("arange: step must not be 0")
@@ -186,6 +212,7 @@ def arange(
     return record(ops.ARANGE, (first, by), (d,), (max(n, 0),))
 
 
+@_placed
 def linspace(
     start: ArrayLike,
     stop: ArrayLike,
@@ -206,7 +233,6 @@ def linspace(
     >>> lt.linspace(0.0, 1.0, 5).tolist()
     [0.0, 0.25, 0.5, 0.75, 1.0]
     """
-    Device.check(device)
     bounds = [v if type(v) in (int, float, complex) else tensor(v) for v in (start, stop)]
     d = dtype_or_none(dtype) or _default(None, _bound_dtype(bounds))
     shape = shape_of("linspace", integer("linspace", "num", num))
@@ -265,6 +291,7 @@ def _diagonal(name: str, k: Any) -> int:
     return max(min(integer(name, "k", k), 1 << 62), -(1 << 62))
 
 
+@_placed
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
     """A matrix with ones on its k-th diagonal (above the main one for k > 0); float32 by default. As
     `numpy.eye`.
@@ -273,7 +300,6 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
     >>> lt.eye(2, 3, k=1).tolist()
     [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
-    Device.check(device)
     shape = shape_of("eye", (n_rows, n_rows if n_cols is None else n_cols))
     return record(ops.EYE, (_diagonal("eye", k),), (_default(dtype),), shape)
 
@@ -288,6 +314,7 @@ def identity(n: int, /, dtype: Any = None, *, device: Any = None) -> Tensor:
     return eye(n, dtype=dtype, device=device)
 
 
+@_placed
 def tri(n: int, m: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Tensor:
     """An (n, m) matrix of ones at and below the k-th diagonal, zeros above it. As `numpy.tri`.
 
@@ -295,7 +322,6 @@ def tri(n: int, m: int | None = None, k: int = 0, dtype: Any = None, *, device: 
     >>> lt.tri(2, 3).tolist()
     [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]
     """
-    Device.check(device)
     return record(ops.TRI, (_diagonal("tri", k),), (_default(dtype),), shape_of("tri", (n, n if m is None else m)))
 
 

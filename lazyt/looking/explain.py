@@ -120,7 +120,7 @@ def explain(*tensors: Handle, fused: bool = True) -> Explanation | Nothing:
     scalars = tr.scalars[: pos.scalar_start + pos.n_scalars]
     found, reason, now_fused = outlook(pos, tr.ext, want)
     plan = found if found is not None and found.fused == fused else draft(pos, tr.ext, want, scalars, fused)
-    bound = Bound(plan.executable, tr.ext.values, scalars)
+    bound = plan.executable.draft(tr.ext.values, scalars)
     tiered = draft(pos, tr.ext, want, scalars, False) if fused and not now_fused else None
     needed = _needed(plan, slots) if slots else None
     return Explanation(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from lazyt.backends.cpu import blas, scan
 from lazyt.backends.cpu.code import assembly_of, code_at, source_of
 from lazyt.backends.cpu.executor import Bound
+from lazyt.backends.cuda import executor as cuda
+from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
 from lazyt.ir import kernel as k
@@ -69,6 +71,10 @@ class KernelView:
         self._bound = bound
         self._size = size
 
+    @property
+    def _on_gpu(self) -> bool:
+        return isinstance(self._bound, cuda.Bound)
+
     @cached_property
     def title(self) -> str:
         """The public operations in it, such as `softmax + multiply`; the primitive too in a kernel of just one."""
@@ -94,19 +100,25 @@ class KernelView:
         """The library and its routine, or the generated product; '' for a kernel alone."""
         c = self._call
         if isinstance(c, MatmulCall):
-            if self._choice is not None and self._choice.how == "generated":
-                return f"generated {self._choice.tile} product"
-            by_blas = self._choice is not None and self._choice.how == "blas"
-            return blas.routine(c.node.dtype) if by_blas else "NumPy matmul"
+            how = "numpy" if self._choice is None else self._choice.how
+            if how == "generated":
+                return f"generated {self._choice.tile} product"  # type: ignore[union-attr]
+            if how == "blas":
+                return "cuBLAS gemm" if self._on_gpu else blas.routine(c.node.dtype)
+            return self._hosted("NumPy matmul")
         if isinstance(c, ScatterCall):
-            return "native scatter" if self._plan.executable.native else "NumPy scatter in index order"
+            return "native scatter" if self._plan.executable.native else self._hosted("NumPy scatter in index order")
         if isinstance(c, LibraryCall):
             assert isinstance(c.node.attrs, g.Opaque)
             fn = c.node.attrs.fn
             if self._plan.executable.native and scan.native(c):
                 return f"native {fn}"
-            return f"NumPy {fn.replace('_', '.', 1)}"
+            return self._hosted(f"NumPy {fn.replace('_', '.', 1)}")
         return ""
+
+    def _hosted(self, what: str) -> str:
+        """The name of a call that is NumPy's: a GPU's operands are copied to the host for it."""
+        return f"{what}, on the host" if self._on_gpu else what
 
     @property
     def kernel(self) -> k.Kernel | None:
@@ -119,18 +131,24 @@ class KernelView:
         return "" if self.kernel is None else self.kernel.text
 
     def source(self) -> str:
-        """The LLVM IR, of a product its epilogue's if it has one; for a library call one line that says which."""
+        """The LLVM IR, on a GPU CUDA C; of a product its epilogue's; of a library call one line that says which."""
+        if isinstance(self._bound, cuda.Bound) and isinstance(self._call, KernelCall):
+            return self._bound.source_of(self._call, [f"{name} at {site}" for name, site in self.fuses])
         if self.kernel is None and self._choice is not None and self._choice.how == "generated":
             return self._choice.source(self._call.node.dtype)  # type: ignore[union-attr]
         return f"; {self.library}: {CODE[self.code]}" if self.kernel is None else source_of(self.kernel)
 
     def assembly(self) -> str:
         """The assembly for this host, of a product its epilogue's; for a library call one line that says which."""
+        if self._on_gpu and self.kernel is not None:
+            raise NotSupportedError("not supported: assembly of a GPU kernel, because no disassembler is at hand")
         return f"# {self.library}: {CODE[self.code]}" if self.kernel is None else assembly_of(self.kernel)
 
     @cached_property
     def code(self) -> str:
         """Where its machine code is: 'memory', 'disk', 'library', 'routine', 'product', or '' when not compiled yet."""
+        if isinstance(self._bound, cuda.Bound) and isinstance(self._call, KernelCall):
+            return "memory" if self._bound.is_loaded(self._call) else ""
         if self.kernel is not None:
             return code_at(self.kernel)
         if self._choice is not None and self._choice.how == "generated":

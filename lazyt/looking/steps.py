@@ -51,7 +51,8 @@ def call_text(s: Step, scalars: Sequence[Any] | None = None, extents: Sequence[i
         dtype, ndim = s.statics[:2]
         return f"{leaf_text(s)} {dtype} of {'1 axis' if ndim == 1 else f'{ndim} axes'}"
     if s.op is MODE:
-        return f"grad mode {'on' if s.statics[0] else 'off'}"
+        (value,) = s.statics
+        return f"device {value}" if isinstance(value, str) else f"grad mode {'on' if value else 'off'}"
     if s.op is ASSIGN:
         old = f" in place of {value_name(s.targets[0])}" if s.targets else ""
         return f"assign {value_name(s.operands[0])}{old}"

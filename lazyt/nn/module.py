@@ -311,7 +311,7 @@ class Module:
         return keys
 
     def to(self, *args: Any, dtype: Any = None, device: Any = None) -> Module:
-        """Cast floating parameters and buffers, which are replaced by new tensors; raises DeviceError for a device.
+        """Cast floating parameters and buffers, or move all to a device; they are replaced by new tensors.
 
         Make optimizers afterwards. As `torch.nn.Module.to`.
         """
@@ -320,7 +320,9 @@ class Module:
                 device = a
             else:
                 dtype = a
-        Device.check(device)
+        if device is not None:
+            name = Device.check(device)
+            self._replace(lambda x: x if x.device == name else x.detach().to(device=name))
         if dtype is not None:
             want = dtypes.as_dtype(dtype)
             if dtypes.kind(want) not in "fc":

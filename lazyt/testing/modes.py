@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 import lazyt as lt
-from lazyt import device, memory, planning, syncing
+from lazyt import memory, planning, syncing
 from lazyt.device import Device
 from lazyt.errors import DeviceError
 from lazyt.handle import Data
 from lazyt.ir import graph as g
 from lazyt.lowering import lower
+from lazyt.record import set_device
 from lazyt.testing.closeness import Work, work_of
 from lazyt.trace import Ext, Slot, Step, Trace, local, user_site
 
@@ -176,12 +177,11 @@ def watching(m: Mode) -> Iterator[None]:
 @contextlib.contextmanager
 def on_device(name: str) -> Iterator[None]:
     """Make tensors on this device where none is named; DeviceError for one that is not there."""
-    before = device.default_device
-    device.default_device = check_device(name)
+    before = set_device(check_device(name))
     try:
         yield
     finally:
-        device.default_device = before
+        set_device(before)
 
 
 def check_device(name: str) -> Device:

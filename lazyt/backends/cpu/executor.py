@@ -177,10 +177,8 @@ class Bound:
         self.sizes = [max(self.value(nbytes(n)), 1) for n in exe.outputs]
         self.products: dict[MatmulCall, Product] = {}
         for c in sched.launches:
-            if isinstance(c, MatmulCall) and c.node.op == "matmul":
-                self.products[c] = Product(self, c, choose(c, self.value, exe.gemm, exe.library))
-            elif isinstance(c, MatmulCall):
-                self.products[c] = Convolution(self, c, choose_convolution(c, self.value))
+            if isinstance(c, MatmulCall):
+                self.products[c] = self._product(c)
         # Products that lie on the stack while their epilogue reads them.
         self.nowhere = {c.node for c, p in self.products.items() if p.choice.on_stack}
         self.uses_blas = any(p.choice.how == "blas" for p in self.products.values())
@@ -193,6 +191,11 @@ class Bound:
 
     def value(self, e: int | Dim) -> int:
         return e if isinstance(e, int) else self.values[self.exe.expressions.numbers[source(e)]]
+
+    def _product(self, c: MatmulCall) -> Product:
+        if c.node.op == "matmul":
+            return Product(self, c, choose(c, self.value, self.exe.gemm, self.exe.library))
+        return Convolution(self, c, choose_convolution(c, self.value))
 
     def _plan_memory(self) -> int:
         """Offsets of temporaries in the arena: the largest first, each at the lowest place free while it lives."""

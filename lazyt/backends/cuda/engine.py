@@ -25,8 +25,9 @@ OPTIONS = (
     "--fmad=false",
     "--std=c++17",
     "--ptxas-options=-v",
-    # Helpers of the preamble that a program does not use, and values that a rule computes for its other result.
-    "--diag-suppress=177",
+    # Helpers of the preamble that a program does not use, and values that a rule computes for its other result (177);
+    # what a user may write: constants divided (39; IEEE's quotient, an integer divisor is guarded), unsigned < 0 (186).
+    "--diag-suppress=177,39,186",
 )
 INSTALL = 'pip install "lazyt[cuda]" (CuPy with the CUDA wheels that it compiles with), or cupy-cuda13x for CUDA 13'
 _FUNCTION = re.compile(r"ptxas info\s*: Function properties for (\w+)")

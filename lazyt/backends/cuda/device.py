@@ -1,0 +1,111 @@
+"""A GPU: found and checked at its first use, and the memory that lives on it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lazyt.backends.cuda import driver
+from lazyt.errors import DeviceError, OutOfMemory
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Array = np.ndarray[Any, Any]
+
+
+class Device:
+    """One GPU. `fallbacks` counts the calls that were done on the host for want of a GPU form."""
+
+    def __init__(self, number: int, found: driver.Driver) -> None:
+        self.number = number
+        self.name = f"cuda:{number}"
+        self.driver = found
+        self.properties = found.properties(number)
+        self.fallbacks = 0
+
+    def allocate(self, nbytes: int) -> DeviceBuffer:
+        """Fresh memory; when there is none, what CuPy caches is given back and it is tried once more."""
+        try:
+            address, owner = self.driver.allocate(self.number, max(nbytes, 1))
+        except MemoryError:
+            self.driver.free_cached(self.number)
+            try:
+                address, owner = self.driver.allocate(self.number, max(nbytes, 1))
+            except MemoryError as error:
+                raise OutOfMemory(f"{self.name}: no memory for {nbytes:,} bytes ({error})") from None
+        return DeviceBuffer(address, nbytes, self.name, owner)
+
+    def write(self, address: int, array: Array) -> None:
+        """Copy a NumPy array to the device."""
+        if array.nbytes:
+            self.driver.write(self.number, address, np.ascontiguousarray(array))
+
+    def read(self, address: int, dtype: np.dtype, shape: Sequence[int]) -> Array:
+        """A NumPy array of what stands on the device; waits for what is under way there."""
+        out = np.empty(shape, dtype)
+        if out.nbytes:
+            self.driver.read(self.number, address, out)
+        return out
+
+
+class DeviceBuffer:
+    """Memory on a device, which goes back to its pool with the last reference. Never looked at by NumPy."""
+
+    __slots__ = ("__weakref__", "_owner", "address", "device", "nbytes")
+
+    readonly = False
+
+    def __init__(self, address: int, nbytes: int, device: str, owner: object) -> None:
+        self.address = address
+        self.nbytes = nbytes
+        self.device = device
+        self._owner = owner
+
+    def __repr__(self) -> str:
+        return f"<DeviceBuffer of {self.nbytes} bytes on {self.device}>"
+
+
+_devices: dict[tuple[int, int], Device] = {}
+
+
+def number_of(name: str) -> int:
+    """The number in 'cuda' (0) or 'cuda:1'."""
+    match = re.fullmatch(r"cuda(?::(\d+))?", name)
+    assert match, f"not a CUDA device: {name}"
+    return int(match[1] or 0)
+
+
+def device(name: str) -> Device:
+    """The device called `name`; DeviceError for what is missing: CuPy, a driver, a GPU, this GPU."""
+    found, number = driver.get(), number_of(name)
+    known = _devices.get((id(found), number))
+    if known is None:
+        count = found.count()
+        if number >= count:
+            have = "there is none" if not count else f"there are {count}: cuda:0 to cuda:{count - 1}"
+            raise DeviceError(f"device {name!r}: no such GPU; {have}")
+        known = Device(number, found)
+        oldest, own = driver.OLDEST, known.properties.capability
+        if own < oldest:
+            raise DeviceError(
+                f"device {name!r}: {known.properties.name} has compute capability {own // 10}.{own % 10}; "
+                f"lazyt needs {oldest // 10}.{oldest % 10} or higher"
+            )
+        _devices[id(found), number] = known
+    return known
+
+
+def to_host(buffer: DeviceBuffer, dtype: np.dtype, shape: Sequence[int]) -> Array:
+    """A NumPy copy of a buffer."""
+    return device(buffer.device).read(buffer.address, dtype, shape)
+
+
+def from_host(array: Array, name: str) -> DeviceBuffer:
+    """A NumPy array's elements in memory of device `name`."""
+    where = device(name)
+    buffer = where.allocate(array.nbytes)
+    where.write(buffer.address, array)
+    return buffer

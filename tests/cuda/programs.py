@@ -1,0 +1,172 @@
+"""Programs whose kernels every backend must do: what a training script and a notebook are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+import lazyt as lt
+from lazyt import planning
+from lazyt.backends.cuda import executor
+from lazyt.ir.kernel import Kernel
+from lazyt.ir.kernelize import KernelCall
+from lazyt.nn import functional as F
+from lazyt.syncing import last_report
+
+Launch = tuple[Kernel, list[int]]
+
+
+def _data(*shape: int, dtype: str = "float32", seed: int = 0, grad: bool = False) -> Any:
+    x = lt.asarray(np.random.default_rng(seed).normal(size=shape).astype(np.float32)).astype(dtype)
+    lt.sync()
+    return x.requires_grad_() if grad else x
+
+
+def gelu_chain() -> Any:
+    x = _data(4096)
+    return F.gelu(F.gelu(x, approximate="tanh") * 1.5 + 0.5, approximate="tanh")
+
+
+def sum_of_squares() -> Any:
+    a, b, c = (_data(200_000, seed=s) for s in range(3))
+    return ((a * b + c) ** 2).sum()
+
+
+def softmax(dtype: str = "float32") -> Any:
+    x = _data(3, 8192, dtype=dtype, grad=True)
+    y = F.softmax(x, -1)
+    (y * y).sum().backward()
+    return y, x.grad
+
+
+def layer_norm() -> Any:
+    x, r = _data(9, 1024, grad=True), _data(9, 1024, seed=1)
+    w, b = _data(1024, seed=2, grad=True), _data(1024, seed=3, grad=True)
+    y = F.layer_norm(x + r, (1024,), w, b)
+    (y * r).sum().backward()
+    return y, x.grad, w.grad, b.grad
+
+
+def cross_entropy() -> Any:
+    x = _data(3, 32768, grad=True)
+    target = lt.asarray(np.arange(3) * 7000)
+    loss = F.cross_entropy(x, target)
+    loss.backward()
+    return loss, x.grad
+
+
+def statistics() -> Any:
+    x = _data(300, 96)
+    return x.mean(0), x.var(0), x.argmax(1), x.min(0), (x > 0).any(1), x.prod(1), x.std()
+
+
+def transposed_add() -> Any:
+    x, y = _data(40, 36), _data(36, 40, seed=1)
+    return x.T + y[::-1]
+
+
+def movement() -> Any:
+    x = _data(6, 8, 10)
+    a = lt.concat([x, x[:, ::2].reshape(6, 2, 20)[..., :10]], axis=1)
+    return lt.pad(a, ((1, 2), (0, 0), (3, 0))), lt.roll(x, 3, axis=1), lt.flip(x, axis=(0, 2)), lt.tile(x, (2, 1, 1))
+
+
+def adam() -> Any:
+    ps = [_data(1000 + 8 * i, seed=i, grad=True) for i in range(4)]
+    opt = lt.optim.AdamW(ps, lr=1e-3, weight_decay=0.01)
+    for _ in range(2):
+        opt.zero_grad()
+        sum((p * p).sum() for p in ps).backward()
+        opt.step()
+    return ps
+
+
+def random() -> Any:
+    r = lt.random
+    x = r.normal(shape=(500,))
+    return (
+        x,
+        r.uniform(shape=(500,)),
+        r.integers(0, 10, shape=(500,)),
+        r.random((500,), dtype="float64"),
+        F.dropout(x, 0.3),
+    )
+
+
+def indexing() -> Any:
+    x, i = _data(50, 20, grad=True), lt.asarray(np.arange(30) * 7 % 50)
+    y = x[i] * 2
+    (y * y).sum().backward()
+    return y, x.grad, lt.where(x > 0, x, -x), lt.take(x, i, axis=0)
+
+
+def integers() -> Any:
+    x = lt.asarray(np.arange(-500, 500, dtype=np.int32))
+    return x // 7, x % 7, x << 3, (x * x).sum(), x.max(), x.astype("uint8"), (x.astype("int64") ** 3)
+
+
+def complex_numbers() -> Any:
+    x = lt.asarray((np.arange(60) + 1j * np.arange(60)[::-1]).astype(np.complex64))
+    return lt.exp(x / 60), abs(x), x * lt.conj(x), x.sum()
+
+
+def halves() -> Any:
+    x, y = _data(600, dtype="bfloat16"), _data(600, dtype="float16", seed=1)
+    return lt.exp(x) * 2 + x, lt.tanh(y) / 3, x.astype("float32") + y.astype("float32"), x.sum(), y.max()
+
+
+def elementary() -> Any:
+    x = abs(_data(300)) / 4 + 0.1
+    names = "exp expm1 log log1p log2 sin cos tan asin acos atan sinh cosh tanh asinh atanh sqrt"
+    doubles = x.astype("float64")
+    return [getattr(lt, n)(v) for n in names.split() for v in (x, doubles)]
+
+
+def network() -> Any:
+    model = lt.nn.Sequential(lt.nn.Linear(64, 48), lt.nn.GELU(), lt.nn.LayerNorm(48), lt.nn.Linear(48, 10))
+    opt = lt.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    loss = F.cross_entropy(model(_data(33, 64)), lt.asarray(np.arange(33) % 10))
+    loss.backward()
+    opt.step()
+    return loss, *model.parameters()
+
+
+# What `benchmarks/` times on a device: none of their kernels may spill.
+BENCHMARKS: dict[str, Callable[[], Any]] = {
+    "gelu_chain": gelu_chain,
+    "sum_of_squares": sum_of_squares,
+    "softmax": softmax,
+    "softmax_bf16": lambda: softmax("bfloat16"),
+    "layer_norm": layer_norm,
+    "cross_entropy": cross_entropy,
+    "statistics": statistics,
+    "transposed_add": transposed_add,
+    "adam": adam,
+    "network": network,
+}
+PROGRAMS: dict[str, Callable[[], Any]] = BENCHMARKS | {
+    "movement": movement,
+    "random": random,
+    "indexing": indexing,
+    "integers": integers,
+    "complex": complex_numbers,
+    "halves": halves,
+    "elementary": elementary,
+}
+
+
+def launches(program: Callable[[], Any]) -> list[Launch]:
+    """The kernels of a program's last plan, fused, each with the argument entries of its launch (addresses 0)."""
+    with mock.patch.dict(planning.settings, {"tiers": False}):
+        values = program()
+        lt.sync()
+    report = last_report()
+    del values
+    if report is None or report.plan is None:
+        return []  # nothing was pending
+    bound = report.plan.executable.bound[report.extents]
+    calls = [c for c in report.plan.schedule.launches if isinstance(c, KernelCall)]
+    return [(c.kernel, executor.Bound._entries(bound, c, 0, [])) for c in calls]

@@ -1,0 +1,259 @@
+"""The CUDA backend above its driver: devices, plans, errors. A fake driver runs the generated source on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import lazyt as lt
+from lazyt import planning
+from lazyt.backends.cuda import device as devices
+from lazyt.backends.cuda import driver
+from tests.cuda import on_gpu as on_gpu_script
+from tests.cuda.fake import FakeDriver
+from tests.cuda.programs import PROGRAMS
+from tests.cuda.shim import compiler
+
+
+@pytest.fixture
+def gpu() -> Iterator[FakeDriver]:
+    compiler()
+    lt.sync()
+    fake = FakeDriver()
+    before = driver.use(fake)
+    yield fake
+    try:
+        lt.sync()
+    finally:
+        driver.use(before)
+
+
+def on_gpu(*shape: int, dtype: str = "float32", grad: bool = False, seed: int = 0) -> Any:
+    x = np.random.default_rng(seed).normal(size=shape).astype(dtype)
+    return lt.tensor(x, device="cuda:0", requires_grad=grad)
+
+
+def test_arithmetic_on_a_device(gpu: FakeDriver) -> None:
+    x = np.random.default_rng(0).normal(size=(30, 70)).astype(np.float32)
+    a = lt.asarray(x).to("cuda")
+    assert a.device == "cuda:0" == (a + 1).device
+    y = lt.softmax(a * 2 + 1, -1)
+    assert y.is_pending and y.device.type == "cuda"
+    np.testing.assert_array_equal(y.numpy(), lt.softmax(lt.asarray(x) * 2 + 1, -1).numpy())
+    assert gpu.launches > 0
+    assert a.cpu().device == "cpu"
+    np.testing.assert_array_equal(a.cpu().numpy(), x)
+
+
+def flat(values: Any) -> list[np.ndarray]:
+    if isinstance(values, lt.Tensor):
+        return [values.detach().numpy()]
+    return [a for v in values for a in flat(v)]
+
+
+# Linear algebra rounds as its library does.
+INEXACT = {"network"}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_give_the_bits_of_the_cpu(name: str, gpu: FakeDriver) -> None:
+    with mock.patch.dict(planning.settings, {"tiers": False}):
+        lt.random.seed(5)
+        want = flat(PROGRAMS[name]())
+        lt.random.seed(5)
+        with lt.device("cuda:0"):
+            values = PROGRAMS[name]()
+            assert all(v.device == "cuda:0" for v in _tensors(values))
+            got = flat(values)
+    assert gpu.launches > 0
+    for g, w in zip(got, want, strict=True):
+        assert g.dtype == w.dtype
+        if name in INEXACT:
+            np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(g, w)
+
+
+def _tensors(values: Any) -> list[lt.Tensor]:
+    return [values] if isinstance(values, lt.Tensor) else [t for v in values for t in _tensors(v)]
+
+
+def test_a_steady_loop_compiles_once(gpu: FakeDriver) -> None:
+    w = on_gpu(64, grad=True)
+    opt = lt.optim.SGD([w], lr=0.1)
+    losses = []
+    for _ in range(6):
+        loss = ((w - 1) ** 2).sum()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        losses.append(float(loss))
+    loads = gpu.loads
+    assert losses == sorted(losses, reverse=True)
+    with lt.expect(compiles=0, plans=0):
+        loss = ((w - 1) ** 2).sum()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        float(loss)
+    assert gpu.loads == loads
+
+
+def test_results_are_not_overwritten_by_the_next_run(gpu: FakeDriver) -> None:
+    x = on_gpu(40)
+    kept = []
+    for i in range(4):
+        y = x * float(i)
+        lt.sync()
+        kept.append(y)
+    for i, y in enumerate(kept):
+        np.testing.assert_array_equal(y.numpy(), x.numpy() * np.float32(i))
+
+
+def test_moving_offsets_and_new_sizes(gpu: FakeDriver) -> None:
+    cache = lt.zeros((4, 64), device="cuda:0")
+    for pos in range(5, 9):
+        cache[:, pos] = lt.arange(4, dtype="float32", device="cuda:0") + pos
+        lt.sync()
+    want = np.zeros((4, 64), np.float32)
+    for pos in range(5, 9):
+        want[:, pos] = np.arange(4) + pos
+    np.testing.assert_array_equal(cache.numpy(), want)
+    for n in (1, 7, 100, 3000):
+        x = on_gpu(3, n, seed=n)
+        np.testing.assert_array_equal(x.sum(1).numpy(), x.cpu().sum(1).numpy())
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex64"])
+def test_products(dtype: str, gpu: FakeDriver) -> None:
+    rng = np.random.default_rng(1)
+    a, b = (lt.asarray(rng.normal(size=s).astype(np.float32)).astype(dtype) for s in ((2, 3, 5, 7), (7, 6)))
+    for x, y in ((a, b), (a[0, 0].T, a[0, 1]), (a, lt.swapaxes(a, -1, -2)), (a[:, :, :, :0], b[:0])):
+        want = (x @ y).astype("complex64" if dtype == "complex64" else "float32").numpy()
+        got = (x.to("cuda:0") @ y.to("cuda:0")).astype("complex64" if dtype == "complex64" else "float32").numpy()
+        np.testing.assert_allclose(got, want, rtol=0.02 if "16" in dtype else 1e-5, atol=1e-6)
+    assert gpu.products > 0
+
+
+def test_a_product_reads_transposed_operands_in_place(gpu: FakeDriver) -> None:
+    x, y = on_gpu(20, 30), on_gpu(40, 30, seed=1)
+    z = (x @ y.T).numpy()
+    assert (gpu.products, gpu.launches) == (1, 0)
+    np.testing.assert_allclose(z, x.numpy() @ y.numpy().T, rtol=1e-5)
+
+
+def test_calls_without_a_gpu_form_run_on_the_host_and_are_counted(gpu: FakeDriver) -> None:
+    x = on_gpu(5, 9)
+    before = devices.device("cuda:0").fallbacks
+    y = lt.sort(x * 2, axis=1)
+    np.testing.assert_array_equal(y.numpy(), np.sort(x.numpy() * 2, axis=1))
+    assert devices.device("cuda:0").fallbacks == before + 1
+
+
+def test_a_wrong_index_is_raised_with_its_line(gpu: FakeDriver) -> None:
+    table, index = on_gpu(10, 4), lt.asarray(np.array([1, 99, 3]), device="cuda:0")
+    y = table[index]
+    with pytest.raises(lt.IndexOutOfRange, match=r"index 99 is out of bounds .*test_cuda_runtime.py"):
+        y.numpy()
+    assert y.is_pending
+    del y
+    good = table[lt.asarray(np.array([1, 9, 3]), device="cuda:0")]
+    np.testing.assert_array_equal(good.numpy(), table.numpy()[[1, 9, 3]])
+
+
+def test_devices_do_not_mix(gpu: FakeDriver) -> None:
+    x = on_gpu(3)
+    with pytest.raises(lt.DeviceError, match=r"add: operands on 'cuda:0' and 'cpu'; move them with \.to\(device\)"):
+        x + lt.ones(3)
+    y = x + lt.ones_like(x)
+    z = lt.ones(3) * 2
+    # One walk with values on two devices: each is computed where it is.
+    np.testing.assert_array_equal(y.numpy(), x.numpy() + 1)
+    assert not z.is_pending
+    assert (z.device, z.tolist()) == ("cpu", [2, 2, 2])
+    with pytest.raises(lt.DeviceError, match="device 'cuda:7': no such GPU; there are 2"):
+        x.to("cuda:7")
+    other = x.to("cuda:1")
+    np.testing.assert_array_equal((other * 2).numpy(), x.numpy() * 2)
+
+
+def test_gradients_stay_on_the_device(gpu: FakeDriver) -> None:
+    model = lt.nn.Linear(4, 3).to("cuda:0")
+    assert all(p.device == "cuda:0" for p in model.parameters())
+    loss = model(on_gpu(5, 4)).sum()
+    loss.backward()
+    assert model.weight.grad.device == "cuda:0"
+    with pytest.raises(lt.NotSupportedError, match="gradients do not cross devices"):
+        (on_gpu(3, grad=True) * 2).to("cpu")
+
+
+def test_no_memory_leaves_everything_pending(gpu: FakeDriver) -> None:
+    x = on_gpu(1000)
+    y = x * 2 + 1
+    gpu.limit = gpu.used
+    with pytest.raises(lt.OutOfMemory, match="cuda:0: no memory for 4,000 bytes"):
+        y.numpy()
+    assert gpu.freed_cache == 1
+    assert y.is_pending
+    gpu.limit = 1 << 30
+    np.testing.assert_array_equal(y.numpy(), x.numpy() * 2 + 1)
+
+
+def test_the_script_for_a_gpu_times_every_work(gpu: FakeDriver) -> None:
+    head, *lines = on_gpu_script.table(1 << 18, bandwidth=1e9, seconds=0)
+    assert head.split() == ["work", "ms", "GB/s", "share"]
+    assert len(lines) == len(on_gpu_script.works(1 << 18))
+    assert all(line.endswith("%") for line in lines)
+
+
+def test_looking_at_a_device(gpu: FakeDriver) -> None:
+    x = on_gpu(6, 500)
+    y = lt.softmax(x * 3, -1)
+    assert "device=cuda:0 pending" in repr(y)
+    found = y.explain()
+    (kernel,) = found.kernels
+    assert kernel.code == ""
+    source = kernel.source()
+    assert "lt_exp_f32(v" in source and 'extern "C" __global__ void' in source
+    assert "test_cuda_runtime.py" in source, "the user's lines stand above a kernel"
+    assert gpu.loads == 0, "looking compiles nothing"
+    y.numpy()
+    ran = lt.last_sync().plan_kernels[-1]
+    assert ran.code == "memory"
+    with pytest.raises(lt.NotSupportedError, match="assembly of a GPU kernel"):
+        ran.assembly()
+
+
+def test_memory_goes_back(gpu: FakeDriver) -> None:
+    x = on_gpu(1000)
+    before = gpu.used
+    for _ in range(5):
+        (x * 3).numpy()
+    assert gpu.used <= before + 4000
+    del x
+    lt.sync()
+
+
+def test_without_cupy_or_a_gpu_there_is_one_error() -> None:
+    before = driver.use(None)
+    try:
+        with (
+            mock.patch.dict("sys.modules", {"cupy": None}),
+            pytest.raises(lt.DeviceError, match=r'pip install "lazyt\[cuda\]"'),
+        ):
+            lt.zeros(3, device="cuda")
+        assert lt.zeros(3).tolist() == [0, 0, 0]
+    finally:
+        driver.use(before)
+    old = FakeDriver()
+    with mock.patch.object(old, "properties", return_value=driver.Properties("Old", 61, 1, 48 << 10)):
+        before = driver.use(old)
+        try:
+            with pytest.raises(lt.DeviceError, match=r"Old has compute capability 6\.1; lazyt needs 7\.5 or higher"):
+                lt.zeros(3, device="cuda")
+        finally:
+            driver.use(before)
