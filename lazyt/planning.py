@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lazyt import memory
+from lazyt import memory, shapes
 from lazyt.autograd.engine import BACKWARD
 from lazyt.backends.cpu.executor import Executable
 from lazyt.backends.cpu.receipt import Receipt
@@ -56,6 +56,8 @@ def _read_environment() -> None:
             settings["interpret"] = True
         elif word in ("no-fuse", "no-tiers", "no-reuse", "no-native", "no-epilogues", "no-gemm", "no-blas"):
             settings[word[3:]] = False
+        elif word == "no-shapes":
+            shapes.switch["shapes"] = False
         elif word.startswith("no-") and word[3:] in switches:
             switches[word[3:]] = False
 

@@ -6,15 +6,15 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from lazyt.errors import DeviceError, DTypeError, ScalarRangeError
 from lazyt.handle import Data, Gradient, Handle, Holder, Storage, View
 from lazyt.ir import dtypes
-from lazyt.ir.builder import Builder, Weak
 from lazyt.ops.core import OpDef
+from lazyt.shapes import infer, shapes_of
 from lazyt.trace import (
     NONE,
     Ext,
@@ -29,9 +29,6 @@ from lazyt.trace import (
     structure_id,
     user_site,
 )
-
-if TYPE_CHECKING:
-    from lazyt.ir.graph import Node
 
 ref = weakref.ref
 SCALARS = (float, int, bool, complex)
@@ -314,32 +311,6 @@ def _unpredicted(
     return s
 
 
-def infer(
-    op: OpDef,
-    slots: Sequence[Any],
-    statics: tuple[Any, ...],
-    ints: tuple[int, ...] | None,
-    offsets: tuple[int, ...] | None,
-) -> tuple[Builder, tuple[Node, ...]]:
-    """Lower over ints: the result's shapes and dtypes, and every error that can be known now."""
-    b = Builder()
-    operands: list[Any] = []
-    n = 0
-    for i, s in enumerate(slots):
-        if isinstance(s, Slot):
-            operands.append(b.leaf(i, s.shape, s.dtype))
-        else:
-            operands.append(Weak(n, s))
-            n += 1
-    more: dict[str, Any] = {}
-    if ints is not None:
-        more["ints"] = ints
-    if offsets is not None:
-        more["offsets"] = offsets
-    out = op.lower(b, *operands, *statics, **more)
-    return b, out if isinstance(out, tuple) else (out,)
-
-
 def _new_step(
     tr: Trace, op: OpDef, slots: Sequence[Any], statics: Any, ints: Any, offsets: Any, scalars: Any,
     key: Key, plain: Key, ext: Any,
@@ -382,8 +353,7 @@ def _enter(s: Step, ext: Any, ints: Any, offsets: Any) -> None:
     """The same step under other extents: infer its shapes once for each."""
     shapes = s.by_ext.get(ext)
     if shapes is None:
-        _, nodes = infer(s.op, s.operands, s.statics, ints, offsets)
-        shapes = tuple(n.shape for n in nodes)  # type: ignore[misc]
+        shapes = shapes_of(s, ints, offsets)
         if len(s.by_ext) > 512:
             s.by_ext.clear()
         s.by_ext[ext] = shapes

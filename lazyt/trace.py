@@ -81,8 +81,8 @@ class Step(Slot):
     __slots__ = (
         "a", "b", "by_ext", "checks", "children", "consumed", "current", "cut", "device", "ext", "ext_start", "high",
         "index", "info", "kept", "key", "known", "leaves", "like", "low", "mode", "n_ints", "n_offsets", "n_scalars",
-        "n_weak", "next", "op", "operands", "owner", "parent", "path", "plans", "scalar_start", "sid", "simple",
-        "site", "slots", "statics", "stops", "targets",
+        "n_weak", "next", "op", "operands", "owner", "parent", "path", "plans", "rules", "scalar_start", "sid",
+        "simple", "site", "slots", "statics", "stops", "targets",
     )  # fmt: skip
 
     def __init__(
@@ -104,6 +104,7 @@ class Step(Slot):
         self.next: Step = NONE
         self.ext: Ext | None = None
         self.by_ext: dict[Ext, tuple[tuple[int, ...], ...]] = {}
+        self.rules: tuple[Any, ...] = ()  # of the shapes of its values, from those of its operands (see shapes.py)
         self.slots: tuple[Slot, ...] = (self,)
         # The range of the one weak integer operand that the fast path passes; any value for other operands.
         self.low: float = -math.inf

@@ -30,7 +30,7 @@ from lazyt.errors import IndexOutOfRange, OutOfMemory
 from lazyt.ir import graph as g
 from lazyt.ir import kernel as k
 from lazyt.ir.donate import Donation, donations
-from lazyt.ir.extents import Dim, source, uses_offset
+from lazyt.ir.extents import Dim, uses_offset
 from lazyt.ir.graph import Node
 from lazyt.ir.interpret import PRIMITIVES, Walk
 from lazyt.ir.kernelize import KernelCall, ScalarArg
@@ -88,8 +88,9 @@ class Executable:
 
     def _number_expressions(self) -> None:
         add = self.expressions.add
-        for n in self.schedule.stored:
-            add(nbytes(n))
+        self.nbytes = {n: nbytes(n) for n in self.schedule.stored}
+        for n, size in self.nbytes.items():
+            add(size)
             for d in n.shape:
                 add(d)
         for o in self.schedule.graph.outputs:
@@ -162,6 +163,7 @@ class Bound:
         self.lock = threading.Lock()
         self.extents = extents
         sched = exe.schedule
+        self._numbers = exe.expressions.known
         self.values: list[int] = exe.expressions.evaluate(extents, scalars)
         self.n_leaves = max((n.attrs.index for n in sched.graph.nodes if isinstance(n.attrs, g.Leaf)), default=-1) + 1
         # Bases, in order: leaves, outputs, the arena, the status word, scalars, then addresses that move every run.
@@ -174,7 +176,7 @@ class Bound:
         self.scratch: dict[Scratch, int] = {}
         self.codes: list[Compiled] = []
         self.n_fixed = self.status_base + 1 + len(exe.scalars)
-        self.sizes = [max(self.value(nbytes(n)), 1) for n in exe.outputs]
+        self.sizes = [max(self.value(exe.nbytes[n]), 1) for n in exe.outputs]
         self.products: dict[MatmulCall, Product] = {}
         for c in sched.launches:
             if isinstance(c, MatmulCall):
@@ -190,7 +192,7 @@ class Bound:
         self._scalar_format()
 
     def value(self, e: int | Dim) -> int:
-        return e if isinstance(e, int) else self.values[self.exe.expressions.numbers[source(e)]]
+        return e if isinstance(e, int) else self.values[self._numbers[e]]
 
     def _product(self, c: MatmulCall) -> Product:
         if c.node.op == "matmul":
@@ -202,7 +204,7 @@ class Bound:
         lives: dict[Temporary, tuple[int, int]] = {}
         sizes: dict[Temporary, int] = {}
         for n, span in self.exe.schedule.lives.items():
-            lives[n], sizes[n] = span, max(self.value(nbytes(n)), 1)
+            lives[n], sizes[n] = span, max(self.value(self.exe.nbytes[n]), 1)
         for i, region in enumerate(self.exe.schedule.regions):
             for c in region:
                 if isinstance(c, MatmulCall):
@@ -246,7 +248,7 @@ class Bound:
         base, byte = self._base(n)
         byte += shift * itemsize
         if uses_offset(offset):
-            e = self.exe.expressions.numbers[source(offset)]
+            e = self._numbers[offset]
             self.moving.append((base, byte, e, itemsize))
             patches.append((slot, self.n_fixed + len(self.moving) - 1, 0))
         else:
@@ -300,7 +302,7 @@ class Bound:
         self.parts = [Program(p[0], p[1], p[2], n) if isinstance(p, tuple) else _Callback(self, p) for p in self.parts]
 
         if len(self.parts) == 1 and type(self.parts[0]) is Program and not self.checks:
-            self.donations = [d for d in self.exe.donations if self.value(nbytes(d.output)) >= DONATED]
+            self.donations = [d for d in self.exe.donations if self.value(self.exe.nbytes[d.output]) >= DONATED]
 
     def donating(self, donated: Sequence[Donation], scalars: Sequence[Any]) -> Bound:
         """What runs when these results take the memory of leaves; this itself when there are none."""
@@ -406,7 +408,7 @@ class Bound:
     ) -> None:
         """An integer argument, `shift` more than an expression, fixed or moving every run."""
         if uses_offset(e):
-            self.moving.append((-1, shift, self.exe.expressions.numbers[source(e)], 1))
+            self.moving.append((-1, shift, self._numbers[e], 1))
             patches.append((at + slot, self.n_fixed + len(self.moving) - 1, 0))
         else:
             args[slot] = self.value(e) + shift
