@@ -101,6 +101,7 @@ class Plan:
         self.holds = guards_hold(self.guards)
         self._compiles = (0, 0.0)
         self.recipes: dict[tuple[int, ...], Recipe] = {}
+        self.last_recipe: Any = None, None  # of the extents met last (a walk has the same object each time)
         self.kernels = sum(1 for c in self.schedule.launches if getattr(c, "phase_of", None) is None)
         self.launches = len(self.schedule.regions)
         self.runs = 0
@@ -135,8 +136,8 @@ class Plan:
         self, buffers: Sequence[Any], extents: tuple[int, ...], leaves: Sequence[Data], want: Sequence[Slot]
     ) -> list[Data]:
         """The values of `want` out of the outputs' buffers."""
-        recipe = self.recipes.get(extents)
-        if recipe is None:
+        known, recipe = self.last_recipe
+        if known is not extents:
             recipe = self._recipe(extents)
         values = values_of(recipe, buffers, leaves)
         if want == self.last_want:
@@ -148,10 +149,13 @@ class Plan:
         return [values[at[s.step.index, s.k]] for s in want]
 
     def _recipe(self, extents: tuple[int, ...]) -> Recipe:
-        recipe = recipe_of(self.graph, self.schedule, self.executable, self.executable.bound[extents])
-        if len(self.recipes) > 512:
-            self.recipes.clear()
-        self.recipes[extents] = recipe
+        recipe = self.recipes.get(extents)
+        if recipe is None:
+            recipe = recipe_of(self.graph, self.schedule, self.executable, self.executable.bound[extents])
+            if len(self.recipes) > 512:
+                self.recipes.clear()
+            self.recipes[extents] = recipe
+        self.last_recipe = extents, recipe
         return recipe
 
     def _interpret(

@@ -27,6 +27,7 @@ from lazyt.trace import (
     dtype_range,
     local,
     structure_id,
+    user_line,
     user_site,
 )
 
@@ -101,6 +102,7 @@ def _insert(tr: Trace, step: Step, key: Key, plain: Key) -> None:
     """Make a finished step known. NOTE: an interrupt may come after any call, so what others see comes last."""
     pos = tr.pos
     step.sid = structure_id(pos.sid, plain)
+    step.mixed = pos.mixed or (pos.parent is not None and step.device != pos.device)
     if step.index >= len(tr.results) - 2:
         tr.results.extend([None] * len(tr.results))
     while step.scalar_start + step.n_scalars >= len(tr.scalars) - 2:
@@ -171,7 +173,7 @@ def _leaf_step(tr: Trace, statics: tuple[Any, ...]) -> Step:
     plain: Key = (LEAF, *statics)
     key: Key = plain
     if tr.pos.parent is None:
-        key = (*plain, user_site())
+        key = (*plain, *user_line())
         tr.started = perf_counter()
     s = _follow(tr, key)
     if s is None:
@@ -237,9 +239,7 @@ def _foreign(tr: Trace, holder: Holder) -> Slot:
         data = hooks.compute_foreign(holder)
     slot = tr.foreign.get(id(data))
     if slot is None:
-        box = Holder()
-        box._slot, box._data, box._meta = None, data, holder._meta
-        slot = tr.foreign[id(data)] = bind_leaf(tr, box)
+        slot = tr.foreign[id(data)] = bind_leaf(tr, Holder(data, holder._meta))
     return slot
 
 
@@ -301,10 +301,10 @@ def _unpredicted(
     )
     key = plain
     if tr.pos.parent is None:
-        key = (*plain, user_site())
+        key = (*plain, *user_line())
         tr.started = perf_counter()
     elif op.fallible:
-        key = (*plain, user_site())
+        key = (*plain, *user_line())
     s = _follow(tr, key)
     if s is None:
         s = _new_step(tr, op, slots, statics, ints, offsets, scalars, key, plain, ext)

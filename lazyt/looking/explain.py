@@ -112,9 +112,9 @@ def explain(*tensors: Handle, fused: bool = True) -> Explanation | Nothing:
     pos, fused = tr.pos, fused and settings["fuse"]
     if pos.parent is None:
         return Nothing("nothing is pending")
-    wanted, _ = wanted_of(tr)
+    wanted = wanted_of(tr)[0]
     segment = differentiable(tr, wanted)
-    want: list[Slot] = [s for s, _ in wanted] + (segment.slots if segment is not None else [])
+    want: list[Slot] = wanted + (segment.slots if segment is not None else [])
     if not want:
         return Nothing("nobody holds what is pending")
     scalars = tr.scalars[: pos.scalar_start + pos.n_scalars]

@@ -71,6 +71,7 @@ class Executable:
         self._number_expressions()
         self.expressions.compile()
         self.bound: dict[tuple[int, ...], Bound] = {}
+        self.last: Any = None, None  # the extents met last (a walk has the same object each time), and theirs
         self.compiles, self.compile_time = 0, 0.0
         self.donations = donations(sched) if switches["donate"] else []
 
@@ -138,6 +139,16 @@ class Executable:
         With a `receipt`, results may take the memory of leaves that nobody else holds. What is raised then (an
         interrupt) leaves everything as it was only if the receipt does not say `written`.
         """
+        known, bound = self.last
+        if known is not extents:
+            bound = self._bind(extents, scalars)
+        if receipt is None or not bound.donations:
+            return bound.run(scalars, leaves)
+        donated = chosen(bound.donations, leaves)
+        return bound.donating(donated, scalars).run(scalars, leaves, donated, receipt)
+
+    def _bind(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> Bound:
+        """What runs for these extents, made when there is none."""
         bound = self.bound.get(extents)
         if bound is None:
             if len(self.bound) > 256:
@@ -145,8 +156,8 @@ class Executable:
             bound = Bound(self, extents, scalars)
             bound.build()
             self.bound[extents] = bound
-        donated = chosen(bound.donations, leaves) if receipt is not None else []
-        return bound.donating(donated, scalars).run(scalars, leaves, donated, receipt)
+        self.last = extents, bound
+        return bound
 
 
 class Bound:
@@ -186,6 +197,7 @@ class Bound:
         self.uses_blas = any(p.choice.how == "blas" for p in self.products.values())
         self.arena_size = self._plan_memory()
         self.status = np.zeros(2, np.int64)
+        self.status_address: int = self.status.ctypes.data
         self.checks: list[Node] = []
         self.parts: list[Any] = []
         self.donations: list[Donation] = []
@@ -426,15 +438,20 @@ class Bound:
         """Take memory, fill the bases, run; the outputs' buffers."""
         exe = self.exe
         try:
-            given = {self.output_base[d.output] - self.n_leaves: leaves[d.leaf].buffer for d in donated}
-            outs = [given[i] if i in given else memory.allocate(n) for i, n in enumerate(self.sizes)]
+            if donated:
+                given = {self.output_base[d.output] - self.n_leaves: leaves[d.leaf].buffer for d in donated}
+                outs = [given[i] if i in given else memory.allocate(n) for i, n in enumerate(self.sizes)]
+            else:
+                outs = list(map(memory.allocate, self.sizes))
             arena = memory.allocate(self.arena_size) if self.arena_size else None
         except MemoryError as e:
             raise OutOfMemory(f"sync: {e}") from None
-        bases = [d.address for d in leaves[: self.n_leaves]]
+        bases = [d.address for d in leaves]
+        if len(bases) > self.n_leaves:
+            del bases[self.n_leaves :]
         bases += [b.address for b in outs]
         bases.append(arena.address if arena is not None else 0)
-        bases.append(self.status.ctypes.data if self.checks else 0)
+        bases.append(self.status_address)
         if self.positions:
             bases += self._scalars(scalars)
         if self.moving:
