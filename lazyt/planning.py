@@ -42,7 +42,7 @@ SUPERSET = 1.05
 
 settings = {
     "interpret": False, "fuse": True, "tiers": True, "reuse": True, "native": True, "epilogues": True, "gemm": True,
-    "blas": True, "verify": False,
+    "blas": True, "cover": True, "verify": False,
 }  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def _read_environment() -> None:
             settings["verify"] = True
         elif word == "interpret":
             settings["interpret"] = True
-        elif word in ("no-fuse", "no-tiers", "no-reuse", "no-native", "no-epilogues", "no-gemm", "no-blas"):
+        elif word.startswith("no-") and word[3:] in settings and word not in ("no-interpret", "no-verify"):
             settings[word[3:]] = False
         elif word.startswith("no-") and word[3:] in switches:
             switches[word[3:]] = False
@@ -74,7 +74,7 @@ class Plan:
         nodes = [low.nodes[s] for s in want]
         if settings["verify"]:
             verify(g.Graph(g.reachable(nodes), nodes))
-        self.graph = canonicalize(nodes, low.scope, settings["gemm"])
+        self.graph = canonicalize(nodes, low.scope, settings["gemm"], fused and settings["cover"])
         if settings["verify"]:
             verify(self.graph)
         self.division = fuse(self.graph, low.scope, fused)
