@@ -105,7 +105,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(cache, usual, threads):
     assert printed(cache, threads) == usual
 
 
-WORDS = ["no-split", "no-wide", "no-tile", "no-donate", "no-reuse", "no-cover", "no-fuse,no-tiers"]
+WORDS = ["no-split", "no-wide", "no-tile", "no-together", "no-donate", "no-reuse", "no-cover", "no-fuse,no-tiers"]
 
 
 @pytest.mark.parametrize("word", WORDS)
