@@ -43,7 +43,7 @@ SUPERSET = 1.05
 
 settings = {
     "interpret": False, "fuse": True, "tiers": True, "reuse": True, "native": True, "epilogues": True, "gemm": True,
-    "blas": True, "verify": False,
+    "blas": True, "cover": True, "verify": False,
 }  # fmt: skip
 
 
@@ -54,7 +54,7 @@ def _read_environment() -> None:
             settings["verify"] = True
         elif word == "interpret":
             settings["interpret"] = True
-        elif word in ("no-fuse", "no-tiers", "no-reuse", "no-native", "no-epilogues", "no-gemm", "no-blas"):
+        elif word.startswith("no-") and word[3:] in settings and word not in ("no-interpret", "no-verify"):
             settings[word[3:]] = False
         elif word == "no-shapes":
             shapes.switch["shapes"] = False
@@ -80,7 +80,7 @@ class Plan:
             verify(g.Graph(g.reachable(nodes), nodes))
         # A GPU's products are a library's: nothing runs on their blocks, and windows are copied for them.
         on_cpu = self.device == "cpu"
-        self.graph = canonicalize(nodes, low.scope, settings["gemm"] and on_cpu)
+        self.graph = canonicalize(nodes, low.scope, settings["gemm"] and on_cpu, fused and settings["cover"])
         if settings["verify"]:
             verify(self.graph)
         self.division = fuse(self.graph, low.scope, fused)

@@ -11,7 +11,7 @@ import numpy as np
 from lazyt.errors import IndexOutOfRange, ShapeError
 from lazyt.functions.arguments import record, record_view, tensor
 from lazyt.handle import Handle
-from lazyt.inplace import assign
+from lazyt.inplace import assign, puts_back
 from lazyt.ir import dtypes
 from lazyt.ops import indexing as ops
 
@@ -313,6 +313,8 @@ def setitem(x: Tensor, key: Any, value: ArrayLike) -> None:
             assign(x, record(ops.MASK_PUT, (x, mask, value)), "setitem")
             return
     p = parse(key, x.shape)
+    if not p.arrays and puts_back(x, value, (ops.GETITEM, (p.spec,), p.ints, p.offsets)):
+        return
     target = x if p.is_whole else _viewed(x, p)
     if p.arrays:
         value = record(ops.INDEX_PUT, (target, value, *p.arrays), (p.axes, p.at))
