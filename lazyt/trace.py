@@ -79,10 +79,10 @@ class Step(Slot):
     """One public call on one path of the trie; it is also its own first value."""
 
     __slots__ = (
-        "a", "b", "by_ext", "checks", "children", "consumed", "current", "cut", "device", "ext", "ext_start", "high",
-        "index", "info", "kept", "key", "known", "leaves", "like", "low", "mixed", "mode", "n_ints", "n_offsets", "n_scalars",
-        "n_weak", "next", "op", "operands", "owner", "parent", "path", "plans", "scalar_start", "sid", "simple",
-        "site", "slots", "statics", "stops", "targets",
+        "a", "b", "by_ext", "checks", "children", "consumed", "current", "cut", "device", "ext", "ext_start",
+        "high", "index", "info", "kept", "key", "known", "leaves", "like", "low", "mixed", "mode", "n_ints",
+        "n_offsets", "n_scalars", "n_weak", "next", "op", "operands", "owner", "parent", "path", "plans",
+        "scalar_start", "sid", "simple", "site", "slots", "statics", "stops", "targets",
     )  # fmt: skip
 
     def __init__(
