@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from lazyt.backends.cpu.receipt import Receipt
     from lazyt.ir import kernel as k
-    from lazyt.ir.donate import Donation
     from lazyt.ir.graph import Node
     from lazyt.ir.schedule import Schedule
 
@@ -219,7 +218,7 @@ class Bound(host.Bound):
         self,
         scalars: Sequence[Any],
         leaves: Sequence[Any],
-        donated: Sequence[Donation] = (),
+        places: Sequence[int] = (),
         receipt: Receipt | None = None,
     ) -> list[Any]:
         """Take memory, fill the arguments in, enqueue."""
