@@ -65,7 +65,7 @@ class Hooks:
     """What recording asks of the rooms above it: tensor.py and sync.py fill it in."""
 
     tensor_of_slot: Callable[[Slot], Handle]
-    as_tensor: Callable[[Any], Handle]
+    as_tensor: Callable[[Any, Any], Handle]  # of host data, on a device
     sync: Callable[[Trace, str, Any], None]
     compute_foreign: Callable[[Holder], Data]
 
@@ -390,8 +390,13 @@ def operand_slots(tr: Trace, operands: Sequence[Any]) -> tuple[list[Any], list[A
             slots.append(type(x))
             scalars.append(x)
         else:
-            slots.append(slot_of(tr, hooks.as_tensor(x)))
+            slots.append(slot_of(tr, hooks.as_tensor(x, _place(operands))))
     return slots, scalars
+
+
+def _place(operands: Sequence[Any]) -> Any:
+    """Where host data among operands goes: to the tensors that it is used with; None where there are none."""
+    return next((x.device for x in operands if isinstance(x, Handle)), None)
 
 
 def results(tr: Trace, s: Step) -> Any:

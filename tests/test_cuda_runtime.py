@@ -14,7 +14,7 @@ from lazyt import planning
 from lazyt.backends.cuda import device as devices
 from lazyt.backends.cuda import driver
 from tests.cuda import on_gpu as on_gpu_script
-from tests.cuda.fake import FakeDriver
+from tests.cuda.fake import FakeDriver, installed
 from tests.cuda.programs import PROGRAMS
 from tests.cuda.shim import compiler
 
@@ -22,14 +22,8 @@ from tests.cuda.shim import compiler
 @pytest.fixture
 def gpu() -> Iterator[FakeDriver]:
     compiler()
-    lt.sync()
-    fake = FakeDriver()
-    before = driver.use(fake)
-    yield fake
-    try:
-        lt.sync()
-    finally:
-        driver.use(before)
+    with installed(FakeDriver()) as fake:
+        yield fake
 
 
 def on_gpu(*shape: int, dtype: str = "float32", grad: bool = False, seed: int = 0) -> Any:

@@ -540,13 +540,17 @@ class Bound:
     def _raise_check(self) -> None:
         code, index = int(self.status[0]), int(self.status[1])
         self.status[:] = 0
+        raise self.error_of(code, index)
+
+    def error_of(self, code: int, index: int) -> IndexOutOfRange:
+        """The error of the check with a number, from 1, that this index failed."""
         n = self.checks[code - 1]
         if isinstance(n.attrs, g.Sizes):
             sizes = n.attrs.sizes
         else:
             assert isinstance(n.attrs, g.Axes)
             sizes = tuple(n.operands[0].shape[a] for a in n.attrs.axes)
-        raise index_error(n, index, [self.value(d) for d in sizes])
+        return index_error(n, index, [self.value(d) for d in sizes])
 
 
 def _whole(kernel: k.Kernel, extents: tuple[int, ...], strides: Sequence[Any], coefs: Sequence[Any]) -> Piece:

@@ -5,11 +5,12 @@
 `donate` results take the memory of leaves that nobody else holds
 `together` a reduction of columns takes several rows at a time through registers
 `tile`  reads across memory are transposed in registers, some rows at a time
+`graphs` a plan's launches on a GPU are one CUDA graph from its second run on
 """
 
 from __future__ import annotations
 
-switches = {"wide": True, "split": True, "tile": True, "together": True, "donate": True}
+switches = {"wide": True, "split": True, "tile": True, "together": True, "donate": True, "graphs": True}
 
 
 def variant() -> str:

@@ -13,11 +13,11 @@ from lazyt.backends.cuda import driver
 from lazyt.backends.rules.elements import BFLOAT16
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from lazyt.backends.cpu.products import Patches
-    from lazyt.backends.cuda.executor import Bound
+    from lazyt.backends.cuda.executor import Bound, Run
     from lazyt.ir.schedule import MatmulCall
+
+    Array = np.ndarray[Any, Any]
 
 DTYPES = {np.dtype(t) for t in ("f2", "f4", "f8", "c8", "c16")} | {BFLOAT16}
 
@@ -41,34 +41,50 @@ class Product(products.Product):
         self.transposed = [f is not None and f[0] != blas.NO_TRANS for f in found]
         self.strides = [[value(s) for s in strides[:-2]] or [0] for _, strides, _ in call.operands]
 
-    def place(self, table: list[int], patches: Patches) -> None:
+    def place(self, table: list[int], patches: Patches, level: int) -> None:
         """The addresses of both operands and the result stand in the table."""
-        self.at = len(table)
+        self.at, self.level = len(table), level
         table.extend((0, 0, 0))
         size = self.call.node.dtype.itemsize
         for i, (buffer, offset) in enumerate((*((b, o) for b, _, o in self.call.operands), (self.call.node, 0))):
             self.bound._address(buffer, offset, size, self.at + i, patches)
 
-    def run(self, bases: Sequence[int], outs: Sequence[Any], arena: Any, leaves: Sequence[Any]) -> None:
-        bound, ch, dtype = self.bound, self.choice, self.call.node.dtype
+    @property
+    def slots(self) -> range:
+        """Where its addresses stand in the table."""
+        return range(self.at, self.at + 3)
+
+    def works(self, table: Array) -> list[driver.Product]:
+        """The calls of cuBLAS: all batch axes but the last one by one."""
+        ch, dtype = self.choice, self.call.node.dtype
         size = dtype.itemsize
-        if not (ch.m and ch.n and ch.count):
-            return
-        *starts, out = (int(a) for a in bound.table[self.at : self.at + 3])
-        if ch.k == 0:
-            bound.where.write(out, np.zeros(ch.m * ch.n * ch.count, dtype))
-            return
-        # All batch axes but the last one by one.
+        if not (ch.m and ch.n and ch.k and ch.count):
+            return []
+        *starts, out = (int(a) for a in table[self.at : self.at + 3])
+        found = []
         for i, index in enumerate(np.ndindex(*self.batch[:-1])):
             a, b = (
                 start + size * sum(q * s for q, s in zip(index, strides, strict=False))
                 for start, strides in zip(starts, self.strides, strict=True)
             )
-            c = out + i * size * self.batch[-1] * ch.m * ch.n
-            bound.where.driver.multiply(
-                bound.where.number,
-                driver.Product(
-                    dtype, ch.m, ch.n, ch.k, a, b, c, self.leading[0], self.leading[1], self.transposed[0],
-                    self.transposed[1], self.batch[-1], self.strides[0][-1], self.strides[1][-1],
-                ),
+            product = driver.Product(
+                dtype, ch.m, ch.n, ch.k, a, b, out + i * size * self.batch[-1] * ch.m * ch.n,
+                self.leading[0], self.leading[1], self.transposed[0], self.transposed[1],
+                self.batch[-1], self.strides[0][-1], self.strides[1][-1],
             )  # fmt: skip
+            found.append(product)
+        return found
+
+
+class Zeros:
+    """A product over no elements."""
+
+    def __init__(self, product: Product) -> None:
+        self.product = product
+
+    def run(self, run: Run) -> None:
+        p = self.product
+        ch, where = p.choice, p.bound.where
+        nbytes = ch.m * ch.n * ch.count * p.call.node.dtype.itemsize
+        if nbytes:
+            where.driver.clear(run.stream, int(p.bound.table[p.at + 2]), nbytes)
