@@ -111,17 +111,9 @@ def test_bits_do_not_depend_on_the_number_of_threads(cache, usual, threads):
     assert printed(cache, threads) == usual
 
 
-WORDS = [
-    "no-split",
-    "no-wide",
-    "no-tile",
-    "no-pairs",
-    "no-together",
-    "no-donate",
-    "no-reuse",
-    "no-cover",
-    "no-fuse,no-tiers",
-]
+SWITCHES = ["no-split", "no-wide", "no-tile", "no-pairs", "no-together", "no-donate", "no-reuse", "no-cover"]
+WIDTHS = ["width-8", "width-4", "width-1"]
+WORDS = [*SWITCHES, "no-fuse,no-tiers", *WIDTHS]
 
 
 @pytest.mark.parametrize("word", WORDS)

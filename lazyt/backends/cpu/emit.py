@@ -15,7 +15,7 @@ from lazyt.backends.cpu.emit_scope import Scope
 from lazyt.backends.cpu.emit_values import open_level
 from lazyt.backends.cpu.engine import host_features
 from lazyt.backends.cpu.lines import Module
-from lazyt.backends.cpu.switches import switches
+from lazyt.backends.cpu.switches import registers, switches
 from lazyt.backends.cpu.text import Body
 from lazyt.ir.kernel import BLOCK, COLUMNS, LANES, Kernel, Op
 from lazyt.ir.prims import ELEMENTWISE
@@ -63,6 +63,8 @@ def _lanes(kernel: Kernel, levels: Levels) -> int:
     Four where several costly functions make a chain so long that the processor does not see its end.
     Reductions fold LANES lanes by definition; values of 8 bytes would take four registers each.
     """
+    if registers["width"] == 1 and not kernel.rows:
+        return 1
     if kernel.rows or not switches["wide"] or "avx512f" not in host_features():
         return LANES
     lanes = [v for v in range(len(kernel.values)) if levels.is_vector(v)]
