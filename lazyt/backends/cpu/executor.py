@@ -19,6 +19,7 @@ import numpy as np
 from lazyt.backends.cpu import blas, memory, scan, scatter, sorting
 from lazyt.backends.cpu.code import Compiled, compiled
 from lazyt.backends.cpu.convolutions import Convolution, choose_convolution
+from lazyt.backends.cpu.emit_pairs import PAIR_ROWS, over_pairs
 from lazyt.backends.cpu.engine import counters
 from lazyt.backends.cpu.expressions import Expressions
 from lazyt.backends.cpu.products import Product, choose
@@ -412,6 +413,9 @@ class Bound:
         grain = max(GRAIN // work, 1)
         if kernel.rows and kernel.vector == "outer":
             grain = max(grain, min(COLUMN_RUN, -(-units // get_num_threads())))
+        elif over_pairs(kernel):
+            width = max(extents[1], 1)
+            grain = max(grain, width * min(PAIR_ROWS, -(-extents[0] // (2 * get_num_threads()))))
         rows.append([self._code(kernel), at, units, grain, int(joins)])
 
     def _arguments(self, c: KernelCall, piece: Piece, table: list[int], patches: list[tuple[int, int, int]]) -> int:
