@@ -57,9 +57,9 @@ UNIT = 1 << 21
 DEEP = 384
 WIDE = 512
 # Operands up to this many bytes are read where they lie: they stay in the second-level cache.
-NEAR = 1 << 18
+NEAR = 1 << 16
 # ... and so are larger ones, if at most this many rows of A meet them.
-MANY = 160
+MANY = 40
 # A transposed left operand up to this many bytes is read where it lies: it stays in the first-level cache.
 CLOSE = 1 << 15
 # Rows this far apart (or a multiple) fall into the same sets of the first-level cache.
