@@ -14,8 +14,8 @@ Order of the sum: KC products are added up in order (fused multiply-add where th
 added up in order. That depends on k alone: bits do not depend on the division among threads, on tiles or on packing.
 
 An *epilogue* is a kernel over the product's elements. It is called for a chunk of them when that is finished and still
-in the cache; its arguments are copied and moved to that part (gemm_epilogue.py). If nobody else reads the product, its
-part lives on the stack and no memory is written.
+in the cache; its arguments are copied and moved to that part (gemm_epilogue.py). If nobody else reads a
+product of one block of k, its part lives on the stack and no memory is written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from lazyt.backends.cpu.gemm_epilogue import epilogue_text
 from lazyt.backends.cpu.gemm_micro import Micro
 from lazyt.backends.cpu.gemm_pack import Packing
-from lazyt.backends.cpu.gemm_tile import FIELDS, HEAD, KC, PACK_B, PACKED_B, SCRATCH
+from lazyt.backends.cpu.gemm_tile import FIELDS, FINISHED, HEAD, KC, PACK_B, PACKED_B
 from lazyt.backends.cpu.looptext import Function, named
 from lazyt.backends.cpu.text import mem_type
 
@@ -47,7 +47,7 @@ class _Driver:
 
     def text(self, name: str) -> tuple[str, set[str]]:
         f, t, e = self.f, self.tile, self.element
-        f.line(f"%tile = alloca i8, i64 {SCRATCH}, align 64")
+        f.line(f"%tile = alloca i8, i64 {FINISHED}, align 64")
         f.line(f"%packed = alloca i8, i64 {PACKED_B}, align 64")
         for i, field in enumerate(FIELDS):
             kind = "ptr" if field in ("A", "B", "C", "epilogue") else "i64"
@@ -65,9 +65,6 @@ class _Driver:
         deepest = f.let(f"add i64 {f.smin(arg['k'], str(KC))}, {t.lanes - 1}")
         panel_size = f.let(f"mul i64 {f.let(f'and i64 {deepest}, {-t.lanes}')}, {t.columns}")
         b_panel = f.let(f"select i1 {packs}, i64 {panel_size}, i64 {t.columns}")
-        # A product of one block of k is finished chunk by chunk.
-        short = f.let(f"icmp sle i64 {arg['k']}, {KC}")
-        same = f.let(f"and i1 {on_stack}, {short}")
         b_col = f.let(f"select i1 {across}, i64 {arg['b_row']}, i64 1")
         b_deep = f.let(f"select i1 {across}, i64 1, i64 {arg['b_row']}")
         with f.loop("%begin", "%end", "1") as unit:
@@ -84,8 +81,7 @@ class _Driver:
             co = f.let(f"mul i64 {number}, {arg['c_batch']}")
             c_at = f.at(e, f.at(e, f.at(e, arg["C"], co), f.let(f"mul i64 {i0}, {arg['c_row']}")), j0)
             c0 = f.let(f"select i1 {on_stack}, ptr %tile, ptr {c_at}")
-            on_tile = f.let(f"select i1 {same}, i64 {arg['group']}, i64 {arg['unit_cols']}")
-            ldc = f.let(f"select i1 {on_stack}, i64 {on_tile}, i64 {arg['c_row']}")
+            ldc = f.let(f"select i1 {on_stack}, i64 {arg['group']}, i64 {arg['c_row']}")
             # NOTE: one trip even if k is 0, which makes zeros.
             last_k = f.body.call("i64", "llvm.smax.i64", ("i64", arg["k"]), ("i64", "1"))
             with f.loop("0", last_k, str(KC)) as block:
@@ -107,11 +103,11 @@ class _Driver:
                             f"i64 {panel_size}, i64 {t.columns})"
                         )
                     b3 = f.let(f"select i1 {packs}, ptr %packed, ptr {b2}")
-                    c1 = f.at(e, c0, f.let(f"select i1 {same}, i64 0, i64 {group.index}"))
+                    c1 = f.at(e, c0, f.let(f"select i1 {on_stack}, i64 0, i64 {group.index}"))
                     with f.loop("0", mu, arg["chunk"]) as part:
                         rows = f.smin(f.let(f"sub i64 {mu}, {part.index}"), arg["chunk"])
                         a2 = f.at(e, a1, f.let(f"mul i64 {part.index}, {a_step}"))
-                        done = f.let(f"select i1 {same}, i64 0, i64 {part.index}")
+                        done = f.let(f"select i1 {on_stack}, i64 0, i64 {part.index}")
                         c2 = f.at(e, c1, f.let(f"mul i64 {done}, {ldc}"))
                         with f.loop("0", ng, str(t.columns), [("ptr", b3)]) as panel:
                             nr = f.smin(f.let(f"sub i64 {ng}, {panel.index}"), str(t.columns))

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     Step = Callable[[str, list[str], list[str]], tuple[list[str], list[str]]]
 
 
+# A sum over so many elements leaves time to ask for the tile of C.
+LONG = 128
+
+
 class Micro:
     """One micro-kernel: `mr` rows, `nv` vectors, the last of them masked if `tail`."""
 
@@ -167,13 +171,14 @@ class Micro:
         """Ask for the tile of C before it is needed: its rows are apart, nothing else foresees them."""
         f = self.f
         f.body.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        row = "%c"
-        for r in range(self.mr):
-            for v in range(self.nv):
-                at = f.at(self.element, row, str(v * self.lanes))
-                f.line(f"call void @llvm.prefetch.p0(ptr {at}, i32 1, i32 3, i32 1)")
-            if r + 1 < self.mr:
-                row = f.at(self.element, row, "%cs")
+        with f.when(f.let(f"icmp sge i64 %k, {LONG}")):
+            row = "%c"
+            for r in range(self.mr):
+                for v in range(self.nv):
+                    at = f.at(self.element, row, str(v * self.lanes))
+                    f.line(f"call void @llvm.prefetch.p0(ptr {at}, i32 1, i32 3, i32 1)")
+                if r + 1 < self.mr:
+                    row = f.at(self.element, row, "%cs")
 
     def function(self, params: str) -> str:
         return f"define internal void @{self.name}({params}) nounwind noinline {{\nentry:\n{self.f.text()}\n}}"

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 KC = 384
 # Rows of B that a tall micro-kernel asks for ahead of their use: a panel does not fit into the first-level cache.
 PREFETCH = 12
-# A finished part of C that lives on the stack has at most this many bytes, and packed panels of B as many as these:
-# together less than the stack of a thread anywhere.
-SCRATCH = 1 << 17
+# A finished part of C that lives on the stack has at most this many bytes: of a product, of a convolution.
+FINISHED = 1 << 16
+SCRATCH = 1 << 18
+# Packed panels of B have at most this many: together less than the stack of a thread anywhere.
 PACKED_B = KC * 512
 MAX_BATCH = 6
 # Rows of A that are packed lie this many elements further apart than they are long.

@@ -20,6 +20,7 @@ from lazyt.backends.cpu.gemm_pack import pack_text
 from lazyt.backends.cpu.gemm_tile import (
     AT,
     CHUNK,
+    FINISHED,
     HEAD,
     KC,
     MAX_ARGUMENTS,
@@ -30,7 +31,6 @@ from lazyt.backends.cpu.gemm_tile import (
     PACK_SIZE,
     PACKED_B,
     PAD,
-    SCRATCH,
     SIZE,
     Tile,
     tile_of,
@@ -69,11 +69,14 @@ ALIASED = 4096
 PACK_CYCLES = {"": 0.0, "rows": 0.5, "panel": 0.5, "across": 0.6}
 MICRO_CYCLES = 120  # a call of a micro-kernel, and storing its tile
 REGION_CYCLES = 2500  # one more region of the program: threads meet
-BLAS_CALL = 2500
+BLAS_CALL = 1500
 BLAS_TILE = 32
 BLAS_ELEMENT = 0.15  # of C
-BLAS_EFFICIENCY = 0.80  # of the peak, for large sizes
+BLAS_PACK = 1.2  # of A and B, of products from here on
+BLAS_SMALL = 1e6
+BLAS_EFFICIENCY = 0.83  # of the peak
 GENERATED_EFFICIENCY = 0.95
+BLOCKS_EFFICIENCY = 0.88  # where several blocks of k follow one another
 # What a pass over memory costs that an epilogue saves: cycles for each byte, beyond the caches.
 MEMORY_CYCLES = 0.25
 
@@ -164,7 +167,8 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
     pack_b = "across" if tb[0] != blas.NO_TRANS and kk > 1 else "panel" if far or aliased else ""
     if tb[0] != blas.NO_TRANS and n <= 1:
         pack_b = "across"
-    on_stack = c.epilogue is not None and not c.kept and c.epilogue.kernel.layout.size <= MAX_ARGUMENTS
+    # Of several blocks of k what is finished so far must be somewhere.
+    on_stack = c.epilogue is not None and not c.kept and c.epilogue.kernel.layout.size <= MAX_ARGUMENTS and kk <= KC
     estimate = _generated(tile, m, n, kk, count, pack_a, pack_b, c)
     library_estimate = _blas(tile, m, n, kk, count, c) if by_blas else 0
     how = "generated" if not by_blas or not library or estimate < library_estimate else "blas"
@@ -176,12 +180,13 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
 def _generated(tile: Tile, m: int, n: int, kk: int, count: int, pack_a: str, pack_b: str, c: MatmulCall) -> int:
     """Cycles of one core: two multiply-adds a cycle, but four cycles until a sum can be added to again."""
     blocks = max(-(-kk // KC), 1)
+    efficiency = GENERATED_EFFICIENCY if blocks == 1 else BLOCKS_EFFICIENCY
     cycles = 0.0
     full, rest = divmod(n, tile.columns)
     for vectors, times in ((tile.vectors, full), (-(-rest // tile.lanes), 1 if rest else 0)):
         left = m
         for height in tile.heights(vectors) if times else ():
-            work = max(height * vectors / 2 / GENERATED_EFFICIENCY, 4.0)
+            work = max(height * vectors / 2 / efficiency, 4.0)
             cycles += times * (left // height) * (kk * work + blocks * MICRO_CYCLES)
             left %= height
     # Units that share a part of B pack it again.
@@ -192,7 +197,8 @@ def _generated(tile: Tile, m: int, n: int, kk: int, count: int, pack_a: str, pac
 def _blas(tile: Tile, m: int, n: int, kk: int, count: int, c: MatmulCall) -> int:
     # Its tiles are large, and computed whole.
     work = max(m, BLAS_TILE) * max(n, BLAS_TILE) * kk / tile.lanes / 2
-    cycles = count * (work / BLAS_EFFICIENCY + BLAS_CALL + m * n * BLAS_ELEMENT)
+    packed = (m + n) * kk * BLAS_PACK * (m * n * kk > BLAS_SMALL)
+    cycles = count * (work / BLAS_EFFICIENCY + BLAS_CALL + m * n * BLAS_ELEMENT + packed)
     if c.epilogue is not None:
         # The product is written, and read again.
         moved = count * m * n * c.node.dtype.itemsize
@@ -393,11 +399,8 @@ class Product:
         if ch.pack_b:
             line = -(-min(max(ch.k, 1), KC) // tile.lanes) * tile.lanes * tile.columns * size
             group = min(cols, max(PACKED_B // line, 1) * tile.columns)
-        if ch.on_stack and ch.k <= KC:
-            group = min(group, SCRATCH // (chunk * size) // tile.columns * tile.columns)
-        elif ch.on_stack:
-            cols = group = min(cols, group, SCRATCH // (chunk * size) // tile.columns * tile.columns)
-            rows = min(rows, SCRATCH // (cols * size) // high * high)
+        if ch.on_stack:
+            group = min(group, FINISHED // (chunk * size) // tile.columns * tile.columns)
         return max(rows, 1), cols, group, chunk
 
     def _epilogue(self, at: int, table: list[int], patches: Patches) -> bool:
