@@ -55,6 +55,7 @@ class _Driver:
         arg = self.arg
         has_epilogue = f.let(f"icmp ne ptr {arg['epilogue']}, null")
         on_stack = f.let(f"icmp ne i64 {arg['scratch']}, 0")
+        elsewhere = f.let(f"xor i1 {on_stack}, true")
         packs = f.let(f"icmp ne i64 {arg['pack_b']}, 0")
         across = f.let(f"icmp eq i64 {arg['pack_b']}, {PACK_B.index('across')}")
         row_major = self.form == "row"
@@ -114,12 +115,17 @@ class _Driver:
                             c3 = f.at(e, c2, panel.index)
                             self._rows(kk, a2, a_step, a_inner, panel.carried[0], b_row, c3, ldc, rows, nr, add)
                             panel.next = [f.at(e, panel.carried[0], b_panel)]
-                        with f.when(finished):
+                        with f.when(f.let(f"and i1 {finished}, {on_stack}")):
                             i1 = f.let(f"add i64 {i0}, {part.index}")
                             f.line(
                                 f"call void @epilogue(ptr %args, i64 {number}, i64 {i1}, i64 {j1}, i64 {rows}, "
                                 f"i64 {ng}, ptr {c2}, i64 {ldc})"
                             )
+            with f.when(f.let(f"and i1 {has_epilogue}, {elsewhere}")):
+                f.line(
+                    f"call void @epilogue(ptr %args, i64 {number}, i64 {i0}, i64 {j0}, i64 {mu}, i64 {nu}, ptr {c0}, "
+                    f"i64 {ldc})"
+                )
         f.line("ret void")
         head = f"define void @{name}(ptr %args, i64 %begin, i64 %end) nounwind {{\nentry:"
         return f"{head}\n{f.text()}\n}}", set(f.body.module.text().splitlines())
