@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from lazyt.backends.cpu import blas, memory, scan, scatter, sorting
-from lazyt.backends.cpu.code import Compiled, compiled
+from lazyt.backends.cpu.code import Compiled, compile_all, compiled
 from lazyt.backends.cpu.convolutions import Convolution, choose_convolution
-from lazyt.backends.cpu.engine import counters
+from lazyt.backends.cpu.engine import compile_ahead, counters
 from lazyt.backends.cpu.expressions import Expressions
 from lazyt.backends.cpu.products import Product, choose
 from lazyt.backends.cpu.receipt import WRITTEN, Receipt, chosen
@@ -77,7 +77,7 @@ class Executable:
     def compile(self) -> None:
         """Have the machine code of every kernel at hand."""
         before, t0 = counters.compiles, time.perf_counter()
-        self.kernels = [compiled(c.kernel) for c in self.schedule.kernels]
+        self.kernels = compile_all([c.kernel for c in self.schedule.kernels], get_num_threads())
         for c in self.schedule.launches:
             if isinstance(c, ScatterCall) and self.native:
                 scatter.of(c)
@@ -272,6 +272,7 @@ class Bound:
                 table.clear()
                 patches.clear()
 
+        compile_ahead([x for p in self.products.values() for x in p.modules], get_num_threads())
         left_out = self.left_out or ()
         for whole in self.exe.schedule.regions:
             region = [c for c in whole if id(c) not in left_out]

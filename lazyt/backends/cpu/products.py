@@ -237,6 +237,16 @@ class Product:
             out["B"] = self._panel() * -(-ch.n // ch.tile.columns) * self._batch(1) * size
         return out
 
+    @property
+    def modules(self) -> list[tuple[str, str]]:
+        """The code that its launches call (text, name of the function), where that is generated."""
+        ch, dtype = self.choice, self.call.node.dtype
+        if ch.how != "generated":
+            return []
+        assert ch.tile is not None
+        packs = [pack_text(dtype, ch.tile, kind) for kind in (ch.pack_a, ch.pack_b) if kind]
+        return [product_text(dtype, ch.tile, ch.form), *packs]
+
     def _lines(self) -> int:
         """Elements of one packed A."""
         tile = self.choice.tile

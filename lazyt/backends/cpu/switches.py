@@ -4,11 +4,12 @@
 `split` a reduction of few long rows is divided among threads
 `donate` results take the memory of leaves that nobody else holds
 `tile`  reads across memory are transposed in registers, some rows at a time
+`ahead` what a plan has to compile is compiled by several threads at once
 """
 
 from __future__ import annotations
 
-switches = {"wide": True, "split": True, "tile": True, "donate": True}
+switches = {"wide": True, "split": True, "tile": True, "donate": True, "ahead": True}
 
 
 def variant() -> str:
