@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from lazyt.backends.cpu import blas, memory, scan, scatter, sorting
-from lazyt.backends.cpu.code import Compiled, compiled
+from lazyt.backends.cpu.code import Compiled, compile_all, compiled
 from lazyt.backends.cpu.convolutions import Convolution, choose_convolution
 from lazyt.backends.cpu.emit_pairs import PAIR_ROWS, over_pairs
-from lazyt.backends.cpu.engine import counters
+from lazyt.backends.cpu.engine import compile_ahead, counters
 from lazyt.backends.cpu.expressions import Expressions
 from lazyt.backends.cpu.products import Product, choose
 from lazyt.backends.cpu.receipt import WRITTEN, Receipt, chosen
@@ -80,7 +80,7 @@ class Executable:
     def compile(self) -> None:
         """Have the machine code of every kernel at hand."""
         before, t0 = counters.compiles, time.perf_counter()
-        self.kernels = [compiled(c.kernel) for c in self.schedule.kernels]
+        self.kernels = compile_all([c.kernel for c in self.schedule.kernels], get_num_threads())
         for c in self.schedule.launches:
             if isinstance(c, ScatterCall) and self.native:
                 scatter.of(c)
@@ -291,6 +291,7 @@ class Bound:
                 table.clear()
                 patches.clear()
 
+        compile_ahead([x for p in self.products.values() for x in p.modules], get_num_threads())
         left_out = self.left_out or ()
         safe = self._safe_region()
         for number, whole in enumerate(self.exe.schedule.regions):

@@ -231,6 +231,16 @@ class Product:
         ch = self.choice
         return {"A": self._lines() * self._batch(0) * self.call.node.dtype.itemsize} if ch.pack_a else {}
 
+    @property
+    def modules(self) -> list[tuple[str, str]]:
+        """The code that its launches call (text, name of the function), where that is generated."""
+        ch, dtype = self.choice, self.call.node.dtype
+        if ch.how != "generated":
+            return []
+        assert ch.tile is not None
+        packs = [pack_text(dtype, ch.tile, kind) for kind in (ch.pack_a, ch.pack_b) if kind]
+        return [product_text(dtype, ch.tile, ch.form), *packs]
+
     def _lines(self) -> int:
         """Elements of one packed A."""
         tile = self.choice.tile
