@@ -66,7 +66,7 @@ CLOSE = 1 << 15
 ALIASED = 4096
 
 # The cost model, in cycles.
-PACK_CYCLES = {"": 0.0, "rows": 0.5, "panel": 0.5, "across": 0.6}
+PACK_CYCLES = {"": 0.0, "panel": 0.5, "across": 0.6}
 MICRO_CYCLES = 120  # a call of a micro-kernel, and storing its tile
 REGION_CYCLES = 2500  # one more region of the program: threads meet
 BLAS_CALL = 1500
@@ -94,7 +94,7 @@ class Choice:
     blas_cycles: int  # 0 where BLAS has no routine for it
     tile: Tile | None = None
     form: str = "row"  # how a micro-kernel reads A
-    pack_a: str = ""  # '', 'rows' or 'across'
+    pack_a: str = ""  # '' or 'across'
     pack_b: str = ""  # '', 'panel' or 'across'
     on_stack: bool = False  # whether nobody but the epilogue needs the product
 
@@ -155,13 +155,10 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
     assert tb is not None
     size = dtype.itemsize
     pack_a = ""
-    if n > tile.columns and m > 1:
-        if form == "row" and ta[1] * size % ALIASED == 0 and kk > KC:
-            pack_a = "rows"
-        elif form == "col" and m * kk * size > CLOSE:
-            pack_a, form = "across", "row"
-            tile = tile_for(dtype)
-            assert tile is not None
+    if form == "col" and n > tile.columns and m * kk * size > CLOSE:
+        pack_a, form = "across", "row"
+        tile = tile_for(dtype)
+        assert tile is not None
     far = kk * n * size > NEAR and m > MANY
     aliased = tb[1] * size % ALIASED == 0 and kk > 32 and m > 4 * tile.rows[0]
     pack_b = "across" if tb[0] != blas.NO_TRANS and kk > 1 else "panel" if far or aliased else ""
@@ -245,8 +242,7 @@ class Product:
         """Elements of one packed A."""
         tile = self.choice.tile
         assert tile is not None
-        whole = max(tile.lanes, 8)
-        return -(-self.choice.m // whole) * whole * self._line()
+        return -(-self.choice.m // tile.lanes) * tile.lanes * self._line()
 
     def _line(self) -> int:
         """From row to row of a packed A: a little more than it is long."""
@@ -292,10 +288,8 @@ class Product:
         a_line = la[1]
         if ch.pack_a:
             a_line = self._line()
-            head = {"rows": ch.m, "cols": ch.k, "row_step": la[1], "to_unit": 8 * a_line, "to_row": a_line}
-            units = -(-ch.m // 8)
-            if ch.pack_a == "across":
-                head["to_unit"], units = tile.columns, -(-ch.k // tile.columns)
+            units = -(-ch.k // tile.columns)
+            head = {"rows": ch.m, "cols": ch.k, "row_step": la[1], "to_unit": tile.columns, "to_row": a_line}
             self._pack(ch.pack_a, head, units, self._lines(), 0, c.operands[0][::2], rows, table, patches)
             steps_a = self._dense(batch, steps_a, self._lines())
         at = len(table)
