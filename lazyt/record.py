@@ -396,7 +396,7 @@ def operand_slots(tr: Trace, operands: Sequence[Any]) -> tuple[list[Any], list[A
 
 def _place(operands: Sequence[Any]) -> Any:
     """Where host data among operands goes: to the tensors that it is used with; None where there are none."""
-    return next((x.device for x in operands if isinstance(x, Handle)), None)  # type: ignore[attr-defined]
+    return next((x.device for x in operands if isinstance(x, Handle)), None)
 
 
 def results(tr: Trace, s: Step) -> Any:

@@ -154,7 +154,7 @@ class CupyDriver:
             self.errors: tuple[type[Exception], ...] = (
                 self.driver.CUDADriverError, self.runtime.CUDARuntimeError, self.cuda.cublas.CUBLASError,
             )  # fmt: skip
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, OSError, RuntimeError) as error:
             raise DeviceError(f"cuda needs CuPy, which cannot be imported ({error}): {engine.INSTALL}") from error
         self._local = threading.local()
         # NOTE: graphs name the workspace by its address, so it stays.
