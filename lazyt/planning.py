@@ -55,6 +55,8 @@ def _read_environment() -> None:
             settings["interpret"] = True
         elif word in ("no-fuse", "no-tiers", "no-reuse", "no-native", "no-epilogues", "no-gemm", "no-blas"):
             settings[word[3:]] = False
+        elif word == "autotune":
+            switches[word] = True
         elif word.startswith("no-") and word[3:] in switches:
             switches[word[3:]] = False
 

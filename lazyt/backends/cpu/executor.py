@@ -26,6 +26,7 @@ from lazyt.backends.cpu.receipt import WRITTEN, Receipt, chosen
 from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cpu.threads import Program, get_num_threads
 from lazyt.backends.cpu.tile import tile
+from lazyt.backends.cpu.tuning import tuned
 from lazyt.errors import IndexOutOfRange, OutOfMemory
 from lazyt.ir import graph as g
 from lazyt.ir import kernel as k
@@ -141,7 +142,7 @@ class Executable:
         if bound is None:
             if len(self.bound) > 256:
                 self.bound.clear()
-            bound = Bound(self, extents, scalars)
+            bound = Bound(self, extents, scalars, measure=True)
             bound.build()
             self.bound[extents] = bound
         donated = chosen(bound.donations, leaves) if receipt is not None else []
@@ -152,8 +153,9 @@ class Bound:
     """An executable for given extents: argument tables filled but for addresses and scalars."""
 
     def __init__(
-        self, exe: Executable, extents: tuple[int, ...], scalars: Sequence[Any], left_out: frozenset[int] | None = None
-    ) -> None:
+        self, exe: Executable, extents: tuple[int, ...], scalars: Sequence[Any],
+        left_out: frozenset[int] | None = None, measure: bool = False,
+    ) -> None:  # fmt: skip
         self.exe = exe
         # For a run that overwrites leaves: the ids of copies that are not needed then.
         self.left_out = left_out
@@ -178,7 +180,10 @@ class Bound:
         self.products: dict[MatmulCall, Product] = {}
         for c in sched.launches:
             if isinstance(c, MatmulCall) and c.node.op == "matmul":
-                self.products[c] = Product(self, c, choose(c, self.value, exe.gemm, exe.library))
+                choice = choose(c, self.value, exe.gemm, exe.library)
+                if switches["autotune"] and exe.gemm and exe.library:
+                    choice = tuned(c, choice, self.value, measure)
+                self.products[c] = Product(self, c, choice)
             elif isinstance(c, MatmulCall):
                 self.products[c] = Convolution(self, c, choose_convolution(c, self.value))
         # Products that lie on the stack while their epilogue reads them.
@@ -308,7 +313,7 @@ class Bound:
         if found is None:
             if len(self.variants) >= MAX_VARIANTS:
                 self.variants.clear()
-            found = self.variants[left_out] = Bound(self.exe, self.extents, scalars, left_out)
+            found = self.variants[left_out] = Bound(self.exe, self.extents, scalars, left_out, measure=True)
             found.build()
         return found
 
