@@ -60,6 +60,8 @@ def _read_environment() -> None:
             registers["width"] = int(word[6:])
         elif word == "no-shapes":
             shapes.switch["shapes"] = False
+        elif word == "autotune":
+            switches[word] = True
         elif word.startswith("no-") and word[3:] in switches:
             switches[word[3:]] = False
 

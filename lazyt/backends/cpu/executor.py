@@ -27,6 +27,7 @@ from lazyt.backends.cpu.receipt import WRITTEN, Receipt, chosen
 from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cpu.threads import Program, get_num_threads
 from lazyt.backends.cpu.tile import tile
+from lazyt.backends.cpu.tuning import tuned
 from lazyt.errors import IndexOutOfRange, OutOfMemory
 from lazyt.ir import graph as g
 from lazyt.ir import kernel as k
@@ -154,7 +155,7 @@ class Executable:
         if bound is None:
             if len(self.bound) > 256:
                 self.bound.clear()
-            bound = Bound(self, extents, scalars)
+            bound = Bound(self, extents, scalars, measure=True)
             bound.build()
             self.bound[extents] = bound
         self.last = extents, bound
@@ -165,11 +166,13 @@ class Bound:
     """An executable for given extents: argument tables filled but for addresses and scalars."""
 
     def __init__(
-        self, exe: Executable, extents: tuple[int, ...], scalars: Sequence[Any], left_out: frozenset[int] | None = None
-    ) -> None:
+        self, exe: Executable, extents: tuple[int, ...], scalars: Sequence[Any],
+        left_out: frozenset[int] | None = None, measure: bool = False,
+    ) -> None:  # fmt: skip
         self.exe = exe
         # For a run that overwrites leaves: the ids of copies that are not needed then.
         self.left_out = left_out
+        self.measure = measure  # whether products may be timed to choose how they are computed
         self.flag = np.zeros(1, np.int64)
         self.variants: dict[frozenset[int], Bound] = {}
         # The references of leaves met last, and what was chosen for them: see `donating`.
@@ -212,7 +215,11 @@ class Bound:
 
     def _product(self, c: MatmulCall) -> Product:
         if c.node.op == "matmul":
-            return Product(self, c, choose(c, self.value, self.exe.gemm, self.exe.library))
+            exe = self.exe
+            choice = choose(c, self.value, exe.gemm, exe.library)
+            if switches["autotune"] and exe.gemm and exe.library:
+                choice = tuned(c, choice, self.value, self.measure)
+            return Product(self, c, choice)
         return Convolution(self, c, choose_convolution(c, self.value))
 
     def _plan_memory(self) -> int:
@@ -368,7 +375,7 @@ class Bound:
         if found is None:
             if len(self.variants) >= MAX_VARIANTS:
                 self.variants.clear()
-            found = self.variants[left_out] = Bound(self.exe, self.extents, scalars, left_out)
+            found = self.variants[left_out] = Bound(self.exe, self.extents, scalars, left_out, measure=True)
             found.build()
         return found
 

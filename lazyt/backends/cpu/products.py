@@ -97,6 +97,9 @@ class Choice:
     pack_a: str = ""  # '' or 'across'
     pack_b: str = ""  # '', 'panel' or 'across'
     on_stack: bool = False  # whether nobody but the epilogue needs the product
+    deep: int = DEEP  # rows of a unit at most, where there are several blocks of k
+    wide: int = WIDE  # columns of a unit at most
+    timed: str = ""  # what the autotuner measured, if it was asked
 
     def source(self, dtype: np.dtype) -> str:
         """The LLVM IR of a generated product."""
@@ -105,7 +108,9 @@ class Choice:
 
     @property
     def reason(self) -> str:
-        """The estimates, for a person to read."""
+        """The estimates, or what was measured, for a person to read."""
+        if self.timed:
+            return self.timed
         if not self.blas_cycles:
             return "BLAS has no routine for it"
         if not self.generated_cycles:
@@ -164,14 +169,16 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
     pack_b = "across" if tb[0] != blas.NO_TRANS and kk > 1 else "panel" if far or aliased else ""
     if tb[0] != blas.NO_TRANS and n <= 1:
         pack_b = "across"
-    # Of several blocks of k what is finished so far must be somewhere.
-    on_stack = c.epilogue is not None and not c.kept and c.epilogue.kernel.layout.size <= MAX_ARGUMENTS and kk <= KC
     estimate = _generated(tile, m, n, kk, count, pack_a, pack_b, c)
     library_estimate = _blas(tile, m, n, kk, count, c) if by_blas else 0
     how = "generated" if not by_blas or not library or estimate < library_estimate else "blas"
-    return Choice(
-        how, m, n, kk, count, estimate, library_estimate, tile, form, pack_a, pack_b, on_stack and how == "generated"
-    )
+    on_stack = how == "generated" and stays_on_stack(c, kk)
+    return Choice(how, m, n, kk, count, estimate, library_estimate, tile, form, pack_a, pack_b, on_stack)
+
+
+def stays_on_stack(c: MatmulCall, k: int) -> bool:
+    """Whether a generated product needs no memory: only its epilogue reads it, and one block of k gives all of it."""
+    return c.epilogue is not None and not c.kept and c.epilogue.kernel.layout.size <= MAX_ARGUMENTS and k <= KC
 
 
 def _generated(tile: Tile, m: int, n: int, kk: int, count: int, pack_a: str, pack_b: str, c: MatmulCall) -> int:
@@ -379,7 +386,7 @@ class Product:
         m, n, high = max(ch.m, 1), max(ch.n, 1), tile.rows[0]
         whole = -(-n // tile.columns) * tile.columns
         chunk = -(-CHUNK // high) * high
-        cols = min(whole, WIDE) if m > 2 * high or ch.on_stack else whole
+        cols = min(whole, ch.wide) if m > 2 * high or ch.on_stack else whole
         rows = m
         work = m * n * max(ch.k, 1)
         threads = get_num_threads()
@@ -388,8 +395,8 @@ class Product:
             # As many units as can be shared evenly, each still worth a thread's while.
             parts = max(-(-threads // ch.count), min(work // UNIT, -(-4 * threads // ch.count)))
             parts = max(min(parts, work // PRODUCT_GRAIN), 1)
-        if ch.k > KC and m > DEEP:
-            rows = -(-m // -(-m // DEEP))
+        if ch.k > KC and m > ch.deep:
+            rows = -(-m // -(-m // ch.deep))
         if parts > 1 and (ch.pack_b or m < parts * high) and n > tile.columns:
             # Along n nothing is packed twice.
             wanted = -(-parts // -(-m // rows))

@@ -9,6 +9,9 @@
 `ahead` what a plan has to compile is compiled by several threads at once
 `graphs` a plan's launches on a GPU are one CUDA graph from its second run on
 
+One is off until `LAZYT_DEBUG=autotune` turns it on, because clocks would decide then (tuning.py):
+`autotune` how a matrix product is computed is chosen by timing, once a class of sizes
+
 `LAZYT_DEBUG=width-N` (8, 4 or 1) has code as for a processor whose registers hold N float32: AVX2, SSE2 alone, and the
 same with maps an element at a time. A sum has 16 lanes by definition: fewer in a register, the same order.
 """
@@ -33,6 +36,7 @@ switches = {
     "donate": True,
     "ahead": True,
     "graphs": True,
+    "autotune": False,
 }
 
 
