@@ -152,6 +152,13 @@ class Plan:
         at = {name: i for i, name in enumerate(self.wanted)}
         return [values[at[s.step.index, s.k]] for s in want]
 
+    def order_of(self, extents: tuple[int, ...], want: Sequence[Slot]) -> list[int]:
+        """The buffer of each of `want`; -1 for what is no buffer of its own."""
+        recipe = self._recipe(extents)
+        if names(want) != self.wanted:
+            return []
+        return [-1 if same >= 0 or leaf >= 0 else output for same, leaf, output, _, _ in recipe]
+
     def _recipe(self, extents: tuple[int, ...]) -> Recipe:
         recipe = self.recipes.get(extents)
         if recipe is None:

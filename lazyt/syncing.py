@@ -16,6 +16,7 @@ from lazyt.handle import Data, Gradient, Handle, Holder, Storage
 from lazyt.looking.report import SyncReport
 from lazyt.planning import Plan, find_plan
 from lazyt.record import LEAF
+from lazyt.repeating import remember, repeat
 from lazyt.trace import Several, Site, Slot, Step, Trace, local, user_site
 
 # Syncs that nobody reads the results of yet: what is known when a GPU has run (a wrong index) is for who waits for it.
@@ -110,6 +111,9 @@ def sync(tr: Trace, cause: str, site: Site | None = None, extra: Sequence[tuple[
         site = user_site()
     if tr.syncs_forbidden:
         check_allowed(tr, cause, site)
+    if pos.again and not extra and (report := _repeat(tr, cause, site)) is not None:
+        _finish(tr, report)
+        return
     slots, holders, others = wanted_of(tr)
     for slot, h in extra:
         if slot not in slots:
@@ -134,6 +138,29 @@ def sync(tr: Trace, cause: str, site: Site | None = None, extra: Sequence[tuple[
             # NOTE: a traceback keeps this frame, which must not keep tensors alive: they would be wanted again.
             del slots, holders, others, segment, want, walk, extra
             raise
+    if report.plan_hit and not extra:
+        remember(tr, report.plan, slots, holders, segment)
+    _finish(tr, report)
+
+
+def _repeat(tr: Trace, cause: str, site: Site) -> SyncReport | None:
+    """The report of a sync that did what the last one here did (see repeating.py); None where there was none."""
+    t0 = time.perf_counter()
+    with _lock:
+        again = repeat(tr)
+    if again is None:
+        return None
+    report = SyncReport(cause, site, tr.pos.index + 1, len(again.at), t0 - tr.started)
+    plan = report.plan = again.plan
+    report.extents, report.plan_hit = again.ext.values, True
+    report.kernels, report.launches = plan.kernels, plan.launches
+    report.run_time = time.perf_counter() - t0
+    counters.kernels += plan.kernels
+    return report
+
+
+def _finish(tr: Trace, report: SyncReport) -> None:
+    """What follows every sync: it is counted, and the walk starts anew."""
     counters.syncs += 1
     _last.report = report
     for e in tr.expectations:

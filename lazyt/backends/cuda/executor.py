@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.backends.cpu import executor as host
+from lazyt.backends.cpu.callback import Callback
 from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cuda.checks import WORD, Check, unsettled
 from lazyt.backends.cuda.device import Device, device
@@ -264,7 +265,7 @@ class Bound(host.Bound):
             bases.append(arena.address if arena is not None else 0)
             bases.append(self.word.address if self.word is not None else 0)
             if self.positions:
-                bases += self._scalars(scalars)
+                bases += self.scalar_words(scalars)
             if self.moving:
                 values = self.exe.expressions.evaluate(self.extents, scalars)
                 for base, byte, number, itemsize in self.moving:
@@ -311,7 +312,7 @@ def _is_empty(kernel: k.Kernel, extents: Sequence[int]) -> bool:
     return not all(extents[: kernel.outer]) or (not kernel.rows and not all(extents))
 
 
-class _OnHost(host._Callback):
+class _OnHost(Callback):
     """A call that has no GPU form: its operands are copied to the host and its results back; counted."""
 
     def __init__(self, bound: Bound, call: LibraryCall | MatmulCall | ScatterCall) -> None:
