@@ -27,7 +27,7 @@ from lazyt.backends.cpu.receipt import WRITTEN, Receipt, chosen
 from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cpu.threads import Program, get_num_threads
 from lazyt.backends.cpu.tile import tile
-from lazyt.errors import IndexOutOfRange, OutOfMemory
+from lazyt.errors import IndexOutOfRange, OutOfMemory, recorded_at
 from lazyt.ir import graph as g
 from lazyt.ir import kernel as k
 from lazyt.ir.donate import Donation, donations
@@ -567,10 +567,18 @@ def index_error(n: Node, index: int, sizes: Sequence[int]) -> IndexOutOfRange:
     """The error of an index that came from data, into axes of these sizes, with the line that recorded it."""
     size = next((s for s in sizes if not 0 <= index < s), sizes[0])
     # A negative index had the size added to it when it was recorded.
-    return IndexOutOfRange(
+    error = IndexOutOfRange(
         f"index {index if index >= 0 else index - size} is out of bounds for an axis of size {size} "
         f"(indexing recorded at {n.site}; found at the sync)"
     )
+    recorded_at(error, *line_of(n))
+    return error
+
+
+def line_of(n: Node) -> tuple[Any, int]:
+    """The user's line that a node comes from, and the step of the program."""
+    site = getattr(n.site, "site", None)
+    return getattr(site, "site", site), getattr(n.site, "step", -1)
 
 
 class _Callback:
@@ -622,7 +630,12 @@ class _Callback:
                 if c.results[0] is not None:
                     sorting.FUNCTIONS[n.attrs.fn](get(c.results[0], True), get(c.operands[0]), *statics)
                 return
-            got = FUNCTIONS[n.attrs.fn](*(get(x) for x in c.operands), *statics)
+            try:
+                got = FUNCTIONS[n.attrs.fn](*(get(x) for x in c.operands), *statics)
+            except Exception as e:
+                recorded_at(e, *line_of(n))
+                e.add_note(f"{getattr(n.site, 'name', n.attrs.fn)}, recorded at {n.site}; found at the sync")
+                raise
             results = got if isinstance(got, tuple) else (got,)
             for r, value in zip(c.results, results, strict=True):
                 if r is not None:
