@@ -112,7 +112,9 @@ class Plan:
         self.last_want: list[Slot] = []
 
     def compile(self) -> None:
-        """Have the machine code of every kernel."""
+        """Have the machine code of every kernel, unless the interpreter runs in their place."""
+        if settings["interpret"]:
+            return
         self.executable.compile()
         self._compiles = (self.executable.compiles, self.executable.compile_time)
 

@@ -334,6 +334,18 @@ class Trace:
         self.nbytes = 0  # of leaf buffers that only the trace may hold
         self.started = 0.0  # when its first step was recorded
 
+    def leave(self) -> None:
+        """End this walk where it stands, for values of it that cannot be computed now: whoever wants one tries again.
+
+        The walk goes to a trace of its own, as if another thread had recorded it; the trie that knows it goes too.
+        """
+        other = Trace()
+        for s in self.pos.steps():
+            s.owner = other
+        other.pos, other.ext, other.leaves = self.pos, self.ext, self.leaves
+        other.scalars = self.scalars[: self.pos.scalar_start + self.pos.n_scalars]
+        self.reset_trie()
+
     def n_results(self) -> int:
         """How many entries of `results` belong to this walk; an interrupted call may have left one more."""
         return self.pos.index + 2

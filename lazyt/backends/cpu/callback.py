@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.backends.cpu import memory, sorting
+from lazyt.errors import recorded_at
 from lazyt.ir import graph as g
 from lazyt.ir.extents import Dim
 from lazyt.ir.graph import Node
@@ -68,11 +69,22 @@ class Callback:
                 if c.results[0] is not None:
                     sorting.FUNCTIONS[n.attrs.fn](get(c.results[0], True), get(c.operands[0]), *statics)
                 return
-            got = FUNCTIONS[n.attrs.fn](*(get(x) for x in c.operands), *statics)
+            try:
+                got = FUNCTIONS[n.attrs.fn](*(get(x) for x in c.operands), *statics)
+            except Exception as e:
+                recorded_at(e, *line_of(n))
+                e.add_note(f"{getattr(n.site, 'name', n.attrs.fn)}, recorded at {n.site}; found at the sync")
+                raise
             results = got if isinstance(got, tuple) else (got,)
             for r, value in zip(c.results, results, strict=True):
                 if r is not None:
                     get(r, True)[...] = value
+
+
+def line_of(n: Node) -> tuple[Any, int]:
+    """The user's line that a node comes from, and the step of the program."""
+    site = getattr(n.site, "site", None)
+    return getattr(site, "site", site), getattr(n.site, "step", -1)
 
 
 def extents_in(static: Any) -> Iterator[Dim]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from lazyt.backends.cpu import blas, memory, scan, scatter
-from lazyt.backends.cpu.callback import Callback, extents_in
+from lazyt.backends.cpu.callback import Callback, extents_in, line_of
 from lazyt.backends.cpu.code import Compiled, compile_all, compiled
 from lazyt.backends.cpu.convolutions import Convolution, choose_convolution
 from lazyt.backends.cpu.emit_pairs import PAIR_ROWS, over_pairs
@@ -29,7 +29,7 @@ from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cpu.threads import Program, get_num_threads
 from lazyt.backends.cpu.tile import tile
 from lazyt.backends.cpu.tuning import tuned
-from lazyt.errors import IndexOutOfRange, OutOfMemory
+from lazyt.errors import IndexOutOfRange, OutOfMemory, recorded_at
 from lazyt.ir import graph as g
 from lazyt.ir import kernel as k
 from lazyt.ir.donate import Donation, donations
@@ -579,7 +579,9 @@ def index_error(n: Node, index: int, sizes: Sequence[int]) -> IndexOutOfRange:
     """The error of an index that came from data, into axes of these sizes, with the line that recorded it."""
     size = next((s for s in sizes if not 0 <= index < s), sizes[0])
     # A negative index had the size added to it when it was recorded.
-    return IndexOutOfRange(
+    error = IndexOutOfRange(
         f"index {index if index >= 0 else index - size} is out of bounds for an axis of size {size} "
         f"(indexing recorded at {n.site}; found at the sync)"
     )
+    recorded_at(error, *line_of(n))
+    return error
