@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from lazyt.backends.cpu import blas, memory, scan, scatter, sorting
+from lazyt.backends.cpu import blas, memory, scan, scatter
+from lazyt.backends.cpu.callbacks import Callback
 from lazyt.backends.cpu.code import Compiled, compile_all, compiled
 from lazyt.backends.cpu.convolutions import Convolution, choose_convolution
 from lazyt.backends.cpu.emit_pairs import PAIR_ROWS, over_pairs
@@ -33,9 +34,7 @@ from lazyt.ir import kernel as k
 from lazyt.ir.donate import Donation, donations
 from lazyt.ir.extents import Dim, uses_offset
 from lazyt.ir.graph import Node
-from lazyt.ir.interpret import PRIMITIVES, Walk
 from lazyt.ir.kernelize import KernelCall, ScalarArg
-from lazyt.ir.opaque import FUNCTIONS
 from lazyt.ir.schedule import Launch, LibraryCall, MatmulCall, ScatterCall, Schedule, nbytes
 from lazyt.ir.split import Operand, Piece, Scratch, split, worth_splitting
 
@@ -321,7 +320,7 @@ class Bound:
             table.extend([1, self.flag.ctypes.data, 1])
         flush()
         n = self.n_fixed + len(self.moving)
-        self.parts = [Program(p[0], p[1], p[2], n) if isinstance(p, tuple) else _Callback(self, p) for p in self.parts]
+        self.parts = [Program(p[0], p[1], p[2], n) if isinstance(p, tuple) else Callback(self, p) for p in self.parts]
 
         found = [d for d in self.exe.donations if d.region >= safe]
         if len(found) >= MANY or sum(self.value(self.exe.nbytes[d.output]) for d in found) >= DONATED:
@@ -520,7 +519,7 @@ class Bound:
                 self._raise_check()
         return outs
 
-    def _launch(self, bases: list[int], outs: Sequence[Any], arena: Any, leaves: Sequence[Any]) -> None:
+    def _launch(self, bases: list[int], outs: list[Any], arena: Any, leaves: Sequence[Any]) -> None:
         for i, part in enumerate(self.parts):
             if i == self.overwrites_from and self.checks and self.status[0]:
                 return
@@ -574,62 +573,6 @@ def index_error(n: Node, index: int, sizes: Sequence[int]) -> IndexOutOfRange:
     )
 
 
-class _Callback:
-    """A library call on NumPy views of the plan's buffers."""
-
-    def __init__(self, bound: Bound, call: LibraryCall | MatmulCall | ScatterCall) -> None:
-        self.bound = bound
-        self.call = call
-
-    def _view(
-        self, n: Node, outs: Sequence[Any], arena: Any, leaves: Sequence[Any], writable: bool
-    ) -> np.ndarray[Any, Any]:
-        b = self.bound
-        shape = [b.value(d) for d in n.shape]
-        base = n
-        while base.op == "reshape":
-            base = base.operands[0]
-        if isinstance(base.attrs, g.Leaf):
-            return memory.as_ndarray(leaves[base.attrs.index].buffer, n.dtype, shape)
-        if base in b.output_base:
-            return memory.as_ndarray(outs[b.exe.outputs.index(base)], n.dtype, shape, writable=writable)
-        return memory.as_ndarray(arena, n.dtype, shape, offset=b.offsets[base], writable=writable)
-
-    def run(self, bases: Sequence[int], outs: Sequence[Any], arena: Any, leaves: Sequence[Any]) -> None:
-        c = self.call
-        n = c.node
-
-        def get(x: Node, writable: bool = False) -> np.ndarray[Any, Any]:
-            return self._view(x, outs, arena, leaves, writable)
-
-        if isinstance(c, MatmulCall):
-            views = []
-            for x, (base, strides, offset) in zip(n.operands, c.operands, strict=True):
-                flat = self._view(base, outs, arena, leaves, False).reshape(-1)
-                b, size = self.bound, n.dtype.itemsize
-                shape = [b.value(d) for d in x.shape]
-                start = flat[b.value(offset) :] if flat.size else flat
-                views.append(np.lib.stride_tricks.as_strided(start, shape, [b.value(s) * size for s in strides]))
-            np.matmul(views[0], views[1], out=get(n, True))
-        elif isinstance(c, ScatterCall):
-            out = get(n, True)
-            out[...] = c.fill.attrs.value if c.fill is not None else get(c.x)  # type: ignore[arg-type,union-attr]
-            updates = np.broadcast_to(get(c.v), [self.bound.value(d) for d in n.operands[1].shape])
-            out[...] = PRIMITIVES["scatter"](n, [out, updates, get(c.at)], Walk((), (), None))
-        else:
-            assert isinstance(n.attrs, g.Opaque)
-            statics = _evaluated(n.attrs.statics, self.bound)
-            if self.bound.exe.native and sorting.takes(n.attrs.fn, get(c.operands[0]).shape, statics):
-                if c.results[0] is not None:
-                    sorting.FUNCTIONS[n.attrs.fn](get(c.results[0], True), get(c.operands[0]), *statics)
-                return
-            got = FUNCTIONS[n.attrs.fn](*(get(x) for x in c.operands), *statics)
-            results = got if isinstance(got, tuple) else (got,)
-            for r, value in zip(c.results, results, strict=True):
-                if r is not None:
-                    get(r, True)[...] = value
-
-
 def _extents_in(static: Any) -> Iterator[Dim]:
     """The symbolic extents among static arguments (the length of a transform)."""
     if isinstance(static, Dim):
@@ -637,10 +580,3 @@ def _extents_in(static: Any) -> Iterator[Dim]:
     elif isinstance(static, tuple):
         for s in static:
             yield from _extents_in(s)
-
-
-def _evaluated(static: Any, bound: Bound) -> Any:
-    """Static arguments with the extents in them evaluated."""
-    if isinstance(static, tuple):
-        return tuple(_evaluated(s, bound) for s in static)
-    return bound.value(static) if isinstance(static, Dim) else static
