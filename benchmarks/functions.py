@@ -99,12 +99,14 @@ class Pair:
         of_numpy = eval(f"lambda: {case.numpy}", common | {"xp": np} | extra | given)
         self.of_lazyt: Callable[[], Any] = of_lazyt
         self.of_numpy: Callable[[], Any] = of_numpy
-        # A view is no work: what NumPy answers with one is timed with a copy of it, because lazyt's is in memory.
+        # A view is no work: where NumPy answers with one, both are timed with a copy of it.
         self.copies = False
         self.long = False
 
     def lazyt(self) -> Any:
         result = self.of_lazyt()
+        if self.copies:
+            result = [lt.copy(x) for x in _flat(result)]
         lt.sync()
         return result
 

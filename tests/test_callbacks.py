@@ -168,3 +168,39 @@ def test_a_mask_leaves_what_is_pending_pending():
         z = getitem(y, X > 0)
     assert z.is_pending
     np.testing.assert_array_equal(z.numpy(), (X + 1.0)[X > 0])
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_ufuncs_and_complex_functions_in_parts(threads):
+    before = lt.get_num_threads()
+    lt.set_num_threads(threads)
+    x = np.random.default_rng(1).standard_normal(300_001)
+    z = x + 1j * x[::-1]
+    z[::1000] = complex(np.inf, 1)
+    z[1::1000] = 0
+    try:
+        for got, want in (
+            (lt.spacing(lt.asarray(x)), np.spacing(x)),
+            (lt.ldexp(lt.asarray(x), 3), np.ldexp(x, 3)),
+            (lt.ldexp(lt.asarray(x).reshape(-1, 1), lt.asarray([1, 2])), np.ldexp(x.reshape(-1, 1), [1, 2])),
+        ):
+            np.testing.assert_array_equal(got.numpy(), want)
+        for name in ("sin", "sqrt", "expm1", "tanh", "log"):
+            with np.errstate(all="ignore"):
+                want = getattr(np, name)(z)
+            got = getattr(lt, name)(lt.asarray(z)).numpy()
+            finite = np.isfinite(z)
+            np.testing.assert_allclose(got[finite], want[finite], rtol=1e-13)
+        assert np.signbit(lt.tanh(lt.asarray(np.array(complex(-np.inf, -1)))).numpy().imag)
+        assert lt.expm1(lt.asarray(np.array(complex(np.inf, 0)))).numpy() == complex(np.inf, 0)
+    finally:
+        lt.set_num_threads(before)
+
+
+def test_running_products_of_complex_numbers():
+    z = np.exp(1j * X[:2000]).reshape(40, 50)
+    for axis in (0, 1, None):
+        np.testing.assert_allclose(lt.cumprod(lt.asarray(z), axis=axis).numpy(), np.cumprod(z, axis=axis), rtol=1e-12)
+    single = z.astype(np.complex64)
+    assert lt.cumprod(lt.asarray(single), axis=1).dtype == np.complex64
+    np.testing.assert_allclose(lt.cumprod(lt.asarray(single), axis=1).numpy(), np.cumprod(z, axis=1), rtol=1e-5)

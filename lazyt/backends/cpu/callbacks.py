@@ -1,7 +1,7 @@
 """Library calls of a plan: NumPy on views of its buffers, between native parts.
 
-Operands are read where they lie. A ufunc writes its results where they go; the memory of what else NumPy returns is
-taken over if nobody else holds it, and copied if not.
+Operands are read where they lie. A ufunc writes its results where they go, parts of them on several threads. The
+memory of what else NumPy returns is taken over if nobody else holds it, and copied if not.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from lazyt.ir.opaque import FUNCTIONS
 from lazyt.ir.schedule import LibraryCall, MatmulCall, ScatterCall
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lazyt.backends.cpu.executor import Bound
     from lazyt.ir.graph import Node
 
 # NumPy's results of fewer bytes are copied: their memory is not worth an object of its own.
 ADOPTED = 1 << 16
+# What the names of elementary functions of complex values begin with.
+COMPLEX = "complex_"
 
 
 class Callback:
@@ -92,16 +94,38 @@ class Callback:
                 return
             if (ufunc := _ufunc(n.attrs.fn, statics)) is not None and None not in c.results:
                 into = tuple(get(r, True) for r in c.results if r is not None)
-                with np.errstate(all="ignore"):
-                    ufunc(*(get(x) for x in c.operands), out=into)
+                self._elementwise(lambda xs, to: ufunc(*xs, out=to), [get(x) for x in c.operands], into)
                 return
-            got = FUNCTIONS[n.attrs.fn](*(get(x) for x in c.operands), *statics)
+            function = FUNCTIONS[n.attrs.fn]
+            if n.attrs.fn.startswith(COMPLEX) and not statics and c.results[0] is not None:
+                to = get(c.results[0], True)
+                self._elementwise(lambda xs, to: np.copyto(to[0], function(*xs)), [get(x) for x in c.operands], (to,))
+                return
+            got = function(*(get(x) for x in c.operands), *statics)
             results = list(got) if isinstance(got, tuple) else [got]
             del got
             for r in reversed(c.results):
                 if r is not None and not self._adopt(r, results, bases, outs):
                     get(r, True)[...] = results[-1]
                 results.pop()
+
+    def _elementwise(
+        self, call: Callable[[list[Any], tuple[Any, ...]], Any], operands: list[Any], results: tuple[Any, ...]
+    ) -> None:
+        """Have `call` write results element by element, parts of them on several threads."""
+
+        def some(part: slice) -> None:
+            with np.errstate(all="ignore"):
+                call([x if x.size == 1 else x[part] for x in operands], tuple(r[part] for r in results))
+
+        shape, size = results[0].shape, results[0].size
+        if self.bound.exe.native and shape and all(x.shape == shape or x.size == 1 for x in operands):
+            operands = [x.reshape(-1) if x.size > 1 else x.reshape(()) for x in operands]
+            results = tuple(r.reshape(-1) for r in results)
+            sorting.divided(size, 1, some)
+        else:
+            with np.errstate(all="ignore"):
+                call(operands, results)
 
     def _adopt(self, n: Node, results: list[Any], bases: list[int], outs: list[Any]) -> bool:
         """Take the memory of NumPy's last result as that of a result of the plan, instead of a copy."""
