@@ -59,6 +59,10 @@ class Found:
         return bool(self.ratios) and min(self.ratios) > SLOWER
 
 
+# Functions whose results NumPy gives in any order.
+UNORDERED = {"partition", "argpartition", "argsort", "unique_values"}
+
+
 def _put(a: Any, key: Any, value: Any) -> Any:
     b = a.copy() if isinstance(a, np.ndarray) else lt.copy(a)
     b[key] = value
@@ -95,12 +99,14 @@ class Pair:
         of_numpy = eval(f"lambda: {case.numpy}", common | {"xp": np} | extra | given)
         self.of_lazyt: Callable[[], Any] = of_lazyt
         self.of_numpy: Callable[[], Any] = of_numpy
-        # A view is no work: what NumPy answers with one is timed with a copy of it, because lazyt's is in memory.
+        # A view is no work: where NumPy answers with one, both are timed with a copy of it.
         self.copies = False
         self.long = False
 
     def lazyt(self) -> Any:
         result = self.of_lazyt()
+        if self.copies:
+            result = [lt.copy(x) for x in _flat(result)]
         lt.sync()
         return result
 
@@ -119,7 +125,7 @@ class Pair:
         got = [x.numpy() if hasattr(x, "numpy") else np.asarray(x) for x in _flat(result)]
         assert len(got) == len(want), f"{len(got)} results, NumPy has {len(want)}"
         for g, w in zip(got, map(np.asarray, want), strict=True):
-            anyhow = self.case.name in ("partition", "argpartition", "argsort") and "stable" not in self.case.lazyt
+            anyhow = self.case.name in UNORDERED and "stable" not in self.case.lazyt
             _agree(*((np.sort(g), np.sort(w)) if anyhow else (g, w)), self.case)
 
     def turns(self, rounds: int, seconds: float) -> tuple[float, float, float]:

@@ -66,6 +66,7 @@ class Hooks:
 
     tensor_of_slot: Callable[[Slot], Handle]
     as_tensor: Callable[[Any, Any], Handle]  # of host data, on a device
+    over_array: Callable[[np.ndarray[Any, Any]], Handle]
     sync: Callable[[Trace, str, Any], None]
     compute_foreign: Callable[[Holder], Data]
 

@@ -80,6 +80,9 @@ for name in ("?", "i1", "f2", "f4", "i8", "f8"):
     def across(m, x, t):
         return x.swapaxes(1, 2)[:, ::-1] * t
     show("across " + name, across, x, t, exact=lambda x, t: across(np, x, t))
+show("library", lambda m, x: (m.real(m.fft.rfft(x)), m.sort(m.partition(x, 50)[:, :50])), f32(90, 1000), rtol=1e-3)
+show("its ufuncs", lambda m, x: m.frexp(x), f32(n))
+show("complex", lambda m, x: m.abs(m.exp(x * 1j)), f32(n))
 show("reversed", lambda m, x, y: m.sum((x.T + y)[::-1, 1:] * y[:, 1:], axis=0), f32(300, 300), f32(300, 300))
 """
 
@@ -111,7 +114,8 @@ def test_bits_do_not_depend_on_the_number_of_threads(cache, usual, threads):
     assert printed(cache, threads) == usual
 
 
-SWITCHES = ["no-split", "no-wide", "no-tile", "no-pairs", "no-together", "no-donate", "no-reuse", "no-cover"]
+SWITCHES = ["no-split", "no-wide", "no-tile", "no-pairs", "no-together", "no-donate", "no-adopt", "no-reuse"]
+SWITCHES += ["no-cover"]
 WIDTHS = ["width-8", "width-4", "width-1"]
 WORDS = [*SWITCHES, "no-fuse,no-tiers", *WIDTHS]
 

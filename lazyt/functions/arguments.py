@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
+from lazyt import inplace
 from lazyt import record as recording
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.handle import Handle
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 record, record_view, record_many = recording.record, recording.record_view, recording.record
 
 _SCALARS = (bool, int, float, complex)
+# A result of NumPy's with fewer bytes is copied: its memory is not worth an object of its own.
+_ADOPTED = 1 << 16
 
 
 def tensor(x: ArrayLike, beside: Tensor | None = None) -> Tensor:
@@ -42,6 +45,18 @@ def tensor(x: ArrayLike, beside: Tensor | None = None) -> Tensor:
     if type(x) in _SCALARS:
         x = np.asarray(x, dtypes.default_dtype(type(x)))
     return cast("Tensor", recording.hooks.as_tensor(x, None if beside is None else beside.device))
+
+
+def adopted(a: Any) -> Tensor:
+    """A tensor of a result of NumPy's that nobody else holds: over its memory, not a copy of it."""
+    if isinstance(a, np.ndarray) and a.nbytes >= _ADOPTED:
+        return cast("Tensor", recording.hooks.over_array(a))
+    return tensor(np.asarray(a))
+
+
+def at_hand(t: Tensor) -> bool:
+    """Whether NumPy can as well compute with a tensor now: its value is here, and no gradient passes through."""
+    return not t.is_pending and t.device == "cpu" and not (recording.is_grad_enabled() and inplace.requires_grad(t))
 
 
 def axes(axis: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import NotSupportedError, ShapeError
-from lazyt.functions.arguments import tensor
+from lazyt.functions.arguments import adopted, at_hand, tensor
 from lazyt.functions.arithmetic import clip, remainder
 from lazyt.functions.indexing import take, take_along_axis
 from lazyt.functions.joining import stack
@@ -123,8 +123,10 @@ def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None) -> Ten
     t = tensor(a)
     if axis is None:
         t, axis = ravel(t), 0
-    at = np.flatnonzero(host(condition, "compress"))
-    return take(t, at, axis=axis)
+    holds = host(condition, "compress")
+    if at_hand(t) and holds.ndim == 1:
+        return adopted(np.compress(holds, t._array("compress"), axis))
+    return take(t, np.flatnonzero(holds), axis=axis)
 
 
 def extract(condition: ArrayLike, arr: ArrayLike) -> Tensor:
@@ -135,7 +137,10 @@ def extract(condition: ArrayLike, arr: ArrayLike) -> Tensor:
     >>> lt.extract(x > 2, x).tolist()
     [3, 4]
     """
-    return take(ravel(arr), flatnonzero(condition))
+    t, holds = ravel(arr), host(condition, "extract")
+    if at_hand(t) and holds.size == t.size:
+        return adopted(t._array("extract").take(np.flatnonzero(holds)))
+    return take(t, flatnonzero(holds))
 
 
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: ArrayLike, *args: Any, **kwargs: Any) -> Tensor:

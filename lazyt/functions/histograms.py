@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,6 +49,11 @@ def histogram(
     return found
 
 
+@cache
+def _edge_dtype(dtype: np.dtype) -> np.dtype:
+    return np.histogram_bin_edges(np.zeros(2, dtype), 1).dtype
+
+
 def histogram_bin_edges(a: ArrayLike, bins: Any = 10, range: Any = None, weights: Any = None) -> Tensor:
     """The edges of `histogram`'s bins: deferred for a number of bins; a rule's name ('auto', ...) computes.
 
@@ -62,7 +68,7 @@ def histogram_bin_edges(a: ArrayLike, bins: Any = 10, range: Any = None, weights
     t = tensor(a)
     edges = bins if isinstance(bins, int | np.integer) else tensor(bins)
     n = int(edges) + 1 if isinstance(edges, int | np.integer) else edges.size
-    d = np.histogram_bin_edges(np.zeros(2, t.dtype), 1).dtype if isinstance(edges, int | np.integer) else edges.dtype
+    d = _edge_dtype(t.dtype) if isinstance(edges, int | np.integer) else edges.dtype
     return record_numpy(  # type: ignore[no-any-return]
         "numpy.histogram_bin_edges", np.histogram_bin_edges, (t, edges), {"range": _pair(range)}, [((n,), d)]
     )

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyt import inplace
+from lazyt import record as recording
 from lazyt.errors import ShapeError
 from lazyt.functions.arguments import tensor
 from lazyt.functions.indexing import take_along_axis
@@ -35,10 +37,18 @@ def _check_kth(name: str, kth: Any, n: int) -> None:
             raise ShapeError(f"{name}: kth {k} is out of bounds for an extent of {n}")
 
 
-def partition(a: ArrayLike, kth: int | Sequence[int], axis: int | None = -1) -> Tensor:
-    """The elements with the k-th smallest at place k, smaller ones before it: here, sorted. As `numpy.partition`.
+def _by_numpy(t: Tensor) -> bool:
+    """Whether NumPy partitions it: complex numbers and empty arrays are refused, or not, by `sort`, and a gradient
+    passes through that alone.
+    """
+    grad = recording.is_grad_enabled() and inplace.requires_grad(t)
+    return dtypes.kind(t.dtype) != "c" and t.size > 0 and t.ndim > 0 and not grad
 
-    Raises ShapeError for a kth out of bounds.
+
+def partition(a: ArrayLike, kth: int | Sequence[int], axis: int | None = -1) -> Tensor:
+    """The elements with the k-th smallest at place k, smaller ones before it, greater ones after it.
+
+    As `numpy.partition`. Raises ShapeError for a kth out of bounds.
 
     >>> import lazyt as lt
     >>> lt.partition(lt.asarray([3, 1, 2]), 1)[1].item()
@@ -46,7 +56,10 @@ def partition(a: ArrayLike, kth: int | Sequence[int], axis: int | None = -1) -> 
     """
     t, at = _flat(a, axis)
     _check_kth("partition", kth, t.shape[one_axis("partition", at, t.ndim)])
-    return sort(t, axis=at)
+    if not _by_numpy(t):
+        return sort(t, axis=at)
+    found: Tensor = record_numpy("numpy.partition", np.partition, (t, kth), {"axis": at}, [(t.shape, t.dtype)])
+    return found
 
 
 def argpartition(a: ArrayLike, kth: int | Sequence[int], axis: int | None = -1) -> Tensor:
@@ -58,7 +71,11 @@ def argpartition(a: ArrayLike, kth: int | Sequence[int], axis: int | None = -1) 
     """
     t, at = _flat(a, axis)
     _check_kth("argpartition", kth, t.shape[one_axis("argpartition", at, t.ndim)])
-    return argsort(t, axis=at)
+    if not _by_numpy(t):
+        return argsort(t, axis=at)
+    shape = [(t.shape, dtypes.int64)]
+    found: Tensor = record_numpy("numpy.argpartition", np.argpartition, (t, kth), {"axis": at}, shape)
+    return found
 
 
 def lexsort(keys: Any, axis: int = -1) -> Tensor:
@@ -91,5 +108,5 @@ def sort_complex(a: ArrayLike) -> Tensor:
     t = tensor(a)
     if dtypes.kind(t.dtype) != "c":
         small = dtypes.kind(t.dtype) in "iu" and t.dtype.itemsize < 4
-        t = astype(t, dtypes.complex64 if small else dtypes.complex128)
+        return astype(sort(t), dtypes.complex64 if small else dtypes.complex128)
     return record_numpy("numpy.sort_complex", np.sort_complex, (t,), {}, [(t.shape, t.dtype)])  # type: ignore[no-any-return]

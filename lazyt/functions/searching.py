@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import ShapeError
-from lazyt.functions.arguments import record, record_view, tensor
+from lazyt.functions.arguments import adopted, record, record_view, tensor
 from lazyt.handle import Handle
 from lazyt.ops import arithmetic, logic, manipulation
 from lazyt.ops import searching as ops
@@ -24,11 +24,6 @@ __all__ = [
     "nonzero",
     "searchsorted",
 ]
-
-
-def _computed(a: Any) -> Tensor:
-    """A new tensor that holds a NumPy result."""
-    return tensor(np.asarray(a))
 
 
 def host(x: Any, cause: str) -> np.ndarray[Any, Any]:
@@ -61,7 +56,8 @@ def digitize(x: Any, bins: Any, /, right: bool = False) -> Tensor:
     found = searchsorted(edges, x, side=side)
     if edges.size < 2:
         return found
-    if not isinstance(bins, Handle) and bool(np.asarray(bins)[0] <= np.asarray(bins)[-1]):
+    known = np.asarray(bins) if not isinstance(bins, Handle) else None if bins.is_pending else host(bins, "digitize")
+    if known is not None and bool(known[0] <= known[-1]):
         return found
     # Which way a tensor's bins go is data: both are found, and one is chosen, so nothing has to be computed now.
     turned = record_view(manipulation.FLIP, edges, (None,))
@@ -91,7 +87,7 @@ def nonzero(x: Any, /) -> tuple[Tensor, ...]:
     a = host(x, "nonzero")
     if not a.ndim:
         raise ShapeError("nonzero: at least 1 dimension is required, got a 0-d operand")
-    return tuple(map(_computed, np.nonzero(a)))
+    return tuple(map(adopted, np.nonzero(a)))
 
 
 def argwhere(x: Any, /) -> Tensor:
@@ -101,7 +97,15 @@ def argwhere(x: Any, /) -> Tensor:
     >>> lt.argwhere(lt.asarray([[0, 1], [1, 0]])).tolist()
     [[0, 1], [1, 0]]
     """
-    return _computed(np.argwhere(host(x, "argwhere")))
+    a = host(x, "argwhere")
+    if not a.ndim:
+        return adopted(np.argwhere(a))
+    parts = np.nonzero(a)
+    # NumPy's positions are the columns of the matrix that is asked for.
+    whole = parts[0].base
+    if whole is None or whole.shape != (len(parts[0]), a.ndim) or not whole.flags.c_contiguous:
+        whole = np.stack(parts, axis=-1)
+    return adopted(whole)
 
 
 def flatnonzero(x: Any, /) -> Tensor:
@@ -111,7 +115,7 @@ def flatnonzero(x: Any, /) -> Tensor:
     >>> lt.flatnonzero(lt.asarray([[0, 1], [1, 0]])).tolist()
     [1, 2]
     """
-    return _computed(np.flatnonzero(host(x, "flatnonzero")))
+    return adopted(np.flatnonzero(host(x, "flatnonzero")))
 
 
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
@@ -124,6 +128,13 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
     [1, 0, 2]
     """
     a = host(x, "bincount")
-    if a.ndim != 1 or (a.size and a.min() < 0):
-        raise ShapeError(f"bincount: a vector of numbers that are at least 0 is required, got shape {a.shape}")
-    return _computed(np.bincount(a, None if weights is None else host(weights, "bincount"), minlength))
+    refused = f"bincount: a vector of numbers that are at least 0 is required, got shape {a.shape}"
+    if a.ndim != 1:
+        raise ShapeError(refused)
+    w = None if weights is None else host(weights, "bincount")
+    try:
+        return adopted(np.bincount(a, w, minlength))
+    except ValueError as e:
+        if a.size and a.min() < 0:
+            raise ShapeError(refused) from None
+        raise e

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lazyt.functions.arguments import tensor
+from lazyt.functions.arguments import adopted
 from lazyt.functions.searching import host
 
 if TYPE_CHECKING:
@@ -47,10 +47,6 @@ class UniqueInverseResult(NamedTuple):
     inverse_indices: Tensor
 
 
-def _computed(a: Any) -> Tensor:
-    return tensor(np.asarray(a))
-
-
 def _keys(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """What NumPy can sort: bfloat16 as float32."""
     return a.astype(np.float32) if a.dtype.kind == "V" else a
@@ -64,7 +60,7 @@ def unique_values(x: Any, /) -> Tensor:
     [1, 2]
     """
     a = host(x, "unique_values")
-    return _computed(np.unique(_keys(a), equal_nan=False).astype(a.dtype))
+    return adopted(np.unique(_keys(a), equal_nan=False).astype(a.dtype, copy=False))
 
 
 def unique_counts(x: Any, /) -> UniqueCountsResult:
@@ -74,8 +70,9 @@ def unique_counts(x: Any, /) -> UniqueCountsResult:
     >>> lt.unique_counts(lt.asarray([2, 1, 2])).counts.tolist()
     [1, 2]
     """
-    everything = unique_all(x)
-    return UniqueCountsResult(everything.values, everything.counts)
+    a = host(x, "unique_counts")
+    values, counts = np.unique(_keys(a), return_counts=True, equal_nan=False)
+    return UniqueCountsResult(adopted(values.astype(a.dtype, copy=False)), adopted(counts))
 
 
 def unique_inverse(x: Any, /) -> UniqueInverseResult:
@@ -85,8 +82,9 @@ def unique_inverse(x: Any, /) -> UniqueInverseResult:
     >>> lt.unique_inverse(lt.asarray([2, 1, 2])).inverse_indices.tolist()
     [1, 0, 1]
     """
-    everything = unique_all(x)
-    return UniqueInverseResult(everything.values, everything.inverse_indices)
+    a = host(x, "unique_inverse")
+    values, inverse = np.unique(_keys(a), return_inverse=True, equal_nan=False)
+    return UniqueInverseResult(adopted(values.astype(a.dtype, copy=False)), adopted(inverse.reshape(a.shape)))
 
 
 def unique_all(x: Any, /) -> UniqueAllResult:
@@ -98,8 +96,8 @@ def unique_all(x: Any, /) -> UniqueAllResult:
     """
     a = host(x, "unique_all")
     values, index, inverse, counts = np.unique(_keys(a), True, True, True, equal_nan=False)
-    parts = (values.astype(a.dtype), index, inverse.reshape(a.shape), counts)
-    return UniqueAllResult(*map(_computed, parts))
+    parts = (values.astype(a.dtype, copy=False), index, inverse.reshape(a.shape), counts)
+    return UniqueAllResult(*map(adopted, parts))
 
 
 def unique(
@@ -124,8 +122,8 @@ def unique(
     numpy_unique: Any = np.unique  # its overloads are for flags known to the checker
     found = numpy_unique(_keys(a), return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
     if not isinstance(found, tuple):
-        return _computed(found.astype(a.dtype))
-    return (_computed(found[0].astype(a.dtype)), *map(_computed, found[1:]))
+        return adopted(found.astype(a.dtype, copy=False))
+    return (adopted(found[0].astype(a.dtype, copy=False)), *map(adopted, found[1:]))
 
 
 def union1d(x1: Any, x2: Any, /) -> Tensor:
@@ -135,7 +133,7 @@ def union1d(x1: Any, x2: Any, /) -> Tensor:
     >>> lt.union1d(lt.asarray([3, 1]), lt.asarray([2, 1])).tolist()
     [1, 2, 3]
     """
-    return _computed(np.union1d(host(x1, "union1d"), host(x2, "union1d")))
+    return adopted(np.union1d(host(x1, "union1d"), host(x2, "union1d")))
 
 
 def intersect1d(x1: Any, x2: Any, /) -> Tensor:
@@ -145,7 +143,7 @@ def intersect1d(x1: Any, x2: Any, /) -> Tensor:
     >>> lt.intersect1d(lt.asarray([3, 1]), lt.asarray([2, 1])).tolist()
     [1]
     """
-    return _computed(np.intersect1d(host(x1, "intersect1d"), host(x2, "intersect1d")))
+    return adopted(np.intersect1d(host(x1, "intersect1d"), host(x2, "intersect1d")))
 
 
 def setdiff1d(x1: Any, x2: Any, /) -> Tensor:
@@ -155,4 +153,4 @@ def setdiff1d(x1: Any, x2: Any, /) -> Tensor:
     >>> lt.setdiff1d(lt.asarray([3, 1]), lt.asarray([2, 1])).tolist()
     [3]
     """
-    return _computed(np.setdiff1d(host(x1, "setdiff1d"), host(x2, "setdiff1d")))
+    return adopted(np.setdiff1d(host(x1, "setdiff1d"), host(x2, "setdiff1d")))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import DTypeError, ShapeError
-from lazyt.functions.arguments import shape_of, tensor
+from lazyt.functions.arguments import adopted, at_hand, shape_of, tensor
 from lazyt.functions.arithmetic import clip, floor_divide, remainder
 from lazyt.functions.creation import arange, diag
 from lazyt.functions.indexing import take
@@ -162,6 +162,10 @@ def resize(a: ArrayLike, new_shape: ShapeLike) -> Tensor:
     return reshape(getitem(tile(t, -(-n // t.size)), slice(0, n)), shape)
 
 
+def _part(t: Tensor, axis: int, start: int, stop: int) -> Tensor:
+    return getitem(t, (*(slice(None),) * axis, slice(start, stop)))
+
+
 def delete(arr: ArrayLike, obj: Any, axis: int | None = None) -> Tensor:
     """The array without what stands at indices (or a slice, or a mask) of an axis, or of it flattened.
 
@@ -174,8 +178,18 @@ def delete(arr: ArrayLike, obj: Any, axis: int | None = None) -> Tensor:
     t = tensor(arr)
     t, a = (ravel(t), 0) if axis is None else (t, one_axis("delete", axis, t.ndim))
     gone = obj if isinstance(obj, slice | int) else host(obj, "delete")
+    n = t.shape[a]
+    if type(gone) is int and -n <= gone < n:
+        return concat([_part(t, a, 0, gone % n), _part(t, a, gone % n + 1, n)], axis=a)
+    if at_hand(t):
+        return adopted(np.delete(t._array("delete"), gone, axis=a))
     left = np.delete(np.arange(t.shape[a]), gone)
     return take(t, left, axis=a)
+
+
+def _fitted(v: Tensor, t: Tensor, axis: int, count: int) -> Tensor:
+    """v over the shape of t with `count` elements along an axis."""
+    return broadcast_to(v, tuple(count if i == axis else k for i, k in enumerate(t.shape)))
 
 
 def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None) -> Tensor:
@@ -202,9 +216,12 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
     # numbered -1, -2, ...
     count = v.shape[a] if where.size == 1 else where.size
     where = int(where.reshape(())) if where.size == 1 else where
+    if isinstance(where, int) and -n <= where <= n:
+        start = where + n if where < 0 else where
+        parts = [_part(t, a, 0, start), _fitted(v, t, a, count), _part(t, a, start, n)]
+        return concat(parts, axis=a)
     order = np.insert(np.arange(n), where, -1 - np.arange(count))
-    v = broadcast_to(v, tuple(count if i == a else k for i, k in enumerate(t.shape)))
-    return take(concat([t, v], axis=a), np.where(order < 0, n - 1 - order, order), axis=a)
+    return take(concat([t, _fitted(v, t, a, count)], axis=a), np.where(order < 0, n - 1 - order, order), axis=a)
 
 
 def trim_zeros(filt: ArrayLike, trim: str = "fb") -> Tensor:
@@ -257,7 +274,7 @@ def ix_(*args: ArrayLike) -> tuple[Tensor, ...]:
 
 
 def _positions(pair: tuple[np.ndarray[Any, Any], ...]) -> tuple[Tensor, ...]:
-    return tuple(tensor(p) for p in pair)
+    return tuple(map(adopted, pair))
 
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Tensor, ...]:

@@ -124,13 +124,19 @@ def _complex_function(f: Function) -> Function:
 
 def complex_expm1(z: Array) -> Array:
     """`np.expm1`, which multiplies infinities by zeros; there, and at 0, as the Array API: exp's cases less 1."""
-    return np.where(np.isfinite(z) & (z != 0), np.expm1(z), np.exp(z) - 1)
+    found = np.array(np.expm1(z))
+    special = np.flatnonzero(~np.isfinite(z) | (z == 0))
+    if special.size:
+        found.flat[special] = np.exp(z.flat[special]) - 1
+    return found
 
 
 def complex_tanh(z: Array) -> Array:
     """`np.tanh`; at an infinite real part +-1 with a zero that has the sign of the imaginary part (Array API)."""
     found = np.array(np.tanh(z))
-    found.imag = np.where(np.isinf(z.real) & np.isfinite(z.imag), np.copysign(0.0, z.imag), found.imag)
+    special = np.flatnonzero(np.isinf(z.real) & np.isfinite(z.imag))
+    if special.size:
+        found.imag.flat[special] = np.copysign(0.0, z.imag.flat[special])
     return found
 
 

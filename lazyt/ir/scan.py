@@ -40,6 +40,9 @@ def scan(name: str, x: Array, axis: int) -> Array:
     n = x.shape[axis]
     if not x.size:
         return x.copy()
+    if kind == "c" and name == "cumprod":
+        with np.errstate(all="ignore"):
+            return np.ascontiguousarray(np.multiply.accumulate(x, axis, dtype=work).astype(x.dtype, copy=False))
     v = np.moveaxis(x, axis, 0).reshape(n, -1)
     size = min(BLOCK, -(-n // LANES) * LANES)
     blocks = -(-n // size)

@@ -78,27 +78,18 @@ def _aligned(b: Builder, x: Node, xl: Labels, order: Labels) -> Node:
     return b.reshape(x, tuple(next(dims) if k in xl else 1 for k in order))
 
 
-def diagonal_of(b: Builder, x: Node, offset: int = 0) -> Node:
-    """The diagonal x[..., i, i + offset] of the last two axes: movement only.
+def diagonal_of(b: Builder, x: Node, i: int, j: int, offset: int = 0) -> Node:
+    """The diagonal of axes i and j (j is `offset` ahead) as the last axis: gathered, so nothing else of x is read."""
+    starts = {i: max(-offset, 0), j: max(offset, 0)}
+    m, n = (maximum(x.shape[a] - k, 0) for a, k in starts.items())
+    at = b.iota((m + n - maximum(m, n),), 0)
+    axes = sorted(starts)
+    found = b.gather(x, [_moved(b, at, starts[a]) for a in axes], axes)
+    return b.permute(found, (*range(1, found.ndim), 0))
 
-    An (n, m) matrix padded to n * (m + 1) elements and read as (n, m + 1) has its diagonal in column 0.
-    """
-    *batch, m, n = x.shape
-    lead = tuple(batch)
-    none = (0,) * len(lead)
-    ones = (1,) * len(lead)
-    if offset > 0:
-        n = maximum(n - offset, 0)
-        x = b.slice(x, (*none, 0, offset), (*lead, m, n), (*ones, 1, 1))
-    elif offset < 0:
-        m = maximum(m + offset, 0)
-        x = b.slice(x, (*none, -offset, 0), (*lead, m, n), (*ones, 1, 1))
-    size = m + n - maximum(m, n)
-    x = b.slice(x, (*none, 0, 0), (*lead, size, n), (*ones, 1, 1))
-    flat = b.reshape(x, (*lead, size * n))
-    flat = b.pad(flat, (*none, 0), (*lead, size * (n + 1)), b.constant(0, x.dtype))
-    skewed = b.reshape(flat, (*lead, size, n + 1))
-    return b.reshape(b.slice(skewed, (*none, 0, 0), (*lead, size, 1), (*ones, 1, 1)), (*lead, size))
+
+def _moved(b: Builder, at: Node, start: int) -> Node:
+    return b.elementwise("add", at, b.constant(start, at.dtype)) if start else at
 
 
 # einsum
@@ -151,7 +142,7 @@ def _without_repeats(b: Builder, x: Node, xl: Labels) -> tuple[Node, Labels]:
                 raise ShapeError(f"einsum: index {k!r} has extents {hint(x.shape[i])} and {hint(x.shape[j])}")
             b.same(x.shape[i], x.shape[j])
             rest = [a for a in range(x.ndim) if a not in (i, j)]
-            x = diagonal_of(b, b.permute(x, [*rest, i, j]))
+            x = diagonal_of(b, x, i, j)
             xl = (*(xl[a] for a in rest), k)
     return x, xl
 

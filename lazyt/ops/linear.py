@@ -370,17 +370,16 @@ MATRIX_TRANSPOSE = define(
 )
 
 
-def _matrices(b: Builder, name: str, x: Node, axis1: int, axis2: int) -> Node:
-    """x with the two axes at the end."""
+def _two_axes(name: str, x: Node, axis1: int, axis2: int) -> tuple[int, int]:
     require_ndim(name, x, 2)
     i, j = one_axis(name, axis1, x.ndim), one_axis(name, axis2, x.ndim)
     if i == j:
         raise ShapeError(f"{name}: two different axes are required, got {axis1} and {axis2}")
-    return b.permute(x, [*(a for a in range(x.ndim) if a not in (i, j)), i, j])
+    return i, j
 
 
 def diagonal(b: Builder, x: Node, offset: int, axis1: int, axis2: int) -> Node:
-    return diagonal_of(b, _matrices(b, "diagonal", x, axis1, axis2), offset)
+    return diagonal_of(b, x, *_two_axes("diagonal", x, axis1, axis2), offset)
 
 
 def _diagonal_calls() -> Calls:
@@ -407,9 +406,9 @@ DIAGONAL = define(
 
 
 def trace(b: Builder, x: Node, offset: int, axis1: int, axis2: int, dtype: np.dtype | None) -> Node:
-    matrices = _matrices(b, "trace", x, axis1, axis2)
+    i, j = _two_axes("trace", x, axis1, axis2)
     dtype = dtype or total_dtype(x.dtype)
-    line = diagonal_of(b, b.cast(matrices, work_dtype(dtype)), offset)
+    line = b.cast(diagonal_of(b, x, i, j, offset), work_dtype(dtype))
     return b.cast(summed(b, line, (line.ndim - 1,)), dtype)
 
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from lazyt.ops.core import OpDef, Operand, node_of, result_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    import numpy as np
 
     from lazyt.ir.builder import Builder
     from lazyt.ir.extents import Dim
@@ -44,6 +44,14 @@ class Call:
 
     def __repr__(self) -> str:
         return self.name
+
+    @property
+    def ufunc(self) -> np.ufunc | None:
+        """The ufunc that this is a plain call of, all operands in their order: one that can write where it is told."""
+        f = self.function
+        if not isinstance(f, np.ufunc) or self.kwargs:
+            return None
+        return f if self.args == tuple(Place(i) for i in range(f.nin)) else None
 
     def __call__(self, arrays: Sequence[Any]) -> Any:
         def fill(a: Any) -> Any:

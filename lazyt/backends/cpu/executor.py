@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from lazyt.backends.cpu import blas, memory, scan, scatter
-from lazyt.backends.cpu.callback import Callback, extents_in, line_of
+from lazyt.backends.cpu.callbacks import Callback, extents_in, line_of
 from lazyt.backends.cpu.code import Compiled, compile_all, compiled
 from lazyt.backends.cpu.convolutions import Convolution, choose_convolution
 from lazyt.backends.cpu.emit_pairs import PAIR_ROWS, over_pairs
@@ -531,7 +531,7 @@ class Bound:
                 self._raise_check()
         return outs
 
-    def _launch(self, bases: list[int], outs: Sequence[Any], arena: Any, leaves: Sequence[Any]) -> None:
+    def _launch(self, bases: list[int], outs: list[Any], arena: Any, leaves: Sequence[Any]) -> None:
         for i, part in enumerate(self.parts):
             if i == self.overwrites_from and self.checks and self.status[0]:
                 return

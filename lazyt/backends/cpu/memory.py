@@ -366,6 +366,29 @@ def wrap_external(address: int, nbytes: int, owner: object, *, readonly: bool = 
     return ExternalBuffer(address, nbytes, owner, readonly)
 
 
+def _held(values: list[Any]) -> int:
+    """How often an array that was the last of a list is referred to, once it is taken from there."""
+    value = values.pop()
+    return sys.getrefcount(value)
+
+
+_FRESH = _held([np.empty(1)])
+
+
+def adopt(values: list[Any], dtype: np.dtype[Any], shape: Sequence[int]) -> ExternalBuffer | None:
+    """The memory of the last of `values` as a buffer, if it is an array of this dtype and shape, in C order, that
+    owns its memory and that nobody but the list holds; None otherwise. It is not counted as allocated.
+    """
+    if not _COUNTS or _held(values[-1:]) != _FRESH + 1:
+        return None
+    a = values[-1]
+    if type(a) is not np.ndarray or a.dtype != dtype or a.shape != tuple(shape):
+        return None
+    if not (a.flags.owndata and a.flags.c_contiguous and a.nbytes):
+        return None
+    return ExternalBuffer(a.__array_interface__["data"][0], a.nbytes, a, readonly=False)
+
+
 class _Export:
     """What NumPy arrays over a buffer have as their last base; it keeps the buffer alive."""
 

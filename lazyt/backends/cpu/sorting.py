@@ -50,7 +50,7 @@ def sort(out: Array, x: Array, axis: int, descending: bool) -> None:
         if dtypes.kind(x.dtype) == "f":
             _equals_as_they_stood(work[part], rows[part], descending)
 
-    _divided(len(rows), rows.shape[1], some)
+    divided(len(rows), rows.shape[1], some)
     if not direct:
         _write(out, work[:, ::-1] if descending else work, axis)
 
@@ -65,7 +65,7 @@ def argsort(out: Array, x: Array, axis: int, descending: bool) -> None:
     def some(part: slice) -> None:
         found[part] = _order(rows[part], descending)
 
-    _divided(len(rows), rows.shape[1], some)
+    divided(len(rows), rows.shape[1], some)
     _write(out, found, axis)
 
 
@@ -79,7 +79,7 @@ def topk(out: Array, x: Array, axis: int, largest: bool, k: int) -> None:
     def some(part: slice) -> None:
         found[part] = _first(rows[part], largest, k)
 
-    _divided(len(rows), rows.shape[1], some)
+    divided(len(rows), rows.shape[1], some)
     _write(out, found, axis)
 
 
@@ -108,7 +108,7 @@ def _write(out: Array, rows: Array, axis: int) -> None:
     moved[...] = rows.reshape(moved.shape)
 
 
-def _divided(count: int, length: int, some: Callable[[slice], None]) -> None:
+def divided(count: int, length: int, some: Callable[[slice], None]) -> None:
     """Call `some` for parts of `count` rows, on several threads if there is work for them."""
     threads = max(min(get_num_threads(), count, count * length // GRAIN), 1)
     ends = [count * k // threads for k in range(threads + 1)]

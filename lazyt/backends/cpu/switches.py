@@ -5,6 +5,7 @@
 `donate` results take the memory of leaves that nobody else holds
 `pairs` short rows of one array against those of another run with lanes along their outputs
 `together` a reduction of columns takes several rows at a time through registers
+`adopt`  results of NumPy's are taken over with their memory, and its ufuncs write where results go
 `tile`  reads across memory are transposed in registers, some rows at a time
 `ahead` what a plan has to compile is compiled by several threads at once
 `graphs` a plan's launches on a GPU are one CUDA graph from its second run on
@@ -34,6 +35,7 @@ switches = {
     "pairs": True,
     "together": True,
     "donate": True,
+    "adopt": True,
     "ahead": True,
     "graphs": True,
     "autotune": False,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.backends.cpu import executor as host
-from lazyt.backends.cpu.callback import Callback
+from lazyt.backends.cpu.callbacks import Callback
 from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cuda.checks import WORD, Check, unsettled
 from lazyt.backends.cuda.device import Device, device
@@ -333,11 +333,14 @@ class _OnHost(Callback):
         self.written.append((address, array))
         return array
 
+    def _adopt(self, n: Node, results: list[Any], bases: list[int], outs: list[Any]) -> bool:
+        return False  # the host's memory is not the device's
+
     def run(self, run: Run) -> None:  # type: ignore[override]
         bound = self.bound
         assert isinstance(bound, Bound)
         self.bases, self.written = run.bases, []
-        super().run(run.bases, run.outs, None, run.leaves)
+        super().run(list(run.bases), list(run.outs), None, run.leaves)
         for address, array in self.written:
             bound.where.write(address, array)
         self.bases, self.written = (), []

@@ -1,0 +1,177 @@
+"""Library calls of a plan: NumPy on views of its buffers, between native parts.
+
+Operands are read where they lie. A ufunc writes its results where they go, parts of them on several threads. The
+memory of what else NumPy returns is taken over if nobody else holds it, and copied if not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lazyt.backends.cpu import memory, sorting
+from lazyt.backends.cpu.switches import switches
+from lazyt.errors import recorded_at
+from lazyt.ir import dtypes
+from lazyt.ir import graph as g
+from lazyt.ir.extents import Dim
+from lazyt.ir.interpret import PRIMITIVES, Walk
+from lazyt.ir.opaque import FUNCTIONS
+from lazyt.ir.schedule import LibraryCall, MatmulCall, ScatterCall
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from lazyt.backends.cpu.executor import Bound
+    from lazyt.ir.graph import Node
+
+# NumPy's results of fewer bytes are copied: their memory is not worth an object of its own.
+ADOPTED = 1 << 16
+# What the names of elementary functions of complex values begin with.
+COMPLEX = "complex_"
+
+
+class Callback:
+    """A library call on NumPy views of the plan's buffers."""
+
+    def __init__(self, bound: Bound, call: LibraryCall | MatmulCall | ScatterCall) -> None:
+        self.bound = bound
+        self.call = call
+        self.places: dict[Node, tuple[tuple[int, ...], int, int]] = {}
+        self.statics: tuple[Any, ...] | None = None
+
+    def _place(self, n: Node) -> tuple[tuple[int, ...], int, int]:
+        """The shape of a value, and the base and byte offset of its buffer; found once."""
+        place = self.places.get(n)
+        if place is None:
+            base = n
+            while base.op == "reshape":
+                base = base.operands[0]
+            shape = tuple(self.bound.value(d) for d in n.shape)
+            place = self.places[n] = (shape, *self.bound._base(base))
+        return place
+
+    def _view(
+        self, n: Node, outs: Sequence[Any], arena: Any, leaves: Sequence[Any], writable: bool
+    ) -> np.ndarray[Any, Any]:
+        b = self.bound
+        shape, base, offset = self._place(n)
+        if base < b.n_leaves:
+            return memory.as_ndarray(leaves[base].buffer, n.dtype, shape)
+        buffer = arena if base == b.arena_base else outs[base - b.n_leaves]
+        return memory.as_ndarray(buffer, n.dtype, shape, offset=offset, writable=writable)
+
+    def run(self, bases: list[int], outs: list[Any], arena: Any, leaves: Sequence[Any]) -> None:
+        c = self.call
+        n = c.node
+
+        def get(x: Node, writable: bool = False) -> np.ndarray[Any, Any]:
+            return self._view(x, outs, arena, leaves, writable)
+
+        if isinstance(c, MatmulCall):
+            views = []
+            for x, (base, strides, offset) in zip(n.operands, c.operands, strict=True):
+                flat = self._view(base, outs, arena, leaves, False).reshape(-1)
+                b, size = self.bound, n.dtype.itemsize
+                shape = [b.value(d) for d in x.shape]
+                start = flat[b.value(offset) :] if flat.size else flat
+                views.append(np.lib.stride_tricks.as_strided(start, shape, [b.value(s) * size for s in strides]))
+            np.matmul(views[0], views[1], out=get(n, True))
+        elif isinstance(c, ScatterCall):
+            out = get(n, True)
+            out[...] = c.fill.attrs.value if c.fill is not None else get(c.x)  # type: ignore[arg-type,union-attr]
+            updates = np.broadcast_to(get(c.v), [self.bound.value(d) for d in n.operands[1].shape])
+            out[...] = PRIMITIVES["scatter"](n, [out, updates, get(c.at)], Walk((), (), None))
+        else:
+            assert isinstance(n.attrs, g.Opaque)
+            if self.statics is None:
+                self.statics = _evaluated(n.attrs.statics, self.bound)
+            statics = self.statics
+            assert statics is not None
+            if self.bound.exe.native and sorting.takes(n.attrs.fn, self._place(c.operands[0])[0], statics):
+                if c.results[0] is not None:
+                    sorting.FUNCTIONS[n.attrs.fn](get(c.results[0], True), get(c.operands[0]), *statics)
+                return
+            if (ufunc := _ufunc(n.attrs.fn, statics)) is not None and None not in c.results:
+                into = tuple(get(r, True) for r in c.results if r is not None)
+                self._elementwise(lambda xs, to: ufunc(*xs, out=to), [get(x) for x in c.operands], into)
+                return
+            function = FUNCTIONS[n.attrs.fn]
+            if n.attrs.fn.startswith(COMPLEX) and not statics and c.results[0] is not None:
+                to = get(c.results[0], True)
+                self._elementwise(lambda xs, to: np.copyto(to[0], function(*xs)), [get(x) for x in c.operands], (to,))
+                return
+            try:
+                got = function(*(get(x) for x in c.operands), *statics)
+            except Exception as e:
+                recorded_at(e, *line_of(n))
+                e.add_note(f"{getattr(n.site, 'name', n.attrs.fn)}, recorded at {n.site}; found at the sync")
+                raise
+            results = list(got) if isinstance(got, tuple) else [got]
+            del got
+            for r in reversed(c.results):
+                if r is not None and not self._adopt(r, results, bases, outs):
+                    get(r, True)[...] = results[-1]
+                results.pop()
+
+    def _elementwise(
+        self, call: Callable[[list[Any], tuple[Any, ...]], Any], operands: list[Any], results: tuple[Any, ...]
+    ) -> None:
+        """Have `call` write results element by element, parts of them on several threads."""
+
+        def some(part: slice) -> None:
+            with np.errstate(all="ignore"):
+                call([x if x.size == 1 else x[part] for x in operands], tuple(r[part] for r in results))
+
+        shape, size = results[0].shape, results[0].size
+        if self.bound.exe.native and shape and all(x.shape == shape or x.size == 1 for x in operands):
+            operands = [x.reshape(-1) if x.size > 1 else x.reshape(()) for x in operands]
+            results = tuple(r.reshape(-1) for r in results)
+            sorting.divided(size, 1, some)
+        else:
+            with np.errstate(all="ignore"):
+                call(operands, results)
+
+    def _adopt(self, n: Node, results: list[Any], bases: list[int], outs: list[Any]) -> bool:
+        """Take the memory of NumPy's last result as that of a result of the plan, instead of a copy."""
+        b = self.bound
+        base = b.output_base.get(n)
+        if base is None or b.moving or results[-1].nbytes < ADOPTED or not switches["adopt"]:
+            return False
+        buffer = memory.adopt(results, n.dtype, [b.value(d) for d in n.shape])
+        if buffer is None:
+            return False
+        outs[base - b.n_leaves] = buffer
+        bases[base] = buffer.address
+        return True
+
+
+def _ufunc(fn: str, statics: tuple[Any, ...]) -> np.ufunc | None:
+    """The ufunc that a recorded call of NumPy is, if its results have NumPy's own dtypes."""
+    if fn != "call" or not switches["adopt"] or any(d == dtypes.bfloat16 for _, d in statics[1]):
+        return None
+    found: np.ufunc | None = statics[0].ufunc
+    return found
+
+
+def line_of(n: Node) -> tuple[Any, int]:
+    """The user's line that a node comes from, and the step of the program."""
+    site = getattr(n.site, "site", None)
+    return getattr(site, "site", site), getattr(n.site, "step", -1)
+
+
+def extents_in(static: Any) -> Iterator[Dim]:
+    """The symbolic extents among static arguments (the length of a transform)."""
+    if isinstance(static, Dim):
+        yield static
+    elif isinstance(static, tuple):
+        for s in static:
+            yield from extents_in(s)
+
+
+def _evaluated(static: Any, bound: Bound) -> Any:
+    """Static arguments with the extents in them evaluated."""
+    if isinstance(static, tuple):
+        return tuple(_evaluated(s, bound) for s in static)
+    return bound.value(static) if isinstance(static, Dim) else static
