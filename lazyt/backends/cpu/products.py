@@ -75,6 +75,7 @@ BLAS_ELEMENT = 0.15  # of C
 BLAS_PACK = 1.2  # of A and B, of products from here on
 BLAS_SMALL = 1e6
 BLAS_EFFICIENCY = 0.83  # of the peak
+BLAS_TRANSPOSED = 0.45  # of small products with a transposed right operand
 GENERATED_EFFICIENCY = 0.95
 BLOCKS_EFFICIENCY = 0.88  # where several blocks of k follow one another
 # What a pass over memory costs that an epilogue saves: cycles for each byte, beyond the caches.
@@ -170,7 +171,7 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
     if tb[0] != blas.NO_TRANS and n <= 1:
         pack_b = "across"
     estimate = _generated(tile, m, n, kk, count, pack_a, pack_b, c)
-    library_estimate = _blas(tile, m, n, kk, count, c) if by_blas else 0
+    library_estimate = _blas(tile, m, n, kk, count, c, tb[0] != blas.NO_TRANS) if by_blas else 0
     how = "generated" if not by_blas or not library or estimate < library_estimate else "blas"
     on_stack = how == "generated" and stays_on_stack(c, kk)
     return Choice(how, m, n, kk, count, estimate, library_estimate, tile, form, pack_a, pack_b, on_stack)
@@ -198,11 +199,13 @@ def _generated(tile: Tile, m: int, n: int, kk: int, count: int, pack_a: str, pac
     return int(count * cycles) + bool(pack_a) * REGION_CYCLES
 
 
-def _blas(tile: Tile, m: int, n: int, kk: int, count: int, c: MatmulCall) -> int:
+def _blas(tile: Tile, m: int, n: int, kk: int, count: int, c: MatmulCall, turned: bool) -> int:
     # Its tiles are large, and computed whole.
     work = max(m, BLAS_TILE) * max(n, BLAS_TILE) * kk / tile.lanes / 2
-    packed = (m + n) * kk * BLAS_PACK * (m * n * kk > BLAS_SMALL)
-    cycles = count * (work / BLAS_EFFICIENCY + BLAS_CALL + m * n * BLAS_ELEMENT + packed)
+    small = m * n * kk <= BLAS_SMALL
+    packed = 0 if small else (m + n) * kk * BLAS_PACK
+    efficiency = BLAS_TRANSPOSED if small and turned else BLAS_EFFICIENCY
+    cycles = count * (work / efficiency + BLAS_CALL + m * n * BLAS_ELEMENT + packed)
     if c.epilogue is not None:
         # The product is written, and read again.
         moved = count * m * n * c.node.dtype.itemsize
