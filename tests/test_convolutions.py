@@ -9,6 +9,7 @@ from test_programs import forget
 import lazyt as lt
 from lazyt import nn, planning
 from lazyt.ir.builder import Builder
+from lazyt.ir.extents import hint
 from lazyt.ir.schedule import MatmulCall
 
 CASES = {
@@ -145,3 +146,24 @@ class TestConvolutions:
         y = b.convolve(x, w, (3, 2), (2, 1))
         assert y.shape == (2, 5, 4, 8)
         assert b.convolve_filter(x, y, (3, 2), (2, 1)).shape == (3, 3, 2, 5)
+
+
+@pytest.mark.parametrize("padding", [0, 1, 2])
+def test_the_gradient_of_a_padded_input_computes_no_padding(padding: int) -> None:
+    x = lt.asarray(np.linspace(-1, 1, 2 * 3 * 6 * 5, dtype=np.float32).reshape(2, 3, 6, 5), copy=True)
+    w = lt.asarray(np.linspace(-2, 1, 4 * 3 * 9, dtype=np.float32).reshape(4, 3, 3, 3))
+    x.requires_grad_()
+    (lt.nn.functional.conv2d(x, w, padding=padding) ** 2).sum().backward()
+    assert x.grad is not None
+    found = x.grad.numpy()
+    graph = lt.last_sync().plan.graph
+    last = [n for n in graph.nodes if n.op == "convolve"][-1]
+    assert tuple(hint(d) for d in last.shape) == (2, 3, 6, 5)
+    padded = np.pad(x.detach().numpy().astype(np.float64), ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
+    ct = 2 * np.einsum("ncyxij,ocij->noyx", windows, w.numpy())
+    want = np.zeros_like(padded)
+    for i, j in np.ndindex(3, 3):
+        want[:, :, i : i + ct.shape[2], j : j + ct.shape[3]] += np.einsum("noyx,oc->ncyx", ct, w.numpy()[:, :, i, j])
+    want = want[:, :, padding : padding + 6, padding : padding + 5]
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-3)

@@ -69,6 +69,10 @@ class Builder:
     def same_shape(self, a: g.Shape, b: g.Shape) -> g.Shape:
         return tuple(self.same(x, y) for x, y in zip(a, b, strict=True))
 
+    def equal(self, a: int | Dim, b: int | Dim) -> bool:
+        """Whether a == b wherever the guards so far hold; leaves none."""
+        return a == b if self.scope is None else self.scope.known_equal(a, b)
+
     def at_least(self, a: int | Dim, bound: int) -> bool:
         """Whether a >= bound; a plan made so holds only where it is so."""
         if self.scope is None:
@@ -233,12 +237,9 @@ class Builder:
 
     def slice(self, x: Node, starts: g.Shape, sizes: g.Shape, steps: Sequence[int]) -> Node:
         """y[i] = x[start + i * step]; the caller has normalised and checked the bounds."""
-        if all(isinstance(s, int) and s == 0 for s in starts) and all(s == 1 for s in steps):
-            if self.scope is None:
-                if sizes == x.shape:
-                    return x
-            elif all(self.scope.known_equal(p, q) for p, q in zip(sizes, x.shape, strict=True)):
-                return x
+        at_start = all(isinstance(s, int) and s == 0 for s in starts) and all(s == 1 for s in steps)
+        if at_start and all(self.equal(p, q) for p, q in zip(sizes, x.shape, strict=True)):
+            return x
         return self.make("slice", (x,), g.Slice(tuple(starts), tuple(steps)), tuple(sizes), x.dtype)
 
     def flip(self, x: Node, axes: Sequence[int]) -> Node:

@@ -7,6 +7,7 @@
     real(complex(a, b))               -->  a
     mul(x, 1), div(x, 1)              -->  x                                  (exact for every x)
     update(x, v), most of x           -->  select(inside, pad(v), x)          (one pass; see `_covers`)
+    slice(convolve(x, w)) of places   -->  convolve(slice x, w)               (what nobody reads is not computed)
 
 No rule changes a value. What computes on whole complex arrays (a library call, a product through BLAS, an output)
 gets them whole.
@@ -14,6 +15,7 @@ gets them whole.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from lazyt.errors import NotSupportedError
@@ -44,7 +46,9 @@ def canonicalize(
     With `cover` an update of most of an array is computed over all of it.
     """
     c = _Canonicalizer(scope, convolutions, cover)
-    for n in g.reachable(outputs):
+    nodes = g.reachable(outputs)
+    c.readers = Counter(x for n in nodes for x in n.operands) + Counter(outputs)
+    for n in nodes:
         c.b.site = n.site
         c.visit(n)
     outs = [c.whole(n) for n in outputs]
@@ -76,6 +80,7 @@ class _Canonicalizer:
         self.b = Builder(scope)
         self.convolutions = convolutions
         self.cover = cover
+        self.readers: Counter[Node] = Counter()  # old -> how many read it
         self.real: dict[Node, Node] = {}  # old -> new, for what is not split
         self.parts: dict[Node, Parts] = {}  # old complex -> its new parts
         self.wholes: dict[Node, Node] = {}
@@ -106,7 +111,24 @@ class _Canonicalizer:
             return xs[0]
         if n.op in ("convolve", "convolve_filter") and not self.convolutions:
             return by_products(self.b, n, *xs)
+        if n.op == "slice" and n.operands[0].op == xs[0].op == "convolve" and self.readers[n.operands[0]] == 1:
+            return self._part_of_places(n, xs[0])
         return self._make(n, xs)
+
+    def _part_of_places(self, n: Node, y: Node) -> Node:
+        """A slice of a convolution that nobody else reads: the gradient of an input that had been padded."""
+        a, c = n.attrs, y.attrs
+        assert isinstance(a, g.Slice)
+        assert isinstance(c, g.Convolution)
+        whole = a.starts[:2] == (0, 0) and all(
+            self.b.equal(p, q) for p, q in zip(n.shape[:2], y.shape[:2], strict=True)
+        )
+        if not whole or any(s != 1 for s in a.steps):
+            return self._make(n, (y,))
+        x, w = y.operands
+        sizes = [d + (k - 1) * e for d, k, e in zip(n.shape[2:], c.sizes, c.dilations, strict=True)]
+        part = self.b.slice(x, a.starts, (*x.shape[:2], *sizes), a.steps)
+        return self.b.convolve(part, w, c.sizes, c.dilations)
 
     def _make(self, n: Node, xs: tuple[Node, ...], dtype: object = None) -> Node:
         b = self.b

@@ -23,6 +23,7 @@ from lazyt.backends.cpu.convolutions import Convolution, choose_convolution
 from lazyt.backends.cpu.emit_pairs import PAIR_ROWS, over_pairs
 from lazyt.backends.cpu.engine import compile_ahead, counters
 from lazyt.backends.cpu.expressions import Expressions
+from lazyt.backends.cpu.narrow import widen
 from lazyt.backends.cpu.products import Product, choose
 from lazyt.backends.cpu.receipt import WRITTEN, Receipt, chosen
 from lazyt.backends.cpu.switches import switches
@@ -57,14 +58,18 @@ Temporary = Node | tuple[MatmulCall, str]
 class Executable:
     """A schedule with its kernels; `bind` makes what runs it for given extents."""
 
+    widens = True  # whether narrow maps have lanes along another axis (see narrow.py)
+
     def __init__(self, sched: Schedule, native: bool = True, gemm: bool = True, library: bool = True) -> None:
         self.schedule = sched
         self.gemm, self.library = gemm, library  # whether products may be by generated code, by BLAS
         self.native = native  # off: scatters and scans are calls of NumPy
-        if switches["tile"]:
-            for c in sched.launches:
-                if isinstance(c, KernelCall):
+        for c in sched.launches:
+            if isinstance(c, KernelCall):
+                if switches["tile"]:
                     tile(c)
+                if self.widens and switches["widen"]:
+                    widen(c)
         self.expressions = Expressions()
         self.scalars = sorted(
             {(s.position, s.part, s.floating) for c in sched.kernels for s in c.scalars if s.extent is None}

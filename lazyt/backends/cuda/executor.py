@@ -82,6 +82,8 @@ def symbol_of(kernel: k.Kernel, mapping: Mapping) -> str:
 class Executable(host.Executable):
     """A schedule on one device."""
 
+    widens = False  # neighbouring threads read what lies side by side
+
     def __init__(self, sched: Schedule, name: str) -> None:
         super().__init__(sched, native=False)
         self.donations = []

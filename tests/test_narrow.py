@@ -1,0 +1,63 @@
+"""Maps with a last axis shorter than a register: lanes run along another axis, and the bits stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_programs import forget
+
+import lazyt as lt
+from lazyt import planning
+from lazyt.backends.cpu import narrow
+from lazyt.backends.cpu.engine import host_features
+from lazyt.backends.cpu.switches import switches
+from lazyt.ir.extents import hint
+
+
+@pytest.fixture(autouse=True)
+def _planned(monkeypatch: pytest.MonkeyPatch) -> Any:
+    forget()
+    monkeypatch.setitem(planning.settings, "tiers", False)
+    yield
+    forget()
+
+
+def _program(x: np.ndarray) -> lt.Tensor:
+    """Maps that cannot be walked as one axis: windows, a value a channel, a flip, a padded result."""
+    t = lt.asarray(x)
+    y = lt.nn.functional.max_pool2d(lt.maximum(t + lt.arange(x.shape[1], dtype=lt.float32)[:, None, None], 0), 2)
+    return lt.pad(lt.tanh(y)[:, :, ::-1] * 3, ((0, 0), (0, 0), (1, 1), (0, 1)))
+
+
+def _axes() -> list[list[int]]:
+    plan = lt.last_sync().plan
+    return [[hint(e) for e in c.extents] for c in plan.schedule.kernels]
+
+
+@pytest.mark.parametrize("channels", [2, 17, 40])
+@pytest.mark.parametrize("width", [4, 6, 8, 13])
+def test_bits_are_those_of_lanes_along_the_last_axis(
+    width: int, channels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = np.random.default_rng(width).standard_normal((3, channels, 8, width)).astype(np.float32)
+    found = _program(x).numpy()
+    turned = any(axes[-1] == 3 * channels for axes in _axes())
+    assert turned == ("avx512f" in host_features() and 3 * channels >= narrow.LANES and width // 2 + 1 < narrow.NARROW)
+    forget()
+    monkeypatch.setitem(switches, "widen", False)
+    np.testing.assert_array_equal(found, _program(x).numpy())
+    assert not any(axes[-1] == 3 * channels for axes in _axes())
+
+
+@pytest.mark.skipif("avx512f" not in host_features(), reason="lanes are turned where the machine can scatter")
+def test_a_plan_for_a_narrow_axis_is_not_used_for_a_wide_one() -> None:
+    rng = np.random.default_rng(0)
+
+    def plans(width: int) -> int:
+        x = rng.standard_normal((2, 20, 8, width)).astype(np.float32)
+        _program(x).numpy()
+        return lt.last_sync().plans
+
+    assert [plans(w) for w in (6, 4, 8, 30, 200, 6)] == [1, 0, 1, 0, 0, 0]
