@@ -582,7 +582,7 @@ def _as_operand(x: Any, device: Any = None) -> Tensor:
 
 recording.hooks.tensor_of_slot = _make
 recording.hooks.as_tensor = _as_operand
-recording.hooks.over_array = lambda a: tensor_of(memory.wrap_array(_to_array(a, None)))
+recording.hooks.over_array = lambda a: tensor_of(memory.wrap_array(host_array(a, None)))
 
 
 __all__ = ["Tensor", "asarray", "from_dlpack", "from_numpy", "tensor"]
