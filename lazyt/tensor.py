@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,6 +14,7 @@ from lazyt.device import CPU, Device
 from lazyt.device import check as check_device
 from lazyt.errors import AutogradError, DeviceError, DTypeError, NotSupportedError, ShapeError
 from lazyt.functions import interchange
+from lazyt.functions.host import host_array
 from lazyt.functions.joining import stack
 from lazyt.functions.subscript import getitem, setitem
 from lazyt.handle import Data, Gradient, Handle, Holder
@@ -180,6 +180,7 @@ class Tensor(Handle):
     __array_namespace__ = interchange.array_namespace
     __dlpack__ = interchange.dlpack
     __dlpack_device__ = interchange.dlpack_device
+    __cuda_array_interface__ = property(interchange.cuda_array_interface)
 
     def __str__(self) -> str:
         return str(self._array("print"))
@@ -207,19 +208,6 @@ class Tensor(Handle):
         if a is None or a.dtype == dtypes.bfloat16 or not a.size or not a.flags.c_contiguous:
             raise AttributeError("__array_interface__: the value is pending, or not plain contiguous memory")
         return {**a.__array_interface__, "data": memoryview(a).cast("B")}  # type: ignore[arg-type]
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        """A value on a GPU as CUDA's libraries describe memory, which must not be written; syncs if pending.
-
-        AttributeError for one on the CPU, as if absent, and for bfloat16. The memory stays as long as this tensor does.
-        """
-        if self.device == "cpu" or self.dtype == dtypes.bfloat16:
-            raise AttributeError("__cuda_array_interface__: the value is on the CPU, or a bfloat16")
-        data = materialise(self, "__cuda_array_interface__")
-        # NOTE: a write in place gives the tensor another buffer; who reads this one knows only the tensor.
-        weakref.finalize(self, _let_go, data.buffer)
-        return memory.described(data)
 
     def explain(self, *, fused: bool = True) -> Explanation | Nothing:
         """Which kernels would run if this were read now, what each fuses and why: see `lazyt.explain`."""
@@ -476,10 +464,6 @@ def _moved(x: Tensor, device: Device) -> Tensor:
     return out
 
 
-def _let_go(buffer: object) -> None:
-    """Nothing: to be held until now was all."""
-
-
 CLONE = OpDef("clone", lambda b, x: x)
 
 
@@ -514,34 +498,6 @@ def _unpickle(a: np.ndarray[Any, Any], requires_grad: bool) -> Tensor:
     return tensor(a, requires_grad=requires_grad)
 
 
-def _to_array(obj: Any, dtype: np.dtype | None) -> np.ndarray[Any, Any]:
-    """A NumPy array of a supported dtype; Python floats become float32 and ints int64, as lazyt's defaults."""
-    if isinstance(obj, np.ndarray | np.generic):
-        a = np.asarray(obj)
-    else:
-        try:
-            a = np.asarray(obj)
-        except ValueError as e:
-            raise ShapeError(f"asarray: {e}") from None
-        if dtype is None and not hasattr(obj, "__array__") and not hasattr(obj, "__array_interface__"):
-            dtype = _default_of(obj, a)
-    if a.dtype.kind in "OUSMmV" and a.dtype != dtypes.bfloat16:
-        raise DTypeError(f"asarray: cannot make a tensor of {type(obj).__name__!r} with NumPy dtype {a.dtype}")
-    return a.astype(dtypes.as_dtype(dtype if dtype is not None else a.dtype), copy=False)
-
-
-def _default_of(obj: Any, a: np.ndarray[Any, Any]) -> np.dtype | None:
-    if a.size == 0 or (a.dtype == np.float64 and _only_python(obj)):
-        return dtypes.float32
-    return dtypes.complex64 if a.dtype == np.complex128 and _only_python(obj) else None
-
-
-def _only_python(obj: Any) -> bool:
-    if isinstance(obj, list | tuple):
-        return all(_only_python(o) for o in obj)
-    return not isinstance(obj, np.ndarray | np.generic)
-
-
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor of `obj`: a tensor, a Python scalar, nested sequences, or anything NumPy reads. Copies NumPy memory.
 
@@ -570,7 +526,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         if not isinstance(obj, np.ndarray) or want not in (None, obj.dtype) or not obj.flags.c_contiguous:
             raise ValueError("asarray: copy=False, and only C-contiguous NumPy memory of the same dtype needs no copy")
         return from_numpy(obj)
-    return tensor_of(memory.from_array(_to_array(obj, want), name))
+    return tensor_of(memory.from_array(host_array(obj, want), name))
 
 
 def _holds_tensor(obj: Any) -> bool:
@@ -615,7 +571,7 @@ def from_numpy(a: np.ndarray[Any, Any]) -> Tensor:
         raise DTypeError(f"from_numpy: a numpy.ndarray is required, not {type(a).__name__}")
     if any(s < 0 for s in a.strides):
         raise ShapeError("from_numpy: negative strides are not supported; copy the array first")
-    return tensor_of(memory.wrap_array(_to_array(a, None)))
+    return tensor_of(memory.wrap_array(host_array(a, None)))
 
 
 def _as_operand(x: Any, device: Any = None) -> Tensor:
@@ -626,7 +582,7 @@ def _as_operand(x: Any, device: Any = None) -> Tensor:
 
 recording.hooks.tensor_of_slot = _make
 recording.hooks.as_tensor = _as_operand
-recording.hooks.over_array = lambda a: tensor_of(memory.wrap_array(_to_array(a, None)))
+recording.hooks.over_array = lambda a: tensor_of(memory.wrap_array(host_array(a, None)))
 
 
 __all__ = ["Tensor", "asarray", "from_dlpack", "from_numpy", "tensor"]

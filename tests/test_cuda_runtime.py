@@ -149,6 +149,10 @@ def test_calls_without_a_gpu_form_run_on_the_host_and_are_counted(gpu: FakeDrive
     y = lt.sort(x * 2, axis=1)
     np.testing.assert_array_equal(y.numpy(), np.sort(x.numpy() * 2, axis=1))
     assert devices.device("cuda:0").fallbacks == before + 1
+    large = on_gpu(40_000)
+    y = lt.sort(large)
+    assert "on the host" in str(y.explain())
+    np.testing.assert_array_equal((y + 1).numpy(), np.sort(large.numpy()) + 1)
 
 
 def test_a_wrong_index_is_raised_with_its_line(gpu: FakeDriver) -> None:

@@ -8,6 +8,7 @@ On a GPU it is the memory itself unless `copy=True`: who takes it must not write
 from __future__ import annotations
 
 import sys
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,6 +92,23 @@ def _from_gpu(self: Tensor, stream: Any, max_version: Any, dl_device: Any, copy:
     if dl_device is not None and (int(dl_device[0]), int(dl_device[1])) != own:
         raise ExportError(f"__dlpack__: not supported: device {dl_device}, because the memory is on {own}")
     return array.__dlpack__(stream=stream, max_version=max_version, copy=copy)
+
+
+def cuda_array_interface(self: Tensor) -> dict[str, Any]:
+    """A value on a GPU as CUDA's libraries describe memory, which must not be written; syncs if pending.
+
+    AttributeError for one on the CPU, as if absent, and for bfloat16. The memory stays as long as this tensor does.
+    """
+    if self.device == "cpu" or self.dtype == dtypes.bfloat16:
+        raise AttributeError("__cuda_array_interface__: the value is on the CPU, or a bfloat16")
+    data = materialise(self, "__cuda_array_interface__")
+    # NOTE: a write in place gives the tensor another buffer; who reads this one knows only the tensor.
+    weakref.finalize(self, _let_go, data.buffer)
+    return memory.described(data)
+
+
+def _let_go(buffer: object) -> None:
+    """Nothing: to be held until now was all."""
 
 
 def on_gpu(x: Any) -> bool:
