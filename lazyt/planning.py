@@ -19,6 +19,7 @@ from lazyt.backends.cpu.executor import Executable
 from lazyt.backends.cpu.receipt import Receipt
 from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cuda import executor as cuda
+from lazyt.backends.cuda.switches import switches as cuda_switches
 from lazyt.handle import Data
 from lazyt.ir import graph as g
 from lazyt.ir.canonicalize import canonicalize
@@ -56,8 +57,10 @@ def _read_environment() -> None:
             settings["interpret"] = True
         elif word in ("no-fuse", "no-tiers", "no-reuse", "no-native", "no-epilogues", "no-gemm", "no-blas"):
             settings[word[3:]] = False
-        elif word.startswith("no-") and word[3:] in switches:
-            switches[word[3:]] = False
+        elif word.startswith("no-"):
+            for those in (switches, cuda_switches):
+                if word[3:] in those:
+                    those[word[3:]] = False
 
 
 _read_environment()
