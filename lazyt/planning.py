@@ -79,15 +79,15 @@ class Plan:
         nodes = [low.nodes[s] for s in want]
         if settings["verify"]:
             verify(g.Graph(g.reachable(nodes), nodes))
-        # A GPU's products are a library's: nothing runs on their blocks, and windows are copied for them.
+        # A GPU's products are a library's: nothing runs on their blocks, and windows are copied for them. What its
+        # kernels need again of a row stays in shared memory.
         on_cpu = self.device == "cpu"
         self.graph = canonicalize(nodes, low.scope, settings["gemm"] and on_cpu)
         if settings["verify"]:
             verify(self.graph)
         self.division = fuse(self.graph, low.scope, fused)
-        self.schedule = schedule(
-            self.graph, self.division, low.scope, settings["reuse"], fused and settings["epilogues"] and on_cpu
-        )
+        reuse, epilogues = settings["reuse"] and on_cpu, fused and settings["epilogues"] and on_cpu
+        self.schedule = schedule(self.graph, self.division, low.scope, reuse, epilogues)
         if settings["verify"]:
             for c in self.schedule.launches:
                 if isinstance(c, MatmulCall):

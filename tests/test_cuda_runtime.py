@@ -13,6 +13,7 @@ import lazyt as lt
 from lazyt import planning
 from lazyt.backends.cuda import device as devices
 from lazyt.backends.cuda import driver
+from lazyt.backends.cuda.switches import switches
 from tests.cuda import on_gpu as on_gpu_script
 from tests.cuda.fake import FakeDriver
 from tests.cuda.programs import PROGRAMS
@@ -25,7 +26,9 @@ def gpu() -> Iterator[FakeDriver]:
     lt.sync()
     fake = FakeDriver()
     before = driver.use(fake)
-    yield fake
+    # The rules that all backends share give the bits of the CPU.
+    with mock.patch.dict(switches, {"native-math": False}):
+        yield fake
     try:
         lt.sync()
     finally:
@@ -76,6 +79,36 @@ def test_programs_give_the_bits_of_the_cpu(name: str, gpu: FakeDriver) -> None:
             np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-6)
         else:
             np.testing.assert_array_equal(g, w)
+
+
+def test_exp_and_tanh_of_its_own_are_close_to_the_cpus(gpu: FakeDriver) -> None:
+    x = np.random.default_rng(3).normal(size=(5, 300)).astype(np.float32)
+    with mock.patch.dict(switches, {"native-math": True}):
+        for f in (lambda t: lt.softmax(t, -1), lt.tanh, lt.exp):
+            np.testing.assert_array_max_ulp(f(lt.tensor(x, device="cuda:0")).numpy(), f(lt.tensor(x)).numpy(), 4)
+
+
+def column_statistics(x: Any) -> Any:
+    return x.mean(0), x.var(0), x.max(0)
+
+
+def long_rows(x: Any) -> Any:
+    return lt.softmax(x.T.reshape(1, -1), -1), lt.log(lt.exp(x).sum())
+
+
+@pytest.mark.parametrize("program", [column_statistics, long_rows])
+def test_few_rows_and_tall_columns_are_divided(program: Any, gpu: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.random.default_rng(4).normal(size=(5003, 41)).astype(np.float32)
+    counts = []
+    for on in (True, False):
+        monkeypatch.setitem(switches, "split", on)
+        part = x if on else x[:-1]
+        before = gpu.launches
+        got = [v.numpy() for v in program(lt.tensor(part, device="cuda:0"))]
+        counts.append(gpu.launches - before)
+        for g, w in zip(got, program(lt.tensor(part)), strict=True):
+            np.testing.assert_array_equal(g, w.numpy())
+    assert counts[0] > counts[1]
 
 
 def _tensors(values: Any) -> list[lt.Tensor]:

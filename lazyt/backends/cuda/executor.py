@@ -17,12 +17,24 @@ import numpy as np
 from lazyt.backends.cpu import executor as host
 from lazyt.backends.cuda.device import Device, DeviceBuffer, device
 from lazyt.backends.cuda.emit import arguments, emit, program
-from lazyt.backends.cuda.mapping import Mapping, choose, chunks, grid, phases, scratch_words, shared_bytes
+from lazyt.backends.cuda.mapping import (
+    Mapping,
+    choose,
+    chunks,
+    extras,
+    grid,
+    is_divided,
+    phases,
+    scratch_words,
+    shared_bytes,
+)
 from lazyt.backends.cuda.products import Product
+from lazyt.backends.cuda.switches import switches, variant
 from lazyt.backends.cuda.text import Module
 from lazyt.ir.extents import uses_offset
 from lazyt.ir.kernelize import KernelCall
 from lazyt.ir.schedule import LibraryCall, MatmulCall, ScatterCall
+from lazyt.ir.split import Piece, Scratch, split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,8 +67,8 @@ def functions(where: Device, wanted: Sequence[tuple[k.Kernel, Mapping]]) -> tupl
     """Each kernel's code under its mapping, what is missing compiled as one program; and how many those were."""
     with _lock:
         key = id(where)
-        found = {(w.key, m): f for w, m in wanted if (f := _functions.get((key, w.key, m))) is not None}
-        missing = {(w.key, m): w for w, m in wanted if (w.key, m) not in found}
+        found = {(key_of(w), m): f for w, m in wanted if (f := _functions.get((key, key_of(w), m))) is not None}
+        missing = {(key_of(w), m): w for w, m in wanted if (key_of(w), m) not in found}
         names = {pair: symbol_of(kernel, pair[1]) for pair, kernel in missing.items()}
         if missing:
             source = program([(kernel, pair[1], names[pair]) for pair, kernel in missing.items()])
@@ -65,12 +77,17 @@ def functions(where: Device, wanted: Sequence[tuple[k.Kernel, Mapping]]) -> tupl
             for pair, kernel in missing.items():
                 f = found[pair] = _functions[key, *pair] = Function(handles[names[pair]], kernel, pair[1])
                 assert f.mapping == pair[1]
-    return [found[w.key, m] for w, m in wanted], len(missing)
+    return [found[key_of(w), m] for w, m in wanted], len(missing)
+
+
+def key_of(kernel: k.Kernel) -> str:
+    """What tells the code of a kernel from others under one mapping."""
+    return kernel.key + variant()
 
 
 def symbol_of(kernel: k.Kernel, mapping: Mapping) -> str:
     """The name of a kernel's function under a mapping."""
-    return f"lazyt_k_{kernel.key}_{mapping.key}"
+    return f"lazyt_k_{key_of(kernel)}_{mapping.key}"
 
 
 class Executable(host.Executable):
@@ -123,6 +140,7 @@ class Bound(host.Bound):
         patches: list[tuple[int, int, int]] = []
         steps: list[Any] = []
         self.scratch_size = 0
+        properties = self.where.properties
         wanted: list[tuple[k.Kernel, Mapping]] = []
         for c in self.exe.schedule.launches:
             if not isinstance(c, KernelCall):
@@ -133,22 +151,24 @@ class Bound(host.Bound):
                 else:
                     steps.append(_OnHost(self, c))
                 continue
-            at, first = len(table), len(patches)
-            entries = self._entries(c, at, patches)
-            table.extend(entries)
-            extents = entries[: c.kernel.axes]
-            if not _is_empty(c.kernel, extents):
-                mapping = choose(c.kernel, self._placed(c, entries, at, patches[first:]), self.where.properties.shared)
-                launches = phases(c.kernel, mapping, extents)
+            for piece in self.pieces_of(c):
+                at, first = len(table), len(patches)
+                self._arguments(c, piece, table, patches)
+                kernel, extents = piece.kernel, piece.extents
+                if _is_empty(kernel, extents):
+                    continue
+                mapping = choose(kernel, self._placed(c, piece, table[at:], at, patches[first:]), properties.shared)
+                launches = phases(kernel, mapping, extents)
                 if len(launches) > 1:
                     # Behind the kernel's own arguments: scratch memory, which is the last of the bases, and chunks.
                     patches.append((len(table), -1, 0))
                     table.extend((0, chunks(extents)))
-                    words = math.prod(extents[: c.kernel.outer]) * scratch_words(c.kernel) * chunks(extents)
+                    words = math.prod(extents[: kernel.outer]) * scratch_words(kernel) * chunks(extents)
                     self.scratch_size = max(self.scratch_size, 8 * words)
+                table.extend(extras(kernel, mapping, extents))
                 for m in launches:
-                    wanted.append((c.kernel, m))
-                    steps.append((at, grid(c.kernel, m, extents, self.where.properties.processors)))
+                    wanted.append((kernel, m))
+                    steps.append((at, grid(kernel, m, extents, properties.processors)))
         t0 = time.perf_counter()
         code, compiled = functions(self.where, wanted)
         self.exe.compiles += compiled
@@ -166,51 +186,50 @@ class Bound(host.Bound):
     def where(self) -> Device:
         return self.exe.device
 
-    def _entries(self, c: KernelCall, at: int, patches: list[tuple[int, int, int]]) -> list[int]:
-        """The argument entries of a launch; what a run knows goes to `patches`."""
-        lay = c.kernel.layout
-        args = [0] * max(lay.size, 1)
-        args[: len(c.extents)] = [self.value(e) for e in c.extents]
-        for a, where in zip(c.accesses, lay.accesses, strict=True):
-            self._address(a.buffer, a.offset, a.itemsize, at + where, patches)
-            args[where + 1 : where + 1 + len(a.strides)] = [self.value(s) for s in a.strides]
-        for (coefs, offset), where in zip(c.affines, lay.affines, strict=True):
-            args[where : where + len(coefs)] = [self.value(e) for e in coefs]
-            self._number(offset, args, where + len(coefs), at, patches)
-        codes = {s.extent: len(self.checks) + s.extent for s in c.scalars if isinstance(s.extent, int)}
-        for i, s in enumerate(c.scalars):
-            self._scalar(s, args, lay.scalars + i, at, patches)
-        if c.checks:
-            self._codes(c, args, lay, codes)
-            self.checks.extend(c.checks)
-            patches.append((at + lay.status, self.status_base, 0))
-        return args
+    def pieces_of(self, c: KernelCall) -> list[Piece]:
+        """What a kernel is launched as: itself, or the parts of one with too few units of work for all processors."""
+        extents, strides, coefs = self._shape(c)
+        if switches["split"] and is_divided(c.kernel, extents, self.where.properties.processors):
+            return split(c.kernel, extents, strides, coefs)
+        return [host._whole(c.kernel, extents, strides, coefs)]
 
-    def _placed(self, c: KernelCall, entries: list[int], at: int, patches: list[tuple[int, int, int]]) -> list[int]:
+    def _placed(
+        self, c: KernelCall, piece: Piece, entries: list[int], at: int, patches: list[tuple[int, int, int]]
+    ) -> list[int]:
         """The entries with addresses that are aligned as those of every run: buffers begin at multiples of 256."""
         placed = list(entries)
         offsets = {slot - at: offset for slot, _, offset in patches}
-        for a, where in zip(c.accesses, c.kernel.layout.accesses, strict=True):
-            placed[where] = 1 if uses_offset(a.offset) else offsets[where]
+        for x, where in zip(piece.operands, piece.kernel.layout.accesses, strict=True):
+            moves = not isinstance(x.source, Scratch) and uses_offset(c.accesses[x.source].offset)
+            placed[where] = 1 if moves else offsets[where]
         return placed
 
-    def mapping_of(self, c: KernelCall) -> Mapping:
-        """How the kernel is given to threads at these sizes."""
-        patches: list[tuple[int, int, int]] = []
-        checks = list(self.checks)
-        entries = self._entries(c, 0, patches)
-        self.checks = checks
-        return choose(c.kernel, self._placed(c, entries, 0, patches), self.where.properties.shared)
+    def mappings_of(self, c: KernelCall) -> list[tuple[k.Kernel, Mapping]]:
+        """The kernels of a call and how each is given to threads at these sizes."""
+        found = []
+        checks, arena, places = list(self.checks), self.arena_size, dict(self.scratch)
+        for piece in self.pieces_of(c):
+            patches: list[tuple[int, int, int]] = []
+            table: list[int] = []
+            self._arguments(c, piece, table, patches)
+            placed = self._placed(c, piece, table, 0, patches)
+            mapping = choose(piece.kernel, placed, self.where.properties.shared)
+            found += [(piece.kernel, m) for m in phases(piece.kernel, mapping, piece.extents)]
+        # Nothing is kept of what this asked.
+        self.checks, self.arena_size, self.scratch = checks, arena, places
+        return found
 
     def is_loaded(self, c: KernelCall) -> bool:
         """Whether the launch's code is on the device."""
-        return (id(self.where), c.kernel.key, self.mapping_of(c)) in _functions
+        return all((id(self.where), key_of(kernel), m) in _functions for kernel, m in self.mappings_of(c))
 
     def source_of(self, c: KernelCall, notes: Sequence[str]) -> str:
         """The CUDA C of a launch, behind the functions that it calls; compiles nothing."""
-        mapping, module = self.mapping_of(c), Module()
-        text = emit(c.kernel, mapping, symbol_of(c.kernel, mapping), module, notes)
-        return f"{module.text()}\n{text}"
+        module = Module()
+        texts = []
+        for i, (kernel, mapping) in enumerate(self.mappings_of(c)):
+            texts.append(emit(kernel, mapping, symbol_of(kernel, mapping), module, notes if i == 0 else ()))
+        return "\n".join([module.text(), *texts])
 
     def _product(self, c: MatmulCall) -> Product:
         return Product(self, c)

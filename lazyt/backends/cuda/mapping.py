@@ -39,6 +39,8 @@ MANY_CHUNKS = 2
 # A tile's side, and the warps that share it.
 TILE = 32
 TILE_WARPS = 8
+# Rows of several row axes are divided between blocks when the last is this long.
+SHORT = 1024
 # Shared memory that a block may have without asking for more.
 SHARED = 48 << 10
 # Positions that an index must be able to count: points, and what a grid steps past them.
@@ -54,13 +56,15 @@ class Mapping:
     steps: int = 0  # elements of a row that a lane keeps; 0: none
     exact: bool = False  # the team's lanes keep just the row: no bounds to check
     groups: int = 1
+    single: bool = False  # the last row axis has one element: totals of chunks, one after the other
     tile: bool = False
     phase: int = 0  # 0: a launch does all
 
     @property
     def key(self) -> str:
-        row = f"{self.warps}_{self.steps}{'e' * self.exact}"
-        return f"{self.index}_{self.threads}_{self.wide}_{row}_{self.groups}{'t' * self.tile}_{self.phase}"
+        marks = "e" * self.exact + "s" * self.single + "t" * self.tile
+        sizes = (self.threads, self.wide, self.warps, self.steps, self.groups, self.phase)
+        return "_".join([self.index, *map(str, sizes), *([marks] if marks else [])])
 
 
 def choose(kernel: Kernel, entries: Sequence[int], shared: int = SHARED) -> Mapping:
@@ -75,6 +79,8 @@ def choose(kernel: Kernel, entries: Sequence[int], shared: int = SHARED) -> Mapp
     if kernel.rows:
         if switches["tile"] and tiled_loads(kernel):
             return Mapping(index, threads=TILE * TILE_WARPS, tile=True)
+        if kernel.rows > 1 and extents[-1] == 1:
+            return Mapping(index, threads=2 * WARP, single=True)
         groups = min(MAX_GROUPS, _power(-(-extents[-1] // FLUSH)))
         return Mapping(index, threads=WARP * groups if groups > 1 else BLOCK, groups=groups)
     costly = sum(isinstance(v, Op) and ELEMENTWISE[v.name].costly for v in kernel.values)
@@ -123,6 +129,23 @@ def phases(kernel: Kernel, mapping: Mapping, extents: Sequence[int]) -> tuple[Ma
         return (mapping,)
     whole = replace(mapping, threads=WARP * MAX_WARPS, warps=MAX_WARPS, steps=0)
     return replace(whole, phase=1), replace(whole, phase=2)
+
+
+def is_divided(kernel: Kernel, extents: Sequence[int], processors: int) -> bool:
+    """Whether a kernel has too few rows or columns for all processors, each long enough to be divided (ir/split.py).
+
+    One that only reduces few rows does so in phases; the place of an extreme has no parts.
+    """
+    folds = [v for v in kernel.values if isinstance(v, Reduce)]
+    if not folds or kernel.has_check or any(v.name.startswith("arg") for v in folds):
+        return False
+    outer, last = extents[: kernel.outer], extents[-1]
+    if kernel.vector == "outer":
+        blocks = math.prod(outer[:-1]) * -(-outer[-1] // WARP)
+        return blocks < 4 * processors and last >= 2 * FLUSH * MAX_GROUPS
+    if math.prod(outer) >= processors or len(phases(kernel, Mapping(), extents)) > 1:
+        return False
+    return last > MANY_CHUNKS * CHUNK or (last >= SHORT and math.prod(extents[kernel.outer : -1]) > 1)
 
 
 def chunks(extents: Sequence[int]) -> int:

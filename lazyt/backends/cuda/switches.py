@@ -10,3 +10,8 @@
 from __future__ import annotations
 
 switches = {"wide": True, "keep": True, "tile": True, "native-math": True, "split": True}
+
+
+def variant() -> str:
+    """What distinguishes the code of a kernel that is generated with some of them off; '' for none."""
+    return "" if switches["native-math"] else "_shared_math"
