@@ -10,6 +10,8 @@ from lazyt.backends.cpu import blas, scan
 from lazyt.backends.cpu.code import assembly_of, code_at, source_of
 from lazyt.backends.cpu.executor import Bound
 from lazyt.backends.cuda import executor as cuda
+from lazyt.backends.cuda import library
+from lazyt.backends.cuda.scatter import Scatter
 from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
@@ -107,12 +109,16 @@ class KernelView:
                 return "cuBLAS gemm" if self._on_gpu else blas.routine(c.node.dtype)
             return self._hosted("NumPy matmul")
         if isinstance(c, ScatterCall):
+            if isinstance(self._bound, cuda.Bound) and Scatter(self._bound, c).on_device:
+                return "native scatter"
             return "native scatter" if self._plan.executable.native else self._hosted("NumPy scatter in index order")
         if isinstance(c, LibraryCall):
             assert isinstance(c.node.attrs, g.Opaque)
             fn = c.node.attrs.fn
             if self._plan.executable.native and scan.native(c):
                 return f"native {fn}"
+            if self._on_gpu and fn in library.FUNCTIONS:
+                return f"CuPy {fn.replace('_', '.', 1)}"
             return self._hosted(f"NumPy {fn.replace('_', '.', 1)}")
         return ""
 

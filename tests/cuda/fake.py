@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ class FakeDriver:
     """Two devices with separate memory: an address of the other one, or of the host, is an error."""
 
     def __init__(self) -> None:
-        self.launches = self.products = self.loads = 0
+        self.launches = self.products = self.loads = self.library_calls = 0
         self.limit = 1 << 30
         self.used = 0
         self.freed_cache = 0
@@ -80,6 +81,19 @@ class FakeDriver:
         c = self._matrices(p.c, p.dtype, p.batch, p.m * p.n, p.m, p.n, max(p.n, 1), False)
         wide = np.float32 if p.dtype.itemsize == 2 else p.dtype
         c[...] = np.matmul(a.astype(wide), b.astype(wide)).astype(p.dtype)
+
+    @contextmanager
+    def library(self, device: int) -> Iterator[Any]:
+        """NumPy, which has what the table of library calls asks of CuPy."""
+        self.library_calls += 1
+        yield np
+
+    def array(self, device: int, address: int, dtype: np.dtype, shape: Sequence[int]) -> np.ndarray:
+        size = int(np.prod(shape)) * dtype.itemsize
+        if size:
+            self._check(device, address, size)
+        raw = np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8)), (size,))
+        return raw.view(dtype).reshape(shape)
 
     def _matrices(
         self,

@@ -8,7 +8,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import math
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,7 +21,8 @@ from lazyt.backends.rules.elements import BFLOAT16
 from lazyt.errors import DeviceError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     Array = np.ndarray[Any, Any]
 
@@ -68,6 +71,8 @@ class Driver(Protocol):
     def launch(self, device: int, function: Any, blocks: int, threads: int, shared: int, arguments: int) -> None: ...
     def multiply(self, device: int, product: Product) -> None: ...
     def wait(self, device: int) -> None: ...
+    def library(self, device: int) -> AbstractContextManager[Any]: ...
+    def array(self, device: int, address: int, dtype: np.dtype, shape: Sequence[int]) -> Any: ...
 
 
 class CupyDriver:
@@ -178,6 +183,18 @@ class CupyDriver:
                 p.a, kind, p.a_leading, p.a_stride, zero.ctypes.data,
                 p.c, kind, max(p.n, 1), p.m * p.n, p.batch, compute, -1,
             )  # fmt: skip
+
+    @contextmanager
+    def library(self, device: int) -> Iterator[Any]:
+        """CuPy, on a device, raising what NumPy raises for a singular matrix."""
+        with self.cuda.Device(device), importlib.import_module("cupyx").errstate(linalg="raise"):
+            yield self.cupy
+
+    def array(self, device: int, address: int, dtype: np.dtype, shape: Sequence[int]) -> Any:
+        """CuPy's view of memory that somebody else keeps."""
+        nbytes = max(math.prod(shape), 1) * dtype.itemsize
+        memory = self.cuda.UnownedMemory(address, nbytes, None, device)
+        return self.cupy.ndarray(tuple(shape), dtype, self.cuda.MemoryPointer(memory, 0))
 
     def wait(self, device: int) -> None:
         with self.cuda.Device(device):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.backends.cpu import executor as host
+from lazyt.backends.cuda import library
 from lazyt.backends.cuda.device import Device, DeviceBuffer, device
 from lazyt.backends.cuda.emit import arguments, emit, program
 from lazyt.backends.cuda.mapping import (
@@ -29,8 +30,10 @@ from lazyt.backends.cuda.mapping import (
     shared_bytes,
 )
 from lazyt.backends.cuda.products import Product
+from lazyt.backends.cuda.scatter import Scatter
 from lazyt.backends.cuda.switches import switches, variant
 from lazyt.backends.cuda.text import Module
+from lazyt.ir import graph as g
 from lazyt.ir.extents import uses_offset
 from lazyt.ir.kernelize import KernelCall
 from lazyt.ir.schedule import LibraryCall, MatmulCall, ScatterCall
@@ -148,6 +151,11 @@ class Bound(host.Bound):
                 if isinstance(product, Product) and product.choice.how == "blas":
                     product.place(table, patches)
                     steps.append(product)
+                elif isinstance(c, ScatterCall) and (scatter := Scatter(self, c)).on_device:
+                    scatter.place(table, patches)
+                    steps.append(scatter)
+                elif isinstance(c, LibraryCall) and c.node.attrs.fn in library.FUNCTIONS:  # type: ignore[union-attr]
+                    steps.append(_Library(self, c))
                 else:
                     steps.append(_OnHost(self, c))
                 continue
@@ -316,3 +324,32 @@ class _OnHost(host._Callback):
         for address, array in self.written:
             bound.where.write(address, array)
         bound.where.fallbacks += 1
+
+
+class _Library(_OnHost):
+    """A call of CuPy's own routines on the plan's memory."""
+
+    capturable = False  # they take memory and wait as they like
+
+    def run(self, bases: Sequence[int], outs: Sequence[Any], arena: Any, leaves: Sequence[Any]) -> None:
+        bound, c = self.bound, self.call
+        assert isinstance(bound, Bound)
+        assert isinstance(c, LibraryCall)
+        assert isinstance(c.node.attrs, g.Opaque)
+        self.bases = bases
+        with bound.where.driver.library(bound.where.number) as xp:
+            operands = [(self._array(x), x.dtype) for x in c.operands]
+            got = library.call(xp, c.node.attrs.fn, operands, host._evaluated(c.node.attrs.statics, bound))
+            for r, value in zip(c.results, got, strict=True):
+                if r is not None:
+                    library.put(xp, self._array(r), r.dtype, value)
+
+    def _array(self, n: Node) -> Any:
+        bound = self.bound
+        assert isinstance(bound, Bound)
+        base = n
+        while base.op == "reshape":
+            base = base.operands[0]
+        where, shape = bound.where, [bound.value(d) for d in n.shape]
+        address = bound.address_of(base, self.bases)
+        return where.driver.array(where.number, address, library.memory_dtype(n.dtype), shape)
