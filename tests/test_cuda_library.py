@@ -169,3 +169,45 @@ def test_scatter_programs_compile(dtype: str) -> None:
         found = engine.compile_program(scatter.program(kind, mode, filled, single), 90)
         assert set(found.resources) == set(scatter.NAMES)
         assert not any(r.spill_stores for r in found.resources.values())
+
+
+def test_products_take_the_precision_that_is_set(gpu: FakeDriver) -> None:
+    a = lt.tensor(X, device="cuda:0")
+    assert lt.get_float32_matmul_precision() == "highest"
+    try:
+        for precision in ("high", "medium", "highest"):
+            lt.set_float32_matmul_precision(precision)
+            y = a @ a.T
+            assert ("tf32" in str(lt.explain(y))) == (precision != "highest")
+            y.numpy()
+            assert gpu.tf32 == (precision != "highest")
+        lt.set_float32_matmul_precision("high")
+        (a.astype("float64") @ a.T.astype("float64")).numpy()
+        assert not gpu.tf32, "float32 alone"
+    finally:
+        lt.set_float32_matmul_precision("highest")
+    with pytest.raises(
+        ValueError, match=r"set_float32_matmul_precision: 'best' is none of 'highest', 'high'"
+    ):
+        lt.set_float32_matmul_precision("best")
+
+
+def test_batches_are_few_calls(gpu: FakeDriver) -> None:
+    """Axes that both operands walk as one are one; of others the longest is in the call."""
+    q = lt.tensor(RNG.normal(size=(3, 7, 5, 2, 4)).astype(np.float32), device="cuda:0")
+    heads = lt.permute_dims(q, (0, 3, 1, 2, 4))[:, :, :, 0]  # (3, 2, 7, 4), where no two axes go on as one
+    flat = lt.tensor(RNG.normal(size=(3, 2, 4, 6)).astype(np.float32), device="cuda:0")
+    for x, y, most in ((heads, flat, 2), (flat, lt.swapaxes(flat, -1, -2), 1)):
+        want = x.cpu().numpy() @ y.cpu().numpy()
+        lt.sync()
+        before = gpu.products
+        np.testing.assert_allclose((x @ y).numpy(), want, rtol=1e-5)
+        assert 0 < gpu.products - before <= most
+
+
+def test_products_that_cublas_cannot_read_stay_on_the_device(gpu: FakeDriver) -> None:
+    where = devices.device("cuda:0")
+    before, calls = where.fallbacks, gpu.library_calls
+    n = lt.tensor(np.arange(12).reshape(3, 4), device="cuda:0")
+    np.testing.assert_array_equal((n @ n.T).numpy(), np.arange(12).reshape(3, 4) @ np.arange(12).reshape(3, 4).T)
+    assert (where.fallbacks, gpu.library_calls) == (before, calls + 1)

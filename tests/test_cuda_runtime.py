@@ -182,8 +182,8 @@ def test_a_product_reads_transposed_operands_in_place(gpu: FakeDriver) -> None:
 def test_calls_without_a_gpu_form_run_on_the_host_and_are_counted(gpu: FakeDriver) -> None:
     x = on_gpu(5, 9)
     before = devices.device("cuda:0").fallbacks
-    y = lt.sort(x * 2, axis=1)
-    np.testing.assert_array_equal(y.numpy(), np.sort(x.numpy() * 2, axis=1))
+    y = lt.linalg.pinv(x * 2)
+    np.testing.assert_allclose(y.numpy(), np.linalg.pinv(x.numpy() * 2), rtol=1e-4, atol=1e-5)
     assert devices.device("cuda:0").fallbacks == before + 1
 
 

@@ -11,6 +11,7 @@ from lazyt.backends.cpu.code import assembly_of, code_at, source_of
 from lazyt.backends.cpu.executor import Bound
 from lazyt.backends.cuda import executor as cuda
 from lazyt.backends.cuda import library
+from lazyt.backends.cuda.products import is_tf32
 from lazyt.backends.cuda.scatter import Scatter
 from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes
@@ -106,8 +107,10 @@ class KernelView:
             if how == "generated":
                 return f"generated {self._choice.tile} product"  # type: ignore[union-attr]
             if how == "blas":
-                return "cuBLAS gemm" if self._on_gpu else blas.routine(c.node.dtype)
-            return self._hosted("NumPy matmul")
+                if self._on_gpu:
+                    return "cuBLAS gemm" + ", tf32" * is_tf32(c.node.dtype)
+                return blas.routine(c.node.dtype)
+            return "CuPy matmul" if self._on_gpu else "NumPy matmul"
         if isinstance(c, ScatterCall):
             if isinstance(self._bound, cuda.Bound) and Scatter(self._bound, c).on_device:
                 return "native scatter"

@@ -20,6 +20,7 @@ class FakeDriver:
 
     def __init__(self) -> None:
         self.launches = self.products = self.loads = self.library_calls = 0
+        self.tf32 = False  # of the last product
         self.limit = 1 << 30
         self.used = 0
         self.freed_cache = 0
@@ -75,10 +76,11 @@ class FakeDriver:
 
     def multiply(self, device: int, product: Product) -> None:
         self.products += 1
+        self.tf32 = product.tf32
         p = product
         a = self._matrices(p.a, p.dtype, p.batch, p.a_stride, p.m, p.k, p.a_leading, p.a_transposed)
         b = self._matrices(p.b, p.dtype, p.batch, p.b_stride, p.k, p.n, p.b_leading, p.b_transposed)
-        c = self._matrices(p.c, p.dtype, p.batch, p.m * p.n, p.m, p.n, max(p.n, 1), False)
+        c = self._matrices(p.c, p.dtype, p.batch, p.c_stride, p.m, p.n, max(p.n, 1), False)
         wide = np.float32 if p.dtype.itemsize == 2 else p.dtype
         c[...] = np.matmul(a.astype(wide), b.astype(wide)).astype(p.dtype)
 
@@ -88,12 +90,16 @@ class FakeDriver:
         self.library_calls += 1
         yield np
 
-    def array(self, device: int, address: int, dtype: np.dtype, shape: Sequence[int]) -> np.ndarray:
+    def array(
+        self, device: int, address: int, dtype: np.dtype, shape: Sequence[int], strides: Sequence[int] | None = None
+    ) -> np.ndarray:
         size = int(np.prod(shape)) * dtype.itemsize
+        if strides is not None:
+            size = (sum(s * (n - 1) for s, n in zip(strides, shape, strict=True)) + dtype.itemsize) if size else 0
         if size:
             self._check(device, address, size)
-        raw = np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8)), (size,))
-        return raw.view(dtype).reshape(shape)
+        raw = np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8)), (size,)).view(dtype)
+        return raw.reshape(shape) if strides is None else np.lib.stride_tricks.as_strided(raw, shape, strides)
 
     def _matrices(
         self,

@@ -58,6 +58,8 @@ class Product:
     batch: int
     a_stride: int
     b_stride: int
+    c_stride: int
+    tf32: bool
 
 
 class Driver(Protocol):
@@ -72,7 +74,9 @@ class Driver(Protocol):
     def multiply(self, device: int, product: Product) -> None: ...
     def wait(self, device: int) -> None: ...
     def library(self, device: int) -> AbstractContextManager[Any]: ...
-    def array(self, device: int, address: int, dtype: np.dtype, shape: Sequence[int]) -> Any: ...
+    def array(
+        self, device: int, address: int, dtype: np.dtype, shape: Sequence[int], strides: Sequence[int] | None = None
+    ) -> Any: ...
 
 
 class CupyDriver:
@@ -172,6 +176,8 @@ class CupyDriver:
             np.dtype(np.complex128): (r.CUDA_C_64F, blas.CUBLAS_COMPUTE_64F, np.complex128),
         }
         kind, compute, scalar = kinds[p.dtype]
+        if p.tf32:
+            compute = blas.CUBLAS_COMPUTE_32F_FAST_TF32
         one, zero = np.ones(1, scalar), np.zeros(1, scalar)
         with self.cuda.Device(device) as current:
             blas.gemmStridedBatchedEx(
@@ -181,7 +187,7 @@ class CupyDriver:
                 p.n, p.m, p.k, one.ctypes.data,
                 p.b, kind, p.b_leading, p.b_stride,
                 p.a, kind, p.a_leading, p.a_stride, zero.ctypes.data,
-                p.c, kind, max(p.n, 1), p.m * p.n, p.batch, compute, -1,
+                p.c, kind, max(p.n, 1), p.c_stride, p.batch, compute, -1,
             )  # fmt: skip
 
     @contextmanager
@@ -190,11 +196,14 @@ class CupyDriver:
         with self.cuda.Device(device), importlib.import_module("cupyx").errstate(linalg="raise"):
             yield self.cupy
 
-    def array(self, device: int, address: int, dtype: np.dtype, shape: Sequence[int]) -> Any:
-        """CuPy's view of memory that somebody else keeps."""
+    def array(
+        self, device: int, address: int, dtype: np.dtype, shape: Sequence[int], strides: Sequence[int] | None = None
+    ) -> Any:
+        """CuPy's view of memory that somebody else keeps; strides are in bytes."""
         nbytes = max(math.prod(shape), 1) * dtype.itemsize
         memory = self.cuda.UnownedMemory(address, nbytes, None, device)
-        return self.cupy.ndarray(tuple(shape), dtype, self.cuda.MemoryPointer(memory, 0))
+        steps = None if strides is None else tuple(strides)
+        return self.cupy.ndarray(tuple(shape), dtype, self.cuda.MemoryPointer(memory, 0), steps)
 
     def wait(self, device: int) -> None:
         with self.cuda.Device(device):

@@ -29,7 +29,7 @@ from lazyt.backends.cuda.mapping import (
     scratch_words,
     shared_bytes,
 )
-from lazyt.backends.cuda.products import Product
+from lazyt.backends.cuda.products import ByLibrary, Product
 from lazyt.backends.cuda.scatter import Scatter
 from lazyt.backends.cuda.switches import switches, variant
 from lazyt.backends.cuda.text import Module
@@ -151,6 +151,10 @@ class Bound(host.Bound):
                 if isinstance(product, Product) and product.choice.how == "blas":
                     product.place(table, patches)
                     steps.append(product)
+                elif isinstance(c, MatmulCall):
+                    other = ByLibrary(self, c)
+                    other.place(table, patches)
+                    steps.append(other)
                 elif isinstance(c, ScatterCall) and (scatter := Scatter(self, c)).on_device:
                     scatter.place(table, patches)
                     steps.append(scatter)

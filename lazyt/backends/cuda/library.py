@@ -25,7 +25,7 @@ FUNCTIONS: dict[str, Function] = {}
 
 def call(xp: Any, fn: str, operands: Sequence[tuple[Any, np.dtype]], statics: Sequence[Any]) -> tuple[Any, ...]:
     """The results of opaque function `fn`: operands are arrays with what their elements are."""
-    got = FUNCTIONS[fn](xp, *(_wide(xp, x, dtype) for x, dtype in operands), *statics)
+    got = FUNCTIONS[fn](xp, *(widened(xp, x, dtype) for x, dtype in operands), *statics)
     return tuple(got) if isinstance(got, tuple) else (got,)
 
 
@@ -34,7 +34,7 @@ def memory_dtype(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.uint16) if dtype == BFLOAT16 else dtype
 
 
-def _wide(xp: Any, x: Any, dtype: np.dtype) -> Any:
+def widened(xp: Any, x: Any, dtype: np.dtype) -> Any:
     """The halves as float32."""
     if dtype == BFLOAT16:
         return (x.astype(np.uint32) << np.uint32(16)).view(np.float32)

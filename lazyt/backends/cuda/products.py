@@ -1,4 +1,8 @@
-"""Matrix products: by cuBLAS where it can read the operands as they stand, else by NumPy on the host."""
+"""Matrix products: by cuBLAS where it can read the operands as they stand, else by CuPy, which copies them first.
+
+A float32 product takes the precision that `lazyt.set_float32_matmul_precision` asks for at the time it runs; halves are
+summed up in float32.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import numpy as np
 
 from lazyt.backends.cpu import blas, products
 from lazyt.backends.cpu.products import Choice, leading
-from lazyt.backends.cuda import driver
+from lazyt.backends.cuda import driver, library
 from lazyt.backends.rules.elements import BFLOAT16
 
 if TYPE_CHECKING:
@@ -19,7 +23,24 @@ if TYPE_CHECKING:
     from lazyt.backends.cuda.executor import Bound
     from lazyt.ir.schedule import MatmulCall
 
+# As in PyTorch: what is not 'highest' may be tf32, of 10 bits of mantissa.
+PRECISIONS = ("highest", "high", "medium")
+_precision = ["highest"]
 DTYPES = {np.dtype(t) for t in ("f2", "f4", "f8", "c8", "c16")} | {BFLOAT16}
+
+
+def set_precision(precision: str) -> None:
+    assert precision in PRECISIONS, "checked by who calls"
+    _precision[0] = precision
+
+
+def precision() -> str:
+    return _precision[0]
+
+
+def is_tf32(dtype: np.dtype) -> bool:
+    """Whether a product of this dtype is one of tf32 now."""
+    return dtype == np.float32 and _precision[0] != "highest"
 
 
 class Product(products.Product):
@@ -58,17 +79,68 @@ class Product(products.Product):
         if ch.k == 0:
             bound.where.write(out, np.zeros(ch.m * ch.n * ch.count, dtype))
             return
-        # All batch axes but the last one by one.
-        for i, index in enumerate(np.ndindex(*self.batch[:-1])):
-            a, b = (
-                start + size * sum(q * s for q, s in zip(index, strides, strict=False))
-                for start, strides in zip(starts, self.strides, strict=True)
+        # The longest batch axis in one call, the others one by one.
+        axes = _merged(self.batch, self.strides[0], self.strides[1], ch.m * ch.n)
+        longest = max(range(len(axes)), key=lambda i: axes[i][0])
+        count, *steps = axes.pop(longest)
+        tf32 = is_tf32(dtype)
+        for index in np.ndindex(*(n for n, *_ in axes)):
+            a, b, c = (
+                start + size * sum(q * axis[1 + i] for q, axis in zip(index, axes, strict=True))
+                for i, start in enumerate((*starts, out))
             )
-            c = out + i * size * self.batch[-1] * ch.m * ch.n
             bound.where.driver.multiply(
                 bound.where.number,
                 driver.Product(
                     dtype, ch.m, ch.n, ch.k, a, b, c, self.leading[0], self.leading[1], self.transposed[0],
-                    self.transposed[1], self.batch[-1], self.strides[0][-1], self.strides[1][-1],
+                    self.transposed[1], count, steps[0], steps[1], steps[2], tf32,
                 ),
             )  # fmt: skip
+
+
+def _merged(batch: Sequence[int], a: Sequence[int], b: Sequence[int], size: int) -> list[tuple[int, int, int, int]]:
+    """Batch axes as (extent, strides of both operands and of the result), those that are walked as one made one."""
+    axes: list[tuple[int, int, int, int]] = []
+    step = size
+    for n, sa, sb in zip(reversed(batch), reversed(a), reversed(b), strict=True):
+        if n == 1 and len(batch) > 1:
+            continue
+        if axes and (sa, sb) == (axes[-1][1] * axes[-1][0], axes[-1][2] * axes[-1][0]):
+            # The axis inside goes on where this one steps.
+            inner = axes.pop()
+            axes.append((inner[0] * n, *inner[1:]))
+        else:
+            axes.append((n, sa, sb, step))
+        step *= n
+    return axes[::-1] or [(1, 0, 0, size)]
+
+
+class ByLibrary:
+    """A product that cuBLAS cannot read, or of integers: CuPy's matmul."""
+
+    capturable = False  # it takes memory as it likes
+
+    def __init__(self, bound: Bound, call: MatmulCall) -> None:
+        self.bound = bound
+        self.call = call
+
+    def place(self, table: list[int], patches: Patches) -> None:
+        self.at = len(table)
+        table.extend((0, 0, 0))
+        size = self.call.node.dtype.itemsize
+        for i, (buffer, offset) in enumerate((*((b, o) for b, _, o in self.call.operands), (self.call.node, 0))):
+            self.bound._address(buffer, offset, size, self.at + i, patches)
+
+    def run(self, bases: Sequence[int], outs: Sequence[Any], arena: Any, leaves: Sequence[Any]) -> None:
+        bound, n = self.bound, self.call.node
+        where, value = bound.where, bound.value
+        size, dtype = n.dtype.itemsize, library.memory_dtype(n.dtype)
+        a, b, out = (int(x) for x in bound.table[self.at : self.at + 3])
+        with where.driver.library(where.number) as xp:
+            views = []
+            for start, x, (_, strides, _) in zip((a, b), n.operands, self.call.operands, strict=True):
+                shape, steps = [value(d) for d in x.shape], [value(s) * size for s in strides]
+                view = where.driver.array(where.number, start, dtype, shape, steps)
+                views.append(library.widened(xp, view, n.dtype))
+            to = where.driver.array(where.number, out, dtype, [value(d) for d in n.shape])
+            library.put(xp, to, n.dtype, xp.matmul(*views))
