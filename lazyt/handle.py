@@ -41,9 +41,6 @@ class Gradient:
         self.slot: Slot | None = None
 
 
-_DEFAULTS = {"_slot": None, "_data": None, "_meta": None, "_storage": None, "_view": None, "_writes": 0}
-
-
 class Holder:
     """Anything that holds one value: pending (`_slot`), computed (`_data`), or both."""
 
@@ -57,13 +54,11 @@ class Holder:
     _storage: Storage | None = None
     _view: View | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        # Recording stores `_slot` alone; whatever else was never set gets its default when it is first asked for.
-        if name not in _DEFAULTS:
-            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-        value = _DEFAULTS[name]
-        setattr(self, name, value)
-        return value
+    def __init__(self, data: Data | None = None, meta: Gradient | None = None) -> None:
+        self._slot = None
+        self._data = data
+        self._meta = meta
+        self._writes = 0
 
     @property
     def _version(self) -> int:
@@ -77,8 +72,7 @@ class Storage(Holder):
     __slots__ = ("aliases",)
 
     def __init__(self) -> None:
-        self._slot = self._data = self._meta = None
-        self._writes = 0
+        super().__init__()
         self.aliases: list[weakref.ref[Handle]] = []
 
     def invalidate(self, keep: Handle | None) -> None:

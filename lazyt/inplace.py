@@ -141,6 +141,24 @@ def _views_what_requires_grad(h: Handle) -> bool:
     return st._slot.requires_grad if st._slot is not None else st._meta is not None and st._meta.requires_grad
 
 
+def puts_back(x: Handle, value: Any, how: tuple[OpDef, Any, Any, Any]) -> bool:
+    """Whether `value` is the view of x that the operation `how` (op, statics, ints, offsets) would make, so that
+    writing it there changes nothing. That is what `x[k] += v` ends with; it counts as a write.
+
+    False where gradients flow: then a write of the same value has to be recorded.
+    """
+    st = x._storage
+    if not isinstance(value, Handle) or st is None or value._storage is not st:
+        return False
+    v = value._view
+    if v is None or v.parent is not x._view or (v.op, v.statics, v.ints, v.offsets) != how or not v.writable:
+        return False
+    if requires_grad(x) or requires_grad(value) or _views_what_requires_grad(value):
+        return False
+    st._writes += 1
+    return True
+
+
 MULTI_OUTPUT = frozenset({"unstack", "split", "array_split"})
 
 # What a value written under no_grad keeps of the one it replaces: a leaf stays that leaf, another value its graph.

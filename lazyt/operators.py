@@ -31,6 +31,8 @@ def {method}(self, other):
             if s.{theirs} is other._slot:
                 h = new(Tensor)
                 h._slot = s
+                h._data = h._meta = h._storage = h._view = None
+                h._writes = 0
                 tr.results[s.index] = h
                 tr.pos = s
                 return h
@@ -38,6 +40,8 @@ def {method}(self, other):
             tr.scalars[s.scalar_start] = other
             h = new(Tensor)
             h._slot = s
+            h._data = h._meta = h._storage = h._view = None
+            h._writes = 0
             tr.results[s.index] = h
             tr.pos = s
             return h
@@ -52,6 +56,8 @@ def {method}(self):
     if s.op is op and s.a is self._slot and s.ext is tr.ext:
         h = new(Tensor)
         h._slot = s
+        h._data = h._meta = h._storage = h._view = None
+        h._writes = 0
         tr.results[s.index] = h
         tr.pos = s
         return h

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lazyt import memory
+from lazyt import memory, shapes
 from lazyt.autograd.engine import BACKWARD
 from lazyt.backends.cpu.executor import Executable
 from lazyt.backends.cpu.receipt import Receipt
@@ -44,7 +44,7 @@ SUPERSET = 1.05
 
 settings = {
     "interpret": False, "fuse": True, "tiers": True, "reuse": True, "native": True, "epilogues": True, "gemm": True,
-    "blas": True, "verify": False,
+    "blas": True, "cover": True, "verify": False,
 }  # fmt: skip
 
 
@@ -55,8 +55,10 @@ def _read_environment() -> None:
             settings["verify"] = True
         elif word == "interpret":
             settings["interpret"] = True
-        elif word in ("no-fuse", "no-tiers", "no-reuse", "no-native", "no-epilogues", "no-gemm", "no-blas"):
+        elif word.startswith("no-") and word[3:] in settings and word not in ("no-interpret", "no-verify"):
             settings[word[3:]] = False
+        elif word == "no-shapes":
+            shapes.switch["shapes"] = False
         elif word.startswith("no-"):
             for those in (switches, cuda_switches):
                 if word[3:] in those:
@@ -82,7 +84,7 @@ class Plan:
         # A GPU's products are a library's: nothing runs on their blocks, and windows are copied for them. What its
         # kernels need again of a row stays in shared memory.
         on_cpu = self.device == "cpu"
-        self.graph = canonicalize(nodes, low.scope, settings["gemm"] and on_cpu)
+        self.graph = canonicalize(nodes, low.scope, settings["gemm"] and on_cpu, fused and settings["cover"])
         if settings["verify"]:
             verify(self.graph)
         self.division = fuse(self.graph, low.scope, fused)
@@ -102,6 +104,7 @@ class Plan:
         self.holds = guards_hold(self.guards)
         self._compiles = (0, 0.0)
         self.recipes: dict[tuple[int, ...], Recipe] = {}
+        self.last_recipe: Any = None, None  # of the extents met last (a walk has the same object each time)
         self.kernels = sum(1 for c in self.schedule.launches if getattr(c, "phase_of", None) is None)
         self.launches = len(self.schedule.regions)
         self.runs = 0
@@ -136,8 +139,8 @@ class Plan:
         self, buffers: Sequence[Any], extents: tuple[int, ...], leaves: Sequence[Data], want: Sequence[Slot]
     ) -> list[Data]:
         """The values of `want` out of the outputs' buffers."""
-        recipe = self.recipes.get(extents)
-        if recipe is None:
+        known, recipe = self.last_recipe
+        if known is not extents:
             recipe = self._recipe(extents)
         values = values_of(recipe, buffers, leaves)
         if want == self.last_want:
@@ -149,10 +152,13 @@ class Plan:
         return [values[at[s.step.index, s.k]] for s in want]
 
     def _recipe(self, extents: tuple[int, ...]) -> Recipe:
-        recipe = recipe_of(self.graph, self.schedule, self.executable, self.executable.bound[extents])
-        if len(self.recipes) > 512:
-            self.recipes.clear()
-        self.recipes[extents] = recipe
+        recipe = self.recipes.get(extents)
+        if recipe is None:
+            recipe = recipe_of(self.graph, self.schedule, self.executable, self.executable.bound[extents])
+            if len(self.recipes) > 512:
+                self.recipes.clear()
+            self.recipes[extents] = recipe
+        self.last_recipe = extents, recipe
         return recipe
 
     def _interpret(

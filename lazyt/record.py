@@ -6,15 +6,15 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from lazyt.errors import DeviceError, DTypeError, ScalarRangeError
 from lazyt.handle import Data, Gradient, Handle, Holder, Storage, View
 from lazyt.ir import dtypes
-from lazyt.ir.builder import Builder, Weak
 from lazyt.ops.core import OpDef
+from lazyt.shapes import infer, shapes_of
 from lazyt.trace import (
     NONE,
     Ext,
@@ -27,11 +27,9 @@ from lazyt.trace import (
     dtype_range,
     local,
     structure_id,
+    user_line,
     user_site,
 )
-
-if TYPE_CHECKING:
-    from lazyt.ir.graph import Node
 
 ref = weakref.ref
 SCALARS = (float, int, bool, complex)
@@ -67,7 +65,7 @@ class Hooks:
     """What recording asks of the rooms above it: tensor.py and sync.py fill it in."""
 
     tensor_of_slot: Callable[[Slot], Handle]
-    as_tensor: Callable[[Any], Handle]
+    as_tensor: Callable[[Any, Any], Handle]  # of host data, on a device
     sync: Callable[[Trace, str, Any], None]
     compute_foreign: Callable[[Holder], Data]
 
@@ -104,6 +102,7 @@ def _insert(tr: Trace, step: Step, key: Key, plain: Key) -> None:
     """Make a finished step known. NOTE: an interrupt may come after any call, so what others see comes last."""
     pos = tr.pos
     step.sid = structure_id(pos.sid, plain)
+    step.mixed = pos.mixed or (pos.parent is not None and step.device != pos.device)
     if step.index >= len(tr.results) - 2:
         tr.results.extend([None] * len(tr.results))
     while step.scalar_start + step.n_scalars >= len(tr.scalars) - 2:
@@ -174,7 +173,7 @@ def _leaf_step(tr: Trace, statics: tuple[Any, ...]) -> Step:
     plain: Key = (LEAF, *statics)
     key: Key = plain
     if tr.pos.parent is None:
-        key = (*plain, user_site())
+        key = (*plain, *user_line())
         tr.started = perf_counter()
     s = _follow(tr, key)
     if s is None:
@@ -240,9 +239,7 @@ def _foreign(tr: Trace, holder: Holder) -> Slot:
         data = hooks.compute_foreign(holder)
     slot = tr.foreign.get(id(data))
     if slot is None:
-        box = Holder()
-        box._slot, box._data, box._meta = None, data, holder._meta
-        slot = tr.foreign[id(data)] = bind_leaf(tr, box)
+        slot = tr.foreign[id(data)] = bind_leaf(tr, Holder(data, holder._meta))
     return slot
 
 
@@ -304,40 +301,14 @@ def _unpredicted(
     )
     key = plain
     if tr.pos.parent is None:
-        key = (*plain, user_site())
+        key = (*plain, *user_line())
         tr.started = perf_counter()
     elif op.fallible:
-        key = (*plain, user_site())
+        key = (*plain, *user_line())
     s = _follow(tr, key)
     if s is None:
         s = _new_step(tr, op, slots, statics, ints, offsets, scalars, key, plain, ext)
     return s
-
-
-def infer(
-    op: OpDef,
-    slots: Sequence[Any],
-    statics: tuple[Any, ...],
-    ints: tuple[int, ...] | None,
-    offsets: tuple[int, ...] | None,
-) -> tuple[Builder, tuple[Node, ...]]:
-    """Lower over ints: the result's shapes and dtypes, and every error that can be known now."""
-    b = Builder()
-    operands: list[Any] = []
-    n = 0
-    for i, s in enumerate(slots):
-        if isinstance(s, Slot):
-            operands.append(b.leaf(i, s.shape, s.dtype))
-        else:
-            operands.append(Weak(n, s))
-            n += 1
-    more: dict[str, Any] = {}
-    if ints is not None:
-        more["ints"] = ints
-    if offsets is not None:
-        more["offsets"] = offsets
-    out = op.lower(b, *operands, *statics, **more)
-    return b, out if isinstance(out, tuple) else (out,)
 
 
 def _new_step(
@@ -382,8 +353,7 @@ def _enter(s: Step, ext: Any, ints: Any, offsets: Any) -> None:
     """The same step under other extents: infer its shapes once for each."""
     shapes = s.by_ext.get(ext)
     if shapes is None:
-        _, nodes = infer(s.op, s.operands, s.statics, ints, offsets)
-        shapes = tuple(n.shape for n in nodes)  # type: ignore[misc]
+        shapes = shapes_of(s, ints, offsets)
         if len(s.by_ext) > 512:
             s.by_ext.clear()
         s.by_ext[ext] = shapes
@@ -420,8 +390,13 @@ def operand_slots(tr: Trace, operands: Sequence[Any]) -> tuple[list[Any], list[A
             slots.append(type(x))
             scalars.append(x)
         else:
-            slots.append(slot_of(tr, hooks.as_tensor(x)))
+            slots.append(slot_of(tr, hooks.as_tensor(x, _place(operands))))
     return slots, scalars
+
+
+def _place(operands: Sequence[Any]) -> Any:
+    """Where host data among operands goes: to the tensors that it is used with; None where there are none."""
+    return next((x.device for x in operands if isinstance(x, Handle)), None)
 
 
 def results(tr: Trace, s: Step) -> Any:

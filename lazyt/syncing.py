@@ -16,7 +16,10 @@ from lazyt.handle import Data, Gradient, Handle, Holder, Storage
 from lazyt.looking.report import SyncReport
 from lazyt.planning import Plan, find_plan
 from lazyt.record import LEAF
-from lazyt.trace import Site, Slot, Trace, local, user_site
+from lazyt.trace import Several, Site, Slot, Step, Trace, local, user_site
+
+# Syncs that nobody reads the results of yet: what is known when a GPU has run (a wrong index) is for who waits for it.
+ENQUEUE = frozenset(("sync()", "eager", "bound"))
 
 
 class Counters:
@@ -35,30 +38,57 @@ def last_report() -> SyncReport | None:
     return getattr(_last, "report", None)
 
 
-def _place(x: tuple[Slot, Holder]) -> tuple[int, int]:
-    return x[0].step.index, x[0].k
-
-
-def wanted_of(tr: Trace) -> tuple[list[tuple[Slot, Holder]], list[Holder]]:
-    """The values that somebody holds and that are not computed yet; and every holder this walk knows."""
-    wanted: list[tuple[Slot, Holder]] = []
-    met: list[Holder] = []
+def wanted_of(tr: Trace) -> tuple[list[Slot], list[Holder], list[Holder]]:
+    """The values that somebody holds and that are not computed yet, in order, and who holds them; and every other
+    holder that this walk knows."""
+    slots: list[Slot] = []
+    holders: list[Holder] = []
+    others: list[Holder] = []
     path = tr.pos.steps()
     end = len(path)
-    for i, h in tr.alive():
-        met.append(h)
+    refs, results = tr.refs, tr.results
+    # NOTE: another thread may move a holder from the results to refs meanwhile.
+    for i in sorted({*tr.held_results(), *refs}):
+        h = results[i]
+        if h is None:
+            r = refs[i]
+            if type(r) is Several:
+                _several(r, path[i] if i < end else None, slots, holders, others)
+                continue
+            h = r()
+            if h is None:
+                continue
         slot = h._slot
-        # NOTE: a handle with a storage holds no value of its own; a holder with another slot was written since.
-        if slot is not None and i < end and slot.step is path[i] and slot.step.op is not LEAF and h._storage is None:
-            wanted.append((slot, h))
-    if len(wanted) > 1:
-        wanted.sort(key=_place)
-    return wanted, met
+        # NOTE: one with another slot was written since; one with a storage holds no value of its own.
+        if slot is not None and i < end and slot.step is path[i] and h._storage is None and slot.step.op is not LEAF:
+            slots.append(slot)
+            holders.append(h)
+        else:
+            others.append(h)
+    return slots, holders, others
 
 
-def differentiable(tr: Trace, wanted: Sequence[tuple[Slot, Holder]]) -> Segment | None:
+def _several(
+    refs: Several, step: Step | None, slots: list[Slot], holders: list[Holder], others: list[Holder]
+) -> None:  # fmt: skip
+    """As in `wanted_of`, for the values of one step."""
+    alive = refs() or []
+    if step is not None and tuple([h._slot for h in alive]) == step.slots:  # mostly all or none are held
+        slots += step.slots
+        holders += alive
+        return
+    for h in alive:
+        slot = h._slot
+        if slot is not None and slot.step is step and h._storage is None:
+            slots.append(slot)
+            holders.append(h)
+        else:
+            others.append(h)
+
+
+def differentiable(tr: Trace, wanted: Sequence[Slot]) -> Segment | None:
     """What a later backward through these values will need; None when none goes through them."""
-    graphs = [s for s, _ in wanted if s.requires_grad and s.leaf is None]
+    graphs = [s for s in wanted if s.requires_grad and s.leaf is None]
     return make_segment(tr, graphs, consumed_on(tr)) if graphs else None
 
 
@@ -73,34 +103,36 @@ def check_allowed(tr: Trace, cause: str, site: Site | None) -> None:
 
 def sync(tr: Trace, cause: str, site: Site | None = None, extra: Sequence[tuple[Slot, Holder]] = ()) -> None:
     """Compute everything alive (and `extra`), put it behind its holders, and start a new walk."""
-    if tr.pos.parent is None:
+    pos = tr.pos
+    if pos.parent is None:
         return
     if site is None:
         site = user_site()
-    check_allowed(tr, cause, site)
-    wanted, met = wanted_of(tr)
-    known = {slot for slot, _ in wanted}
-    wanted.extend((s, h) for s, h in extra if s not in known)
-    report = SyncReport(cause, site, tr.pos.index + 1, len(wanted), record_time=time.perf_counter() - tr.started)
-    segment = differentiable(tr, wanted)
+    if tr.syncs_forbidden:
+        check_allowed(tr, cause, site)
+    slots, holders, others = wanted_of(tr)
+    for slot, h in extra:
+        if slot not in slots:
+            slots.append(slot)
+            holders.append(h)
+    report = SyncReport(cause, site, pos.index + 1, len(slots), time.perf_counter() - tr.started)
+    segment = differentiable(tr, slots)
     # NOTE: also what is computed goes behind its holders under the lock: another thread that waits for it to compute a
     # value of this walk must then find the value, because the walk's leaves may be overwritten.
     with _lock:
-        slots = [s for s, _ in wanted]
-        saved = segment.slots if segment is not None else ()
+        want = slots if segment is None else [*slots, *segment.slots]
         walk, receipt = _Snapshot(tr), Receipt()
         try:
-            values = _compute(walk, slots, saved, report, receipt) if wanted else []
-            report.in_place = receipt.donated
-            _commit(tr, wanted, met, values, segment)
+            values = _compute(walk, want, report, receipt) if slots else []
+            _commit(slots, holders, others, values, segment)
         except BaseException:
             if receipt.written and isinstance(report.plan, Plan):
                 # An interrupt after the leaves were overwritten: the results stand, and it goes on afterwards.
-                values = report.plan.values(receipt.buffers, walk.ext.values, walk.leaves, [*slots, *saved])
-                _commit(tr, wanted, met, values, segment)
+                values = report.plan.values(receipt.buffers, walk.ext.values, walk.leaves, want)
+                _commit(slots, holders, others, values, segment)
                 tr.start()
             # NOTE: a traceback keeps this frame, which must not keep tensors alive: they would be wanted again.
-            del wanted, met, segment, slots, saved, walk
+            del slots, holders, others, segment, want, walk, extra
             raise
     counters.syncs += 1
     _last.report = report
@@ -125,61 +157,74 @@ class _Snapshot:
 
 
 def _compute(
-    walk: _Snapshot, slots: Sequence[Slot], saved: Sequence[Slot], report: SyncReport, receipt: Receipt | None = None
-) -> list[Data]:
+    walk: _Snapshot, want: Sequence[Slot], report: SyncReport, receipt: Receipt | None = None
+) -> list[Data]:  # fmt: skip
     """Run the plan of this walk for these slots, one a device; raises with everything still pending."""
-    want = [*slots, *saved]
-    devices = dict.fromkeys(s.step.device for s in want)
-    if len(devices) == 1:
+    if not walk.pos.mixed:
         return _compute_on_one(walk, want, report, receipt)
     values: dict[Slot, Data] = {}
+    devices = dict.fromkeys(s.step.device for s in want)
     for d in devices:
         some = [s for s in want if s.step.device == d]
-        values.update(zip(some, _compute_on_one(walk, some, report, None), strict=True))
+        found = _compute_on_one(walk, some, report, receipt if len(devices) == 1 else None)
+        values.update(zip(some, found, strict=True))
     return [values[s] for s in want]
 
 
-def _compute_on_one(walk: _Snapshot, want: list[Slot], report: SyncReport, receipt: Receipt | None) -> list[Data]:
+def _compute_on_one(
+    walk: _Snapshot, want: Sequence[Slot], report: SyncReport, receipt: Receipt | None
+) -> list[Data]:  # fmt: skip
+    extents = walk.ext.values
     t0 = time.perf_counter()
-    plan, report.reason = find_plan(walk.pos, walk.ext, want, walk.scalars)
+    plan, reason = find_plan(walk.pos, walk.ext, want, walk.scalars)
     t1 = time.perf_counter()
-    report.plan, report.extents = plan, walk.ext.values
-    report.plan_hit = not report.reason
-    plans = 0 if report.plan_hit else 1
-    superset = len(plan.wanted) > len(want)
-    counters.plans += plans
-    counters.superset_plans += superset
-    out = plan.run(walk.ext.values, walk.scalars, walk.leaves, want, receipt)
-    compiles, compile_time = plan.take_compiles()
-    counters.kernels += plan.kernels
+    report.plan, report.extents = plan, extents
+    if reason:
+        report.reason = reason
+        report.plans += 1
+        counters.plans += 1
+    report.plan_hit = not reason
+    if len(plan.wanted) > len(want):
+        report.superset = True
+        counters.superset_plans += 1
+    out = plan.run(extents, walk.scalars, walk.leaves, want, receipt)
+    if want[0].step.device != "cpu" and report.cause not in ENQUEUE:
+        # Before anything is put behind a handle, so that it all stays pending.
+        for data in out:
+            data.buffer.settle()
+    compiles, seconds = plan.take_compiles()
     # Added up: a walk over two devices has a plan on each.
-    report.plans += plans
-    report.superset |= superset
     report.run_time += time.perf_counter() - t1
+    report.plan_time += t1 - t0 - seconds
     report.kernels += plan.kernels
     report.launches += plan.launches
-    report.compiles += compiles
-    report.compile_time += compile_time
-    report.plan_time += t1 - t0 - compile_time
+    if compiles:
+        report.compiles += compiles
+        report.compile_time += seconds
+    if receipt is not None:
+        report.in_place = receipt.donated
+    counters.kernels += plan.kernels
     return out
 
 
 def _commit(
-    tr: Trace, wanted: Sequence[tuple[Slot, Holder]], met: Sequence[Holder], values: Sequence[Data], segment: Any
+    slots: Sequence[Slot], holders: Sequence[Holder], others: list[Holder], values: Sequence[Data], segment: Any
 ) -> None:
     """Values go behind their holders; every holder leaves the walk. Cannot fail."""
-    for (slot, h), data in zip(wanted, values, strict=False):
+    for slot, h, data in zip(slots, holders, values, strict=False):
         h._data = data
-        if slot.requires_grad and slot.leaf is None:
-            if h._meta is None:
-                h._meta = Gradient(True, is_leaf=False)
-            h._meta.slot = slot
-            h._meta.segment = segment if segment is not None and slot in segment.outputs else None
-        elif slot.leaf is None and h._meta is not None and not h._meta.is_leaf:
-            h._meta = None
+        if slot.leaf is None:
+            if slot.requires_grad:
+                if h._meta is None:
+                    h._meta = Gradient(True, is_leaf=False)
+                h._meta.slot = slot
+                h._meta.segment = segment if segment is not None and slot in segment.outputs else None
+            elif h._meta is not None and not h._meta.is_leaf:
+                h._meta = None
     if segment is not None:
-        segment.keep(values[len(wanted) :])
-    for h in met:
+        segment.keep(values[len(slots) :])
+    others += holders
+    for h in others:
         h._slot = None
         if type(h) is Storage:
             h.invalidate(None)
@@ -221,7 +266,7 @@ def compute_foreign(holder: Holder) -> Data:
             # NOTE: the owner may have synced meanwhile: only one walk's parts belong together.
             if tr.leaves is leaves and holder._slot is slot:
                 break
-        data = _compute(walk, [slot], (), report)[0]
+        data = _compute(walk, [slot], report)[0]
     if holder._slot is slot:
         holder._data = data
     counters.syncs += 1

@@ -587,9 +587,9 @@ def from_numpy(a: np.ndarray[Any, Any]) -> Tensor:
     return tensor_of(memory.wrap_array(_to_array(a, None)))
 
 
-def _as_operand(x: Any) -> Tensor:
+def _as_operand(x: Any, device: Any = None) -> Tensor:
     if isinstance(x, np.ndarray | np.generic | list | tuple) or hasattr(x, "__array__"):
-        return asarray(x)
+        return asarray(x, device=device)
     raise DTypeError(f"not an array or a Python scalar: {type(x).__name__!r} object {x!r:.60}")
 
 

@@ -80,9 +80,9 @@ class Step(Slot):
 
     __slots__ = (
         "a", "b", "by_ext", "checks", "children", "consumed", "current", "cut", "device", "ext", "ext_start", "high",
-        "index", "info", "kept", "key", "known", "leaves", "like", "low", "mode", "n_ints", "n_offsets", "n_scalars",
-        "n_weak", "next", "op", "operands", "owner", "parent", "path", "plans", "scalar_start", "sid", "simple",
-        "site", "slots", "statics", "stops", "targets",
+        "index", "info", "kept", "key", "known", "leaves", "like", "low", "mixed", "mode", "n_ints", "n_offsets",
+        "n_scalars", "n_weak", "next", "op", "operands", "owner", "parent", "path", "plans", "rules", "scalar_start",
+        "sid", "simple", "site", "slots", "statics", "stops", "targets",
     )  # fmt: skip
 
     def __init__(
@@ -104,6 +104,7 @@ class Step(Slot):
         self.next: Step = NONE
         self.ext: Ext | None = None
         self.by_ext: dict[Ext, tuple[tuple[int, ...], ...]] = {}
+        self.rules: tuple[Any, ...] = ()  # of the shapes of its values, from those of its operands (see shapes.py)
         self.slots: tuple[Slot, ...] = (self,)
         # The range of the one weak integer operand that the fast path passes; any value for other operands.
         self.low: float = -math.inf
@@ -122,6 +123,7 @@ class Step(Slot):
         # The device that the walk is on here, and the one that the values are on: the operands', where there are any.
         self.current: str = "cpu" if parent is None else parent.current
         self.device: str = next((x.step.device for x in operands if isinstance(x, Slot)), self.current)
+        self.mixed = False  # whether values on several devices lead here
         self.sid = 0
         self.plans: Any = None
         self.known = False  # leads to a plan
@@ -189,27 +191,44 @@ _THROUGH = frozenset(("contextlib", "copy", "functools", "pickle"))
 _users: dict[str, bool] = {}  # whether a module of this name is the user's
 
 
-def _is_users(name: str) -> bool:
-    inside = name.startswith(_PACKAGE) or name == _PACKAGE[:-1]
-    found = (not inside and name not in _THROUGH) or name.startswith(_PACKAGE + "testing")
-    if len(_users) < 1 << 14:
-        _users[name] = found
+_inside: set[int] = set()  # ids of the global spaces of modules that are not the user's; they stay
+
+
+def _is_users(name: str, space: dict[str, Any]) -> bool:
+    found = _users.get(name)
+    if found is None:
+        inside = name.startswith(_PACKAGE) or name == _PACKAGE[:-1]
+        found = (not inside and name not in _THROUGH) or name.startswith(_PACKAGE + "testing")
+        if len(_users) < 1 << 14:
+            _users[name] = found
+    if not found and getattr(sys.modules.get(name), "__dict__", None) is space:
+        _inside.add(id(space))
     return found
 
 
-def user_site() -> Site:
+def user_frame() -> types.FrameType:
     """The innermost frame outside lazyt, and outside modules that only pass calls on."""
     f: types.FrameType | None = sys._getframe(1)
     last = f
-    known = _users.get
     while f is not None:
-        name = f.f_globals.get("__name__") or ""
-        users = known(name)
-        if users or (users is None and _is_users(name)):
-            return Site(f.f_code, f.f_lasti)
+        space = f.f_globals
+        if id(space) not in _inside and _is_users(space.get("__name__") or "", space):
+            return f
         last, f = f, f.f_back
     assert last is not None
-    return Site(last.f_code, last.f_lasti)
+    return last
+
+
+def user_site() -> Site:
+    """The line of the user's that is running."""
+    f = user_frame()
+    return Site(f.f_code, f.f_lasti)
+
+
+def user_line() -> tuple[int, int]:
+    """The same line as part of a key, for a step that keeps its `user_site()`: so the code's id stays its own."""
+    f = user_frame()
+    return id(f.f_code), f.f_lasti
 
 
 MAX_SIDS = 1 << 20
@@ -307,8 +326,8 @@ class Trace:
         self.leaves: list[Any] = []  # Data bound so far, by leaf index
         self.bound: dict[int, int] = {}  # id of a Data -> its leaf index
         self.metas: dict[int, Any] = {}  # index of a leaf step -> weak reference to its gradient record
-        for d in (self.replayed, self.slot_hooks, self.retained, self.customs, self.foreign):
-            if d:
+        if self.replayed or self.slot_hooks or self.retained or self.customs or self.foreign:
+            for d in (self.replayed, self.slot_hooks, self.retained, self.customs, self.foreign):
                 d.clear()
         self.nbytes = 0  # of leaf buffers that only the trace may hold
         self.started = 0.0  # when its first step was recorded
@@ -317,16 +336,16 @@ class Trace:
         """How many entries of `results` belong to this walk; an interrupted call may have left one more."""
         return self.pos.index + 2
 
-    def alive(self) -> list[tuple[int, Any]]:
-        """Who holds values of each step, in no order: (step index, holder), and lets go of what nobody else holds."""
-        n = self.n_results()
-        results = self.results[:n]
+    def held_results(self) -> list[int]:
+        """The indices of the results that somebody else holds, ascending."""
+        results = self.results[: self.pos.index + 2]
+        # NOTE: None has more references than anything.
         held = [i for i, count in enumerate(map(getrefcount, results)) if count > _UNHELD]
-        found = [(i, h) for i in held if (h := results[i]) is not None]
-        results = [None] * n
-        for i, h in found:
-            results[i] = h
-        self.results[:n] = results
+        return [i for i in held if results[i] is not None]
+
+    def alive(self) -> list[tuple[int, Any]]:
+        """Who holds values of each step, in no order: (step index, holder)."""
+        found = [(i, self.results[i]) for i in self.held_results()]
         # NOTE: another thread may add to refs meanwhile.
         for i, r in list(self.refs.items()):
             h = r()

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import lazyt as lt
 from benchmarks import __main__ as command
-from benchmarks import picture, report, stats
+from benchmarks import function_cases, functions, picture, report, stats
 from benchmarks.core import LIMITS, WORKLOADS, Duel, Result, Workload, in_float64
 from benchmarks.measure import Setting, duel, survey, undisturbed
 from benchmarks.peers import PEERS
@@ -277,3 +278,48 @@ def test_a_failure_is_shown_and_is_not_the_best():
 def test_the_picture(tmp_path):
     picture.draw(DUELS, tmp_path / "ratios.png")
     assert (tmp_path / "ratios.png").read_bytes().startswith(b"\x89PNG")
+
+
+# --- every function
+
+# Public names of both libraries that compute nothing on a million elements, by what they do instead.
+NOT_TIMED = {
+    "about dtypes, shapes and files": (
+        "asarray broadcast_shapes can_cast finfo from_dlpack iinfo iscomplexobj isdtype isrealobj isscalar issubdtype"
+        " load ndim promote_types result_type save shape size"
+    ),
+    "Python functions that are called for each line": "apply_along_axis",
+    "made of a handful of indices": "diag_indices_from ix_",
+}  # fmt: skip
+
+
+def test_every_function_that_numpy_has_too_is_timed():
+    timed = {getattr(lt, c.name) for c in function_cases.cases() if hasattr(lt, c.name)}
+    known = {getattr(lt, n) for names in NOT_TIMED.values() for n in names.split()}
+    common = [n for n in dir(lt) if not n.startswith("_") and callable(getattr(lt, n)) and hasattr(np, n)]
+    assert [n for n in common if getattr(lt, n) not in timed | known] == []
+    for space in (lt.linalg, lt.fft):
+        of_numpy = getattr(np, space.__name__.rpartition(".")[2])
+        names = {c.name.rpartition(".")[2] for c in function_cases.cases()}
+        public = [n for n in dir(space) if not n.startswith("_") and callable(getattr(space, n))]
+        assert [n for n in public if hasattr(of_numpy, n) and n not in names] == []
+
+
+def test_a_few_functions_at_a_thousand_elements(tmp_path, capsys):
+    found = tmp_path / "found.json"
+    only = ["sort", "linalg.inv", "setitem", "partition", "random.normal"]
+    assert functions.main(["--quick", "--dtypes", "fd", "--only", *only, "--json", str(found)]) == 0
+    assert {x["name"] for x in json.loads(found.read_text())["functions"]} == set(only)
+    assert "slower than NumPy by more than 5 %" in capsys.readouterr().out
+
+
+def test_a_wrong_result_of_a_function_has_no_time():
+    case = function_cases.Case("add", "xp.add(x, y)", "xp.subtract(x, y)", "f")
+    (found,) = functions.survey([case], quick=True, tell=lambda x: None)
+    assert "off by" in found.failure
+    assert not found.ratios
+
+
+def test_slower_is_what_every_run_says():
+    assert functions.Found("f", "f(x)", ratios=[1.2, 1.1, 1.3, 1.06]).slower
+    assert not functions.Found("f", "f(x)", ratios=[1.2, 1.1, 1.3, 1.04]).slower

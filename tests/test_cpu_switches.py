@@ -59,6 +59,15 @@ def written(m, x, y):
         z[1:] += z[:-1]
     return z
 show("in place", written, f32(130, 140), f32(130, 140))
+def stencil(m, x, y):
+    u = x * 1.0
+    for _ in range(3):
+        u[1:-1, 2:] += 0.1 * (u[:-2, 2:] + u[2:, 2:] - u[1:-1, 1:-1] * y[1:-1, 1:-1])
+        u[:-1] = u[1:] * 0.5
+    return u, u[3:5]
+show("stencil", stencil, f32(131, 45), f32(131, 45))
+show("stencil of halves", stencil, f32(13, 45).astype("f2"), f32(13, 45).astype("f2"), rtol=1e-2)
+show("stencil of complex", lambda m, x, y: m.abs(stencil(m, x + 1j * y, y)[0]), f32(13, 45), f32(13, 45))
 for name in ("?", "i1", "f2", "f4", "i8", "f8"):
     x, y = (rng.integers(0, 2 if name == "?" else 50, (2, 45, 67)).astype(name) for _ in "ab")
     t = y.transpose(0, 2, 1).copy()
@@ -96,6 +105,9 @@ def test_bits_do_not_depend_on_the_number_of_threads(cache, usual, threads):
     assert printed(cache, threads) == usual
 
 
-@pytest.mark.parametrize("word", ["no-split", "no-wide", "no-tile", "no-donate", "no-reuse", "no-fuse,no-tiers"])
+WORDS = ["no-split", "no-wide", "no-tile", "no-together", "no-donate", "no-reuse", "no-cover", "no-fuse,no-tiers"]
+
+
+@pytest.mark.parametrize("word", WORDS)
 def test_bits_do_not_depend_on_a_switch(cache, usual, word):
     assert printed(cache, 2, word) == usual

@@ -186,9 +186,7 @@ def test_products_take_the_precision_that_is_set(gpu: FakeDriver) -> None:
         assert not gpu.tf32, "float32 alone"
     finally:
         lt.set_float32_matmul_precision("highest")
-    with pytest.raises(
-        ValueError, match=r"set_float32_matmul_precision: 'best' is none of 'highest', 'high'"
-    ):
+    with pytest.raises(ValueError, match=r"set_float32_matmul_precision: 'best' is none of 'highest', 'high'"):
         lt.set_float32_matmul_precision("best")
 
 

@@ -15,7 +15,7 @@ from lazyt.backends.cuda import device as devices
 from lazyt.backends.cuda import driver
 from lazyt.backends.cuda.switches import switches
 from tests.cuda import on_gpu as on_gpu_script
-from tests.cuda.fake import FakeDriver
+from tests.cuda.fake import FakeDriver, installed
 from tests.cuda.programs import PROGRAMS
 from tests.cuda.shim import compiler
 
@@ -23,16 +23,9 @@ from tests.cuda.shim import compiler
 @pytest.fixture
 def gpu() -> Iterator[FakeDriver]:
     compiler()
-    lt.sync()
-    fake = FakeDriver()
-    before = driver.use(fake)
     # The rules that all backends share give the bits of the CPU.
-    with mock.patch.dict(switches, {"native-math": False}):
+    with installed(FakeDriver()) as fake, mock.patch.dict(switches, {"native-math": False}):
         yield fake
-    try:
-        lt.sync()
-    finally:
-        driver.use(before)
 
 
 def on_gpu(*shape: int, dtype: str = "float32", grad: bool = False, seed: int = 0) -> Any:

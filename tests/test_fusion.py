@@ -187,3 +187,38 @@ def test_a_value_of_which_a_kernel_reads_the_first_part_is_stored_whole():
         want = gradient()
     np.testing.assert_array_equal(gradient(), want)
     np.testing.assert_allclose(want, [-91.0, -49.0, 21.0, 119.0])
+
+
+class TestUpdates:
+    """A write into most of an array is one pass over it, not a copy that is then written over."""
+
+    @staticmethod
+    def steps(n, seed=0):
+        u = tensor(40, 50, seed=seed) * 1.0
+        for _ in range(n):
+            u[1:-1, 1:-1] += 0.1 * (u[:-2, 1:-1] + u[2:, 1:-1])
+        return u
+
+    def test_a_step_of_a_stencil_is_one_kernel(self):
+        assert kernels(self.steps(3)) == 3
+
+    def test_the_bits_are_those_of_a_copy(self, monkeypatch):
+        on = self.steps(3).numpy()
+        monkeypatch.setitem(planning.settings, "cover", False)
+        off = self.steps(3, seed=0)
+        off += 0  # another program
+        assert kernels(off) > 4
+        np.testing.assert_array_equal(on, off.numpy())
+
+    def test_a_write_into_a_small_part_is_one(self):
+        u = tensor(40, 50) * 1.0
+        u[3] = 0.0
+        lt.sync()
+        assert [c.kernel.text.count("select") for c in lt.last_sync().plan.schedule.launches] == [0, 0]
+
+    def test_putting_a_view_back_is_no_write(self):
+        u = tensor(40, 50) * 1.0
+        before = u._version
+        u[1:-1] = u[1:-1]
+        assert u._version == before + 1
+        assert kernels(u) == 1

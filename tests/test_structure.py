@@ -39,6 +39,7 @@ ROOMS = (
     "memory",
     "views",
     "layout",
+    "shapes",
     "record",
     "inplace",
     "lowering",

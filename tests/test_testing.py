@@ -297,11 +297,11 @@ def test_a_wrong_sync_is_found_by_leaving_the_others_out(monkeypatch: pytest.Mon
 
     commit = syncing._commit
 
-    def wrong(tr: Any, wanted: Any, met: Any, values: Any, segment: Any) -> None:
+    def wrong(slots: Any, holders: Any, others: Any, values: Any, segment: Any) -> None:
         # A sync right after exp keeps the wrong value.
-        if tr.pos.op is OPS["exp"] and len(values) > 1:
+        if local.trace.pos.op is OPS["exp"] and len(values) > 1:
             values = [values[0]] * len(values)
-        commit(tr, wanted, met, values, segment)
+        commit(slots, holders, others, values, segment)
 
     monkeypatch.setattr(syncing, "_commit", wrong)
     seed = next(seed for seed in range(200) if _syncs_after(seed, 7))

@@ -121,10 +121,7 @@ class Segment:
 
     def _again(self, tr: Trace, s: Step, wanted: Sequence[Slot], new: dict[Slot, Slot]) -> None:
         if s.op is LEAF:
-            holder = Holder()
-            holder._data = self.leaves[s]
-            holder._meta = self.metas.get(s.index)
-            new[s] = bind_leaf(tr, holder)
+            new[s] = bind_leaf(tr, Holder(self.leaves[s], self.metas.get(s.index)))
             return
         if s.op is TRACK:
             new[s] = self._leaf(tr, s, self.metas[s.index]) if s in self.saved else new[s.operands[0]]
@@ -177,10 +174,7 @@ class Segment:
         return advance(tr, s.op, operands, s.statics, ints, offsets, scalars)
 
     def _leaf(self, tr: Trace, x: Slot, meta: Gradient | None = None) -> Slot:
-        holder = Holder()
-        holder._data = self.saved[x]
-        holder._meta = meta
-        return bind_leaf(tr, holder)
+        return bind_leaf(tr, Holder(self.saved[x], meta))
 
 
 def _is_version(x: Slot) -> bool:

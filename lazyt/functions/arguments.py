@@ -32,13 +32,16 @@ record, record_view, record_many = recording.record, recording.record_view, reco
 _SCALARS = (bool, int, float, complex)
 
 
-def tensor(x: ArrayLike) -> Tensor:
-    """`x` as a tensor: itself, or a new one holding a copy; a Python scalar has its default dtype."""
+def tensor(x: ArrayLike, beside: Tensor | None = None) -> Tensor:
+    """`x` as a tensor: itself, or a new one holding a copy; a Python scalar has its default dtype.
+
+    Data of the host goes to the device of `beside`.
+    """
     if isinstance(x, Handle):
         return x
     if type(x) in _SCALARS:
         x = np.asarray(x, dtypes.default_dtype(type(x)))
-    return cast("Tensor", recording.hooks.as_tensor(x))
+    return cast("Tensor", recording.hooks.as_tensor(x, None if beside is None else beside.device))
 
 
 def axes(axis: Any) -> Any:

@@ -245,7 +245,7 @@ def _between(start: Tensor, stop: Tensor, num: int, dtype: np.dtype, endpoint: b
     """`linspace` of arrays, along a new first axis."""
     work = dtypes.complex128 if dtypes.kind(dtype) == "c" else dtypes.float64
     a, b = broadcast_arrays(astype(start, work, copy=False), astype(stop, work, copy=False))
-    k = reshape(arange(num, dtype=dtypes.float64), (num, *(1,) * a.ndim))
+    k = reshape(arange(num, dtype=dtypes.float64, device=a.device), (num, *(1,) * a.ndim))
     gap = subtract(b, a)
     out = add(multiply(k, divide(gap, max(num - 1 if endpoint else num, 1))), a)
     if endpoint and num > 1:

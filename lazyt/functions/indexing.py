@@ -32,10 +32,11 @@ __all__ = [
 ]
 
 
-def _indices(name: str, indices: ArrayLike, axis: int, n: int) -> Any:
+def _indices(name: str, indices: ArrayLike, axis: int, t: Tensor) -> Any:
     """Indices from NumPy or Python are checked now; a tensor's at the sync."""
     if isinstance(indices, Handle):
         return indices
+    n = t.shape[axis]
     if type(indices) is int:
         host = np.asarray(indices)
     else:
@@ -46,7 +47,7 @@ def _indices(name: str, indices: ArrayLike, axis: int, n: int) -> Any:
         outside = host[(host < -n) | (host >= n)]
         if outside.size:
             raise IndexOutOfRange(f"{name}: index {outside.flat[0]} is out of bounds for axis {axis} with size {n}")
-    return indices if type(indices) is int else tensor(host)
+    return indices if type(indices) is int else tensor(host, t)
 
 
 def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None) -> Tensor:
@@ -64,7 +65,7 @@ def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None) -> Tensor
     if axis is None:
         t, axis = ravel(t), 0
     a = one_axis("take", axis, t.ndim)
-    return record(ops.INDEX, (t, _indices("take", indices, a, t.shape[a])), ((a,), a))
+    return record(ops.INDEX, (t, _indices("take", indices, a, t)), ((a,), a))
 
 
 def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int | None = -1) -> Tensor:
@@ -121,7 +122,7 @@ def index_add(x: ArrayLike, axis: int, indices: ArrayLike, values: ArrayLike, /)
     """
     t = tensor(x)
     a = one_axis("index_add", axis, t.ndim)
-    return record(ops.ADD_AT, (t, values, _indices("index_add", indices, a, t.shape[a])), ((a,), a))
+    return record(ops.ADD_AT, (t, values, _indices("index_add", indices, a, t)), ((a,), a))
 
 
 def add_at(x: ArrayLike, key: Any, values: ArrayLike, /) -> Tensor:

@@ -110,7 +110,7 @@ def polyder(p: ArrayLike, m: int = 1) -> Tensor:
     t = tensor(p)
     for _ in range(m):
         n = t.shape[0] - 1
-        t = multiply(getitem(t, slice(None, -1)), tensor(np.arange(n, 0, -1, dtype=np.int64))) if n > 0 else t[:0]
+        t = multiply(getitem(t, slice(None, -1)), np.arange(n, 0, -1, dtype=np.int64)) if n > 0 else t[:0]
     return t
 
 
@@ -126,12 +126,13 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Tensor:
     if integer("polyint", "m", m) < 0:
         raise ShapeError(f"polyint: m must not be negative, got {m}")
     t = tensor(p)
-    constants = zeros((m,), dtype=dtypes.promote(t.dtype, dtypes.float64)) if k is None else ravel(k)
+    d = dtypes.promote(t.dtype, dtypes.float64)
+    constants = zeros((m,), dtype=d, device=t.device) if k is None else ravel(k)
     if constants.shape[0] == 1 and m > 1:
         constants = concat([constants] * m)
     if constants.shape[0] < m:
         raise ShapeError(f"polyint: {constants.shape[0]} constants for {m} integrations")
     for i in range(m):
         n = t.shape[0]
-        t = concat([divide(t, tensor(np.arange(n, 0, -1, dtype=np.int64))), getitem(constants, slice(i, i + 1))])
+        t = concat([divide(t, np.arange(n, 0, -1, dtype=np.int64)), getitem(constants, slice(i, i + 1))])
     return t

@@ -283,7 +283,7 @@ def average(
     if weights is None:
         out = reductions.mean(t, axis=axis, keepdims=keepdims)
         n = t.size // max(out.size, 1)
-        total = broadcast_to(tensor(np.asarray(n, out.dtype)), out.shape)
+        total = broadcast_to(tensor(np.asarray(n, out.dtype), out), out.shape)
         return (out, total) if returned else out
     w = tensor(weights)
     d = dtypes.promote(dtypes.promote(t.dtype, w.dtype), dtypes.float64 if dtypes.kind(t.dtype) in "biu" else t.dtype)

@@ -387,7 +387,7 @@ def sliding_window_view(x: ArrayLike, window_shape: Any, axis: Any = None) -> Te
         n = t.shape[a] - k + 1
         if n < 1:
             raise ShapeError(f"sliding_window_view: a window of {k} does not fit into an extent of {t.shape[a]}")
-        at = reshape(arange(n), (-1, 1)) + arange(k)
+        at = reshape(arange(n, device=t.device), (-1, 1)) + arange(k, device=t.device)
         t = moveaxis(reshape(take(t, ravel(at), axis=a), (*t.shape[:a], n, k, *t.shape[a + 1 :])), a + 1, -1)
     return t
 

@@ -225,7 +225,7 @@ def iscomplex(x: ArrayLike) -> Tensor:
     [True, False]
     """
     t = tensor(x)
-    return not_equal(imag(t), 0) if dtypes.kind(t.dtype) == "c" else broadcast_to(tensor(np.asarray(False)), t.shape)
+    return not_equal(imag(t), 0) if dtypes.kind(t.dtype) == "c" else broadcast_to(tensor(np.asarray(False), t), t.shape)
 
 
 def isreal(x: ArrayLike) -> Tensor:

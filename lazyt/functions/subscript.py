@@ -11,7 +11,7 @@ import numpy as np
 from lazyt.errors import IndexOutOfRange, ShapeError
 from lazyt.functions.arguments import record, record_view, tensor
 from lazyt.handle import Handle
-from lazyt.inplace import assign
+from lazyt.inplace import assign, puts_back
 from lazyt.ir import dtypes
 from lazyt.ops import indexing as ops
 
@@ -34,7 +34,7 @@ class Parsed:
     offsets: Shape
     ints: Shape
     axes: Shape
-    arrays: tuple[Tensor, ...]
+    arrays: tuple[Any, ...]
     at: int
 
     @property
@@ -136,13 +136,13 @@ def _nonzero(mask: Any, shape: Shape, axis: int) -> list[np.ndarray[Any, Any]]:
     return list(np.nonzero(np.atleast_1d(_on_host(mask))))
 
 
-def _checked(k: Any, axis: int, n: int) -> Tensor:
-    """An integer index array as a tensor; out of range is an error now if the values are known."""
+def _checked(k: Any, axis: int, n: int) -> Any:
+    """An integer index array; out of range is an error now if the values are known."""
     if isinstance(k, np.ndarray):
         outside = k[(k < -n) | (k >= n)]
         if outside.size:
             raise IndexOutOfRange(f"index: index {outside.flat[0]} is out of bounds for axis {axis} with size {n}")
-    return tensor(k)
+    return k
 
 
 def _slice(k: slice, axis: int, n: int) -> tuple[int, int, int]:
@@ -168,7 +168,7 @@ class _Parser:
         self.ints: list[int] = []
         self.view_axis = 0  # of the view
         self.axes: list[int] = []
-        self.arrays: list[Tensor] = []
+        self.arrays: list[Any] = []  # those of the host go where they are used
 
     def place(self, item: Any) -> None:
         self.spec.append(item)
@@ -203,7 +203,7 @@ class _Parser:
                 self.index(found)
             else:
                 self.axes.append(self.view_axis)
-                self.arrays.append(tensor(found))
+                self.arrays.append(found)
                 self.place("new")
 
 
@@ -313,6 +313,8 @@ def setitem(x: Tensor, key: Any, value: ArrayLike) -> None:
             assign(x, record(ops.MASK_PUT, (x, mask, value)), "setitem")
             return
     p = parse(key, x.shape)
+    if not p.arrays and puts_back(x, value, (ops.GETITEM, (p.spec,), p.ints, p.offsets)):
+        return
     target = x if p.is_whole else _viewed(x, p)
     if p.arrays:
         value = record(ops.INDEX_PUT, (target, value, *p.arrays), (p.axes, p.at))

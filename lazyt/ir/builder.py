@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lazyt.errors import LazytInternalError, ShapeError
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
-from lazyt.ir.extents import Dim, Scope, hint, product
+from lazyt.ir.extents import Dim, Scope, guarded, product
 from lazyt.ir.graph import Node
 from lazyt.ir.prims import ELEMENTWISE, result_dtype
 
@@ -72,7 +72,7 @@ class Builder:
     def at_least(self, a: int | Dim, bound: int) -> bool:
         """Whether a >= bound; a plan made so holds only where it is so."""
         if self.scope is None:
-            return hint(a) >= bound
+            return guarded(a) >= bound
         return self.scope.at_least(a, bound)
 
     # Sources
@@ -153,17 +153,17 @@ class Builder:
         """Group both shapes into runs of equal products (by hint) and unify run by run."""
         assert self.scope is not None
         scope, out = self.scope, list(new)
-        if any(hint(d) == 0 for d in old) or self._groups(old, new):
+        if any(guarded(d) == 0 for d in old) or self._groups(old, new):
             return tuple(scope.normal(d) for d in out)
         # Ones written in the program come and go; a symbol that happens to be 1 must not be taken for one of them.
         kept, places = ([i for i, d in enumerate(s) if not (isinstance(d, int) and d == 1)] for s in (old, new))
-        if [hint(old[i]) for i in kept] == [hint(new[j]) for j in places]:
+        if [guarded(old[i]) for i in kept] == [guarded(new[j]) for j in places]:
             for i, j in zip(kept, places, strict=True):
                 out[j] = scope.unify(old[i], new[j])
             return tuple(out)
         i = j = 0
         while i < len(old) or j < len(new):
-            if i < len(old) and j < len(new) and hint(old[i]) == hint(new[j]):
+            if i < len(old) and j < len(new) and guarded(old[i]) == guarded(new[j]):
                 out[j] = scope.unify(old[i], new[j])
                 i, j = i + 1, j + 1
                 continue
@@ -171,9 +171,9 @@ class Builder:
             p = q = 1
             while i == i0 or j == j0 or p != q:
                 if i < len(old) and (p <= q or j >= len(new)):
-                    p, i = p * hint(old[i]), i + 1
+                    p, i = p * guarded(old[i]), i + 1
                 elif j < len(new):
-                    q, j = q * hint(new[j]), j + 1
+                    q, j = q * guarded(new[j]), j + 1
                 else:
                     break
             whole = scope.normal(product(old[i0:i]))
@@ -190,7 +190,7 @@ class Builder:
             p: int | Dim = 1
             q: int | Dim = 1
             while (i, j) == (i0, j0) or not self.scope.known_equal(p, q):
-                if i < len(old) and (hint(p) <= hint(q) or j == len(new)):
+                if i < len(old) and (guarded(p) <= guarded(q) or j == len(new)):
                     p, i = p * old[i], i + 1
                 elif j < len(new):
                     q, j = q * new[j], j + 1
@@ -207,7 +207,7 @@ class Builder:
         if len(atoms) < 2:
             return
         for p in parts:
-            match = next((a for a in atoms if a.hint == hint(p)), None)
+            match = next((a for a in atoms if a.hint == guarded(p)), None)
             if match is not None and isinstance(p, Dim):
                 atoms.remove(match)
                 self.scope.unify(p, match)
@@ -216,7 +216,7 @@ class Builder:
         """Grow axes of extent 1; same rank."""
         out = []
         for d, n in zip(x.shape, shape, strict=True):
-            if hint(d) == hint(n):
+            if guarded(d) == guarded(n):
                 # A static 1 grows whatever n turns out to be; two equal symbols become one.
                 out.append(n if isinstance(d, int) and d == 1 else self.same(d, n))
             else:
@@ -345,16 +345,16 @@ def broadcast_shapes(b: Builder, name: str, *shapes: g.Shape) -> g.Shape:
             o = out[i]
             if isinstance(o, int) and o == 1:
                 out[i] = d
-            elif hint(d) == hint(o):
+            elif guarded(d) == guarded(o):
                 if not (isinstance(d, int) and d == 1):
                     out[i] = b.same(o, d)
-            elif hint(o) == 1:
+            elif guarded(o) == 1:
                 b.same(o, 1)
                 out[i] = d
-            elif hint(d) == 1:
+            elif guarded(d) == 1:
                 b.same(d, 1)
             else:
-                texts = " and ".join(g.shape_text(tuple(hint(k) for k in s)) for s in shapes)
+                texts = " and ".join(g.shape_text(tuple(guarded(k) for k in s)) for s in shapes)
                 raise ShapeError(f"{name}: shapes {texts} do not broadcast")
     return tuple(out)
 

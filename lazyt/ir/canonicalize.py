@@ -6,6 +6,7 @@
     add(z, w) of complex              -->  complex(add(re z, re w), add(im z, im w))        and so on
     real(complex(a, b))               -->  a
     mul(x, 1), div(x, 1)              -->  x                                  (exact for every x)
+    update(x, v), most of x           -->  select(inside, pad(v), x)          (one pass; see `_covers`)
 
 No rule changes a value. What computes on whole complex arrays (a library call, a product through BLAS, an output)
 gets them whole.
@@ -20,7 +21,7 @@ from lazyt.ir import dtypes
 from lazyt.ir import graph as g
 from lazyt.ir.builder import Builder
 from lazyt.ir.convolution import by_products
-from lazyt.ir.extents import product
+from lazyt.ir.extents import hint, product
 from lazyt.ir.prims import MOVEMENT
 
 if TYPE_CHECKING:
@@ -29,17 +30,39 @@ if TYPE_CHECKING:
     from lazyt.ir.extents import Scope
     from lazyt.ir.graph import Node
 
+# So many values are looked at to find what one is made of.
+NEAR = 64
+
 Parts = tuple["Node", "Node"]
 
 
-def canonicalize(outputs: Sequence[Node], scope: Scope | None, convolutions: bool = True) -> g.Graph:
-    """The graph of what `outputs` need, rewritten; without `convolutions` those are products over windows."""
-    c = _Canonicalizer(scope, convolutions)
+def canonicalize(
+    outputs: Sequence[Node], scope: Scope | None, convolutions: bool = True, cover: bool = False
+) -> g.Graph:
+    """The graph of what `outputs` need, rewritten; without `convolutions` those are products over windows.
+
+    With `cover` an update of most of an array is computed over all of it.
+    """
+    c = _Canonicalizer(scope, convolutions, cover)
     for n in g.reachable(outputs):
         c.b.site = n.site
         c.visit(n)
     outs = [c.whole(n) for n in outputs]
     return g.Graph(g.reachable(outs), outs)
+
+
+def _made_of(n: Node, leaf: Node) -> bool:
+    """Whether the leaf is among the values nearest to n that n is made from."""
+    seen: set[Node] = set()
+    todo = [n]
+    while todo and len(seen) < NEAR:
+        y = todo.pop()
+        if y is leaf:
+            return True
+        if y not in seen:
+            seen.add(y)
+            todo.extend(y.operands)
+    return False
 
 
 def _is_one(n: Node) -> bool:
@@ -49,9 +72,10 @@ def _is_one(n: Node) -> bool:
 
 
 class _Canonicalizer:
-    def __init__(self, scope: Scope | None, convolutions: bool = True) -> None:
+    def __init__(self, scope: Scope | None, convolutions: bool, cover: bool) -> None:
         self.b = Builder(scope)
         self.convolutions = convolutions
+        self.cover = cover
         self.real: dict[Node, Node] = {}  # old -> new, for what is not split
         self.parts: dict[Node, Parts] = {}  # old complex -> its new parts
         self.wholes: dict[Node, Node] = {}
@@ -94,8 +118,33 @@ class _Canonicalizer:
             return x if x.shape == n.shape else b.make("reshape", (x,), None, n.shape, xs[0].dtype)
         if n.op == "scatter":
             return self._rows(n, *xs)
+        if n.op == "update" and self._covers(n, *xs):
+            return self._covered(n, *xs)
         d = xs[0].dtype if dtype is not None else n.dtype
         return b.make(n.op, xs, n.attrs, n.shape, d)
+
+    def _covers(self, n: Node, x: Node, v: Node) -> bool:
+        """Whether an update is better computed over all of x than as a copy of x that v is then written over.
+
+        Where v is most of it that halves what is moved. Not where the copy may fall away because x, a leaf, is
+        overwritten in place (see donate.py): that cannot be if v is made of x.
+        """
+        assert isinstance(n.attrs, g.Slice)
+        if not self.cover or any(s != 1 for s in n.attrs.steps):
+            return False
+        if 2 * hint(product(v.shape)) < hint(product(x.shape)):
+            return False
+        while x.op == "reshape":
+            x = x.operands[0]
+        return x.op != "leaf" or _made_of(v, x)
+
+    def _covered(self, n: Node, x: Node, v: Node) -> Node:
+        """update(x, v) as select(inside, pad(v), x)."""
+        b, attrs = self.b, n.attrs
+        assert isinstance(attrs, g.Slice)
+        inside = b.expand_to(b.constant(True, dtypes.bool_), v.shape)
+        there = b.pad(inside, attrs.starts, x.shape, b.constant(False, dtypes.bool_))
+        return b.select(there, b.pad(v, attrs.starts, x.shape, b.constant(0, x.dtype)), x)
 
     def _rows(self, n: Node, x: Node, v: Node, *indices: Node) -> Node:
         """A scatter as one of rows: x as (positions, rest), v as (indices, rest)."""

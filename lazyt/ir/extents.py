@@ -8,7 +8,8 @@ A symbol is an integer bound once a walk (an axis of a leaf, an integer attribut
 bound at every run (a slice start, an index): it may move a load but never decides a plan's structure.
 Each Dim knows its *hint*, the value it has in the walk being planned. Whoever relies on two extents
 being equal says `unify(a, b)`, which makes them one from then on and leaves a guard; another walk
-whose extents satisfy the guards runs the same plan. Nothing else may look at a hint.
+whose extents satisfy the guards runs the same plan. Nothing else may look at a hint, but to find errors (which are
+looked for again under every other binding); a scope can note those looks (`looked`).
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class Scope:
         self.guards: list[tuple[str, int | Dim, int | Dim]] = []  # ('eq' | 'ge' | 'lt', a, b)
         self.symbols: dict[int, Dim] = {}
         self.offsets: dict[int, Dim] = {}
+        # The extents whose hints somebody looked at without leaving a guard, if anyone wants to know.
+        self.looked: list[Dim] | None = None
 
     def _atom(self, key: tuple[object, ...], hint: int) -> Dim:
         n = self._numbers.get(key)
@@ -84,8 +87,8 @@ class Scope:
         a, b = self.normal(a), self.normal(b)
         if a == b:
             return a
-        if hint(a) != hint(b):
-            raise LazytInternalError(f"unify({a}, {b}): hints {hint(a)} and {hint(b)} differ")
+        if guarded(a) != guarded(b):
+            raise LazytInternalError(f"unify({a}, {b}): hints {guarded(a)} and {guarded(b)} differ")
         self.guards.append(("eq", a, b))
         for x, y in ((b, a), (a, b)):
             if isinstance(x, Dim) and (lone := x.lone_symbol()) is not None and not _mentions(self, y, lone):
@@ -179,7 +182,7 @@ class Dim:
         exact = _divide(self, other)
         if exact is not None:
             return exact
-        return self.scope._atom(("floordiv", self, other), self.hint // hint(other))
+        return self.scope._atom(("floordiv", self, other), self.hint // guarded(other))
 
     def __rfloordiv__(self, other: int) -> int | Dim:
         return self.scope._atom(("floordiv", other, self), other // self.hint)
@@ -235,6 +238,15 @@ def quotient(a: int | Dim, b: int | Dim) -> int | Dim | None:
 
 def hint(a: int | Dim) -> int:
     """The value of `a` in the walk being planned."""
+    if isinstance(a, int):
+        return a
+    if a.scope.looked is not None:
+        a.scope.looked.append(a)
+    return a.hint
+
+
+def guarded(a: int | Dim) -> int:
+    """The same, for a decision that leaves its guards in the scope."""
     return a if isinstance(a, int) else a.hint
 
 
@@ -245,7 +257,7 @@ def maximum(a: int | Dim, b: int | Dim) -> int | Dim:
     if a == b:
         return a
     scope = a.scope if isinstance(a, Dim) else b.scope  # type: ignore[union-attr]
-    return scope._atom(("max", a, b), max(hint(a), hint(b)))
+    return scope._atom(("max", a, b), max(guarded(a), guarded(b)))
 
 
 def product(dims: Iterable[int | Dim]) -> int | Dim:

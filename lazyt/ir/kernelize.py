@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     Extent = int | Dim
 
+YES, NO = k.Const(True, dtypes.bool_), k.Const(False, dtypes.bool_)
 # A map whose last axis has at most this many elements has its lanes along the one before.
 NARROW = 4
 
@@ -121,6 +122,17 @@ class _Kernelizer:
         return n
 
     def op(self, name: str, operands: tuple[int, ...], dtype: np.dtype) -> int:
+        """One operation; a select between True and False is its condition, one within another of the same is not there.
+
+        (So comes out what canonicalize makes of an update.)
+        """
+        if name == "select":
+            cond, x, y = operands
+            if dtype == dtypes.bool_ and (self.values[x], self.values[y]) == (YES, NO):
+                return cond
+            inner = self.values[x]
+            if isinstance(inner, k.Op) and inner.name == "select" and inner.operands[0] == cond:
+                operands = (cond, inner.operands[1], y)
         return self.value(k.Op(name, operands, dtype), max(self.stage[o] for o in operands))
 
     def scalar(self, arg: ScalarArg, dtype: np.dtype) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.executor import Bound
+from lazyt.backends.cuda import executor as cuda
 from lazyt.handle import Handle, Holder
 from lazyt.ir import graph as g
 from lazyt.ir.schedule import nbytes
@@ -38,6 +39,8 @@ class Explanation:
         self.leaves: int = sum(size(nbytes(n)) for n in plan.graph.nodes if isinstance(n.attrs, g.Leaf))
         self.results: int = sum(bound.sizes)
         self.temporaries: int = bound.arena_size
+        # On a GPU: whether its launches go as CUDA graphs, or why not.
+        self.replay = cuda.replay_of(plan.executable, bound)
 
     @property
     def peak(self) -> int:
@@ -60,6 +63,8 @@ class Explanation:
             ("memory", f"{bytes_text(self.peak)} at the peak: {parts}"),
             ("work", f"{bytes_text(moved)} moved, {count_text(flops, 'flop')}"),
         ]
+        if self.replay:
+            rows.append(("replay", self.replay))
         if self._unfused is not None and self._unfused.kernels > self.plan.kernels:
             many = plural(self._unfused.kernels, "kernel")
             rows.insert(2, ("first", f"new and small: this once {many} of one operation each run instead, same bits"))
@@ -112,9 +117,9 @@ def explain(*tensors: Handle, fused: bool = True) -> Explanation | Nothing:
     pos, fused = tr.pos, fused and settings["fuse"]
     if pos.parent is None:
         return Nothing("nothing is pending")
-    wanted, _ = wanted_of(tr)
+    wanted = wanted_of(tr)[0]
     segment = differentiable(tr, wanted)
-    want: list[Slot] = [s for s, _ in wanted] + (segment.slots if segment is not None else [])
+    want: list[Slot] = wanted + (segment.slots if segment is not None else [])
     if not want:
         return Nothing("nobody holds what is pending")
     scalars = tr.scalars[: pos.scalar_start + pos.n_scalars]

@@ -119,12 +119,12 @@ def pending() -> Pending:
         return Pending([])
     names = names_in_frames(sys._getframe(1))
     gradients = gradients_of(tr, names)
-    wanted, met = wanted_of(tr)
+    wanted, holders, others = wanted_of(tr)
     held: dict[Step, list[str]] = {}
-    for slot, h in wanted:
+    for slot, h in zip(wanted, holders, strict=True):
         several = f"{value_name(slot)} " if len(slot.step.slots) > 1 else ""
         held.setdefault(slot.step, []).append(f"{several}held by {holders_text(h, names, gradients)}")
-    for h in met:
+    for h in others:
         # A view has no value of its own; a leaf has its value already.
         if isinstance(h, Handle) and h._view is not None and h._slot is not None and id(h) in names:
             held.setdefault(h._slot.step, []).append(f"view {names[id(h)][0]}")
@@ -132,7 +132,7 @@ def pending() -> Pending:
             held.setdefault(h._slot.step, []).append(holders_text(h, names, gradients))
     scalars = tuple(tr.scalars[: pos.scalar_start + pos.n_scalars])
     lines = [_line(s, scalars, tr.ext.values, held.get(s, [])) for s in pos.steps()]
-    slots = tuple(dict.fromkeys(s for s, _ in wanted))
+    slots = tuple(dict.fromkeys(wanted))
     return Pending(lines, len(tr.leaves), sum(d.nbytes for d in tr.leaves), slots, pos, tr.ext, scalars)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lazyt.looking.kernels import KernelView, kernel_views
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 LISTED = 12
 
 
-@dataclass(slots=True)
 class SyncReport:
     """What the last sync of a thread did. Times are in seconds.
 
@@ -31,24 +29,29 @@ class SyncReport:
     ('float()', 2, 1)
     """
 
-    cause: str = ""
-    site: Site | None = None
-    steps: int = 0
-    outputs: int = 0
+    # NOTE: defaults are the class's: one is made at every sync, and most of them stay as they are.
     plan_hit: bool = False
     reason: str = ""  # why the plan was not a hit
     plans: int = 0
     compiles: int = 0
     kernels: int = 0
     launches: int = 0
-    record_time: float = 0.0
     plan_time: float = 0.0
     compile_time: float = 0.0
     run_time: float = 0.0
     in_place: int = 0  # results that were written where a value was that nobody holds any more
     superset: bool = False  # the plan computed more than was wanted
-    plan: Plan | Stepwise | None = field(default=None, repr=False)
-    extents: tuple[int, ...] = field(default=(), repr=False)
+    plan: Plan | Stepwise | None = None
+    extents: tuple[int, ...] = ()
+
+    def __init__(
+        self, cause: str = "", site: Site | None = None, steps: int = 0, outputs: int = 0, record_time: float = 0.0
+    ) -> None:
+        self.cause = cause
+        self.site = site
+        self.steps = steps
+        self.outputs = outputs
+        self.record_time = record_time
 
     @property
     def plan_kernels(self) -> list[KernelView]:

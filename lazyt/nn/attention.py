@@ -156,17 +156,17 @@ def _combined(attn: Any, padding: Any, lone: bool, heads: int) -> Any:
 
 def _hidden_later(q: Any, k: Any, mask: Any) -> Any:
     """The mask with later keys hidden too."""
-    seen = tri(q.shape[-2], k.shape[-2], dtype=dtypes.bool_)
+    seen = tri(q.shape[-2], k.shape[-2], dtype=dtypes.bool_, device=q.device)
     if mask.dtype == dtypes.bool_:
         return logical_and(mask, seen)
-    return where(seen, mask, full((), -math.inf, dtype=mask.dtype))
+    return where(seen, mask, full((), -math.inf, dtype=mask.dtype, device=mask.device))
 
 
 def _with_weights(q: Any, k: Any, v: Any, mask: Any, causal: bool, p: float) -> tuple[Tensor, Tensor]:
     """Attention spelled out, for the sake of its weights."""
     scores = multiply(matmul(q, matrix_transpose(k)), 1 / math.sqrt(q.shape[-1]))
     if causal:
-        seen = tri(q.shape[-2], k.shape[-2], dtype=dtypes.bool_)
+        seen = tri(q.shape[-2], k.shape[-2], dtype=dtypes.bool_, device=q.device)
         mask = seen if mask is None else _hidden_later(q, k, mask)
     if mask is not None:
         scores = where(mask, scores, -math.inf) if mask.dtype == dtypes.bool_ else add(scores, mask)

@@ -169,9 +169,10 @@ class Embedding(Module):
 
     def reset_parameters(self) -> None:
         """Draw the vectors anew; that of `padding_idx` is 0."""
-        values = standard_normal(self.weight.shape, dtype=self.weight.dtype)
+        values = standard_normal(self.weight.shape, dtype=self.weight.dtype).to(self.weight.device)
         if self.padding_idx is not None:
-            rows = not_equal(arange(self.num_embeddings), self.padding_idx % self.num_embeddings)
+            numbers = arange(self.num_embeddings, device=values.device)
+            rows = not_equal(numbers, self.padding_idx % self.num_embeddings)
             values = multiply(values, expand_dims(rows, 1))
         write(self.weight, values)
 

@@ -306,7 +306,7 @@ class Module:
         if problems:
             raise ShapeError(f"load_state_dict of {type(self).__name__}: {'; '.join(problems)}")
         for k, v in values.items():
-            v = v.detach()
+            v = v.detach().to(targets[k].device)
             write(targets[k], v if v.dtype == targets[k].dtype else astype(v, targets[k].dtype))
         return keys
 

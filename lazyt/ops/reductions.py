@@ -62,8 +62,7 @@ def count(x: Node, axes: Sequence[int]) -> int | Dim:
 
 
 def _need_elements(name: str, x: Node, axes: Sequence[int]) -> None:
-    rest = [hint(d) for i, d in enumerate(x.shape) if i not in axes]
-    if hint(count(x, axes)) == 0 and 0 not in rest:
+    if hint(count(x, axes)) == 0 and 0 not in [hint(d) for i, d in enumerate(x.shape) if i not in axes]:
         raise ShapeError(f"{name}: zero-size axes have no {name}; the operand's shape is {tuple(map(hint, x.shape))}")
 
 

@@ -81,7 +81,7 @@ class Optimizer:
 
     def new_state(self, group: Group, p: Any, names: Iterable[str]) -> State:
         """The state before the first step."""
-        return {"step": 0, **{name: zeros(p.shape, dtype=p.dtype) for name in names}}
+        return {"step": 0, **{name: zeros(p.shape, dtype=p.dtype, device=p.device) for name in names}}
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, or set them to 0."""

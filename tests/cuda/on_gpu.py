@@ -73,11 +73,11 @@ def timed(run: Callable[[], Any], seconds: float = SECONDS) -> float:
     where = devices.device("cuda:0")
 
     def several(n: int) -> float:
-        where.driver.wait(where.number)
+        where.synchronize()
         t0 = time.perf_counter()
         for _ in range(n):
             lt.sync(*_flat(run()))
-        where.driver.wait(where.number)
+        where.synchronize()
         return (time.perf_counter() - t0) / n
 
     several(3)

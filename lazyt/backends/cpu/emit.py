@@ -15,7 +15,11 @@ from lazyt.backends.cpu.emit_values import open_level
 from lazyt.backends.cpu.engine import host_features
 from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cpu.text import Body
-from lazyt.ir.kernel import BLOCK, COLUMNS, LANES, Kernel
+from lazyt.ir.kernel import BLOCK, COLUMNS, LANES, Kernel, Op
+from lazyt.ir.prims import ELEMENTWISE
+
+# So many costly functions (exp, log, erf ...) make a map a long one.
+LONG = 3
 
 
 def emit(kernel: Kernel, name: str) -> str:
@@ -45,6 +49,7 @@ def emit(kernel: Kernel, name: str) -> str:
 def _lanes(kernel: Kernel, levels: Levels) -> int:
     """How many points a map does side by side: two native registers of 4-byte values hide the latency of long chains.
 
+    Four where several costly functions make a chain so long that the processor does not see its end.
     Reductions fold LANES lanes by definition; values of 8 bytes would take four registers each.
     """
     if kernel.rows or not switches["wide"] or "avx512f" not in host_features():
@@ -52,7 +57,10 @@ def _lanes(kernel: Kernel, levels: Levels) -> int:
     lanes = [v for v in range(len(kernel.values)) if levels.is_vector(v)]
     small = all(kernel.values[v].dtype.itemsize <= 4 for v in lanes)
     strided = any(a.classes[kernel.vector_axis] == "n" for a in kernel.accesses)
-    return 2 * LANES if small and not strided else LANES
+    if not small or strided:
+        return LANES
+    costly = sum(isinstance(v, Op) and v.name in ELEMENTWISE and ELEMENTWISE[v.name].costly for v in kernel.values)
+    return (4 if costly >= LONG else 2) * LANES
 
 
 def _units(scope: Scope) -> None:

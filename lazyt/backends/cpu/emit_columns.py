@@ -13,7 +13,7 @@ from lazyt.backends.cpu.emit_values import open_level, read_slot, write_slot
 from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cpu.text import mem_type
 from lazyt.backends.cpu.tile import tiled_accesses
-from lazyt.ir.kernel import COLUMNS, FLUSH, LANES, Load
+from lazyt.ir.kernel import COLUMNS, FLUSH, LANES, Index, Load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 RUN_UNITS = 16
 # So many registers hold the lanes of one row of a run.
 GROUPS = RUN_UNITS * COLUMNS // LANES
+# So many rows go through the registers of one lane group together: what its folds keep is read and written once for
+# them. As many as the first cache has ways, for rows that are a power of two apart.
+TOGETHER = 8
+# ... if what they keep is in at most so many registers of LANES numbers of 8 bytes.
+KEPT = 6
 # Accesses of a stage that are read in tiles: each takes LANES rows of a run on the stack.
 MAX_TILES = 4
 
@@ -137,6 +142,13 @@ class ColumnStage:
     def _run(self, axis: int, start: str, stop: str) -> None:
         """Rows [start, stop) of the innermost row axis."""
         scope = self.scope
+        if self._together(axis):
+            with scope.loop(start, stop, TOGETHER) as block:
+                after = scope.body.let(f"add i64 {block.index}, {TOGETHER}")
+                end = scope.body.call("i64", "llvm.smin.i64", ("i64", after), ("i64", stop))
+                with self._columns():
+                    self._some_rows(axis, block.index, end)
+            return
         if not self.tiles:
             with scope.loop(start, stop, 1) as loop:
                 self._open_row(axis, loop.index)
@@ -153,6 +165,39 @@ class ColumnStage:
                 self._open_row(axis, loop.index)
                 with self._columns():
                     self._points()
+
+    def _together(self, axis: int) -> bool:
+        """Whether a lane group goes through some rows at a time: then what belongs to a row is read for each group."""
+        if not self.folds or self.tiles or not switches["together"]:
+            return False
+        values, levels = self.scope.kernel.values, self.scope.levels
+        of_row = [values[v] for v in self.needed if levels.of_value[v] == levels.of_axis[axis]]
+        cheap = all(isinstance(v, Load | Index) for v in of_row)
+        return cheap and sum(len(f.types) for f in self.folds) <= KEPT
+
+    def _some_rows(self, axis: int, start: str, end: str) -> None:
+        """Rows [start, end) of one lane group, the folds in registers."""
+        scope, levels = self.scope, self.scope.levels
+        rows = frozenset(range(scope.kernel.outer, scope.kernel.axes))
+        # What no row changes; a load's address is known without the innermost row.
+        still = [v for v in self.needed if levels.of_value[v] == levels.lanes and not levels.moves[v] & rows]
+        scope.index[axis] = start
+        open_level(scope, levels.lanes, still, ())
+        flat = [(t, read_slot(scope, s, t)) for f, own in self._kept() for s, t in zip(own, f.types, strict=True)]
+        with scope.loop(start, end, 1, flat) as loop:
+            self._open_row(axis, loop.index)
+            open_level(scope, levels.lanes, self.needed, ())
+            left = iter(loop.carried)
+            loop.next = [x for f, _ in self._kept() for x in self._step(f, [next(left) for _ in f.types])]
+            for t in self.stage.stores:
+                store(scope, t, levels.lanes)
+        done = iter(loop.results)
+        for f, own in self._kept():
+            for slot, kind in zip(own, f.types, strict=True):
+                write_slot(scope, slot, kind, next(done))
+
+    def _kept(self) -> Iterator[tuple[Fold, list[str]]]:
+        yield from zip(self.folds, self.lanes, strict=True)
 
     def _read_tiles(self, axis: int, row: str, end: str) -> None:
         """Rows [row, end) of the tiled accesses, at most LANES of them: read along the rows, kept along the lanes."""
@@ -199,16 +244,17 @@ class ColumnStage:
         """LANES points: the stage's values, one step of its folds, its stores."""
         scope = self.scope
         open_level(scope, scope.levels.lanes, self.needed, ())
-        row = ""
-        if any(f.is_arg for f in self.folds):
-            row = scope.splat("i64", scope.index[scope.kernel.axes - 1])
-        for fold, slots in zip(self.folds, self.lanes, strict=True):
+        for fold, slots in self._kept():
             old = [read_slot(scope, s, t) for s, t in zip(slots, fold.types, strict=True)]
-            new = fold.step(scope, old, row, masked=False)
-            for slot, kind, x in zip(slots, fold.types, new, strict=True):
+            for slot, kind, x in zip(slots, fold.types, self._step(fold, old), strict=True):
                 write_slot(scope, slot, kind, x)
         for t in self.stage.stores:
             store(scope, t, scope.levels.lanes)
+
+    def _step(self, fold: Fold, old: list[str]) -> list[str]:
+        """What a fold keeps after the values at hand."""
+        row = self.scope.splat("i64", self.scope.index[self.scope.kernel.axes - 1]) if fold.is_arg else ""
+        return fold.step(self.scope, old, row, masked=False)
 
     def _blocked(self) -> Iterator[tuple[Fold, str, str]]:
         for fold, lanes, wide in zip(self.folds, self.lanes, self.wide, strict=True):

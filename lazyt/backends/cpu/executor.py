@@ -30,7 +30,7 @@ from lazyt.errors import IndexOutOfRange, OutOfMemory
 from lazyt.ir import graph as g
 from lazyt.ir import kernel as k
 from lazyt.ir.donate import Donation, donations
-from lazyt.ir.extents import Dim, source, uses_offset
+from lazyt.ir.extents import Dim, uses_offset
 from lazyt.ir.graph import Node
 from lazyt.ir.interpret import PRIMITIVES, Walk
 from lazyt.ir.kernelize import KernelCall, ScalarArg
@@ -71,6 +71,7 @@ class Executable:
         self._number_expressions()
         self.expressions.compile()
         self.bound: dict[tuple[int, ...], Bound] = {}
+        self.last: Any = None, None  # the extents met last (a walk has the same object each time), and theirs
         self.compiles, self.compile_time = 0, 0.0
         self.donations = donations(sched) if switches["donate"] else []
 
@@ -88,8 +89,9 @@ class Executable:
 
     def _number_expressions(self) -> None:
         add = self.expressions.add
-        for n in self.schedule.stored:
-            add(nbytes(n))
+        self.nbytes = {n: nbytes(n) for n in self.schedule.stored}
+        for n, size in self.nbytes.items():
+            add(size)
             for d in n.shape:
                 add(d)
         for o in self.schedule.graph.outputs:
@@ -137,6 +139,16 @@ class Executable:
         With a `receipt`, results may take the memory of leaves that nobody else holds. What is raised then (an
         interrupt) leaves everything as it was only if the receipt does not say `written`.
         """
+        known, bound = self.last
+        if known is not extents:
+            bound = self._bind(extents, scalars)
+        if receipt is None or not bound.donations:
+            return bound.run(scalars, leaves)
+        donated = chosen(bound.donations, leaves)
+        return bound.donating(donated, scalars).run(scalars, leaves, donated, receipt)
+
+    def _bind(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> Bound:
+        """What runs for these extents, made when there is none."""
         bound = self.bound.get(extents)
         if bound is None:
             if len(self.bound) > 256:
@@ -144,8 +156,8 @@ class Executable:
             bound = Bound(self, extents, scalars)
             bound.build()
             self.bound[extents] = bound
-        donated = chosen(bound.donations, leaves) if receipt is not None else []
-        return bound.donating(donated, scalars).run(scalars, leaves, donated, receipt)
+        self.last = extents, bound
+        return bound
 
 
 class Bound:
@@ -162,6 +174,7 @@ class Bound:
         self.lock = threading.Lock()
         self.extents = extents
         sched = exe.schedule
+        self._numbers = exe.expressions.known
         self.values: list[int] = exe.expressions.evaluate(extents, scalars)
         self.n_leaves = max((n.attrs.index for n in sched.graph.nodes if isinstance(n.attrs, g.Leaf)), default=-1) + 1
         # Bases, in order: leaves, outputs, the arena, the status word, scalars, then addresses that move every run.
@@ -174,7 +187,7 @@ class Bound:
         self.scratch: dict[Scratch, int] = {}
         self.codes: list[Compiled] = []
         self.n_fixed = self.status_base + 1 + len(exe.scalars)
-        self.sizes = [max(self.value(nbytes(n)), 1) for n in exe.outputs]
+        self.sizes = [max(self.value(exe.nbytes[n]), 1) for n in exe.outputs]
         self.products: dict[MatmulCall, Product] = {}
         for c in sched.launches:
             if isinstance(c, MatmulCall):
@@ -184,13 +197,14 @@ class Bound:
         self.uses_blas = any(p.choice.how == "blas" for p in self.products.values())
         self.arena_size = self._plan_memory()
         self.status = np.zeros(2, np.int64)
+        self.status_address: int = self.status.ctypes.data
         self.checks: list[Node] = []
         self.parts: list[Any] = []
         self.donations: list[Donation] = []
         self._scalar_format()
 
     def value(self, e: int | Dim) -> int:
-        return e if isinstance(e, int) else self.values[self.exe.expressions.numbers[source(e)]]
+        return e if isinstance(e, int) else self.values[self._numbers[e]]
 
     def _product(self, c: MatmulCall) -> Product:
         if c.node.op == "matmul":
@@ -202,7 +216,7 @@ class Bound:
         lives: dict[Temporary, tuple[int, int]] = {}
         sizes: dict[Temporary, int] = {}
         for n, span in self.exe.schedule.lives.items():
-            lives[n], sizes[n] = span, max(self.value(nbytes(n)), 1)
+            lives[n], sizes[n] = span, max(self.value(self.exe.nbytes[n]), 1)
         for i, region in enumerate(self.exe.schedule.regions):
             for c in region:
                 if isinstance(c, MatmulCall):
@@ -246,7 +260,7 @@ class Bound:
         base, byte = self._base(n)
         byte += shift * itemsize
         if uses_offset(offset):
-            e = self.exe.expressions.numbers[source(offset)]
+            e = self._numbers[offset]
             self.moving.append((base, byte, e, itemsize))
             patches.append((slot, self.n_fixed + len(self.moving) - 1, 0))
         else:
@@ -300,7 +314,7 @@ class Bound:
         self.parts = [Program(p[0], p[1], p[2], n) if isinstance(p, tuple) else _Callback(self, p) for p in self.parts]
 
         if len(self.parts) == 1 and type(self.parts[0]) is Program and not self.checks:
-            self.donations = [d for d in self.exe.donations if self.value(nbytes(d.output)) >= DONATED]
+            self.donations = [d for d in self.exe.donations if self.value(self.exe.nbytes[d.output]) >= DONATED]
 
     def donating(self, donated: Sequence[Donation], scalars: Sequence[Any]) -> Bound:
         """What runs when these results take the memory of leaves; this itself when there are none."""
@@ -406,7 +420,7 @@ class Bound:
     ) -> None:
         """An integer argument, `shift` more than an expression, fixed or moving every run."""
         if uses_offset(e):
-            self.moving.append((-1, shift, self.exe.expressions.numbers[source(e)], 1))
+            self.moving.append((-1, shift, self._numbers[e], 1))
             patches.append((at + slot, self.n_fixed + len(self.moving) - 1, 0))
         else:
             args[slot] = self.value(e) + shift
@@ -424,15 +438,20 @@ class Bound:
         """Take memory, fill the bases, run; the outputs' buffers."""
         exe = self.exe
         try:
-            given = {self.output_base[d.output] - self.n_leaves: leaves[d.leaf].buffer for d in donated}
-            outs = [given[i] if i in given else memory.allocate(n) for i, n in enumerate(self.sizes)]
+            if donated:
+                given = {self.output_base[d.output] - self.n_leaves: leaves[d.leaf].buffer for d in donated}
+                outs = [given[i] if i in given else memory.allocate(n) for i, n in enumerate(self.sizes)]
+            else:
+                outs = list(map(memory.allocate, self.sizes))
             arena = memory.allocate(self.arena_size) if self.arena_size else None
         except MemoryError as e:
             raise OutOfMemory(f"sync: {e}") from None
-        bases = [d.address for d in leaves[: self.n_leaves]]
+        bases = [d.address for d in leaves]
+        if len(bases) > self.n_leaves:
+            del bases[self.n_leaves :]
         bases += [b.address for b in outs]
         bases.append(arena.address if arena is not None else 0)
-        bases.append(self.status.ctypes.data if self.checks else 0)
+        bases.append(self.status_address)
         if self.positions:
             bases += self._scalars(scalars)
         if self.moving:
@@ -475,13 +494,17 @@ class Bound:
     def _raise_check(self) -> None:
         code, index = int(self.status[0]), int(self.status[1])
         self.status[:] = 0
+        raise self.error_of(code, index)
+
+    def error_of(self, code: int, index: int) -> IndexOutOfRange:
+        """The error of the check with a number, from 1, that this index failed."""
         n = self.checks[code - 1]
         if isinstance(n.attrs, g.Sizes):
             sizes = n.attrs.sizes
         else:
             assert isinstance(n.attrs, g.Axes)
             sizes = tuple(n.operands[0].shape[a] for a in n.attrs.axes)
-        raise index_error(n, index, [self.value(d) for d in sizes])
+        return index_error(n, index, [self.value(d) for d in sizes])
 
 
 def _whole(kernel: k.Kernel, extents: tuple[int, ...], strides: Sequence[Any], coefs: Sequence[Any]) -> Piece:

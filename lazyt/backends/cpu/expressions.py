@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from lazyt.ir.extents import Dim, source, uses_offset
+from lazyt.ir.extents import Dim, source
+
+
+class _Known(dict["int | Dim", int]):
+    """The number of each expression; to write its source for every look-up costs most of binding a plan."""
+
+    def __init__(self, numbers: dict[str, int]) -> None:
+        super().__init__()
+        self._numbers = numbers
+
+    def __missing__(self, e: int | Dim) -> int:
+        n = self[e] = self._numbers[source(e)]
+        return n
 
 
 class Expressions:
@@ -12,17 +24,18 @@ class Expressions:
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
-        self.dynamic: list[bool] = []
+        self.known = _Known(self.numbers)
         self.evaluate: Any = None
 
     def add(self, e: int | Dim) -> int:
         """The number of an expression."""
-        text = source(e)
-        n = self.numbers.get(text)
+        n = self.known.get(e)
         if n is None:
-            n = self.numbers[text] = len(self.numbers)
-            self.dynamic.append(uses_offset(e))
+            n = self.known[e] = self._number(source(e))
         return n
+
+    def _number(self, text: str) -> int:
+        return self.numbers.setdefault(text, len(self.numbers))
 
     def compile(self) -> None:
         body = ",".join(self.numbers)

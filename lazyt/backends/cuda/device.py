@@ -1,17 +1,25 @@
-"""A GPU: found and checked at its first use, and the memory that lives on it."""
+"""A GPU: found and checked at its first use, its order of work, and the memory that lives on it.
+
+All that lazyt does on a device is in one order: who goes on from another stream has that wait for what was enqueued
+before. Nothing is waited for by the host but what it reads.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lazyt.backends.cuda import driver
+from lazyt.backends.cuda.staging import Staging
 from lazyt.errors import DeviceError, OutOfMemory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from lazyt.backends.cuda.checks import Check
 
     Array = np.ndarray[Any, Any]
 
@@ -25,9 +33,31 @@ class Device:
         self.driver = found
         self.properties = found.properties(number)
         self.fallbacks = 0
+        self.staging = Staging(found)
+        self._last: Any = None
+
+    @contextlib.contextmanager
+    def work(self) -> Iterator[Any]:
+        """The caller's stream on this device, behind all that lazyt has enqueued on others. DeviceError if it fails."""
+        try:
+            with self.driver.on(self.number) as stream:
+                if stream != self._last:
+                    if self._last is not None:
+                        self.driver.after(stream, self.driver.record(self._last))
+                    self._last = stream
+                yield stream
+        except self.driver.errors as error:
+            raise DeviceError(
+                f"{self.name}: {error} (of this sync, or of work enqueued before; what was pending still is)"
+            ) from error
 
     def allocate(self, nbytes: int) -> DeviceBuffer:
         """Fresh memory; when there is none, what CuPy caches is given back and it is tried once more."""
+        with self.work():
+            return self.take(nbytes)
+
+    def take(self, nbytes: int) -> DeviceBuffer:
+        """As `allocate`, inside `work()`."""
         try:
             address, owner = self.driver.allocate(self.number, max(nbytes, 1))
         except MemoryError:
@@ -39,22 +69,32 @@ class Device:
         return DeviceBuffer(address, nbytes, self.name, owner)
 
     def write(self, address: int, array: Array) -> None:
-        """Copy a NumPy array to the device."""
+        """Copy a NumPy array to the device; it may change when this returns."""
         if array.nbytes:
-            self.driver.write(self.number, address, np.ascontiguousarray(array))
+            with self.work() as stream:
+                self.staging.write(stream, address, np.ascontiguousarray(array))
 
     def read(self, address: int, dtype: np.dtype, shape: Sequence[int]) -> Array:
         """A NumPy array of what stands on the device; waits for what is under way there."""
         out = np.empty(shape, dtype)
         if out.nbytes:
-            self.driver.read(self.number, address, out)
+            with self.work() as stream:
+                self.staging.read(stream, address, out)
         return out
+
+    def synchronize(self) -> None:
+        """Wait for all that was enqueued."""
+        with self.work() as stream:
+            self.driver.wait(stream)
 
 
 class DeviceBuffer:
-    """Memory on a device, which goes back to its pool with the last reference. Never looked at by NumPy."""
+    """Memory on a device, which goes back to its pool with the last reference. Never looked at by NumPy.
 
-    __slots__ = ("__weakref__", "_owner", "address", "device", "nbytes")
+    `checks`: what may have gone wrong in making what it holds.
+    """
+
+    __slots__ = ("__weakref__", "_owner", "address", "checks", "device", "nbytes")
 
     readonly = False
 
@@ -62,10 +102,17 @@ class DeviceBuffer:
         self.address = address
         self.nbytes = nbytes
         self.device = device
+        self.checks: tuple[Check, ...] = ()
         self._owner = owner
 
     def __repr__(self) -> str:
         return f"<DeviceBuffer of {self.nbytes} bytes on {self.device}>"
+
+    def settle(self) -> None:
+        """Wait for the checks of what it holds; IndexOutOfRange where an index was outside."""
+        for c in self.checks:
+            c.settle()
+        self.checks = ()
 
 
 _devices: dict[tuple[int, int], Device] = {}
@@ -100,6 +147,7 @@ def device(name: str) -> Device:
 
 def to_host(buffer: DeviceBuffer, dtype: np.dtype, shape: Sequence[int]) -> Array:
     """A NumPy copy of a buffer."""
+    buffer.settle()
     return device(buffer.device).read(buffer.address, dtype, shape)
 
 

@@ -1,30 +1,29 @@
-"""What the backend asks of CUDA, through CuPy: memory, copies, code, launches, products. Nothing else imports CuPy.
+"""What the backend asks of CUDA, through CuPy: memory, copies, streams, code, launches, products, graphs.
 
-Tests put another driver in its place (`use`), which runs the same source on the CPU.
+Nothing is waited for but by `wait`, `wait_event` and allocation. Tests put another driver in its place (`use`), which
+runs the same source on the CPU. Nothing else imports CuPy but `exchange.py`.
 """
 
 from __future__ import annotations
 
-import ctypes
-import functools
+import contextlib
 import importlib
 import math
 import threading
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from lazyt.backends.cuda import engine
+from lazyt.backends.cuda.libcuda import GraphError, NativeGraph
 from lazyt.backends.rules.elements import BFLOAT16
 from lazyt.errors import DeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
-
-    Array = np.ndarray[Any, Any]
 
 # Turing: the first with all that the kernels use.
 OLDEST = 75
@@ -62,34 +61,93 @@ class Product:
     tf32: bool
 
 
+@dataclass(frozen=True, slots=True)
+class KernelNode:
+    """A kernel's launch; `parameters` is the address of an array of one pointer, to the `entries` of its arguments."""
+
+    function: Any
+    blocks: int
+    threads: int
+    shared: int
+    parameters: int
+    entries: int
+
+
+# What a graph's nodes are, each with the numbers of those that it comes after.
+Work = KernelNode | Product
+Ordered = tuple[Work, "tuple[int, ...]"]
+
+
 class Driver(Protocol):
+    # What the calls below raise for a device that fails.
+    errors: tuple[type[Exception], ...]
+
     def count(self) -> int: ...
     def properties(self, device: int) -> Properties: ...
-    def allocate(self, device: int, nbytes: int) -> tuple[int, object]: ...
+    def on(self, device: int) -> AbstractContextManager[Any]:
+        """Make a device the current one; gives the thread's current stream there, as `stream` below."""
+        ...
+
+    def allocate(self, device: int, nbytes: int) -> tuple[int, object]:
+        """Memory of the current stream's pool, and what keeps it. MemoryError."""
+        ...
+
     def free_cached(self, device: int) -> None: ...
-    def write(self, device: int, address: int, array: Array) -> None: ...
-    def read(self, device: int, address: int, array: Array) -> None: ...
+    def pinned(self, nbytes: int) -> tuple[int, object]:
+        """Host memory that copies go to and from without being waited for, and what keeps it."""
+        ...
+
+    def to_device(self, stream: Any, address: int, host: int, nbytes: int) -> None: ...
+    def to_host(self, stream: Any, host: int, address: int, nbytes: int) -> None: ...
+    def clear(self, stream: Any, address: int, nbytes: int) -> None: ...
+    def record(self, stream: Any) -> Any: ...
+    def is_done(self, event: Any) -> bool: ...
+    def wait_event(self, event: Any) -> None: ...
+    def after(self, stream: Any, event: Any) -> None: ...
+    def wait(self, stream: Any) -> None: ...
     def load(self, device: int, source: str, kernels: Mapping[str, int]) -> dict[str, Any]: ...
-    def launch(self, device: int, function: Any, blocks: int, threads: int, shared: int, arguments: int) -> None: ...
-    def multiply(self, device: int, product: Product) -> None: ...
-    def wait(self, device: int) -> None: ...
-    def library(self, device: int) -> AbstractContextManager[Any]: ...
+    def launch(self, stream: Any, node: KernelNode) -> None:
+        """Enqueue a kernel; its arguments are copied before this returns."""
+        ...
+
+    def multiply(self, device: int, stream: Any, product: Product) -> None: ...
+    def graph(self, device: int, nodes: Sequence[Ordered]) -> Any:
+        """A graph of these nodes, their arguments copied. Raises GraphError where there are none, or not of this."""
+        ...
+
+    def update(self, graph: Any, i: int, work: Work) -> None:
+        """Give a node other arguments, for runs to come. Raises GraphError where that is not possible."""
+        ...
+
+    def run_graph(self, stream: Any, graph: Any) -> None: ...
+    def library(self, device: int) -> AbstractContextManager[Any]:
+        """CuPy, working on the current stream."""
+        ...
+
     def array(
         self, device: int, address: int, dtype: np.dtype, shape: Sequence[int], strides: Sequence[int] | None = None
-    ) -> Any: ...
+    ) -> Any:
+        """CuPy's view of memory that somebody else keeps; strides are in bytes."""
+        ...
 
 
 class CupyDriver:
-    """CUDA by way of CuPy: its memory pool, its current stream, cuBLAS."""
+    """CUDA by way of CuPy: its memory pools, the caller's current stream, cuBLAS."""
 
     def __init__(self) -> None:
         try:
             self.cupy = importlib.import_module("cupy")
             self.cuda = importlib.import_module("cupy.cuda")
             self.driver = importlib.import_module("cupy_backends.cuda.api.driver")
-        except ImportError as error:
+            self.runtime = self.cuda.runtime
+            self.errors: tuple[type[Exception], ...] = (
+                self.driver.CUDADriverError, self.runtime.CUDARuntimeError, self.cuda.cublas.CUBLASError,
+            )  # fmt: skip
+        except (ImportError, AttributeError) as error:
             raise DeviceError(f"cuda needs CuPy, which cannot be imported ({error}): {engine.INSTALL}") from error
-        self.runtime = self.cuda.runtime
+        self._local = threading.local()
+        # NOTE: graphs name the workspace by its address, so it stays.
+        self._spare: dict[int, Any] = {}
 
     def count(self) -> int:
         try:
@@ -103,70 +161,97 @@ class CupyDriver:
                     "install a driver, or the CuPy of an older CUDA"
                 ) from error
             raise DeviceError(f"cuda: no GPU can be used ({text})") from error
+        except RuntimeError as error:
+            # CuPy finds its libraries when they are first called.
+            raise DeviceError(f"cuda: CuPy cannot load CUDA's libraries ({error}): {engine.INSTALL}") from error
 
     def properties(self, device: int) -> Properties:
         found = self.runtime.getDeviceProperties(device)
-        attribute = functools.partial(self.runtime.deviceGetAttribute, device=device)
         return Properties(
             found["name"].decode(),
             10 * found["major"] + found["minor"],
             found["multiProcessorCount"],
-            attribute(self.runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin),
+            self.runtime.deviceGetAttribute(self.runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
         )
 
-    def allocate(self, device: int, nbytes: int) -> tuple[int, object]:
+    @contextlib.contextmanager
+    def on(self, device: int) -> Iterator[Any]:
         with self.cuda.Device(device):
-            try:
-                block = self.cuda.alloc(nbytes)
-            except self.cuda.memory.OutOfMemoryError as error:
-                raise MemoryError(str(error)) from error
+            met = self._local.__dict__.setdefault("met", set())
+            if device not in met:
+                # The driver's calls need the device's context, which the runtime makes for a thread at its first call.
+                self.runtime.setDevice(device)
+                self.runtime.free(0)
+                met.add(device)
+            yield self.cuda.get_current_stream()
+
+    def allocate(self, device: int, nbytes: int) -> tuple[int, object]:
+        try:
+            block = self.cuda.alloc(nbytes)
+        except self.cuda.memory.OutOfMemoryError as error:
+            raise MemoryError(str(error)) from error
         return int(block.ptr), block
 
     def free_cached(self, device: int) -> None:
-        with self.cuda.Device(device):
-            self.cupy.get_default_memory_pool().free_all_blocks()
+        self.cupy.get_default_memory_pool().free_all_blocks()
 
-    def write(self, device: int, address: int, array: Array) -> None:
-        with self.cuda.Device(device):
-            stream = self.cuda.get_current_stream()
-            self.runtime.memcpyAsync(
-                address, array.ctypes.data, array.nbytes, self.runtime.memcpyHostToDevice, stream.ptr
-            )
-            # The host's memory may change when we return.
-            stream.synchronize()
+    def pinned(self, nbytes: int) -> tuple[int, object]:
+        memory = self.cuda.alloc_pinned_memory(nbytes)
+        return int(memory.ptr), memory
 
-    def read(self, device: int, address: int, array: Array) -> None:
-        with self.cuda.Device(device):
-            stream = self.cuda.get_current_stream()
-            self.runtime.memcpyAsync(
-                array.ctypes.data, address, array.nbytes, self.runtime.memcpyDeviceToHost, stream.ptr
-            )
-            stream.synchronize()
+    def to_device(self, stream: Any, address: int, host: int, nbytes: int) -> None:
+        self.runtime.memcpyAsync(address, host, nbytes, self.runtime.memcpyHostToDevice, stream.ptr)
+
+    def to_host(self, stream: Any, host: int, address: int, nbytes: int) -> None:
+        self.runtime.memcpyAsync(host, address, nbytes, self.runtime.memcpyDeviceToHost, stream.ptr)
+
+    def clear(self, stream: Any, address: int, nbytes: int) -> None:
+        self.runtime.memsetAsync(address, 0, nbytes, stream.ptr)
+
+    def record(self, stream: Any) -> Any:
+        event = self.cuda.Event(disable_timing=True)
+        event.record(stream)
+        return event
+
+    def is_done(self, event: Any) -> bool:
+        return bool(event.done)
+
+    def wait_event(self, event: Any) -> None:
+        event.synchronize()
+
+    def after(self, stream: Any, event: Any) -> None:
+        stream.wait_event(event)
+
+    def wait(self, stream: Any) -> None:
+        stream.synchronize()
 
     def load(self, device: int, source: str, kernels: Mapping[str, int]) -> dict[str, Any]:
         """The functions of a program; they keep its module loaded."""
         properties = self.properties(device)
         found = engine.compile_program(source, properties.capability)
-        with self.cuda.Device(device):
-            module = self.cuda.function.Module()
-            module.load(found.cubin)
-            functions = {name: module.get_function(name) for name in kernels}
-            for function in functions.values():
-                # What a block may have unasked is less than what it may ask for.
-                self.driver.funcSetAttribute(function.ptr, _DYNAMIC_SHARED, properties.shared - _STATIC_SHARED)
+        module = self.cuda.function.Module()
+        module.load(found.cubin)
+        functions = {name: module.get_function(name) for name in kernels}
+        for function in functions.values():
+            # What a block may have unasked is less than what it may ask for.
+            self.driver.funcSetAttribute(function.ptr, _DYNAMIC_SHARED, properties.shared - _STATIC_SHARED)
         return functions
 
-    def launch(self, device: int, function: Any, blocks: int, threads: int, shared: int, arguments: int) -> None:
-        """`arguments` is the address of the kernel's one parameter, which is copied before this returns."""
-        parameters = (ctypes.c_void_p * 1)(arguments)
-        with self.cuda.Device(device):
-            stream = self.cuda.get_current_stream()
-            address = ctypes.addressof(parameters)
-            self.driver.launchKernel(function.ptr, blocks, 1, 1, threads, 1, 1, shared, stream.ptr, address, 0)
+    def launch(self, stream: Any, node: KernelNode) -> None:
+        f = node.function.ptr
+        self.driver.launchKernel(
+            f, node.blocks, 1, 1, node.threads, 1, 1, node.shared, stream.ptr, node.parameters, 0
+        )  # fmt: skip
 
-    def multiply(self, device: int, product: Product) -> None:
-        """cuBLAS is column-major: its C' = B' A' is our C = A B."""
-        p, blas, r = product, self.cuda.cublas, self.runtime
+    def multiply(self, device: int, stream: Any, product: Product) -> None:
+        # CuPy gives the handle the current stream, which is this one.
+        with self._gemm(product) as arguments:
+            self.cuda.cublas.gemmStridedBatchedEx(self.cuda.device.get_cublas_handle(), *arguments)
+
+    @contextlib.contextmanager
+    def _gemm(self, p: Product) -> Iterator[tuple[int, ...]]:
+        """What gemmStridedBatchedEx is called with after the handle. cuBLAS is column-major: C' = B' A' is C = A B."""
+        blas, r = self.cuda.cublas, self.runtime
         kinds = {
             np.dtype(np.float16): (r.CUDA_R_16F, blas.CUBLAS_COMPUTE_32F, np.float32),
             BFLOAT16: (r.CUDA_R_16BF, blas.CUBLAS_COMPUTE_32F, np.float32),
@@ -179,37 +264,56 @@ class CupyDriver:
         if p.tf32:
             compute = blas.CUBLAS_COMPUTE_32F_FAST_TF32
         one, zero = np.ones(1, scalar), np.zeros(1, scalar)
-        with self.cuda.Device(device) as current:
-            blas.gemmStridedBatchedEx(
-                current.cublas_handle,
-                blas.CUBLAS_OP_T if p.b_transposed else blas.CUBLAS_OP_N,
-                blas.CUBLAS_OP_T if p.a_transposed else blas.CUBLAS_OP_N,
-                p.n, p.m, p.k, one.ctypes.data,
-                p.b, kind, p.b_leading, p.b_stride,
-                p.a, kind, p.a_leading, p.a_stride, zero.ctypes.data,
-                p.c, kind, max(p.n, 1), p.c_stride, p.batch, compute, -1,
-            )  # fmt: skip
+        yield (
+            blas.CUBLAS_OP_T if p.b_transposed else blas.CUBLAS_OP_N,
+            blas.CUBLAS_OP_T if p.a_transposed else blas.CUBLAS_OP_N,
+            p.n, p.m, p.k, one.ctypes.data,
+            p.b, kind, p.b_leading, p.b_stride,
+            p.a, kind, p.a_leading, p.a_stride, zero.ctypes.data,
+            p.c, kind, max(p.n, 1), p.c_stride, p.batch, compute, -1,
+        )  # fmt: skip
 
-    @contextmanager
+    # Graphs
+
+    @contextlib.contextmanager
     def library(self, device: int) -> Iterator[Any]:
-        """CuPy, on a device, raising what NumPy raises for a singular matrix."""
+        """It raises what NumPy raises for a singular matrix."""
         with self.cuda.Device(device), importlib.import_module("cupyx").errstate(linalg="raise"):
             yield self.cupy
 
     def array(
         self, device: int, address: int, dtype: np.dtype, shape: Sequence[int], strides: Sequence[int] | None = None
     ) -> Any:
-        """CuPy's view of memory that somebody else keeps; strides are in bytes."""
-        nbytes = max(math.prod(shape), 1) * dtype.itemsize
-        memory = self.cuda.UnownedMemory(address, nbytes, None, device)
+        memory = self.cuda.UnownedMemory(address, max(math.prod(shape), 1) * dtype.itemsize, None, device)
         steps = None if strides is None else tuple(strides)
         return self.cupy.ndarray(tuple(shape), dtype, self.cuda.MemoryPointer(memory, 0), steps)
 
-    def wait(self, device: int) -> None:
-        with self.cuda.Device(device):
-            self.cuda.get_current_stream().synchronize()
+    def graph(self, device: int, nodes: Sequence[Ordered]) -> NativeGraph:
+        return NativeGraph(nodes, partial(self._capturing, device))
+
+    def update(self, graph: NativeGraph, i: int, work: Work) -> None:
+        graph.update(i, work)
+
+    def run_graph(self, stream: Any, graph: NativeGraph) -> None:
+        graph.launch(stream.ptr)
+
+    @contextlib.contextmanager
+    def _capturing(self, device: int, product: Product) -> Iterator[tuple[int, int, int, int, int, tuple[int, ...]]]:
+        """What a product is captured with: a stream of its own, cuBLAS's version and handle, workspace, arguments."""
+        if device not in self._spare:
+            try:
+                self._spare[device] = self.cuda.Stream(non_blocking=True), self.cuda.alloc(WORKSPACE)
+            except self.cuda.memory.OutOfMemoryError as error:
+                raise GraphError(f"no memory for the workspace of cuBLAS: {error}") from error
+        stream, workspace = self._spare[device]
+        handle = self.cuda.device.get_cublas_handle()
+        with self._gemm(product) as arguments:
+            version = self.cuda.cublas.getVersion(handle)
+            yield stream.ptr, version, handle, int(workspace.ptr), WORKSPACE, arguments
 
 
+# Memory that cuBLAS may use in a graph: what it asks for on Hopper.
+WORKSPACE = 32 << 20
 _DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 # What a kernel declares itself: partial sums of its folds.
 _STATIC_SHARED = 16 << 10
@@ -219,7 +323,7 @@ _driver: Driver | None = None
 
 
 def get() -> Driver:
-    """The driver; DeviceError where CuPy or a GPU is missing."""
+    """The driver; DeviceError where CuPy is missing."""
     global _driver
     with _lock:
         if _driver is None:

@@ -1,7 +1,7 @@
 """Running a schedule on a GPU: kernels mapped and compiled when it is bound to extents, then launched in order.
 
 What an argument is and where a temporary lies is found as on the CPU (`backends/cpu/executor.py`). Launches are
-enqueued; who reads a value waits. A plan that checks indices reads its status word before its results are given out.
+enqueued, from the second run on as graphs (`replay.py`); who reads a value waits, and hears of a wrong index.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ import math
 import threading
 import time
 import weakref
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lazyt.backends.cpu import executor as host
+from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cuda import library
-from lazyt.backends.cuda.device import Device, DeviceBuffer, device
+from lazyt.backends.cuda.checks import WORD, Check, unsettled
+from lazyt.backends.cuda.device import Device, device
 from lazyt.backends.cuda.emit import arguments, emit, program
 from lazyt.backends.cuda.mapping import (
     Mapping,
@@ -29,9 +32,11 @@ from lazyt.backends.cuda.mapping import (
     scratch_words,
     shared_bytes,
 )
-from lazyt.backends.cuda.products import ByLibrary, Product
+from lazyt.backends.cuda.products import ByLibrary, Product, Zeros, is_tf32
+from lazyt.backends.cuda.replay import Launch, Segment
 from lazyt.backends.cuda.scatter import Scatter
-from lazyt.backends.cuda.switches import switches, variant
+from lazyt.backends.cuda.switches import switches as own
+from lazyt.backends.cuda.switches import variant
 from lazyt.backends.cuda.text import Module
 from lazyt.ir import graph as g
 from lazyt.ir.extents import uses_offset
@@ -50,6 +55,8 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
+FLOAT32 = np.dtype(np.float32)
+
 _lock = threading.Lock()
 # Code lives as long as some plan uses it.
 _functions: weakref.WeakValueDictionary[tuple[int, str, Mapping], Function] = weakref.WeakValueDictionary()
@@ -58,11 +65,12 @@ _functions: weakref.WeakValueDictionary[tuple[int, str, Mapping], Function] = we
 class Function:
     """A kernel under one mapping, loaded on a device."""
 
-    __slots__ = ("__weakref__", "handle", "mapping", "shared")
+    __slots__ = ("__weakref__", "entries", "handle", "mapping", "shared")
 
     def __init__(self, handle: Any, kernel: k.Kernel, mapping: Mapping) -> None:
         self.handle = handle
         self.mapping = mapping
+        self.entries = arguments(kernel, mapping)
         self.shared = shared_bytes(kernel, mapping)
 
 
@@ -76,7 +84,8 @@ def functions(where: Device, wanted: Sequence[tuple[k.Kernel, Mapping]]) -> tupl
         if missing:
             source = program([(kernel, pair[1], names[pair]) for pair, kernel in missing.items()])
             sizes = {names[pair]: arguments(kernel, pair[1]) for pair, kernel in missing.items()}
-            handles = where.driver.load(where.number, source, sizes)
+            with where.work():
+                handles = where.driver.load(where.number, source, sizes)
             for pair, kernel in missing.items():
                 f = found[pair] = _functions[key, *pair] = Function(handles[names[pair]], kernel, pair[1])
                 assert f.mapping == pair[1]
@@ -121,15 +130,13 @@ class Executable(host.Executable):
         return bound.run(scalars, leaves)
 
 
-class Launch:
-    """A kernel of a bound plan: where its arguments stand in the table, and how it is launched."""
+class Run:
+    """One run of a bound plan: its stream, the bases of addresses, and what holds memory."""
 
-    __slots__ = ("at", "blocks", "function")
+    __slots__ = ("bases", "leaves", "outs", "stream")
 
-    def __init__(self, function: Function, at: int, blocks: int) -> None:
-        self.function = function
-        self.at = at
-        self.blocks = blocks
+    def __init__(self, stream: Any, bases: Sequence[int], outs: Sequence[Any], leaves: Sequence[Any]) -> None:
+        self.stream, self.bases, self.outs, self.leaves = stream, bases, outs, leaves
 
 
 class Bound(host.Bound):
@@ -143,56 +150,82 @@ class Bound(host.Bound):
         patches: list[tuple[int, int, int]] = []
         steps: list[Any] = []
         self.scratch_size = 0
-        properties = self.where.properties
         wanted: list[tuple[k.Kernel, Mapping]] = []
-        for c in self.exe.schedule.launches:
-            if not isinstance(c, KernelCall):
-                product = self.products[c] if isinstance(c, MatmulCall) else None
-                if isinstance(product, Product) and product.choice.how == "blas":
-                    product.place(table, patches)
-                    steps.append(product)
-                elif isinstance(c, MatmulCall):
-                    other = ByLibrary(self, c)
-                    other.place(table, patches)
-                    steps.append(other)
-                elif isinstance(c, ScatterCall) and (scatter := Scatter(self, c)).on_device:
-                    scatter.place(table, patches)
-                    steps.append(scatter)
-                elif isinstance(c, LibraryCall) and c.node.attrs.fn in library.FUNCTIONS:  # type: ignore[union-attr]
-                    steps.append(_Library(self, c))
+        level = 0
+        for region in self.exe.schedule.regions:
+            level += 1
+            for c in region:
+                if isinstance(c, KernelCall):
+                    launches = [x for piece in self.pieces_of(c) for x in self._launches(c, piece, table, patches)]
+                    # Launches that share scratch memory do not run beside others.
+                    level += len(launches) > 1
+                    for kernel, at, mapping, blocks in launches:
+                        wanted.append((kernel, mapping))
+                        steps.append((at, blocks, level))
+                        level += len(launches) > 1
                 else:
-                    steps.append(_OnHost(self, c))
-                continue
-            for piece in self.pieces_of(c):
-                at, first = len(table), len(patches)
-                self._arguments(c, piece, table, patches)
-                kernel, extents = piece.kernel, piece.extents
-                if _is_empty(kernel, extents):
-                    continue
-                mapping = choose(kernel, self._placed(c, piece, table[at:], at, patches[first:]), properties.shared)
-                launches = phases(kernel, mapping, extents)
-                if len(launches) > 1:
-                    # Behind the kernel's own arguments: scratch memory, which is the last of the bases, and chunks.
-                    patches.append((len(table), -1, 0))
-                    table.extend((0, chunks(extents)))
-                    words = math.prod(extents[: kernel.outer]) * scratch_words(kernel) * chunks(extents)
-                    self.scratch_size = max(self.scratch_size, 8 * words)
-                table.extend(extras(kernel, mapping, extents))
-                for m in launches:
-                    wanted.append((kernel, m))
-                    steps.append((at, grid(kernel, m, extents, properties.processors)))
+                    found = self._call(c, table, patches, level)
+                    steps += found
+                    level += len(found)
         t0 = time.perf_counter()
         code, compiled = functions(self.where, wanted)
         self.exe.compiles += compiled
         self.exe.compile_time += time.perf_counter() - t0
         rest = iter(code)
-        self.parts = [Launch(next(rest), *s) if isinstance(s, tuple) else s for s in steps]
+        parts = [Launch(next(rest), *s) if isinstance(s, tuple) else s for s in steps]
         self.table = np.array(table or [0], np.int64)
+        for part in parts:
+            if isinstance(part, Launch):
+                part.place(self.table)
+        self.parts = self._segments(parts)
+        # Where it stands whether a product is of tf32, which may be another thing in every run.
+        self.precisions = [p.at + 3 for p in parts if isinstance(p, Product) and p.call.node.dtype == FLOAT32]
         columns = np.array(patches, np.int64).reshape(-1, 3)
         self.slots, self.sources, self.offsets_of_slots = (np.ascontiguousarray(x) for x in columns.T)
-        self.word = self.where.allocate(16) if self.checks else None
-        if self.word is not None:
-            self.where.write(self.word.address, np.zeros(2, np.int64))
+        self.word = self.where.allocate(WORD) if self.checks else None
+
+    def _launches(
+        self, c: KernelCall, piece: Piece, table: list[int], patches: list[tuple[int, int, int]]
+    ) -> list[tuple[k.Kernel, int, Mapping, int]]:
+        """Append a piece's arguments; the kernel, where they begin, the mapping and the blocks of each launch."""
+        at, first = len(table), len(patches)
+        self._arguments(c, piece, table, patches)
+        kernel, extents, properties = piece.kernel, piece.extents, self.where.properties
+        if _is_empty(kernel, extents):
+            return []
+        mapping = choose(kernel, self._placed(c, piece, table[at:], at, patches[first:]), properties.shared)
+        launches = phases(kernel, mapping, extents)
+        if len(launches) > 1:
+            # Behind the kernel's own arguments: scratch memory, which is the last of the bases, and chunks.
+            patches.append((len(table), -1, 0))
+            table.extend((0, chunks(extents)))
+            words = math.prod(extents[: kernel.outer]) * scratch_words(kernel) * chunks(extents)
+            self.scratch_size = max(self.scratch_size, 8 * words)
+        table.extend(extras(kernel, mapping, extents))
+        return [(kernel, at, m, grid(kernel, m, extents, properties.processors)) for m in launches]
+
+    def _call(self, c: Any, table: list[int], patches: list[tuple[int, int, int]], level: int) -> Sequence[Any]:
+        """What does a call that is not a kernel."""
+        if isinstance(c, MatmulCall):
+            product = self.products[c]
+            assert isinstance(product, Product)
+            if product.choice.how != "blas":
+                return [ByLibrary(self, c, table, patches)]
+            product.place(table, patches, level)
+            return [product if product.choice.k else Zeros(product)]
+        if isinstance(c, ScatterCall) and (scatter := Scatter(self, c)).on_device:
+            return scatter.place(table, patches, level)
+        if isinstance(c, LibraryCall) and c.node.attrs.fn in library.FUNCTIONS:  # type: ignore[union-attr]
+            return [_Library(self, c)]
+        return [_OnHost(self, c)]
+
+    def _segments(self, parts: Sequence[Any]) -> list[Any]:
+        """What a graph can hold, taken together."""
+        found: list[Any] = []
+        for capturable, group in groupby(parts, lambda p: isinstance(p, Launch | Product)):
+            some = list(group)
+            found += [Segment(self.where, some)] if capturable else some
+        return found
 
     @property
     def where(self) -> Device:
@@ -201,7 +234,7 @@ class Bound(host.Bound):
     def pieces_of(self, c: KernelCall) -> list[Piece]:
         """What a kernel is launched as: itself, or the parts of one with too few units of work for all processors."""
         extents, strides, coefs = self._shape(c)
-        if switches["split"] and is_divided(c.kernel, extents, self.where.properties.processors):
+        if own["split"] and is_divided(c.kernel, extents, self.where.properties.processors):
             return split(c.kernel, extents, strides, coefs)
         return [host._whole(c.kernel, extents, strides, coefs)]
 
@@ -241,7 +274,8 @@ class Bound(host.Bound):
         texts = []
         for i, (kernel, mapping) in enumerate(self.mappings_of(c)):
             texts.append(emit(kernel, mapping, symbol_of(kernel, mapping), module, notes if i == 0 else ()))
-        return "\n".join([module.text(), *texts])
+        return "\
+".join([module.text(), *texts])
 
     def _product(self, c: MatmulCall) -> Product:
         return Product(self, c)
@@ -253,45 +287,59 @@ class Bound(host.Bound):
         donated: Sequence[Donation] = (),
         receipt: Receipt | None = None,
     ) -> list[Any]:
-        """Take memory, fill the arguments in, enqueue."""
+        """Take memory, fill the arguments in, enqueue. Waits for nothing but what is done on the host."""
         where = self.where
-        outs = [where.allocate(n) for n in self.sizes]
-        arena = where.allocate(self.arena_size) if self.arena_size else None
-        bases = [d.address for d in leaves[: self.n_leaves]]
-        bases += [b.address for b in outs]
-        bases.append(arena.address if arena is not None else 0)
-        bases.append(self.word.address if self.word is not None else 0)
-        if self.positions:
-            bases += self._scalars(scalars)
-        if self.moving:
-            values = self.exe.expressions.evaluate(self.extents, scalars)
-            for base, byte, number, itemsize in self.moving:
-                bases.append(values[number] + byte if base < 0 else bases[base] + byte + values[number] * itemsize)
-        scratch = where.allocate(self.scratch_size) if self.scratch_size else None
-        bases.append(scratch.address if scratch is not None else 0)
-        with self.lock:
+        with self.lock, where.work() as stream:
+            outs = [where.take(n) for n in self.sizes]
+            arena = where.take(self.arena_size) if self.arena_size else None
+            scratch = where.take(self.scratch_size) if self.scratch_size else None
+            bases = [d.address for d in leaves[: self.n_leaves]]
+            bases += [b.address for b in outs]
+            bases.append(arena.address if arena is not None else 0)
+            bases.append(self.word.address if self.word is not None else 0)
+            if self.positions:
+                bases += self._scalars(scalars)
+            if self.moving:
+                values = self.exe.expressions.evaluate(self.extents, scalars)
+                for base, byte, number, itemsize in self.moving:
+                    bases.append(values[number] + byte if base < 0 else bases[base] + byte + values[number] * itemsize)
+            bases.append(scratch.address if scratch is not None else 0)
+            for slot in self.precisions:
+                self.table[slot] = is_tf32(FLOAT32)
             self.table[self.slots] = np.array(bases, np.int64)[self.sources] + self.offsets_of_slots
-            start = self.table.ctypes.data
-            for part in self.parts:
-                if type(part) is Launch:
-                    f, at = part.function, start + 8 * part.at
-                    where.driver.launch(where.number, f.handle, part.blocks, f.mapping.threads, f.shared, at)
-                else:
-                    part.run(bases, outs, arena, leaves)
             if self.word is not None:
-                self._check_word(self.word)
+                where.driver.clear(stream, self.word.address, WORD)
+            run = Run(stream, bases, outs, leaves)
+            for part in self.parts:
+                if type(part) is Segment:
+                    part.run(stream, self.table)
+                else:
+                    part.run(run)
+            checks = unsettled(d.buffer for d in leaves[: self.n_leaves])
+            if self.word is not None:
+                checks = (Check(where, stream, self.word.address, self.error_of), *checks)
+            for b in outs:
+                b.checks = checks
         return outs
-
-    def _check_word(self, word: DeviceBuffer) -> None:
-        """Raise for an index that was outside; waits for the run."""
-        self.status[:] = self.where.read(word.address, self.status.dtype, (2,))
-        if self.status[0]:
-            self.where.write(word.address, np.zeros(2, np.int64))
-            self._raise_check()
 
     def address_of(self, n: Node, bases: Sequence[int]) -> int:
         base, byte = self._base(n)
         return bases[base] + byte
+
+
+def replay_of(exe: host.Executable, bound: host.Bound) -> str:
+    """How a plan's launches at these sizes are enqueued from the second run on; '' on the CPU."""
+    if not isinstance(exe, Executable):
+        return ""
+    if not switches["graphs"]:
+        return "launch by launch: graphs are switched off"
+    ran = exe.bound.get(bound.extents)
+    segments = [p for p in ran.parts if isinstance(p, Segment)] if ran is not None else []
+    graphs = [g for p in segments for g in p.graphs]
+    refused = "".join(dict.fromkeys(f"; not all of it: {p.refused}" for p in segments if p.refused))
+    if graphs:
+        return f"{len(graphs)} CUDA graph{'s' * (len(graphs) > 1)}, launched {graphs[0].replays} times{refused}"
+    return f"launch by launch{refused}" if refused else "launch by launch the first time, then as CUDA graphs"
 
 
 def _is_empty(kernel: k.Kernel, extents: Sequence[int]) -> bool:
@@ -320,40 +368,38 @@ class _OnHost(host._Callback):
         self.written.append((address, array))
         return array
 
-    def run(self, bases: Sequence[int], outs: Sequence[Any], arena: Any, leaves: Sequence[Any]) -> None:
+    def run(self, run: Run) -> None:  # type: ignore[override]
         bound = self.bound
         assert isinstance(bound, Bound)
-        self.bases, self.written = bases, []
-        super().run(bases, outs, arena, leaves)
+        self.bases, self.written = run.bases, []
+        super().run(run.bases, run.outs, None, run.leaves)
         for address, array in self.written:
             bound.where.write(address, array)
+        self.bases, self.written = (), []
         bound.where.fallbacks += 1
 
 
 class _Library(_OnHost):
-    """A call of CuPy's own routines on the plan's memory."""
+    """A call of CuPy's own routines on the plan's memory, which no graph can hold."""
 
-    capturable = False  # they take memory and wait as they like
-
-    def run(self, bases: Sequence[int], outs: Sequence[Any], arena: Any, leaves: Sequence[Any]) -> None:
+    def run(self, run: Run) -> None:  # type: ignore[override]
         bound, c = self.bound, self.call
         assert isinstance(bound, Bound)
         assert isinstance(c, LibraryCall)
         assert isinstance(c.node.attrs, g.Opaque)
-        self.bases = bases
         with bound.where.driver.library(bound.where.number) as xp:
-            operands = [(self._array(x), x.dtype) for x in c.operands]
+            operands = [(self._array(x, run.bases), x.dtype) for x in c.operands]
             got = library.call(xp, c.node.attrs.fn, operands, host._evaluated(c.node.attrs.statics, bound))
             for r, value in zip(c.results, got, strict=True):
                 if r is not None:
-                    library.put(xp, self._array(r), r.dtype, value)
+                    library.put(xp, self._array(r, run.bases), r.dtype, value)
 
-    def _array(self, n: Node) -> Any:
+    def _array(self, n: Node, bases: Sequence[int]) -> Any:
         bound = self.bound
         assert isinstance(bound, Bound)
         base = n
         while base.op == "reshape":
             base = base.operands[0]
         where, shape = bound.where, [bound.value(d) for d in n.shape]
-        address = bound.address_of(base, self.bases)
+        address = bound.address_of(base, bases)
         return where.driver.array(where.number, address, library.memory_dtype(n.dtype), shape)

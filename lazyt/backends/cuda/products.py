@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lazyt.backends.cpu.products import Patches
-    from lazyt.backends.cuda.executor import Bound
+    from lazyt.backends.cuda.executor import Bound, Run
     from lazyt.ir.schedule import MatmulCall
+
+    Array = np.ndarray[Any, Any]
 
 # As in PyTorch: what is not 'highest' may be tf32, of 10 bits of mantissa.
 PRECISIONS = ("highest", "high", "medium")
@@ -62,40 +64,46 @@ class Product(products.Product):
         self.transposed = [f is not None and f[0] != blas.NO_TRANS for f in found]
         self.strides = [[value(s) for s in strides[:-2]] or [0] for _, strides, _ in call.operands]
 
-    def place(self, table: list[int], patches: Patches) -> None:
-        """The addresses of both operands and the result stand in the table."""
-        self.at = len(table)
-        table.extend((0, 0, 0))
-        size = self.call.node.dtype.itemsize
-        for i, (buffer, offset) in enumerate((*((b, o) for b, _, o in self.call.operands), (self.call.node, 0))):
-            self.bound._address(buffer, offset, size, self.at + i, patches)
+    def place(self, table: list[int], patches: Patches, level: int) -> None:
+        """The addresses of both operands and the result stand in the table, then whether it is of tf32."""
+        self.at, self.level = len(table), level
+        _place(self.bound, self.call, table, patches)
+        table.append(0)
 
-    def run(self, bases: Sequence[int], outs: Sequence[Any], arena: Any, leaves: Sequence[Any]) -> None:
-        bound, ch, dtype = self.bound, self.choice, self.call.node.dtype
+    @property
+    def slots(self) -> range:
+        """Where its addresses stand in the table."""
+        return range(self.at, self.at + 4)
+
+    def works(self, table: Array) -> list[driver.Product]:
+        """The calls of cuBLAS: the longest batch axis in one, the others one by one."""
+        ch, dtype = self.choice, self.call.node.dtype
         size = dtype.itemsize
-        if not (ch.m and ch.n and ch.count):
-            return
-        *starts, out = (int(a) for a in bound.table[self.at : self.at + 3])
-        if ch.k == 0:
-            bound.where.write(out, np.zeros(ch.m * ch.n * ch.count, dtype))
-            return
-        # The longest batch axis in one call, the others one by one.
+        if not (ch.m and ch.n and ch.k and ch.count):
+            return []
+        *starts, tf32 = (int(a) for a in table[self.at : self.at + 4])
         axes = _merged(self.batch, self.strides[0], self.strides[1], ch.m * ch.n)
-        longest = max(range(len(axes)), key=lambda i: axes[i][0])
-        count, *steps = axes.pop(longest)
-        tf32 = is_tf32(dtype)
+        count, *steps = axes.pop(max(range(len(axes)), key=lambda i: axes[i][0]))
+        found = []
         for index in np.ndindex(*(n for n, *_ in axes)):
             a, b, c = (
                 start + size * sum(q * axis[1 + i] for q, axis in zip(index, axes, strict=True))
-                for i, start in enumerate((*starts, out))
+                for i, start in enumerate(starts)
             )
-            bound.where.driver.multiply(
-                bound.where.number,
-                driver.Product(
-                    dtype, ch.m, ch.n, ch.k, a, b, c, self.leading[0], self.leading[1], self.transposed[0],
-                    self.transposed[1], count, steps[0], steps[1], steps[2], tf32,
-                ),
+            product = driver.Product(
+                dtype, ch.m, ch.n, ch.k, a, b, c, self.leading[0], self.leading[1], self.transposed[0],
+                self.transposed[1], count, steps[0], steps[1], steps[2], bool(tf32),
             )  # fmt: skip
+            found.append(product)
+        return found
+
+
+def _place(bound: Bound, call: MatmulCall, table: list[int], patches: Patches) -> None:
+    """The addresses of both operands and the result, at the end of the table."""
+    at, size = len(table), call.node.dtype.itemsize
+    table.extend((0, 0, 0))
+    for i, (buffer, offset) in enumerate((*((b, o) for b, _, o in call.operands), (call.node, 0))):
+        bound._address(buffer, offset, size, at + i, patches)
 
 
 def _merged(batch: Sequence[int], a: Sequence[int], b: Sequence[int], size: int) -> list[tuple[int, int, int, int]]:
@@ -106,7 +114,7 @@ def _merged(batch: Sequence[int], a: Sequence[int], b: Sequence[int], size: int)
         if n == 1 and len(batch) > 1:
             continue
         if axes and (sa, sb) == (axes[-1][1] * axes[-1][0], axes[-1][2] * axes[-1][0]):
-            # The axis inside goes on where this one steps.
+            # This axis goes on where the one inside it ends.
             inner = axes.pop()
             axes.append((inner[0] * n, *inner[1:]))
         else:
@@ -116,22 +124,15 @@ def _merged(batch: Sequence[int], a: Sequence[int], b: Sequence[int], size: int)
 
 
 class ByLibrary:
-    """A product that cuBLAS cannot read, or of integers: CuPy's matmul."""
+    """A product that cuBLAS cannot read, or of integers: CuPy's matmul, which no graph can hold."""
 
-    capturable = False  # it takes memory as it likes
-
-    def __init__(self, bound: Bound, call: MatmulCall) -> None:
+    def __init__(self, bound: Bound, call: MatmulCall, table: list[int], patches: Patches) -> None:
         self.bound = bound
         self.call = call
-
-    def place(self, table: list[int], patches: Patches) -> None:
         self.at = len(table)
-        table.extend((0, 0, 0))
-        size = self.call.node.dtype.itemsize
-        for i, (buffer, offset) in enumerate((*((b, o) for b, _, o in self.call.operands), (self.call.node, 0))):
-            self.bound._address(buffer, offset, size, self.at + i, patches)
+        _place(bound, call, table, patches)
 
-    def run(self, bases: Sequence[int], outs: Sequence[Any], arena: Any, leaves: Sequence[Any]) -> None:
+    def run(self, run: Run) -> None:
         bound, n = self.bound, self.call.node
         where, value = bound.where, bound.value
         size, dtype = n.dtype.itemsize, library.memory_dtype(n.dtype)
@@ -144,3 +145,17 @@ class ByLibrary:
                 views.append(library.widened(xp, view, n.dtype))
             to = where.driver.array(where.number, out, dtype, [value(d) for d in n.shape])
             library.put(xp, to, n.dtype, xp.matmul(*views))
+
+
+class Zeros:
+    """A product over no elements."""
+
+    def __init__(self, product: Product) -> None:
+        self.product = product
+
+    def run(self, run: Run) -> None:
+        p = self.product
+        ch, where = p.choice, p.bound.where
+        nbytes = ch.m * ch.n * ch.count * p.call.node.dtype.itemsize
+        if nbytes:
+            where.driver.clear(run.stream, int(p.bound.table[p.at + 2]), nbytes)

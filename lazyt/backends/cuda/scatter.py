@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyt.backends.cuda.mapping import Mapping
 from lazyt.backends.cuda.preamble import PREAMBLE
+from lazyt.backends.cuda.replay import Launch
 from lazyt.backends.cuda.text import Module, function, type_of
 from lazyt.backends.rules import casts
 from lazyt.backends.rules.elements import BFLOAT16, mem_type
@@ -19,13 +21,13 @@ from lazyt.ir import dtypes
 from lazyt.ir.fuse import buffer_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lazyt.backends.cuda.executor import Bound
+    from lazyt.backends.cuda.device import Device
+    from lazyt.backends.cuda.executor import Bound, Run
     from lazyt.backends.rules.vector import Vec
     from lazyt.ir.schedule import ScatterCall
 
 FLOAT32 = np.dtype(np.float32)
+INT64 = np.dtype(np.int64)
 # Arguments.
 OUT, X, V, AT, ORDER, COUNT, INNER, TOTAL, FILL = range(9)
 SIZE = FILL + 1
@@ -121,31 +123,36 @@ class Scatter:
         self.inner = parts * inner
         self.total = value(n.shape[0]) * self.inner
         self.single = call.single and self.inner * self.count > 1
-        self.functions: dict[str, Any] = {}
 
     @property
     def on_device(self) -> bool:
         """Whether it is done here: not if one complex number goes to all places."""
         return self.dtype == self.call.node.dtype or not (self.single or self.call.fill is not None)
 
-    @property
-    def capturable(self) -> bool:
-        """Whether its launches may stand in a CUDA graph."""
-        return self.count <= COUNTED
-
-    def place(self, table: list[int], patches: list[tuple[int, int, int]]) -> None:
-        """The arguments of all three kernels stand in the table; the order of updates in the arena."""
-        b, c, self.at = self.bound, self.call, len(table)
+    def place(self, table: list[int], patches: list[tuple[int, int, int]], level: int) -> list[Launch | Sorted]:
+        """The arguments of all three kernels into the table, the order of updates into the arena; what to run."""
+        b, c, at = self.bound, self.call, len(table)
         table.extend([0] * SIZE)
         for slot, node in ((OUT, c.node), (X, c.x), (V, c.v), (AT, c.at)):
             if node is not None:
-                b._address(buffer_of(node), 0, node.dtype.itemsize, self.at + slot, patches)
-        patches.append((self.at + ORDER, b.arena_base, b.arena_size))
+                b._address(buffer_of(node), 0, node.dtype.itemsize, at + slot, patches)
+        patches.append((at + ORDER, b.arena_base, b.arena_size))
         b.arena_size += -(-max(8 * self.count, 1) // 64) * 64
-        table[self.at + COUNT : self.at + FILL + 1] = [self.count, self.inner, self.total, self._fill()]
-        if self.total:
-            source = program(self.dtype, c.node.attrs.mode, c.fill is not None, self.single)  # type: ignore[union-attr]
-            self.functions = loaded(b.where, source)
+        table[at + COUNT : at + FILL + 1] = [self.count, self.inner, self.total, self._fill()]
+        if not self.total:
+            return []
+        source = program(self.dtype, c.node.attrs.mode, c.fill is not None, self.single)  # type: ignore[union-attr]
+        functions = loaded(b.where, source)
+        most = 32 * b.where.properties.processors
+        start, rank, rows = (functions[name] for name in NAMES)
+        parts: list[Launch | Sorted] = [Launch(start, at, max(1, min(-(-self.total // THREADS), most)), level)]
+        if self.count:
+            if self.count <= COUNTED:
+                parts.append(Launch(rank, at, -(-self.count // THREADS), level + 1))
+            else:
+                parts.append(Sorted(b, at, self.count))
+            parts.append(Launch(rows, at, max(1, min(-(-self.count * self.inner // THREADS), most)), level + 2))
+        return parts
 
     def _fill(self) -> int:
         """The bits of the constant."""
@@ -154,37 +161,39 @@ class Scatter:
         x = np.array([self.call.fill.attrs.value]).astype(self.dtype)  # type: ignore[union-attr]
         return int(x.view(f"u{self.dtype.itemsize}").astype(np.uint64).view(np.int64)[0])
 
-    def run(self, bases: Sequence[int], outs: Sequence[Any], arena: Any, leaves: Sequence[Any]) -> None:
-        where, count = self.bound.where, self.count
-        if not self.total:
-            return
-        start = self.bound.table.ctypes.data + 8 * self.at
 
-        def launch(name: str, work: int) -> None:
-            blocks = max(1, min(-(-work // THREADS), 32 * where.properties.processors))
-            where.driver.launch(where.number, self.functions[name], blocks, THREADS, 0, start)
+class Sorted:
+    """The order of many updates, by CuPy's sort, which no graph can hold."""
 
-        launch(NAMES[0], self.total)
-        if not count:
-            return
-        if count <= COUNTED:
-            blocks = -(-count // THREADS)
-            where.driver.launch(where.number, self.functions[NAMES[1]], blocks, THREADS, 0, start)
-        else:
-            at, order = (int(self.bound.table[self.at + slot]) for slot in (AT, ORDER))
-            with where.driver.library(where.number) as xp:
-                array = where.driver.array
-                keys = array(where.number, at, np.dtype(np.int64), (count,))
-                array(where.number, order, np.dtype(np.int64), (count,))[...] = xp.argsort(keys, kind="stable")
-        launch(NAMES[2], count * self.inner)
+    def __init__(self, bound: Bound, at: int, count: int) -> None:
+        self.bound, self.at, self.count = bound, at, count
+
+    def run(self, run: Run) -> None:
+        where = self.bound.where
+        at, order = (int(self.bound.table[self.at + slot]) for slot in (AT, ORDER))
+        with where.driver.library(where.number) as xp:
+            keys, to = (where.driver.array(where.number, x, INT64, (self.count,)) for x in (at, order))
+            to[...] = xp.argsort(keys, kind="stable")
 
 
-_loaded: dict[tuple[int, str], dict[str, Any]] = {}
+class Function:
+    """One of the kernels, loaded on a device."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self.mapping = Mapping(threads=THREADS)
+        self.entries = SIZE
+        self.shared = 0
 
 
-def loaded(where: Any, source: str) -> dict[str, Any]:
-    """The functions of a program on a device."""
+_loaded: dict[tuple[int, str], dict[str, Function]] = {}
+
+
+def loaded(where: Device, source: str) -> dict[str, Function]:
+    """The kernels of a program on a device."""
     key = (id(where), source)
     if key not in _loaded:
-        _loaded[key] = where.driver.load(where.number, source, dict.fromkeys(NAMES, SIZE))
+        with where.work():
+            handles = where.driver.load(where.number, source, dict.fromkeys(NAMES, SIZE))
+        _loaded[key] = {name: Function(handle) for name, handle in handles.items()}
     return _loaded[key]

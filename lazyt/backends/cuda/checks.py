@@ -1,0 +1,60 @@
+"""Whether the indices that a run read were inside: found out when the run's results are first waited for.
+
+A run with checks ends with a copy of the device's status word to the host. Its results carry the `Check`, and so does
+all that is computed from them, until it is known that nothing was wrong.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from lazyt.backends.cuda.device import Device
+    from lazyt.errors import IndexOutOfRange
+
+# The word that kernels set: the number of the check that failed, from 1, and the index.
+WORD = 16
+
+
+class Check:
+    """The outcome of one run's checks. `error` makes the error for a check's number and the index."""
+
+    __slots__ = ("_error", "_event", "_owner", "_word", "device")
+
+    def __init__(self, device: Device, stream: Any, word: int, error: Callable[[int, int], IndexOutOfRange]) -> None:
+        self.device = device
+        self._error = error
+        address, self._owner = device.driver.pinned(WORD)
+        self._word = address
+        device.driver.to_host(stream, address, word, WORD)
+        self._event: Any = device.driver.record(stream)
+
+    @property
+    def passed(self) -> bool:
+        """Whether it is known, without waiting, that all was well."""
+        if self._event is not None and not self.device.driver.is_done(self._event):
+            return False
+        return self._failure() is None
+
+    def settle(self) -> None:
+        """Wait for the run; raises IndexOutOfRange, every time, if an index was outside."""
+        if self._event is not None:
+            self.device.driver.wait_event(self._event)
+        failure = self._failure()
+        if failure is not None:
+            raise self._error(*failure)
+
+    def _failure(self) -> tuple[int, int] | None:
+        self._event = None
+        code, index = (ctypes.c_int64 * 2).from_address(self._word)
+        return (code, index) if code else None
+
+
+def unsettled(buffers: Iterable[Any]) -> tuple[Check, ...]:
+    """The checks that what these buffers hold depends on, but for those that are known to have passed."""
+    # A walk has leaves on the CPU too.
+    found = dict.fromkeys(c for b in buffers for c in getattr(b, "checks", ()))
+    return tuple(c for c in found if not c.passed)

@@ -1,0 +1,102 @@
+"""The shapes and dtypes of a step's values: inferred over ints, then by a rule that inference over symbols leaves.
+
+An operation's `lower` finds its results' shapes and every error that can be known when it is recorded. Over ints that
+costs tens of microseconds. So a step that meets ever new extents (batches of all sizes) is lowered over symbols too:
+that gives the shapes as expressions, the guards under which they hold, and the extents that were looked at to find
+errors. Where the guards hold and what was looked at is the same, the errors are none and the expressions are right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lazyt.ir.builder import Builder, Weak
+from lazyt.ir.extents import Scope, guard_source, source
+from lazyt.ops.core import OpDef
+from lazyt.trace import Slot, Step
+
+if TYPE_CHECKING:
+    from lazyt.ir.graph import Node
+
+Shapes = tuple[tuple[int, ...], ...]
+# The shapes of a step's values for the extents of its operands and its integers, one after another; None: unknown.
+Rule = Callable[[Sequence[int]], Shapes | None]
+
+# Off: shapes are always inferred over ints.
+switch = {"shapes": True}
+# A step gets a rule when it meets other extents for this many times.
+OTHERS = 2
+MOST_RULES = 2
+
+
+def infer(
+    op: OpDef,
+    slots: Sequence[Any],
+    statics: tuple[Any, ...],
+    ints: tuple[int, ...] | None,
+    offsets: tuple[int, ...] | None,
+) -> tuple[Builder, tuple[Node, ...]]:
+    """Lower over ints: the result's shapes and dtypes, and every error that can be known now."""
+    return _lower(Builder(), op, slots, [s.shape for s in slots if isinstance(s, Slot)], statics, ints, offsets)
+
+
+def _lower(
+    b: Builder, op: OpDef, slots: Sequence[Any], shapes: Sequence[Any], statics: tuple[Any, ...], ints: Any,
+    offsets: Any,
+) -> tuple[Builder, tuple[Node, ...]]:  # fmt: skip
+    operands: list[Any] = []
+    n = 0
+    given = iter(shapes)
+    for i, s in enumerate(slots):
+        if isinstance(s, Slot):
+            operands.append(b.leaf(i, next(given), s.dtype))
+        else:
+            operands.append(Weak(n, s))
+            n += 1
+    more: dict[str, Any] = {}
+    if ints is not None:
+        more["ints"] = ints
+    if offsets is not None:
+        more["offsets"] = offsets
+    out = op.lower(b, *operands, *statics, **more)
+    return b, out if isinstance(out, tuple) else (out,)
+
+
+def shapes_of(s: Step, ints: tuple[int, ...] | None, offsets: tuple[int, ...] | None) -> Shapes:
+    """The shapes of a known step's values for its operands' shapes now; raises what recording it must raise."""
+    ruled = offsets is None and switch["shapes"]
+    if ruled:
+        sizes: list[int] = []
+        for x in s.operands:
+            if isinstance(x, Slot):
+                sizes += x.shape
+        if ints is not None:
+            sizes += ints
+        for rule in s.rules:
+            found: Shapes | None = rule(sizes)
+            if found is not None:
+                return found
+    _, nodes = infer(s.op, s.operands, s.statics, ints, offsets)
+    # NOTE: an extent of 0 excuses much, so no rule is made of it or for it.
+    if ruled and len(s.rules) < MOST_RULES and len(s.by_ext) >= OTHERS and 0 not in sizes:
+        s.rules = (*s.rules, _rule(s, sizes, None if ints is None else len(ints)))
+    return tuple(n.shape for n in nodes)  # type: ignore[misc]
+
+
+def _rule(s: Step, sizes: Sequence[int], n_ints: int | None) -> Rule:
+    scope = Scope()
+    scope.looked = []
+    symbols = [scope.symbol(i, n) for i, n in enumerate(sizes)]
+    shapes, at = [], 0
+    for x in s.operands:
+        if isinstance(x, Slot):
+            shapes.append(tuple(symbols[at : at + len(x.shape)]))
+            at += len(x.shape)
+    ints = None if n_ints is None else tuple(symbols[at:])
+    _, nodes = _lower(Builder(scope), s.op, s.operands, shapes, s.statics, ints, None)
+    looked = " and ".join(f"{source(d)}=={d.hint}" for d in dict.fromkeys(scope.looked)) or "True"
+    results = "".join(f"({''.join(f'{source(d)},' for d in n.shape)})," for n in nodes)
+    text = f"lambda s: ({results}) if 0 not in s and {guard_source(scope.guards)} and {looked} else None"
+    rule: Rule = eval(compile(text, "<lazyt shapes>", "eval"), {"max": max})
+    return rule
