@@ -40,7 +40,7 @@ def machine(threads: int) -> dict[str, object]:
 def arguments() -> argparse.ArgumentParser:
     """What can be asked for."""
     ap = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").splitlines()[0])
-    ap.add_argument("--only", nargs="+", metavar="NAME", choices=list(WORKLOADS), help=", ".join(WORKLOADS))
+    ap.add_argument("--only", nargs="+", metavar="NAME", help=f"or the beginning of it: {', '.join(WORKLOADS)}")
     ap.add_argument("--peers", help=f"separated by commas; default: all that are installed of {', '.join(PEERS)}")
     ap.add_argument("--against", default="", metavar="PEER", help="take turns with this peer, not with the fastest")
     ap.add_argument("--threads", type=int, default=2)
@@ -61,6 +61,14 @@ def main(argv: list[str] | None = None) -> int:
         ap.error(f"unknown peers {', '.join(unknown)}; known: {', '.join(PEERS)}")
     if args.picture and not picture.available():
         ap.error("--picture needs matplotlib: pip install 'lazyt[bench]'")
+    only = [
+        w
+        for name in args.only or [""]
+        for w in WORKLOADS
+        if w == name or (name not in WORKLOADS and w.startswith(name))
+    ]
+    if not only:
+        ap.error(f"--only: no workload is called {' or '.join(args.only)}; known: {', '.join(WORKLOADS)}")
     missing = [p for p in wanted if not PEERS[p].installed()]
     peers = [p for p in PEERS if (p in wanted or p == "lazyt") and p not in missing]
     short = {"repeats": 3, "survey_seconds": 0.02, "turn_seconds": 0.005} if args.quick else {"repeats": 15}
@@ -77,7 +85,7 @@ def main(argv: list[str] | None = None) -> int:
     results: list[Result] = []
     duels: list[Duel] = []
     with Limits(peers, setting) as limits:
-        for name in args.only or WORKLOADS:
+        for name in only:
             w = WORKLOADS[name]
             found, duel = measure(w, peers, setting, limits, args.against)
             results += found

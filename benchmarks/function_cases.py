@@ -130,7 +130,8 @@ CALLS = (
     """),
     ("fd", """
         xp.concat([x, y]); xp.concatenate([x, y], axis=0); xp.concat([x, y], axis=1); xp.stack([x, y]);
-        xp.stack([x, y], axis=-1); xp.vstack([x, y]); xp.hstack([x, y]); xp.dstack([x, y]); xp.column_stack([v, w]); xp.append(v, w);
+        xp.stack([x, y], axis=-1); xp.vstack([x, y]); xp.hstack([x, y]); xp.dstack([x, y]);
+        xp.column_stack([v, w]); xp.append(v, w);
         xp.block([[x, y], [y, x]]); xp.split(x, 4); xp.array_split(x, 3, axis=1); xp.unstack(x[:100]);
         xp.hsplit(x, 4); xp.vsplit(x, 4); xp.dsplit(c, 2); xp.meshgrid(h, h); xp.broadcast_arrays(x, x[0]);
         xp.tril(x); xp.triu(x); xp.diag(x[0]); xp.diagflat(x[0]); xp.atleast_1d(x); xp.atleast_2d(v);

@@ -54,6 +54,10 @@ class Holder:
     _storage: Storage | None = None
     _view: View | None = None
 
+    if TYPE_CHECKING:  # what Tensor adds
+
+        def __getattr__(self, name: str) -> Any: ...
+
     def __init__(self, data: Data | None = None, meta: Gradient | None = None) -> None:
         self._slot = None
         self._data = data

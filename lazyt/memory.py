@@ -102,6 +102,22 @@ def from_array(a: np.ndarray[Any, Any], device: str = "cpu") -> Data:
     return Data(buffer, a.shape, a.dtype)
 
 
+def shared_array(data: Data) -> Any:
+    """Another library's array over a value that is on a GPU."""
+    return device_memory.shared(data.buffer, data.dtype, data.shape)
+
+
+def described(data: Data) -> dict[str, Any]:
+    """A value that is on a GPU as `__cuda_array_interface__`."""
+    return device_memory.described(data.buffer, data.dtype, data.shape)
+
+
+def adopted(x: Any, copy: bool) -> Data:
+    """A value over the memory that another library has on a GPU, or over a copy of it."""
+    buffer, dtype, shape = device_memory.adopted(x, copy)
+    return Data(buffer, shape, dtype)
+
+
 def wrap_array(a: np.ndarray[Any, Any]) -> Data:
     """A value over NumPy's own memory; copied if it is not C-contiguous."""
     a = np.ascontiguousarray(a) if a.ndim else a

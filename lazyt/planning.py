@@ -17,7 +17,7 @@ from lazyt import memory, shapes
 from lazyt.autograd.engine import BACKWARD
 from lazyt.backends.cpu.executor import Executable
 from lazyt.backends.cpu.receipt import Receipt
-from lazyt.backends.cpu.switches import switches
+from lazyt.backends.cpu.switches import registers, switches
 from lazyt.backends.cuda import executor as cuda
 from lazyt.backends.cuda.switches import switches as cuda_switches
 from lazyt.handle import Data
@@ -57,6 +57,8 @@ def _read_environment() -> None:
             settings["interpret"] = True
         elif word.startswith("no-") and word[3:] in settings and word not in ("no-interpret", "no-verify"):
             settings[word[3:]] = False
+        elif word in ("width-8", "width-4", "width-1"):
+            registers["width"] = int(word[6:])
         elif word == "no-shapes":
             shapes.switch["shapes"] = False
         elif word.startswith("no-"):

@@ -66,7 +66,11 @@ def values_of(recipe: Recipe, buffers: Sequence[Any], leaves: Sequence[Data]) ->
             d = leaves[leaf]
             values.append(d if d.shape == shape else Data(d.buffer, shape, dtype))
         else:
-            values.append(Data(buffers[output], shape, dtype))
+            b = buffers[output]
+            if type(b) is Data:  # overwritten with the result: nobody else held it
+                values.append(b if b.shape == shape else Data(b.buffer, shape, dtype))
+            else:
+                values.append(Data(b, shape, dtype))
     return values
 
 

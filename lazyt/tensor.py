@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -206,6 +207,19 @@ class Tensor(Handle):
         if a is None or a.dtype == dtypes.bfloat16 or not a.size or not a.flags.c_contiguous:
             raise AttributeError("__array_interface__: the value is pending, or not plain contiguous memory")
         return {**a.__array_interface__, "data": memoryview(a).cast("B")}  # type: ignore[arg-type]
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """A value on a GPU as CUDA's libraries describe memory, which must not be written; syncs if pending.
+
+        AttributeError for one on the CPU, as if absent, and for bfloat16. The memory stays as long as this tensor does.
+        """
+        if self.device == "cpu" or self.dtype == dtypes.bfloat16:
+            raise AttributeError("__cuda_array_interface__: the value is on the CPU, or a bfloat16")
+        data = materialise(self, "__cuda_array_interface__")
+        # NOTE: a write in place gives the tensor another buffer; who reads this one knows only the tensor.
+        weakref.finalize(self, _let_go, data.buffer)
+        return memory.described(data)
 
     def explain(self, *, fused: bool = True) -> Explanation | Nothing:
         """Which kernels would run if this were read now, what each fuses and why: see `lazyt.explain`."""
@@ -462,6 +476,10 @@ def _moved(x: Tensor, device: Device) -> Tensor:
     return out
 
 
+def _let_go(buffer: object) -> None:
+    """Nothing: to be held until now was all."""
+
+
 CLONE = OpDef("clone", lambda b, x: x)
 
 
@@ -477,9 +495,19 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     """
     if isinstance(x, Tensor):
         return asarray(x, device=device, copy=copy)
+    if hasattr(x, "__dlpack__") and interchange.on_gpu(x) and device != "cpu":
+        out = _adopted(x, bool(copy))
+        return out if device is None else asarray(out, device=device, copy=copy)
     if device not in (None, "cpu"):
         return asarray(interchange.imported(x, None, copy), device=device)
     return from_numpy(interchange.imported(x, device, copy))
+
+
+def _adopted(x: Any, copy: bool) -> Tensor:
+    """Another library's memory on a GPU, or a copy of it made now."""
+    data = memory.adopted(x, copy)
+    dtypes.as_dtype(data.dtype)
+    return tensor_of(data)
 
 
 def _unpickle(a: np.ndarray[Any, Any], requires_grad: bool) -> Tensor:
@@ -530,6 +558,9 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         if copy is False and (moved or (want is not None and obj.dtype != want)):
             raise ValueError(f"asarray: a change of {'device' if moved else 'dtype'} needs a copy")
         return obj.to(dtype=want, device=device, copy=bool(copy))
+    if not isinstance(obj, np.ndarray | list | tuple) and interchange.on_gpu(obj):
+        # A copy, as of all that comes from elsewhere: `from_dlpack` shares.
+        return asarray(_adopted(obj, copy is not False), dtype=want, device=device)
     if isinstance(obj, list | tuple) and _holds_tensor(obj):
         out = stack([asarray(o, device=device) for o in obj])
         return out if want is None else _astype(out, want)

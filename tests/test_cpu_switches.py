@@ -59,6 +59,12 @@ def written(m, x, y):
         z[1:] += z[:-1]
     return z
 show("in place", written, f32(130, 140), f32(130, 140))
+def distances(m, x, y):
+    return m.sum((x[:, None, :] - y[None, :, :]) ** 2, axis=-1)
+show("pairs", distances, f32(301, 37), f32(41, 37))
+def nearest(m, x, y):
+    return m.argmin(distances(m, x, y), -1), m.max(distances(m, x, y), -1)
+show("nearest", nearest, f32(77, 19), f32(9, 19))
 def stencil(m, x, y):
     u = x * 1.0
     for _ in range(3):
@@ -105,7 +111,9 @@ def test_bits_do_not_depend_on_the_number_of_threads(cache, usual, threads):
     assert printed(cache, threads) == usual
 
 
-WORDS = ["no-split", "no-wide", "no-tile", "no-together", "no-donate", "no-reuse", "no-cover", "no-fuse,no-tiers"]
+SWITCHES = ["no-split", "no-wide", "no-tile", "no-pairs", "no-together", "no-donate", "no-reuse", "no-cover"]
+WIDTHS = ["width-8", "width-4", "width-1"]
+WORDS = [*SWITCHES, "no-fuse,no-tiers", *WIDTHS]
 
 
 @pytest.mark.parametrize("word", WORDS)

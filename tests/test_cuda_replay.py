@@ -267,6 +267,64 @@ def test_streams_are_in_one_order(gpu: FakeDriver) -> None:
     np.testing.assert_array_equal((z * y).numpy(), z.numpy() * y.numpy())
 
 
+# Other libraries
+
+
+def test_memory_is_shared_by_dlpack(gpu: FakeDriver) -> None:
+    x = on_gpu(3, 5)
+    y = x * 2
+    assert y.__dlpack_device__() == (2, 0)
+    array, asked = y.__dlpack__(stream=7, max_version=(1, 0))
+    assert asked == {"stream": 7, "max_version": (1, 0), "copy": None}
+    assert array.address == y._data.buffer.address
+    back = lt.from_dlpack(array)
+    assert (back.device, back.shape, back.dtype) == ("cuda:0", (3, 5), lt.float32)
+    assert back._data.buffer.address == array.address
+    del y, array
+    np.testing.assert_array_equal((back + 1).numpy(), x.numpy() * 2 + 1)
+    with pytest.raises(BufferError, match=r"device \(2, 1\), because the memory is on \(2, 0\)"):
+        x.__dlpack__(dl_device=(2, 1))
+    with pytest.raises(BufferError, match="bfloat16"):
+        x.astype("bfloat16").__dlpack__()
+    np.testing.assert_array_equal(np.from_dlpack(x, device="cpu"), x.numpy())
+
+
+def test_what_asarray_takes_is_a_copy(gpu: FakeDriver) -> None:
+    x = on_gpu(3, 5)
+    array, _ = x.__dlpack__()
+    copied = lt.asarray(array)
+    assert copied.device == "cuda:0"
+    assert copied._data.buffer.address != array.address
+    np.testing.assert_array_equal(copied.numpy(), x.numpy())
+    assert lt.asarray(array, dtype="float64", device="cpu").dtype == lt.float64
+    assert lt.asarray(array, copy=False)._data.buffer.address == array.address
+
+
+def test_the_interface_of_cuda_arrays(gpu: FakeDriver) -> None:
+    x = on_gpu(3, 5)
+    y = x + 1
+    interface = y.__cuda_array_interface__
+    address = y._data.buffer.address
+    assert interface == {
+        "version": 3, "shape": (3, 5), "typestr": "<f4", "data": (address, False), "strides": None, "stream": 1,
+    }  # fmt: skip
+    y += 1
+    lt.sync()
+    gpu._check(0, address, 60)  # still memory, though the tensor has gone on
+    assert not hasattr(lt.ones(3), "__cuda_array_interface__")
+    assert not hasattr(x.astype("bfloat16"), "__cuda_array_interface__")
+
+
+def test_a_wrong_index_does_not_leave(gpu: FakeDriver) -> None:
+    table, index = bad_index()
+    y = table[index]
+    lt.sync()
+    with pytest.raises(lt.IndexOutOfRange):
+        y.__dlpack__()
+    with pytest.raises(lt.IndexOutOfRange):
+        y.__cuda_array_interface__  # noqa: B018
+
+
 # The native side
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -264,22 +267,63 @@ def test_memory_goes_back(gpu: FakeDriver) -> None:
     lt.sync()
 
 
-def test_without_cupy_or_a_gpu_there_is_one_error() -> None:
+# Bad input: what is missing is said at the first use of a device, and how to get it.
+
+
+class RuntimeFailure(RuntimeError):
+    """CuPy's error of a call of CUDA's runtime."""
+
+
+def cupy_that(error: Exception | None = None, devices: int = 0) -> dict[str, Any]:
+    """The modules of a CuPy whose first call fails, or finds so many devices."""
+
+    def count() -> int:
+        if error is not None:
+            raise error
+        return devices
+
+    runtime = SimpleNamespace(
+        CUDARuntimeError=RuntimeFailure, getDeviceCount=count, runtimeGetVersion=lambda: 12090,
+        getDeviceProperties=lambda n: {"name": b"Old", "major": 6, "minor": 1, "multiProcessorCount": 4},
+        deviceGetAttribute=lambda what, n: 48 << 10, cudaDevAttrMaxSharedMemoryPerBlockOptin=97,
+    )  # fmt: skip
+    cuda = SimpleNamespace(runtime=runtime, cublas=SimpleNamespace(CUBLASError=RuntimeError))
+    low = SimpleNamespace(CUDADriverError=RuntimeError)
+    return {"cupy": SimpleNamespace(cuda=cuda), "cupy.cuda": cuda, "cupy_backends.cuda.api.driver": low}
+
+
+NO_DEVICE = RuntimeFailure("cudaErrorNoDevice: no CUDA-capable device is detected")
+OLD_DRIVER = RuntimeFailure("cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version")
+NO_WHEELS = RuntimeError("CuPy failed to load libcudart.so.12: OSError: cannot open shared object file")
+BAD = {
+    "no CuPy": ({"cupy": None}, "cuda", r'which cannot be imported .*pip install "lazyt\[cuda\]"'),
+    "a CuPy without its CUDA": (cupy_that(NO_WHEELS), "cuda", r'libcudart.*pip install "lazyt\[cuda\]"'),
+    "no GPU": (cupy_that(NO_DEVICE), "cuda", "cuda: no GPU can be used .*NoDevice"),
+    "no or an old driver": (
+        cupy_that(OLD_DRIVER), "cuda", "too old for CUDA 12 .*install a driver, or the CuPy of an older CUDA"),
+    "none at all": (cupy_that(), "cuda", "device 'cuda': no such GPU; there is none"),
+    "not that one": (cupy_that(devices=2), "cuda:7", "device 'cuda:7': no such GPU; there are 2: cuda:0 to cuda:1"),
+    "an old GPU": (cupy_that(devices=1), "cuda:0", r"Old has compute capability 6\.1; lazyt needs 7\.5 or higher"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_is_missing_is_one_error_at_the_first_use(what: str) -> None:
+    modules, name, message = BAD[what]
     before = driver.use(None)
     try:
-        with (
-            mock.patch.dict("sys.modules", {"cupy": None}),
-            pytest.raises(lt.DeviceError, match=r'pip install "lazyt\[cuda\]"'),
-        ):
-            lt.zeros(3, device="cuda")
-        assert lt.zeros(3).tolist() == [0, 0, 0]
+        with mock.patch.dict("sys.modules", modules):
+            for use in (lambda: lt.zeros(3, device=name), lambda: lt.ones(3).to(name), lambda: lt.device(name)):
+                with pytest.raises(lt.DeviceError, match=message):
+                    use()
+        assert lt.zeros(3).tolist() == [0, 0, 0], "the CPU goes on"
     finally:
         driver.use(before)
-    old = FakeDriver()
-    with mock.patch.object(old, "properties", return_value=driver.Properties("Old", 61, 1, 48 << 10)):
-        before = driver.use(old)
-        try:
-            with pytest.raises(lt.DeviceError, match=r"Old has compute capability 6\.1; lazyt needs 7\.5 or higher"):
-                lt.zeros(3, device="cuda")
-        finally:
-            driver.use(before)
+
+
+def test_importing_and_using_the_cpu_does_not_import_cupy() -> None:
+    code = (
+        "import sys, lazyt as lt; lt.softmax(lt.ones((3, 4)) @ lt.ones((4, 2))).numpy(); lt.explain();"
+        "sys.exit(any(m.partition('.')[0] in ('cupy', 'cupy_backends') for m in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -10,7 +10,9 @@ import pytest
 from test_robust import Interrupt
 
 import lazyt as lt
+from lazyt import memory
 from lazyt.backends.cpu.switches import switches
+from lazyt.trace import local
 
 SHAPE = (128, 64)  # 32 KB: large enough to be worth it
 
@@ -69,6 +71,35 @@ def test_optimizers_update_in_place() -> None:
         optimizer.step()
         lt.sync()
     assert lt.last_sync().in_place == 3  # of the parameter, its gradient and two moments
+
+
+def test_a_check_before_the_update_does_not_keep_it_from_writing_in_place() -> None:
+    w = fresh().requires_grad_()
+    bias = lt.zeros(SHAPE[0], dtype=lt.float32).requires_grad_()
+    optimizer = lt.optim.Adam([w, bias], lr=0.1)
+    x = lt.asarray(np.random.default_rng(0).standard_normal((8, SHAPE[1])).astype("f4"))
+
+    def record(target: int) -> None:
+        labels = lt.asarray(np.full(8, target))
+        lt.nn.functional.cross_entropy(lt.nn.functional.linear(x, w, bias), labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    for _ in range(4):
+        record(5)
+        lt.sync()
+    report = lt.last_sync()
+    assert report is not None and report.in_place == 6  # two parameters with two moments each
+    record(SHAPE[0])
+    leaves = [memory.as_array(d) for d in local.trace.leaves]
+    before = [a.copy() for a in leaves]
+    del leaves
+    for _ in range(2):
+        with pytest.raises(IndexError, match="out of bounds"):
+            lt.sync()
+        for d, old in zip(local.trace.leaves, before, strict=True):
+            np.testing.assert_array_equal(memory.as_array(d), old)
+    local.trace.start()  # what is pending can never be computed
 
 
 @pytest.mark.parametrize("who", ["a tensor", "an array", "a detached tensor", "a memoryview of dlpack"])

@@ -159,7 +159,8 @@ class TestProducts:
         table = [0] * SIZE
         for field, value in {
             "m": m, "n": n, "k": k, "a_row": k, "a_col": 1, "b_row": n, "b_panel": tile.columns, "c_row": n,
-            "unit_rows": 10, "unit_cols": 2 * tile.columns, "row_blocks": 3, "col_blocks": -(-n // (2 * tile.columns)),
+            "unit_rows": 10, "unit_cols": 2 * tile.columns, "group": tile.columns, "chunk": 7,
+            "row_blocks": 3, "col_blocks": -(-n // (2 * tile.columns)),
             "A": a.ctypes.data, "B": b.ctypes.data, "C": c.ctypes.data,
         }.items():  # fmt: skip
             table[AT[field]] = value

@@ -1,6 +1,7 @@
 """The workloads, by family: importing this package registers them all, in the order in which they run."""
 
 from benchmarks.workloads import recording  # isort: skip
+from benchmarks.workloads import small  # isort: skip
 from benchmarks.workloads import elementwise  # isort: skip
 from benchmarks.workloads import reductions  # isort: skip
 from benchmarks.workloads import rows  # isort: skip
@@ -15,6 +16,6 @@ from benchmarks.workloads import starts  # isort: skip
 from benchmarks.workloads import ceilings  # isort: skip
 
 FAMILIES = (
-    recording, elementwise, reductions, rows, movement, products, mlp, convnet, gpt, batches, ordering, starts,
+    recording, small, elementwise, reductions, rows, movement, products, mlp, convnet, gpt, batches, ordering, starts,
     ceilings,
 )  # fmt: skip

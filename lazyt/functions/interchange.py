@@ -2,6 +2,7 @@
 
 What DLPack hands out is a copy unless `copy=False`: consumers exist that ignore the read-only flag, and what lazyt has
 computed never changes. With `copy=False` it is the memory itself, flagged read-only where the protocol can say so.
+On a GPU it is the memory itself unless `copy=True`: who takes it must not write it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyt import memory
+from lazyt.backends.cuda.device import number_of
 from lazyt.errors import DeviceError, DTypeError
 from lazyt.functions.inspection import VERSIONS
 from lazyt.ir import dtypes
+from lazyt.syncing import materialise
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from lazyt.tensor import Tensor
 
 CPU_DEVICE = (1, 0)  # kDLCPU, and its only index
+CUDA = 2  # kDLCUDA
 
 
 class ExportError(DeviceError, BufferError):
@@ -40,8 +45,8 @@ def array_namespace(self: Tensor, /, *, api_version: str | None = None) -> Modul
 
 
 def dlpack_device(self: Tensor, /) -> tuple[int, int]:
-    """The device's type and index in DLPack's numbering: (1, 0), the CPU."""
-    return CPU_DEVICE
+    """The device's type and index in DLPack's numbering: (1, 0), the CPU, or (2, n) for 'cuda:n'."""
+    return CPU_DEVICE if self.device == "cpu" else (CUDA, number_of(self.device))
 
 
 def dlpack(
@@ -53,14 +58,19 @@ def dlpack(
     dl_device: tuple[int, int] | None = None,
     copy: bool | None = None,
 ) -> Any:
-    """A DLPack capsule of the value; syncs if pending.
+    """A DLPack capsule of the value; syncs if pending. On a GPU its memory, for `stream`, which waits for the value.
 
-    A copy, writable by whoever takes it, unless `copy=False`: then lazyt's own memory, which must not be written
-    (flagged so if `max_version` is at least (1, 0); before, the protocol has no flag). Raises BufferError for another
-    `dl_device` and for bfloat16; DeviceError for a stream, since the CPU has none.
+    On the CPU a copy, writable by whoever takes it, unless `copy=False`: then lazyt's own memory, which must not be
+    written (flagged so if `max_version` is at least (1, 0); before, the protocol has no flag). Raises BufferError for
+    another `dl_device` and for bfloat16; DeviceError for a stream, since the CPU has none.
     """
-    if stream is not None:
+    on_gpu = self.device != "cpu"
+    if on_gpu and (dl_device is None or int(dl_device[0]) == CUDA):
+        return _from_gpu(self, stream, max_version, dl_device, copy)
+    if stream is not None and not on_gpu:
         raise DeviceError(f"__dlpack__: the CPU has no streams, got stream={stream!r}")
+    if on_gpu and copy is False:
+        raise ExportError(f"__dlpack__: copy=False, and the memory is on {str(self.device)!r}")
     if dl_device is not None and (int(dl_device[0]), int(dl_device[1])) != CPU_DEVICE:
         raise ExportError(f"__dlpack__: not supported: device {dl_device}, because the memory is the CPU's")
     if self.dtype == dtypes.bfloat16:
@@ -71,6 +81,23 @@ def dlpack(
     if max_version is None or tuple(max_version) < (1, 0):
         a = np.asarray(_Unflagged(a))
     return a.__dlpack__(max_version=max_version)
+
+
+def _from_gpu(self: Tensor, stream: Any, max_version: Any, dl_device: Any, copy: bool | None) -> Any:
+    if self.dtype == dtypes.bfloat16:
+        raise ExportError("__dlpack__: not supported: bfloat16, because CuPy makes the capsule and has no such type")
+    array = memory.shared_array(materialise(self, "__dlpack__"))
+    own = dlpack_device(self)
+    if dl_device is not None and (int(dl_device[0]), int(dl_device[1])) != own:
+        raise ExportError(f"__dlpack__: not supported: device {dl_device}, because the memory is on {own}")
+    return array.__dlpack__(stream=stream, max_version=max_version, copy=copy)
+
+
+def on_gpu(x: Any) -> bool:
+    """Whether an object that is no tensor hands out memory of a GPU."""
+    if hasattr(x, "__dlpack_device__"):
+        return int(x.__dlpack_device__()[0]) == CUDA
+    return hasattr(x, "__cuda_array_interface__")
 
 
 class _Unflagged:
@@ -93,7 +120,7 @@ def imported(x: Any, device: Any, copy: bool | None) -> np.ndarray[Any, Any]:
     if elsewhere and device is None:
         raise DeviceError(
             f"from_dlpack: not supported: memory of DLPack device {x.__dlpack_device__()}, because lazyt runs on the "
-            "CPU; device='cpu' asks its owner for a copy there"
+            "CPU and on CUDA's GPUs; device='cpu' asks its owner for a copy there"
         )
     try:
         a = np.from_dlpack(x, copy=copy, device="cpu" if elsewhere else None)

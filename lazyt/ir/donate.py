@@ -15,25 +15,24 @@ from lazyt.ir import kernel as k
 from lazyt.ir.extents import Dim
 from lazyt.ir.graph import Node
 from lazyt.ir.kernelize import AccessArg, KernelCall
-from lazyt.ir.schedule import MatmulCall, Schedule, nbytes
+from lazyt.ir.schedule import Schedule, nbytes
 
 
 @dataclass(frozen=True)
 class Donation:
-    """An output that may take a leaf's memory; `copy` is the launch that is then left out."""
+    """An output that may take a leaf's memory; `copy` is the launch that is then left out.
+
+    The leaf is overwritten in the region of that number. A leaf must outlive all that can fail.
+    """
 
     leaf: int
     output: Node
+    region: int
     copy: KernelCall | None = None
 
 
 def donations(sched: Schedule) -> list[Donation]:
-    """All that are possible, the likely ones first; a run chooses one for a leaf and an output.
-
-    None at all if a launch can fail: a leaf must then outlive the run.
-    """
-    if not all(isinstance(c, KernelCall | MatmulCall) and not getattr(c, "checks", None) for c in sched.launches):
-        return []
+    """All that are possible, the likely ones first; a run chooses one for a leaf and an output."""
     region = {id(c): i for i, calls in enumerate(sched.regions) for c in calls}
     readers: dict[Node, list[object]] = {}
     writers: dict[Node, list[object]] = {}
@@ -50,7 +49,7 @@ def donations(sched: Schedule) -> list[Donation]:
             continue
         call, copy = last[-1], last[0] if len(last) == 2 else None
         assert isinstance(call, KernelCall)
-        if len(last) > 2 or call.kernel.rows:
+        if len(last) > 2:
             continue
         candidates = call.reads
         if copy is not None:
@@ -65,7 +64,7 @@ def donations(sched: Schedule) -> list[Donation]:
             fits = leaf.dtype == output.dtype and _equal(nbytes(leaf), nbytes(output))
             if leaf not in kept and before and fits and _in_place(call, leaf, output):
                 assert isinstance(leaf.attrs, g.Leaf)
-                found.append(Donation(leaf.attrs.index, output, copy))
+                found.append(Donation(leaf.attrs.index, output, region[id(call)], copy))
     return found
 
 
@@ -95,15 +94,17 @@ def _is_copy(call: KernelCall) -> bool:
 
 
 def _same_place(a: AccessArg, b: AccessArg) -> bool:
-    return a.offset == b.offset and tuple(a.strides) == tuple(b.strides) and a.itemsize == b.itemsize
+    strides = zip(a.strides, b.strides, strict=True)
+    return a.itemsize == b.itemsize and _equal(a.offset, b.offset) and all(_equal(x, y) for x, y in strides)
 
 
 def _in_place(call: KernelCall, leaf: Node, output: Node) -> bool:
-    """Whether each point of a map reads the leaf only where it writes the output itself."""
+    """Whether each point reads the leaf only where it writes the output itself, and does so last."""
     pairs = list(zip(call.accesses, call.kernel.accesses, strict=True))
-    stores = [a for a, x in pairs if x.writes and a.buffer is output]
-    if len(stores) != 1:
+    stores = [i for i, (a, x) in enumerate(pairs) if x.writes and a.buffer is output]
+    if len(stores) != 1 or all(s.access != stores[0] for s in call.kernel.stages[-1].stores):
         return False
+    store = call.accesses[stores[0]]
     gathered = {v.access for v in call.kernel.values if isinstance(v, k.Gather)}
     reads = [i for i, (a, x) in enumerate(pairs) if not x.writes and a.buffer is leaf]
-    return all(i not in gathered and _same_place(call.accesses[i], stores[0]) for i in reads)
+    return all(i not in gathered and _same_place(call.accesses[i], store) for i in reads)

@@ -33,7 +33,7 @@ class Scope:
         self.hints: list[int] = []
         self._numbers: dict[tuple[object, ...], int] = {}
         self._solved: dict[int, int | Dim] = {}  # atom number -> what it equals
-        self._solved_terms = 0
+        self._normal: dict[Dim, int | Dim] = {}
         self.guards: list[tuple[str, int | Dim, int | Dim]] = []  # ('eq' | 'ge' | 'lt', a, b)
         self.symbols: dict[int, Dim] = {}
         self.offsets: dict[int, Dim] = {}
@@ -66,17 +66,33 @@ class Scope:
         """`a` with everything that was unified replaced."""
         if isinstance(a, int) or not self._solved:
             return a
-        while any(n in self._solved for mono, _ in a.terms for n in mono):
-            total: int | Dim = 0
-            for mono, coef in a.terms:
-                term: int | Dim = coef
-                for n in mono:
-                    term = term * self._solved.get(n, Dim(self, (((n,), 1),)))
-                total = total + term
-            a = total
-            if isinstance(a, int):
-                return a
-        return a
+        # NOTE: what was solved stays so: an earlier normal form is a start, and mostly still the answer.
+        found = start = self._normal.get(a, a)
+        while isinstance(found, Dim) and self._mentions_solved(found):
+            found = self._replaced(found)
+        if found is not start:
+            self._normal[a] = found
+        return found
+
+    def _mentions_solved(self, a: Dim) -> bool:
+        solved = self._solved
+        for mono, _ in a.terms:
+            for n in mono:
+                if n in solved:
+                    return True
+        return False
+
+    def _replaced(self, a: Dim) -> int | Dim:
+        """`a` with what each of its symbols was unified with."""
+        out: list[tuple[Monomial, int]] = []
+        for mono, coef in a.terms:
+            terms: list[tuple[Monomial, int]] = [((), coef)]
+            for n in mono:
+                value = self._solved.get(n)
+                factors = (((n,), 1),) if value is None else _terms(value)
+                terms = [(m + f, c * d) for m, c in terms for f, d in factors]
+            out += [(tuple(sorted(m)), c) for m, c in terms]
+        return _collect(self, out)
 
     def known_equal(self, a: int | Dim, b: int | Dim) -> bool:
         """Equal for every binding that satisfies the guards so far; leaves no guard."""

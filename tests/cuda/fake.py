@@ -17,7 +17,7 @@ import numpy as np
 import lazyt as lt
 from lazyt import planning
 from lazyt.backends.cuda import driver
-from lazyt.backends.cuda.driver import KernelNode, Ordered, Product, Properties, Work
+from lazyt.backends.cuda.driver import Adopted, KernelNode, Ordered, Product, Properties, Work
 from lazyt.backends.cuda.libcuda import GraphError
 from lazyt.trace import local
 from tests.cuda.shim import built
@@ -225,7 +225,7 @@ class FakeDriver:
         self.stream.drain()
         yield np
 
-    def array(
+    def view(
         self, device: int, address: int, dtype: np.dtype, shape: Sequence[int], strides: Sequence[int] | None = None
     ) -> np.ndarray:
         size = int(np.prod(shape)) * dtype.itemsize
@@ -276,6 +276,36 @@ class FakeDriver:
         launched = FakeGraph.__new__(FakeGraph)
         launched.works, launched.after = works, after
         stream.todo.append(launched.run)
+
+    # Other libraries
+
+    def array(self, device: int, buffer: Any, shape: tuple[int, ...], dtype: np.dtype) -> FakeArray:
+        return FakeArray(device, buffer.address, shape, dtype, buffer)
+
+    def adopt(self, x: Any, copy: bool) -> Adopted:
+        a = x.array if hasattr(x, "array") else x
+        nbytes = int(np.prod(a.shape)) * a.dtype.itemsize
+        if not copy:
+            return Adopted(a.device, a.address, nbytes, a.shape, a.dtype, a)
+        address, owner = self.allocate(a.device, nbytes)
+        self.stream.todo.append(lambda: ctypes.memmove(address, a.address, nbytes) and None)
+        return Adopted(a.device, address, nbytes, a.shape, a.dtype, (owner, a))
+
+    def name_of(self, stream: Any) -> int:
+        return 1
+
+
+class FakeArray:
+    """Another library's array over a device's memory: what CuPy would hand over and take."""
+
+    def __init__(self, device: int, address: int, shape: tuple[int, ...], dtype: np.dtype, owner: object) -> None:
+        self.device, self.address, self.shape, self.dtype, self.owner = device, address, shape, dtype, owner
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, self.device
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        return self, kwargs
 
 
 @contextlib.contextmanager

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from lazyt.backends.cpu.emit_columns import RUN_UNITS, ColumnStage
 from lazyt.backends.cpu.emit_levels import KERNEL, Levels
+from lazyt.backends.cpu.emit_pairs import emit_pairs, over_pairs
 from lazyt.backends.cpu.emit_row import RowStage
 from lazyt.backends.cpu.emit_scope import Scope
 from lazyt.backends.cpu.emit_values import open_level
 from lazyt.backends.cpu.engine import host_features
-from lazyt.backends.cpu.switches import switches
+from lazyt.backends.cpu.lines import Module
+from lazyt.backends.cpu.switches import registers, switches
 from lazyt.backends.cpu.text import Body
 from lazyt.ir.kernel import BLOCK, COLUMNS, LANES, Kernel, Op
 from lazyt.ir.prims import ELEMENTWISE
@@ -24,8 +26,18 @@ LONG = 3
 
 def emit(kernel: Kernel, name: str) -> str:
     """The text of a module that defines `name`; the kernel is one that `verify` accepts."""
+    module = Module()
+    if over_pairs(kernel):
+        rows = f"{name}.rows"
+        text = [_function(kernel, rows, module, "internal "), emit_pairs(kernel, name, rows, module)]
+    else:
+        text = [_function(kernel, name, module)]
+    return "\n".join([module.text(), *text, ""])
+
+
+def _function(kernel: Kernel, name: str, module: Module, linkage: str = "") -> str:
     levels = Levels(kernel)
-    body = Body(block="start")
+    body = Body(module, block="start")
     scope = Scope(kernel, levels, body, _lanes(kernel, levels))
     for axis in range(kernel.axes):
         scope.extent[axis] = scope.argument(kernel.layout.extents + axis)
@@ -35,15 +47,14 @@ def emit(kernel: Kernel, name: str) -> str:
     open_level(scope, KERNEL, levels.needed(roots), ())
     _units(scope)
     body.line("br label %done")
-    head = f"define void @{name}(ptr noalias %args, i64 %begin, i64 %end) nounwind {{"
+    head = f"define {linkage}void @{name}(ptr noalias %args, i64 %begin, i64 %end) nounwind {{"
     guard = [
         "entry:",
         *scope.entry,
         "  %some = icmp slt i64 %begin, %end",
         "  br i1 %some, label %start, label %done",
     ]
-    lines = [head, *guard, body.text(), "done:", "  ret void", "}"]
-    return "\n".join([body.module.text(), *lines, ""])
+    return "\n".join([head, *guard, body.text(), "done:", "  ret void", "}"])
 
 
 def _lanes(kernel: Kernel, levels: Levels) -> int:
@@ -52,6 +63,8 @@ def _lanes(kernel: Kernel, levels: Levels) -> int:
     Four where several costly functions make a chain so long that the processor does not see its end.
     Reductions fold LANES lanes by definition; values of 8 bytes would take four registers each.
     """
+    if registers["width"] == 1 and not kernel.rows:
+        return 1
     if kernel.rows or not switches["wide"] or "avx512f" not in host_features():
         return LANES
     lanes = [v for v in range(len(kernel.values)) if levels.is_vector(v)]

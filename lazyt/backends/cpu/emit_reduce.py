@@ -173,10 +173,10 @@ class Fold(Reduction):
         body = scope.body
         if self.lane_dtype != FLOAT64:
             part = body.let(f"fpext {self.types[0]} {part} to {WIDE}")
-        return body.let(f"{self._wide_op} {WIDE} {wide}, {part}")
+        return body.let(f"{self.wide_op} {WIDE} {wide}, {part}")
 
     @property
-    def _wide_op(self) -> str:
+    def wide_op(self) -> str:
         return "fadd" if self.name == "sum" else "fmul"
 
     def add_to_total(self, scope: Scope, wide: str, total: str) -> str:
@@ -185,8 +185,8 @@ class Fold(Reduction):
         while lanes > 1:
             a, b = (halves(scope, "double", wide, lanes, high) for high in (False, True))
             lanes //= 2
-            wide = body.let(f"{self._wide_op} <{lanes} x double> {a}, {b}")
-        return body.let(f"{self._wide_op} double {total}, {first_lane(scope, '<1 x double>', wide)}")
+            wide = body.let(f"{self.wide_op} <{lanes} x double> {a}, {b}")
+        return body.let(f"{self.wide_op} double {total}, {first_lane(scope, '<1 x double>', wide)}")
 
     def narrow(self, scope: Scope, wide: str) -> str:
         """float64 lanes -> the result, rounded once."""

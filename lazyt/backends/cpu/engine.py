@@ -23,6 +23,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from lazyt.backends import objcache
+from lazyt.backends.cpu.switches import without_wide
 from lazyt.errors import LazytInternalError
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ def host() -> Host:
     """The CPU of this process as LLVM sees it."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    return Host(llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+    found = without_wide(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+    return Host(llvm.get_process_triple(), *found)
 
 
 def host_features() -> frozenset[str]:

@@ -1,7 +1,7 @@
 """Running a schedule on the CPU: kernels compiled, arguments bound once a walk's extents, one native call a run.
 
-A plan has a fallible part (memory is taken, kernels check indices) and no other: results always go to fresh memory,
-so a sync that fails leaves everything as it was.
+A plan has a fallible part (memory is taken, kernels check indices, libraries are called) that writes fresh memory only,
+so a sync that fails leaves everything as it was. Behind it results may go where leaves were (see `Bound.donating`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 from lazyt.backends.cpu import blas, memory, scan, scatter, sorting
 from lazyt.backends.cpu.code import Compiled, compiled
 from lazyt.backends.cpu.convolutions import Convolution, choose_convolution
+from lazyt.backends.cpu.emit_pairs import PAIR_ROWS, over_pairs
 from lazyt.backends.cpu.engine import counters
 from lazyt.backends.cpu.expressions import Expressions
 from lazyt.backends.cpu.products import Product, choose
@@ -35,7 +36,7 @@ from lazyt.ir.graph import Node
 from lazyt.ir.interpret import PRIMITIVES, Walk
 from lazyt.ir.kernelize import KernelCall, ScalarArg
 from lazyt.ir.opaque import FUNCTIONS
-from lazyt.ir.schedule import LibraryCall, MatmulCall, ScatterCall, Schedule, nbytes
+from lazyt.ir.schedule import Launch, LibraryCall, MatmulCall, ScatterCall, Schedule, nbytes
 from lazyt.ir.split import Operand, Piece, Scratch, split, worth_splitting
 
 # Elements of work that a chunk should have at least, so that dividing it pays.
@@ -45,6 +46,7 @@ COLUMN_RUN = 16
 
 # Results of fewer bytes do not take the memory of leaves: to find out would cost as much as to copy.
 DONATED = 1 << 14
+MANY = 4  # ... unless there are so many
 MAX_VARIANTS = 8  # combinations of copies left out that a plan keeps tables for
 
 
@@ -133,19 +135,18 @@ class Executable:
 
     def run(
         self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Any], receipt: Receipt | None = None
-    ) -> list[memory.Buffer]:
-        """Run for these extents; the buffers of `outputs`. Raises with nothing changed.
+    ) -> list[Any]:
+        """Run for these extents; the buffers of `outputs` (see `Bound.run`). Raises with nothing changed.
 
         With a `receipt`, results may take the memory of leaves that nobody else holds. What is raised then (an
         interrupt) leaves everything as it was only if the receipt does not say `written`.
         """
-        known, bound = self.last
-        if known is not extents:
-            bound = self._bind(extents, scalars)
+        known, found = self.last
+        bound: Bound = found if known is extents else self._bind(extents, scalars)
         if receipt is None or not bound.donations:
             return bound.run(scalars, leaves)
-        donated = chosen(bound.donations, leaves)
-        return bound.donating(donated, scalars).run(scalars, leaves, donated, receipt)
+        variant, places = bound.donating(leaves, scalars)
+        return variant.run(scalars, leaves, places, receipt)
 
     def _bind(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> Bound:
         """What runs for these extents, made when there is none."""
@@ -171,6 +172,9 @@ class Bound:
         self.left_out = left_out
         self.flag = np.zeros(1, np.int64)
         self.variants: dict[frozenset[int], Bound] = {}
+        # The references of leaves met last, and what was chosen for them: see `donating`.
+        self.chosen: tuple[memory.References | None, Bound, Sequence[int]] = None, self, ()
+        self.overwrites_from = 0  # the part before which everything that can fail is over
         self.lock = threading.Lock()
         self.extents = extents
         sched = exe.schedule
@@ -288,17 +292,22 @@ class Bound:
                 patches.clear()
 
         left_out = self.left_out or ()
-        for whole in self.exe.schedule.regions:
+        safe = self._safe_region()
+        for number, whole in enumerate(self.exe.schedule.regions):
+            if number == safe and self.left_out is not None:
+                flush()
+                self.overwrites_from = len(self.parts)
             region = [c for c in whole if id(c) not in left_out]
             for i, c in enumerate(region):
                 if isinstance(c, KernelCall):
                     self._kernel(c, rows, table, patches, i + 1 < len(region))
-                elif isinstance(c, MatmulCall) and self.products[c].choice.how != "numpy":
-                    self.products[c].rows(rows, table, patches)
-                elif isinstance(c, ScatterCall) and self.exe.native:
-                    scatter.launch(self, c, rows, table, patches)
-                elif isinstance(c, LibraryCall) and self.exe.native and scan.native(c):
-                    scan.launch(self, c, rows, table, patches)
+                elif self._native(c):
+                    if isinstance(c, MatmulCall):
+                        self.products[c].rows(rows, table, patches)
+                    elif isinstance(c, ScatterCall):
+                        scatter.launch(self, c, rows, table, patches)
+                    else:
+                        scan.launch(self, c, rows, table, patches)
                 else:
                     flush()
                     self.parts.append(c)
@@ -313,14 +322,47 @@ class Bound:
         n = self.n_fixed + len(self.moving)
         self.parts = [Program(p[0], p[1], p[2], n) if isinstance(p, tuple) else _Callback(self, p) for p in self.parts]
 
-        if len(self.parts) == 1 and type(self.parts[0]) is Program and not self.checks:
-            self.donations = [d for d in self.exe.donations if self.value(self.exe.nbytes[d.output]) >= DONATED]
+        found = [d for d in self.exe.donations if d.region >= safe]
+        if len(found) >= MANY or sum(self.value(self.exe.nbytes[d.output]) for d in found) >= DONATED:
+            self.donations = found
 
-    def donating(self, donated: Sequence[Donation], scalars: Sequence[Any]) -> Bound:
-        """What runs when these results take the memory of leaves; this itself when there are none."""
-        if not donated:
-            return self
-        left_out = frozenset(id(d.copy) for d in donated if d.copy is not None)
+    def _native(self, c: Launch) -> bool:
+        """Whether a launch is a row of a native program, not a call from Python."""
+        if isinstance(c, MatmulCall):
+            return self.products[c].choice.how != "numpy"
+        if isinstance(c, LibraryCall):
+            return self.exe.native and scan.native(c)
+        return isinstance(c, KernelCall) or self.exe.native
+
+    def _safe_region(self) -> int:
+        """From this region on nothing can fail: no index is checked, and all is one native program."""
+        safe = 0
+        for i, region in enumerate(self.exe.schedule.regions):
+            for c in region:
+                checks = getattr(c, "checks", None) or getattr(getattr(c, "epilogue", None), "checks", None)
+                if checks or not self._native(c):
+                    safe = i + 1
+        return safe
+
+    def donating(self, leaves: Sequence[Any], scalars: Sequence[Any]) -> tuple[Bound, Sequence[int]]:
+        """What runs when results take the memory of leaves that nobody else holds, and for each output the leaf.
+
+        That is -1 for one that goes to fresh memory; this itself and nothing if no result takes any.
+        """
+        found = memory.references(leaves)
+        last, bound, places = self.chosen
+        if found != last:
+            donated = chosen(self.donations, found)
+            bound, places = self, []
+            if donated:
+                bound = self._variant(frozenset(id(d.copy) for d in donated if d.copy is not None), scalars)
+                of = {d.output: d.leaf for d in donated}
+                places = [of.get(n, -1) for n in self.exe.outputs]
+            self.chosen = found, bound, places
+        return bound, places
+
+    def _variant(self, left_out: frozenset[int], scalars: Sequence[Any]) -> Bound:
+        """This for a run that overwrites leaves and does without these copies."""
         found = self.variants.get(left_out)
         if found is None:
             if len(self.variants) >= MAX_VARIANTS:
@@ -371,6 +413,9 @@ class Bound:
         grain = max(GRAIN // work, 1)
         if kernel.rows and kernel.vector == "outer":
             grain = max(grain, min(COLUMN_RUN, -(-units // get_num_threads())))
+        elif over_pairs(kernel):
+            width = max(extents[1], 1)
+            grain = max(grain, width * min(PAIR_ROWS, -(-extents[0] // (2 * get_num_threads()))))
         rows.append([self._code(kernel), at, units, grain, int(joins)])
 
     def _arguments(self, c: KernelCall, piece: Piece, table: list[int], patches: list[tuple[int, int, int]]) -> int:
@@ -432,15 +477,17 @@ class Bound:
             patches.append((at + slot, self.scalar_base[s.position, s.part, s.floating], 0))
 
     def run(
-        self, scalars: Sequence[Any], leaves: Sequence[Any], donated: Sequence[Donation] = (),
+        self, scalars: Sequence[Any], leaves: Sequence[Any], places: Sequence[int] = (),
         receipt: Receipt | None = None,
-    ) -> list[memory.Buffer]:  # fmt: skip
-        """Take memory, fill the bases, run; the outputs' buffers."""
+    ) -> list[Any]:  # fmt: skip
+        """Take memory, fill the bases, run; the outputs' buffers, or the leaf (see `donating`) whose memory one has."""
         exe = self.exe
+        outs: list[Any]
         try:
-            if donated:
-                given = {self.output_base[d.output] - self.n_leaves: leaves[d.leaf].buffer for d in donated}
-                outs = [given[i] if i in given else memory.allocate(n) for i, n in enumerate(self.sizes)]
+            if places:
+                outs = [
+                    memory.allocate(n) if at < 0 else leaves[at] for at, n in zip(places, self.sizes, strict=True)
+                ]  # fmt: skip
             else:
                 outs = list(map(memory.allocate, self.sizes))
             arena = memory.allocate(self.arena_size) if self.arena_size else None
@@ -458,9 +505,10 @@ class Bound:
             values = exe.expressions.evaluate(self.extents, scalars)
             for base, byte, number, itemsize in self.moving:
                 bases.append(values[number] + byte if base < 0 else bases[base] + byte + values[number] * itemsize)
-        if self.left_out is not None and receipt is not None:
+        if receipt is not None:
             self.flag[0] = 0
-            receipt.flag, receipt.buffers, receipt.donated = self.flag, outs, len(donated)
+            receipt.flag, receipt.buffers = self.flag, outs
+            receipt.donated = len(places) - places.count(-1)
         with self.lock:
             if self.uses_blas:
                 with blas.OneThread():
@@ -472,7 +520,9 @@ class Bound:
         return outs
 
     def _launch(self, bases: list[int], outs: Sequence[Any], arena: Any, leaves: Sequence[Any]) -> None:
-        for part in self.parts:
+        for i, part in enumerate(self.parts):
+            if i == self.overwrites_from and self.checks and self.status[0]:
+                return
             if type(part) is Program:
                 part.launch(bases)
             else:

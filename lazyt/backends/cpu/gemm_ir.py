@@ -5,15 +5,17 @@
 A micro-kernel keeps `rows x vectors` registers of C, and for each k broadcasts one element of every row of A against
 one row of B. It reads A either along its rows (form 'row': any row stride, unit k stride) or along its columns (form
 'col': unit row stride, any k stride); B is read by vectors along n, `bs` elements from one k to the next. So operands
-are read where they lie whenever that is cheap, and *packed* otherwise: B into panels of `columns` columns, A into rows
-a little apart (rows at multiples of 4 KiB fall into the same cache sets).
+are read where they lie whenever that is cheap, and *packed* otherwise. B is packed by the unit that needs it, on its
+stack: a group of panels of `columns` columns, which stay in the second-level cache while all the unit's rows meet them
+(those of A stay there too). A is packed beforehand, into rows a little apart (rows at multiples of 4 KiB fall into the
+same cache sets).
 
 Order of the sum: KC products are added up in order (fused multiply-add where the host has it), and these blocks are
 added up in order. That depends on k alone: bits do not depend on the division among threads, on tiles or on packing.
 
-An *epilogue* is a kernel over the product's elements. It is called for a unit's part of them when that is finished
-and still in the cache; its arguments are copied and moved to that part (gemm_epilogue.py). If nobody else reads the
-product, its part lives on the stack and no memory is written.
+An *epilogue* is a kernel over the product's elements. It is called for a chunk of them when that is finished and still
+in the cache; its arguments are copied and moved to that part (gemm_epilogue.py). If nobody else reads a
+product of one block of k, its part lives on the stack and no memory is written.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.gemm_epilogue import epilogue_text
 from lazyt.backends.cpu.gemm_micro import Micro
-from lazyt.backends.cpu.gemm_tile import FIELDS, HEAD, KC, SCRATCH
+from lazyt.backends.cpu.gemm_pack import Packing
+from lazyt.backends.cpu.gemm_tile import FIELDS, FINISHED, HEAD, KC, PACK_B, PACKED_B
 from lazyt.backends.cpu.looptext import Function, named
 from lazyt.backends.cpu.text import mem_type
 
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class _Driver:
-    """The walk over units, blocks of k, panels of columns and tiles of rows."""
+    """The walk over units, blocks of k, groups of columns, chunks of rows, panels of columns and tiles."""
 
     def __init__(self, dtype: np.dtype, tile: Tile, form: str) -> None:
         self.dtype, self.tile, self.form = dtype, tile, form
@@ -44,16 +47,27 @@ class _Driver:
 
     def text(self, name: str) -> tuple[str, set[str]]:
         f, t, e = self.f, self.tile, self.element
-        f.line(f"%tile = alloca i8, i64 {SCRATCH}, align 64")
+        f.line(f"%tile = alloca i8, i64 {FINISHED}, align 64")
+        f.line(f"%packed = alloca i8, i64 {PACKED_B}, align 64")
         for i, field in enumerate(FIELDS):
             kind = "ptr" if field in ("A", "B", "C", "epilogue") else "i64"
             self.arg[field] = f.load(kind, f.at("i64", "%args", str(i)))
         arg = self.arg
         has_epilogue = f.let(f"icmp ne ptr {arg['epilogue']}, null")
         on_stack = f.let(f"icmp ne i64 {arg['scratch']}, 0")
+        elsewhere = f.let(f"xor i1 {on_stack}, true")
+        packs = f.let(f"icmp ne i64 {arg['pack_b']}, 0")
+        across = f.let(f"icmp eq i64 {arg['pack_b']}, {PACK_B.index('across')}")
         row_major = self.form == "row"
         a_step = arg["a_row"] if row_major else "1"
         a_inner = arg["a_row"] if row_major else arg["a_col"]
+        b_row = f.let(f"select i1 {packs}, i64 {t.columns}, i64 {arg['b_row']}")
+        # Elements of a packed panel: whole squares, as they are turned.
+        deepest = f.let(f"add i64 {f.smin(arg['k'], str(KC))}, {t.lanes - 1}")
+        panel_size = f.let(f"mul i64 {f.let(f'and i64 {deepest}, {-t.lanes}')}, {t.columns}")
+        b_panel = f.let(f"select i1 {packs}, i64 {panel_size}, i64 {t.columns}")
+        b_col = f.let(f"select i1 {across}, i64 {arg['b_row']}, i64 1")
+        b_deep = f.let(f"select i1 {across}, i64 1, i64 {arg['b_row']}")
         with f.loop("%begin", "%end", "1") as unit:
             ib = f.let(f"urem i64 {unit.index}, {arg['row_blocks']}")
             rest = f.let(f"udiv i64 {unit.index}, {arg['row_blocks']}")
@@ -64,27 +78,53 @@ class _Driver:
             nu = f.smin(f.let(f"sub i64 {arg['n']}, {j0}"), arg["unit_cols"])
             ao, bo = self._batch(number)
             a0 = f.at(e, f.at(e, arg["A"], ao), f.let(f"mul i64 {i0}, {a_step}"))
-            panel0 = f.let(f"udiv i64 {j0}, {t.columns}")
-            b0 = f.at(e, f.at(e, arg["B"], bo), f.let(f"mul i64 {panel0}, {arg['b_panel']}"))
+            b0 = f.at(e, f.at(e, arg["B"], bo), f.let(f"mul i64 {j0}, {b_col}"))
             co = f.let(f"mul i64 {number}, {arg['c_batch']}")
             c_at = f.at(e, f.at(e, f.at(e, arg["C"], co), f.let(f"mul i64 {i0}, {arg['c_row']}")), j0)
             c0 = f.let(f"select i1 {on_stack}, ptr %tile, ptr {c_at}")
-            ldc = f.let(f"select i1 {on_stack}, i64 {arg['unit_cols']}, i64 {arg['c_row']}")
+            ldc = f.let(f"select i1 {on_stack}, i64 {arg['group']}, i64 {arg['c_row']}")
             # NOTE: one trip even if k is 0, which makes zeros.
             last_k = f.body.call("i64", "llvm.smax.i64", ("i64", arg["k"]), ("i64", "1"))
             with f.loop("0", last_k, str(KC)) as block:
                 kk = f.smin(f.let(f"sub i64 {arg['k']}, {block.index}"), str(KC))
                 add = f.let(f"icmp ne i64 {block.index}, 0")
+                after = f.let(f"add i64 {block.index}, {KC}")
+                is_last = f.let(f"icmp sge i64 {after}, {arg['k']}")
+                finished = f.let(f"and i1 {has_epilogue}, {is_last}")
                 a1 = f.at(e, a0, block.index if row_major else f.let(f"mul i64 {block.index}, {arg['a_col']}"))
-                b1 = f.at(e, b0, f.let(f"mul i64 {block.index}, {arg['b_row']}"))
-                with f.loop("0", nu, str(t.columns), [("ptr", b1)]) as panel:
-                    nr = f.smin(f.let(f"sub i64 {nu}, {panel.index}"), str(t.columns))
-                    self._rows(kk, a1, a_step, a_inner, panel.carried[0], f.at(e, c0, panel.index), ldc, mu, nr, add)
-                    panel.next = [f.at(e, panel.carried[0], arg["b_panel"])]
-            with f.when(has_epilogue):
+                b1 = f.at(e, b0, f.let(f"mul i64 {block.index}, {b_deep}"))
+                with f.loop("0", nu, arg["group"]) as group:
+                    ng = f.smin(f.let(f"sub i64 {nu}, {group.index}"), arg["group"])
+                    j1 = f.let(f"add i64 {j0}, {group.index}")
+                    b2 = f.at(e, b1, f.let(f"mul i64 {group.index}, {b_col}"))
+                    with f.when(packs):
+                        which = f.let(f"select i1 {across}, ptr @pack.across, ptr @pack.panel")
+                        f.line(
+                            f"call void {which}(ptr {b2}, i64 {arg['b_row']}, i64 {kk}, i64 {ng}, ptr %packed, "
+                            f"i64 {panel_size}, i64 {t.columns})"
+                        )
+                    b3 = f.let(f"select i1 {packs}, ptr %packed, ptr {b2}")
+                    c1 = f.at(e, c0, f.let(f"select i1 {on_stack}, i64 0, i64 {group.index}"))
+                    with f.loop("0", mu, arg["chunk"]) as part:
+                        rows = f.smin(f.let(f"sub i64 {mu}, {part.index}"), arg["chunk"])
+                        a2 = f.at(e, a1, f.let(f"mul i64 {part.index}, {a_step}"))
+                        done = f.let(f"select i1 {on_stack}, i64 0, i64 {part.index}")
+                        c2 = f.at(e, c1, f.let(f"mul i64 {done}, {ldc}"))
+                        with f.loop("0", ng, str(t.columns), [("ptr", b3)]) as panel:
+                            nr = f.smin(f.let(f"sub i64 {ng}, {panel.index}"), str(t.columns))
+                            c3 = f.at(e, c2, panel.index)
+                            self._rows(kk, a2, a_step, a_inner, panel.carried[0], b_row, c3, ldc, rows, nr, add)
+                            panel.next = [f.at(e, panel.carried[0], b_panel)]
+                        with f.when(f.let(f"and i1 {finished}, {on_stack}")):
+                            i1 = f.let(f"add i64 {i0}, {part.index}")
+                            f.line(
+                                f"call void @epilogue(ptr %args, i64 {number}, i64 {i1}, i64 {j1}, i64 {rows}, "
+                                f"i64 {ng}, ptr {c2}, i64 {ldc})"
+                            )
+            with f.when(f.let(f"and i1 {has_epilogue}, {elsewhere}")):
                 f.line(
-                    f"call void @epilogue(ptr %args, i64 {number}, i64 {i0}, i64 {j0}, i64 {mu}, i64 {nu}, "
-                    f"ptr {c0}, i64 {ldc})"
+                    f"call void @epilogue(ptr %args, i64 {number}, i64 {i0}, i64 {j0}, i64 {mu}, i64 {nu}, ptr {c0}, "
+                    f"i64 {ldc})"
                 )
         f.line("ret void")
         head = f"define void @{name}(ptr %args, i64 %begin, i64 %end) nounwind {{\nentry:"
@@ -107,49 +147,60 @@ class _Driver:
         return axis.carried[1], axis.carried[2]
 
     def _rows(
-        self, kk: str, a: str, a_step: str, a_inner: str, b: str, c: str, ldc: str, mu: str, nr: str, add: str
-    ) -> None:
+        self, kk: str, a: str, a_step: str, a_inner: str, b: str, b_row: str, c: str, ldc: str, mu: str, nr: str,
+        add: str,
+    ) -> None:  # fmt: skip
         """All tiles of one panel of columns."""
         f, t, e = self.f, self.tile, self.element
-        sizes = t.rows
         full = f.let(f"icmp eq i64 {nr}, {t.columns}")
         vectors = f.let(f"udiv i64 {f.let(f'add i64 {nr}, {t.lanes - 1}')}, {t.lanes}")
         kind = f.let(f"select i1 {full}, i64 0, i64 {vectors}")
         before = f.let(f"mul i64 {f.let(f'sub i64 {vectors}, 1')}, {t.lanes}")
         last = f.let(f"sub i64 {nr}, {before}")
-        table = f.at("ptr", "@micros", f.let(f"mul i64 {kind}, {len(sizes)}"))
+        first = f.let(f"mul i64 {kind}, {_tallest(t) + 1}")
         with f.loop("0", mu, "1") as row:
-            left = f.let(f"sub i64 {mu}, {row.index}")
-            which, height = str(len(sizes) - 1), str(sizes[-1])
-            for i in range(len(sizes) - 2, -1, -1):
-                fits = f.let(f"icmp sge i64 {left}, {sizes[i]}")
-                which = f.let(f"select i1 {fits}, i64 {i}, i64 {which}")
-                height = f.let(f"select i1 {fits}, i64 {sizes[i]}, i64 {height}")
-            micro = f.load("ptr", f.at("ptr", table, which))
+            left = f.smin(f.let(f"sub i64 {mu}, {row.index}"), str(_tallest(t)))
+            which = f.let(f"add i64 {first}, {left}")
+            micro = f.load("ptr", f.at("ptr", "@micros", which))
+            row.step = f.load("i64", f.at("i64", "@heights", which))
             ar = f.at(e, a, f.let(f"mul i64 {row.index}, {a_step}"))
             cr = f.at(e, c, f.let(f"mul i64 {row.index}, {ldc}"))
             f.line(
-                f"call void {micro}(i64 {kk}, ptr {ar}, i64 {a_inner}, ptr {b}, i64 {self.arg['b_row']}, ptr {cr}, "
+                f"call void {micro}(i64 {kk}, ptr {ar}, i64 {a_inner}, ptr {b}, i64 {b_row}, ptr {cr}, "
                 f"i64 {ldc}, i1 {add}, i64 {last})"
             )
-            row.step = height
+
+
+def _tallest(t: Tile) -> int:
+    return max(t.heights(v + 1)[0] for v in range(t.vectors))
 
 
 @cache
 def product_text(dtype: np.dtype, tile: Tile, form: str) -> tuple[str, str]:
     """The module of a product kernel (`form`: how A is read), and its name."""
-    micros = [[Micro(dtype, tile, form, mr, tile.vectors, False) for mr in tile.rows]]
-    micros += [[Micro(dtype, tile, form, mr, nv + 1, True) for mr in tile.rows] for nv in range(tile.vectors)]
+    families = [(tile.vectors, False), *((v + 1, True) for v in range(tile.vectors))]
+    micros = {
+        (family, mr): Micro(dtype, tile, form, mr, *family) for family in families for mr in tile.heights(family[0])
+    }
     driver, declared = _Driver(dtype, tile, form).text("lazyt_gemm")
     bodies = []
-    for family in micros:
-        for micro in family:
-            bodies.append(micro.text())
-            declared |= set(micro.f.body.module.text().splitlines())
-    table = ", ".join(f"ptr @{m.name}" for family in micros for m in family)
-    count = sum(len(family) for family in micros)
+    for micro in micros.values():
+        bodies.append(micro.text())
+        declared |= set(micro.f.body.module.text().splitlines())
+    for kind in ("panel", "across"):
+        packing = Packing(dtype, tile)
+        bodies.append(packing.function(kind))
+        declared |= packing.declared
+    # By family, then by how many rows are left: the tallest that fits.
+    fitting = [
+        (family, max(h for h in tile.heights(family[0]) if h <= left or h == 1))
+        for family in families
+        for left in range(_tallest(tile) + 1)
+    ]
+    names = ", ".join(f"ptr @{micros[one].name}" for one in fitting)
+    heights = ", ".join(f"i64 {h}" for _, h in fitting)
     parts = [
-        *sorted(line for line in declared if line), f"@micros = internal constant [{count} x ptr] [{table}]",
-        *bodies, epilogue_text(), driver,
+        *sorted(line for line in declared if line), f"@micros = internal constant [{len(fitting)} x ptr] [{names}]",
+        f"@heights = internal constant [{len(fitting)} x i64] [{heights}]", *bodies, epilogue_text(), driver,
     ]  # fmt: skip
     return named("\n".join(parts), "lazyt_gemm")

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     Step = Callable[[str, list[str], list[str]], tuple[list[str], list[str]]]
 
 
+# A sum over so many elements leaves time to ask for the tile of C.
+LONG = 128
+
+
 class Micro:
     """One micro-kernel: `mr` rows, `nv` vectors, the last of them masked if `tail`."""
 
@@ -71,14 +75,15 @@ class Micro:
         zero = f"<{self.lanes} x i32> zeroinitializer"
         return f.let(f"shufflevector {self.vector} {one}, {self.vector} poison, {zero}")
 
-    def sums(self, pointers: list[str], step: Step) -> list[str]:
+    def sums(self, pointers: list[str], step: Step, twice: bool = False) -> list[str]:
         """The sums over %k steps; `step` gets the step's number, the pointers and the sums, and gives their next ones.
 
-        NOTE: tested at its end and not unrolled: LLVM then keeps the sums in registers.
+        NOTE: tested at its end and not unrolled further than `twice`: LLVM then keeps the sums in registers.
         """
         f, count = self.f, self.mr * self.nv
+        trips = f.let("lshr i64 %k, 1") if twice else "%k"
         before = f.body.block
-        some = f.let("icmp sgt i64 %k, 0")
+        some = f.let(f"icmp sgt i64 {trips}, 0")
         f.line(f"br i1 {some}, label %loop, label %end")
         f.label("loop")
         kinds = [self.vector] * count + ["ptr"] * len(pointers)
@@ -87,14 +92,27 @@ class Micro:
         first = len(f.body.lines)
         f.body.lines.extend([""] * (1 + len(names)))  # the phis, once the next values are known
         sums, after = step("%i", names[count:], names[:count])
+        if twice:
+            sums, after = step("%i", after, sums)
         i1 = f.let("add nsw i64 %i, 1")
         f.body.lines[first] = f"  %i = phi i64 [ 0, %{before} ], [ {i1}, %loop ]"
         for j, (kind, start, name, x) in enumerate(zip(kinds, starts, names, [*sums, *after], strict=True)):
             f.body.lines[first + 1 + j] = f"  {name} = phi {kind} [ {start}, %{before} ], [ {x}, %loop ]"
-        more = f.let(f"icmp slt i64 {i1}, %k")
+        more = f.let(f"icmp slt i64 {i1}, {trips}")
         f.line(f"br i1 {more}, label %loop, label %end")
         f.label("end")
-        return [f.let(f"phi {self.vector} [ zeroinitializer, %{before} ], [ {x}, %loop ]") for x in sums]
+        ends = zip(kinds, starts, [*sums, *after], strict=True)
+        found = [f.let(f"phi {kind} [ {start}, %{before} ], [ {x}, %loop ]") for kind, start, x in ends]
+        if not twice:
+            return found[:count]
+        odd = f.let(f"icmp ne i64 {f.let('and i64 %k, 1')}, 0")
+        f.line(f"br i1 {odd}, label %odd, label %all")
+        f.label("odd")
+        sums, _ = step("%i", found[count:], found[:count])
+        f.line("br label %all")
+        f.label("all")
+        both = zip(found[:count], sums, strict=True)
+        return [f.let(f"phi {self.vector} [ {x}, %end ], [ {y}, %odd ]") for x, y in both]
 
     def row_bases(self) -> tuple[list[str], tuple[str, str]]:
         """Pointers to every third row of A, and the steps to the two rows after each: so few registers are enough."""
@@ -112,7 +130,7 @@ class Micro:
     def step(self, bases: list[str], b: str, strides: tuple[str, str], sums: list[str], mask: str) -> list[str]:
         f = self.f
         vectors = [self.read(b, v, mask) for v in range(self.nv)]
-        if self.mr == self.tile.rows[0]:
+        if self.mr == self.tile.heights(self.nv)[0]:
             f.body.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
             ahead = f.at(self.element, b, f.let(f"mul i64 %bs, {PREFETCH}"))
             for v in range(self.nv):
@@ -133,6 +151,7 @@ class Micro:
         f, e = self.f, self.element
         mask = f.mask(self.lanes, "%last") if self.tail else ""
         bases, strides = self.row_bases() if self.form == "row" else (["%a"], ("%as", ""))
+        self.prefetch_sums()
 
         def step(index: str, pointers: list[str], sums: list[str]) -> tuple[list[str], list[str]]:
             *bases, b = pointers
@@ -140,11 +159,26 @@ class Micro:
             after = [*(f.at(e, p, by) for p in bases), f.at(e, b, "%bs")]
             return self.step(bases, b, strides, sums, mask), after
 
-        sums = self.sums([*bases, "%b"], step)
+        # The loop's own instructions cost as much as those of the sums leave free; only where registers are left, too.
+        twice = not self.tail and self.mr == self.tile.rows[0] and (self.form == "col" or self.nv > 2)
+        sums = self.sums([*bases, "%b"], step, twice)
         masks = [mask if self.tail and v == self.nv - 1 else "" for v in range(self.nv)]
         self.store(sums, [str(v * self.lanes) for v in range(self.nv)], masks)
         params = "i64 %k, ptr %a, i64 %as, ptr %b, i64 %bs, ptr %c, i64 %cs, i1 %add, i64 %last"
         return self.function(params)
+
+    def prefetch_sums(self) -> None:
+        """Ask for the tile of C before it is needed: its rows are apart, nothing else foresees them."""
+        f = self.f
+        f.body.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        with f.when(f.let(f"icmp sge i64 %k, {LONG}")):
+            row = "%c"
+            for r in range(self.mr):
+                for v in range(self.nv):
+                    at = f.at(self.element, row, str(v * self.lanes))
+                    f.line(f"call void @llvm.prefetch.p0(ptr {at}, i32 1, i32 3, i32 1)")
+                if r + 1 < self.mr:
+                    row = f.at(self.element, row, "%cs")
 
     def function(self, params: str) -> str:
         return f"define internal void @{self.name}({params}) nounwind noinline {{\nentry:\n{self.f.text()}\n}}"

@@ -1,9 +1,12 @@
 """Packing: copies of a product's operands that micro-kernels read well.
 
-'rows'   a unit is 8 rows of a matrix:     to[unit * 8 + r, :cols] = from[unit * 8 + r, :cols]
 'panel'  a unit is a panel of columns:     to[unit][k][j] = from[k * row_step + unit * columns + j]
 'across' lines of the source across those of the copy: to[unit * to_unit + k * to_row + j] =
          from[(unit * columns + j) * row_step + k]; panels of a transposed B, or rows of a transposed A
+'rows'   a unit is 8 rows of a matrix:     to[unit * 8 + r, :cols] = from[unit * 8 + r, :cols]
+
+As launches they run before a product (`pack_text`: its A); as functions of its module it calls them for the part of B
+that it needs next.
 """
 
 from __future__ import annotations
@@ -16,18 +19,24 @@ from lazyt.backends.cpu.looptext import Function, named, suffix_of
 from lazyt.backends.cpu.text import mem_type
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
 
     from lazyt.backends.cpu.gemm_tile import Tile
 
 
+# Rows that packing asks for ahead of their use: each may be on a page of its own, where nothing foresees it.
+AHEAD = 8
+
+
 @cache
 def pack_text(dtype: np.dtype, tile: Tile, kind: str) -> tuple[str, str]:
     """The module of a packing, and its name."""
-    return _Packing(dtype, tile).text(kind)
+    return Packing(dtype, tile).text(kind)
 
 
-class _Packing:
+class Packing:
     def __init__(self, dtype: np.dtype, tile: Tile) -> None:
         self.tile = tile
         self.element, self.size = mem_type(dtype), dtype.itemsize
@@ -47,11 +56,34 @@ class _Packing:
             source = f.at(e, arg["from"], self._batch(number))
             target = f.at(e, arg["to"], f.let(f"mul i64 {number}, {arg['to_batch']}"))
             target = f.at(e, target, f.let(f"mul i64 {inside}, {arg['to_unit']}"))
-            {"rows": self._rows, "panel": self._panel, "across": self._across}[kind](inside, source, target)
+            self._kinds[kind](inside, source, target)
         f.line("ret void")
         head = "define void @lazyt_pack(ptr %args, i64 %begin, i64 %end) nounwind {\nentry:"
         text = "\n".join([*sorted(f.body.module.text().splitlines()), head, f.text(), "}"])
         return named(text, "lazyt_pack")
+
+    @property
+    def _kinds(self) -> dict[str, Callable[[str, str, str], None]]:
+        return {"rows": self._rows, "panel": self._panel, "across": self._across}
+
+    def function(self, kind: str) -> str:
+        """`@pack.kind(from, row_step, rows, cols, to, to_unit, to_row)`"""
+        f = self.f
+        self.arg = {name: f"%{name}" for name in ("row_step", "rows", "cols", "to_unit", "to_row")}
+        if kind == "panel":
+            self._panels()
+        else:
+            add = f.let(f"add i64 %cols, {self.tile.columns - 1}")
+            with f.loop("0", f.let(f"udiv i64 {add}, {self.tile.columns}"), "1") as panel:
+                target = f.at(self.element, "%to", f.let(f"mul i64 {panel.index}, %to_unit"))
+                self._kinds[kind](panel.index, "%from", target)
+        f.line("ret void")
+        params = "ptr %from, i64 %row_step, i64 %rows, i64 %cols, ptr %to, i64 %to_unit, i64 %to_row"
+        return f"define internal void @pack.{kind}({params}) nounwind noinline {{\nentry:\n{f.text()}\n}}"
+
+    @property
+    def declared(self) -> set[str]:
+        return set(self.f.body.module.text().splitlines())
 
     def _batch(self, number: str) -> str:
         """The offset of matrix `number` of the batch."""
@@ -103,12 +135,35 @@ class _Packing:
             for v, mask in enumerate(masks):
                 self._put(self._get(f.at(e, s, str(v * lanes)), mask), f.at(e, t, str(v * lanes)))
 
+    def _panels(self) -> None:
+        """All whole panels row by row, so that what is read lies together; then what is left."""
+        f, e, lanes, columns = self.f, self.element, self.tile.lanes, self.tile.columns
+        whole = f.let(f"udiv i64 %cols, {columns}")
+        f.body.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        ahead = f.let(f"mul i64 %row_step, {AHEAD}")
+        with f.loop("0", "%rows", "1", [("ptr", "%from"), ("ptr", "%to")]) as row:
+            s, t = row.carried
+            with f.loop("0", whole, "1", [("ptr", s), ("ptr", t)]) as panel:
+                source, target = panel.carried
+                later = f.at(e, source, ahead)
+                for v in range(self.tile.vectors):
+                    f.line(f"call void @llvm.prefetch.p0(ptr {f.at(e, later, str(v * lanes))}, i32 0, i32 3, i32 1)")
+                    x = f.let(f"load {self.vector}, ptr {f.at(e, source, str(v * lanes))}, align {self.size}")
+                    self._put(x, f.at(e, target, str(v * lanes)))
+                panel.next = [f.at(e, source, str(columns)), f.at(e, target, "%to_unit")]
+            row.next = [f.at(e, s, "%row_step"), f.at(e, t, str(columns))]
+        done = f.let(f"mul i64 {whole}, {columns}")
+        with f.when(f.let(f"icmp slt i64 {done}, %cols")):
+            self._panel(whole, "%from", f.at(e, "%to", f.let(f"mul i64 {whole}, %to_unit")))
+
     def _across(self, inside: str, source: str, target: str) -> None:
         """Squares of lanes x lanes elements, turned in registers by a perfect shuffle repeated."""
         f, e, lanes, columns, arg = self.f, self.element, self.tile.lanes, self.tile.columns, self.arg
         end = f.let(f"sub i64 {arg['cols']}, 1")
-        with f.loop("0", str(columns), str(lanes)) as group:
-            first = f.let(f"add i64 {f.let(f'mul i64 {inside}, {columns}')}, {group.index}")
+        before = f.let(f"mul i64 {inside}, {columns}")
+        count = f.smin(f.let(f"sub i64 {arg['cols']}, {before}"), str(columns))
+        with f.loop("0", count, str(lanes)) as group:
+            first = f.let(f"add i64 {before}, {group.index}")
             lines = []
             for r in range(lanes):
                 # Lines past the last one repeat it: nothing reads what comes of them.

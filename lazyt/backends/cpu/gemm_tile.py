@@ -12,11 +12,16 @@ if TYPE_CHECKING:
 KC = 384
 # Rows of B that a tall micro-kernel asks for ahead of their use: a panel does not fit into the first-level cache.
 PREFETCH = 12
-# A finished part of C that lives on the stack has at most this many bytes.
+# A finished part of C that lives on the stack has at most this many bytes: of a product, of a convolution.
+FINISHED = 1 << 16
 SCRATCH = 1 << 18
+# Packed panels of B have at most this many: together less than the stack of a thread anywhere.
+PACKED_B = KC * 512
 MAX_BATCH = 6
 # Rows of A that are packed lie this many elements further apart than they are long.
 PAD = 16
+# Rows of C that an epilogue gets together, at least.
+CHUNK = 24
 
 # Entries of a product's int64 arguments; after HEAD, MAX_BATCH times (extent, A stride, B stride).
 FIELDS = (
@@ -24,10 +29,13 @@ FIELDS = (
     "c_batch", "batch", "A", "B", "C",
     # The epilogue: its code, and where its arguments, and what must be known about them, lie from here (in entries).
     "epilogue", "arguments", "size", "axes", "accesses", "affines", "about", "scratch",
+    # How B is packed (an index into PACK_B), the columns of a group that is packed together, the rows of a chunk.
+    "pack_b", "group", "chunk",
 )  # fmt: skip
 AT = {name: i for i, name in enumerate(FIELDS)}
 HEAD = len(FIELDS)
 SIZE = HEAD + 3 * MAX_BATCH
+PACK_B = ("", "panel", "across")
 # Entries of a packing's arguments.
 PACK_FIELDS = ("rows", "cols", "row_step", "col_step", "to_unit", "to_row", "units", "batch", "to_batch", "from", "to")
 PACK_AT = {name: i for i, name in enumerate(PACK_FIELDS)}
@@ -45,23 +53,34 @@ class Tile:
     vectors: int
     lanes: int
     fused: bool  # whether the host has a fused multiply-add
+    narrow: tuple[tuple[int, ...], ...] = ()  # the heights of tiles of fewer vectors, from one on, if others
 
     @property
     def columns(self) -> int:
         return self.vectors * self.lanes
 
+    def heights(self, vectors: int) -> tuple[int, ...]:
+        """The heights of tiles of so many vectors."""
+        return self.narrow[vectors - 1] if vectors <= len(self.narrow) else self.rows
+
     def __str__(self) -> str:
         return f"{self.rows[0]} x {self.columns}"
 
 
-def tile_of(dtype: np.dtype, features: frozenset[str], width: int = 0) -> Tile:
-    """The tile for a dtype on a host with these features; `width` forces the number of bytes of a vector."""
+def tile_of(dtype: np.dtype, features: frozenset[str], width: int = 0, form: str = "row") -> Tile:
+    """The tile for a dtype on a host with these features; `width` forces the number of bytes of a vector.
+
+    32 registers hold 24 sums or 28: as many rows as go with what is cheap to read, B along the rows of A (form 'row'),
+    A along its columns ('col').
+    """
     if not width:
         width = 64 if "avx512f" in features else 32 if "avx2" in features else 16
     lanes = max(width // max(dtype.itemsize, 4 if dtype.kind in "iu" else 1), 1)
     fused = "fma" in features or "neon" in features or "avx512f" in features
+    if width == 64 and form == "col":
+        return Tile((14, 8, 4, 2, 1), 2, lanes, fused)
     if width == 64:
-        return Tile((6, 4, 2, 1), 4, lanes, fused)
+        return Tile((6, 4, 2, 1), 4, lanes, fused, ((12, 6, 4, 2, 1), (12, 6, 4, 2, 1), (8, 4, 2, 1)))
     if "neon" in features:
         return Tile((8, 4, 2, 1), 2, lanes, fused)
     return Tile((6, 4, 2, 1), 2, lanes, fused)

@@ -336,9 +336,13 @@ set_limit = _pool.set_limit
 empty_cache = _pool.empty_cache
 
 
-def _references(values: Sequence[Any], i: int) -> tuple[int, int]:
-    value = values[i]
-    return sys.getrefcount(value), sys.getrefcount(value.buffer)
+References = tuple[list[int], list[int], list[type]]
+
+
+def references(values: Sequence[Any]) -> References:
+    """How often each of `values` and its buffer is referred to, and of which kind that buffer is."""
+    buffers = [v.buffer for v in values]
+    return list(map(sys.getrefcount, values)), list(map(sys.getrefcount, buffers)), list(map(type, buffers))
 
 
 class _Value:
@@ -346,15 +350,15 @@ class _Value:
         self.buffer = buffer
 
 
-# What `_references` gives for a value that only the list holds, and a buffer that only the value holds. Interpreters
+# What `references` gives for a value that only the list holds, and a buffer that only the value holds. Interpreters
 # without a global lock count in other ways: there no value is ever alone.
-_ALONE = _references([_Value(Buffer.__new__(ExternalBuffer))], 0)
+_ALONE = references([_Value(Buffer.__new__(ExternalBuffer))])
 _COUNTS = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
-def alone(values: Sequence[Any], i: int) -> bool:
-    """Whether nobody but the list holds `values[i]`, and nobody but that its buffer, which is the pool's own."""
-    return _COUNTS and _references(values, i) == _ALONE and type(values[i].buffer) is Buffer
+def alone(found: References, i: int) -> bool:
+    """Whether nobody but the list holds value i, and nobody but that its buffer, which is the pool's own."""
+    return _COUNTS and found[0][i] == _ALONE[0][0] and found[1][i] == _ALONE[1][0] and found[2][i] is Buffer
 
 
 def wrap_external(address: int, nbytes: int, owner: object, *, readonly: bool = True) -> ExternalBuffer:

@@ -19,15 +19,18 @@ from lazyt.backends.cpu.gemm_ir import product_text
 from lazyt.backends.cpu.gemm_pack import pack_text
 from lazyt.backends.cpu.gemm_tile import (
     AT,
+    CHUNK,
+    FINISHED,
     HEAD,
     KC,
     MAX_ARGUMENTS,
     MAX_BATCH,
     PACK_AT,
+    PACK_B,
     PACK_HEAD,
     PACK_SIZE,
+    PACKED_B,
     PAD,
-    SCRATCH,
     SIZE,
     Tile,
     tile_of,
@@ -50,26 +53,30 @@ PRODUCT_GRAIN = 1 << 18
 PANEL = 1 << 20
 # A unit of a generated product has about this many multiply-adds (20 us), if there are enough of them to share.
 UNIT = 1 << 21
+# Rows and columns of a unit, at most: its part of A stays in the second-level cache, and so does a packed group of B.
+DEEP = 384
+WIDE = 512
 # Operands up to this many bytes are read where they lie: they stay in the second-level cache.
-NEAR = 1 << 18
+NEAR = 1 << 16
 # ... and so are larger ones, if at most this many rows of A meet them.
-MANY = 160
+MANY = 40
 # A transposed left operand up to this many bytes is read where it lies: it stays in the first-level cache.
 CLOSE = 1 << 15
 # Rows this far apart (or a multiple) fall into the same sets of the first-level cache.
 ALIASED = 4096
 
 # The cost model, in cycles.
-PACK_CYCLES = {"": 0.0, "rows": 0.3, "panel": 0.4, "across": 0.5}
+PACK_CYCLES = {"": 0.0, "rows": 0.5, "panel": 0.5, "across": 0.6}
 MICRO_CYCLES = 120  # a call of a micro-kernel, and storing its tile
 REGION_CYCLES = 2500  # one more region of the program: threads meet
-BLAS_CALL = 2500
+BLAS_CALL = 1500
 BLAS_TILE = 32
 BLAS_ELEMENT = 0.15  # of C
-BLAS_EFFICIENCY = 0.80  # of the peak, for large sizes
-GENERATED_EFFICIENCY = 0.88
-LARGE_EFFICIENCY = 0.77  # of operands from here on, in bytes
-LARGE = 1 << 22
+BLAS_PACK = 1.2  # of A and B, of products from here on
+BLAS_SMALL = 1e6
+BLAS_EFFICIENCY = 0.83  # of the peak
+GENERATED_EFFICIENCY = 0.95
+BLOCKS_EFFICIENCY = 0.88  # where several blocks of k follow one another
 # What a pass over memory costs that an epilogue saves: cycles for each byte, beyond the caches.
 MEMORY_CYCLES = 0.25
 
@@ -122,10 +129,10 @@ def leading(x: Node, strides: tuple[int | Dim, ...], value: Value) -> tuple[int,
 
 
 @lru_cache(maxsize=16)
-def tile_for(dtype: np.dtype) -> Tile | None:
-    """The micro-kernels for products of a dtype; None when there are none."""
+def tile_for(dtype: np.dtype, form: str = "row") -> Tile | None:
+    """The micro-kernels for products of a dtype that read A so; None when there are none."""
     if dtype.kind in "iu" or dtype in (np.dtype(np.float32), np.dtype(np.float64)):
-        return tile_of(dtype, host_features())
+        return tile_of(dtype, host_features(), form=form)
     return None
 
 
@@ -138,27 +145,31 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
     dtype = c.node.dtype
     ta, tb = (leading(o, s, value) for o, (_, s, _) in zip((x, y), c.operands, strict=True))
     readable = ta is not None and tb is not None and c.node.ndim - 2 <= min(MAX_BATCH, blas.MAX_BATCH)
-    tile = tile_for(dtype) if readable else None
+    form = "col" if ta is not None and ta[0] == blas.TRANS else "row"
+    tile = tile_for(dtype, form) if readable else None
     by_blas = readable and blas.available(dtype)
     # The generated code of the largest integers' products is needed: no library has them.
     if tile is None or not (gemm or not by_blas):
         return Choice("blas" if by_blas else "numpy", m, n, kk, count, 0, int(by_blas))
     assert ta is not None
     assert tb is not None
-    form = "row" if ta[0] == blas.NO_TRANS else "col"
     size = dtype.itemsize
     pack_a = ""
-    if form == "row" and n > tile.columns and ta[1] * size % ALIASED == 0 and m > 4:
-        pack_a = "rows"
-    elif form == "col" and n > tile.columns and m * kk * size > CLOSE:
-        pack_a, form = "across", "row"
+    if n > tile.columns and m > 1:
+        if form == "row" and ta[1] * size % ALIASED == 0 and kk > KC:
+            pack_a = "rows"
+        elif form == "col" and m * kk * size > CLOSE:
+            pack_a, form = "across", "row"
+            tile = tile_for(dtype)
+            assert tile is not None
     far = kk * n * size > NEAR and m > MANY
     aliased = tb[1] * size % ALIASED == 0 and kk > 32 and m > 4 * tile.rows[0]
     pack_b = "across" if tb[0] != blas.NO_TRANS and kk > 1 else "panel" if far or aliased else ""
     if tb[0] != blas.NO_TRANS and n <= 1:
         pack_b = "across"
-    on_stack = c.epilogue is not None and not c.kept and c.epilogue.kernel.layout.size <= MAX_ARGUMENTS
-    estimate = _generated(tile, m, n, kk, count, pack_a, pack_b, c, value)
+    # Of several blocks of k what is finished so far must be somewhere.
+    on_stack = c.epilogue is not None and not c.kept and c.epilogue.kernel.layout.size <= MAX_ARGUMENTS and kk <= KC
+    estimate = _generated(tile, m, n, kk, count, pack_a, pack_b, c)
     library_estimate = _blas(tile, m, n, kk, count, c) if by_blas else 0
     how = "generated" if not by_blas or not library or estimate < library_estimate else "blas"
     return Choice(
@@ -166,37 +177,28 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
     )
 
 
-def _generated(
-    tile: Tile, m: int, n: int, kk: int, count: int, pack_a: str, pack_b: str, c: MatmulCall, value: Value
-) -> int:
+def _generated(tile: Tile, m: int, n: int, kk: int, count: int, pack_a: str, pack_b: str, c: MatmulCall) -> int:
     """Cycles of one core: two multiply-adds a cycle, but four cycles until a sum can be added to again."""
-    efficiency = GENERATED_EFFICIENCY if max(m * kk, kk * n) * c.node.dtype.itemsize < LARGE else LARGE_EFFICIENCY
     blocks = max(-(-kk // KC), 1)
+    efficiency = GENERATED_EFFICIENCY if blocks == 1 else BLOCKS_EFFICIENCY
     cycles = 0.0
-    rows, left = [], m
-    for height in tile.rows:
-        rows.append((height, left // height))
-        left %= height
     full, rest = divmod(n, tile.columns)
     for vectors, times in ((tile.vectors, full), (-(-rest // tile.lanes), 1 if rest else 0)):
-        for height, tiles in rows:
+        left = m
+        for height in tile.heights(vectors) if times else ():
             work = max(height * vectors / 2 / efficiency, 4.0)
-            cycles += times * tiles * (kk * work + blocks * MICRO_CYCLES)
-    packed = 1 if all(not value(s) for s in c.operands[1][1][:-2]) else count
-    cycles *= count
-    if pack_b:
-        cycles += packed * kk * n * PACK_CYCLES[pack_b]
-    if pack_a:
-        cycles += count * m * kk * PACK_CYCLES[pack_a]
-    if pack_a or pack_b:
-        cycles += REGION_CYCLES
-    return int(cycles)
+            cycles += times * (left // height) * (kk * work + blocks * MICRO_CYCLES)
+            left %= height
+    # Units that share a part of B pack it again.
+    cycles += max(m // DEEP, 1) * kk * n * PACK_CYCLES[pack_b] + m * kk * PACK_CYCLES[pack_a]
+    return int(count * cycles) + bool(pack_a) * REGION_CYCLES
 
 
 def _blas(tile: Tile, m: int, n: int, kk: int, count: int, c: MatmulCall) -> int:
     # Its tiles are large, and computed whole.
     work = max(m, BLAS_TILE) * max(n, BLAS_TILE) * kk / tile.lanes / 2
-    cycles = count * (work / BLAS_EFFICIENCY + BLAS_CALL + m * n * BLAS_ELEMENT)
+    packed = (m + n) * kk * BLAS_PACK * (m * n * kk > BLAS_SMALL)
+    cycles = count * (work / BLAS_EFFICIENCY + BLAS_CALL + m * n * BLAS_ELEMENT + packed)
     if c.epilogue is not None:
         # The product is written, and read again.
         moved = count * m * n * c.node.dtype.itemsize
@@ -225,17 +227,9 @@ class Product:
 
     @property
     def extra(self) -> dict[str, int]:
-        """Bytes of packed operands."""
-        ch, size = self.choice, self.call.node.dtype.itemsize
-        out: dict[str, int] = {}
-        if ch.how != "generated":
-            return out
-        if ch.pack_a:
-            out["A"] = self._lines() * self._batch(0) * size
-        if ch.pack_b:
-            assert ch.tile is not None
-            out["B"] = self._panel() * -(-ch.n // ch.tile.columns) * self._batch(1) * size
-        return out
+        """Bytes of operands that are packed beforehand."""
+        ch = self.choice
+        return {"A": self._lines() * self._batch(0) * self.call.node.dtype.itemsize} if ch.pack_a else {}
 
     def _lines(self) -> int:
         """Elements of one packed A."""
@@ -278,39 +272,30 @@ class Product:
         tile = ch.tile
         assert tile is not None
         x, y = c.node.operands
-        (base_a, sa, oa), (base_b, sb, ob) = c.operands
+        (_, sa, _), (_, sb, _) = c.operands
         la, lb = leading(x, sa, b.value), leading(y, sb, b.value)
         assert la is not None
         assert lb is not None
         dtype = c.node.dtype
         batch = [b.value(d) for d in x.shape[:-2]]
         steps_a, steps_b = self._strides(0), self._strides(1)
-        a_line, b_row, b_panel = la[1], lb[1], tile.columns
-        first = len(rows)
+        a_line = la[1]
         if ch.pack_a:
             a_line = self._line()
             head = {"rows": ch.m, "cols": ch.k, "row_step": la[1], "to_unit": 8 * a_line, "to_row": a_line}
             units = -(-ch.m // 8)
             if ch.pack_a == "across":
                 head["to_unit"], units = tile.columns, -(-ch.k // tile.columns)
-            self._pack(ch.pack_a, head, units, self._lines(), 0, (base_a, oa), rows, table, patches)
+            self._pack(ch.pack_a, head, units, self._lines(), 0, c.operands[0][::2], rows, table, patches)
             steps_a = self._dense(batch, steps_a, self._lines())
-        if ch.pack_b:
-            panels = -(-ch.n // tile.columns)
-            head = {"rows": ch.k, "cols": ch.n, "row_step": lb[1], "to_unit": self._panel(), "to_row": tile.columns}
-            whole = panels * self._panel()
-            self._pack(ch.pack_b, head, panels, whole, 1, (base_b, ob), rows, table, patches)
-            b_row, b_panel = tile.columns, self._panel()
-            steps_b = self._dense(batch, steps_b, whole)
-        for row in rows[first:-1]:
-            row[4] = 1
         at = len(table)
-        unit_rows, unit_cols = self._unit()
+        unit_rows, unit_cols, group, chunk = self._unit()
         row_blocks, col_blocks = max(-(-ch.m // unit_rows), 1), max(-(-ch.n // unit_cols), 1)
         args = [0] * SIZE
         values = {
             "m": ch.m, "n": ch.n, "k": ch.k, "a_row": a_line if ch.form == "row" else 1,
-            "a_col": 1 if ch.form == "row" else a_line, "b_row": b_row, "b_panel": b_panel, "c_row": ch.n,
+            "a_col": 1 if ch.form == "row" else a_line, "b_row": lb[1], "c_row": ch.n,
+            "pack_b": PACK_B.index(ch.pack_b), "group": group, "chunk": chunk,
             "unit_rows": unit_rows, "unit_cols": unit_cols, "row_blocks": row_blocks, "col_blocks": col_blocks,
             "c_batch": ch.m * ch.n, "batch": len(batch), "scratch": int(ch.on_stack),
         }  # fmt: skip
@@ -319,12 +304,11 @@ class Product:
         for i, e in enumerate(batch):
             args[HEAD + 3 * i : HEAD + 3 * i + 3] = [e, steps_a[i], steps_b[i]]
         table.extend(args)
-        for i, name in enumerate("AB"):
-            if name in self.extra:
-                patches.append((at + AT[name], b.arena_base, b.offsets[c, name]))
-            else:
-                base, _, offset = c.operands[i]
-                b._address(base, offset, dtype.itemsize, at + AT[name], patches)
+        if ch.pack_a:
+            patches.append((at + AT["A"], b.arena_base, b.offsets[c, "A"]))
+        else:
+            b._address(c.operands[0][0], c.operands[0][2], dtype.itemsize, at + AT["A"], patches)
+        b._address(c.operands[1][0], c.operands[1][2], dtype.itemsize, at + AT["B"], patches)
         if not ch.on_stack:
             b._address(c.node, 0, dtype.itemsize, at + AT["C"], patches)
         own = True
@@ -379,16 +363,20 @@ class Product:
         grain = max(16384 * units // max(size, 1), 1)
         rows.append([code_of(*pack_text(c.node.dtype, tile, kind)), at, units * count, grain, 0])
 
-    def _unit(self) -> tuple[int, int]:
-        """Rows and columns of a unit: small enough to be shared, large enough to be worth it, and to lie in a cache."""
+    def _unit(self) -> tuple[int, int, int, int]:
+        """Rows and columns of a unit, columns of a group, rows of a chunk.
+
+        Units are small enough to be shared and to lie in a cache, large enough to be worth it; groups fit the stack.
+        """
         ch = self.choice
         tile = ch.tile
         assert tile is not None
-        m, n = max(ch.m, 1), max(ch.n, 1)
-        most = SCRATCH // self.call.node.dtype.itemsize
-        cols = min(-(-n // tile.columns) * tile.columns, 512)
-        if m <= 2 * tile.rows[0] and not ch.on_stack:
-            cols = -(-n // tile.columns) * tile.columns
+        size = self.call.node.dtype.itemsize
+        m, n, high = max(ch.m, 1), max(ch.n, 1), tile.rows[0]
+        whole = -(-n // tile.columns) * tile.columns
+        chunk = -(-CHUNK // high) * high
+        cols = min(whole, WIDE) if m > 2 * high or ch.on_stack else whole
+        rows = m
         work = m * n * max(ch.k, 1)
         threads = get_num_threads()
         parts = 1
@@ -396,17 +384,24 @@ class Product:
             # As many units as can be shared evenly, each still worth a thread's while.
             parts = max(-(-threads // ch.count), min(work // UNIT, -(-4 * threads // ch.count)))
             parts = max(min(parts, work // PRODUCT_GRAIN), 1)
-        if m < parts * tile.rows[0] and n >= parts * tile.columns:
-            cols = min(cols, -(-n // parts // tile.columns) * tile.columns)
-            rows = m
-        else:
-            wide = -(-n // cols)
-            deep = -(-parts // wide)
+        if ch.k > KC and m > DEEP:
+            rows = -(-m // -(-m // DEEP))
+        if parts > 1 and (ch.pack_b or m < parts * high) and n > tile.columns:
+            # Along n nothing is packed twice.
+            wanted = -(-parts // -(-m // rows))
+            cols = min(cols, max(-(-n // wanted // tile.columns), 2 if n > 4 * tile.columns else 1) * tile.columns)
+        deep = -(-parts // -(-n // cols))
+        if deep > -(-m // rows):
             rows = -(-m // deep)
-            rows = -(-rows // tile.rows[0]) * tile.rows[0] if rows > 4 * tile.rows[0] else rows
+        if rows < m:
+            rows = -(-rows // high) * high if rows > 4 * high else rows
+        group = cols
+        if ch.pack_b:
+            line = -(-min(max(ch.k, 1), KC) // tile.lanes) * tile.lanes * tile.columns * size
+            group = min(cols, max(PACKED_B // line, 1) * tile.columns)
         if ch.on_stack:
-            rows = min(rows, max(most // cols, 1))
-        return max(rows, 1), cols
+            group = min(group, FINISHED // (chunk * size) // tile.columns * tile.columns)
+        return max(rows, 1), cols, group, chunk
 
     def _epilogue(self, at: int, table: list[int], patches: Patches) -> bool:
         """The epilogue's arguments and what must be known to move them; False if it must be launched on its own."""

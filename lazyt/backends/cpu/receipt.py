@@ -23,7 +23,7 @@ class Receipt:
 
     def __init__(self) -> None:
         self.flag: np.ndarray[Any, Any] | None = None
-        self.buffers: list[memory.Buffer] = []
+        self.buffers: list[Any] = []
         self.donated = 0  # how many leaves were overwritten
 
     @property
@@ -38,7 +38,7 @@ WRITTEN = k.Kernel(
 )  # fmt: skip
 
 
-def chosen(donations: Sequence[Donation], leaves: Sequence[Any]) -> list[Donation]:
+def chosen(donations: Sequence[Donation], leaves: memory.References) -> list[Donation]:
     """Of all donations that a plan allows those to leaves that nobody else holds, one for each leaf and output."""
     found: list[Donation] = []
     given: set[int] = set()

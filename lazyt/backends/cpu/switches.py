@@ -3,16 +3,41 @@
 `wide`  maps of 4-byte values run with two registers of lanes side by side, long ones with four
 `split` a reduction of few long rows is divided among threads
 `donate` results take the memory of leaves that nobody else holds
+`pairs` short rows of one array against those of another run with lanes along their outputs
 `together` a reduction of columns takes several rows at a time through registers
 `tile`  reads across memory are transposed in registers, some rows at a time
 `graphs` a plan's launches on a GPU are one CUDA graph from its second run on
+
+`LAZYT_DEBUG=width-N` (8, 4 or 1) has code as for a processor whose registers hold N float32: AVX2, SSE2 alone, and the
+same with maps an element at a time. A sum has 16 lanes by definition: fewer in a register, the same order.
 """
 
 from __future__ import annotations
 
-switches = {"wide": True, "split": True, "tile": True, "together": True, "donate": True, "graphs": True}
+# Features of x86 that come with registers of 16 and of 8 float32.
+WIDTHS = {
+    8: ("avx512", "avx10", "amx", "evex"),
+    4: ("avx", "fma", "f16c", "xop", "vaes", "vpclmul", "amx", "evex", "sha512", "sm3", "sm4"),
+    1: ("avx", "fma", "f16c", "xop", "vaes", "vpclmul", "amx", "evex", "sha512", "sm3", "sm4"),
+}
+
+# How many float32 a register is taken to hold; 0: as many as it does.
+registers = {"width": 0}
+switches = {"wide": True, "split": True, "tile": True, "pairs": True, "together": True, "donate": True, "graphs": True}
 
 
 def variant() -> str:
     """What distinguishes the code of a kernel that is generated with some of them off; '' for none."""
-    return "".join(f"_no_{name}" for name in ("wide", "tile", "together") if not switches[name])
+    return "".join(f"_no_{name}" for name in ("wide", "tile", "pairs", "together") if not switches[name]) + (
+        "_scalar" if registers["width"] == 1 else ""
+    )
+
+
+def without_wide(cpu: str, flags: str) -> tuple[str, str]:
+    """LLVM's name and features of this processor, less what goes beyond the registers asked for."""
+    names = WIDTHS.get(registers["width"])
+    if names is None:
+        return cpu, flags
+    kept = [f"-{f[1:]}" if f[1:].startswith(names) else f for f in flags.split(",")]
+    # NOTE: the model's name brings features of its own.
+    return ("x86-64" if any(f.startswith(("+sse", "-sse")) for f in kept) else cpu), ",".join(kept)

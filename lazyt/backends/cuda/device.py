@@ -157,3 +157,32 @@ def from_host(array: Array, name: str) -> DeviceBuffer:
     buffer = where.allocate(array.nbytes)
     where.write(buffer.address, array)
     return buffer
+
+
+# Other libraries
+
+
+def shared(buffer: DeviceBuffer, dtype: np.dtype, shape: tuple[int, ...]) -> Any:
+    """A CuPy array over a buffer, which must not be written; waits for nothing but checks of indices."""
+    buffer.settle()
+    where = device(buffer.device)
+    with where.work():
+        return where.driver.array(where.number, buffer, shape, dtype)
+
+
+def described(buffer: DeviceBuffer, dtype: np.dtype, shape: tuple[int, ...]) -> dict[str, Any]:
+    """A buffer as `__cuda_array_interface__` (version 3), with the stream that its reader has to wait for."""
+    buffer.settle()
+    where = device(buffer.device)
+    with where.work() as stream:
+        name = where.driver.name_of(stream)
+    # NOTE: torch refuses memory that is flagged read-only.
+    data = (buffer.address, False)
+    return {"version": 3, "shape": shape, "typestr": dtype.str, "data": data, "strides": None, "stream": name}
+
+
+def adopted(x: Any, copy: bool) -> tuple[DeviceBuffer, np.dtype, tuple[int, ...]]:
+    """Memory that another library has on a GPU, kept as long as the buffer; or a copy of it."""
+    a = driver.get().adopt(x, copy)
+    where = device(f"cuda:{a.device}")
+    return DeviceBuffer(a.address, a.nbytes, where.name, a.owner), a.dtype, a.shape

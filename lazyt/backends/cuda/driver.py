@@ -1,7 +1,7 @@
-"""What the backend asks of CUDA, through CuPy: memory, copies, streams, code, launches, products, graphs.
+"""What the backend asks of CUDA, through CuPy: memory, copies, streams, code, launches, products, graphs, exchange.
 
 Nothing is waited for but by `wait`, `wait_event` and allocation. Tests put another driver in its place (`use`), which
-runs the same source on the CPU. Nothing else imports CuPy but `exchange.py`.
+runs the same source on the CPU. Nothing else but `engine.py` imports CuPy.
 """
 
 from __future__ import annotations
@@ -73,6 +73,18 @@ class KernelNode:
     entries: int
 
 
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """Somebody else's memory: the device's number, where and what it is, and what keeps it."""
+
+    device: int
+    address: int
+    nbytes: int
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    owner: object
+
+
 # What a graph's nodes are, each with the numbers of those that it comes after.
 Work = KernelNode | Product
 Ordered = tuple[Work, "tuple[int, ...]"]
@@ -124,10 +136,22 @@ class Driver(Protocol):
         """CuPy, working on the current stream."""
         ...
 
-    def array(
+    def view(
         self, device: int, address: int, dtype: np.dtype, shape: Sequence[int], strides: Sequence[int] | None = None
     ) -> Any:
         """CuPy's view of memory that somebody else keeps; strides are in bytes."""
+        ...
+
+    def array(self, device: int, buffer: Any, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        """An array of the library behind this driver over a buffer, which it keeps; it speaks DLPack."""
+        ...
+
+    def adopt(self, x: Any, copy: bool) -> Adopted:
+        """The C-contiguous memory that an object hands out by DLPack or `__cuda_array_interface__`, or a copy of it."""
+        ...
+
+    def name_of(self, stream: Any) -> int:
+        """A stream as `__cuda_array_interface__` has it."""
         ...
 
 
@@ -143,7 +167,7 @@ class CupyDriver:
             self.errors: tuple[type[Exception], ...] = (
                 self.driver.CUDADriverError, self.runtime.CUDARuntimeError, self.cuda.cublas.CUBLASError,
             )  # fmt: skip
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, OSError, RuntimeError) as error:
             raise DeviceError(f"cuda needs CuPy, which cannot be imported ({error}): {engine.INSTALL}") from error
         self._local = threading.local()
         # NOTE: graphs name the workspace by its address, so it stays.
@@ -281,7 +305,7 @@ class CupyDriver:
         with self.cuda.Device(device), importlib.import_module("cupyx").errstate(linalg="raise"):
             yield self.cupy
 
-    def array(
+    def view(
         self, device: int, address: int, dtype: np.dtype, shape: Sequence[int], strides: Sequence[int] | None = None
     ) -> Any:
         memory = self.cuda.UnownedMemory(address, max(math.prod(shape), 1) * dtype.itemsize, None, device)
@@ -296,6 +320,24 @@ class CupyDriver:
 
     def run_graph(self, stream: Any, graph: NativeGraph) -> None:
         graph.launch(stream.ptr)
+
+    # Other libraries
+
+    def array(self, device: int, buffer: Any, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        memory = self.cuda.UnownedMemory(buffer.address, buffer.nbytes, buffer, device)
+        return self.cupy.ndarray(shape, dtype, self.cuda.MemoryPointer(memory, 0))
+
+    def adopt(self, x: Any, copy: bool) -> Adopted:
+        # Both have the current stream wait for the one that the memory is written on.
+        a = self.cupy.from_dlpack(x) if hasattr(x, "__dlpack__") else self.cupy.asarray(x)
+        with self.cuda.Device(a.device.id):
+            # Kernels read 16 bytes at once: what begins in between is copied too.
+            a = a.copy(order="C") if copy or a.data.ptr % ALIGNED else self.cupy.ascontiguousarray(a)
+        return Adopted(a.device.id, int(a.data.ptr), int(a.nbytes), tuple(a.shape), np.dtype(a.dtype), a)
+
+    def name_of(self, stream: Any) -> int:
+        # 0 is not allowed there: 1 is the default stream.
+        return int(stream.ptr) or 1
 
     @contextlib.contextmanager
     def _capturing(self, device: int, product: Product) -> Iterator[tuple[int, int, int, int, int, tuple[int, ...]]]:
@@ -312,6 +354,8 @@ class CupyDriver:
             yield stream.ptr, version, handle, int(workspace.ptr), WORKSPACE, arguments
 
 
+# As `mapping.py` takes for granted of a buffer's first element.
+ALIGNED = 16
 # Memory that cuBLAS may use in a graph: what it asks for on Hopper.
 WORKSPACE = 32 << 20
 _DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES

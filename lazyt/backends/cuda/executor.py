@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
     from lazyt.backends.cpu.receipt import Receipt
     from lazyt.ir import kernel as k
-    from lazyt.ir.donate import Donation
     from lazyt.ir.graph import Node
     from lazyt.ir.schedule import Schedule
 
@@ -284,7 +283,7 @@ class Bound(host.Bound):
         self,
         scalars: Sequence[Any],
         leaves: Sequence[Any],
-        donated: Sequence[Donation] = (),
+        places: Sequence[int] = (),
         receipt: Receipt | None = None,
     ) -> list[Any]:
         """Take memory, fill the arguments in, enqueue. Waits for nothing but what is done on the host."""
@@ -402,4 +401,4 @@ class _Library(_OnHost):
             base = base.operands[0]
         where, shape = bound.where, [bound.value(d) for d in n.shape]
         address = bound.address_of(base, bases)
-        return where.driver.array(where.number, address, library.memory_dtype(n.dtype), shape)
+        return where.driver.view(where.number, address, library.memory_dtype(n.dtype), shape)

@@ -141,9 +141,9 @@ class ByLibrary:
             views = []
             for start, x, (_, strides, _) in zip((a, b), n.operands, self.call.operands, strict=True):
                 shape, steps = [value(d) for d in x.shape], [value(s) * size for s in strides]
-                view = where.driver.array(where.number, start, dtype, shape, steps)
+                view = where.driver.view(where.number, start, dtype, shape, steps)
                 views.append(library.widened(xp, view, n.dtype))
-            to = where.driver.array(where.number, out, dtype, [value(d) for d in n.shape])
+            to = where.driver.view(where.number, out, dtype, [value(d) for d in n.shape])
             library.put(xp, to, n.dtype, xp.matmul(*views))
 
 

@@ -172,7 +172,7 @@ class Sorted:
         where = self.bound.where
         at, order = (int(self.bound.table[self.at + slot]) for slot in (AT, ORDER))
         with where.driver.library(where.number) as xp:
-            keys, to = (where.driver.array(where.number, x, INT64, (self.count,)) for x in (at, order))
+            keys, to = (where.driver.view(where.number, x, INT64, (self.count,)) for x in (at, order))
             to[...] = xp.argsort(keys, kind="stable")
 
 
