@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -209,3 +210,26 @@ def test_products_that_cublas_cannot_read_stay_on_the_device(gpu: FakeDriver) ->
     n = lt.tensor(np.arange(12).reshape(3, 4), device="cuda:0")
     np.testing.assert_array_equal((n @ n.T).numpy(), np.arange(12).reshape(3, 4) @ np.arange(12).reshape(3, 4).T)
     assert (where.fallbacks, gpu.library_calls) == (before, calls + 1)
+
+
+def test_the_machine_code_of_a_kernel(gpu: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    try:
+        engine.nvrtc()
+    except DeviceError as error:
+        pytest.skip(f"kernels are compiled by NVRTC: {error}")
+    y = lt.exp(lt.tensor(X, device="cuda:0"))
+    (kernel,) = lt.explain(y).kernels
+    monkeypatch.setattr(engine, "_disassembler", lambda: "")
+    with pytest.raises(lt.NotSupportedError, match="because nvdisasm is not here"):
+        kernel.sass()
+    tool = tmp_path / "nvdisasm"
+    tool.write_text('#!/bin/sh\nhead -c 4 "$2" | tail -c 3\n')
+    tool.chmod(0o700)
+    monkeypatch.setattr(engine, "_disassembler", lambda: str(tool))
+    assert kernel.sass() == "ELF"
+    del y
+    lt.sync()
+    z = lt.exp(lt.tensor(X))
+    (kernel,) = lt.explain(z).kernels
+    with pytest.raises(lt.NotSupportedError, match="sass of a kernel for the CPU"):
+        kernel.sass()

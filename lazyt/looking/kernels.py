@@ -148,10 +148,18 @@ class KernelView:
         return f"; {self.library}: {CODE[self.code]}" if self.kernel is None else source_of(self.kernel)
 
     def assembly(self) -> str:
-        """The assembly for this host, of a product its epilogue's; for a library call one line that says which."""
-        if self._on_gpu and self.kernel is not None:
-            raise NotSupportedError("not supported: assembly of a GPU kernel, because no disassembler is at hand")
+        """The assembly for this host, on a GPU SASS; of a product its epilogue's; of a library call one line."""
+        if isinstance(self._bound, cuda.Bound) and isinstance(self._call, KernelCall):
+            return self._bound.sass_of(self._call)
         return f"# {self.library}: {CODE[self.code]}" if self.kernel is None else assembly_of(self.kernel)
+
+    def sass(self) -> str:
+        """The machine code for the GPU that it runs on; NotSupportedError on the CPU, or without nvdisasm."""
+        if not self._on_gpu:
+            raise NotSupportedError(
+                "not supported: sass of a kernel for the CPU, because it is a GPU's; see assembly()"
+            )
+        return self.assembly()
 
     @cached_property
     def code(self) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 
 from lazyt.backends.cpu import executor as host
 from lazyt.backends.cpu.switches import switches
-from lazyt.backends.cuda import library
+from lazyt.backends.cuda import engine, library
 from lazyt.backends.cuda.checks import WORD, Check, unsettled
 from lazyt.backends.cuda.device import Device, device
 from lazyt.backends.cuda.emit import arguments, emit, program
@@ -275,6 +275,12 @@ class Bound(host.Bound):
             texts.append(emit(kernel, mapping, symbol_of(kernel, mapping), module, notes if i == 0 else ()))
         return "\
 ".join([module.text(), *texts])
+
+    def sass_of(self, c: KernelCall) -> str:
+        """The machine code of a launch for this device; compiles it, if only to be read."""
+        named = [(kernel, mapping, symbol_of(kernel, mapping)) for kernel, mapping in self.mappings_of(c)]
+        capability = self.where.properties.capability
+        return engine.disassembled(engine.compile_program(program(named), capability).cubin)
 
     def _product(self, c: MatmulCall) -> Product:
         return Product(self, c)
