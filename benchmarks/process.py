@@ -47,6 +47,8 @@ class Worker:
             **cache_variables(caches or Path(self._caches.name)),
             "PYTHONPATH": os.pathsep.join([str(TOP), *filter(None, [os.environ.get("PYTHONPATH")])]),
         }
+        # What is installed has its bytecode; a source tree has it from its second start on, if it may.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         command = [sys.executable, "-m", "benchmarks.worker", json.dumps(dataclasses.asdict(spec))]
         self.started = time.perf_counter()
         self._process = subprocess.Popen(

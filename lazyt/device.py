@@ -21,6 +21,15 @@ class Device(str):
         """'cpu' or 'cuda'."""
         return self.partition(":")[0]
 
+    def synchronize(self) -> None:
+        """Wait for all that was enqueued here, as to time it; on the CPU a sync has waited itself.
+
+        >>> import lazyt as lt
+        >>> lt.ones(3).device.synchronize()
+        """
+        if self != "cpu":
+            find(str(self)).synchronize()
+
     @staticmethod
     def check(device: object) -> Device:
         """The device that `device` (None, a Device or its name) means; DeviceError for one that is not there.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 
 class LazytError(Exception):
     """Base of everything that lazyt raises on purpose."""
@@ -45,6 +48,30 @@ class NotSupportedError(LazytError, NotImplementedError):
 
 class OutOfMemory(LazytError, MemoryError):
     """No memory for a sync; everything that was pending still is."""
+
+
+def recorded_at(error: BaseException, site: Any, step: int = -1) -> None:
+    """Say which recorded line's data an error comes from: what does not depend on it can still be computed.
+
+    `step`: where that operation stands in the program that was planned, if its plan may run for other lines too.
+    """
+    error._lazyt_site = site, step  # type: ignore[attr-defined]
+
+
+def site_of(error: BaseException) -> Any:
+    """The recorded line whose data an error comes from, or None."""
+    return getattr(error, "_lazyt_site", (None,))[0]
+
+
+def relocate(error: Exception, sites: Callable[[], Sequence[Any]]) -> None:
+    """Name the line that recorded the operation in the program that ran, not in the one that was planned."""
+    site, step = getattr(error, "_lazyt_site", (None, -1))
+    if step < 0 or (here := sites()[step]) == site:
+        return
+    error.args = tuple(a.replace(str(site), str(here)) if isinstance(a, str) else a for a in error.args)
+    if hasattr(error, "__notes__"):
+        error.__notes__ = [n.replace(str(site), str(here)) for n in error.__notes__]
+    recorded_at(error, here)
 
 
 class LazytInternalError(LazytError, AssertionError):

@@ -37,7 +37,7 @@ def lower(steps: Sequence[Step], extents: Sequence[int], scalars: Sequence[Any])
     """Write the primitives of `steps`; `extents` are those of the walk, `scalars` only give offsets their hints."""
     low = Lowered(extents, scalars)
     for s in steps:
-        low.builder.site = g.Origin(s.op.name, s.site)
+        low.builder.site = g.Origin(s.op.name, s.site, step=s.index)
         low.starts.append(len(low.builder.nodes))
         if s.op is LEAF:
             _lower_leaf(low, s)

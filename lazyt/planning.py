@@ -61,6 +61,8 @@ def _read_environment() -> None:
             registers["width"] = int(word[6:])
         elif word == "no-shapes":
             shapes.switch["shapes"] = False
+        elif word == "autotune":
+            switches[word] = True
         elif word.startswith("no-"):
             for those in (switches, cuda_switches):
                 if word[3:] in those:
@@ -113,7 +115,9 @@ class Plan:
         self.last_want: list[Slot] = []
 
     def compile(self) -> None:
-        """Have the machine code of every kernel."""
+        """Have the machine code of every kernel, unless the interpreter runs in their place."""
+        if settings["interpret"]:
+            return
         self.executable.compile()
         self._compiles = (self.executable.compiles, self.executable.compile_time)
 
@@ -152,6 +156,13 @@ class Plan:
             return values
         at = {name: i for i, name in enumerate(self.wanted)}
         return [values[at[s.step.index, s.k]] for s in want]
+
+    def order_of(self, extents: tuple[int, ...], want: Sequence[Slot]) -> list[int]:
+        """The buffer of each of `want`; -1 for what is no buffer of its own."""
+        recipe = self._recipe(extents)
+        if names(want) != self.wanted:
+            return []
+        return [-1 if same >= 0 or leaf >= 0 else output for same, leaf, output, _, _ in recipe]
 
     def _recipe(self, extents: tuple[int, ...]) -> Recipe:
         recipe = self.recipes.get(extents)

@@ -325,6 +325,7 @@ def _new_step(
     s.n_ints = 0 if ints is None else len(ints)
     s.info = ("ints",) * (ints is not None) + ("offsets",) * (offsets is not None)
     s.simple = ints is None and offsets is None and not statics
+    s.bare = ints is None and offsets is None and not scalars and len(nodes) == 1 and not op.fallible
     s.site = user_site()
     s.mode = tr.grad
     checks = []
@@ -420,6 +421,24 @@ def record(
     offsets: tuple[int, ...] | None = None,
 ) -> Any:
     """Record one call of `op`; nothing runs. Returns its result handle, or a tuple of them."""
+    tr = local.trace
+    s = tr.pos.next
+    # Mostly the call that followed the last time, on values of this walk: the rest of this function, in short.
+    if (
+        s.op is op
+        and s.bare
+        and s.ext is tr.ext
+        and not tr.eager
+        and s.operands == tuple([x._slot if isinstance(x, Handle) else None for x in operands])
+        and s.statics == statics
+        and (not statics or s.key[3] == tuple(map(type, statics)))
+        and ints is None
+        and offsets is None
+    ):
+        h = new_tensor(s)
+        tr.results[s.index] = h
+        tr.pos = s
+        return h
     tr = begin()
     slots, scalars = operand_slots(tr, operands)
     return results(tr, advance(tr, op, slots, statics, ints, offsets, scalars))

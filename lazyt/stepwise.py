@@ -74,12 +74,25 @@ def values_of(recipe: Recipe, buffers: Sequence[Any], leaves: Sequence[Data]) ->
     return values
 
 
+class _Line:
+    """The line of the step that runs now: plans of one step are shared by all lines, and runs hold the sync's lock."""
+
+    __slots__ = ("site",)
+
+    def __init__(self, site: Any) -> None:
+        self.site = site
+
+    def __str__(self) -> str:
+        return str(self.site)
+
+
 class OneStep:
     """How to run one operation on operands of some dtypes and ranks; valid for extents that satisfy its guards."""
 
     def __init__(self, s: Step, operands: Sequence[Data], extents: Extents, scalars: Sequence[Any]) -> None:
         low = Lowered(extents, scalars)
-        low.builder.site = g.Origin(s.op.name, s.site)
+        self.line = _Line(s.site)
+        low.builder.site = g.Origin(s.op.name, self.line)
         at = 0
         distinct = dict.fromkeys(x for x in s.operands if isinstance(x, Slot))
         for i, (x, d) in enumerate(zip(distinct, operands, strict=True)):
@@ -93,8 +106,9 @@ class OneStep:
         self.kernels, self.launches = len(self.schedule.launches), len(self.schedule.regions)
         self.recipes: dict[Extents, Recipe] = {}
 
-    def run(self, extents: Extents, scalars: Sequence[Any], operands: Sequence[Data]) -> list[Data]:
-        """The results of the operation."""
+    def run(self, site: Any, extents: Extents, scalars: Sequence[Any], operands: Sequence[Data]) -> list[Data]:
+        """The results of the operation; an error names the line of `site`."""
+        self.line.site = site
         exe = self.executable
         buffers = exe.run(extents, scalars, operands)
         recipe = self.recipes.get(extents)
@@ -125,10 +139,10 @@ def _find(s: Step, operands: Sequence[Data], extents: Extents, scalars: Sequence
 
 
 def runs_stepwise(steps: Sequence[Step]) -> bool:
-    """Whether each step can run alone, on the CPU: none writes a backward's graph, none fails with its own line."""
+    """Whether each step can run alone, on the CPU: none writes a backward's graph."""
     if any(s.device != "cpu" for s in steps):
         return False
-    return not any(s.op not in (LEAF, ASSIGN, MODE) and (s.op.fallible or hasattr(s.op, "expand")) for s in steps)
+    return not any(s.op not in (LEAF, ASSIGN, MODE) and hasattr(s.op, "expand") for s in steps)
 
 
 class Stepwise:
@@ -223,4 +237,4 @@ class Stepwise:
             plan.executable.compiles = 0
         self.kernels += plan.kernels
         self.launches += plan.launches
-        values.update(zip(s.slots, plan.run(own, more, operands), strict=True))
+        values.update(zip(s.slots, plan.run(s.site, own, more, operands), strict=True))

@@ -11,11 +11,12 @@ from lazyt import record as recording
 from lazyt.autograd.engine import consumed_on
 from lazyt.autograd.segment import Segment, make_segment
 from lazyt.backends.cpu.receipt import Receipt
-from lazyt.errors import SyncError
+from lazyt.errors import SyncError, relocate, site_of
 from lazyt.handle import Data, Gradient, Handle, Holder, Storage
 from lazyt.looking.report import SyncReport
 from lazyt.planning import Plan, find_plan
 from lazyt.record import LEAF
+from lazyt.repeating import remember, repeat
 from lazyt.trace import Several, Site, Slot, Step, Trace, local, user_site
 
 # Syncs that nobody reads the results of yet: what is known when a GPU has run (a wrong index) is for who waits for it.
@@ -101,8 +102,15 @@ def check_allowed(tr: Trace, cause: str, site: Site | None) -> None:
         )
 
 
-def sync(tr: Trace, cause: str, site: Site | None = None, extra: Sequence[tuple[Slot, Holder]] = ()) -> None:
-    """Compute everything alive (and `extra`), put it behind its holders, and start a new walk."""
+def sync(
+    tr: Trace, cause: str, site: Site | None = None, extra: Sequence[tuple[Slot, Holder]] = (),
+    asked: Holder | None = None,
+) -> None:  # fmt: skip
+    """Compute everything alive (and `extra`), put it behind its holders, and start a new walk.
+
+    What fails because of its data (an index) stays pending, in a walk left behind; the rest is computed. The error is
+    raised if `asked` is among what failed, or nothing in particular was asked for.
+    """
     pos = tr.pos
     if pos.parent is None:
         return
@@ -110,6 +118,9 @@ def sync(tr: Trace, cause: str, site: Site | None = None, extra: Sequence[tuple[
         site = user_site()
     if tr.syncs_forbidden:
         check_allowed(tr, cause, site)
+    if pos.again and not extra and (report := _repeat(tr, cause, site)) is not None:
+        _finish(tr, report)
+        return
     slots, holders, others = wanted_of(tr)
     for slot, h in extra:
         if slot not in slots:
@@ -125,23 +136,82 @@ def sync(tr: Trace, cause: str, site: Site | None = None, extra: Sequence[tuple[
         try:
             values = _compute(walk, want, report, receipt) if slots else []
             _commit(slots, holders, others, values, segment)
-        except BaseException:
-            if receipt.written and isinstance(report.plan, Plan):
+        except BaseException as e:
+            raised = True
+            if isinstance(e, Exception) and _without(tr, e, walk, slots, holders, others, report):
+                raised = cause != "bound" if asked is None else asked._data is None
+                tr.leave()
+            elif receipt.written and isinstance(report.plan, Plan):
                 # An interrupt after the leaves were overwritten: the results stand, and it goes on afterwards.
                 values = report.plan.values(receipt.buffers, walk.ext.values, walk.leaves, want)
                 _commit(slots, holders, others, values, segment)
                 tr.start()
             # NOTE: a traceback keeps this frame, which must not keep tensors alive: they would be wanted again.
             del slots, holders, others, segment, want, walk, extra
-            raise
+            if raised:
+                raise
+            _finish(tr, report)
+            return
+    if report.plan_hit and not extra:
+        remember(tr, report.plan, slots, holders, segment)
+    _finish(tr, report)
+
+
+def _repeat(tr: Trace, cause: str, site: Site) -> SyncReport | None:
+    """The report of a sync that did what the last one here did (see repeating.py); None where there was none."""
+    t0 = time.perf_counter()
+    with _lock:
+        again = repeat(tr)
+    if again is None:
+        return None
+    report = SyncReport(cause, site, tr.pos.index + 1, len(again.at), t0 - tr.started)
+    plan = report.plan = again.plan
+    report.extents, report.plan_hit = again.ext.values, True
+    report.kernels, report.launches = plan.kernels, plan.launches
+    report.run_time = time.perf_counter() - t0
+    counters.kernels += plan.kernels
+    return report
+
+
+def _finish(tr: Trace, report: SyncReport) -> None:
+    """What follows every sync: it is counted, and the walk starts anew."""
     counters.syncs += 1
     _last.report = report
-    for e in tr.expectations:
-        e.note(report)
+    for expected in tr.expectations:
+        expected.note(report)
     if tr.n_steps > recording.MAX_TRIE:
         tr.reset_trie()
     else:
         tr.start()
+
+
+def _without(
+    tr: Trace, error: Exception, walk: _Snapshot, slots: Sequence[Slot], holders: Sequence[Holder],
+    others: Sequence[Holder], report: SyncReport,
+) -> bool:  # fmt: skip
+    """After an error of one line's data: compute what no such line leads to. False if that fails in another way."""
+    failing: set[Any] = set()
+    while site_of(error) is not None and site_of(error) not in failing:
+        failing.add(site_of(error))
+        spoilt: set[Any] = set()
+        for s in walk.pos.steps():
+            # NOTE: a backward reads more than its operands.
+            reads = any(x.step in spoilt for x in s.operands if isinstance(x, Slot))
+            if reads or (spoilt and hasattr(s.op, "expand")) or (s.op.fallible and s.site in failing):
+                spoilt.add(s)
+        good = [(s, h) for s, h in zip(slots, holders, strict=True) if s.step not in spoilt]
+        want = [s for s, _ in good]
+        segment = differentiable(tr, want)
+        try:
+            values = _compute(walk, want if segment is None else [*want, *segment.slots], report) if good else []
+        except Exception as e:  # noqa: BLE001 - the first error is the one that is raised
+            error = e
+            continue
+        # NOTE: a holder that was written is met at its old value too.
+        left = {id(h) for s, h in zip(slots, holders, strict=True) if s.step in spoilt}
+        _commit(want, [h for _, h in good], [h for h in others if id(h) not in left], values, segment)
+        return True
+    return False
 
 
 class _Snapshot:
@@ -187,7 +257,11 @@ def _compute_on_one(
     if len(plan.wanted) > len(want):
         report.superset = True
         counters.superset_plans += 1
-    out = plan.run(extents, walk.scalars, walk.leaves, want, receipt)
+    try:
+        out = plan.run(extents, walk.scalars, walk.leaves, want, receipt)
+    except Exception as e:
+        relocate(e, lambda: [s.site for s in walk.pos.steps()])
+        raise
     if want[0].step.device != "cpu" and report.cause not in ENQUEUE:
         # Before anything is put behind a handle, so that it all stays pending.
         for data in out:
@@ -236,7 +310,7 @@ def materialise(h: Handle, cause: str) -> Data:
         box = Holder()
         tr = local.trace
         slot = recording.slot_of(tr, h)
-        sync(tr, cause, None, [(slot, box)])
+        sync(tr, cause, None, [(slot, box)], box)
         assert box._data is not None
         return box._data
     holder: Holder = h._storage if h._storage is not None else h
@@ -244,7 +318,7 @@ def materialise(h: Handle, cause: str) -> Data:
         slot = holder._slot  # type: ignore[assignment]
         if slot.step.owner is not local.trace:
             return compute_foreign(holder)
-        sync(local.trace, cause)
+        sync(local.trace, cause, None, (), holder)
     assert holder._data is not None
     return holder._data
 

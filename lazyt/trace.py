@@ -79,10 +79,10 @@ class Step(Slot):
     """One public call on one path of the trie; it is also its own first value."""
 
     __slots__ = (
-        "a", "b", "by_ext", "checks", "children", "consumed", "current", "cut", "device", "ext", "ext_start", "high",
-        "index", "info", "kept", "key", "known", "leaves", "like", "low", "mixed", "mode", "n_ints", "n_offsets",
-        "n_scalars", "n_weak", "next", "op", "operands", "owner", "parent", "path", "plans", "rules", "scalar_start",
-        "sid", "simple", "site", "slots", "statics", "stops", "targets",
+        "a", "again", "b", "bare", "by_ext", "checks", "children", "consumed", "current", "cut", "device",
+        "ext", "ext_start", "high", "index", "info", "kept", "key", "known", "leaves", "like", "low", "mixed",
+        "mode", "n_ints", "n_offsets", "n_scalars", "n_weak", "next", "op", "operands", "owner", "parent",
+        "path", "plans", "rules", "scalar_start", "sid", "simple", "site", "slots", "statics", "stops", "targets",
     )  # fmt: skip
 
     def __init__(
@@ -117,6 +117,7 @@ class Step(Slot):
         self.n_scalars: int = 0
         self.n_ints: int = 0
         self.simple = False  # its key is the operation and the operands alone
+        self.bare = False  # only tensors and statics go in, one value comes out, and it cannot fail
         self.ext_start: int = 0 if parent is None else parent.ext_start + parent.n_ints
         self.site: Site | None = None
         self.mode: bool = True if parent is None else parent.mode
@@ -127,6 +128,7 @@ class Step(Slot):
         self.sid = 0
         self.plans: Any = None
         self.known = False  # leads to a plan
+        self.again: Any = None  # what the last sync here did, False if it is nothing to repeat (see repeating.py)
         self.path: list[Step] | None = None
         self.targets: tuple[Slot, ...] = ()  # for an in-place step: the values it supersedes
         self.stops: frozenset[Slot] = frozenset()  # for a backward: values that pass nothing on
@@ -332,16 +334,31 @@ class Trace:
         self.nbytes = 0  # of leaf buffers that only the trace may hold
         self.started = 0.0  # when its first step was recorded
 
+    def leave(self) -> None:
+        """End this walk where it stands, for values of it that cannot be computed now: whoever wants one tries again.
+
+        The walk goes to a trace of its own, as if another thread had recorded it; the trie that knows it goes too.
+        """
+        other = Trace()
+        for s in self.pos.steps():
+            s.owner = other
+        other.pos, other.ext, other.leaves = self.pos, self.ext, self.leaves
+        other.scalars = self.scalars[: self.pos.scalar_start + self.pos.n_scalars]
+        self.reset_trie()
+
     def n_results(self) -> int:
         """How many entries of `results` belong to this walk; an interrupted call may have left one more."""
         return self.pos.index + 2
 
+    def held_places(self) -> list[int]:
+        """Where `results` has something that is held by somebody else, ascending; None always is."""
+        results = self.results[: self.pos.index + 2]
+        return [i for i, count in enumerate(map(getrefcount, results)) if count > _UNHELD]
+
     def held_results(self) -> list[int]:
         """The indices of the results that somebody else holds, ascending."""
-        results = self.results[: self.pos.index + 2]
-        # NOTE: None has more references than anything.
-        held = [i for i, count in enumerate(map(getrefcount, results)) if count > _UNHELD]
-        return [i for i in held if results[i] is not None]
+        results = self.results
+        return [i for i in self.held_places() if results[i] is not None]
 
     def alive(self) -> list[tuple[int, Any]]:
         """Who holds values of each step, in no order: (step index, holder)."""

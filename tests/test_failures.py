@@ -19,18 +19,77 @@ def no_limit():
     lt.memory.set_limit(None)
 
 
-def test_an_index_out_of_range_from_data_names_its_line_and_can_be_retried():
+def test_an_index_out_of_range_from_data_names_its_line_and_the_rest_is_computed():
     i = lt.asarray([1, 5])
     q = lt.arange(3)[i]
     w = lt.ones(3) + 1
-    for _ in range(3):
+    dependent = q * 2
+    with pytest.raises(lt.IndexOutOfRange, match=r"index 5 is out of bounds .* recorded at .*test_failures\.py"):
+        lt.sync()
+    assert q.is_pending
+    assert dependent.is_pending
+    assert not w.is_pending
+    with lt.no_sync():
+        assert w.tolist() == [2.0, 2.0, 2.0]
+    lt.sync()  # what failed was said, and is said again only to whoever wants it
+    assert (w + 1).tolist() == [3.0, 3.0, 3.0]
+    for want in (q.numpy, dependent.numpy, lambda: q + 1, lambda: q[0], q.numpy):
         with pytest.raises(lt.IndexOutOfRange, match=r"index 5 is out of bounds .* recorded at .*test_failures\.py"):
-            lt.sync()
-        assert q.is_pending
-        assert w.is_pending
-    del q
-    lt.sync()
-    assert w.tolist() == [2.0, 2.0, 2.0]
+            want()
+
+
+def test_a_sync_for_one_value_does_not_raise_for_another():
+    x = lt.arange(4)
+    bad, good = x[lt.asarray([9])], x[lt.asarray([2])]
+    singular = lt.linalg.inv(lt.zeros((2, 2)))
+    view = bad[:1]
+    assert (x + 1).tolist() == [1, 2, 3, 4]
+    assert good.tolist() == [2]
+    with pytest.raises(np.linalg.LinAlgError) as e:
+        singular.numpy()
+    assert "linalg.inv, recorded at" in e.value.__notes__[0]
+    assert "test_failures.py" in e.value.__notes__[0]
+    assert (x * 2).tolist() == [0, 2, 4, 6]
+    for want in (bad.numpy, view.numpy):
+        with pytest.raises(lt.IndexOutOfRange, match="index 9"):
+            want()
+    with pytest.raises(lt.IndexOutOfRange, match="index 9"):
+        bad += 1
+
+
+def test_a_write_that_fails_fails_whoever_reads_it():
+    x = lt.arange(4) * 1
+    before = x + 1
+    x[lt.asarray([7])] = 0
+    assert before.tolist() == [1, 2, 3, 4]
+    with pytest.raises(lt.IndexOutOfRange, match="index 7"):
+        x.tolist()
+
+
+def test_a_gradient_that_fails_leaves_other_programs_alone():
+    w = lt.tensor([1.0, 2.0], requires_grad=True)
+    v = lt.tensor([3.0], requires_grad=True)
+    (w[lt.asarray([5])] * v).sum().backward()
+    other = v.detach() + 1
+    assert other.tolist() == [4.0]
+    for x in (w, v):
+        with pytest.raises(lt.IndexOutOfRange, match="index 5"):
+            x.grad.numpy()
+
+
+def test_a_plan_that_others_recorded_too_names_the_line_that_failed():
+    def first(i):
+        return lt.arange(3)[lt.asarray(i)]
+
+    def second(i):
+        return lt.arange(3)[lt.asarray(i)]
+
+    for f in (first, second, first, second):
+        assert f([1]).tolist() == [1]
+    assert lt.last_sync().plan_hit
+    for f in (first, second, first):
+        with pytest.raises(lt.IndexOutOfRange, match=rf"test_failures\.py:{f.__code__.co_firstlineno + 1};"):
+            f([4]).numpy()
 
 
 def test_out_of_memory_leaves_everything_pending(no_limit):

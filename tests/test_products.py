@@ -10,10 +10,12 @@ from test_programs import forget
 
 import lazyt as lt
 from lazyt import planning
-from lazyt.backends.cpu import products
+from lazyt.backends import objcache
+from lazyt.backends.cpu import products, tuning
 from lazyt.backends.cpu.engine import compile_module, host_features
 from lazyt.backends.cpu.gemm_ir import product_text
 from lazyt.backends.cpu.gemm_tile import AT, HEAD, SIZE, tile_of
+from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cpu.threads import Program
 from lazyt.errors import LazytInternalError
 from lazyt.ir.epilogue import verify_epilogue
@@ -91,12 +93,12 @@ class TestProducts:
 
     @pytest.mark.parametrize("right", [False, True])
     def test_rows_at_multiples_of_a_page(self, right):
-        """Such operands are packed, A as well."""
+        """A right operand with such rows is packed."""
         a, b = array(30, 1024), array(1024, 1024, seed=1)
         x, y = tensors(a, b)
         z = x @ (y.T if right else y)
         choice = z.explain().kernels[0]._choice
-        assert choice.pack_a == "rows" and choice.pack_b == ("across" if right else "panel")
+        assert not choice.pack_a and choice.pack_b == ("across" if right else "panel")
         check(z.numpy(), a, b.T if right else b, "float32")
 
     def test_a_large_transposed_left_operand(self):
@@ -328,3 +330,82 @@ def test_an_epilogue_over_a_product_of_one_row_or_column(name, monkeypatch):
         a, b = rng.standard_normal((m, k)), rng.standard_normal((k, n))
         got = programs[name](lt.asarray(a), lt.asarray(b)).numpy()
         np.testing.assert_allclose(got, programs[name](a, b), rtol=1e-12, atol=1e-12)
+
+
+@pytest.fixture
+def autotune(monkeypatch, tmp_path):
+    """On, with an empty cache."""
+    cache = objcache.ObjectCache(tmp_path)
+    monkeypatch.setattr(tuning.objcache, "default_cache", lambda: cache)
+    monkeypatch.setitem(switches, "autotune", True)
+    monkeypatch.setitem(planning.settings, "blas", True)
+    tuning.forget()
+    yield cache
+    tuning.forget()
+
+
+class TestAutotuner:
+    def test_a_class_of_sizes_is_timed_once(self, autotune, monkeypatch):
+        rounds = []
+        measured = tuning._measured
+        monkeypatch.setattr(tuning, "_measured", lambda *a: rounds.append(1) or measured(*a))
+        a, b = array(120, 200), array(200, 190, seed=1)
+        x, y = tensors(a, b)
+        z = x @ y
+        assert z.explain().kernels[0].chosen.startswith("estimated ")  # to look measures nothing
+        check(z.numpy(), a, b, "float32")
+        assert len(rounds) == 1
+        for forgetting in (False, True):
+            forget()
+            if forgetting:
+                tuning.forget()  # as in the next process
+            w = lt.asarray(array(121, 201)) @ lt.asarray(array(201, 185, seed=1))
+            assert w.explain().kernels[0].chosen.startswith("timed ")
+            w.numpy()
+            assert len(rounds) == 1
+        (lt.asarray(array(300, 200)) @ y).numpy()
+        assert len(rounds) == 2
+
+    @pytest.mark.parametrize(("left", "right"), [(False, False), (True, False), (False, True)])
+    def test_every_candidate_is_right(self, autotune, monkeypatch, left, right):
+        a, b, w = array(400, 230), array(400, 390, seed=1), array(390, seed=2)
+        a = a if left else np.ascontiguousarray(a.T)
+        b = np.ascontiguousarray(b.T) if right else b
+        bits = set()
+        for number in range(7):
+            forget()
+            tuning.forget()
+            seen = []
+
+            def chosen(c, choice, value, number=number, seen=seen):
+                ways = tuning.candidates(choice)
+                way = ways[min(number, len(ways) - 1)]
+                seen.append(way.how)
+                fields = {"how": way.how, "deep": way.deep, "wide": way.wide, "pack_b": way.pack_b}
+                return {**fields, "generated": 1.0, "blas": 1.0}
+
+            monkeypatch.setattr(tuning, "_measured", chosen)
+            monkeypatch.setattr(objcache.ObjectCache, "load", lambda *_: None)
+            x, y, v = tensors(a, b, w)
+            p, q = x.T if left else x, y.T if right else y
+            z = p @ q + v
+            got = z.numpy()
+            exact = (a.T if left else a).astype("float64") @ (b.T if right else b) + w
+            np.testing.assert_allclose(got, exact, rtol=1e-4, atol=1e-3)
+            if seen == ["generated"]:
+                bits.add(got.tobytes())
+        assert len(bits) == 1
+
+    def test_small_products_and_off(self, autotune, monkeypatch):
+        monkeypatch.setattr(tuning, "_measured", lambda *a: pytest.fail("nothing is worth timing"))
+        x, y = tensors(array(20, 30), array(30, 20))
+        (x @ y).numpy()
+        monkeypatch.setitem(switches, "autotune", False)
+        x, y = tensors(array(200, 300), array(300, 200))
+        assert (x @ y).explain().kernels[0].chosen.startswith("estimated ")
+        (x @ y).numpy()
+
+    def test_classes(self):
+        assert [tuning.rounded(n) for n in (1, 2, 3, 4, 5, 6, 7, 100, 129, 192, 193)] == [
+            1, 2, 3, 4, 6, 6, 8, 128, 192, 192, 256,
+        ]  # fmt: skip

@@ -98,8 +98,8 @@ def test_of_a_view(view):
 
 def test_off_it_is_a_call_of_numpy(monkeypatch):
     called = []
-    run = executor._Callback.run
-    monkeypatch.setattr(executor._Callback, "run", lambda *a: called.append(1) or run(*a))
+    run = executor.Callback.run
+    monkeypatch.setattr(executor.Callback, "run", lambda *a: called.append(1) or run(*a))
     x = values("cumsum", (50, 70), np.dtype("f4"))
     y = lt.cumulative_sum(lt.asarray(x) - 1, axis=1).numpy()
     assert not called, "a scan is native"

@@ -107,8 +107,8 @@ def test_large_ones_are_divided_among_threads(dtype, rows, threads):
 
 def test_off_it_is_a_call_of_numpy(monkeypatch):
     called: list[int] = []
-    run = executor._Callback.run
-    monkeypatch.setattr(executor._Callback, "run", lambda *a: called.append(1) or run(*a))
+    run = executor.Callback.run
+    monkeypatch.setattr(executor.Callback, "run", lambda *a: called.append(1) or run(*a))
     monkeypatch.setitem(planning.settings, "native", False)
     monkeypatch.setitem(planning.settings, "tiers", False)
     rng = np.random.default_rng(3)

@@ -131,12 +131,24 @@ def test_larger_programs_are_planned(size):
     assert isinstance(lt.last_sync().plan, Stepwise) == (size == planning.TINY_SIZE)
 
 
-def test_what_may_fail_is_planned_and_names_its_line():
-    x, i = ramp(3), lt.asarray([5])
-    y = x[i]
-    with pytest.raises(IndexOutOfRange, match="test_stepwise"):
-        y.numpy()
-    assert y.is_pending
+def test_what_fails_names_its_own_line_though_steps_share_a_plan():
+    def first(i):
+        return ramp(3)[lt.asarray(i)]
+
+    def second(i):
+        return ramp(3)[lt.asarray(i)]
+
+    assert first([1]).tolist() == [ramp(3).tolist()[1]]
+    assert isinstance(lt.last_sync().plan, Stepwise)
+    kinds = sum(map(len, stepwise._kinds.values()))
+    for f in (first, second):
+        y = f([5])
+        line = f.__code__.co_firstlineno + 1
+        with pytest.raises(IndexOutOfRange, match=f"index 5 is out of bounds.*test_stepwise.py:{line};"):
+            y.numpy()
+        assert y.is_pending
+        del y
+    assert sum(map(len, stepwise._kinds.values())) == kinds
 
 
 def test_values_die_with_their_last_reader():

@@ -49,6 +49,7 @@ ROOMS = (
     "looking.reasons",
     "stepwise",
     "planning",
+    "repeating",
     "looking.kernels",
     "looking.report",
     "syncing",

@@ -20,8 +20,9 @@ from lazyt.ops.core import OPS
 from lazyt.testing import Mismatch, assert_close, check_against_numpy, reference, ulp_distance
 from lazyt.testing.bisect import first_of, needed
 from lazyt.testing.differential import lockstep
-from lazyt.testing.fuzz import Search, check_apart, recheck, small, try_seed, write
+from lazyt.testing.fuzz import Search, check_apart
 from lazyt.testing.modes import AGAIN, EAGER, FIRST, RANDOM, Mode, mode, modes
+from lazyt.testing.seeds import recheck, small, try_seed, write
 from lazyt.testing.statements import Stopped, check
 from lazyt.trace import local
 

@@ -10,7 +10,7 @@ import llvmlite.binding as llvm
 import ml_dtypes
 import numpy as np
 
-from lazyt.backends.cpu import elementwise
+from lazyt.backends.cpu import elementwise, engine
 from lazyt.backends.cpu.text import Body, mem_type, vector
 
 LANES = 16
@@ -38,8 +38,7 @@ def machine(cpu: str):
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_triple(llvm.get_process_triple())
     if cpu == "host":
-        features = llvm.get_host_cpu_features().flatten()
-        return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True)
+        return engine.host().create_machine()  # as LAZYT_DEBUG=width-8 wants it
     return target.create_target_machine(cpu=cpu, features="", opt=2, jit=True)
 
 
@@ -53,11 +52,11 @@ def compiled(source: str, cpu: str = "host") -> int:
     module.verify()
     code = machine(cpu).emit_object(module)
     target = llvm.Target.from_triple(llvm.get_process_triple())
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target.create_target_machine(jit=True))
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    ENGINES.append(engine)
-    return engine.get_function_address("kernel")
+    loader = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target.create_target_machine(jit=True))
+    loader.add_object_file(llvm.ObjectFileRef.from_data(code))
+    loader.finalize_object()
+    ENGINES.append(loader)
+    return loader.get_function_address("kernel")
 
 
 def text_of(write, inputs, outputs, module=None) -> str:

@@ -162,6 +162,7 @@ class Origin:
     name: str
     site: Any
     backward: bool = False
+    step: int = -1  # where the operation stands in the program: whoever else runs its plan has another line there
 
     def __str__(self) -> str:
         return str(self.site)
@@ -169,7 +170,7 @@ class Origin:
 
 def pulled(origin: Any) -> Any:
     """The origin of what pulls a cotangent back through a node of this origin."""
-    return Origin(origin.name, origin.site, True) if isinstance(origin, Origin) else origin
+    return Origin(origin.name, origin.site, True, origin.step) if isinstance(origin, Origin) else origin
 
 
 class Node:

@@ -14,13 +14,17 @@ import numpy as np
 
 import lazyt as lt
 from lazyt.errors import DTypeError, ScalarRangeError, ShapeError
+from lazyt.ir import dtypes
+from lazyt.testing.choices import EVERYTHING, Choices
 
 Pick = Callable[[int], int]
 MAX_SIZE = 4000
 LARGE = 1e4
 
-
-DTYPES = ("float32", "int32", "float64", "bool", "float16", "int64", "uint8")
+ANY = "fiubc"
+COMPLEX_UNARY = (
+    "exp", "sqrt", "sin", "cos", "log", "square", "negative", "abs", "real", "imag", "conj", "reciprocal", "isfinite", "isnan",
+)  # fmt: skip
 ANY_UNARY = (
     "negative",
     "abs",
@@ -41,6 +45,8 @@ FLOAT_UNARY = (
 OPERATORS = ("+", "*", "-", "/", "<", ">=", "==", "!=", "//", "%", "&", "|", "^", ">", "<=")
 FUNCTIONS = ("maximum", "minimum", "logical_and", "logical_xor", "fmod")
 FLOAT_FUNCTIONS = ("hypot", "atan2", "copysign", "nextafter", "logaddexp")
+COMPLEX_OPERATORS = ("+", "*", "-", "/", "==", "!=")
+COMPLEX_REDUCTIONS = ("sum", "mean", "prod", "any", "all", "count_nonzero")
 REDUCTIONS = ("sum", "max", "mean", "min", "prod", "any", "all", "var", "std", "argmax", "argmin", "count_nonzero")
 INEXACT = re.compile(r"\b(matmul|einsum|tensordot|@)\b|@")
 WORD = re.compile(r"\bv\d+\b")
@@ -49,55 +55,69 @@ WORD = re.compile(r"\bv\d+\b")
 class Writer:
     """Writes a program and runs it in lazyt; `values` holds what each name had."""
 
-    def __init__(self, pick: Pick, dims: Sequence[int] = ()) -> None:
+    def __init__(self, pick: Pick, dims: Sequence[int] = (), choices: Choices = EVERYTHING) -> None:
         """With `dims`, arrays have extents `d[0]`, `d[1]`, ... for another run to change."""
         self.pick = pick
         self.dims = dims
+        self.choices = choices
         self.lines: list[str] = []
         self.space: dict[str, Any] = {"xp": lt, "np": np, "leaf": leaf, "d": dims}
         self.values: dict[str, np.ndarray] = {}
+        self.history: list[dict[str, np.ndarray]] = []  # what each statement made or changed
         self.tainted: set[str] = set()  # what a contraction had a part in
         self.alive: list[str] = []
         self.tell: Callable[[list[str]], None] = lambda lines: None  # what is run next, in case it never comes back
 
-    def define(self, expression: str) -> bool:
-        """Add a statement; False, and nothing added, if the operation refuses these operands."""
+    def define(self, expression: str, made: Any = None) -> bool:
+        """Add a statement, which gives `made` if it ran already; False if the operation refuses these operands."""
         name = f"v{len(self.lines)}"
-        self.tell([*self.lines, f"{name} = {expression}"])
-        try:
-            self.space[name] = eval(expression, self.space)
-        except (DTypeError, ShapeError, ScalarRangeError):
-            return False
-        value = self.space[name].numpy()
+        if made is None:
+            self.tell([*self.lines, f"{name} = {expression}"])
+            try:
+                made = eval(expression, self.space)
+            except (DTypeError, ShapeError, ScalarRangeError):
+                return False
+        value = made.numpy()
         if value.size > MAX_SIZE:
             return False
+        self.space[name] = made
         self.lines.append(f"{name} = {expression}")
         self.values[name] = value
+        self.history.append({name: value})
         self.alive.append(name)
         if INEXACT.search(expression) or any(n in self.tainted for n in WORD.findall(expression)):
             self.tainted.add(name)
         return True
 
+    def one(self, names: Sequence[str], most: int = 8) -> str:
+        """One of these, or of the part of them that this program draws from."""
+        some = self.choices.of(names, most)
+        return some[self.pick(len(some))]
+
     def dtype(self) -> str:
-        return DTYPES[self.pick(len(DTYPES))]
+        return self.choices.dtypes[self.pick(len(self.choices.dtypes))]
+
+    def kind(self, n: str) -> str:
+        """'b', 'i', 'u', 'f' or 'c'."""
+        return dtypes.kind(self.values[n].dtype)
 
     def leaf(self) -> bool:
         ndim = (2, 1, 3, 0)[self.pick(4)]
         if self.dims:
             extents = [f"d[{self.pick(len(self.dims))}]" if self.pick(4) else "1" for _ in range(ndim)]
         else:
-            extents = [str((3, 2, 1, 5, 17, 0, 35)[self.pick(7)]) for _ in range(ndim)]
+            extents = [str(self.choices.extents[self.pick(len(self.choices.extents))]) for _ in range(ndim)]
         shape = f"({', '.join(extents)}{',' * (ndim == 1)})"
         return self.define(f"xp.asarray(leaf({shape}, '{self.dtype()}', {self.pick(100)}))")
 
     def name(self, kinds: str = "fiub", min_ndim: int = 0) -> str | None:
         """One of the latest names of these kinds, or of all."""
-        fits = [n for n in self.alive if self.values[n].dtype.kind in kinds and self.values[n].ndim >= min_ndim]
+        fits = [n for n in self.alive if self.kind(n) in kinds and self.values[n].ndim >= min_ndim]
         return fits[-1 - self.pick(min(len(fits), 8))] if fits else None
 
     def partner(self, shape: tuple[int, ...], kinds: str = "fiub") -> str:
         """Another operand: a name that broadcasts with `shape`, or a scalar."""
-        fits = [n for n in self.alive if self.values[n].dtype.kind in kinds and _broadcast(self.values[n].shape, shape)]
+        fits = [n for n in self.alive if self.kind(n) in kinds and _broadcast(self.values[n].shape, shape)]
         if not fits or self.pick(4) == 0:
             return ("2", "0.5", "-1", "3", "True", "0", "-0.0")[self.pick(7)]
         return fits[-1 - self.pick(min(len(fits), 8))]
@@ -113,43 +133,45 @@ class Writer:
         if self.alive:
             n = self.alive[-1]
             v = self.values[n]
-            if v.dtype.kind == "f" and v.size and np.nanmax(np.abs(v[np.isfinite(v)]), initial=0) > LARGE:
+            if v.dtype.kind in "fc" and v.size and np.nanmax(np.abs(v[np.isfinite(v)]), initial=0) > LARGE:
                 self.alive.pop()
-                self.define(f"xp.clip({n}, -9, 9)")
+                self.define(f"xp.clip({n}, -9, 9)" if v.dtype.kind == "f" else f"{n} / (1 + xp.abs({n}))")
 
     def unary(self) -> bool:
-        if self.pick(2):
-            n = self.name("f")
-            f = FLOAT_UNARY[self.pick(len(FLOAT_UNARY))]
-        else:
-            n = self.name()
-            f = ANY_UNARY[self.pick(len(ANY_UNARY))]
-        return n is not None and self.define(f"xp.{f}({n})")
+        names: Sequence[str]
+        match self.pick(5):
+            case 0 | 1:
+                n, names = self.name("f"), FLOAT_UNARY
+            case 2 | 3:
+                n, names = self.name(), ANY_UNARY
+            case _:
+                n, names = self.name("c"), COMPLEX_UNARY
+        return n is not None and self.define(f"xp.{self.one(names)}({n})")
 
     def binary(self) -> bool:
-        n = self.name()
+        n = self.name("c") if self.pick(4) == 3 else self.name()
         if n is None:
             return False
-        v = self.values[n]
-        if v.dtype.kind == "f" and self.pick(6) == 5:
-            return self.define(
-                f"xp.{FLOAT_FUNCTIONS[self.pick(len(FLOAT_FUNCTIONS))]}({n}, {self.partner(v.shape, 'f')})"
-            )
+        v, kind = self.values[n], self.kind(n)
+        if kind == "c":
+            return self.define(f"{n} {self.one(COMPLEX_OPERATORS)} {self.partner(v.shape, 'fc')}")
+        if kind == "f" and self.pick(6) == 5:
+            return self.define(f"xp.{self.one(FLOAT_FUNCTIONS)}({n}, {self.partner(v.shape, 'f')})")
         other = self.partner(v.shape)
         if self.pick(4) == 3:
-            return self.define(f"xp.{FUNCTIONS[self.pick(len(FUNCTIONS))]}({n}, {other})")
-        op = OPERATORS[self.pick(len(OPERATORS))]
+            return self.define(f"xp.{self.one(FUNCTIONS)}({n}, {other})")
+        op = self.one(OPERATORS, 6)
         return self.define(f"{other} {op} {n}" if self.pick(4) == 3 else f"{n} {op} {other}")
 
     def axis(self, n: str) -> int:
         return self.pick(self.values[n].ndim)
 
     def reduction(self) -> bool:
-        n = self.name()
+        n = self.name(ANY)
         if n is None:
             return False
-        f = REDUCTIONS[self.pick(len(REDUCTIONS))]
         v = self.values[n]
+        f = self.one(COMPLEX_REDUCTIONS if v.dtype.kind == "c" else REDUCTIONS)
         if v.dtype.kind == "b" and f in ("var", "std", "mean"):
             return False
         axes: Any = None
@@ -161,7 +183,7 @@ class Writer:
         return self.define(f"xp.{f}({n}, axis={axes}{', keepdims=True' if keep else ''})")
 
     def movement(self) -> bool:
-        n = self.name(min_ndim=1)
+        n = self.name(ANY, min_ndim=1)
         if n is None:
             return False
         shape = self.values[n].shape
@@ -189,7 +211,7 @@ class Writer:
                 return self.define(f"xp.roll({n}, {self.pick(5) - 2}, axis={self.axis(n)})")
 
     def slicing(self) -> bool:
-        n = self.name(min_ndim=1)
+        n = self.name(ANY, min_ndim=1)
         if n is None:
             return False
         items = []
@@ -218,7 +240,7 @@ class Writer:
         return self.define(f"xp.clip({n}, {self.pick(3) - 2}, {self.pick(4)})")
 
     def joining(self) -> bool:
-        n = self.name(min_ndim=1)
+        n = self.name(ANY, min_ndim=1)
         if n is None:
             return False
         axis = self.axis(n)
@@ -249,9 +271,7 @@ class Writer:
         if n is None:
             return False
         f = ("cumulative_sum", "cumulative_prod", "sort", "argsort", "diff")[self.pick(5)]
-        if f == "diff" and self.values[n].dtype.kind == "b":
-            return False
-        if not hasattr(lt, f):
+        if f == "diff" and self.kind(n) == "b":
             return False
         more = ", stable=True" if f == "argsort" else ""
         return self.define(f"xp.{f}({n}, axis={self.axis(n)}{more})")
@@ -262,7 +282,7 @@ class Writer:
             return False
         to = self.dtype()
         source = n
-        if self.values[n].dtype.kind == "f" and to not in ("bool", "float16", "float32", "float64"):
+        if self.kind(n) == "f" and to not in ("bool", "float16", "float32", "float64", "bfloat16"):
             # NumPy leaves what does not fit undefined.
             source = f"xp.clip(xp.where({n} == {n}, {n}, 0), 0, 100)"
         return self.define(f"xp.astype({source}, '{to}')")
@@ -352,6 +372,8 @@ def leaf(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
     if dtype[0] in "iu":
         return rng.integers(0 if dtype[0] == "u" else -9, 10, shape).astype(dtype)
     out = np.round(rng.uniform(-4, 4, n), 2)
+    if dtype[0] == "c":
+        out = out + 1j * np.round(rng.uniform(-4, 4, n), 2)
     if seed % 4 == 3 and n:
         out[rng.integers(0, n, 3)] = (np.nan, np.inf, -0.0)
-    return out.reshape(shape).astype(dtype)
+    return out.reshape(shape).astype(dtypes.as_dtype(dtype))

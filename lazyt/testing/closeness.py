@@ -222,7 +222,9 @@ def compare(actual: Array, expected: Array, allowed: Tolerance, equal_nan: bool 
         else:
             size = np.abs(expected).astype(y.dtype) if kind == "f" else np.abs(y)
             if kind == "c":
-                size = np.broadcast_to(np.sqrt((y * y).sum(axis=-1, keepdims=True)), y.shape)
+                # NOTE: a part that is infinite or NaN says nothing of how large the other is.
+                finite = np.where(np.isfinite(y), y, 0)
+                size = np.broadcast_to(np.sqrt((finite * finite).sum(axis=-1, keepdims=True)), y.shape)
             budget = allowed.atol + allowed.rtol * size
             near = error <= budget
         # Infinities and NaNs are close to themselves alone.

@@ -3,125 +3,64 @@
 from __future__ import annotations
 
 import multiprocessing
-import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from typing import Any, TextIO
 
-import numpy as np
-
-from lazyt.testing import array_programs, mixed_programs, view_programs
-from lazyt.testing.modes import EAGER, mode
-from lazyt.testing.scripts import script
-from lazyt.testing.shrink import shrink
-from lazyt.testing.statements import MODES, Failure, Stopped, beside_numpy, check, in_modes
+from lazyt import stepwise
+from lazyt.testing.seeds import Coverage, Found, signature_of, small, try_seed
+from lazyt.testing.statements import Failure, Stopped, check
 
 # A program that takes longer than this hangs.
 HANGS = 180.0
-LENGTH = 12
+# Seeds that a process tries before it reports.
+BATCH = 32
+# Room for the statements of the program that runs.
+TEXT = 1 << 16
+# Plans of single steps that a process keeps.
+KINDS = 1 << 14
 
 
-@dataclass(frozen=True)
-class Found:
-    """A failing program: as it was written, as it was made small, and how it fails."""
+class Board:
+    """What a process tries at the moment, in memory that outlives it: a seed and the statements that run."""
 
-    seed: int
-    lines: list[str]
-    small: list[str]
-    failure: Failure
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.seed = context.Value("q", -1, lock=False)
+        self.size = context.Value("q", 0, lock=False)
+        self.text = context.Array("c", TEXT, lock=False)
 
-    def script(self) -> str:
-        """The small program as a script that shows NumPy's result and lazyt's, and exits with 1 while they differ."""
-        return script(f"Seed {self.seed}", self.small, self.failure)
+    def tell(self, lines: list[str]) -> None:
+        """These statements run next."""
+        data = "\n".join(lines).encode()[:TEXT]
+        self.size.value = 0
+        self.text[: len(data)] = data
+        self.size.value = len(data)
 
-
-def write(seed: int, length: int = LENGTH, tell: Callable[[list[str]], None] | None = None) -> list[str]:
-    """The statements of the program of a seed. Raises `Unwritten` where lazyt fails while it is being written.
-
-    `tell` is called with the statements so far before each one is run.
-    """
-    rng = random.Random(seed)
-
-    def pick(n: int) -> int:
-        return rng.randrange(n)
-
-    kind = seed % 6
-    if kind == 5:
-        views = view_programs.Writer(pick)
-        with np.errstate(all="ignore"):
-            views.program(length, syncs=True)
-        return views.lines
-    w = array_programs.Writer(pick) if kind == 4 else mixed_programs.MixedWriter(pick)
-    w.tell = tell or w.tell
-    with mode(EAGER):
-        try:
-            w.program(length)
-        except Exception as e:
-            tried = getattr(w, "trying", "")
-            if not tried:
-                raise
-            raise Unwritten([*w.lines, tried], f"{type(e).__name__}: {e}") from e
-    return w.lines
+    @property
+    def lines(self) -> list[str]:
+        """The statements that ran last."""
+        return bytes(self.text[: self.size.value]).decode().split("\n") if self.size.value else []
 
 
-class Unwritten(Exception):
-    """lazyt failed, and did not refuse, on the last of these statements."""
-
-    def __init__(self, lines: list[str], why: str) -> None:
-        super().__init__(why)
-        self.lines = lines
-
-
-def try_seed(seed: int, seconds: float = 60.0, tell: Callable[[list[str]], None] = lambda lines: None) -> Found | None:
-    """Write the program of a seed, run it, and make it small if it fails; `tell` hears of what is run."""
-    try:
-        lines = write(seed, tell=tell)
-    except Unwritten as e:
-        lines = e.lines
-    tell(lines)
-    try:
-        failure = check(lines)
-    except Stopped:
-        return None
-    return None if failure is None else small(seed, lines, failure, lambda x: recheck(x, failure), seconds)
-
-
-def small(
-    seed: int, lines: list[str], failure: Failure, again: Callable[[list[str]], Failure | None], seconds: float
-) -> Found:
-    """The failing program, shrunk for as long as `again` gives a failure of the same kind."""
-    # What follows the statement that failed has no part in it.
-    known = lines[: failure.line + 1] if failure.kind in ("numpy", "raises") else lines
-    best = shrink(known, lambda x: failure.same(again(x)), seconds)
-    return Found(seed, lines, best, again(best) or failure)
-
-
-def recheck(lines: Sequence[str], failure: Failure) -> Failure | None:
-    """Run a program as far as it takes to see whether it fails in the same way."""
-    try:
-        values, first, tainted = beside_numpy(lines)
-    except (Stopped, SyntaxError):
-        return None
-    if first is not None:
-        return first
-    same = [m for m in MODES if str(m) == failure.kind]
-    return in_modes(lines, values, tainted, same)
-
-
-# --- many programs ------------------------------------------------------------------------------------------------
-
-
-def _worker(pipe: Connection) -> None:
+def _worker(pipe: Any, board: Board) -> None:
     """Try the seeds that come, until None."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    stepwise.MAX_KINDS = KINDS
+    known: set[tuple[str, ...]] = set()
     while (task := pipe.recv()) is not None:
         kind, what = task
-        if kind == "seed":
-            pipe.send(("done", try_seed(what, tell=lambda lines: pipe.send(("runs", lines)))))
+        if kind == "seeds":
+            covered = Coverage()
+            for seed in what:
+                board.seed.value = seed
+                found = try_seed(seed, tell=board.tell, covered=covered, known=known)
+                if found is not None:
+                    pipe.send(("found", found))
+            pipe.send(("done", covered))
         else:
             try:
                 pipe.send(("done", check(what)))
@@ -135,18 +74,30 @@ class Worker:
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_worker, args=(theirs,), daemon=True)
+        self.board = Board()
+        self.process = context.Process(target=_worker, args=(theirs, self.board), daemon=True)
         self.process.start()
         theirs.close()
-        self.seed = -1
+        self.seeds: list[int] = []  # what it was given
+        self.at = -1  # the seed that it tries
         self.waited = 0.0  # for its program
-        self.lines: list[str] = []  # what it runs
 
-    def start(self, seed: int) -> None:
-        """Try a seed."""
-        self.seed, self.waited = seed, 0.0
-        self.lines = []
-        self.pipe.send(("seed", seed))
+    def start(self, seeds: list[int]) -> None:
+        """Try some seeds."""
+        self.seeds, self.at, self.waited = seeds, -1, 0.0
+        self.board.seed.value = seeds[0]
+        self.pipe.send(("seeds", seeds))
+
+    def left(self) -> list[int]:
+        """The seeds that come after the one that it tries."""
+        return [s for s in self.seeds if s > self.board.seed.value]
+
+    def wait(self, seconds: float) -> bool:
+        """Whether its program runs for too long, once it was waited for so much longer."""
+        if self.board.seed.value != self.at:
+            self.at, self.waited = self.board.seed.value, 0.0
+        self.waited += seconds
+        return self.waited > HANGS + 60
 
     def stop(self) -> None:
         """End the process."""
@@ -184,83 +135,96 @@ class Search:
     seed: int
     jobs: int = 1
     out: TextIO = field(default_factory=lambda: sys.stdout)
-    tried: int = 0
     found: list[Found] = field(default_factory=list)
+    covered: Coverage = field(default_factory=Coverage)
     again: int = 0  # findings like one before
     shown: float = 0.0
     quiet: bool = False
     lines: list[str] = field(default_factory=list)  # of the last program
 
+    @property
+    def tried(self) -> int:
+        """How many programs were tried."""
+        return sum(n for kind, n in self.covered.programs.items() if kind not in ("refused", "at a kink"))
+
     def run(self, seconds: float, most: int | None = None) -> list[Found]:
         """Try seeds until `seconds` are over or `most` were tried; what was found."""
         began = time.monotonic()
         end = began + seconds
-        nxt = self.seed
+        given = 0
+        left: list[int] = []  # of processes that died
         workers: list[Worker] = []
+
+        def batch() -> list[int]:
+            nonlocal given, left
+            if time.monotonic() >= end:
+                return []
+            if left:
+                out, left = left, []
+                return out
+            n = BATCH if most is None else min(BATCH, most - given)
+            given += n
+            return list(range(self.seed + given - n, self.seed + given))
+
         try:
             while True:
-                more = time.monotonic() < end and (most is None or nxt - self.seed < most)
-                if more and len(workers) < self.jobs:
+                if len(workers) < self.jobs and (seeds := batch()):
                     workers.append(Worker())
-                    workers[-1].start(nxt)
-                    nxt += 1
+                    workers[-1].start(seeds)
                     continue
-                busy = [w for w in workers if w.seed >= 0]
+                busy = [w for w in workers if w.seeds]
                 if not busy:
                     return self.found
                 asked = time.monotonic()
                 ready = wait([w.pipe for w in busy], timeout=1.0)
+                passed = min(time.monotonic() - asked, 2.0)
                 for w in busy:
-                    done = w.pipe in ready
-                    w.waited += min(time.monotonic() - asked, 2.0)
-                    if done or w.waited > HANGS + 60:
-                        gone = self._take(w, done)
-                        if gone is None:
-                            continue
-                        if gone:
-                            workers.remove(w)
-                            continue
-                        w.seed = -1
-                        if time.monotonic() < end and (most is None or nxt - self.seed < most):
-                            w.start(nxt)
-                            nxt += 1
+                    hangs = w.wait(passed)
+                    if w.pipe not in ready and not hangs:
+                        continue
+                    if self._take(w, w.pipe in ready):
+                        left += w.left()
+                        workers.remove(w)
+                    elif not w.seeds and (seeds := batch()):
+                        w.start(seeds)
                 self._progress(time.monotonic() - began, seconds)
         finally:
             for w in workers:
+                self.lines = w.board.lines
                 w.stop()
             self._progress(time.monotonic() - began, seconds, last=True)
 
-    def _take(self, w: Worker, done: bool) -> bool | None:
-        """What a worker has to say: None while it goes on with its program, else whether the process is gone."""
+    def _take(self, w: Worker, done: bool) -> bool:
+        """What a worker has to say; whether its process is gone."""
         if done:
             try:
-                what, found = w.pipe.recv()
+                what, told = w.pipe.recv()
             except EOFError:
-                self.tried += 1
+                self.lines = w.board.lines
+                self.covered.programs["crashes"] += 1
                 self._report(self._apart(w, Failure("crashes", "", w.ended())))
                 w.stop()
                 return True
-            if what == "runs":
-                self.lines = w.lines = found
-                return None
-            self.tried += 1
-            if found is not None:
-                self._report(found)
+            if what == "found":
+                self._report(told)
+            else:
+                self.covered.add(told)
+                w.seeds = []
             return False
-        self.tried += 1
+        self.covered.programs["hangs"] += 1
         w.stop()
-        failure = check_apart(w.lines)
+        failure = check_apart(w.board.lines)
         if failure is not None:
             self._report(self._apart(w, failure))
         return True
 
     def _apart(self, w: Worker, failure: Failure) -> Found:
         """A program that kills its process, made small in processes of its own."""
-        return small(w.seed, w.lines, failure, lambda x: check_apart(x, 30.0), 120.0)
+        return small(w.board.seed.value, w.board.lines, failure, lambda x: check_apart(x, 30.0), 120.0)
 
     def _report(self, found: Found) -> None:
-        signature = (found.failure.kind, _calls(found.small[-1]))
-        if any(signature == (f.failure.kind, _calls(f.small[-1])) for f in self.found):
+        signature = signature_of(found.failure, found.small[-1])
+        if any(signature == signature_of(f.failure, f.small[-1]) for f in self.found):
             self.again += 1
             return
         self.found.append(found)
@@ -281,10 +245,8 @@ class Search:
         twice = f" ({self.again} more of the same kind)" if self.again else ""
         text = f"{self.tried:,} programs, {len(self.found)} found{twice}, {_clock(now)} of {_clock(seconds)}"
         print(f"\r{text}" if tty else text, end="" if tty and not last else "\n", file=self.out, flush=True)
-
-
-def _calls(line: str) -> tuple[str, ...]:
-    return tuple(sorted(set(mixed_programs.CALLED.findall(line))))
+        if last:
+            print(self.covered, file=self.out, flush=True)
 
 
 def _clock(seconds: float) -> str:

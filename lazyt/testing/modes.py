@@ -16,6 +16,8 @@ import numpy as np
 
 import lazyt as lt
 from lazyt import memory, planning, syncing
+from lazyt.backends.cpu import executor, products, scan, scatter, sorting
+from lazyt.backends.cpu.switches import switches
 from lazyt.device import Device
 from lazyt.errors import DeviceError
 from lazyt.handle import Data
@@ -26,6 +28,11 @@ from lazyt.testing.closeness import Work, work_of
 from lazyt.trace import Ext, Slot, Step, Trace, local, user_site
 
 NEVER, ALWAYS, RANDOM = "never", "always", "random"
+# How much work is divided among threads, and which results may take the memory of leaves.
+_SIZES: tuple[tuple[Any, str], ...] = (
+    (executor, "GRAIN"), (executor, "DONATED"), (scan, "GRAIN"), (scatter, "GRAIN"), (sorting, "GRAIN"),
+    (products, "PRODUCT_GRAIN"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,9 @@ class Mode:
     threads: int | None = None
     repeat: int = 1  # run it so often, the last time counts: from the second time on its plans are known
     device: str = "cpu"
+    off: tuple[str, ...] = ()  # what LAZYT_DEBUG=no-... turns off
+    interpret: bool = False  # the interpreter of the graph IR in place of kernels
+    fine: bool = False  # small programs divide work among threads and overwrite leaves as large ones do
 
     def due(self) -> Callable[[int], bool]:
         """Whether to sync after operation n; ask once an operation, in order."""
@@ -122,6 +132,7 @@ class Watched(Trace):
             if self.forget:
                 self.pos = self.roots[self.grad]
                 self.reset_trie()
+                planning._programs.clear()
                 return
         super().start()
 
@@ -139,8 +150,14 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Watched]:
     inner.grad = outer.grad
     inner.start()
     settings, programs, threads = dict(planning.settings), planning._programs, lt.get_num_threads()
+    allowed, sizes = dict(switches), [getattr(room, name) for room, name in _SIZES]
     try:
-        planning.settings.update(fuse=m.fuse, tiers=m.tiers)
+        planning.settings.update(fuse=m.fuse, tiers=m.tiers, interpret=m.interpret or settings["interpret"])
+        for name in m.off:
+            (switches if name in switches else planning.settings)[name] = False
+        if m.fine:
+            for room, name in _SIZES:
+                setattr(room, name, 1)
         planning._programs = {}
         if m.threads is not None:
             lt.set_num_threads(m.threads)
@@ -151,6 +168,9 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Watched]:
     finally:
         local.trace = outer
         planning.settings.update(settings)
+        switches.update(allowed)
+        for (room, name), size in zip(_SIZES, sizes, strict=True):
+            setattr(room, name, size)
         planning._programs = programs
         if m.threads is not None:
             lt.set_num_threads(threads)
@@ -199,6 +219,9 @@ def devices() -> list[str]:
     return [*found, "cuda"]
 
 
+# What a small program's first run is, as users have it: each operation through a plan that all programs share.
+FIRST_RUN = Mode("a first run", tiers=True)
+FIRST_RUN_EACH = Mode("a first run, synced after each operation", ALWAYS, tiers=True)
 FIRST = Mode("synced at the end", threads=1)
 EAGER = Mode("synced after each operation", ALWAYS)
 UNFUSED = Mode("one kernel an operation", fuse=False)

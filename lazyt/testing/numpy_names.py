@@ -15,6 +15,8 @@ import numpy as np
 import lazyt as lt
 from lazyt.ops.core import OPS
 
+# NumPy's functions that write into an argument, where lazyt's give a new tensor.
+_IN_PLACE = frozenset({"put_along_axis"})
 # Where an operation's public function is looked for; `linalg.inv` is lt.linalg.inv.
 _SPACES: tuple[Any, ...] = (lt, lt.linalg, lt.fft, lt.nn.functional)
 
@@ -41,7 +43,7 @@ class Reference:
         # What NumPy has is its own meaning; a record's function says what the rest means, and lazyt's own arguments.
         found = getattr(self._numpy, name, None)
         if record is not None and record.numpy is not None:
-            if found is None:
+            if found is None or name in _IN_PLACE:
                 return record.numpy
             return _either(found, record.numpy)
         if found is None:

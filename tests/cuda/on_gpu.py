@@ -1,9 +1,10 @@
-"""On a machine with a GPU: the tests marked `cuda`, then what the backend takes beside a copy. One call, a few minutes.
+"""On a machine with a GPU: tests marked `cuda`, then what the backend takes beside its peers. One call, under 8 min.
 
     python -m tests.cuda.on_gpu [report.txt]
 
 Times are of many runs enqueued and then waited for, so they are the device's where it is the slower side. `share` is
 the part of the bandwidth of a device-to-device copy, measured in the same run, that a work's least traffic is done at.
+What fails is a line of the report, and what is timed after it still is. The report is written after each line.
 """
 
 from __future__ import annotations
@@ -11,29 +12,36 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import lazyt as lt
+from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cuda import device as devices
 from lazyt.backends.cuda import driver
 from lazyt.nn import functional as F
 
+# Of all that this may take; tests get the first part.
+SECONDS = 460
 TEST_SECONDS = 270
 # Each work is timed for about so long.
-SECONDS = 1.0
+EACH = 0.5
 
 
 @dataclass
 class Work:
-    """Something to time: what it is made of, one run of it, and the bytes that it must move at the least."""
+    """Something to time: one run of it, the same by torch, and the bytes (or flops) that it is at the least."""
 
     name: str
     run: Callable[[], Any]
-    nbytes: int
+    peer: Callable[[Any], Callable[[], Any]] | None = None
+    nbytes: int = 0
+    flops: int = 0
 
 
 def _random(*shape: int, dtype: str = "float32", grad: bool = False, seed: int = 0) -> lt.Tensor:
@@ -44,49 +52,187 @@ def _random(*shape: int, dtype: str = "float32", grad: bool = False, seed: int =
     return x.requires_grad_() if grad else x
 
 
-def works(scale: int = 1) -> list[Work]:
-    """The memory-bound rows of the table in the issue, their sizes divided by `scale`."""
+# What makes a work, its sizes divided by `scale`: what one is made of goes before the next.
+
+
+def gelu_chain(scale: int) -> Work:
     n = (1 << 28) // scale
-    a, b, c = (_random(n, seed=s) for s in range(3))
+    a = _random(n)
+
+    def peer(torch: Any) -> Callable[[], Any]:
+        t = torch.randn(n, device="cuda")
+        return lambda: torch.nn.functional.gelu(t, approximate="tanh") * 1.5 + 0.5
+
+    return Work("tanh-GELU chain, float32", lambda: F.gelu(a, approximate="tanh") * 1.5 + 0.5, peer, 8 * n)
+
+
+def sum_of_squares(scale: int) -> Work:
+    n = (1 << 28) // scale
+    a, b, c = (_random(n, seed=i) for i in range(3))
+
+    def peer(torch: Any) -> Callable[[], Any]:
+        x, y, z = (torch.randn(n, device="cuda") for _ in range(3))
+        return lambda: ((x * y + z) ** 2).sum()
+
+    return Work("sum((a*b+c)^2), float32", lambda: ((a * b + c) ** 2).sum(), peer, 12 * n)
+
+
+def softmax(scale: int, dtype: str = "float32") -> Work:
     rows, wide = 16384 // min(scale, 4096), 8192
-    x = _random(rows, wide)
-    half = x.astype("bfloat16")
-    tall = 65536 // min(scale, 4096)
-    h, r, w, v = _random(tall, 1024), _random(tall, 1024, seed=1), _random(1024, seed=2), _random(1024, seed=3)
-    columns = _random(65536 // min(scale, 512), 4096 // min(scale, 64))
+    x = _random(rows, wide, dtype=dtype)
+
+    def peer(torch: Any) -> Callable[[], Any]:
+        t = torch.randn(rows, wide, device="cuda", dtype=getattr(torch, dtype))
+        return lambda: torch.softmax(t, -1)
+
+    return Work(f"softmax over rows, {dtype}", lambda: F.softmax(x, -1), peer, 2 * x.nbytes)
+
+
+def layer_norm(scale: int) -> Work:
+    rows = 65536 // min(scale, 4096)
+    h, r, w, v = _random(rows, 1024), _random(rows, 1024, seed=1), _random(1024, seed=2), _random(1024, seed=3)
+
+    def peer(torch: Any) -> Callable[[], Any]:
+        s, t, u, v = (torch.randn(*d, device="cuda") for d in ((rows, 1024), (rows, 1024), (1024,), (1024,)))
+        return lambda: torch.nn.functional.layer_norm(s + t, (1024,), u, v)
+
+    return Work("layernorm + residual", lambda: F.layer_norm(h + r, (1024,), w, v), peer, 3 * h.nbytes)
+
+
+def cross_entropy(scale: int) -> Work:
+    rows = 8192 // min(scale, 2048)
+    logits, target = _random(rows, 32768), lt.asarray(np.arange(rows), device="cuda:0")
+    both = lt.value_and_grad(lambda x: F.cross_entropy(x, target))
+
+    def peer(torch: Any) -> Callable[[], Any]:
+        t, to = torch.randn(rows, 32768, device="cuda", requires_grad=True), torch.arange(rows, device="cuda")
+
+        def run() -> Any:
+            loss = torch.nn.functional.cross_entropy(t, to)
+            return loss, torch.autograd.grad(loss, t)[0]
+
+        return run
+
+    return Work("cross-entropy, value and gradient", lambda: both(logits), peer, 2 * logits.nbytes)
+
+
+def statistics(scale: int) -> Work:
+    x = _random(65536 // min(scale, 512), 4096 // min(scale, 64))
+
+    def peer(torch: Any) -> Callable[[], Any]:
+        t = torch.randn(*x.shape, device="cuda")
+        return lambda: (t.mean(0), t.var(0, correction=0))
+
+    return Work("mean and variance over axis 0", lambda: (x.mean(0), x.var(0)), peer, x.nbytes)
+
+
+def transposed_add(scale: int) -> Work:
     side = 16384 // min(scale, 256)
     p, q = _random(side, side), _random(side, side, seed=1)
-    lt.sync()
-    return [
-        Work("tanh-GELU chain, float32", lambda: F.gelu(a, approximate="tanh") * 1.5 + 0.5, 8 * n),
-        Work("sum((a*b+c)^2), float32", lambda: ((a * b + c) ** 2).sum(), 12 * n),
-        Work("softmax over rows, float32", lambda: F.softmax(x, -1), 8 * x.size),
-        Work("softmax over rows, bfloat16", lambda: F.softmax(half, -1), 4 * x.size),
-        Work("layernorm + residual", lambda: F.layer_norm(h + r, (1024,), w, v), 12 * h.size),
-        Work("mean and variance over axis 0", lambda: (columns.mean(0), columns.var(0)), 4 * columns.size),
-        Work("transposed add, reversed", lambda: p.T + q[::-1], 12 * p.size),
-    ]
+
+    def peer(torch: Any) -> Callable[[], Any]:
+        s, t = torch.randn(side, side, device="cuda"), torch.randn(side, side, device="cuda")
+        return lambda: s.T + t.flip(0)
+
+    return Work("transposed add, reversed", lambda: p.T + q[::-1], peer, 3 * p.nbytes)
 
 
-def timed(run: Callable[[], Any], seconds: float = SECONDS) -> float:
+def adam(scale: int) -> Work:
+    count, size = (100, 1 << 20) if scale == 1 else (3, 256)
+    return Work(f"Adam over {count} tensors", _adam(size, count), None, 28 * count * size)
+
+
+def product(scale: int, dtype: str = "float32") -> Work:
+    m = 8192 // min(scale, 256)
+    s, t = _random(m, m, dtype=dtype), _random(m, m, dtype=dtype, seed=1)
+
+    def peer(torch: Any) -> Callable[[], Any]:
+        x, y = (torch.randn(m, m, device="cuda", dtype=getattr(torch, dtype)) for _ in range(2))
+        return lambda: x @ y
+
+    return Work(f"matmul {m}^3, {dtype}", lambda: s @ t, peer, flops=2 * m**3)
+
+
+def mlp(scale: int) -> Work:
+    return Work("MLP step, batch 128", _mlp(), _torch_mlp)
+
+
+WORKS: list[Callable[[int], Work]] = [
+    gelu_chain, sum_of_squares, softmax, partial(softmax, dtype="bfloat16"), layer_norm, cross_entropy, statistics,
+    transposed_add, adam, product, partial(product, dtype="bfloat16"), mlp,
+]  # fmt: skip
+
+
+def _adam(size: int, count: int) -> Callable[[], Any]:
+    ps = [_random(size, seed=i, grad=True) for i in range(count)]
+    opt = lt.optim.Adam(ps, lr=1e-3)
+    grads = [_random(size, seed=i + count) for i in range(count)]
+
+    def run() -> Any:
+        for p, g in zip(ps, grads, strict=True):
+            p.grad = g
+        opt.step()
+        return ()
+
+    return run
+
+
+def _mlp() -> Callable[[], Any]:
+    lt.random.seed(0)
+    model = lt.nn.Sequential(lt.nn.Linear(784, 256), lt.nn.ReLU(), lt.nn.Linear(256, 10)).to("cuda:0")
+    opt = lt.optim.SGD(model.parameters(), lr=0.01)
+    x, y = _random(128, 784), lt.asarray(np.arange(128) % 10, device="cuda:0")
+
+    def run() -> Any:
+        loss = F.cross_entropy(model(x), y)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        return (loss.detach(),)
+
+    return run
+
+
+def _torch_mlp(torch: Any) -> Callable[[], Any]:
+    nn = torch.nn
+    model = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10)).cuda()
+    opt = torch.optim.SGD(model.parameters(), lr=0.01)
+    x, y = torch.randn(128, 784, device="cuda"), torch.arange(128, device="cuda") % 10
+
+    def run() -> Any:
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        return loss.detach()
+
+    return run
+
+
+def timed(run: Callable[[], Any], wait: Callable[[], Any], seconds: float = EACH) -> float:
     """Seconds a run, of as many as fit."""
-    where = devices.device("cuda:0")
 
     def several(n: int) -> float:
-        where.synchronize()
+        wait()
         t0 = time.perf_counter()
         for _ in range(n):
-            lt.sync(*_flat(run()))
-        where.synchronize()
+            run()
+        wait()
         return (time.perf_counter() - t0) / n
 
-    several(3)
+    several(4)
     once = several(2)
     return several(max(1, min(int(seconds / once), 1000)))
 
 
-def _flat(x: Any) -> list[lt.Tensor]:
-    return list(x) if isinstance(x, tuple) else [x]
+def ours(work: Work) -> Callable[[], None]:
+    """A run of lazyt's, enqueued."""
+
+    def run() -> None:
+        out = work.run()
+        lt.sync(*(out if isinstance(out, tuple) else (out,)))
+
+    return run
 
 
 def copy_bandwidth(nbytes: int) -> float:
@@ -104,34 +250,96 @@ def copy_bandwidth(nbytes: int) -> float:
     return 20 * 2 * nbytes / (cupy.cuda.get_elapsed_time(start, stop) / 1000)
 
 
-def table(scale: int, bandwidth: float, seconds: float = SECONDS) -> list[str]:
-    lines = [f"{'work':34} {'ms':>9} {'GB/s':>8} {'share':>6}"]
-    for work in works(scale):
-        took = timed(work.run, seconds)
+def _attempt(what: Callable[[], str]) -> str:
+    """A part of a line, or what went wrong: the script cannot be run again at will."""
+    try:
+        return what()
+    except Exception as error:  # noqa: BLE001 - it goes into the report, and the next work is timed
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
+
+
+def table(
+    scale: int, bandwidth: float, seconds: float = EACH, until: float = float("inf"), torch: Any = None
+) -> Iterator[str]:
+    """The lines of the table; works that would begin after `until` are left out."""
+    yield f"{'work':36} {'ms':>9} {'rate':>12} {'share':>6}   by torch eager, compiled: ms"
+    for make in WORKS:
+        yield _line(make, scale, bandwidth, seconds, torch) if time.perf_counter() < until else "left out: no time"
+
+
+def _line(make: Callable[[int], Work], scale: int, bandwidth: float, seconds: float, torch: Any) -> str:
+    wait = devices.device("cuda:0").synchronize
+
+    def own() -> str:
+        took = timed(ours(work), wait, seconds)
+        if work.flops:
+            return f"{took * 1e3:9.3f} {work.flops / took / 1e12:5.0f} TFLOP/s {'':6}"
         rate = work.nbytes / took
-        lines.append(f"{work.name:34} {took * 1e3:9.3f} {rate / 1e9:8.0f} {rate / bandwidth:6.0%}")
-    return lines
+        share = f"{rate / bandwidth:6.0%}" if work.nbytes else f"{'':6}"
+        return f"{took * 1e3:9.3f} {rate / 1e9:7.0f} GB/s {share}"
+
+    def peers() -> str:
+        if torch is None or work.peer is None:
+            return ""
+        run = work.peer(torch)
+        eager = timed(run, torch.cuda.synchronize, seconds) * 1e3
+        if work.flops:
+            return f"{eager:9.3f}"
+        compiled = _attempt(lambda: f"{timed(torch.compile(run), torch.cuda.synchronize, seconds) * 1e3:9.3f}")
+        return f"{eager:9.3f} {compiled}"
+
+    try:
+        work = make(scale)
+    except Exception as error:  # noqa: BLE001 - as below
+        return f"{getattr(make, '__name__', make)}: {error}"
+    line = f"{work.name:36} {_attempt(own)}   {_attempt(peers)}"
+    if torch is not None:
+        torch.cuda.empty_cache()
+    return line
+
+
+def tests() -> str:
+    """How the tests went, in a process of their own."""
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider", "-o", "addopts=",
+               "--tb=short", "--maxfail=25", "tests/test_cuda_gpu.py"]  # fmt: skip
+    try:
+        done = subprocess.run(command, timeout=TEST_SECONDS, check=False, capture_output=True, text=True)
+    except subprocess.TimeoutExpired as error:
+        out = error.stdout.decode() if isinstance(error.stdout, bytes) else error.stdout or ""
+        return f"tests marked cuda: not finished in {TEST_SECONDS} s\n{out[-6000:]}"
+    lines = done.stdout.strip().splitlines() or [done.stderr[-2000:]]
+    shown = lines[-1:] if done.returncode == 0 else lines[-120:]
+    return "\n".join([f"tests marked cuda: {'passed' if done.returncode == 0 else f'exit {done.returncode}'}", *shown])
 
 
 def main() -> int:
-    tests = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider", "tests/test_cuda_gpu.py"],
-        timeout=TEST_SECONDS, check=False,
-    )  # fmt: skip
+    begin = time.perf_counter()
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else None
+    report: list[str] = []
+
+    def tell(line: str) -> None:
+        print(line, flush=True)
+        report.append(line)
+        if path is not None:
+            path.write_text("\n".join(report) + "\n")
+
     properties = driver.get().properties(0)
+    tell(f"{properties.name}, compute capability {properties.capability / 10}, {properties.processors} processors")
+    tell(tests())
+    passed = report[-1].startswith("tests marked cuda: passed")
     bandwidth = copy_bandwidth(1 << 30)
-    lines = [
-        f"{properties.name}, compute capability {properties.capability / 10}, {properties.processors} multiprocessors",
-        f"tests marked cuda: {'passed' if tests.returncode == 0 else f'exit {tests.returncode}'}",
-        f"device-to-device copy: {bandwidth / 1e9:.0f} GB/s",
-        *table(1, bandwidth),
-    ]
-    text = "\n".join(lines)
-    print(text)
-    if len(sys.argv) > 1:
-        with open(sys.argv[1], "w") as file:
-            file.write(text + "\n")
-    return tests.returncode
+    tell(f"device-to-device copy: {bandwidth / 1e9:.0f} GB/s")
+    try:
+        import torch
+    except ImportError:
+        torch = None
+    for line in table(1, bandwidth, until=begin + SECONDS - 40, torch=torch):
+        tell(line)
+    switches["graphs"] = False
+    last = Work("MLP step, launch by launch", _mlp())
+    wait = devices.device("cuda:0").synchronize
+    tell(_attempt(lambda: f"{last.name:36} {timed(ours(last), wait) * 1e3:9.3f}"))
+    return 0 if passed else 1
 
 
 if __name__ == "__main__":

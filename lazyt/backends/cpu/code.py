@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Sequence
 
 from lazyt.backends.cpu.emit import emit
-from lazyt.backends.cpu.engine import assembly, compile_module, is_cached
+from lazyt.backends.cpu.engine import assembly, compile_ahead, compile_module, is_cached
 from lazyt.backends.cpu.switches import variant
 from lazyt.ir import kernel as k
 
@@ -20,10 +21,10 @@ class Compiled:
 
     __slots__ = ("__weakref__", "address", "kernel", "module")
 
-    def __init__(self, kernel: k.Kernel) -> None:
+    def __init__(self, kernel: k.Kernel, source: str | None = None) -> None:
         self.kernel = kernel
         name = symbol_of(kernel)
-        self.module = compile_module(source_of(kernel), [name])
+        self.module = compile_module(source_of(kernel) if source is None else source, [name])
         self.address = self.module.address(name)
 
 
@@ -37,6 +38,17 @@ def compiled(kernel: k.Kernel) -> Compiled:
             if c is None:
                 c = _kernels[name] = Compiled(kernel)
     return c
+
+
+def compile_all(kernels: Sequence[k.Kernel], lanes: int) -> list[Compiled]:
+    """The machine code of kernels; what must be compiled is compiled by so many threads."""
+    new = {x.key + variant(): x for x in kernels if x.key + variant() not in _kernels}
+    sources = {name: source_of(x) for name, x in new.items()}
+    compile_ahead([(text, symbol_of(new[name])) for name, text in sources.items()], lanes)
+    with _lock:
+        made = {name: Compiled(x, sources[name]) for name, x in new.items() if name not in _kernels}
+        _kernels.update(made)
+    return [compiled(x) for x in kernels]
 
 
 def code_at(kernel: k.Kernel) -> str:

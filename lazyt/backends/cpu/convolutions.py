@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lazyt.backends.cpu.conv_ir import CONV_AT, CONV_SIZE, convolution_text
+from lazyt.backends.cpu.gemm_pack import pack_text
 from lazyt.backends.cpu.gemm_tile import AT, MAX_ARGUMENTS, SCRATCH, Tile
 from lazyt.backends.cpu.products import PRODUCT_GRAIN, Choice, Product, code_of, tile_for
 from lazyt.backends.cpu.threads import get_num_threads
@@ -50,6 +51,14 @@ class Convolution(Product):
         ch = self.choice
         assert ch.tile is not None
         return {"B": self._panel() * -(-ch.n // ch.tile.columns) * ch.count * self.call.node.dtype.itemsize}
+
+    @property
+    def modules(self) -> list[tuple[str, str]]:
+        node, tile = self.call.node, self.choice.tile
+        assert tile is not None
+        if node.op == "convolve":
+            return [convolution_text(node.dtype, tile, "convolve")]
+        return [convolution_text(node.dtype, tile, "filter"), pack_text(node.dtype, tile, "across")]
 
     def rows(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
         (self._convolve if self.call.node.op == "convolve" else self._filter)(rows, table, patches)

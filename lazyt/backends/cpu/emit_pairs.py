@@ -33,7 +33,7 @@ FEW = 8
 SHORT_BODY = 12
 FLOATS = f"<{LANES} x float>"
 # So many rows of pairs make gathering worth it.
-PAIR_ROWS = 64
+PAIR_ROWS = 256
 
 
 def over_pairs(kernel: Kernel) -> bool:

@@ -23,7 +23,8 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from lazyt.backends import objcache
-from lazyt.backends.cpu.switches import without_wide
+from lazyt.backends.cpu import ahead
+from lazyt.backends.cpu.switches import switches, without_wide
 from lazyt.errors import LazytInternalError
 
 if TYPE_CHECKING:
@@ -80,10 +81,10 @@ class Host:
         target = llvm.Target.from_triple(self.triple)
         return target.create_target_machine(cpu=self.cpu, features=self.flags, opt=OPT_LEVEL, jit=True)
 
-    def parse(self, ir_text: str, names: Iterable[str]) -> Any:
+    def parse(self, ir_text: str, names: Iterable[str], context: Any = None) -> Any:
         """The verified LLVM module of `ir_text`."""
         try:
-            parsed = llvm.parse_assembly(ir_text)
+            parsed = llvm.parse_assembly(ir_text, context)
             parsed.triple = self.triple
             parsed.data_layout = self.data_layout
             parsed.verify()
@@ -204,6 +205,7 @@ class _Loader:
         self._modules: weakref.WeakValueDictionary[str, Module] = weakref.WeakValueDictionary()
         self._current: _Generation | None = None
         self._permanent: _Generation | None = None
+        self.ahead: dict[str, bytes] = {}  # object code made and not yet asked for
 
     def load(self, ir_text: str, names: Sequence[str], cache: objcache.ObjectCache, permanent: bool) -> Module:
         _check_names(ir_text, names)
@@ -222,6 +224,26 @@ class _Loader:
             module._resolve(names)
             self._modules[ir_text] = module
             return module
+
+    def compile_ahead(self, modules: Sequence[tuple[str, str]], lanes: int) -> None:
+        """Have the object code of modules (text, name of a function) that are neither loaded nor on disk."""
+        with self.lock:
+            cache = objcache.default_cache()
+            missing: dict[str, tuple[str, str]] = {}
+            for text, name in modules:
+                if self._modules.get(text) is None:
+                    key = objcache.make_key(text, *host().fingerprint)
+                    if key not in self.ahead and key not in cache:
+                        missing[key] = text, name
+            if len(missing) < 2:
+                return
+            names = dict(missing.values())
+
+            def parse(text: str, context: Any) -> Any:
+                return host().parse(text, [names[text]], context)
+
+            made = ahead.objects(list(names), lanes, host().create_machine, parse)
+            self.ahead.update((key, code) for key, code in zip(missing, made, strict=True) if code is not None)
 
     def _generation(self, permanent: bool) -> _Generation:
         if permanent:
@@ -242,7 +264,9 @@ def _object_code(key: str, ir_text: str, names: Sequence[str], cache: objcache.O
     if data is not None:
         counters.disk_hits += 1
         return data
-    emitted: bytes = host().machine.emit_object(host().parse(ir_text, names))
+    emitted = _loader.ahead.pop(key, None)
+    if emitted is None:
+        emitted = host().machine.emit_object(host().parse(ir_text, names))
     counters.compiles += 1
     cache.store(key, emitted)
     return emitted
@@ -262,6 +286,12 @@ def assembly(ir_text: str, names: Sequence[str]) -> str:
 def is_cached(ir_text: str) -> bool:
     """Whether the disk cache has the object code of this text; reads and counts nothing."""
     return objcache.make_key(ir_text, *host().fingerprint) in objcache.default_cache()
+
+
+def compile_ahead(modules: Sequence[tuple[str, str]], lanes: int) -> None:
+    """Make the object code of modules, each with one function, by so many threads; `compile_module` then loads it."""
+    if lanes > 1 and switches["ahead"]:
+        _loader.compile_ahead(modules, lanes)
 
 
 def compile_module(

@@ -11,31 +11,31 @@ import struct
 import threading
 import time
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from lazyt.backends.cpu import blas, memory, scan, scatter, sorting
-from lazyt.backends.cpu.code import Compiled, compiled
+from lazyt.backends.cpu import blas, memory, scan, scatter
+from lazyt.backends.cpu.callback import Callback, extents_in, line_of
+from lazyt.backends.cpu.code import Compiled, compile_all, compiled
 from lazyt.backends.cpu.convolutions import Convolution, choose_convolution
 from lazyt.backends.cpu.emit_pairs import PAIR_ROWS, over_pairs
-from lazyt.backends.cpu.engine import counters
+from lazyt.backends.cpu.engine import compile_ahead, counters
 from lazyt.backends.cpu.expressions import Expressions
 from lazyt.backends.cpu.products import Product, choose
 from lazyt.backends.cpu.receipt import WRITTEN, Receipt, chosen
 from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cpu.threads import Program, get_num_threads
 from lazyt.backends.cpu.tile import tile
-from lazyt.errors import IndexOutOfRange, OutOfMemory
+from lazyt.backends.cpu.tuning import tuned
+from lazyt.errors import IndexOutOfRange, OutOfMemory, recorded_at
 from lazyt.ir import graph as g
 from lazyt.ir import kernel as k
 from lazyt.ir.donate import Donation, donations
 from lazyt.ir.extents import Dim, uses_offset
 from lazyt.ir.graph import Node
-from lazyt.ir.interpret import PRIMITIVES, Walk
 from lazyt.ir.kernelize import KernelCall, ScalarArg
-from lazyt.ir.opaque import FUNCTIONS
 from lazyt.ir.schedule import Launch, LibraryCall, MatmulCall, ScatterCall, Schedule, nbytes
 from lazyt.ir.split import Operand, Piece, Scratch, split, worth_splitting
 
@@ -80,7 +80,7 @@ class Executable:
     def compile(self) -> None:
         """Have the machine code of every kernel at hand."""
         before, t0 = counters.compiles, time.perf_counter()
-        self.kernels = [compiled(c.kernel) for c in self.schedule.kernels]
+        self.kernels = compile_all([c.kernel for c in self.schedule.kernels], get_num_threads())
         for c in self.schedule.launches:
             if isinstance(c, ScatterCall) and self.native:
                 scatter.of(c)
@@ -126,7 +126,7 @@ class Executable:
                 for x in c.operands:
                     for e in x.shape:
                         add(e)
-                for e in _extents_in(getattr(c.node.attrs, "statics", ())):
+                for e in extents_in(getattr(c.node.attrs, "statics", ())):
                     add(e)
 
     def draft(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> Bound:
@@ -154,7 +154,7 @@ class Executable:
         if bound is None:
             if len(self.bound) > 256:
                 self.bound.clear()
-            bound = Bound(self, extents, scalars)
+            bound = Bound(self, extents, scalars, measure=True)
             bound.build()
             self.bound[extents] = bound
         self.last = extents, bound
@@ -165,11 +165,13 @@ class Bound:
     """An executable for given extents: argument tables filled but for addresses and scalars."""
 
     def __init__(
-        self, exe: Executable, extents: tuple[int, ...], scalars: Sequence[Any], left_out: frozenset[int] | None = None
-    ) -> None:
+        self, exe: Executable, extents: tuple[int, ...], scalars: Sequence[Any],
+        left_out: frozenset[int] | None = None, measure: bool = False,
+    ) -> None:  # fmt: skip
         self.exe = exe
         # For a run that overwrites leaves: the ids of copies that are not needed then.
         self.left_out = left_out
+        self.measure = measure  # whether products may be timed to choose how they are computed
         self.flag = np.zeros(1, np.int64)
         self.variants: dict[frozenset[int], Bound] = {}
         # The references of leaves met last, and what was chosen for them: see `donating`.
@@ -212,7 +214,11 @@ class Bound:
 
     def _product(self, c: MatmulCall) -> Product:
         if c.node.op == "matmul":
-            return Product(self, c, choose(c, self.value, self.exe.gemm, self.exe.library))
+            exe = self.exe
+            choice = choose(c, self.value, exe.gemm, exe.library)
+            if switches["autotune"] and exe.gemm and exe.library:
+                choice = tuned(c, choice, self.value, self.measure)
+            return Product(self, c, choice)
         return Convolution(self, c, choose_convolution(c, self.value))
 
     def _plan_memory(self) -> int:
@@ -291,6 +297,7 @@ class Bound:
                 table.clear()
                 patches.clear()
 
+        compile_ahead([x for p in self.products.values() for x in p.modules], get_num_threads())
         left_out = self.left_out or ()
         safe = self._safe_region()
         for number, whole in enumerate(self.exe.schedule.regions):
@@ -320,11 +327,16 @@ class Bound:
             table.extend([1, self.flag.ctypes.data, 1])
         flush()
         n = self.n_fixed + len(self.moving)
-        self.parts = [Program(p[0], p[1], p[2], n) if isinstance(p, tuple) else _Callback(self, p) for p in self.parts]
+        self.parts = [Program(p[0], p[1], p[2], n) if isinstance(p, tuple) else Callback(self, p) for p in self.parts]
 
         found = [d for d in self.exe.donations if d.region >= safe]
         if len(found) >= MANY or sum(self.value(self.exe.nbytes[d.output]) for d in found) >= DONATED:
             self.donations = found
+
+    def is_plain(self) -> bool:
+        """Whether a run is one native call that cannot fail, from leaves, scalars and fixed numbers to fresh memory."""
+        one = len(self.parts) == 1 and type(self.parts[0]) is Program
+        return one and not (self.checks or self.moving or self.uses_blas or self.donations)
 
     def _native(self, c: Launch) -> bool:
         """Whether a launch is a row of a native program, not a call from Python."""
@@ -367,7 +379,7 @@ class Bound:
         if found is None:
             if len(self.variants) >= MAX_VARIANTS:
                 self.variants.clear()
-            found = self.variants[left_out] = Bound(self.exe, self.extents, scalars, left_out)
+            found = self.variants[left_out] = Bound(self.exe, self.extents, scalars, left_out, measure=True)
             found.build()
         return found
 
@@ -500,7 +512,7 @@ class Bound:
         bases.append(arena.address if arena is not None else 0)
         bases.append(self.status_address)
         if self.positions:
-            bases += self._scalars(scalars)
+            bases += self.scalar_words(scalars)
         if self.moving:
             values = exe.expressions.evaluate(self.extents, scalars)
             for base, byte, number, itemsize in self.moving:
@@ -528,7 +540,7 @@ class Bound:
             else:
                 part.run(bases, outs, arena, leaves)
 
-    def _scalars(self, scalars: Sequence[Any]) -> list[int]:
+    def scalar_words(self, scalars: Sequence[Any]) -> list[int]:
         """The bits of the scalar arguments, as the kernels read them."""
         if self.plain:
             chosen = scalars if self.all_scalars == len(scalars) else map(scalars.__getitem__, self.positions)
@@ -567,79 +579,9 @@ def index_error(n: Node, index: int, sizes: Sequence[int]) -> IndexOutOfRange:
     """The error of an index that came from data, into axes of these sizes, with the line that recorded it."""
     size = next((s for s in sizes if not 0 <= index < s), sizes[0])
     # A negative index had the size added to it when it was recorded.
-    return IndexOutOfRange(
+    error = IndexOutOfRange(
         f"index {index if index >= 0 else index - size} is out of bounds for an axis of size {size} "
         f"(indexing recorded at {n.site}; found at the sync)"
     )
-
-
-class _Callback:
-    """A library call on NumPy views of the plan's buffers."""
-
-    def __init__(self, bound: Bound, call: LibraryCall | MatmulCall | ScatterCall) -> None:
-        self.bound = bound
-        self.call = call
-
-    def _view(
-        self, n: Node, outs: Sequence[Any], arena: Any, leaves: Sequence[Any], writable: bool
-    ) -> np.ndarray[Any, Any]:
-        b = self.bound
-        shape = [b.value(d) for d in n.shape]
-        base = n
-        while base.op == "reshape":
-            base = base.operands[0]
-        if isinstance(base.attrs, g.Leaf):
-            return memory.as_ndarray(leaves[base.attrs.index].buffer, n.dtype, shape)
-        if base in b.output_base:
-            return memory.as_ndarray(outs[b.exe.outputs.index(base)], n.dtype, shape, writable=writable)
-        return memory.as_ndarray(arena, n.dtype, shape, offset=b.offsets[base], writable=writable)
-
-    def run(self, bases: Sequence[int], outs: Sequence[Any], arena: Any, leaves: Sequence[Any]) -> None:
-        c = self.call
-        n = c.node
-
-        def get(x: Node, writable: bool = False) -> np.ndarray[Any, Any]:
-            return self._view(x, outs, arena, leaves, writable)
-
-        if isinstance(c, MatmulCall):
-            views = []
-            for x, (base, strides, offset) in zip(n.operands, c.operands, strict=True):
-                flat = self._view(base, outs, arena, leaves, False).reshape(-1)
-                b, size = self.bound, n.dtype.itemsize
-                shape = [b.value(d) for d in x.shape]
-                start = flat[b.value(offset) :] if flat.size else flat
-                views.append(np.lib.stride_tricks.as_strided(start, shape, [b.value(s) * size for s in strides]))
-            np.matmul(views[0], views[1], out=get(n, True))
-        elif isinstance(c, ScatterCall):
-            out = get(n, True)
-            out[...] = c.fill.attrs.value if c.fill is not None else get(c.x)  # type: ignore[arg-type,union-attr]
-            updates = np.broadcast_to(get(c.v), [self.bound.value(d) for d in n.operands[1].shape])
-            out[...] = PRIMITIVES["scatter"](n, [out, updates, get(c.at)], Walk((), (), None))
-        else:
-            assert isinstance(n.attrs, g.Opaque)
-            statics = _evaluated(n.attrs.statics, self.bound)
-            if self.bound.exe.native and sorting.takes(n.attrs.fn, get(c.operands[0]).shape, statics):
-                if c.results[0] is not None:
-                    sorting.FUNCTIONS[n.attrs.fn](get(c.results[0], True), get(c.operands[0]), *statics)
-                return
-            got = FUNCTIONS[n.attrs.fn](*(get(x) for x in c.operands), *statics)
-            results = got if isinstance(got, tuple) else (got,)
-            for r, value in zip(c.results, results, strict=True):
-                if r is not None:
-                    get(r, True)[...] = value
-
-
-def _extents_in(static: Any) -> Iterator[Dim]:
-    """The symbolic extents among static arguments (the length of a transform)."""
-    if isinstance(static, Dim):
-        yield static
-    elif isinstance(static, tuple):
-        for s in static:
-            yield from _extents_in(s)
-
-
-def _evaluated(static: Any, bound: Bound) -> Any:
-    """Static arguments with the extents in them evaluated."""
-    if isinstance(static, tuple):
-        return tuple(_evaluated(s, bound) for s in static)
-    return bound.value(static) if isinstance(static, Dim) else static
+    recorded_at(error, *line_of(n))
+    return error

@@ -7,8 +7,8 @@ one row of B. It reads A either along its rows (form 'row': any row stride, unit
 'col': unit row stride, any k stride); B is read by vectors along n, `bs` elements from one k to the next. So operands
 are read where they lie whenever that is cheap, and *packed* otherwise. B is packed by the unit that needs it, on its
 stack: a group of panels of `columns` columns, which stay in the second-level cache while all the unit's rows meet them
-(those of A stay there too). A is packed beforehand, into rows a little apart (rows at multiples of 4 KiB fall into the
-same cache sets).
+(those of A stay there too). A large transposed A is turned beforehand, into rows a little apart (rows at multiples of
+4 KiB fall into the same cache sets). To copy an A whose rows are so from the start does not pay.
 
 Order of the sum: KC products are added up in order (fused multiply-add where the host has it), and these blocks are
 added up in order. That depends on k alone: bits do not depend on the division among threads, on tiles or on packing.

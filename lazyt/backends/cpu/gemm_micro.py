@@ -151,7 +151,9 @@ class Micro:
         f, e = self.f, self.element
         mask = f.mask(self.lanes, "%last") if self.tail else ""
         bases, strides = self.row_bases() if self.form == "row" else (["%a"], ("%as", ""))
-        self.prefetch_sums()
+        main = not self.tail and self.mr == self.tile.rows[0]
+        if main:
+            self.prefetch_sums()
 
         def step(index: str, pointers: list[str], sums: list[str]) -> tuple[list[str], list[str]]:
             *bases, b = pointers
@@ -160,7 +162,7 @@ class Micro:
             return self.step(bases, b, strides, sums, mask), after
 
         # The loop's own instructions cost as much as those of the sums leave free; only where registers are left, too.
-        twice = not self.tail and self.mr == self.tile.rows[0] and (self.form == "col" or self.nv > 2)
+        twice = main and (self.form == "col" or self.nv > 2)
         sums = self.sums([*bases, "%b"], step, twice)
         masks = [mask if self.tail and v == self.nv - 1 else "" for v in range(self.nv)]
         self.store(sums, [str(v * self.lanes) for v in range(self.nv)], masks)

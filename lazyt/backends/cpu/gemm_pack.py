@@ -3,7 +3,6 @@
 'panel'  a unit is a panel of columns:     to[unit][k][j] = from[k * row_step + unit * columns + j]
 'across' lines of the source across those of the copy: to[unit * to_unit + k * to_row + j] =
          from[(unit * columns + j) * row_step + k]; panels of a transposed B, or rows of a transposed A
-'rows'   a unit is 8 rows of a matrix:     to[unit * 8 + r, :cols] = from[unit * 8 + r, :cols]
 
 As launches they run before a product (`pack_text`: its A); as functions of its module it calls them for the part of B
 that it needs next.
@@ -64,7 +63,7 @@ class Packing:
 
     @property
     def _kinds(self) -> dict[str, Callable[[str, str, str], None]]:
-        return {"rows": self._rows, "panel": self._panel, "across": self._across}
+        return {"panel": self._panel, "across": self._across}
 
     def function(self, kind: str) -> str:
         """`@pack.kind(from, row_step, rows, cols, to, to_unit, to_row)`"""
@@ -107,18 +106,6 @@ class Packing:
 
     def _put(self, x: str, at: str) -> None:
         self.f.line(f"store {self.vector} {x}, ptr {at}, align {self.size}")
-
-    def _rows(self, inside: str, source: str, target: str) -> None:
-        f, e, lanes, arg = self.f, self.element, self.tile.lanes, self.arg
-        first = f.let(f"shl i64 {inside}, 3")
-        source = f.at(e, source, f.let(f"mul i64 {first}, {arg['row_step']}"))
-        count = f.smin(f.let(f"sub i64 {arg['rows']}, {first}"), "8")
-        with f.loop("0", count, "1") as row:
-            s = f.at(e, source, f.let(f"mul i64 {row.index}, {arg['row_step']}"))
-            t = f.at(e, target, f.let(f"mul i64 {row.index}, {arg['to_row']}"))
-            with f.loop("0", arg["cols"], str(lanes)) as col:
-                mask = f.mask(lanes, f.smin(f.let(f"sub i64 {arg['cols']}, {col.index}"), str(lanes)))
-                self._put(self._get(f.at(e, s, col.index), mask), f.at(e, t, col.index))
 
     def _panel(self, inside: str, source: str, target: str) -> None:
         f, e, lanes, arg = self.f, self.element, self.tile.lanes, self.arg

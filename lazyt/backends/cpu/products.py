@@ -66,7 +66,7 @@ CLOSE = 1 << 15
 ALIASED = 4096
 
 # The cost model, in cycles.
-PACK_CYCLES = {"": 0.0, "rows": 0.5, "panel": 0.5, "across": 0.6}
+PACK_CYCLES = {"": 0.0, "panel": 0.5, "across": 0.6}
 MICRO_CYCLES = 120  # a call of a micro-kernel, and storing its tile
 REGION_CYCLES = 2500  # one more region of the program: threads meet
 BLAS_CALL = 1500
@@ -94,9 +94,12 @@ class Choice:
     blas_cycles: int  # 0 where BLAS has no routine for it
     tile: Tile | None = None
     form: str = "row"  # how a micro-kernel reads A
-    pack_a: str = ""  # '', 'rows' or 'across'
+    pack_a: str = ""  # '' or 'across'
     pack_b: str = ""  # '', 'panel' or 'across'
     on_stack: bool = False  # whether nobody but the epilogue needs the product
+    deep: int = DEEP  # rows of a unit at most, where there are several blocks of k
+    wide: int = WIDE  # columns of a unit at most
+    timed: str = ""  # what the autotuner measured, if it was asked
 
     def source(self, dtype: np.dtype) -> str:
         """The LLVM IR of a generated product."""
@@ -105,7 +108,9 @@ class Choice:
 
     @property
     def reason(self) -> str:
-        """The estimates, for a person to read."""
+        """The estimates, or what was measured, for a person to read."""
+        if self.timed:
+            return self.timed
         if not self.blas_cycles:
             return "BLAS has no routine for it"
         if not self.generated_cycles:
@@ -155,26 +160,25 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
     assert tb is not None
     size = dtype.itemsize
     pack_a = ""
-    if n > tile.columns and m > 1:
-        if form == "row" and ta[1] * size % ALIASED == 0 and kk > KC:
-            pack_a = "rows"
-        elif form == "col" and m * kk * size > CLOSE:
-            pack_a, form = "across", "row"
-            tile = tile_for(dtype)
-            assert tile is not None
+    if form == "col" and n > tile.columns and m * kk * size > CLOSE:
+        pack_a, form = "across", "row"
+        tile = tile_for(dtype)
+        assert tile is not None
     far = kk * n * size > NEAR and m > MANY
     aliased = tb[1] * size % ALIASED == 0 and kk > 32 and m > 4 * tile.rows[0]
     pack_b = "across" if tb[0] != blas.NO_TRANS and kk > 1 else "panel" if far or aliased else ""
     if tb[0] != blas.NO_TRANS and n <= 1:
         pack_b = "across"
-    # Of several blocks of k what is finished so far must be somewhere.
-    on_stack = c.epilogue is not None and not c.kept and c.epilogue.kernel.layout.size <= MAX_ARGUMENTS and kk <= KC
     estimate = _generated(tile, m, n, kk, count, pack_a, pack_b, c)
     library_estimate = _blas(tile, m, n, kk, count, c) if by_blas else 0
     how = "generated" if not by_blas or not library or estimate < library_estimate else "blas"
-    return Choice(
-        how, m, n, kk, count, estimate, library_estimate, tile, form, pack_a, pack_b, on_stack and how == "generated"
-    )
+    on_stack = how == "generated" and stays_on_stack(c, kk)
+    return Choice(how, m, n, kk, count, estimate, library_estimate, tile, form, pack_a, pack_b, on_stack)
+
+
+def stays_on_stack(c: MatmulCall, k: int) -> bool:
+    """Whether a generated product needs no memory: only its epilogue reads it, and one block of k gives all of it."""
+    return c.epilogue is not None and not c.kept and c.epilogue.kernel.layout.size <= MAX_ARGUMENTS and k <= KC
 
 
 def _generated(tile: Tile, m: int, n: int, kk: int, count: int, pack_a: str, pack_b: str, c: MatmulCall) -> int:
@@ -231,12 +235,21 @@ class Product:
         ch = self.choice
         return {"A": self._lines() * self._batch(0) * self.call.node.dtype.itemsize} if ch.pack_a else {}
 
+    @property
+    def modules(self) -> list[tuple[str, str]]:
+        """The code that its launches call (text, name of the function), where that is generated."""
+        ch, dtype = self.choice, self.call.node.dtype
+        if ch.how != "generated":
+            return []
+        assert ch.tile is not None
+        packs = [pack_text(dtype, ch.tile, kind) for kind in (ch.pack_a, ch.pack_b) if kind]
+        return [product_text(dtype, ch.tile, ch.form), *packs]
+
     def _lines(self) -> int:
         """Elements of one packed A."""
         tile = self.choice.tile
         assert tile is not None
-        whole = max(tile.lanes, 8)
-        return -(-self.choice.m // whole) * whole * self._line()
+        return -(-self.choice.m // tile.lanes) * tile.lanes * self._line()
 
     def _line(self) -> int:
         """From row to row of a packed A: a little more than it is long."""
@@ -282,10 +295,8 @@ class Product:
         a_line = la[1]
         if ch.pack_a:
             a_line = self._line()
-            head = {"rows": ch.m, "cols": ch.k, "row_step": la[1], "to_unit": 8 * a_line, "to_row": a_line}
-            units = -(-ch.m // 8)
-            if ch.pack_a == "across":
-                head["to_unit"], units = tile.columns, -(-ch.k // tile.columns)
+            units = -(-ch.k // tile.columns)
+            head = {"rows": ch.m, "cols": ch.k, "row_step": la[1], "to_unit": tile.columns, "to_row": a_line}
             self._pack(ch.pack_a, head, units, self._lines(), 0, c.operands[0][::2], rows, table, patches)
             steps_a = self._dense(batch, steps_a, self._lines())
         at = len(table)
@@ -375,7 +386,7 @@ class Product:
         m, n, high = max(ch.m, 1), max(ch.n, 1), tile.rows[0]
         whole = -(-n // tile.columns) * tile.columns
         chunk = -(-CHUNK // high) * high
-        cols = min(whole, WIDE) if m > 2 * high or ch.on_stack else whole
+        cols = min(whole, ch.wide) if m > 2 * high or ch.on_stack else whole
         rows = m
         work = m * n * max(ch.k, 1)
         threads = get_num_threads()
@@ -384,8 +395,8 @@ class Product:
             # As many units as can be shared evenly, each still worth a thread's while.
             parts = max(-(-threads // ch.count), min(work // UNIT, -(-4 * threads // ch.count)))
             parts = max(min(parts, work // PRODUCT_GRAIN), 1)
-        if ch.k > KC and m > DEEP:
-            rows = -(-m // -(-m // DEEP))
+        if ch.k > KC and m > ch.deep:
+            rows = -(-m // -(-m // ch.deep))
         if parts > 1 and (ch.pack_b or m < parts * high) and n > tile.columns:
             # Along n nothing is packed twice.
             wanted = -(-parts // -(-m // rows))

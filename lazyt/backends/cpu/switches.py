@@ -6,7 +6,11 @@
 `pairs` short rows of one array against those of another run with lanes along their outputs
 `together` a reduction of columns takes several rows at a time through registers
 `tile`  reads across memory are transposed in registers, some rows at a time
+`ahead` what a plan has to compile is compiled by several threads at once
 `graphs` a plan's launches on a GPU are one CUDA graph from its second run on
+
+One is off until `LAZYT_DEBUG=autotune` turns it on, because clocks would decide then (tuning.py):
+`autotune` how a matrix product is computed is chosen by timing, once a class of sizes
 
 `LAZYT_DEBUG=width-N` (8, 4 or 1) has code as for a processor whose registers hold N float32: AVX2, SSE2 alone, and the
 same with maps an element at a time. A sum has 16 lanes by definition: fewer in a register, the same order.
@@ -23,7 +27,17 @@ WIDTHS = {
 
 # How many float32 a register is taken to hold; 0: as many as it does.
 registers = {"width": 0}
-switches = {"wide": True, "split": True, "tile": True, "pairs": True, "together": True, "donate": True, "graphs": True}
+switches = {
+    "wide": True,
+    "split": True,
+    "tile": True,
+    "pairs": True,
+    "together": True,
+    "donate": True,
+    "ahead": True,
+    "graphs": True,
+    "autotune": False,
+}
 
 
 def variant() -> str:

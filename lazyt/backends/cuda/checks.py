@@ -7,6 +7,7 @@ all that is computed from them, until it is known that nothing was wrong.
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,6 +32,11 @@ class Check:
         self._word = address
         device.driver.to_host(stream, address, word, WORD)
         self._event: Any = device.driver.record(stream)
+
+    def __del__(self) -> None:
+        # NOTE: the copy may still be under way when nobody wants its outcome any more.
+        if getattr(self, "_event", None) is not None and not sys.is_finalizing():
+            self.device.retire(self._event, self._owner)
 
     @property
     def passed(self) -> bool:

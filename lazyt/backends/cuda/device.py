@@ -35,15 +35,17 @@ class Device:
         self.fallbacks = 0
         self.staging = Staging(found)
         self._last: Any = None
+        self._retired: list[tuple[Any, object]] = []
 
     @contextlib.contextmanager
     def work(self) -> Iterator[Any]:
         """The caller's stream on this device, behind all that lazyt has enqueued on others. DeviceError if it fails."""
         try:
             with self.driver.on(self.number) as stream:
-                if stream != self._last:
-                    if self._last is not None:
-                        self.driver.after(stream, self.driver.record(self._last))
+                if self._last is None:
+                    self._last = stream
+                elif stream != self._last:
+                    self.driver.after(stream, self.driver.record(self._last))
                     self._last = stream
                 yield stream
         except self.driver.errors as error:
@@ -81,6 +83,11 @@ class Device:
             with self.work() as stream:
                 self.staging.read(stream, address, out)
         return out
+
+    def retire(self, event: Any, memory: object) -> None:
+        """Keep pinned memory until a copy to it is done; let go of what is done."""
+        self._retired = [r for r in self._retired if not self.driver.is_done(r[0])]
+        self._retired.append((event, memory))
 
     def synchronize(self) -> None:
         """Wait for all that was enqueued."""

@@ -31,7 +31,7 @@ OLDEST = 75
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """A device: its name, compute capability (90 for 9.0), multiprocessors, and shared memory that a block may have."""
+    """A device: its name, compute capability (90 for 9.0), multiprocessors, shared memory for a launch to ask for."""
 
     name: str
     capability: int
@@ -172,6 +172,7 @@ class CupyDriver:
         self._local = threading.local()
         # NOTE: graphs name the workspace by its address, so it stays.
         self._spare: dict[int, Any] = {}
+        self._properties: dict[int, Properties] = {}
 
     def count(self) -> int:
         try:
@@ -190,13 +191,14 @@ class CupyDriver:
             raise DeviceError(f"cuda: CuPy cannot load CUDA's libraries ({error}): {engine.INSTALL}") from error
 
     def properties(self, device: int) -> Properties:
-        found = self.runtime.getDeviceProperties(device)
-        return Properties(
-            found["name"].decode(),
-            10 * found["major"] + found["minor"],
-            found["multiProcessorCount"],
-            self.runtime.deviceGetAttribute(self.runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-        )
+        known = self._properties.get(device)
+        if known is None:
+            found = self.runtime.getDeviceProperties(device)
+            most = self.runtime.deviceGetAttribute(self.runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, device)
+            capability, processors = 10 * found["major"] + found["minor"], found["multiProcessorCount"]
+            known = Properties(found["name"].decode(), capability, processors, most - _STATIC_SHARED)
+            self._properties[device] = known
+        return known
 
     @contextlib.contextmanager
     def on(self, device: int) -> Iterator[Any]:
@@ -258,7 +260,9 @@ class CupyDriver:
         functions = {name: module.get_function(name) for name in kernels}
         for function in functions.values():
             # What a block may have unasked is less than what it may ask for.
-            self.driver.funcSetAttribute(function.ptr, _DYNAMIC_SHARED, properties.shared - _STATIC_SHARED)
+            own = self.driver.funcGetAttribute(_OWN_SHARED, function.ptr)
+            most = properties.shared + _STATIC_SHARED - own
+            self.driver.funcSetAttribute(function.ptr, _DYNAMIC_SHARED, most)
         return functions
 
     def launch(self, stream: Any, node: KernelNode) -> None:
@@ -319,7 +323,10 @@ class CupyDriver:
         graph.update(i, work)
 
     def run_graph(self, stream: Any, graph: NativeGraph) -> None:
-        graph.launch(stream.ptr)
+        try:
+            graph.launch(stream.ptr)
+        except GraphError as error:
+            raise DeviceError(f"cuda: a graph could not be launched ({error})") from error
 
     # Other libraries
 
@@ -358,8 +365,9 @@ class CupyDriver:
 ALIGNED = 16
 # Memory that cuBLAS may use in a graph: what it asks for on Hopper.
 WORKSPACE = 32 << 20
+_OWN_SHARED = 1  # CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: what a kernel declares itself
 _DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-# What a kernel declares itself: partial sums of its folds.
+# Room for that beside what a launch asks for: partial sums of folds.
 _STATIC_SHARED = 16 << 10
 
 _lock = threading.Lock()

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.backends.cpu import executor as host
+from lazyt.backends.cpu.callback import Callback
+from lazyt.backends.cpu.callback import _evaluated as evaluated
 from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cuda import engine, library
 from lazyt.backends.cuda.checks import WORD, Check, unsettled
@@ -303,7 +305,7 @@ class Bound(host.Bound):
             bases.append(arena.address if arena is not None else 0)
             bases.append(self.word.address if self.word is not None else 0)
             if self.positions:
-                bases += self._scalars(scalars)
+                bases += self.scalar_words(scalars)
             if self.moving:
                 values = self.exe.expressions.evaluate(self.extents, scalars)
                 for base, byte, number, itemsize in self.moving:
@@ -352,7 +354,7 @@ def _is_empty(kernel: k.Kernel, extents: Sequence[int]) -> bool:
     return not all(extents[: kernel.outer]) or (not kernel.rows and not all(extents))
 
 
-class _OnHost(host._Callback):
+class _OnHost(Callback):
     """A call that has no GPU form: its operands are copied to the host and its results back; counted."""
 
     def __init__(self, bound: Bound, call: LibraryCall | MatmulCall | ScatterCall) -> None:
@@ -394,7 +396,7 @@ class _Library(_OnHost):
         assert isinstance(c.node.attrs, g.Opaque)
         with bound.where.driver.library(bound.where.number) as xp:
             operands = [(self._array(x, run.bases), x.dtype) for x in c.operands]
-            got = library.call(xp, c.node.attrs.fn, operands, host._evaluated(c.node.attrs.statics, bound))
+            got = library.call(xp, c.node.attrs.fn, operands, evaluated(c.node.attrs.statics, bound))
             for r, value in zip(c.results, got, strict=True):
                 if r is not None:
                     library.put(xp, self._array(r, run.bases), r.dtype, value)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ class NativeGraph:
         self.exec, self.graph, self.captured = _pointer(), _pointer(), {}
 
     def __del__(self) -> None:
-        if hasattr(self, "captured"):
+        if hasattr(self, "captured") and not sys.is_finalizing():
             self.close()
 
 

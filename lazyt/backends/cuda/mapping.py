@@ -39,6 +39,8 @@ MANY_CHUNKS = 2
 # A tile's side, and the warps that share it.
 TILE = 32
 TILE_WARPS = 8
+# Bytes that a block's tiles may take; what does not fit is read across memory.
+TILES = 40 << 10
 # Rows of several row axes are divided between blocks when the last is this long.
 SHORT = 1024
 # Shared memory that a block may have without asking for more.
@@ -109,14 +111,16 @@ def tiled_loads(kernel: Kernel) -> list[int]:
     if kernel.vector != "outer" or kernel.rows != 1 or len(kernel.stages) > 1 or kernel.stages[0].reduces:
         return []
     across, along = kernel.vector_axis, kernel.axes - 1
-    return [
-        v
-        for v, value in enumerate(kernel.values)
-        if isinstance(value, Load)
-        and value.where is None
-        and (classes := kernel.accesses[value.access].classes)[along] in "1-"
-        and classes[across] == "n"
-    ]
+    found: list[int] = []
+    room = TILES
+    for v, value in enumerate(kernel.values):
+        if not isinstance(value, Load) or value.where is not None:
+            continue
+        classes, size = kernel.accesses[value.access].classes, TILE * (TILE + 1) * value.dtype.itemsize
+        if classes[along] in "1-" and classes[across] == "n" and size <= room:
+            found.append(v)
+            room -= size
+    return found
 
 
 def phases(kernel: Kernel, mapping: Mapping, extents: Sequence[int]) -> tuple[Mapping, ...]:

@@ -56,10 +56,9 @@ def _scale(e: Vec, t: Vec) -> Vec:
     n = t.as_int() - 0x4B400000
     if e.body.native_scale:
         return e.renamed(e.body.scale(e, n.name))
-    # Two factors, neither of them out of range.
+    # Two factors, neither of them out of range. NOTE: for a NaN they are anything, and what they multiply is a NaN.
     half = n.ashr(1)
-    first = (e.as_int() + (half << 23)).as_float()
-    return first * ((n - half + 127) << 23).as_float()
+    return e * ((half + 127) << 23).as_float() * ((n - half + 127) << 23).as_float()
 
 
 def _exp_normal(x: Vec) -> Vec:

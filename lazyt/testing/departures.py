@@ -1,0 +1,92 @@
+"""Where lazyt follows the Array API standard, C or the exact value and NumPy does not: one list, each with its reason.
+
+`check_against_numpy` and the random programs read it, docs/testing.md shows it; nothing else may differ by more than
+rounding. Dtypes differ in one case: see `dtype_meant`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Departure:
+    """Functions whose results may differ from NumPy's at some elements."""
+
+    names: tuple[str, ...]
+    where: str
+    reason: str
+    # (lazyt's result, NumPy's result, the operands that have their shape or broadcast to it) -> the elements
+    elements: Callable[[Array, Array, Sequence[Array]], Array]
+
+
+def _some(test: Callable[[Array], Array]) -> Callable[[Array, Array, Sequence[Array]], Array]:
+    """The elements of which an operand passes a test."""
+
+    def elements(got: Array, want: Array, operands: Sequence[Array]) -> Array:
+        found = np.zeros(got.shape, bool)
+        for a in operands:
+            try:
+                found = found | np.broadcast_to(test(a), got.shape)
+            except ValueError:  # an operand of another shape is no operand of the elements
+                continue
+        return found
+
+    return elements
+
+
+def _float(a: Array) -> Array:
+    return a if a.dtype.kind in "fc" else np.zeros(a.shape)
+
+
+def _infinite(a: Array) -> Array:
+    found: Array = np.isinf(_float(a))
+    return found
+
+
+def _quotient_of_infinity(got: Array, want: Array) -> Array:
+    """What a literal operand's infinity gives: inf // 1, and -1 // inf (-0; no other quotient rounds down to -1)."""
+    x, y = _float(got), _float(want)
+    return np.asarray((np.isinf(x) & np.isnan(y)) | ((x == 0) & np.signbit(x) & (y == -1)))
+
+
+DEPARTURES: tuple[Departure, ...] = (
+    Departure(
+        ("floor_divide", "divmod", "//"),
+        "at infinities",
+        "the standard has infinities of a finite number's sign where NumPy has NaN, and the reverse",
+        lambda got, want, operands: _some(_infinite)(got, want, operands) | _quotient_of_infinity(got, want),
+    ),
+    Departure(
+        ("reciprocal", "divide", "true_divide", "/"),
+        "complex numbers, where both are infinite or NaN",
+        "division by a complex zero gives infinities, as in C (Annex G), where NumPy's has NaN in both parts",
+        lambda got, want, operands: ~np.isfinite(got) & ~np.isfinite(want) & (got.dtype.kind == "c"),
+    ),
+)
+
+
+def meant(names: Sequence[str], got: Array, want: Array, operands: Sequence[Array]) -> Array | None:
+    """The elements at which the functions named may differ from NumPy; None where there are none."""
+    found: Array | None = None
+    for d in DEPARTURES:
+        if any(n in d.names for n in names):
+            here = d.elements(got, want, operands)
+            found = here if found is None else found | here
+    return found if found is not None and found.any() else None
+
+
+def dtype_meant(got: Array, want: Array, operands: Sequence[Array], line: str) -> bool:
+    """Whether a result is float32 where NumPy has float16: of integers of 8 bits, whose float here is the default."""
+    half = np.dtype(np.float16)
+    return (
+        (got.dtype, want.dtype) == (np.float32, half)
+        and half not in [a.dtype for a in operands]
+        and "float16" not in line
+    )

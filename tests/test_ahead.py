@@ -1,0 +1,75 @@
+"""Compiling several modules at once: the same code, the same errors, and off when it is switched off."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lazyt as lt
+from lazyt.backends.cpu import ahead, engine
+from lazyt.backends.cpu.switches import switches
+from lazyt.errors import LazytInternalError
+
+
+def _text(name: str, times: int) -> str:
+    lines = "\n".join(f"  %t{i + 1} = fadd <16 x float> %t{i}, %x" for i in range(times))
+    return (
+        f"define <16 x float> @{name}(<16 x float> %x) {{\n  %t0 = fmul <16 x float> %x, %x\n{lines}\n"
+        f"  ret <16 x float> %t{times}\n}}\n"
+    )
+
+
+def _parse(text: str, context: Any) -> Any:
+    return engine.host().parse(text, ["f"], context)
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3])
+def test_the_code_is_that_of_one_thread_alone(lanes: int) -> None:
+    host = engine.host()
+    texts = [_text(f"ahead_{i}", i * 7 % 5 + 1) for i in range(9)]
+    made = ahead.objects(texts, lanes, host.create_machine, _parse)
+    assert made == [host.machine.emit_object(host.parse(t, ["f"])) for t in texts]
+
+
+def test_what_llvm_rejects_is_left_to_whoever_compiles_it() -> None:
+    host = engine.host()
+    made = ahead.objects(["nonsense", _text("ahead_good", 2)], 2, host.create_machine, _parse)
+    assert made[0] is None
+    assert made[1] is not None
+    with pytest.raises(LazytInternalError, match="LLVM rejects the IR of f"):
+        engine.compile_module("nonsense\ndefine void @f() {", ["f"])
+
+
+def _values(salt: float) -> list[np.ndarray]:
+    """Of a program with kernels that no other test has."""
+    x = lt.asarray(np.linspace(-1, 1, 600, dtype=np.float32).reshape(20, 30))
+    y = lt.tanh(x * salt).sum(0) + lt.exp(x).max(0) * 3
+    z = lt.cumulative_sum(lt.sin(x) - salt, axis=1) @ lt.cos(x).T
+    return [v.numpy() for v in (y, z, lt.sort(y), lt.softmax(z, 0))]
+
+
+def test_plans_give_the_same_bits_with_it_and_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = []
+    for on in (True, False):
+        lt.set_num_threads(2)
+        monkeypatch.setitem(switches, "ahead", on)
+        monkeypatch.setenv("LAZYT_CACHE_DIR", str(tmp_path / str(on)))
+        found.append(_values(0.37))
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_each_module_is_counted_and_kept_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LAZYT_CACHE_DIR", str(tmp_path))
+    texts = [(_text(f"ahead_counted_{i}", i + 1), f"ahead_counted_{i}") for i in range(3)]
+    before = engine.counters.compiles
+    engine.compile_ahead(texts, 2)
+    assert engine.counters.compiles == before
+    for text, name in texts:
+        assert engine.compile_module(text, [name]).address(name)
+    assert engine.counters.compiles == before + 3
+    assert len(list(tmp_path.glob("*.o"))) == 3
+    assert not engine._loader.ahead
