@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 from lazyt import record as recording
 from lazyt import syncing
 from lazyt.backends.cpu import threads
+from lazyt.backends.cuda import products
 from lazyt.device import Device
 from lazyt.errors import SyncError
 from lazyt.handle import Handle
@@ -244,7 +245,33 @@ def get_num_threads() -> int:
     return threads.get_num_threads()
 
 
+def set_float32_matmul_precision(precision: str) -> None:
+    """How exactly a GPU multiplies float32 matrices: 'highest' (float32, the default), 'high' or 'medium' (tf32).
+
+    As `torch.set_float32_matmul_precision`, for the whole process. It holds for products that run from now on, those
+    that are pending too. tf32 rounds operands to 10 bits of mantissa and adds in float32; on the CPU nothing changes.
+    ValueError for another word.
+
+    >>> import lazyt as lt
+    >>> lt.set_float32_matmul_precision("highest")
+    """
+    if precision not in products.PRECISIONS:
+        words = ", ".join(map(repr, products.PRECISIONS))
+        raise ValueError(f"set_float32_matmul_precision: {precision!r} is none of {words}")
+    products.set_precision(precision)
+
+
+def get_float32_matmul_precision() -> str:
+    """How exactly a GPU multiplies float32 matrices. As `torch.get_float32_matmul_precision`.
+
+    >>> import lazyt as lt
+    >>> lt.get_float32_matmul_precision()
+    'highest'
+    """
+    return products.precision()
+
+
 __all__ = [
-    "device", "eager", "enable_grad", "expect", "get_num_threads", "is_grad_enabled", "last_sync", "no_grad", "no_sync",
-    "set_num_threads", "sync",
+    "device", "eager", "enable_grad", "expect", "get_float32_matmul_precision", "get_num_threads", "is_grad_enabled",
+    "last_sync", "no_grad", "no_sync", "set_float32_matmul_precision", "set_num_threads", "sync",
 ]  # fmt: skip

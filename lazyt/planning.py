@@ -19,6 +19,7 @@ from lazyt.backends.cpu.executor import Executable
 from lazyt.backends.cpu.receipt import Receipt
 from lazyt.backends.cpu.switches import registers, switches
 from lazyt.backends.cuda import executor as cuda
+from lazyt.backends.cuda.switches import switches as cuda_switches
 from lazyt.handle import Data
 from lazyt.ir import graph as g
 from lazyt.ir.canonicalize import canonicalize
@@ -62,8 +63,10 @@ def _read_environment() -> None:
             shapes.switch["shapes"] = False
         elif word == "autotune":
             switches[word] = True
-        elif word.startswith("no-") and word[3:] in switches:
-            switches[word[3:]] = False
+        elif word.startswith("no-"):
+            for those in (switches, cuda_switches):
+                if word[3:] in those:
+                    those[word[3:]] = False
 
 
 _read_environment()
@@ -82,15 +85,15 @@ class Plan:
         nodes = [low.nodes[s] for s in want]
         if settings["verify"]:
             verify(g.Graph(g.reachable(nodes), nodes))
-        # A GPU's products are a library's: nothing runs on their blocks, and windows are copied for them.
+        # A GPU's products are a library's: nothing runs on their blocks, and windows are copied for them. What its
+        # kernels need again of a row stays in shared memory.
         on_cpu = self.device == "cpu"
         self.graph = canonicalize(nodes, low.scope, settings["gemm"] and on_cpu, fused and settings["cover"])
         if settings["verify"]:
             verify(self.graph)
         self.division = fuse(self.graph, low.scope, fused)
-        self.schedule = schedule(
-            self.graph, self.division, low.scope, settings["reuse"], fused and settings["epilogues"] and on_cpu
-        )
+        reuse, epilogues = settings["reuse"] and on_cpu, fused and settings["epilogues"] and on_cpu
+        self.schedule = schedule(self.graph, self.division, low.scope, reuse, epilogues)
         if settings["verify"]:
             for c in self.schedule.launches:
                 if isinstance(c, MatmulCall):

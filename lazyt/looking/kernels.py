@@ -10,6 +10,9 @@ from lazyt.backends.cpu import blas, scan
 from lazyt.backends.cpu.code import assembly_of, code_at, source_of
 from lazyt.backends.cpu.executor import Bound
 from lazyt.backends.cuda import executor as cuda
+from lazyt.backends.cuda import library
+from lazyt.backends.cuda.products import is_tf32
+from lazyt.backends.cuda.scatter import Scatter
 from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
@@ -104,15 +107,21 @@ class KernelView:
             if how == "generated":
                 return f"generated {self._choice.tile} product"  # type: ignore[union-attr]
             if how == "blas":
-                return "cuBLAS gemm" if self._on_gpu else blas.routine(c.node.dtype)
-            return self._hosted("NumPy matmul")
+                if self._on_gpu:
+                    return "cuBLAS gemm" + ", tf32" * is_tf32(c.node.dtype)
+                return blas.routine(c.node.dtype)
+            return "CuPy matmul" if self._on_gpu else "NumPy matmul"
         if isinstance(c, ScatterCall):
+            if isinstance(self._bound, cuda.Bound) and Scatter(self._bound, c).on_device:
+                return "native scatter"
             return "native scatter" if self._plan.executable.native else self._hosted("NumPy scatter in index order")
         if isinstance(c, LibraryCall):
             assert isinstance(c.node.attrs, g.Opaque)
             fn = c.node.attrs.fn
             if self._plan.executable.native and scan.native(c):
                 return f"native {fn}"
+            if self._on_gpu and fn in library.FUNCTIONS:
+                return f"CuPy {fn.replace('_', '.', 1)}"
             return self._hosted(f"NumPy {fn.replace('_', '.', 1)}")
         return ""
 
@@ -139,10 +148,18 @@ class KernelView:
         return f"; {self.library}: {CODE[self.code]}" if self.kernel is None else source_of(self.kernel)
 
     def assembly(self) -> str:
-        """The assembly for this host, of a product its epilogue's; for a library call one line that says which."""
-        if self._on_gpu and self.kernel is not None:
-            raise NotSupportedError("not supported: assembly of a GPU kernel, because no disassembler is at hand")
+        """The assembly for this host, on a GPU SASS; of a product its epilogue's; of a library call one line."""
+        if isinstance(self._bound, cuda.Bound) and isinstance(self._call, KernelCall):
+            return self._bound.sass_of(self._call)
         return f"# {self.library}: {CODE[self.code]}" if self.kernel is None else assembly_of(self.kernel)
+
+    def sass(self) -> str:
+        """The machine code for the GPU that it runs on; NotSupportedError on the CPU, or without nvdisasm."""
+        if not self._on_gpu:
+            raise NotSupportedError(
+                "not supported: sass of a kernel for the CPU, because it is a GPU's; see assembly()"
+            )
+        return self.assembly()
 
     @cached_property
     def code(self) -> str:

@@ -69,7 +69,8 @@ class FakeDriver:
     errors: tuple[type[Exception], ...] = (FakeFailure,)
 
     def __init__(self) -> None:
-        self.launches = self.products = self.loads = self.graphs = self.graph_runs = self.waits = 0
+        self.launches = self.products = self.loads = self.graphs = self.graph_runs = self.waits = self.library_calls = 0
+        self.tf32 = False  # of the last product
         self.limit = 1 << 30
         self.used = 0
         self.freed_cache = 0
@@ -210,11 +211,30 @@ class FakeDriver:
         assert failure is None, failure.decode()
 
     def _multiply(self, p: Product) -> None:
+        self.tf32 = p.tf32
         a = self._matrices(p.a, p.dtype, p.batch, p.a_stride, p.m, p.k, p.a_leading, p.a_transposed)
         b = self._matrices(p.b, p.dtype, p.batch, p.b_stride, p.k, p.n, p.b_leading, p.b_transposed)
-        c = self._matrices(p.c, p.dtype, p.batch, p.m * p.n, p.m, p.n, max(p.n, 1), False)
+        c = self._matrices(p.c, p.dtype, p.batch, p.c_stride, p.m, p.n, max(p.n, 1), False)
         wide = np.float32 if p.dtype.itemsize == 2 else p.dtype
         c[...] = np.matmul(a.astype(wide), b.astype(wide)).astype(p.dtype)
+
+    @contextlib.contextmanager
+    def library(self, device: int) -> Iterator[Any]:
+        """NumPy, which has what the table of library calls asks of CuPy; behind what was enqueued before."""
+        self.library_calls += 1
+        self.stream.drain()
+        yield np
+
+    def view(
+        self, device: int, address: int, dtype: np.dtype, shape: Sequence[int], strides: Sequence[int] | None = None
+    ) -> np.ndarray:
+        size = int(np.prod(shape)) * dtype.itemsize
+        if strides is not None:
+            size = (sum(s * (n - 1) for s, n in zip(strides, shape, strict=True)) + dtype.itemsize) if size else 0
+        if size:
+            self._check(device, address, size)
+        raw = np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8)), (size,)).view(dtype)
+        return raw.reshape(shape) if strides is None else np.lib.stride_tricks.as_strided(raw, shape, strides)
 
     def _matrices(
         self,

@@ -10,13 +10,16 @@ import numpy as np
 
 import lazyt as lt
 from lazyt import planning
-from lazyt.backends.cuda import executor
+from lazyt.backends.cpu import executor as host
+from lazyt.backends.cuda.mapping import is_divided
 from lazyt.ir.kernel import Kernel
 from lazyt.ir.kernelize import KernelCall
+from lazyt.ir.split import split
 from lazyt.nn import functional as F
 from lazyt.syncing import last_report
 
 Launch = tuple[Kernel, list[int]]
+PROCESSORS = 132
 
 
 def _data(*shape: int, dtype: str = "float32", seed: int = 0, grad: bool = False) -> Any:
@@ -160,7 +163,7 @@ PROGRAMS: dict[str, Callable[[], Any]] = BENCHMARKS | {
 
 def launches(program: Callable[[], Any]) -> list[Launch]:
     """The kernels of a program's last plan, fused, each with the argument entries of its launch (addresses 0)."""
-    with mock.patch.dict(planning.settings, {"tiers": False}):
+    with mock.patch.dict(planning.settings, {"tiers": False, "reuse": False, "epilogues": False, "gemm": False}):
         values = program()
         lt.sync()
     report = last_report()
@@ -169,4 +172,13 @@ def launches(program: Callable[[], Any]) -> list[Launch]:
         return []  # nothing was pending
     bound = report.plan.executable.bound[report.extents]
     calls = [c for c in report.plan.schedule.launches if isinstance(c, KernelCall)]
-    return [(c.kernel, executor.Bound._entries(bound, c, 0, [])) for c in calls]
+    found = []
+    for c in calls:
+        extents, strides, coefs = bound._shape(c)
+        divided = is_divided(c.kernel, extents, PROCESSORS)
+        make = split if divided else lambda *whole: [host._whole(*whole)]
+        for piece in make(c.kernel, extents, strides, coefs):
+            entries: list[int] = []
+            bound._arguments(c, piece, entries, [])
+            found.append((piece.kernel, entries))
+    return found

@@ -43,6 +43,16 @@ static inline unsigned short lt_float_to_half(float x) {
     return r;
 }
 
+static inline float lt_exp2(float x) { return x < -126 ? 0 : exp2f(x); }
+static inline float lt_reciprocal(float x) { return 1.0f / x; }
+static inline float lt_saturated(float x) { return x > 1 ? 1 : x > 0 ? x : 0; }
+static inline float lt_fma_down(float x, float y, float z) {
+    // Exact in double where it is used; to float towards minus infinity.
+    const double exact = (double)x * y + z;
+    const float near = (float)exact;
+    return near > exact ? nextafterf(near, -INFINITY) : near;
+}
+
 // --- fibers ---------------------------------------------------------------------------------------------------------
 
 enum { LT_MAX_THREADS = 1024, LT_STACK = 64 << 10 };

@@ -16,7 +16,7 @@ import pytest
 
 from lazyt.backends.cuda.emit import arguments, program
 from lazyt.backends.cuda.mapping import Mapping as Threads
-from lazyt.backends.cuda.mapping import chunks, grid, phases, shared_bytes
+from lazyt.backends.cuda.mapping import chunks, extras, grid, phases, shared_bytes
 from lazyt.ir.kernel import Kernel
 from lazyt.ir.kernel_interpreter import Arguments, table
 
@@ -33,6 +33,12 @@ template <typename T, int N> static inline void lt_load(T (&to)[N], const lt_che
 template <typename T, int N> static inline void lt_store(const lt_checked<T> to, const T (&from)[N], int live) {
     if (live == N) lt_touch(to.access, to.at, sizeof from, sizeof(lt_pack<T, N>) < 16 ? sizeof(lt_pack<T, N>) : 16);
     for (int k = 0; k < live; k++) to[k] = from[k];
+}
+template <typename T, int N> static inline void lt_load(T (&to)[N], const lt_checked<const T> from) {
+    lt_load(to, from, N);
+}
+template <typename T, int N> static inline void lt_store(const lt_checked<T> to, const T (&from)[N]) {
+    lt_store(to, from, N);
 }
 static const void *lt_parameters;
 static unsigned char *kept_here;
@@ -105,6 +111,7 @@ class Library:
         for i, bound in enumerate(args.accesses):
             low[i] = bound.array.ctypes.data
             high[i] = bound.array.ctypes.data + bound.array.nbytes
+        entries = np.append(entries, np.array(extras(kernel, launches[0], args.extents), np.int64))
         for m in launches:
             shared = np.full(shared_bytes(kernel, m) + 16, 0xA5, np.uint8)
             run = getattr(self.library, f"run_{self.names[kernel.key, m]}")

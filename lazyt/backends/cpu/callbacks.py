@@ -86,7 +86,7 @@ class Callback:
         else:
             assert isinstance(n.attrs, g.Opaque)
             if self.statics is None:
-                self.statics = _evaluated(n.attrs.statics, self.bound)
+                self.statics = evaluated(n.attrs.statics, self.bound)
             statics = self.statics
             assert statics is not None
             if self.bound.exe.native and sorting.takes(n.attrs.fn, self._place(c.operands[0])[0], statics):
@@ -170,8 +170,8 @@ def extents_in(static: Any) -> Iterator[Dim]:
             yield from extents_in(s)
 
 
-def _evaluated(static: Any, bound: Bound) -> Any:
+def evaluated(static: Any, bound: Bound) -> Any:
     """Static arguments with the extents in them evaluated."""
     if isinstance(static, tuple):
-        return tuple(_evaluated(s, bound) for s in static)
+        return tuple(evaluated(s, bound) for s in static)
     return bound.value(static) if isinstance(static, Dim) else static

@@ -48,6 +48,8 @@ def function(result: str, symbol: str, parameters: Sequence[str], body: Body) ->
 class Body(Lines):
     """The lines of one function, and the `rules.vector.Writer` that appends them."""
 
+    native_bfloat = False
+
     @property
     def native_half(self) -> bool:
         return engine.host().native_half
@@ -85,6 +87,9 @@ class Body(Lines):
         product = self.let(f"mul {wide} {a}, {b}")
         high = self.let(f"lshr {wide} {product}, {self.splat('i128', 64, x.lanes)}")
         return self.let(f"trunc {wide} {high} to {narrow}")
+
+    def round_bfloat(self, x: Vec) -> str:
+        raise AssertionError("a rule rounds to bfloat16 in integers")
 
     def scale(self, x: Vec, exponent: str) -> str:
         """x * 2**exponent, an i32; rounded once."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import math
 import threading
 from dataclasses import dataclass
 from functools import partial
@@ -56,6 +57,8 @@ class Product:
     batch: int
     a_stride: int
     b_stride: int
+    c_stride: int
+    tf32: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,16 @@ class Driver(Protocol):
         ...
 
     def run_graph(self, stream: Any, graph: Any) -> None: ...
+    def library(self, device: int) -> AbstractContextManager[Any]:
+        """CuPy, working on the current stream."""
+        ...
+
+    def view(
+        self, device: int, address: int, dtype: np.dtype, shape: Sequence[int], strides: Sequence[int] | None = None
+    ) -> Any:
+        """CuPy's view of memory that somebody else keeps; strides are in bytes."""
+        ...
+
     def array(self, device: int, buffer: Any, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         """An array of the library behind this driver over a buffer, which it keeps; it speaks DLPack."""
         ...
@@ -276,6 +289,8 @@ class CupyDriver:
             np.dtype(np.complex128): (r.CUDA_C_64F, blas.CUBLAS_COMPUTE_64F, np.complex128),
         }
         kind, compute, scalar = kinds[p.dtype]
+        if p.tf32:
+            compute = blas.CUBLAS_COMPUTE_32F_FAST_TF32
         one, zero = np.ones(1, scalar), np.zeros(1, scalar)
         yield (
             blas.CUBLAS_OP_T if p.b_transposed else blas.CUBLAS_OP_N,
@@ -283,10 +298,23 @@ class CupyDriver:
             p.n, p.m, p.k, one.ctypes.data,
             p.b, kind, p.b_leading, p.b_stride,
             p.a, kind, p.a_leading, p.a_stride, zero.ctypes.data,
-            p.c, kind, max(p.n, 1), p.m * p.n, p.batch, compute, -1,
+            p.c, kind, max(p.n, 1), p.c_stride, p.batch, compute, -1,
         )  # fmt: skip
 
     # Graphs
+
+    @contextlib.contextmanager
+    def library(self, device: int) -> Iterator[Any]:
+        """It raises what NumPy raises for a singular matrix."""
+        with self.cuda.Device(device), importlib.import_module("cupyx").errstate(linalg="raise"):
+            yield self.cupy
+
+    def view(
+        self, device: int, address: int, dtype: np.dtype, shape: Sequence[int], strides: Sequence[int] | None = None
+    ) -> Any:
+        memory = self.cuda.UnownedMemory(address, max(math.prod(shape), 1) * dtype.itemsize, None, device)
+        steps = None if strides is None else tuple(strides)
+        return self.cupy.ndarray(tuple(shape), dtype, self.cuda.MemoryPointer(memory, 0), steps)
 
     def graph(self, device: int, nodes: Sequence[Ordered]) -> NativeGraph:
         return NativeGraph(nodes, partial(self._capturing, device))

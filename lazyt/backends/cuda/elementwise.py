@@ -9,6 +9,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from lazyt.backends.cuda import native_math
+from lazyt.backends.cuda.switches import switches
 from lazyt.backends.cuda.text import Body, Module, function
 from lazyt.backends.rules import casts
 from lazyt.backends.rules.elements import BFLOAT16, reg_type
@@ -33,7 +35,8 @@ def short_name(dtype: np.dtype) -> str:
 
 def lower(op: str, operands: Sequence[str], in_dtype: np.dtype, module: Module) -> str:
     """The expression of `op`; all operands are of `in_dtype`, but for the exceptions that the CPU's `lower` names."""
-    rule = RULES.get(in_dtype, {}).get(op)
+    own = native_math.RULES.get(in_dtype, {}) if switches["native-math"] else {}
+    rule = own.get(op) or RULES.get(in_dtype, {}).get(op)
     if rule is None:
         raise LazytInternalError(f"the CUDA backend has no rule for {op} on {in_dtype}")
     elements = [reg_type(in_dtype)] * len(operands)
@@ -69,6 +72,12 @@ def _is_long(rule: Rule, elements: tuple[str, ...]) -> bool:
     body = Body()
     rule(*(Vec(body, f"x{i}", e, 0) for i, e in enumerate(elements)))
     return len(body.lines) > 1
+
+
+def divide_by(operands: Sequence[str], reciprocal: str, usual: str, module: Module) -> str:
+    """The float32 quotient of two operands, the second with its reciprocal at hand."""
+    module.include(native_math.DIVIDE_BY)
+    return f"lt_divide_by({', '.join(operands)}, {reciprocal}, {usual})"
 
 
 @cache

@@ -13,7 +13,9 @@ from lazyt.backends.cuda.emit_levels import KERNEL, Levels
 from lazyt.backends.cuda.emit_map import emit_map
 from lazyt.backends.cuda.emit_row import emit_rows
 from lazyt.backends.cuda.emit_scope import Scope
+from lazyt.backends.cuda.emit_tile import emit_tiles
 from lazyt.backends.cuda.emit_values import open_level
+from lazyt.backends.cuda.mapping import divisors
 from lazyt.backends.cuda.preamble import PREAMBLE
 from lazyt.backends.cuda.text import Body, Module
 
@@ -29,8 +31,8 @@ RESIDENT = 512
 
 
 def arguments(kernel: Kernel, mapping: Mapping) -> int:
-    """How many entries the arguments have: the kernel's, then the scratch memory and the chunks of a row for phases."""
-    return max(kernel.layout.size, 1) + 2 * (mapping.phase > 0)
+    """How many entries the arguments have: the kernel's, scratch memory and chunks of a row for phases, divisors."""
+    return max(kernel.layout.size, 1) + 2 * (mapping.phase > 0) + divisors(kernel, mapping)
 
 
 def emit(kernel: Kernel, mapping: Mapping, name: str, module: Module, notes: Sequence[str] = ()) -> str:
@@ -42,6 +44,8 @@ def emit(kernel: Kernel, mapping: Mapping, name: str, module: Module, notes: Seq
     open_level(scope, KERNEL, levels.needed(roots, ()), ())
     if kernel.vector == "row":
         emit_rows(scope)
+    elif mapping.tile:
+        emit_tiles(scope)
     elif kernel.rows:
         emit_columns(scope)
     else:

@@ -95,6 +95,9 @@ class ColumnStage:
         if k == scope.kernel.rows - 1:
             self._walk(axis)
             return
+        if scope.mapping.single and k == scope.kernel.rows - 2:
+            # What is loaded does not wait for what is added up.
+            scope.body.line("#pragma unroll 16")
         with scope.loop(f"for (index i{axis} = 0; i{axis} < {scope.extent(axis)}; i{axis}++)"):
             scope.index[axis] = f"i{axis}"
             open_level(scope, scope.levels.of_axis[axis], self.needed, self.accesses)
@@ -103,6 +106,13 @@ class ColumnStage:
     def _walk(self, axis: int) -> None:
         """The last row axis: by FLUSH rows if a fold is blocked or groups share them."""
         scope, body, n = self.scope, self.scope.body, self.scope.extent(axis)
+        if scope.mapping.single:
+            for fold in self.blocked:
+                fold.begin(scope, "part")
+            scope.index[axis] = "0"
+            self._point()
+            self._flush()
+            return
         rounds = bool(self.blocked) or self.groups > 1
         head = f"for (index round = 0; round < {n}; round += {FLUSH * self.groups})"
         with scope.loop(head) if rounds else nullcontext():
@@ -113,15 +123,20 @@ class ColumnStage:
                 stop = body.let("index", f"lt_min_index({first} + {FLUSH}, {n})", "stop")
             for fold in self.blocked:
                 fold.begin(scope, "part")
-            body.line("#pragma unroll 4")
+            body.line("#pragma unroll 8")
             with scope.loop(f"for (index i{axis} = {first}; i{axis} < {stop}; i{axis}++)"):
                 scope.index[axis] = f"i{axis}"
-                open_level(scope, scope.levels.point, self.needed, ())
-                for fold in self.folds:
-                    fold.step(scope, scope.index[axis], paired=False)
-                for t in self.stage.stores:
-                    store(scope, t, scope.levels.point, "inside" if self.groups > 1 else "")
+                self._point()
             self._flush()
+
+    def _point(self) -> None:
+        """One point of the column."""
+        scope = self.scope
+        open_level(scope, scope.levels.point, self.needed, ())
+        for fold in self.folds:
+            fold.step(scope, scope.index[scope.kernel.axes - 1], paired=False)
+        for t in self.stage.stores:
+            store(scope, t, scope.levels.point, "inside" if self.groups > 1 else "")
 
     def _flush(self) -> None:
         body = self.scope.body

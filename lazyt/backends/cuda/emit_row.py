@@ -1,18 +1,20 @@
 """Row kernels: a team of warps takes a row (one outer index) and walks it in every stage.
 
 The last row axis is walked by rounds: each warp of the team takes one segment (SEGMENT elements), a lane every 32nd
-of its elements. With `steps` the whole row is one round, and what several stages need of it stays in shared memory,
-where each lane reads only what it wrote itself.
+of its elements; or, in stages without a sum, whose order does not matter, `wide` neighbours at a time. With `steps`
+the whole row is one round, and what several stages need of it stays in shared memory, where each warp reads only what
+it wrote itself.
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cuda.emit_levels import UNIT
 from lazyt.backends.cuda.emit_map import digits
 from lazyt.backends.cuda.emit_memory import offset, pointer, store, used_accesses
+from lazyt.backends.cuda.emit_neighbours import kept_type, neighbours
 from lazyt.backends.cuda.emit_reduce import folds_of
 from lazyt.backends.cuda.emit_scope import memory_type
 from lazyt.backends.cuda.emit_values import open_level
@@ -22,9 +24,11 @@ from lazyt.backends.rules.elements import reg_type
 from lazyt.ir.kernel import CHUNK, LANES, Load
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lazyt.backends.cuda.emit_reduce import Fold
     from lazyt.backends.cuda.emit_scope import Scope
-    from lazyt.ir.kernel import Stage, Value
+    from lazyt.ir.kernel import Stage
 
 
 def emit_rows(scope: Scope) -> None:
@@ -76,20 +80,16 @@ def _emit_phase(scope: Scope, sizes: list[str], total: str) -> None:
 
 
 def _declare_kept(scope: Scope) -> None:
-    """`row5[s][threadIdx.x]`, for each value that is kept."""
+    """`row5[i1]`, the elements of the team's row, for each value that is kept."""
     kernel, body, mapping = scope.kernel, scope.body, scope.mapping
     body.line("extern __shared__ __align__(16) u8 kept[];")
+    own = f" + threadIdx.x / {WARP} * {WARP * mapping.steps}" if mapping.warps == 1 else ""
     at = 0
     for itemsize, values in kept_slots(kernel):
         for v in values:
-            kind = _kept_type(kernel.values[v])
-            body.line(f"{kind} (*const row{v})[{mapping.threads}] = ({kind} (*)[{mapping.threads}])(kept + {at});")
+            kind = kept_type(kernel.values[v])
+            body.line(f"{kind} *const row{v} = ({kind} *)(kept + {at}){own};")
         at += itemsize * mapping.steps * mapping.threads
-
-
-def _kept_type(value: Value) -> str:
-    """A load is kept as it lies in memory."""
-    return memory_type(value.dtype) if isinstance(value, Load) else type_of(reg_type(value.dtype))
 
 
 class RowStage:
@@ -105,6 +105,8 @@ class RowStage:
         self.accesses = used_accesses(scope.kernel, self.needed, stage.stores)
         self.warps = scope.mapping.warps
         self.steps = scope.mapping.steps
+        # Several neighbours at a time, where the order of folding is free.
+        self.wide = scope.mapping.wide if not self.blocked else 1
         self.axis = scope.kernel.axes - 1
 
     def emit(self) -> None:
@@ -125,6 +127,8 @@ class RowStage:
         if self.stage.stores and not self.last:
             # Another stage may read what this one has written.
             body.line("__syncwarp();" if self.warps == 1 else "__syncthreads();")
+        elif self.steps and scope.mapping.wide > 1:
+            body.line("__syncwarp();")  # as its lanes do with what the row keeps
 
     def fold_chunk(self) -> None:
         """One chunk's folds into scratch memory."""
@@ -189,38 +193,54 @@ class RowStage:
                 total = f"total{fold.number}"
                 body.line(f"{total} = {fold.op}::of({total}, lt_tree<{fold.op}>(wide{fold.number}));")
 
-    def _element(self) -> str:
-        """The place of a lane's step, where a row is one round."""
-        own = f"s * {WARP} + lane"
-        return own if self.warps == 1 else f"warp * {SEGMENT} + {own}"
+    @contextmanager
+    def _points(self, wide: int, unroll: int, stop: str) -> Iterator[None]:
+        """The loop over a lane's points, or over groups of `wide` neighbours, `unroll` points at a time."""
+        scope, body = self.scope, self.scope.body
+        if self.steps:
+            own = "" if self.warps == 1 else f"warp * {SEGMENT} + "
+            step = f"s * {WARP} + lane" if wide == 1 else f"s * {WARP * wide} + lane * {wide}"
+            head, at = f"for (int s = 0; s < {self.steps // wide}; s++)", own + step
+        else:
+            own = "round" if self.warps == 1 else f"round + warp * {SEGMENT}"
+            first = body.let("index", own, "first")
+            end = body.let("index", f"lt_min_index({first} + {SEGMENT}, {stop})", "end")
+            head = f"for (index base = {first}; base < {end}; base += {WARP * wide})"
+            at = "base + lane" if wide == 1 else f"base + lane * {wide}"
+        body.line(f"#pragma unroll {max(unroll // wide, 1)}")
+        with scope.loop(head):
+            scope.index[self.axis] = body.let("index", at, f"i{self.axis}")
+            yield
+
+    def _live(self, wide: int) -> str:
+        """How many of the neighbours are inside, or the condition that the one point is; "" if all always are."""
+        scope, n = self.scope, self.scope.extent(self.axis)
+        if scope.mapping.exact:
+            return ""
+        if wide == 1:
+            return f"{scope.index[self.axis]} < {n}"
+        live = f"(int)lt_min_index({n} - {scope.index[self.axis]}, (index){wide})"
+        return scope.body.let("int", live, "live")
 
     def _round(self, stop: str) -> None:
         scope, body = self.scope, self.scope.body
         for fold in self.blocked:
             fold.begin(scope, "part")
         computed = self._kept(loads=False) if self.steps else []
-        if self.steps:
-            body.line("#pragma unroll 4")
-            head = f"for (int s = 0; s < {self.steps}; s++)"
-            at = self._element()
-        else:
-            own = "round" if self.warps == 1 else f"round + warp * {SEGMENT}"
-            first = body.let("index", own, "first")
-            end = body.let("index", f"lt_min_index({first} + {SEGMENT}, {stop})", "end")
-            body.line("#pragma unroll 4")
-            head = f"for (index base = {first}; base < {end}; base += {WARP})"
-            at = "base + lane"
-        with scope.loop(head):
-            scope.index[self.axis] = body.let("index", at, f"i{self.axis}")
-            scope.live = f"i{self.axis} < {scope.extent(self.axis)}"
-            open_level(scope, scope.levels.point, self.needed, ())
-            for v in computed:
-                body.line(f"{_slot(v)} = {scope.names[v]};")
-            for fold in self.folds:
-                fold.step(scope, scope.index[self.axis], paired=True)
-            for t in self.stage.stores:
-                store(scope, t, scope.levels.point, scope.live)
-        scope.kept.update({v: _slot(v) for v in computed})
+        with self._points(self.wide, 8 if self.wide > 1 else 4, stop):
+            live = self._live(self.wide)
+            if self.wide > 1:
+                neighbours(scope, self.needed, self.stage.stores, scope.index[self.axis], live, self.folds, computed)
+            else:
+                scope.live = live
+                open_level(scope, scope.levels.point, self.needed, ())
+                for v in computed:
+                    body.line(f"{self._slot(v)} = {scope.names[v]};")
+                for fold in self.folds:
+                    fold.step(scope, scope.index[self.axis], paired=True)
+                for t in self.stage.stores:
+                    store(scope, t, scope.levels.point, scope.live)
+        scope.kept.update({v: self._slot(v) for v in computed})
         self._flush()
 
     def _flush(self) -> None:
@@ -264,18 +284,26 @@ class RowStage:
         kept = self._kept(loads=True)
         if not kept:
             return
-        body.line("#pragma unroll 8")
-        with scope.loop(f"for (int s = 0; s < {self.steps}; s++)"):
-            i = body.let("index", self._element(), f"i{self.axis}")
-            scope.index[self.axis] = i
+        wide = scope.mapping.wide
+        along = [v for v in kept if scope.kernel.accesses[scope.kernel.values[v].access].classes[self.axis] == "1"]  # type: ignore[union-attr]
+        if len(along) < len(kept):
+            wide = 1
+        with self._points(wide, 16 if wide > 1 else 8, n):
+            i, live = scope.index[self.axis], self._live(wide)
             for v in kept:
                 value = scope.kernel.values[v]
                 assert isinstance(value, Load)
-                at = pointer(scope, value.access, scope.levels.point - 1)
-                steps = offset(scope, value.access, scope.levels.point)
-                body.line(f"{_slot(v)} = {i} < {n} ? {at}[{steps}] : ({memory_type(value.dtype)})0;")
-        scope.kept.update({v: _slot(v) for v in kept})
+                at, kind = pointer(scope, value.access, scope.levels.point - 1), memory_type(value.dtype)
+                if wide == 1:
+                    element = f"{at}[{offset(scope, value.access, scope.levels.point)}]"
+                    body.line(f"{self._slot(v)} = {f'{live} ? {element} : ({kind})0' if live else element};")
+                    continue
+                body.line(f"{kind} w{v}[{wide}];")
+                body.line(f"lt_load(w{v}, {at} + {i}{f', {live}' if live else ''});")
+                body.line(f"lt_store(row{v} + {i}, w{v});")
+        if scope.mapping.wide > 1:
+            body.line("__syncwarp();")
+        scope.kept.update({v: self._slot(v) for v in kept})
 
-
-def _slot(v: int) -> str:
-    return f"row{v}[s][threadIdx.x]"
+    def _slot(self, v: int) -> str:
+        return f"row{v}[i{self.axis}]"

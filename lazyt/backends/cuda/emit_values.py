@@ -9,6 +9,7 @@ import numpy as np
 from lazyt.backends.cuda import elementwise
 from lazyt.backends.cuda.emit_levels import KERNEL
 from lazyt.backends.cuda.emit_memory import affine, from_memory, gather, load, open_pointers
+from lazyt.backends.cuda.switches import switches
 from lazyt.backends.cuda.text import literal, type_of
 from lazyt.backends.rules.elements import BFLOAT16, reg_type
 from lazyt.errors import LazytInternalError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from lazyt.backends.cuda.emit_scope import Scope
 
+FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
 
 
@@ -53,6 +55,9 @@ def compute(scope: Scope, v: int) -> str:
             return load(scope, v, value)
         case Gather():
             return gather(scope, v, value)
+        case Op("div") if _is_shared_divisor(scope, v, value):
+            a, b = (names[o] for o in value.operands)
+            return elementwise.divide_by((a, b), f"1.0f / {b}", f"lt_is_usual({b})", module)
         case Op():
             in_dtype = scope.kernel.values[value.operands[-1]].dtype
             return elementwise.lower(value.name, [names[o] for o in value.operands], in_dtype, module)
@@ -62,6 +67,12 @@ def compute(scope: Scope, v: int) -> str:
         case Check():
             return _check(scope, value)
     raise LazytInternalError(f"%{v} is read before its stage:\n{scope.kernel.text}")
+
+
+def _is_shared_divisor(scope: Scope, v: int, value: Op) -> bool:
+    """Whether a float32 division has a divisor that is known further out, where its reciprocal is taken."""
+    inside = scope.levels.of_value[v] > scope.levels.of_value[value.operands[1]]
+    return inside and value.dtype == FLOAT32 and switches["native-math"]
 
 
 def constant(value: Const) -> str:

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
+import os
 import re
+import shutil
+import subprocess
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lazyt.backends import objcache
-from lazyt.errors import DeviceError, LazytInternalError
+from lazyt.errors import DeviceError, LazytInternalError, NotSupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -132,3 +138,31 @@ def _resources(log: str) -> dict[str, Resources]:
 
 def _lines(log: str) -> Iterable[str]:
     return (line for line in log.splitlines() if line.strip())
+
+
+def disassembled(cubin: bytes) -> str:
+    """The machine code of a cubin as SASS; NotSupportedError where NVIDIA's disassembler is missing."""
+    tool = _disassembler()
+    if not tool:
+        raise NotSupportedError(
+            "not supported: the machine code of a GPU kernel, because nvdisasm is not here; it comes with NVIDIA's "
+            "CUDA toolkit, and with the package triton"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernels.cubin"
+        # CuPy leaves the last byte out, which is 0.
+        path.write_bytes(cubin + b"\0")
+        done = subprocess.run([tool, "-c", str(path)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NotSupportedError(f"not supported: the machine code of this kernel, because nvdisasm says {done.stderr}")
+    return done.stdout
+
+
+def _disassembler() -> str:
+    """Where nvdisasm is; '' for nowhere."""
+    places = [os.environ.get("PATH", ""), "/usr/local/cuda/bin"]
+    if (home := os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")) is not None:
+        places.append(f"{home}/bin")
+    if (triton := importlib.util.find_spec("triton")) is not None:
+        places += [f"{folder}/backends/nvidia/bin" for folder in triton.submodule_search_locations or ()]
+    return shutil.which("nvdisasm", path=os.pathsep.join(places)) or ""

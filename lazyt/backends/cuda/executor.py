@@ -16,18 +16,34 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.backends.cpu import executor as host
-from lazyt.backends.cpu.callbacks import Callback
+from lazyt.backends.cpu.callbacks import Callback, evaluated
 from lazyt.backends.cpu.switches import switches
+from lazyt.backends.cuda import engine, library
 from lazyt.backends.cuda.checks import WORD, Check, unsettled
 from lazyt.backends.cuda.device import Device, device
 from lazyt.backends.cuda.emit import arguments, emit, program
-from lazyt.backends.cuda.mapping import Mapping, choose, chunks, grid, phases, scratch_words, shared_bytes
-from lazyt.backends.cuda.products import Product, Zeros
+from lazyt.backends.cuda.mapping import (
+    Mapping,
+    choose,
+    chunks,
+    extras,
+    grid,
+    is_divided,
+    phases,
+    scratch_words,
+    shared_bytes,
+)
+from lazyt.backends.cuda.products import ByLibrary, Product, Zeros, is_tf32
 from lazyt.backends.cuda.replay import Launch, Segment
+from lazyt.backends.cuda.scatter import Scatter
+from lazyt.backends.cuda.switches import switches as own
+from lazyt.backends.cuda.switches import variant
 from lazyt.backends.cuda.text import Module
+from lazyt.ir import graph as g
 from lazyt.ir.extents import uses_offset
 from lazyt.ir.kernelize import KernelCall
 from lazyt.ir.schedule import LibraryCall, MatmulCall, ScatterCall
+from lazyt.ir.split import Piece, Scratch, split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +54,8 @@ if TYPE_CHECKING:
     from lazyt.ir.schedule import Schedule
 
     Array = np.ndarray[Any, Any]
+
+FLOAT32 = np.dtype(np.float32)
 
 _lock = threading.Lock()
 # Code lives as long as some plan uses it.
@@ -60,8 +78,8 @@ def functions(where: Device, wanted: Sequence[tuple[k.Kernel, Mapping]]) -> tupl
     """Each kernel's code under its mapping, what is missing compiled as one program; and how many those were."""
     with _lock:
         key = id(where)
-        found = {(w.key, m): f for w, m in wanted if (f := _functions.get((key, w.key, m))) is not None}
-        missing = {(w.key, m): w for w, m in wanted if (w.key, m) not in found}
+        found = {(key_of(w), m): f for w, m in wanted if (f := _functions.get((key, key_of(w), m))) is not None}
+        missing = {(key_of(w), m): w for w, m in wanted if (key_of(w), m) not in found}
         names = {pair: symbol_of(kernel, pair[1]) for pair, kernel in missing.items()}
         if missing:
             source = program([(kernel, pair[1], names[pair]) for pair, kernel in missing.items()])
@@ -71,12 +89,17 @@ def functions(where: Device, wanted: Sequence[tuple[k.Kernel, Mapping]]) -> tupl
             for pair, kernel in missing.items():
                 f = found[pair] = _functions[key, *pair] = Function(handles[names[pair]], kernel, pair[1])
                 assert f.mapping == pair[1]
-    return [found[w.key, m] for w, m in wanted], len(missing)
+    return [found[key_of(w), m] for w, m in wanted], len(missing)
+
+
+def key_of(kernel: k.Kernel) -> str:
+    """What tells the code of a kernel from others under one mapping."""
+    return kernel.key + variant()
 
 
 def symbol_of(kernel: k.Kernel, mapping: Mapping) -> str:
     """The name of a kernel's function under a mapping."""
-    return f"lazyt_k_{kernel.key}_{mapping.key}"
+    return f"lazyt_k_{key_of(kernel)}_{mapping.key}"
 
 
 class Executable(host.Executable):
@@ -135,15 +158,17 @@ class Bound(host.Bound):
             level += 1
             for c in region:
                 if isinstance(c, KernelCall):
-                    launches = self._kernel_launches(c, table, patches)
+                    launches = [x for piece in self.pieces_of(c) for x in self._launches(c, piece, table, patches)]
                     # Launches that share scratch memory do not run beside others.
                     level += len(launches) > 1
-                    for at, mapping, blocks in launches:
-                        wanted.append((c.kernel, mapping))
+                    for kernel, at, mapping, blocks in launches:
+                        wanted.append((kernel, mapping))
                         steps.append((at, blocks, level))
                         level += len(launches) > 1
                 else:
-                    steps.append(self._call(c, table, patches, level))
+                    found = self._call(c, table, patches, level)
+                    steps += found
+                    level += len(found)
         t0 = time.perf_counter()
         code, compiled = functions(self.where, wanted)
         self.exe.compiles += compiled
@@ -155,38 +180,46 @@ class Bound(host.Bound):
             if isinstance(part, Launch):
                 part.place(self.table)
         self.parts = self._segments(parts)
+        # Where it stands whether a product is of tf32, which may be another thing in every run.
+        self.precisions = [p.at + 3 for p in parts if isinstance(p, Product) and p.call.node.dtype == FLOAT32]
         columns = np.array(patches, np.int64).reshape(-1, 3)
         self.slots, self.sources, self.offsets_of_slots = (np.ascontiguousarray(x) for x in columns.T)
         self.word = self.where.allocate(WORD) if self.checks else None
 
-    def _kernel_launches(
-        self, c: KernelCall, table: list[int], patches: list[tuple[int, int, int]]
-    ) -> list[tuple[int, Mapping, int]]:
-        """Append a kernel's arguments; where they begin, the mapping and the blocks of each launch."""
+    def _launches(
+        self, c: KernelCall, piece: Piece, table: list[int], patches: list[tuple[int, int, int]]
+    ) -> list[tuple[k.Kernel, int, Mapping, int]]:
+        """Append a piece's arguments; the kernel, where they begin, the mapping and the blocks of each launch."""
         at, first = len(table), len(patches)
-        entries = self._entries(c, at, patches)
-        table.extend(entries)
-        extents = entries[: c.kernel.axes]
-        if _is_empty(c.kernel, extents):
+        self._arguments(c, piece, table, patches)
+        kernel, extents, properties = piece.kernel, piece.extents, self.where.properties
+        if _is_empty(kernel, extents):
             return []
-        properties = self.where.properties
-        mapping = choose(c.kernel, self._placed(c, entries, at, patches[first:]), properties.shared)
-        launches = phases(c.kernel, mapping, extents)
+        mapping = choose(kernel, self._placed(c, piece, table[at:], at, patches[first:]), properties.shared)
+        launches = phases(kernel, mapping, extents)
         if len(launches) > 1:
             # Behind the kernel's own arguments: scratch memory, which is the last of the bases, and chunks.
             patches.append((len(table), -1, 0))
             table.extend((0, chunks(extents)))
-            words = math.prod(extents[: c.kernel.outer]) * scratch_words(c.kernel) * chunks(extents)
+            words = math.prod(extents[: kernel.outer]) * scratch_words(kernel) * chunks(extents)
             self.scratch_size = max(self.scratch_size, 8 * words)
-        return [(at, m, grid(c.kernel, m, extents, properties.processors)) for m in launches]
+        table.extend(extras(kernel, mapping, extents))
+        return [(kernel, at, m, grid(kernel, m, extents, properties.processors)) for m in launches]
 
-    def _call(self, c: Any, table: list[int], patches: list[tuple[int, int, int]], level: int) -> Any:
+    def _call(self, c: Any, table: list[int], patches: list[tuple[int, int, int]], level: int) -> Sequence[Any]:
         """What does a call that is not a kernel."""
-        product = self.products[c] if isinstance(c, MatmulCall) else None
-        if isinstance(product, Product) and product.choice.how == "blas":
+        if isinstance(c, MatmulCall):
+            product = self.products[c]
+            assert isinstance(product, Product)
+            if product.choice.how != "blas":
+                return [ByLibrary(self, c, table, patches)]
             product.place(table, patches, level)
-            return product if product.choice.k else Zeros(product)
-        return _OnHost(self, c)
+            return [product if product.choice.k else Zeros(product)]
+        if isinstance(c, ScatterCall) and (scatter := Scatter(self, c)).on_device:
+            return scatter.place(table, patches, level)
+        if isinstance(c, LibraryCall) and c.node.attrs.fn in library.FUNCTIONS:  # type: ignore[union-attr]
+            return [_Library(self, c)]
+        return [_OnHost(self, c)]
 
     def _segments(self, parts: Sequence[Any]) -> list[Any]:
         """What a graph can hold, taken together."""
@@ -200,51 +233,57 @@ class Bound(host.Bound):
     def where(self) -> Device:
         return self.exe.device
 
-    def _entries(self, c: KernelCall, at: int, patches: list[tuple[int, int, int]]) -> list[int]:
-        """The argument entries of a launch; what a run knows goes to `patches`."""
-        lay = c.kernel.layout
-        args = [0] * max(lay.size, 1)
-        args[: len(c.extents)] = [self.value(e) for e in c.extents]
-        for a, where in zip(c.accesses, lay.accesses, strict=True):
-            self._address(a.buffer, a.offset, a.itemsize, at + where, patches)
-            args[where + 1 : where + 1 + len(a.strides)] = [self.value(s) for s in a.strides]
-        for (coefs, offset), where in zip(c.affines, lay.affines, strict=True):
-            args[where : where + len(coefs)] = [self.value(e) for e in coefs]
-            self._number(offset, args, where + len(coefs), at, patches)
-        codes = {s.extent: len(self.checks) + s.extent for s in c.scalars if isinstance(s.extent, int)}
-        for i, s in enumerate(c.scalars):
-            self._scalar(s, args, lay.scalars + i, at, patches)
-        if c.checks:
-            self._codes(c, args, lay, codes)
-            self.checks.extend(c.checks)
-            patches.append((at + lay.status, self.status_base, 0))
-        return args
+    def pieces_of(self, c: KernelCall) -> list[Piece]:
+        """What a kernel is launched as: itself, or the parts of one with too few units of work for all processors."""
+        extents, strides, coefs = self._shape(c)
+        if own["split"] and is_divided(c.kernel, extents, self.where.properties.processors):
+            return split(c.kernel, extents, strides, coefs)
+        return [host._whole(c.kernel, extents, strides, coefs)]
 
-    def _placed(self, c: KernelCall, entries: list[int], at: int, patches: list[tuple[int, int, int]]) -> list[int]:
+    def _placed(
+        self, c: KernelCall, piece: Piece, entries: list[int], at: int, patches: list[tuple[int, int, int]]
+    ) -> list[int]:
         """The entries with addresses that are aligned as those of every run: buffers begin at multiples of 256."""
         placed = list(entries)
         offsets = {slot - at: offset for slot, _, offset in patches}
-        for a, where in zip(c.accesses, c.kernel.layout.accesses, strict=True):
-            placed[where] = 1 if uses_offset(a.offset) else offsets[where]
+        for x, where in zip(piece.operands, piece.kernel.layout.accesses, strict=True):
+            moves = not isinstance(x.source, Scratch) and uses_offset(c.accesses[x.source].offset)
+            placed[where] = 1 if moves else offsets[where]
         return placed
 
-    def mapping_of(self, c: KernelCall) -> Mapping:
-        """How the kernel is given to threads at these sizes."""
-        patches: list[tuple[int, int, int]] = []
-        checks = list(self.checks)
-        entries = self._entries(c, 0, patches)
-        self.checks = checks
-        return choose(c.kernel, self._placed(c, entries, 0, patches), self.where.properties.shared)
+    def mappings_of(self, c: KernelCall) -> list[tuple[k.Kernel, Mapping]]:
+        """The kernels of a call and how each is given to threads at these sizes."""
+        found = []
+        checks, arena, places = list(self.checks), self.arena_size, dict(self.scratch)
+        for piece in self.pieces_of(c):
+            patches: list[tuple[int, int, int]] = []
+            table: list[int] = []
+            self._arguments(c, piece, table, patches)
+            placed = self._placed(c, piece, table, 0, patches)
+            mapping = choose(piece.kernel, placed, self.where.properties.shared)
+            found += [(piece.kernel, m) for m in phases(piece.kernel, mapping, piece.extents)]
+        # Nothing is kept of what this asked.
+        self.checks, self.arena_size, self.scratch = checks, arena, places
+        return found
 
     def is_loaded(self, c: KernelCall) -> bool:
         """Whether the launch's code is on the device."""
-        return (id(self.where), c.kernel.key, self.mapping_of(c)) in _functions
+        return all((id(self.where), key_of(kernel), m) in _functions for kernel, m in self.mappings_of(c))
 
     def source_of(self, c: KernelCall, notes: Sequence[str]) -> str:
         """The CUDA C of a launch, behind the functions that it calls; compiles nothing."""
-        mapping, module = self.mapping_of(c), Module()
-        text = emit(c.kernel, mapping, symbol_of(c.kernel, mapping), module, notes)
-        return f"{module.text()}\n{text}"
+        module = Module()
+        texts = []
+        for i, (kernel, mapping) in enumerate(self.mappings_of(c)):
+            texts.append(emit(kernel, mapping, symbol_of(kernel, mapping), module, notes if i == 0 else ()))
+        return "\
+".join([module.text(), *texts])
+
+    def sass_of(self, c: KernelCall) -> str:
+        """The machine code of a launch for this device; compiles it, if only to be read."""
+        named = [(kernel, mapping, symbol_of(kernel, mapping)) for kernel, mapping in self.mappings_of(c)]
+        capability = self.where.properties.capability
+        return engine.disassembled(engine.compile_program(program(named), capability).cubin)
 
     def _product(self, c: MatmulCall) -> Product:
         return Product(self, c)
@@ -273,6 +312,8 @@ class Bound(host.Bound):
                 for base, byte, number, itemsize in self.moving:
                     bases.append(values[number] + byte if base < 0 else bases[base] + byte + values[number] * itemsize)
             bases.append(scratch.address if scratch is not None else 0)
+            for slot in self.precisions:
+                self.table[slot] = is_tf32(FLOAT32)
             self.table[self.slots] = np.array(bases, np.int64)[self.sources] + self.offsets_of_slots
             if self.word is not None:
                 where.driver.clear(stream, self.word.address, WORD)
@@ -347,3 +388,29 @@ class _OnHost(Callback):
             bound.where.write(address, array)
         self.bases, self.written = (), []
         bound.where.fallbacks += 1
+
+
+class _Library(_OnHost):
+    """A call of CuPy's own routines on the plan's memory, which no graph can hold."""
+
+    def run(self, run: Run) -> None:  # type: ignore[override]
+        bound, c = self.bound, self.call
+        assert isinstance(bound, Bound)
+        assert isinstance(c, LibraryCall)
+        assert isinstance(c.node.attrs, g.Opaque)
+        with bound.where.driver.library(bound.where.number) as xp:
+            operands = [(self._array(x, run.bases), x.dtype) for x in c.operands]
+            got = library.call(xp, c.node.attrs.fn, operands, evaluated(c.node.attrs.statics, bound))
+            for r, value in zip(c.results, got, strict=True):
+                if r is not None:
+                    library.put(xp, self._array(r, run.bases), r.dtype, value)
+
+    def _array(self, n: Node, bases: Sequence[int]) -> Any:
+        bound = self.bound
+        assert isinstance(bound, Bound)
+        base = n
+        while base.op == "reshape":
+            base = base.operands[0]
+        where, shape = bound.where, [bound.value(d) for d in n.shape]
+        address = bound.address_of(base, bases)
+        return where.driver.view(where.number, address, library.memory_dtype(n.dtype), shape)

@@ -1,9 +1,11 @@
 """How a kernel's points are given to threads: chosen by extents, strides and alignment, and compiled into the code.
 
     maps      a thread takes `wide` neighbours along the vector axis, and goes on by the size of the grid
-    rows      a team of `warps` warps takes a row; with `steps` its elements stay in shared memory between stages
+    rows      a team of `warps` warps takes a row; with `steps` its elements stay in shared memory between stages, and
+              where the order of folding is free a lane takes `wide` neighbours
               few long rows are taken by chunks in `phase` 1, whose results phase 2 adds up in order
     columns   a thread takes a column; `groups` warps of a block share 32 columns, 128 rows (FLUSH) each in turn
+    tiles     a block takes 32 x 32 points of the last two axes; what lies across is read through shared memory
 
 Nothing here changes a bit of a result: sums have the kernel IR's order under every mapping.
 """
@@ -14,6 +16,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from lazyt.backends.cuda.switches import switches
 from lazyt.ir.kernel import CHUNK, FLUSH, LANES, Load, Op, Reduce, moving_axes, operands_of
 from lazyt.ir.prims import ELEMENTWISE
 
@@ -33,6 +36,13 @@ WIDE_COSTLY = 6
 # So few rows, of more than so many chunks, are divided between blocks.
 FEW_ROWS = 64
 MANY_CHUNKS = 2
+# A tile's side, and the warps that share it.
+TILE = 32
+TILE_WARPS = 8
+# Bytes that a block's tiles may take; what does not fit is read across memory.
+TILES = 40 << 10
+# Rows of several row axes are divided between blocks when the last is this long.
+SHORT = 1024
 # Shared memory that a block may have without asking for more.
 SHARED = 48 << 10
 # Positions that an index must be able to count: points, and what a grid steps past them.
@@ -46,12 +56,17 @@ class Mapping:
     wide: int = 1
     warps: int = 1
     steps: int = 0  # elements of a row that a lane keeps; 0: none
+    exact: bool = False  # the team's lanes keep just the row: no bounds to check
     groups: int = 1
+    single: bool = False  # the last row axis has one element: totals of chunks, one after the other
+    tile: bool = False
     phase: int = 0  # 0: a launch does all
 
     @property
     def key(self) -> str:
-        return f"{self.index}_{self.threads}_{self.wide}_{self.warps}_{self.steps}_{self.groups}_{self.phase}"
+        marks = "e" * self.exact + "s" * self.single + "t" * self.tile
+        sizes = (self.threads, self.wide, self.warps, self.steps, self.groups, self.phase)
+        return "_".join([self.index, *map(str, sizes), *([marks] if marks else [])])
 
 
 def choose(kernel: Kernel, entries: Sequence[int], shared: int = SHARED) -> Mapping:
@@ -62,27 +77,50 @@ def choose(kernel: Kernel, entries: Sequence[int], shared: int = SHARED) -> Mapp
     extents = entries[: kernel.axes]
     index = "s32" if _is_small(kernel, entries) else "s64"
     if kernel.vector == "row":
-        return _rows(kernel, extents, index, shared)
+        return _rows(kernel, entries, index, shared)
     if kernel.rows:
+        if switches["tile"] and tiled_loads(kernel):
+            return Mapping(index, threads=TILE * TILE_WARPS, tile=True)
+        if kernel.rows > 1 and extents[-1] == 1:
+            return Mapping(index, threads=2 * WARP, single=True)
         groups = min(MAX_GROUPS, _power(-(-extents[-1] // FLUSH)))
         return Mapping(index, threads=WARP * groups if groups > 1 else BLOCK, groups=groups)
-    return Mapping(index, wide=_width(kernel, entries))
+    costly = sum(isinstance(v, Op) and ELEMENTWISE[v.name].costly for v in kernel.values)
+    return Mapping(index, wide=_width(kernel, entries) if costly <= WIDE_COSTLY else 1)
 
 
-def _rows(kernel: Kernel, extents: Sequence[int], index: str, shared: int) -> Mapping:
-    n = extents[-1]
+def _rows(kernel: Kernel, entries: Sequence[int], index: str, shared: int) -> Mapping:
+    n = entries[kernel.axes - 1]
     warps = min(MAX_WARPS, _power(-(-n // SEGMENT)))
-    size = sum(itemsize for itemsize, _ in kept_slots(kernel))
+    wide = _width(kernel, entries)
+    size = sum(itemsize for itemsize, _ in kept_slots(kernel)) if switches["keep"] else 0
+    whole = Mapping(index, BLOCK if warps == 1 else WARP * warps, wide, warps)
     if not size or kernel.rows > 1 or n > warps * SEGMENT:
-        return Mapping(index, threads=BLOCK if warps == 1 else WARP * warps, warps=warps)
+        return whole
     steps = _power(-(-min(n, SEGMENT) // WARP))
+    kept = replace(whole, steps=steps, exact=n == steps * WARP * warps, wide=min(wide, steps))
     if warps > 1:
-        fits = size * steps * WARP * warps <= shared
-        return Mapping(index, threads=WARP * warps, warps=warps, steps=steps if fits else 0)
-    threads = BLOCK
-    while threads > WARP and size * steps * threads > SHARED:
-        threads //= 2
-    return Mapping(index, threads=threads, steps=steps if size * steps * threads <= SHARED else 0)
+        return kept if size * steps * WARP * warps <= shared else whole
+    while kept.threads > WARP and size * steps * kept.threads > SHARED:
+        kept = replace(kept, threads=kept.threads // 2)
+    return kept if size * steps * kept.threads <= SHARED else whole
+
+
+def tiled_loads(kernel: Kernel) -> list[int]:
+    """The loads of a map over a row axis that lie along that axis, where its lanes lie across: none if it folds."""
+    if kernel.vector != "outer" or kernel.rows != 1 or len(kernel.stages) > 1 or kernel.stages[0].reduces:
+        return []
+    across, along = kernel.vector_axis, kernel.axes - 1
+    found: list[int] = []
+    room = TILES
+    for v, value in enumerate(kernel.values):
+        if not isinstance(value, Load) or value.where is not None:
+            continue
+        classes, size = kernel.accesses[value.access].classes, TILE * (TILE + 1) * value.dtype.itemsize
+        if classes[along] in "1-" and classes[across] == "n" and size <= room:
+            found.append(v)
+            room -= size
+    return found
 
 
 def phases(kernel: Kernel, mapping: Mapping, extents: Sequence[int]) -> tuple[Mapping, ...]:
@@ -95,6 +133,23 @@ def phases(kernel: Kernel, mapping: Mapping, extents: Sequence[int]) -> tuple[Ma
         return (mapping,)
     whole = replace(mapping, threads=WARP * MAX_WARPS, warps=MAX_WARPS, steps=0)
     return replace(whole, phase=1), replace(whole, phase=2)
+
+
+def is_divided(kernel: Kernel, extents: Sequence[int], processors: int) -> bool:
+    """Whether a kernel has too few rows or columns for all processors, each long enough to be divided (ir/split.py).
+
+    One that only reduces few rows does so in phases; the place of an extreme has no parts.
+    """
+    folds = [v for v in kernel.values if isinstance(v, Reduce)]
+    if not folds or kernel.has_check or any(v.name.startswith("arg") for v in folds):
+        return False
+    outer, last = extents[: kernel.outer], extents[-1]
+    if kernel.vector == "outer":
+        blocks = math.prod(outer[:-1]) * -(-outer[-1] // WARP)
+        return blocks < 4 * processors and last >= 2 * FLUSH * MAX_GROUPS
+    if math.prod(outer) >= processors or len(phases(kernel, Mapping(), extents)) > 1:
+        return False
+    return last > MANY_CHUNKS * CHUNK or (last >= SHORT and math.prod(extents[kernel.outer : -1]) > 1)
 
 
 def chunks(extents: Sequence[int]) -> int:
@@ -186,39 +241,62 @@ def _is_small(kernel: Kernel, entries: Sequence[int]) -> bool:
 
 
 def _width(kernel: Kernel, entries: Sequence[int]) -> int:
-    """Neighbours that a thread of a map takes: 16 bytes of the narrowest dtype, where all wide accesses are aligned."""
+    """Neighbours that a thread takes: 16 bytes of the narrowest dtype, or fewer, so that wide accesses are aligned."""
     axis = kernel.vector_axis
     wide = [i for i, a in enumerate(kernel.accesses) if a.classes[axis] == "1"]
-    costly = sum(isinstance(v, Op) and ELEMENTWISE[v.name].costly for v in kernel.values)
-    if not wide or entries[axis] < 2 or costly > WIDE_COSTLY:
+    if not wide or entries[axis] < 2 or not switches["wide"]:
         return 1
     n = min(8, 16 // min(kernel.accesses[i].dtype.itemsize for i in wide))
-    return n if all(_is_aligned(kernel, i, entries, n) for i in wide) else 1
+    while n > 1 and not all(_is_aligned(kernel, i, entries, n) for i in wide):
+        n //= 2
+    return n
 
 
 def _is_aligned(kernel: Kernel, access: int, entries: Sequence[int], n: int) -> bool:
     """Whether each group of n neighbours starts at a multiple of its size, or of 16 bytes."""
     at, itemsize = kernel.layout.accesses[access], kernel.accesses[access].dtype.itemsize
     size = min(16, n * itemsize)
-    others = (a for a in range(kernel.axes) if a != kernel.vector_axis and entries[a] > 1)
+    others = (a for a in range(kernel.axes) if a != kernel.vector_axis and entries[a] != 1)
     return entries[at] % size == 0 and all(entries[at + 1 + a] * itemsize % size == 0 for a in others)
+
+
+def sizes(kernel: Kernel, mapping: Mapping, extents: Sequence[int]) -> list[int]:
+    """What a launch counts its units of work by: the outer axes, where the last may be taken by several at once."""
+    outer = list(extents[: kernel.outer])
+    if kernel.vector == "row":
+        return outer
+    if mapping.tile:
+        return [*outer[:-1], -(-extents[-1] // TILE), -(-outer[-1] // TILE)]
+    columns = WARP if mapping.groups > 1 else mapping.threads
+    outer[-1] = -(-outer[-1] // (columns if kernel.rows else mapping.wide))
+    return outer
+
+
+def divisors(kernel: Kernel, mapping: Mapping) -> int:
+    """How many of the `sizes` a unit's number is divided by with a multiplication: an argument each."""
+    return max(kernel.outer + mapping.tile - 1, 0) if mapping.index == "s32" else 0
+
+
+def magic(divisor: int) -> int:
+    """m and s with n // divisor = n * m >> s for all n below 2**31: s stands above the 32 bits of m."""
+    s = 31 + max(divisor - 1, 0).bit_length()
+    return -(-(1 << s) // max(divisor, 1)) | s << 32
+
+
+def extras(kernel: Kernel, mapping: Mapping, extents: Sequence[int]) -> list[int]:
+    """The arguments behind the kernel's own and those of phases."""
+    return [magic(n) for n in sizes(kernel, mapping, extents)[1:]] if divisors(kernel, mapping) else []
 
 
 def grid(kernel: Kernel, mapping: Mapping, extents: Sequence[int], processors: int) -> int:
     """How many blocks: enough for all points, no more than keep `processors` multiprocessors busy for some time."""
-    units = 1
-    for e in extents[: kernel.outer]:
-        units *= e
-    last = extents[kernel.vector_axis]
+    blocks = math.prod(sizes(kernel, mapping, extents))
     if mapping.phase == 1:
-        blocks = units * chunks(extents)
+        blocks *= chunks(extents)
     elif kernel.vector == "row":
-        blocks = -(-units // (mapping.threads // (WARP * mapping.warps)))
-    elif kernel.rows:
-        columns = WARP if mapping.groups > 1 else mapping.threads
-        blocks = units // max(last, 1) * -(-last // columns)
-    else:
-        blocks = -(-(units // max(last, 1) * -(-last // mapping.wide)) // mapping.threads)
+        blocks = -(-blocks // (mapping.threads // (WARP * mapping.warps)))
+    elif not kernel.rows:
+        blocks = -(-blocks // mapping.threads)
     return max(1, min(blocks, processors * 32))
 
 

@@ -91,27 +91,58 @@ LT_FUNCTION float lt_half_to_float(u16 x) { float r; asm("cvt.f32.f16 %0, %1;" :
 LT_FUNCTION u16 lt_float_to_half(float x) { u16 r; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x)); return r; }
 #endif
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+LT_FUNCTION u16 lt_float_to_bfloat(float x) { u16 r; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x)); return r; }
+#else
+LT_FUNCTION u16 lt_float_to_bfloat(float x) {
+    const u32 bits = lt_bits_i32(x);
+    return lt_isnan(x) ? 0x7fff : (u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+#endif
+
 LT_FUNCTION s64 lt_min_index(s64 a, s64 b) { return a < b ? a : b; }
 LT_FUNCTION s32 lt_min_index(s32 a, s32 b) { return a < b ? a : b; }
 
+// n / d for 0 <= n < 2**31, by the multiplier and the shift that stand for d (see mapping.magic).
+LT_FUNCTION s32 lt_divided(s32 n, u64 d) { return (s32)((u64)(u32)n * (u32)d >> (d >> 32)); }
+
+// What the machine has instructions for: 2**x to 2**-22.5, results below 2**-126 as 0; 1/x, here to the last bit, of a
+// normal x with a normal result.
+#ifdef __CUDA_ARCH__
+LT_FUNCTION float lt_exp2(float x) { float r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
+LT_FUNCTION float lt_reciprocal(float x) {
+    float r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+    return fmaf(fmaf(-x, r, 1.0f), r, r);
+}
+LT_FUNCTION float lt_saturated(float x) { return __saturatef(x); }
+LT_FUNCTION float lt_fma_down(float x, float y, float z) { return __fmaf_rd(x, y, z); }
+#endif
+
 // Several neighbours, as wide as the machine loads: what `wide` accesses are aligned to.
 template <typename T, int N> struct __align__(sizeof(T) * N < 16 ? sizeof(T) * N : 16) lt_pack { T at[N]; };
+template <typename T, int N> LT_FUNCTION void lt_load(T (&to)[N], const T *from) {
+    const lt_pack<T, N> pack = *(const lt_pack<T, N> *)from;
+#pragma unroll
+    for (int k = 0; k < N; k++) to[k] = pack.at[k];
+}
 template <typename T, int N> LT_FUNCTION void lt_load(T (&to)[N], const T *from, int live) {
     if (live == N) {
-        const lt_pack<T, N> pack = *(const lt_pack<T, N> *)from;
-#pragma unroll
-        for (int k = 0; k < N; k++) to[k] = pack.at[k];
+        lt_load(to, from);
     } else {
 #pragma unroll
         for (int k = 0; k < N; k++) to[k] = k < live ? from[k] : (T)0;
     }
 }
+template <typename T, int N> LT_FUNCTION void lt_store(T *to, const T (&from)[N]) {
+    lt_pack<T, N> pack;
+#pragma unroll
+    for (int k = 0; k < N; k++) pack.at[k] = from[k];
+    *(lt_pack<T, N> *)to = pack;
+}
 template <typename T, int N> LT_FUNCTION void lt_store(T *to, const T (&from)[N], int live) {
     if (live == N) {
-        lt_pack<T, N> pack;
-#pragma unroll
-        for (int k = 0; k < N; k++) pack.at[k] = from[k];
-        *(lt_pack<T, N> *)to = pack;
+        lt_store(to, from);
     } else {
 #pragma unroll
         for (int k = 0; k < N; k++)

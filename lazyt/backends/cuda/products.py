@@ -1,4 +1,8 @@
-"""Matrix products: by cuBLAS where it can read the operands as they stand, else by NumPy on the host."""
+"""Matrix products: by cuBLAS where it can read the operands as they stand, else by CuPy, which copies them first.
+
+A float32 product takes the precision that `lazyt.set_float32_matmul_precision` asks for at the time it runs; halves are
+summed up in float32.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +13,36 @@ import numpy as np
 
 from lazyt.backends.cpu import blas, products
 from lazyt.backends.cpu.products import Choice, leading
-from lazyt.backends.cuda import driver
+from lazyt.backends.cuda import driver, library
 from lazyt.backends.rules.elements import BFLOAT16
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lazyt.backends.cpu.products import Patches
     from lazyt.backends.cuda.executor import Bound, Run
     from lazyt.ir.schedule import MatmulCall
 
     Array = np.ndarray[Any, Any]
 
+# As in PyTorch: what is not 'highest' may be tf32, of 10 bits of mantissa.
+PRECISIONS = ("highest", "high", "medium")
+_precision = ["highest"]
 DTYPES = {np.dtype(t) for t in ("f2", "f4", "f8", "c8", "c16")} | {BFLOAT16}
+
+
+def set_precision(precision: str) -> None:
+    assert precision in PRECISIONS, "checked by who calls"
+    _precision[0] = precision
+
+
+def precision() -> str:
+    return _precision[0]
+
+
+def is_tf32(dtype: np.dtype) -> bool:
+    """Whether a product of this dtype is one of tf32 now."""
+    return dtype == np.float32 and _precision[0] != "highest"
 
 
 class Product(products.Product):
@@ -42,38 +65,86 @@ class Product(products.Product):
         self.strides = [[value(s) for s in strides[:-2]] or [0] for _, strides, _ in call.operands]
 
     def place(self, table: list[int], patches: Patches, level: int) -> None:
-        """The addresses of both operands and the result stand in the table."""
+        """The addresses of both operands and the result stand in the table, then whether it is of tf32."""
         self.at, self.level = len(table), level
-        table.extend((0, 0, 0))
-        size = self.call.node.dtype.itemsize
-        for i, (buffer, offset) in enumerate((*((b, o) for b, _, o in self.call.operands), (self.call.node, 0))):
-            self.bound._address(buffer, offset, size, self.at + i, patches)
+        _place(self.bound, self.call, table, patches)
+        table.append(0)
 
     @property
     def slots(self) -> range:
         """Where its addresses stand in the table."""
-        return range(self.at, self.at + 3)
+        return range(self.at, self.at + 4)
 
     def works(self, table: Array) -> list[driver.Product]:
-        """The calls of cuBLAS: all batch axes but the last one by one."""
+        """The calls of cuBLAS: the longest batch axis in one, the others one by one."""
         ch, dtype = self.choice, self.call.node.dtype
         size = dtype.itemsize
         if not (ch.m and ch.n and ch.k and ch.count):
             return []
-        *starts, out = (int(a) for a in table[self.at : self.at + 3])
+        *starts, tf32 = (int(a) for a in table[self.at : self.at + 4])
+        axes = _merged(self.batch, self.strides[0], self.strides[1], ch.m * ch.n)
+        count, *steps = axes.pop(max(range(len(axes)), key=lambda i: axes[i][0]))
         found = []
-        for i, index in enumerate(np.ndindex(*self.batch[:-1])):
-            a, b = (
-                start + size * sum(q * s for q, s in zip(index, strides, strict=False))
-                for start, strides in zip(starts, self.strides, strict=True)
+        for index in np.ndindex(*(n for n, *_ in axes)):
+            a, b, c = (
+                start + size * sum(q * axis[1 + i] for q, axis in zip(index, axes, strict=True))
+                for i, start in enumerate(starts)
             )
             product = driver.Product(
-                dtype, ch.m, ch.n, ch.k, a, b, out + i * size * self.batch[-1] * ch.m * ch.n,
-                self.leading[0], self.leading[1], self.transposed[0], self.transposed[1],
-                self.batch[-1], self.strides[0][-1], self.strides[1][-1],
+                dtype, ch.m, ch.n, ch.k, a, b, c, self.leading[0], self.leading[1], self.transposed[0],
+                self.transposed[1], count, steps[0], steps[1], steps[2], bool(tf32),
             )  # fmt: skip
             found.append(product)
         return found
+
+
+def _place(bound: Bound, call: MatmulCall, table: list[int], patches: Patches) -> None:
+    """The addresses of both operands and the result, at the end of the table."""
+    at, size = len(table), call.node.dtype.itemsize
+    table.extend((0, 0, 0))
+    for i, (buffer, offset) in enumerate((*((b, o) for b, _, o in call.operands), (call.node, 0))):
+        bound._address(buffer, offset, size, at + i, patches)
+
+
+def _merged(batch: Sequence[int], a: Sequence[int], b: Sequence[int], size: int) -> list[tuple[int, int, int, int]]:
+    """Batch axes as (extent, strides of both operands and of the result), those that are walked as one made one."""
+    axes: list[tuple[int, int, int, int]] = []
+    step = size
+    for n, sa, sb in zip(reversed(batch), reversed(a), reversed(b), strict=True):
+        if n == 1 and len(batch) > 1:
+            continue
+        if axes and (sa, sb) == (axes[-1][1] * axes[-1][0], axes[-1][2] * axes[-1][0]):
+            # This axis goes on where the one inside it ends.
+            inner = axes.pop()
+            axes.append((inner[0] * n, *inner[1:]))
+        else:
+            axes.append((n, sa, sb, step))
+        step *= n
+    return axes[::-1] or [(1, 0, 0, size)]
+
+
+class ByLibrary:
+    """A product that cuBLAS cannot read, or of integers: CuPy's matmul, which no graph can hold."""
+
+    def __init__(self, bound: Bound, call: MatmulCall, table: list[int], patches: Patches) -> None:
+        self.bound = bound
+        self.call = call
+        self.at = len(table)
+        _place(bound, call, table, patches)
+
+    def run(self, run: Run) -> None:
+        bound, n = self.bound, self.call.node
+        where, value = bound.where, bound.value
+        size, dtype = n.dtype.itemsize, library.memory_dtype(n.dtype)
+        a, b, out = (int(x) for x in bound.table[self.at : self.at + 3])
+        with where.driver.library(where.number) as xp:
+            views = []
+            for start, x, (_, strides, _) in zip((a, b), n.operands, self.call.operands, strict=True):
+                shape, steps = [value(d) for d in x.shape], [value(s) * size for s in strides]
+                view = where.driver.view(where.number, start, dtype, shape, steps)
+                views.append(library.widened(xp, view, n.dtype))
+            to = where.driver.view(where.number, out, dtype, [value(d) for d in n.shape])
+            library.put(xp, to, n.dtype, xp.matmul(*views))
 
 
 class Zeros:

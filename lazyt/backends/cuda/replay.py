@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -24,13 +24,22 @@ if TYPE_CHECKING:
 
     from lazyt.backends.cuda.device import Device
     from lazyt.backends.cuda.driver import Work
-    from lazyt.backends.cuda.executor import Function
+    from lazyt.backends.cuda.mapping import Mapping
     from lazyt.backends.cuda.products import Product
 
     Array = np.ndarray[Any, Any]
 
 # Fewer launches are as fast one by one.
 FEWEST = 2
+
+
+class Function(Protocol):
+    """Code on a device, and what a launch of it needs."""
+
+    handle: Any
+    mapping: Mapping
+    entries: int
+    shared: int
 
 
 class Launch:

@@ -101,6 +101,7 @@ class Body:
     """The lines of one function, and the `rules.vector.Writer` that appends them."""
 
     native_half = True
+    native_bfloat = True
     native_scale = False
 
     def __init__(self, module: Module | None = None, depth: int = 1) -> None:
@@ -211,6 +212,9 @@ class Body:
 
     def multiply_high(self, x: Vec, other: str) -> str:
         return self._let("i64", f"__umul64hi({x.name}, {other})")
+
+    def round_bfloat(self, x: Vec) -> str:
+        return self._let("i16", f"lt_float_to_bfloat({x.name})")
 
     def scale(self, x: Vec, exponent: str) -> str:
         raise AssertionError("a rule has two factors where there is no native scale")

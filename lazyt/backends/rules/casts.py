@@ -47,6 +47,8 @@ def bfloat_to_float(x: Vec) -> Vec:
 
 
 def float_to_bfloat(x: Vec) -> Vec:
+    if x.body.native_bfloat:
+        return Vec(x.body, x.body.round_bfloat(x), "i16", x.lanes)
     bits = x.as_int()
     rounded = bits + 0x7FFF + ((bits >> 16) & 1)
     r = where(x.isnan(), bits | 0x400000, rounded)

@@ -48,7 +48,7 @@ def _on_bits(rule: Rule) -> Rule:
     return apply
 
 
-def _in_float32(rule: Rule, dtype: np.dtype) -> Rule:
+def in_float32(rule: Rule, dtype: np.dtype) -> Rule:
     """A float32 rule for a 16-bit float: exact on the way in, one rounding on the way out."""
 
     def apply(*operands: Vec) -> Vec:
@@ -64,7 +64,7 @@ def _float_rules(dtype: np.dtype) -> Rules:
         rules = dict(_FLOAT32 if dtype.itemsize == 4 else _FLOAT64)
         names: tuple[str, ...] = floating.BIT_RULES
     else:
-        rules = {name: _in_float32(rule, dtype) for name, rule in _FLOAT32.items()}
+        rules = {name: in_float32(rule, dtype) for name, rule in _FLOAT32.items()}
         names = floating.NARROW_BIT_RULES
     return rules | {name: _on_bits(getattr(bits, name)) for name in names}
 

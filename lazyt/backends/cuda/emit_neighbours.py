@@ -1,0 +1,86 @@
+"""`wide` neighbours of one thread: loaded and stored as one, computed one after the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lazyt.backends.cuda.emit_memory import pointer, store
+from lazyt.backends.cuda.emit_scope import memory_type
+from lazyt.backends.cuda.emit_values import open_level
+from lazyt.backends.cuda.text import type_of
+from lazyt.backends.rules.elements import reg_type
+from lazyt.ir.kernel import Load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lazyt.backends.cuda.emit_reduce import Fold
+    from lazyt.backends.cuda.emit_scope import Scope
+    from lazyt.ir.kernel import Store, Value
+
+
+def neighbours(
+    scope: Scope,
+    needed: list[int],
+    stores: tuple[Store, ...],
+    start: str,
+    live: str,
+    folds: Iterable[Fold] = (),
+    keeps: Iterable[int] = (),
+) -> None:
+    """The points from index `start` of the last axis on, `live` of them inside the domain ("" if all always are).
+
+    What the row keeps is read from there, and of the values that it `keeps` from now on all are put there.
+    """
+    kernel, body, wide, axis = scope.kernel, scope.body, scope.mapping.wide, scope.kernel.vector_axis
+    at_hand = dict(scope.kept)
+    for v in needed:
+        value = kernel.values[v]
+        if v in scope.kept:
+            _array(scope, f"w{v}", kept_type(value))
+            body.line(f"lt_load(w{v}, row{v} + {start});")
+        elif isinstance(value, Load) and value.where is None and kernel.accesses[value.access].classes[axis] == "1":
+            _array(scope, f"w{v}", memory_type(kernel.accesses[value.access].dtype))
+            body.line(f"lt_load(w{v}, {pointer(scope, value.access, scope.levels.point - 1)} + {start}{_and(live)});")
+        else:
+            continue
+        scope.kept[v] = f"w{v}[k]"
+    packed = [t for t in stores if kernel.accesses[t.access].classes[axis] == "1"]
+    for t in packed:
+        _array(scope, f"w{t.access}_out", memory_type(kernel.accesses[t.access].dtype))
+    for v in keeps:
+        _array(scope, f"w{v}_kept", kept_type(kernel.values[v]))
+    body.line("#pragma unroll")
+    with scope.loop(f"for (int k = 0; k < {wide}; k++)"):
+        scope.index[axis] = f"({start} + k)"
+        scope.live = f"k < {live}" if live else ""
+        open_level(scope, scope.levels.point, needed, ())
+        for fold in folds:
+            fold.step(scope, scope.index[axis], paired=False)
+        for v in keeps:
+            body.line(f"w{v}_kept[k] = {scope.names[v]};")
+        for t in stores:
+            kind = memory_type(kernel.accesses[t.access].dtype)
+            if t in packed:
+                body.line(f"w{t.access}_out[k] = ({kind}){scope.names[t.value]};")
+            else:
+                store(scope, t, scope.levels.point, scope.live)
+    for v in keeps:
+        body.line(f"lt_store(row{v} + {start}, w{v}_kept);")
+    for t in packed:
+        at = pointer(scope, t.access, scope.levels.point - 1)
+        body.line(f"lt_store({at} + {start}, w{t.access}_out{_and(live)});")
+    scope.kept = at_hand
+
+
+def kept_type(value: Value) -> str:
+    """A load is kept as it lies in memory."""
+    return memory_type(value.dtype) if isinstance(value, Load) else type_of(reg_type(value.dtype))
+
+
+def _array(scope: Scope, name: str, kind: str) -> None:
+    scope.body.line(f"{kind} {name}[{scope.mapping.wide}];")
+
+
+def _and(live: str) -> str:
+    return f", {live}" if live else ""

@@ -1,0 +1,17 @@
+"""What the emission may do; `LAZYT_DEBUG=no-...` turns one off, to find a culprit.
+
+`wide`         16 bytes of neighbours are loaded and stored at once
+`keep`         what several stages need of a row stays in shared memory
+`tile`         reads across memory go through a tile in shared memory
+`native-math`  exp and tanh by the machine's 2**x and 1/x, division by what a row shares by its reciprocal
+`split`        a reduction of few long rows or tall columns is divided among blocks
+"""
+
+from __future__ import annotations
+
+switches = {"wide": True, "keep": True, "tile": True, "native-math": True, "split": True}
+
+
+def variant() -> str:
+    """What distinguishes the code of a kernel that is generated with some of them off; '' for none."""
+    return "" if switches["native-math"] else "_shared_math"
