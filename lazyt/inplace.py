@@ -299,11 +299,11 @@ def record_update(op: OpDef, operands: Sequence[Any], statics: tuple[Any, ...], 
     """Record op and write its outputs into `targets`: one step for an optimizer, however many tensors."""
     tr = begin()
     slots, scalars = operand_slots(tr, operands)
-    for t in targets:
-        if tr.grad or t._view is not None:
-            check_legal(tr, op.name, t, False)
+    views = [t for t in targets if t._view is not None]
+    for t in targets if tr.grad else views:
+        check_legal(tr, op.name, t, False)
     s = advance(tr, op, slots, statics, None, None, scalars)
-    if tr.grad or any(t._view is not None for t in targets):
+    if tr.grad or views:
         for slot, t in zip(s.slots, targets, strict=True):
             put(tr, op.name, t, slot)
     else:

@@ -44,7 +44,7 @@ SUPERSET = 1.05
 
 settings = {
     "interpret": False, "fuse": True, "tiers": True, "reuse": True, "native": True, "epilogues": True, "gemm": True,
-    "blas": True, "cover": True, "verify": False,
+    "blas": True, "cover": True, "repeat": True, "verify": False,
 }  # fmt: skip
 
 

@@ -41,6 +41,11 @@ MAX_BYTES = 8 << 30
 MAX_TRIE = 1 << 18
 
 
+# Who is lazyt's behind the functions that ask for the user's line: `bind_leaf`, what calls it, and what calls that;
+# `advance`, and what calls it.
+LEAF_CALLERS, STEP_CALLERS = 3, 2
+
+
 class _Special:
     """A step that is not an operation: a leaf, a change of grad mode, an assignment."""
 
@@ -174,7 +179,7 @@ def _leaf_step(tr: Trace, statics: tuple[Any, ...]) -> Step:
     plain: Key = (LEAF, *statics)
     key: Key = plain
     if tr.pos.parent is None:
-        key = (*plain, *user_line())
+        key = (*plain, *user_line(LEAF_CALLERS))
         tr.started = perf_counter()
     s = _follow(tr, key)
     if s is None:
@@ -302,10 +307,10 @@ def _unpredicted(
     )
     key = plain
     if tr.pos.parent is None:
-        key = (*plain, *user_line())
+        key = (*plain, *user_line(STEP_CALLERS))
         tr.started = perf_counter()
     elif op.fallible:
-        key = (*plain, *user_line())
+        key = (*plain, *user_line(STEP_CALLERS))
     s = _follow(tr, key)
     if s is None:
         s = _new_step(tr, op, slots, statics, ints, offsets, scalars, key, plain, ext)

@@ -62,6 +62,7 @@ def repeat(tr: Trace) -> Again | None:
         or len(tr.refs) != again.n_refs
         or tr.held_places() != again.held
         or settings["interpret"]
+        or not settings["repeat"]
     ):
         return None
     bound, results, leaves = again.bound, tr.results, tr.leaves

@@ -98,7 +98,7 @@ def special_step(
 ) -> Step:
     """The step of a special operation; `make` checks it and gives slots of its results when it is new."""
     plain = (op, tuple(operands), statics, extra)
-    key: Any = (*plain, *user_line()) if tr.pos.parent is None else plain
+    key: Any = (*plain, *user_line(1)) if tr.pos.parent is None else plain
     s = _follow(tr, key)
     pos = tr.pos
     if s is None:

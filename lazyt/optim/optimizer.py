@@ -105,22 +105,27 @@ class Optimizer:
             set_grad_mode(before)
         return loss
 
-    def _buckets(self) -> dict[Any, tuple[Group, int, list[tuple[Any, State]]]]:
-        """Parameters with gradients, together where they share scalars; their step counts are moved on."""
-        buckets: dict[Any, tuple[Group, int, list[tuple[Any, State]]]] = {}
+    def _buckets(self) -> dict[Any, tuple[Group, int, list[tuple[Any, Any, State]]]]:
+        """Parameters with their gradients, together where they share scalars; their step counts are moved on."""
+        buckets: dict[Any, tuple[Group, int, list[tuple[Any, Any, State]]]] = {}
         rule = RULES[self.op]
         at = 0
         for g, group in enumerate(self.param_groups):
             names: tuple[str, ...] | None = None
             for index, p in enumerate(group["params"], at):
-                if p.grad is None:
+                gradient = p.grad
+                if gradient is None:
                     continue
                 state = self.state.get(index)
                 if state is None:
                     names = rule.slots(self.flags(group)) if names is None else names
                     state = self.state[index] = self.new_state(group, p, names)
                 step = state["step"] = state["step"] + 1
-                buckets.setdefault((g, self.shared(step)), (group, step, []))[2].append((p, state))
+                key = g, self.shared(step)
+                bucket = buckets.get(key)
+                if bucket is None:
+                    bucket = buckets[key] = group, step, []
+                bucket[2].append((p, gradient, state))
             at += len(group["params"])
         return buckets
 
@@ -136,10 +141,10 @@ class Optimizer:
             values = self.scalars(group, step)
             scalars += [float(values[name]) for name in rule.scalars]
             layout.append((len(members), *(bool(flags[name]) for name in rule.flags)))
-            for p, state in members:
+            for p, gradient, state in members:
                 own = [state[name] for name in names]
-                tensors += [p, p.grad, *own]
-                targets += [p, *own]
+                tensors += (p, gradient, *own)
+                targets += (p, *own)
         if targets:
             record_update(self.op, (*tensors, *scalars), (tuple(layout),), targets)
 
