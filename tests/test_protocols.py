@@ -153,7 +153,7 @@ COMPUTED = {
     "nonzero": (lambda x: np.nonzero(x > 1), "nonzero"),
     "argwhere": (lambda x: np.argwhere(x > 1), "argwhere"),
     "where of one": (lambda x: np.where(x > 1), "nonzero"),
-    "extract": (lambda x: np.extract(x > 1, x), "flatnonzero"),
+    "extract": (lambda x: np.extract(x > 1, x), "extract"),
     "bincount": (lambda x: np.bincount(np.astype(np.ravel(x) ** 2, np.int64)), "bincount"),
     "unique axis": (lambda x: np.unique(x, axis=0), "unique"),
     "pad by a function": (lambda x: np.pad(x, 1, lambda v, w, a, k: None), "numpy.pad"),

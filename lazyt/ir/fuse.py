@@ -338,7 +338,9 @@ class _Fuser:
 
     def _root(self, n: Node, wanted: dict[Group, list[Place]], why: str) -> None:
         """Store n: in the newest group that reads it, in a sibling, or in a group of its own."""
-        self.stored.setdefault(n, why)
+        # What is only a part of concatenations goes there, and nowhere else.
+        if why != "part" or wanted:
+            self.stored.setdefault(n, why)
         latest = self._latest(n, wanted)
         parts = self.parts.pop(n, [])
         latest = max([latest, *(num for _, _, num in parts)])

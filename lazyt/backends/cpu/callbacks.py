@@ -41,6 +41,9 @@ class Callback:
         self.places: dict[Node, tuple[tuple[int, ...], int, int]] = {}
         self.statics: tuple[Any, ...] | None = None
 
+    def _shape(self, n: Node) -> tuple[int, ...]:
+        return tuple(self.bound.value(d) for d in n.shape)
+
     def _place(self, n: Node) -> tuple[tuple[int, ...], int, int]:
         """The shape of a value, and the base and byte offset of its buffer; found once."""
         place = self.places.get(n)
@@ -48,8 +51,7 @@ class Callback:
             base = n
             while base.op == "reshape":
                 base = base.operands[0]
-            shape = tuple(self.bound.value(d) for d in n.shape)
-            place = self.places[n] = (shape, *self.bound._base(base))
+            place = self.places[n] = (self._shape(n), *self.bound._base(base))
         return place
 
     def _view(
@@ -89,7 +91,7 @@ class Callback:
                 self.statics = evaluated(n.attrs.statics, self.bound)
             statics = self.statics
             assert statics is not None
-            if self.bound.exe.native and sorting.takes(n.attrs.fn, self._place(c.operands[0])[0], statics):
+            if self.bound.exe.native and sorting.takes(n.attrs.fn, self._shape(c.operands[0]), statics):
                 if c.results[0] is not None:
                     sorting.FUNCTIONS[n.attrs.fn](get(c.results[0], True), get(c.operands[0]), *statics)
                 return
@@ -139,7 +141,7 @@ class Callback:
         base = b.output_base.get(n)
         if base is None or b.moving or results[-1].nbytes < ADOPTED or not switches["adopt"]:
             return False
-        buffer = memory.adopt(results, n.dtype, [b.value(d) for d in n.shape])
+        buffer = memory.adopt(results, n.dtype, self._shape(n))
         if buffer is None:
             return False
         outs[base - b.n_leaves] = buffer
