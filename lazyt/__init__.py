@@ -21,11 +21,13 @@ from lazyt.errors import (
     IndexOutOfRange,
     LazytError,
     LazytWarning,
+    NoResult,
     NotSupportedError,
     OutOfMemory,
     ScalarRangeError,
     ShapeError,
     SyncError,
+    ZeroWeights,
 )
 from lazyt.functions.activations import *
 from lazyt.functions.arithmetic import *

@@ -30,6 +30,22 @@ class IndexOutOfRange(LazytError, IndexError):
     """An index outside the axis it indexes: when recorded if static, else at the sync."""
 
 
+class NoResult(LazytError, ValueError):
+    """Values that a function has no result for, found at the sync: an index of the largest among NaN alone."""
+
+
+class ZeroWeights(LazytError, ZeroDivisionError):
+    """Weights that add up to 0, found at the sync."""
+
+
+# What a function raises at the sync for its values, and why.
+REFUSALS: dict[str, tuple[type[LazytError], str]] = {
+    "nanargmax": (NoResult, "all-NaN slice: there is no largest element"),
+    "nanargmin": (NoResult, "all-NaN slice: there is no smallest element"),
+    "average": (ZeroWeights, "weights sum to zero, and cannot be normalized"),
+}
+
+
 class DeviceError(LazytError, RuntimeError):
     """A device that is missing, unknown, or mixed with another one."""
 

@@ -8,9 +8,11 @@ errors. Where the guards hold and what was looked at is the same, the errors are
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lazyt.errors import ShapeError
 from lazyt.ir.builder import Builder, Weak
 from lazyt.ir.extents import Scope, guard_source, source
 from lazyt.ops.core import OpDef
@@ -28,6 +30,7 @@ switch = {"shapes": True}
 # A step gets a rule when it meets other extents for this many times.
 OTHERS = 2
 MOST_RULES = 2
+MOST_BYTES = (1 << 63) - 1
 
 
 def infer(
@@ -38,7 +41,17 @@ def infer(
     offsets: tuple[int, ...] | None,
 ) -> tuple[Builder, tuple[Node, ...]]:
     """Lower over ints: the result's shapes and dtypes, and every error that can be known now."""
-    return _lower(Builder(), op, slots, [s.shape for s in slots if isinstance(s, Slot)], statics, ints, offsets)
+    b, nodes = _lower(Builder(), op, slots, [s.shape for s in slots if isinstance(s, Slot)], statics, ints, offsets)
+    _bounded(op, [n.shape for n in nodes], nodes)
+    return b, nodes
+
+
+def _bounded(op: OpDef, shapes: Sequence[Any], values: Sequence[Any]) -> None:
+    """ShapeError for a value whose bytes no address reaches: sizes are 64 bits wide."""
+    for shape, v in zip(shapes, values, strict=True):
+        size = math.prod(shape) * v.dtype.itemsize
+        if size > MOST_BYTES:
+            raise ShapeError(f"{op.name}: shape {shape} of {v.dtype} is {size} bytes, more than {MOST_BYTES} at most")
 
 
 def _lower(
@@ -76,6 +89,7 @@ def shapes_of(s: Step, ints: tuple[int, ...] | None, offsets: tuple[int, ...] | 
         for rule in s.rules:
             found: Shapes | None = rule(sizes)
             if found is not None:
+                _bounded(s.op, found, s.slots)
                 return found
     _, nodes = infer(s.op, s.operands, s.statics, ints, offsets)
     # NOTE: an extent of 0 excuses much, so no rule is made of it or for it.

@@ -178,7 +178,7 @@ class Tensor(Handle):
         return a.copy() if copy else a
 
     __array_namespace__ = interchange.array_namespace
-    __dlpack__ = interchange.dlpack
+    __dlpack__, __buffer__ = interchange.dlpack, interchange.buffer
     __dlpack_device__ = interchange.dlpack_device
     __cuda_array_interface__ = property(interchange.cuda_array_interface)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -156,14 +157,71 @@ def test_dlpack_refusals():
         x.__dlpack__(stream=1)
     with pytest.raises(BufferError, match=r"not supported: device \(2, 0\)"):
         x.__dlpack__(dl_device=(2, 0))
-    with pytest.raises(BufferError, match="not supported: bfloat16"):
-        x.astype(lt.bfloat16).__dlpack__()
     with pytest.raises(DTypeError, match="__dlpack__ is required, not 'list'"):
         lt.from_dlpack([1])
     with pytest.raises(DeviceError, match="no such device"):
         lt.from_dlpack(x, device="tpu")
     with pytest.raises(BufferError, match="C-contiguous"):
         lt.from_dlpack(np.ones((2, 3)).T, copy=False)
+
+
+@pytest.mark.parametrize(
+    "asked", [{}, {"max_version": (1, 0)}, {"copy": False}, {"copy": False, "max_version": (1, 1)}]
+)
+def test_dlpack_has_bfloat16(asked):
+    x = lt.asarray([1.5, -2.0, 3.25]).astype(lt.bfloat16)
+    y = lt.from_dlpack(Recorded(x, **asked))
+    assert y.dtype == lt.bfloat16 and y.tolist() == [1.5, -2.0, 3.25]
+    torch = pytest.importorskip("torch")
+    assert torch.from_dlpack(Recorded(x, **asked)).dtype == torch.bfloat16
+    z = lt.from_dlpack(torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.bfloat16).T)
+    assert z.dtype == lt.bfloat16 and z.tolist() == [[1.0, 3.0], [2.0, 4.0]]
+
+
+def test_the_memory_as_a_buffer():
+    x = lt.arange(4) * 2
+    seen = x.__buffer__(0)
+    assert seen.tolist() == [0, 2, 4, 6] and seen.readonly
+    assert not x.is_pending
+    x[0] = 9
+    assert seen.tolist() == [0, 2, 4, 6] and x.tolist() == [9, 2, 4, 6]
+    with pytest.raises(BufferError, match="not supported: writable memory"):
+        x.__buffer__(1)
+    with pytest.raises(BufferError, match="not supported: bfloat16"):
+        x.astype(lt.bfloat16).__buffer__(0)
+    if sys.version_info >= (3, 12):
+        assert bytes(lt.asarray([1, 2], dtype=lt.uint8)) == b"\x01\x02"
+        assert memoryview(lt.ones((2, 3))).shape == (2, 3)
+    else:  # where Python does not ask for it, NumPy's interface serves
+        assert np.asarray(lt.asarray([1, 2])).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.array([object()]), np.array(["a"]), np.array([b"x"]), np.array(["2020-01-01"], "M8[D]"), np.array([1], "m8[s]"),
+     np.zeros(2, [("a", int)]), ["a"], [None]],
+)  # fmt: skip
+def test_what_is_no_number_is_refused_by_name(array):
+    name = re.escape(str(np.asarray(array).dtype))
+    with pytest.raises(DTypeError, match=f"NumPy dtype {name}"):
+        lt.asarray(array)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: lt.ones((1 << 31, 1 << 31, 4)), lambda: lt.zeros(1 << 61), lambda: lt.arange(1 << 63),
+     lambda: lt.eye(1 << 32), lambda: lt.broadcast_to(lt.ones(1), (1 << 40, 1 << 30)),
+     lambda: lt.ones((1 << 20, 1)) * lt.ones((1, 1 << 44)),
+     lambda: lt.tile(lt.ones(1 << 20), (1 << 50,)), lambda: lt.pad(lt.ones(3), (1 << 62, 1 << 62))],
+)  # fmt: skip
+def test_a_size_that_no_address_reaches_is_refused_when_recorded(make):
+    with lt.no_sync(), pytest.raises(ShapeError, match=r"is \d{19,} bytes, more than 9223372036854775807 at most"):
+        make()
+
+
+def test_sizes_up_to_there_may_be_recorded():
+    assert lt.ones((1 << 30, 1 << 30)).shape == (1 << 30, 1 << 30)
+    assert lt.zeros((0, 1 << 62)).shape == (0, 1 << 62)
 
 
 def test_from_dlpack():

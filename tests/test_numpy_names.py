@@ -257,6 +257,23 @@ def test_what_depends_on_data_computes():
     compare(lt.histogram(x, "auto"), np.histogram(V, "auto"))
 
 
+def test_values_without_a_result_are_refused_at_the_sync():
+    nothing, zeros = lt.asarray(ALL_NAN), lt.asarray([1.0, -1.0])
+    recorded = [
+        (lambda: lt.nanargmax(nothing, axis=1), ValueError, "nanargmax: all-NaN slice"),
+        (lambda: lt.nanargmin(nothing[0]), ValueError, "nanargmin: all-NaN slice"),
+        (lambda: lt.average(lt.asarray([1.0, 2.0]), weights=zeros), ZeroDivisionError, "average: weights sum to zero"),
+        (lambda: lt.average(nothing, 1, lt.zeros(2), True)[1], ZeroDivisionError, "average: weights sum to zero"),
+    ]
+    for f, error, text in recorded:
+        for _ in range(3):  # step by step, fused, and through a plan that is known
+            with lt.no_sync():
+                found = f()
+            with pytest.raises(error, match=rf"{text}.* \(recorded at .*test_numpy_names\.py:\d+; found at the sync\)"):
+                found.numpy()
+    assert lt.nanargmax(nothing[1:], axis=1, keepdims=True).tolist() == [[0]]
+
+
 def test_a_quantile_may_be_pending():
     q = lt.asarray([10.0, 50.0]) + 0
     with lt.no_sync():

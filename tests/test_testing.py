@@ -19,6 +19,7 @@ from lazyt.ir import graph as g
 from lazyt.ops.core import OPS
 from lazyt.testing import Mismatch, assert_close, check_against_numpy, reference, ulp_distance
 from lazyt.testing.bisect import first_of, needed
+from lazyt.testing.departures import DEPARTURES
 from lazyt.testing.differential import lockstep
 from lazyt.testing.fuzz import Search, check_apart
 from lazyt.testing.modes import AGAIN, EAGER, FIRST, RANDOM, Mode, mode, modes
@@ -340,6 +341,25 @@ def test_searching_by_halves() -> None:
 
     assert needed(range(20), fails) == {3, 17}
     assert len(tried) < 80
+
+
+# --- departures -----------------------------------------------------------------------------------------------------
+
+
+def test_where_lazyt_means_to_differ_nothing_is_wrong() -> None:
+    def program(x, y, xp):
+        return xp.floor_divide(x, y) + 1
+
+    check_against_numpy(program, np.array([np.inf, 1.0, 7.0]), np.array([2.0, -np.inf, 2.0]), seed=0)
+    check_against_numpy(lambda x, xp: xp.reciprocal(x), np.array([0j, 1 + 1j]), seed=0)
+    with pytest.raises(Mismatch), broken_lowering("floor_divide", one_more):
+        check_against_numpy(program, np.array([np.inf, 1.0, 7.0]), np.array([2.0, -np.inf, 2.0]), seed=0)
+
+
+def test_departures_are_written_down() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "testing.md").read_text()
+    for d in DEPARTURES:
+        assert all(f"`{n}`" in page for n in d.names if n != "true_divide"), d
 
 
 # --- random programs ------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ On a GPU it is the memory itself unless `copy=True`: who takes it must not write
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 CPU_DEVICE = (1, 0)  # kDLCPU, and its only index
 CUDA = 2  # kDLCUDA
+UNSIGNED, BFLOAT = 1, 4  # kDLUInt, kDLBfloat
 
 
 class ExportError(DeviceError, BufferError):
@@ -63,7 +65,7 @@ def dlpack(
 
     On the CPU a copy, writable by whoever takes it, unless `copy=False`: then lazyt's own memory, which must not be
     written (flagged so if `max_version` is at least (1, 0); before, the protocol has no flag). Raises BufferError for
-    another `dl_device` and for bfloat16; DeviceError for a stream, since the CPU has none.
+    another `dl_device`, and for bfloat16 of a GPU; DeviceError for a stream on the CPU, which has none.
     """
     on_gpu = self.device != "cpu"
     if on_gpu and (dl_device is None or int(dl_device[0]) == CUDA):
@@ -74,14 +76,70 @@ def dlpack(
         raise ExportError(f"__dlpack__: copy=False, and the memory is on {str(self.device)!r}")
     if dl_device is not None and (int(dl_device[0]), int(dl_device[1])) != CPU_DEVICE:
         raise ExportError(f"__dlpack__: not supported: device {dl_device}, because the memory is the CPU's")
-    if self.dtype == dtypes.bfloat16:
-        raise ExportError("__dlpack__: not supported: bfloat16, because NumPy makes the capsule and has no such type")
     a = self._array("__dlpack__")
+    half = self.dtype == dtypes.bfloat16
+    if half:
+        a = a.view(np.uint16)
     if copy is not False:
-        return a.__dlpack__(max_version=max_version, copy=True)
-    if max_version is None or tuple(max_version) < (1, 0):
-        a = np.asarray(_Unflagged(a))
-    return a.__dlpack__(max_version=max_version)
+        capsule = a.__dlpack__(max_version=max_version, copy=True)
+    else:
+        if max_version is None or tuple(max_version) < (1, 0):
+            a = np.asarray(_Unflagged(a))
+        capsule = a.__dlpack__(max_version=max_version)
+    if half:
+        _dtype_code(capsule).value = BFLOAT
+    return capsule
+
+
+def _dtype_code(capsule: Any) -> ctypes.c_uint8:
+    """The kind of the elements that a capsule describes. NOTE: NumPy reads and writes no bfloat16, but its 16 bits."""
+    api = ctypes.pythonapi
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    api.PyCapsule_IsValid.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    versioned = bool(api.PyCapsule_IsValid(capsule, b"dltensor_versioned"))
+    at = api.PyCapsule_GetPointer(capsule, b"dltensor_versioned" if versioned else b"dltensor")
+    # A DLTensor: its data's address, device (two int32), rank (int32), then the dtype; with a version, after 32 bytes.
+    return ctypes.c_uint8.from_address(at + (32 if versioned else 0) + 20)
+
+
+class _Bits:
+    """What another library hands out; its bfloat16 as the 16 bits of each element."""
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+        self.half = False
+
+    def __dlpack_device__(self) -> Any:
+        return self.x.__dlpack_device__()
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        capsule = self.x.__dlpack__(**kwargs)
+        code = _dtype_code(capsule)
+        self.half = code.value == BFLOAT
+        if self.half:
+            code.value = UNSIGNED
+        return capsule
+
+
+def buffer(self: Tensor, flags: int, /) -> memoryview:
+    """The memory as Python's buffer (PEP 688, from 3.12 on), read-only; syncs if pending.
+
+    Raises BufferError for a writable one, because values never change in place; for a GPU's, and for bfloat16.
+
+    >>> import lazyt as lt
+    >>> lt.asarray([1, 2]).__buffer__(0).tolist()
+    [1, 2]
+    """
+    if flags & 1:
+        raise ExportError("__buffer__: not supported: writable memory, because what lazyt computed never changes")
+    if self.device != "cpu":
+        raise ExportError(
+            f"__buffer__: not supported: device {str(self.device)!r}, because buffers are the CPU's memory"
+        )
+    if self.dtype == dtypes.bfloat16:
+        raise ExportError("__buffer__: not supported: bfloat16, because Python's buffers have no such format")
+    return memoryview(self._array("__buffer__"))  # type: ignore[arg-type]
 
 
 def _from_gpu(self: Tensor, stream: Any, max_version: Any, dl_device: Any, copy: bool | None) -> Any:
@@ -141,9 +199,12 @@ def imported(x: Any, device: Any, copy: bool | None) -> np.ndarray[Any, Any]:
             "CPU and on CUDA's GPUs; device='cpu' asks its owner for a copy there"
         )
     try:
-        a = np.from_dlpack(x, copy=copy, device="cpu" if elsewhere else None)
+        bits = _Bits(x)
+        a = np.from_dlpack(bits, copy=copy, device="cpu" if elsewhere else None)
     except RuntimeError as e:
         raise DTypeError(f"from_dlpack: {e}") from None
+    if bits.half:
+        a = a.view(dtypes.bfloat16)
     if copy is False and not a.flags.c_contiguous:
         raise ExportError(f"from_dlpack: strides {a.strides} need a copy, because lazyt's memory is C-contiguous")
     return a

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lazyt.functions import reductions
-from lazyt.functions.arguments import tensor
+from lazyt.functions.arguments import record, tensor
 from lazyt.functions.arithmetic import divide, multiply, subtract
 from lazyt.functions.elementwise import abs, isnan, sqrt, square
 from lazyt.functions.logic import logical_not, where
 from lazyt.functions.manipulation import astype
 from lazyt.functions.statistics import cumprod, cumsum
 from lazyt.ir import dtypes
+from lazyt.ops.checks import checked
 
 if TYPE_CHECKING:
     from lazyt.functions.arguments import ArrayLike, AxisLike
@@ -57,23 +58,36 @@ def nancumprod(a: ArrayLike, axis: int | None = None, dtype: Any = None) -> Tens
 
 
 def nanargmax(a: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
-    """`argmax` of what is not NaN, 0 where nothing else is (NumPy raises there). As `numpy.nanargmax`.
+    """`argmax` of what is not NaN. Raises NoResult, a ValueError, at the sync where there is nothing else.
+
+    As `numpy.nanargmax`.
 
     >>> import lazyt as lt
     >>> lt.nanargmax(lt.asarray([float("nan"), 1.0, 3.0])).item()
     2
     """
-    return reductions.argmax(_filled(a, float("-inf")), axis=axis, keepdims=keepdims)
+    return _checked("nanargmax", a, reductions.argmax(_filled(a, float("-inf")), axis=axis, keepdims=keepdims), axis)
 
 
 def nanargmin(a: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
-    """`argmin` of what is not NaN, 0 where nothing else is (NumPy raises there). As `numpy.nanargmin`.
+    """`argmin` of what is not NaN. Raises NoResult, a ValueError, at the sync where there is nothing else.
+
+    As `numpy.nanargmin`.
 
     >>> import lazyt as lt
     >>> lt.nanargmin(lt.asarray([float("nan"), 1.0, 3.0])).item()
     1
     """
-    return reductions.argmin(_filled(a, float("inf")), axis=axis, keepdims=keepdims)
+    return _checked("nanargmin", a, reductions.argmin(_filled(a, float("inf")), axis=axis, keepdims=keepdims), axis)
+
+
+def _checked(name: str, a: ArrayLike, found: Tensor, axis: int | None) -> Tensor:
+    """The positions found, if there is a number in each slice."""
+    t = tensor(a)
+    if dtypes.kind(t.dtype) not in "fc" or not t.size:
+        return found
+    nothing = reductions.all(isnan(t), axis=axis, keepdims=found.ndim == t.ndim and t.ndim > 0)
+    return record(checked(name), (found, nothing))
 
 
 def nanvar(

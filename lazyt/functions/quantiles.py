@@ -8,17 +8,18 @@ import numpy as np
 
 from lazyt.errors import DTypeError, NotSupportedError, ShapeError
 from lazyt.functions import reductions
-from lazyt.functions.arguments import tensor
+from lazyt.functions.arguments import record, tensor
 from lazyt.functions.arithmetic import clip, divide, multiply
 from lazyt.functions.elementwise import ceil, floor, isnan, round
 from lazyt.functions.indexing import take, take_along_axis
-from lazyt.functions.logic import where
+from lazyt.functions.logic import equal, where
 from lazyt.functions.manipulation import astype, broadcast_to, moveaxis, reshape
 from lazyt.functions.sorting import sort
 from lazyt.functions.subscript import getitem
 from lazyt.handle import Handle
 from lazyt.ir import dtypes
 from lazyt.ops.axes import many_axes
+from lazyt.ops.checks import checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -272,8 +273,8 @@ def average(
 ) -> Any:
     """The mean along `axis` by weights (of a's shape, or of that of `axis`); with `returned` a pair with their sum.
 
-    Raises ShapeError for weights of another shape. A sum of weights that is 0 gives NaN or infinity, where NumPy
-    raises. As `numpy.average`.
+    Raises ShapeError for weights of another shape; ZeroWeights, a ZeroDivisionError, at the sync for weights that add
+    up to 0. As `numpy.average`.
 
     >>> import lazyt as lt
     >>> lt.average(lt.asarray([1.0, 2.0]), weights=lt.asarray([3.0, 1.0])).item()
@@ -298,5 +299,6 @@ def average(
         w = reshape(w, tuple(n if i in at else 1 for i, n in enumerate(t.shape)))
     w = broadcast_to(astype(w, d, copy=False), t.shape)
     total = reductions.sum(w, axis=axis, keepdims=keepdims)
+    total = record(checked("average"), (total, equal(total, 0)))
     out = divide(reductions.sum(multiply(astype(t, d, copy=False), w), axis=axis, keepdims=keepdims), total)
     return (out, total) if returned else out

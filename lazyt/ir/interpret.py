@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.errors import IndexOutOfRange, LazytInternalError
+from lazyt.errors import REFUSALS, IndexOutOfRange, LazytInternalError
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
 from lazyt.ir.elementwise import ELEMENTWISE, cast, precise, wide
@@ -265,6 +265,10 @@ def _position(n: Node, xs: list[Array], walk: Walk) -> Array:
     for i, size in zip(xs, walk.shape(n.attrs.sizes), strict=True):
         bad = i[(i < 0) | (i >= size)]
         if bad.size:
+            name = getattr(n.site, "name", "")
+            if name in REFUSALS:
+                refused, why = REFUSALS[name]
+                raise refused(f"{name}: {why} (recorded at {n.site}; found at the sync)")
             raise IndexOutOfRange(f"index {bad.flat[0]} is out of range for an axis of {size}\n  {g.node_line(n)}")
         total = total * size + i
     return total

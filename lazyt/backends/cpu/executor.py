@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from lazyt.backends.cpu import blas, memory, scan, scatter
-from lazyt.backends.cpu.callbacks import Callback, extents_in, line_of
+from lazyt.backends.cpu.callbacks import Callback, extents_in
 from lazyt.backends.cpu.code import Compiled, compile_all, compiled
 from lazyt.backends.cpu.convolutions import Convolution, choose_convolution
 from lazyt.backends.cpu.emit_pairs import PAIR_ROWS, over_pairs
@@ -26,11 +26,12 @@ from lazyt.backends.cpu.expressions import Expressions
 from lazyt.backends.cpu.narrow import widen
 from lazyt.backends.cpu.products import Product, choose
 from lazyt.backends.cpu.receipt import WRITTEN, Receipt, chosen
+from lazyt.backends.cpu.refusals import index_error
 from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cpu.threads import Program, get_num_threads
 from lazyt.backends.cpu.tile import tile
 from lazyt.backends.cpu.tuning import tuned
-from lazyt.errors import IndexOutOfRange, OutOfMemory, recorded_at
+from lazyt.errors import LazytError, OutOfMemory
 from lazyt.ir import graph as g
 from lazyt.ir import kernel as k
 from lazyt.ir.donate import Donation, donations
@@ -563,7 +564,7 @@ class Bound:
         self.status[:] = 0
         raise self.error_of(code, index)
 
-    def error_of(self, code: int, index: int) -> IndexOutOfRange:
+    def error_of(self, code: int, index: int) -> LazytError:
         """The error of the check with a number, from 1, that this index failed."""
         n = self.checks[code - 1]
         if isinstance(n.attrs, g.Sizes):
@@ -578,15 +579,3 @@ def _whole(kernel: k.Kernel, extents: tuple[int, ...], strides: Sequence[Any], c
     """A kernel as its only piece."""
     operands = tuple(Operand(i, 0, s) for i, s in enumerate(strides))
     return Piece(kernel, extents, operands, tuple((i, steps, 0) for i, steps in enumerate(coefs)))
-
-
-def index_error(n: Node, index: int, sizes: Sequence[int]) -> IndexOutOfRange:
-    """The error of an index that came from data, into axes of these sizes, with the line that recorded it."""
-    size = next((s for s in sizes if not 0 <= index < s), sizes[0])
-    # A negative index had the size added to it when it was recorded.
-    error = IndexOutOfRange(
-        f"index {index if index >= 0 else index - size} is out of bounds for an axis of size {size} "
-        f"(indexing recorded at {n.site}; found at the sync)"
-    )
-    recorded_at(error, *line_of(n))
-    return error

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from lazyt.backends.cuda.device import Device
-    from lazyt.errors import IndexOutOfRange
+    from lazyt.errors import LazytError
 
 # The word that kernels set: the number of the check that failed, from 1, and the index.
 WORD = 16
@@ -25,7 +25,7 @@ class Check:
 
     __slots__ = ("_error", "_event", "_owner", "_word", "device")
 
-    def __init__(self, device: Device, stream: Any, word: int, error: Callable[[int, int], IndexOutOfRange]) -> None:
+    def __init__(self, device: Device, stream: Any, word: int, error: Callable[[int, int], LazytError]) -> None:
         self.device = device
         self._error = error
         address, self._owner = device.driver.pinned(WORD)
