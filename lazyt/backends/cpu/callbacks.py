@@ -128,7 +128,7 @@ class Callback:
 
         shape, size = results[0].shape, results[0].size
         if self.bound.exe.native and shape and all(x.shape == shape or x.size == 1 for x in operands):
-            operands = [x.reshape(-1) if x.size > 1 else x.reshape(()) for x in operands]
+            operands = [x.reshape(-1) if x.shape == shape else x.reshape(()) for x in operands]
             results = tuple(r.reshape(-1) for r in results)
             sorting.divided(size, 1, some)
         else:
