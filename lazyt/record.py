@@ -434,7 +434,6 @@ def record(
         s.op is op
         and s.bare
         and s.ext is tr.ext
-        and not tr.eager
         and s.operands == tuple([x._slot if isinstance(x, Handle) else None for x in operands])
         and s.statics == statics
         and (not statics or s.key[3] == tuple(map(type, statics)))
@@ -444,6 +443,8 @@ def record(
         h = new_tensor(s)
         tr.results[s.index] = h
         tr.pos = s
+        if tr.eager:
+            run_sync(tr, "eager", s.site)
         return h
     tr = begin()
     slots, scalars = operand_slots(tr, operands)

@@ -130,7 +130,7 @@ class Watched(Trace):
                 scalars = self.scalars[: pos.scalar_start + pos.n_scalars]
                 self.programs.append(Program(pos, self.ext, scalars, self.leaves))
             if self.forget:
-                self.pos = self.roots[self.grad]
+                super().start()
                 self.reset_trie()
                 planning._programs.clear()
                 return
