@@ -47,7 +47,9 @@ def remember(tr: Trace, plan: Any, slots: Sequence[Slot], holders: Sequence[Hold
     if type(plan) is not Plan or plan.device != "cpu" or pos.mixed or segment is not None or len(tr.refs) != leaves:
         return
     bound = plan.executable.bound.get(ext.values)
-    plain = bound is not None and bound.is_plain() and [*range(len(slots))] == plan.order_of(ext.values, slots)
+    # NOTE: what only dead values read is a leaf of the walk, but not of the plan.
+    plain = bound is not None and bound.is_plain() and bound.n_leaves == len(tr.leaves)
+    plain = plain and [*range(len(slots))] == plan.order_of(ext.values, slots)
     if plain and all(
         tr.results[s.step.index] is h and not s.requires_grad for s, h in zip(slots, holders, strict=True)
     ):

@@ -48,6 +48,15 @@ def test_a_loop_is_repeated_and_gives_each_result_memory_of_its_own(repeated: li
         np.testing.assert_allclose(y.numpy(), (X * i + X).sum() + X, rtol=1e-6)
 
 
+def test_a_leaf_that_only_dead_values_read_is_none_of_the_plan() -> None:
+    x, other = lt.asarray(X), lt.asarray(X + 1)
+    for i in range(5):
+        y = x * float(i)
+        x + other
+        lt.sync()
+        np.testing.assert_array_equal(y.numpy(), X * i)
+
+
 def test_the_bits_are_those_of_the_general_way(monkeypatch: pytest.MonkeyPatch) -> None:
     def run() -> list[np.ndarray]:
         x, out = lt.asarray(X), []
