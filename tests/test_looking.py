@@ -239,7 +239,8 @@ def test_explain_does_not_change_what_the_sync_reports():
         y.numpy()
 
 
-def test_explain_says_what_each_kernel_is():
+def test_explain_says_what_each_kernel_is(monkeypatch):
+    monkeypatch.setitem(planning.settings, "gemm", False)  # the product is a library's
     x = ramp(64, 100)
     y = lt.softmax(x * 2.0, axis=-1)
     z = y @ y.T
@@ -531,9 +532,13 @@ def test_names_in_frames_leave_a_debuggers_view_alone():
 
 
 def test_a_tensor_that_only_the_last_error_holds(monkeypatch):
+    def fails() -> None:
+        t = ramp(2) + 1
+        raise ValueError(t.shape)
+
     try:
-        lt.take(ramp(2), lt.asarray([5]) + 0).numpy()
-    except IndexError as e:
+        fails()
+    except ValueError as e:
         monkeypatch.setattr(sys, "last_traceback", e.__traceback__, raising=False)
     assert "held by the last traceback" in str(lt.pending())
     monkeypatch.undo()

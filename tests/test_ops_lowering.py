@@ -41,6 +41,8 @@ class Array(np.ndarray):
 
     of: Any = None
     _view: Any = None
+    _storage: Any = None
+    is_pending = True
 
     def numpy(self) -> np.ndarray:
         return self.view(np.ndarray)

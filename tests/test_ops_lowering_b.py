@@ -39,7 +39,7 @@ class Array(np.ndarray):
         return self.view(np.ndarray)
 
 
-def array(x: Any) -> Array:
+def array(x: Any, device: Any = None) -> Array:
     return np.array(x, copy=True).view(Array)
 
 
