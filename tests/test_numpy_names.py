@@ -90,11 +90,11 @@ CASES = {
                  for m in ("full", "same", "valid")],
     "correlate": [((a, b, m), {}) for a, b in ((V, W), (W, V), (C, C[:3]), (C[:3], C), (INTS[0], INTS[1]), (V, V[:4]))
                   for m in ("full", "same", "valid")],
-    "cov": over(M, V, f4(M), INTS, C) + call(V, V[::-1]) + call(M, rowvar=False) + call(M, bias=True) + call(M, ddof=2)
+    "cov": over(M, V, f4(M), INTS, C, M[:0], M[:, :0], M[:0, :0], V[:0]) + call(V, V[::-1]) + call(M, rowvar=False) + call(M, bias=True) + call(M, ddof=2)
     + call(M, fweights=np.array([1, 2, 1, 3, 1])) + call(M, aweights=np.arange(5.0) + 1)
     + call(M, ddof=0, aweights=np.arange(5.0) + 1) + call(M, M[:2]) + call(M, fweights=np.ones(5, int), aweights=np.arange(5.0) + 1)
     + call(M, dtype=np.float32),
-    "corrcoef": over(M, V, f4(M), INTS) + call(V, V[::-1]) + call(M, rowvar=False),
+    "corrcoef": over(M, V, f4(M), INTS, M[:0]) + call(V, V[::-1]) + call(M, rowvar=False),
     "diff": over(M, INTS, V > 0) + call(M, n=2, axis=0),
     # choices
     "select": call([V > 1, V > 0], [V, V * 2]) + call([V > 1, V > 0], [V, 2.0], -1.0) + call([M > 0], [W[:1]], 5),
@@ -127,7 +127,8 @@ CASES = {
     "diag_indices_from": call(M[:4, :4]),
     "ix_": call([0, 2], [1, 3, 4]) + call(np.arange(3), np.arange(0)),
     # polynomials
-    "vander": call(V) + call(W, 2) + call(INTS[0], 4, True) + call(C, 3) + call(V, 0) + call(f4(V), 3),
+    "vander": call(V) + call(W, 2) + call(INTS[0], 4, True) + call(C, 3) + call(V, 0) + call(f4(V), 3)
+    + call(SPECIAL, 4) + call(f4(SPECIAL), 1) + call(SPECIAL + 1j, 3, True),
     "polyval": call([1, 2, 3], V) + call(W, M) + call(W, 2.0) + call(INTS[0], INTS),
     "polyadd": call(V, W) + call([1, 2], [3]),
     "polysub": call(V, W) + call([1, 2], [3, 4, 5]),
@@ -152,7 +153,7 @@ CASES = {
     "isposinf": over(SPECIAL, f4(SPECIAL)),
     "iscomplex": over(C, V, np.array([1 + 0j, 1j])),
     "isreal": over(C, V, np.array([1 + 0j, 1j])),
-    "angle": over(C, V),
+    "angle": over(C, V, SPECIAL, f4(SPECIAL), SPECIAL.astype("f2"), INTS),
     "nan_to_num": over(SPECIAL, f4(SPECIAL)),
     "heaviside": call(SPECIAL, 0.5),
     "packbits": over(INTS, V > 0, CUBE.astype(int)) + [((INTS, ax), {"bitorder": o}) for ax in (0, 1, -1) for o in ("big", "little")],

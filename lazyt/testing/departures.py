@@ -50,6 +50,16 @@ def _infinite(a: Array) -> Array:
     return found
 
 
+def _outside(a: Array, d: np.dtype[Any]) -> Array:
+    """Where numbers, cut off, are no integers of a dtype."""
+    if a.dtype.kind in "biu" or d.kind not in "iu":
+        return np.zeros(a.shape, bool)
+    x, bounds = np.trunc(np.real(a).astype(np.float64)), np.iinfo(d)
+    # NOTE: float64 has not the largest 64-bit integers, but the power of 2 behind them.
+    inside: Array = (x >= bounds.min) & (x < float(bounds.max) + (d.itemsize < 8))
+    return ~inside
+
+
 def _quotient_of_infinity(got: Array, want: Array) -> Array:
     """What a literal operand's infinity gives: inf // 1, and -1 // inf (-0; no other quotient rounds down to -1)."""
     x, y = _float(got), _float(want)
@@ -68,6 +78,12 @@ DEPARTURES: tuple[Departure, ...] = (
         "complex numbers, where both are infinite or NaN",
         "division by a complex zero gives infinities, as in C (Annex G), where NumPy's has NaN in both parts",
         lambda got, want, operands: ~np.isfinite(got) & ~np.isfinite(want) & (got.dtype.kind == "c"),
+    ),
+    Departure(
+        ("astype",),
+        "floats that the integer dtype does not hold",
+        "C leaves that undefined, and NumPy gives what the machine does; here it saturates, and NaN is 0",
+        lambda got, want, operands: _some(lambda a: _outside(a, got.dtype))(got, want, operands),
     ),
 )
 
