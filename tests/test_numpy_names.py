@@ -18,6 +18,7 @@ INTS = RNG.integers(-5, 9, (3, 4))
 CUBE = RNG.standard_normal((2, 3, 4))
 C = V + 1j * V[::-1]
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.5, -2.5])
+INFINITE = [np.array(a) for a in ([np.inf], [1, np.inf, 2], [np.inf, 1], [np.inf, -np.inf], [1, np.inf, np.inf, 2])]
 INC = np.array([0.0, 1.0, 2.5, 4.0])
 METHODS = (
     "linear", "lower", "higher", "midpoint", "nearest", "hazen", "weibull", "median_unbiased", "normal_unbiased",
@@ -41,13 +42,13 @@ def call(*args, **kwargs):
 # name -> calls: positional and named arguments.
 CASES = {
     # quantiles
-    "median": over(M, f4(M), INTS, V, N, V > 0, CUBE) + over(M, CUBE, N, axis=0) + call(CUBE, axis=(0, 2), keepdims=True)
+    "median": over(M, f4(M), INTS, V, N, V > 0, CUBE, *INFINITE) + over(M, CUBE, N, axis=0) + call(CUBE, axis=(0, 2), keepdims=True)
     + call(V[:1]) + call(V[:6]),
     "quantile": [((V, q), {"method": m}) for m in METHODS for q in (0.0, 0.3, 0.5, 1.0)]
     + [((INTS, [0.25, 0.5]), {"method": m, "axis": 1}) for m in METHODS]
     + call(CUBE, [[0.1, 0.9], [0.5, 0.2]], axis=(0, 1)) + call(f4(M), 0.3) + call(f4(M), [0.3]) + call(N, 0.5, axis=1),
     "percentile": call(M, 30) + call(M, [0, 50, 100], axis=0, keepdims=True) + call(V, np.array(33.0)),
-    "nanmedian": over(N, M, INTS, ALL_NAN) + over(N, ALL_NAN, axis=1) + call(f4(N), axis=0, keepdims=True),
+    "nanmedian": over(*INFINITE, N, M, INTS, ALL_NAN) + over(N, ALL_NAN, axis=1) + call(f4(N), axis=0, keepdims=True),
     "nanquantile": [((N, q), {"method": m, "axis": 1}) for m in METHODS for q in (0.3, [0.0, 0.5, 1.0])]
     + call(ALL_NAN, [0.2, 0.7], axis=1) + call(N, 0.4),
     "nanpercentile": call(N, 40) + call(N, [10, 90], axis=0),

@@ -353,6 +353,10 @@ def test_where_lazyt_means_to_differ_nothing_is_wrong() -> None:
 
     check_against_numpy(program, np.array([np.inf, 1.0, 7.0]), np.array([2.0, -np.inf, 2.0]), seed=0)
     check_against_numpy(lambda x, xp: xp.reciprocal(x), np.array([0j, 1 + 1j]), seed=0)
+    halves = np.array([np.inf, 7.0]).astype(lt.bfloat16), np.array([-2.0, 2.0]).astype(lt.bfloat16)
+    check_against_numpy(lambda x, y, xp: xp.floor_divide(x, y), *halves, sync="always")
+    huge = np.finfo(np.float64).max
+    check_against_numpy(lambda x, xp: xp.cumulative_prod(x), np.array([0.0, huge, -huge]), seed=0)
     check_against_numpy(lambda x, xp: xp.astype(x, "int32"), np.array([np.nan, np.inf, -3e9, 2.5]), seed=0)
     with pytest.raises(Mismatch), broken_lowering("astype", one_more):
         check_against_numpy(lambda x, xp: xp.astype(x, "int32"), np.array([np.nan, 2.5]), seed=0)
@@ -406,6 +410,10 @@ def test_a_view_of_the_table_is_no_new_value() -> None:
 def test_a_jump_in_bfloat16_is_where_bfloat16_has_it() -> None:
     # The difference is -3.1445 before it is rounded, a jump of more than half a period, and -3.1406 after it.
     assert check(["v0 = xp.asarray(np.array([2.34375, -0.80078125], 'bfloat16'))", "v1 = new(xp.unwrap(v0))"]) is None
+
+
+def test_equal_elements_are_sorted_as_lazyt_has_them() -> None:
+    assert reference.argsort(np.array([[7.0, 7.0, 0.0, 0.0]])).tolist() == [[2, 3, 0, 1]]
 
 
 def test_a_dtype_may_be_a_name_in_what_is_made_small() -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from lazyt.ir import dtypes
+
 Array = np.ndarray[Any, Any]
 
 
@@ -42,7 +44,8 @@ def _some(test: Callable[[Array], Array]) -> Callable[[Array, Array, Sequence[Ar
 
 
 def _float(a: Array) -> Array:
-    return a if a.dtype.kind in "fc" else np.zeros(a.shape)
+    # NOTE: NumPy's kind of bfloat16 is that of raw bytes.
+    return a if dtypes.kind(a.dtype) in "fc" else np.zeros(a.shape)
 
 
 def _infinite(a: Array) -> Array:
@@ -52,7 +55,7 @@ def _infinite(a: Array) -> Array:
 
 def _outside(a: Array, d: np.dtype[Any]) -> Array:
     """Where numbers, cut off, are no integers of a dtype."""
-    if a.dtype.kind in "biu" or d.kind not in "iu":
+    if dtypes.kind(a.dtype) not in "fc" or d.kind not in "iu":
         return np.zeros(a.shape, bool)
     x, bounds = np.trunc(np.real(a).astype(np.float64)), np.iinfo(d)
     # NOTE: float64 has not the largest 64-bit integers, but the power of 2 behind them.
@@ -78,6 +81,12 @@ DEPARTURES: tuple[Departure, ...] = (
         "complex numbers, where both are infinite or NaN",
         "division by a complex zero gives infinities, as in C (Annex G), where NumPy's has NaN in both parts",
         lambda got, want, operands: ~np.isfinite(got) & ~np.isfinite(want) & (got.dtype.kind == "c"),
+    ),
+    Departure(
+        ("prod", "cumulative_prod", "cumprod", "nanprod", "nancumprod"),
+        "where one of the two is infinite or NaN",
+        "factors are grouped otherwise than one after another, so another part of the product overflows, or meets a 0",
+        lambda got, want, operands: ~np.isfinite(got) | ~np.isfinite(want),
     ),
     Departure(
         ("astype",),
