@@ -480,7 +480,13 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     if isinstance(x, Tensor):
         return asarray(x, device=device, copy=copy)
     if hasattr(x, "__dlpack__") and interchange.on_gpu(x) and device != "cpu":
-        out = _adopted(x, bool(copy))
+        try:
+            out = _adopted(x, bool(copy))
+        except DeviceError as error:
+            raise DeviceError(
+                f"from_dlpack: memory of DLPack device {x.__dlpack_device__()} cannot be used: {error}; "
+                "device='cpu' asks its owner for a copy there"
+            ) from error
         return out if device is None else asarray(out, device=device, copy=copy)
     if device not in (None, "cpu"):
         return asarray(interchange.imported(x, None, copy), device=device)

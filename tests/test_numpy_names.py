@@ -18,6 +18,7 @@ INTS = RNG.integers(-5, 9, (3, 4))
 CUBE = RNG.standard_normal((2, 3, 4))
 C = V + 1j * V[::-1]
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.5, -2.5])
+INFINITE = [np.array(a) for a in ([np.inf], [1, np.inf, 2], [np.inf, 1], [np.inf, -np.inf], [1, np.inf, np.inf, 2])]
 INC = np.array([0.0, 1.0, 2.5, 4.0])
 METHODS = (
     "linear", "lower", "higher", "midpoint", "nearest", "hazen", "weibull", "median_unbiased", "normal_unbiased",
@@ -41,13 +42,13 @@ def call(*args, **kwargs):
 # name -> calls: positional and named arguments.
 CASES = {
     # quantiles
-    "median": over(M, f4(M), INTS, V, N, V > 0, CUBE) + over(M, CUBE, N, axis=0) + call(CUBE, axis=(0, 2), keepdims=True)
+    "median": over(M, f4(M), INTS, V, N, V > 0, CUBE, *INFINITE) + over(M, CUBE, N, axis=0) + call(CUBE, axis=(0, 2), keepdims=True)
     + call(V[:1]) + call(V[:6]),
     "quantile": [((V, q), {"method": m}) for m in METHODS for q in (0.0, 0.3, 0.5, 1.0)]
     + [((INTS, [0.25, 0.5]), {"method": m, "axis": 1}) for m in METHODS]
     + call(CUBE, [[0.1, 0.9], [0.5, 0.2]], axis=(0, 1)) + call(f4(M), 0.3) + call(f4(M), [0.3]) + call(N, 0.5, axis=1),
     "percentile": call(M, 30) + call(M, [0, 50, 100], axis=0, keepdims=True) + call(V, np.array(33.0)),
-    "nanmedian": over(N, M, INTS, ALL_NAN) + over(N, ALL_NAN, axis=1) + call(f4(N), axis=0, keepdims=True),
+    "nanmedian": over(*INFINITE, N, M, INTS, ALL_NAN) + over(N, ALL_NAN, axis=1) + call(f4(N), axis=0, keepdims=True),
     "nanquantile": [((N, q), {"method": m, "axis": 1}) for m in METHODS for q in (0.3, [0.0, 0.5, 1.0])]
     + call(ALL_NAN, [0.2, 0.7], axis=1) + call(N, 0.4),
     "nanpercentile": call(N, 40) + call(N, [10, 90], axis=0),
@@ -90,11 +91,11 @@ CASES = {
                  for m in ("full", "same", "valid")],
     "correlate": [((a, b, m), {}) for a, b in ((V, W), (W, V), (C, C[:3]), (C[:3], C), (INTS[0], INTS[1]), (V, V[:4]))
                   for m in ("full", "same", "valid")],
-    "cov": over(M, V, f4(M), INTS, C) + call(V, V[::-1]) + call(M, rowvar=False) + call(M, bias=True) + call(M, ddof=2)
+    "cov": over(M, V, f4(M), INTS, C, M[:0], M[:, :0], M[:0, :0], V[:0]) + call(V, V[::-1]) + call(M, rowvar=False) + call(M, bias=True) + call(M, ddof=2)
     + call(M, fweights=np.array([1, 2, 1, 3, 1])) + call(M, aweights=np.arange(5.0) + 1)
     + call(M, ddof=0, aweights=np.arange(5.0) + 1) + call(M, M[:2]) + call(M, fweights=np.ones(5, int), aweights=np.arange(5.0) + 1)
     + call(M, dtype=np.float32),
-    "corrcoef": over(M, V, f4(M), INTS) + call(V, V[::-1]) + call(M, rowvar=False),
+    "corrcoef": over(M, V, f4(M), INTS, M[:0]) + call(V, V[::-1]) + call(M, rowvar=False),
     "diff": over(M, INTS, V > 0) + call(M, n=2, axis=0),
     # choices
     "select": call([V > 1, V > 0], [V, V * 2]) + call([V > 1, V > 0], [V, 2.0], -1.0) + call([M > 0], [W[:1]], 5),
@@ -127,7 +128,8 @@ CASES = {
     "diag_indices_from": call(M[:4, :4]),
     "ix_": call([0, 2], [1, 3, 4]) + call(np.arange(3), np.arange(0)),
     # polynomials
-    "vander": call(V) + call(W, 2) + call(INTS[0], 4, True) + call(C, 3) + call(V, 0) + call(f4(V), 3),
+    "vander": call(V) + call(W, 2) + call(INTS[0], 4, True) + call(C, 3) + call(V, 0) + call(f4(V), 3)
+    + call(SPECIAL, 4) + call(f4(SPECIAL), 1) + call(SPECIAL + 1j, 3, True),
     "polyval": call([1, 2, 3], V) + call(W, M) + call(W, 2.0) + call(INTS[0], INTS),
     "polyadd": call(V, W) + call([1, 2], [3]),
     "polysub": call(V, W) + call([1, 2], [3, 4, 5]),
@@ -152,7 +154,7 @@ CASES = {
     "isposinf": over(SPECIAL, f4(SPECIAL)),
     "iscomplex": over(C, V, np.array([1 + 0j, 1j])),
     "isreal": over(C, V, np.array([1 + 0j, 1j])),
-    "angle": over(C, V),
+    "angle": over(C, V, SPECIAL, f4(SPECIAL), SPECIAL.astype("f2"), INTS),
     "nan_to_num": over(SPECIAL, f4(SPECIAL)),
     "heaviside": call(SPECIAL, 0.5),
     "packbits": over(INTS, V > 0, CUBE.astype(int)) + [((INTS, ax), {"bitorder": o}) for ax in (0, 1, -1) for o in ("big", "little")],

@@ -86,6 +86,8 @@ def test_norms_and_products() -> None:
         for keep in (False, True):
             same(linalg.norm(x, keepdims=keep, **args), np.asarray(np.linalg.norm(a, keepdims=keep, **args)))
     same(linalg.cond(x), np.asarray(np.linalg.cond(a)))
+    for m in (np.zeros((2, 2)), np.array([[np.inf]]), np.zeros((3, 2, 2)), np.diag([1.0, 0.0])):
+        same(linalg.cond(lt.asarray(m)), np.asarray(np.linalg.cond(m)))
     chain = [a, a.T, a, a[0]]
     same(linalg.multi_dot([lt.asarray(m) for m in chain]), np.linalg.multi_dot(chain))
     same(linalg.lstsq(x.mT, lt.asarray(a[0]))[0], np.linalg.lstsq(a.T, a[0], rcond=None)[0])

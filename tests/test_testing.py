@@ -24,6 +24,7 @@ from lazyt.testing.differential import lockstep
 from lazyt.testing.fuzz import Search, check_apart
 from lazyt.testing.modes import AGAIN, EAGER, FIRST, RANDOM, Mode, mode, modes
 from lazyt.testing.seeds import recheck, small, try_seed, write
+from lazyt.testing.shrink import shrink
 from lazyt.testing.statements import Stopped, check
 from lazyt.trace import local
 
@@ -352,6 +353,13 @@ def test_where_lazyt_means_to_differ_nothing_is_wrong() -> None:
 
     check_against_numpy(program, np.array([np.inf, 1.0, 7.0]), np.array([2.0, -np.inf, 2.0]), seed=0)
     check_against_numpy(lambda x, xp: xp.reciprocal(x), np.array([0j, 1 + 1j]), seed=0)
+    halves = np.array([np.inf, 7.0]).astype(lt.bfloat16), np.array([-2.0, 2.0]).astype(lt.bfloat16)
+    check_against_numpy(lambda x, y, xp: xp.floor_divide(x, y), *halves, sync="always")
+    huge = np.finfo(np.float64).max
+    check_against_numpy(lambda x, xp: xp.cumulative_prod(x), np.array([0.0, huge, -huge]), seed=0)
+    check_against_numpy(lambda x, xp: xp.astype(x, "int32"), np.array([np.nan, np.inf, -3e9, 2.5]), seed=0)
+    with pytest.raises(Mismatch), broken_lowering("astype", one_more):
+        check_against_numpy(lambda x, xp: xp.astype(x, "int32"), np.array([np.nan, 2.5]), seed=0)
     with pytest.raises(Mismatch), broken_lowering("floor_divide", one_more):
         check_against_numpy(program, np.array([np.inf, 1.0, 7.0]), np.array([2.0, -np.inf, 2.0]), seed=0)
 
@@ -390,6 +398,27 @@ def test_a_broken_operation_is_found_and_made_small(capsys: pytest.CaptureFixtur
             exec(compile(code, "<script>", "exec"), {"__name__": "script"})
     exec(compile(code, "<script>", "exec"), {"__name__": "script"})  # agrees when nothing is broken
     assert capsys.readouterr().out.count("NumPy:") == 2
+
+
+def test_a_view_of_the_table_is_no_new_value() -> None:
+    # matrix_transpose is a view in both: a copy of it in NumPy alone would take a write for a difference.
+    for seed in (102492, 104733, 106020):
+        assert not any("new(xp.matrix_transpose" in line for line in write(seed))
+        assert try_seed(seed) is None
+
+
+def test_a_jump_in_bfloat16_is_where_bfloat16_has_it() -> None:
+    # The difference is -3.1445 before it is rounded, a jump of more than half a period, and -3.1406 after it.
+    assert check(["v0 = xp.asarray(np.array([2.34375, -0.80078125], 'bfloat16'))", "v1 = new(xp.unwrap(v0))"]) is None
+
+
+def test_equal_elements_are_sorted_as_lazyt_has_them() -> None:
+    assert reference.argsort(np.array([[7.0, 7.0, 0.0, 0.0]])).tolist() == [[2, 3, 0, 1]]
+
+
+def test_a_dtype_may_be_a_name_in_what_is_made_small() -> None:
+    lines = ["v0 = xp.asarray(np.arange(6.0))", "v1 = new(v0[np.array([True, False, True, False, True, True], bool)])"]
+    assert shrink(lines, lambda x: any("np.array(" in line and "bool" in line for line in x), 5)[-1].count("True") <= 2
 
 
 def test_what_is_wrong_only_when_fused_is_made_small_in_that_mode(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,8 +12,11 @@ from lazyt.functions import linear
 from lazyt.functions.arguments import axes as regular_axes
 from lazyt.functions.arguments import record, record_many, tensor
 from lazyt.functions.arithmetic import divide
+from lazyt.functions.elementwise import isnan
 from lazyt.functions.linear import cross, matmul, matrix_transpose, tensordot, vecdot
+from lazyt.functions.logic import logical_and, logical_not, where
 from lazyt.functions.manipulation import moveaxis, reshape
+from lazyt.functions.reductions import any as any_
 from lazyt.ops import linalg as ops
 from lazyt.ops.axes import integer
 
@@ -326,13 +330,18 @@ def norm(x: Any, /, ord: float | str | None = None, axis: Any = None, keepdims: 
 
 
 def cond(x: Any, /) -> Tensor:
-    """The greatest singular value over the least. Raises ShapeError, DTypeError. As `numpy.linalg.cond`.
+    """The greatest singular value over the least, infinite for zeros alone; NaN where the matrix has one.
+
+    Raises ShapeError, DTypeError. As `numpy.linalg.cond`.
 
     >>> import lazyt as lt
     >>> lt.linalg.cond(lt.asarray([[4.0, 0.0], [0.0, 2.0]])).item()
     2.0
     """
-    return divide(matrix_norm(x, ord=2), matrix_norm(x, ord=-2))
+    t = tensor(x)
+    ratio = divide(matrix_norm(t, ord=2), matrix_norm(t, ord=-2))
+    lost = logical_and(isnan(ratio), logical_not(any_(isnan(t), axis=(-2, -1))))
+    return where(lost, math.inf, ratio)
 
 
 def multi_dot(arrays: Sequence[Any], /) -> Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 from lazyt.errors import ShapeError
 from lazyt.functions.arguments import tensor
 from lazyt.functions.arithmetic import add, divide, multiply, subtract
-from lazyt.functions.creation import zeros
+from lazyt.functions.creation import ones_like, zeros
 from lazyt.functions.joining import concat, stack
 from lazyt.functions.manipulation import astype, atleast_1d, ravel
 from lazyt.functions.signals import convolve
@@ -27,7 +27,7 @@ __all__ = ["polyadd", "polyder", "polyint", "polymul", "polysub", "polyval", "va
 def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Tensor:  # noqa: N803 - NumPy's name
     """The powers of a vector's elements in rows: N columns (as many as rows), decreasing. As `numpy.vander`.
 
-    Raises ShapeError for another rank.
+    The dtype is what promoting with int64 gives: float64 for floats. Raises ShapeError for another rank.
 
     >>> import lazyt as lt
     >>> lt.vander(lt.asarray([2, 3]), 3).tolist()
@@ -37,12 +37,12 @@ def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Tens
     if t.ndim != 1:
         raise ShapeError(f"vander: a vector is required, got shape {t.shape}")
     n = t.size if N is None else integer("vander", "N", N)
-    if dtypes.kind(t.dtype) in "bui":
-        t = astype(t, dtypes.promote(t.dtype, dtypes.int64))
+    t = astype(t, dtypes.promote(t.dtype, dtypes.int64), copy=False)
     if not n:
         return zeros((t.size, 0), dtype=t.dtype)
-    powers = [astype(t * 0 + 1, t.dtype)]
-    for _ in range(n - 1):
+    # NOTE: neither the first two are computed from the elements: NaN ** 0 is 1, and 1 * inf has a NaN part if complex.
+    powers = [ones_like(t), t][:n]
+    for _ in range(n - 2):
         powers.append(powers[-1] * t)
     return stack(powers if increasing else powers[::-1], axis=1)
 

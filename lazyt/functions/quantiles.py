@@ -102,9 +102,18 @@ def _interpolate(low: Tensor, high: Tensor, weight: Any) -> Tensor:
     return where(weight >= 0.5, high - d * (1 - weight), low + d * weight)
 
 
+def _halfway(low: Tensor, high: Tensor, weight: Any) -> Tensor:
+    """low, or the mean of both where the weight is 1/2: an infinity beside the middle element has no part in it."""
+    d = low.dtype
+    wide = dtypes.float32 if d in (dtypes.float16, dtypes.bfloat16) else d
+    both = divide(astype(low, wide, copy=False) + astype(high, wide, copy=False), 2)
+    return where(weight > 0, astype(both, d, copy=False), low)
+
+
 def _quantile(
-    name: str, a: Any, q: Any, axis: AxisLike, method: str, keepdims: bool, scale: float = 1.0, skip: bool = False
-) -> Tensor:
+    name: str, a: Any, q: Any, axis: AxisLike, method: str, keepdims: bool, scale: float = 1.0, skip: bool = False,
+    join: Callable[[Tensor, Tensor, Any], Tensor] = _interpolate,
+) -> Tensor:  # fmt: skip
     t, left, kept = _lanes(name, a, axis)
     if method not in METHODS:
         raise NotSupportedError(
@@ -137,9 +146,9 @@ def _quantile(
         if weight is not None:
             above = _at(s, np.minimum(index + 1, n - 1))
             weight = tensor(np.reshape(weight, (*shape, *(1,) * len(left))).astype(d))
-            out = _interpolate(astype(out, d, copy=False), astype(above, d, copy=False), weight)
+            out = join(astype(out, d, copy=False), astype(above, d, copy=False), weight)
     else:
-        out = _by_count(s, missing if skip else None, q, method, n, d)
+        out = _by_count(s, missing if skip else None, q, method, n, d, join)
     if missing is not None and not skip:
         # A NaN among the elements is the result.
         out = where(reductions.any(missing, axis=-1), float("nan"), out)
@@ -156,7 +165,10 @@ def _at(s: Tensor, index: np.ndarray[Any, Any]) -> Tensor:
     return reshape(moveaxis(out, -1, 0), (*index.shape, *s.shape[:-1]))
 
 
-def _by_count(s: Tensor, missing: Tensor | None, q: Any, method: str, n: int, d: np.dtype) -> Tensor:
+def _by_count(
+    s: Tensor, missing: Tensor | None, q: Any, method: str, n: int, d: np.dtype,
+    join: Callable[[Tensor, Tensor, Any], Tensor],
+) -> Tensor:  # fmt: skip
     """Quantiles among as many elements of each lane as are not missing, which sort last; the axes of q first."""
     lanes = s.shape[:-1]
     count = tensor(np.full((), n, np.int64)) if missing is None else reductions.sum(~missing, axis=-1)
@@ -176,9 +188,7 @@ def _by_count(s: Tensor, missing: Tensor | None, q: Any, method: str, n: int, d:
     out = pick(index)
     if weight is None:
         return out
-    return _interpolate(
-        astype(out, d, copy=False), astype(pick(index + 1), d, copy=False), astype(weight, d, copy=False)
-    )
+    return join(astype(out, d, copy=False), astype(pick(index + 1), d, copy=False), astype(weight, d, copy=False))
 
 
 def quantile(
@@ -260,7 +270,7 @@ def _middle(name: str, a: Any, axis: AxisLike, keepdims: bool, skip: bool) -> Te
         # NumPy's mean of no elements.
         f: Callable[..., Tensor] = reductions.mean
         return f(t, axis=axis, keepdims=keepdims)
-    return _quantile(name, t, 0.5, axis, "linear", keepdims, skip=skip)
+    return _quantile(name, t, 0.5, axis, "linear", keepdims, skip=skip, join=_halfway)
 
 
 def average(

@@ -10,6 +10,7 @@ from lazyt.errors import DTypeError, NotSupportedError, ShapeError
 from lazyt.functions import reductions
 from lazyt.functions.arguments import record, tensor
 from lazyt.functions.arithmetic import add, clip, divide, maximum, multiply, remainder, subtract
+from lazyt.functions.creation import zeros
 from lazyt.functions.elementwise import abs, conj, imag, isnan, real, sqrt
 from lazyt.functions.indexing import take
 from lazyt.functions.joining import concat, diff
@@ -318,6 +319,8 @@ def cov(
     for each in (t, other):
         d = d if each is None or dtype is not None else dtypes.promote(d, each.dtype)
     x = _rows(t, d, rowvar)
+    if not x.shape[0]:
+        return zeros((0, 0), dtype=d)
     if other is not None:
         x = concat([x, _rows(other, d, rowvar)], axis=0)
     free = (0 if bias else 1) if ddof is None else ddof

@@ -307,7 +307,8 @@ def _angle(b: Builder, x: Operand) -> Node:
     v = node_of(b, x, float_of(result_type(x)))
     if dtypes.kind(v.dtype) == "c":
         return b.atan2(b.imag(v), b.real(v))
-    turned = b.select(b.lt(v, constant(b, 0, v)), constant(b, math.pi, v), constant(b, 0, v))
+    # The sign, not a comparison: -0 is turned too, as atan2(0, -0) is.
+    turned = b.select(b.signbit(v), constant(b, math.pi, v), constant(b, 0, v))
     return b.select(b.isnan(v), v, turned)
 
 

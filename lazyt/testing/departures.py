@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from lazyt.ir import dtypes
+
 Array = np.ndarray[Any, Any]
 
 
@@ -42,12 +44,23 @@ def _some(test: Callable[[Array], Array]) -> Callable[[Array, Array, Sequence[Ar
 
 
 def _float(a: Array) -> Array:
-    return a if a.dtype.kind in "fc" else np.zeros(a.shape)
+    # NOTE: NumPy's kind of bfloat16 is that of raw bytes.
+    return a if dtypes.kind(a.dtype) in "fc" else np.zeros(a.shape)
 
 
 def _infinite(a: Array) -> Array:
     found: Array = np.isinf(_float(a))
     return found
+
+
+def _outside(a: Array, d: np.dtype[Any]) -> Array:
+    """Where numbers, cut off, are no integers of a dtype."""
+    if dtypes.kind(a.dtype) not in "fc" or d.kind not in "iu":
+        return np.zeros(a.shape, bool)
+    x, bounds = np.trunc(np.real(a).astype(np.float64)), np.iinfo(d)
+    # NOTE: float64 has not the largest 64-bit integers, but the power of 2 behind them.
+    inside: Array = (x >= bounds.min) & (x < float(bounds.max) + (d.itemsize < 8))
+    return ~inside
 
 
 def _quotient_of_infinity(got: Array, want: Array) -> Array:
@@ -68,6 +81,18 @@ DEPARTURES: tuple[Departure, ...] = (
         "complex numbers, where both are infinite or NaN",
         "division by a complex zero gives infinities, as in C (Annex G), where NumPy's has NaN in both parts",
         lambda got, want, operands: ~np.isfinite(got) & ~np.isfinite(want) & (got.dtype.kind == "c"),
+    ),
+    Departure(
+        ("prod", "cumulative_prod", "cumprod", "nanprod", "nancumprod"),
+        "where one of the two is infinite or NaN",
+        "factors are grouped otherwise than one after another, so another part of the product overflows, or meets a 0",
+        lambda got, want, operands: ~np.isfinite(got) | ~np.isfinite(want),
+    ),
+    Departure(
+        ("astype",),
+        "floats that the integer dtype does not hold",
+        "C leaves that undefined, and NumPy gives what the machine does; here it saturates, and NaN is 0",
+        lambda got, want, operands: _some(lambda a: _outside(a, got.dtype))(got, want, operands),
     ),
 )
 

@@ -25,7 +25,9 @@ from lazyt.testing.numpy_names import names
 
 # What raises at the user's line: an operation that refuses its operands.
 REFUSALS = (DTypeError, ShapeError, ScalarRangeError, NotSupportedError)
-_VIEW = re.compile(r"xp\.(permute_dims|reshape|flip|expand_dims|broadcast_to|squeeze|swapaxes|moveaxis)\(|v\d+\[(?!\[)")
+_VIEW = re.compile(
+    r"xp\.(permute_dims|matrix_transpose|reshape|flip|expand_dims|broadcast_to|squeeze|swapaxes|moveaxis)\(|v\d+\[(?!\[)"
+)
 # Contractions and library calls: their bits may depend on what else is planned.
 INEXACT = re.compile(
     r"@|\.linalg\.|\.fft\.|\b(matmul|einsum|tensordot|dot|vdot|inner|outer|vecdot|kron|linear|conv\w*|correlate|cov|corrcoef|"
@@ -104,7 +106,8 @@ class MixedWriter(Writer):
         self.trying = ""  # the statement that runs now
 
     def define(self, expression: str, made: Any = None) -> bool:
-        view = _VIEW.match(expression) is not None and "np.array" not in expression
+        # NOTE: an array in brackets is an index, and no view; one in a call's is what is viewed.
+        view = _VIEW.match(expression) is not None and not (expression[0] == "v" and "np.array" in expression)
         if not view and not expression.startswith("new("):
             expression = f"new({expression})"
         name = f"v{len(self.lines)}"
@@ -114,7 +117,7 @@ class MixedWriter(Writer):
             return False
         of = WORD.search(expression)
         self.shares[name] = self.shares[of[0]] if view and of is not None else len(self.lines)
-        if view and of is not None and (of[0] in self.read_only or "broadcast_to" in expression):
+        if view and ("broadcast_to" in expression or (of is not None and of[0] in self.read_only)):
             self.read_only.add(name)
         self.trying = ""
         return True

@@ -17,6 +17,8 @@ from lazyt.ops.core import OPS
 
 # NumPy's functions that write into an argument, where lazyt's give a new tensor.
 _IN_PLACE = frozenset({"put_along_axis"})
+# Functions of which NumPy leaves a choice open (the order of equal elements) that lazyt makes.
+_CHOSEN = frozenset({"argsort"})
 # Where an operation's public function is looked for; `linalg.inv` is lt.linalg.inv.
 _SPACES: tuple[Any, ...] = (lt, lt.linalg, lt.fft, lt.nn.functional)
 
@@ -45,22 +47,22 @@ class Reference:
         if record is not None and record.numpy is not None:
             if found is None or name in _IN_PLACE:
                 return record.numpy
-            return _either(found, record.numpy)
+            return _either(record.numpy, found) if name in _CHOSEN else _either(found, record.numpy)
         if found is None:
             raise AttributeError(f"NumPy has no {self._prefix}{name}, and lazyt's table says no NumPy function for it")
         return found
 
 
-def _either(of_numpy: Callable[..., Any], of_record: Callable[..., Any]) -> Callable[..., Any]:
-    if of_numpy is of_record:
-        return of_numpy
+def _either(first: Callable[..., Any], second: Callable[..., Any]) -> Callable[..., Any]:
+    if first is second:
+        return first
 
-    @functools.wraps(of_numpy)
+    @functools.wraps(first)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            return of_numpy(*args, **kwargs)
+            return first(*args, **kwargs)
         except TypeError:
-            return of_record(*args, **kwargs)
+            return second(*args, **kwargs)
 
     return call
 

@@ -138,10 +138,9 @@ def _smaller_arrays(lines: Lines) -> Iterator[Lines]:
 
     def edit(node: ast.AST) -> Iterator[ast.AST]:
         if _is_call(node, "np.array") and isinstance(node, ast.Call) and len(node.args) == 2:
-            dtype = ast.literal_eval(node.args[1])
             a = eval(ast.unparse(node), {"np": np})
             for b in _smaller(a):
-                yield ast.parse(literal(b.astype(dtype)), mode="eval").body
+                yield ast.parse(literal(b.astype(a.dtype)), mode="eval").body
         elif _is_call(node, "leaf") and isinstance(node, ast.Call):
             shape = eval(ast.unparse(node.args[0]))
             for i, d in enumerate(shape):

@@ -113,7 +113,7 @@ def beside_numpy(lines: Sequence[str], each: Mode = EAGER) -> tuple[dict[str, Ar
                 tainted |= {*changed, *used[:1]}
             for n in values:
                 failure = _against(line, n, theirs[n], values[n], [before[m] for m in used if m in before])
-                if failure is not None and not _right_in_double(line, n, values[n], before):
+                if failure is not None and not _right_otherwise(line, n, values[n], before):
                     return values, Failure(**{**failure.__dict__, "line": i, "kind": beside(each)}), tainted
                 _take(theirs, n, values[n])
     return values, None, tainted
@@ -156,7 +156,7 @@ def _right(line: str, n: str, want: Any, got: Array, operands: list[Array], befo
     e = np.asarray(want)
     if e.dtype == got.dtype and e.shape == got.shape and e.tobytes() == got.tobytes():
         return True
-    return _against(line, n, e, got, operands) is None or _right_in_double(line, n, got, before)
+    return _against(line, n, e, got, operands) is None or _right_otherwise(line, n, got, before)
 
 
 @lru_cache(maxsize=4096)
@@ -205,14 +205,29 @@ def _against(line: str, name: str, want: Any, got: Array, operands: list[Array])
     return None if found is None else Failure("numpy", name, str(found), e, got)
 
 
-def _right_in_double(line: str, name: str, got: Array, before: dict[str, Array]) -> bool:
-    """Whether NumPy gives lazyt's value when it computes in float64: it adds and multiplies up float32 in float32."""
-    if got.dtype.name not in ("float16", "float32", "complex64") or not line.startswith(f"{name} = "):
+def _right_otherwise(line: str, name: str, got: Array, before: dict[str, Array]) -> bool:
+    """Whether NumPy gives lazyt's value in another precision.
+
+    In float64, because it adds and multiplies up float32 in float32; in ml_dtypes' bfloat16, which rounds each
+    operation as lazyt does, so that a jump (of `unwrap`) is at the same place.
+    """
+    if not line.startswith(f"{name} = "):
         return False
-    space = space_of(reference)
-    space.update((n, v.astype({"f": "f8", "c": "c16"}.get(dtypes.kind(v.dtype), v.dtype))) for n, v in before.items())
+    if got.dtype == dtypes.bfloat16:
+        return _right_with(line, line, name, got, before, before)
+    if got.dtype.name not in ("float16", "float32", "complex64"):
+        return False
+    wide = {n: v.astype({"f": "f8", "c": "c16"}.get(dtypes.kind(v.dtype), v.dtype)) for n, v in before.items()}
     double = re.sub(r"'b?float(16|32)'", "'float64'", line).replace("'complex64'", "'complex128'")
-    if _refusal(compile(double, "<double>", "exec"), space) is not None:
+    return _right_with(double, line, name, got, before, wide)
+
+
+def _right_with(
+    code: str, line: str, name: str, got: Array, before: dict[str, Array], values: dict[str, Array]
+) -> bool:
+    space = space_of(reference)
+    space.update((n, np.array(v)) for n, v in values.items())
+    if _refusal(compile(code, "<NumPy>", "exec"), space) is not None:
         return False
     want = np.asarray(space[name]).astype(got.dtype)
     operands = [before[m] for m in WORD.findall(line) if m in before]

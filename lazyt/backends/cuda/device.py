@@ -189,7 +189,12 @@ def described(buffer: DeviceBuffer, dtype: np.dtype, shape: tuple[int, ...]) -> 
 
 
 def adopted(x: Any, copy: bool) -> tuple[DeviceBuffer, np.dtype, tuple[int, ...]]:
-    """Memory that another library has on a GPU, kept as long as the buffer; or a copy of it."""
-    a = driver.get().adopt(x, copy)
+    """Memory that another library has on a GPU, kept as long as the buffer, or a copy; DeviceError if it fails."""
+    found = driver.get()
+    found.count()  # CuPy's own errors for a machine without a driver do not say what to do
+    try:
+        a = found.adopt(x, copy)
+    except found.errors as error:
+        raise DeviceError(f"cuda: memory of a {type(x).__name__} cannot be taken over ({error})") from error
     where = device(f"cuda:{a.device}")
     return DeviceBuffer(a.address, a.nbytes, where.name, a.owner), a.dtype, a.shape
