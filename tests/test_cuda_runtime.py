@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -183,8 +184,30 @@ def test_calls_without_a_gpu_form_run_on_the_host_and_are_counted(gpu: FakeDrive
     assert devices.device("cuda:0").fallbacks == before + 1
     large = on_gpu(40_000)
     y = lt.sort(large)
-    assert "on the host" in str(y.explain())
+    assert "CuPy sort" in str(y.explain())
+    assert "on the host" in str(lt.linalg.pinv(x).explain())
     np.testing.assert_array_equal((y + 1).numpy(), np.sort(large.numpy()) + 1)
+
+
+def test_calls_on_the_host_are_named(gpu: FakeDriver) -> None:
+    x = on_gpu(5, 9)
+    name = r"linalg\.pinv at .*test_cuda_runtime\.py:\d+ \(no GPU form: CuPy's takes one tolerance for all matrices\)"
+    with pytest.raises(lt.SyncError, match=rf"(?s)no_sync \(entered at .*\n  {name}$"), lt.no_sync():
+        y = lt.linalg.pinv(x * 2)
+    assert y.is_pending
+    assert re.search(rf"on host +{name}", str(y.explain()))
+    want = np.linalg.pinv(x.numpy() * 2)
+    np.testing.assert_allclose(y.numpy(), want, rtol=1e-4, atol=1e-5)
+    report = lt.last_sync()
+    assert report is not None
+    (line,) = report.fallbacks
+    assert re.fullmatch(name, line) and re.search(rf"on host +{name}", str(report))
+    with lt.no_sync():
+        z, on_cpu = lt.sort(x * 3), lt.linalg.pinv(lt.ones((3, 2)))
+    z.numpy()
+    report = lt.last_sync()
+    assert report is not None and report.fallbacks == [] and "on host" not in str(report)
+    np.testing.assert_allclose(on_cpu.numpy(), np.full((2, 3), 1 / 6), rtol=1e-5)
 
 
 def test_a_wrong_index_is_raised_with_its_line(gpu: FakeDriver) -> None:

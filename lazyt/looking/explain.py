@@ -65,6 +65,7 @@ class Explanation:
         ]
         if self.replay:
             rows.append(("replay", self.replay))
+        rows += [("on host", x.fallback) for x in ks if x.fallback]
         if self._unfused is not None and self._unfused.kernels > self.plan.kernels:
             many = plural(self._unfused.kernels, "kernel")
             rows.insert(2, ("first", f"new and small: this once {many} of one operation each run instead, same bits"))
