@@ -13,6 +13,7 @@ from lazyt.backends.cuda import products
 from lazyt.device import Device
 from lazyt.errors import SyncError
 from lazyt.handle import Handle
+from lazyt.looking.hosted import recorded_fallbacks
 from lazyt.looking.report import SyncReport
 from lazyt.record import is_grad_enabled
 from lazyt.trace import local, user_site
@@ -127,6 +128,9 @@ def sync(*tensors: Handle) -> None:
 class no_sync(_Context):  # noqa: N801
     """Refuse hidden syncs: SyncError at the line that would compute.
 
+    On a GPU also at the end of the block, naming what was recorded in it that has no GPU form: a sync would wait for
+    the device there, while the host computes.
+
     >>> import lazyt as lt
     >>> x = lt.ones(2)
     >>> with lt.no_sync():
@@ -134,11 +138,16 @@ class no_sync(_Context):  # noqa: N801
     """
 
     def __enter__(self) -> Self:
+        self._first = local.trace.pos.index + 1
         local.trace.syncs_forbidden.append(user_site())
         return self
 
     def __exit__(self, *exc: object) -> None:
-        local.trace.syncs_forbidden.pop()
+        site = local.trace.syncs_forbidden.pop()
+        hosted = recorded_fallbacks(local.trace, self._first) if exc[0] is None else ()
+        if hosted:
+            lines = "".join(f"\n  {line}" for line in hosted)
+            raise SyncError(f"no_sync (entered at {site}): a sync would wait for the host to do{lines}")
 
 
 class expect(_Context):  # noqa: N801

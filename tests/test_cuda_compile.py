@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
 from collections.abc import Iterable
@@ -69,6 +70,14 @@ def test_benchmarks_compile_and_do_not_spill(capability: int, recorded: dict[str
     assert not [k.text for k, _, name in kernels if resources[name].spill_stores]
     # Two blocks must find room in the 64 Ki registers of a multiprocessor.
     assert all(resources[name].registers * m.threads * 2 <= 1 << 16 for _, m, name in kernels)
+
+
+def test_launches_for_many_arrays_compile_and_do_not_spill(recorded: dict[str, list[Launch]]) -> None:
+    kernels = kernels_of(recorded, ["adam", "gelu_chain", "softmax", "layer_norm", "statistics"], 90)
+    many = [(k, dataclasses.replace(m, many=True), name) for k, m, name in kernels if not m.phase]
+    resources = compiled(many, 90).resources
+    assert not [k.text for k, _, name in many if resources[name].spill_stores]
+    assert all(resources[name].registers * m.threads * 2 <= 1 << 16 for _, m, name in many)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 import lazyt as lt
 from lazyt import planning
 from lazyt.backends.cuda import device as devices
-from lazyt.backends.cuda import driver, engine
+from lazyt.backends.cuda import driver, engine, together
 from lazyt.backends.cuda.switches import switches
 from tests.cuda import on_gpu as on_gpu_script
 from tests.cuda.fake import FakeDriver, installed
@@ -132,6 +133,70 @@ def test_a_steady_loop_compiles_once(gpu: FakeDriver) -> None:
     assert gpu.loads == loads
 
 
+def _updates(sizes: list[int], steps: int) -> list[np.ndarray]:
+    ps = [on_gpu(n, grad=True, seed=i) for i, n in enumerate(sizes)]
+    opt = lt.optim.AdamW(ps, lr=1e-2, weight_decay=0.01)
+    for _ in range(steps):
+        for i, p in enumerate(ps):
+            p.grad = lt.tensor(np.random.default_rng(90 + i).normal(size=p.shape).astype(np.float32), device="cuda:0")
+        lt.sync()
+        opt.step()
+        lt.sync()
+    return [p.detach().numpy() for p in ps]
+
+
+@pytest.mark.parametrize("processors", [2, 0])
+def test_updates_of_many_tensors_are_one_launch(
+    gpu: FakeDriver, processors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not processors:
+        monkeypatch.setattr(together, "RESIDENT", 2)  # fewer blocks than members have
+    sizes = [4, 1000, 1024, 3000, 4096, 8, 2048, 1028, 4100, 20_000]
+    counts, found = [], []
+    for on in (True, False):
+        monkeypatch.setitem(switches, "many", on)
+        some = sizes if on else [*sizes[:-1], 20_004]
+        before = gpu.launches
+        found.append(_updates(some, 1))
+        counts.append(gpu.launches - before)
+        planning._programs.clear()
+    # The first update also stores what it computes for all, so it is another kernel.
+    assert counts == [2, 10]
+    for got, want in zip(found[0][:-1], found[1][:-1], strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_updates_of_many_tensors_in_a_loop(gpu: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table of arguments is another one in every run, and runs are enqueued before older ones are done."""
+    sizes, found = [100 + 4 * i for i in range(9)], []
+    for on in (True, False):
+        monkeypatch.setitem(switches, "many", on)
+        found.append(_updates(sizes, 12))
+        planning._programs.clear()
+    for got, want in zip(*found, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_explain_names_what_is_launched_together(gpu: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    xs = [on_gpu(100_000 + 4 * i, seed=i) for i in range(8)]
+    monkeypatch.setitem(planning.settings, "tiers", False)
+    kept = ys = [x * 2 + 1 for x in xs]
+    what = ys[0].explain()
+    assert "8 kernels in 1 launch, as they are equal and independent" in str(what)
+    assert "share[1]" in what.kernels[0].source()
+    before = gpu.launches
+    lt.sync()
+    assert gpu.launches == before + 1 and len(kept) == 8
+    report = lt.last_sync()
+    assert report is not None and {v.code for v in report.plan_kernels} == {"memory"}
+    for x, y in zip(xs, ys, strict=True):
+        np.testing.assert_array_equal(y.numpy(), x.numpy() * 2 + 1)
+    del ys, kept
+    monkeypatch.setitem(switches, "many", False)
+    zs = [x * 3 + 1 for x in xs]
+    assert "launch, as they are equal" not in str(zs[0].explain())
+
+
 def test_results_are_not_overwritten_by_the_next_run(gpu: FakeDriver) -> None:
     x = on_gpu(40)
     kept = []
@@ -183,8 +248,30 @@ def test_calls_without_a_gpu_form_run_on_the_host_and_are_counted(gpu: FakeDrive
     assert devices.device("cuda:0").fallbacks == before + 1
     large = on_gpu(40_000)
     y = lt.sort(large)
-    assert "on the host" in str(y.explain())
+    assert "CuPy sort" in str(y.explain())
+    assert "on the host" in str(lt.linalg.pinv(x).explain())
     np.testing.assert_array_equal((y + 1).numpy(), np.sort(large.numpy()) + 1)
+
+
+def test_calls_on_the_host_are_named(gpu: FakeDriver) -> None:
+    x = on_gpu(5, 9)
+    name = r"linalg\.pinv at .*test_cuda_runtime\.py:\d+ \(no GPU form: CuPy's takes one tolerance for all matrices\)"
+    with pytest.raises(lt.SyncError, match=rf"(?s)no_sync \(entered at .*\n  {name}$"), lt.no_sync():
+        y = lt.linalg.pinv(x * 2)
+    assert y.is_pending
+    assert re.search(rf"on host +{name}", str(y.explain()))
+    want = np.linalg.pinv(x.numpy() * 2)
+    np.testing.assert_allclose(y.numpy(), want, rtol=1e-4, atol=1e-5)
+    report = lt.last_sync()
+    assert report is not None
+    (line,) = report.fallbacks
+    assert re.fullmatch(name, line) and re.search(rf"on host +{name}", str(report))
+    with lt.no_sync():
+        z, on_cpu = lt.sort(x * 3), lt.linalg.pinv(lt.ones((3, 2)))
+    z.numpy()
+    report = lt.last_sync()
+    assert report is not None and report.fallbacks == [] and "on host" not in str(report)
+    np.testing.assert_allclose(on_cpu.numpy(), np.full((2, 3), 1 / 6), rtol=1e-5)
 
 
 def test_a_wrong_index_is_raised_with_its_line(gpu: FakeDriver) -> None:

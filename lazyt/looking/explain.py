@@ -28,6 +28,7 @@ class Explanation:
         needed: set[int] | None,
     ) -> None:  # fmt: skip
         self.plan = plan
+        self.bound = bound
         self.steps = steps
         self.known = known  # whether a sync would find a plan
         self.reason = reason  # why it would have to make one
@@ -65,6 +66,9 @@ class Explanation:
         ]
         if self.replay:
             rows.append(("replay", self.replay))
+        if together := cuda.together_of(self.bound):
+            rows.append(("together", together))
+        rows += [("on host", x.fallback) for x in ks if x.fallback]
         if self._unfused is not None and self._unfused.kernels > self.plan.kernels:
             many = plural(self._unfused.kernels, "kernel")
             rows.insert(2, ("first", f"new and small: this once {many} of one operation each run instead, same bits"))

@@ -125,6 +125,19 @@ class KernelView:
             return self._hosted(f"NumPy {fn.replace('_', '.', 1)}")
         return ""
 
+    @property
+    def fallback(self) -> str:
+        """Of a call that a GPU's plan does on the host: the operation, its line, and why; '' for anything else."""
+        c, bound = self._call, self._bound
+        why = ""
+        if isinstance(bound, cuda.Bound) and isinstance(c, ScatterCall) and not Scatter(bound, c).on_device:
+            why = "one complex number for all places"
+        elif isinstance(bound, cuda.Bound) and isinstance(c, LibraryCall):
+            why = library.ON_HOST.get(c.node.attrs.fn, "")  # type: ignore[union-attr]
+        if not why or not self._origins:
+            return ""
+        return fallback_text(self._origins[0].name, self._origins[0].site, why)
+
     def _hosted(self, what: str) -> str:
         """The name of a call that is NumPy's: a GPU's operands are copied to the host for it."""
         return f"{what}, on the host" if self._on_gpu else what
@@ -355,6 +368,11 @@ CODE = {
 
 def _shown(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return rows if len(rows) <= SHOWN else [*rows[: SHOWN - 1], (f"{len(rows) - SHOWN + 1} more", "other places")]
+
+
+def fallback_text(name: str, site: object, why: str) -> str:
+    """What a GPU leaves to the host, the user's line, and why."""
+    return f"{name} at {site_text(site)} (no GPU form: {why})"
 
 
 def _label(o: Origin) -> str:

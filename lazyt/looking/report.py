@@ -62,6 +62,11 @@ class SyncReport:
         bound = plan.executable.bound.get(self.extents)
         return [] if bound is None else kernel_views(plan, bound)
 
+    @property
+    def fallbacks(self) -> list[str]:
+        """What a GPU's plan did on the host, and waited for: each operation, its line, why it has no GPU form."""
+        return [v.fallback for v in self.plan_kernels if v.fallback]
+
     def __str__(self) -> str:
         where = f"{self.cause} at {site_text(self.site)}"
         if self.plan is None:
@@ -77,6 +82,7 @@ class SyncReport:
         if self.superset:
             rows.append(("more", "the plan computed values that nobody holds any more (at most 5 % of the bytes)"))
         views = self.plan_kernels
+        rows += [("on host", v.fallback) for v in views if v.fallback]
         lines = [v.line() for v in views[:LISTED]] + [f"... {len(views) - LISTED} more"] * (len(views) > LISTED)
         head = f"last sync: {where}, {plural(self.outputs, 'value')} computed"
         return "\n".join([head, *aligned(rows, "  "), *("  " + line for line in lines)])

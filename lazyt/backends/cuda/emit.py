@@ -28,10 +28,25 @@ if TYPE_CHECKING:
 
 # Threads that a multiprocessor shall hold at least: 128 registers each. Without a bound ptxas aims at 32, and spills.
 RESIDENT = 512
+# Where the arguments are, and which of how many blocks this is: of the launch, or of the array that it has a share of.
+ALONE = (
+    "    const s64 *const args = arguments.at;",
+    "    const u32 block = blockIdx.x, blocks = gridDim.x;",
+)
+MANY = (
+    "    const u32 *const share = (const u32 *)arguments.at[1] + 4 * (s64)blockIdx.x;",
+    "    const s64 *const args = (const s64 *)arguments.at[0] + share[0];",
+    "    const u32 block = share[1], blocks = share[2];",
+)
 
 
 def arguments(kernel: Kernel, mapping: Mapping) -> int:
-    """How many entries the arguments have: the kernel's, scratch memory and chunks of a row for phases, divisors."""
+    """How many entries the arguments have: the kernel's, scratch memory and chunks of a row for phases, divisors.
+
+    Of a launch for many: where all those are, and the shares.
+    """
+    if mapping.many:
+        return 2
     return max(kernel.layout.size, 1) + 2 * (mapping.phase > 0) + divisors(kernel, mapping)
 
 
@@ -58,8 +73,7 @@ def emit(kernel: Kernel, mapping: Mapping, name: str, module: Module, notes: Seq
             f'extern "C" __global__ void __launch_bounds__({mapping.threads}, {max(RESIDENT // mapping.threads, 1)})',
             f"{name}(const __grid_constant__ lt_args<{size}> arguments) {{",
             f"    typedef {mapping.index} index;",
-            "    const s64 *const args = arguments.at;",
-            "    const u32 block = blockIdx.x, blocks = gridDim.x;",
+            *(MANY if mapping.many else ALONE),
             *scope.head.lines,
             *body.lines,
             "}",

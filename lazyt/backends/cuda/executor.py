@@ -10,6 +10,8 @@ import math
 import threading
 import time
 import weakref
+from dataclasses import replace
+from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +41,7 @@ from lazyt.backends.cuda.scatter import Scatter
 from lazyt.backends.cuda.switches import switches as own
 from lazyt.backends.cuda.switches import variant
 from lazyt.backends.cuda.text import Module
+from lazyt.backends.cuda.together import FEWEST, SHARE, Share, Shares, groups, taken_together
 from lazyt.ir import graph as g
 from lazyt.ir.extents import uses_offset
 from lazyt.ir.kernelize import KernelCall
@@ -154,18 +157,31 @@ class Bound(host.Bound):
         self.scratch_size = 0
         wanted: list[tuple[k.Kernel, Mapping]] = []
         level = 0
+        shares: list[Share] = []
+        heads: list[tuple[int, int]] = []
+
+        def place(some: list[Share]) -> int:
+            heads.append((len(table), len(shares)))
+            shares.extend(some)
+            table.extend((0, 0))
+            return len(table) - 2
+
         for region in self.exe.schedule.regions:
             level += 1
-            for c in region:
-                if isinstance(c, KernelCall):
-                    launches = [x for piece in self.pieces_of(c) for x in self._launches(c, piece, table, patches)]
-                    # Launches that share scratch memory do not run beside others.
+            planned = [
+                [x for piece in self.pieces_of(c) for x in self._launches(c, piece, table, patches)]
+                for c in region
+                if isinstance(c, KernelCall)
+            ]
+            for launches in taken_together(planned, self.where.properties.processors, place):
+                # Launches that share scratch memory do not run beside others.
+                level += len(launches) > 1
+                for kernel, at, mapping, blocks in launches:
+                    wanted.append((kernel, mapping))
+                    steps.append((at, blocks, level))
                     level += len(launches) > 1
-                    for kernel, at, mapping, blocks in launches:
-                        wanted.append((kernel, mapping))
-                        steps.append((at, blocks, level))
-                        level += len(launches) > 1
-                else:
+            for c in region:
+                if not isinstance(c, KernelCall):
                     found = self._call(c, table, patches, level)
                     steps += found
                     level += len(found)
@@ -176,6 +192,10 @@ class Bound(host.Bound):
         rest = iter(code)
         parts = [Launch(next(rest), *s) if isinstance(s, tuple) else s for s in steps]
         self.table = np.array(table or [0], np.int64)
+        self.shares = Shares(self.where, self.table, shares) if shares else None
+        if self.shares is not None:
+            for at, first in heads:
+                self.table[at : at + 2] = self.shares.table.address, self.shares.rows.address + 4 * SHARE * first
         for part in parts:
             if isinstance(part, Launch):
                 part.place(self.table)
@@ -253,6 +273,25 @@ class Bound(host.Bound):
 
     def mappings_of(self, c: KernelCall) -> list[tuple[k.Kernel, Mapping]]:
         """The kernels of a call and how each is given to threads at these sizes."""
+        found = self._mappings_of(c)
+        return [(kernel, replace(m, many=True)) for kernel, m in found] if id(c) in self.together else found
+
+    @cached_property
+    def together(self) -> dict[int, int]:
+        """By the id of a call that is launched with others: the number of that launch among such."""
+        found: dict[int, int] = {}
+        for region in self.exe.schedule.regions if own["many"] else ():
+            calls = [c for c in region if isinstance(c, KernelCall)]
+            if len(calls) < FEWEST:
+                continue
+            alone = [(c, m[0]) for c in calls if len(m := self._mappings_of(c)) == 1]
+            for key in sorted(groups(kernel_and_mapping for _, kernel_and_mapping in alone), key=str):
+                number = len(set(found.values()))
+                found.update({id(c): number for c, (kernel, m) in alone if (kernel.key, m) == key})
+        return found
+
+    def _mappings_of(self, c: KernelCall) -> list[tuple[k.Kernel, Mapping]]:
+        """As `mappings_of`, each call launched alone."""
         found = []
         checks, arena, places = list(self.checks), self.arena_size, dict(self.scratch)
         for piece in self.pieces_of(c):
@@ -317,6 +356,8 @@ class Bound(host.Bound):
             self.table[self.slots] = np.array(bases, np.int64)[self.sources] + self.offsets_of_slots
             if self.word is not None:
                 where.driver.clear(stream, self.word.address, WORD)
+            if self.shares is not None:
+                self.shares.send(stream, self.table)
             run = Run(stream, bases, outs, leaves)
             for part in self.parts:
                 if type(part) is Segment:
@@ -333,6 +374,14 @@ class Bound(host.Bound):
     def address_of(self, n: Node, bases: Sequence[int]) -> int:
         base, byte = self._base(n)
         return bases[base] + byte
+
+
+def together_of(bound: host.Bound) -> str:
+    """Which kernels of a plan go as one launch; '' on the CPU, and for none."""
+    if not isinstance(bound, Bound) or not bound.together:
+        return ""
+    number = len(set(bound.together.values()))
+    return f"{len(bound.together)} kernels in {number} launch{'es' * (number > 1)}, as they are equal and independent"
 
 
 def replay_of(exe: host.Executable, bound: host.Bound) -> str:

@@ -61,10 +61,11 @@ class Mapping:
     single: bool = False  # the last row axis has one element: totals of chunks, one after the other
     tile: bool = False
     phase: int = 0  # 0: a launch does all
+    many: bool = False  # for several arrays at once: together.py
 
     @property
     def key(self) -> str:
-        marks = "e" * self.exact + "s" * self.single + "t" * self.tile
+        marks = "e" * self.exact + "s" * self.single + "t" * self.tile + "m" * self.many
         sizes = (self.threads, self.wide, self.warps, self.steps, self.groups, self.phase)
         return "_".join([self.index, *map(str, sizes), *([marks] if marks else [])])
 

@@ -4,12 +4,13 @@
 `keep`         what several stages need of a row stays in shared memory
 `tile`         reads across memory go through a tile in shared memory
 `native-math`  exp and tanh by the machine's 2**x and 1/x, division by what a row shares by its reciprocal
+`many`         equal kernels that do not need each other are one launch
 `split`        a reduction of few long rows or tall columns is divided among blocks
 """
 
 from __future__ import annotations
 
-switches = {"wide": True, "keep": True, "tile": True, "native-math": True, "split": True}
+switches = {"wide": True, "keep": True, "tile": True, "native-math": True, "split": True, "many": True}
 
 
 def variant() -> str:
