@@ -74,12 +74,18 @@ def _numpy_softmax(x: Any, axis: Any = -1) -> Any:
 
 
 def _numpy_log_softmax(x: Any, axis: Any = -1) -> Any:
-    return np.log(_numpy_softmax(x.astype("f8"), axis)).astype(float_of(x.dtype))
+    x, d = x.astype("f8"), float_of(x.dtype)
+    below = x - x.max(axis=axis, keepdims=True, initial=-np.inf)
+    return (below - np.log(np.exp(below).sum(axis=axis, keepdims=True))).astype(d)
 
 
 def _numpy_logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    x, d = x.astype("f8"), float_of(x.dtype)
+    top = x.max(axis=axis, keepdims=True, initial=-np.inf)
+    top = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(divide="ignore"):
-        return np.log(np.exp(x.astype("f8")).sum(axis=axis, keepdims=keepdims)).astype(float_of(x.dtype))
+        out = np.log(np.exp(x - top).sum(axis=axis, keepdims=True)) + top
+    return (out if keepdims else out.squeeze(axis=axis)).astype(d)
 
 
 _SOFT: Any = (
