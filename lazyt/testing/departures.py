@@ -1,7 +1,7 @@
 """Where lazyt follows the Array API standard, C or the exact value and NumPy does not: one list, each with its reason.
 
 `check_against_numpy` and the random programs read it, docs/testing.md shows it; nothing else may differ by more than
-rounding. Dtypes differ in one case: see `dtype_meant`.
+rounding. Dtypes differ in one case: see `dtype_meant`. Where only a default differs, `numpy_names` gives NumPy lazyt's.
 """
 
 from __future__ import annotations
