@@ -22,6 +22,7 @@ from lazyt.testing.bisect import first_of, needed
 from lazyt.testing.departures import DEPARTURES
 from lazyt.testing.differential import lockstep
 from lazyt.testing.fuzz import Search, check_apart
+from lazyt.testing.gradient_programs import slope
 from lazyt.testing.modes import AGAIN, EAGER, FIRST, RANDOM, Mode, mode, modes
 from lazyt.testing.seeds import recheck, small, try_seed, write
 from lazyt.testing.shrink import shrink
@@ -424,6 +425,11 @@ def test_singular_values_are_0_where_the_standard_says_so() -> None:
 def test_a_write_in_the_middle_of_a_search_finds_what_is_pending() -> None:
     # A trace forgets its trie where it is synced; what a write under a mask syncs in between was looked for there.
     assert all(try_seed(seed) is None for seed in range(628641405, 628641412))
+
+
+def test_equal_elements_at_the_median_are_a_kink() -> None:
+    assert slope(["a = new(var((2, 3, 2), 518))", "loss = xp.sum(xp.median(a, axis=1))"]) is None
+    assert slope(["a = new(var((2, 3, 2), 518))", "loss = xp.sum(xp.exp(a) * 9)"]) is not None
 
 
 def test_a_dtype_may_be_a_name_in_what_is_made_small() -> None:

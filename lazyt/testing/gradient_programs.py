@@ -144,7 +144,14 @@ def slope(lines: Sequence[str]) -> tuple[float, float] | None:
 
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        found = [(loss(h) - loss(-h)) / (2 * h) for h in (1e-4, 3e-5, 1e-5)]
+        here, steps = loss(0.0), (1e-4, 3e-5, 1e-5)
+        sides = [((loss(h) - here) / h, (here - loss(-h)) / h) for h in steps]
+    found = [(right + left) / 2 for right, left in sides]
+    # Right and left of a kink (equal elements, one of which is the median) the slopes stay apart, however small the
+    # step; where the loss is smooth they meet.
+    apart = [abs(right - left) for right, left in sides]
+    if apart[-1] > max(apart[0] / 2, 1e-4 * max(1.0, abs(found[1]))):
+        return None
     off = max(abs(found[0] - found[1]), abs(found[1] - found[2]), abs(found[0] - found[2]))
     if not np.isfinite(found).all() or off > 1e-4 * max(1.0, abs(found[1])):
         return None
