@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -85,10 +86,11 @@ class Plan:
         nodes = [low.nodes[s] for s in want]
         if settings["verify"]:
             verify(g.Graph(g.reachable(nodes), nodes))
-        # A GPU's products are a library's: nothing runs on their blocks, and windows are copied for them. What its
-        # kernels need again of a row stays in shared memory.
+        # A GPU's products are a library's: nothing runs on their blocks, and windows are copied for them, unless
+        # cuDNN computes convolutions. What its kernels need again of a row stays in shared memory.
         on_cpu = self.device == "cpu"
-        self.graph = canonicalize(nodes, low.scope, settings["gemm"] and on_cpu, fused and settings["cover"])
+        convolutions = settings["gemm"] if on_cpu else partial(cuda.keeps, self.device)
+        self.graph = canonicalize(nodes, low.scope, convolutions, fused and settings["cover"])
         if settings["verify"]:
             verify(self.graph)
         self.division = fuse(self.graph, low.scope, fused)

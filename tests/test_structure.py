@@ -83,7 +83,7 @@ ONLY = {
     "trace": set(),
 }
 # Packages that one backend alone may import.
-FOREIGN = {"llvmlite": "backends.cpu", "cupy": "backends.cuda"}
+FOREIGN = {"llvmlite": "backends.cpu", "cupy": "backends.cuda", "cudnn": "backends.cuda"}
 # (module, imported module) -> why the import stands inside a function.
 INSIDE_FUNCTIONS: dict[tuple[str, str], str] = {}
 

@@ -27,7 +27,7 @@ from lazyt.ir.extents import hint, product
 from lazyt.ir.prims import MOVEMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lazyt.ir.extents import Scope
     from lazyt.ir.graph import Node
@@ -39,9 +39,14 @@ Parts = tuple["Node", "Node"]
 
 
 def canonicalize(
-    outputs: Sequence[Node], scope: Scope | None, convolutions: bool = True, cover: bool = False
+    outputs: Sequence[Node],
+    scope: Scope | None,
+    convolutions: bool | Callable[[Node], bool] = True,
+    cover: bool = False,
 ) -> g.Graph:
     """The graph of what `outputs` need, rewritten; without `convolutions` those are products over windows.
+
+    So are those that it does not want, if it is a function that says which it does.
 
     With `cover` an update of most of an array is computed over all of it.
     """
@@ -76,7 +81,7 @@ def _is_one(n: Node) -> bool:
 
 
 class _Canonicalizer:
-    def __init__(self, scope: Scope | None, convolutions: bool, cover: bool) -> None:
+    def __init__(self, scope: Scope | None, convolutions: bool | Callable[[Node], bool], cover: bool) -> None:
         self.b = Builder(scope)
         self.convolutions = convolutions
         self.cover = cover
@@ -109,11 +114,15 @@ class _Canonicalizer:
             return xs[1]
         if n.op == "div" and _is_one(xs[1]):
             return xs[0]
-        if n.op in ("convolve", "convolve_filter") and not self.convolutions:
+        if n.op in ("convolve", "convolve_filter") and not self._keeps(n):
             return by_products(self.b, n, *xs)
         if n.op == "slice" and n.operands[0].op == xs[0].op == "convolve" and self.readers[n.operands[0]] == 1:
             return self._part_of_places(n, xs[0])
         return self._make(n, xs)
+
+    def _keeps(self, n: Node) -> bool:
+        """Whether a convolution stays one."""
+        return self.convolutions if isinstance(self.convolutions, bool) else self.convolutions(n)
 
     def _part_of_places(self, n: Node, y: Node) -> Node:
         """A slice of a convolution that nobody else reads: the gradient of an input that had been padded."""

@@ -11,6 +11,7 @@ from lazyt.backends.cpu.code import assembly_of, code_at, source_of
 from lazyt.backends.cpu.executor import Bound
 from lazyt.backends.cuda import executor as cuda
 from lazyt.backends.cuda import library
+from lazyt.backends.cuda.convolutions import Convolution, why_windows
 from lazyt.backends.cuda.products import is_tf32
 from lazyt.backends.cuda.scatter import Scatter
 from lazyt.errors import NotSupportedError
@@ -93,6 +94,12 @@ class KernelView:
         return self._bound.products[self._call].choice if isinstance(self._call, MatmulCall) else None
 
     @property
+    def _cudnn(self) -> Convolution | None:
+        """A convolution that cuDNN is asked for."""
+        found = self._bound.products[self._call] if isinstance(self._call, MatmulCall) else None
+        return found if isinstance(found, Convolution) else None
+
+    @property
     def _map(self) -> KernelCall | None:
         """The kernel, or the epilogue of a product."""
         c = self._call
@@ -102,6 +109,8 @@ class KernelView:
     def library(self) -> str:
         """The library and its routine, or the generated product; '' for a kernel alone."""
         c = self._call
+        if self._cudnn is not None:
+            return self._cudnn.library
         if isinstance(c, MatmulCall):
             how = "numpy" if self._choice is None else self._choice.how
             if how == "generated":
@@ -228,7 +237,13 @@ class KernelView:
     @property
     def chosen(self) -> str:
         """Of a product: the estimates by which it is generated or left to BLAS; '' for anything else."""
-        return "" if self._choice is None else self._choice.reason
+        if self._choice is None:
+            return ""
+        if self._cudnn is not None:
+            return self._cudnn.reason
+        if isinstance(self._bound, cuda.Bound):
+            return why_windows(self._bound.where.cudnn, [o.name for o in self._origins]) or self._choice.reason
+        return self._choice.reason
 
     @property
     def stores(self) -> list[tuple[str, str]]:
@@ -303,6 +318,9 @@ class KernelView:
         if isinstance(call, MatmulCall):
             complex_ = 4 if dtypes.kind(call.node.dtype) == "c" else 1
             total = 2 * complex_ * _product(self._shape(call.node)) * self._shape(call.node.operands[0])[-1]
+            if self._cudnn is not None:
+                ch = self._cudnn.choice
+                total = 2 * ch.m * ch.n * ch.k * ch.count
         if c is None:
             return total
         moving = k.moving_axes(c.kernel)
@@ -340,7 +358,7 @@ class KernelView:
         rows += [("stores", f"{what}: {why}") for what, why in _shown(self.stores)]
         if self._choice is not None:
             where = "; the product itself is never in memory" if self._on_stack else ""
-            rows.append(("chosen", self._choice.reason + where))
+            rows.append(("chosen", self.chosen + where))
         flops = "no flops counted"
         if self.flops:
             flops = f"{count_text(self.flops, 'flop')}, {self.intensity:.2g} flop/byte"

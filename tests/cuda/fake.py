@@ -19,6 +19,7 @@ from lazyt import planning
 from lazyt.backends.cuda import driver
 from lazyt.backends.cuda.driver import Adopted, KernelNode, Ordered, Product, Properties, Work
 from lazyt.backends.cuda.libcuda import GraphError
+from lazyt.errors import DeviceError
 from lazyt.trace import local
 from tests.cuda.shim import built
 
@@ -77,6 +78,7 @@ class FakeDriver:
         self.refuse_graphs = self.refuse_products = False
         self.stream = FakeStream()  # the caller's
         self.failure = ""  # of the next launch
+        self.front_end: Any = None  # cuDNN's
         self._spans: dict[int, list[tuple[int, int]]] = {0: [], 1: []}
         self._parked: list[Any] = []  # freed, but named by what is still to do
         self._streams: list[FakeStream] = [self.stream]
@@ -290,6 +292,11 @@ class FakeDriver:
         address, owner = self.allocate(a.device, nbytes)
         self.stream.todo.append(lambda: ctypes.memmove(address, a.address, nbytes) and None)
         return Adopted(a.device, address, nbytes, a.shape, a.dtype, (owner, a))
+
+    def cudnn(self) -> Any:
+        if self.front_end is None:
+            raise DeviceError("there is none")
+        return self.front_end
 
     def name_of(self, stream: Any) -> int:
         return 1

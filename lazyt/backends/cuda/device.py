@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.backends.cuda import driver
+from lazyt.backends.cuda.cudnn import Cudnn
 from lazyt.backends.cuda.staging import Staging
 from lazyt.errors import DeviceError, OutOfMemory
 
@@ -33,6 +34,7 @@ class Device:
         self.driver = found
         self.properties = found.properties(number)
         self.fallbacks = 0
+        self.cudnn = Cudnn(self)
         self.staging = Staging(found)
         self._last: Any = None
         self._retired: list[tuple[Any, object]] = []

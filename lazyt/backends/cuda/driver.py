@@ -1,7 +1,7 @@
 """What the backend asks of CUDA, through CuPy: memory, copies, streams, code, launches, products, graphs, exchange.
 
 Nothing is waited for but by `wait`, `wait_event` and allocation. Tests put another driver in its place (`use`), which
-runs the same source on the CPU. Nothing else but `engine.py` imports CuPy.
+runs the same source on the CPU. Nothing else but `engine.py` imports CuPy, nothing else cuDNN.
 """
 
 from __future__ import annotations
@@ -148,6 +148,10 @@ class Driver(Protocol):
 
     def adopt(self, x: Any, copy: bool) -> Adopted:
         """The C-contiguous memory that an object hands out by DLPack or `__cuda_array_interface__`, or a copy of it."""
+        ...
+
+    def cudnn(self) -> Any:
+        """cuDNN's front end, its library loaded. Raises DeviceError where either is missing."""
         ...
 
     def name_of(self, stream: Any) -> int:
@@ -341,6 +345,17 @@ class CupyDriver:
             # Kernels read 16 bytes at once: what begins in between is copied too.
             a = a.copy(order="C") if copy or a.data.ptr % ALIGNED else self.cupy.ascontiguousarray(a)
         return Adopted(a.device.id, int(a.data.ptr), int(a.nbytes), tuple(a.shape), np.dtype(a.dtype), a)
+
+    def cudnn(self) -> Any:
+        try:
+            # NOTE: it ends the process where it does not find cuBLAS, so that is loaded first.
+            self.cuda.device.get_cublas_handle()
+            found = importlib.import_module("cudnn")
+            found.backend_version()
+        except (ImportError, AttributeError, AssertionError, OSError, RuntimeError) as error:
+            # It looks for one libcudnn, in its own way, when it is imported or first called.
+            raise DeviceError(f"cuDNN cannot be loaded ({error}): pip install 'lazyt[cudnn]'") from error
+        return found
 
     def name_of(self, stream: Any) -> int:
         # 0 is not allowed there: 1 is the default stream.

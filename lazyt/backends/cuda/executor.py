@@ -22,6 +22,7 @@ from lazyt.backends.cpu.callbacks import Callback, evaluated
 from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cuda import engine, library
 from lazyt.backends.cuda.checks import WORD, Check, unsettled
+from lazyt.backends.cuda.convolutions import Convolution
 from lazyt.backends.cuda.device import Device, device
 from lazyt.backends.cuda.emit import arguments, emit, program
 from lazyt.backends.cuda.mapping import (
@@ -230,6 +231,10 @@ class Bound(host.Bound):
         """What does a call that is not a kernel."""
         if isinstance(c, MatmulCall):
             product = self.products[c]
+            if isinstance(product, Convolution):
+                product.place(table, patches)
+                ch = product.choice
+                return [product if ch.m and ch.n and ch.k and ch.count else Zeros(product)]
             assert isinstance(product, Product)
             if product.choice.how != "blas":
                 return [ByLibrary(self, c, table, patches)]
@@ -324,8 +329,8 @@ class Bound(host.Bound):
         capability = self.where.properties.capability
         return engine.disassembled(engine.compile_program(program(named), capability).cubin)
 
-    def _product(self, c: MatmulCall) -> Product:
-        return Product(self, c)
+    def _product(self, c: MatmulCall) -> Product | Convolution:
+        return Product(self, c) if c.node.op == "matmul" else Convolution(self, c)
 
     def run(
         self,
@@ -382,6 +387,11 @@ def together_of(bound: host.Bound) -> str:
         return ""
     number = len(set(bound.together.values()))
     return f"{len(bound.together)} kernels in {number} launch{'es' * (number > 1)}, as they are equal and independent"
+
+
+def keeps(name: str, convolution: Node) -> bool:
+    """Whether a device's plan calls cuDNN for a convolution; others are products over windows."""
+    return convolution.dtype == FLOAT32 and not device(name).cudnn.missing
 
 
 def replay_of(exe: host.Executable, bound: host.Bound) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lazyt.backends.cpu.products import Patches
+    from lazyt.backends.cuda.convolutions import Convolution
     from lazyt.backends.cuda.executor import Bound, Run
     from lazyt.ir.schedule import MatmulCall
 
@@ -67,7 +68,7 @@ class Product(products.Product):
     def place(self, table: list[int], patches: Patches, level: int) -> None:
         """The addresses of both operands and the result stand in the table, then whether it is of tf32."""
         self.at, self.level = len(table), level
-        _place(self.bound, self.call, table, patches)
+        place(self.bound, self.call, table, patches)
         table.append(0)
 
     @property
@@ -98,7 +99,7 @@ class Product(products.Product):
         return found
 
 
-def _place(bound: Bound, call: MatmulCall, table: list[int], patches: Patches) -> None:
+def place(bound: Bound, call: MatmulCall, table: list[int], patches: Patches) -> None:
     """The addresses of both operands and the result, at the end of the table."""
     at, size = len(table), call.node.dtype.itemsize
     table.extend((0, 0, 0))
@@ -130,7 +131,7 @@ class ByLibrary:
         self.bound = bound
         self.call = call
         self.at = len(table)
-        _place(bound, call, table, patches)
+        place(bound, call, table, patches)
 
     def run(self, run: Run) -> None:
         bound, n = self.bound, self.call.node
@@ -150,7 +151,7 @@ class ByLibrary:
 class Zeros:
     """A product over no elements."""
 
-    def __init__(self, product: Product) -> None:
+    def __init__(self, product: Product | Convolution) -> None:
         self.product = product
 
     def run(self, run: Run) -> None:

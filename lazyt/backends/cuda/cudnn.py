@@ -1,0 +1,163 @@
+"""Convolutions by cuDNN, through NVIDIA's Python front end where it is installed. What it refuses, others compute.
+
+A convolution of two spatial axes is a graph of one node, planned once for each geometry and precision. The front end is
+asked of the driver, so a test's fake can stand in its place.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lazyt.backends.cuda.switches import switches
+from lazyt.errors import DeviceError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lazyt.backends.cuda.device import Device
+
+# What a plan may not do if products are to be float32 all through, and what it may not do at all.
+PRECISE = ("TENSOR_CORE", "WINOGRAD", "FFT")
+NEVER = ("DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION", "NONDETERMINISTIC")
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """A convolution of float32 at stride 1: a result (N, O, ..), or with `of_filter` the gradient of a filter.
+
+    image (N, C, H, W); other is the filter (O, C, ..), or what comes back through the result (N, O, ..).
+    """
+
+    of_filter: bool
+    image: tuple[int, ...]
+    other: tuple[int, ...]
+    sizes: tuple[int, int]
+    dilations: tuple[int, int]
+    tf32: bool
+
+    @property
+    def result(self) -> tuple[int, ...]:
+        """(N, O, counts..), or (O, C, sizes..)."""
+        if self.of_filter:
+            return self.other[1], self.image[1], *self.sizes
+        counts = (d - (k - 1) * e for d, k, e in zip(self.image[2:], self.sizes, self.dilations, strict=True))
+        return self.image[0], self.other[0], *counts
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A graph with its three tensors and the bytes of workspace that its plan wants."""
+
+    graph: Any
+    image: Any
+    other: Any
+    result: Any
+    workspace: int
+
+
+class Cudnn:
+    """cuDNN on one device. `fallbacks` counts the calls that it refused and others computed."""
+
+    def __init__(self, where: Device) -> None:
+        self.where = where
+        self.fallbacks = 0
+        self._found: Any = None
+        self._missing: str | None = None  # '' where it is there, None where nobody has looked
+        self._handle: Any = None
+        # Why there is no plan stands in its place.
+        self._plans: dict[Geometry, Planned | str] = {}
+
+    @property
+    def missing(self) -> str:
+        """Why it is not used on this device; '' if it is."""
+        if not switches["cudnn"]:
+            return "it is switched off"
+        if self._missing is None:
+            try:
+                with self.where.work():
+                    self._found, self._missing = self.where.driver.cudnn(), ""
+            except DeviceError as error:
+                self._missing = str(error)
+        return self._missing
+
+    def refusal(self, geometry: Geometry) -> str:
+        """Why cuDNN did not compute such a convolution when it was asked; '' if it did or has not been asked."""
+        known = self._plans.get(geometry)
+        return known if isinstance(known, str) else ""
+
+    def convolve(self, stream: Any, geometry: Geometry, image: int, other: int, result: int) -> bool:
+        """Enqueue it on dense memory at these addresses; False if cuDNN will not, and then it is counted."""
+        if geometry not in self._plans:
+            if len(self._plans) > 1024:
+                self._plans.clear()
+            self._plans[geometry] = self._plan(geometry)
+        planned = self._plans[geometry]
+        if isinstance(planned, Planned):
+            workspace = self.where.take(planned.workspace)
+            tensors = {planned.image: image, planned.other: other, planned.result: result}
+            try:
+                self._found.set_stream(handle=self._handle, stream=getattr(stream, "ptr", 0))
+                planned.graph.execute(tensors, workspace.address, handle=self._handle)
+            except self._failures as error:
+                self._plans[geometry] = f"{error}"
+            else:
+                return True
+        self.fallbacks += 1
+        return False
+
+    @property
+    def _failures(self) -> tuple[type[Exception], ...]:
+        return (self._found.cudnnGraphNotSupportedError, RuntimeError, ValueError)
+
+    def _plan(self, geometry: Geometry) -> Planned | str:
+        assert not self.missing
+        try:
+            if self._handle is None:
+                self._handle = self._found.create_handle()
+            graph, image, other, result = described(self._found, geometry, handle=self._handle)
+            planned(self._found, graph, geometry.tf32)
+            return Planned(graph, image, other, result, graph.get_workspace_size())
+        except self._failures as error:
+            return f"{error}" or type(error).__name__
+
+
+def described(cudnn: Any, geometry: Geometry, **options: Any) -> tuple[Any, Any, Any, Any]:
+    """The graph of a convolution, validated, with the tensors of its image, its other operand and its result."""
+    float32 = cudnn.data_type.FLOAT
+    graph = cudnn.pygraph(
+        name="lazyt", io_data_type=float32, intermediate_data_type=float32, compute_data_type=float32, **options
+    )
+
+    def tensor(name: str, shape: Sequence[int]) -> Any:
+        return graph.tensor(name=name, dim=list(shape), stride=dense(shape), data_type=float32)
+
+    image = tensor("image", geometry.image)
+    other = tensor("other", geometry.other)
+    places = {
+        "pre_padding": [0, 0], "post_padding": [0, 0], "stride": [1, 1], "dilation": list(geometry.dilations),
+        "compute_data_type": float32,
+    }  # fmt: skip
+    if geometry.of_filter:
+        result = graph.conv_wgrad(image=image, loss=other, name="filter", **places)
+    else:
+        result = graph.conv_fprop(image=image, weight=other, name="convolve", **places)
+    result.set_output(True).set_dim(list(geometry.result)).set_stride(dense(geometry.result)).set_data_type(float32)
+    graph.validate()
+    return graph, image, other, result
+
+
+def planned(cudnn: Any, graph: Any, tf32: bool) -> None:
+    """Have cuDNN choose how a graph is computed, and build that."""
+    graph.build_operation_graph()
+    graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    names = NEVER if tf32 else (*NEVER, *PRECISE)
+    graph.deselect_numeric_notes([getattr(cudnn.numerical_note, name) for name in names])
+    graph.check_support()
+    graph.build_plans()
+
+
+def dense(shape: Sequence[int]) -> list[int]:
+    """Strides in elements, the last axis side by side."""
+    return [math.prod(shape[i + 1 :]) for i in range(len(shape))]

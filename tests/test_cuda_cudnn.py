@@ -1,0 +1,234 @@
+"""Convolutions by cuDNN: what its front end is asked for, above a fake that computes, and what is done without it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from test_cuda_runtime import gpu as gpu
+
+import lazyt as lt
+from lazyt.backends.cuda import cudnn as by_cudnn
+from lazyt.backends.cuda import driver as drivers
+from lazyt.backends.cuda.cudnn import NEVER, PRECISE, Geometry
+from lazyt.backends.cuda.device import device
+from lazyt.backends.cuda.switches import switches
+from lazyt.errors import DeviceError
+from lazyt.nn import functional as F
+from tests.cuda.fake import FakeDriver
+from tests.cuda.fake_cudnn import FakeCudnn
+
+
+@pytest.fixture
+def cudnn(gpu: FakeDriver) -> FakeCudnn:
+    gpu.front_end = FakeCudnn(gpu)
+    return gpu.front_end
+
+
+@pytest.fixture(autouse=True)
+def highest() -> Iterator[None]:
+    yield
+    lt.set_float32_matmul_precision("highest")
+
+
+def draw(*shape: int, dtype: Any = "float32", seed: int = 0) -> Any:
+    return lt.asarray(np.random.default_rng(seed).normal(size=shape).astype("float32")).astype(dtype)
+
+
+def trained(x: Any, w: Any, **how: Any) -> list[np.ndarray]:
+    """A convolution and both its gradients."""
+    x, w = x.detach(), w.detach()
+    x.requires_grad = w.requires_grad = True
+    y = (F.conv1d if x.ndim == 3 else F.conv2d)(x, w, **how)
+    (y * y).sum().backward()
+    lt.sync()
+    return [t.detach().astype("float32").numpy() for t in (y, x.grad, w.grad)]
+
+
+def compared(x: Any, w: Any, tolerance: float = 1e-5, **how: Any) -> None:
+    for got, want in zip(trained(x.to("cuda:0"), w.to("cuda:0"), **how), trained(x, w, **how), strict=True):
+        np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * np.abs(want).max())
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "how"),
+    [
+        ((2, 3, 9, 8), (4, 3, 3, 2), {}),
+        ((2, 3, 9, 8), (4, 3, 3, 2), {"dilation": (1, 2)}),
+        ((2, 3, 9, 8), (4, 3, 3, 3), {"padding": 1}),
+        ((2, 3, 9, 8), (4, 3, 2, 3), {"padding": "same", "dilation": 2}),
+        ((2, 3, 30), (4, 3, 5), {"dilation": 3}),
+        ((2, 3, 30), (4, 3, 5), {"padding": 2}),
+        ((1, 1, 1, 5), (1, 1, 1, 5), {}),
+    ],
+)
+def test_forward_and_both_gradients(x: Any, w: Any, how: Any, cudnn: FakeCudnn) -> None:
+    compared(draw(*x), draw(*w, seed=1), **how)
+    assert sorted(g.what for g in cudnn.runs) == ["fprop", "fprop", "wgrad"]
+    assert device("cuda:0").cudnn.fallbacks == 0
+
+
+def test_what_it_is_asked_for(cudnn: FakeCudnn) -> None:
+    x, w = draw(2, 3, 9, 8).to("cuda:0"), draw(4, 3, 3, 2).to("cuda:0")
+    y = F.conv2d(x, w, dilation=(1, 2))
+    assert "cuDNN convolution" in str(y.explain())
+    y.numpy()
+    (g,) = cudnn.graphs
+    assert (g.image.dim, g.image.stride) == ([2, 3, 9, 8], [216, 72, 8, 1])
+    assert (g.other.dim, g.other.stride) == ([4, 3, 3, 2], [18, 6, 2, 1])
+    assert (g.result.dim, g.result.stride) == ([2, 4, 7, 6], [168, 42, 6, 1])
+    assert g.dilation == [1, 2]
+
+
+def test_one_axis_has_another_of_one(cudnn: FakeCudnn) -> None:
+    F.conv1d(draw(2, 3, 30).to("cuda:0"), draw(4, 3, 5).to("cuda:0"), dilation=3).numpy()
+    (g,) = cudnn.graphs
+    assert (g.image.dim, g.other.dim, g.result.dim) == ([2, 3, 1, 30], [4, 3, 1, 5], [2, 4, 1, 18])
+    assert g.dilation == [1, 3]
+
+
+def test_a_geometry_is_planned_once(cudnn: FakeCudnn) -> None:
+    w = draw(4, 3, 3, 3).to("cuda:0")
+    for i in range(6):
+        x = draw(2, 3, 9 + i % 2, 8, seed=i)
+        got = F.conv2d(x.to("cuda:0"), w).cpu().numpy()
+        np.testing.assert_allclose(got, F.conv2d(x, w.cpu()).numpy(), rtol=1e-5, atol=1e-5)
+    assert (len(cudnn.graphs), len(cudnn.runs), cudnn.handles) == (2, 6, 1)
+
+
+def test_precision_is_that_of_the_run(cudnn: FakeCudnn) -> None:
+    x, w = draw(2, 3, 9, 8).to("cuda:0"), draw(4, 3, 3, 2).to("cuda:0")
+    for precision in ("highest", "high", "highest", "medium"):
+        lt.set_float32_matmul_precision(precision)
+        y = F.conv2d(x, w)
+        assert ("cuDNN convolution, tf32" in str(y.explain())) == (precision != "highest")
+        y.numpy()
+        assert cudnn.runs[-1].deselected == set(NEVER) | (set(PRECISE) if precision == "highest" else set())
+    assert len(cudnn.graphs) == 2
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_halves_are_exact_in_tf32(dtype: str, cudnn: FakeCudnn) -> None:
+    compared(draw(2, 3, 9, 8, dtype=dtype), draw(4, 3, 3, 3, dtype=dtype, seed=1), 1e-2, padding=1)
+    assert [g.deselected for g in cudnn.runs] == [set(NEVER)] * 3
+    y = F.conv2d(draw(2, 3, 9, 8, dtype=dtype).to("cuda:0"), draw(4, 3, 3, 3).to("cuda:0").astype(dtype))
+    assert "the operands were halves" in str(y.explain())
+
+
+def test_a_float32_among_halves_is_not_exact_in_tf32(cudnn: FakeCudnn) -> None:
+    F.conv2d(draw(2, 3, 9, 8, dtype="float16").to("cuda:0"), draw(4, 3, 3, 3).to("cuda:0")).numpy()
+    assert cudnn.runs[-1].deselected == {*NEVER, *PRECISE}
+
+
+@pytest.mark.parametrize("fails", ["refusal", "failure"])
+def test_what_it_refuses_is_computed_counted_and_said(fails: str, cudnn: FakeCudnn) -> None:
+    setattr(cudnn, fails, "no engine for this")
+    x, w = draw(2, 3, 9, 8), draw(4, 3, 3, 2, seed=1)
+    compared(x, w, dilation=(1, 2))
+    compared(draw(2, 3, 30), draw(4, 3, 5, seed=1), padding=2)
+    assert not cudnn.runs
+    assert device("cuda:0").cudnn.fallbacks == 6
+    text = str(F.conv2d(x.to("cuda:0"), w.to("cuda:0"), dilation=(1, 2)).explain())
+    assert "CuPy product over windows" in text
+    assert "cuDNN refused it: no engine for this" in text
+
+
+def test_a_kernel_after_a_convolution_waits_for_it(cudnn: FakeCudnn) -> None:
+    x, w, v = draw(2, 3, 9, 8), draw(4, 3, 3, 3, seed=1), draw(5, 4, 2, 2, seed=2)
+
+    def program(x: Any, w: Any, v: Any) -> Any:
+        return F.conv2d(F.relu(F.conv2d(x + 1, w)), v).sum((2, 3))
+
+    for i in range(4):
+        got = program(x.to("cuda:0") * i, w.to("cuda:0"), v.to("cuda:0")).cpu().numpy()
+        np.testing.assert_allclose(got, program(x * i, w, v).numpy(), rtol=1e-5, atol=1e-4)
+    assert len(cudnn.runs) == 8
+
+
+def test_no_elements(cudnn: FakeCudnn) -> None:
+    none = draw(0, 3, 9, 8)
+    y, _, by_filter = trained(none.to("cuda:0"), draw(4, 3, 3, 2).to("cuda:0"))
+    assert y.shape == (0, 4, 7, 7)
+    np.testing.assert_array_equal(by_filter, np.zeros((4, 3, 3, 2), np.float32))
+    assert not cudnn.graphs
+
+
+@pytest.mark.parametrize(
+    ("dtype", "how"), [("float64", {}), ("float32", {"stride": 2}), ("float32", {"groups": 2}), ("int32", {})]
+)
+def test_others_are_products_over_windows(dtype: str, how: Any, cudnn: FakeCudnn) -> None:
+    x, w = draw(2, 4, 9, 8, dtype=dtype), draw(6, 4 // how.get("groups", 1), 3, 3, dtype=dtype, seed=1)
+    y = F.conv2d(x.to("cuda:0"), w.to("cuda:0"), **how)
+    assert "a convolution over windows: it is not of float32 at stride 1, in one group" in str(y.explain())
+    np.testing.assert_allclose(y.cpu().numpy(), F.conv2d(x, w, **how).numpy(), rtol=1e-5, atol=1e-4)
+    assert not cudnn.graphs
+
+
+def test_it_can_be_switched_off(cudnn: FakeCudnn) -> None:
+    with mock.patch.dict(switches, {"cudnn": False}):
+        y = F.conv2d(draw(2, 3, 9, 8).to("cuda:0"), draw(4, 3, 3, 2).to("cuda:0"))
+        assert "a convolution over windows without cuDNN: it is switched off" in str(y.explain())
+        compared(draw(2, 3, 9, 8), draw(4, 3, 3, 2))
+    assert not cudnn.graphs
+
+
+def test_without_it(gpu: FakeDriver) -> None:
+    y = F.conv2d(draw(2, 3, 9, 8).to("cuda:0"), draw(4, 3, 3, 2).to("cuda:0"))
+    assert "a convolution over windows without cuDNN: there is none" in str(y.explain())
+    compared(draw(2, 3, 9, 8), draw(4, 3, 3, 2))
+
+
+def test_attention_says_whose_it_is(cudnn: FakeCudnn) -> None:
+    q = draw(2, 2, 5, 8).to("cuda:0")
+    text = str(F.scaled_dot_product_attention(q, q, q).explain())
+    assert "attention is lazyt's own kernels between products" in text
+
+
+def test_a_front_end_that_cannot_be_loaded_is_one_error() -> None:
+    pytest.importorskip("cupy")
+    with (
+        mock.patch.dict("sys.modules", {"cudnn": None}),
+        pytest.raises(DeviceError, match=r"cuDNN cannot be loaded .*lazyt\[cudnn\]"),
+    ):
+        drivers.CupyDriver().cudnn()
+
+
+# An H100, as cuDNN writes one down.
+H100 = {
+    "deviceVer": 900, "driverVer": 12090, "cudaRuntimeVer": 12090, "maxGridSize": [2147483647, 65535, 65535],
+    "maxBlockSize": [1024, 1024, 64], "regsPerBlock": 65536, "multiProcessorCount": 132, "smClockRateKHz": 1980000,
+    "memClockRateKHz": 2619000, "l2CacheSize": 52428800, "warpSize": 32, "maxSharedMemoryPerBlock": 49152,
+    "maxSharedMemoryPerBlockOptin": 232448, "reservedSharedMemoryPerBlock": 1024, "maxRegistersPerSM": 65536,
+    "pciDeviceId": 0, "maxCtasPerSM": 32, "maxThreadsPerSM": 2048, "isTccDriver": 0, "supportCoopLaunch": 1,
+    "totalGlobalMem": 80 << 30, "cudaDeviceId": 0, "deviceName": "NVIDIA H100 80GB HBM3",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tf32", [True, False])
+@pytest.mark.parametrize(
+    ("image", "filters", "dilations"),
+    [
+        ((2, 3, 9, 8), (4, 3, 3, 2), (1, 2)),
+        ((32, 64, 58, 58), (128, 64, 3, 3), (1, 1)),
+        ((8, 16, 1, 100), (32, 16, 1, 5), (1, 3)),
+    ],
+)
+def test_cudnn_itself_has_plans(image: Any, filters: Any, dilations: Any, tf32: bool) -> None:
+    """No GPU is needed: cuDNN plans for one that is described to it."""
+    module = pytest.importorskip("cudnn", exc_type=(ImportError, OSError))
+    try:
+        described = module.create_device_properties(json.dumps(H100))
+    except (AttributeError, RuntimeError) as error:
+        pytest.skip(f"no cuDNN that plans without a device: {error}")
+    forward = Geometry(False, image, filters, filters[2:], dilations, tf32)
+    of_filter = Geometry(True, image, forward.result, filters[2:], dilations, tf32)
+    assert of_filter.result == filters
+    for geometry in (forward, of_filter):
+        # What the device would be asked for.
+        graph, *_ = by_cudnn.described(module, geometry, device_property=described, sm_version=90, sm_count=132)
+        by_cudnn.planned(module, graph, tf32)
+        assert graph.get_workspace_size() >= 0
