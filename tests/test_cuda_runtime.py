@@ -301,6 +301,18 @@ def test_devices_do_not_mix(gpu: FakeDriver) -> None:
     np.testing.assert_array_equal((other * 2).numpy(), x.numpy() * 2)
 
 
+def test_sets_and_positions_are_on_the_device_of_what_they_are_of(gpu: FakeDriver) -> None:
+    x = lt.asarray(np.array([3, 0, 3, 7, 0, 1]), device="cuda:0")
+    values, index, inverse, counts = lt.unique_all(x)
+    found = [values, index, inverse, counts, *lt.unique_counts(x), *lt.unique_inverse(x), lt.unique_values(x)]
+    found += [lt.unique(x), *lt.unique(x, return_counts=True), lt.flatnonzero(x), lt.argwhere(x), lt.bincount(x)]
+    found += [*lt.nonzero(x), lt.union1d(x, x + 1), lt.intersect1d(x, x), lt.setdiff1d(x, x[:2])]
+    assert {str(v.device) for v in found} == {"cuda:0"}
+    np.testing.assert_array_equal(lt.take(values, inverse).numpy(), x.numpy())
+    np.testing.assert_array_equal(x[lt.nonzero(x)].numpy(), [3, 3, 7, 1])
+    assert lt.unique(lt.asarray([2, 1, 2])).device == "cpu"
+
+
 def test_gradients_stay_on_the_device(gpu: FakeDriver) -> None:
     model = lt.nn.Linear(4, 3).to("cuda:0")
     assert all(p.device == "cuda:0" for p in model.parameters())

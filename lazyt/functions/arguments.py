@@ -47,8 +47,14 @@ def tensor(x: ArrayLike, beside: Tensor | None = None) -> Tensor:
     return cast("Tensor", recording.hooks.as_tensor(x, None if beside is None else beside.device))
 
 
-def adopted(a: Any) -> Tensor:
-    """A tensor of a result of NumPy's that nobody else holds: over its memory, not a copy of it."""
+def adopted(a: Any, *operands: Any) -> Tensor:
+    """A tensor of a result of NumPy's that nobody else holds: over its memory, not a copy of it.
+
+    On the GPU of `operands`, where it was computed from such.
+    """
+    on_gpu = [x for x in operands if isinstance(x, Handle) and x.device != "cpu"]
+    if on_gpu:
+        return tensor(np.asarray(a), cast("Tensor", on_gpu[0]))
     if isinstance(a, np.ndarray) and a.nbytes >= _ADOPTED:
         return cast("Tensor", recording.hooks.over_array(a))
     return tensor(np.asarray(a))

@@ -87,7 +87,7 @@ def nonzero(x: Any, /) -> tuple[Tensor, ...]:
     a = host(x, "nonzero")
     if not a.ndim:
         raise ShapeError("nonzero: at least 1 dimension is required, got a 0-d operand")
-    return tuple(map(adopted, np.nonzero(a)))
+    return tuple(adopted(i, x) for i in np.nonzero(a))
 
 
 def argwhere(x: Any, /) -> Tensor:
@@ -99,13 +99,13 @@ def argwhere(x: Any, /) -> Tensor:
     """
     a = host(x, "argwhere")
     if not a.ndim:
-        return adopted(np.argwhere(a))
+        return adopted(np.argwhere(a), x)
     parts = np.nonzero(a)
     # NumPy's positions are the columns of the matrix that is asked for.
     whole = parts[0].base
     if whole is None or whole.shape != (len(parts[0]), a.ndim) or not whole.flags.c_contiguous:
         whole = np.stack(parts, axis=-1)
-    return adopted(whole)
+    return adopted(whole, x)
 
 
 def flatnonzero(x: Any, /) -> Tensor:
@@ -115,7 +115,7 @@ def flatnonzero(x: Any, /) -> Tensor:
     >>> lt.flatnonzero(lt.asarray([[0, 1], [1, 0]])).tolist()
     [1, 2]
     """
-    return adopted(np.flatnonzero(host(x, "flatnonzero")))
+    return adopted(np.flatnonzero(host(x, "flatnonzero")), x)
 
 
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
@@ -133,7 +133,7 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
         raise ShapeError(refused)
     w = None if weights is None else host(weights, "bincount")
     try:
-        return adopted(np.bincount(a, w, minlength))
+        return adopted(np.bincount(a, w, minlength), x)
     except ValueError as e:
         if a.size and a.min() < 0:
             raise ShapeError(refused) from None

@@ -60,7 +60,7 @@ def unique_values(x: Any, /) -> Tensor:
     [1, 2]
     """
     a = host(x, "unique_values")
-    return adopted(np.unique(_keys(a), equal_nan=False).astype(a.dtype, copy=False))
+    return adopted(np.unique(_keys(a), equal_nan=False).astype(a.dtype, copy=False), x)
 
 
 def unique_counts(x: Any, /) -> UniqueCountsResult:
@@ -72,7 +72,7 @@ def unique_counts(x: Any, /) -> UniqueCountsResult:
     """
     a = host(x, "unique_counts")
     values, counts = np.unique(_keys(a), return_counts=True, equal_nan=False)
-    return UniqueCountsResult(adopted(values.astype(a.dtype, copy=False)), adopted(counts))
+    return UniqueCountsResult(adopted(values.astype(a.dtype, copy=False), x), adopted(counts, x))
 
 
 def unique_inverse(x: Any, /) -> UniqueInverseResult:
@@ -84,7 +84,7 @@ def unique_inverse(x: Any, /) -> UniqueInverseResult:
     """
     a = host(x, "unique_inverse")
     values, inverse = np.unique(_keys(a), return_inverse=True, equal_nan=False)
-    return UniqueInverseResult(adopted(values.astype(a.dtype, copy=False)), adopted(inverse.reshape(a.shape)))
+    return UniqueInverseResult(adopted(values.astype(a.dtype, copy=False), x), adopted(inverse.reshape(a.shape), x))
 
 
 def unique_all(x: Any, /) -> UniqueAllResult:
@@ -97,7 +97,7 @@ def unique_all(x: Any, /) -> UniqueAllResult:
     a = host(x, "unique_all")
     values, index, inverse, counts = np.unique(_keys(a), True, True, True, equal_nan=False)
     parts = (values.astype(a.dtype, copy=False), index, inverse.reshape(a.shape), counts)
-    return UniqueAllResult(*map(adopted, parts))
+    return UniqueAllResult(*(adopted(part, x) for part in parts))
 
 
 def unique(
@@ -122,8 +122,8 @@ def unique(
     numpy_unique: Any = np.unique  # its overloads are for flags known to the checker
     found = numpy_unique(_keys(a), return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
     if not isinstance(found, tuple):
-        return adopted(found.astype(a.dtype, copy=False))
-    return (adopted(found[0].astype(a.dtype, copy=False)), *map(adopted, found[1:]))
+        return adopted(found.astype(a.dtype, copy=False), x)
+    return (adopted(found[0].astype(a.dtype, copy=False), x), *(adopted(part, x) for part in found[1:]))
 
 
 def union1d(x1: Any, x2: Any, /) -> Tensor:
@@ -133,7 +133,7 @@ def union1d(x1: Any, x2: Any, /) -> Tensor:
     >>> lt.union1d(lt.asarray([3, 1]), lt.asarray([2, 1])).tolist()
     [1, 2, 3]
     """
-    return adopted(np.union1d(host(x1, "union1d"), host(x2, "union1d")))
+    return adopted(np.union1d(host(x1, "union1d"), host(x2, "union1d")), x1, x2)
 
 
 def intersect1d(x1: Any, x2: Any, /) -> Tensor:
@@ -143,7 +143,7 @@ def intersect1d(x1: Any, x2: Any, /) -> Tensor:
     >>> lt.intersect1d(lt.asarray([3, 1]), lt.asarray([2, 1])).tolist()
     [1]
     """
-    return adopted(np.intersect1d(host(x1, "intersect1d"), host(x2, "intersect1d")))
+    return adopted(np.intersect1d(host(x1, "intersect1d"), host(x2, "intersect1d")), x1, x2)
 
 
 def setdiff1d(x1: Any, x2: Any, /) -> Tensor:
@@ -153,4 +153,4 @@ def setdiff1d(x1: Any, x2: Any, /) -> Tensor:
     >>> lt.setdiff1d(lt.asarray([3, 1]), lt.asarray([2, 1])).tolist()
     [3]
     """
-    return adopted(np.setdiff1d(host(x1, "setdiff1d"), host(x2, "setdiff1d")))
+    return adopted(np.setdiff1d(host(x1, "setdiff1d"), host(x2, "setdiff1d")), x1, x2)
