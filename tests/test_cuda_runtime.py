@@ -160,7 +160,7 @@ def test_updates_of_many_tensors_are_one_launch(
         found.append(_updates(some, 1))
         counts.append(gpu.launches - before)
         planning._programs.clear()
-    # The first update also stores what it computes for all, so it is another kernel.
+    # The first update meets its scalars in another order, so it is another kernel.
     assert counts == [2, 10]
     for got, want in zip(found[0][:-1], found[1][:-1], strict=True):
         np.testing.assert_array_equal(got, want)

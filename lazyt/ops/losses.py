@@ -131,12 +131,16 @@ BINARY_CROSS_ENTROPY = _pointwise(
 
 def _kl_div(b: Builder, x: Node, t: Node) -> Node:
     zero = b.constant(0, t.dtype)
-    none = b.le(t, zero)
+    none = b.eq(t, zero)  # where t log t is 0; of a negative target it is NaN
     log = b.log(b.select(none, b.constant(1, t.dtype), t))
     return b.select(none, zero, b.mul(t, b.sub(log, x)))
 
 
-KL_DIV = _pointwise("kl_div", _kl_div, lambda x, t: t * (np.log(t) - x), (_P, _UNIT[1]))
+def _kl_div_numpy(x: Any, t: Any) -> Any:
+    return np.where(t == 0, 0, t * (np.log(np.where(t == 0, 1, t)) - x))
+
+
+KL_DIV = _pointwise("kl_div", _kl_div, _kl_div_numpy, (_P, _UNIT[1]))
 KL_DIV_LOG = _pointwise(
     "kl_div_log", lambda b, x, t: b.mul(b.exp(t), b.sub(t, x)), lambda x, t: np.exp(t) * (t - x), (_P, _T)
 )
