@@ -170,7 +170,7 @@ def test_two_workers_take_turns(directory):
             process.close()
     assert len(result.ratios) == QUICK.repeats
     assert result.lower <= result.ratio <= result.upper
-    assert 0 <= result.others <= 1.5
+    assert 0 <= result.others <= (os.cpu_count() or 1) + 0.5  # processors that other programs had
     assert result.target is None  # small sizes have none
 
 
