@@ -549,3 +549,13 @@ def test_a_tensor_that_only_the_last_error_holds(monkeypatch):
 def test_tables():
     assert aligned([("a", "b"), ("long", "c"), ("x" * 80, "d")]) == ["a     b", "long  c", "x" * 80 + "  d"]
     assert "&lt;b&gt;" in html_table(["<b>"], [["1 < 2"]]) and "1 &lt; 2" in html_table(["h"], [["1 < 2"]])
+
+
+def test_convolutions_count_what_they_compute():
+    x, w = lt.zeros((2, 3, 8, 8)), lt.zeros((5, 3, 3, 3)).requires_grad_()
+    y = lt.nn.functional.conv2d(x, w)
+    count = 2 * (2 * 5 * 6 * 6) * (3 * 3 * 3)
+    assert [k.flops for k in y.explain().kernels if k.flops] == [count]
+    y.sum().backward()
+    assert w.grad is not None
+    assert [k.flops for k in w.grad.explain().kernels if k.flops] == [count, count]

@@ -317,7 +317,7 @@ class KernelView:
         total = 0
         if isinstance(call, MatmulCall):
             complex_ = 4 if dtypes.kind(call.node.dtype) == "c" else 1
-            total = 2 * complex_ * _product(self._shape(call.node)) * self._shape(call.node.operands[0])[-1]
+            total = 2 * complex_ * _product(self._shape(call.node)) * self._depth(call.node)
             if self._cudnn is not None:
                 ch = self._cudnn.choice
                 total = 2 * ch.m * ch.n * ch.k * ch.count
@@ -332,6 +332,15 @@ class KernelView:
             elif isinstance(v, k.Reduce):
                 total += _product(self._extents)
         return total
+
+    def _depth(self, n: Node) -> int:
+        """How many products are summed up for an element of a product or a convolution."""
+        x, y = map(self._shape, n.operands)
+        if n.op == "convolve":
+            return _product(y[1:])  # a filter's channels and sizes
+        if n.op == "convolve_filter":
+            return _product(y) // max(y[1], 1)  # samples and places
+        return x[-1]
 
     @property
     def intensity(self) -> float:
