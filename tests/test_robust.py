@@ -295,10 +295,15 @@ def test_ctrl_c_during_a_sync(monkeypatch: pytest.MonkeyPatch) -> None:
 
     x = lt.asarray([1.0, 2.0]) + 1
     x += 1
-    with monkeypatch.context() as m:
-        m.setattr(executor.Bound, "run", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            lt.sync()
+    # A process that a shell started in the background ignores Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with monkeypatch.context() as m:
+            m.setattr(executor.Bound, "run", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                lt.sync()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert x.is_pending and x.tolist() == [3.0, 4.0]
 
 
