@@ -361,6 +361,22 @@ def test_looking_at_a_device(gpu: FakeDriver) -> None:
     assert ran.code == "memory"
 
 
+def test_what_masks_and_indices_choose_stays_on_the_device(gpu: FakeDriver) -> None:
+    x = on_gpu(6, 5)
+    n = x.numpy()
+    mask, keep = n > np.median(n), [True, False, True, True, False, False]
+    for got, want in (
+        (x[lt.asarray(mask, device="cuda:0")], n[mask]),
+        (x[mask], n[mask]),
+        (x[[0, 2]], n[[0, 2]]),
+        (lt.delete(x, [1], axis=0), np.delete(n, [1], axis=0)),
+        (lt.compress(keep, x, axis=0), n[keep]),
+        (lt.extract(mask, x), n[mask]),
+    ):
+        assert got.device == "cuda:0"
+        np.testing.assert_array_equal(got.numpy(), want)
+
+
 def test_memory_goes_back(gpu: FakeDriver) -> None:
     x = on_gpu(1000)
     before = gpu.used

@@ -15,7 +15,7 @@ from lazyt.functions.indexing import take, take_along_axis
 from lazyt.functions.joining import stack
 from lazyt.functions.logic import logical_not, logical_or, where
 from lazyt.functions.manipulation import astype, broadcast_to, expand_dims, moveaxis, ravel, reshape
-from lazyt.functions.searching import flatnonzero, host
+from lazyt.functions.searching import host
 from lazyt.functions.subscript import getitem
 from lazyt.ir import dtypes
 from lazyt.ops.axes import one_axis
@@ -140,7 +140,7 @@ def extract(condition: ArrayLike, arr: ArrayLike) -> Tensor:
     t, holds = ravel(arr), host(condition, "extract")
     if at_hand(t) and holds.size == t.size:
         return adopted(t._array("extract").take(np.flatnonzero(holds)))
-    return take(t, flatnonzero(holds))
+    return take(t, np.flatnonzero(holds))
 
 
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: ArrayLike, *args: Any, **kwargs: Any) -> Tensor:
