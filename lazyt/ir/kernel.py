@@ -456,3 +456,13 @@ def reduces_below(kernel: Kernel, root: int) -> set[int]:
 def bounds_below(kernel: Kernel, roots: Iterable[int]) -> set[int]:
     """The bounds of the Checks that evaluating `roots` at a point reads."""
     return {v.bound for i in _below(kernel, roots) if isinstance(v := kernel.values[i], Check)}
+
+
+def used_accesses(kernel: Kernel, values: Iterable[int], stores: tuple[Store, ...]) -> set[int]:
+    """The accesses that the given values and stores address."""
+    found = {t.access for t in stores}
+    for v in values:
+        access = getattr(kernel.values[v], "access", None)
+        if access is not None:
+            found.add(access)
+    return found

@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.emit_levels import UNIT
-from lazyt.backends.cpu.emit_memory import load_neighbours, pointer, store, transposed, turned, used_accesses
+from lazyt.backends.cpu.emit_memory import load_neighbours, pointer, store, transposed, turned
 from lazyt.backends.cpu.emit_reduce import WIDE, Fold, folds_of
 from lazyt.backends.cpu.emit_scope import reg_vector
 from lazyt.backends.cpu.emit_values import open_level, read_slot, write_slot
 from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cpu.text import mem_type
 from lazyt.backends.cpu.tile import tiled_accesses
-from lazyt.ir.kernel import COLUMNS, FLUSH, LANES, Index, Load
+from lazyt.ir.kernel import COLUMNS, FLUSH, LANES, Index, Load, used_accesses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from lazyt.backends.cpu.emit_scope import Scope
-    from lazyt.ir.kernel import Gather, Kernel, Load, Store
+    from lazyt.ir.kernel import Gather, Load, Store
 
 # What a lane reads when it must read nothing.
 NOTHING = "@nothing = private constant [16 x i8] zeroinitializer, align 16"
@@ -270,13 +270,3 @@ def store(scope: Scope, what: Store, level: int) -> None:
         to = (f"<{scope.lanes} x ptr>", f"align {align} {ptrs}")
     body.declare(f"declare void @{name}({typ}, {to[0]}, {scope.i1})")
     body.line(f"call void @{name}({typ} {x}, {to[0]} {to[1]}, {scope.i1} {mask})")
-
-
-def used_accesses(kernel: Kernel, values: list[int], stores: tuple[Store, ...]) -> set[int]:
-    """The accesses that the given values and stores address."""
-    found = {t.access for t in stores}
-    for v in values:
-        access = getattr(kernel.values[v], "access", None)
-        if access is not None:
-            found.add(access)
-    return found

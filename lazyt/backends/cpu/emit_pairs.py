@@ -13,14 +13,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lazyt.backends.cpu.emit_levels import KERNEL, UNIT, Levels
-from lazyt.backends.cpu.emit_memory import gather_lanes, pointer, store, used_accesses
+from lazyt.backends.cpu.emit_memory import gather_lanes, pointer, store
 from lazyt.backends.cpu.emit_reduce import WIDE, Fold, folds_of
 from lazyt.backends.cpu.emit_scope import Scope
 from lazyt.backends.cpu.emit_values import open_level
 from lazyt.backends.cpu.lines import Module
 from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cpu.text import Body
-from lazyt.ir.kernel import FLUSH, LANES, Cast, Check, Gather, Kernel, Load, Op, Reduce
+from lazyt.ir.kernel import FLUSH, LANES, Cast, Check, Gather, Kernel, Load, Op, Reduce, used_accesses
 from lazyt.ir.prims import ELEMENTWISE
 
 # Rows of at most so many elements: what is gathered of them stays in the first cache, and no lane is flushed before

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.emit_levels import UNIT
-from lazyt.backends.cpu.emit_memory import store, used_accesses
+from lazyt.backends.cpu.emit_memory import store
 from lazyt.backends.cpu.emit_reduce import WIDE, folds_of
 from lazyt.backends.cpu.emit_scope import I64, IOTA64
 from lazyt.backends.cpu.emit_values import open_level
-from lazyt.ir.kernel import CHUNK, FLUSH, LANES
+from lazyt.ir.kernel import CHUNK, FLUSH, LANES, used_accesses
 
 if TYPE_CHECKING:
     from collections.abc import Callable

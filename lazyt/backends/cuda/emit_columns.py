@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.cuda.emit_levels import UNIT
 from lazyt.backends.cuda.emit_map import digits
-from lazyt.backends.cuda.emit_memory import store, used_accesses
+from lazyt.backends.cuda.emit_memory import store
 from lazyt.backends.cuda.emit_reduce import folds_of
 from lazyt.backends.cuda.emit_values import open_level
 from lazyt.backends.cuda.mapping import WARP
 from lazyt.backends.cuda.text import type_of
 from lazyt.backends.rules.elements import reg_type
-from lazyt.ir.kernel import FLUSH
+from lazyt.ir.kernel import FLUSH, used_accesses
 
 if TYPE_CHECKING:
     from lazyt.backends.cuda.emit_scope import Scope

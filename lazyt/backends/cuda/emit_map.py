@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cuda.emit_levels import UNIT
-from lazyt.backends.cuda.emit_memory import store, used_accesses
+from lazyt.backends.cuda.emit_memory import store
 from lazyt.backends.cuda.emit_neighbours import neighbours
 from lazyt.backends.cuda.emit_values import open_level
+from lazyt.ir.kernel import used_accesses
 
 if TYPE_CHECKING:
     from lazyt.backends.cuda.emit_scope import Scope

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from lazyt.backends.cuda.emit_scope import Scope
-    from lazyt.ir.kernel import Gather, Kernel, Load, Store
+    from lazyt.ir.kernel import Gather, Load, Store
 
 
 def pointer(scope: Scope, access: int, level: int) -> str:
@@ -109,13 +109,3 @@ def store(scope: Scope, what: Store, level: int, condition: str = "") -> None:
     cast = f"({kind})" if kind != "float" and kind != "double" else ""
     guard = f"if ({condition}) " if condition else ""
     scope.body.line(f"{guard}{element} = {cast}{x};")
-
-
-def used_accesses(kernel: Kernel, values: Iterable[int], stores: tuple[Store, ...]) -> set[int]:
-    """The accesses that the given values and stores address."""
-    found = {t.access for t in stores}
-    for v in values:
-        access = getattr(kernel.values[v], "access", None)
-        if access is not None:
-            found.add(access)
-    return found

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.cuda.emit_levels import UNIT
 from lazyt.backends.cuda.emit_map import digits
-from lazyt.backends.cuda.emit_memory import offset, pointer, store, used_accesses
+from lazyt.backends.cuda.emit_memory import offset, pointer, store
 from lazyt.backends.cuda.emit_neighbours import kept_type, neighbours
 from lazyt.backends.cuda.emit_reduce import folds_of
 from lazyt.backends.cuda.emit_scope import memory_type
@@ -21,7 +21,7 @@ from lazyt.backends.cuda.emit_values import open_level
 from lazyt.backends.cuda.mapping import SEGMENT, WARP, kept_slots, scratch_words
 from lazyt.backends.cuda.text import type_of
 from lazyt.backends.rules.elements import reg_type
-from lazyt.ir.kernel import CHUNK, LANES, Load
+from lazyt.ir.kernel import CHUNK, LANES, Load, used_accesses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

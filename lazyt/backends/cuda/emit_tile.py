@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.cuda.emit_levels import UNIT
 from lazyt.backends.cuda.emit_map import digits
-from lazyt.backends.cuda.emit_memory import store, used_accesses
+from lazyt.backends.cuda.emit_memory import store
 from lazyt.backends.cuda.emit_scope import memory_type
 from lazyt.backends.cuda.emit_values import open_level
 from lazyt.backends.cuda.mapping import TILE, TILE_WARPS, tiled_loads
+from lazyt.ir.kernel import used_accesses
 
 if TYPE_CHECKING:
     from lazyt.backends.cuda.emit_scope import Scope
