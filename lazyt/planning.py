@@ -45,7 +45,7 @@ SUPERSET = 1.05
 
 settings = {
     "interpret": False, "fuse": True, "tiers": True, "reuse": True, "native": True, "epilogues": True, "gemm": True,
-    "blas": True, "cover": True, "repeat": True, "verify": False,
+    "blas": True, "cover": True, "turn": True, "repeat": True, "verify": False,
 }  # fmt: skip
 
 
@@ -90,7 +90,9 @@ class Plan:
         # cuDNN computes convolutions. What its kernels need again of a row stays in shared memory.
         on_cpu = self.device == "cpu"
         convolutions = settings["gemm"] if on_cpu else partial(cuda.keeps, self.device)
-        self.graph = canonicalize(nodes, low.scope, convolutions, fused and settings["cover"])
+        self.graph = canonicalize(
+            nodes, low.scope, convolutions, fused and settings["cover"], fused and settings["turn"]
+        )
         if settings["verify"]:
             verify(self.graph)
         self.division = fuse(self.graph, low.scope, fused)

@@ -12,6 +12,7 @@ from test_robust import Interrupt
 import lazyt as lt
 from lazyt import memory
 from lazyt.backends.cpu.switches import switches
+from lazyt.ir.schedule import MatmulCall
 from lazyt.trace import local
 
 SHAPE = (128, 64)  # 32 KB: large enough to be worth it
@@ -71,6 +72,40 @@ def test_optimizers_update_in_place() -> None:
         optimizer.step()
         lt.sync()
     assert lt.last_sync().in_place == 3  # of the parameter, its gradient and two moments
+
+
+def random(*shape: int) -> lt.Tensor:
+    x = lt.asarray(np.random.default_rng(0).standard_normal(shape).astype("f4")) * 1.0
+    lt.sync()
+    return x
+
+
+def test_an_update_that_goes_with_a_product_writes_in_place() -> None:
+    x, w = random(*SHAPE), random(48, SHAPE[1]).requires_grad_()
+    a, p = (v.detach().numpy().astype("f8") for v in (x, w))
+    m, v = np.zeros_like(p), np.zeros_like(p)
+    optimizer = lt.optim.Adam([w], lr=0.1)
+    for step in range(1, 6):
+        optimizer.zero_grad()
+        ((x @ w.mT) ** 2).mean().backward()
+        optimizer.step()
+        lt.sync()
+        g = 2 * (a @ p.T).T @ a / (len(a) * len(p))
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        p = p - 0.1 * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.999**step)) + 1e-8)
+    report = lt.last_sync()
+    assert report is not None and report.in_place == 3
+    assert any(isinstance(c, MatmulCall) and c.epilogue is not None for c in report.plan.schedule.launches)
+    np.testing.assert_allclose(w.detach().numpy(), p, rtol=1e-3, atol=1e-4)
+
+
+def test_what_a_product_reads_is_not_overwritten_by_its_epilogue() -> None:
+    w, x = random(*SHAPE), random(SHAPE[1], SHAPE[1])
+    for _ in range(4):
+        old = w.numpy().copy()
+        w += w @ x * 1e-3
+        lt.sync()
+        np.testing.assert_allclose(w.numpy(), old + old @ x.numpy() * 1e-3, rtol=1e-4, atol=1e-5)
 
 
 def test_a_check_before_the_update_does_not_keep_it_from_writing_in_place() -> None:

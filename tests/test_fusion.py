@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from test_programs import forget
 
 import lazyt as lt
 from lazyt import nn, optim, planning
+from lazyt.ir.extents import hint
+from lazyt.ir.schedule import MatmulCall
 
 
 @pytest.fixture(autouse=True)
@@ -222,3 +225,33 @@ class TestUpdates:
         u[1:-1] = u[1:-1]
         assert u._version == before + 1
         assert kernels(u) == 1
+
+
+class TestTransposedProducts:
+    """The gradient of `linear`'s weight is a product transposed: computed as it is stored."""
+
+    @staticmethod
+    def gradient(seed=0, batch=()):
+        x, w = tensor(*batch, 24, 70, seed=seed), tensor(*batch, 33, 70, seed=seed + 1).requires_grad_()
+        (x @ w.mT).relu().sum().backward()
+        return w.grad
+
+    @staticmethod
+    def products():
+        calls = [c for c in lt.last_sync().plan.schedule.launches if isinstance(c, MatmulCall)]
+        return [tuple(map(hint, c.node.shape)) for c in calls]
+
+    @pytest.mark.parametrize("batch", [(), (3,)])
+    def test_on_and_off(self, monkeypatch, batch):
+        on = self.gradient(batch=batch).numpy()
+        assert self.products()[-1] == (*batch, 33, 70)
+        monkeypatch.setitem(planning.settings, "turn", False)
+        forget()
+        off = self.gradient(batch=batch).numpy()
+        assert self.products()[-1] == (*batch, 70, 33)
+        np.testing.assert_allclose(on, off, rtol=1e-5)
+
+    def test_one_that_somebody_else_reads_stays(self):
+        y = tensor(5, 7) @ tensor(7, 6)
+        z = y.mT * 2.0
+        np.testing.assert_array_equal(z.numpy(), y.numpy().T * 2)

@@ -216,7 +216,7 @@ class TestEpilogues:
 
     @pytest.mark.parametrize(("name", "fused"), [
         ("row", True), ("column", True), ("residual", True), ("several outputs", True), ("kept", True),
-        ("reshaped", True), ("cast", True), ("split rows", False), ("transposed", False), ("part", False),
+        ("reshaped", True), ("cast", True), ("split rows", False), ("transposed", True), ("part", False),
     ])  # fmt: skip
     def test_which_are_fused(self, name, fused):
         make, other = _epilogues()[name]

@@ -8,6 +8,7 @@
     mul(x, 1), div(x, 1)              -->  x                                  (exact for every x)
     update(x, v), most of x           -->  select(inside, pad(v), x)          (one pass; see `_covers`)
     slice(convolve(x, w)) of places   -->  convolve(slice x, w)               (what nobody reads is not computed)
+    matmul(a, b) transposed           -->  matmul(b transposed, a transposed) (its readers meet it row by row)
 
 No rule changes a value. What computes on whole complex arrays (a library call, a product through BLAS, an output)
 gets them whole.
@@ -43,14 +44,16 @@ def canonicalize(
     scope: Scope | None,
     convolutions: bool | Callable[[Node], bool] = True,
     cover: bool = False,
+    turn: bool = False,
 ) -> g.Graph:
     """The graph of what `outputs` need, rewritten; without `convolutions` those are products over windows.
 
     So are those that it does not want, if it is a function that says which it does.
 
-    With `cover` an update of most of an array is computed over all of it.
+    With `cover` an update of most of an array is computed over all of it, with `turn` a transposed product is one of
+    transposed operands.
     """
-    c = _Canonicalizer(scope, convolutions, cover)
+    c = _Canonicalizer(scope, convolutions, cover, turn)
     nodes = g.reachable(outputs)
     c.readers = Counter(x for n in nodes for x in n.operands) + Counter(outputs)
     for n in nodes:
@@ -81,10 +84,13 @@ def _is_one(n: Node) -> bool:
 
 
 class _Canonicalizer:
-    def __init__(self, scope: Scope | None, convolutions: bool | Callable[[Node], bool], cover: bool) -> None:
+    def __init__(
+        self, scope: Scope | None, convolutions: bool | Callable[[Node], bool], cover: bool, turn: bool
+    ) -> None:
         self.b = Builder(scope)
         self.convolutions = convolutions
         self.cover = cover
+        self.turn = turn
         self.readers: Counter[Node] = Counter()  # old -> how many read it
         self.real: dict[Node, Node] = {}  # old -> new, for what is not split
         self.parts: dict[Node, Parts] = {}  # old complex -> its new parts
@@ -118,7 +124,18 @@ class _Canonicalizer:
             return by_products(self.b, n, *xs)
         if n.op == "slice" and n.operands[0].op == xs[0].op == "convolve" and self.readers[n.operands[0]] == 1:
             return self._part_of_places(n, xs[0])
+        if n.op == "permute" and self._turns(n, xs[0]):
+            assert isinstance(n.attrs, g.Axes)
+            x, y = (self.b.permute(o, n.attrs.axes) for o in xs[0].operands)
+            return self.b.matmul(y, x)
         return self._make(n, xs)
+
+    def _turns(self, n: Node, y: Node) -> bool:
+        """Whether n is a transposed product that nobody else reads: the gradient of a weight that is met transposed."""
+        x = n.operands[0]
+        assert isinstance(n.attrs, g.Axes)
+        turned = n.attrs.axes == (*range(y.ndim - 2), y.ndim - 1, y.ndim - 2)
+        return self.turn and turned and x.op == y.op == "matmul" and self.readers[x] == 1
 
     def _keeps(self, n: Node) -> bool:
         """Whether a convolution stays one."""

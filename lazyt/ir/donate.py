@@ -15,7 +15,7 @@ from lazyt.ir import kernel as k
 from lazyt.ir.extents import Dim
 from lazyt.ir.graph import Node
 from lazyt.ir.kernelize import AccessArg, KernelCall
-from lazyt.ir.schedule import Schedule, nbytes
+from lazyt.ir.schedule import Launch, MatmulCall, Schedule, nbytes
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Donation:
 def donations(sched: Schedule) -> list[Donation]:
     """All that are possible, the likely ones first; a run chooses one for a leaf and an output."""
     region = {id(c): i for i, calls in enumerate(sched.regions) for c in calls}
-    readers: dict[Node, list[object]] = {}
-    writers: dict[Node, list[object]] = {}
+    readers: dict[Node, list[Launch]] = {}
+    writers: dict[Node, list[Launch]] = {}
     for c in sched.launches:
         for n in c.reads:
             readers.setdefault(n, []).append(c)
@@ -45,16 +45,15 @@ def donations(sched: Schedule) -> list[Donation]:
     found: list[Donation] = []
     for output in dict.fromkeys(n for n in sched.outputs if n.op != "leaf"):
         last = writers.get(output, [])
-        if not last or not all(isinstance(c, KernelCall) for c in last) or output in readers:
+        if not last or len(last) > 2 or output in readers:
             continue
         call, copy = last[-1], last[0] if len(last) == 2 else None
-        assert isinstance(call, KernelCall)
-        if len(last) > 2:
+        kernel = _writer(call, output)
+        if kernel is None:
             continue
-        candidates = call.reads
+        candidates = kernel.reads
         if copy is not None:
-            assert isinstance(copy, KernelCall)
-            if not _is_copy(copy):
+            if not isinstance(copy, KernelCall) or not _is_copy(copy):
                 continue
             candidates = copy.reads
         own = _origin(output)
@@ -62,10 +61,21 @@ def donations(sched: Schedule) -> list[Donation]:
             others = [c for c in readers[leaf] if c is not call and c is not copy]
             before = all(region[id(c)] < region[id(call)] for c in others)
             fits = leaf.dtype == output.dtype and _equal(nbytes(leaf), nbytes(output))
-            if leaf not in kept and before and fits and _in_place(call, leaf, output):
+            if leaf not in kept and before and fits and not _multiplies(call, leaf) and _in_place(kernel, leaf, output):
                 assert isinstance(leaf.attrs, g.Leaf)
                 found.append(Donation(leaf.attrs.index, output, region[id(call)], copy))
     return found
+
+
+def _writer(call: Launch, output: Node) -> KernelCall | None:
+    """The kernel that writes an output: a launch of its own, or the epilogue of a product."""
+    kernel = call.epilogue if isinstance(call, MatmulCall) else call
+    return kernel if isinstance(kernel, KernelCall) and output in kernel.writes else None
+
+
+def _multiplies(call: Launch, leaf: Node) -> bool:
+    """Whether a product reads the leaf: all of it, for as long as there are blocks to be finished."""
+    return isinstance(call, MatmulCall) and any(x is leaf for x, _, _ in call.operands)
 
 
 def _origin(n: Node) -> Node:
