@@ -226,6 +226,14 @@ class TestEpilogues:
         call = call_of(first)
         assert (call.epilogue is not None) == fused
 
+    def test_one_that_moves_many_arrays_has_a_pass_of_its_own(self):
+        x, y, *more = tensors(array(90, 70), array(70, 48, seed=1), *(array(90, 48, seed=2 + i) for i in range(5)))
+        for count, fused in ((3, True), (4, False)):  # and one that is written
+            z = x @ y
+            for m in more[:count]:
+                z = z * m
+            assert (call_of(z).epilogue is not None) == fused
+
     def test_batched(self):
         a, b, m = array(3, 4, 20, 16), array(3, 4, 16, 30, seed=1), array(20, 30, seed=2)
         x, y, mask = tensors(a, b, m)

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from lazyt.ir.schedule import Launch, MatmulCall
 
 
+# A kernel that moves more arrays of the product's size than this, besides it, has a pass of its own. On blocks each of
+# them is many short runs of memory, which costs more than it saves to meet the product in the cache (Adam moves six).
+STREAMS = 4
+
+
 def over_product(kernel: KernelCall, products: Sequence[Node], along: Callable[[Node], KernelCall]) -> KernelCall:
     """A map kernel made again over the axes of the latest product that it reads, where that can be."""
     if kernel.kernel.rows:
@@ -42,7 +47,7 @@ def attach_epilogues(launches: list[Launch], outputs: set[Node]) -> list[Launch]
     """The launches with kernels over a product's elements made epilogues of it, where the order allows that."""
     out: list[Launch] = list(launches)
     for kernel in launches:
-        if not isinstance(kernel, KernelCall) or kernel.product is None:
+        if not isinstance(kernel, KernelCall) or kernel.product is None or _streams(kernel) > STREAMS:
             continue
         q = out.index(kernel)
         p = next(i for i, c in enumerate(out) if not isinstance(c, KernelCall) and kernel.product in c.writes)
@@ -65,6 +70,12 @@ def attach_epilogues(launches: list[Launch], outputs: set[Node]) -> list[Launch]
             out[p] = both
             del out[q]
     return out
+
+
+def _streams(kernel: KernelCall) -> int:
+    """How many arrays of the product's size a kernel moves, besides the product itself."""
+    own = [a for a in kernel.accesses if a.buffer is not kernel.product]
+    return sum(all(hint(s) != 0 for s in a.strides) for a in own)
 
 
 def verify_epilogue(call: MatmulCall) -> None:
