@@ -62,6 +62,8 @@ CASES: dict[str, tuple[Any, ...]] = {
     "conv2d depthwise": (lambda x, w: F.conv2d(x, w, groups=4), IMAGE, draw(4, 1, 2, 2)),
     "conv2d point": (F.conv2d, IMAGE, draw(3, 4, 1, 1)),
     "max_pool2d": (lambda x: F.max_pool2d(x, 2, 1, 1), IMAGE),
+    "max_pool2d apart": (lambda x: F.max_pool2d(x, 2), IMAGE),
+    "max_pool2d large": (lambda x: F.max_pool2d(x, (8, 9), 1), draw(1, 9, 10)),
     "avg_pool2d": (lambda x: F.avg_pool2d(x, 2, ceil_mode=True, count_include_pad=False), IMAGE),
     "adaptive": (lambda x: F.adaptive_avg_pool2d(x, (2, 1)), IMAGE),
     "mse": (F.mse_loss, draw(3), draw(3)),
@@ -141,3 +143,24 @@ def test_targets_are_checked_at_the_sync() -> None:
     loss = F.cross_entropy(lt.zeros((2, 3)), lt.asarray([0, 3]))
     with pytest.raises(IndexOutOfRange, match="3"):
         loss.item()
+
+
+@pytest.mark.parametrize("windows", [(2,), (3, 1, 1), (2, 1), (3, 2), ((8, 9), 1), ((8, 9),)], ids=str)
+def test_a_maximum_gives_its_gradient_to_one_element(windows: tuple[Any, ...]) -> None:
+    """To the first of equal ones; of NaNs, each of which is the maximum, to the last. As PyTorch does."""
+    x = np.random.default_rng(3).integers(-2, 3, (2, 18, 20)).astype("f4")
+    x[0][np.random.default_rng(4).random((18, 20)) < 0.1] = np.nan
+    t = lt.tensor(x, requires_grad=True)
+    y = F.max_pool2d(t, *windows)
+    ct = np.random.default_rng(5).integers(1, 9, y.shape).astype("f4")
+    y.backward(lt.asarray(ct))
+    (height, width), (stride, pad) = np.broadcast_to(windows[0], 2), (*windows[1:], *(None, 0)[len(windows) - 1 :])
+    steps = (height, width) if stride is None else (stride, stride)
+    want = np.zeros((2, 18 + 2 * pad, 20 + 2 * pad), "f4")
+    padded = np.pad(x, ((0, 0), (pad, pad), (pad, pad)), constant_values=-np.inf)
+    for i, r, c in np.ndindex(*y.shape):
+        window = padded[i, r * steps[0] : r * steps[0] + height, c * steps[1] : c * steps[1] + width].ravel()
+        nans = np.flatnonzero(np.isnan(window))
+        a, b = divmod(int(nans[-1] if len(nans) else window.argmax()), width)
+        want[i, r * steps[0] + a, c * steps[1] + b] += ct[i, r, c]
+    np.testing.assert_array_equal(t.grad.numpy(), want[:, pad : 18 + pad, pad : 20 + pad])

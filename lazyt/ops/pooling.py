@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ from lazyt.ops.elementwise import work_dtype
 from lazyt.ops.reductions import mean_node, reduce
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node, Shape
 
@@ -25,22 +28,81 @@ Sizes = tuple[int, ...]
 
 def _combined(b: Builder, prim: str, x: Node, sizes: Sizes, strides: Sizes, dilations: Sizes, out: Shape) -> Node:
     """The reduction `sum` or `max` of every window."""
+    differs = prim == "max" and dtypes.kind(x.dtype) == "f"
     if math.prod(sizes) > UNROLLED:
         rank = len(sizes)
         windows = b.window(x, range(x.ndim - rank, x.ndim), sizes, strides, dilations)
-        return reduce(b, prim, windows, range(x.ndim, x.ndim + rank))
-    name = {"sum": "add", "max": "maximum"}[prim]
+        within = range(x.ndim, x.ndim + rank)
+        total = reduce(b, prim, windows, within)
+        return _taken(b, windows, _first(b, windows, total, within), total, within) if differs else total
     apart = strides == sizes and all(e == 1 for e in dilations)
     tiles = _tiles(b, x, sizes, out) if apart else x
-    total: Node | None = None
+    parts = []
     for at in offsets_of(sizes):
         if apart:
-            part = _element(b, tiles, at, out)
+            parts.append(_element(b, tiles, at, out))
         else:
-            part = strided(b, x, tuple(i * e for i, e in zip(at, dilations, strict=True)), strides, out)
-        total = part if total is None else b.elementwise(name, total, part)
-    assert total is not None, "a window has at least one element"
-    return total
+            parts.append(strided(b, x, tuple(i * e for i, e in zip(at, dilations, strict=True)), strides, out))
+    name = {"sum": "add", "max": "maximum"}[prim]
+    total = functools.reduce(lambda y, part: b.elementwise(name, y, part), parts)
+    if not differs:
+        return total
+    best = _best(b, parts)
+    if apart:
+        return _taken(b, tiles, best, total, range(tiles.ndim - 2 * len(sizes) + 1, tiles.ndim, 2))
+    nothing = b.constant(0, x.dtype)
+    taken = [b.select(b.eq(best, b.constant(i, best.dtype)), part, nothing) for i, part in enumerate(parts)]
+    return _known(b, functools.reduce(b.add, taken), total)
+
+
+# The gradient of a maximum goes to the first of equal elements, or to the last NaN, as in PyTorch. Which one that is is
+# a value of its own: the gradient is one pass that reads it and the cotangent.
+
+
+def _best(b: Builder, parts: list[Node]) -> Node:
+    """The number of the largest of the parts."""
+    best, at = parts[0], b.expand_to(b.constant(0, dtypes.int32), parts[0].shape)
+    for i, part in enumerate(parts[1:], 1):
+        better = b.or_(b.elementwise("gt", part, best), b.elementwise("isnan", part))
+        best, at = b.select(better, part, best), b.select(better, b.constant(i, at.dtype), at)
+    return at
+
+
+def _first(b: Builder, windows: Node, largest: Node, within: Sequence[int]) -> Node:
+    """The number of the first of the largest elements of each window, or of its last NaN."""
+    number = _numbers(b, windows, within)
+    y = b.expand_to(_kept(b, largest, windows, within), windows.shape)
+    is_nan, is_largest = b.elementwise("isnan", windows), b.eq(windows, y)
+    minus = b.constant(-1, number.dtype)
+    # NaN number n counts as -1 - n: the smallest is the last one.
+    key = b.select(is_largest, number, b.constant(np.iinfo(np.int32).max, number.dtype))
+    at = b.reduce("min", b.select(is_nan, b.sub(minus, number), key), within)
+    return b.select(b.lt(at, b.constant(0, at.dtype)), b.sub(minus, at), at)
+
+
+def _taken(b: Builder, windows: Node, at: Node, largest: Node, within: Sequence[int]) -> Node:
+    """`largest`, with the gradient of the element with number `at` of each window."""
+    there = b.eq(b.expand_to(_kept(b, b.stop(at), windows, within), windows.shape), _numbers(b, windows, within))
+    return _known(b, b.reduce("sum", b.select(there, windows, b.constant(0, windows.dtype)), within), largest)
+
+
+def _numbers(b: Builder, windows: Node, within: Sequence[int]) -> Node:
+    """The place of each element in its window."""
+    number = b.constant(0, dtypes.int32)
+    for axis in within:
+        along = b.cast(b.iota(windows.shape, axis), number.dtype)
+        number = b.add(b.mul(number, b.constant(windows.shape[axis], number.dtype)), along)
+    return number
+
+
+def _kept(b: Builder, y: Node, windows: Node, within: Sequence[int]) -> Node:
+    """A reduction over `within` with these axes kept."""
+    return b.reshape(y, tuple(1 if i in within else d for i, d in enumerate(windows.shape)))
+
+
+def _known(b: Builder, differentiated: Node, y: Node) -> Node:
+    """The value of y with the derivative of another expression of it."""
+    return b.make("known", (differentiated, b.stop(y)), None, y.shape, y.dtype)
 
 
 def _tiles(b: Builder, x: Node, sizes: Sizes, out: Shape) -> Node:
@@ -104,7 +166,7 @@ def _max_pool(name: str, rank: int) -> OpDef:
         return _combined(b, "max", v, sizes, strides, dilations, counts(v, sizes, strides, dilations))
 
     return define(
-        name, lower, saves=(0, -1), numpy=_reference(rank, np.max), samples=lambda: _calls(rank),
+        name, lower, saves=(0,), numpy=_reference(rank, np.max), samples=lambda: _calls(rank),
         errors=[
             ((samples.array((2, 3) + (5,) * rank), 9), {}, ShapeError, f"{name}: a window of 9 does not fit"),
             ((samples.array((2, 3) + (5,) * rank), 2), {"padding": 2}, ShapeError, f"{name}: padding is at most half"),
