@@ -19,9 +19,9 @@ import lazyt as lt
 from lazyt.handle import Handle
 from lazyt.ir import dtypes
 from lazyt.testing import departures
-from lazyt.testing.array_programs import WORD, leaf
+from lazyt.testing.array_programs import INEXACT, WORD, leaf
 from lazyt.testing.closeness import Tolerance, compare, same_bits
-from lazyt.testing.mixed_programs import CALLED, INEXACT, REFUSALS, sample
+from lazyt.testing.mixed_programs import CALLED, REFUSALS, sample
 from lazyt.testing.modes import AGAIN, ALWAYS, EAGER, FIRST, FIRST_RUN, FIRST_RUN_EACH, RANDOM, UNFUSED, Mode, mode
 from lazyt.testing.numpy_names import reference
 
