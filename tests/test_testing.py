@@ -421,6 +421,12 @@ def test_what_follows_the_statement_that_failed_is_left_out() -> None:
     assert up_to(lines, Failure("once", "v1", "wrong while it was written, and not again")) == lines
 
 
+@pytest.mark.parametrize("seed", [5049104, 5052998])
+def test_what_the_search_found_and_lazyt_means(seed: int) -> None:
+    # The sign of an infinite complex number; an identity matrix, which is float32 by default, beside float16.
+    assert try_seed(seed) is None
+
+
 def test_a_jump_in_bfloat16_is_where_bfloat16_has_it() -> None:
     # The difference is -3.1445 before it is rounded, a jump of more than half a period, and -3.1406 after it.
     assert check(["v0 = xp.asarray(np.array([2.34375, -0.80078125], 'bfloat16'))", "v1 = new(xp.unwrap(v0))"]) is None

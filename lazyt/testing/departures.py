@@ -83,6 +83,12 @@ DEPARTURES: tuple[Departure, ...] = (
         lambda got, want, operands: ~np.isfinite(got) & ~np.isfinite(want) & (got.dtype.kind == "c"),
     ),
     Departure(
+        ("sign",),
+        "complex numbers with an infinite part",
+        "the standard divides by the absolute value, which gives NaN, where NumPy has a number of that direction",
+        lambda got, want, operands: _some(_infinite)(got, want, operands) & (got.dtype.kind == "c"),
+    ),
+    Departure(
         ("prod", "cumulative_prod", "cumprod", "nanprod", "nancumprod"),
         "where one of the two is infinite or NaN",
         "factors are grouped otherwise than one after another, so another part of the product overflows, or meets a 0",
