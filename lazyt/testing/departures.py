@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lazyt.errors import IndexOutOfRange
 from lazyt.ir import dtypes
 
 Array = np.ndarray[Any, Any]
@@ -111,6 +112,12 @@ def meant(names: Sequence[str], got: Array, want: Array, operands: Sequence[Arra
             here = d.elements(got, want, operands)
             found = here if found is None else found | here
     return found if found is not None and found.any() else None
+
+
+def refusal_meant(error: Exception) -> bool:
+    """Whether lazyt means to raise this: an index into an axis without elements, which `numpy.take` lets be where the
+    result has none."""
+    return isinstance(error, IndexOutOfRange) and "with size 0" in str(error)
 
 
 def dtype_meant(got: Array, want: Array, operands: Sequence[Array], line: str) -> bool:

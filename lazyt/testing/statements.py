@@ -101,8 +101,8 @@ def beside_numpy(lines: Sequence[str], each: Mode = EAGER) -> tuple[dict[str, Ar
             except REFUSALS as e:
                 raise Stopped(f"{line}: {e}") from e
             except Exception as e:
-                if refused is not None:
-                    raise Stopped(f"{line}: {refused}") from e
+                if refused is not None or departures.refusal_meant(e):
+                    raise Stopped(f"{line}: {refused or e}") from e
                 return values, Failure(raises(each), line, f"{type(e).__name__}: {e}", line=i), tainted
             if refused is not None:
                 raise Stopped(f"{line}: {refused}")
@@ -253,7 +253,9 @@ def in_modes(
     for m in modes:
         try:
             got = run(code, m)
-        except Exception as e:  # noqa: BLE001 - whatever a program raises is what is looked for
+        except Exception as e:
+            if departures.refusal_meant(e):
+                raise Stopped(str(e)) from e
             return Failure(str(m), "", f"{m}: {type(e).__name__}: {e}")
         for n, want in values.items():
             if n not in tainted and not same_bits(got[n], want):
