@@ -50,6 +50,10 @@ class DeviceError(LazytError, RuntimeError):
     """A device that is missing, unknown, or mixed with another one."""
 
 
+class SettingError(LazytError, ValueError):
+    """A setting of the environment that says what nobody knows."""
+
+
 class AutogradError(LazytError, RuntimeError):
     """What reverse mode cannot do: no graph, a freed graph, a value overwritten in place."""
 

@@ -14,6 +14,7 @@ from lazyt import inplace
 from lazyt import record as recording
 from lazyt.functions.arithmetic import divmod as quotient_and_rest
 from lazyt.functions.arithmetic import pow as power
+from lazyt.functions.elementwise import imag, real
 from lazyt.functions.methods import METHODS
 from lazyt.ops.core import OPS
 from lazyt.tensor import Tensor
@@ -72,7 +73,7 @@ def {method}(self, other):
 
 
 def _is_operand(x: Any) -> bool:
-    return isinstance(x, Tensor | float | int | complex | np.ndarray | np.generic)
+    return isinstance(x, Tensor | float | int | complex | np.ndarray | np.generic | list | tuple)
 
 
 def _attach(method: str, op_name: str, template: str, **parts: str) -> None:
@@ -136,4 +137,6 @@ def attach_methods() -> None:
         if not hasattr(Tensor, name):
             setattr(Tensor, name, f)
     Tensor.T = property(lambda self: self.transpose(), doc="The transpose: all axes reversed.")  # type: ignore[attr-defined]
+    Tensor.real = property(real, doc="`lazyt.real`: the real part.")  # type: ignore[attr-defined]
+    Tensor.imag = property(imag, doc="`lazyt.imag`: the imaginary part.")  # type: ignore[attr-defined]
     Tensor.mT = property(lambda self: self.swapaxes(-1, -2), doc="The last two axes swapped.")  # type: ignore[attr-defined]

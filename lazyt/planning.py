@@ -6,7 +6,6 @@ comes again it gets fused kernels. Both give the same bits.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Sequence
 from functools import partial
@@ -14,13 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from lazyt import memory, shapes
+from lazyt import memory
 from lazyt.autograd.engine import BACKWARD
 from lazyt.backends.cpu.executor import Executable
 from lazyt.backends.cpu.receipt import Receipt
-from lazyt.backends.cpu.switches import registers, switches
 from lazyt.backends.cuda import executor as cuda
-from lazyt.backends.cuda.switches import switches as cuda_switches
 from lazyt.handle import Data
 from lazyt.ir import graph as g
 from lazyt.ir.canonicalize import canonicalize
@@ -32,6 +29,7 @@ from lazyt.ir.verify import verify
 from lazyt.looking import reasons
 from lazyt.lowering import Lowered, lower
 from lazyt.stepwise import Recipe, Stepwise, guards_hold, recipe_of, runs_stepwise, values_of
+from lazyt.switches import general as settings
 from lazyt.trace import Ext, Slot, Step
 
 # A program with at most this many steps, and no backward among them, runs unfused the first time.
@@ -43,34 +41,6 @@ TINY_SIZE = 1 << 14
 # A plan that computes more than is wanted is still used when the rest is at most this share of the bytes.
 SUPERSET = 1.05
 
-settings = {
-    "interpret": False, "fuse": True, "tiers": True, "reuse": True, "native": True, "epilogues": True, "gemm": True,
-    "blas": True, "cover": True, "turn": True, "repeat": True, "verify": False,
-}  # fmt: skip
-
-
-def _read_environment() -> None:
-    for word in os.environ.get("LAZYT_DEBUG", "").split(","):
-        word = word.strip()
-        if word == "verify":
-            settings["verify"] = True
-        elif word == "interpret":
-            settings["interpret"] = True
-        elif word.startswith("no-") and word[3:] in settings and word not in ("no-interpret", "no-verify"):
-            settings[word[3:]] = False
-        elif word in ("width-8", "width-4", "width-1"):
-            registers["width"] = int(word[6:])
-        elif word == "no-shapes":
-            shapes.switch["shapes"] = False
-        elif word == "autotune":
-            switches[word] = True
-        elif word.startswith("no-"):
-            for those in (switches, cuda_switches):
-                if word[3:] in those:
-                    those[word[3:]] = False
-
-
-_read_environment()
 _lock = threading.RLock()
 
 Wanted = tuple[tuple[int, int], ...]
@@ -90,9 +60,8 @@ class Plan:
         # cuDNN computes convolutions. What its kernels need again of a row stays in shared memory.
         on_cpu = self.device == "cpu"
         convolutions = settings["gemm"] if on_cpu else partial(cuda.keeps, self.device)
-        self.graph = canonicalize(
-            nodes, low.scope, convolutions, fused and settings["cover"], fused and settings["turn"]
-        )
+        cover, turn = (fused and settings[word] for word in ("cover", "turn"))
+        self.graph = canonicalize(nodes, low.scope, convolutions, cover=cover, turn=turn, slices=settings["slices"])
         if settings["verify"]:
             verify(self.graph)
         self.division = fuse(self.graph, low.scope, fused)

@@ -70,7 +70,7 @@ class Hooks:
     """What recording asks of the rooms above it: tensor.py and sync.py fill it in."""
 
     tensor_of_slot: Callable[[Slot], Handle]
-    as_tensor: Callable[[Any, Any], Handle]  # of host data, on a device
+    as_tensor: Callable[[Any, Any, Sequence[Any]], Handle]  # of host data, on a device, beside other operands
     over_array: Callable[[np.ndarray[Any, Any]], Handle]
     sync: Callable[[Trace, str, Any], None]
     compute_foreign: Callable[[Holder], Data]
@@ -397,7 +397,7 @@ def operand_slots(tr: Trace, operands: Sequence[Any]) -> tuple[list[Any], list[A
             slots.append(type(x))
             scalars.append(x)
         else:
-            slots.append(slot_of(tr, hooks.as_tensor(x, _place(operands))))
+            slots.append(slot_of(tr, hooks.as_tensor(x, _place(operands), operands)))
     return slots, scalars
 
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.backends.cpu import memory
 from lazyt.handle import Data, Holder, Storage
-from lazyt.planning import Plan, settings
+from lazyt.planning import Plan
 from lazyt.record import LEAF
+from lazyt.switches import general as settings
 from lazyt.trace import Slot, Trace
 
 if TYPE_CHECKING:

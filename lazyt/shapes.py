@@ -16,6 +16,7 @@ from lazyt.errors import ShapeError
 from lazyt.ir.builder import Builder, Weak
 from lazyt.ir.extents import Scope, guard_source, source
 from lazyt.ops.core import OpDef
+from lazyt.switches import general
 from lazyt.trace import Slot, Step
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ Shapes = tuple[tuple[int, ...], ...]
 # The shapes of a step's values for the extents of its operands and its integers, one after another; None: unknown.
 Rule = Callable[[Sequence[int]], Shapes | None]
 
-# Off: shapes are always inferred over ints.
-switch = {"shapes": True}
 # A step gets a rule when it meets other extents for this many times.
 OTHERS = 2
 MOST_RULES = 2
@@ -78,7 +77,7 @@ def _lower(
 
 def shapes_of(s: Step, ints: tuple[int, ...] | None, offsets: tuple[int, ...] | None) -> Shapes:
     """The shapes of a known step's values for its operands' shapes now; raises what recording it must raise."""
-    ruled = offsets is None and switch["shapes"]
+    ruled = offsets is None and general["shapes"]
     if ruled:
         sizes: list[int] = []
         for x in s.operands:

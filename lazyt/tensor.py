@@ -14,7 +14,7 @@ from lazyt.device import CPU, Device
 from lazyt.device import check as check_device
 from lazyt.errors import AutogradError, DeviceError, DTypeError, NotSupportedError, ShapeError
 from lazyt.functions import interchange
-from lazyt.functions.host import host_array
+from lazyt.functions.host import holds_tensor, host_array, list_dtype, tensors_in
 from lazyt.functions.joining import stack
 from lazyt.functions.subscript import getitem, setitem
 from lazyt.handle import Data, Gradient, Handle, Holder
@@ -523,8 +523,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     if not isinstance(obj, np.ndarray | list | tuple) and interchange.on_gpu(obj):
         # A copy, as of all that comes from elsewhere: `from_dlpack` shares.
         return asarray(_adopted(obj, copy is not False), dtype=want, device=device)
-    if isinstance(obj, list | tuple) and _holds_tensor(obj):
-        out = stack([asarray(o, device=device) for o in obj])
+    if isinstance(obj, list | tuple) and (beside := tuple(tensors_in(obj))):
+        out = stack([_part(o, device, beside) for o in obj])
         return out if want is None else _astype(out, want)
     if copy is False and name != "cpu":
         raise ValueError(f"asarray: copy=False, and what comes to {str(name)!r} is a copy")
@@ -535,8 +535,12 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     return tensor_of(memory.from_array(host_array(obj, want), name))
 
 
-def _holds_tensor(obj: Any) -> bool:
-    return any(isinstance(o, Tensor) or (isinstance(o, list | tuple) and _holds_tensor(o)) for o in obj)
+def _part(o: Any, device: Any, beside: Sequence[Handle]) -> Tensor:
+    """An element of a list with tensors in it: numbers are as wide as what they give with them."""
+    if isinstance(o, list | tuple) and holds_tensor(o):
+        return stack([_part(x, device, beside) for x in o])
+    t = asarray(o, device=device)
+    return asarray(o, dtype=list_dtype(t.dtype, beside), device=device) if isinstance(o, list | tuple | float) else t
 
 
 def _astype(x: Tensor, dtype: np.dtype) -> Tensor:
@@ -580,8 +584,10 @@ def from_numpy(a: np.ndarray[Any, Any]) -> Tensor:
     return tensor_of(memory.wrap_array(host_array(a, None)))
 
 
-def _as_operand(x: Any, device: Any = None) -> Tensor:
-    if isinstance(x, np.ndarray | np.generic | list | tuple) or hasattr(x, "__array__"):
+def _as_operand(x: Any, device: Any = None, beside: Sequence[Any] = ()) -> Tensor:
+    if isinstance(x, list | tuple):
+        return asarray(x, device=device) if holds_tensor(x) else _part(x, device, beside)
+    if isinstance(x, np.ndarray | np.generic) or hasattr(x, "__array__"):
         return asarray(x, device=device)
     raise DTypeError(f"not an array or a Python scalar: {type(x).__name__!r} object {x!r:.60}")
 

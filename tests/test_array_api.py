@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt.errors import AxisError, DeviceError, DTypeError, ShapeError
+from lazyt.errors import AxisError, DeviceError, DTypeError, ScalarRangeError, ShapeError
 
 # The standard's names and signatures, a section a category.
 SURFACE = (Path(__file__).parent / "array_api_surface.txt").read_text()
@@ -392,3 +392,42 @@ def test_a_new_tolerance_plans_nothing():
     with lt.expect(compiles=0):
         assert lt.linalg.matrix_rank(a, rtol=0.7).item() == 1
     assert not lt.last_sync().plans
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, xp: [0.1, 0.2] - x,
+        lambda x, xp: (0.1, 0.2) * x,
+        lambda x, xp: x == [0.1, 0.2],
+        lambda x, xp: xp.add(x, [0.1, 0.2]),
+        lambda x, xp: xp.isin(x, [0.1]),
+        lambda x, xp: xp.concatenate([x, [0.1]]),
+        lambda x, xp: xp.vstack([x, [0.1, 0.3]]),
+        lambda x, xp: xp.stack([[0.1, 0.3], x]),
+        lambda x, xp: xp.interp(x, [0.1, 0.3], [0.7, 0.9]),
+        lambda x, xp: xp.average(x, weights=[0.1, 0.3]),
+        lambda x, xp: xp.polyval([0.1, 0.7], x),
+        lambda x, xp: xp.histogram(x, bins=[0.1, 0.15, 0.2])[1],
+        lambda x, xp: xp.diff(x, prepend=[0.1]),
+        lambda x, xp: xp.asarray([[x[0], 0.1], [0.2, 0.3]]),
+        lambda x, xp: xp.where(x > 0.15, x, [0.1, 0.1]),
+    ],
+)
+def test_lists_of_floats_are_as_wide_as_what_they_give_with_an_array(program):
+    a = np.array([0.1, 0.2])
+    np.testing.assert_allclose(program(lt.asarray(a), lt).numpy(), program(a, np), rtol=1e-14)
+    assert lt.add(lt.ones(2), [0.1, 0.2]).dtype == lt.float32
+
+
+@pytest.mark.parametrize(("obj", "dtype"), [(300, lt.uint8), ([1, -1], lt.uint16), (2**70, None), ([1, 2**64], None)])
+def test_integers_that_a_dtype_does_not_hold_do_not_wrap(obj, dtype):
+    with pytest.raises(ScalarRangeError, match="asarray: "):
+        lt.asarray(obj, dtype=dtype)
+
+
+def test_other_byte_orders_are_read():
+    a = np.array([1.5, -2.0], ">f4")
+    x = lt.asarray(a)
+    assert x.dtype == lt.float32 == lt.zeros(1, dtype=">f4").dtype and x.tolist() == [1.5, -2.0]
+    assert lt.asarray([1, 2], dtype=">i2").tolist() == [1, 2]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from test_programs import forget
@@ -58,6 +60,22 @@ def results(case, dtype="float32"):
 
 
 class TestConvolutions:
+    @pytest.mark.parametrize("case", list(CASES))
+    def test_only_the_places_that_are_read(self, case, monkeypatch):
+        # The gradient of a padded input is the middle of a convolution.
+        sizes = []
+        for on in (True, False):
+            monkeypatch.setitem(planning.settings, "slices", on)
+            forget()
+            got, _ = results(case)
+            calls = [c for c in lt.last_sync().plan.schedule.launches if isinstance(c, MatmulCall)]
+            sizes.append(sum(math.prod(map(hint, c.node.shape[1:])) for c in calls if c.node.op == "convolve"))
+            if on:
+                want = got
+        assert sizes[0] < sizes[1] if CASES[case][2] else sizes[0] == sizes[1]
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * np.abs(b).max(initial=0))
+
     @pytest.mark.parametrize("case", list(CASES))
     @pytest.mark.parametrize("dtype", ["float32", "float64"])
     def test_generated_or_by_products(self, case, dtype, monkeypatch):

@@ -176,6 +176,21 @@ def test_neighbours_are_read_before_they_are_written() -> None:
         np.testing.assert_array_equal(y.numpy(), also)
 
 
+def test_a_value_kept_for_a_later_stage_does_not_overwrite_what_that_stage_reads() -> None:
+    given = np.random.default_rng(0).uniform(-1, 1, SHAPE).astype("f4")
+    want = given
+    for _ in range(3):
+        want = np.exp(want) / np.exp(want).sum(1, keepdims=True) + want
+    x = lt.asarray(given) * 1.0
+    lt.sync()
+    for _ in range(3):  # exp(x) stands in the row's result until its sum is known, and x is read after that
+        costly = lt.exp(x)
+        x = costly / costly.sum(1, keepdims=True) + x
+        del costly
+        lt.sync()
+    np.testing.assert_allclose(x.numpy(), want, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupted_update_has_happened_once() -> None:
     want = np.full(SHAPE, 1.5, np.float32)

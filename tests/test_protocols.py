@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 
 import numpy as np
@@ -416,3 +417,62 @@ def test_a_path_that_does_not_fit_is_refused():
     for path, match in (([(0, 1)], "leaves 2 operands of 3"), ([(0, 5), (0, 1)], "does not fit 3 operands")):
         with pytest.raises(lt.ShapeError, match=match):
             lt.einsum("ij,kj,kl->il", x, x, x, optimize=path)
+
+
+def test_one_function_of_several_names_has_its_own_arguments():
+    x = lt.asarray(A)
+    assert np.transpose(x).shape == np.permute_dims(x).shape == A.T.shape
+    same(np.transpose(x, (1, 0)), A.T)
+
+
+@pytest.mark.parametrize("kind", [float, complex])
+def test_python_types_are_numpys_dtypes_in_numpys_functions(kind):
+    x = lt.ones(3)
+    assert np.sum(x, 0, kind).dtype == np.add.reduce(x, dtype=kind).dtype == np.zeros_like(x, dtype=kind).dtype == kind
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, i: np.arctan2.reduce(x, axis=None),
+        lambda x, i: np.bitwise_or.at(x, [0], 1),
+        lambda x, i: np.bitwise_and.accumulate(i, dtype=np.float64),
+        lambda x, i: np.fmax.reduce(x, axis=0, where=x > 1),
+        lambda x, i: np.hypot.reduceat(x[:0], [0]),
+    ],
+)
+def test_what_numpy_refuses_by_its_arguments_is_refused_when_recorded(call):
+    with lt.no_sync(), pytest.raises((lt.ShapeError, lt.DTypeError, lt.IndexOutOfRange), match=r"^numpy\.\w+\.\w+: "):
+        call(lt.asarray(A), lt.asarray(np.arange(4)))
+
+
+def test_a_reduction_accumulates_in_the_dtype_that_is_asked_for():
+    m = A > 1
+    same(np.arctan2.reduce(lt.asarray(m), dtype=np.float64), np.arctan2.reduce(m, dtype=np.float64))
+    same(np.maximum.reduce(lt.asarray(m), initial=1), np.maximum.reduce(m, initial=1))
+
+
+@pytest.mark.parametrize("key", [np.s_[1:], np.s_[..., 1], np.s_[:, 0], None, np.s_[[0, 1, 0], 1]])
+@pytest.mark.parametrize("ufunc", [np.add, np.multiply])
+def test_at_takes_any_index(ufunc, key):
+    x, want = lt.asarray(A), A.copy()
+    with lt.no_sync():
+        ufunc.at(x, key, 2.0)
+    ufunc.at(want, key, 2.0)
+    same(x, want)
+
+
+def test_loops_that_lazyt_has_not_are_numpys():
+    i = np.array([1, 2, -3])
+    same(np.reciprocal(lt.asarray(i)), np.reciprocal(i))
+    same(np.left_shift(lt.asarray(i > 1), lt.asarray(i > 0)), np.left_shift(i > 1, i > 0))
+    for name in ("fabs", "rint"):
+        same(getattr(np, name)(lt.asarray(i)), getattr(np, name)(i))
+        same(getattr(lt, name)(i), getattr(np, name)(i))
+    same(np.linalg.qr(lt.asarray(A), mode="r"), np.linalg.qr(A, mode="r"))
+
+
+def test_numbers_round_as_scalars_do():
+    x = lt.asarray(2.567, dtype=lt.float64)
+    assert round(x, 1).item() == 2.6 and round(x) == 3 and type(round(x)) is int
+    assert math.trunc(x) == 2 and x.real.item() == 2.567 and lt.asarray(1 + 2j).imag.item() == 2

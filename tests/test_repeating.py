@@ -9,7 +9,7 @@ import pytest
 
 import lazyt as lt
 from lazyt import repeating, syncing
-from lazyt.planning import settings
+from lazyt.switches import general as settings
 
 X = np.arange(1, 9, dtype=np.float32)
 

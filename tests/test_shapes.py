@@ -10,6 +10,7 @@ import pytest
 
 import lazyt as lt
 from lazyt import shapes
+from lazyt.switches import general
 from lazyt.trace import local
 
 W = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
@@ -74,7 +75,7 @@ def test_rules_agree_with_inference(name: str, monkeypatch: pytest.MonkeyPatch) 
     f = PROGRAMS[name]
     sizes = [n for n in SIZES if n or name not in FAIL_WHEN_EMPTY]
     ruled = [_run(f, n) for n in sizes]
-    monkeypatch.setitem(shapes.switch, "shapes", False)
+    monkeypatch.setitem(general, "shapes", False)
     local.trace.reset_trie()
     for n, found in zip(sizes, ruled, strict=True):
         np.testing.assert_array_equal(found, _run(f, n))

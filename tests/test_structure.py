@@ -27,6 +27,7 @@ TOP = Path(__file__).parent.parent
 # of its own within the folder it stands in.
 ROOMS = (
     "errors",
+    "switches",
     "ir",
     "ops",
     "backends.objcache",
@@ -73,12 +74,13 @@ ROOMS = (
 # What the order alone would allow, and should not.
 ONLY = {
     "ir": {"errors"},
+    "switches": {"errors"},
     "ops": {"errors", "ir"},
     "backends.objcache": {"errors"},
     "backends.rules": {"errors", "ir"},
-    "backends.cpu": {"backends.objcache", "backends.rules", "errors", "ir"},
+    "backends.cpu": {"backends.objcache", "backends.rules", "errors", "ir", "switches"},
     # How a plan's arguments and temporaries are found is the CPU executor's; code generation is each backend's own.
-    "backends.cuda": {"backends.cpu", "backends.objcache", "backends.rules", "errors", "ir"},
+    "backends.cuda": {"backends.cpu", "backends.objcache", "backends.rules", "errors", "ir", "switches"},
     "handle": set(),
     "trace": set(),
 }

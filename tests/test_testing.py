@@ -24,9 +24,9 @@ from lazyt.testing.differential import lockstep
 from lazyt.testing.fuzz import Search, check_apart
 from lazyt.testing.gradient_programs import slope
 from lazyt.testing.modes import AGAIN, EAGER, FIRST, RANDOM, Mode, mode, modes
-from lazyt.testing.seeds import recheck, small, try_seed, write
+from lazyt.testing.seeds import recheck, small, try_seed, up_to, write
 from lazyt.testing.shrink import shrink
-from lazyt.testing.statements import Stopped, check
+from lazyt.testing.statements import Failure, Stopped, check
 from lazyt.trace import local
 
 HERE = Path(__file__).name
@@ -406,6 +406,26 @@ def test_a_view_of_the_table_is_no_new_value() -> None:
     for seed in (102492, 104733, 106020):
         assert not any("new(xp.matrix_transpose" in line for line in write(seed))
         assert try_seed(seed) is None
+
+
+def test_bits_of_a_covariance_may_depend_on_what_else_is_planned() -> None:
+    # A product of 35 x 35 by BLAS, among the plain calls of a program.
+    lines = write(5028051)
+    assert any("xp.cov(v0)" in line for line in lines)
+    assert try_seed(5028051) is None
+
+
+def test_what_follows_the_statement_that_failed_is_left_out() -> None:
+    lines = ["v0 = xp.ones(2)", "v1 = v0 + 1", "v2 = v1 * 2"]
+    assert up_to(lines, Failure("numpy", "v1", "wrong", line=1)) == lines[:2]
+    assert up_to(lines, Failure("once", "v1", "wrong while it was written, and not again")) == lines
+
+
+@pytest.mark.parametrize("seed", [5049104, 5052998, 5056261, 5067319])
+def test_what_the_search_found_and_lazyt_means(seed: int) -> None:
+    # The sign of an infinite complex number; an identity matrix, which is float32 by default, beside float16; log(0),
+    # which is -100 in a cross-entropy; an index into an axis without elements.
+    assert try_seed(seed) is None
 
 
 def test_a_jump_in_bfloat16_is_where_bfloat16_has_it() -> None:

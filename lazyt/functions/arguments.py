@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
@@ -38,13 +38,26 @@ _ADOPTED = 1 << 16
 def tensor(x: ArrayLike, beside: Tensor | None = None) -> Tensor:
     """`x` as a tensor: itself, or a new one holding a copy; a Python scalar has its default dtype.
 
-    Data of the host goes to the device of `beside`.
+    Data of the host goes to the device of `beside`; a list of floats is as wide as what it gives with it.
     """
     if isinstance(x, Handle):
         return x
     if type(x) in _SCALARS:
         x = np.asarray(x, dtypes.default_dtype(type(x)))
-    return cast("Tensor", recording.hooks.as_tensor(x, None if beside is None else beside.device))
+    return cast("Tensor", recording.hooks.as_tensor(x, None if beside is None else beside.device, (beside,)))
+
+
+def tensors(xs: Sequence[ArrayLike], result: np.dtype | None = None) -> list[Tensor]:
+    """Several operands of one function as tensors: lists of floats as wide as what they give with the others.
+
+    `result`: the dtype that the function computes in, if it has one of its own.
+    """
+    if not any(isinstance(x, list | tuple) for x in xs):
+        return [tensor(x) for x in xs]
+    place = next((x.device for x in xs if isinstance(x, Handle)), None)
+    beside = xs if result is None else (*xs, np.empty(0, result))
+    found = [recording.hooks.as_tensor(x, place, beside) if isinstance(x, list | tuple) else tensor(x) for x in xs]
+    return cast("list[Tensor]", found)
 
 
 def adopted(a: Any, *operands: Any) -> Tensor:

@@ -107,7 +107,7 @@ def piecewise(x: ArrayLike, condlist: Any, funclist: Sequence[Any], *args: Any, 
     out: Any = 0
     for c, f in zip(conditions, funclist, strict=True):
         value = f(t, *args, **kw) if callable(f) else f
-        out = where(c, value if isinstance(value, int | float | complex) else astype(tensor(value), t.dtype), out)
+        out = where(c, value if isinstance(value, int | float | complex) else astype(tensor(value, t), t.dtype), out)
     return astype(broadcast_to(out, t.shape), t.dtype, copy=False)
 
 

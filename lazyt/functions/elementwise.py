@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lazyt.errors import DTypeError
-from lazyt.functions.arguments import record, tensor
-from lazyt.ir import dtypes
+from lazyt.functions.arguments import record
 from lazyt.ops import elementwise as ops
 from lazyt.ops.axes import integer
 
@@ -45,7 +43,6 @@ __all__ = [
     "exp",
     "exp2",
     "expm1",
-    "fabs",
     "fix",
     "floor",
     "imag",
@@ -64,7 +61,6 @@ __all__ = [
     "real",
     "reciprocal",
     "relu",
-    "rint",
     "round",
     "rsqrt",
     "sigmoid",
@@ -544,28 +540,6 @@ def round(x: ArrayLike, /, decimals: int = 0) -> Tensor:
     [2.0, 2.0, -1.0]
     """
     return record(ops.ROUND, (x,), (integer("round", "decimals", decimals),))
-
-
-def rint(x: ArrayLike, /) -> Tensor:
-    """Each element rounded to a whole number, halves to even. As `numpy.rint`.
-
-    >>> import lazyt as lt
-    >>> lt.rint(lt.asarray([0.5, 1.5])).tolist()
-    [0.0, 2.0]
-    """
-    return record(ops.ROUND, (x,), (0,))
-
-
-def fabs(x: ArrayLike, /) -> Tensor:
-    """The absolute value of each real element. Raises DTypeError for complex values. As `numpy.fabs`.
-
-    >>> import lazyt as lt
-    >>> lt.fabs(lt.asarray([-1.5])).tolist()
-    [1.5]
-    """
-    if dtypes.kind(tensor(x).dtype) == "c":
-        raise DTypeError(f"fabs: a real dtype is required, got {tensor(x).dtype}")
-    return record(ops.ABS, (x,))
 
 
 def nan_to_num(x: ArrayLike, /, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:

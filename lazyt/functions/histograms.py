@@ -37,9 +37,9 @@ def histogram(
     if isinstance(bins, str):
         edges = histogram_bin_edges(a, bins, range, weights)
     else:
-        edges = bins if isinstance(bins, int | np.integer) else tensor(bins)
+        edges = bins if isinstance(bins, int | np.integer) else tensor(bins, tensor(a))
     t, n = tensor(a), edges.size - 1 if isinstance(edges, Handle) else int(edges)
-    w = None if weights is None else tensor(weights)
+    w = None if weights is None else tensor(weights, t)
     d: Any = np.float64 if density else np.int64 if w is None else w.dtype
     edge = edges.dtype if isinstance(edges, Handle) else t.dtype if dtypes.kind(t.dtype) == "f" else dtypes.float64
     options = {"range": _pair(range), "density": bool(density), "weights": w}
@@ -66,7 +66,7 @@ def histogram_bin_edges(a: ArrayLike, bins: Any = 10, range: Any = None, weights
     if isinstance(bins, str):
         return tensor(np.histogram_bin_edges(host(a, "histogram_bin_edges"), bins, range, weights))
     t = tensor(a)
-    edges = bins if isinstance(bins, int | np.integer) else tensor(bins)
+    edges = bins if isinstance(bins, int | np.integer) else tensor(bins, t)
     n = int(edges) + 1 if isinstance(edges, int | np.integer) else edges.size
     d = _edge_dtype(t.dtype) if isinstance(edges, int | np.integer) else edges.dtype
     return record_numpy(  # type: ignore[no-any-return]

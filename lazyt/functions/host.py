@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from lazyt.errors import DTypeError, ShapeError
+from lazyt.errors import DTypeError, ScalarRangeError, ShapeError
+from lazyt.handle import Handle
 from lazyt.ir import dtypes
 
 
@@ -22,14 +25,58 @@ def host_array(obj: Any, dtype: np.dtype | None) -> np.ndarray[Any, Any]:
         if dtype is None and not hasattr(obj, "__array__") and not hasattr(obj, "__array_interface__"):
             dtype = _default_of(obj, a)
     if a.dtype.kind in "OUSMmV" and a.dtype != dtypes.bfloat16:
+        if a.dtype == object and a.size and all(type(x) is int for x in a.flat):
+            raise ScalarRangeError(f"asarray: a Python integer beyond 64 bits: {max(a.flat, key=abs)}")
         raise DTypeError(f"asarray: cannot make a tensor of {type(obj).__name__!r} with NumPy dtype {a.dtype}")
+    if dtype is not None and a.dtype.kind in "iu" and a.size and a is not obj and _only_python(obj):
+        _check_range(a, dtypes.as_dtype(dtype))
     return a.astype(dtypes.as_dtype(dtype if dtype is not None else a.dtype), copy=False)
+
+
+def list_dtype(dtype: np.dtype, beside: Sequence[Any]) -> np.dtype:
+    """The dtype that a list has beside operands: of Python floats as wide as what it gives with them, as in NumPy.
+
+    >>> list_dtype(dtypes.float32, [np.zeros(2)]), list_dtype(dtypes.float32, [np.zeros(2, np.float32), 1.0])
+    (dtype('float64'), dtype('float32'))
+    """
+    wide = {dtypes.float32: dtypes.float64, dtypes.complex64: dtypes.complex128}.get(dtype)
+    if wide is None:
+        return dtype
+    # NOTE: `None in dtypes.ALL`, because NumPy's float64 equals None.
+    given = [d for x in beside if isinstance(d := getattr(x, "dtype", None), np.dtype) and d in dtypes.ALL]
+    both = functools.reduce(dtypes.promote, given, dtype)
+    return wide if both in (dtypes.float64, dtypes.complex128) else dtype
+
+
+def tensors_in(obj: Any) -> Iterator[Handle]:
+    """Every tensor in nested lists."""
+    for o in obj:
+        if isinstance(o, Handle):
+            yield o
+        elif isinstance(o, list | tuple):
+            yield from tensors_in(o)
+
+
+def holds_tensor(obj: Any) -> bool:
+    """Whether nested lists have a tensor in them."""
+    return next(tensors_in(obj), None) is not None
 
 
 def _default_of(obj: Any, a: np.ndarray[Any, Any]) -> np.dtype | None:
     if a.size == 0 or (a.dtype == np.float64 and _only_python(obj)):
         return dtypes.float32
     return dtypes.complex64 if a.dtype == np.complex128 and _only_python(obj) else None
+
+
+def _check_range(a: np.ndarray[Any, Any], dtype: np.dtype) -> None:
+    """ScalarRangeError for Python integers that an integer dtype does not hold, as NumPy raises OverflowError."""
+    if dtypes.kind(dtype) in "iu":
+        bounds = np.iinfo(dtype)
+        for n in (a.min(), a.max()):
+            if not bounds.min <= int(n) <= bounds.max:
+                raise ScalarRangeError(
+                    f"asarray: Python integer {n} is out of range: {dtype} holds {bounds.min}..{bounds.max}"
+                )
 
 
 def _only_python(obj: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import ShapeError
-from lazyt.functions.arguments import record, tensor
+from lazyt.functions.arguments import record, tensor, tensors
 from lazyt.functions.arithmetic import subtract
 from lazyt.functions.indexing import take
 from lazyt.functions.logic import not_equal
@@ -51,10 +51,10 @@ def concat(arrays: Arrays, /, axis: int | None = 0) -> Tensor:
     >>> lt.concat([lt.asarray([1, 2]), lt.asarray([3])]).tolist()
     [1, 2, 3]
     """
-    tensors = [tensor(a) for a in arrays]
+    several = tensors(tuple(arrays))
     if axis is None:
-        tensors, axis = [ravel(t) for t in tensors], 0
-    return record(ops.CONCAT, tuple(tensors), (axis,))
+        several, axis = [ravel(t) for t in several], 0
+    return record(ops.CONCAT, tuple(several), (axis,))
 
 
 def concatenate(arrays: Arrays, /, axis: int | None = 0) -> Tensor:
@@ -76,7 +76,7 @@ def stack(arrays: Arrays, /, axis: int = 0) -> Tensor:
     >>> lt.stack([lt.asarray([1, 2]), lt.asarray([3, 4])], axis=1).tolist()
     [[1, 3], [2, 4]]
     """
-    return record(ops.STACK, tuple(tensor(a) for a in arrays), (axis,))
+    return record(ops.STACK, tuple(tensors(tuple(arrays))), (axis,))
 
 
 def vstack(arrays: Arrays, /) -> Tensor:
@@ -86,7 +86,7 @@ def vstack(arrays: Arrays, /) -> Tensor:
     >>> lt.vstack([lt.asarray([1, 2]), lt.asarray([3, 4])]).tolist()
     [[1, 2], [3, 4]]
     """
-    return concat([atleast_2d(a) for a in arrays])
+    return concat([atleast_2d(a) for a in tensors(tuple(arrays))])
 
 
 def hstack(arrays: Arrays, /) -> Tensor:
@@ -96,8 +96,8 @@ def hstack(arrays: Arrays, /) -> Tensor:
     >>> lt.hstack([lt.asarray([1, 2]), lt.asarray([3])]).tolist()
     [1, 2, 3]
     """
-    tensors = [atleast_1d(a) for a in arrays]
-    return concat(tensors, axis=0 if tensors and tensors[0].ndim == 1 else 1)
+    several = [atleast_1d(a) for a in tensors(tuple(arrays))]
+    return concat(several, axis=0 if several and several[0].ndim == 1 else 1)
 
 
 def dstack(arrays: Arrays, /) -> Tensor:
@@ -107,7 +107,7 @@ def dstack(arrays: Arrays, /) -> Tensor:
     >>> lt.dstack([lt.asarray([1, 2]), lt.asarray([3, 4])]).tolist()
     [[[1, 3], [2, 4]]]
     """
-    return concat([atleast_3d(a) for a in arrays], axis=2)
+    return concat([atleast_3d(a) for a in tensors(tuple(arrays))], axis=2)
 
 
 def column_stack(arrays: Arrays, /) -> Tensor:
@@ -117,8 +117,8 @@ def column_stack(arrays: Arrays, /) -> Tensor:
     >>> lt.column_stack([lt.asarray([1, 2]), lt.asarray([3, 4])]).tolist()
     [[1, 3], [2, 4]]
     """
-    tensors = [atleast_1d(a) for a in arrays]
-    return concat([reshape(t, (-1, 1)) if t.ndim == 1 else t for t in tensors], axis=1)
+    several = [atleast_1d(a) for a in tensors(tuple(arrays))]
+    return concat([reshape(t, (-1, 1)) if t.ndim == 1 else t for t in several], axis=1)
 
 
 def tile(x: ArrayLike, repetitions: int | Iterable[int], /) -> Tensor:
@@ -283,7 +283,7 @@ def diff(
         raise ShapeError(f"diff: n must not be negative, got {n}")
     if n == 0:
         return t
-    ends = [tensor(e) if e is not None else None for e in (prepend, append)]
+    ends = [tensor(e, t) if e is not None else None for e in (prepend, append)]
     shape = (*t.shape[:a], 1, *t.shape[a + 1 :])
     before, after = (broadcast_to(e, shape) if e is not None and not e.ndim else e for e in ends)
     if before is not None or after is not None:

@@ -88,6 +88,15 @@ def _cast_to(dtype: Any) -> Callable[[Tensor], Tensor]:
     return method
 
 
+def _round(self: Tensor, ndigits: int | None = None) -> Any:
+    """`round(x, 2)` is recorded; `round(x)` is an int, as of any number, and is read."""
+    return round(self.item()) if ndigits is None else elementwise.round(self, ndigits)
+
+
+def _trunc(self: Tensor) -> int:
+    return int(self.item())
+
+
 def _named(module: Any, names: str) -> dict[str, Callable[..., Any]]:
     return {n: getattr(module, n) for n in names.split()}
 
@@ -108,6 +117,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     **_named(joining, "tile diff roll"),
     **_named(indexing, "index_add put_along_axis scatter_add take_along_axis"),
     **_named(linear, "diagonal dot matmul trace"),
+    "__round__": _round,
+    "__trunc__": _trunc,
     "astype": astype,
     "clamp": arithmetic.clip,
     "expand": expand,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import ShapeError
-from lazyt.functions.arguments import tensor
+from lazyt.functions.arguments import tensor, tensors
 from lazyt.functions.arithmetic import add, divide, multiply, subtract
 from lazyt.functions.creation import ones_like, zeros
 from lazyt.functions.joining import concat, stack
@@ -54,7 +54,8 @@ def polyval(p: ArrayLike, x: ArrayLike) -> Tensor:
     >>> lt.polyval([1, 0, -1], lt.asarray([2, 3])).tolist()
     [3, 8]
     """
-    coefficients, at = atleast_1d(p), tensor(x)
+    coefficients, at = tensors((p, x))
+    coefficients = atleast_1d(coefficients)
     out = multiply(at, 0)
     for i in range(coefficients.shape[0]):
         out = add(multiply(out, at), getitem(coefficients, i))
@@ -73,7 +74,8 @@ def polyadd(a1: ArrayLike, a2: ArrayLike) -> Tensor:
     >>> lt.polyadd([1, 2], [3]).tolist()
     [1, 5]
     """
-    n = max(atleast_1d(a1).shape[0], atleast_1d(a2).shape[0])
+    a1, a2 = map(atleast_1d, tensors((a1, a2)))
+    n = max(a1.shape[0], a2.shape[0])
     return add(_padded(a1, n), _padded(a2, n))
 
 
@@ -84,7 +86,8 @@ def polysub(a1: ArrayLike, a2: ArrayLike) -> Tensor:
     >>> lt.polysub([1, 2], [3]).tolist()
     [1, -1]
     """
-    n = max(atleast_1d(a1).shape[0], atleast_1d(a2).shape[0])
+    a1, a2 = map(atleast_1d, tensors((a1, a2)))
+    n = max(a1.shape[0], a2.shape[0])
     return subtract(_padded(a1, n), _padded(a2, n))
 
 
@@ -95,7 +98,8 @@ def polymul(a1: ArrayLike, a2: ArrayLike) -> Tensor:
     >>> lt.polymul([1, 2], [1, -2]).tolist()
     [1, 0, -4]
     """
-    return convolve(atleast_1d(a1), atleast_1d(a2))
+    one, other = tensors((a1, a2))
+    return convolve(atleast_1d(one), atleast_1d(other))
 
 
 def polyder(p: ArrayLike, m: int = 1) -> Tensor:

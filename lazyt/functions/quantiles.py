@@ -296,7 +296,7 @@ def average(
         n = t.size // max(out.size, 1)
         total = broadcast_to(tensor(np.asarray(n, out.dtype), out), out.shape)
         return (out, total) if returned else out
-    w = tensor(weights)
+    w = tensor(weights, t)
     d = dtypes.promote(dtypes.promote(t.dtype, w.dtype), dtypes.float64 if dtypes.kind(t.dtype) in "biu" else t.dtype)
     if w.shape != t.shape:
         if axis is None:

@@ -208,7 +208,7 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
     where = np.arange(n)[where] if isinstance(where, slice) else np.asarray(where)
     if where.dtype == np.bool_:
         where = np.flatnonzero(where)
-    v = astype(tensor(values), t.dtype, copy=False)
+    v = astype(tensor(values, t), t.dtype, copy=False)
     v = reshape(v, (*(1,) * (t.ndim - v.ndim), *v.shape))
     if not where.ndim:
         v = moveaxis(v, 0, a)

@@ -8,7 +8,7 @@ import numpy as np
 
 from lazyt.errors import DTypeError, NotSupportedError, ShapeError
 from lazyt.functions import reductions
-from lazyt.functions.arguments import record, tensor
+from lazyt.functions.arguments import record, tensor, tensors
 from lazyt.functions.arithmetic import add, clip, divide, maximum, multiply, remainder, subtract
 from lazyt.functions.creation import zeros
 from lazyt.functions.elementwise import abs, conj, imag, isnan, real, sqrt
@@ -106,7 +106,7 @@ def _derivative(t: Tensor, axis: int, spacing: Any, order: int) -> Tensor:
 
     h: Any = spacing
     if not isinstance(spacing, int | float):
-        h = tensor(spacing)
+        h = tensor(spacing, t)
         if h.ndim > 1 or (h.ndim == 1 and h.shape[0] != n):
             raise ShapeError(f"gradient: coordinates of shape {h.shape} for {n} samples")
         if h.ndim == 1:
@@ -161,7 +161,7 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axi
     a = one_axis("trapezoid", axis, t.ndim)
     d: Any = dx
     if x is not None:
-        coordinates = tensor(x)
+        coordinates = tensor(x, t)
         d = diff(coordinates, axis=-1 if coordinates.ndim == 1 else axis)
         if coordinates.ndim == 1:
             d = reshape(d, (*d.shape, *(1,) * (t.ndim - 1 - a)))
@@ -186,7 +186,8 @@ def interp(
     >>> lt.interp(lt.asarray([1.5, 9.0]), [1, 2], [10, 20]).tolist()
     [15.0, 20.0]
     """
-    at, points, values = astype(tensor(x), dtypes.float64), astype(tensor(xp), dtypes.float64), tensor(fp)
+    at, points, values = tensors((x, xp, fp), dtypes.float64)
+    at, points = astype(at, dtypes.float64), astype(points, dtypes.float64)
     values = astype(values, dtypes.complex128 if dtypes.kind(values.dtype) == "c" else dtypes.float64)
     if points.ndim != 1 or points.shape != values.shape or not points.size:
         raise ShapeError(f"interp: xp and fp are vectors of one length, got shapes {points.shape} and {values.shape}")
@@ -242,7 +243,7 @@ def unwrap(p: ArrayLike, discont: float | None = None, axis: int = -1, *, period
 
 
 def _vectors(name: str, a: Any, v: Any, mode: str) -> tuple[Tensor, Tensor]:
-    x, y = tensor(a), tensor(v)
+    x, y = tensors((a, v))
     if x.ndim > 1 or y.ndim > 1 or not x.size or not y.size:
         raise ShapeError(f"{name}: vectors that are not empty are required, got shapes {x.shape} and {y.shape}")
     if mode not in ("full", "same", "valid"):
@@ -310,7 +311,7 @@ def cov(
     [[1.0, -1.0], [-1.0, 1.0]]
     """
     t = tensor(m)
-    other = None if y is None else tensor(y)
+    other = None if y is None else tensor(y, t)
     if t.ndim > 2 or (other is not None and other.ndim > 2):
         raise ShapeError("cov: at most 2 dimensions are possible")
     if ddof is not None and ddof != integer("cov", "ddof", ddof):
@@ -327,7 +328,7 @@ def cov(
     w: Any = None
     for given in (fweights, aweights):
         if given is not None:
-            one = astype(tensor(given), d if dtypes.kind(d) == "f" else dtypes.real_of(d))
+            one = astype(tensor(given, t), d if dtypes.kind(d) == "f" else dtypes.real_of(d))
             if one.shape != x.shape[1:]:
                 raise ShapeError(f"cov: weights of shape {one.shape} for {x.shape[1]} observations")
             w = one if w is None else w * one

@@ -13,7 +13,7 @@ import numpy as np
 from lazyt.errors import DTypeError, NotSupportedError, ShapeError
 from lazyt.functions.arguments import tensor
 from lazyt.functions.arithmetic import copysign, multiply, pow, subtract
-from lazyt.functions.elementwise import imag, isinf, round, signbit, sin, trunc
+from lazyt.functions.elementwise import abs, imag, isinf, round, signbit, sin, trunc
 from lazyt.functions.joining import pad
 from lazyt.functions.logic import bitwise_and, bitwise_right_shift, equal, logical_and, logical_not, not_equal, where
 from lazyt.functions.manipulation import astype, broadcast_to, moveaxis, ravel, reshape
@@ -22,6 +22,7 @@ from lazyt.functions.reductions import sum
 from lazyt.functions.subscript import getitem
 from lazyt.ir import dtypes
 from lazyt.ops.axes import one_axis
+from lazyt.ops.elementwise import float_of
 
 if TYPE_CHECKING:
     from lazyt.functions.arguments import ArrayLike
@@ -31,6 +32,7 @@ __all__ = [
     "around",
     "bitwise_count",
     "cbrt",
+    "fabs",
     "float_power",
     "frexp",
     "gcd",
@@ -44,12 +46,40 @@ __all__ = [
     "logaddexp2",
     "modf",
     "packbits",
+    "rint",
     "sinc",
     "spacing",
     "unpackbits",
 ]
 
 around = round
+
+
+def rint(x: ArrayLike, /) -> Tensor:
+    """Each element rounded to a whole number, halves to even: a float of an integer too. As `numpy.rint`.
+
+    >>> import lazyt as lt
+    >>> lt.rint(lt.asarray([0.5, 1.5])).tolist()
+    [0.0, 2.0]
+    """
+    return round(_floating(x))
+
+
+def fabs(x: ArrayLike, /) -> Tensor:
+    """The absolute value of each real element, as a float. Raises DTypeError for complex values. As `numpy.fabs`.
+
+    >>> import lazyt as lt
+    >>> lt.fabs(lt.asarray([-1.5])).tolist()
+    [1.5]
+    """
+    if dtypes.kind(tensor(x).dtype) == "c":
+        raise DTypeError(f"fabs: a real dtype is required, got {tensor(x).dtype}")
+    return abs(_floating(x))
+
+
+def _floating(x: ArrayLike) -> Tensor:
+    t = tensor(x)
+    return astype(t, float_of(t.dtype), copy=False)
 
 
 def sinc(x: ArrayLike) -> Tensor:

@@ -45,15 +45,16 @@ def canonicalize(
     convolutions: bool | Callable[[Node], bool] = True,
     cover: bool = False,
     turn: bool = False,
+    slices: bool = True,
 ) -> g.Graph:
     """The graph of what `outputs` need, rewritten; without `convolutions` those are products over windows.
 
     So are those that it does not want, if it is a function that says which it does.
 
     With `cover` an update of most of an array is computed over all of it, with `turn` a transposed product is one of
-    transposed operands.
+    transposed operands, with `slices` only those places of a convolution are computed that are read.
     """
-    c = _Canonicalizer(scope, convolutions, cover, turn)
+    c = _Canonicalizer(scope, convolutions, cover=cover, turn=turn, slices=slices)
     nodes = g.reachable(outputs)
     c.readers = Counter(x for n in nodes for x in n.operands) + Counter(outputs)
     for n in nodes:
@@ -85,12 +86,19 @@ def _is_one(n: Node) -> bool:
 
 class _Canonicalizer:
     def __init__(
-        self, scope: Scope | None, convolutions: bool | Callable[[Node], bool], cover: bool, turn: bool
+        self,
+        scope: Scope | None,
+        convolutions: bool | Callable[[Node], bool],
+        *,
+        cover: bool,
+        turn: bool,
+        slices: bool,
     ) -> None:
         self.b = Builder(scope)
         self.convolutions = convolutions
         self.cover = cover
         self.turn = turn
+        self.slices = slices
         self.readers: Counter[Node] = Counter()  # old -> how many read it
         self.real: dict[Node, Node] = {}  # old -> new, for what is not split
         self.parts: dict[Node, Parts] = {}  # old complex -> its new parts
@@ -122,7 +130,8 @@ class _Canonicalizer:
             return xs[0]
         if n.op in ("convolve", "convolve_filter") and not self._keeps(n):
             return by_products(self.b, n, *xs)
-        if n.op == "slice" and n.operands[0].op == xs[0].op == "convolve" and self.readers[n.operands[0]] == 1:
+        whole = n.operands[0] if n.op == "slice" and self.slices else None
+        if whole is not None and whole.op == xs[0].op == "convolve" and self.readers[whole] == 1:
             return self._part_of_places(n, xs[0])
         if n.op == "permute" and self._turns(n, xs[0]):
             assert isinstance(n.attrs, g.Axes)

@@ -15,6 +15,7 @@ from lazyt.ir import kernel as k
 from lazyt.ir.extents import Dim
 from lazyt.ir.graph import Node
 from lazyt.ir.kernelize import AccessArg, KernelCall
+from lazyt.ir.reuse import evaluated
 from lazyt.ir.schedule import Launch, MatmulCall, Schedule, nbytes
 
 
@@ -109,12 +110,19 @@ def _same_place(a: AccessArg, b: AccessArg) -> bool:
 
 
 def _in_place(call: KernelCall, leaf: Node, output: Node) -> bool:
-    """Whether each point reads the leaf only where it writes the output itself, and does so last."""
+    """Whether each point reads the leaf only where it writes the output itself, and not after it did.
+
+    NOTE: a stage before the last may write there too, what later stages read back (`reuse.py`).
+    """
     pairs = list(zip(call.accesses, call.kernel.accesses, strict=True))
     stores = [i for i, (a, x) in enumerate(pairs) if x.writes and a.buffer is output]
     if len(stores) != 1 or all(s.access != stores[0] for s in call.kernel.stages[-1].stores):
         return False
-    store = call.accesses[stores[0]]
-    gathered = {v.access for v in call.kernel.values if isinstance(v, k.Gather)}
+    store, kernel = call.accesses[stores[0]], call.kernel
+    gathered = {v.access for v in kernel.values if isinstance(v, k.Gather)}
     reads = [i for i, (a, x) in enumerate(pairs) if not x.writes and a.buffer is leaf]
+    first = next(i for i, stage in enumerate(kernel.stages) if any(s.access == stores[0] for s in stage.stores))
+    after = [kernel.values[v] for stage in kernel.stages[first + 1 :] for v in evaluated(kernel, stage)]
+    if any(isinstance(v, k.Load) and v.access in reads for v in after):
+        return False
     return all(i not in gathered and _same_place(call.accesses[i], store) for i in reads)

@@ -45,9 +45,9 @@ def _as_dtype(spec: object) -> np.dtype:
         found = np.dtype(spec)  # type: ignore[call-overload]
     except TypeError:
         raise DTypeError(f"not a dtype: {spec!r}") from None
-    if found not in _KIND:
-        raise DTypeError(f"dtype {found} is not supported: lazyt has {', '.join(map(str, ALL))}")
     native: np.dtype = found.newbyteorder("=")
+    if native not in _KIND:
+        raise DTypeError(f"dtype {found} is not supported: lazyt has {', '.join(map(str, ALL))}")
     return native
 
 

@@ -22,7 +22,7 @@ def reuse_costly(call: KernelCall) -> KernelCall:
     loops = [i for i, s in enumerate(kernel.stages) if s.loops]
     if len(loops) < 2:
         return call
-    needs = {i: _evaluated(kernel, kernel.stages[i]) for i in loops}
+    needs = {i: evaluated(kernel, kernel.stages[i]) for i in loops}
     moves = k.moving_axes(kernel)
     taken: set[int] = set()
     plan: dict[int, tuple[int, int]] = {}  # value -> (the stage that computes it, the store access that keeps it)
@@ -39,7 +39,7 @@ def reuse_costly(call: KernelCall) -> KernelCall:
     return _Rewriter(call, plan).run() if plan else call
 
 
-def _evaluated(kernel: k.Kernel, stage: k.Stage) -> set[int]:
+def evaluated(kernel: k.Kernel, stage: k.Stage) -> set[int]:
     """The values that a stage evaluates at each point."""
     seen: set[int] = set()
     todo = [s.value for s in stage.stores]

@@ -11,7 +11,8 @@ from lazyt.ir import graph as g
 from lazyt.ir.schedule import nbytes
 from lazyt.looking.kernels import KernelView, kernel_views, sizes
 from lazyt.looking.text import aligned, bytes_text, count_text, html_text, plural
-from lazyt.planning import Plan, draft, outlook, settings
+from lazyt.planning import Plan, draft, outlook
+from lazyt.switches import general as settings
 from lazyt.syncing import differentiable, wanted_of
 from lazyt.trace import Slot, Trace, local
 

@@ -110,9 +110,9 @@ SMOOTH_L1_LOSS = _pointwise(
 
 
 def _log_at_least(b: Builder, x: Node) -> Node:
-    """max(log(x), -100), whose derivative at 0 is 0 and not NaN."""
+    """max(log(x), -100), whose derivative at 0 is 0 and not NaN; NaN of what is no probability."""
     zero, least = b.constant(0, x.dtype), b.constant(-100, x.dtype)
-    none = b.le(x, zero)
+    none = b.eq(x, zero)
     y = b.log(b.select(none, b.constant(1, x.dtype), x))
     return b.select(b.or_(none, b.le(y, b.expand_to(least, y.shape))), least, y)
 
@@ -125,7 +125,10 @@ def _bce(b: Builder, x: Node, t: Node) -> Node:
 
 
 BINARY_CROSS_ENTROPY = _pointwise(
-    "binary_cross_entropy", _bce, lambda x, t: -(t * np.log(x) + (1 - t) * np.log(1 - x)), _UNIT
+    "binary_cross_entropy",
+    _bce,
+    lambda x, t: -(t * np.maximum(np.log(x), -100) + (1 - t) * np.maximum(np.log(1 - x), -100)),
+    _UNIT,
 )
 
 

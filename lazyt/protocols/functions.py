@@ -15,7 +15,7 @@ import numpy as np
 from lazyt.errors import NotSupportedError
 from lazyt.protocols.special_cases import REFUSED, SPECIAL
 from lazyt.protocols.table import FFT, LINALG, PUBLIC
-from lazyt.protocols.through import name_of, through_numpy, write_out
+from lazyt.protocols.through import name_of, numpys_types, through_numpy, write_out
 from lazyt.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def _native() -> dict[Any, Callable[..., Any]]:
         for name, f in ours.items():
             theirs = getattr(space, name, None)
             if theirs is not None and not isinstance(theirs, np.ufunc | type):
-                found.setdefault(theirs, f)
+                # One function may have several names: its own says what its arguments are (permute_dims is transpose).
+                found[theirs] = ours.get(theirs.__name__, f)
     found[np.lib.stride_tricks.sliding_window_view] = PUBLIC["sliding_window_view"]
     return found
 
@@ -113,6 +114,7 @@ def array_function(self: Tensor, f: Any, types: Any, args: tuple[Any, ...], kwar
         return NotImplemented
     if f in REFUSED:
         raise NotSupportedError(f"{name_of(f)}: not supported: a tensor as its argument, because {REFUSED[f]}")
+    args, kwargs = numpys_types(args, kwargs)
     out = kwargs.get("out")
     if isinstance(out, tuple) and len(out) == 1:
         out = out[0]

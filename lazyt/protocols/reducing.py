@@ -40,6 +40,8 @@ def reduce(
     """
     join, neutral = _JOIN[name]
     t = tensor(x)
+    if neutral is None and t.dtype == dtypes.bool_ and isinstance(initial, int):
+        initial = bool(initial)  # it is one of the elements
     if where is not True:
         if neutral is None and initial is None:
             raise ShapeError(f"{name}: where= needs initial=, because nothing may be left to reduce")

@@ -324,6 +324,12 @@ def _svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian:
     return linalg.svd(a, full_matrices=full_matrices) if compute_uv else linalg.svdvals(a)
 
 
+def _qr(a: Any, mode: str = "reduced") -> Any:
+    if mode == "r":
+        return linalg.qr(a).R
+    return linalg.qr(a, mode) if mode in ("reduced", "complete") else NotImplemented
+
+
 def _computed(*args: Any, **kwargs: Any) -> Any:
     return NotImplemented
 
@@ -396,6 +402,7 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     np.meshgrid: _meshgrid,
     np.geomspace: _computed,
     np.linalg.svd: _svd,
+    np.linalg.qr: _qr,
     np.real_if_close: _real_if_close,
     **{getattr(np.fft, n): _transform_2d(n) for n in ("fft2", "ifft2", "rfft2", "irfft2")},
 }

@@ -22,6 +22,19 @@ def name_of(f: Any) -> str:
     return f"{getattr(f, '__module__', None) or 'numpy'}.{f.__name__}"
 
 
+def numpys_types(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with the dtypes that `float` and `complex` are in NumPy (lazyt's are half as wide)."""
+    if any(a is float or a is complex for a in args):
+        args = tuple(_WIDE[a] if a is float or a is complex else a for a in args)
+    dtype = kwargs.get("dtype")
+    if dtype is float or dtype is complex:
+        kwargs = {**kwargs, "dtype": _WIDE[dtype]}
+    return args, kwargs
+
+
+_WIDE: dict[Any, Any] = {float: dtypes.float64, complex: dtypes.complex128}
+
+
 def values(a: Any, cause: str) -> Any:
     """`a` with arrays for the tensors in it: a sync, with this cause, if one is pending."""
     if isinstance(a, Tensor):

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.errors import DTypeError, NotSupportedError
+from lazyt.errors import DTypeError, IndexOutOfRange, NotSupportedError, ShapeError
 from lazyt.functions import arithmetic, indexing, linear, logic, manipulation, statistics
 from lazyt.functions.arguments import tensor
-from lazyt.functions.numpy_calls import record_numpy, record_ufunc, resolved, ufunc_name
+from lazyt.functions.numpy_calls import record_numpy, record_ufunc, ufunc_name
 from lazyt.inplace import assign
 from lazyt.ir import dtypes
 from lazyt.ops.axes import many_axes, one_axis
 from lazyt.protocols import reducing
 from lazyt.protocols.table import PUBLIC
-from lazyt.protocols.through import through_numpy, write_out
+from lazyt.protocols.through import numpys_types, through_numpy, write_out
 from lazyt.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -48,9 +48,11 @@ def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **kwar
     `out=` a tensor is a deferred write, `out=` an array computes. Raises DTypeError where the ufunc has no loop for
     these dtypes, ShapeError where shapes do not broadcast.
     """
+    _, kwargs = numpys_types((), kwargs)
     out = kwargs.pop("out", None)
     where = kwargs.get("where", True)
-    if not all(map(is_ours, inputs)) or not all(o is None or is_ours(o) for o in out or ()) or not is_ours(where):
+    operands = (inputs[0], *inputs[2:]) if method == "at" else inputs  # the second says where: it may be a slice
+    if not all(map(is_ours, operands)) or not all(o is None or is_ours(o) for o in out or ()) or not is_ours(where):
         return NotImplemented
     name = ufunc_name(ufunc) + ("" if method == "__call__" else f".{method}")
     if method == "at":
@@ -86,7 +88,13 @@ def _call(ufunc: np.ufunc, name: str, inputs: Sequence[Any], kwargs: dict[str, A
     if dtype is not None:
         inputs = [manipulation.astype(tensor(x), dtypes.as_dtype(dtype), copy=False) for x in inputs]
     f = UFUNCS.get(ufunc)
-    result = f(*inputs, **axis) if f is not None else record_ufunc(ufunc, inputs)
+    try:
+        result = record_ufunc(ufunc, inputs) if f is None else f(*inputs, **axis)
+    except DTypeError:
+        # What lazyt's operation refuses NumPy may have a loop for: the reciprocal of an integer, a bool shifted.
+        if f is None or ufunc.signature is not None:
+            raise
+        result = record_ufunc(ufunc, inputs)
     if where is True:
         return result
     results = result if isinstance(result, tuple) else (result,)
@@ -108,27 +116,46 @@ def _reduce(ufunc: np.ufunc, name: str, inputs: Sequence[Any], kwargs: dict[str,
         return reducing.reduce(REDUCTIONS[ufunc], x, axis, dtype, keepdims, initial, where)
     at = range(x.ndim) if axis is None else many_axes(name, axis, x.ndim)
     shape = tuple(1 if i in at else n for i, n in enumerate(x.shape) if keepdims or i not in at)
-    more: dict[str, Any] = {} if initial is None else {"initial": initial}
+    more: dict[str, Any] = {"axis": None if axis is None else tuple(at), "keepdims": bool(keepdims)}
+    if initial is not None:
+        more["initial"] = initial
     if where is not True:
         more["where"] = where
-    d = _accumulated(ufunc, name, x, dtype)
-    return record_numpy(
-        name, ufunc.reduce, (x,), {"axis": _axis(axis), "keepdims": bool(keepdims), **more}, [(shape, d)]
-    )
+    return _recorded(ufunc, name, "reduce", (x,), more, dtype, shape)
 
 
-def _axis(axis: Any) -> Any:
-    return tuple(axis) if isinstance(axis, list) else axis
-
-
-def _accumulated(ufunc: np.ufunc, name: str, x: Tensor, dtype: Any) -> np.dtype:
-    """The dtype that a reduction, scan or segmented reduction of x by this ufunc gives."""
-    if ufunc.nin != 2 or ufunc.nout != 1 or ufunc.signature is not None:
-        raise DTypeError(f"{name}: only a ufunc of two operands and one result can do this")
+def _recorded(
+    ufunc: np.ufunc, name: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: Any, shape: Any
+) -> Any:
+    """A reduction, scan or segmented reduction by this ufunc, as one step; what NumPy refuses is refused now."""
     if dtype is not None:
-        return dtypes.as_dtype(dtype)
-    given = dtypes.float32 if x.dtype == dtypes.bfloat16 else x.dtype
-    return resolved(ufunc, (None, given, None), name, reduction=True)[-1]
+        kwargs = {**kwargs, "dtype": dtypes.as_dtype(dtype)}
+    call = getattr(ufunc, method)
+    found = _tried(name, call, tuple(map(_stand_in, args)), {k: _stand_in(v) for k, v in kwargs.items()})
+    if found.dtype not in dtypes.ALL:
+        raise DTypeError(f"{name}: not supported: its result is {found.dtype}, which lazyt has not")
+    return record_numpy(name, call, args, kwargs, [(shape, found.dtype)])
+
+
+def _stand_in(x: Any) -> Any:
+    """An array of as many axes, and of one element or none, for a tensor."""
+    if not isinstance(x, Tensor | np.ndarray):
+        return x
+    # As an index 0 is in range.
+    return np.zeros(tuple(min(n, 1) for n in x.shape), dtypes.float32 if x.dtype == dtypes.bfloat16 else x.dtype)
+
+
+def _tried(name: str, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What NumPy gives for stand-ins, or its refusal as an error of lazyt's."""
+    with np.errstate(all="ignore"):
+        try:
+            return call(*args, **kwargs)
+        except TypeError as e:
+            raise DTypeError(f"{name}: {e}") from None
+        except ValueError as e:
+            raise ShapeError(f"{name}: {e}") from None
+        except IndexError as e:
+            raise IndexOutOfRange(f"{name}: {e}") from None
 
 
 def _accumulate(ufunc: np.ufunc, name: str, inputs: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
@@ -138,8 +165,7 @@ def _accumulate(ufunc: np.ufunc, name: str, inputs: Sequence[Any], kwargs: dict[
     _plain(name, kwargs)
     if ufunc in SCANS:
         return SCANS[ufunc](x, axis=axis, dtype=dtype)
-    d = _accumulated(ufunc, name, x, dtype)
-    return record_numpy(name, ufunc.accumulate, (x,), {"axis": axis}, [(x.shape, d)])
+    return _recorded(ufunc, name, "accumulate", (x,), {"axis": axis}, dtype, x.shape)
 
 
 def _reduceat(ufunc: np.ufunc, name: str, inputs: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
@@ -147,9 +173,8 @@ def _reduceat(ufunc: np.ufunc, name: str, inputs: Sequence[Any], kwargs: dict[st
     axis = one_axis(name, kwargs.pop("axis", inputs[2] if len(inputs) > 2 else 0), x.ndim)
     dtype = kwargs.pop("dtype", None)
     _plain(name, kwargs)
-    d = _accumulated(ufunc, name, x, dtype)
     shape = (*x.shape[:axis], indices.size, *x.shape[axis + 1 :])
-    return record_numpy(name, ufunc.reduceat, (x, indices), {"axis": axis}, [(shape, d)])
+    return _recorded(ufunc, name, "reduceat", (x, indices), {"axis": axis}, dtype, shape)
 
 
 def _outer(ufunc: np.ufunc, name: str, inputs: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
@@ -168,12 +193,20 @@ def _at(ufunc: np.ufunc, name: str, x: Any, indices: Any, *values: Any) -> None:
     if not isinstance(x, Tensor):
         through_numpy(ufunc.at, (x, indices, *values), {}, name)
         return
-    if ufunc is np.add and dtypes.kind(x.dtype) != "b":
+    arrays = [isinstance(i, list | np.ndarray | Tensor) for i in (indices if isinstance(indices, tuple) else ())]
+    if ufunc is np.add and dtypes.kind(x.dtype) != "b" and any(arrays) == all(arrays):
         value = tensor(values[0])
         if not np.can_cast(value.dtype, x.dtype, "same_kind"):
             raise DTypeError(f"{name}: a value of dtype {value.dtype} cannot be added to a tensor of dtype {x.dtype}")
         assign(x, indexing.add_at(x, indices, manipulation.astype(value, x.dtype, copy=False)), name)
         return
+    beside = [_stand_in(v).reshape(-1)[:1] if isinstance(v, Tensor | np.ndarray) else v for v in values]
+    _tried(
+        name,
+        ufunc.at,
+        (np.zeros(1, _stand_in(x).dtype), [0] * len(np.ravel(beside[0])) if beside else [0], *beside),
+        {},
+    )
     new = record_numpy(name, _written_at, (x, ufunc, indices, *values), {}, [(x.shape, x.dtype)])
     assign(x, new, name)
 

@@ -48,7 +48,11 @@ FLOAT_FUNCTIONS = ("hypot", "atan2", "copysign", "nextafter", "logaddexp")
 COMPLEX_OPERATORS = ("+", "*", "-", "/", "==", "!=")
 COMPLEX_REDUCTIONS = ("sum", "mean", "prod", "any", "all", "count_nonzero")
 REDUCTIONS = ("sum", "max", "mean", "min", "prod", "any", "all", "var", "std", "argmax", "argmin", "count_nonzero")
-INEXACT = re.compile(r"\b(matmul|einsum|tensordot|@)\b|@")
+# Contractions and library calls: their bits may depend on what else is planned.
+INEXACT = re.compile(
+    r"@|\.linalg\.|\.fft\.|\b(matmul|einsum|tensordot|dot|vdot|inner|outer|vecdot|kron|linear|conv\w*|correlate|cov|corrcoef|"
+    r"trace|scaled_dot_product_attention|bmm|addmm|interp|polyval|matvec|vecmat|polymul|avg_pool2d|max_pool2d)\("
+)
 WORD = re.compile(r"\bv\d+\b")
 
 

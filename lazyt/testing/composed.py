@@ -62,9 +62,10 @@ COMPOSED: tuple[str, ...] = (
     "fft.rfft({F1}, axis={A})", "fft.fftn({F1})", "linalg.svdvals({F22})", "linalg.norm({G1}, axis={A})",
     "linalg.matrix_norm({F22})", "linalg.eigvalsh({F22} @ {F22}.T)", "abs(xp.linalg.qr({F22})[1])",
     "linalg.svd({F22})[1]", "linalg.pinv({F22})", "linalg.matrix_rank({F22})",
-    "linalg.cond({F22} @ {F22}.T + 9 * xp.eye({F22}.shape[0]))",
-    "linalg.inv({F22} @ {F22}.T + 9 * xp.eye({F22}.shape[0]))",
-    "linalg.slogdet({F22} @ {F22}.T + xp.eye({F22}.shape[0]))", "linalg.matrix_power({F22} @ {F22}.T, 2)",
+    "linalg.cond({F22} @ {F22}.T + 9 * xp.eye({F22}.shape[0], dtype='float64'))",
+    "linalg.inv({F22} @ {F22}.T + 9 * xp.eye({F22}.shape[0], dtype='float64'))",
+    "linalg.slogdet({F22} @ {F22}.T + xp.eye({F22}.shape[0], dtype='float64'))",
+    "linalg.matrix_power({F22} @ {F22}.T, 2)",
     # creation
     "array({Q0})", "linspace(0, 1, {K} + 3)", "logspace(0, 1, {K} + 2)", "geomspace(1, 8, {K} + 2)", "identity({K})",
     "hanning({K} + 1)", "hamming({K} + 1)", "bartlett({K} + 1)", "blackman({K} + 1)", "kaiser({K} + 2, 2.0)",

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lazyt.errors import IndexOutOfRange
 from lazyt.ir import dtypes
 
 Array = np.ndarray[Any, Any]
@@ -83,6 +84,12 @@ DEPARTURES: tuple[Departure, ...] = (
         lambda got, want, operands: ~np.isfinite(got) & ~np.isfinite(want) & (got.dtype.kind == "c"),
     ),
     Departure(
+        ("sign",),
+        "complex numbers with an infinite part",
+        "the standard divides by the absolute value, which gives NaN, where NumPy has a number of that direction",
+        lambda got, want, operands: _some(_infinite)(got, want, operands) & (got.dtype.kind == "c"),
+    ),
+    Departure(
         ("prod", "cumulative_prod", "cumprod", "nanprod", "nancumprod"),
         "where one of the two is infinite or NaN",
         "factors are grouped otherwise than one after another, so another part of the product overflows, or meets a 0",
@@ -105,6 +112,12 @@ def meant(names: Sequence[str], got: Array, want: Array, operands: Sequence[Arra
             here = d.elements(got, want, operands)
             found = here if found is None else found | here
     return found if found is not None and found.any() else None
+
+
+def refusal_meant(error: Exception) -> bool:
+    """Whether lazyt means to raise this: an index into an axis without elements, which `numpy.take` lets be where the
+    result has none."""
+    return isinstance(error, IndexOutOfRange) and "with size 0" in str(error)
 
 
 def dtype_meant(got: Array, want: Array, operands: Sequence[Array], line: str) -> bool:

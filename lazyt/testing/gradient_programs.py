@@ -14,9 +14,9 @@ import numpy as np
 
 import lazyt as lt
 from lazyt.errors import AutogradError
-from lazyt.testing.array_programs import leaf
+from lazyt.testing.array_programs import INEXACT, leaf
 from lazyt.testing.closeness import same_bits
-from lazyt.testing.mixed_programs import INEXACT, MixedWriter
+from lazyt.testing.mixed_programs import MixedWriter
 from lazyt.testing.modes import NEVER, Mode, mode
 from lazyt.testing.numpy_names import reference
 from lazyt.testing.statements import Failure, Space, Stopped, space_of

@@ -24,6 +24,7 @@ from lazyt.handle import Data
 from lazyt.ir import graph as g
 from lazyt.lowering import lower
 from lazyt.record import set_device
+from lazyt.switches import general
 from lazyt.testing.closeness import Work, work_of
 from lazyt.trace import Ext, Slot, Step, Trace, local, user_site
 
@@ -149,12 +150,12 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Watched]:
     inner = Watched(m.due(), forget=m.repeat == 1, keep=keep)
     inner.grad = outer.grad
     inner.start()
-    settings, programs, threads = dict(planning.settings), planning._programs, lt.get_num_threads()
+    settings, programs, threads = dict(general), planning._programs, lt.get_num_threads()
     allowed, sizes = dict(switches), [getattr(room, name) for room, name in _SIZES]
     try:
-        planning.settings.update(fuse=m.fuse, tiers=m.tiers, interpret=m.interpret or settings["interpret"])
+        general.update(fuse=m.fuse, tiers=m.tiers, interpret=m.interpret or settings["interpret"])
         for name in m.off:
-            (switches if name in switches else planning.settings)[name] = False
+            (switches if name in switches else general)[name] = False
         if m.fine:
             for room, name in _SIZES:
                 setattr(room, name, 1)
@@ -167,7 +168,7 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Watched]:
         syncing.sync(inner, "lazyt.testing", user_site())
     finally:
         local.trace = outer
-        planning.settings.update(settings)
+        general.update(settings)
         switches.update(allowed)
         for (room, name), size in zip(_SIZES, sizes, strict=True):
             setattr(room, name, size)

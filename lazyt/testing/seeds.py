@@ -221,7 +221,7 @@ def try_seed(
     if failure is None:
         return None
     if known is not None and (signature := signature_of(failure, lines[failure.line])) in known:
-        return Found(seed, lines, lines[: failure.line + 1], failure)
+        return Found(seed, lines, up_to(lines, failure), failure)
     if known is not None:
         known.add(signature)
     again = recheck_gradients if kind == "gradients" and failure.kind.startswith("gradient") else recheck
@@ -269,10 +269,13 @@ def small(
     seed: int, lines: list[str], failure: Failure, again: Callable[[list[str]], Failure | None], seconds: float
 ) -> Found:
     """The failing program, shrunk for as long as `again` gives a failure of the same kind."""
-    # What follows the statement that failed has no part in it.
-    known = lines[: failure.line + 1] if failure.kind.startswith(("numpy", "raises")) else lines
-    best = shrink(known, lambda x: failure.same(again(x)), seconds)
+    best = shrink(up_to(lines, failure), lambda x: failure.same(again(x)), seconds)
     return Found(seed, lines, best, again(best) or failure)
+
+
+def up_to(lines: list[str], failure: Failure) -> list[str]:
+    """The program without what follows the statement that failed, where one did."""
+    return lines[: failure.line + 1] if failure.kind.startswith(("numpy", "raises")) else lines
 
 
 def recheck(lines: Sequence[str], failure: Failure) -> Failure | None:

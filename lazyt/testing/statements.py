@@ -19,9 +19,9 @@ import lazyt as lt
 from lazyt.handle import Handle
 from lazyt.ir import dtypes
 from lazyt.testing import departures
-from lazyt.testing.array_programs import WORD, leaf
+from lazyt.testing.array_programs import INEXACT, WORD, leaf
 from lazyt.testing.closeness import Tolerance, compare, same_bits
-from lazyt.testing.mixed_programs import CALLED, INEXACT, REFUSALS, sample
+from lazyt.testing.mixed_programs import CALLED, REFUSALS, sample
 from lazyt.testing.modes import AGAIN, ALWAYS, EAGER, FIRST, FIRST_RUN, FIRST_RUN_EACH, RANDOM, UNFUSED, Mode, mode
 from lazyt.testing.numpy_names import reference
 
@@ -102,8 +102,8 @@ def beside_numpy(lines: Sequence[str], each: Mode = EAGER) -> tuple[dict[str, Ar
             except REFUSALS as e:
                 raise Stopped(f"{line}: {e}") from e
             except Exception as e:
-                if refused is not None:
-                    raise Stopped(f"{line}: {refused}") from e
+                if refused is not None or departures.refusal_meant(e):
+                    raise Stopped(f"{line}: {refused or e}") from e
                 return values, Failure(raises(each), line, f"{type(e).__name__}: {e}", line=i), tainted
             if refused is not None:
                 raise Stopped(f"{line}: {refused}")
@@ -254,7 +254,9 @@ def in_modes(
     for m in modes:
         try:
             got = run(code, m)
-        except Exception as e:  # noqa: BLE001 - whatever a program raises is what is looked for
+        except Exception as e:
+            if departures.refusal_meant(e):
+                raise Stopped(str(e)) from e
             return Failure(str(m), "", f"{m}: {type(e).__name__}: {e}")
         for n, want in values.items():
             if n not in tainted and not same_bits(got[n], want):

@@ -20,27 +20,16 @@ same with maps an element at a time. A sum has 16 lanes by definition: fewer in 
 
 from __future__ import annotations
 
+from lazyt.switches import cpu as switches
+from lazyt.switches import registers
+
+__all__ = ["WIDTHS", "registers", "switches", "variant", "without_wide"]
+
 # Features of x86 that come with registers of 16 and of 8 float32.
 WIDTHS = {
     8: ("avx512", "avx10", "amx", "evex"),
     4: ("avx", "fma", "f16c", "xop", "vaes", "vpclmul", "amx", "evex", "sha512", "sm3", "sm4"),
     1: ("avx", "fma", "f16c", "xop", "vaes", "vpclmul", "amx", "evex", "sha512", "sm3", "sm4"),
-}
-
-# How many float32 a register is taken to hold; 0: as many as it does.
-registers = {"width": 0}
-switches = {
-    "wide": True,
-    "split": True,
-    "tile": True,
-    "widen": True,
-    "pairs": True,
-    "together": True,
-    "donate": True,
-    "adopt": True,
-    "ahead": True,
-    "graphs": True,
-    "autotune": False,
 }
 
 

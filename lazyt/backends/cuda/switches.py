@@ -11,7 +11,9 @@
 
 from __future__ import annotations
 
-switches = {"wide": True, "keep": True, "tile": True, "native-math": True, "split": True, "many": True, "cudnn": True}
+from lazyt.switches import cuda as switches
+
+__all__ = ["switches", "variant"]
 
 
 def variant() -> str:
