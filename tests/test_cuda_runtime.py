@@ -20,6 +20,7 @@ from lazyt.backends.cuda import driver, together
 from lazyt.backends.cuda.switches import switches
 from tests.cuda import on_gpu as on_gpu_script
 from tests.cuda.fake import FakeDriver, installed
+from tests.cuda.fake_cudnn import FakeCudnn
 from tests.cuda.programs import PROGRAMS
 from tests.cuda.shim import compiler
 
@@ -362,9 +363,10 @@ def test_no_memory_leaves_everything_pending(gpu: FakeDriver) -> None:
 
 
 def test_the_script_for_a_gpu_times_every_work(gpu: FakeDriver) -> None:
+    gpu.front_end = FakeCudnn(gpu)
     head, *lines = on_gpu_script.table(1 << 18, bandwidth=1e9, seconds=0)
     assert head.split()[:4] == ["work", "ms", "rate", "share"]
-    assert len(lines) == 12
+    assert len(lines) == len(on_gpu_script.WORKS)
     for line in lines:
         assert float(line[36:].split()[0]) > 0, line
     assert gpu.graph_runs > 0
