@@ -301,6 +301,18 @@ def test_calls_on_the_host_are_named(gpu: FakeDriver) -> None:
     np.testing.assert_allclose(on_cpu.numpy(), np.full((2, 3), 1 / 6), rtol=1e-5)
 
 
+def test_a_report_is_of_all_devices_plans(gpu: FakeDriver) -> None:
+    a, b = on_gpu(5, 9), lt.asarray(np.ones((4, 3), np.float32), device="cuda:1")
+    here = lt.asarray(np.ones((3, 3), np.float32))
+    kept = lt.linalg.pinv(a * 2), lt.linalg.pinv(b * 2), here + 1
+    lt.sync()
+    report = lt.last_sync()
+    assert report is not None
+    assert len(report.fallbacks) == 2 and str(report).count("on host") == 2
+    assert report.kernels == len(report.plan_kernels) == 5
+    np.testing.assert_array_equal(kept[2].numpy(), here.numpy() + 1)
+
+
 def test_a_wrong_index_is_raised_with_its_line(gpu: FakeDriver) -> None:
     table, index = on_gpu(10, 4), lt.asarray(np.array([1, 99, 3]), device="cuda:0")
     y = table[index]
