@@ -202,6 +202,7 @@ def _without(
         good = [(s, h) for s, h in zip(slots, holders, strict=True) if s.step not in spoilt]
         want = [s for s, _ in good]
         segment = differentiable(tr, want)
+        report.plan, report.earlier = None, ()  # what failed is not what ran
         try:
             values = _compute(walk, want if segment is None else [*want, *segment.slots], report) if good else []
         except Exception as e:  # noqa: BLE001 - the first error is the one that is raised
@@ -248,6 +249,8 @@ def _compute_on_one(
     t0 = time.perf_counter()
     plan, reason = find_plan(walk.pos, walk.ext, want, walk.scalars)
     t1 = time.perf_counter()
+    if report.plan is not None:
+        report.earlier = (*report.earlier, report.plan)
     report.plan, report.extents = plan, extents
     if reason:
         report.reason = reason

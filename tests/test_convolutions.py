@@ -10,9 +10,14 @@ from test_programs import forget
 
 import lazyt as lt
 from lazyt import nn, planning
+from lazyt.ir import graph as g
 from lazyt.ir.builder import Builder
+from lazyt.ir.canonicalize import canonicalize
 from lazyt.ir.extents import hint
+from lazyt.ir.graph import Convolution
+from lazyt.ir.interpret import interpret
 from lazyt.ir.schedule import MatmulCall
+from lazyt.ir.verify import verify
 
 CASES = {
     "one of everything": ((1, 1, 3, 3), (1, 1, 3, 3), 0, 1),
@@ -161,9 +166,12 @@ class TestConvolutions:
         b = Builder()
         x = b.make("iota", (), None, (2, 3, 8, 9), np.dtype("int64"))
         w = b.make("iota", (), None, (5, 3, 3, 2), np.dtype("int64"))
-        y = b.convolve(x, w, (3, 2), (2, 1))
+        a = Convolution((3, 2), (2, 1), (1, 1), 1, (0, 0))
+        y = b.convolve(x, w, a)
         assert y.shape == (2, 5, 4, 8)
-        assert b.convolve_filter(x, y, (3, 2), (2, 1)).shape == (3, 3, 2, 5)
+        assert b.convolve_filter(x, y, a, w.shape).shape == (3, 3, 2, 5)
+        far = Convolution((3, 2), (2, 1), (3, 2), 1, (1, 0))
+        assert b.convolve(x, w, far).shape == (2, 5, 2, 4)
 
 
 @pytest.mark.parametrize("padding", [0, 1, 2])
@@ -185,3 +193,113 @@ def test_the_gradient_of_a_padded_input_computes_no_padding(padding: int) -> Non
         want[:, :, i : i + ct.shape[2], j : j + ct.shape[3]] += np.einsum("noyx,oc->ncyx", ct, w.numpy()[:, :, i, j])
     want = want[:, :, padding : padding + 6, padding : padding + 5]
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-3)
+
+
+# Image, filters, dilations, strides, groups, padding.
+GENERAL = {
+    "strided": ((2, 3, 9, 8), (4, 3, 3, 2), (1, 2), (2, 1), 1, (0, 0)),
+    "what a stride leaves over": ((2, 3, 10, 11), (4, 3, 3, 3), (1, 1), (3, 2), 1, (0, 0)),
+    "padded": ((2, 3, 5, 6), (4, 3, 3, 2), (1, 1), (1, 1), 1, (2, 1)),
+    "grouped": ((2, 4, 9, 8), (6, 2, 3, 3), (2, 1), (1, 2), 2, (1, 0)),
+    "a channel each": ((2, 4, 9, 8), (4, 1, 3, 3), (1, 1), (2, 2), 4, (1, 1)),
+    "a channel each, wide": ((1, 2, 12, 11), (2, 1, 9, 9), (1, 1), (1, 1), 2, (0, 1)),
+    "two filters a channel": ((2, 3, 7, 8), (6, 1, 2, 2), (1, 1), (1, 3), 3, (0, 0)),
+    "points": ((2, 4, 5, 6), (6, 2, 1, 1), (1, 1), (2, 1), 2, (0, 0)),
+    "along one axis": ((2, 4, 19), (6, 2, 3), (2,), (3,), 2, (2,)),
+}
+
+
+def convolved(x, w, a):
+    """By plain loops."""
+    x = np.pad(x, ((0, 0), (0, 0), *((p, p) for p in a.padding)))
+    counts = tuple((d - r - 1) // s + 1 for d, r, s in zip(x.shape[2:], a.reach, a.strides, strict=True))
+    y = np.zeros((len(x), len(w), *counts))
+    part, depth = len(w) // a.groups, w.shape[1]
+    for o, at, k in np.ndindex(len(w), int(np.prod(counts)), int(np.prod(a.sizes))):
+        i, j = np.unravel_index(at, counts), np.unravel_index(k, a.sizes)
+        place = tuple(int(p * s + q * e) for p, s, q, e in zip(i, a.strides, j, a.dilations, strict=True))
+        first = o // part * depth
+        y[(slice(None), o, *i)] += x[(slice(None), slice(first, first + depth), *place)] @ w[(o, slice(None), *j)]
+    return y
+
+
+@pytest.mark.parametrize("case", list(GENERAL))
+class TestGeneral:
+    """The three primitives, and what canonicalize makes of them."""
+
+    def primitives(self, case):
+        image, filters, dilations, strides, groups, padding = GENERAL[case]
+        a = Convolution(filters[2:], dilations, strides, groups, padding)
+        x, w = array(*image, dtype="float64"), array(*filters, seed=1, dtype="float64")
+        y = convolved(x, w, a)
+        b = Builder()
+        leaves = [b.make("leaf", (), g.Leaf(i), v.shape, v.dtype) for i, v in enumerate((x, w, y))]
+        outs = [
+            b.convolve(leaves[0], leaves[1], a),
+            b.convolve_filter(leaves[0], leaves[2], a, w.shape),
+            b.convolve_image(leaves[2], leaves[1], a, x.shape),
+        ]
+        return outs, (x, w, y)
+
+    def test_they_are_each_others_transposes(self, case):
+        outs, (x, w, y) = self.primitives(case)
+        verify(g.Graph(g.reachable(outs), outs))
+        forward, by_filter, by_image = interpret(g.Graph(g.reachable(outs), outs), outs, [x, w, y])
+        np.testing.assert_allclose(forward, y, rtol=1e-12, atol=1e-12)
+        # <y, conv(x, w)> is linear in each: what it is by the derivative in that direction.
+        want = float((y * y).sum())
+        assert float((np.moveaxis(by_filter, -1, 0) * w).sum()) == pytest.approx(want, rel=1e-12)
+        assert float((by_image * x).sum()) == pytest.approx(want, rel=1e-12)
+
+    def test_as_products_over_windows(self, case):
+        outs, values = self.primitives(case)
+        want = interpret(g.Graph(g.reachable(outs), outs), outs, values)
+        for convolutions in (True, False):
+            graph = canonicalize(outs, None, convolutions)
+            verify(graph)
+            ops = {n.op for n in graph.nodes}
+            assert not any(op.startswith("convolve") for op in ops), "none of these has code of its own on the CPU"
+            for p, q in zip(interpret(graph, graph.outputs, values), want, strict=True):
+                np.testing.assert_allclose(p, q, rtol=1e-12, atol=1e-12)
+
+    def test_gradients_of_the_public_function(self, case):
+        image, filters, dilations, strides, groups, padding = GENERAL[case]
+        f = nn.functional.conv1d if len(image) == 3 else nn.functional.conv2d
+        x = lt.tensor(array(*image, dtype="float64"), requires_grad=True)
+        w = lt.tensor(array(*filters, seed=1, dtype="float64"), requires_grad=True)
+        y = f(x, w, stride=strides, padding=padding, dilation=dilations, groups=groups)
+        v = array(*y.shape, seed=2, dtype="float64")
+        lt.sum(y * v).backward()
+        a = Convolution(filters[2:], dilations, strides, groups, padding)
+        want = float((convolved(x.detach().numpy(), w.detach().numpy(), a) * v).sum())
+        for p in (x, w):
+            assert float((p.grad * p.detach()).sum()) == pytest.approx(want, rel=1e-10)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("padding", [(1, 1), (0, 2), (3, 1)])
+def test_a_library_pads_by_itself(stride, padding):
+    """Zeros around an image, and what is cut off a gradient's ends, are attributes of what a library computes."""
+    a = Convolution((3, 3), (1, 1), (stride, stride), 1, (0, 0))
+    x, w = array(2, 3, 8, 9, dtype="float64"), array(4, 3, 3, 3, seed=1, dtype="float64")
+    b = Builder()
+    image, filters = (b.make("leaf", (), g.Leaf(i), v.shape, v.dtype) for i, v in enumerate((x, w)))
+    around = b.pad(image, (0, 0, *padding), (2, 3, 8 + 2 * padding[0], 9 + 2 * padding[1]), b.constant(0, x.dtype))
+    y = b.convolve(around, filters, a)
+    if stride == 1:  # by reverse mode's rule
+        shape = (*y.shape[:2], *(d + 4 for d in y.shape[2:]))
+        framed = b.pad(y, (0, 0, 2, 2), shape, b.constant(0, x.dtype))
+        whole = b.convolve(framed, b.flip(b.permute(filters, (1, 0, 2, 3)), (2, 3)), a)
+    else:
+        whole = b.convolve_image(y, filters, a, around.shape)
+    by_image = b.slice(whole, (0, 0, *padding), image.shape, (1,) * 4)
+    outs = [y, b.convolve_filter(around, y, a, filters.shape), by_image]
+    want = interpret(g.Graph(g.reachable(outs), outs), outs, [x, w])
+    graph = canonicalize(outs, None, lambda n: True)
+    verify(graph)
+    assert not any(n.op == "pad" for n in graph.nodes)
+    # A window of three reaches two elements further than its first: no more than that is cut off its padding.
+    cuts = [n for n in graph.nodes if n.op == "slice" and set(n.attrs.steps) == {1}]
+    assert len(cuts) == (stride == 1 and max(padding) > 2)
+    for p, q in zip(interpret(graph, graph.outputs, [x, w]), want, strict=True):
+        np.testing.assert_allclose(p, q, rtol=1e-12, atol=1e-12)

@@ -15,6 +15,8 @@ import lazyt as lt
 from lazyt import planning
 from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cuda import driver
+from lazyt.backends.cuda.switches import switches as own
+from lazyt.nn import functional as F
 from lazyt.ops.core import OPS
 from tests.cuda.programs import PROGRAMS
 
@@ -46,7 +48,8 @@ def flat(values: Any) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_give_the_bits_of_the_cpu(name: str) -> None:
-    with mock.patch.dict(planning.settings, {"tiers": False}):
+    # The device's own exp and tanh have other bits: see `test_native_math_is_near_the_cpu`.
+    with mock.patch.dict(planning.settings, {"tiers": False}), mock.patch.dict(own, {"native-math": False}):
         lt.random.seed(5)
         want = flat(PROGRAMS[name]())
         lt.random.seed(5)
@@ -70,7 +73,66 @@ def test_rows_of_every_length(n: int) -> None:
         lambda v: v.argmax(1),
         lambda v: v.var(),
     ):
-        np.testing.assert_array_equal(f(there).numpy(), f(here).numpy())
+        with mock.patch.dict(own, {"native-math": False}):
+            np.testing.assert_array_equal(f(there).numpy(), f(here).numpy())
+    np.testing.assert_allclose(lt.softmax(there, -1).numpy(), lt.softmax(here, -1).numpy(), rtol=1e-6)
+
+
+def test_native_math_is_near_the_cpu() -> None:
+    """exp and tanh of float32, in units of the last place of a float64 result: 2 and 1.4 are promised."""
+    x = np.concatenate([np.linspace(-87, 88, 1 << 20), np.linspace(-1, 1, 1 << 20)]).astype(np.float32)
+    there = lt.asarray(x, device="cuda:0")
+    for f, exact, bound in ((lt.exp, np.exp, 2.0), (lt.tanh, np.tanh, 1.4)):
+        want = exact(x.astype(np.float64))
+        apart = np.abs(f(there).numpy().astype(np.float64) - want) / np.spacing(np.abs(want).astype(np.float32))
+        assert apart.max() <= bound, f"{f.__name__}({x[apart.argmax()]!r}) is off by {apart.max():.2f}"
+
+
+@pytest.mark.parametrize(
+    ("image", "filters", "how"),
+    [
+        ((4, 8, 17, 15), (12, 8, 3, 3), {"padding": 1}),
+        ((4, 8, 17, 15), (12, 8, 3, 3), {"padding": "same", "dilation": 2}),
+        ((4, 8, 17, 15), (12, 8, 2, 2), {"padding": "same"}),
+        ((4, 8, 17, 15), (12, 8, 3, 3), {"stride": 2, "padding": 1}),
+        ((4, 8, 17, 15), (12, 2, 3, 2), {"stride": (3, 2), "groups": 4, "dilation": (1, 2)}),
+        ((4, 8, 17, 15), (8, 1, 3, 3), {"groups": 8, "padding": 1}),
+        ((4, 8, 40), (12, 4, 5), {"stride": 3, "groups": 2, "padding": 2}),
+    ],
+)
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("float16", 2e-2), ("bfloat16", 5e-2)])
+def test_convolutions_and_their_gradients(image: Any, filters: Any, how: Any, dtype: str, tolerance: float) -> None:
+    """By cuDNN where it is installed, else as products over windows."""
+    rng = np.random.default_rng(0)
+    x, w = (lt.asarray(rng.normal(size=s).astype(np.float32)).astype(dtype) for s in (image, filters))
+
+    def results(device: str) -> list[np.ndarray]:
+        a, b = x.to(device).detach().requires_grad_(), w.to(device).detach().requires_grad_()
+        y = (F.conv1d if a.ndim == 3 else F.conv2d)(a, b, **how)
+        (y * y).sum().backward()
+        return [t.detach().astype("float32").numpy() for t in (y, a.grad, b.grad)]  # type: ignore[union-attr]
+
+    for got, want in zip(results("cuda:0"), results("cpu"), strict=True):
+        np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * np.abs(want).max())
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "AdamW"])
+def test_updates_of_a_hundred_tensors_are_those_of_the_cpu(optimizer: str) -> None:
+    sizes = [(1,), (3,), (7, 3), (64,), (1025,), (16, 64), (3, 3, 5, 5), (1, 40), (40, 1), (100_000,)] * 10
+
+    def results(device: str) -> list[np.ndarray]:
+        rng = np.random.default_rng(0)
+        ps = [lt.tensor(rng.normal(size=s).astype(np.float32), device=device, requires_grad=True) for s in sizes]
+        opt = getattr(lt.optim, optimizer)(ps, lr=1e-2, weight_decay=0.01)
+        for _ in range(4):
+            for p in ps:
+                p.grad = lt.tensor(rng.normal(size=p.shape).astype(np.float32), device=device)
+            opt.step()
+            lt.sync()
+        return [p.detach().numpy() for p in ps]
+
+    for got, want in zip(results("cuda:0"), results("cpu"), strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize("name", test_ops.NAMES)

@@ -9,6 +9,7 @@ from test_programs import forget
 import lazyt as lt
 from lazyt import nn, optim, planning
 from lazyt.ir.extents import hint
+from lazyt.ir.kernel import Load, Scalar
 from lazyt.ir.schedule import MatmulCall
 
 
@@ -255,3 +256,31 @@ class TestTransposedProducts:
         y = tensor(5, 7) @ tensor(7, 6)
         z = y.mT * 2.0
         np.testing.assert_array_equal(z.numpy(), y.numpy().T * 2)
+
+
+class TestNumbering:
+    @pytest.mark.parametrize("optimizer", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad"])
+    def test_updates_of_all_parameters_are_one_body(self, optimizer):
+        """The first meets its scalars between its operations, the others before them."""
+        ps = [tensor(*shape, grad=True, seed=i) for i, shape in enumerate([(40,), (1,), (9, 3), (2, 3, 4)])]
+        opt = getattr(optim, optimizer)(ps, lr=0.1, weight_decay=0.01)
+        for _ in range(2):
+            for i, p in enumerate(ps):
+                p.grad = tensor(*p.shape, seed=9 + i)
+            opt.step()
+            lt.sync()
+            assert len({c.kernel.key for c in lt.last_sync().plan.schedule.kernels}) == 1
+
+    def test_arguments_are_numbered_by_use(self):
+        a, b, c = (tensor(33, seed=i) for i in range(3))
+        first = lt.sqrt(lt.abs(a - b) * 3.0 + 2.0)
+        second = lt.sqrt(lt.abs(c - a) * 3.0 + 2.0)
+        lt.sync()
+        (kernel,) = {x.kernel for x in lt.last_sync().plan.schedule.kernels}
+        used = [v.access for v in kernel.values if isinstance(v, Load)]
+        assert used == sorted(used) and not any(kernel.accesses[i].writes for i in used)
+        positions = [v.position for v in kernel.values if isinstance(v, Scalar)]
+        assert positions == list(range(kernel.scalars))
+        for got, (x, y) in ((first, (a, b)), (second, (c, a))):
+            want = np.sqrt(np.abs(x.numpy() - y.numpy()) * np.float32(3) + np.float32(2))
+            np.testing.assert_array_equal(got.numpy(), want)

@@ -27,6 +27,7 @@ def node(op, *operands, attrs=None, shape=(2, 3), dtype=F):
 X = leaf((2, 3))
 V = leaf((3,))
 IMAGES, FILTERS = leaf((2, 3, 6, 7)), leaf((5, 3, 3, 3))
+PLAIN = g.Convolution((3, 3), (1, 1), (1, 1), 1, (0, 0))
 INDEX = leaf((4,), INT)
 CALL = node("opaque", X, attrs=g.Opaque("argsort", (0, False), (((2, 3), INT),)), shape=(), dtype=B)
 
@@ -81,15 +82,22 @@ INVALID = {
     "sum keeps the dtype": node("sum", X, attrs=g.Axes((0,)), shape=(3,), dtype=INT),
     r"matmul takes \(": node("matmul", X, V),
     "matmul extents do not match": node("matmul", X, X),
-    "convolve has a size and a dilation for each axis": node(
-        "convolve", IMAGES, FILTERS, attrs=g.Convolution((3,), (1,))
+    "convolve has a size, a dilation, a stride and a padding for each axis": node(
+        "convolve", IMAGES, FILTERS, attrs=g.Convolution((3,), (1,), (1,), 1, (0,))
     ),
     "convolve keeps a real dtype": node(
-        "convolve", IMAGES, FILTERS, attrs=g.Convolution((3, 3), (1, 1)), shape=(2, 5, 4, 5), dtype=dtypes.float64
+        "convolve", IMAGES, FILTERS, attrs=PLAIN, shape=(2, 5, 4, 5), dtype=dtypes.float64
     ),
-    r"convolve takes \(N, C": node("convolve", IMAGES, IMAGES, attrs=g.Convolution((3, 3), (1, 1)), shape=(2, 5, 4, 5)),
-    r"convolve_filter takes \(N, C": node(
-        "convolve_filter", IMAGES, FILTERS, attrs=g.Convolution((3, 3), (1, 1)), shape=(3, 3, 3, 5)
+    r"convolve takes \(N, C": node("convolve", IMAGES, IMAGES, attrs=PLAIN, shape=(2, 5, 4, 5)),
+    r"convolve_filter takes \(N, C": node("convolve_filter", IMAGES, FILTERS, attrs=PLAIN, shape=(3, 3, 3, 5)),
+    r"convolve_image takes \(N, C": node(
+        "convolve_image", leaf((2, 5, 4, 4)), FILTERS, attrs=PLAIN, shape=(2, 3, 6, 7)
+    ),
+    "convolve has channels and features in equal groups": node(
+        "convolve", IMAGES, FILTERS, attrs=g.Convolution((3, 3), (1, 1), (1, 1), 2, (0, 0)), shape=(2, 5, 4, 5)
+    ),
+    "convolve_image has a size, a dilation, a stride and a padding": node(
+        "convolve_image", leaf((2, 5, 4, 5)), FILTERS, attrs=g.Convolution((3, 3), (1, 1), (1, 0), 1, (0, 0))
     ),
     "matmul keeps the dtype": node("matmul", X, leaf((3, 3), INT)),
     "gather has one index an axis": node("gather", X, INDEX, attrs=g.Axes((0, 1)), shape=(4,)),

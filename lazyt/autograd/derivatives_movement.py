@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lazyt.autograd.formula import place, zeros
+from lazyt.autograd.formula import zeros
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
+from lazyt.ir.adjoints import fold, place
 from lazyt.ir.extents import product
 
 if TYPE_CHECKING:
@@ -75,23 +76,8 @@ def _concat(b: Builder, n: Node, ct: Node) -> Cotangents:
 
 
 def _window(b: Builder, n: Node, ct: Node) -> Cotangents:
-    """Fold: every window adds its cotangent where it was read, one windowed axis after another."""
     assert isinstance(n.attrs, g.Window)
-    a, shape = n.attrs, n.operands[0].shape
-    windows = list(zip(a.axes, a.sizes, a.strides, a.dilations, strict=True))
-    for axis, size, stride, dilation in reversed(windows):
-        last = ct.ndim - 1
-        target = tuple(shape[axis] if i == axis else d for i, d in enumerate(ct.shape[:last]))
-        steps = tuple(stride if i == axis else 1 for i in range(last))
-        total: Node | None = None
-        for k in range(size):
-            piece = b.slice(ct, (*(0,) * last, k), (*ct.shape[:last], 1), (1,) * ct.ndim)
-            starts = tuple(k * dilation if i == axis else 0 for i in range(last))
-            term = place(b, b.reshape(piece, ct.shape[:last]), target, starts, steps)
-            total = term if total is None else b.add(total, term)
-        assert total is not None
-        ct = total
-    return (ct,)
+    return (fold(b, ct, n.operands[0].shape, n.attrs),)
 
 
 def _gather(b: Builder, n: Node, ct: Node) -> Cotangents:

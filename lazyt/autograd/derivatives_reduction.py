@@ -62,27 +62,38 @@ def _matmul(b: Builder, n: Node, ct: Node) -> Cotangents:
     return ((c @ y.H).node, (x.H @ c).node)
 
 
-def _adjoint(b: Builder, y: Node, w: Node, a: g.Convolution) -> Node:
-    """What `convolve` with w does, transposed in its input: a convolution of y, padded, with w turned around."""
-    reach = [(k - 1) * e for k, e in zip(a.sizes, a.dilations, strict=True)]
-    shape = (*y.shape[:2], *(d + 2 * p for d, p in zip(y.shape[2:], reach, strict=True)))
-    padded = b.pad(y, (0, 0, *reach), shape, b.constant(0, y.dtype))
+def _by_image(b: Builder, y: Node, w: Node, a: g.Convolution, image: g.Shape) -> Node:
+    """`convolve` with w, transposed in its input; of a plain one that is a convolution of y, padded, with w turned."""
+    if not a.is_plain:
+        return b.convolve_image(y, w, a, image)
+    shape = (*y.shape[:2], *(d + 2 * p for d, p in zip(y.shape[2:], a.reach, strict=True)))
+    padded = b.pad(y, (0, 0, *a.reach), shape, b.constant(0, y.dtype))
     spatial = range(2, w.ndim)
-    return b.convolve(padded, b.flip(b.permute(w, (1, 0, *spatial)), spatial), a.sizes, a.dilations)
+    return b.convolve(padded, b.flip(b.permute(w, (1, 0, *spatial)), spatial), a)
+
+
+def _as_filter(b: Builder, found: Node) -> Node:
+    """A `convolve_filter` with its features first again."""
+    return b.permute(found, (found.ndim - 1, *range(found.ndim - 1)))
 
 
 def _convolve(b: Builder, n: Node, ct: Node) -> Cotangents:
     a, (x, w) = n.attrs, n.operands
     assert isinstance(a, g.Convolution)
-    by_filter = b.convolve_filter(x, ct, a.sizes, a.dilations)
-    return _adjoint(b, ct, w, a), b.permute(by_filter, (w.ndim - 1, *range(w.ndim - 1)))
+    return _by_image(b, ct, w, a, x.shape), _as_filter(b, b.convolve_filter(x, ct, a, w.shape))
 
 
 def _convolve_filter(b: Builder, n: Node, ct: Node) -> Cotangents:
     a, (x, y) = n.attrs, n.operands
     assert isinstance(a, g.Convolution)
-    w = b.permute(ct, (ct.ndim - 1, *range(ct.ndim - 1)))
-    return _adjoint(b, y, w, a), b.convolve(x, w, a.sizes, a.dilations)
+    w = _as_filter(b, ct)
+    return _by_image(b, y, w, a, x.shape), b.convolve(x, w, a, y.shape[1])
+
+
+def _convolve_image(b: Builder, n: Node, ct: Node) -> Cotangents:
+    a, (y, w) = n.attrs, n.operands
+    assert isinstance(a, g.Convolution)
+    return b.convolve(ct, w, a, y.shape[1]), _as_filter(b, b.convolve_filter(ct, y, a, w.shape))
 
 
 REDUCTION_VJP: dict[str, Rule] = {
@@ -93,6 +104,7 @@ REDUCTION_VJP: dict[str, Rule] = {
     "matmul": _matmul,
     "convolve": _convolve,
     "convolve_filter": _convolve_filter,
+    "convolve_image": _convolve_image,
 }
 
 

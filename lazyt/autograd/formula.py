@@ -141,15 +141,6 @@ def spread(b: Builder, y: Node, shape: g.Shape, axes: Sequence[int]) -> Node:
     return b.expand(b.reshape(y, kept), shape)
 
 
-def place(b: Builder, v: Node, shape: g.Shape, starts: g.Shape, steps: Sequence[int]) -> Node:
-    """Zeros of `shape` with v at [start + i * step]: the adjoint of `slice`."""
-    if not all(abs(s) == 1 for s in steps):
-        return b.update(zeros(b, shape, v.dtype), v, starts, steps)
-    lo = tuple(p if s == 1 else p - (d - 1) for p, s, d in zip(starts, steps, v.shape, strict=True))
-    upright = b.flip(v, [i for i, s in enumerate(steps) if s == -1])
-    return b.pad(upright, lo, shape, b.constant(0, v.dtype))
-
-
 def fit(b: Builder, x: Node, axis: int, size: int | Dim) -> Node:
     """Cut an axis at `size`, or pad it with zeros up to it: the adjoint of itself."""
     shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])

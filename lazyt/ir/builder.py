@@ -292,20 +292,36 @@ class Builder:
         self.same(a.shape[-1], b.shape[-2])
         return self.make("matmul", (a, b), None, (*batch, a.shape[-2], b.shape[-1]), a.dtype)
 
-    def convolve(self, x: Node, w: Node, sizes: Sequence[int], dilations: Sequence[int]) -> Node:
-        """(N, C, *extents) with (O, C, *sizes) gives (N, O, *counts), at stride 1 and without padding."""
-        self.same(x.shape[1], w.shape[1])
-        out = tuple(d - (k - 1) * e for d, k, e in zip(x.shape[2:], sizes, dilations, strict=True))
-        attrs = g.Convolution(tuple(sizes), tuple(dilations))
-        return self.make("convolve", (x, w), attrs, (x.shape[0], w.shape[0], *out), x.dtype)
+    def convolve(self, x: Node, w: Node, a: g.Convolution, features: int | Dim | None = None) -> Node:
+        """(N, C, *extents) with (O, C / groups, *sizes) gives (N, O, *counts); `features` is O by another name."""
+        self._in_groups(x.shape[1], w.shape, a.groups)
+        shape = (x.shape[0], w.shape[0] if features is None else features, *a.counts(x.shape[2:]))
+        return self.make("convolve", (x, w), a, shape, x.dtype)
 
-    def convolve_filter(self, x: Node, y: Node, sizes: Sequence[int], dilations: Sequence[int]) -> Node:
-        """What `convolve` does to x, linear in the filter, transposed: (N, O, *counts) gives (C, *sizes, O)."""
+    def convolve_filter(self, x: Node, y: Node, a: g.Convolution, shape: g.Shape) -> Node:
+        """`convolve` of x, linear in the filters, transposed, for filters of `shape`: gives (C / groups, *sizes, O)."""
         self.same(x.shape[0], y.shape[0])
-        for d, o, k, e in zip(x.shape[2:], y.shape[2:], sizes, dilations, strict=True):
-            self.same(d - (k - 1) * e, o)
-        attrs = g.Convolution(tuple(sizes), tuple(dilations))
-        return self.make("convolve_filter", (x, y), attrs, (x.shape[1], *sizes, y.shape[1]), x.dtype)
+        self.same_shape(a.counts(x.shape[2:]), y.shape[2:])
+        self.same(y.shape[1], shape[0])
+        self._in_groups(x.shape[1], shape, a.groups)
+        return self.make("convolve_filter", (x, y), a, (shape[1], *a.sizes, shape[0]), x.dtype)
+
+    def convolve_image(self, y: Node, w: Node, a: g.Convolution, shape: g.Shape) -> Node:
+        """`convolve` with w, linear in the image, transposed, for images of `shape`: gives (N, C, *extents)."""
+        self.same(y.shape[0], shape[0])
+        self.same_shape(a.counts(shape[2:]), y.shape[2:])
+        self.same(y.shape[1], w.shape[0])
+        self._in_groups(shape[1], w.shape, a.groups)
+        return self.make("convolve_image", (y, w), a, shape, y.dtype)
+
+    def part(self, d: int | Dim, groups: int) -> int | Dim:
+        """One of so many equal parts of an extent."""
+        return d if groups == 1 else (d if self.scope is None else self.scope.normal(d)) // groups
+
+    def _in_groups(self, channels: int | Dim, filters: g.Shape, groups: int) -> None:
+        self.same(channels, filters[1] * groups)
+        if groups > 1:
+            self.same(filters[0], filters[0] // groups * groups)
 
     def gather(self, x: Node, indices: Sequence[Node], axes: Sequence[int]) -> Node:
         """x at int64 `indices` (one shape, non-negative) along `axes`: shape indices + the other axes."""

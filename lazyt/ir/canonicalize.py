@@ -9,6 +9,7 @@
     update(x, v), most of x           -->  select(inside, pad(v), x)          (one pass; see `_covers`)
     slice(convolve(x, w)) of places   -->  convolve(slice x, w)               (what nobody reads is not computed)
     matmul(a, b) transposed           -->  matmul(b transposed, a transposed) (its readers meet it row by row)
+    convolve(pad(x, 0), w)            -->  convolve(x, w) with padding        (where a library computes it)
 
 No rule changes a value. What computes on whole complex arrays (a library call, a product through BLAS, an output)
 gets them whole.
@@ -17,6 +18,7 @@ gets them whole.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lazyt.errors import NotSupportedError
@@ -25,7 +27,7 @@ from lazyt.ir import graph as g
 from lazyt.ir.builder import Builder
 from lazyt.ir.convolution import by_products
 from lazyt.ir.extents import hint, product
-from lazyt.ir.prims import MOVEMENT
+from lazyt.ir.prims import CONVOLUTIONS, MOVEMENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -78,6 +80,27 @@ def _made_of(n: Node, leaf: Node) -> bool:
     return False
 
 
+def _framed(x: Node) -> tuple[Node, tuple[int, ...]] | None:
+    """What a pad puts as many zeros before as behind, on axes after the first two, and how many."""
+    if x.op != "pad":
+        return None
+    inner, value = x.operands
+    assert isinstance(x.attrs, g.Pad)
+    lo = _cut(x.attrs.lo, inner.shape, x.shape)
+    zero = isinstance(value.attrs, g.Constant) and value.attrs.value == 0
+    return (inner, lo[2:]) if zero and lo is not None and lo[:2] == (0, 0) else None
+
+
+def _cut(starts: g.Shape, inner: g.Shape, outer: g.Shape) -> tuple[int, ...] | None:
+    """How much longer an array is at both ends of each axis than a part of it; None where it differs."""
+    found = []
+    for p, d, e in zip(starts, inner, outer, strict=True):
+        if not isinstance(p, int) or p < 0 or d + 2 * p != e:
+            return None
+        found.append(p)
+    return tuple(found)
+
+
 def _is_one(n: Node) -> bool:
     while n.op in ("expand", "reshape"):
         n = n.operands[0]
@@ -128,10 +151,10 @@ class _Canonicalizer:
             return xs[1]
         if n.op == "div" and _is_one(xs[1]):
             return xs[0]
-        if n.op in ("convolve", "convolve_filter") and not self._keeps(n):
-            return by_products(self.b, n, *xs)
+        if n.op in CONVOLUTIONS:
+            return self._convolution(n, *xs)
         whole = n.operands[0] if n.op == "slice" and self.slices else None
-        if whole is not None and whole.op == xs[0].op == "convolve" and self.readers[whole] == 1:
+        if whole is not None and whole.op == xs[0].op in CONVOLUTIONS and self.readers[whole] == 1:
             return self._part_of_places(n, xs[0])
         if n.op == "permute" and self._turns(n, xs[0]):
             assert isinstance(n.attrs, g.Axes)
@@ -146,9 +169,18 @@ class _Canonicalizer:
         turned = n.attrs.axes == (*range(y.ndim - 2), y.ndim - 1, y.ndim - 2)
         return self.turn and turned and x.op == y.op == "matmul" and self.readers[x] == 1
 
-    def _keeps(self, n: Node) -> bool:
-        """Whether a convolution stays one."""
-        return self.convolutions if isinstance(self.convolutions, bool) else self.convolutions(n)
+    def _convolution(self, n: Node, x: Node, y: Node) -> Node:
+        """As it is if plain and wanted, with its image's zeros as padding where a library computes it, or products."""
+        a = n.attrs
+        assert isinstance(a, g.Convolution)
+        if isinstance(self.convolutions, bool):
+            return self._make(n, (x, y)) if self.convolutions and a.is_plain else by_products(self.b, n, x, y)
+        if not self.convolutions(n):
+            return by_products(self.b, n, x, y)
+        if n.op != "convolve_image" and (found := _framed(x)) is not None:
+            x, more = found
+            a = replace(a, padding=tuple(p + q for p, q in zip(a.padding, more, strict=True)))
+        return self.b.make(n.op, (x, y), a, n.shape, n.dtype)
 
     def _part_of_places(self, n: Node, y: Node) -> Node:
         """A slice of a convolution that nobody else reads: the gradient of an input that had been padded."""
@@ -158,12 +190,21 @@ class _Canonicalizer:
         whole = a.starts[:2] == (0, 0) and all(
             self.b.equal(p, q) for p, q in zip(n.shape[:2], y.shape[:2], strict=True)
         )
-        if not whole or any(s != 1 for s in a.steps):
+        if not whole or any(s != 1 for s in a.steps) or y.op == "convolve_filter":
             return self._make(n, (y,))
         x, w = y.operands
-        sizes = [d + (k - 1) * e for d, k, e in zip(n.shape[2:], c.sizes, c.dilations, strict=True)]
-        part = self.b.slice(x, a.starts, (*x.shape[:2], *sizes), a.steps)
-        return self.b.convolve(part, w, c.sizes, c.dilations)
+        cut = _cut(a.starts[2:], n.shape[2:], y.shape[2:])
+        if y.op == "convolve_image":
+            if cut is None:
+                return self._make(n, (y,))
+            c = replace(c, padding=tuple(p + q for p, q in zip(c.padding, cut, strict=True)))
+            return self.b.convolve_image(x, w, c, n.shape)
+        if c.is_plain:
+            sizes = [d + r for d, r in zip(n.shape[2:], c.reach, strict=True)]
+            return self.b.convolve(self.b.slice(x, a.starts, (*x.shape[:2], *sizes), a.steps), w, c)
+        if cut is None or set(c.strides) != {1} or any(p < q for p, q in zip(c.padding, cut, strict=True)):
+            return self._make(n, (y,))
+        return self.b.convolve(x, w, replace(c, padding=tuple(p - q for p, q in zip(c.padding, cut, strict=True))))
 
     def _make(self, n: Node, xs: tuple[Node, ...], dtype: object = None) -> Node:
         b = self.b

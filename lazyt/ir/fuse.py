@@ -38,7 +38,7 @@ from lazyt.ir.access import (
 )
 from lazyt.ir.extents import Dim, Scope, hint, product
 from lazyt.ir.graph import Graph, Node
-from lazyt.ir.prims import ELEMENTWISE, MOVEMENT, REDUCTIONS, SOURCES
+from lazyt.ir.prims import CONVOLUTIONS, ELEMENTWISE, MOVEMENT, REDUCTIONS, SOURCES
 
 MAX_GROUP = 1024
 MAX_DEPTH = 256
@@ -49,7 +49,7 @@ NARROW = 16
 # A reduction over outer axes joins its readers only when this many lanes' worth of outputs are left to divide.
 COLUMN_JOIN = 256
 
-CALLS = frozenset({"matmul", "convolve", "convolve_filter", "opaque", "scatter"})
+CALLS = frozenset({"matmul", *CONVOLUTIONS, "opaque", "scatter"})
 WRITES = frozenset({"concat", "update"})
 FUSED = frozenset({"cast", "iota", "gather", "position", *ELEMENTWISE})
 

@@ -10,7 +10,7 @@
             | window axes sizes strides dilations                  movement
             | sum | prod | max | min | any | all | argmax | argmin  reductions over `axes`, which are removed
             | matmul                                               (..., m, k) @ (..., k, n), equal batch dims
-            | convolve sizes dilations | convolve_filter sizes dilations
+            | convolve c | convolve_filter c | convolve_image c    c: sizes, dilations, strides, groups, padding
             | gather axes | scatter axes mode | position sizes | update starts steps | opaque fn statics | item k
             | stop | track k | known                               marks for reverse mode
     shape  := extent*                     ints or symbols (see extents.py)
@@ -20,8 +20,10 @@ slice       y[i] = x[start + i * step]            one start and one int step an 
 pad v       y[i] = x[i - lo] if inside else v      lo and the node's shape say how much (v is a 0-d operand)
 concat      operands end to end along `axis`
 window      y[.., o, .., k] = x[.., o * stride + k * dilation, ..]   one new last axis for each of `axes`
-convolve    y[n, o, i..] = sum of x[n, c, i.. + k.. * dilation..] * w[o, c, k..] over c and k..: (N, C, ..), (O, C, ..)
-convolve_filter  w[c, k.., o] = sum of x[n, c, i.. + k.. * dilation..] * y[n, o, i..] over n and i..
+convolve    y[n, o, i..] = sum of x[n, c, i.. * stride.. + k.. * dilation..] * w[o, c, k..] over c and k..: (N, C, ..),
+            (O, C / groups, ..); c goes over the channels of o's group; x has `padding` zeros at both ends of each axis
+convolve_filter  w[c, k.., o] = sum of x[n, c, i.. * stride.. + k.. * dilation..] * y[n, o, i..] over n and i..
+convolve_image   x[n, c, i.. * stride.. + k.. * dilation..] = sum of y[n, o, i..] * w[o, c, k..] over o, i.. and k..
 gather      y[i.., rest..] = x[at axes: idx_a[i..], other axes: rest..]   int64 indices, in [0, n): checked at run time
 scatter     x with v[i.., rest..] put ('set') or added ('add') at idx, in index order; duplicates: the last wins
 position    i0 * s1 * s2 + i1 * s2 + i2 for sizes (s0, s1, s2)     int64 indices, in [0, size): checked at run time
@@ -102,8 +104,28 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    sizes: tuple[int, ...]  # of the window, an int for each axis after the first two
+    """Ints for each axis after the first two."""
+
+    sizes: tuple[int, ...]  # of the window
     dilations: tuple[int, ...]
+    strides: tuple[int, ...]
+    groups: int
+    padding: tuple[int, ...]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is of one group, at stride 1 and without padding."""
+        return self.groups == 1 and set(self.strides) == {1} and set(self.padding) == {0}
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """From the first element of a window to the last."""
+        return tuple((k - 1) * e for k, e in zip(self.sizes, self.dilations, strict=True))
+
+    def counts(self, extents: Shape) -> Shape:
+        """How many windows there are along each axis of an image."""
+        rest = (d + 2 * p - r for d, p, r in zip(extents, self.padding, self.reach, strict=True))
+        return tuple(d if s == 1 else (d - 1) // s + 1 for d, s in zip(rest, self.strides, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,29 +218,61 @@ def _matmul(n: Node, xs: list[Array], walk: Walk) -> Array:
     return np.matmul(*map(precise, xs)).astype(n.dtype)
 
 
-def _windows(n: Node, x: Array) -> Array:
+def _windows(a: g.Convolution, x: Array) -> Array:
     """(N, C, *counts, *sizes): x at every place of the window."""
-    assert isinstance(n.attrs, g.Convolution)
-    sizes, dilations = n.attrs.sizes, n.attrs.dilations
-    axes = tuple(range(2, x.ndim))
-    spans = [(k - 1) * e + 1 for k, e in zip(sizes, dilations, strict=True)]
-    apart: tuple[Any, ...] = (..., *(slice(None, None, e) for e in dilations))
-    windows: Any = np.lib.stride_tricks.sliding_window_view(x, spans, axes)
+    x = np.pad(x, ((0, 0), (0, 0), *((p, p) for p in a.padding)))
+    apart: tuple[Any, ...] = (slice(None), slice(None), *(slice(None, None, s) for s in a.strides))
+    apart += tuple(slice(None, None, e) for e in a.dilations)
+    windows: Any = np.lib.stride_tricks.sliding_window_view(x, [r + 1 for r in a.reach], tuple(range(2, x.ndim)))
     out: Array = windows[apart]
     return out
 
 
+def _grouped(a: g.Convolution, one: Callable[..., Array], x: Array, y: Array, axes: tuple[int, int], to: int) -> Array:
+    """`one` of each group's parts of x and y along `axes`, put together along axis `to`."""
+    parts = (np.split(v, a.groups, axis) for v, axis in zip((x, y), axes, strict=True))
+    return np.concatenate([one(p, q) for p, q in zip(*parts, strict=True)], to)
+
+
 def _convolve(n: Node, xs: list[Array], walk: Walk) -> Array:
-    x, w = map(precise, xs)
-    r = x.ndim - 2
-    y = np.tensordot(_windows(n, x), w, ((1, *range(2 + r, 2 + 2 * r)), tuple(range(1, 2 + r))))
-    return np.moveaxis(y, -1, 1).astype(n.dtype)
+    a, (x, w) = n.attrs, map(precise, xs)
+    assert isinstance(a, g.Convolution)
+    r = len(a.sizes)
+
+    def one(windows: Array, w: Array) -> Array:
+        y = np.tensordot(windows, w, ((1, *range(2 + r, 2 + 2 * r)), tuple(range(1, 2 + r))))
+        return np.moveaxis(y, -1, 1)
+
+    return _grouped(a, one, _windows(a, x), w, (1, 0), 1).astype(n.dtype)
 
 
 def _convolve_filter(n: Node, xs: list[Array], walk: Walk) -> Array:
-    x, y = map(precise, xs)
+    a, (x, y) = n.attrs, map(precise, xs)
+    assert isinstance(a, g.Convolution)
     places = tuple(range(2, x.ndim))
-    return np.tensordot(_windows(n, x), y, ((0, *places), (0, *places))).astype(n.dtype)
+
+    def one(windows: Array, y: Array) -> Array:
+        return np.tensordot(windows, y, ((0, *places), (0, *places)))
+
+    return _grouped(a, one, _windows(a, x), y, (1, 1), -1).astype(n.dtype)
+
+
+def _convolve_image(n: Node, xs: list[Array], walk: Walk) -> Array:
+    a, (y, w) = n.attrs, map(precise, xs)
+    assert isinstance(a, g.Convolution)
+    extents = [walk.size(d) for d in n.shape[2:]]
+
+    def one(y: Array, w: Array) -> Array:
+        out = np.zeros((len(y), w.shape[1], *(d + 2 * p for d, p in zip(extents, a.padding, strict=True))), y.dtype)
+        for at in np.ndindex(*a.sizes):
+            starts = (i * e for i, e in zip(at, a.dilations, strict=True))
+            ends = (slice(i, i + c * s, s) for i, c, s in zip(starts, y.shape[2:], a.strides, strict=True))
+            part = np.tensordot(y, w[(slice(None), slice(None), *at)], ((1,), (0,)))
+            out[(slice(None), slice(None), *ends)] += np.moveaxis(part, -1, 1)
+        inside = (slice(p, p + d) for p, d in zip(a.padding, extents, strict=True))
+        return out[(slice(None), slice(None), *inside)]
+
+    return _grouped(a, one, y, w, (1, 0), 1).astype(n.dtype)
 
 
 def _in_range(n: Node, x: Array, indices: list[Array], axes: tuple[int, ...]) -> tuple[Array, ...]:
@@ -322,6 +354,7 @@ PRIMITIVES: dict[str, Callable[[Node, list[Any], Walk], Any]] = {
     "matmul": _matmul,
     "convolve": _convolve,
     "convolve_filter": _convolve_filter,
+    "convolve_image": _convolve_image,
     "gather": _gather,
     "scatter": _scatter,
     "position": _position,

@@ -16,6 +16,7 @@ from lazyt.ir.access import AxisVar, Guard, Index, Place, add, axis_index, count
 from lazyt.ir.extents import Dim, Scope, hint
 from lazyt.ir.fuse import Group, Root, buffer_of
 from lazyt.ir.graph import Node
+from lazyt.ir.numbering import numbered
 from lazyt.ir.prims import MOVEMENT, SOURCES
 
 if TYPE_CHECKING:
@@ -356,15 +357,19 @@ class _Kernelizer:
             tuple(k.Affine(_classes(c)) for c in coefs[n_access:]),
             len(self.scalars), tuple(self.values), self.stages(stores), title,
         )  # fmt: skip
+        accesses = [
+            AccessArg(b, x.offset, c, d.itemsize)
+            for (d, _, b, _), x, c in zip(self.accesses, indices[:n_access], coefs[:n_access], strict=True)
+        ]
+        affines = [(c, x.offset) for x, c in zip(indices[n_access:], coefs[n_access:], strict=True)]
+        scalars = list(self.scalars)
+        found = numbered(kernel)
         return KernelCall(
-            kernel,
+            found.kernel,
             tuple(a.extent for a in order),
-            [
-                AccessArg(b, x.offset, c, d.itemsize)
-                for (d, _, b, _), x, c in zip(self.accesses, indices[:n_access], coefs[:n_access], strict=True)
-            ],
-            [(c, x.offset) for x, c in zip(indices[n_access:], coefs[n_access:], strict=True)],
-            list(self.scalars),
+            [accesses[i] for i in found.accesses],
+            [affines[i] for i in found.affines],
+            [scalars[i] for i in found.scalars],
             group,
             self.checks,
             nodes=self.computed(),

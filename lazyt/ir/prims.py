@@ -76,9 +76,10 @@ ELEMENTWISE = _table(
 SOURCES = frozenset({"leaf", "scalar", "constant", "extent"})
 MOVEMENT = frozenset({"permute", "reshape", "expand", "slice", "pad", "concat", "window"})
 REDUCTIONS = frozenset({"sum", "prod", "max", "min", "any", "all", "argmax", "argmin"})
+CONVOLUTIONS = ("convolve", "convolve_filter", "convolve_image")
 OTHERS = frozenset(
     {
-        *("cast", "iota", "matmul", "convolve", "convolve_filter", "gather", "scatter", "position", "update"),
+        *("cast", "iota", "matmul", *CONVOLUTIONS, "gather", "scatter", "position", "update"),
         *("opaque", "item", "stop", "track", "known"),
     }
 )

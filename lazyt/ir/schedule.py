@@ -16,6 +16,7 @@ from lazyt.ir.extents import Dim, Scope, product
 from lazyt.ir.fuse import Call, Fused, Group, buffer_of, dense, fill, single, strided
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.kernelize import KernelCall, kernelize
+from lazyt.ir.prims import CONVOLUTIONS
 from lazyt.ir.reuse import reuse_costly
 from lazyt.ir.scan import BLOCK, SCANS
 
@@ -181,7 +182,7 @@ def _call(u: Call, scope: Scope | None, fused: Fused, items: dict[Node, list[Nod
     n = u.node
     if n.op == "matmul":
         return MatmulCall(n, tuple(strided(scope, x) or dense(x) for x in n.operands))
-    if n.op in ("convolve", "convolve_filter"):
+    if n.op in CONVOLUTIONS:
         return MatmulCall(n, tuple(dense(x) for x in n.operands))
     if n.op == "scatter":
         return _scatter(n)

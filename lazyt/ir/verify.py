@@ -216,16 +216,21 @@ def _matmul(n: Node) -> str | None:
 def _convolve(n: Node) -> str | None:
     a, (x, w) = n.attrs, n.operands
     assert isinstance(a, g.Convolution)
-    if not len(a.sizes) == len(a.dilations) == x.ndim - 2 == w.ndim - 2 >= 1 or min((*a.sizes, *a.dilations)) < 1:
-        return f"{n.op} has a size and a dilation for each axis after the first two"
-    out = tuple(hint(d) - (k - 1) * e for d, k, e in zip(x.shape[2:], a.sizes, a.dilations, strict=True))
+    each = (a.sizes, a.dilations, a.strides, a.padding)
+    right = {len(v) for v in each} == {x.ndim - 2} == {w.ndim - 2} and x.ndim > 2
+    if not right or min((*a.sizes, *a.dilations, *a.strides, a.groups)) < 1 or min(a.padding) < 0:
+        return f"{n.op} has a size, a dilation, a stride and a padding for each axis after the first two"
     if not x.dtype == w.dtype == n.dtype or dtypes.kind(n.dtype) == "c":
         return f"{n.op} keeps a real dtype"
-    if n.op == "convolve":
-        fits = _same(w.shape, (w.shape[0], x.shape[1], *a.sizes)) and _same(n.shape, (x.shape[0], w.shape[0], *out))
-        return None if fits else "convolve takes (N, C, ..) with (O, C, *sizes)"
-    fits = _same(w.shape, (x.shape[0], w.shape[1], *out)) and _same(n.shape, (x.shape[1], *a.sizes, w.shape[1]))
-    return None if fits else "convolve_filter takes (N, C, ..) with (N, O, *counts)"
+    # The image and what comes of it, and the filters: (O, C / groups, *sizes).
+    image, y = (n.shape, x.shape) if n.op == "convolve_image" else (x.shape, w.shape)
+    filters = (n.shape[-1], *n.shape[:-1]) if n.op == "convolve_filter" else w.shape
+    y = n.shape if n.op == "convolve" else y
+    if any(hint(d) % a.groups for d in (image[1], filters[0])):
+        return f"{n.op} has channels and features in equal groups"
+    fits = _same(filters, (y[1], hint(image[1]) // a.groups, *a.sizes))
+    fits = fits and _same(y, (image[0], y[1], *a.counts(tuple(map(hint, image[2:])))))
+    return None if fits else f"{n.op} takes (N, C, ..) with (O, C / groups, *sizes) and (N, O, *counts)"
 
 
 def _indexed(n: Node, v: g.Shape, x: g.Shape, indices: tuple[Node, ...], axes: tuple[int, ...]) -> str | None:
@@ -301,6 +306,7 @@ _FORM: dict[str, tuple[type, int, int]] = {
     "matmul": (type(None), 2, 2),
     "convolve": (g.Convolution, 2, 2),
     "convolve_filter": (g.Convolution, 2, 2),
+    "convolve_image": (g.Convolution, 2, 2),
     "gather": (g.Axes, 2, _MANY),
     "scatter": (g.Scatter, 3, _MANY),
     "position": (g.Sizes, 1, _MANY),
@@ -327,6 +333,7 @@ _RULES: dict[str, Rule] = {
     "matmul": _matmul,
     "convolve": _convolve,
     "convolve_filter": _convolve,
+    "convolve_image": _convolve,
     "gather": _keeps_dtype(_gather),
     "scatter": _keeps_dtype(_scatter),
     "position": _position,

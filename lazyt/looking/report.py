@@ -41,8 +41,9 @@ class SyncReport:
     run_time: float = 0.0
     in_place: int = 0  # results that were written where a value was that nobody holds any more
     superset: bool = False  # the plan computed more than was wanted
-    plan: Plan | Stepwise | None = None
+    plan: Plan | Stepwise | None = None  # of a walk over several devices the last
     extents: tuple[int, ...] = ()
+    earlier: tuple[Plan | Stepwise, ...] = ()  # what ran before it, on other devices
 
     def __init__(
         self, cause: str = "", site: Site | None = None, steps: int = 0, outputs: int = 0, record_time: float = 0.0
@@ -56,11 +57,12 @@ class SyncReport:
     @property
     def plan_kernels(self) -> list[KernelView]:
         """The kernels and library calls that ran, in order: `.title`, `.ir`, `.source()`, `.assembly()`."""
-        if self.plan is None:
-            return []
-        plan = self.plan.whole()
-        bound = plan.executable.bound.get(self.extents)
-        return [] if bound is None else kernel_views(plan, bound)
+        found: list[KernelView] = []
+        for ran in () if self.plan is None else (*self.earlier, self.plan):
+            plan = ran.whole()
+            bound = plan.executable.bound.get(self.extents)
+            found += [] if bound is None else kernel_views(plan, bound)
+        return found
 
     @property
     def fallbacks(self) -> list[str]:

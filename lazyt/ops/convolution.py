@@ -9,7 +9,9 @@ import numpy as np
 
 from lazyt.errors import ShapeError
 from lazyt.ir import dtypes
-from lazyt.ir.extents import hint, product
+from lazyt.ir.convolution import UNROLLED, convolved
+from lazyt.ir.extents import hint
+from lazyt.ir.graph import Convolution
 from lazyt.ops import samples
 from lazyt.ops.core import PRODUCT, OpDef, define, require_kind, result_type
 from lazyt.ops.elementwise import work_dtype
@@ -17,9 +19,6 @@ from lazyt.ops.elementwise import work_dtype
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node, Shape
-
-# Windows up to this many elements are spelled out, one strided slice an element.
-UNROLLED = 64
 
 
 def padded(b: Builder, x: Node, padding: tuple[tuple[int, int], ...], value: float) -> Node:
@@ -69,54 +68,15 @@ def convolve(
     """(N, C, *extents) with (O, C / groups, *sizes) gives (N, O, *counts); all of one dtype."""
     x = padded(b, x, padding, 0)
     require_windows(name, x, sizes, dilations)
-    out = counts(x, sizes, strides, dilations)
-    n, channels, features = x.shape[0], x.shape[1], w.shape[0]
-    if groups > 1 and hint(channels) == hint(features) == groups and math.prod(sizes) <= UNROLLED:
-        b.same(channels, groups)
-        b.same(features, groups)
-        return _depthwise(b, x, w, sizes, strides, dilations, out)
-    real = dtypes.kind(x.dtype) != "c"
-    if groups == 1 and real and any(k > 1 for k in sizes) and all(s == 1 for s in strides):
-        return b.convolve(x, w, sizes, dilations)
-    if all(k == 1 for k in sizes):
-        columns = strided(b, x, (0,) * len(sizes), strides, out)
-    else:
-        axes = range(2, x.ndim)
-        windows = b.window(x, axes, sizes, strides, dilations)
-        columns = b.permute(windows, [0, 1, *(a + len(sizes) for a in axes), *axes])
-    depth = w.shape[1] * math.prod(sizes)
-    area = product(out)
-    if groups == 1:
-        matrix = b.expand_to(b.reshape(w, (features, depth)), (n, features, depth))
-        z = b.matmul(matrix, b.reshape(columns, (n, depth, area)))
-    else:
-        part = features // groups
-        b.same(features, part * groups)
-        matrix = b.expand_to(b.reshape(w, (groups, part, depth)), (n, groups, part, depth))
-        z = b.matmul(matrix, b.reshape(columns, (n, groups, depth, area)))
-    return b.reshape(z, (n, features, *out))
-
-
-def _depthwise(
-    b: Builder,
-    x: Node,
-    w: Node,
-    sizes: tuple[int, ...],
-    strides: tuple[int, ...],
-    dilations: tuple[int, ...],
-    out: Shape,
-) -> Node:
-    """One filter a channel: a sum over the window's elements, elementwise."""
-    total: Node | None = None
-    shape = (*x.shape[:2], *out)
-    for at in offsets_of(sizes):
-        start = tuple(i * e for i, e in zip(at, dilations, strict=True))
-        weight = b.slice(w, (0, 0, *at), (w.shape[0], 1, *(1,) * len(at)), (1,) * w.ndim)
-        weight = b.reshape(weight, (1, w.shape[0], *(1,) * len(at)))
-        term = b.mul(strided(b, x, start, strides, out), b.expand(weight, shape))
-        total = term if total is None else b.add(total, term)
-    assert total is not None, "a window has at least one element"
-    return total
+    features = None
+    if groups > 1 and hint(x.shape[1]) == hint(w.shape[0]) == groups and math.prod(sizes) <= UNROLLED:
+        # A sum over each window's elements relies on it (ir/convolution.py), and so may all that is made of it.
+        features = b.same(x.shape[1], groups)
+        b.same(w.shape[0], groups)
+    attrs = Convolution(sizes, dilations, strides, groups, (0,) * len(sizes))
+    if dtypes.kind(x.dtype) != "c" and (groups > 1 or any(k > 1 for k in sizes)):
+        return b.convolve(x, w, attrs, features)
+    return convolved(b, x, w, attrs)
 
 
 def _check(name: str, x: Node, w: Node, bias: Node | None, groups: int, rank: int) -> None:

@@ -92,27 +92,37 @@ class Graph:
     def conv_wgrad(self, image: Tensor, loss: Tensor, **attributes: Any) -> Tensor:
         return self._node("wgrad", image, loss, attributes)
 
-    def _node(self, what: str, image: Tensor, other: Tensor, attributes: dict[str, Any]) -> Tensor:
-        self.what, self.image, self.other, self.result = what, image, other, Tensor("result")
-        self.dilation = attributes.pop("dilation")
+    def conv_dgrad(self, loss: Tensor, filter: Tensor, **attributes: Any) -> Tensor:  # noqa: A002 - its name there
+        return self._node("dgrad", loss, filter, attributes)
+
+    def _node(self, what: str, first: Tensor, second: Tensor, attributes: dict[str, Any]) -> Tensor:
+        self.what, self.first, self.second, self.result = what, first, second, Tensor("result")
+        self.dilation, self.stride = attributes.pop("dilation"), attributes.pop("stride")
+        self.padding = attributes.pop("pre_padding")
         assert attributes.pop("name"), "a node has a name"
-        assert attributes == {
-            "pre_padding": [0, 0], "post_padding": [0, 0], "stride": [1, 1], "compute_data_type": "float32"
-        }  # fmt: skip
+        assert attributes == {"post_padding": self.padding, "compute_data_type": "float32"}
         return self.result
+
+    @property
+    def roles(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The image, the filters, and what a convolution gives."""
+        a, b, c = self.first, self.second, self.result
+        return {"fprop": (a, b, c), "wgrad": (a, c, b), "dgrad": (c, b, a)}[self.what]
 
     def validate(self) -> None:
         self.did.append("validate")
-        for t in (self.image, self.other, self.result):
+        for t in (self.first, self.second, self.result):
             assert t.data_type == "float32", t
             assert len(t.dim) == len(t.stride) == 4, t
             assert min(t.dim) > 0, f"cuDNN has no tensors without elements: {t}"
         assert self.result.is_output
-        weight, y = (self.other, self.result) if self.what == "fprop" else (self.result, self.other)
-        assert weight.dim[:2] == [y.dim[1], self.image.dim[1]]
+        image, weight, y = self.roles
+        self.groups = image.dim[1] // weight.dim[1]
+        assert weight.dim[0] == y.dim[1] and weight.dim[1] * self.groups == image.dim[1]
+        assert weight.dim[0] % self.groups == 0
         reach = [(k - 1) * e for k, e in zip(weight.dim[2:], self.dilation, strict=True)]
-        counts = [d - r for d, r in zip(self.image.dim[2:], reach, strict=True)]
-        assert y.dim == [self.image.dim[0], weight.dim[0], *counts]
+        spans = zip(image.dim[2:], self.padding, reach, self.stride, strict=True)
+        assert y.dim == [image.dim[0], weight.dim[0], *((d + 2 * p - r - 1) // s + 1 for d, p, r, s in spans)]
 
     def build_operation_graph(self) -> None:
         self.did.append("build_operation_graph")
@@ -151,13 +161,22 @@ class Graph:
         def view(t: Tensor) -> np.ndarray:
             return driver.view(0, tensors[t], FLOAT32, t.dim, [4 * s for s in t.stride])
 
-        x, y, out = view(self.image), view(self.other), view(self.result)
-        sizes, counts = (self.other, self.result) if self.what == "fprop" else (self.result, self.other)
-        out[...] = 0
-        for i, j in np.ndindex(*sizes.dim[2:]):
-            (p, q), (h, w) = self.dilation, counts.dim[2:]
-            part = x[:, :, i * p : i * p + h, j * q : j * q + w]
+        image, weight, y = map(view, self.roles)
+        view(self.result)[...] = 0
+        (o, depth), (p, q), (up, across) = weight.shape[:2], self.dilation, self.padding
+        around = np.pad(image, ((0, 0), (0, 0), (up, up), (across, across)))
+        n = len(image)
+        x = around.reshape(n, self.groups, depth, *around.shape[2:])
+        w = weight.reshape(self.groups, o // self.groups, *weight.shape[1:])
+        v = y.reshape(n, self.groups, o // self.groups, *y.shape[2:])
+        for i, j in np.ndindex(*weight.shape[2:]):
+            rows = slice(i * p, i * p + y.shape[2] * self.stride[0], self.stride[0])
+            part = x[..., rows, j * q : j * q + y.shape[3] * self.stride[1] : self.stride[1]]
             if self.what == "fprop":
-                out += np.einsum("nchw,oc->nohw", part, y[:, :, i, j])
+                y += np.einsum("ngchw,goc->ngohw", part, w[..., i, j]).reshape(y.shape)
+            elif self.what == "wgrad":
+                weight[:, :, i, j] = np.einsum("ngchw,ngohw->goc", part, v).reshape(o, depth)
             else:
-                out[:, :, i, j] = np.einsum("nchw,nohw->oc", part, y)
+                part += np.einsum("ngohw,goc->ngchw", v, w[..., i, j])
+        if self.what == "dgrad":
+            image[...] = around[..., up : up + image.shape[2], across : across + image.shape[3]]

@@ -153,13 +153,40 @@ def product(scale: int, dtype: str = "float32") -> Work:
     return Work(f"matmul {m}^3, {dtype}", lambda: s @ t, peer, flops=2 * m**3)
 
 
+def convolution(scale: int, groups: int = 1) -> Work:
+    """At stride 2 with zeros around, forward and both gradients."""
+    images, side = max(32 // scale, 1), 56 // min(scale, 8)
+    x = _random(images, 64, side, side, grad=True)
+    w = _random(128 if groups == 1 else 64, 64 // groups, 3, 3, grad=True, seed=1)
+    places = (side + 1) // 2
+
+    both = lt.value_and_grad(lambda a, b: F.conv2d(a, b, stride=2, padding=1, groups=groups).sum(), argnums=(0, 1))
+
+    def run() -> Any:
+        value, gradients = both(x, w)
+        return value, *gradients
+
+    def peer(torch: Any) -> Callable[[], Any]:
+        a, b = (torch.randn(*t.shape, device="cuda", requires_grad=True) for t in (x, w))
+
+        def run() -> Any:
+            y = torch.nn.functional.conv2d(a, b, stride=2, padding=1, groups=groups)
+            return torch.autograd.grad(y.sum(), (a, b))
+
+        return run
+
+    flops = 3 * 2 * images * places * places * int(np.prod(w.shape))
+    return Work(f"convolution, stride 2, {groups} groups", run, peer, flops=flops)
+
+
 def mlp(scale: int) -> Work:
     return Work("MLP step, batch 128", _mlp(), _torch_mlp)
 
 
 WORKS: list[Callable[[int], Work]] = [
     gelu_chain, sum_of_squares, softmax, partial(softmax, dtype="bfloat16"), layer_norm, cross_entropy, statistics,
-    transposed_add, adam, product, partial(product, dtype="bfloat16"), mlp,
+    transposed_add, adam, product, partial(product, dtype="bfloat16"), convolution,
+    partial(convolution, groups=64), mlp,
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Convolutions of a bound plan: by cuDNN, or where it refuses one by CuPy as products over windows."""
+"""Convolutions of a bound plan: by cuDNN, or where it refuses one by CuPy, a product for each place of the window."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 HALVES = (np.dtype(np.float16), BFLOAT16)
 
 
+TITLES = {"convolve": "convolution", "convolve_filter": "filter gradient", "convolve_image": "input gradient"}
+
+
 class Convolution(products.Product):
-    """One convolution, or the gradient of a filter, of operands that lie dense; one of one axis has another of 1."""
+    """One convolution or gradient of one, of operands that lie dense; one of one axis has another of 1."""
 
     bound: Bound
 
@@ -35,23 +38,30 @@ class Convolution(products.Product):
         n, (x, y), value = call.node, call.node.operands, bound.value
         a = n.attrs
         assert isinstance(a, g.Convolution)
-        self.of_filter = n.op == "convolve_filter"
-        image, other = ([value(d) for d in o.shape] for o in (x, y))
-        self.image, self.other = _planar(image), _planar(other)
-        self.sizes, self.dilations = _pair(a.sizes), _pair(a.dilations)
+        self.attrs = a
+        first, second, result = ([value(d) for d in o.shape] for o in (x, y, n))
+        image, filters, places = {
+            "convolve": (first, second, result),
+            "convolve_filter": (first, [result[-1], *result[:-1]], second),
+            "convolve_image": (result, second, first),
+        }[n.op]
+        self.shapes = _planar(image), _planar(filters), _planar(places)
         self.exact = all(_of_halves(o) for o in (x, y))
-        taps, places = math.prod(self.sizes), math.prod(self.geometry.result[2:])
-        if self.of_filter:
-            sides = (image[1] * taps, other[1], image[0] * math.prod(self.other[2:]), 1)
-        else:
-            sides = (other[0], places, image[1] * taps, image[0])
+        _, filters, places = map(list, self.shapes)
+        depth, area = math.prod(filters[1:]), math.prod(places[2:])
+        sides = {
+            "convolve": (filters[0], area, depth, places[0]),
+            "convolve_filter": (depth, filters[0], places[0] * area, 1),
+            "convolve_image": (depth, area, filters[0], places[0]),
+        }[n.op]
         super().__init__(bound, call, Choice("cudnn", *sides, 0, 0))
 
     @property
     def geometry(self) -> Geometry:
         """As it would be computed now: what halves hold is exact in tf32, else the precision is asked for."""
-        tf32 = self.exact or is_tf32(np.dtype(np.float32))
-        return Geometry(self.of_filter, self.image, self.other, self.sizes, self.dilations, tf32)
+        tf32, a = self.exact or is_tf32(np.dtype(np.float32)), self.attrs
+        spread = _pair(a.dilations), _pair(a.strides), _pair(a.padding, 0)
+        return Geometry(self.call.node.op, *self.shapes, *spread, tf32)
 
     @property
     def cudnn(self) -> Cudnn:
@@ -63,7 +73,8 @@ class Convolution(products.Product):
         geometry = self.geometry
         if self.cudnn.refusal(geometry):
             return "CuPy product over windows"
-        return "cuDNN " + ("filter gradient" if self.of_filter else "convolution") + ", tf32" * geometry.tf32
+        groups = f" in {geometry.groups} groups" * (geometry.groups > 1)
+        return f"cuDNN {TITLES[geometry.op]}{groups}" + ", tf32" * geometry.tf32
 
     @property
     def reason(self) -> str:
@@ -71,7 +82,7 @@ class Convolution(products.Product):
         refusal = self.cudnn.refusal(self.geometry)
         if refusal:
             return f"cuDNN refused it: {refusal}"
-        return "the operands were halves, which tf32 holds" if self.exact else "cuDNN takes float32 at stride 1"
+        return "the operands were halves, which tf32 holds" if self.exact else "cuDNN takes float32"
 
     def place(self, table: list[int], patches: Patches) -> None:
         """The addresses of both operands and the result stand in the table."""
@@ -80,22 +91,22 @@ class Convolution(products.Product):
 
     def run(self, run: Run) -> None:
         where, geometry = self.bound.where, self.geometry
-        image, other, out = (int(a) for a in self.bound.table[self.at : self.at + 3])
+        first, second, out = (int(a) for a in self.bound.table[self.at : self.at + 3])
         with where.driver.library(where.number) as xp:
-            if not self.of_filter:
-                if not self.cudnn.convolve(run.stream, geometry, image, other, out):
-                    self._by_products(xp, image, other, out)
+            if geometry.op != "convolve_filter":
+                if not self.cudnn.convolve(run.stream, geometry, first, second, out):
+                    self._by_products(xp, first, second, out)
                 return
             # cuDNN knows no filters whose features lie side by side, as here: those are put there behind it.
             found = where.take(4 * math.prod(geometry.result))
-            if self.cudnn.convolve(run.stream, geometry, image, other, found.address):
+            if self.cudnn.convolve(run.stream, geometry, first, second, found.address):
                 self._view(out, self._turned)[...] = xp.moveaxis(self._view(found.address, geometry.result), 0, -1)
             else:
-                self._by_products(xp, image, other, out)
+                self._by_products(xp, first, second, out)
 
     @property
     def _turned(self) -> tuple[int, ...]:
-        """A filter's gradient as the plan has it: (C, sizes.., O)."""
+        """A filter's gradient as the plan has it: (C / groups, sizes.., O)."""
         features, *rest = self.geometry.result
         return (*rest, features)
 
@@ -103,21 +114,45 @@ class Convolution(products.Product):
         where = self.bound.where
         return where.driver.view(where.number, address, np.dtype(np.float32), shape, strides)
 
-    def _by_products(self, xp: Any, image: int, other: int, out: int) -> None:
-        """One product of the filter, or of what comes back, with the image at every place of the window."""
+    def _by_products(self, xp: Any, first: int, second: int, out: int) -> None:
+        """A product of the filters, or of what comes back, with the image at each place of the window."""
         geometry = self.geometry
-        n, c, h, w = self.image
-        counts = self.other[2:] if self.of_filter else geometry.result[2:]
-        (up, across), (ky, kx) = self.dilations, self.sizes
-        steps = (4 * c * h * w, 4 * h * w, 4 * up * w, 4 * across, 4 * w, 4)
-        windows = self._view(image, (n, c, ky, kx, *counts), steps)
-        y = self._view(other, self.other)
-        if self.of_filter:
-            found = xp.tensordot(windows, y, ((0, 4, 5), (0, 2, 3)))
-            self._view(out, self._turned)[...] = found
-        else:
-            found = xp.tensordot(y, windows, ((1, 2, 3), (1, 2, 3)))
-            self._view(out, geometry.result)[...] = xp.moveaxis(found, 0, 1)
+        (n, c, h, w), groups = geometry.image, geometry.groups
+        (up, across), (down, right) = geometry.padding, geometry.strides
+        padded = xp.zeros((n, groups, c // groups, h + 2 * up, w + 2 * across), np.float32)
+        inside = padded[..., up : up + h, across : across + w]
+        features, depth, *sizes = geometry.filters
+        shapes = {
+            "image": (n, groups, c // groups, h, w),
+            "filters": (groups, features // groups, depth, *sizes),
+            "places": (n, groups, features // groups, *geometry.places[2:]),
+        }
+        rows, columns = geometry.places[2:]
+
+        def part(i: int, j: int) -> Any:
+            y, x = i * geometry.dilations[0], j * geometry.dilations[1]
+            return padded[..., y : y + rows * down : down, x : x + columns * right : right]
+
+        taps = list(np.ndindex(*sizes))
+        match geometry.op:
+            case "convolve":
+                inside[...] = self._view(first, shapes["image"])
+                filters, found = self._view(second, shapes["filters"]), self._view(out, shapes["places"])
+                found[...] = 0
+                for i, j in taps:
+                    found += xp.einsum("ngcyx,goc->ngoyx", part(i, j), filters[..., i, j])
+            case "convolve_filter":
+                inside[...] = self._view(first, shapes["image"])
+                places, found = self._view(second, shapes["places"]), self._view(out, self._turned)
+                for i, j in taps:
+                    each = xp.einsum("ngcyx,ngoyx->cgo", part(i, j), places)
+                    found[:, i, j, :] = each.reshape(depth, features)
+            case _:
+                places, filters = self._view(first, shapes["places"]), self._view(second, shapes["filters"])
+                for i, j in taps:
+                    piece = part(i, j)
+                    piece += xp.einsum("ngoyx,goc->ngcyx", places, filters[..., i, j])
+                self._view(out, shapes["image"])[...] = inside
 
 
 def why_windows(cudnn: Cudnn, names: Sequence[str]) -> str:
@@ -128,7 +163,7 @@ def why_windows(cudnn: Cudnn, names: Sequence[str]) -> str:
         return ""
     if cudnn.missing:
         return f"a convolution over windows without cuDNN: {cudnn.missing}"
-    return "a convolution over windows: it is not of float32 at stride 1, in one group, wider than 1"
+    return "a convolution over windows: it is not of float32 and, in one group, wider than 1"
 
 
 def _planar(shape: list[int]) -> tuple[int, ...]:

@@ -25,25 +25,39 @@ NEVER = ("DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION", "NONDETERMINISTIC
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """A convolution of float32 at stride 1: a result (N, O, ..), or with `of_filter` the gradient of a filter.
+    """A convolution of float32 over two axes, or one of its gradients.
 
-    image (N, C, H, W); other is the filter (O, C, ..), or what comes back through the result (N, O, ..).
+    `op` is convolve, convolve_filter or convolve_image, as in the graph IR; `image` is (N, C, H, W), `filters`
+    (O, C / groups, ..), `places` what a convolution gives (N, O, ..): one of the three is the result.
     """
 
-    of_filter: bool
+    op: str
     image: tuple[int, ...]
-    other: tuple[int, ...]
-    sizes: tuple[int, int]
+    filters: tuple[int, ...]
+    places: tuple[int, ...]
     dilations: tuple[int, int]
+    strides: tuple[int, int]
+    padding: tuple[int, int]
     tf32: bool
 
     @property
+    def groups(self) -> int:
+        return self.image[1] // max(self.filters[1], 1)
+
+    @property
+    def operands(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The shapes of both, in the order of the graph IR."""
+        match self.op:
+            case "convolve":
+                return self.image, self.filters
+            case "convolve_filter":
+                return self.image, self.places
+            case _:
+                return self.places, self.filters
+
+    @property
     def result(self) -> tuple[int, ...]:
-        """(N, O, counts..), or (O, C, sizes..)."""
-        if self.of_filter:
-            return self.other[1], self.image[1], *self.sizes
-        counts = (d - (k - 1) * e for d, k, e in zip(self.image[2:], self.sizes, self.dilations, strict=True))
-        return self.image[0], self.other[0], *counts
+        return {"convolve": self.places, "convolve_filter": self.filters, "convolve_image": self.image}[self.op]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +65,8 @@ class Planned:
     """A graph with its three tensors and the bytes of workspace that its plan wants."""
 
     graph: Any
-    image: Any
-    other: Any
+    first: Any
+    second: Any
     result: Any
     workspace: int
 
@@ -87,7 +101,7 @@ class Cudnn:
         known = self._plans.get(geometry)
         return known if isinstance(known, str) else ""
 
-    def convolve(self, stream: Any, geometry: Geometry, image: int, other: int, result: int) -> bool:
+    def convolve(self, stream: Any, geometry: Geometry, first: int, second: int, result: int) -> bool:
         """Enqueue it on dense memory at these addresses; False if cuDNN will not, and then it is counted."""
         if geometry not in self._plans:
             if len(self._plans) > 1024:
@@ -96,7 +110,7 @@ class Cudnn:
         planned = self._plans[geometry]
         if isinstance(planned, Planned):
             workspace = self.where.take(planned.workspace)
-            tensors = {planned.image: image, planned.other: other, planned.result: result}
+            tensors = {planned.first: first, planned.second: second, planned.result: result}
             try:
                 self._found.set_stream(handle=self._handle, stream=getattr(stream, "ptr", 0))
                 planned.graph.execute(tensors, workspace.address, handle=self._handle)
@@ -116,15 +130,15 @@ class Cudnn:
         try:
             if self._handle is None:
                 self._handle = self._found.create_handle()
-            graph, image, other, result = described(self._found, geometry, handle=self._handle)
+            graph, first, second, result = described(self._found, geometry, handle=self._handle)
             planned(self._found, graph, geometry.tf32)
-            return Planned(graph, image, other, result, graph.get_workspace_size())
+            return Planned(graph, first, second, result, graph.get_workspace_size())
         except self._failures as error:
             return f"{error}" or type(error).__name__
 
 
 def described(cudnn: Any, geometry: Geometry, **options: Any) -> tuple[Any, Any, Any, Any]:
-    """The graph of a convolution, validated, with the tensors of its image, its other operand and its result."""
+    """The graph of a convolution, validated, with the tensors of its operands and its result."""
     float32 = cudnn.data_type.FLOAT
     graph = cudnn.pygraph(
         name="lazyt", io_data_type=float32, intermediate_data_type=float32, compute_data_type=float32, **options
@@ -133,19 +147,22 @@ def described(cudnn: Any, geometry: Geometry, **options: Any) -> tuple[Any, Any,
     def tensor(name: str, shape: Sequence[int]) -> Any:
         return graph.tensor(name=name, dim=list(shape), stride=dense(shape), data_type=float32)
 
-    image = tensor("image", geometry.image)
-    other = tensor("other", geometry.other)
+    first, second = (tensor(name, shape) for name, shape in zip(("first", "second"), geometry.operands, strict=True))
+    padding = list(geometry.padding)
     places = {
-        "pre_padding": [0, 0], "post_padding": [0, 0], "stride": [1, 1], "dilation": list(geometry.dilations),
-        "compute_data_type": float32,
+        "pre_padding": padding, "post_padding": padding, "stride": list(geometry.strides),
+        "dilation": list(geometry.dilations), "compute_data_type": float32, "name": geometry.op,
     }  # fmt: skip
-    if geometry.of_filter:
-        result = graph.conv_wgrad(image=image, loss=other, name="filter", **places)
-    else:
-        result = graph.conv_fprop(image=image, weight=other, name="convolve", **places)
+    match geometry.op:
+        case "convolve":
+            result = graph.conv_fprop(image=first, weight=second, **places)
+        case "convolve_filter":
+            result = graph.conv_wgrad(image=first, loss=second, **places)
+        case _:
+            result = graph.conv_dgrad(loss=first, filter=second, **places)
     result.set_output(True).set_dim(list(geometry.result)).set_stride(dense(geometry.result)).set_data_type(float32)
     graph.validate()
-    return graph, image, other, result
+    return graph, first, second, result
 
 
 def planned(cudnn: Any, graph: Any, tf32: bool) -> None:

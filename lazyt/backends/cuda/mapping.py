@@ -245,7 +245,9 @@ def _width(kernel: Kernel, entries: Sequence[int]) -> int:
     """Neighbours that a thread takes: 16 bytes of the narrowest dtype, or fewer, so that wide accesses are aligned."""
     axis = kernel.vector_axis
     wide = [i for i, a in enumerate(kernel.accesses) if a.classes[axis] == "1"]
-    if not wide or entries[axis] < 2 or not switches["wide"]:
+    # NOTE: a single element is an array like any other, so an optimizer's update of one goes with the others.
+    alone = entries[axis] < 2 and kernel.axes > 1
+    if not wide or alone or not switches["wide"]:
         return 1
     n = min(8, 16 // min(kernel.accesses[i].dtype.itemsize for i in wide))
     while n > 1 and not all(_is_aligned(kernel, i, entries, n) for i in wide):
