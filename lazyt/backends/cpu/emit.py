@@ -69,7 +69,7 @@ def _lanes(kernel: Kernel, levels: Levels) -> int:
         return LANES
     lanes = [v for v in range(len(kernel.values)) if levels.is_vector(v)]
     small = all(kernel.values[v].dtype.itemsize <= 4 for v in lanes)
-    strided = any(a.classes[kernel.vector_axis] == "n" for a in kernel.accesses)
+    strided = any(a.classes[kernel.vector_axis] in "2n" for a in kernel.accesses)
     if not small or strided:
         return LANES
     costly = sum(isinstance(v, Op) and v.name in ELEMENTWISE and ELEMENTWISE[v.name].costly for v in kernel.values)
