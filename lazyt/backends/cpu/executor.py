@@ -455,7 +455,10 @@ class Bound:
             args[where + 1 : where + 1 + len(x.strides)] = x.strides
         for (number, coefs, shift), where in zip(piece.affines, lay.affines, strict=True):
             args[where : where + len(coefs)] = coefs
-            self._number(c.affines[number][1], args, where + len(coefs), at, patches, shift)
+            if number is None:
+                args[where + len(coefs)] = shift
+            else:
+                self._number(c.affines[number][1], args, where + len(coefs), at, patches, shift)
         codes = (
             {s.extent: len(self.checks) + s.extent for s in c.scalars if isinstance(s.extent, int)} if c.checks else {}
         )
