@@ -75,7 +75,7 @@ class Body(Lines):
         return self.let(f"{opcode} {type_of(x)} {x.name} to {vector(element, x.lanes)}")
 
     def saturate(self, x: Vec, element: str, signed: bool) -> str:
-        """NOTE: LLVM's own saturating conversion goes lane by lane where the result is narrower, and twice as far else."""
+        # LLVM's own saturating conversions go lane by lane where the result is narrower.
         bits = int(element[1:])
         low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
         float_type = np.float32 if x.element == "float" else np.float64
