@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from lazyt.backends.cpu.emit_scope import Scope
     from lazyt.ir.kernel import Gather, Load, Store
 
+# Bytes of the widest registers there are.
+REGISTER = 64
 # What a lane reads when it must read nothing.
 NOTHING = "@nothing = private constant [16 x i8] zeroinitializer, align 16"
 
@@ -292,14 +294,31 @@ def store(scope: Scope, what: Store, level: int) -> None:
         at = body.let(f"getelementptr {mem_type(access.dtype)}, ptr {at}, i64 {1 - scope.lanes}")
         x, mask = turned(scope, typ, x), turned(scope, scope.i1, mask)
     if klass in "1-":
-        name, to = (
-            f"llvm.masked.store.v{scope.lanes}{_suffix(access.dtype)}.p0",
-            ("ptr", f"align {align} {at}"),
-        )
-    else:
-        offsets = scope.lane_offsets(scope.stride(what.access, kernel.vector_axis))
-        ptrs = body.let(f"getelementptr {mem_type(access.dtype)}, ptr {at}, {scope.i64} {offsets}")
-        name = f"llvm.masked.scatter.v{scope.lanes}{_suffix(access.dtype)}.v{scope.lanes}p0"
-        to = (f"<{scope.lanes} x ptr>", f"align {align} {ptrs}")
-    body.declare(f"declare void @{name}({typ}, {to[0]}, {scope.i1})")
-    body.line(f"call void @{name}({typ} {x}, {to[0]} {to[1]}, {scope.i1} {mask})")
+        _store_neighbours(scope, access.dtype, at, x, mask)
+        return
+    offsets = scope.lane_offsets(scope.stride(what.access, kernel.vector_axis))
+    ptrs = body.let(f"getelementptr {mem_type(access.dtype)}, ptr {at}, {scope.i64} {offsets}")
+    name = f"llvm.masked.scatter.v{scope.lanes}{_suffix(access.dtype)}.v{scope.lanes}p0"
+    pointers = f"<{scope.lanes} x ptr>"
+    body.declare(f"declare void @{name}({typ}, {pointers}, {scope.i1})")
+    body.line(f"call void @{name}({typ} {x}, {pointers} align {align} {ptrs}, {scope.i1} {mask})")
+
+
+def _store_neighbours(scope: Scope, dtype: np.dtype, at: str, x: str, mask: str) -> None:
+    """Write the lanes of `mask` from `at` on, a register at a time from the lowest address up.
+
+    LLVM divides a wide store the other way round, and lines that two registers share then cost half as much again.
+    """
+    body, element = scope.body, mem_type(dtype)
+    count = min(scope.lanes, max(REGISTER // dtype.itemsize, 1))
+    name, kind, bits = f"llvm.masked.store.v{count}{_suffix(dtype)}.p0", vector(element, count), vector("i1", count)
+    body.declare(f"declare void @{name}({kind}, ptr align {dtype.itemsize}, {bits})")
+    for first in range(0, scope.lanes, count):
+        part, on, to = x, mask, at
+        if count < scope.lanes:
+            picks = ", ".join(f"i32 {first + i}" for i in range(count))
+            whole = scope.in_memory(dtype)
+            part = body.let(f"shufflevector {whole} {x}, {whole} poison, <{count} x i32> <{picks}>")
+            on = body.let(f"shufflevector {scope.i1} {mask}, {scope.i1} poison, <{count} x i32> <{picks}>")
+            to = body.let(f"getelementptr {element}, ptr {at}, i64 {first}")
+        body.line(f"call void @{name}({kind} {part}, ptr align {dtype.itemsize} {to}, {bits} {on})")
