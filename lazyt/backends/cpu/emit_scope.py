@@ -41,8 +41,10 @@ def reg_vector(dtype: np.dtype) -> str:
 class Scope:
     """What is known where the next line goes: the names of values, indices, addresses by level."""
 
-    def __init__(self, kernel: Kernel, levels: Levels, body: Body, lanes: int = LANES) -> None:
+    def __init__(self, kernel: Kernel, levels: Levels, body: Body, lanes: int = LANES, counter: str = "i32") -> None:
         self.kernel = kernel
+        # The integers that lanes are counted with: as wide as what they hold, a mask is one comparison.
+        self.counter = counter
         # How many points stand side by side, and the types of that many integers.
         self.lanes = lanes
         self.i1, self.i32, self.i64 = (vector(kind, lanes) for kind in ("i1", "i32", "i64"))
@@ -167,9 +169,10 @@ class Scope:
         body = self.body
         left = body.let(f"sub i64 {stop}, {index}")
         few = body.call("i64", "llvm.umin.i64", ("i64", left), ("i64", str(self.lanes)))
-        count = self.splat("i32", body.let(f"trunc i64 {few} to i32"))
+        kind = self.counter
+        count = self.splat(kind, body.let(f"trunc i64 {few} to {kind}"))
         self.active = few
-        self.mask = body.let(f"icmp ugt {self.i32} {count}, {iota('i32', self.lanes)}")
+        self.mask = body.let(f"icmp ugt {vector(kind, self.lanes)} {count}, {iota(kind, self.lanes)}")
 
     def doubled_mask(self, every_other: bool) -> str:
         """For twice as many lanes: those up to the last active one's, or only the even ones of them."""
