@@ -64,7 +64,8 @@ def _function(kernel: Kernel, name: str, module: Module, linkage: str = "") -> s
 def _lanes(kernel: Kernel, levels: Levels) -> int:
     """How many points a map does side by side: two native registers of 4-byte values hide the latency of long chains.
 
-    As many bytes as fill one, where all values are bytes. Four registers where several costly functions make a chain so long that the processor does not see its end.
+    As many bytes as fill one, where all values are bytes. Four registers where several costly functions make a chain so
+    long that the processor does not see its end.
     Reductions fold LANES lanes by definition; values of 8 bytes would take four registers each.
     """
     if registers["width"] == 1 and not kernel.rows:
