@@ -119,7 +119,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(cache, usual, threads):
 
 
 SWITCHES = ["no-split", "no-wide", "no-tile", "no-pairs", "no-together", "no-donate", "no-adopt", "no-reuse"]
-SWITCHES += ["no-cover", "no-widen"]
+SWITCHES += ["no-cover", "no-widen", "no-alternate"]
 WIDTHS = ["width-8", "width-4", "width-1"]
 WORDS = [*SWITCHES, "no-fuse,no-tiers", *WIDTHS]
 

@@ -282,6 +282,11 @@ class _Canonicalizer:
             w = self.wholes[n] = self.b.make("complex", (re, im), None, n.shape, n.dtype)
         return w
 
+    def _together(self, n: Node) -> Node:
+        """n as one value that a kernel can store."""
+        re, im = self.split(n)
+        return self.b.make("complex", (re, im), None, n.shape, n.dtype)
+
     def split(self, n: Node) -> Parts:
         """n's parts; a whole complex array is read part by part."""
         p = self.parts.get(n)
@@ -305,6 +310,9 @@ class _Canonicalizer:
             self.real[n] = self.b.make(op, tuple(self.whole(x) for x in n.operands), n.attrs, n.shape, n.dtype)
         elif op in ("constant", "scalar"):
             self.parts[n] = self._source(n)
+        elif op == "concat":
+            # It is stored anyhow: with its parts side by side, as whoever wants all of it does.
+            self.real[n] = self.b.make(op, tuple(map(self._together, n.operands)), n.attrs, n.shape, n.dtype)
         elif op in MOVEMENT or op in ("sum", "gather", "scatter", "update", "select"):
             self._partwise(n)
         elif op == "cast":

@@ -151,7 +151,7 @@ class _Fuser:
         for n in self.graph.nodes:
             for x in n.operands:
                 self.users[x] = self.users.get(x, 0) + 1
-            if n.op in FUSED or n.op in MOVEMENT:
+            if n.op in FUSED or (n.op in MOVEMENT and n.op not in WRITES):
                 own = 0 if n.op in MOVEMENT or n.op == "iota" else 6 if n.op == "gather" else 1
                 if n.op in ELEMENTWISE and ELEMENTWISE[n.op].costly:
                     own = 12
@@ -218,7 +218,11 @@ class _Fuser:
                 self.buffers[n.operands[0]] = max(self.buffers.get(n.operands[0], -1), self._latest(n, wanted))
                 self.stored.setdefault(n, "call")
         elif n.op in WRITES:
-            if n in self.stored or wanted or n in self.parts:
+            if n.op == "concat" and n in self.parts and n not in self.stored and not wanted and self.enabled:
+                # A part of other concatenations that nobody else reads: its own parts are parts of those.
+                for target, at, number in self.parts.pop(n):
+                    self._concat_into(n, target, at, number)
+            elif n in self.stored or wanted or n in self.parts:
                 self._place_parts(n, {})
                 self._write(n, wanted)
         elif n.op in REDUCTIONS:
@@ -295,7 +299,7 @@ class _Fuser:
                 self._want(group, n.operands[1], Place((), place.guards))
         else:
             for x in n.operands:
-                if not (n.op in ("real", "imag") and buffer_of(x).op in ("leaf", "item", "matmul", "scalar")):
+                if not (n.op in ("real", "imag") and buffer_of(x).op in ("leaf", "item", "matmul", "scalar", "concat")):
                     self._want(group, x, place)
                 elif x.op != "scalar":
                     self._store(x, group.number, "complex")
@@ -569,18 +573,22 @@ class _Fuser:
             copy.roots.append(Root(x, place, n))
             self._want_root(copy, x, place)
             return
+        self._concat_into(n, n, Place((Index((), 0),) * n.ndim), latest)
+
+    def _concat_into(self, n: Node, target: Node, at: Place, latest: int) -> None:
+        """The operands of a concatenation, at their places of the buffer of `target`, where its own is from `at` on."""
         assert isinstance(n.attrs, g.Axis)
         at_axis: int | Dim = 0
         for x in n.operands:
-            offset = tuple(at_axis if i == n.attrs.axis else 0 for i in range(n.ndim))
-            offsets = Place(tuple(Index((), o) for o in offset))
+            own = tuple(i.plus(at_axis) if k == n.attrs.axis else i for k, i in enumerate(at.indices))
+            offsets = Place(own)
             base = buffer_of(x)
             if x is base:
-                self.parts.setdefault(x, []).append((n, offsets, latest))
+                self.parts.setdefault(x, []).append((target, offsets, latest))
             else:
                 outer, place = whole(x.shape)
                 gr = self._new_group(outer, (), "outer", "part")
-                gr.roots.append(Root(x, place, n, offsets))
+                gr.roots.append(Root(x, place, target, offsets))
                 self._want_root(gr, x, place)
             at_axis = at_axis + x.shape[n.attrs.axis]
 

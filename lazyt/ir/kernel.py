@@ -16,7 +16,7 @@ kernel without row axes is a map: `vector='outer'`, one stage that does not loop
 Extents, strides, coefficients, offsets, pointers and scalars are *arguments*: a new size compiles
 nothing. What is static, and so part of the kernel's key, is each access's class an axis:
 `'0'` the value does not move along this axis, `'1'` unit stride, `'-'` stride -1 (given as an argument too),
-`'n'` any stride.
+`'2'` stride 2 (along the vector axis of accesses, given as an argument too; a backend's choice), `'n'` any stride.
 
 Meaning. For every outer index, the stages run in order. A stage that loops walks all row axes and
 evaluates its reduces and stores at every point; one that does not evaluates its stores once for an
@@ -73,7 +73,7 @@ REDUCES = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")
 @dataclass(frozen=True, slots=True)
 class Access:
     dtype: np.dtype
-    classes: str  # one of '0', '1', '-', 'n' an axis
+    classes: str  # one of '0', '1', '2', '-', 'n' an axis
     writes: bool = False
 
 
@@ -356,7 +356,9 @@ def verify(kernel: Kernel) -> None:
     need(kernel.vector == "outer" or kernel.rows >= 1, "vector='row' needs a row axis")
     for classes in (*(a.classes for a in kernel.accesses), *(f.classes for f in kernel.affines)):
         need(len(classes) == kernel.axes, "one class an axis")
-        need(set(classes) <= set("01-n"), "classes are '0', '1', '-' or 'n'")
+        need(set(classes) <= set("012-n"), "classes are '0', '1', '2', '-' or 'n'")
+        need(all(c != "2" or a == kernel.vector_axis for a, c in enumerate(classes)), "'2' is of the vector axis")
+    need(all("2" not in f.classes for f in kernel.affines), "an affine has no class '2'")
     for i, v in enumerate(kernel.values):
         for o in operands_of(v):
             need(0 <= o < i, f"%{i} uses %{o}, which is not defined before it")

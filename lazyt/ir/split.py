@@ -5,6 +5,8 @@
 The order of a sum (see `kernel.py`) adds float64 totals of chunks one after the other, so partial totals in memory,
 added in that order by a second kernel, give the same bits. Every stage over rows becomes such a pair, and what a
 later stage reads of it is loaded. Who runs a kernel decides whether it is divided, by its sizes.
+
+    argmax over 16M elements    -->    maximum and place in each chunk; the first chunk of the highest, and its place
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ import numpy as np
 from lazyt.ir import dtypes
 from lazyt.ir import kernel as k
 
-FLOAT64 = np.dtype(np.float64)
+FLOAT64, INT64, BOOL = np.dtype(np.float64), np.dtype(np.int64), np.dtype(bool)
 # Rows shorter than this, several of them to an output, are not worth a partial total each.
-SHORT = 1024
+SHORT = 512
 # Elements that a kernel must have at least.
 SMALL = 1 << 18
 
@@ -45,12 +47,12 @@ class Operand:
 
 @dataclass(frozen=True)
 class Piece:
-    """One launch; the affines are (number in the whole kernel, coefficients, shift)."""
+    """One launch; the affines are (number in the whole kernel, or None, coefficients, shift)."""
 
     kernel: k.Kernel
     extents: tuple[int, ...]
     operands: tuple[Operand, ...]
-    affines: tuple[tuple[int, tuple[int, ...], int], ...]
+    affines: tuple[tuple[int | None, tuple[int, ...], int], ...]
     joins: bool = False  # whether the next piece may run beside it
 
 
@@ -60,7 +62,7 @@ def worth_splitting(kernel: k.Kernel, extents: Sequence[int], threads: int) -> b
         return False
     if kernel.units(extents) >= 4 * threads:
         return False
-    if any(isinstance(v, k.Reduce) and v.name in ("argmax", "argmin") for v in kernel.values):
+    if kernel.vector == "outer" and any(_of_place(v) for v in kernel.values):
         return False
     inner = extents[-1]
     if kernel.vector == "outer":
@@ -73,6 +75,10 @@ def split(
 ) -> list[Piece]:
     """The launches that do what `kernel` does; strides and coefs an axis for each access and affine."""
     return _Splitter(kernel, extents, strides, coefs).run()
+
+
+def _of_place(value: k.Value) -> bool:
+    return isinstance(value, k.Reduce) and value.name in ("argmax", "argmin")
 
 
 def _row_major(extents: Sequence[int], inner: int = 1) -> tuple[int, ...]:
@@ -109,14 +115,28 @@ class _Splitter:
             if not stage.loops:
                 pieces.append(self._once(stage))
                 continue
-            partials = {r: Scratch(self._partial_dtype(r), math.prod(self.outer) * self.count) for r in stage.reduces}
+            count = math.prod(self.outer) * self.count
+            partials = {r: Scratch(self._partial_dtype(r), count) for r in stage.reduces}
+            # Of places, the extreme elements that they are of.
+            best = {
+                r: Scratch(self._operand_dtype(r), count) for r in stage.reduces if _of_place(self.kernel.values[r])
+            }
             if self.full:
-                pieces.append(self._walk(stage, partials, 0, self.full, self.block, bool(self.tail)))
+                pieces.append(self._walk(stage, partials, best, 0, self.full, self.block, bool(self.tail)))
             if self.tail:
-                pieces.append(self._walk(stage, partials, self.full, 1, self.tail, False))
-            if stage.reduces:
-                pieces.append(self._finish(partials))
+                pieces.append(self._walk(stage, partials, best, self.full, 1, self.tail, False))
+            if plain := {r: scratch for r, scratch in partials.items() if r not in best}:
+                pieces.append(self._finish(plain))
+            pieces += [self._finish_place(r, partials[r], scratch) for r, scratch in best.items()]
         return pieces
+
+    def _operand_dtype(self, r: int) -> np.dtype:
+        return self.kernel.values[self.reduce(r).operand].dtype
+
+    def reduce(self, r: int) -> k.Reduce:
+        value = self.kernel.values[r]
+        assert isinstance(value, k.Reduce)
+        return value
 
     def _partial_dtype(self, r: int) -> np.dtype:
         value = self.kernel.values[r]
@@ -137,8 +157,9 @@ class _Splitter:
         return tuple(self._axes(steps, steps[-1] * self.block))
 
     def _walk(
-        self, stage: k.Stage, partials: dict[int, Scratch], first: int, chunks: int, block: int, joins: bool
-    ) -> Piece:
+        self, stage: k.Stage, partials: dict[int, Scratch], best: dict[int, Scratch], first: int, chunks: int,
+        block: int, joins: bool,
+    ) -> Piece:  # fmt: skip
         """The stage over `chunks` chunks of `block` elements, from number `first` on."""
         extents = tuple(self._axes((*self.extents[:-1], block), chunks))
         whole = tuple(self._axes((*self.extents[:-1], 1), self.chunks))
@@ -146,9 +167,11 @@ class _Splitter:
         at = len(whole) - (3 if self.columns else 2)  # the chunk axis
         copy = _Copy(self, True, first * self.block)
         reduces, stores = [], []
-        for r, scratch in partials.items():
-            value = self.kernel.values[r]
-            assert isinstance(value, k.Reduce)
+        wanted = [(self.reduce(r), scratch) for r, scratch in partials.items()]
+        for r, scratch in best.items():
+            place = self.reduce(r)
+            wanted.append((replace(place, name=place.name.removeprefix("arg")), scratch))
+        for value, scratch in wanted:
             operand = copy.value(value.operand)
             reduces.append(copy.add(replace(value, operand=operand, dtype=scratch.dtype)))
             classes = "n" * (len(whole) - 2) + "10"
@@ -183,6 +206,30 @@ class _Splitter:
         stages = (k.Stage(True, tuple(reduces), ()), k.Stage(False, (), tuple(stores)))
         return copy.piece(n, 2, "outer", stages, (*outer, self.count, 1), False)
 
+    def _finish_place(self, r: int, places: Scratch, best: Scratch) -> Piece:
+        """The place of the first of the extreme elements: in the first chunk that has one.
+
+        argmax(best), and then the only one of `chunk * block + place` that is of that chunk.
+        """
+        value, outer, n = self.reduce(r), self.outer, len(self.outer)
+        copy = _Copy(self, False, 0)
+        classes, steps = "n" * n + "1", (*_row_major(outer, self.count), 1)
+
+        def load(scratch: Scratch) -> int:
+            access = copy.access(k.Access(scratch.dtype, classes), Operand(scratch, 0, steps))
+            return copy.add(k.Load(access, scratch.dtype))
+
+        chunk = copy.add(k.Reduce(value.name, load(best), INT64))
+        here = copy.add(k.Op("eq", (copy.along_row(n, 1), chunk), BOOL))
+        place = copy.add(k.Op("add", (load(places), copy.along_row(n, self.block)), INT64))
+        never = copy.add(k.Const(np.iinfo(np.int64).max, INT64))
+        found = copy.add(k.Reduce("min", copy.add(k.Op("select", (here, place, never), INT64)), INT64))
+        result = self.results[r] = Scratch(INT64, math.prod(outer))
+        where = Operand(result, 0, (*_row_major(outer), 0))
+        store = k.Store(copy.access(k.Access(INT64, "n" * (n - 1) + "10", True), where), found)
+        stages = (k.Stage(True, (chunk,), ()), k.Stage(True, (found,), ()), k.Stage(False, (), (store,)))
+        return copy.piece(n, 1, "outer", stages, (*outer, self.count), False)
+
     def _once(self, stage: k.Stage) -> Piece:
         """A stage outside the rows: a map over the outer axes."""
         copy = _Copy(self, False, 0)
@@ -205,7 +252,7 @@ class _Copy:
         self.access_numbers: dict[tuple[k.Access, Operand], int] = {}
         self.affines: list[k.Affine] = []
         self.affine_numbers: dict[int, int] = {}
-        self.affine_args: list[tuple[int, tuple[int, ...], int]] = []
+        self.affine_args: list[tuple[int | None, tuple[int, ...], int]] = []
 
     def add(self, value: k.Value) -> int:
         n = self.numbers.get(value)
@@ -248,6 +295,12 @@ class _Copy:
                 self.affines.append(k.Affine(classes[:outer]))
                 self.affine_args.append((number, tuple(steps[:outer]), 0))
         return n
+
+    def along_row(self, outer: int, step: int) -> int:
+        """The index along the only row axis times `step`."""
+        self.affines.append(k.Affine("0" * outer + ("1" if step == 1 else "n")))
+        self.affine_args.append((None, (*(0 for _ in range(outer)), step), 0))
+        return self.add(k.Index(len(self.affines) - 1, INT64))
 
     def _result(self, r: int) -> int:
         """What an earlier stage finished, read back."""

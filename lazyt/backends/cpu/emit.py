@@ -22,6 +22,8 @@ from lazyt.ir.prims import ELEMENTWISE
 
 # So many costly functions (exp, log, erf ...) make a map a long one.
 LONG = 3
+# Lanes of a map over bytes: a register of them.
+BYTES = 64
 
 
 def emit(kernel: Kernel, name: str) -> str:
@@ -38,7 +40,9 @@ def emit(kernel: Kernel, name: str) -> str:
 def _function(kernel: Kernel, name: str, module: Module, linkage: str = "") -> str:
     levels = Levels(kernel)
     body = Body(module, block="start")
-    scope = Scope(kernel, levels, body, _lanes(kernel, levels))
+    lanes = _lanes(kernel, levels)
+    bytes_alone = lanes == BYTES and _over_bytes(kernel, levels)
+    scope = Scope(kernel, levels, body, lanes, counter="i8" if bytes_alone else "i32")
     for axis in range(kernel.axes):
         scope.extent[axis] = scope.argument(kernel.layout.extents + axis)
     # Nothing may be read, nor divided by an extent, when there is nothing to do.
@@ -60,7 +64,8 @@ def _function(kernel: Kernel, name: str, module: Module, linkage: str = "") -> s
 def _lanes(kernel: Kernel, levels: Levels) -> int:
     """How many points a map does side by side: two native registers of 4-byte values hide the latency of long chains.
 
-    Four where several costly functions make a chain so long that the processor does not see its end.
+    As many bytes as fill one, where all values are bytes. Four registers where several costly functions make a chain so
+    long that the processor does not see its end.
     Reductions fold LANES lanes by definition; values of 8 bytes would take four registers each.
     """
     if registers["width"] == 1 and not kernel.rows:
@@ -69,11 +74,19 @@ def _lanes(kernel: Kernel, levels: Levels) -> int:
         return LANES
     lanes = [v for v in range(len(kernel.values)) if levels.is_vector(v)]
     small = all(kernel.values[v].dtype.itemsize <= 4 for v in lanes)
-    strided = any(a.classes[kernel.vector_axis] == "n" for a in kernel.accesses)
+    strided = any(a.classes[kernel.vector_axis] in "2n" for a in kernel.accesses)
     if not small or strided:
         return LANES
+    if _over_bytes(kernel, levels):
+        return BYTES
     costly = sum(isinstance(v, Op) and v.name in ELEMENTWISE and ELEMENTWISE[v.name].costly for v in kernel.values)
     return (4 if costly >= LONG else 2) * LANES
+
+
+def _over_bytes(kernel: Kernel, levels: Levels) -> bool:
+    """Whether all that lies in memory or differs between lanes is bytes."""
+    values = (v for i, v in enumerate(kernel.values) if levels.is_vector(i))
+    return all(x.dtype.itemsize == 1 for x in (*values, *kernel.accesses))
 
 
 def _units(scope: Scope) -> None:

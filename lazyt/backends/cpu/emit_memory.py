@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.emit_levels import KERNEL
-from lazyt.backends.cpu.text import mem_type
+from lazyt.backends.cpu.text import mem_type, vector
 from lazyt.ir.kernel import bounds_below
 
 if TYPE_CHECKING:
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from lazyt.backends.cpu.emit_scope import Scope
     from lazyt.ir.kernel import Gather, Load, Store
 
+# Bytes of the widest registers there are.
+REGISTER = 64
 # What a lane reads when it must read nothing.
 NOTHING = "@nothing = private constant [16 x i8] zeroinitializer, align 16"
 
@@ -103,7 +105,7 @@ def first_lane(scope: Scope, kind: str, x: str) -> str:
 
 
 def load(scope: Scope, v: int, value: Load) -> str:
-    """A Load: one element for all lanes, 16 neighbours, or 16 elements at a stride."""
+    """A Load: one element for all lanes, 16 neighbours, every other one of 32, or 16 elements at a stride."""
     kernel, levels = scope.kernel, scope.levels
     what = kernel.accesses[value.access]
     level = levels.of_value[v]
@@ -125,6 +127,8 @@ def load(scope: Scope, v: int, value: Load) -> str:
         last = scope.body.let(f"getelementptr {mem_type(what.dtype)}, ptr {at}, i64 {1 - scope.lanes}")
         x = load_neighbours(scope, what.dtype, last, turned(scope, scope.i1, mask))
         return _from_memory(scope, what.dtype, turned(scope, scope.in_memory(what.dtype), x))
+    if klass == "2" and not where:
+        return _from_memory(scope, what.dtype, _every_other(scope, what.dtype, at))
     offsets = scope.lane_offsets(scope.stride(value.access, kernel.vector_axis))
     return _from_memory(scope, what.dtype, gather_lanes(scope, what.dtype, at, offsets, mask))
 
@@ -139,6 +143,33 @@ def load_neighbours(scope: Scope, dtype: np.dtype, at: str, mask: str) -> str:
         (scope.i1, mask),
         (typ, "zeroinitializer"),
     )
+
+
+def _every_other(scope: Scope, dtype: np.dtype, at: str) -> str:
+    """The active lanes' elements from `at` on, two apart, as they lie in memory."""
+    body, lanes = scope.body, 2 * scope.lanes
+    typ, mask = vector(mem_type(dtype), lanes), scope.doubled_mask(every_other=False)
+    both = body.call(
+        typ,
+        f"llvm.masked.load.v{lanes}{_suffix(dtype)}.p0",
+        ("ptr", f"align {dtype.itemsize} {at}"),
+        (vector("i1", lanes), mask),
+        (typ, "zeroinitializer"),
+    )
+    even = ", ".join(f"i32 {i}" for i in range(0, lanes, 2))
+    return body.let(f"shufflevector {typ} {both}, {typ} poison, {scope.i32} <{even}>")
+
+
+def _store_every_other(scope: Scope, dtype: np.dtype, at: str, x: str) -> None:
+    """Write the active lanes two elements apart; what lies between them is left alone."""
+    body, lanes = scope.body, 2 * scope.lanes
+    one, typ, mask = scope.in_memory(dtype), vector(mem_type(dtype), lanes), scope.doubled_mask(every_other=True)
+    spread = ", ".join(f"i32 {i // 2}" if i % 2 == 0 else "i32 poison" for i in range(lanes))
+    wide = body.let(f"shufflevector {one} {x}, {one} poison, <{lanes} x i32> <{spread}>")
+    name = f"llvm.masked.store.v{lanes}{_suffix(dtype)}.p0"
+    kind = vector("i1", lanes)
+    body.declare(f"declare void @{name}({typ}, ptr align {dtype.itemsize}, {kind})")
+    body.line(f"call void @{name}({typ} {wide}, ptr align {dtype.itemsize} {at}, {kind} {mask})")
 
 
 def turned(scope: Scope, typ: str, x: str) -> str:
@@ -185,12 +216,13 @@ def gather(scope: Scope, v: int, value: Gather) -> str:
         return _load_one(scope, what.dtype, at, where, vector_where=False)
     mask = _both(scope, scope.mask, where)
     klass = what.classes[kernel.vector_axis]
-    if klass == "1" and not any(levels.is_vector(i) for i, _ in value.indices):
+    if (klass == "1" or (klass == "2" and not where)) and not any(levels.is_vector(i) for i, _ in value.indices):
         # One index for all lanes: neighbours of one row.
         for i, s in value.indices:
             steps = scope.mul(first_lane(scope, scope.i64, scope.names[i]), scope.scalar(s))
             at = body.let(f"getelementptr {mem_type(what.dtype)}, ptr {at}, i64 {steps}")
-        return _from_memory(scope, what.dtype, load_neighbours(scope, what.dtype, at, mask))
+        row = _every_other(scope, what.dtype, at) if klass == "2" else load_neighbours(scope, what.dtype, at, mask)
+        return _from_memory(scope, what.dtype, row)
     offsets = ""
     if klass != "0":
         offsets = scope.lane_offsets(scope.stride(value.access, kernel.vector_axis))
@@ -255,18 +287,38 @@ def store(scope: Scope, what: Store, level: int) -> None:
         return
     align = access.dtype.itemsize
     mask = scope.mask
+    if klass == "2":
+        _store_every_other(scope, access.dtype, at, x)
+        return
     if klass == "-":
         at = body.let(f"getelementptr {mem_type(access.dtype)}, ptr {at}, i64 {1 - scope.lanes}")
         x, mask = turned(scope, typ, x), turned(scope, scope.i1, mask)
     if klass in "1-":
-        name, to = (
-            f"llvm.masked.store.v{scope.lanes}{_suffix(access.dtype)}.p0",
-            ("ptr", f"align {align} {at}"),
-        )
-    else:
-        offsets = scope.lane_offsets(scope.stride(what.access, kernel.vector_axis))
-        ptrs = body.let(f"getelementptr {mem_type(access.dtype)}, ptr {at}, {scope.i64} {offsets}")
-        name = f"llvm.masked.scatter.v{scope.lanes}{_suffix(access.dtype)}.v{scope.lanes}p0"
-        to = (f"<{scope.lanes} x ptr>", f"align {align} {ptrs}")
-    body.declare(f"declare void @{name}({typ}, {to[0]}, {scope.i1})")
-    body.line(f"call void @{name}({typ} {x}, {to[0]} {to[1]}, {scope.i1} {mask})")
+        _store_neighbours(scope, access.dtype, at, x, mask)
+        return
+    offsets = scope.lane_offsets(scope.stride(what.access, kernel.vector_axis))
+    ptrs = body.let(f"getelementptr {mem_type(access.dtype)}, ptr {at}, {scope.i64} {offsets}")
+    name = f"llvm.masked.scatter.v{scope.lanes}{_suffix(access.dtype)}.v{scope.lanes}p0"
+    pointers = f"<{scope.lanes} x ptr>"
+    body.declare(f"declare void @{name}({typ}, {pointers}, {scope.i1})")
+    body.line(f"call void @{name}({typ} {x}, {pointers} align {align} {ptrs}, {scope.i1} {mask})")
+
+
+def _store_neighbours(scope: Scope, dtype: np.dtype, at: str, x: str, mask: str) -> None:
+    """Write the lanes of `mask` from `at` on, a register at a time from the lowest address up.
+
+    LLVM divides a wide store the other way round, and lines that two registers share then cost half as much again.
+    """
+    body, element = scope.body, mem_type(dtype)
+    count = min(scope.lanes, max(REGISTER // dtype.itemsize, 1))
+    name, kind, bits = f"llvm.masked.store.v{count}{_suffix(dtype)}.p0", vector(element, count), vector("i1", count)
+    body.declare(f"declare void @{name}({kind}, ptr align {dtype.itemsize}, {bits})")
+    for first in range(0, scope.lanes, count):
+        part, on, to = x, mask, at
+        if count < scope.lanes:
+            picks = ", ".join(f"i32 {first + i}" for i in range(count))
+            whole = scope.in_memory(dtype)
+            part = body.let(f"shufflevector {whole} {x}, {whole} poison, <{count} x i32> <{picks}>")
+            on = body.let(f"shufflevector {scope.i1} {mask}, {scope.i1} poison, <{count} x i32> <{picks}>")
+            to = body.let(f"getelementptr {element}, ptr {at}, i64 {first}")
+        body.line(f"call void @{name}({kind} {part}, ptr align {dtype.itemsize} {to}, {bits} {on})")

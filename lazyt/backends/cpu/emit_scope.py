@@ -41,8 +41,10 @@ def reg_vector(dtype: np.dtype) -> str:
 class Scope:
     """What is known where the next line goes: the names of values, indices, addresses by level."""
 
-    def __init__(self, kernel: Kernel, levels: Levels, body: Body, lanes: int = LANES) -> None:
+    def __init__(self, kernel: Kernel, levels: Levels, body: Body, lanes: int = LANES, counter: str = "i32") -> None:
         self.kernel = kernel
+        # The integers that lanes are counted with: as wide as what they hold, a mask is one comparison.
+        self.counter = counter
         # How many points stand side by side, and the types of that many integers.
         self.lanes = lanes
         self.i1, self.i32, self.i64 = (vector(kind, lanes) for kind in ("i1", "i32", "i64"))
@@ -58,6 +60,7 @@ class Scope:
         self.slots: dict[int, str] = {}
         # The active lanes, inside the lanes loop, and how far the slots are from their start there.
         self.mask = ""
+        self.active = ""  # how many they are, an i64
         self.slot_at = ""
         # Where the rows at hand of accesses that are read in tiles are kept, and how far the current row is into them.
         self.tiles: dict[int, str] = {}
@@ -144,13 +147,13 @@ class Scope:
     @contextmanager
     def inside(self) -> Iterator[None]:
         """Forget at the end what was named inside: it does not dominate what follows."""
-        saved = self.names, self.pointers, self.offsets, self.index, self.mask, self.slot_at
+        saved = self.names, self.pointers, self.offsets, self.index, self.mask, self.active, self.slot_at
         self.names, self.pointers = dict(self.names), dict(self.pointers)
         self.offsets, self.index = dict(self.offsets), dict(self.index)
         try:
             yield
         finally:
-            self.names, self.pointers, self.offsets, self.index, self.mask, self.slot_at = saved
+            self.names, self.pointers, self.offsets, self.index, self.mask, self.active, self.slot_at = saved
 
     @contextmanager
     def loop(self, start: str, stop: str, step: int, carried: Sequence[tuple[str, str]] = ()) -> Iterator[Loop]:
@@ -166,8 +169,23 @@ class Scope:
         body = self.body
         left = body.let(f"sub i64 {stop}, {index}")
         few = body.call("i64", "llvm.umin.i64", ("i64", left), ("i64", str(self.lanes)))
-        count = self.splat("i32", body.let(f"trunc i64 {few} to i32"))
-        self.mask = body.let(f"icmp ugt {self.i32} {count}, {iota('i32', self.lanes)}")
+        kind = self.counter
+        count = self.splat(kind, body.let(f"trunc i64 {few} to {kind}"))
+        self.active = few
+        self.mask = body.let(f"icmp ugt {vector(kind, self.lanes)} {count}, {iota(kind, self.lanes)}")
+
+    def doubled_mask(self, every_other: bool) -> str:
+        """For twice as many lanes: those up to the last active one's, or only the even ones of them."""
+        body, lanes = self.body, 2 * self.lanes
+        kind = vector("i32", lanes)
+        count = body.let(f"trunc i64 {body.let(f'mul i64 {self.active}, 2')} to i32")
+        if not every_other:
+            # NOTE: what lies behind the last element may not be there to read.
+            count = body.let(f"sub i32 {count}, 1")
+        one = body.let(f"insertelement {kind} poison, i32 {count}, i64 0")
+        all_lanes = body.let(f"shufflevector {kind} {one}, {kind} poison, <{lanes} x i32> zeroinitializer")
+        places = ", ".join(f"i32 {-1 if every_other and i % 2 else i}" for i in range(lanes))
+        return body.let(f"icmp ugt {kind} {all_lanes}, <{places}>")
 
 
 def constant(dtype: np.dtype, value: bool | float) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from lazyt.backends.cpu import blas, memory, scan, scatter
+from lazyt.backends.cpu.alternate import alternate
 from lazyt.backends.cpu.callbacks import Callback, extents_in
 from lazyt.backends.cpu.code import Compiled, compile_all, compiled
 from lazyt.backends.cpu.convolutions import Convolution, choose_convolution
@@ -71,6 +72,8 @@ class Executable:
                     tile(c)
                 if self.widens and switches["widen"]:
                     widen(c)
+                if switches["alternate"]:
+                    alternate(c)
         self.expressions = Expressions()
         self.scalars = sorted(
             {(s.position, s.part, s.floating) for c in sched.kernels for s in c.scalars if s.extent is None}
@@ -452,7 +455,10 @@ class Bound:
             args[where + 1 : where + 1 + len(x.strides)] = x.strides
         for (number, coefs, shift), where in zip(piece.affines, lay.affines, strict=True):
             args[where : where + len(coefs)] = coefs
-            self._number(c.affines[number][1], args, where + len(coefs), at, patches, shift)
+            if number is None:
+                args[where + len(coefs)] = shift
+            else:
+                self._number(c.affines[number][1], args, where + len(coefs), at, patches, shift)
         codes = (
             {s.extent: len(self.checks) + s.extent for s in c.scalars if isinstance(s.extent, int)} if c.checks else {}
         )

@@ -7,6 +7,7 @@
 `together` a reduction of columns takes several rows at a time through registers
 `adopt`  results of NumPy's are taken over with their memory, and its ufuncs write where results go
 `tile`  reads across memory are transposed in registers, some rows at a time
+`alternate` reads and writes of every other element are two of neighbours and a shuffle
 `widen` maps with a last axis shorter than a register have lanes along another
 `ahead` what a plan has to compile is compiled by several threads at once
 `graphs` a plan's launches on a GPU are one CUDA graph from its second run on

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from lazyt.backends.cpu import engine
 from lazyt.backends.cpu.lines import Lines
 from lazyt.backends.cpu.lines import Module as Module
@@ -16,7 +18,7 @@ from lazyt.backends.cpu.lines import vector as vector
 from lazyt.backends.rules.elements import BFLOAT16 as BFLOAT16
 from lazyt.backends.rules.elements import mem_type as mem_type
 from lazyt.backends.rules.elements import reg_type as reg_type
-from lazyt.backends.rules.vector import Vec, Vecs, where
+from lazyt.backends.rules.vector import Vec, Vecs, constant, where
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,8 +75,22 @@ class Body(Lines):
         return self.let(f"{opcode} {type_of(x)} {x.name} to {vector(element, x.lanes)}")
 
     def saturate(self, x: Vec, element: str, signed: bool) -> str:
-        symbol = f"llvm.fpto{'s' if signed else 'u'}i.sat.{_suffix(element, x.lanes)}.{_suffix(x.element, x.lanes)}"
-        return self.call(vector(element, x.lanes), symbol, (type_of(x), x.name))
+        # LLVM's own saturating conversions go lane by lane where the result is narrower.
+        bits = int(element[1:])
+        low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+        float_type = np.float32 if x.element == "float" else np.float64
+        top = float_type(high)
+        if int(top) > high:
+            top = np.nextafter(top, float_type(0))
+        inside = where(x.compare("ord", x), x, 0.0)
+        inside = where(inside < float(low), constant(x, float(low)), inside)
+        over = x > float(top)
+        inside = where(over, constant(x, float(top)), inside)
+        # Narrow integers by way of 32 bits: every processor converts to those.
+        wide = inside.convert("fptosi" if signed or bits < 32 else "fptoui", f"i{max(bits, 32)}")
+        if bits < 32:
+            return wide.convert("trunc", element).name
+        return (wide if int(top) == high else where(over, constant(wide, high), wide)).name
 
     def intrinsic(self, name: str, x: Vec, others: Sequence[str]) -> str:
         kind = type_of(x)

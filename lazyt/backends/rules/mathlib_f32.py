@@ -1,4 +1,4 @@
-"""Elementary functions of float32, evaluated in double and rounded once.
+"""Elementary functions of float32, evaluated in double and rounded once; `single_f32` has the others.
 
 In double the argument reductions and the ends of the range need no care: float32's subnormals are
 ordinary numbers, 2**128 does not overflow, and 29 spare bits hide every rounding but the last. So
@@ -21,7 +21,6 @@ from lazyt.backends.rules.mathlib import (
     ROOT_BITS,
     at_least,
     at_most,
-    log_limits,
     power_limits,
 )
 from lazyt.backends.rules.payne_hanek import if_large
@@ -71,10 +70,6 @@ ASIN = (0.037516478043275604, 0.014438586168349078, 0.031807722856016594, 0.0445
 ATAN = (0.0011137908242316447, -0.007317968325128954, 0.022539895576051048, -0.04468997988923775,
         0.06741600217291437, -0.0881109290923971, 0.11058224145790335, -0.14279833130953926,
         0.19999671129490698, -0.3333332689973218)  # fmt: skip
-# -log(erfc(x))/x, 0 <= x <= 4, 2**-31.7 of erf (after Njuffa's erf by one exponential).
-ERF = (9.23531881705033e-08, 1.6427023318446895e-07, -1.660257029152585e-05, 0.0001556495633075615,
-       -0.0007233782177705289, 0.0017841461224292947, -0.00024518307978090383, -0.01911995913087752,
-       0.10277159543264217, 0.6366198179256544, 1.1283791667651166)  # fmt: skip
 # -log(erfc(5 + u)), -5 <= u <= 5.25, absolute 2**-29.2.
 ERFC = (4.4487072869372794e-18, -2.5875274376488425e-17, -5.428330476685783e-16,
         3.5590072482086475e-15, 2.2359430171215747e-14, -1.5633463317645745e-13,
@@ -126,10 +121,6 @@ def _split(x: Vec) -> tuple[Vec, Vec]:
     return k, m.as_float() - 1.0
 
 
-def exp(x: Vec) -> Vec:
-    return down(_exp(up(at_most(at_least(x, -110.0), 90.0))))
-
-
 def exp2(x: Vec) -> Vec:
     x = up(at_most(at_least(x, -155.0), 130.0))
     n = x + MAGIC
@@ -151,28 +142,6 @@ def _log(u: Vec) -> Vec:
     return fma(k, LN2, t)
 
 
-def log(x: Vec) -> Vec:
-    return log_limits(down(_log(up(x))), x, 0.0)
-
-
-def log2(x: Vec) -> Vec:
-    k, t = _log_terms(up(x))
-    return log_limits(down(fma(t, LOG2E, k)), x, 0.0)
-
-
-def log10(x: Vec) -> Vec:
-    k, t = _log_terms(up(x))
-    return log_limits(down(fma(k, math.log10(2), t * (1 / math.log(10)))), x, 0.0)
-
-
-def log1p(x: Vec) -> Vec:
-    wide = up(x)
-    k, f = _split(wide + 1.0)
-    f = where(k.eq(0.0), wide, f)  # 1 + x has lost what a small x was
-    r = down(fma(k, LN2, f * estrin(f, LOG)))
-    return copysign(log_limits(r, x, -1.0), x)
-
-
 def sinh(x: Vec) -> Vec:
     e = _expm1(up(at_most(fabs(x), 91.0)))
     r = (e + e / (e + 1.0)) * 0.5
@@ -182,12 +151,6 @@ def sinh(x: Vec) -> Vec:
 def cosh(x: Vec) -> Vec:
     e = _exp(up(at_most(fabs(x), 91.0)))
     return down((e + 1.0 / e) * 0.5)
-
-
-def tanh(x: Vec) -> Vec:
-    a = up(at_most(fabs(x), 10.0))
-    e = _expm1(a + a)
-    return copysign(down(e / (e + 2.0)), x)
 
 
 def asinh(x: Vec) -> Vec:
@@ -201,19 +164,6 @@ def acosh(x: Vec) -> Vec:
     wide = up(x)
     r = down(_log(wide + sqrt(fma(wide, wide, -1.0))))
     return where(x < INF, where(x >= 1.0, r, NAN), x)
-
-
-def atanh(x: Vec) -> Vec:
-    a = up(fabs(x))
-    far = _log((a + 1.0) / (1.0 - a)) * 0.5
-    r = copysign(down(where(a < 2.0**-12, a * fma(a * a, 1 / 3, 1.0), far)), x)
-    r = where(fabs(x).eq(1.0), copysign(constant(x, INF), x), r)
-    return where(fabs(x) <= 1.0, r, NAN)
-
-
-def erf(x: Vec) -> Vec:
-    a = up(at_most(fabs(x), 4.0))
-    return copysign(down(_expm1(-(a * estrin(a, ERF)))), x)
 
 
 def erfc(x: Vec) -> Vec:
@@ -235,13 +185,6 @@ def asin(x: Vec) -> Vec:
     return copysign(down(where(far, fma(s, -2.0, PI_2), s)), x)
 
 
-def acos(x: Vec) -> Vec:
-    wide = up(x)
-    far, s = _asin(fabs(wide))
-    acute = where(far, s + s, PI_2 - s)
-    return down(where(wide < 0.0, math.pi - acute, acute))
-
-
 def _atan(t: Vec) -> Vec:
     z = t * t
     return fma(t * z, estrin(z, ATAN), t)
@@ -252,21 +195,6 @@ def atan(x: Vec) -> Vec:
     far = a > 1.0
     r = _atan(where(far, 1.0 / a, a))
     return copysign(down(where(far, PI_2 - r, r)), x)
-
-
-def atan2(y: Vec, x: Vec) -> Vec:
-    wide_y, wide_x = up(y), up(x)
-    ay, ax = fabs(wide_y), fabs(wide_x)
-    steep = ay > ax
-    low, high = where(steep, ax, ay), where(steep, ay, ax)
-    # 0/0 counts as 0 and inf/inf as 1: the signs choose the multiple of pi/4.
-    diagonal = low.eq(INF)
-    low, high = where(diagonal, constant(low, 1.0), low), where(diagonal, constant(low, 1.0), high)
-    r = _atan(low / at_least(high, 2.0**-1000))
-    r = where(steep, PI_2 - r, r)
-    r = where(x.as_int() < 0, math.pi - r, r)
-    r = where(wide_x.compare("uno", wide_y), constant(r, NAN), r)
-    return copysign(down(r), y)
 
 
 def hypot(x: Vec, y: Vec) -> Vec:
@@ -339,7 +267,6 @@ def tan(x: Vec) -> Vec:
 RULES: Rules = {"pow": power} | {
     rule.__name__: rule
     for rule in (
-        exp, exp2, expm1, log, log2, log10, log1p, sin, cos, tan, asin, acos, atan, atan2,
-        sinh, cosh, tanh, asinh, acosh, atanh, erf, erfc, hypot, logaddexp,
+        exp2, expm1, sin, cos, tan, asin, atan, sinh, cosh, asinh, acosh, erfc, hypot, logaddexp,
     )
 }  # fmt: skip

@@ -1,0 +1,31 @@
+"""Accesses of every other element along the lanes: read and written as neighbours.
+
+    y[i] = x[2 * i]    -->    the access is of class '2': two registers of neighbours, and a shuffle
+
+Parts of complex numbers lie so. A gather costs a cycle an element, whatever the stride is; this costs what twice as
+many neighbours do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lazyt.backends.cpu.emit_pairs import over_pairs
+
+if TYPE_CHECKING:
+    from lazyt.ir.kernelize import KernelCall
+
+
+def alternate(call: KernelCall) -> None:
+    """Name the accesses of stride 2 along the vector axis; else change nothing."""
+    kernel, axis = call.kernel, call.kernel.vector_axis
+    if call.product is not None or over_pairs(kernel):
+        return
+    accesses = [
+        replace(own, classes=f"{own.classes[:axis]}2{own.classes[axis + 1 :]}")
+        if isinstance(step := argument.strides[axis], int) and step == 2
+        else own
+        for own, argument in zip(kernel.accesses, call.accesses, strict=True)
+    ]
+    call.kernel = replace(kernel, accesses=tuple(accesses))
