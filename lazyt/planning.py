@@ -16,6 +16,7 @@ import numpy as np
 
 from lazyt import memory, shapes
 from lazyt.autograd.engine import BACKWARD
+from lazyt.backends.cpu.attention import attends
 from lazyt.backends.cpu.executor import Executable
 from lazyt.backends.cpu.receipt import Receipt
 from lazyt.backends.cpu.switches import registers, switches
@@ -45,7 +46,7 @@ SUPERSET = 1.05
 
 settings = {
     "interpret": False, "fuse": True, "tiers": True, "reuse": True, "native": True, "epilogues": True, "gemm": True,
-    "blas": True, "cover": True, "turn": True, "repeat": True, "verify": False,
+    "blas": True, "attention": True, "cover": True, "turn": True, "repeat": True, "verify": False,
 }  # fmt: skip
 
 
@@ -90,8 +91,9 @@ class Plan:
         # cuDNN computes convolutions. What its kernels need again of a row stays in shared memory.
         on_cpu = self.device == "cpu"
         convolutions = settings["gemm"] if on_cpu else partial(cuda.keeps, self.device)
+        attention = attends if on_cpu and settings["attention"] else None
         self.graph = canonicalize(
-            nodes, low.scope, convolutions, fused and settings["cover"], fused and settings["turn"]
+            nodes, low.scope, convolutions, fused and settings["cover"], fused and settings["turn"], attention
         )
         if settings["verify"]:
             verify(self.graph)

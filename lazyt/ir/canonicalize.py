@@ -6,6 +6,7 @@
     add(z, w) of complex              -->  complex(add(re z, re w), add(im z, im w))        and so on
     real(complex(a, b))               -->  a
     mul(x, 1), div(x, 1)              -->  x                                  (exact for every x)
+    attention, attention_gradient     -->  products, where a backend has no code for them (ir/attention.py)
     update(x, v), most of x           -->  select(inside, pad(v), x)          (one pass; see `_covers`)
     slice(convolve(x, w)) of places   -->  convolve(slice x, w)               (what nobody reads is not computed)
     matmul(a, b) transposed           -->  matmul(b transposed, a transposed) (its readers meet it row by row)
@@ -22,6 +23,8 @@ from typing import TYPE_CHECKING
 from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
+from lazyt.ir.attention import by_products as attention_by_products
+from lazyt.ir.attention import is_attention
 from lazyt.ir.builder import Builder
 from lazyt.ir.convolution import by_products
 from lazyt.ir.extents import hint, product
@@ -45,15 +48,17 @@ def canonicalize(
     convolutions: bool | Callable[[Node], bool] = True,
     cover: bool = False,
     turn: bool = False,
+    attention: Callable[[Builder, Node], bool] | None = None,
 ) -> g.Graph:
     """The graph of what `outputs` need, rewritten; without `convolutions` those are products over windows.
 
-    So are those that it does not want, if it is a function that says which it does.
+    So are those that it does not want, if it is a function that says which it does. `attention` says which of its
+    calls stay calls; None: all are products.
 
     With `cover` an update of most of an array is computed over all of it, with `turn` a transposed product is one of
     transposed operands.
     """
-    c = _Canonicalizer(scope, convolutions, cover, turn)
+    c = _Canonicalizer(scope, convolutions, cover, turn, attention)
     nodes = g.reachable(outputs)
     c.readers = Counter(x for n in nodes for x in n.operands) + Counter(outputs)
     for n in nodes:
@@ -85,10 +90,13 @@ def _is_one(n: Node) -> bool:
 
 class _Canonicalizer:
     def __init__(
-        self, scope: Scope | None, convolutions: bool | Callable[[Node], bool], cover: bool, turn: bool
-    ) -> None:
+        self, scope: Scope | None, convolutions: bool | Callable[[Node], bool], cover: bool, turn: bool,
+        attention: Callable[[Builder, Node], bool] | None,
+    ) -> None:  # fmt: skip
         self.b = Builder(scope)
         self.convolutions = convolutions
+        self.attention = attention
+        self.results: dict[Node, tuple[Node, ...]] = {}  # old call -> new results, where it is no call any more
         self.cover = cover
         self.turn = turn
         self.readers: Counter[Node] = Counter()  # old -> how many read it
@@ -103,6 +111,10 @@ class _Canonicalizer:
             self._same(n, n.operands[1])
         elif any(dtypes.kind(x.dtype) == "c" for x in (n, *n.operands)):
             self._complex(n)
+        elif is_attention(n) and not (self.attention is not None and self.attention(self.b, n)):
+            self.results[n] = attention_by_products(self.b, n, [self.real[x] for x in n.operands])
+        elif isinstance(n.attrs, g.Item) and n.operands[0] in self.results:
+            self.real[n] = self.results[n.operands[0]][n.attrs.index]
         else:
             self.real[n] = self._plain(n)
 
