@@ -15,12 +15,13 @@ import numpy as np
 
 from lazyt import memory
 from lazyt.autograd.engine import BACKWARD
+from lazyt.backends.cpu.attention import attends
 from lazyt.backends.cpu.executor import Executable
 from lazyt.backends.cpu.receipt import Receipt
 from lazyt.backends.cuda import executor as cuda
 from lazyt.handle import Data
 from lazyt.ir import graph as g
-from lazyt.ir.canonicalize import canonicalize
+from lazyt.ir.canonicalize import Rewrites, canonicalize
 from lazyt.ir.epilogue import verify_epilogue
 from lazyt.ir.fuse import fuse
 from lazyt.ir.interpret import interpret
@@ -61,7 +62,9 @@ class Plan:
         on_cpu = self.device == "cpu"
         convolutions = settings["gemm"] if on_cpu else partial(cuda.keeps, self.device)
         cover, turn = (fused and settings[word] for word in ("cover", "turn"))
-        self.graph = canonicalize(nodes, low.scope, convolutions, cover=cover, turn=turn, slices=settings["slices"])
+        attention = attends if on_cpu and settings["attention"] else None
+        rewrites = Rewrites(convolutions, attention, cover, turn, settings["slices"])
+        self.graph = canonicalize(nodes, low.scope, rewrites)
         if settings["verify"]:
             verify(self.graph)
         self.division = fuse(self.graph, low.scope, fused)

@@ -16,7 +16,8 @@ from lazyt.errors import SettingError
 
 general = {
     "fuse": True, "tiers": True, "reuse": True, "native": True, "epilogues": True, "gemm": True, "blas": True,
-    "cover": True, "turn": True, "slices": True, "repeat": True, "shapes": True, "interpret": False, "verify": False,
+    "attention": True, "cover": True, "turn": True, "slices": True, "repeat": True, "shapes": True,
+    "interpret": False, "verify": False,
 }  # fmt: skip
 cpu = {
     "wide": True, "split": True, "tile": True, "widen": True, "pairs": True, "together": True, "donate": True,

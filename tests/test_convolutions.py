@@ -12,7 +12,7 @@ import lazyt as lt
 from lazyt import nn, planning
 from lazyt.ir import graph as g
 from lazyt.ir.builder import Builder
-from lazyt.ir.canonicalize import canonicalize
+from lazyt.ir.canonicalize import Rewrites, canonicalize
 from lazyt.ir.extents import hint
 from lazyt.ir.graph import Convolution
 from lazyt.ir.interpret import interpret
@@ -255,7 +255,7 @@ class TestGeneral:
         outs, values = self.primitives(case)
         want = interpret(g.Graph(g.reachable(outs), outs), outs, values)
         for convolutions in (True, False):
-            graph = canonicalize(outs, None, convolutions)
+            graph = canonicalize(outs, None, Rewrites(convolutions))
             verify(graph)
             ops = {n.op for n in graph.nodes}
             assert not any(op.startswith("convolve") for op in ops), "none of these has code of its own on the CPU"
@@ -295,7 +295,7 @@ def test_a_library_pads_by_itself(stride, padding):
     by_image = b.slice(whole, (0, 0, *padding), image.shape, (1,) * 4)
     outs = [y, b.convolve_filter(around, y, a, filters.shape), by_image]
     want = interpret(g.Graph(g.reachable(outs), outs), outs, [x, w])
-    graph = canonicalize(outs, None, lambda n: True)
+    graph = canonicalize(outs, None, Rewrites(lambda n: True))
     verify(graph)
     assert not any(n.op == "pad" for n in graph.nodes)
     # A window of three reaches two elements further than its first: no more than that is cut off its padding.

@@ -12,7 +12,18 @@ import numpy as np
 import pytest
 import test_cpu_emit as cpu
 
-from lazyt.backends.cpu import engine, gemm_ir, gemm_tile, routine, scan, scatter, threads, threads_ir
+from lazyt.backends.cpu import (
+    attention_gradient_ir,
+    attention_ir,
+    engine,
+    gemm_ir,
+    gemm_tile,
+    routine,
+    scan,
+    scatter,
+    threads,
+    threads_ir,
+)
 from lazyt.backends.cpu.emit import emit
 from tests.cuda.recorded import cases_of
 
@@ -55,6 +66,16 @@ def test_products(target: engine.Host, dtype: type) -> None:
     tile = gemm_tile.tile_of(np.dtype(dtype), target.features)
     for form in ("row", "col"):
         text, _ = gemm_ir.product_text(np.dtype(dtype), tile, form)
+        assert needed(target, text) <= FROM_C
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("mask", ["", "bool", "add"])
+def test_attention(target: engine.Host, dtype: type, mask: str) -> None:
+    tile = gemm_tile.tile_of(np.dtype(dtype), target.features)
+    for write in (attention_ir.attention_text, attention_gradient_ir.gradient_text):
+        # NOTE: not the text that another host's test left in the cache.
+        text, _ = write.__wrapped__(np.dtype(dtype), tile, mask)
         assert needed(target, text) <= FROM_C
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lazyt.autograd.derivatives_attention import ATTENTION_VJP
 from lazyt.autograd.derivatives_elementwise import ELEMENTWISE_NONDIFFERENTIABLE, ELEMENTWISE_VJP, LIBRARY_VJP
 from lazyt.autograd.derivatives_fft import FFT_VJP
 from lazyt.autograd.derivatives_linalg import LINALG_NONDIFFERENTIABLE, LINALG_VJP
@@ -27,7 +28,7 @@ VJP: dict[str, Rule] = {
 }
 
 # opaque function -> rule(b, call, one cotangent an output or None)
-OPAQUE_VJP: dict[str, OpaqueRule] = {**LIBRARY_VJP, **SCAN_VJP, **LINALG_VJP, **FFT_VJP}
+OPAQUE_VJP: dict[str, OpaqueRule] = {**LIBRARY_VJP, **SCAN_VJP, **LINALG_VJP, **FFT_VJP, **ATTENTION_VJP}
 
 _SOURCE = "a source: it has no operands"
 _POSITION = "its result is a position or a truth, not a number that varies"

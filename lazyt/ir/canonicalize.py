@@ -6,6 +6,7 @@
     add(z, w) of complex              -->  complex(add(re z, re w), add(im z, im w))        and so on
     real(complex(a, b))               -->  a
     mul(x, 1), div(x, 1)              -->  x                                  (exact for every x)
+    attention, attention_gradient     -->  products, where a backend has no code for them (ir/attention.py)
     update(x, v), most of x           -->  select(inside, pad(v), x)          (one pass; see `_covers`)
     slice(convolve(x, w)) of places   -->  convolve(slice x, w)               (what nobody reads is not computed)
     matmul(a, b) transposed           -->  matmul(b transposed, a transposed) (its readers meet it row by row)
@@ -18,12 +19,14 @@ gets them whole.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
+from lazyt.ir.attention import by_products as attention_by_products
+from lazyt.ir.attention import is_attention
 from lazyt.ir.builder import Builder
 from lazyt.ir.convolution import by_products
 from lazyt.ir.extents import hint, product
@@ -41,22 +44,25 @@ NEAR = 64
 Parts = tuple["Node", "Node"]
 
 
-def canonicalize(
-    outputs: Sequence[Node],
-    scope: Scope | None,
-    convolutions: bool | Callable[[Node], bool] = True,
-    cover: bool = False,
-    turn: bool = False,
-    slices: bool = True,
-) -> g.Graph:
-    """The graph of what `outputs` need, rewritten; without `convolutions` those are products over windows.
+@dataclass(frozen=True)
+class Rewrites:
+    """Which of the rewrites are made that a backend, or whoever looks for a culprit, may not want."""
 
-    So are those that it does not want, if it is a function that says which it does.
+    # Convolutions stay such, plain ones, or those that the function wants; the others are products over windows.
+    convolutions: bool | Callable[[Node], bool] = True
+    # The calls of attention that stay such; None: all are products.
+    attention: Callable[[Builder, Node], bool] | None = None
+    cover: bool = False  # an update of most of an array is computed over all of it
+    turn: bool = False  # a transposed product is one of transposed operands
+    slices: bool = True  # only those places of a convolution are computed that are read
 
-    With `cover` an update of most of an array is computed over all of it, with `turn` a transposed product is one of
-    transposed operands, with `slices` only those places of a convolution are computed that are read.
-    """
-    c = _Canonicalizer(scope, convolutions, cover=cover, turn=turn, slices=slices)
+
+USUAL = Rewrites()
+
+
+def canonicalize(outputs: Sequence[Node], scope: Scope | None, rewrites: Rewrites = USUAL) -> g.Graph:
+    """The graph of what `outputs` need, rewritten."""
+    c = _Canonicalizer(scope, rewrites)
     nodes = g.reachable(outputs)
     c.readers = Counter(x for n in nodes for x in n.operands) + Counter(outputs)
     for n in nodes:
@@ -108,20 +114,10 @@ def _is_one(n: Node) -> bool:
 
 
 class _Canonicalizer:
-    def __init__(
-        self,
-        scope: Scope | None,
-        convolutions: bool | Callable[[Node], bool],
-        *,
-        cover: bool,
-        turn: bool,
-        slices: bool,
-    ) -> None:
+    def __init__(self, scope: Scope | None, rewrites: Rewrites) -> None:
         self.b = Builder(scope)
-        self.convolutions = convolutions
-        self.cover = cover
-        self.turn = turn
-        self.slices = slices
+        self.rewrites = rewrites
+        self.results: dict[Node, tuple[Node, ...]] = {}  # old call -> new results, where it is no call any more
         self.readers: Counter[Node] = Counter()  # old -> how many read it
         self.real: dict[Node, Node] = {}  # old -> new, for what is not split
         self.parts: dict[Node, Parts] = {}  # old complex -> its new parts
@@ -134,6 +130,10 @@ class _Canonicalizer:
             self._same(n, n.operands[1])
         elif any(dtypes.kind(x.dtype) == "c" for x in (n, *n.operands)):
             self._complex(n)
+        elif is_attention(n) and not self._attends(n):
+            self.results[n] = attention_by_products(self.b, n, [self.real[x] for x in n.operands])
+        elif isinstance(n.attrs, g.Item) and n.operands[0] in self.results:
+            self.real[n] = self.results[n.operands[0]][n.attrs.index]
         else:
             self.real[n] = self._plain(n)
 
@@ -142,6 +142,11 @@ class _Canonicalizer:
             self.real[n] = self.real[x]
         if x in self.parts:
             self.parts[n] = self.parts[x]
+
+    def _attends(self, n: Node) -> bool:
+        """Whether a call of attention stays one."""
+        attends = self.rewrites.attention
+        return attends is not None and attends(self.b, n)
 
     def _plain(self, n: Node) -> Node:
         xs = tuple(self.real[x] for x in n.operands)
@@ -153,7 +158,7 @@ class _Canonicalizer:
             return xs[0]
         if n.op in CONVOLUTIONS:
             return self._convolution(n, *xs)
-        whole = n.operands[0] if n.op == "slice" and self.slices else None
+        whole = n.operands[0] if n.op == "slice" and self.rewrites.slices else None
         if whole is not None and whole.op == xs[0].op in CONVOLUTIONS and self.readers[whole] == 1:
             return self._part_of_places(n, xs[0])
         if n.op == "permute" and self._turns(n, xs[0]):
@@ -167,15 +172,15 @@ class _Canonicalizer:
         x = n.operands[0]
         assert isinstance(n.attrs, g.Axes)
         turned = n.attrs.axes == (*range(y.ndim - 2), y.ndim - 1, y.ndim - 2)
-        return self.turn and turned and x.op == y.op == "matmul" and self.readers[x] == 1
+        return self.rewrites.turn and turned and x.op == y.op == "matmul" and self.readers[x] == 1
 
     def _convolution(self, n: Node, x: Node, y: Node) -> Node:
         """As it is if plain and wanted, with its image's zeros as padding where a library computes it, or products."""
         a = n.attrs
         assert isinstance(a, g.Convolution)
-        if isinstance(self.convolutions, bool):
-            return self._make(n, (x, y)) if self.convolutions and a.is_plain else by_products(self.b, n, x, y)
-        if not self.convolutions(n):
+        if isinstance(self.rewrites.convolutions, bool):
+            return self._make(n, (x, y)) if self.rewrites.convolutions and a.is_plain else by_products(self.b, n, x, y)
+        if not self.rewrites.convolutions(n):
             return by_products(self.b, n, x, y)
         if n.op != "convolve_image" and (found := _framed(x)) is not None:
             x, more = found
@@ -228,7 +233,7 @@ class _Canonicalizer:
         overwritten in place (see donate.py): that cannot be if v is made of x.
         """
         assert isinstance(n.attrs, g.Slice)
-        if not self.cover or any(s != 1 for s in n.attrs.steps):
+        if not self.rewrites.cover or any(s != 1 for s in n.attrs.steps):
             return False
         if 2 * hint(product(v.shape)) < hint(product(x.shape)):
             return False

@@ -36,6 +36,7 @@ from lazyt.ir.access import (
     through,
     whole,
 )
+from lazyt.ir.attention import is_attention
 from lazyt.ir.extents import Dim, Scope, hint, product
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.prims import CONVOLUTIONS, ELEMENTWISE, MOVEMENT, REDUCTIONS, SOURCES
@@ -551,6 +552,10 @@ class _Fuser:
         call = Call(self._number(), n)
         self.units.append(call)
         self.stored.setdefault(n, "call")
+        if is_attention(n):
+            for base, _, _ in attention_operands(self.scope, n):
+                self._store(base, call.number, n.op)
+            return
         for x in scattered(n) if n.op == "scatter" else n.operands:
             self._store(strided_base(self.scope, x) if n.op == "matmul" else x, call.number, n.op)
 
@@ -684,6 +689,18 @@ def strided(scope: Scope | None, x: Node) -> tuple[Node, tuple[int | Dim, ...], 
     unit = any(one) and all(hint(s) >= 1 for s in strides[-2:])
     trivial = n is buffer_of(x)
     return (n, strides, address.offset) if unit or trivial else None
+
+
+def attention_operands(scope: Scope | None, n: Node) -> list[tuple[Node, tuple[int | Dim, ...], int | Dim]]:
+    """The operands of attention but its number; q, k, v and ct where they lie, if their rows are whole there."""
+    last = len(n.operands) - 2
+    matrices = {0, 1, 2, last} if n.attrs.fn == "attention_gradient" else {0, 1, 2}  # type: ignore[union-attr]
+    out = []
+    for i, x in enumerate(n.operands[:-1]):
+        found = strided(scope, x) if i in matrices else None
+        step = found[1][-1] if found is not None else 0
+        out.append(found if found is not None and isinstance(step, int) and step == 1 else dense(x))
+    return out
 
 
 def dense(x: Node) -> tuple[Node, tuple[int | Dim, ...], int | Dim]:

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
+from lazyt.ir.attention import is_attention
 from lazyt.ir.epilogue import attach_epilogues, over_product
 from lazyt.ir.extents import Dim, Scope, product
-from lazyt.ir.fuse import Call, Fused, Group, buffer_of, dense, fill, single, strided
+from lazyt.ir.fuse import Call, Fused, Group, attention_operands, buffer_of, dense, fill, single, strided
 from lazyt.ir.graph import Graph, Node
-from lazyt.ir.kernelize import KernelCall, kernelize
+from lazyt.ir.kernelize import KernelCall, ScalarArg, kernelize
 from lazyt.ir.prims import CONVOLUTIONS
 from lazyt.ir.reuse import reuse_costly
 from lazyt.ir.scan import BLOCK, SCANS
@@ -59,6 +60,23 @@ class LibraryCall:
     @property
     def writes(self) -> set[Node]:
         return {r for r in (*self.results, self.scratch) if r is not None}
+
+
+@dataclass(eq=False)
+class AttentionCall(LibraryCall):
+    """Attention or its gradient by code of a backend's own: arrays with strides and offsets, in elements."""
+
+    views: tuple[tuple[Node, tuple[int | Dim, ...], int | Dim], ...] = ()
+
+    @property
+    def reads(self) -> set[Node]:
+        return {base for base, _, _ in self.views}
+
+    @property
+    def scalars(self) -> list[ScalarArg]:
+        """Its number, unless that is a constant."""
+        by = self.node.operands[-1]
+        return [ScalarArg(by.attrs.position, "", True)] if isinstance(by.attrs, g.Scalar) else []
 
 
 @dataclass(eq=False)
@@ -191,6 +209,8 @@ def _call(u: Call, scope: Scope | None, fused: Fused, items: dict[Node, list[Nod
     for item in items[n]:
         assert isinstance(item.attrs, g.Item)
         results[item.attrs.index] = item
+    if is_attention(n):
+        return AttentionCall(n, n.operands[:-1], tuple(results), views=tuple(attention_operands(scope, n)))
     scratch = None
     if n.attrs.fn in SCANS and n.operands[0].ndim:
         x = n.operands[0]

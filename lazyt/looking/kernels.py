@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu import blas, scan
+from lazyt.backends.cpu.attention_tile import KEYS
 from lazyt.backends.cpu.code import assembly_of, code_at, source_of
 from lazyt.backends.cpu.executor import Bound
 from lazyt.backends.cuda import executor as cuda
@@ -22,7 +23,7 @@ from lazyt.ir.extents import Dim
 from lazyt.ir.interpret import Walk
 from lazyt.ir.kernelize import KernelCall
 from lazyt.ir.prims import ELEMENTWISE
-from lazyt.ir.schedule import LibraryCall, MatmulCall, ScatterCall, nbytes
+from lazyt.ir.schedule import AttentionCall, LibraryCall, MatmulCall, ScatterCall, nbytes
 from lazyt.looking.text import bytes_text, count_text, html_text, plural, site_text
 
 if TYPE_CHECKING:
@@ -124,6 +125,8 @@ class KernelView:
             if isinstance(self._bound, cuda.Bound) and Scatter(self._bound, c).on_device:
                 return "native scatter"
             return "native scatter" if self._plan.executable.native else self._hosted("NumPy scatter in index order")
+        if isinstance(c, AttentionCall):
+            return "generated attention"
         if isinstance(c, LibraryCall):
             assert isinstance(c.node.attrs, g.Opaque)
             fn = c.node.attrs.fn
@@ -133,6 +136,12 @@ class KernelView:
                 return f"CuPy {fn.replace('_', '.', 1)}"
             return self._hosted(f"NumPy {fn.replace('_', '.', 1)}")
         return ""
+
+    @property
+    def _attention(self) -> str:
+        """The function of a call of attention; '' for anything else."""
+        c = self._call
+        return c.node.attrs.fn if isinstance(c, AttentionCall) and isinstance(c.node.attrs, g.Opaque) else ""
 
     @property
     def fallback(self) -> str:
@@ -190,7 +199,7 @@ class KernelView:
             return "memory" if self._bound.is_loaded(self._call) else ""
         if self.kernel is not None:
             return code_at(self.kernel)
-        if self._choice is not None and self._choice.how == "generated":
+        if self._attention or (self._choice is not None and self._choice.how == "generated"):
             return "product"
         return "routine" if self.library.startswith("native") else "library"
 
@@ -237,6 +246,9 @@ class KernelView:
     @property
     def chosen(self) -> str:
         """Of a product: the estimates by which it is generated or left to BLAS; '' for anything else."""
+        if self._attention:
+            _, keys = self._scores
+            return f"at most {min(keys, KEYS)} of {plural(keys, 'key')} at a time; the weights are never in memory"
         if self._choice is None:
             return ""
         if self._cudnn is not None:
@@ -250,7 +262,9 @@ class KernelView:
         """Each value that it stores, and why that is not computed where it is read."""
         c = self._call
         out = []
-        if not isinstance(c, KernelCall) and not self._on_stack:
+        if isinstance(c, AttentionCall):
+            out += [(self._value(r), self._why(r)) for r in c.results if r is not None]
+        elif not isinstance(c, KernelCall) and not self._on_stack:
             out.append((self._value(c.node), self._why(c.node)))
         for r in sorted(self._map.group.roots if self._map is not None else (), key=lambda r: r.node.serial):
             if r.target is r.node:
@@ -321,6 +335,10 @@ class KernelView:
             if self._cudnn is not None:
                 ch = self._cudnn.choice
                 total = 2 * ch.m * ch.n * ch.k * ch.count
+        if isinstance(call, AttentionCall):
+            d, e = (self._shape(call.node.operands[i])[-1] for i in (1, 2))
+            products = d + e if self._attention == "attention" else 3 * d + 2 * e
+            return 2 * products * _product(self._shape(call.node.operands[0])[:-1]) * self._scores[1]
         if c is None:
             return total
         moving = k.moving_axes(c.kernel)
@@ -332,6 +350,13 @@ class KernelView:
             elif isinstance(v, k.Reduce):
                 total += _product(self._extents)
         return total
+
+    @property
+    def _scores(self) -> tuple[int, int]:
+        """Of attention: queries and keys."""
+        assert isinstance(self._call, AttentionCall)
+        q, keys = (self._shape(n) for n in self._call.node.operands[:2])
+        return q[-2], keys[-2]
 
     def _depth(self, n: Node) -> int:
         """How many products are summed up for an element of a product or a convolution."""
@@ -365,7 +390,7 @@ class KernelView:
     def __str__(self) -> str:
         rows = [("fuses", f"{name} at {site}") for name, site in _shown(self.fuses)]
         rows += [("stores", f"{what}: {why}") for what, why in _shown(self.stores)]
-        if self._choice is not None:
+        if self._choice is not None or self._attention:
             where = "; the product itself is never in memory" if self._on_stack else ""
             rows.append(("chosen", self.chosen + where))
         flops = "no flops counted"

@@ -9,6 +9,7 @@ import numpy as np
 
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.ir import dtypes
+from lazyt.ir.attention import attention as call_attention
 from lazyt.ir.builder import broadcast_shapes
 from lazyt.ir.extents import hint
 from lazyt.ops import samples
@@ -123,6 +124,8 @@ def attention(b: Builder, q: Node, k: Node, v: Node, *rest: Any) -> Node:
     if min(q.ndim, k.ndim, v.ndim) < 2:
         raise ShapeError(f"{name}: query, key and value have at least two dimensions (..., length, features)")
     scale = node_of(b, operands[masked], work)
+    if not drops and (found := _as_call(b, name, q, k, v, operands[0] if masked else None, scale, causal)):
+        return b.cast(found, d)
     keys = b.permute(k, (*range(k.ndim - 2), k.ndim - 1, k.ndim - 2))
     scores = b.mul(matmul_nodes(b, name, q, keys), scale)
     low = b.constant(-math.inf, work)
@@ -143,6 +146,34 @@ def attention(b: Builder, q: Node, k: Node, v: Node, *rest: Any) -> Node:
     if drops:
         weights = dropped(b, weights, *operands[masked + 1 :])
     return b.cast(matmul_nodes(b, name, weights, v), d)
+
+
+def _as_call(
+    b: Builder, name: str, q: Node, k: Node, v: Node, mask: Node | None, scale: Node, causal: bool
+) -> Node | None:
+    """Attention as one call, which keeps no weights; None for shapes that it does not have."""
+    if (
+        scale.op != "scalar"
+        or hint(q.shape[-1]) != hint(k.shape[-1])
+        or hint(k.shape[-2]) != hint(v.shape[-2])
+        or not hint(k.shape[-2])
+    ):
+        return None
+    b.at_least(k.shape[-2], 1)
+    rows = q.shape[-2], k.shape[-2]
+    if mask is not None:
+        # NOTE: a mask may have more queries or keys than there are, where that is one.
+        if any(hint(d) not in (1, hint(e)) for d, e in zip(mask.shape[::-1], rows[::-1], strict=False)):
+            return None
+        broadcast_shapes(b, name, rows, mask.shape[-2:])
+    leading = [x.shape[:-2] for x in (q, k, v)] + ([] if mask is None else [mask.shape[:-2]])
+    batch = broadcast_shapes(b, name, *leading)
+    q, k, v = (b.expand_to(x, (*batch, *x.shape[-2:])) for x in (q, k, v))
+    if mask is not None:
+        mask = mask if mask.dtype == dtypes.bool_ else b.cast(mask, q.dtype)
+        mask = b.reshape(mask, (*(1,) * (q.ndim - mask.ndim), *mask.shape))
+        mask = b.expand_to(mask, (*mask.shape[:-1], k.shape[-2]))
+    return call_attention(b, q, k, v, mask, scale, causal)[0]
 
 
 def _attention_numpy(

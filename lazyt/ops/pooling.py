@@ -92,7 +92,7 @@ def _numbers(b: Builder, windows: Node, within: Sequence[int]) -> Node:
     number = b.constant(0, dtypes.int32)
     for axis in within:
         along = b.cast(b.iota(windows.shape, axis), number.dtype)
-        number = b.add(b.mul(number, b.constant(windows.shape[axis], number.dtype)), along)
+        number = b.add(b.mul(number, b.constant(hint(windows.shape[axis]), number.dtype)), along)
     return number
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from lazyt.backends.cpu import blas, memory, scan, scatter
+from lazyt.backends.cpu import attention, blas, memory, scan, scatter
 from lazyt.backends.cpu.alternate import alternate
 from lazyt.backends.cpu.callbacks import Callback, extents_in
 from lazyt.backends.cpu.code import Compiled, compile_all, compiled
@@ -39,7 +39,7 @@ from lazyt.ir.donate import Donation, donations
 from lazyt.ir.extents import Dim, uses_offset
 from lazyt.ir.graph import Node
 from lazyt.ir.kernelize import KernelCall, ScalarArg
-from lazyt.ir.schedule import Launch, LibraryCall, MatmulCall, ScatterCall, Schedule, nbytes
+from lazyt.ir.schedule import AttentionCall, Launch, LibraryCall, MatmulCall, ScatterCall, Schedule, nbytes
 from lazyt.ir.split import Operand, Piece, Scratch, split, worth_splitting
 
 # Elements of work that a chunk should have at least, so that dividing it pays.
@@ -75,8 +75,12 @@ class Executable:
                 if switches["alternate"]:
                     alternate(c)
         self.expressions = Expressions()
+        readers: list[KernelCall | AttentionCall] = [
+            *sched.kernels,
+            *(c for c in sched.launches if isinstance(c, AttentionCall)),
+        ]
         self.scalars = sorted(
-            {(s.position, s.part, s.floating) for c in sched.kernels for s in c.scalars if s.extent is None}
+            {(s.position, s.part, s.floating) for c in readers for s in c.scalars if s.extent is None}
         )  # fmt: skip
         self.outputs = list(dict.fromkeys(n for n in sched.outputs if n.op != "leaf"))
         self._number_expressions()
@@ -93,6 +97,8 @@ class Executable:
         for c in self.schedule.launches:
             if isinstance(c, ScatterCall) and self.native:
                 scatter.of(c)
+            elif isinstance(c, AttentionCall):
+                attention.prepare(c)
             elif isinstance(c, LibraryCall) and self.native and scan.native(c):
                 scan.prepare(c)
         self.compiles = counters.compiles - before
@@ -134,6 +140,9 @@ class Executable:
             elif not isinstance(c, KernelCall):
                 for x in c.operands:
                     for e in x.shape:
+                        add(e)
+                for base, strides, offset in c.views if isinstance(c, AttentionCall) else ():
+                    for e in (offset, *base.shape, *strides):
                         add(e)
                 for e in extents_in(getattr(c.node.attrs, "statics", ())):
                     add(e)
@@ -322,6 +331,8 @@ class Bound:
                         self.products[c].rows(rows, table, patches)
                     elif isinstance(c, ScatterCall):
                         scatter.launch(self, c, rows, table, patches)
+                    elif isinstance(c, AttentionCall):
+                        attention.launch(self, c, rows, table, patches)
                     else:
                         scan.launch(self, c, rows, table, patches)
                 else:
@@ -351,9 +362,9 @@ class Bound:
         """Whether a launch is a row of a native program, not a call from Python."""
         if isinstance(c, MatmulCall):
             return self.products[c].choice.how != "numpy"
-        if isinstance(c, LibraryCall):
+        if isinstance(c, LibraryCall) and not isinstance(c, AttentionCall):
             return self.exe.native and scan.native(c)
-        return isinstance(c, KernelCall) or self.exe.native
+        return isinstance(c, KernelCall | AttentionCall) or self.exe.native
 
     def _safe_region(self) -> int:
         """From this region on nothing can fail: no index is checked, and all is one native program."""

@@ -1,0 +1,130 @@
+"""Attention by generated code (attention_ir.py): which calls have it, its arguments, and its launches."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lazyt.backends.cpu.attention_gradient_ir import gradient_text
+from lazyt.backends.cpu.attention_ir import attention_text
+from lazyt.backends.cpu.attention_tile import AT, FEATURES, HEAD, OPERANDS, PANELS, PANELS_BACK, SIZE, STEP
+from lazyt.backends.cpu.gemm_tile import MAX_BATCH, Tile
+from lazyt.backends.cpu.products import code_of, tile_for
+from lazyt.backends.cpu.threads import get_num_threads
+from lazyt.ir import dtypes
+from lazyt.ir import graph as g
+from lazyt.ir.attention import causal_of, is_attention, mask_of
+
+if TYPE_CHECKING:
+    from lazyt.backends.cpu.executor import Bound
+    from lazyt.backends.cpu.products import Patches
+    from lazyt.ir.builder import Builder
+    from lazyt.ir.graph import Node
+    from lazyt.ir.schedule import AttentionCall
+
+# Fewer queries leave most lanes of a panel empty; and their weights are no square.
+QUERIES = 8
+# Units that a thread should find, at least.
+SHARES = 4
+
+
+def attends(b: Builder, n: Node) -> bool:
+    """Whether a call has generated code; others are products. A plan made so holds only where it is so."""
+    assert is_attention(n), "attention or its gradient"
+    q, k, v = n.operands[:3]
+    if (
+        n.operands[-1].op not in ("scalar", "constant")
+        or q.dtype not in (dtypes.float32, dtypes.float64)
+        or q.ndim - 2 > MAX_BATCH
+    ):
+        return False
+    wanted = ((q.shape[-2], QUERIES), (k.shape[-2], 1), (q.shape[-1], 1), (v.shape[-1], 1))
+    if not all(b.at_least(d, least) for d, least in wanted):
+        return False
+    return not any(b.at_least(d, FEATURES + 1) for d in (q.shape[-1], v.shape[-1]))
+
+
+def _text(c: AttentionCall) -> tuple[str, str]:
+    n = c.node
+    assert isinstance(n.attrs, g.Opaque)
+    dtype, at = n.operands[0].dtype, mask_of(n)
+    tile = tile_for(dtype)
+    assert tile is not None
+    mask = "" if at is None else "bool" if n.operands[at].dtype == dtypes.bool_ else "add"
+    return (attention_text if n.attrs.fn == "attention" else gradient_text)(dtype, tile, mask)
+
+
+def prepare(c: AttentionCall) -> None:
+    """Have the machine code of a call."""
+    code_of(*_text(c))
+
+
+def launch(b: Bound, c: AttentionCall, rows: list[list[int]], table: list[int], patches: Patches) -> None:
+    """Write the row of a program for one call."""
+    n, at = c.node, len(table)
+    assert isinstance(n.attrs, g.Opaque)
+    back = n.attrs.fn == "attention_gradient"
+    q, k, v = n.operands[:3]
+    mask = mask_of(n)
+    tile = tile_for(q.dtype)
+    assert tile is not None
+    position = {"q": 0, "k": 1, "v": 2}
+    if mask is not None:
+        position["mask"] = mask
+    results = (
+        {"o": c.results[0], "l": c.results[1]} if not back else dict(zip(("dq", "dk", "dv"), c.results, strict=True))
+    )
+    if back:
+        first = len(n.operands) - 4
+        position |= {"l": first, "delta": first + 1, "g": first + 2}
+    leading = [b.value(x) for x in q.shape[:-2]]
+    count = math.prod(leading)
+    queries, keys, d, e = (b.value(x) for x in (*q.shape[-2:-1], *k.shape[-2:], v.shape[-1]))
+    steps = {name: [b.value(s) for s in c.views[i][1]] for name, i in position.items()}
+    if mask is not None:
+        # A mask's own extents may be 1 where there are several.
+        shape = [b.value(x) for x in n.operands[mask].shape]
+        steps["mask"] = [0 if x == 1 else s for x, s in zip(shape, steps["mask"], strict=True)]
+    if not count:
+        return
+    unit = _unit_rows(tile, q.dtype.itemsize, queries, count, d, e, back)
+    blocks = 1 if back else -(-queries // unit)
+    args = [0] * SIZE
+    values = {
+        "queries": queries, "keys": keys, "d": d, "e": e, "causal": int(causal_of(n)), "unit_rows": unit,
+        "blocks": blocks, "batch": len(leading),
+    }  # fmt: skip
+    for name in steps.keys() & set(OPERANDS):
+        values[f"{name}_row"] = steps[name][-2]
+    for name, x in values.items():
+        args[AT[name]] = x
+    for i, extent in enumerate(leading):
+        here = HEAD + STEP * i
+        args[here : here + STEP] = [extent, *(steps[name][i] if name in steps else 0 for name in OPERANDS)]
+    table.extend(args)
+    for name, i in position.items():
+        base, _, offset = c.views[i]
+        b._address(base, offset, base.dtype.itemsize, at + AT[name], patches)
+    for name, result in results.items():
+        if result is not None:
+            b._address(result, 0, result.dtype.itemsize, at + AT[name], patches)
+    by = n.operands[-1]
+    if isinstance(by.attrs, g.Constant):
+        table[at + AT["by"]] = int(np.array(by.attrs.value, np.float64).view(np.int64))
+    for s in c.scalars:
+        patches.append((at + AT["by"], b.scalar_base[s.position, s.part, s.floating], 0))
+    rows.append([code_of(*_text(c)), at, blocks * count, 1, 0])
+
+
+def _unit_rows(tile: Tile, size: int, queries: int, count: int, d: int, e: int, back: bool) -> int:
+    """Queries that are turned around together: as many panels as lie on the stack, but enough units to share."""
+    panel = tile.columns
+    deep, wide = (-(-x // tile.lanes) * tile.lanes for x in (d, e))
+    if back:
+        return max(PANELS_BACK // ((2 * deep + wide + 2) * panel * size), 1) * panel
+    most = max(PANELS // (max(deep, e + 2) * panel * size), 1)
+    panels = -(-queries // panel)
+    wanted = -(-SHARES * get_num_threads() // count)
+    return max(min(most, panels // wanted), 1) * panel

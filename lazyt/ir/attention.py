@@ -1,0 +1,149 @@
+"""Attention: softmax(q @ k.T * by + mask) @ v as one library call, so that a backend need not have all weights at once.
+
+    attention            q, k, v, [mask], by                    -->  o, l      l: log of the sum of exp along each row
+    attention_gradient   q, k, v, [mask], l, delta, ct, by      -->  dq, dk, dv     delta: the sum of ct * o along a row
+
+q (..., T, D), k (..., S, D), v (..., S, E), o and ct (..., T, E), l and delta (..., T); the leading extents are equal.
+`by` is a number (0-d), and no derivative by it is asked for.
+A mask has their rank, each of its leading extents and T may be 1: bool says which keys a query sees, else it is added.
+The static says whether query i sees keys up to i only. The gradient makes the weights again from l (Dao et al., 2022).
+
+What has no code of its own for it has products (`by_products`), as it was before there was this call:
+
+    attention            -->  w = softmax(matmul(q, k.T) * by + mask), o = matmul(w, v)
+    attention_gradient   -->  s = w * (matmul(ct, v.T) - delta) * by, dq = matmul(s, k), dk = matmul(s.T, q),
+                              dv = matmul(w.T, ct)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lazyt.ir import dtypes
+from lazyt.ir import graph as g
+from lazyt.ir.opaque import register
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lazyt.ir.builder import Builder
+    from lazyt.ir.graph import Node
+
+    Array = np.ndarray[Any, Any]
+
+ATTENTION = frozenset({"attention", "attention_gradient"})
+
+
+def is_attention(n: Node) -> bool:
+    return isinstance(n.attrs, g.Opaque) and n.attrs.fn in ATTENTION
+
+
+def attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None, by: Node, causal: bool) -> tuple[Node, Node]:
+    """The nodes (o, l) of these operands."""
+    b.same(q.shape[-1], k.shape[-1])
+    b.same(k.shape[-2], v.shape[-2])
+    operands = (q, k, v, by) if mask is None else (q, k, v, mask, by)
+    shapes = (*q.shape[:-1], v.shape[-1]), q.shape[:-1]
+    o, l = b.opaque("attention", operands, (causal,), [(s, q.dtype) for s in shapes])  # noqa: E741 - as above
+    return o, l
+
+
+def causal_of(n: Node) -> bool:
+    assert isinstance(n.attrs, g.Opaque)
+    causal: bool = n.attrs.statics[0]
+    return causal
+
+
+def mask_of(n: Node) -> int | None:
+    """The position of the mask among the operands of a call, if it has one."""
+    assert isinstance(n.attrs, g.Opaque)
+    return 3 if len(n.operands) == (5 if n.attrs.fn == "attention" else 8) else None
+
+
+# As primitives
+
+
+def turned(b: Builder, x: Node) -> Node:
+    return b.permute(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+
+
+def scores(b: Builder, q: Node, k: Node, mask: Node | None, by: Node, causal: bool) -> Node:
+    """q @ k.T * by, with what is not seen at -inf."""
+    s = b.mul(b.matmul(q, turned(b, k)), by)
+    low = b.constant(-math.inf, s.dtype)
+    if causal:
+        at = s.shape[-2:]
+        seen = b.ge(b.iota(at, 0), b.iota(at, 1))
+        s = b.select(b.expand_to(seen, s.shape), s, low)
+    if mask is not None:
+        whole = b.expand_to(mask, s.shape)
+        s = b.select(whole, s, low) if mask.dtype == dtypes.bool_ else b.add(s, whole)
+    return s
+
+
+def along(b: Builder, row: Node, like: Node) -> Node:
+    """One value a row, for each element of the rows."""
+    return b.expand(b.reshape(row, (*row.shape, 1)), like.shape)
+
+
+def weights(b: Builder, s: Node, stop: Callable[[Node], Node] = lambda n: n) -> tuple[Node, Node]:
+    """The softmax of scores along rows, and the log of the sum of their exp. `stop` keeps derivatives from the maximum.
+
+    As it is recorded for `softmax`: rows of -inf alone are NaN.
+    """
+    last = (s.ndim - 1,)
+    top = stop(b.reduce("max", s, last))
+    e = b.exp(b.sub(s, along(b, top, s)))
+    total = b.reduce("sum", e, last)
+    return b.div(e, along(b, total, s)), b.add(top, b.log(total))
+
+
+def by_products(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...]:
+    """The results of the call n, of these operands."""
+    at, causal = mask_of(n), causal_of(n)
+    q, k, v, by = (*operands[:3], operands[-1])
+    mask = None if at is None else operands[at]
+    w, l = weights(b, scores(b, q, k, mask, by, causal))  # noqa: E741 - as above
+    assert isinstance(n.attrs, g.Opaque)
+    if n.attrs.fn == "attention":
+        return b.matmul(w, v), l
+    delta, ct = operands[-3:-1]
+    s = b.mul(b.mul(w, b.sub(b.matmul(ct, turned(b, v)), along(b, delta, w))), by)
+    return b.matmul(s, k), b.matmul(turned(b, s), q), b.matmul(turned(b, w), ct)
+
+
+# As NumPy
+
+
+def _scores(q: Array, k: Array, mask: Array | None, by: Array, causal: bool) -> Array:
+    s = q @ np.swapaxes(k, -1, -2) * by
+    if causal:
+        s = np.where(np.tri(*s.shape[-2:]) > 0, s, -np.inf)
+    if mask is not None:
+        s = np.where(mask, s, -np.inf) if mask.dtype == bool else s + mask
+    return s
+
+
+@register("attention")
+def _attention(q: Array, k: Array, v: Array, *rest: Any) -> tuple[Array, Array]:
+    *mask, by, causal = rest
+    with np.errstate(all="ignore"):
+        s = _scores(q, k, mask[0] if mask else None, by, causal)
+        top = s.max(-1, keepdims=True)
+        e = np.exp(s - top)
+        total = e.sum(-1, keepdims=True)
+        return ((e / total) @ v).astype(q.dtype), (top + np.log(total))[..., 0].astype(q.dtype)
+
+
+@register("attention_gradient")
+def _attention_gradient(q: Array, k: Array, v: Array, *rest: Any) -> tuple[Array, Array, Array]:
+    *mask, l, delta, ct, by, causal = rest  # noqa: E741 - as above
+    with np.errstate(all="ignore"):
+        w = np.exp(_scores(q, k, mask[0] if mask else None, by, causal) - l[..., None])
+        s = w * (ct @ np.swapaxes(v, -1, -2) - delta[..., None]) * by
+        results = s @ k, np.swapaxes(s, -1, -2) @ q, np.swapaxes(w, -1, -2) @ ct
+        dq, dk, dv = (x.astype(q.dtype) for x in results)
+        return dq, dk, dv
