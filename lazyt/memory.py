@@ -6,13 +6,17 @@ that was pending still pending.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lazyt.backends.cpu import memory as pool
 from lazyt.backends.cuda import device as device_memory
+from lazyt.backends.cuda import finding
 from lazyt.handle import Data
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["allocated", "empty_cache", "peak", "reserved", "reset_peak", "set_limit"]
 
@@ -116,6 +120,12 @@ def adopted(x: Any, copy: bool) -> Data:
     """A value over the memory that another library has on a GPU, or over a copy of it."""
     buffer, dtype, shape = device_memory.adopted(x, copy)
     return Data(buffer, shape, dtype)
+
+
+def found(fn: str, values: Sequence[Data], statics: Sequence[Any]) -> list[Data]:
+    """What a function whose results' shapes are data finds in values that are on a GPU, there."""
+    got = finding.find(fn, [(v.buffer, v.dtype, v.shape) for v in values], statics)
+    return [Data(buffer, shape, dtype) for buffer, dtype, shape in got]
 
 
 def wrap_array(a: np.ndarray[Any, Any]) -> Data:

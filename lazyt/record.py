@@ -72,6 +72,7 @@ class Hooks:
     tensor_of_slot: Callable[[Slot], Handle]
     as_tensor: Callable[[Any, Any, Sequence[Any]], Handle]  # of host data, on a device, beside other operands
     over_array: Callable[[np.ndarray[Any, Any]], Handle]
+    over_data: Callable[[Data], Handle]
     sync: Callable[[Trace, str, Any], None]
     compute_foreign: Callable[[Holder], Data]
 

@@ -592,7 +592,7 @@ def _as_operand(x: Any, device: Any = None, beside: Sequence[Any] = ()) -> Tenso
     raise DTypeError(f"not an array or a Python scalar: {type(x).__name__!r} object {x!r:.60}")
 
 
-recording.hooks.tensor_of_slot = _make
+recording.hooks.tensor_of_slot, recording.hooks.over_data = _make, tensor_of
 recording.hooks.as_tensor = _as_operand
 recording.hooks.over_array = lambda a: tensor_of(memory.wrap_array(host_array(a, None)))
 

@@ -172,6 +172,65 @@ def test_scatter_programs_compile(dtype: str) -> None:
         assert not any(r.spill_stores for r in found.resources.values())
 
 
+KEYS = np.random.default_rng(2).integers(0, 9, (6, 50))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool", "float32", "float16", "bfloat16", "complex64"])
+@pytest.mark.parametrize("shape", [(6, 50), (300,), (0,), (3, 0)])
+def test_what_is_found_in_a_gpus_tensor_is_found_there(dtype: str, shape: tuple[int, ...], gpu: FakeDriver) -> None:
+    """CuPy sorts and counts; nothing of the values comes to the host."""
+    x = KEYS.ravel()[: int(np.prod(shape))].reshape(shape)
+    here = lt.tensor(x if dtype != "bool" else x > 4).astype(dtype)
+    if dtype.startswith("float") and x.size:
+        # Of several NaN, each by itself, NumPy does not say which is which.
+        here = lt.where(lt.arange(x.size).reshape(shape) == 7, float("nan"), here).astype(dtype)
+    there = here.to("cuda:0")
+    lt.sync()
+    functions = [
+        lt.unique_values, lt.unique_counts, lt.unique_inverse, lt.unique_all, lt.nonzero, lt.argwhere, lt.flatnonzero,
+        lambda v: lt.unique(v), lambda v: lt.unique(v, return_index=True, return_counts=True),
+        lambda v: lt.unique(v, return_inverse=True), lambda v: lt.unique(v, equal_nan=False),
+    ]  # fmt: skip
+    for f in functions:
+        reads = gpu.reads
+        got = f(there)
+        assert gpu.reads == reads, "a value was copied to the host"
+        for g, w in zip(_each(got), _each(f(here)), strict=True):
+            assert (g.dtype, g.shape, g.device) == (w.dtype, w.shape, "cuda:0")
+            g, w = (v.astype("float32") if v.dtype == lt.bfloat16 else v for v in (g, w))
+            np.testing.assert_array_equal(g.numpy(), w.numpy())
+        assert type(got) is type(f(here))
+
+
+def _each(values: Any) -> list[Any]:
+    return [values] if isinstance(values, lt.Tensor) else list(values)
+
+
+@pytest.mark.parametrize("equal_nan", [True, False])
+def test_several_nan(equal_nan: bool, gpu: FakeDriver) -> None:
+    x = np.array([2, np.nan, 1, np.nan, 2, -0.0, 0.0], np.float32)
+    got = lt.unique(lt.tensor(x, device="cuda:0"), return_counts=True, equal_nan=equal_nan)
+    for g, w in zip(got, np.unique(x, return_counts=True, equal_nan=equal_nan), strict=True):
+        np.testing.assert_array_equal(g.numpy(), w)
+
+
+def test_a_mask_chooses_on_the_device(gpu: FakeDriver) -> None:
+    x = lt.tensor(X, device="cuda:0")
+    with lt.expect(syncs=1):
+        y = x[x > 0.5]
+    np.testing.assert_array_equal(y.numpy(), X[X > 0.5])
+    z = x[:, lt.asarray([True, False] * 20, device="cuda:0")]
+    np.testing.assert_array_equal(z.numpy(), X[:, ::2])
+    with pytest.raises(lt.IndexOutOfRange, match="boolean index did not match"):
+        x[lt.asarray([True] * 3, device="cuda:0")]
+
+
+def test_a_wrong_index_below_what_is_looked_through(gpu: FakeDriver) -> None:
+    x = lt.tensor(X, device="cuda:0")[lt.asarray([1, 99], device="cuda:0")]
+    with pytest.raises(lt.IndexOutOfRange, match="99"):
+        lt.unique(x)
+
+
 def test_products_take_the_precision_that_is_set(gpu: FakeDriver) -> None:
     a = lt.tensor(X, device="cuda:0")
     assert lt.get_float32_matmul_precision() == "highest"

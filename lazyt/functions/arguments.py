@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
-from lazyt import inplace
+from lazyt import inplace, memory
 from lazyt import record as recording
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.handle import Handle
 from lazyt.ir import dtypes
+from lazyt.syncing import materialise
 
 if TYPE_CHECKING:
     from lazyt.tensor import Tensor
@@ -71,6 +72,14 @@ def adopted(a: Any, *operands: Any) -> Tensor:
     if isinstance(a, np.ndarray) and a.nbytes >= _ADOPTED:
         return cast("Tensor", recording.hooks.over_array(a))
     return tensor(np.asarray(a))
+
+
+def found_on_device(x: Any, cause: str, fn: str, *statics: Any) -> list[Tensor] | None:
+    """What `fn` finds in a tensor of a GPU, on that GPU; a sync. None for what is on the CPU."""
+    t = tensor(x)
+    if t.device == "cpu":
+        return None
+    return [cast("Tensor", recording.hooks.over_data(d)) for d in memory.found(fn, [materialise(t, cause)], statics)]
 
 
 def at_hand(t: Tensor) -> bool:

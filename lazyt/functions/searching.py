@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import ShapeError
-from lazyt.functions.arguments import adopted, record, record_view, tensor
+from lazyt.functions.arguments import adopted, found_on_device, record, record_view, tensor
 from lazyt.handle import Handle
 from lazyt.ops import arithmetic, logic, manipulation
 from lazyt.ops import searching as ops
@@ -84,9 +84,11 @@ def nonzero(x: Any, /) -> tuple[Tensor, ...]:
     >>> [i.tolist() for i in lt.nonzero(lt.asarray([[0, 1], [1, 0]]))]
     [[0, 1], [1, 0]]
     """
-    a = host(x, "nonzero")
-    if not a.ndim:
+    if not tensor(x).ndim:
         raise ShapeError("nonzero: at least 1 dimension is required, got a 0-d operand")
+    if there := found_on_device(x, "nonzero", "nonzero"):
+        return tuple(there)
+    a = host(x, "nonzero")
     return tuple(adopted(i, x) for i in np.nonzero(a))
 
 
@@ -97,6 +99,8 @@ def argwhere(x: Any, /) -> Tensor:
     >>> lt.argwhere(lt.asarray([[0, 1], [1, 0]])).tolist()
     [[0, 1], [1, 0]]
     """
+    if tensor(x).ndim and (there := found_on_device(x, "argwhere", "argwhere")):
+        return there[0]
     a = host(x, "argwhere")
     if not a.ndim:
         return adopted(np.argwhere(a), x)
@@ -115,6 +119,8 @@ def flatnonzero(x: Any, /) -> Tensor:
     >>> lt.flatnonzero(lt.asarray([[0, 1], [1, 0]])).tolist()
     [1, 2]
     """
+    if there := found_on_device(x, "flatnonzero", "flatnonzero"):
+        return there[0]
     return adopted(np.flatnonzero(host(x, "flatnonzero")), x)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lazyt.functions.arguments import adopted
+from lazyt.functions.arguments import adopted, found_on_device
 from lazyt.functions.searching import host
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ def unique_values(x: Any, /) -> Tensor:
     >>> lt.unique_values(lt.asarray([2, 1, 2])).tolist()
     [1, 2]
     """
+    if there := found_on_device(x, "unique_values", "unique", False):
+        return there[0]
     a = host(x, "unique_values")
     return adopted(np.unique(_keys(a), equal_nan=False).astype(a.dtype, copy=False), x)
 
@@ -70,6 +72,8 @@ def unique_counts(x: Any, /) -> UniqueCountsResult:
     >>> lt.unique_counts(lt.asarray([2, 1, 2])).counts.tolist()
     [1, 2]
     """
+    if there := found_on_device(x, "unique_counts", "unique", False):
+        return UniqueCountsResult(there[0], there[3])
     a = host(x, "unique_counts")
     values, counts = np.unique(_keys(a), return_counts=True, equal_nan=False)
     return UniqueCountsResult(adopted(values.astype(a.dtype, copy=False), x), adopted(counts, x))
@@ -82,6 +86,8 @@ def unique_inverse(x: Any, /) -> UniqueInverseResult:
     >>> lt.unique_inverse(lt.asarray([2, 1, 2])).inverse_indices.tolist()
     [1, 0, 1]
     """
+    if there := found_on_device(x, "unique_inverse", "unique", False):
+        return UniqueInverseResult(there[0], there[2])
     a = host(x, "unique_inverse")
     values, inverse = np.unique(_keys(a), return_inverse=True, equal_nan=False)
     return UniqueInverseResult(adopted(values.astype(a.dtype, copy=False), x), adopted(inverse.reshape(a.shape), x))
@@ -94,6 +100,8 @@ def unique_all(x: Any, /) -> UniqueAllResult:
     >>> lt.unique_all(lt.asarray([2, 1, 2])).indices.tolist()
     [1, 0]
     """
+    if there := found_on_device(x, "unique_all", "unique", False):
+        return UniqueAllResult(*there)
     a = host(x, "unique_all")
     values, index, inverse, counts = np.unique(_keys(a), True, True, True, equal_nan=False)
     parts = (values.astype(a.dtype, copy=False), index, inverse.reshape(a.shape), counts)
@@ -118,12 +126,15 @@ def unique(
     >>> lt.unique(lt.asarray([2, 1, 2])).tolist()
     [1, 2]
     """
+    if axis is None and (there := found_on_device(x, "unique", "unique", bool(equal_nan))):
+        wanted = [t for t, w in zip(there, (True, return_index, return_inverse, return_counts), strict=True) if w]
+        return tuple(wanted) if len(wanted) > 1 else wanted[0]
     a = host(x, "unique")
     numpy_unique: Any = np.unique  # its overloads are for flags known to the checker
-    found = numpy_unique(_keys(a), return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
-    if not isinstance(found, tuple):
-        return adopted(found.astype(a.dtype, copy=False), x)
-    return (adopted(found[0].astype(a.dtype, copy=False), x), *(adopted(part, x) for part in found[1:]))
+    got = numpy_unique(_keys(a), return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
+    if not isinstance(got, tuple):
+        return adopted(got.astype(a.dtype, copy=False), x)
+    return (adopted(got[0].astype(a.dtype, copy=False), x), *(adopted(part, x) for part in got[1:]))
 
 
 def union1d(x1: Any, x2: Any, /) -> Tensor:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import IndexOutOfRange, ShapeError
-from lazyt.functions.arguments import adopted, at_hand, record, record_view, tensor
+from lazyt.functions.arguments import adopted, at_hand, found_on_device, record, record_view, tensor
 from lazyt.handle import Handle
 from lazyt.inplace import assign, puts_back
 from lazyt.ir import dtypes
@@ -130,9 +130,11 @@ def _check_mask(mask: Any, shape: Shape, axis: int) -> None:
             )
 
 
-def _nonzero(mask: Any, shape: Shape, axis: int) -> list[np.ndarray[Any, Any]]:
+def _nonzero(mask: Any, shape: Shape, axis: int) -> list[Any]:
     """A mask over the axes from `axis` as index arrays, one an axis (a 0-d mask: one, for a new axis)."""
     _check_mask(mask, shape, axis)
+    if isinstance(mask, Handle) and mask.ndim and (there := found_on_device(mask, "boolean index", "nonzero")):
+        return there
     return list(np.nonzero(np.atleast_1d(_on_host(mask))))
 
 

@@ -71,6 +71,7 @@ class FakeDriver:
 
     def __init__(self) -> None:
         self.launches = self.products = self.loads = self.graphs = self.graph_runs = self.waits = self.library_calls = 0
+        self.reads = 0  # copies to the host
         self.tf32 = False  # of the last product
         self.limit = 1 << 30
         self.used = 0
@@ -146,6 +147,7 @@ class FakeDriver:
         stream.todo.append(lambda: ctypes.memmove(address, host, nbytes) and None)
 
     def to_host(self, stream: FakeStream, host: int, address: int, nbytes: int) -> None:
+        self.reads += 1
         self._device_of(address, nbytes)
         stream.todo.append(lambda: ctypes.memmove(host, address, nbytes) and None)
 
