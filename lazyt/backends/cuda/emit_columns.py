@@ -13,11 +13,10 @@ from lazyt.backends.cuda.emit_levels import UNIT
 from lazyt.backends.cuda.emit_map import digits
 from lazyt.backends.cuda.emit_memory import store
 from lazyt.backends.cuda.emit_reduce import folds_of
+from lazyt.backends.cuda.emit_stage import StageOverRows
 from lazyt.backends.cuda.emit_values import open_level
 from lazyt.backends.cuda.mapping import WARP
-from lazyt.backends.cuda.text import type_of
-from lazyt.backends.rules.elements import reg_type
-from lazyt.ir.kernel import FLUSH, used_accesses
+from lazyt.ir.kernel import FLUSH
 
 if TYPE_CHECKING:
     from lazyt.backends.cuda.emit_scope import Scope
@@ -56,17 +55,11 @@ def emit_columns(scope: Scope) -> None:
             ColumnStage(scope, stage, last=i + 1 == len(kernel.stages)).emit()
 
 
-class ColumnStage:
+class ColumnStage(StageOverRows):
     """One stage for the current column."""
 
     def __init__(self, scope: Scope, stage: Stage, last: bool) -> None:
-        self.scope = scope
-        self.stage = stage
-        self.last = last
-        self.folds = folds_of(scope.kernel, stage.reduces)
-        self.blocked = [f for f in self.folds if f.blocked]
-        self.needed = scope.levels.needed(scope.levels.roots(stage), scope.names)
-        self.accesses = used_accesses(scope.kernel, self.needed, stage.stores)
+        super().__init__(scope, stage, last)
         self.groups = scope.mapping.groups
 
     def emit(self) -> None:
@@ -78,34 +71,22 @@ class ColumnStage:
             return
         for fold in self.folds:
             fold.declare(scope)
-        self._axis(0)
+        self.walk_rows(scope.kernel.outer)
         for fold in self.folds:
             if self.groups > 1 and not fold.blocked:
                 fold.across_shared(scope, "[group][lane]", "[w][lane]", self.groups)
-            kind = type_of(reg_type(fold.dtype))
-            scope.names[fold.number] = body.let(kind, fold.result(scope), f"v{fold.number}")
+            self.name_result(fold)
         if self.stage.stores and not self.last and self.groups > 1:
             # Another stage may read what this one has written.
             body.line("__syncthreads();")
 
-    def _axis(self, k: int) -> None:
-        """Row axis k and all inside it."""
-        scope = self.scope
-        axis = scope.kernel.outer + k
-        if k == scope.kernel.rows - 1:
-            self._walk(axis)
-            return
-        if scope.mapping.single and k == scope.kernel.rows - 2:
-            # What is loaded does not wait for what is added up.
-            scope.body.line("#pragma unroll 16")
-        with scope.loop(f"for (index i{axis} = 0; i{axis} < {scope.extent(axis)}; i{axis}++)"):
-            scope.index[axis] = f"i{axis}"
-            open_level(scope, scope.levels.of_axis[axis], self.needed, self.accesses)
-            self._axis(k + 1)
+    def unroll(self, axis: int) -> int:
+        """What is loaded does not wait for what is added up."""
+        return 16 if self.scope.mapping.single and axis == self.axis - 1 else 0
 
-    def _walk(self, axis: int) -> None:
+    def walk(self) -> None:
         """The last row axis: by FLUSH rows if a fold is blocked or groups share them."""
-        scope, body, n = self.scope, self.scope.body, self.scope.extent(axis)
+        scope, body, axis, n = self.scope, self.scope.body, self.axis, self.scope.extent(self.axis)
         if scope.mapping.single:
             for fold in self.blocked:
                 fold.begin(scope, "part")

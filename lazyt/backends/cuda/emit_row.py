@@ -17,11 +17,10 @@ from lazyt.backends.cuda.emit_memory import offset, pointer, store
 from lazyt.backends.cuda.emit_neighbours import kept_type, neighbours
 from lazyt.backends.cuda.emit_reduce import folds_of
 from lazyt.backends.cuda.emit_scope import memory_type
+from lazyt.backends.cuda.emit_stage import StageOverRows
 from lazyt.backends.cuda.emit_values import open_level
 from lazyt.backends.cuda.mapping import SEGMENT, WARP, kept_slots, scratch_words
-from lazyt.backends.cuda.text import type_of
-from lazyt.backends.rules.elements import reg_type
-from lazyt.ir.kernel import CHUNK, LANES, Load, used_accesses
+from lazyt.ir.kernel import CHUNK, LANES, Load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,22 +91,15 @@ def _declare_kept(scope: Scope) -> None:
         at += itemsize * mapping.steps * mapping.threads
 
 
-class RowStage:
+class RowStage(StageOverRows):
     """One stage for the current row."""
 
     def __init__(self, scope: Scope, stage: Stage, last: bool) -> None:
-        self.scope = scope
-        self.stage = stage
-        self.last = last
-        self.folds = folds_of(scope.kernel, stage.reduces)
-        self.blocked = [f for f in self.folds if f.blocked]
-        self.needed = scope.levels.needed(scope.levels.roots(stage), scope.names, scope.kept)
-        self.accesses = used_accesses(scope.kernel, self.needed, stage.stores)
+        super().__init__(scope, stage, last)
         self.warps = scope.mapping.warps
         self.steps = scope.mapping.steps
         # Several neighbours at a time, where the order of folding is free.
         self.wide = scope.mapping.wide if not self.blocked else 1
-        self.axis = scope.kernel.axes - 1
 
     def emit(self) -> None:
         scope, body = self.scope, self.scope.body
@@ -119,11 +111,10 @@ class RowStage:
             return
         for fold in self.folds:
             fold.declare(scope)
-        self._axis(0)
+        self.walk_rows(scope.kernel.outer)
         for fold in self.folds:
             self._finish(fold)
-            kind = scope.kernel.values[fold.number].dtype
-            scope.names[fold.number] = body.let(type_of(reg_type(kind)), fold.result(scope), f"v{fold.number}")
+            self.name_result(fold)
         if self.stage.stores and not self.last:
             # Another stage may read what this one has written.
             body.line("__syncwarp();" if self.warps == 1 else "__syncthreads();")
@@ -151,27 +142,14 @@ class RowStage:
 
     def finish_chunks(self) -> None:
         """The folds of all chunks of a row, from scratch memory."""
-        scope, body = self.scope, self.scope.body
+        scope = self.scope
         slot = 0
         for fold in self.folds:
             fold.declare(scope)
             slot += fold.get(scope, slot)
-            kind = type_of(reg_type(fold.dtype))
-            scope.names[fold.number] = body.let(kind, fold.result(scope), f"v{fold.number}")
+            self.name_result(fold)
 
-    def _axis(self, k: int) -> None:
-        """Row axis k and all inside it."""
-        scope = self.scope
-        axis = scope.kernel.outer + k
-        if axis == self.axis:
-            self._walk()
-            return
-        with scope.loop(f"for (index i{axis} = 0; i{axis} < {scope.extent(axis)}; i{axis}++)"):
-            scope.index[axis] = f"i{axis}"
-            open_level(scope, scope.levels.of_axis[axis], self.needed, self.accesses)
-            self._axis(k + 1)
-
-    def _walk(self) -> None:
+    def walk(self) -> None:
         """The last axis: chunks with float64 partials if a fold is blocked, rounds of the team in them."""
         scope, body = self.scope, self.scope.body
         n = scope.extent(self.axis)
