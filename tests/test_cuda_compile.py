@@ -190,4 +190,4 @@ def test_source_reads_as_the_kernel(recorded: dict[str, list[Launch]]) -> None:
     for i, value in enumerate(kernel.values):
         if type(value).__name__ != "Const":
             assert re.search(rf"\bv{i}\b", text), f"%{i} is not in the source"
-    assert "lt_exp_f32(v" in text
+    assert "lt_exp_below_f32(v" in text

@@ -138,6 +138,17 @@ def test_division_by_what_a_row_shares_is_correctly_rounded(divisor: float) -> N
         same_bits(one_op("div", x, divisor), x / F32.type(divisor))
 
 
+@pytest.mark.parametrize("divisor", [3.0, 1.9999999, 0.1, 1e7, 7.3e-5, -7.3e-5, -3.0])
+def test_neighbours_within_range_are_divided_without_a_look(divisor: float) -> None:
+    """Only groups with a dividend out of range are done again."""
+    rng = np.random.default_rng(9)
+    x = np.ldexp(rng.uniform(1, 2, 8000), rng.integers(-99, 99, 8000)).astype(F32)
+    x *= rng.choice([-1, 1], x.size).astype(F32)
+    x[::5] = rng.choice([0.0, -0.0], x[::5].size)
+    x[4000:] = rng.uniform(0.5, 1, 4000)  # a quotient near the middle of two needs the second step
+    same_bits(one_op("div", x, divisor), x / F32.type(divisor))
+
+
 @pytest.mark.parametrize(("op", "bound"), [("exp", 2.0), ("tanh", 1.4)])
 def test_exp_and_tanh_by_the_machines_own(op: str, bound: float) -> None:
     """The method's error, with a 2**x and a 1/x that are correctly rounded here."""

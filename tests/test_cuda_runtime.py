@@ -86,6 +86,50 @@ def test_exp_and_tanh_of_its_own_are_close_to_the_cpus(gpu: FakeDriver) -> None:
             np.testing.assert_array_max_ulp(f(lt.tensor(x, device="cuda:0")).numpy(), f(lt.tensor(x)).numpy(), 4)
 
 
+@pytest.mark.parametrize("n", [8, 100, 2048, 8192])
+def test_exp_of_what_a_rows_greatest_was_taken_from(n: int, gpu: FakeDriver) -> None:
+    x = -np.abs(np.random.default_rng(n).normal(size=(6, n)) * 40).astype(np.float32)
+    x[:, 0], x[1, 1::2], x[2, 1:], x[3, 2] = 0, -np.inf, -86.5, -88.5
+    x[4, 1], x[5, 0] = np.nan, np.inf
+    with mock.patch.dict(switches, {"native-math": True}):
+        t = lt.asarray(x, device="cuda:0")
+        y = lt.exp(t - t.max(-1, keepdims=True))
+        (kernel,) = y.explain().kernels
+        assert "lt_exp_below_f32(v" in kernel.source()
+        got = y.numpy()
+    with np.errstate(all="ignore"):
+        below = x - x.max(-1, keepdims=True)
+        want = np.exp(below.astype(np.float64))
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    normal = want >= 2.0**-126
+    error = np.abs(got - want)[normal] / np.spacing(want[normal].astype(np.float32))
+    assert error.max() <= 2.5
+    assert (got[~normal & ~np.isnan(want)] <= 2.0**-126).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("n", [8, 24, 2048, 3000])
+def test_rows_of_halves(dtype: str, n: int, gpu: FakeDriver) -> None:
+    """Extremes two at a time, quotients rounded once more."""
+    rng = np.random.default_rng(n)
+    x = (rng.normal(size=(7, n)) * 6).astype(np.float32)
+    x[1, n // 2 :], x[2, 3], x[3, :], x[4, 5], x[5, :], x[6, :] = -np.inf, np.nan, -0.0, np.inf, 0.0, -3e4
+    x[3, 6] = 0.0
+    here = lt.asarray(x).astype(dtype)
+    there = here.to("cuda:0")
+    with mock.patch.dict(switches, {"native-math": True}), np.errstate(all="ignore"):
+        y = lt.softmax(there, -1)
+        if n == 2048:
+            assert "lt_near_quotient(v" in y.explain().kernels[0].source()
+        got, want = y.astype("float32").numpy(), lt.softmax(here, -1).astype("float32").numpy()
+        # A unit of the last place of the half.
+        np.testing.assert_allclose(got, want, rtol=2**-7 if dtype == "bfloat16" else 2**-10, atol=1e-7)
+        for f in (lt.max, lt.min):
+            got, want = (f(v, axis=-1).astype("float32").numpy() for v in (there, here))
+            np.testing.assert_array_equal(got, want)
+            np.testing.assert_array_equal(np.signbit(got) & ~np.isnan(got), np.signbit(want) & ~np.isnan(want))
+
+
 def column_statistics(x: Any) -> Any:
     return x.mean(0), x.var(0), x.max(0)
 

@@ -80,6 +80,18 @@ def divide_by(operands: Sequence[str], reciprocal: str, usual: str, module: Modu
     return f"lt_divide_by({', '.join(operands)}, {reciprocal}, {usual})"
 
 
+def quotient(operands: Sequence[str], near: bool, module: Module) -> str:
+    """The same where no operand is odd; `near` where it will be rounded to a half."""
+    module.include(native_math.QUOTIENTS)
+    return f"lt_{'near_' * near}quotient({', '.join(operands)}, 1.0f / {operands[1]})"
+
+
+def exp_below(x: str, module: Module) -> str:
+    """exp of a float32 that is not above 0."""
+    module.include(native_math.EXP_BELOW)
+    return f"lt_exp_below_f32({x})"
+
+
 @cache
 def _function(symbol: str, rule: Rule, elements: tuple[str, ...]) -> dict[str, str]:
     """The device function of a rule, behind those that it calls."""

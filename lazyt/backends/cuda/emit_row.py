@@ -266,7 +266,7 @@ class RowStage(StageOverRows):
         along = [v for v in kept if scope.kernel.accesses[scope.kernel.values[v].access].classes[self.axis] == "1"]  # type: ignore[union-attr]
         if len(along) < len(kept):
             wide = 1
-        with self._points(wide, 16 if wide > 1 else 8, n):
+        with self._points(wide, 8 * wide, n):  # eight loads under way
             i, live = scope.index[self.axis], self._live(wide)
             for v in kept:
                 value = scope.kernel.values[v]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from lazyt.backends.cuda.text import Body, type_of
 from lazyt.backends.rules.elements import mem_type
@@ -37,6 +37,9 @@ class Scope:
         self.offsets: dict[tuple[int, int], str] = {}
         # What is at hand by value: neighbours loaded at once, the elements of a row that a lane keeps.
         self.kept: dict[int, str] = {}
+        # How a division by what neighbours share is written: with a look at each dividend; without one, noting in `odd`
+        # that it was wanted; or as the machine's.
+        self.division: Literal["each", "noted", "whole"] = "each"
         # The condition that the current point is inside the domain; "" where it always is.
         self.live = ""
         self.head = Body(body.module, body.depth)

@@ -13,7 +13,7 @@ from lazyt.backends.cuda.switches import switches
 from lazyt.backends.cuda.text import literal, type_of
 from lazyt.backends.rules.elements import BFLOAT16, reg_type
 from lazyt.errors import LazytInternalError
-from lazyt.ir.kernel import Cast, Check, Const, Gather, Index, Load, Op, Scalar
+from lazyt.ir.kernel import Cast, Check, Const, Gather, Index, Load, Op, Reduce, Scalar, operands_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
+HALVES = (np.dtype(np.float16), BFLOAT16)
 
 
 def open_level(scope: Scope, level: int, values: Iterable[int], accesses: Iterable[int]) -> None:
@@ -55,9 +56,10 @@ def compute(scope: Scope, v: int) -> str:
             return load(scope, v, value)
         case Gather():
             return gather(scope, v, value)
-        case Op("div") if _is_shared_divisor(scope, v, value):
-            a, b = (names[o] for o in value.operands)
-            return elementwise.divide_by((a, b), f"1.0f / {b}", f"lt_is_usual({b})", module)
+        case Op("div") if divides_by_shared(scope, v):
+            return _quotient(scope, v, value)
+        case Op("exp") if _is_below_zero(scope, value.operands[0]):
+            return elementwise.exp_below(names[value.operands[0]], module)
         case Op():
             in_dtype = scope.kernel.values[value.operands[-1]].dtype
             return elementwise.lower(value.name, [names[o] for o in value.operands], in_dtype, module)
@@ -69,10 +71,51 @@ def compute(scope: Scope, v: int) -> str:
     raise LazytInternalError(f"%{v} is read before its stage:\n{scope.kernel.text}")
 
 
-def _is_shared_divisor(scope: Scope, v: int, value: Op) -> bool:
-    """Whether a float32 division has a divisor that is known further out, where its reciprocal is taken."""
-    inside = scope.levels.of_value[v] > scope.levels.of_value[value.operands[1]]
-    return inside and value.dtype == FLOAT32 and switches["native-math"]
+def divides_by_shared(scope: Scope, v: int) -> bool:
+    """Whether it is a float32 division by what is known further out, where the reciprocal is taken."""
+    value = scope.kernel.values[v]
+    if not isinstance(value, Op) or value.name != "div" or value.dtype != FLOAT32:
+        return False
+    return scope.levels.of_value[v] > scope.levels.of_value[value.operands[1]] and switches["native-math"]
+
+
+def _quotient(scope: Scope, v: int, value: Op) -> str:
+    a, b = (scope.names[o] for o in value.operands)
+    module = scope.body.module
+    if scope.division == "whole":
+        return f"lt_divide({a}, {b})"
+    if scope.division == "each":
+        return elementwise.divide_by((a, b), f"1.0f / {b}", f"lt_is_usual({b})", module)
+    near = _only_rounded(scope, v)
+    scope.body.line(f"odd |= lt_is_near_odd({a});" if near else f"odd |= lt_is_odd({a}, {b} > 0.0f);")
+    return elementwise.quotient((a, b), near, module)
+
+
+def odd_divisor(scope: Scope, v: int) -> str:
+    """Whether the divisor of division v is one for which `division = "noted"` would be wrong."""
+    value = scope.kernel.values[v]
+    assert isinstance(value, Op)
+    b = scope.names[value.operands[1]]
+    # Of a zero over what is below 0 the sign would be lost.
+    return f"lt_is_odd_divisor({b})" + f" || {b} < 0.0f" * _only_rounded(scope, v)
+
+
+def _only_rounded(scope: Scope, v: int) -> bool:
+    """Whether all that becomes of a value is a half."""
+    readers = [w for w in scope.kernel.values if v in (*operands_of(w), getattr(w, "operand", None))]
+    stored = any(t.value == v for s in scope.kernel.stages for t in s.stores)
+    return not stored and all(isinstance(w, Cast) and w.dtype in HALVES for w in readers)
+
+
+def _is_below_zero(scope: Scope, v: int) -> bool:
+    """Whether it is a float32 less the greatest of its row."""
+    values = scope.kernel.values
+    value = values[v]
+    if not isinstance(value, Op) or value.name != "sub" or value.dtype != FLOAT32 or not switches["native-math"]:
+        return False
+    x, most = value.operands
+    top = values[most]
+    return isinstance(top, Reduce) and top.name == "max" and top.operand == x
 
 
 def constant(value: Const) -> str:

@@ -3,7 +3,8 @@
 They stand in the inner loops of whole models. The shared rules, written for machines without such instructions, made
 a tanh-GELU 61 instructions an element and a softmax 64, of which an H200 does 55 while it copies an element.
 
-Largest errors: exp 2 ULP (2**x itself is good to 2**-22.5), tanh 1.4; division is correctly rounded.
+Largest errors: exp 2 ULP (2**x itself is good to 2**-22.5), 2.5 of what a row's maximum was taken from, tanh 1.4;
+division is correctly rounded, but for a quotient that is only rounded to a half: 1 ULP of float32 before that.
 Method of exp: as in NVIDIA's libdevice; the exponent comes out of one fma that rounds down.
 `no-native-math` in LAZYT_DEBUG leaves the rules that all backends share.
 """
@@ -56,6 +57,17 @@ _TANH = f"""static __device__ __forceinline__ float lt_tanh_f32(float x) {{
     return copysignf(a >= 0.57f ? far : near, x);
 }}
 """
+# No x above 0: 2**t of the rounded t = x log2(e), and what was rounded away as one more step.
+_LN2 = float(np.float32(np.log(2)))
+_EXP_BELOW = f"""static __device__ __forceinline__ float lt_exp_below_f32(float x) {{
+    x = lt_maximum(x, -88.0f);
+    const float t = x * {_f(_HIGH)};
+    const float rest = fmaf(t, {_f(_LN2 - float(np.log(2)))}, fmaf(t, {_f(-_LN2)}, x));
+    const float e = lt_exp2(t);
+    return fmaf(e, rest, e);
+}}
+"""
+EXP_BELOW = {"lt_exp_below_f32": _EXP_BELOW}
 # Markstein: with 1/b correctly rounded and a quotient within one ULP, one more step rounds it correctly.
 _DIVIDE = """// Whether no step of lt_divide_by can leave the normal range because of x.
 static __device__ __forceinline__ bool lt_is_usual(float x) { return (lt_bits_i32(x) >> 23 & 0xffu) - 67u <= 120u; }
@@ -68,6 +80,28 @@ static __device__ __forceinline__ float lt_divide_by(float a, float b, float r, 
 }
 """
 DIVIDE_BY = {"lt_divide_by": _DIVIDE}
+# The same for neighbours: all are divided without a look, and again if one of them was out of range. 0 is not: the
+# remainder is taken as b q - a, so that its sign is right where b is above 0. What is rounded to a half takes one step,
+# and dividends as small as they like.
+_QUOTIENTS = """// Whether lt_quotient may be wrong for such a divisor; for this a and one that is not.
+static __device__ __forceinline__ bool lt_is_odd_divisor(float b) {
+    return (lt_bits_i32(b) >> 23 & 0xffu) - 103u > 48u;
+}
+static __device__ __forceinline__ bool lt_is_odd(float a, bool above) {
+    return (lt_bits_i32(a) << 1) - (27u << 24) > 200u << 24 & (a != 0.0f | !above);
+}
+static __device__ __forceinline__ float lt_quotient(float a, float b, float r) {
+    const float near = a * r;
+    const float q = fmaf(-fmaf(near, b, -a), r, near);
+    return fmaf(-fmaf(q, b, -a), r, q);
+}
+static __device__ __forceinline__ bool lt_is_near_odd(float a) { return fabsf(a) > 0x1p100f; }
+static __device__ __forceinline__ float lt_near_quotient(float a, float b, float r) {
+    const float near = a * r;
+    return fmaf(-fmaf(near, b, -a), r, near);
+}
+"""
+QUOTIENTS = {**DIVIDE_BY, "lt_quotient": _QUOTIENTS}
 
 
 def _calls(symbol: str, text: str) -> Rule:

@@ -166,6 +166,39 @@ struct lt_min {
     static __device__ __forceinline__ double of(double a, double b) { return lt_minimum(a, b); }
 };
 
+// The extreme of halves, two at a time where the machine has that, and widened at the end.
+template <bool bfloat> LT_FUNCTION float lt_widened(u16 x) {
+    return bfloat ? lt_bits_float((u32)x << 16) : lt_half_to_float(x);
+}
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+template <typename Op, bool bfloat> struct lt_pairs;
+#define LT_PAIRS(op, bfloat, instruction)                                                        \
+    template <> struct lt_pairs<op, bfloat> {                                                    \
+        static __device__ __forceinline__ u32 of(u32 a, u32 b) {                                 \
+            u32 r;                                                                               \
+            asm(instruction " %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));                          \
+            return r;                                                                            \
+        }                                                                                        \
+    }
+LT_PAIRS(lt_max, true, "max.NaN.bf16x2");
+LT_PAIRS(lt_min, true, "min.NaN.bf16x2");
+LT_PAIRS(lt_max, false, "max.NaN.f16x2");
+LT_PAIRS(lt_min, false, "min.NaN.f16x2");
+template <typename Op, bool bfloat, int N> LT_FUNCTION float lt_extreme(const u16 (&x)[N]) {
+    u32 best = (u32)x[0] | (u32)x[1] << 16;
+#pragma unroll
+    for (int k = 2; k < N; k += 2) best = lt_pairs<Op, bfloat>::of(best, (u32)x[k] | (u32)x[k + 1] << 16);
+    return Op::of(lt_widened<bfloat>((u16)best), lt_widened<bfloat>((u16)(best >> 16)));
+}
+#else
+template <typename Op, bool bfloat, int N> LT_FUNCTION float lt_extreme(const u16 (&x)[N]) {
+    float best = lt_widened<bfloat>(x[0]);
+#pragma unroll
+    for (int k = 1; k < N; k++) best = Op::of(best, lt_widened<bfloat>(x[k]));
+    return best;
+}
+#endif
+
 // All 32 lanes folded, in any order; the result is in every lane.
 template <typename Op, typename T> LT_FUNCTION T lt_fold(T x) {
 #pragma unroll
