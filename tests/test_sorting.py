@@ -92,3 +92,25 @@ def test_a_gradient_through_topk(native, monkeypatch):
     x = lt.tensor([3.0, 1.0, 4.0, 1.5], requires_grad=True)
     (lt.topk(x, 2).values * lt.asarray([1.0, 10.0])).sum().backward()
     assert x.grad.tolist() == [10.0, 0.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("length", [sorting.LONG, 70_001])
+@pytest.mark.parametrize("kind", ["normal", "narrow", "whole range", "many ties", "few ties", "signed zeros", "ends"])
+def test_places_of_long_rows_of_64_bits(kind, length, descending):
+    """Keys that leave room for the position, that are told apart by their high bits, and that are not."""
+    rng = np.random.default_rng(0)
+    n = length
+    x = {
+        "normal": rng.standard_normal(n),
+        "narrow": rng.integers(-100, 100, n),
+        "whole range": rng.integers(0, 2**64 - 1, n, dtype=np.uint64),
+        "many ties": rng.integers(0, 50, n) + rng.integers(0, 2, n) * 2**62,
+        "few ties": np.where(rng.random(n) < 0.05, rng.integers(0, 50, n), rng.integers(-(2**63), 2**63 - 1, n)),
+        "signed zeros": np.where(rng.random(n) < 0.5, -0.0, 0.0),
+        "ends": np.where(rng.random(n) < 0.01, np.nan, np.where(rng.random(n) < 0.5, np.inf, rng.standard_normal(n))),
+    }[kind]
+    found = np.empty(n, np.int64)
+    sorting.argsort(found, x, 0, descending)
+    keys = sorting._keys(x[None])[0]
+    np.testing.assert_array_equal(found, np.argsort(~keys if descending else keys, kind="stable"))

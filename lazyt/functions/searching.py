@@ -31,6 +31,20 @@ def host(x: Any, cause: str) -> np.ndarray[Any, Any]:
     return tensor(x)._array(cause)
 
 
+class _Open:
+    """An array's memory, said to be writable."""
+
+    def __init__(self, a: np.ndarray[Any, Any]) -> None:
+        self.owner = a
+        own = a.__array_interface__
+        self.__array_interface__ = own | {"data": (own["data"][0], False)}
+
+
+def _open(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """For `numpy.bincount`, which only reads but copies whatever is not writable."""
+    return np.asarray(_Open(a))
+
+
 def searchsorted(x1: Any, x2: Any, /, side: str = "left", sorter: Any = None) -> Tensor:
     """Where each of x2 would go into the sorted vector x1 (x1[sorter]): before equal elements, or after ('right').
 
@@ -139,7 +153,7 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
         raise ShapeError(refused)
     w = None if weights is None else host(weights, "bincount")
     try:
-        return adopted(np.bincount(a, w, minlength), x)
+        return adopted(np.bincount(_open(a), None if w is None else _open(w), minlength), x)
     except ValueError as e:
         if a.size and a.min() < 0:
             raise ShapeError(refused) from None

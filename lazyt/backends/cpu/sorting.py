@@ -3,8 +3,9 @@
 `sort` sorts the values. Only the order among equal ones that differ (zeros of two signs, NaN of several kinds) is not
 decided by that; where there are such, they are put back as they stood.
 `argsort` sorts keys of 64 bits: the order of the value above, the position below. So equal values stay in
-order, and no sort of pairs is needed; a value of 64 bits takes two rounds, low half first. `topk` finds the k-th value
-first and sorts what is not behind it.
+order, and no sort of pairs is needed. Of a value of 64 bits the key has what the position leaves room for, and the few
+that are equal in that are put in order after; where they are not few, it takes two rounds, low half first. `topk` finds
+the k-th value first and sorts what is not behind it.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 
 # Elements that a thread should have at least.
 GRAIN = 1 << 16
-# From this length on the first few of a row are found before they are sorted.
+# From this length on rows are worth a few calls each: the first few are found before they are sorted.
 LONG = 4096
+# If more than one in so many is equal to another in its high bits, keys are sorted by halves.
+MANY_TIES = 8
 # Positions must fit the lower half of a key.
 MAX_LENGTH = 1 << 32
 POSITIONS = np.uint64(0xFFFFFFFF)
@@ -205,6 +208,49 @@ def _order(rows: Array, descending: bool) -> Array:
         pairs = _paired(keys, descending)
         pairs.sort(axis=-1)
         return _positions(pairs)
+    if rows.shape[1] < LONG:
+        return _by_halves(keys, descending)
+    found = np.empty(rows.shape, np.int64)
+    for i, row in enumerate(keys):
+        if not _by_high_bits(row, descending, found[i]):
+            found[i] = _by_halves(row[None], descending)[0]
+    return found
+
+
+def _by_high_bits(keys: Array, descending: bool, out: Array) -> bool:
+    """The order of one row of 64-bit keys, into `out`; False where too many are equal in their high bits."""
+    n = len(keys)
+    low, high = keys.min(), keys.max()
+    span, bits = int(high) - int(low), (n - 1).bit_length()
+    room = np.uint64(bits)
+    dropped = max(span.bit_length() + bits - 64, 0)
+    pairs = high - keys if descending else keys - low
+    if dropped:
+        pairs >>= np.uint64(dropped)
+    pairs <<= room
+    pairs |= np.arange(n, dtype=np.uint64)
+    pairs.sort()
+    np.bitwise_and(pairs, np.uint64((1 << bits) - 1), out=out.view(np.uint64))
+    if not dropped:
+        return True
+    pairs >>= room
+    equal = pairs[1:] == pairs[:-1]
+    if not equal.any():
+        return True
+    tied = np.zeros(n, bool)
+    tied[1:] = equal
+    tied[:-1] |= equal
+    where = np.flatnonzero(tied)
+    if len(where) > n // MANY_TIES:
+        return False
+    places = out[where]
+    own = keys[places]
+    # NOTE: stable, so equal keys stay by position.
+    out[where] = places[np.lexsort((high - own if descending else own, pairs[where]))]
+    return True
+
+
+def _by_halves(keys: Array, descending: bool) -> Array:
     low = _paired(keys & POSITIONS, descending)
     low.sort(axis=-1)
     by_low = _positions(low)
