@@ -75,3 +75,7 @@ announce()
 del announce, attach_methods, attach_operators, attach_protocols
 
 from lazyt import fft, linalg, nn, optim, random  # noqa: E402 - they need Tensor's operators
+from lazyt.protocols.signatures import install  # noqa: E402 - of the functions that are there now
+
+install(globals(), vars(linalg), vars(fft))
+del install

@@ -153,5 +153,6 @@ def test_a_word_turns_every_switch_of_its_name(monkeypatch):
     for table in (general, cpu, cuda, registers):
         for name, value in table.items():
             monkeypatch.setitem(table, name, value)
-    read("no-tile, verify,autotune,width-4,")
+    read("no-tile, verify,autotune,width-4,threads-3,")
+    assert registers["threads"] == 3
     assert not cpu["tile"] and not cuda["tile"] and general["verify"] and cpu["autotune"] and registers["width"] == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import pickle
 
@@ -476,3 +477,63 @@ def test_numbers_round_as_scalars_do():
     x = lt.asarray(2.567, dtype=lt.float64)
     assert round(x, 1).item() == 2.6 and round(x) == 3 and type(round(x)) is int
     assert math.trunc(x) == 2 and x.real.item() == 2.567 and lt.asarray(1 + 2j).imag.item() == 2
+
+
+NUMPYS_SIGNATURES = {
+    "sum": lambda x, xp: xp.sum(x, axis=0, where=x > 0, initial=2.0),
+    "mean": lambda x, xp: xp.mean(x, axis=1, where=x > -1),
+    "std": lambda x, xp: xp.std(x, axis=0, ddof=1, dtype=np.float32),
+    "var": lambda x, xp: xp.var(x, where=x > 0, keepdims=True),
+    "max": lambda x, xp: xp.max(x, axis=0, where=x > 0, initial=-1.0),
+    "all": lambda x, xp: xp.all(x > 0, axis=0, where=x < 2),
+    "nansum": lambda x, xp: xp.nansum(x, where=x > 0),
+    "clip": lambda x, xp: xp.clip(x, a_min=0, a_max=None),
+    "a ufunc's dtype": lambda x, xp: xp.add(x, x, dtype=np.float32),
+    "split": lambda x, xp: xp.split(ary=x, indices_or_sections=2, axis=1)[0],
+    "repeat": lambda x, xp: xp.repeat(x, repeats=2, axis=0),
+    "tile": lambda x, xp: xp.tile(x, reps=(2, 1)),
+    "moveaxis": lambda x, xp: xp.moveaxis(x, source=0, destination=1),
+    "swapaxes": lambda x, xp: xp.swapaxes(x, axis1=0, axis2=1),
+    "angle": lambda x, xp: xp.angle(x * 1j, deg=True),
+    "sort": lambda x, xp: xp.sort(x, kind="stable"),
+    "concatenate": lambda x, xp: xp.concatenate([x, x], dtype=np.float32),
+    "reshape": lambda x, xp: xp.reshape(x, (4, 3), order="F"),
+    "ravel": lambda x, xp: xp.ravel(x, order="F"),
+    "take": lambda x, xp: xp.take(x, [0, 9], mode="clip"),
+    "cross": lambda x, xp: xp.cross(x[:, :3], x[:, 1:], axisc=0),
+    "meshgrid": lambda x, xp: xp.meshgrid(x[0], x[1], sparse=True),
+    "zeros_like": lambda x, xp: xp.zeros_like(x, shape=(2,)),
+    "nan_to_num": lambda x, xp: xp.nan_to_num(x, copy=True),
+    "intersect1d": lambda x, xp: xp.intersect1d(x, x[0], return_indices=True),
+    "unravel_index": lambda x, xp: xp.unravel_index([3, 5], (2, 4), order="F"),
+    "svd": lambda x, xp: xp.linalg.svd(x, compute_uv=False),
+    "cond": lambda x, xp: xp.linalg.cond(x[:, :3] + 4 * np.eye(3), 1),
+    "matrix_rank": lambda x, xp: xp.linalg.matrix_rank(x, tol=0.1),
+    "fft": lambda x, xp: xp.fft.fft(a=x, axis=0),
+}
+
+
+@pytest.mark.parametrize("name", NUMPYS_SIGNATURES)
+def test_functions_are_called_by_numpys_signatures(name):
+    program = NUMPYS_SIGNATURES[name]
+    same(program(lt.asarray(A), lt), program(A, np))
+
+
+def test_out_is_a_deferred_write_in_lazyts_functions():
+    x, out = lt.asarray(A), lt.zeros(A.shape, dtype=lt.float64)
+    with lt.no_sync():
+        assert lt.add(x, x, out=out) is out
+        assert lt.exp(x, out, where=x > 0) is out
+        assert lt.clip(x, 0, 1, out=out) is out
+        assert lt.cumsum(x, axis=1, out=out) is out
+    same(out, np.cumsum(A, axis=1))
+
+
+def test_the_fronts_of_functions_say_what_they_take():
+    shown = inspect.signature(lt.sum).parameters
+    assert list(shown) == ["x", "axis", "dtype", "keepdims", "out", "initial", "where"]
+    assert lt.sum.__doc__ == lt.functions.reductions.sum.__doc__
+    with pytest.raises(TypeError, match="nonsense"):
+        lt.sum(A, nonsense=1)
+    with pytest.raises(TypeError, match="nonsense"):
+        lt.reshape(A, (4, 3), nonsense=1)

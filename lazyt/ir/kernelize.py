@@ -65,6 +65,7 @@ class KernelCall:
     nodes: tuple[Node, ...] = ()  # what it computes
     # The product whose elements its points are, one axis a dimension, if it was made so: see epilogue.py.
     product: Node | None = None
+    ways: tuple[str, ...] = ()  # what passes chose for it, in words, for `explain()`
 
     @property
     def reads(self) -> set[Node]:

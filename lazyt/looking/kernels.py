@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 from lazyt.backends.cpu import blas, scan
 from lazyt.backends.cpu.attention_tile import KEYS
 from lazyt.backends.cpu.code import assembly_of, code_at, source_of
-from lazyt.backends.cpu.executor import Bound
+from lazyt.backends.cpu.emit import ways_of
+from lazyt.backends.cpu.executor import DONATED, Bound
+from lazyt.backends.cpu.switches import switches
+from lazyt.backends.cpu.threads import get_num_threads
 from lazyt.backends.cuda import executor as cuda
 from lazyt.backends.cuda import library
 from lazyt.backends.cuda.convolutions import Convolution, why_windows
@@ -24,6 +27,7 @@ from lazyt.ir.interpret import Walk
 from lazyt.ir.kernelize import KernelCall
 from lazyt.ir.prims import ELEMENTWISE
 from lazyt.ir.schedule import AttentionCall, LibraryCall, MatmulCall, ScatterCall, nbytes
+from lazyt.ir.split import worth_splitting
 from lazyt.looking.text import bytes_text, count_text, html_text, plural, site_text
 
 if TYPE_CHECKING:
@@ -285,6 +289,30 @@ class KernelView:
         )
         return f"{where} {n.dtype} {g.shape_text(self._shape(n))}"
 
+    @cached_property
+    def ways(self) -> list[str]:
+        """Which optimisations were applied to its code, and what a run may do with its results."""
+        c, bound, found = self._call, self._bound, []
+        if any(
+            n.op == "select" and isinstance(n.site, g.Origin) and n.site.name.startswith("write to")
+            for n in (self._map.nodes if self._map is not None else ())
+        ):
+            found.append("a write into most of an array, in one pass over all of it")
+        if isinstance(bound, cuda.Bound):
+            return found
+        if self.kernel is not None:
+            assert self._map is not None
+            found += [*self._map.ways, *ways_of(self.kernel)]
+            threads = get_num_threads()
+            if isinstance(c, KernelCall) and switches["split"] and worth_splitting(self.kernel, self._extents, threads):
+                found.append(f"few long rows, each divided among {plural(threads, 'thread')}")
+        if isinstance(c, LibraryCall) and self.library.startswith("NumPy") and switches["adopt"]:
+            found.append("results of NumPy's are taken over with their memory")
+        made = set(c.writes)
+        if any(d.output in made and self._size(nbytes(d.output)) >= DONATED for d in bound.exe.donations):
+            found.append("in the place of a leaf, when nobody else holds that")
+        return found
+
     # What it moves and computes
 
     def _shape(self, n: Node) -> tuple[int, ...]:
@@ -393,6 +421,7 @@ class KernelView:
         if self._choice is not None or self._attention:
             where = "; the product itself is never in memory" if self._on_stack else ""
             rows.append(("chosen", self.chosen + where))
+        rows += [("ways", way) for way in self.ways]
         flops = "no flops counted"
         if self.flops:
             flops = f"{count_text(self.flops, 'flop')}, {self.intensity:.2g} flop/byte"

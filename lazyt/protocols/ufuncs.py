@@ -193,7 +193,8 @@ def _at(ufunc: np.ufunc, name: str, x: Any, indices: Any, *values: Any) -> None:
     if not isinstance(x, Tensor):
         through_numpy(ufunc.at, (x, indices, *values), {}, name)
         return
-    arrays = [isinstance(i, list | np.ndarray | Tensor) for i in (indices if isinstance(indices, tuple) else ())]
+    # lazyt's own way takes an index of arrays alone, or of none.
+    arrays = [isinstance(i, list | np.ndarray | Tensor) for i in (indices if isinstance(indices, tuple) else (None,))]
     if ufunc is np.add and dtypes.kind(x.dtype) != "b" and any(arrays) == all(arrays):
         value = tensor(values[0])
         if not np.can_cast(value.dtype, x.dtype, "same_kind"):

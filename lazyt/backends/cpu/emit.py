@@ -28,19 +28,31 @@ BYTES = 64
 
 def emit(kernel: Kernel, name: str) -> str:
     """The text of a module that defines `name`; the kernel is one that `verify` accepts."""
+    return _emitted(kernel, name)[0]
+
+
+def ways_of(kernel: Kernel) -> list[str]:
+    """What was chosen in writing a kernel's code, in words."""
+    return list(_emitted(kernel, "kernel")[1].ways)
+
+
+def _emitted(kernel: Kernel, name: str) -> tuple[str, Module]:
     module = Module()
     if over_pairs(kernel):
         rows = f"{name}.rows"
+        module.ways["short rows against short rows, lanes along the outputs"] = None
         text = [_function(kernel, rows, module, "internal "), emit_pairs(kernel, name, rows, module)]
     else:
         text = [_function(kernel, name, module)]
-    return "\n".join([module.text(), *text, ""])
+    return "\n".join([module.text(), *text, ""]), module
 
 
 def _function(kernel: Kernel, name: str, module: Module, linkage: str = "") -> str:
     levels = Levels(kernel)
     body = Body(module, block="start")
     lanes = _lanes(kernel, levels)
+    if lanes > LANES:
+        module.ways[f"{lanes} lanes side by side"] = None
     bytes_alone = lanes == BYTES and _over_bytes(kernel, levels)
     scope = Scope(kernel, levels, body, lanes, counter="i8" if bytes_alone else "i32")
     for axis in range(kernel.axes):

@@ -51,6 +51,7 @@ class Module:
 
     def __init__(self, library: Library | None = None) -> None:
         self._entries: dict[str, str] = {}
+        self.ways: dict[str, None] = {}  # what was chosen in writing it, in words, for `explain()`
         self._library = library
 
     def declare(self, text: str) -> None:

@@ -32,6 +32,7 @@ from lazyt.backends.cpu.threads_ir import (
     Platform,
     render,
 )
+from lazyt.switches import registers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,6 +65,8 @@ def current_platform() -> Platform:
 
 def usable_cpus() -> int:
     """How many CPUs this process may run on."""
+    if registers["threads"]:
+        return registers["threads"]
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,0 +1,116 @@
+"""lazyt's functions called by NumPy's signature: `lt.sum(x, where=mask)`, `lt.add(x, y, out=z)`, `lt.tile(x, reps=2)`.
+
+What lazyt's own signature has not goes the way of NumPy's function called on tensors (functions.py, ufuncs.py), so it
+means the same under both names. A function whose signature is NumPy's already is left as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from lazyt.functions.arguments import tensor
+from lazyt.handle import Handle
+from lazyt.protocols.functions import NATIVE, array_function
+from lazyt.protocols.special_cases import SPECIAL
+from lazyt.protocols.table import FFT, LINALG, PUBLIC
+from lazyt.protocols.ufuncs import UFUNCS, array_ufunc
+
+Function = Callable[..., Any]
+# Parameters of NumPy's that say nothing of what is computed here: they are taken, and not shown.
+_UNSHOWN = frozenset({"order", "subok", "like", "casting", "signature", "axes"})
+# What every ufunc takes.
+_OPTIONS = ("out", "where", "dtype")
+
+
+def install(lt: dict[str, Any], linalg: dict[str, Any], fft: dict[str, Any]) -> None:
+    """Give the functions of the namespaces `lt`, `lt.linalg` and `lt.fft` NumPy's signatures besides their own."""
+    for space, theirs, ours in ((lt, np, PUBLIC), (linalg, np.linalg, LINALG), (fft, np.fft, FFT)):
+        for name, f in ours.items():
+            named: Any = getattr(theirs, name, None)
+            if isinstance(named, np.ufunc):
+                if named in UFUNCS:
+                    space[name] = _of_a_ufunc(f, named)
+            elif named in SPECIAL or named in NATIVE:
+                space[name] = _of_a_function(f, named)
+
+
+def _of_a_ufunc(ours: Function, ufunc: np.ufunc) -> Function:
+    own = inspect.signature(ours)
+    if ufunc.nin == 1:
+
+        def call(x: Any, /, out: Any = None, **options: Any) -> Any:
+            if out is None and not options:
+                return ours(x)
+            return _called(ours, own, ufunc, (x,), out, options)
+
+    else:
+
+        def call(x1: Any, x2: Any, /, out: Any = None, **options: Any) -> Any:  # type: ignore[misc]
+            if out is None and not options:
+                return ours(x1, x2)
+            return _called(ours, own, ufunc, (x1, x2), out, options)
+
+    return _shown(call, ours, own, _OPTIONS)
+
+
+def _called(
+    ours: Function, own: inspect.Signature, ufunc: np.ufunc, xs: tuple[Any, ...], out: Any, options: dict[str, Any]
+) -> Any:
+    if out is None and options.keys() <= own.parameters.keys():
+        return ours(*xs, **options)
+    if out is not None:
+        options["out"] = out if isinstance(out, tuple) else (out,)
+    operand = next((x for x in xs if isinstance(x, Handle)), None)
+    found = array_ufunc(operand, ufunc, "__call__", *xs, **options)  # type: ignore[arg-type]
+    if found is NotImplemented:
+        raise TypeError(f"{ours.__name__}: not arrays, or not of lazyt's: {', '.join(type(x).__name__ for x in xs)}")
+    return found
+
+
+def _of_a_function(ours: Function, theirs: Function) -> Function:
+    own = inspect.signature(ours)
+    names = {p.name for p in own.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    try:
+        signature = inspect.signature(theirs)
+    except ValueError:  # NumPy's compiled functions tell none before NumPy 2.2
+        return ours
+    more = signature.parameters.values()
+    extra = [p.name for p in more if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in names]
+    if not extra:
+        return ours
+    positional = [p for p in own.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    most = len(positional) if not any(p.kind is p.VAR_POSITIONAL for p in own.parameters.values()) else sys.maxsize
+
+    def call(*args: Any, **options: Any) -> Any:
+        if options.keys() <= names and len(args) <= most:
+            return ours(*args, **options)
+        signature.bind(*args, **options)
+        found = array_function(None, theirs, (), args, options)  # type: ignore[arg-type]
+        return tensor(found) if isinstance(found, np.ndarray | np.generic) and options.get("out") is None else found
+
+    # The names of NumPy's operands (`a`, `ary`) are taken too.
+    first = [p.name for p in more if p.default is p.empty]
+    return _shown(call, ours, own, [n for n in extra if n not in first])
+
+
+def _shown(call: Function, ours: Function, own: inspect.Signature, extra: Any) -> Function:
+    """The front of a function: its name, its page, and NumPy's arguments behind its own."""
+    functools.update_wrapper(call, ours)
+    more = [
+        inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=True if n == "where" else None)
+        for n in extra
+        if n not in _UNSHOWN and n not in own.parameters
+    ]
+    call.__signature__ = own.replace(parameters=_with(list(own.parameters.values()), more))  # type: ignore[attr-defined]
+    return call
+
+
+def _with(own: list[inspect.Parameter], more: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    at = next((i for i, p in enumerate(own) if p.kind is p.VAR_KEYWORD), len(own))
+    return [*own[:at], *more, *own[at:]]

@@ -1,0 +1,73 @@
+"""`explain()` says which optimisations were applied to a kernel; with its switch off none is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lazyt as lt
+from lazyt.backends.cpu.engine import host_features
+from lazyt.switches import cpu, general, registers
+
+
+def array(*shape):
+    return lt.asarray(np.random.default_rng(0).standard_normal(shape).astype("f4"))
+
+
+def long_chain():
+    x = array(4096)
+    return lt.exp(lt.sin(x)) * lt.tanh(x) + lt.erf(x)
+
+
+def write():
+    c = array(64, 64) * 1
+    lt.sync()
+    c[1:-1, 1:-1] = c[1:-1, 1:-1] * 2
+    return c
+
+
+def update():
+    p, g = array(512, 64) * 1, array(512, 64)
+    lt.sync()
+    p -= 0.1 * g
+    return p
+
+
+# What is computed, the switch, and what is said of it.
+WAYS = {
+    "wide": (long_chain, "64 lanes side by side"),
+    "together": (lambda: lt.mean(array(300, 400), axis=0), "columns, 8 rows at a time through registers"),
+    "pairs": (
+        lambda: lt.sum((array(40, 1, 24) - array(1, 50, 24)) ** 2, axis=2),
+        "short rows against short rows, lanes along the outputs",
+    ),
+    "widen": (lambda: array(200, 3) * array(3) + 1, "lanes along axis 0, the last is short"),
+    "adopt": (lambda: lt.linalg.inv(array(30, 30)), "results of NumPy's are taken over with their memory"),
+    "cover": (write, "a write into most of an array, in one pass over all of it"),
+    "tile": (lambda: array(300, 200).T + array(200, 300), "reads across memory in tiles of 16 rows"),
+    "split": (lambda: lt.sum(array(2, 1 << 18), axis=1), "few long rows, each divided among 2 threads"),
+    "donate": (update, "in the place of a leaf, when nobody else holds that"),
+    "reuse": (
+        lambda: lt.softmax(array(100, 1000), axis=1), "costly values of a row stand in its result until that is known",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_explain_says_what_was_applied(name, monkeypatch):
+    if name in ("wide", "pairs", "widen") and (registers["width"] or "avx512f" not in host_features()):
+        pytest.skip("for registers of 16 float32")
+    program, way = WAYS[name]
+    threads = lt.get_num_threads()
+    lt.set_num_threads(2)
+    monkeypatch.setitem(general, "tiers", False)
+    table = cpu if name in cpu else general
+    try:
+        for on in (True, False):
+            monkeypatch.setitem(table, name, on)
+            x = program()
+            assert (way in [w for kernel in lt.explain(x).kernels for w in kernel.ways]) == on, lt.explain(x)
+            assert (way in str(lt.explain(x))) == on
+            del x
+    finally:
+        lt.set_num_threads(threads)
