@@ -27,6 +27,7 @@ from lazyt.ops.core import OPS, OpDef
 from lazyt.syncing import materialise
 from lazyt.trace import Slot
 from lazyt.views import array_of
+from lazyt.walk import hooks
 
 _new = object.__new__
 
@@ -324,8 +325,7 @@ class Tensor(Handle):
     def __contains__(self, value: Any) -> bool:
         return bool((self == value).any())
 
-    def __getitem__(self, key: Any) -> Tensor:
-        return getitem(self, key)
+    __getitem__ = getitem
 
     def __setitem__(self, key: Any, value: Any) -> None:
         setitem(self, key, value)
@@ -592,9 +592,10 @@ def _as_operand(x: Any, device: Any = None, beside: Sequence[Any] = ()) -> Tenso
     raise DTypeError(f"not an array or a Python scalar: {type(x).__name__!r} object {x!r:.60}")
 
 
-recording.hooks.tensor_of_slot = _make
-recording.hooks.as_tensor = _as_operand
-recording.hooks.over_array = lambda a: tensor_of(memory.wrap_array(host_array(a, None)))
+hooks.tensor = Tensor
+hooks.tensor_of_slot = _make
+hooks.as_tensor = _as_operand
+hooks.over_array = lambda a: tensor_of(memory.wrap_array(host_array(a, None)))
 
 
 __all__ = ["Tensor", "asarray", "from_dlpack", "from_numpy", "tensor"]
