@@ -46,8 +46,8 @@ def record_two(op: OpDef, x: Any, y: Any) -> Any:
     """`record` of two operands and nothing else."""
     tr = local.trace
     s = tr.pos.next
-    if s.op is LEAF:
-        if isinstance(x, Handle) and _is_met(tr, x):
+    if s.op is LEAF and isinstance(x, Handle):
+        if _is_met(tr, x):
             bind_leaf(tr, x)
         if isinstance(y, Handle) and _is_met(tr, y):
             bind_leaf(tr, y)

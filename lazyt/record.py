@@ -382,10 +382,6 @@ def results(tr: Trace, s: Step) -> Any:
     return out
 
 
-def _slot(x: Any) -> Slot | None:
-    return x._slot if isinstance(x, Handle) else None
-
-
 def _are_operands(tr: Trace, s: Step, operands: Sequence[Any]) -> bool:
     """Whether a step that is predicted and bare is on these values; then it has the scalars among them."""
     expected = s.operands
@@ -421,6 +417,8 @@ def record(
                     bind_leaf(tr, x)
                 else:
                     slot_of(tr, x)
+            elif not isinstance(x, Handle) and type(x) not in SCALARS:
+                break  # host data is met in its turn
         s = tr.pos.next
     # Mostly the call that followed the last time, on values of this walk: the rest of this function, in short.
     if (
@@ -431,7 +429,7 @@ def record(
         and ints is None
         and offsets is None
         and (
-            _slot(operands[0]) is s.a is not None
+            getattr(operands[0], "_slot", None) is s.a is not None
             if s.b is None and len(operands) == 1
             else _are_operands(tr, s, operands)
         )

@@ -27,7 +27,7 @@ from lazyt.ops.core import OPS, OpDef
 from lazyt.syncing import materialise
 from lazyt.trace import Slot
 from lazyt.views import array_of
-from lazyt.walk import hooks
+from lazyt.walk import hooks, tensor_over
 
 _new = object.__new__
 
@@ -444,11 +444,8 @@ def _make(slot: Slot) -> Tensor:
 
 def tensor_of(data: Data) -> Tensor:
     """A tensor over a computed value."""
-    h = _new(Tensor)
-    h._slot = h._storage = h._view = h._meta = None
-    h._data = data
-    h._writes = 0
-    return h
+    out: Tensor = tensor_over(data)
+    return out
 
 
 def _moved(x: Tensor, device: Device) -> Tensor:

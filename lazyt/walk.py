@@ -53,7 +53,7 @@ def new_tensor(slot: Slot) -> Handle:
     return hooks.tensor_of_slot(slot)
 
 
-def tensor_over(data: Data) -> Handle:
+def tensor_over(data: Data) -> Any:
     """A handle on a computed value."""
     h = object.__new__(hooks.tensor)
     h._slot = h._storage = h._view = h._meta = None

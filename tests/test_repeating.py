@@ -324,3 +324,12 @@ def test_one_buffer_behind_two_tensors_and_one_tensor_at_two_places() -> None:
         z = a * 2.0 + b
         lt.sync()
         np.testing.assert_array_equal(z.numpy(), X * 3)
+
+
+def test_host_data_is_met_where_it_stands_among_operands() -> None:
+    x = lt.asarray(X)
+    for i in range(8):
+        y = lt.maximum(X + i, x) + lt.where(X > 3, x, [float(i)] * 8)
+        with lt.expect(plans=0) if i > 3 else lt.enable_grad():
+            lt.sync()
+        np.testing.assert_array_equal(y.numpy(), np.maximum(X + i, X) + np.where(X > 3, X, np.float32(i)))
