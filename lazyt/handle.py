@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Data:
     """A computed value: a C-contiguous array in a backend's buffer. Never written again once it is here."""
 
-    __slots__ = ("__weakref__", "address", "buffer", "device", "dtype", "nbytes", "shape")
+    __slots__ = ("__weakref__", "address", "buffer", "device", "dtype", "kind", "nbytes", "shape")
 
     def __init__(self, buffer: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self.buffer = buffer
@@ -23,6 +23,8 @@ class Data:
         self.shape = shape
         self.dtype = dtype
         self.nbytes: int = buffer.nbytes
+        # As the key of a leaf step says it: a value without gradients that the walk has not met.
+        self.kind = dtype, len(shape), 0, -1, buffer.device
 
 
 class Gradient:
@@ -104,11 +106,14 @@ class View:
         self.statics = statics
         self.ints = ints
         self.offsets = offsets
-        # As all views that led here: what is viewed under no_grad stays outside the graph.
-        self.made_under_grad: bool = grad and (parent is None or parent.made_under_grad)
         self.shape = like.shape
         self.dtype = like.dtype
-        self.writable: bool = op.write is not None and (parent is None or parent.writable)
+        # As all views that led here: what is viewed under no_grad stays outside the graph.
+        self.made_under_grad: bool = grad
+        self.writable: bool = op.write is not None
+        if parent is not None:
+            self.made_under_grad = grad and parent.made_under_grad
+            self.writable = self.writable and parent.writable
 
 
 class Handle(Holder):

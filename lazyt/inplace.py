@@ -10,17 +10,12 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from lazyt import record as recording
 from lazyt.errors import AutogradError, ShapeError
 from lazyt.handle import Handle, Holder, View
 from lazyt.ir import dtypes
 from lazyt.ops.core import OpDef, node_of
 from lazyt.ops.indexing import spread
 from lazyt.record import (
-    ASSIGN,
-    _follow,
-    _insert,
-    _plain,
     advance,
     begin,
     check_devices,
@@ -32,6 +27,7 @@ from lazyt.record import (
     slot_of,
 )
 from lazyt.trace import Several, Slot, Step, Trace, user_site
+from lazyt.walk import ASSIGN, follow, insert, plain_slots, run_sync
 
 ref = weakref.ref
 
@@ -169,7 +165,7 @@ STOP = OpDef("detach", lambda b, x: b.stop(x), differentiable=False)
 def assign_step(tr: Trace, new: Slot, old: Slot | None, keeps: str) -> Step:
     """The step after which a holder has `new` for `old`. What is written under no_grad changes no gradient's way."""
     plain = (ASSIGN, (new, old), keeps)
-    s = _follow(tr, plain)
+    s = follow(tr, plain)
     if s is None:
         if old is not None:
             check_devices("assign", (new, old))
@@ -185,7 +181,7 @@ def assign_step(tr: Trace, new: Slot, old: Slot | None, keeps: str) -> Step:
             assert old is not None
             s.leaf = old.leaf
         old_at = None if old is None else (old.step.index, old.k)
-        _insert(tr, s, plain, (ASSIGN, _plain((new,)), old_at, keeps))
+        insert(tr, s, plain, (ASSIGN, plain_slots((new,)), old_at, keeps))
     s.shape, s.ext = new.shape, tr.ext
     tr.pos = s
     return s
@@ -274,7 +270,7 @@ def assign(x: Handle, value: Any, name: str = "assign") -> None:
         new = advance(tr, PUT, slots, (), None, None, scalars)
     put(tr, name, x, new)
     if tr.eager:
-        recording.run_sync(tr, "eager", user_site())
+        run_sync(tr, "eager", user_site())
 
 
 def record_inplace(op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple[Any, ...] = ()) -> Handle:
@@ -291,7 +287,7 @@ def record_inplace(op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple
         new = advance(tr, PUT, [slots[0], s], (), None, None, ())
     put(tr, op.name, x, new)
     if tr.eager:
-        recording.run_sync(tr, "eager", user_site())
+        run_sync(tr, "eager", user_site())
     return x
 
 
@@ -309,7 +305,7 @@ def record_update(op: OpDef, operands: Sequence[Any], statics: tuple[Any, ...], 
     else:
         _update_all(tr, s, targets)
     if tr.eager:
-        recording.run_sync(tr, "eager", user_site())
+        run_sync(tr, "eager", user_site())
 
 
 def _update_all(tr: Trace, s: Step, targets: Sequence[Handle]) -> None:

@@ -9,8 +9,8 @@ from lazyt.ir import graph as g
 from lazyt.ir.builder import Builder, Weak
 from lazyt.ir.extents import Scope
 from lazyt.ir.graph import Node
-from lazyt.record import ASSIGN, LEAF, MODE
 from lazyt.trace import Slot, Step
+from lazyt.walk import ASSIGN, LEAF, MODE
 
 
 class Lowered:

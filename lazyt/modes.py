@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from sys import _getframe
 from typing import Any, Self, TypeVar
 
 from lazyt import record as recording
@@ -16,6 +17,7 @@ from lazyt.handle import Handle
 from lazyt.looking.hosted import recorded_fallbacks
 from lazyt.looking.report import SyncReport
 from lazyt.record import is_grad_enabled
+from lazyt.syncing import sync_again
 from lazyt.trace import local, user_site
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -117,10 +119,13 @@ def sync(*tensors: Handle) -> None:
     >>> x
     <lazyt.Tensor shape=(3,) dtype=float32 device=cpu [2., 2., 2.]>
     """
+    tr = local.trace
+    if not tensors and sync_again(tr, _getframe(1)):
+        return
     for t in tensors:
         if not isinstance(t, Handle):
             raise TypeError(f"sync: tensors are required, not {type(t).__name__!r}")
-    syncing.sync(local.trace, "sync()", user_site())
+    syncing.sync(tr, "sync()", user_site())
     for t in tensors:
         syncing.materialise(t, "sync()")
 

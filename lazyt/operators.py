@@ -19,6 +19,7 @@ from lazyt.functions.methods import METHODS
 from lazyt.ops.core import OPS
 from lazyt.tensor import Tensor
 from lazyt.trace import local
+from lazyt.walk import LEAF
 
 _new = object.__new__
 
@@ -26,6 +27,12 @@ _BINARY = """
 def {method}(self, other):
     tr = local.trace
     s = tr.pos.next
+    if s.op is leaf and tr.nbytes < most and not tr.eager and type(other) in plain:
+        if self._slot is None and self._storage is None:
+            bind_leaf(tr, self, 2)
+        if type(other) is Tensor and other._slot is None and other._storage is None:
+            bind_leaf(tr, other, 2)
+        s = tr.pos.next
     if s.op is op and s.{mine} is self._slot and s.ext is tr.ext:
         t = type(other)
         if t is Tensor:
@@ -54,6 +61,9 @@ _UNARY = """
 def {method}(self):
     tr = local.trace
     s = tr.pos.next
+    if s.op is leaf and tr.nbytes < most and not tr.eager and self._slot is None and self._storage is None:
+        bind_leaf(tr, self, 2)
+        s = tr.pos.next
     if s.op is op and s.a is self._slot and s.ext is tr.ext:
         h = new(Tensor)
         h._slot = s
@@ -77,8 +87,12 @@ def _is_operand(x: Any) -> bool:
 
 
 def _attach(method: str, op_name: str, template: str, **parts: str) -> None:
+    # NOTE: host data would be met before the tensor where it stands before it.
+    plain = frozenset((Tensor, *recording.SCALARS))
     space: dict[str, Any] = {
+        "plain": plain,
         "__name__": __name__, "local": local, "op": OPS[op_name], "Tensor": Tensor, "new": _new,
+        "leaf": LEAF, "bind_leaf": recording.bind_leaf, "most": recording.MAX_BYTES,
         "record": recording.record, "record_inplace": inplace.record_inplace, "operand": _is_operand,
     }  # fmt: skip
     exec(compile(template.format(method=method, **parts), f"<lazyt {method}>", "exec"), space)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
+from sys import _getframe
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from lazyt.errors import DeviceError, DTypeError, ScalarRangeError
-from lazyt.handle import Data, Gradient, Handle, Holder, Storage, View
+from lazyt.handle import Gradient, Handle, Holder, Storage, View
 from lazyt.ir import dtypes
 from lazyt.ops.core import OpDef
 from lazyt.shapes import infer, shapes_of
@@ -25,13 +26,15 @@ from lazyt.trace import (
     Step,
     Trace,
     dtype_range,
+    is_line,
     local,
-    structure_id,
     user_line,
     user_site,
 )
+from lazyt.walk import LEAF, MODE, follow, hooks, insert, new_tensor, plain_slots, run_sync
 
 ref = weakref.ref
+_new = object.__new__
 SCALARS = (float, int, bool, complex)
 
 # The bound on a walk: steps, and bytes of leaf buffers.
@@ -44,84 +47,6 @@ MAX_TRIE = 1 << 18
 # Who is lazyt's behind the functions that ask for the user's line: `bind_leaf`, what calls it, and what calls that;
 # `advance`, and what calls it.
 LEAF_CALLERS, STEP_CALLERS = 3, 2
-
-
-class _Special:
-    """A step that is not an operation: a leaf, a change of grad mode, an assignment."""
-
-    __slots__ = ("differentiable", "fallible", "name", "saves")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.saves: tuple[int, ...] = ()
-        self.differentiable = True
-        self.fallible = False
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-LEAF = _Special("leaf")
-MODE = _Special("grad_mode")
-ASSIGN = _Special("assign")
-
-
-class Hooks:
-    """What recording asks of the rooms above it: tensor.py and sync.py fill it in."""
-
-    tensor_of_slot: Callable[[Slot], Handle]
-    as_tensor: Callable[[Any, Any, Sequence[Any]], Handle]  # of host data, on a device, beside other operands
-    over_array: Callable[[np.ndarray[Any, Any]], Handle]
-    over_data: Callable[[Data], Handle]
-    sync: Callable[[Trace, str, Any], None]
-    compute_foreign: Callable[[Holder], Data]
-
-
-hooks = Hooks()
-
-
-def new_tensor(slot: Slot) -> Handle:
-    """A handle on a value of this walk."""
-    return hooks.tensor_of_slot(slot)
-
-
-def run_sync(tr: Trace, cause: str, site: Any = None) -> None:
-    """Compute what is pending in this walk."""
-    hooks.sync(tr, cause, site)
-
-
-# --- steps ---------------------------------------------------------------------------------------------------------
-
-
-def _follow(tr: Trace, key: Key) -> Step | None:
-    """The known child for this key; in a fresh walk the caller's line is part of the key."""
-    pos = tr.pos
-    nxt = pos.next
-    if nxt is not NONE and nxt.key == key:
-        return nxt
-    s = pos.children.get(key)
-    if s is not None and pos.parent is not None:
-        pos.next = s
-    return s
-
-
-def _insert(tr: Trace, step: Step, key: Key, plain: Key) -> None:
-    """Make a finished step known. NOTE: an interrupt may come after any call, so what others see comes last."""
-    pos = tr.pos
-    step.sid = structure_id(pos.sid, plain)
-    step.mixed = pos.mixed or (pos.parent is not None and step.device != pos.device)
-    if step.index >= len(tr.results) - 2:
-        tr.results.extend([None] * len(tr.results))
-    while step.scalar_start + step.n_scalars >= len(tr.scalars) - 2:
-        tr.scalars.extend([0] * len(tr.scalars))
-    tr.n_steps += 1
-    pos.children[key] = step
-    if pos.parent is not None:
-        pos.next = step
-
-
-def _plain(slots: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(s if isinstance(s, type) else (s.step.index, s.k) for s in slots)
 
 
 def _check_bound(tr: Trace, site: Site) -> None:
@@ -139,18 +64,51 @@ def _check_bound(tr: Trace, site: Site) -> None:
         run_sync(tr, "bound", site)
 
 
-def bind_leaf(tr: Trace, holder: Holder) -> Slot:
-    """Meet a computed value: a leaf step of this walk. One buffer met twice is one leaf."""
+def bind_leaf(tr: Trace, holder: Holder, known: int = LEAF_CALLERS) -> Slot:
+    """Meet a computed value: a leaf step of this walk. One buffer met twice is one leaf.
+
+    So many callers are `known` to be lazyt's, this among them.
+    """
+    data: Any = holder._data
+    pos = tr.pos
+    s = pos.next
+    meta, number = holder._meta, id(data)
+    # Mostly the leaf that was met here the last time: the rest of this function, in short.
+    if meta is None and s.op is LEAF and s.statics == data.kind and number not in tr.bound:
+        if pos.parent is None:
+            # The leaf that the last walk was followed by (see repeating.py), if the line is that one.
+            f, key = _getframe(known), s.key
+            if (f.f_lasti == key[-1] and id(f.f_code) == key[-2]) or is_line(key[-2:], known):
+                tr.started = perf_counter()
+            else:
+                s = _leaf_step(tr, s.statics, known)
+        leaves, ext, shape = tr.leaves, tr.ext, data.shape
+        tr.refs[s.index] = ref(holder)
+        ext = ext.last if ext.last_key == shape else ext.child(shape)  # type: ignore[assignment]
+        count, nbytes = len(leaves), tr.nbytes + data.nbytes
+        # NOTE: no call from here on: an interrupt comes before all of this or after it.
+        leaves += (data,)
+        tr.bound[number] = count
+        tr.nbytes = nbytes
+        s.shape = shape
+        s.ext = tr.ext = ext
+        holder._slot = tr.pos = s
+        return s
+    return _bind_leaf(tr, holder, known + 1)
+
+
+def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
+    """`bind_leaf` of a leaf with gradients, of one that was met before, or of one that was not predicted."""
     data = holder._data
     assert data is not None, "a holder with neither a pending nor a computed value"
     meta = holder._meta
     grad = 0 if meta is None or not meta.requires_grad else 1 if meta.is_leaf else 2
-    key = id(data)
-    at = tr.bound.get(key, -1)
+    number = id(data)
+    at = tr.bound.get(number, -1)
     shape = data.shape
     s = tr.pos.next
-    if s.op is not LEAF or s.statics != (data.dtype, len(shape), grad, at, data.device):
-        s = _leaf_step(tr, (data.dtype, len(shape), grad, at, data.device))
+    if s.op is not LEAF or s.statics != (data.dtype, len(shape), grad, at, data.device) or tr.pos.parent is None:
+        s = _leaf_step(tr, (data.dtype, len(shape), grad, at, data.device), known)
     s.shape = shape
     index = s.index
     if grad:
@@ -160,11 +118,11 @@ def bind_leaf(tr: Trace, holder: Holder) -> Slot:
     ext = tr.ext
     ext = ext.last if ext.last_key == shape else ext.child(shape)  # type: ignore[assignment]
     leaves = tr.leaves
-    number = len(leaves)
+    count = len(leaves)
     # NOTE: no call from here on: an interrupt comes before all of this or after it.
     if at < 0:
         leaves += [data]
-        tr.bound[key] = number
+        tr.bound[number] = count
         tr.nbytes += data.nbytes
     s.ext = tr.ext = ext
     holder._slot = tr.pos = s
@@ -175,14 +133,15 @@ def _itself(x: Any) -> Any:
     return x
 
 
-def _leaf_step(tr: Trace, statics: tuple[Any, ...]) -> Step:
+def _leaf_step(tr: Trace, statics: tuple[Any, ...], known: int) -> Step:
     """The leaf step that was not predicted."""
     plain: Key = (LEAF, *statics)
     key: Key = plain
-    if tr.pos.parent is None:
-        key = (*plain, *user_line(LEAF_CALLERS))
+    first = tr.pos.parent is None
+    if first:
+        key = (*plain, *user_line(known))
         tr.started = perf_counter()
-    s = _follow(tr, key)
+    s = follow(tr, key)
     if s is None:
         pos = tr.pos
         s = Step(pos, LEAF, (), statics, key, pos.index + 1)
@@ -193,7 +152,9 @@ def _leaf_step(tr: Trace, statics: tuple[Any, ...]) -> Step:
         s.requires_grad = statics[2] != 0
         s.device = statics[4]
         s.leaf = s if s.requires_grad else None
-        _insert(tr, s, key, plain)
+        insert(tr, s, key, plain)
+    if first and tr.ended is not None:
+        tr.ended.then = s
     return s
 
 
@@ -246,6 +207,7 @@ def _foreign(tr: Trace, holder: Holder) -> Slot:
         data = hooks.compute_foreign(holder)
     slot = tr.foreign.get(id(data))
     if slot is None:
+        tr.more = True
         slot = tr.foreign[id(data)] = bind_leaf(tr, Holder(data, holder._meta))
     return slot
 
@@ -277,7 +239,7 @@ def advance(
             or s.key[3:6]
             == (tuple(map(type, statics)), -1 if ints is None else len(ints), -1 if offsets is None else len(offsets))
         )
-        and not op.fallible
+        and (not op.fallible or is_line(s.key[-2:], STEP_CALLERS - 1))
     ):
         s = _unpredicted(tr, op, slots, statics, ints, offsets, scalars, ext)
     if s.ext is not ext:
@@ -312,7 +274,7 @@ def _unpredicted(
         tr.started = perf_counter()
     elif op.fallible:
         key = (*plain, *user_line(STEP_CALLERS))
-    s = _follow(tr, key)
+    s = follow(tr, key)
     if s is None:
         s = _new_step(tr, op, slots, statics, ints, offsets, scalars, key, plain, ext)
     return s
@@ -332,7 +294,7 @@ def _new_step(
     s.n_ints = 0 if ints is None else len(ints)
     s.info = ("ints",) * (ints is not None) + ("offsets",) * (offsets is not None)
     s.simple = ints is None and offsets is None and not statics
-    s.bare = ints is None and offsets is None and not scalars and len(nodes) == 1 and not op.fallible
+    s.bare = ints is None and offsets is None and len(nodes) == 1
     s.site = user_site()
     s.mode = tr.grad
     checks = []
@@ -353,7 +315,7 @@ def _new_step(
         slot.requires_grad = grad and dtypes.kind(n.dtype) in "fc"
     s.ext = ext
     s.by_ext[ext] = tuple(slot.shape for slot in s.slots)
-    _insert(tr, s, key, (op, _plain(slots), *plain[2:]))
+    insert(tr, s, key, (op, plain_slots(slots), *plain[2:]))
     return s
 
 
@@ -420,6 +382,24 @@ def results(tr: Trace, s: Step) -> Any:
     return out
 
 
+def _are_operands(tr: Trace, s: Step, operands: Sequence[Any]) -> bool:
+    """Whether a step that is predicted and bare is on these values; then it has the scalars among them."""
+    expected = s.operands
+    if len(expected) != len(operands):
+        return False
+    at = start = s.scalar_start
+    for x, y in zip(operands, expected):  # noqa: B905 - strict costs, and they are as many
+        if isinstance(x, Handle):
+            if x._slot is not y:
+                return False
+        elif type(x) is y:
+            tr.scalars[at] = x
+            at += 1
+        else:
+            return False
+    return all(low <= tr.scalars[start + i] <= high for i, low, high in s.checks) if s.checks else True
+
+
 def record(
     op: OpDef,
     operands: Sequence[Any],
@@ -430,18 +410,35 @@ def record(
     """Record one call of `op`; nothing runs. Returns its result handle, or a tuple of them."""
     tr = local.trace
     s = tr.pos.next
+    if s.op is LEAF and tr.nbytes < MAX_BYTES:
+        for x in operands:
+            if isinstance(x, Handle) and x._slot is None:
+                if x._storage is None:
+                    bind_leaf(tr, x)
+                else:
+                    slot_of(tr, x)
+            elif not isinstance(x, Handle) and type(x) not in SCALARS:
+                break  # host data is met in its turn
+        s = tr.pos.next
     # Mostly the call that followed the last time, on values of this walk: the rest of this function, in short.
     if (
         s.op is op
         and s.bare
         and s.ext is tr.ext
-        and s.operands == tuple([x._slot if isinstance(x, Handle) else None for x in operands])
-        and s.statics == statics
-        and (not statics or s.key[3] == tuple(map(type, statics)))
+        and (s.statics == statics and s.key[3] == tuple(map(type, statics)) if statics else not s.statics)
         and ints is None
         and offsets is None
+        and (
+            getattr(operands[0], "_slot", None) is s.a is not None
+            if s.b is None and len(operands) == 1
+            else _are_operands(tr, s, operands)
+        )
+        and (not op.fallible or is_line(s.key[-2:], 1))
     ):
-        h = new_tensor(s)
+        h = _new(hooks.tensor)
+        h._slot = s
+        h._data = h._meta = h._storage = h._view = None
+        h._writes = 0
         tr.results[s.index] = h
         tr.pos = s
         if tr.eager:
@@ -461,11 +458,32 @@ def record_view(
 ) -> Any:
     """Record a view of x: its result shares x's storage, and writes through either are seen by both."""
     tr = begin()
-    slots, scalars = operand_slots(tr, (x,))
-    s = advance(tr, op, slots, statics, ints, offsets, scalars)
-    h = new_tensor(s)
-    st = share(tr, x)
-    h._storage = st
+    slot = x._slot
+    if slot is None or slot.step.owner is not tr:
+        slot = slot_of(tr, x)
+    ext = tr.ext if ints is None else tr.ext.child(ints)
+    s = tr.pos.next
+    # Mostly the view that was made here the last time: `advance`, in short.
+    if (
+        s.op is op
+        and s.a is slot
+        and s.ext is ext
+        and s.statics == statics
+        and s.key[5] == (-1 if offsets is None else len(offsets))
+        and s.key[3] == tuple(map(type, statics))
+    ):
+        if offsets:
+            at = s.scalar_start
+            tr.scalars[at : at + len(offsets)] = offsets
+        tr.ext = ext
+        tr.pos = s
+    else:
+        s = advance(tr, op, (slot,), statics, ints, offsets, ())
+    h = _new(hooks.tensor)
+    h._slot = s
+    h._data = h._meta = None
+    h._writes = 0
+    st = h._storage = x._storage or share(tr, x)
     h._view = View(x._view, op, statics, ints, offsets, tr.grad, s)
     st.aliases.append(ref(h))
     if len(st.aliases) > 64 and len(st.aliases) & (len(st.aliases) - 1) == 0:
@@ -481,10 +499,10 @@ def share(tr: Trace, x: Handle) -> Storage:
     st = x._storage
     if st is not None:
         return st
-    st = Storage()
+    st = _new(Storage)
     slot = x._slot
     st._slot, st._data, st._meta, st._writes = slot, x._data, x._meta, x._writes
-    st.aliases.append(ref(x))
+    st.aliases = [ref(x)]
     if slot is None:
         # NOTE: no call from here on: an interrupt comes before all of this or after it.
         x._storage = st
@@ -530,7 +548,7 @@ def set_device(name: str) -> str:
 def _mode_step(tr: Trace, value: bool | str) -> Step:
     """The step that changes the grad mode, or the device, in the middle of a walk."""
     key: Key = (MODE, value)
-    s = _follow(tr, key)
+    s = follow(tr, key)
     if s is None:
         pos = tr.pos
         s = Step(pos, MODE, (), (value,), key, pos.index + 1)
@@ -539,7 +557,7 @@ def _mode_step(tr: Trace, value: bool | str) -> Step:
         else:
             s.mode = value
         s.site = user_site()
-        _insert(tr, s, key, key)
+        insert(tr, s, key, key)
     s.ext = tr.ext
     return s
 

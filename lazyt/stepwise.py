@@ -20,8 +20,8 @@ from lazyt.ir.fuse import fuse
 from lazyt.ir.graph import Graph
 from lazyt.ir.schedule import Schedule, schedule
 from lazyt.lowering import Lowered, primitives_of
-from lazyt.record import ASSIGN, LEAF, MODE
 from lazyt.trace import Slot, Step
+from lazyt.walk import ASSIGN, LEAF, MODE
 
 if TYPE_CHECKING:
     import numpy as np

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
+from time import perf_counter
+from types import FrameType
 from typing import Any
 
 from lazyt import record as recording
@@ -15,9 +16,9 @@ from lazyt.errors import SyncError, relocate, site_of
 from lazyt.handle import Data, Gradient, Handle, Holder, Storage
 from lazyt.looking.report import SyncReport
 from lazyt.planning import Plan, find_plan
-from lazyt.record import LEAF
-from lazyt.repeating import remember, repeat
+from lazyt.repeating import Again, remember, repeat
 from lazyt.trace import Several, Site, Slot, Step, Trace, local, user_site
+from lazyt.walk import LEAF, hooks
 
 # Syncs that nobody reads the results of yet: what is known when a GPU has run (a wrong index) is for who waits for it.
 ENQUEUE = frozenset(("sync()", "eager", "bound"))
@@ -31,12 +32,16 @@ class Counters:
 
 
 counters = Counters()
-_last = threading.local()
 _lock = threading.RLock()
 
 
 def last_report() -> SyncReport | None:
-    return getattr(_last, "report", None)
+    """What the last sync of this thread did; that of a repeated one is written now."""
+    tr = local.trace
+    if type(tr.report) is tuple:
+        tr.report = _repeated(*tr.report)
+    found: SyncReport | None = tr.report
+    return found
 
 
 def wanted_of(tr: Trace) -> tuple[list[Slot], list[Holder], list[Holder]]:
@@ -118,15 +123,14 @@ def sync(
         site = user_site()
     if tr.syncs_forbidden:
         check_allowed(tr, cause, site)
-    if pos.again and not extra and (report := _repeat(tr, cause, site)) is not None:
-        _finish(tr, report)
+    if pos.again and not extra and _repeat(tr, cause, site):
         return
     slots, holders, others = wanted_of(tr)
     for slot, h in extra:
         if slot not in slots:
             slots.append(slot)
             holders.append(h)
-    report = SyncReport(cause, site, pos.index + 1, len(slots), time.perf_counter() - tr.started)
+    report = SyncReport(cause, site, pos.index + 1, len(slots), perf_counter() - tr.started)
     segment = differentiable(tr, slots)
     # NOTE: also what is computed goes behind its holders under the lock: another thread that waits for it to compute a
     # value of this walk must then find the value, because the walk's leaves may be overwritten.
@@ -152,33 +156,61 @@ def sync(
                 raise
             _finish(tr, report)
             return
-    if report.plan_hit and not extra:
+    if (report.plan_hit or not slots) and not extra:
         remember(tr, report.plan, slots, holders, segment)
     _finish(tr, report)
 
 
-def _repeat(tr: Trace, cause: str, site: Site) -> SyncReport | None:
-    """The report of a sync that did what the last one here did (see repeating.py); None where there was none."""
-    t0 = time.perf_counter()
+def sync_again(tr: Trace, frame: FrameType) -> bool:
+    """`lazyt.sync()` called from `frame`, if it does what the last one here did; False and nothing done otherwise."""
+    again = tr.pos.again
+    if not again or tr.syncs_forbidden:
+        return False
+    if again.lasti != frame.f_lasti or again.code is not frame.f_code:
+        site = again.site = user_site()
+        again.code, again.lasti = frame.f_code, frame.f_lasti if site.code is frame.f_code else -1
+    return _repeat(tr, "sync()", again.site)
+
+
+def _repeat(tr: Trace, cause: str, site: Site) -> bool:
+    """Whether a sync did what the last one here did (see repeating.py), and ended the walk."""
+    again = tr.pos.again
+    t0 = perf_counter()
     with _lock:
-        again = repeat(tr)
-    if again is None:
-        return None
-    report = SyncReport(cause, site, tr.pos.index + 1, len(again.at), t0 - tr.started)
+        if not repeat(tr, again):
+            return False
+    counters.syncs += 1
+    counters.kernels += again.kernels
+    tr.report = again, cause, site, t0 - tr.started, perf_counter() - t0
+    if tr.expectations:
+        _note(tr, _repeated(*tr.report))
+    root = again.root
+    tr.begin(root, again.blank)
+    root.next = again.then
+    tr.ended = again
+    return True
+
+
+def _repeated(again: Again, cause: str, site: Site, record_time: float, run_time: float) -> SyncReport:
+    report = SyncReport(cause, site, again.steps, again.n_outputs, record_time)
     plan = report.plan = again.plan
-    report.extents, report.plan_hit = again.ext.values, True
-    report.kernels, report.launches = plan.kernels, plan.launches
-    report.run_time = time.perf_counter() - t0
-    counters.kernels += plan.kernels
+    if plan is not None:
+        report.extents, report.plan_hit = again.ext.values, True
+        report.kernels, report.launches = plan.kernels, plan.launches
+        report.run_time = run_time
     return report
+
+
+def _note(tr: Trace, report: SyncReport) -> None:
+    for expected in tr.expectations:
+        expected.note(report)
 
 
 def _finish(tr: Trace, report: SyncReport) -> None:
     """What follows every sync: it is counted, and the walk starts anew."""
     counters.syncs += 1
-    _last.report = report
-    for expected in tr.expectations:
-        expected.note(report)
+    tr.report = report
+    _note(tr, report)
     if tr.n_steps > recording.MAX_TRIE:
         tr.reset_trie()
     else:
@@ -246,9 +278,9 @@ def _compute_on_one(
     walk: _Snapshot, want: Sequence[Slot], report: SyncReport, receipt: Receipt | None
 ) -> list[Data]:  # fmt: skip
     extents = walk.ext.values
-    t0 = time.perf_counter()
+    t0 = perf_counter()
     plan, reason = find_plan(walk.pos, walk.ext, want, walk.scalars)
-    t1 = time.perf_counter()
+    t1 = perf_counter()
     if report.plan is not None:
         report.earlier = (*report.earlier, report.plan)
     report.plan, report.extents = plan, extents
@@ -271,7 +303,7 @@ def _compute_on_one(
             data.buffer.settle()
     compiles, seconds = plan.take_compiles()
     # Added up: a walk over two devices has a plan on each.
-    report.run_time += time.perf_counter() - t1
+    report.run_time += perf_counter() - t1
     report.plan_time += t1 - t0 - seconds
     report.kernels += plan.kernels
     report.launches += plan.launches
@@ -347,7 +379,7 @@ def compute_foreign(holder: Holder) -> Data:
     if holder._slot is slot:
         holder._data = data
     counters.syncs += 1
-    _last.report = report
+    local.trace.report = report
     return data
 
 
@@ -355,5 +387,5 @@ def _run(tr: Trace, cause: str, site: Any = None) -> None:
     sync(tr, cause, site)
 
 
-recording.hooks.sync = _run
-recording.hooks.compute_foreign = compute_foreign
+hooks.sync = _run
+hooks.compute_foreign = compute_foreign

@@ -27,6 +27,7 @@ from lazyt.ops.core import OPS, OpDef
 from lazyt.syncing import materialise
 from lazyt.trace import Slot
 from lazyt.views import array_of
+from lazyt.walk import hooks, tensor_over
 
 _new = object.__new__
 
@@ -324,8 +325,7 @@ class Tensor(Handle):
     def __contains__(self, value: Any) -> bool:
         return bool((self == value).any())
 
-    def __getitem__(self, key: Any) -> Tensor:
-        return getitem(self, key)
+    __getitem__ = getitem
 
     def __setitem__(self, key: Any, value: Any) -> None:
         setitem(self, key, value)
@@ -444,11 +444,8 @@ def _make(slot: Slot) -> Tensor:
 
 def tensor_of(data: Data) -> Tensor:
     """A tensor over a computed value."""
-    h = _new(Tensor)
-    h._slot = h._storage = h._view = h._meta = None
-    h._data = data
-    h._writes = 0
-    return h
+    out: Tensor = tensor_over(data)
+    return out
 
 
 def _moved(x: Tensor, device: Device) -> Tensor:
@@ -592,9 +589,10 @@ def _as_operand(x: Any, device: Any = None, beside: Sequence[Any] = ()) -> Tenso
     raise DTypeError(f"not an array or a Python scalar: {type(x).__name__!r} object {x!r:.60}")
 
 
-recording.hooks.tensor_of_slot, recording.hooks.over_data = _make, tensor_of
-recording.hooks.as_tensor = _as_operand
-recording.hooks.over_array = lambda a: tensor_of(memory.wrap_array(host_array(a, None)))
+hooks.tensor = Tensor
+hooks.tensor_of_slot, hooks.over_data = _make, tensor_of
+hooks.as_tensor = _as_operand
+hooks.over_array = lambda a: tensor_of(memory.wrap_array(host_array(a, None)))
 
 
 __all__ = ["Tensor", "asarray", "from_dlpack", "from_numpy", "tensor"]

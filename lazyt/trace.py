@@ -117,7 +117,7 @@ class Step(Slot):
         self.n_scalars: int = 0
         self.n_ints: int = 0
         self.simple = False  # its key is the operation and the operands alone
-        self.bare = False  # only tensors and statics go in, one value comes out, and it cannot fail
+        self.bare = False  # no extents or offsets of its own go in, and one value comes out
         self.ext_start: int = 0 if parent is None else parent.ext_start + parent.n_ints
         self.site: Site | None = None
         self.mode: bool = True if parent is None else parent.mode
@@ -217,8 +217,10 @@ def user_frame(known: int) -> types.FrameType:
     last = f
     while f is not None:
         space = f.f_globals
-        if id(space) not in _inside and _is_users(space.get("__name__") or "", space):
-            return f
+        if id(space) not in _inside:
+            name = space.get("__name__") or ""
+            if _users.get(name) or _is_users(name, space):
+                return f
         last, f = f, f.f_back
     assert last is not None
     return last
@@ -237,6 +239,18 @@ def user_line(known: int) -> tuple[int, int]:
     """
     f = user_frame(known + 2)
     return id(f.f_code), f.f_lasti
+
+
+def is_line(line: tuple[int, int], known: int) -> bool:
+    """Whether `user_line(known)` is this; False where that is not found at once."""
+    f: types.FrameType | None = sys._getframe(known + 1)
+    while f is not None:
+        if f.f_lasti == line[1] and id(f.f_code) == line[0]:
+            return True
+        if id(f.f_globals) not in _inside:
+            return False
+        f = f.f_back
+    return False
 
 
 MAX_SIDS = 1 << 20
@@ -279,6 +293,12 @@ class Several(tuple[Any, ...]):
 class Trace:
     """The pending program of one thread."""
 
+    __slots__ = (
+        "_roots", "bound", "customs", "cut_site", "device", "eager", "ended", "expectations", "ext", "ext_root",
+        "foreign", "grad", "last_refs", "leaves", "metas", "more", "n_exts", "n_steps", "nbytes", "pos", "refs",
+        "replayed", "report", "results", "retained", "scalars", "slot_hooks", "started", "syncs_forbidden",
+    )  # fmt: skip
+
     def __init__(self) -> None:
         self.grad = True
         self.eager = False
@@ -290,10 +310,14 @@ class Trace:
         self.results: list[Any] = [None] * _FIRST_RESULTS
         self.refs: dict[int, Any] = {}
         self.last_refs: dict[int, Any] = {}
+        self.report: Any = None  # what the last sync did, or what that of a repeated one is written from
+        self.ended: Any = None  # how the last walk ended, if as before (see repeating.py)
         self.scalars: list[Any] = [0] * _FIRST_RESULTS
         self.syncs_forbidden: list[Any] = []
         self.expectations: list[Any] = []
         self.device = "cpu"
+        self.metas: dict[int, Any] = {}  # index of a leaf step -> weak reference to its gradient record
+        self.more = False  # whether there is anything in one of these
         self.replayed: dict[Any, dict[Slot, Slot]] = {}  # segments recorded again on this walk
         self.slot_hooks: dict[Slot, list[Any]] = {}  # hooks on intermediate values
         self.retained: dict[Slot, Any] = {}  # intermediate values that keep their gradient, and its record
@@ -325,16 +349,24 @@ class Trace:
 
     def start(self) -> None:
         """Return to the root: a new, empty program."""
-        n = self.n_results()
-        self.results[:n] = [None] * n
+        root = self.roots[self.grad]
+        root.next = NONE
+        self.begin(root, [None] * self.n_results())
+        self.ended = None
+
+    def begin(self, root: Step, blank: list[None]) -> None:
+        """A new walk from `root`, over the results of the last one: as many as there are in `blank`."""
+        self.results[: len(blank)] = blank
         # NOTE: kept for one walk more, because a weak reference that is there costs less than a new one.
         self.last_refs, self.refs = self.refs, {}
-        self.pos = self.roots[self.grad]
+        self.pos = root
         self.ext = self.ext_root
         self.leaves: list[Any] = []  # Data bound so far, by leaf index
         self.bound: dict[int, int] = {}  # id of a Data -> its leaf index
-        self.metas: dict[int, Any] = {}  # index of a leaf step -> weak reference to its gradient record
-        if self.replayed or self.slot_hooks or self.retained or self.customs or self.foreign:
+        if self.metas:
+            self.metas = {}
+        if self.more:
+            self.more = False
             for d in (self.replayed, self.slot_hooks, self.retained, self.customs, self.foreign):
                 d.clear()
         self.nbytes = 0  # of leaf buffers that only the trace may hold
@@ -428,6 +460,7 @@ def _return(trace: Trace) -> None:
         trace.grad = True
         trace.eager = False
         trace.device = "cpu"
+        trace.report = None
         trace.start()
         _free.append(trace)
 

@@ -25,11 +25,11 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Every sync that was a repetition."""
     found: list[Any] = []
 
-    def counting(tr: Any) -> Any:
-        again = repeating.repeat(tr)
-        if again is not None:
+    def counting(tr: Any, again: Any) -> bool:
+        done = repeating.repeat(tr, again)
+        if done:
             found.append(again)
-        return again
+        return done
 
     monkeypatch.setattr(syncing, "repeat", counting)
     return found
@@ -93,10 +93,10 @@ def test_other_sizes_are_another_sync(repeated: list[Any]) -> None:
         np.testing.assert_array_equal(y.numpy(), x * 3)
 
 
-@pytest.mark.parametrize("what", ["a view", "a write", "a gradient", "a check"])
-def test_what_is_not_plain_goes_the_general_way(what: str, repeated: list[Any]) -> None:
-    x, w = lt.asarray(X), lt.asarray(X).requires_grad_()
-    for _ in range(6):
+@pytest.mark.parametrize("what", ["a view", "a write", "a written leaf", "indices", "a scalar"])
+def test_views_writes_indices_and_scalars_are_repeated(what: str, repeated: list[Any]) -> None:
+    x = lt.asarray(X)
+    for i in range(7):
         y = x * 2.0
         want = X * 2
         if what == "a view":
@@ -106,14 +106,132 @@ def test_what_is_not_plain_goes_the_general_way(what: str, repeated: list[Any]) 
         elif what == "a write":
             y += 1.0
             want += 1
-        elif what == "a gradient":
-            y = (w * 2.0).detach()
-            z = w * 3.0  # noqa: F841 - held
+        elif what == "a written leaf":
+            x += 1.0
+        elif what == "indices":
+            y = y[lt.asarray(np.arange(7, -1, -1))]
+            want = want[::-1]
         else:
-            y = y[lt.asarray(np.arange(8))]
+            y = y * i + 0.5
+            want = want * i + 0.5
         lt.sync()
-        np.testing.assert_array_equal(y.numpy(), want)
+        np.testing.assert_array_equal(y.numpy(), want + 2 * i * (what == "a written leaf"))
+    assert repeated
+    np.testing.assert_array_equal(x.numpy(), X + 7 * (what == "a written leaf"))
+
+
+def test_gradients_are_not_repeated(repeated: list[Any]) -> None:
+    w = lt.asarray(X).requires_grad_()
+    for _ in range(6):
+        y = (w * 2.0).detach()
+        z = w * 3.0
+        lt.sync()
+        np.testing.assert_array_equal(y.numpy(), X * 2)
+    z.sum().backward()
+    np.testing.assert_array_equal(w.grad.numpy(), np.full(8, 3.0))
     assert not repeated
+
+
+def test_places_of_slices_may_move(repeated: list[Any]) -> None:
+    x = lt.asarray(X)
+    for i in range(12):
+        y = x[i % 4 : i % 4 + 3] * 2.0 + x[i % 8]
+        lt.sync()
+        np.testing.assert_array_equal(y.numpy(), X[i % 4 : i % 4 + 3] * 2 + X[i % 8])
+    assert len(repeated) >= 8
+
+
+def test_a_wrong_index_is_refused_and_all_stays_pending(repeated: list[Any]) -> None:
+    x = lt.asarray(X)
+    for i in range(8):
+        y = (x + 1.0)[lt.asarray(np.array([0, 7 + (i == 6)]))]
+        if i == 6:
+            with pytest.raises(lt.IndexOutOfRange, match="index 8 is out of bounds"):
+                lt.sync()
+            assert y.is_pending
+            with pytest.raises(lt.IndexOutOfRange):
+                y.numpy()
+        else:
+            lt.sync()
+            np.testing.assert_array_equal(y.numpy(), [2, 9])
+    assert repeated
+
+
+def test_what_numpy_computes_is_repeated(repeated: list[Any]) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(7):
+        a = rng.random((4, 4)) + np.eye(4) * 4
+        x = lt.asarray(a)
+        order, inverse = lt.argsort(x, axis=0), lt.linalg.inv(x)
+        lt.sync()
+        np.testing.assert_array_equal(order.numpy(), np.argsort(a, axis=0))
+        np.testing.assert_allclose(inverse.numpy(), np.linalg.inv(a))
+    assert repeated
+    x = lt.asarray(np.zeros((4, 4)))
+    order, inverse = lt.argsort(x, axis=0), lt.linalg.inv(x)
+    with pytest.raises(np.linalg.LinAlgError):
+        lt.sync()
+    assert inverse.is_pending
+
+
+def test_nothing_held_is_repeated_and_reported(repeated: list[Any]) -> None:
+    x = lt.asarray(X)
+    for _ in range(5):
+        part = x[2:]
+        lt.sync()
+        np.testing.assert_array_equal(part.numpy(), X[2:])
+    report = lt.last_sync()
+    assert repeated and report is not None and report.plan is None and "nobody held a result" in str(report)
+
+
+def test_memory_is_used_again_once_nobody_refers_to_it(repeated: list[Any]) -> None:
+    x, seen, values, arrays = lt.asarray(X), [], [], []
+    for i in range(30):
+        y = x * float(i)
+        lt.sync()
+        seen.append(y._data.address)
+        if i % 3 == 0:
+            values.append((i, y))
+        elif i % 3 == 1:
+            arrays.append((i, y.numpy()))
+    assert len(set(seen)) < len(seen), "what was dropped had its memory used again"
+    for i, y in values:
+        np.testing.assert_array_equal(y.numpy(), X * i)
+    for i, a in arrays:
+        np.testing.assert_array_equal(a, X * i)
+
+
+def test_a_pending_reader_keeps_the_memory_that_it_reads(repeated: list[Any]) -> None:
+    x = lt.asarray(X)
+    for i in range(9):
+        y = x * float(i)
+        lt.sync()
+        late = y + 1.0
+        del y
+        y = x * float(i + 100)
+        lt.sync()
+        np.testing.assert_array_equal(late.numpy(), X * i + 1)
+        np.testing.assert_array_equal(y.numpy(), X * (i + 100))
+
+
+def test_a_report_names_the_line_that_synced(repeated: list[Any]) -> None:
+    x = lt.asarray(X)
+
+    def one(again: bool) -> Any:
+        y = x + 1.0
+        if again:
+            lt.sync()
+        else:
+            lt.sync()
+        return y
+
+    lines = []
+    for i in range(12):
+        y = one(i % 2 == 0)  # noqa: F841 - held
+        report = lt.last_sync()
+        assert report is not None and report.site is not None and report is lt.last_sync()
+        lines.append(report.site.line)
+    assert repeated and set(lines[::2]) == {lines[0]} and set(lines[1::2]) == {lines[0] + 2}
 
 
 def test_a_view_made_of_a_leaf_or_a_result_afterwards_is_seen() -> None:
@@ -162,3 +280,56 @@ def test_no_sync_and_expect_hold(repeated: list[Any]) -> None:
         with lt.expect(syncs=1, kernels=1):
             lt.sync()
         np.testing.assert_array_equal(y.numpy(), X / 2)
+
+
+def test_eager_mode_computes_each_operation_of_a_line_that_was_repeated() -> None:
+    x, y = lt.asarray(X), lt.asarray(X + 1)
+
+    def line() -> list[Any]:
+        return [
+            x + y,
+            x * 2.0,
+            -x,
+            lt.exp(x),
+            lt.maximum(x, y),
+            lt.minimum(x, 3.0),
+            lt.sum(x, axis=0),
+            x[1:],
+            x[[0, 2]],
+        ]
+
+    for _ in range(6):
+        values = line()
+        lt.sync()
+    with lt.eager():
+        for _ in range(6):
+            for now, then in zip(line(), values, strict=True):
+                assert not now.is_pending
+                np.testing.assert_array_equal(now.numpy(), then.numpy())
+
+
+def test_integers_that_no_word_holds_go_the_general_way() -> None:
+    x = lt.asarray(np.arange(4, dtype=np.uint64))
+    for value in [1, 2, 3, 4, (1 << 64) - 1, 5, 1 << 63]:
+        y = x | value
+        lt.sync()
+        np.testing.assert_array_equal(y.numpy(), np.arange(4, dtype=np.uint64) | np.uint64(value))
+
+
+def test_one_buffer_behind_two_tensors_and_one_tensor_at_two_places() -> None:
+    x = lt.asarray(X)
+    y = x.detach()
+    for i in range(9):
+        a, b = (x, y) if i % 3 else (x, x)
+        z = a * 2.0 + b
+        lt.sync()
+        np.testing.assert_array_equal(z.numpy(), X * 3)
+
+
+def test_host_data_is_met_where_it_stands_among_operands() -> None:
+    x = lt.asarray(X)
+    for i in range(8):
+        y = lt.maximum(X + i, x) + lt.where(X > 3, x, [float(i)] * 8)
+        with lt.expect(plans=0) if i > 3 else lt.enable_grad():
+            lt.sync()
+        np.testing.assert_array_equal(y.numpy(), np.maximum(X + i, X) + np.where(X > 3, X, np.float32(i)))

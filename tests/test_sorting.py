@@ -38,9 +38,11 @@ def bits(x: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(x).reshape(-1).view("u1")
 
 
+@pytest.mark.parametrize("few", [0, sorting.FEW])
 @pytest.mark.parametrize("special", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_the_results_are_those_of_a_stable_sort(dtype, special, threads):
+def test_the_results_are_those_of_a_stable_sort(dtype, special, few, threads, monkeypatch):
+    monkeypatch.setattr(sorting, "FEW", few)
     for shape, axis in SHAPES:
         x = values(shape, dtype, special)
         t = lt.asarray(x)

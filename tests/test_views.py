@@ -268,3 +268,32 @@ def test_keys_that_do_not_fit_are_refused_when_recorded() -> None:
             x[key] = 0
     with pytest.raises(ShapeError, match="step cannot be zero"):
         x[::0]
+
+
+KEYS: list[Any] = [
+    1, -1, slice(1, 3), slice(None, None, -1), slice(1, None, 2), (1, 2), (slice(None), 1), (None, 1), (Ellipsis, 1),
+    (1, Ellipsis), (None, slice(1, 2), Ellipsis), [0, 3], [-1, 1], (0, [1, 2]), [True, False, True, True], (1,), (),
+    np.array([1, 2]), (slice(1, 2), None, 3), (slice(3, 1),), (np.array([0, 3]), 1), (np.array([0, 3]), np.array([5, 1])),
+    slice(True, 3),
+]  # fmt: skip
+REFUSED: list[Any] = [
+    4, -5, [4], [-5, 0], (slice, 1, 2, 3), (int,), slice(1.0, 2), 1.0, (slice(0, 1, 0),), (1, 1, 1), (slice(1, 2), True, 3, 1)
+]  # fmt: skip
+
+
+def test_keys_that_were_met_mean_the_same_again() -> None:
+    x = np.arange(24.0).reshape(4, 6)
+    t = lt.asarray(x)
+    for _ in range(3):
+        for key in KEYS:
+            np.testing.assert_array_equal(t[key].numpy(), x[key], err_msg=str(key), strict=True)
+            mine = lt.asarray(key) if isinstance(key, np.ndarray) else key
+            if isinstance(key, tuple):
+                mine = tuple(lt.asarray(k) if isinstance(k, np.ndarray) else k for k in key)
+            np.testing.assert_array_equal(t[mine].numpy(), x[key], err_msg=str(key), strict=True)
+        for key in REFUSED:
+            with pytest.raises((IndexOutOfRange, ShapeError)):
+                t[key]
+        with pytest.raises(IndexOutOfRange, match="index 9 is out of bounds for axis 0 with size 4"):
+            t[[0, 9]]
+        np.testing.assert_array_equal(lt.asarray(x[:3])[[0, 2]].numpy(), x[[0, 2]])

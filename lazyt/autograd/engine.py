@@ -20,20 +20,9 @@ from lazyt.inplace import is_leaf, record_inplace, requires_grad
 from lazyt.ir.graph import Node
 from lazyt.lowering import Lowered
 from lazyt.ops.core import OPS, OpDef
-from lazyt.record import (
-    LEAF,
-    _follow,
-    _insert,
-    _plain,
-    advance,
-    begin,
-    new_tensor,
-    record,
-    record_view,
-    run_sync,
-    slot_of,
-)
+from lazyt.record import advance, begin, record, record_view, slot_of
 from lazyt.trace import Several, Slot, Step, Trace, user_line, user_site
+from lazyt.walk import LEAF, follow, insert, new_tensor, plain_slots, run_sync
 
 ref = weakref.ref
 
@@ -99,7 +88,7 @@ def special_step(
     """The step of a special operation; `make` checks it and gives slots of its results when it is new."""
     plain = (op, tuple(operands), statics, extra)
     key: Any = (*plain, *user_line(1)) if tr.pos.parent is None else plain
-    s = _follow(tr, key)
+    s = follow(tr, key)
     pos = tr.pos
     if s is None:
         like = make()
@@ -111,7 +100,7 @@ def special_step(
         s.info = extra
         s.like = tuple(like)
         names = tuple(tuple((v.step.index, v.k) for v in e) if isinstance(e, tuple) else e for e in extra)
-        _insert(tr, s, key, (op, _plain(operands), statics, names))
+        insert(tr, s, key, (op, plain_slots(operands), statics, names))
     else:
         for slot, x in zip(s.slots, s.like, strict=True):
             slot.shape = x.shape
@@ -309,6 +298,7 @@ def custom(out: Handle, inputs: Sequence[Handle], rule: Callable[[Any], list[Any
     slot = slot_of(tr, out)
     s = special_step(tr, CUSTOM, (slot, *operands), (), (), lambda: (slot,))
     s.requires_grad = True
+    tr.more = True
     tr.customs[s] = (operands, rule)
     h = new_tensor(s)
     tr.refs[s.index] = ref(h)
@@ -377,6 +367,7 @@ def register_hook(x: Handle, hook: Callable[[Any], Any]) -> HookHandle:
             "not supported: register_hook on an intermediate value after it was synced, because its graph is kept for "
             "one plan; register the hook before the sync"
         )
+    tr.more = True
     hooks = tr.slot_hooks.setdefault(slot, [])
     hooks.append(hook)
     return HookHandle(hooks, hook)
@@ -392,4 +383,5 @@ def retain_grad(x: Handle) -> None:
     slot = slot_of(tr, x)
     if x._meta is None:
         x._meta = Gradient(True, is_leaf=False)
+    tr.more = True
     tr.retained[slot] = x._meta

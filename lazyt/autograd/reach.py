@@ -8,8 +8,8 @@ from typing import Any
 from lazyt.autograd.track import CUSTOM, TRACK
 from lazyt.errors import AutogradError
 from lazyt.inplace import PUT, is_write
-from lazyt.record import ASSIGN, LEAF
 from lazyt.trace import Slot, Step
+from lazyt.walk import ASSIGN, LEAF
 
 # The third static of a leaf step: whether gradients are asked of it, or it stands for a value that a sync computed.
 SYNCED = 2

@@ -23,8 +23,9 @@ from lazyt.ir.graph import Node
 from lazyt.ir.prims import SOURCES
 from lazyt.lowering import lower
 from lazyt.ops.core import OpDef
-from lazyt.record import ASSIGN, LEAF, MODE, advance, bind_leaf, set_grad_mode
+from lazyt.record import advance, bind_leaf, set_grad_mode
 from lazyt.trace import Slot, Step, Trace
+from lazyt.walk import ASSIGN, LEAF, MODE
 
 ref = weakref.ref
 _numbers = itertools.count()
@@ -104,6 +105,7 @@ class Segment:
 
     def replay(self, tr: Trace, target: Slot) -> Slot:
         """Record what leads to `target` again on this walk; its value there."""
+        tr.more = True
         new: dict[Slot, Slot] = tr.replayed.setdefault(self, {})
         if target in new:
             return new[target]

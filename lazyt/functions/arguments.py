@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
-from lazyt import inplace, memory
+from lazyt import doors, inplace, memory
 from lazyt import record as recording
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.handle import Handle
 from lazyt.ir import dtypes
 from lazyt.syncing import materialise
+from lazyt.walk import hooks
 
 if TYPE_CHECKING:
     from lazyt.tensor import Tensor
 
     record: Callable[..., Tensor]
+    record_one: Callable[..., Tensor]
+    record_two: Callable[..., Tensor]
     record_view: Callable[..., Tensor]
     record_many: Callable[..., tuple[Tensor, ...]]
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     ShapeLike: TypeAlias = int | Iterable[int]
 
 record, record_view, record_many = recording.record, recording.record_view, recording.record
+record_one, record_two = doors.record_one, doors.record_two
 
 _SCALARS = (bool, int, float, complex)
 # A result of NumPy's with fewer bytes is copied: its memory is not worth an object of its own.
@@ -45,7 +49,7 @@ def tensor(x: ArrayLike, beside: Tensor | None = None) -> Tensor:
         return x
     if type(x) in _SCALARS:
         x = np.asarray(x, dtypes.default_dtype(type(x)))
-    return cast("Tensor", recording.hooks.as_tensor(x, None if beside is None else beside.device, (beside,)))
+    return cast("Tensor", hooks.as_tensor(x, None if beside is None else beside.device, (beside,)))
 
 
 def tensors(xs: Sequence[ArrayLike], result: np.dtype | None = None) -> list[Tensor]:
@@ -57,7 +61,7 @@ def tensors(xs: Sequence[ArrayLike], result: np.dtype | None = None) -> list[Ten
         return [tensor(x) for x in xs]
     place = next((x.device for x in xs if isinstance(x, Handle)), None)
     beside = xs if result is None else (*xs, np.empty(0, result))
-    found = [recording.hooks.as_tensor(x, place, beside) if isinstance(x, list | tuple) else tensor(x) for x in xs]
+    found = [hooks.as_tensor(x, place, beside) if isinstance(x, list | tuple) else tensor(x) for x in xs]
     return cast("list[Tensor]", found)
 
 
@@ -70,7 +74,7 @@ def adopted(a: Any, *operands: Any) -> Tensor:
     if on_gpu:
         return tensor(np.asarray(a), cast("Tensor", on_gpu[0]))
     if isinstance(a, np.ndarray) and a.nbytes >= _ADOPTED:
-        return cast("Tensor", recording.hooks.over_array(a))
+        return cast("Tensor", hooks.over_array(a))
     return tensor(np.asarray(a))
 
 
@@ -79,7 +83,7 @@ def found_on_device(x: Any, cause: str, fn: str, *statics: Any) -> list[Tensor] 
     t = tensor(x)
     if t.device == "cpu":
         return None
-    return [cast("Tensor", recording.hooks.over_data(d)) for d in memory.found(fn, [materialise(t, cause)], statics)]
+    return [cast("Tensor", hooks.over_data(d)) for d in memory.found(fn, [materialise(t, cause)], statics)]
 
 
 def at_hand(t: Tensor) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazyt.errors import DTypeError
-from lazyt.functions.arguments import record, tensor
+from lazyt.functions.arguments import record, record_two, tensor
 from lazyt.ir import dtypes
 from lazyt.ops import arithmetic as ops
 from lazyt.ops import elementwise as unary
@@ -53,7 +53,7 @@ def add(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.add(lt.asarray([1, 2]), 10).tolist()
     [11, 12]
     """
-    return record(ops.ADD, (x1, x2))
+    return record_two(ops.ADD, x1, x2)
 
 
 def subtract(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -65,7 +65,7 @@ def subtract(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.subtract(lt.asarray([1, 2]), 10).tolist()
     [-9, -8]
     """
-    return record(ops.SUBTRACT, (x1, x2))
+    return record_two(ops.SUBTRACT, x1, x2)
 
 
 def multiply(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -77,7 +77,7 @@ def multiply(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.multiply(lt.asarray([1, 2]), 10).tolist()
     [10, 20]
     """
-    return record(ops.MULTIPLY, (x1, x2))
+    return record_two(ops.MULTIPLY, x1, x2)
 
 
 def divide(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -89,7 +89,7 @@ def divide(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.divide(lt.asarray([1, 2]), 4).tolist()
     [0.25, 0.5]
     """
-    return record(ops.DIVIDE, (x1, x2))
+    return record_two(ops.DIVIDE, x1, x2)
 
 
 def floor_divide(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -102,7 +102,7 @@ def floor_divide(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.floor_divide(lt.asarray([7, -7]), 2).tolist()
     [3, -4]
     """
-    return record(ops.FLOOR_DIVIDE, (x1, x2))
+    return record_two(ops.FLOOR_DIVIDE, x1, x2)
 
 
 def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -114,7 +114,7 @@ def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.remainder(lt.asarray([7, -7]), 3).tolist()
     [1, 2]
     """
-    return record(ops.REMAINDER, (x1, x2))
+    return record_two(ops.REMAINDER, x1, x2)
 
 
 def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -127,7 +127,7 @@ def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.fmod(lt.asarray([7, -7]), 3).tolist()
     [1, -1]
     """
-    return record(ops.FMOD, (x1, x2))
+    return record_two(ops.FMOD, x1, x2)
 
 
 def maximum(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -139,7 +139,7 @@ def maximum(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.maximum(lt.asarray([1, 5]), 3).tolist()
     [3, 5]
     """
-    return record(ops.MAXIMUM, (x1, x2))
+    return record_two(ops.MAXIMUM, x1, x2)
 
 
 def minimum(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -151,7 +151,7 @@ def minimum(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.minimum(lt.asarray([1, 5]), 3).tolist()
     [1, 3]
     """
-    return record(ops.MINIMUM, (x1, x2))
+    return record_two(ops.MINIMUM, x1, x2)
 
 
 def fmax(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -163,7 +163,7 @@ def fmax(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.fmax(lt.asarray([1, 5]), 3).tolist()
     [3, 5]
     """
-    return record(ops.FMAX, (x1, x2))
+    return record_two(ops.FMAX, x1, x2)
 
 
 def fmin(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -175,7 +175,7 @@ def fmin(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.fmin(lt.asarray([1, 5]), 3).tolist()
     [1, 3]
     """
-    return record(ops.FMIN, (x1, x2))
+    return record_two(ops.FMIN, x1, x2)
 
 
 def atan2(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -187,7 +187,7 @@ def atan2(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.atan2(lt.asarray([0.0]), 1.0).tolist()
     [0.0]
     """
-    return record(ops.ATAN2, (x1, x2))
+    return record_two(ops.ATAN2, x1, x2)
 
 
 def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -199,7 +199,7 @@ def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.hypot(lt.asarray([3.0]), 4.0).tolist()
     [5.0]
     """
-    return record(ops.HYPOT, (x1, x2))
+    return record_two(ops.HYPOT, x1, x2)
 
 
 def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -211,7 +211,7 @@ def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.logaddexp(lt.asarray([1000.0]), 0.0).tolist()
     [1000.0]
     """
-    return record(ops.LOGADDEXP, (x1, x2))
+    return record_two(ops.LOGADDEXP, x1, x2)
 
 
 def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -223,7 +223,7 @@ def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.copysign(lt.asarray([1.0, -2.0]), -0.0).tolist()
     [-1.0, -2.0]
     """
-    return record(ops.COPYSIGN, (x1, x2))
+    return record_two(ops.COPYSIGN, x1, x2)
 
 
 def nextafter(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -235,7 +235,7 @@ def nextafter(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.nextafter(lt.asarray([1.0]), 2.0).tolist()
     [1.0000001192092896]
     """
-    return record(ops.NEXTAFTER, (x1, x2))
+    return record_two(ops.NEXTAFTER, x1, x2)
 
 
 def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -248,7 +248,7 @@ def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.heaviside(lt.asarray([-1.0, 0.0, 2.0]), 0.5).tolist()
     [0.0, 0.5, 1.0]
     """
-    return record(ops.HEAVISIDE, (x1, x2))
+    return record_two(ops.HEAVISIDE, x1, x2)
 
 
 def pow(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -266,7 +266,7 @@ def pow(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
         base = tensor(x1) if type(x1) not in (bool, int, float, complex) else None
         if base is not None:
             return _scalar_power(base, x2)
-    return record(ops.POW, (x1, x2))
+    return record_two(ops.POW, x1, x2)
 
 
 def _scalar_power(x: Tensor, n: float) -> Tensor:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lazyt.functions.arguments import record
+from lazyt.functions.arguments import record, record_one
 from lazyt.ops import elementwise as ops
 from lazyt.ops.axes import integer
 
@@ -83,7 +83,7 @@ def exp(x: ArrayLike, /) -> Tensor:
     >>> lt.exp(lt.asarray([0.0, -200.0])).tolist()
     [1.0, 0.0]
     """
-    return record(ops.EXP, (x,))
+    return record_one(ops.EXP, x)
 
 
 def exp2(x: ArrayLike, /) -> Tensor:
@@ -93,7 +93,7 @@ def exp2(x: ArrayLike, /) -> Tensor:
     >>> lt.exp2(lt.asarray([0.0, 3.0])).tolist()
     [1.0, 8.0]
     """
-    return record(ops.EXP2, (x,))
+    return record_one(ops.EXP2, x)
 
 
 def expm1(x: ArrayLike, /) -> Tensor:
@@ -103,7 +103,7 @@ def expm1(x: ArrayLike, /) -> Tensor:
     >>> lt.expm1(lt.asarray([0.0, 1e-10])).tolist()
     [0.0, 1.000000013351432e-10]
     """
-    return record(ops.EXPM1, (x,))
+    return record_one(ops.EXPM1, x)
 
 
 def log(x: ArrayLike, /) -> Tensor:
@@ -113,7 +113,7 @@ def log(x: ArrayLike, /) -> Tensor:
     >>> lt.log(lt.asarray([1.0, 0.0])).tolist()
     [0.0, -inf]
     """
-    return record(ops.LOG, (x,))
+    return record_one(ops.LOG, x)
 
 
 def log2(x: ArrayLike, /) -> Tensor:
@@ -123,7 +123,7 @@ def log2(x: ArrayLike, /) -> Tensor:
     >>> lt.log2(lt.asarray([1.0, 8.0])).tolist()
     [0.0, 3.0]
     """
-    return record(ops.LOG2, (x,))
+    return record_one(ops.LOG2, x)
 
 
 def log10(x: ArrayLike, /) -> Tensor:
@@ -133,7 +133,7 @@ def log10(x: ArrayLike, /) -> Tensor:
     >>> lt.log10(lt.asarray([1.0, 100.0])).tolist()
     [0.0, 2.0]
     """
-    return record(ops.LOG10, (x,))
+    return record_one(ops.LOG10, x)
 
 
 def log1p(x: ArrayLike, /) -> Tensor:
@@ -143,7 +143,7 @@ def log1p(x: ArrayLike, /) -> Tensor:
     >>> lt.log1p(lt.asarray([0.0, -1.0])).tolist()
     [0.0, -inf]
     """
-    return record(ops.LOG1P, (x,))
+    return record_one(ops.LOG1P, x)
 
 
 def sqrt(x: ArrayLike, /) -> Tensor:
@@ -153,7 +153,7 @@ def sqrt(x: ArrayLike, /) -> Tensor:
     >>> lt.sqrt(lt.asarray([4.0, 9.0])).tolist()
     [2.0, 3.0]
     """
-    return record(ops.SQRT, (x,))
+    return record_one(ops.SQRT, x)
 
 
 def rsqrt(x: ArrayLike, /) -> Tensor:
@@ -163,7 +163,7 @@ def rsqrt(x: ArrayLike, /) -> Tensor:
     >>> lt.rsqrt(lt.asarray([4.0, 0.25])).tolist()
     [0.5, 2.0]
     """
-    return record(ops.RSQRT, (x,))
+    return record_one(ops.RSQRT, x)
 
 
 def sin(x: ArrayLike, /) -> Tensor:
@@ -173,7 +173,7 @@ def sin(x: ArrayLike, /) -> Tensor:
     >>> lt.sin(lt.asarray([0.0])).tolist()
     [0.0]
     """
-    return record(ops.SIN, (x,))
+    return record_one(ops.SIN, x)
 
 
 def cos(x: ArrayLike, /) -> Tensor:
@@ -183,7 +183,7 @@ def cos(x: ArrayLike, /) -> Tensor:
     >>> lt.cos(lt.asarray([0.0])).tolist()
     [1.0]
     """
-    return record(ops.COS, (x,))
+    return record_one(ops.COS, x)
 
 
 def tan(x: ArrayLike, /) -> Tensor:
@@ -193,7 +193,7 @@ def tan(x: ArrayLike, /) -> Tensor:
     >>> lt.tan(lt.asarray([0.0])).tolist()
     [0.0]
     """
-    return record(ops.TAN, (x,))
+    return record_one(ops.TAN, x)
 
 
 def asin(x: ArrayLike, /) -> Tensor:
@@ -203,7 +203,7 @@ def asin(x: ArrayLike, /) -> Tensor:
     >>> lt.asin(lt.asarray([0.0])).tolist()
     [0.0]
     """
-    return record(ops.ASIN, (x,))
+    return record_one(ops.ASIN, x)
 
 
 def acos(x: ArrayLike, /) -> Tensor:
@@ -213,7 +213,7 @@ def acos(x: ArrayLike, /) -> Tensor:
     >>> lt.acos(lt.asarray([1.0])).tolist()
     [0.0]
     """
-    return record(ops.ACOS, (x,))
+    return record_one(ops.ACOS, x)
 
 
 def atan(x: ArrayLike, /) -> Tensor:
@@ -223,7 +223,7 @@ def atan(x: ArrayLike, /) -> Tensor:
     >>> lt.atan(lt.asarray([0.0])).tolist()
     [0.0]
     """
-    return record(ops.ATAN, (x,))
+    return record_one(ops.ATAN, x)
 
 
 def sinh(x: ArrayLike, /) -> Tensor:
@@ -233,7 +233,7 @@ def sinh(x: ArrayLike, /) -> Tensor:
     >>> lt.sinh(lt.asarray([0.0])).tolist()
     [0.0]
     """
-    return record(ops.SINH, (x,))
+    return record_one(ops.SINH, x)
 
 
 def cosh(x: ArrayLike, /) -> Tensor:
@@ -243,7 +243,7 @@ def cosh(x: ArrayLike, /) -> Tensor:
     >>> lt.cosh(lt.asarray([0.0])).tolist()
     [1.0]
     """
-    return record(ops.COSH, (x,))
+    return record_one(ops.COSH, x)
 
 
 def tanh(x: ArrayLike, /) -> Tensor:
@@ -253,7 +253,7 @@ def tanh(x: ArrayLike, /) -> Tensor:
     >>> lt.tanh(lt.asarray([0.0, 50.0])).tolist()
     [0.0, 1.0]
     """
-    return record(ops.TANH, (x,))
+    return record_one(ops.TANH, x)
 
 
 def asinh(x: ArrayLike, /) -> Tensor:
@@ -263,7 +263,7 @@ def asinh(x: ArrayLike, /) -> Tensor:
     >>> lt.asinh(lt.asarray([0.0])).tolist()
     [0.0]
     """
-    return record(ops.ASINH, (x,))
+    return record_one(ops.ASINH, x)
 
 
 def acosh(x: ArrayLike, /) -> Tensor:
@@ -273,7 +273,7 @@ def acosh(x: ArrayLike, /) -> Tensor:
     >>> lt.acosh(lt.asarray([1.0])).tolist()
     [0.0]
     """
-    return record(ops.ACOSH, (x,))
+    return record_one(ops.ACOSH, x)
 
 
 def atanh(x: ArrayLike, /) -> Tensor:
@@ -283,7 +283,7 @@ def atanh(x: ArrayLike, /) -> Tensor:
     >>> lt.atanh(lt.asarray([0.0, 1.0])).tolist()
     [0.0, inf]
     """
-    return record(ops.ATANH, (x,))
+    return record_one(ops.ATANH, x)
 
 
 def erf(x: ArrayLike, /) -> Tensor:
@@ -293,7 +293,7 @@ def erf(x: ArrayLike, /) -> Tensor:
     >>> lt.erf(lt.asarray([0.0, 9.0])).tolist()
     [0.0, 1.0]
     """
-    return record(ops.ERF, (x,))
+    return record_one(ops.ERF, x)
 
 
 def erfc(x: ArrayLike, /) -> Tensor:
@@ -305,7 +305,7 @@ def erfc(x: ArrayLike, /) -> Tensor:
     >>> lt.erfc(lt.asarray([0.0])).tolist()
     [1.0]
     """
-    return record(ops.ERFC, (x,))
+    return record_one(ops.ERFC, x)
 
 
 def sigmoid(x: ArrayLike, /) -> Tensor:
@@ -315,7 +315,7 @@ def sigmoid(x: ArrayLike, /) -> Tensor:
     >>> lt.sigmoid(lt.asarray([0.0, 200.0])).tolist()
     [0.5, 1.0]
     """
-    return record(ops.SIGMOID, (x,))
+    return record_one(ops.SIGMOID, x)
 
 
 def relu(x: ArrayLike, /) -> Tensor:
@@ -327,7 +327,7 @@ def relu(x: ArrayLike, /) -> Tensor:
     >>> lt.relu(lt.asarray([-1.0, 2.0])).tolist()
     [0.0, 2.0]
     """
-    return record(ops.RELU, (x,))
+    return record_one(ops.RELU, x)
 
 
 def degrees(x: ArrayLike, /) -> Tensor:
@@ -337,7 +337,7 @@ def degrees(x: ArrayLike, /) -> Tensor:
     >>> lt.degrees(lt.asarray([0.0])).tolist()
     [0.0]
     """
-    return record(ops.DEGREES, (x,))
+    return record_one(ops.DEGREES, x)
 
 
 def radians(x: ArrayLike, /) -> Tensor:
@@ -347,7 +347,7 @@ def radians(x: ArrayLike, /) -> Tensor:
     >>> lt.radians(lt.asarray([0.0])).tolist()
     [0.0]
     """
-    return record(ops.RADIANS, (x,))
+    return record_one(ops.RADIANS, x)
 
 
 def reciprocal(x: ArrayLike, /) -> Tensor:
@@ -357,7 +357,7 @@ def reciprocal(x: ArrayLike, /) -> Tensor:
     >>> lt.reciprocal(lt.asarray([4.0])).tolist()
     [0.25]
     """
-    return record(ops.RECIPROCAL, (x,))
+    return record_one(ops.RECIPROCAL, x)
 
 
 def square(x: ArrayLike, /) -> Tensor:
@@ -367,7 +367,7 @@ def square(x: ArrayLike, /) -> Tensor:
     >>> lt.square(lt.asarray([3, -2])).tolist()
     [9, 4]
     """
-    return record(ops.SQUARE, (x,))
+    return record_one(ops.SQUARE, x)
 
 
 def negative(x: ArrayLike, /) -> Tensor:
@@ -379,7 +379,7 @@ def negative(x: ArrayLike, /) -> Tensor:
     >>> lt.negative(lt.asarray([1, -2])).tolist()
     [-1, 2]
     """
-    return record(ops.NEGATIVE, (x,))
+    return record_one(ops.NEGATIVE, x)
 
 
 def positive(x: ArrayLike, /) -> Tensor:
@@ -389,7 +389,7 @@ def positive(x: ArrayLike, /) -> Tensor:
     >>> lt.positive(lt.asarray([1, -2])).tolist()
     [1, -2]
     """
-    return record(ops.POSITIVE, (x,))
+    return record_one(ops.POSITIVE, x)
 
 
 def abs(x: ArrayLike, /) -> Tensor:
@@ -399,7 +399,7 @@ def abs(x: ArrayLike, /) -> Tensor:
     >>> lt.abs(lt.asarray([1, -2])).tolist()
     [1, 2]
     """
-    return record(ops.ABS, (x,))
+    return record_one(ops.ABS, x)
 
 
 def sign(x: ArrayLike, /) -> Tensor:
@@ -411,7 +411,7 @@ def sign(x: ArrayLike, /) -> Tensor:
     >>> lt.sign(lt.asarray([7, 0, -2])).tolist()
     [1, 0, -1]
     """
-    return record(ops.SIGN, (x,))
+    return record_one(ops.SIGN, x)
 
 
 def floor(x: ArrayLike, /) -> Tensor:
@@ -423,7 +423,7 @@ def floor(x: ArrayLike, /) -> Tensor:
     >>> lt.floor(lt.asarray([1.5, -1.5])).tolist()
     [1.0, -2.0]
     """
-    return record(ops.FLOOR, (x,))
+    return record_one(ops.FLOOR, x)
 
 
 def ceil(x: ArrayLike, /) -> Tensor:
@@ -435,7 +435,7 @@ def ceil(x: ArrayLike, /) -> Tensor:
     >>> lt.ceil(lt.asarray([1.5, -1.5])).tolist()
     [2.0, -1.0]
     """
-    return record(ops.CEIL, (x,))
+    return record_one(ops.CEIL, x)
 
 
 def trunc(x: ArrayLike, /) -> Tensor:
@@ -447,7 +447,7 @@ def trunc(x: ArrayLike, /) -> Tensor:
     >>> lt.trunc(lt.asarray([1.5, -1.5])).tolist()
     [1.0, -1.0]
     """
-    return record(ops.TRUNC, (x,))
+    return record_one(ops.TRUNC, x)
 
 
 def signbit(x: ArrayLike, /) -> Tensor:
@@ -459,7 +459,7 @@ def signbit(x: ArrayLike, /) -> Tensor:
     >>> lt.signbit(lt.asarray([1.0, -0.0])).tolist()
     [False, True]
     """
-    return record(ops.SIGNBIT, (x,))
+    return record_one(ops.SIGNBIT, x)
 
 
 def real(x: ArrayLike, /) -> Tensor:
@@ -469,7 +469,7 @@ def real(x: ArrayLike, /) -> Tensor:
     >>> lt.real(lt.asarray([1 + 2j])).tolist()
     [1.0]
     """
-    return record(ops.REAL, (x,))
+    return record_one(ops.REAL, x)
 
 
 def imag(x: ArrayLike, /) -> Tensor:
@@ -479,7 +479,7 @@ def imag(x: ArrayLike, /) -> Tensor:
     >>> lt.imag(lt.asarray([1 + 2j])).tolist()
     [2.0]
     """
-    return record(ops.IMAG, (x,))
+    return record_one(ops.IMAG, x)
 
 
 def conj(x: ArrayLike, /) -> Tensor:
@@ -489,7 +489,7 @@ def conj(x: ArrayLike, /) -> Tensor:
     >>> lt.conj(lt.asarray([1 + 2j])).tolist()
     [(1-2j)]
     """
-    return record(ops.CONJ, (x,))
+    return record_one(ops.CONJ, x)
 
 
 def angle(x: ArrayLike, /) -> Tensor:
@@ -499,7 +499,7 @@ def angle(x: ArrayLike, /) -> Tensor:
     >>> lt.angle(lt.asarray([1 + 0j])).tolist()
     [0.0]
     """
-    return record(ops.ANGLE, (x,))
+    return record_one(ops.ANGLE, x)
 
 
 def isnan(x: ArrayLike, /) -> Tensor:
@@ -509,7 +509,7 @@ def isnan(x: ArrayLike, /) -> Tensor:
     >>> lt.isnan(lt.asarray([1.0, float('nan')])).tolist()
     [False, True]
     """
-    return record(ops.ISNAN, (x,))
+    return record_one(ops.ISNAN, x)
 
 
 def isinf(x: ArrayLike, /) -> Tensor:
@@ -519,7 +519,7 @@ def isinf(x: ArrayLike, /) -> Tensor:
     >>> lt.isinf(lt.asarray([1.0, float('-inf')])).tolist()
     [False, True]
     """
-    return record(ops.ISINF, (x,))
+    return record_one(ops.ISINF, x)
 
 
 def isfinite(x: ArrayLike, /) -> Tensor:
@@ -529,7 +529,7 @@ def isfinite(x: ArrayLike, /) -> Tensor:
     >>> lt.isfinite(lt.asarray([1.0, float('inf')])).tolist()
     [True, False]
     """
-    return record(ops.ISFINITE, (x,))
+    return record_one(ops.ISFINITE, x)
 
 
 def round(x: ArrayLike, /, decimals: int = 0) -> Tensor:

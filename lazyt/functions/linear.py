@@ -6,7 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import DTypeError
-from lazyt.functions.arguments import record, record_view
+from lazyt.functions.arguments import record, record_two, record_view
 from lazyt.functions.contraction_paths import along_path
 from lazyt.ir.dtypes import as_dtype
 from lazyt.ops import linear as ops
@@ -42,7 +42,7 @@ def matmul(x1: Any, x2: Any, /) -> Tensor:
     >>> lt.matmul(lt.asarray([[1, 2], [3, 4]]), lt.asarray([1, 1])).tolist()
     [3, 7]
     """
-    return record(ops.MATMUL, (x1, x2))
+    return record_two(ops.MATMUL, x1, x2)
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
@@ -66,7 +66,7 @@ def dot(x1: Any, x2: Any, /) -> Tensor:
     >>> lt.dot(lt.asarray([1, 2]), lt.asarray([3, 4])).item()
     11
     """
-    return record(ops.DOT, (x1, x2))
+    return record_two(ops.DOT, x1, x2)
 
 
 def inner(x1: Any, x2: Any, /) -> Tensor:
@@ -78,7 +78,7 @@ def inner(x1: Any, x2: Any, /) -> Tensor:
     >>> lt.inner(lt.asarray([[1, 2], [3, 4]]), lt.asarray([3, 4])).tolist()
     [11, 25]
     """
-    return record(ops.INNER, (x1, x2))
+    return record_two(ops.INNER, x1, x2)
 
 
 def outer(x1: Any, x2: Any, /) -> Tensor:
@@ -90,7 +90,7 @@ def outer(x1: Any, x2: Any, /) -> Tensor:
     >>> lt.outer(lt.asarray([1, 2]), lt.asarray([3, 4])).tolist()
     [[3, 4], [6, 8]]
     """
-    return record(ops.OUTER, (x1, x2))
+    return record_two(ops.OUTER, x1, x2)
 
 
 def tensordot(x1: Any, x2: Any, /, axes: int | Sequence[Any] = 2) -> Tensor:
@@ -157,7 +157,7 @@ def kron(x1: Any, x2: Any, /) -> Tensor:
     >>> lt.kron(lt.asarray([1, 10]), lt.asarray([1, 2, 3])).tolist()
     [1, 2, 3, 10, 20, 30]
     """
-    return record(ops.KRON, (x1, x2))
+    return record_two(ops.KRON, x1, x2)
 
 
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, overload
 
 from lazyt.errors import ShapeError
-from lazyt.functions.arguments import record
+from lazyt.functions.arguments import record, record_one, record_two
 from lazyt.functions.searching import nonzero
 from lazyt.ops import logic as ops
 
@@ -47,7 +47,7 @@ def equal(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.equal(lt.asarray([1, 2]), 2).tolist()
     [False, True]
     """
-    return record(ops.EQUAL, (x1, x2))
+    return record_two(ops.EQUAL, x1, x2)
 
 
 def not_equal(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -59,7 +59,7 @@ def not_equal(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.not_equal(lt.asarray([1, 2]), 2).tolist()
     [True, False]
     """
-    return record(ops.NOT_EQUAL, (x1, x2))
+    return record_two(ops.NOT_EQUAL, x1, x2)
 
 
 def less(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -71,7 +71,7 @@ def less(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.less(lt.asarray([1, 2]), 2).tolist()
     [True, False]
     """
-    return record(ops.LESS, (x1, x2))
+    return record_two(ops.LESS, x1, x2)
 
 
 def less_equal(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -83,7 +83,7 @@ def less_equal(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.less_equal(lt.asarray([1, 2]), 1).tolist()
     [True, False]
     """
-    return record(ops.LESS_EQUAL, (x1, x2))
+    return record_two(ops.LESS_EQUAL, x1, x2)
 
 
 def greater(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -95,7 +95,7 @@ def greater(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.greater(lt.asarray([1, 2]), 1).tolist()
     [False, True]
     """
-    return record(ops.GREATER, (x1, x2))
+    return record_two(ops.GREATER, x1, x2)
 
 
 def greater_equal(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -107,7 +107,7 @@ def greater_equal(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.greater_equal(lt.asarray([1, 2]), 2).tolist()
     [False, True]
     """
-    return record(ops.GREATER_EQUAL, (x1, x2))
+    return record_two(ops.GREATER_EQUAL, x1, x2)
 
 
 def logical_and(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -119,7 +119,7 @@ def logical_and(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.logical_and(lt.asarray([True, False]), True).tolist()
     [True, False]
     """
-    return record(ops.LOGICAL_AND, (x1, x2))
+    return record_two(ops.LOGICAL_AND, x1, x2)
 
 
 def logical_or(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -131,7 +131,7 @@ def logical_or(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.logical_or(lt.asarray([True, False]), False).tolist()
     [True, False]
     """
-    return record(ops.LOGICAL_OR, (x1, x2))
+    return record_two(ops.LOGICAL_OR, x1, x2)
 
 
 def logical_xor(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -143,7 +143,7 @@ def logical_xor(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.logical_xor(lt.asarray([True, False]), True).tolist()
     [False, True]
     """
-    return record(ops.LOGICAL_XOR, (x1, x2))
+    return record_two(ops.LOGICAL_XOR, x1, x2)
 
 
 def bitwise_and(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -156,7 +156,7 @@ def bitwise_and(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.bitwise_and(lt.asarray([6, 3]), 2).tolist()
     [2, 2]
     """
-    return record(ops.BITWISE_AND, (x1, x2))
+    return record_two(ops.BITWISE_AND, x1, x2)
 
 
 def bitwise_or(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -169,7 +169,7 @@ def bitwise_or(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.bitwise_or(lt.asarray([4, 3]), 2).tolist()
     [6, 3]
     """
-    return record(ops.BITWISE_OR, (x1, x2))
+    return record_two(ops.BITWISE_OR, x1, x2)
 
 
 def bitwise_xor(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -182,7 +182,7 @@ def bitwise_xor(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.bitwise_xor(lt.asarray([6, 3]), 2).tolist()
     [4, 1]
     """
-    return record(ops.BITWISE_XOR, (x1, x2))
+    return record_two(ops.BITWISE_XOR, x1, x2)
 
 
 def bitwise_left_shift(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -195,7 +195,7 @@ def bitwise_left_shift(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.bitwise_left_shift(lt.asarray([1, 3]), 2).tolist()
     [4, 12]
     """
-    return record(ops.BITWISE_LEFT_SHIFT, (x1, x2))
+    return record_two(ops.BITWISE_LEFT_SHIFT, x1, x2)
 
 
 def bitwise_right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -208,7 +208,7 @@ def bitwise_right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.bitwise_right_shift(lt.asarray([4, -4]), 1).tolist()
     [2, -2]
     """
-    return record(ops.BITWISE_RIGHT_SHIFT, (x1, x2))
+    return record_two(ops.BITWISE_RIGHT_SHIFT, x1, x2)
 
 
 def logical_not(x: ArrayLike, /) -> Tensor:
@@ -218,7 +218,7 @@ def logical_not(x: ArrayLike, /) -> Tensor:
     >>> lt.logical_not(lt.asarray([True, False])).tolist()
     [False, True]
     """
-    return record(ops.LOGICAL_NOT, (x,))
+    return record_one(ops.LOGICAL_NOT, x)
 
 
 def bitwise_invert(x: ArrayLike, /) -> Tensor:
@@ -228,7 +228,7 @@ def bitwise_invert(x: ArrayLike, /) -> Tensor:
     >>> lt.bitwise_invert(lt.asarray([0, 5])).tolist()
     [-1, -6]
     """
-    return record(ops.BITWISE_INVERT, (x,))
+    return record_one(ops.BITWISE_INVERT, x)
 
 
 @overload

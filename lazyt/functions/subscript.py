@@ -14,9 +14,13 @@ from lazyt.handle import Handle
 from lazyt.inplace import assign, puts_back
 from lazyt.ir import dtypes
 from lazyt.ops import indexing as ops
+from lazyt.walk import tensor_over
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lazyt.functions.arguments import ArrayLike
+    from lazyt.handle import Data
     from lazyt.tensor import Tensor
 
     Shape = tuple[int, ...]
@@ -40,7 +44,7 @@ class Parsed:
     @property
     def is_whole(self) -> bool:
         """Whether the view is all of the array as it stands."""
-        return all(s == "all" for s in self.spec)
+        return self.spec.count("all") == len(self.spec)
 
 
 _ALLOWED = (
@@ -252,6 +256,68 @@ def _chosen(a: np.ndarray[Any, Any], mask: np.ndarray[Any, Any]) -> np.ndarray[A
     return a.reshape(mask.size, *a.shape[mask.ndim :]).take(np.flatnonzero(mask), axis=0)
 
 
+# Parsed basic keys, and lists of integers with their least and greatest: a program says the same ones again and again.
+MAX_KEYS, MAX_LIST = 4096, 64
+
+
+class _Begins:
+    """Stands before the three parts of a slice, or for an index array."""
+
+
+_SLICE = _Begins()
+_ARRAY = _Begins()
+_BASIC = frozenset((int, type(None), type(Ellipsis), _Begins))
+_keys: dict[tuple[Any, ...], Parsed] = {}
+_lists: dict[tuple[int, ...], tuple[Data, int, int]] = {}
+
+
+def _parsed(key: Any, shape: Shape) -> tuple[Parsed, Sequence[Any]]:
+    """`parse`, and the index arrays; a key of integers, slices and tensors of integers that was met is looked up."""
+    flat: list[Any] = []
+    arrays: list[Any] = []
+    for k in key if type(key) is tuple else (key,):
+        if type(k) is slice:
+            flat += (_SLICE, k.start, k.stop, k.step)
+        elif isinstance(k, Handle) and k.dtype.kind in "iu":
+            flat.append(_ARRAY)
+            arrays.append(k)
+        else:
+            flat.append(k)
+    # NOTE: not True for 1, nor an integer of NumPy's.
+    if not _BASIC.issuperset(map(type, flat)):
+        p = parse(key, shape)
+        return p, p.arrays
+    known = (shape, *flat)
+    found = _keys.get(known)
+    if found is None:
+        p = parse(key, shape)
+        if len(_keys) >= MAX_KEYS:
+            _keys.clear()
+        # NOTE: without the arrays, which are other ones the next time.
+        found = _keys[known] = Parsed(p.spec, p.offsets, p.ints, p.axes, (), p.at)
+    return found, arrays
+
+
+def _at_list(x: Tensor, key: list[int]) -> Tensor | None:
+    """`x[key]` for a short list of integers, whose array is kept; None where there is more to do."""
+    known = (*key,)
+    if not 0 < len(known) <= MAX_LIST or {*map(type, known)} != {int} or not x.shape:
+        return None
+    slot = x._slot
+    if (x.device if slot is None else slot.step.device) != "cpu":
+        return None
+    found = _lists.get(known)
+    if found is None:
+        if len(_lists) >= MAX_KEYS:
+            _lists.clear()
+        data = tensor(np.asarray(known), x)._data
+        assert data is not None, "host data is computed"
+        found = _lists[known] = data, min(known), max(known)
+    data, low, high = found
+    n = x.shape[0]
+    return record(ops.INDEX, (x, tensor_over(data)), ((0,), 0)) if -n <= low and high < n else None
+
+
 def _viewed(x: Tensor, p: Parsed) -> Tensor:
     return record_view(ops.GETITEM, x, (p.spec,), p.ints, p.offsets)
 
@@ -267,20 +333,27 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     >>> x[:, 0].tolist(), x[[1, 0], 0].tolist(), x[x > 2].tolist()
     ([1, 3], [3, 1], [3, 4])
     """
-    if type(key) is int and x.shape:
-        n = x.shape[0]
-        if -n <= key < n:
-            spec = ("int", *("all",) * (len(x.shape) - 1))
-            return record_view(ops.GETITEM, x, (spec,), (), (key % n,))
+    kind = type(key)
+    if kind is int:
+        shape = x.shape
+        if shape and -shape[0] <= key < shape[0]:
+            spec = ("int", *("all",) * (len(shape) - 1))
+            return record_view(ops.GETITEM, x, (spec,), (), (key % shape[0],))
+    elif kind is slice:
+        return _viewed(x, _parsed(key, x.shape)[0])
+    elif kind is list and (found := _at_list(x, key)) is not None:
+        return found
+    elif isinstance(key, Handle) and key.dtype.kind in "iu" and x.shape:
+        return record(ops.INDEX, (x, key), ((0,), 0))
     if _is_mask(key) and key.ndim and key.shape == x.shape[: key.ndim]:
         mask = _on_host(key)
         if at_hand(x):
             return adopted(_chosen(x._array("boolean index"), mask))
-    p = parse(key, x.shape)
-    if not p.arrays:
+    p, arrays = _parsed(key, x.shape)
+    if not arrays:
         return _viewed(x, p)
     base = x if p.is_whole else _viewed(x, p)
-    return record(ops.INDEX, (base, *p.arrays), (p.axes, p.at))
+    return record(ops.INDEX, (base, *arrays), (p.axes, p.at))
 
 
 def _lazy_mask(x: Tensor, key: Any, value: Any) -> Any:
@@ -320,10 +393,10 @@ def setitem(x: Tensor, key: Any, value: ArrayLike) -> None:
         if mask is not None:
             assign(x, record(ops.MASK_PUT, (x, mask, value)), "setitem")
             return
-    p = parse(key, x.shape)
-    if not p.arrays and puts_back(x, value, (ops.GETITEM, (p.spec,), p.ints, p.offsets)):
+    p, arrays = _parsed(key, x.shape)
+    if not arrays and puts_back(x, value, (ops.GETITEM, (p.spec,), p.ints, p.offsets)):
         return
     target = x if p.is_whole else _viewed(x, p)
-    if p.arrays:
-        value = record(ops.INDEX_PUT, (target, value, *p.arrays), (p.axes, p.at))
+    if arrays:
+        value = record(ops.INDEX_PUT, (target, value, *arrays), (p.axes, p.at))
     assign(target, value, "setitem")

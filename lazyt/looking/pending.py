@@ -14,9 +14,9 @@ from lazyt.looking.holders import gradients_of, holders_text, names_in_frames
 from lazyt.looking.steps import call_text, leaf_text, results_text, types_text, value_name
 from lazyt.looking.text import aligned, bytes_text, html_table, plural, site_text
 from lazyt.lowering import lower
-from lazyt.record import LEAF, MODE
 from lazyt.syncing import wanted_of
 from lazyt.trace import Ext, Slot, Step, Trace, local
+from lazyt.walk import LEAF, MODE
 
 # Lines of a longer program are left out in the middle.
 LIMIT = 400

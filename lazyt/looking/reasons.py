@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from lazyt.ir.extents import Dim, guard_source, source
 from lazyt.looking.steps import call_text, value_name
 from lazyt.looking.text import site_text
-from lazyt.record import LEAF
 from lazyt.trace import Step
+from lazyt.walk import LEAF
 
 Guard = tuple[str, int | Dim, int | Dim]
 Wanted = tuple[tuple[int, int], ...]

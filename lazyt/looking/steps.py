@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from lazyt.ir.graph import shape_text
-from lazyt.record import ASSIGN, LEAF, MODE
 from lazyt.trace import Slot, Step
+from lazyt.walk import ASSIGN, LEAF, MODE
 
 # Results of one step (an optimizer's update of many tensors) that are written out.
 SHOWN = 4

@@ -13,9 +13,9 @@ from lazyt.ir import graph as g
 from lazyt.looking.steps import call_text
 from lazyt.looking.text import site_text
 from lazyt.lowering import lower
-from lazyt.record import LEAF
 from lazyt.testing.closeness import Tolerance, Work, compare, tolerance, work_of
 from lazyt.trace import Slot
+from lazyt.walk import LEAF
 
 
 def pending_slot(x: Any) -> Slot | None:

@@ -18,12 +18,12 @@ from lazyt.ir.graph import node_line, reachable
 from lazyt.ir.interpret import interpret
 from lazyt.looking.steps import call_text
 from lazyt.looking.text import site_text
-from lazyt.record import ASSIGN, LEAF, MODE
 from lazyt.shapes import infer
 from lazyt.testing.closeness import compare, same_bits, tolerance, work_of
 from lazyt.testing.finding import Finding, operand_text
 from lazyt.testing.modes import Program
 from lazyt.trace import Slot, Step
+from lazyt.walk import ASSIGN, LEAF, MODE
 
 Array = np.ndarray[Any, Any]
 Values = dict[Slot, Array]

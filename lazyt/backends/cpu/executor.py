@@ -11,7 +11,7 @@ import struct
 import threading
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -353,10 +353,10 @@ class Bound:
         if len(found) >= MANY or sum(self.value(self.exe.nbytes[d.output]) for d in found) >= DONATED:
             self.donations = found
 
-    def is_plain(self) -> bool:
-        """Whether a run is one native call that cannot fail, from leaves, scalars and fixed numbers to fresh memory."""
-        one = len(self.parts) == 1 and type(self.parts[0]) is Program
-        return one and not (self.checks or self.moving or self.uses_blas or self.donations)
+    def launch_only(self) -> Callable[[list[int]], None] | None:
+        """The native call that a run is, given its bases; None if it is more than that."""
+        part = self.parts[0] if len(self.parts) == 1 and not self.uses_blas else None
+        return part.launch if type(part) is Program else None
 
     def _native(self, c: Launch) -> bool:
         """Whether a launch is a row of a native program, not a call from Python."""
@@ -537,22 +537,31 @@ class Bound:
         if self.positions:
             bases += self.scalar_words(scalars)
         if self.moving:
-            values = exe.expressions.evaluate(self.extents, scalars)
-            for base, byte, number, itemsize in self.moving:
-                bases.append(values[number] + byte if base < 0 else bases[base] + byte + values[number] * itemsize)
+            bases += self.moved(bases, exe.expressions.evaluate(self.extents, scalars))
         if receipt is not None:
             self.flag[0] = 0
             receipt.flag, receipt.buffers = self.flag, outs
             receipt.donated = len(places) - places.count(-1)
         with self.lock:
-            if self.uses_blas:
-                with blas.OneThread():
-                    self._launch(bases, outs, arena, leaves)
-            else:
-                self._launch(bases, outs, arena, leaves)
+            self.launch(bases, outs, arena, leaves)
             if self.checks and self.status[0]:
                 self._raise_check()
         return outs
+
+    def moved(self, bases: Sequence[int], values: Sequence[int]) -> list[int]:
+        """The bases that move every run, from the others and the values of all expressions."""
+        return [
+            values[number] + byte if base < 0 else bases[base] + byte + values[number] * itemsize
+            for base, byte, number, itemsize in self.moving
+        ]
+
+    def launch(self, bases: list[int], outs: list[Any], arena: Any, leaves: Sequence[Any]) -> None:
+        """Run every part."""
+        if self.uses_blas:
+            with blas.OneThread():
+                self._launch(bases, outs, arena, leaves)
+        else:
+            self._launch(bases, outs, arena, leaves)
 
     def _launch(self, bases: list[int], outs: list[Any], arena: Any, leaves: Sequence[Any]) -> None:
         for i, part in enumerate(self.parts):

@@ -353,12 +353,12 @@ class _Value:
 # What `references` gives for a value that only the list holds, and a buffer that only the value holds. Interpreters
 # without a global lock count in other ways: there no value is ever alone.
 _ALONE = references([_Value(Buffer.__new__(ExternalBuffer))])
-_COUNTS = getattr(sys, "_is_gil_enabled", lambda: True)()
+COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def alone(found: References, i: int) -> bool:
     """Whether nobody but the list holds value i, and nobody but that its buffer, which is the pool's own."""
-    return _COUNTS and found[0][i] == _ALONE[0][0] and found[1][i] == _ALONE[1][0] and found[2][i] is Buffer
+    return COUNTED and found[0][i] == _ALONE[0][0] and found[1][i] == _ALONE[1][0] and found[2][i] is Buffer
 
 
 def wrap_external(address: int, nbytes: int, owner: object, *, readonly: bool = True) -> ExternalBuffer:
@@ -379,7 +379,7 @@ def adopt(values: list[Any], dtype: np.dtype[Any], shape: Sequence[int]) -> Exte
     """The memory of the last of `values` as a buffer, if it is an array of this dtype and shape, in C order, that
     owns its memory and that nobody but the list holds; None otherwise. It is not counted as allocated.
     """
-    if not _COUNTS or _held(values[-1:]) != _FRESH + 1:
+    if not COUNTED or _held(values[-1:]) != _FRESH + 1:
         return None
     a = values[-1]
     if type(a) is not np.ndarray or a.dtype != dtype or a.shape != tuple(shape):

@@ -210,8 +210,8 @@ class Program:
     `patches`: `[slot, base_index, byte_offset]`. Each run starts with
     `table[slot] = bases[base_index] + byte_offset`.
 
-    `launch(addresses)` takes a list of `nbases` ints into `bases` and runs: the fastest way (8 ns a
-    base). `run()` runs with the bases as they are; `Struct(f"{n}q").pack_into(memoryview, ...)` is
+    `launch(addresses)` takes a list of `nbases` ints (or floats: their bits) into `bases` and runs: the
+    fastest way (8 ns a base). `run()` runs with the bases as they are; `Struct(f"{n}q").pack_into(memoryview, ...)` is
     the next fastest way to fill them (15 ns), assigning to a slice the slowest (35 ns). Both
     release the interpreter lock if the program has rows of several chunks or is long. The arrays
     `rows`, `table`, `patches` and `bases` may be changed between runs, not replaced. Running a

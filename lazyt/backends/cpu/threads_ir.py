@@ -551,11 +551,14 @@ $ADDRESS_TEXT
 @_Py_NoneStruct = external global i8
 @PyExc_RuntimeError = external global ptr
 @PyExc_ValueError = external global ptr
+@PyFloat_Type = external global i8
 
 declare void @Py_IncRef(ptr)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 declare i64 @PyLong_AsLongLong(ptr)
+declare i32 @PyObject_IsInstance(ptr, ptr)
+declare double @PyFloat_AsDouble(ptr)
 declare ptr @PyErr_Occurred()
 declare void @PyErr_SetString(ptr, ptr)
 declare ptr @PyErr_Format(ptr, ptr, ...)
@@ -688,8 +691,16 @@ yes:
   ret i1 true
 }
 
-; the 64-bit value of any Python int in *%out; false with an exception set if it has none
+; the 64-bit value of any Python int in *%out, or the bits of a float; false with an exception set if it has none
 define internal i1 @number(ptr %object, ptr %out) nounwind {
+  %is.float = call i32 @PyObject_IsInstance(ptr %object, ptr @PyFloat_Type)
+  %floats = icmp eq i32 %is.float, 1
+  br i1 %floats, label %float, label %int
+float:
+  %real = call double @PyFloat_AsDouble(ptr %object)
+  store double %real, ptr %out
+  br label %yes
+int:
   %value = call i64 @PyLong_AsLongLong(ptr %object)
   store i64 %value, ptr %out
   %odd = icmp eq i64 %value, -1

@@ -1,0 +1,100 @@
+"""What a walk is made of beside operations, how its next step is found, and what recording asks of the rooms above."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lazyt.trace import NONE, Key, Slot, Step, Trace, structure_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+
+    from lazyt.handle import Data, Handle, Holder
+
+
+class _Special:
+    """A step that is not an operation: a leaf, a change of grad mode, an assignment."""
+
+    __slots__ = ("differentiable", "fallible", "name", "saves")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.saves: tuple[int, ...] = ()
+        self.differentiable = True
+        self.fallible = False
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+LEAF = _Special("leaf")
+MODE = _Special("grad_mode")
+ASSIGN = _Special("assign")
+
+
+class Hooks:
+    """What recording asks of the rooms above it: tensor.py and sync.py fill it in."""
+
+    tensor: type[Handle]
+    tensor_of_slot: Callable[[Slot], Handle]
+    as_tensor: Callable[[Any, Any, Sequence[Any]], Handle]  # of host data, on a device, beside other operands
+    over_data: Callable[[Data], Handle]
+    over_array: Callable[[np.ndarray[Any, Any]], Handle]
+    sync: Callable[[Trace, str, Any], None]
+    compute_foreign: Callable[[Holder], Data]
+
+
+hooks = Hooks()
+
+
+def new_tensor(slot: Slot) -> Handle:
+    """A handle on a value of this walk."""
+    return hooks.tensor_of_slot(slot)
+
+
+def tensor_over(data: Data) -> Any:
+    """A handle on a computed value."""
+    h = object.__new__(hooks.tensor)
+    h._slot = h._storage = h._view = h._meta = None
+    h._data = data
+    h._writes = 0
+    return h
+
+
+def run_sync(tr: Trace, cause: str, site: Any = None) -> None:
+    """Compute what is pending in this walk."""
+    hooks.sync(tr, cause, site)
+
+
+def follow(tr: Trace, key: Key) -> Step | None:
+    """The known child for this key; in a fresh walk the caller's line is part of the key."""
+    pos = tr.pos
+    nxt = pos.next
+    if nxt is not NONE and nxt.key == key:
+        return nxt
+    s = pos.children.get(key)
+    if s is not None and pos.parent is not None:
+        pos.next = s
+    return s
+
+
+def insert(tr: Trace, step: Step, key: Key, plain: Key) -> None:
+    """Make a finished step known. NOTE: an interrupt may come after any call, so what others see comes last."""
+    pos = tr.pos
+    step.sid = structure_id(pos.sid, plain)
+    step.mixed = pos.mixed or (pos.parent is not None and step.device != pos.device)
+    if step.index >= len(tr.results) - 2:
+        tr.results.extend([None] * len(tr.results))
+    while step.scalar_start + step.n_scalars >= len(tr.scalars) - 2:
+        tr.scalars.extend([0] * len(tr.scalars))
+    tr.n_steps += 1
+    pos.children[key] = step
+    if pos.parent is not None:
+        pos.next = step
+
+
+def plain_slots(slots: Sequence[Any]) -> tuple[Any, ...]:
+    """Operands by their places in the walk, whoever recorded it."""
+    return tuple(s if isinstance(s, type) else (s.step.index, s.k) for s in slots)
