@@ -17,20 +17,18 @@ from typing import Any
 import numpy as np
 
 from lazyt.backends.cpu import attention, blas, memory, scan, scatter
-from lazyt.backends.cpu.alternate import alternate
 from lazyt.backends.cpu.callbacks import Callback, extents_in
 from lazyt.backends.cpu.code import Compiled, compile_all, compiled
 from lazyt.backends.cpu.convolutions import Convolution, choose_convolution
 from lazyt.backends.cpu.emit_pairs import PAIR_ROWS, over_pairs
 from lazyt.backends.cpu.engine import compile_ahead, counters
 from lazyt.backends.cpu.expressions import Expressions
-from lazyt.backends.cpu.narrow import widen
+from lazyt.backends.cpu.lanes import arrange
 from lazyt.backends.cpu.products import Product, choose
 from lazyt.backends.cpu.receipt import WRITTEN, Receipt, chosen
 from lazyt.backends.cpu.refusals import index_error
 from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cpu.threads import Program, get_num_threads
-from lazyt.backends.cpu.tile import tile
 from lazyt.backends.cpu.tuning import tuned
 from lazyt.errors import LazytError, OutOfMemory
 from lazyt.ir import graph as g
@@ -68,12 +66,7 @@ class Executable:
         self.native = native  # off: scatters and scans are calls of NumPy
         for c in sched.launches:
             if isinstance(c, KernelCall):
-                if switches["tile"]:
-                    tile(c)
-                if self.widens and switches["widen"]:
-                    widen(c)
-                if switches["alternate"]:
-                    alternate(c)
+                arrange(c, self.widens)
         self.expressions = Expressions()
         readers: list[KernelCall | AttentionCall] = [
             *sched.kernels,

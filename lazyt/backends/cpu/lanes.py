@@ -1,0 +1,23 @@
+"""Along which axis a kernel's lanes run here, and how they read: the choices that this backend makes for a plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lazyt.backends.cpu.alternate import alternate
+from lazyt.backends.cpu.narrow import widen
+from lazyt.backends.cpu.switches import switches
+from lazyt.backends.cpu.tile import tile
+
+if TYPE_CHECKING:
+    from lazyt.ir.kernelize import KernelCall
+
+
+def arrange(call: KernelCall, widens: bool) -> None:
+    """Each of the ways in turn; `widens` says whether narrow maps may have lanes along another axis."""
+    if switches["tile"]:
+        tile(call)
+    if widens and switches["widen"]:
+        widen(call)
+    if switches["alternate"]:
+        alternate(call)
