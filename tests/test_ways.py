@@ -42,6 +42,7 @@ WAYS = {
         "short rows against short rows, lanes along the outputs",
     ),
     "widen": (lambda: array(200, 3) * array(3) + 1, "lanes along axis 0, the last is short"),
+    "alternate": (lambda: array(5000)[::2] + 1, "every other element as two of neighbours and a shuffle"),
     "adopt": (lambda: lt.linalg.inv(array(30, 30)), "results of NumPy's are taken over with their memory"),
     "cover": (write, "a write into most of an array, in one pass over all of it"),
     "tile": (lambda: array(300, 200).T + array(200, 300), "reads across memory in tiles of 16 rows"),

@@ -28,4 +28,6 @@ def alternate(call: KernelCall) -> None:
         else own
         for own, argument in zip(kernel.accesses, call.accesses, strict=True)
     ]
-    call.kernel = replace(kernel, accesses=tuple(accesses))
+    if accesses != list(kernel.accesses):
+        call.kernel = replace(kernel, accesses=tuple(accesses))
+        call.ways += ("every other element as two of neighbours and a shuffle",)
