@@ -56,6 +56,12 @@ class Piece:
     joins: bool = False  # whether the next piece may run beside it
 
 
+def whole(kernel: k.Kernel, extents: tuple[int, ...], strides: Sequence[Any], coefs: Sequence[Any]) -> Piece:
+    """A kernel as its only piece."""
+    operands = tuple(Operand(i, 0, s) for i, s in enumerate(strides))
+    return Piece(kernel, extents, operands, tuple((i, steps, 0) for i, steps in enumerate(coefs)))
+
+
 def worth_splitting(kernel: k.Kernel, extents: Sequence[int], threads: int) -> bool:
     """Whether a kernel has fewer units of work than threads can share, and enough work in them."""
     if not kernel.rows or kernel.has_check or threads < 2 or math.prod(extents) < SMALL:

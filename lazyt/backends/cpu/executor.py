@@ -12,6 +12,7 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ from lazyt.ir.extents import Dim, uses_offset
 from lazyt.ir.graph import Node
 from lazyt.ir.kernelize import KernelCall, ScalarArg
 from lazyt.ir.schedule import AttentionCall, Launch, LibraryCall, MatmulCall, ScatterCall, Schedule, nbytes
-from lazyt.ir.split import Operand, Piece, Scratch, split, worth_splitting
+from lazyt.ir.split import Piece, Scratch, split, whole, worth_splitting
 
 # Elements of work that a chunk should have at least, so that dividing it pays.
 GRAIN = 16384
@@ -311,11 +312,11 @@ class Bound:
         compile_ahead([x for p in self.products.values() for x in p.modules], get_num_threads())
         left_out = self.left_out or ()
         safe = self._safe_region()
-        for number, whole in enumerate(self.exe.schedule.regions):
+        for number, launches in enumerate(self.exe.schedule.regions):
             if number == safe and self.left_out is not None:
                 flush()
                 self.overwrites_from = len(self.parts)
-            region = [c for c in whole if id(c) not in left_out]
+            region = [c for c in launches if id(c) not in left_out]
             for i, c in enumerate(region):
                 if isinstance(c, KernelCall):
                     self._kernel(c, rows, table, patches, i + 1 < len(region))
@@ -400,7 +401,7 @@ class Bound:
         self, c: KernelCall, rows: list[list[int]], table: list[int], patches: list[tuple[int, int, int]], joins: bool
     ) -> None:
         extents, strides, coefs = self._shape(c)
-        pieces = [_whole(c.kernel, extents, strides, coefs)]
+        pieces = [whole(c.kernel, extents, strides, coefs)]
         if switches["split"] and worth_splitting(c.kernel, extents, get_num_threads()):
             pieces = split(c.kernel, extents, strides, coefs)
         for i, piece in enumerate(pieces):
@@ -416,7 +417,7 @@ class Bound:
 
     def epilogue(self, c: KernelCall, table: list[int], patches: list[tuple[int, int, int]]) -> tuple[int, int]:
         """Append the arguments of a kernel that a product runs: where they begin, and the address of its code."""
-        return self._arguments(c, _whole(c.kernel, *self._shape(c)), table, patches), self._code(c.kernel)
+        return self._arguments(c, whole(c.kernel, *self._shape(c)), table, patches), self._code(c.kernel)
 
     def _code(self, kernel: k.Kernel) -> int:
         code = compiled(kernel)
@@ -550,10 +551,7 @@ class Bound:
 
     def launch(self, bases: list[int], outs: list[Any], arena: Any, leaves: Sequence[Any]) -> None:
         """Run every part."""
-        if self.uses_blas:
-            with blas.OneThread():
-                self._launch(bases, outs, arena, leaves)
-        else:
+        with blas.OneThread() if self.uses_blas else nullcontext():
             self._launch(bases, outs, arena, leaves)
 
     def _launch(self, bases: list[int], outs: list[Any], arena: Any, leaves: Sequence[Any]) -> None:
@@ -592,9 +590,3 @@ class Bound:
             assert isinstance(n.attrs, g.Axes)
             sizes = tuple(n.operands[0].shape[a] for a in n.attrs.axes)
         return index_error(n, index, [self.value(d) for d in sizes])
-
-
-def _whole(kernel: k.Kernel, extents: tuple[int, ...], strides: Sequence[Any], coefs: Sequence[Any]) -> Piece:
-    """A kernel as its only piece."""
-    operands = tuple(Operand(i, 0, s) for i, s in enumerate(strides))
-    return Piece(kernel, extents, operands, tuple((i, steps, 0) for i, steps in enumerate(coefs)))

@@ -47,7 +47,7 @@ from lazyt.ir import graph as g
 from lazyt.ir.extents import uses_offset
 from lazyt.ir.kernelize import KernelCall
 from lazyt.ir.schedule import LibraryCall, MatmulCall, ScatterCall
-from lazyt.ir.split import Piece, Scratch, split
+from lazyt.ir.split import Piece, Scratch, split, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -263,7 +263,7 @@ class Bound(host.Bound):
         extents, strides, coefs = self._shape(c)
         if own["split"] and is_divided(c.kernel, extents, self.where.properties.processors):
             return split(c.kernel, extents, strides, coefs)
-        return [host._whole(c.kernel, extents, strides, coefs)]
+        return [whole(c.kernel, extents, strides, coefs)]
 
     def _placed(
         self, c: KernelCall, piece: Piece, entries: list[int], at: int, patches: list[tuple[int, int, int]]
