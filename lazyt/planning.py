@@ -15,7 +15,7 @@ import numpy as np
 
 from lazyt import memory
 from lazyt.autograd.engine import BACKWARD
-from lazyt.backends.cpu.attention import attends
+from lazyt.backends.cpu import attention
 from lazyt.backends.cpu.executor import Executable
 from lazyt.backends.cpu.receipt import Receipt
 from lazyt.backends.cuda import executor as cuda
@@ -62,8 +62,8 @@ class Plan:
         on_cpu = self.device == "cpu"
         convolutions = settings["gemm"] if on_cpu else partial(cuda.keeps, self.device)
         cover, turn = (fused and settings[word] for word in ("cover", "turn"))
-        attention = attends if on_cpu and settings["attention"] else None
-        rewrites = Rewrites(convolutions, attention, cover, turn, settings["slices"])
+        attends = (attention.calls if on_cpu else partial(cuda.attends, self.device)) if settings["attention"] else None
+        rewrites = Rewrites(convolutions, attends, cover, turn, settings["slices"])
         self.graph = canonicalize(nodes, low.scope, rewrites)
         if settings["verify"]:
             verify(self.graph)

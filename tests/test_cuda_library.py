@@ -15,6 +15,7 @@ from lazyt.backends.cuda import device as devices
 from lazyt.backends.cuda import engine, library, scatter
 from lazyt.errors import DeviceError
 from lazyt.ir import opaque
+from lazyt.ir.attention import ATTENTION
 from tests.cuda.fake import FakeDriver
 
 
@@ -83,7 +84,8 @@ def test_library_calls_stay_on_the_device(name: str, gpu: FakeDriver) -> None:
 
 
 def test_calls_cover_the_table() -> None:
-    assert set(CALLS) == set(library.FUNCTIONS)
+    # Attention is asked of CuPy where cuDNN refuses it: tests/test_cuda_cudnn.py.
+    assert set(CALLS) == set(library.FUNCTIONS) - ATTENTION
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -35,7 +35,7 @@ def _attention(b: Builder, n: Node, cts: Cotangents) -> Cotangents:
     o, l = outputs_of(b, n)  # noqa: E741 - the name that it has in ir/attention.py
     delta = b.reduce("sum", b.mul(ct, o), (o.ndim - 1,))
     shapes = [(x.shape, x.dtype) for x in (q, k, v)]
-    found = call(b, "attention_gradient", (q, k, v, *masks, l, delta, ct, by), (causal,), shapes)
+    found = call(b, "attention_gradient", (q, k, v, *masks, o, l, delta, ct, by), (causal,), shapes)
     if at is None:
         return *found, None
     # NOTE: has all weights at once, but is as large itself; dead code where nobody asks for it.
@@ -48,7 +48,7 @@ def _attention(b: Builder, n: Node, cts: Cotangents) -> Cotangents:
 def _attention_gradient(b: Builder, n: Node, cts: Cotangents) -> Cotangents:
     """With s = w * (p - delta) * by, p = ct @ v.T: dq = s @ k, dk = s.T @ q, dv = w.T @ ct, of q, k, v, ct and mask.
 
-    What l and delta are computed from is among these, so no cotangent passes to them.
+    What o, l and delta are computed from is among these, so no cotangent passes to them.
     """
     at, causal = mask_of(n), causal_of(n)
     q, k, v, ct, by = (Value(b, x) for x in (*n.operands[:3], *n.operands[-2:]))
@@ -91,7 +91,7 @@ def _attention_gradient(b: Builder, n: Node, cts: Cotangents) -> Cotangents:
     of_q, of_k = plus(of_q, inner @ k), plus(of_k, inner.H @ q)
     nodes = [None if x is None else x.node for x in (of_q, of_k, of_v)]
     masks = [] if mask is None else [_mask(b, mask, back)]
-    return (*nodes, *masks, None, None, None if of_ct is None else of_ct.node, None)
+    return (*nodes, *masks, None, None, None, None if of_ct is None else of_ct.node, None)
 
 
 ATTENTION_VJP: dict[str, OpaqueRule] = {"attention": _attention, "attention_gradient": _attention_gradient}

@@ -1,10 +1,11 @@
 """Attention: softmax(q @ k.T * by + mask) @ v as one library call, so that a backend need not have all weights at once.
 
     attention            q, k, v, [mask], by                    -->  o, l      l: log of the sum of exp along each row
-    attention_gradient   q, k, v, [mask], l, delta, ct, by      -->  dq, dk, dv     delta: the sum of ct * o along a row
+    attention_gradient   q, k, v, [mask], o, l, delta, ct, by   -->  dq, dk, dv     delta: the sum of ct * o along a row
 
 q (..., T, D), k (..., S, D), v (..., S, E), o and ct (..., T, E), l and delta (..., T); the leading extents are equal.
-`by` is a number (0-d), and no derivative by it is asked for.
+`by` is a number (0-d), and no derivative by it is asked for. Where a backend asks for it (`on_halves`) q, k, v, o, ct
+and the gradients are halves, l and delta float32.
 A mask has their rank, each of its leading extents and T may be 1: bool says which keys a query sees, else it is added.
 The static says whether query i sees keys up to i only. The gradient makes the weights again from l (Dao et al., 2022).
 
@@ -18,6 +19,7 @@ What has no code of its own for it has products (`by_products`), as it was befor
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,7 +62,7 @@ def causal_of(n: Node) -> bool:
 def mask_of(n: Node) -> int | None:
     """The position of the mask among the operands of a call, if it has one."""
     assert isinstance(n.attrs, g.Opaque)
-    return 3 if len(n.operands) == (5 if n.attrs.fn == "attention" else 8) else None
+    return 3 if len(n.operands) == (5 if n.attrs.fn == "attention" else 9) else None
 
 
 # As primitives
@@ -115,35 +117,88 @@ def by_products(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ..
     return b.matmul(s, k), b.matmul(turned(b, s), q), b.matmul(turned(b, w), ct)
 
 
-# As NumPy
+# As calls
+
+HALVES = (dtypes.float16, dtypes.bfloat16)
 
 
-def _scores(q: Array, k: Array, mask: Array | None, by: Array, causal: bool) -> Array:
-    s = q @ np.swapaxes(k, -1, -2) * by
+def as_call(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...]:
+    """The results of the call n, of these operands, as one."""
+    assert isinstance(n.attrs, g.Opaque)
+    return b.opaque(n.attrs.fn, operands, n.attrs.statics, n.attrs.outputs)
+
+
+def on_halves(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...] | None:
+    """The same on the halves that q, k, v and ct were cast from; None if they were not halves of one kind."""
+    assert isinstance(n.attrs, g.Opaque)
+    back = n.attrs.fn == "attention_gradient"
+    at = (0, 1, 2, *((len(operands) - 2,) if back else ()))
+    found = {i: x for i in at if (x := _before_cast(b, operands[i])) is not None}
+    if len(found) < len(at) or len({x.dtype for x in found.values()}) > 1:
+        return None
+    half = found[0].dtype
+    if back:
+        found[len(operands) - 5] = halved(b, operands[-5], half)
+    outputs = [(shape, dtypes.float32 if i and not back else half) for i, (shape, _) in enumerate(n.attrs.outputs)]
+    results = b.opaque(n.attrs.fn, [found.get(i, x) for i, x in enumerate(operands)], n.attrs.statics, outputs)
+    return tuple(b.cast(x, dtypes.float32) for x in results)
+
+
+def _before_cast(b: Builder, x: Node) -> Node | None:
+    """The halves that x was cast from, moved as x is."""
+    moved = []
+    while x.op in ("permute", "reshape", "expand", "slice"):
+        moved.append(x)
+        x = x.operands[0]
+    if x.op != "cast" or x.operands[0].dtype not in HALVES:
+        return None
+    x = x.operands[0]
+    for n in reversed(moved):
+        x = b.make(n.op, (x,), n.attrs, n.shape, x.dtype)
+    return x
+
+
+def halved(b: Builder, x: Node, half: np.dtype) -> Node:
+    """x as a half, without a way through float32 where it was one."""
+    return x.operands[0] if x.op == "cast" and x.operands[0].dtype == half else b.cast(x, half)
+
+
+# As arrays of NumPy, or of what has its functions
+
+
+def _scores(xp: Any, q: Array, k: Array, mask: Array | None, by: Any, causal: bool) -> Array:
+    s: Array = q @ xp.swapaxes(k, -1, -2) * by
     if causal:
-        s = np.where(np.tri(*s.shape[-2:]) > 0, s, -np.inf)
+        s = xp.where(xp.tri(*s.shape[-2:]) > 0, s, -xp.inf)
     if mask is not None:
-        s = np.where(mask, s, -np.inf) if mask.dtype == bool else s + mask
+        s = xp.where(mask, s, -xp.inf) if mask.dtype == bool else s + mask
     return s
 
 
-@register("attention")
-def _attention(q: Array, k: Array, v: Array, *rest: Any) -> tuple[Array, Array]:
+def attention_of(xp: Any, q: Array, k: Array, v: Array, *rest: Any) -> tuple[Array, Array]:
     *mask, by, causal = rest
-    with np.errstate(all="ignore"):
-        s = _scores(q, k, mask[0] if mask else None, by, causal)
-        top = s.max(-1, keepdims=True)
-        e = np.exp(s - top)
-        total = e.sum(-1, keepdims=True)
-        return ((e / total) @ v).astype(q.dtype), (top + np.log(total))[..., 0].astype(q.dtype)
+    s = _scores(xp, q, k, mask[0] if mask else None, by, causal)
+    top = s.max(-1, keepdims=True)
+    e = xp.exp(s - top)
+    total = e.sum(-1, keepdims=True)
+    return (e / total) @ v, (top + xp.log(total))[..., 0]
 
 
-@register("attention_gradient")
-def _attention_gradient(q: Array, k: Array, v: Array, *rest: Any) -> tuple[Array, Array, Array]:
-    *mask, l, delta, ct, by, causal = rest  # noqa: E741 - as above
+def gradient_of(xp: Any, q: Array, k: Array, v: Array, *rest: Any) -> tuple[Array, Array, Array]:
+    *mask, _, l, delta, ct, by, causal = rest  # noqa: E741 - as above
+    w = xp.exp(_scores(xp, q, k, mask[0] if mask else None, by, causal) - l[..., None])
+    s = w * (ct @ xp.swapaxes(v, -1, -2) - delta[..., None]) * by
+    return s @ k, xp.swapaxes(s, -1, -2) @ q, xp.swapaxes(w, -1, -2) @ ct
+
+
+def _by_numpy(function: Callable[..., tuple[Array, ...]], *arguments: Any) -> tuple[Array, ...]:
+    *arrays, causal = arguments
     with np.errstate(all="ignore"):
-        w = np.exp(_scores(q, k, mask[0] if mask else None, by, causal) - l[..., None])
-        s = w * (ct @ np.swapaxes(v, -1, -2) - delta[..., None]) * by
-        results = s @ k, np.swapaxes(s, -1, -2) @ q, np.swapaxes(w, -1, -2) @ ct
-        dq, dk, dv = (x.astype(q.dtype) for x in results)
-        return dq, dk, dv
+        results = function(np, *(x.astype(np.float32) if x.dtype in HALVES else x for x in arrays), causal)
+    # NOTE: the log of the sum is float32 beside halves.
+    half = arrays[0].dtype
+    return tuple(x.astype(half if half not in HALVES or x.ndim == arrays[0].ndim else np.float32) for x in results)
+
+
+register("attention")(partial(_by_numpy, attention_of))
+register("attention_gradient")(partial(_by_numpy, gradient_of))

@@ -19,21 +19,22 @@ gets them whole.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
+from lazyt.ir.attention import HALVES, halved, is_attention
 from lazyt.ir.attention import by_products as attention_by_products
-from lazyt.ir.attention import is_attention
 from lazyt.ir.builder import Builder
 from lazyt.ir.convolution import by_products
 from lazyt.ir.extents import hint, product
 from lazyt.ir.prims import CONVOLUTIONS, MOVEMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from lazyt.ir.extents import Scope
     from lazyt.ir.graph import Node
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 NEAR = 64
 
 Parts = tuple["Node", "Node"]
+# The results of a call of attention, of these operands, as a backend wants it; None: as products.
+Attention = Callable[[Builder, "Node", "Sequence[Node]"], "tuple[Node, ...] | None"]
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,7 @@ class Rewrites:
 
     # Convolutions stay such, plain ones, or those that the function wants; the others are products over windows.
     convolutions: bool | Callable[[Node], bool] = True
-    # The calls of attention that stay such; None: all are products.
-    attention: Callable[[Builder, Node], bool] | None = None
+    attention: Attention | None = None  # makes the calls that there are to be; None: all are products
     cover: bool = False  # an update of most of an array is computed over all of it
     turn: bool = False  # a transposed product is one of transposed operands
     slices: bool = True  # only those places of a convolution are computed that are read
@@ -130,8 +132,11 @@ class _Canonicalizer:
             self._same(n, n.operands[1])
         elif any(dtypes.kind(x.dtype) == "c" for x in (n, *n.operands)):
             self._complex(n)
-        elif is_attention(n) and not self._attends(n):
-            self.results[n] = attention_by_products(self.b, n, [self.real[x] for x in n.operands])
+        elif is_attention(n):
+            xs = [self.real[x] for x in n.operands]
+            attends = self.rewrites.attention
+            calls = attends(self.b, n, xs) if attends is not None else None
+            self.results[n] = attention_by_products(self.b, n, xs) if calls is None else calls
         elif isinstance(n.attrs, g.Item) and n.operands[0] in self.results:
             self.real[n] = self.results[n.operands[0]][n.attrs.index]
         else:
@@ -143,11 +148,6 @@ class _Canonicalizer:
         if x in self.parts:
             self.parts[n] = self.parts[x]
 
-    def _attends(self, n: Node) -> bool:
-        """Whether a call of attention stays one."""
-        attends = self.rewrites.attention
-        return attends is not None and attends(self.b, n)
-
     def _plain(self, n: Node) -> Node:
         xs = tuple(self.real[x] for x in n.operands)
         if n.op == "mul" and _is_one(xs[1]):
@@ -156,6 +156,8 @@ class _Canonicalizer:
             return xs[1]
         if n.op == "div" and _is_one(xs[1]):
             return xs[0]
+        if n.op == "cast" and xs[0].op == "cast" and xs[0].operands[0].op == "item" and n.dtype in HALVES:
+            return halved(self.b, xs[0], n.dtype)
         if n.op in CONVOLUTIONS:
             return self._convolution(n, *xs)
         whole = n.operands[0] if n.op == "slice" and self.rewrites.slices else None

@@ -15,6 +15,7 @@ from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cpu.threads import get_num_threads
 from lazyt.backends.cuda import executor as cuda
 from lazyt.backends.cuda import library
+from lazyt.backends.cuda.attention import Attention
 from lazyt.backends.cuda.convolutions import Convolution, why_windows
 from lazyt.backends.cuda.products import is_tf32
 from lazyt.backends.cuda.scatter import Scatter
@@ -130,7 +131,7 @@ class KernelView:
                 return "native scatter"
             return "native scatter" if self._plan.executable.native else self._hosted("NumPy scatter in index order")
         if isinstance(c, AttentionCall):
-            return "generated attention"
+            return Attention(self._bound, c).library if isinstance(self._bound, cuda.Bound) else "generated attention"
         if isinstance(c, LibraryCall):
             assert isinstance(c.node.attrs, g.Opaque)
             fn = c.node.attrs.fn
@@ -203,7 +204,7 @@ class KernelView:
             return "memory" if self._bound.is_loaded(self._call) else ""
         if self.kernel is not None:
             return code_at(self.kernel)
-        if self._attention or (self._choice is not None and self._choice.how == "generated"):
+        if (self._attention and not self._on_gpu) or (self._choice is not None and self._choice.how == "generated"):
             return "product"
         return "routine" if self.library.startswith("native") else "library"
 
@@ -250,6 +251,8 @@ class KernelView:
     @property
     def chosen(self) -> str:
         """Of a product: the estimates by which it is generated or left to BLAS; '' for anything else."""
+        if isinstance(self._call, AttentionCall) and isinstance(self._bound, cuda.Bound):
+            return Attention(self._bound, self._call).reason
         if self._attention:
             _, keys = self._scores
             return f"at most {min(keys, KEYS)} of {plural(keys, 'key')} at a time; the weights are never in memory"

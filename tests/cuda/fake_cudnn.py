@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lazyt.ir import dtypes as dtypes  # NumPy knows bfloat16 by name then
 from tests.cuda.fake import FakeDriver
 
 FLOAT32 = np.dtype(np.float32)
@@ -51,14 +52,14 @@ class FakeCudnn:
     """The module. `refusal` is raised by the next plans, `failure` by the next runs."""
 
     cudnnGraphNotSupportedError = NotSupported  # noqa: N815 - its name there
-    data_type = SimpleNamespace(FLOAT="float32")
+    data_type = SimpleNamespace(FLOAT="float32", HALF="float16", BFLOAT16="bfloat16")
     heur_mode = SimpleNamespace(A="a", FALLBACK="fallback")
     numerical_note = SimpleNamespace(**{name: name for name in NOTES})
 
     def __init__(self, driver: FakeDriver) -> None:
         self.driver = driver
-        self.graphs: list[Graph] = []
-        self.runs: list[Graph] = []
+        self.graphs: list[Any] = []
+        self.runs: list[Any] = []
         self.handles = 0
         self.refusal = self.failure = ""
 
@@ -69,11 +70,12 @@ class FakeCudnn:
     def set_stream(self, handle: str, stream: int) -> None:
         assert (handle, stream) == ("handle 1", 0)
 
-    def pygraph(self, **options: Any) -> Graph:
-        assert {options.pop(f"{what}_data_type") for what in ("io", "intermediate", "compute")} == {"float32"}
+    def pygraph(self, **options: Any) -> Graph | Attention:
+        assert {options.pop(f"{what}_data_type") for what in ("intermediate", "compute")} == {"float32"}
+        io = options.pop("io_data_type")
         assert options.pop("name"), "a graph has a name"
         assert options == {"handle": "handle 1"}
-        self.graphs.append(Graph(self))
+        self.graphs.append(Graph(self) if io == "float32" else Attention(self, io))
         return self.graphs[-1]
 
 
@@ -180,3 +182,74 @@ class Graph:
                 part += np.einsum("ngohw,goc->ngchw", v, w[..., i, j])
         if self.what == "dgrad":
             image[...] = around[..., up : up + image.shape[2], across : across + image.shape[3]]
+
+
+class Attention(Graph):
+    """A graph of attention, or of its gradient, of halves: (batch, heads, length, features), any strides."""
+
+    def __init__(self, module: FakeCudnn, half: str) -> None:
+        super().__init__(module)
+        self.half = half
+
+    def sdpa(self, *, generate_stats: bool, **given: Any) -> tuple[Tensor, Tensor]:
+        assert generate_stats
+        self._asked("sdpa", given, ("q", "k", "v"))
+        self.made = [Tensor("o"), Tensor("stats")]
+        return self.made[0], self.made[1]
+
+    def sdpa_backward(self, *, use_deterministic_algorithm: bool, **given: Any) -> tuple[Tensor, ...]:
+        assert use_deterministic_algorithm
+        self._asked("sdpa_backward", given, ("q", "k", "v", "o", "dO", "stats"))
+        self.made = [Tensor("dq"), Tensor("dk"), Tensor("dv")]
+        return tuple(self.made)
+
+    def _asked(self, what: str, given: dict[str, Any], names: Sequence[str]) -> None:
+        self.what = what
+        self.scale, self.causal = given.pop("attn_scale"), given.pop("use_causal_mask")
+        assert given.pop("name"), "a node has a name"
+        assert isinstance(self.scale, float)
+        self.given = {name: given.pop(name) for name in names}
+        assert not given
+
+    def validate(self) -> None:
+        self.did.append("validate")
+        q, k, v = (self.given[name].dim for name in "qkv")
+        shapes = {"q": q, "k": [*k[:3], q[3]], "v": [*k[:3], v[3]], "dq": q, "dk": k, "dv": v}
+        shapes |= {"o": [*q[:3], v[3]], "dO": [*q[:3], v[3]], "stats": [*q[:3], 1]}
+        assert q[:2] == k[:2] == v[:2]
+        for name, t in (*self.given.items(), *((t.name, t) for t in self.made)):
+            assert t.dim == shapes[name], (name, t)
+            assert t.data_type == ("float32" if name == "stats" else self.half), (name, t)
+            assert len(t.stride) == 4, t
+            assert t.stride[3] == 1, f"cuDNN reads features side by side: {t}"
+            assert min(t.dim) > 0, f"cuDNN has no tensors without elements: {t}"
+        assert all(t.is_output for t in self.made)
+
+    def execute(self, tensors: Mapping[Tensor, int], workspace: int, handle: str) -> None:
+        assert handle == "handle 1"
+        if self.module.failure:
+            raise RuntimeError(self.module.failure)
+        self.module.runs.append(self)
+        driver = self.module.driver
+        driver.view(0, workspace, FLOAT32, (250,))[...] = np.nan
+
+        def view(t: Tensor) -> np.ndarray:
+            dtype = np.dtype(t.data_type)
+            return driver.view(0, tensors[t], dtype, t.dim, [dtype.itemsize * s for s in t.stride])
+
+        q, k, v, *rest = (view(t).astype("float64") for t in self.given.values())
+        s = q @ np.swapaxes(k, -1, -2) * self.scale
+        if self.causal:
+            s = np.where(np.tri(*s.shape[-2:]) > 0, s, -np.inf)
+        if not rest:
+            top = s.max(-1, keepdims=True)
+            e = np.exp(s - top)
+            total = e.sum(-1, keepdims=True)
+            results = [e / total @ v, top + np.log(total)]
+        else:
+            o, ct, stats = rest
+            w = np.exp(s - stats)
+            ds = w * (ct @ np.swapaxes(v, -1, -2) - (o * ct).sum(-1, keepdims=True)) * self.scale
+            results = [ds @ k, np.swapaxes(ds, -1, -2) @ q, np.swapaxes(w, -1, -2) @ ct]
+        for t, x in zip(self.made, results, strict=True):
+            view(t)[...] = x

@@ -15,9 +15,11 @@ from lazyt.backends.cpu.products import code_of, tile_for
 from lazyt.backends.cpu.threads import get_num_threads
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
-from lazyt.ir.attention import causal_of, is_attention, mask_of
+from lazyt.ir.attention import as_call, causal_of, is_attention, mask_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lazyt.backends.cpu.executor import Bound
     from lazyt.backends.cpu.products import Patches
     from lazyt.ir.builder import Builder
@@ -28,6 +30,11 @@ if TYPE_CHECKING:
 QUERIES = 8
 # Units that a thread should find, at least.
 SHARES = 4
+
+
+def calls(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...] | None:
+    """The results of attention as a call, if there is code for it."""
+    return as_call(b, n, operands) if attends(b, n) else None
 
 
 def attends(b: Builder, n: Node) -> bool:

@@ -62,10 +62,12 @@ class _Forward(Writer):
             self.store(f, x, at)
         for at, scale, part in zip(sums, scales, key.carried, strict=True):
             self.store(f, self.load(f, at) * scale + self.vec(f, part), at)
-        with f.when("%more"):
-            self.scaled(f, scales, nv)
-        f.line(f"call void @col.{nv}(i64 %keys, ptr %v, i64 %v_row, ptr %s, i64 {n}, ptr %o, i64 {n}, i64 %e, "
-               "i1 %more, i64 0)")  # fmt: skip
+        # Where somebody asks for the sums alone (a gradient in a later sync) there is no o.
+        with f.when(f.let("icmp ne ptr %o, null")):
+            with f.when("%more"):
+                self.scaled(f, scales, nv)
+            f.line(f"call void @col.{nv}(i64 %keys, ptr %v, i64 %v_row, ptr %s, i64 {n}, ptr %o, i64 {n}, i64 %e, "
+                   "i1 %more, i64 0)")  # fmt: skip
         f.line("ret void")
         self.add(f, f"define internal void @step.{nv}({self.PARAMS}) nounwind noinline {{\nentry:\n{f.text()}\n}}")
 
@@ -93,6 +95,8 @@ class _Forward(Writer):
             f.line(f"%{slot} = alloca i8, i64 {space}, align 64")
         arg = self.arguments(f)
         _, q_size, o_size = self.sizes(f, arg)
+        asked = f.let(f"icmp ne ptr {arg['o']}, null")
+        features = f.let(f"select i1 {asked}, i64 {arg['e']}, i64 0")
         with f.loop("%begin", "%end", "1") as unit:
             block = f.let(f"urem i64 {unit.index}, {arg['blocks']}")
             number = f.let(f"udiv i64 {unit.index}, {arg['blocks']}")
@@ -133,7 +137,7 @@ class _Forward(Writer):
                         step = f.load("ptr", f.at("ptr", "@steps", vectors))
                         qt = f.at(e, "%qt", f.let(f"mul i64 {which}, {q_size}"))
                         state = self.state(f, which, o_size)
-                        ot = f.at(e, state, str(2 * n))
+                        ot = f.let(f"select i1 {asked}, ptr {f.at(e, state, str(2 * n))}, ptr null")
                         f.line(
                             f"call void {step}(ptr {qt}, ptr {ot}, ptr {state}, ptr %s, ptr %t, ptr {k2}, "
                             f"i64 {arg['k_row']}, ptr {v2}, i64 {arg['v_row']}, i64 {own}, i64 {arg['d']}, "
@@ -143,9 +147,9 @@ class _Forward(Writer):
                 which = f.let(f"udiv i64 {p.index}, {n}")
                 left, _, _ = self.width(f, rows, p.index)
                 state = self.state(f, which, o_size)
-                ot = f.at(e, state, str(2 * n))
-                f.line(f"call void @finish(ptr {ot}, ptr {state}, i64 {arg['e']})")
-                with f.when(f.let(f"icmp ne ptr {arg['o']}, null")):
+                ot = f.let(f"select i1 {asked}, ptr {f.at(e, state, str(2 * n))}, ptr null")
+                f.line(f"call void @finish(ptr {ot}, ptr {state}, i64 {features})")
+                with f.when(asked):
                     out = f.at(e, to, f.let(f"mul i64 {p.index}, {arg['e']}"))
                     f.line(f"call void @turn.back(ptr {ot}, i64 {left}, i64 {arg['e']}, ptr {out}, i64 {arg['e']})")
                 with f.when(f.let(f"icmp ne ptr {arg['l']}, null")):

@@ -94,12 +94,12 @@ class Convolution(products.Product):
         first, second, out = (int(a) for a in self.bound.table[self.at : self.at + 3])
         with where.driver.library(where.number) as xp:
             if geometry.op != "convolve_filter":
-                if not self.cudnn.convolve(run.stream, geometry, first, second, out):
+                if not self.cudnn.compute(run.stream, geometry, (first, second, out)):
                     self._by_products(xp, first, second, out)
                 return
             # cuDNN knows no filters whose features lie side by side, as here: those are put there behind it.
             found = where.take(4 * math.prod(geometry.result))
-            if self.cudnn.convolve(run.stream, geometry, first, second, found.address):
+            if self.cudnn.compute(run.stream, geometry, (first, second, found.address)):
                 self._view(out, self._turned)[...] = xp.moveaxis(self._view(found.address, geometry.result), 0, -1)
             else:
                 self._by_products(xp, first, second, out)
@@ -158,7 +158,8 @@ class Convolution(products.Product):
 def why_windows(cudnn: Cudnn, names: Sequence[str]) -> str:
     """Why a product of these public operations is lazyt's own form of them, not cuDNN's; '' of any others."""
     if "scaled_dot_product_attention" in names:
-        return "attention is lazyt's own kernels between products; cuDNN's is not asked for"
+        why = cudnn.missing or "cuDNN is asked for halves alone, without a mask and dropout"
+        return f"attention is lazyt's own kernels between products: {why}"
     if not {"conv1d", "conv2d"} & set(names):
         return ""
     if cudnn.missing:

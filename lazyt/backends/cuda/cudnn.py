@@ -1,6 +1,7 @@
-"""Convolutions by cuDNN, through NVIDIA's Python front end where it is installed. What it refuses, others compute.
+"""Convolutions and attention by cuDNN, through NVIDIA's Python front end. What it refuses, others compute.
 
-A convolution of two spatial axes is a graph of one node, planned once for each geometry and precision. The front end is
+A convolution of two spatial axes is a graph of one node, planned once for each geometry and precision; so is attention
+(cudnn_attention.py). The front end is
 asked of the driver, so a test's fake can stand in its place.
 """
 
@@ -10,6 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lazyt.backends.cuda.cudnn_attention import Attended, Layout
+from lazyt.backends.cuda.cudnn_attention import described as described_attention
 from lazyt.backends.cuda.switches import switches
 from lazyt.errors import DeviceError
 
@@ -62,12 +65,10 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A graph with its three tensors and the bytes of workspace that its plan wants."""
+    """A graph with its tensors and the bytes of workspace that its plan wants."""
 
     graph: Any
-    first: Any
-    second: Any
-    result: Any
+    tensors: Sequence[Any]
     workspace: int
 
 
@@ -81,7 +82,7 @@ class Cudnn:
         self._missing: str | None = None  # '' where it is there, None where nobody has looked
         self._handle: Any = None
         # Why there is no plan stands in its place.
-        self._plans: dict[Geometry, Planned | str] = {}
+        self._plans: dict[Geometry | Attended, Planned | str] = {}
 
     @property
     def missing(self) -> str:
@@ -96,13 +97,18 @@ class Cudnn:
                 self._missing = str(error)
         return self._missing
 
-    def refusal(self, geometry: Geometry) -> str:
-        """Why cuDNN did not compute such a convolution when it was asked; '' if it did or has not been asked."""
+    def refusal(self, geometry: Geometry | Attended) -> str:
+        """Why cuDNN did not compute such a thing when it was asked; '' if it did or has not been asked."""
         known = self._plans.get(geometry)
         return known if isinstance(known, str) else ""
 
-    def convolve(self, stream: Any, geometry: Geometry, first: int, second: int, result: int) -> bool:
-        """Enqueue it on dense memory at these addresses; False if cuDNN will not, and then it is counted."""
+    def refusal_of(self, layouts: tuple[Layout, ...]) -> str:
+        """The same of attention of arrays that lie so, whatever its number."""
+        asked = (why for a, why in self._plans.items() if isinstance(a, Attended) and a.layouts == layouts)
+        return next((why for why in asked if isinstance(why, str)), "")
+
+    def compute(self, stream: Any, geometry: Geometry | Attended, addresses: Sequence[int]) -> bool:
+        """Enqueue it on memory at these addresses; False if cuDNN will not, and then it is counted."""
         if geometry not in self._plans:
             if len(self._plans) > 1024:
                 self._plans.clear()
@@ -110,7 +116,7 @@ class Cudnn:
         planned = self._plans[geometry]
         if isinstance(planned, Planned):
             workspace = self.where.take(planned.workspace)
-            tensors = {planned.first: first, planned.second: second, planned.result: result}
+            tensors = dict(zip(planned.tensors, addresses, strict=True))
             try:
                 self._found.set_stream(handle=self._handle, stream=getattr(stream, "ptr", 0))
                 planned.graph.execute(tensors, workspace.address, handle=self._handle)
@@ -125,14 +131,17 @@ class Cudnn:
     def _failures(self) -> tuple[type[Exception], ...]:
         return (self._found.cudnnGraphNotSupportedError, RuntimeError, ValueError)
 
-    def _plan(self, geometry: Geometry) -> Planned | str:
+    def _plan(self, geometry: Geometry | Attended) -> Planned | str:
         assert not self.missing
         try:
             if self._handle is None:
                 self._handle = self._found.create_handle()
-            graph, first, second, result = described(self._found, geometry, handle=self._handle)
+            if isinstance(geometry, Geometry):
+                graph, *tensors = described(self._found, geometry, handle=self._handle)
+            else:
+                graph, *tensors = described_attention(self._found, geometry, handle=self._handle)
             planned(self._found, graph, geometry.tf32)
-            return Planned(graph, first, second, result, graph.get_workspace_size())
+            return Planned(graph, tensors, graph.get_workspace_size())
         except self._failures as error:
             return f"{error}" or type(error).__name__
 

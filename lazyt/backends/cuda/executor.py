@@ -20,7 +20,9 @@ import numpy as np
 from lazyt.backends.cpu import executor as host
 from lazyt.backends.cpu.callbacks import Callback, evaluated
 from lazyt.backends.cpu.switches import switches
+from lazyt.backends.cuda import attention as by_cudnn
 from lazyt.backends.cuda import engine, library
+from lazyt.backends.cuda.attention import Attention
 from lazyt.backends.cuda.checks import WORD, Check, unsettled
 from lazyt.backends.cuda.convolutions import Convolution
 from lazyt.backends.cuda.device import Device, device
@@ -46,7 +48,7 @@ from lazyt.backends.cuda.together import FEWEST, SHARE, Share, Shares, groups, t
 from lazyt.ir import graph as g
 from lazyt.ir.extents import uses_offset
 from lazyt.ir.kernelize import KernelCall
-from lazyt.ir.schedule import LibraryCall, MatmulCall, ScatterCall
+from lazyt.ir.schedule import AttentionCall, LibraryCall, MatmulCall, ScatterCall
 from lazyt.ir.split import Piece, Scratch, split, whole
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
 
     from lazyt.backends.cpu.receipt import Receipt
     from lazyt.ir import kernel as k
+    from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
     from lazyt.ir.schedule import Schedule
 
@@ -242,6 +245,10 @@ class Bound(host.Bound):
             return [product if product.choice.k else Zeros(product)]
         if isinstance(c, ScatterCall) and (scatter := Scatter(self, c)).on_device:
             return scatter.place(table, patches, level)
+        if isinstance(c, AttentionCall):
+            attention = Attention(self, c)
+            attention.place(table, patches)
+            return [] if attention.empty else [attention]
         if isinstance(c, LibraryCall) and c.node.attrs.fn in library.FUNCTIONS:  # type: ignore[union-attr]
             return [_Library(self, c)]
         return [_OnHost(self, c)]
@@ -392,6 +399,11 @@ def together_of(bound: host.Bound) -> str:
 def keeps(name: str, convolution: Node) -> bool:
     """Whether a device's plan calls cuDNN for a convolution; others are products over windows."""
     return convolution.dtype == FLOAT32 and not device(name).cudnn.missing
+
+
+def attends(name: str, b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...] | None:
+    """The results of attention as a call of cuDNN, where a device's plan has one; None: as products."""
+    return None if device(name).cudnn.missing else by_cudnn.calls(b, n, operands)
 
 
 def replay_of(exe: host.Executable, bound: host.Bound) -> str:

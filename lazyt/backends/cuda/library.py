@@ -14,6 +14,7 @@ import numpy as np
 
 from lazyt.backends.rules.elements import BFLOAT16
 from lazyt.ir import dtypes
+from lazyt.ir.attention import attention_of, gradient_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,6 +57,12 @@ def _enter(name: str) -> Callable[[Function], Function]:
         return f
 
     return enter
+
+
+# Attention, where cuDNN refuses it
+
+FUNCTIONS["attention"] = attention_of
+FUNCTIONS["attention_gradient"] = gradient_of
 
 
 # Sorting and scans

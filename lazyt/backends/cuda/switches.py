@@ -6,7 +6,7 @@
 `native-math`  exp and tanh by the machine's 2**x and 1/x, division by what a row shares by its reciprocal
 `many`         equal kernels that do not need each other are one launch
 `split`        a reduction of few long rows or tall columns is divided among blocks
-`cudnn`        convolutions by cuDNN where its front end is installed
+`cudnn`        convolutions and attention by cuDNN where its front end is installed
 """
 
 from __future__ import annotations
