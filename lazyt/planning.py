@@ -63,7 +63,8 @@ class Plan:
         convolutions = settings["gemm"] if on_cpu else partial(cuda.keeps, self.device)
         cover, turn = (fused and settings[word] for word in ("cover", "turn"))
         attention = attends if on_cpu and settings["attention"] else None
-        rewrites = Rewrites(convolutions, attention, cover, turn, settings["slices"])
+        vectors = on_cpu and fused and settings["vectors"]
+        rewrites = Rewrites(convolutions, attention, cover, turn, vectors, settings["slices"])
         self.graph = canonicalize(nodes, low.scope, rewrites)
         if settings["verify"]:
             verify(self.graph)
