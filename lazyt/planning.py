@@ -63,7 +63,8 @@ class Plan:
         convolutions = settings["gemm"] if on_cpu else partial(cuda.keeps, self.device)
         cover, turn = (fused and settings[word] for word in ("cover", "turn"))
         attends = (attention.calls if on_cpu else partial(cuda.attends, self.device)) if settings["attention"] else None
-        rewrites = Rewrites(convolutions, attends, cover, turn, settings["slices"])
+        vectors = on_cpu and fused and settings["vectors"]
+        rewrites = Rewrites(convolutions, attends, cover, turn, vectors, settings["slices"])
         self.graph = canonicalize(nodes, low.scope, rewrites)
         if settings["verify"]:
             verify(self.graph)

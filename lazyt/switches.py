@@ -18,7 +18,7 @@ from lazyt.errors import SettingError
 
 general = {
     "fuse": True, "tiers": True, "reuse": True, "native": True, "epilogues": True, "gemm": True, "blas": True,
-    "attention": True, "cover": True, "turn": True, "slices": True, "repeat": True, "shapes": True,
+    "attention": True, "cover": True, "turn": True, "vectors": True, "slices": True, "repeat": True, "shapes": True,
     "interpret": False, "verify": False,
 }  # fmt: skip
 cpu = {

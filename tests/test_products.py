@@ -417,3 +417,44 @@ class TestAutotuner:
         assert [tuning.rounded(n) for n in (1, 2, 3, 4, 5, 6, 7, 100, 129, 192, 193)] == [
             1, 2, 3, 4, 6, 6, 8, 128, 192, 192, 256,
         ]  # fmt: skip
+
+
+FORMS = {
+    "column": lambda a, u, v: a @ v,
+    "row": lambda a, u, v: u @ a,
+    "transposed column": lambda a, u, v: a.T @ u,
+    "transposed row": lambda a, u, v: v @ a.T,
+    "batch": lambda a, u, v: (lt.stack([a, a * 2]) if isinstance(a, lt.Tensor) else np.stack([a, a * 2])) @ v,
+    "both": lambda a, u, v: u[None] @ (a @ v)[:, None],
+}
+
+
+class TestVectors:
+    """A matrix by a vector is a reduction where the matrix' rows lie in memory, else a product by a row."""
+
+    @pytest.mark.parametrize("form", FORMS)
+    @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32"])
+    def test_on_and_off(self, form, dtype, monkeypatch):
+        arrays = [array(*shape, dtype=dtype, seed=i) for i, shape in enumerate([(70, 90), (70,), (90,)])]
+        want = FORMS[form](*(a.astype("f8") for a in arrays))
+        for on in (True, False):
+            monkeypatch.setitem(planning.settings, "vectors", on)
+            forget()
+            got = FORMS[form](*tensors(*arrays)).numpy()
+            np.testing.assert_allclose(got, want, rtol=2e-2 if dtype == "float16" else 1e-5, atol=1e-2)
+
+    @pytest.mark.parametrize(("form", "products"), [
+        ("column", 0), ("row", 1), ("transposed column", 1), ("transposed row", 0),
+    ])  # fmt: skip
+    def test_what_is_a_reduction(self, form, products):
+        x = FORMS[form](*tensors(array(70, 90), array(70), array(90)))
+        lt.sync()
+        assert x.shape
+        assert sum(isinstance(c, MatmulCall) for c in lt.last_sync().plan.schedule.launches) == products
+
+    def test_an_extent_that_happens_to_be_one_is_a_product(self):
+        x, y = tensors(array(70, 90), array(90, 1))
+        z = x @ y
+        lt.sync()
+        assert z.shape == (70, 1)
+        assert any(isinstance(c, MatmulCall) for c in lt.last_sync().plan.schedule.launches)

@@ -10,6 +10,7 @@
     update(x, v), most of x           -->  select(inside, pad(v), x)          (one pass; see `_covers`)
     slice(convolve(x, w)) of places   -->  convolve(slice x, w)               (what nobody reads is not computed)
     matmul(a, b) transposed           -->  matmul(b transposed, a transposed) (its readers meet it row by row)
+    matmul(a, a column)               -->  sum(a * the column) along rows     (where those lie in memory)
     convolve(pad(x, 0), w)            -->  convolve(x, w) with padding        (where a library computes it)
 
 No rule changes a value. What computes on whole complex arrays (a library call, a product through BLAS, an output)
@@ -56,6 +57,7 @@ class Rewrites:
     attention: Attention | None = None  # makes the calls that there are to be; None: all are products
     cover: bool = False  # an update of most of an array is computed over all of it
     turn: bool = False  # a transposed product is one of transposed operands
+    vectors: bool = False  # a product with a vector is a reduction
     slices: bool = True  # only those places of a convolution are computed that are read
 
 
@@ -163,11 +165,31 @@ class _Canonicalizer:
         whole = n.operands[0] if n.op == "slice" and self.rewrites.slices else None
         if whole is not None and whole.op == xs[0].op in CONVOLUTIONS and self.readers[whole] == 1:
             return self._part_of_places(n, xs[0])
+        if n.op == "matmul" and self._by_vector(n):
+            return self._with_vector(*xs)
         if n.op == "permute" and self._turns(n, xs[0]):
             assert isinstance(n.attrs, g.Axes)
             x, y = (self.b.permute(o, n.attrs.axes) for o in xs[0].operands)
             return self.b.matmul(y, x)
         return self._make(n, xs)
+
+    def _by_vector(self, n: Node) -> bool:
+        """Whether one operand of a product is a vector, as written: not where an extent only happens to be 1."""
+        one = any(isinstance(d, int) and d == 1 for d in n.shape[-2:])
+        # NOTE: a product of halves is rounded once, what is added up here each by itself.
+        return self.rewrites.vectors and one and n.dtype in (dtypes.float32, dtypes.float64)
+
+    def _with_vector(self, x: Node, y: Node) -> Node:
+        """A matrix and a column, or a row and a matrix: a sum along the matrix' rows, or down its columns a product."""
+        b, last = self.b, x.ndim - 1
+        shape = (*x.shape[:-1], y.shape[-1])
+        turned = (*range(last - 1), last, last - 1)
+        column = y.shape[-1] == 1
+        matrix, vector = (x, b.permute(y, turned)) if column else (b.permute(y, turned), x)
+        # From here on (..., m, k) and (..., 1, k).
+        if matrix.op != "permute" or not isinstance(matrix.attrs, g.Axes) or matrix.attrs.axes != turned:
+            return b.reshape(b.reduce("sum", b.mul(matrix, b.expand_to(vector, matrix.shape)), (last,)), shape)
+        return b.reshape(b.matmul(vector, matrix.operands[0]), shape)
 
     def _turns(self, n: Node, y: Node) -> bool:
         """Whether n is a transposed product that nobody else reads: the gradient of a weight that is met transposed."""

@@ -31,7 +31,7 @@ Space = dict[str, Any]
 ROUNDED = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 2e-5, "float64": 1e-11}
 # Modes that must give the bits of running each statement at once.
 SWITCHES = (
-    "wide", "split", "tile", "pairs", "together", "donate", "reuse", "native", "epilogues", "cover", "turn",
+    "wide", "split", "tile", "pairs", "together", "donate", "reuse", "native", "epilogues", "cover", "turn", "vectors",
     "gemm", "blas",
 )  # fmt: skip
 SELDOM = Mode("a first run, synced at random (seed 3)", RANDOM, 3, tiers=True)
