@@ -389,3 +389,9 @@ def test_numpy_raises_at_the_sync_and_names_the_line():
     with pytest.raises(ValueError, match="autodetected range"):
         counts.numpy()
     assert counts.is_pending
+
+
+def test_ix_keeps_the_dtype_of_empty_arrays() -> None:
+    empty = np.array([], np.int32)
+    for got, want in zip(lt.ix_(lt.asarray(empty), []), np.ix_(empty, []), strict=True):
+        assert (got.shape, got.dtype) == (want.shape, want.dtype)

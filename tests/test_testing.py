@@ -359,6 +359,10 @@ def test_where_lazyt_means_to_differ_nothing_is_wrong() -> None:
     huge = np.finfo(np.float64).max
     check_against_numpy(lambda x, xp: xp.cumulative_prod(x), np.array([0.0, huge, -huge]), seed=0)
     check_against_numpy(lambda x, xp: xp.astype(x, "int32"), np.array([np.nan, np.inf, -3e9, 2.5]), seed=0)
+    large = np.array([0.0, huge, -huge]), np.array([1.0, -3.0, -3.0])
+    check_against_numpy(lambda x, y, xp: xp.matmul(x, y), *large, sync="always")
+    with pytest.raises(Mismatch), broken_lowering("matmul", one_more):
+        check_against_numpy(lambda x, y, xp: xp.matmul(x, y), np.ones(3), large[1], seed=0)
     with pytest.raises(Mismatch), broken_lowering("astype", one_more):
         check_against_numpy(lambda x, xp: xp.astype(x, "int32"), np.array([np.nan, 2.5]), seed=0)
     with pytest.raises(Mismatch), broken_lowering("floor_divide", one_more):

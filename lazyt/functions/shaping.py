@@ -15,6 +15,7 @@ from lazyt.functions.joining import concat, concatenate, tile
 from lazyt.functions.manipulation import astype, broadcast_to, moveaxis, ravel, reshape, split
 from lazyt.functions.searching import host, nonzero
 from lazyt.functions.subscript import getitem
+from lazyt.handle import Handle
 from lazyt.ir import dtypes
 from lazyt.ops.axes import integer, one_axis
 
@@ -267,8 +268,8 @@ def ix_(*args: ArrayLike) -> tuple[Tensor, ...]:
             raise ShapeError(f"ix_: vectors are required, got shape {t.shape}")
         if t.dtype == dtypes.bool_:
             (t,) = nonzero(t)
-        elif not t.size:
-            t = astype(t, dtypes.int64)
+        elif not t.size and not isinstance(a, Handle | np.ndarray):
+            t = astype(t, dtypes.int64)  # an empty list has no dtype of its own
         out.append(reshape(t, (*(1,) * i, t.size, *(1,) * (len(args) - i - 1))))
     return tuple(out)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from lazyt.errors import IndexOutOfRange
@@ -70,6 +71,18 @@ def _quotient_of_infinity(got: Array, want: Array) -> Array:
     return np.asarray((np.isinf(x) & np.isnan(y)) | ((x == 0) & np.signbit(x) & (y == -1)))
 
 
+def _may_overflow(got: Array, want: Array, operands: Sequence[Array]) -> Array:
+    """What is not finite, where a sum of products of the operands could leave the range of its dtype."""
+    if dtypes.kind(got.dtype) not in "fc":
+        return np.zeros(got.shape, bool)
+    size = 1.0
+    for a in map(_float, operands):
+        parts = np.abs(np.stack([a.real, a.imag]).astype(np.float64))
+        size *= max(float(np.max(parts, where=np.isfinite(parts), initial=1.0)), 1.0) * max(a.size, 1)
+    found: Array = (~np.isfinite(got) | ~np.isfinite(want)) & bool(size > float(ml_dtypes.finfo(got.dtype).max))  # type: ignore[no-untyped-call]
+    return found
+
+
 DEPARTURES: tuple[Departure, ...] = (
     Departure(
         ("floor_divide", "divmod", "//"),
@@ -94,6 +107,30 @@ DEPARTURES: tuple[Departure, ...] = (
         "where one of the two is infinite or NaN",
         "factors are grouped otherwise than one after another, so another part of the product overflows, or meets a 0",
         lambda got, want, operands: ~np.isfinite(got) | ~np.isfinite(want),
+    ),
+    Departure(
+        (
+            "matmul",
+            "@",
+            "dot",
+            "vdot",
+            "inner",
+            "tensordot",
+            "einsum",
+            "nn.functional.linear",
+            "vecdot",
+            "matvec",
+            "vecmat",
+        ),
+        "where one of the two is infinite or NaN and large operands can overflow",
+        "products are added up in another order, and by fused multiply-adds, so another part of the sum overflows",
+        _may_overflow,
+    ),
+    Departure(
+        ("nextafter",),
+        "bfloat16 beside a Python number, towards it from an infinity",
+        "the largest number of bfloat16, where NumPy takes the step in float64 and has the infinity again",
+        lambda got, want, operands: np.isinf(_float(want)) & (got.dtype == dtypes.bfloat16),
     ),
     Departure(
         ("astype",),
