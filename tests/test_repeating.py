@@ -174,6 +174,16 @@ def test_what_numpy_computes_is_repeated(repeated: list[Any]) -> None:
     assert inverse.is_pending
 
 
+def test_large_results_that_numpy_returns_are_repeated(repeated: list[Any]) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(7):
+        a = rng.random((96, 96)) + np.eye(96) * 96  # so large that its memory is taken over, not copied
+        inverse = lt.linalg.inv(lt.asarray(a))
+        lt.sync()
+        np.testing.assert_allclose(inverse.numpy(), np.linalg.inv(a))
+    assert repeated
+
+
 def test_nothing_held_is_repeated_and_reported(repeated: list[Any]) -> None:
     x = lt.asarray(X)
     for _ in range(5):
