@@ -253,6 +253,10 @@ def is_line(line: tuple[int, int], known: int) -> bool:
     return False
 
 
+# Held while the values of a walk are computed and put behind their holders, and by another thread than the walk's that
+# changes who holds one.
+holding = threading.RLock()
+
 MAX_SIDS = 1 << 20
 _sids: dict[tuple[Any, ...], int] = {}
 _numbers = itertools.count(1)
