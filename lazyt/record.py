@@ -26,6 +26,7 @@ from lazyt.trace import (
     Step,
     Trace,
     dtype_range,
+    holding,
     is_line,
     local,
     user_line,
@@ -499,6 +500,14 @@ def share(tr: Trace, x: Handle) -> Storage:
     st = x._storage
     if st is not None:
         return st
+    slot = x._slot
+    if slot is None or slot.step.owner is tr:
+        return _share(x)
+    with holding:  # its walk may be computed just now
+        return x._storage or _share(x)
+
+
+def _share(x: Handle) -> Storage:
     st = _new(Storage)
     slot = x._slot
     st._slot, st._data, st._meta, st._writes = slot, x._data, x._meta, x._writes

@@ -233,18 +233,22 @@ def _run(tr: Trace, again: Again) -> Sequence[Data] | None:
         _more_bases(tr, again, bases)
     elif again.words is not None:
         bases += again.words(tr.scalars)
+    values: Sequence[Data] = made.values
     try:
         if again.launch is not None:
             again.launch(bases)
         else:
-            bound.launch(bases, [d.buffer for d in made.values], made.arena, tr.leaves)
+            outs = [d.buffer for d in values]
+            bound.launch(bases, outs, made.arena, tr.leaves)
+            # NOTE: a result may stand in memory that NumPy returned, not in that which was taken for it.
+            values = [d if d.buffer is b else Data(b, d.shape, d.dtype) for d, b in zip(values, outs, strict=True)]
     except Exception:  # noqa: BLE001 - the general way meets it again, and says which line it is of
         return None
     if again.checks and bound.status[0]:
         bound.status[:] = 0
         return None
     again.plan.runs += 1
-    return made.values
+    return values
 
 
 def _more_bases(tr: Trace, again: Again, bases: list[int]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from time import perf_counter
 from types import FrameType
@@ -17,7 +16,7 @@ from lazyt.handle import Data, Gradient, Handle, Holder, Storage
 from lazyt.looking.report import SyncReport
 from lazyt.planning import Plan, find_plan
 from lazyt.repeating import Again, remember, repeat
-from lazyt.trace import Several, Site, Slot, Step, Trace, local, user_site
+from lazyt.trace import Several, Site, Slot, Step, Trace, holding, local, user_site
 from lazyt.walk import LEAF, hooks
 
 # Syncs that nobody reads the results of yet: what is known when a GPU has run (a wrong index) is for who waits for it.
@@ -32,7 +31,6 @@ class Counters:
 
 
 counters = Counters()
-_lock = threading.RLock()
 
 
 def last_report() -> SyncReport | None:
@@ -53,7 +51,7 @@ def wanted_of(tr: Trace) -> tuple[list[Slot], list[Holder], list[Holder]]:
     path = tr.pos.steps()
     end = len(path)
     refs, results = tr.refs, tr.results
-    # NOTE: another thread may move a holder from the results to refs meanwhile.
+    # NOTE: who only looks (`explain`) has no lock: another thread may move a holder from the results to refs meanwhile.
     for i in sorted({*tr.held_results(), *refs}):
         h = results[i]
         if h is None:
@@ -125,16 +123,16 @@ def sync(
         check_allowed(tr, cause, site)
     if pos.again and not extra and _repeat(tr, cause, site):
         return
-    slots, holders, others = wanted_of(tr)
-    for slot, h in extra:
-        if slot not in slots:
-            slots.append(slot)
-            holders.append(h)
-    report = SyncReport(cause, site, pos.index + 1, len(slots), perf_counter() - tr.started)
-    segment = differentiable(tr, slots)
     # NOTE: also what is computed goes behind its holders under the lock: another thread that waits for it to compute a
     # value of this walk must then find the value, because the walk's leaves may be overwritten.
-    with _lock:
+    with holding:
+        slots, holders, others = wanted_of(tr)
+        for slot, h in extra:
+            if slot not in slots:
+                slots.append(slot)
+                holders.append(h)
+        report = SyncReport(cause, site, pos.index + 1, len(slots), perf_counter() - tr.started)
+        segment = differentiable(tr, slots)
         want = slots if segment is None else [*slots, *segment.slots]
         walk, receipt = _Snapshot(tr), Receipt()
         try:
@@ -176,7 +174,7 @@ def _repeat(tr: Trace, cause: str, site: Site) -> bool:
     """Whether a sync did what the last one here did (see repeating.py), and ended the walk."""
     again = tr.pos.again
     t0 = perf_counter()
-    with _lock:
+    with holding:
         if not repeat(tr, again):
             return False
     counters.syncs += 1
@@ -363,7 +361,7 @@ def compute_foreign(holder: Holder) -> Data:
     check_allowed(local.trace, "another thread", None)
     report = SyncReport("another thread", user_site())
     # NOTE: from here on the owner cannot overwrite the leaves of its walk.
-    with _lock:
+    with holding:
         while True:
             slot = holder._slot
             if slot is None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import sys
 import threading
 import weakref
@@ -252,6 +253,13 @@ def is_line(line: tuple[int, int], known: int) -> bool:
         f = f.f_back
     return False
 
+
+# Held while the values of a walk are computed and put behind their holders, and by another thread than the walk's that
+# changes who holds one.
+holding = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    # A child has no thread that would let go of it, nor of the locks of what is running: a fork waits for a sync.
+    os.register_at_fork(before=holding.acquire, after_in_parent=holding.release, after_in_child=holding.release)
 
 MAX_SIDS = 1 << 20
 _sids: dict[tuple[Any, ...], int] = {}

@@ -6,11 +6,13 @@ import gc
 import os
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
 
 import lazyt as lt
+from lazyt import syncing
 
 
 @pytest.fixture
@@ -183,6 +185,27 @@ def test_a_forked_child_computes():
     if child == 0:
         ok = (lt.ones(100000) * 2).sum().item() == 200000
         os._exit(0 if ok else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_forked_while_another_thread_syncs_computes(monkeypatch: pytest.MonkeyPatch):
+    inside, compute = threading.Event(), syncing._compute
+
+    def slowly(*args):
+        inside.set()
+        time.sleep(0.2)
+        return compute(*args)
+
+    monkeypatch.setattr(syncing, "_compute", slowly)
+    other = threading.Thread(target=lambda: (lt.ones(7) * 2).tolist())
+    other.start()
+    assert inside.wait(10)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        os._exit(0 if (lt.ones(7) * 2).tolist() == [2.0] * 7 else 1)
+    other.join()
     assert os.waitpid(child, 0)[1] == 0
 
 

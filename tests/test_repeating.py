@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import lazyt as lt
 from lazyt import repeating, syncing
 from lazyt.switches import general as settings
+from lazyt.walk import hooks
 
 X = np.arange(1, 9, dtype=np.float32)
 
@@ -174,6 +176,16 @@ def test_what_numpy_computes_is_repeated(repeated: list[Any]) -> None:
     assert inverse.is_pending
 
 
+def test_large_results_that_numpy_returns_are_repeated(repeated: list[Any]) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(7):
+        a = rng.random((96, 96)) + np.eye(96) * 96  # so large that its memory is taken over, not copied
+        inverse = lt.linalg.inv(lt.asarray(a))
+        lt.sync()
+        np.testing.assert_allclose(inverse.numpy(), np.linalg.inv(a))
+    assert repeated
+
+
 def test_nothing_held_is_repeated_and_reported(repeated: list[Any]) -> None:
     x = lt.asarray(X)
     for _ in range(5):
@@ -333,3 +345,53 @@ def test_host_data_is_met_where_it_stands_among_operands() -> None:
         with lt.expect(plans=0) if i > 3 else lt.enable_grad():
             lt.sync()
         np.testing.assert_array_equal(y.numpy(), np.maximum(X + i, X) + np.where(X > 3, X, np.float32(i)))
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_view_that_another_thread_makes_during_the_sync(again: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed, inside, viewed = threading.Event(), threading.Event(), threading.Event()
+    monkeypatch.setitem(settings, "repeat", again)
+    x = lt.asarray(X)
+    views: list[Any] = []
+    compute, run, give = hooks.compute_foreign, repeating._run, syncing._compute
+
+    def then_wait(holder: Any) -> Any:
+        data = compute(holder)
+        computed.set()
+        assert inside.wait(10)
+        return data
+
+    def looked_at(*args: Any) -> None:
+        if threading.current_thread() is threading.main_thread() and not viewed.is_set() and computed.is_set():
+            inside.set()
+            viewed.wait(0.2)  # in vain: the view waits until the values are behind their tensors
+
+    def running(tr: Any, done: Any) -> Any:
+        looked_at()
+        return run(tr, done)
+
+    def computing(*args: Any) -> Any:
+        looked_at()
+        return give(*args)
+
+    def view(y: lt.Tensor) -> None:
+        views.append(y[2:4])
+        viewed.set()
+
+    monkeypatch.setattr(hooks, "compute_foreign", then_wait)
+    monkeypatch.setattr(repeating, "_run", running)
+    monkeypatch.setattr(syncing, "_compute", computing)
+    for i in range(8):
+        y = x * (i + 1.0)
+        if i == 6:
+            other = threading.Thread(target=view, args=(y,))
+            other.start()
+            assert computed.wait(10)
+        lt.sync()
+        if i == 6:
+            other.join()
+            np.testing.assert_array_equal(views[0].numpy(), (X * 7)[2:4])
+            kept = y
+    y = x * 100.0
+    np.testing.assert_array_equal(kept.numpy(), X * 7)
+    np.testing.assert_array_equal((kept + y).numpy(), X * 107)

@@ -57,7 +57,8 @@ def _combined(b: Builder, prim: str, x: Node, sizes: Sizes, strides: Sizes, dila
 
 
 # The gradient of a maximum goes to the first of equal elements, or to the last NaN, as in PyTorch. Which one that is is
-# a value of its own: the gradient is one pass that reads it and the cotangent.
+# a value of its own: the gradient is one pass that reads it and the cotangent. Unlike there, padding is an element like
+# others: a window of nothing but -inf that begins with padding passes its gradient to that, so to nobody.
 
 
 def _best(b: Builder, parts: list[Node]) -> Node:
