@@ -31,7 +31,7 @@ def record_one(op: OpDef, x: Any) -> Any:
     if s.op is LEAF and isinstance(x, Handle) and _is_met(tr, x):
         bind_leaf(tr, x)
         s = tr.pos.next
-    if s.op is op and isinstance(x, Handle) and s.a is x._slot and s.ext is tr.ext and not tr.eager:
+    if s.op is op and isinstance(x, Handle) and s.a is x._slot and s.ext is tr.ext and not tr.watched:
         h = _new(hooks.tensor)
         h._slot = s
         h._data = h._meta = h._storage = h._view = None
@@ -58,7 +58,7 @@ def record_two(op: OpDef, x: Any, y: Any) -> Any:
         and isinstance(x, Handle)
         and s.a is x._slot
         and (s.b is y._slot if isinstance(y, Handle) else s.b is type(y) and s.low <= y <= s.high)
-        and not tr.eager
+        and not tr.watched
     ):
         if s.n_scalars:
             tr.scalars[s.scalar_start] = y

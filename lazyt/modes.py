@@ -217,14 +217,15 @@ class eager(_Context):  # noqa: N801
 
     def __enter__(self) -> Self:
         tr = local.trace
-        self._before = tr.eager
+        self._before = tr.eager, tr.watched
         if not tr.eager:
             syncing.sync(tr, "eager", user_site())
-        tr.eager = True
+        tr.eager = tr.watched = True
         return self
 
     def __exit__(self, *exc: object) -> None:
-        local.trace.eager = self._before
+        tr = local.trace
+        tr.eager, tr.watched = self._before
 
 
 def last_sync() -> SyncReport | None:

@@ -27,7 +27,7 @@ _BINARY = """
 def {method}(self, other):
     tr = local.trace
     s = tr.pos.next
-    if s.op is leaf and tr.nbytes < most and not tr.eager and type(other) in plain:
+    if s.op is leaf and tr.nbytes < most and not tr.watched and type(other) in plain:
         if self._slot is None and self._storage is None:
             bind_leaf(tr, self, 2)
         if type(other) is Tensor and other._slot is None and other._storage is None:
@@ -61,7 +61,7 @@ _UNARY = """
 def {method}(self):
     tr = local.trace
     s = tr.pos.next
-    if s.op is leaf and tr.nbytes < most and not tr.eager and self._slot is None and self._storage is None:
+    if s.op is leaf and tr.nbytes < most and not tr.watched and self._slot is None and self._storage is None:
         bind_leaf(tr, self, 2)
         s = tr.pos.next
     if s.op is op and s.a is self._slot and s.ext is tr.ext:

@@ -305,11 +305,13 @@ class Trace:
         "_roots", "bound", "customs", "cut_site", "device", "eager", "ended", "expectations", "ext", "ext_root",
         "foreign", "grad", "last_refs", "leaves", "metas", "more", "n_exts", "n_steps", "nbytes", "pos", "refs",
         "replayed", "report", "results", "retained", "scalars", "slot_hooks", "started", "syncs_forbidden",
+        "watched",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.grad = True
         self.eager = False
+        self.watched = False  # whether `eager` is asked after each operation: then none takes the shortest way
         self.cut_site: Site | None = None
         self.pos: Step = Step(None, None, (), (), (), -1)
         # Who holds each step's values, by step index. What an operation returns is held here as well: counting its
@@ -466,7 +468,7 @@ def _return(trace: Trace) -> None:
     # NOTE: what is pending here may still be read by other threads; then the walk must stay as it is.
     if len(_free) < 64 and not trace.alive():
         trace.grad = True
-        trace.eager = False
+        trace.eager = trace.watched = False
         trace.device = "cpu"
         trace.report = None
         trace.start()

@@ -32,7 +32,7 @@ FAMILIES = (
     "joining",
     "indexing",
 )
-MODULES = [importlib.import_module(f"lazyt.functions.{m}") for m in (*FAMILIES, "subscript", "linear")]
+MODULES = [importlib.import_module(f"lazyt.functions.{m}") for m in (*FAMILIES, "special", "subscript", "linear")]
 SCALARS = (bool, int, float, complex)
 
 
@@ -42,6 +42,8 @@ class Array(np.ndarray):
     of: Any = None
     _view: Any = None
     _storage: Any = None
+    _slot: Any = None
+    device: Any = "interpreter"  # no shortcut of the CPU's
     is_pending = True
 
     def numpy(self) -> np.ndarray:

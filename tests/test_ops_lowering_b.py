@@ -39,7 +39,7 @@ class Array(np.ndarray):
         return self.view(np.ndarray)
 
 
-def array(x: Any, device: Any = None) -> Array:
+def array(x: Any, device: Any = None, beside: Any = ()) -> Array:
     return np.array(x, copy=True).view(Array)
 
 
@@ -118,6 +118,8 @@ def records_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         module = module_of(name)
         monkeypatch.setattr(module, "record", interpreted, raising=False)
         monkeypatch.setattr(module, "record_many", interpreted, raising=False)
+        monkeypatch.setattr(module, "record_one", lambda op, x: interpreted(op, (x,)), raising=False)
+        monkeypatch.setattr(module, "record_two", lambda op, x, y: interpreted(op, (x, y)), raising=False)
         monkeypatch.setattr(module, "record_view", _interpreted_view, raising=False)
         monkeypatch.setattr(module, "record_update", _interpreted_update, raising=False)
     monkeypatch.setattr(lazyt.record.hooks, "as_tensor", array, raising=False)

@@ -109,6 +109,7 @@ class Watched(Trace):
         self.synced: list[int] = []  # after which operations
         self.programs: list[Program] = []
         super().__init__()
+        self.watched = True
 
     # NOTE: recording asks once an operation, after it is recorded.
     @property

@@ -10,11 +10,10 @@ import numpy as np
 
 import lazyt as lt
 from lazyt import planning
-from lazyt.backends.cpu import executor as host
 from lazyt.backends.cuda.mapping import is_divided
 from lazyt.ir.kernel import Kernel
 from lazyt.ir.kernelize import KernelCall
-from lazyt.ir.split import split
+from lazyt.ir.split import split, whole
 from lazyt.nn import functional as F
 from lazyt.syncing import last_report
 
@@ -176,7 +175,7 @@ def launches(program: Callable[[], Any]) -> list[Launch]:
     for c in calls:
         extents, strides, coefs = bound._shape(c)
         divided = is_divided(c.kernel, extents, PROCESSORS)
-        make = split if divided else lambda *whole: [host._whole(*whole)]
+        make = split if divided else lambda *call: [whole(*call)]
         for piece in make(c.kernel, extents, strides, coefs):
             entries: list[int] = []
             bound._arguments(c, piece, entries, [])
