@@ -32,7 +32,7 @@ from lazyt.trace import (
     user_line,
     user_site,
 )
-from lazyt.walk import LEAF, MODE, follow, hooks, insert, new_tensor, plain_slots, run_sync
+from lazyt.walk import LEAF, MODE, follow, hooks, insert, new_storage, new_tensor, plain_slots, run_sync
 
 ref = weakref.ref
 _new = object.__new__
@@ -502,34 +502,9 @@ def share(tr: Trace, x: Handle) -> Storage:
         return st
     slot = x._slot
     if slot is None or slot.step.owner is tr:
-        return _share(x)
+        return new_storage(x)
     with holding:  # its walk may be computed just now
-        return x._storage or _share(x)
-
-
-def _share(x: Handle) -> Storage:
-    st = _new(Storage)
-    slot = x._slot
-    st._slot, st._data, st._meta, st._writes = slot, x._data, x._meta, x._writes
-    st.aliases = [ref(x)]
-    if slot is None:
-        # NOTE: no call from here on: an interrupt comes before all of this or after it.
-        x._storage = st
-        x._data = None
-        return st
-    i, owner = slot.step.index, slot.step.owner
-    results = owner.results
-    held = owner.refs.get(i)
-    if type(held) is Several:
-        held = Several(ref(st) if k == slot.k else r for k, r in enumerate(held))
-    else:
-        held = ref(st)
-    # NOTE: no call from here on, as above.
-    owner.refs[i] = held
-    x._storage = st
-    x._data = None
-    results[i] = None
-    return st
+        return x._storage or new_storage(x)
 
 
 def check_devices(name: str, slots: Sequence[Any]) -> None:

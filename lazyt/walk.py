@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
-from lazyt.trace import NONE, Key, Slot, Step, Trace, structure_id
+from lazyt.handle import Storage
+from lazyt.trace import NONE, Key, Several, Slot, Step, Trace, structure_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,6 +63,32 @@ def tensor_over(data: Data) -> Any:
     h._data = data
     h._writes = 0
     return h
+
+
+def new_storage(x: Handle) -> Storage:
+    """The value of x moves to a storage."""
+    st = object.__new__(Storage)
+    slot = x._slot
+    st._slot, st._data, st._meta, st._writes = slot, x._data, x._meta, x._writes
+    st.aliases = [weakref.ref(x)]
+    if slot is None:
+        # NOTE: no call from here on: an interrupt comes before all of this or after it.
+        x._storage = st
+        x._data = None
+        return st
+    i, owner = slot.step.index, slot.step.owner
+    results = owner.results
+    held = owner.refs.get(i)
+    if type(held) is Several:
+        held = Several(weakref.ref(st) if k == slot.k else r for k, r in enumerate(held))
+    else:
+        held = weakref.ref(st)
+    # NOTE: no call from here on, as above.
+    owner.refs[i] = held
+    x._storage = st
+    x._data = None
+    results[i] = None
+    return st
 
 
 def run_sync(tr: Trace, cause: str, site: Any = None) -> None:
