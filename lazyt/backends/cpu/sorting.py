@@ -41,7 +41,7 @@ HALF = np.uint64(32)
 
 def sort(out: Array, x: Array, axis: int, descending: bool) -> None:
     """`x` in order along an axis, into `out`."""
-    if x.size <= FEW or not x.size:
+    if x.size <= FEW:
         out[...] = opaque.FUNCTIONS["sort"](x, axis, descending)
         return
     rows = _rows(x, axis)
@@ -63,7 +63,7 @@ def sort(out: Array, x: Array, axis: int, descending: bool) -> None:
 
 def argsort(out: Array, x: Array, axis: int, descending: bool) -> None:
     """The positions of the elements in order, equal ones as they stand, into `out`."""
-    if x.size <= FEW or not x.size:
+    if x.size <= FEW:
         out[...] = opaque.argsort(x, axis, descending)
         return
     rows = _rows(x, axis)
