@@ -56,7 +56,7 @@ class Again:
     """What a sync did, to be done again."""
 
     __slots__ = (
-        "at", "blank", "bound", "checks", "code", "counts", "evaluated", "ext", "held", "kept", "kernels", "lasti",
+        "at", "blank", "bound", "checks", "code", "counts", "donors", "evaluated", "ext", "held", "kept", "kernels", "lasti",
         "launch", "made", "moves", "n_outputs", "n_refs", "n_scalars", "pick", "plan", "root", "seen", "shared", "site",
         "sizes", "small", "steps", "stored", "then", "unused", "words",
     )  # fmt: skip
@@ -95,6 +95,9 @@ class Again:
             self.n_scalars = pos.scalar_start + pos.n_scalars
             self.words = _words(path, bound)
             self.checks = bool(bound.checks)
+            # The leaves whose memory results could take, were they nobody else's.
+            donors = sorted({d.leaf for d in bound.donations})
+            self.donors = _several(donors) if donors else None
             # Whether what goes to the native call is more than addresses, and scalars as they are.
             some = len(tr.leaves) > bound.n_leaves or (self.words is None and bound.positions)
             self.moves = bool(bound.moving or some)
@@ -127,14 +130,20 @@ def _words(path: Sequence[Step], bound: Any) -> Any:
     taken = bound.exe.scalars
     if not taken or any(part or types.get(p) not in (_FLOATS if floating else _INTS) for p, part, floating in taken):
         return None
-    first, *more = bound.positions
+    return _several(bound.positions)
+
+
+def _several(places: Sequence[int]) -> Any:
+    """What takes a sequence of the items at these places, of which there is at least one."""
+    first, *more = places
     return itemgetter(first, *more) if more else itemgetter(slice(first, first + 1))
 
 
 def remember(tr: Trace, plan: Any, slots: Sequence[Slot], holders: Sequence[Holder], segment: Any) -> None:
     """Keep what this sync did, if it can be done again in short; before the walk ends."""
     pos, ext, results = tr.pos, tr.ext, tr.results
-    if pos.again is False:
+    last = pos.again
+    if last is False:
         return
     pos.again = False
     if pos.mixed or segment is not None or pos.device != "cpu":
@@ -153,7 +162,11 @@ def remember(tr: Trace, plan: Any, slots: Sequence[Slot], holders: Sequence[Hold
         if type(plan) is not Plan:
             return
         bound = plan.executable.bound.get(ext.values)
-        if bound is None or bound.donations or [*range(len(slots))] != plan.order_of(ext.values, slots):
+        if last is not None and bound is not None and not bound.met:
+            # Sizes that are new each time would be kept in vain.
+            bound.met, pos.again = True, last
+            return
+        if bound is None or [*range(len(slots))] != plan.order_of(ext.values, slots):
             return
     at = [(i, k) for i, k in place.items() if results[i] is holders[k]]
     if len(at) + sum(k >= 0 for *_, k in stored) == len(slots):
@@ -175,6 +188,8 @@ def repeat(tr: Trace, again: Again) -> bool:
     if stored is None:
         return False
     if again.bound is not None:
+        if again.donors is not None and memory.any_alone(again.donors(tr.leaves)):
+            return False
         values = _run(tr, again)
         if values is None:
             return False

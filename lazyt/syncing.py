@@ -154,7 +154,7 @@ def sync(
                 raise
             _finish(tr, report)
             return
-    if (report.plan_hit or not slots) and not extra:
+    if (report.plan_hit or not slots) and not extra and not receipt.donated:
         remember(tr, report.plan, slots, holders, segment)
     _finish(tr, report)
 

@@ -10,6 +10,7 @@ import pytest
 
 import lazyt as lt
 from lazyt import repeating, syncing
+from lazyt.backends.cpu.switches import switches
 from lazyt.switches import general as settings
 from lazyt.walk import hooks
 
@@ -157,6 +158,40 @@ def test_a_wrong_index_is_refused_and_all_stays_pending(repeated: list[Any]) -> 
             lt.sync()
             np.testing.assert_array_equal(y.numpy(), [2, 9])
     assert repeated
+
+
+def test_a_leaf_that_results_could_overwrite_is_left_while_somebody_holds_it(repeated: list[Any]) -> None:
+    values = np.arange(1 << 15, dtype=np.float32)
+    x = lt.asarray(values)
+    for _ in range(6):
+        y = x * 2 + 1
+        lt.sync()
+        np.testing.assert_array_equal(y.numpy(), values * 2 + 1)
+        np.testing.assert_array_equal(x.numpy(), values)
+    n = len(repeated)
+    assert n >= 3
+    y = x * 2 + 1
+    del x
+    lt.sync()
+    report = lt.last_sync()
+    assert len(repeated) == n and report is not None and report.in_place == int(switches["donate"])
+    np.testing.assert_array_equal(y.numpy(), values * 2 + 1)
+
+
+def test_sizes_that_are_new_each_time_are_not_kept(monkeypatch: pytest.MonkeyPatch, repeated: list[Any]) -> None:
+    made: list[Any] = []
+
+    class Counted(repeating.Again):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            made.append(self)
+
+    monkeypatch.setattr(repeating, "Again", Counted)
+    for n in [*range(10, 20), 15, 15, 15]:
+        y = lt.asarray(np.ones(n, np.float32)) * 3
+        lt.sync()
+        np.testing.assert_array_equal(y.numpy(), np.full(n, 3, np.float32))
+    assert len(made) <= 3 and len(repeated) >= 1
 
 
 def test_what_numpy_computes_is_repeated(repeated: list[Any]) -> None:

@@ -183,6 +183,7 @@ class Bound:
         self.exe = exe
         # For a run that overwrites leaves: the ids of copies that are not needed then.
         self.left_out = left_out
+        self.met = False  # whether the last sync of these extents left it for the next (see repeating.py)
         self.measure = measure  # whether products may be timed to choose how they are computed
         self.flag = np.zeros(1, np.int64)
         self.variants: dict[frozenset[int], Bound] = {}
