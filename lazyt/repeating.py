@@ -56,9 +56,9 @@ class Again:
     """What a sync did, to be done again."""
 
     __slots__ = (
-        "at", "blank", "bound", "checks", "code", "counts", "donors", "evaluated", "ext", "held", "kept", "kernels", "lasti",
-        "launch", "made", "moves", "n_outputs", "n_refs", "n_scalars", "pick", "plan", "root", "seen", "shared", "site",
-        "sizes", "small", "steps", "stored", "then", "unused", "words",
+        "at", "blank", "bound", "checks", "code", "counts", "donors", "evaluated", "ext", "held", "kept", "kernels",
+        "lasti", "launch", "made", "moves", "n_outputs", "n_refs", "n_scalars", "pick", "plan", "root", "seen",
+        "shared", "site", "sizes", "small", "steps", "stored", "then", "unused", "words",
     )  # fmt: skip
 
     def __init__(
