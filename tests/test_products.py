@@ -24,7 +24,7 @@ from lazyt.ir.schedule import MatmulCall
 # rows, columns, length: tails of every kind, several blocks of k, one element, nothing.
 SIZES = [
     (1, 1, 1), (1, 70, 5), (70, 1, 5), (5, 3, 400), (6, 64, 384), (7, 65, 385), (13, 130, 31), (64, 64, 64),
-    (130, 70, 770), (3, 4, 0), (0, 4, 3), (4, 0, 3), (257, 513, 20),
+    (130, 70, 770), (20, 70, 1152), (9, 66, 1537), (3, 4, 0), (0, 4, 3), (4, 0, 3), (257, 513, 20),
 ]  # fmt: skip
 DTYPES = ["float32", "float64", "int8", "uint16", "int32", "int64"]
 

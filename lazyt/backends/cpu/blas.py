@@ -41,6 +41,7 @@ def _library() -> ctypes.CDLL | None:
     return None
 
 
+@lru_cache(maxsize=32)
 def available(dtype: np.dtype) -> bool:
     """Whether a product of this dtype has a native kernel here."""
     return dtype.name in _ROUTINE and _library() is not None

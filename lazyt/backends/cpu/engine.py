@@ -233,13 +233,15 @@ class _Loader:
     def compile_ahead(self, modules: Sequence[tuple[str, str]], lanes: int) -> None:
         """Have the object code of modules (text, name of a function) that are neither loaded nor on disk."""
         with self.lock:
+            new = [(text, name) for text, name in modules if self._modules.get(text) is None]
+            if len(new) < 2:
+                return
             cache = objcache.default_cache()
             missing: dict[str, tuple[str, str]] = {}
-            for text, name in modules:
-                if self._modules.get(text) is None:
-                    key = objcache.make_key(text, *host().fingerprint)
-                    if key not in self.ahead and key not in cache:
-                        missing[key] = text, name
+            for text, name in new:
+                key = objcache.make_key(text, *host().fingerprint)
+                if key not in self.ahead and key not in cache:
+                    missing[key] = text, name
             if len(missing) < 2:
                 return
             names = dict(missing.values())

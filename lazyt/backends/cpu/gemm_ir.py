@@ -12,10 +12,11 @@ stack: a group of panels of `columns` columns, which stay in the second-level ca
 
 Order of the sum: KC products are added up in order (fused multiply-add where the host has it), and these blocks are
 added up in order. That depends on k alone: bits do not depend on the division among threads, on tiles or on packing.
+A tile of C meets several blocks (DEPTH) in one go, so that its part of A and what the hardware fetches ahead go on.
 
 An *epilogue* is a kernel over the product's elements. It is called for a chunk of them when that is finished and still
 in the cache; its arguments are copied and moved to that part (gemm_epilogue.py). If nobody else reads a
-product of one block of k, its part lives on the stack and no memory is written.
+product of at most DEPTH along k, its part lives on the stack and no memory is written.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING
 from lazyt.backends.cpu.gemm_epilogue import epilogue_text
 from lazyt.backends.cpu.gemm_micro import Micro
 from lazyt.backends.cpu.gemm_pack import Packing
-from lazyt.backends.cpu.gemm_tile import FIELDS, FINISHED, HEAD, KC, PACK_B, PACKED_B
+from lazyt.backends.cpu.gemm_tile import DEPTH, FIELDS, FINISHED, HEAD, KC, PACK_B, PACKED_B
 from lazyt.backends.cpu.looptext import Function, named
 from lazyt.backends.cpu.text import mem_type
 
@@ -63,7 +64,7 @@ class _Driver:
         a_inner = arg["a_row"] if row_major else arg["a_col"]
         b_row = f.let(f"select i1 {packs}, i64 {t.columns}, i64 {arg['b_row']}")
         # Elements of a packed panel: whole squares, as they are turned.
-        deepest = f.let(f"add i64 {f.smin(arg['k'], str(KC))}, {t.lanes - 1}")
+        deepest = f.let(f"add i64 {f.smin(arg['k'], str(DEPTH))}, {t.lanes - 1}")
         panel_size = f.let(f"mul i64 {f.let(f'and i64 {deepest}, {-t.lanes}')}, {t.columns}")
         b_panel = f.let(f"select i1 {packs}, i64 {panel_size}, i64 {t.columns}")
         b_col = f.let(f"select i1 {across}, i64 {arg['b_row']}, i64 1")
@@ -85,10 +86,10 @@ class _Driver:
             ldc = f.let(f"select i1 {on_stack}, i64 {arg['group']}, i64 {arg['c_row']}")
             # NOTE: one trip even if k is 0, which makes zeros.
             last_k = f.body.call("i64", "llvm.smax.i64", ("i64", arg["k"]), ("i64", "1"))
-            with f.loop("0", last_k, str(KC)) as block:
-                kk = f.smin(f.let(f"sub i64 {arg['k']}, {block.index}"), str(KC))
+            with f.loop("0", last_k, str(DEPTH)) as block:
+                kk = f.smin(f.let(f"sub i64 {arg['k']}, {block.index}"), str(DEPTH))
                 add = f.let(f"icmp ne i64 {block.index}, 0")
-                after = f.let(f"add i64 {block.index}, {KC}")
+                after = f.let(f"add i64 {block.index}, {DEPTH}")
                 is_last = f.let(f"icmp sge i64 {after}, {arg['k']}")
                 finished = f.let(f"and i1 {has_epilogue}, {is_last}")
                 a1 = f.at(e, a0, block.index if row_major else f.let(f"mul i64 {block.index}, {arg['a_col']}"))
@@ -165,10 +166,16 @@ class _Driver:
             row.step = f.load("i64", f.at("i64", "@heights", which))
             ar = f.at(e, a, f.let(f"mul i64 {row.index}, {a_step}"))
             cr = f.at(e, c, f.let(f"mul i64 {row.index}, {ldc}"))
-            f.line(
-                f"call void {micro}(i64 {kk}, ptr {ar}, i64 {a_inner}, ptr {b}, i64 {b_row}, ptr {cr}, "
-                f"i64 {ldc}, i1 {add}, i64 {last})"
-            )
+            deepest = f.body.call("i64", "llvm.smax.i64", ("i64", kk), ("i64", "1"))
+            with f.loop("0", deepest, str(KC)) as part:
+                k1 = f.smin(f.let(f"sub i64 {kk}, {part.index}"), str(KC))
+                along = part.index if self.form == "row" else f.let(f"mul i64 {part.index}, {a_inner}")
+                ak, bk = f.at(e, ar, along), f.at(e, b, f.let(f"mul i64 {part.index}, {b_row}"))
+                more = f.let(f"or i1 {add}, {f.let(f'icmp ne i64 {part.index}, 0')}")
+                f.line(
+                    f"call void {micro}(i64 {k1}, ptr {ak}, i64 {a_inner}, ptr {bk}, i64 {b_row}, ptr {cr}, "
+                    f"i64 {ldc}, i1 {more}, i64 {last})"
+                )
 
 
 def _tallest(t: Tile) -> int:

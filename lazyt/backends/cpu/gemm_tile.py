@@ -10,13 +10,16 @@ if TYPE_CHECKING:
 
 # Elements along k that are added up in registers before they are added to C.
 KC = 384
+# Blocks of them that a tile of C meets one after another: those of B are packed together.
+BLOCKS = 3
+DEPTH = BLOCKS * KC
 # Rows of B that a tall micro-kernel asks for ahead of their use: a panel does not fit into the first-level cache.
 PREFETCH = 12
 # A finished part of C that lives on the stack has at most this many bytes: of a product, of a convolution.
 FINISHED = 1 << 16
 SCRATCH = 1 << 18
-# Packed panels of B have at most this many: together less than the stack of a thread anywhere.
-PACKED_B = KC * 512
+# Packed panels of B have at most this many: with FINISHED less than the stack of any thread (of a worker: STACK).
+PACKED_B = DEPTH * 256
 MAX_BATCH = 6
 # Rows of A that are packed lie this many elements further apart than they are long.
 PAD = 16

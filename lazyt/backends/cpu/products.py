@@ -20,6 +20,7 @@ from lazyt.backends.cpu.gemm_pack import pack_text
 from lazyt.backends.cpu.gemm_tile import (
     AT,
     CHUNK,
+    DEPTH,
     FINISHED,
     HEAD,
     KC,
@@ -77,7 +78,7 @@ BLAS_SMALL = 1e6
 BLAS_EFFICIENCY = 0.83  # of the peak
 BLAS_TRANSPOSED = 0.45  # of small products with a transposed right operand
 GENERATED_EFFICIENCY = 0.95
-BLOCKS_EFFICIENCY = 0.88  # where several blocks of k follow one another
+BLOCKS_EFFICIENCY = 0.88  # where C is gone through several times
 # What a pass over memory costs that an epilogue saves: cycles for each byte, beyond the caches.
 MEMORY_CYCLES = 0.25
 
@@ -100,6 +101,7 @@ class Choice:
     on_stack: bool = False  # whether nobody but the epilogue needs the product
     deep: int = DEEP  # rows of a unit at most, where there are several blocks of k
     wide: int = WIDE  # columns of a unit at most
+    leading: tuple[tuple[int, int], ...] = ()  # how A and B lie (see `leading`), where one that is not NumPy reads them
     timed: str = ""  # what the autotuner measured, if it was asked
 
     def source(self, dtype: np.dtype) -> str:
@@ -149,14 +151,15 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
     n = value(y.shape[-1])
     count = math.prod(value(d) for d in x.shape[:-2])
     dtype = c.node.dtype
-    ta, tb = (leading(o, s, value) for o, (_, s, _) in zip((x, y), c.operands, strict=True))
+    ta, tb = leading(x, c.operands[0][1], value), leading(y, c.operands[1][1], value)
     readable = ta is not None and tb is not None and c.node.ndim - 2 <= min(MAX_BATCH, blas.MAX_BATCH)
+    lie = (ta, tb) if ta is not None and tb is not None else ()
     form = "col" if ta is not None and ta[0] == blas.TRANS else "row"
     tile = tile_for(dtype, form) if readable else None
     by_blas = readable and blas.available(dtype)
     # The generated code of the largest integers' products is needed: no library has them.
     if tile is None or not (gemm or not by_blas):
-        return Choice("blas" if by_blas else "numpy", m, n, kk, count, 0, int(by_blas))
+        return Choice("blas" if by_blas else "numpy", m, n, kk, count, 0, int(by_blas), leading=lie)
     assert ta is not None
     assert tb is not None
     size = dtype.itemsize
@@ -174,18 +177,20 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
     library_estimate = _blas(tile, m, n, kk, count, c, tb[0] != blas.NO_TRANS) if by_blas else 0
     how = "generated" if not by_blas or not library or estimate < library_estimate else "blas"
     on_stack = how == "generated" and stays_on_stack(c, kk)
-    return Choice(how, m, n, kk, count, estimate, library_estimate, tile, form, pack_a, pack_b, on_stack)
+    return Choice(
+        how, m, n, kk, count, estimate, library_estimate, tile, form, pack_a, pack_b, on_stack, leading=lie
+    )  # fmt: skip
 
 
 def stays_on_stack(c: MatmulCall, k: int) -> bool:
-    """Whether a generated product needs no memory: only its epilogue reads it, and one block of k gives all of it."""
-    return c.epilogue is not None and not c.kept and c.epilogue.kernel.layout.size <= MAX_ARGUMENTS and k <= KC
+    """Whether a generated product needs no memory: only its epilogue reads it, and it is finished in one go along k."""
+    return c.epilogue is not None and not c.kept and c.epilogue.kernel.layout.size <= MAX_ARGUMENTS and k <= DEPTH
 
 
 def _generated(tile: Tile, m: int, n: int, kk: int, count: int, pack_a: str, pack_b: str, c: MatmulCall) -> int:
     """Cycles of one core: two multiply-adds a cycle, but four cycles until a sum can be added to again."""
     blocks = max(-(-kk // KC), 1)
-    efficiency = GENERATED_EFFICIENCY if blocks == 1 else BLOCKS_EFFICIENCY
+    efficiency = GENERATED_EFFICIENCY if kk <= DEPTH else BLOCKS_EFFICIENCY
     cycles = 0.0
     full, rest = divmod(n, tile.columns)
     for vectors, times in ((tile.vectors, full), (-(-rest // tile.lanes), 1 if rest else 0)):
@@ -245,7 +250,8 @@ class Product:
         if ch.how != "generated":
             return []
         assert ch.tile is not None
-        packs = [pack_text(dtype, ch.tile, kind) for kind in (ch.pack_a, ch.pack_b) if kind]
+        # NOTE: B is packed by the product's own code.
+        packs = [pack_text(dtype, ch.tile, ch.pack_a)] if ch.pack_a else []
         return [product_text(dtype, ch.tile, ch.form), *packs]
 
     def _lines(self) -> int:
@@ -287,11 +293,8 @@ class Product:
         b, c, ch = self.bound, self.call, self.choice
         tile = ch.tile
         assert tile is not None
-        x, y = c.node.operands
-        (_, sa, _), (_, sb, _) = c.operands
-        la, lb = leading(x, sa, b.value), leading(y, sb, b.value)
-        assert la is not None
-        assert lb is not None
+        x = c.node.operands[0]
+        la, lb = ch.leading
         dtype = c.node.dtype
         batch = [b.value(d) for d in x.shape[:-2]]
         steps_a, steps_b = self._strides(0), self._strides(1)
@@ -398,7 +401,7 @@ class Product:
             # As many units as can be shared evenly, each still worth a thread's while.
             parts = max(-(-threads // ch.count), min(work // UNIT, -(-4 * threads // ch.count)))
             parts = max(min(parts, work // PRODUCT_GRAIN), 1)
-        if ch.k > KC and m > ch.deep:
+        if ch.k > DEPTH and m > ch.deep:
             rows = -(-m // -(-m // ch.deep))
         if parts > 1 and (ch.pack_b or m < parts * high) and n > tile.columns:
             # Along n nothing is packed twice.
@@ -411,7 +414,7 @@ class Product:
             rows = -(-rows // high) * high if rows > 4 * high else rows
         group = cols
         if ch.pack_b:
-            line = -(-min(max(ch.k, 1), KC) // tile.lanes) * tile.lanes * tile.columns * size
+            line = -(-min(max(ch.k, 1), DEPTH) // tile.lanes) * tile.lanes * tile.columns * size
             group = min(cols, max(PACKED_B // line, 1) * tile.columns)
         if ch.on_stack:
             group = min(group, FINISHED // (chunk * size) // tile.columns * tile.columns)
@@ -444,12 +447,10 @@ class Product:
         b, c, ch = self.bound, self.call, self.choice
         at = len(table)
         args = [0] * blas.SIZE
-        x, y = c.node.operands
+        x = c.node.operands[0]
         m, n, kk = ch.m, ch.n, ch.k
         (_, sa, oa), (_, sb, ob) = c.operands
-        la, lb = leading(x, sa, b.value), leading(y, sb, b.value)
-        assert la is not None
-        assert lb is not None
+        la, lb = ch.leading
         batch = [b.value(d) for d in x.shape[:-2]]
         panels, pm, pn = _panels(m, n, kk)
         pa = 0 if pn < n else pm * (la[1] if la[0] == blas.NO_TRANS else 1)

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from string import Template
 
 MAX_WORKERS = 255
+# Bytes of a worker's stack: products pack on it (see gemm_tile.py), and some systems' own choice is less.
+STACK = 1 << 21
 ROW_FIELDS = 5
 CONTROL_FIELDS = 8
 # About 50 us on x86: longer than the gap between the regions of one program.
@@ -162,8 +164,12 @@ _POOL = """
 @wanted = internal global i64 0, align 8
 @workers = internal global i64 0, align 8
 @threads = internal global [$MAX_WORKERS x i64] zeroinitializer, align 8
+@attributes = internal global [32 x i64] zeroinitializer, align 16 ; no system's are larger
 @blocked = internal constant [$SIGNAL_BYTES x i8] c"$SIGNALS", align 8
 
+declare i32 @pthread_attr_destroy(ptr)
+declare i32 @pthread_attr_init(ptr)
+declare i32 @pthread_attr_setstacksize(ptr, i64)
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_join(i64, ptr)
 declare i32 @pthread_sigmask(i32, ptr, ptr)
@@ -397,7 +403,10 @@ head:
   br i1 %more, label %create, label %out
 create:
   %slot = getelementptr [$MAX_WORKERS x i64], ptr @threads, i64 0, i64 %have
-  %failed = call i32 @pthread_create(ptr %slot, ptr null, ptr @worker, ptr null)
+  call i32 @pthread_attr_init(ptr @attributes)
+  call i32 @pthread_attr_setstacksize(ptr @attributes, i64 $STACK)
+  %failed = call i32 @pthread_create(ptr %slot, ptr @attributes, ptr @worker, ptr null)
+  call i32 @pthread_attr_destroy(ptr @attributes)
   %ok = icmp eq i32 %failed, 0
   br i1 %ok, label %count, label %refused
 count:
@@ -800,6 +809,7 @@ def render(platform: Platform) -> tuple[str, str]:
         "SIGNAL_BYTES": len(platform.blocked_signals),
         "SIGNALS": "".join(f"\\{byte:02X}" for byte in platform.blocked_signals),
         "MAX_WORKERS": MAX_WORKERS,
+        "STACK": STACK,
         "WORKER_SPINS": WORKER_SPINS,
         "CALLER_SPINS": CALLER_SPINS,
         "LONG_PROGRAM": LONG_PROGRAM,
