@@ -8,6 +8,9 @@ from __future__ import annotations
 
 KINDS = {"X": "fiu", "F": "f", "I": "iu", "B": "b", "C": "fiuc", "Q": "fiub", "Z": "c", "G": "fc"}
 
+# In float64 from the start: the rounded products of halves may leave a matrix whose determinant is their errors.
+_GRAM = "xp.astype({F22}, 'float64') @ xp.astype({F22}, 'float64').T"
+
 COMPOSED: tuple[str, ...] = (
     # other names
     "absolute({C0})", "amax({X1}, axis={A})", "amin({X1}, axis={A})", "arccos({F0})", "arccosh({F0})", "arcsin({F0})",
@@ -62,9 +65,9 @@ COMPOSED: tuple[str, ...] = (
     "fft.rfft({F1}, axis={A})", "fft.fftn({F1})", "linalg.svdvals({F22})", "linalg.norm({G1}, axis={A})",
     "linalg.matrix_norm({F22})", "linalg.eigvalsh({F22} @ {F22}.T)", "abs(xp.linalg.qr({F22})[1])",
     "linalg.svd({F22})[1]", "linalg.pinv({F22})", "linalg.matrix_rank({F22})",
-    "linalg.cond({F22} @ {F22}.T + 9 * xp.eye({F22}.shape[0], dtype='float64'))",
-    "linalg.inv({F22} @ {F22}.T + 9 * xp.eye({F22}.shape[0], dtype='float64'))",
-    "linalg.slogdet({F22} @ {F22}.T + xp.eye({F22}.shape[0], dtype='float64'))",
+    f"linalg.cond({_GRAM} + 9 * xp.eye({{F22}}.shape[0]))",
+    f"linalg.inv({_GRAM} + 9 * xp.eye({{F22}}.shape[0]))",
+    f"linalg.slogdet({_GRAM} + xp.eye({{F22}}.shape[0]))",
     "linalg.matrix_power({F22} @ {F22}.T, 2)",
     # creation
     "array({Q0})", "linspace(0, 1, {K} + 3)", "logspace(0, 1, {K} + 2)", "geomspace(1, 8, {K} + 2)", "identity({K})",
