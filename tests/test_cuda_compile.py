@@ -22,7 +22,7 @@ from lazyt.backends.rules.table import RULES
 from lazyt.errors import DeviceError, LazytInternalError
 from lazyt.ir.kernel import Kernel
 from lazyt.ops.core import OPS
-from tests.cuda.programs import BENCHMARKS, PROGRAMS, Launch, launches
+from tests.cuda.programs import BENCHMARKS, PROCESSORS, PROGRAMS, Launch, launches
 
 # Compute capability -> the shared memory that a block may ask for.
 DEVICES = {75: 64 << 10, 80: 163 << 10, 90: 227 << 10}
@@ -40,7 +40,7 @@ def _has_nvrtc() -> None:
 
 def mapped(found: list[Launch], shared: int) -> list[Mapped]:
     """Each kernel once, with the mapping of its launch and a name."""
-    unique = {(k.key, m): (k, m) for k, e in found for m in phases(k, choose(k, e, shared), e[: k.axes])}
+    unique = {(k.key, m): (k, m) for k, e in found for m in phases(k, choose(k, e, shared), e[: k.axes], PROCESSORS)}
     return [(k, m, f"k{i}") for i, (k, m) in enumerate(unique.values())]
 
 
