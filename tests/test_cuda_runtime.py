@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -152,64 +154,6 @@ def test_few_rows_and_tall_columns_are_divided(program: Any, gpu: FakeDriver, mo
         for g, w in zip(got, program(lt.tensor(part)), strict=True):
             np.testing.assert_array_equal(g, w.numpy())
     assert counts[0] > counts[1]
-
-
-class ManyProcessors(FakeDriver):
-    def properties(self, device: int) -> driver.Properties:
-        return dataclasses.replace(super().properties(device), processors=24)
-
-
-def soft_rows(x: Any) -> Any:
-    return lt.softmax(x, -1), lt.nn.functional.log_softmax(x * 2, -1), lt.argmax(x, -1), x.std(-1)
-
-
-def half_rows(x: Any) -> Any:
-    return lt.softmax(x.astype("bfloat16"), -1).astype("float32"), lt.softmax(x.astype("float16"), -1)
-
-
-def normalized_rows(x: Any) -> Any:
-    x = x.detach().requires_grad_()
-    w = (x.detach()[0] + 1).requires_grad_()
-    y = lt.nn.functional.layer_norm(x, (x.shape[-1],), w, w.detach())
-    (y * y).sum().backward()
-    return y, x.grad, w.grad
-
-
-def classified_rows(x: Any) -> Any:
-    x = x.detach().requires_grad_()
-    at = lt.asarray(np.arange(x.shape[0]) * 4001).to(x.device)
-    loss = lt.nn.functional.cross_entropy(x, at)
-    loss.backward()
-    return loss, x.grad
-
-
-@pytest.mark.parametrize("rows", [1, 5])
-@pytest.mark.parametrize("program", [soft_rows, half_rows, normalized_rows, classified_rows])
-def test_long_rows_that_are_read_again_are_divided(
-    program: Any, rows: int, gpu: FakeDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each stage in launches of its own, with the bits of one block a row, which are the CPU's."""
-    x = (np.random.default_rng(rows).normal(size=(rows, 40_003)) * 3).astype(np.float32)
-    want = flat(program(lt.tensor(x)))
-    ways = []
-    for on in (True, False):
-        monkeypatch.setitem(switches, "split", on)
-        with installed(ManyProcessors()):
-            values = program(lt.tensor(x, device="cuda:0"))
-            ways.append(str(lt.explain(*values)).count("divided between blocks"))
-            for g, w in zip(flat(values), want, strict=True):
-                np.testing.assert_array_equal(g, w)
-            del values
-    assert ways[0] > 0 == ways[1]
-
-
-def test_a_wrong_class_of_a_long_row_is_found(gpu: FakeDriver) -> None:
-    with installed(ManyProcessors()):
-        x = on_gpu(2, 40_003)
-        loss = lt.nn.functional.cross_entropy(x, lt.tensor([7, 40_003], device="cuda:0"))
-        with pytest.raises(IndexError, match="40003"):
-            loss.numpy()
-        del loss
 
 
 def _tensors(values: Any) -> list[lt.Tensor]:
@@ -580,6 +524,17 @@ def test_what_is_missing_is_one_error_at_the_first_use(what: str) -> None:
         assert lt.zeros(3).tolist() == [0, 0, 0], "the CPU goes on"
     finally:
         driver.use(before)
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there is a GPU")
+def test_tests_of_a_gpu_are_skipped_without_one_and_fail_where_it_is_required() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts=", "-m", "cuda"]
+    command += ["tests/test_cuda_gpu.py", "-k", "no_memory"]
+    root = Path(__file__).parents[1]
+    for required, code, said in (("0", 0, "1 skipped"), ("1", 1, "1 error")):
+        environment = {**os.environ, "LAZYT_REQUIRE_CUDA": required, "CUDA_VISIBLE_DEVICES": "-1"}
+        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+        assert (done.returncode, said in done.stdout) == (code, True), done.stdout
 
 
 def test_importing_and_using_the_cpu_does_not_import_cupy() -> None:
