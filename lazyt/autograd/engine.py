@@ -273,15 +273,16 @@ def backward(
         return m.crossing is not None or (m.is_leaf and (allowed is None or id(m) in allowed))
 
     kept = {m: (s,) for s, m in tr.retained.items() if s in everything.through}
-    wanted = kept | {m: tuple(group) for m, group in versions.items() if is_wanted(m)}
+    wanted = kept | {m: tuple(group) for m, group in versions.items() if (m.is_leaf and inputs is None) or is_wanted(m)}
     handles = pull_back(tr, [slot], cotangents, list(wanted.values()), links, create_graph, retain, reach)
     totals: Totals = dict(zip(wanted, handles, strict=True))
-    if any(m.crossing is not None for m in totals):
+    crosses = any(m.crossing is not None for m in totals)
+    if crosses:
         pull_across(totals, passed, lambda tr, x, ct, by: pull_behind(tr, x, ct, by, is_wanted, create_graph))
     if not retain:
         consume(passed)
     for meta, h in totals.items():
-        if meta.crossing is not None and meta not in kept:
+        if crosses and meta.crossing is not None and meta not in kept:
             continue
         for hook in meta.hooks:
             replaced = hook(h)
