@@ -30,7 +30,7 @@ class Data:
 class Gradient:
     """The autograd identity of a leaf, or where a synced value came from."""
 
-    __slots__ = ("__weakref__", "grad", "hooks", "is_leaf", "requires_grad", "retain", "segment", "slot")
+    __slots__ = ("__weakref__", "crossing", "grad", "hooks", "is_leaf", "requires_grad", "retain", "segment", "slot")
 
     def __init__(self, requires_grad: bool, is_leaf: bool = True) -> None:
         self.requires_grad = requires_grad
@@ -41,6 +41,8 @@ class Gradient:
         # For a non-leaf that was synced: the walk that made it and its slot there (see autograd/segment.py).
         self.segment: Any = None
         self.slot: Slot | None = None
+        # For a copy of a value on another device: which one (see autograd/crossing.py).
+        self.crossing: Any = None
 
 
 class Holder:

@@ -9,10 +9,10 @@ import numpy as np
 
 from lazyt import inplace, memory
 from lazyt import record as recording
-from lazyt.autograd import engine
+from lazyt.autograd import crossing, engine
 from lazyt.device import CPU, Device
 from lazyt.device import check as check_device
-from lazyt.errors import AutogradError, DeviceError, DTypeError, NotSupportedError, ShapeError
+from lazyt.errors import AutogradError, DeviceError, DTypeError, ShapeError
 from lazyt.functions import interchange
 from lazyt.functions.host import holds_tensor, host_array, list_dtype, tensors_in
 from lazyt.functions.joining import stack
@@ -234,6 +234,8 @@ class Tensor(Handle):
     def to(self, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False) -> Tensor:
         """This value with another dtype or on another device, given by position or by name; self if nothing changes.
 
+        Another device is a sync, and so is the way back of a gradient. As `torch.Tensor.to`: a leaf's copy is no leaf.
+
         >>> import lazyt as lt
         >>> lt.ones(2).to(lt.float64).dtype
         dtype('float64')
@@ -450,14 +452,13 @@ def tensor_of(data: Data) -> Tensor:
 
 def _moved(x: Tensor, device: Device) -> Tensor:
     """A copy of `x` on another device; syncs if it is pending."""
-    if inplace.requires_grad(x) and recording.is_grad_enabled() and not inplace.is_leaf(x):
-        raise NotSupportedError(
-            f"not supported: .to({str(device)!r}) of a value inside a differentiated graph, because gradients do not "
-            "cross devices; move the leaves, or detach() it"
-        )
+    differentiable = inplace.requires_grad(x) and recording.is_grad_enabled()
+    if differentiable and x._storage is not None:
+        x = x.clone()  # what is viewed, or a view, is no value of its own
     out = tensor_of(memory.from_array(memory.as_array(materialise(x, f".to({str(device)!r})")), device))
-    if inplace.requires_grad(x):
-        out.requires_grad = True
+    if differentiable:
+        home = x.device
+        crossing.copied(out, x, lambda ct: _moved(ct, home))  # type: ignore[arg-type]
     return out
 
 

@@ -21,8 +21,10 @@ from lazyt.backends.rules.elements import reg_type
 from lazyt.backends.rules.table import RULES
 from lazyt.errors import DeviceError, LazytInternalError
 from lazyt.ir.kernel import Kernel
+from lazyt.ir.kernel_interpreter import table
 from lazyt.ops.core import OPS
-from tests.cuda.programs import BENCHMARKS, PROGRAMS, Launch, launches
+from tests.cuda.programs import BENCHMARKS, PROCESSORS, PROGRAMS, Launch, launches
+from tests.cuda.recorded import cases_of
 
 # Compute capability -> the shared memory that a block may ask for.
 DEVICES = {75: 64 << 10, 80: 163 << 10, 90: 227 << 10}
@@ -40,7 +42,7 @@ def _has_nvrtc() -> None:
 
 def mapped(found: list[Launch], shared: int) -> list[Mapped]:
     """Each kernel once, with the mapping of its launch and a name."""
-    unique = {(k.key, m): (k, m) for k, e in found for m in phases(k, choose(k, e, shared), e[: k.axes])}
+    unique = {(k.key, m): (k, m) for k, e in found for m in phases(k, choose(k, e, shared), e[: k.axes], PROCESSORS)}
     return [(k, m, f"k{i}") for i, (k, m) in enumerate(unique.values())]
 
 
@@ -139,6 +141,21 @@ def test_every_operation_compiles(capability: int) -> None:
                 *(test_ops.tensors(x) for x in a), **{key: test_ops.tensors(v) for key, v in k.items()}))  # fmt: skip
     kernels = mapped(found, DEVICES[capability])
     assert len(kernels) > 500
+    for start in range(0, len(kernels), 64):
+        compiled(kernels[start : start + 64], capability)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", DEVICES)
+def test_kernels_of_the_cpu_tests_compile(capability: int) -> None:
+    """As many as the shim runs of them (test_cuda_emit.py)."""
+    import test_cpu_emit
+
+    found = [
+        (c.kernel, [int(e) for e in table(c.kernel, c.want)]) for some in cases_of(test_cpu_emit).values() for c in some
+    ]
+    kernels = mapped(found, DEVICES[capability])
+    assert len(kernels) > 50
     for start in range(0, len(kernels), 64):
         compiled(kernels[start : start + 64], capability)
 

@@ -111,18 +111,23 @@ def test_rows_and_columns_of_every_length(n: int) -> None:
 
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "argmin"])
 def test_few_long_rows_in_two_phases(name: str) -> None:
-    """Chunks in blocks of their own, then their results in order: the bits of one pass."""
+    """Chunks in blocks of their own, or segments in warps, then their results in order: the bits of one pass."""
     rng = np.random.default_rng(4)
     cases = [
         Case.of(reduction(name, (1 + rng.normal(size=shape) / 1e3).astype(dtype), "row"))
-        for shape in ((1, 131073), (3, 200_001))
+        for shape in ((1, 32769), (1, 131073), (3, 200_001))
         for dtype in (F32, np.dtype("f2"), np.dtype("i4"))
     ]
+    cases.append(Case.of(reduction(name, rng.normal(size=(2, 65536)), "row")))
     found = [(c, chosen(c.kernel, c.want)) for c in cases]
-    library = Library([(c.kernel, p) for c, m in found for p in phases(c.kernel, m, c.builder.extents)])
-    for case, mapping in found:
-        assert [p.phase for p in phases(case.kernel, mapping, case.builder.extents)] == [1, 2]
-        verify(library, case, mapping)
+    # The number of rows is below that of multiprocessors; with few of these, chunks are enough.
+    wanted = [(c, m, n) for c, m in found for n in (4, 132)]
+    launches = [phases(c.kernel, m, c.builder.extents, n) for c, m, n in wanted]
+    library = Library([(c.kernel, p) for (c, *_), some in zip(wanted, launches, strict=True) for p in some])
+    assert {p.segments for some in launches for p in some} == {False, True}
+    for (case, mapping, n), some in zip(wanted, launches, strict=True):
+        assert [p.phase for p in some] == [1, 2]
+        verify(library, case, mapping, n)
 
 
 def test_mappings_follow_lengths_and_alignment() -> None:

@@ -62,9 +62,13 @@ def test_programs_give_the_bits_of_the_cpu(name: str) -> None:
             np.testing.assert_array_equal(g, w)
 
 
-@pytest.mark.parametrize("n", [1, 31, 33, 2047, 2049, 8192, 32769, 65536, 200_001])
-def test_rows_of_every_length(n: int) -> None:
-    x = np.random.default_rng(n).normal(size=(5, n)).astype(np.float32)
+# Five long rows are divided by segments, seventy by chunks.
+LENGTHS = [(5, n) for n in (1, 31, 33, 2047, 2049, 8192, 32769, 65536, 200_001)] + [(70, 262_145)]
+
+
+@pytest.mark.parametrize(("rows", "n"), LENGTHS)
+def test_rows_of_every_length(rows: int, n: int) -> None:
+    x = np.random.default_rng(n).normal(size=(rows, n)).astype(np.float32)
     there, here = lt.asarray(x, device="cuda:0"), lt.asarray(x)
     for f in (
         lambda v: lt.softmax(v, -1),

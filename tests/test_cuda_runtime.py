@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -402,8 +405,6 @@ def test_gradients_stay_on_the_device(gpu: FakeDriver) -> None:
     loss = model(on_gpu(5, 4)).sum()
     loss.backward()
     assert model.weight.grad.device == "cuda:0"
-    with pytest.raises(lt.NotSupportedError, match="gradients do not cross devices"):
-        (on_gpu(3, grad=True) * 2).to("cpu")
 
 
 def test_no_memory_leaves_everything_pending(gpu: FakeDriver) -> None:
@@ -523,6 +524,17 @@ def test_what_is_missing_is_one_error_at_the_first_use(what: str) -> None:
         assert lt.zeros(3).tolist() == [0, 0, 0], "the CPU goes on"
     finally:
         driver.use(before)
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there is a GPU")
+def test_tests_of_a_gpu_are_skipped_without_one_and_fail_where_it_is_required() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts=", "-m", "cuda"]
+    command += ["tests/test_cuda_gpu.py", "-k", "no_memory"]
+    root = Path(__file__).parents[1]
+    for required, code, said in (("0", 0, "1 skipped"), ("1", 1, "1 error")):
+        environment = {**os.environ, "LAZYT_REQUIRE_CUDA": required, "CUDA_VISIBLE_DEVICES": "-1"}
+        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+        assert (done.returncode, said in done.stdout) == (code, True), done.stdout
 
 
 def test_importing_and_using_the_cpu_does_not_import_cupy() -> None:

@@ -176,3 +176,40 @@ def test_what_was_detached_becomes_a_leaf_of_its_own(synced: bool) -> None:
     with lt.no_grad():
         x -= 1
     assert x.detach().tolist() == [[1.0, 3.0], [5.0, 7.0]] and y.tolist() == [[2.0, 4.0], [6.0, 8.0]]
+
+
+def test_functional_gradients_across_a_sync() -> None:
+    """By `grad` and `vjp`: of a function that syncs, or pulled back after a sync."""
+    x = lt.asarray([1.0, 2.0])
+
+    def f(v):
+        y = v * 2
+        lt.sync()
+        return (y * y * v).sum()
+
+    g = lt.grad(f)(x)
+    assert not g.requires_grad
+    assert g.tolist() == [12.0, 48.0]
+    y, pull = lt.vjp(lambda v: v * v, x)
+    lt.sync()
+    assert y.detach().tolist() == [1.0, 4.0]
+    assert pull(lt.ones(2))[0].tolist() == [2.0, 4.0]
+    assert pull(lt.asarray([3.0, 0.0]))[0].tolist() == [6.0, 0.0]
+    w = lt.tensor([3.0, 4.0], requires_grad=True)
+
+    def h(v):
+        y = v * w
+        lt.sync()
+        return (y * y).sum()
+
+    assert lt.grad(h)(x).detach().tolist() == [18.0, 64.0]
+    with pytest.raises(lt.NotSupportedError, match=r"grad and vjp of a function that syncs.*x\.detach\(\)"):
+        lt.grad(lambda v: lt.grad(f)(v).sum())(x)
+
+
+def test_a_gradient_is_by_the_argument_as_it_was_given() -> None:
+    def f(v):
+        v *= 2
+        return (v * v).sum()
+
+    assert lt.grad(f)(lt.asarray([1.0, 2.0])).tolist() == [8.0, 16.0]

@@ -87,6 +87,14 @@ def softmax(dtype: str) -> Make:
     return make
 
 
+def long_softmax(lib: Any, scale: int) -> Call:
+    """What sampling does with the logits of a few sequences."""
+    x = lib.put(numbers(8, _size(131072, scale)))
+    softmax = lib.m.nn.softmax if lib.name == "jax.jit" else lib.m.softmax
+    g = lib.compile(lambda x: softmax(x, -1), small=True)
+    return lambda: g(x)
+
+
 def softmax_cupy(lib: Any, scale: int) -> Call:
     x, m = lib.put(numbers(_size(16384, scale), 8192)), lib.m
 
@@ -404,6 +412,7 @@ WORKS: list[Work] = [
          lambda s: 8 * 8192 * _size(16384, s)),
     Work("softmax 16384x8192 bfloat16", _text(softmax("bfloat16"), softmax("bfloat16")), "0.85",
          lambda s: 4 * 8192 * _size(16384, s)),
+    Work("softmax 8x131072 float32", _text(long_softmax, long_softmax), "ahead", lambda s: 64 * _size(131072, s)),
     Work("layernorm + residual, forward", _text(layernorm, layernorm_jax), "0.88",
          lambda s: 12 * 1024 * _size(65536, s)),
     Work("layernorm + residual, both ways", _text(layernorm_grad, layernorm_grad_jax), "0.75",

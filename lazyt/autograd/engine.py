@@ -10,9 +10,10 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lazyt.autograd.crossing import Totals, pull_across
 from lazyt.autograd.reach import Reach, check_reach
 from lazyt.autograd.reverse import backward as reverse
-from lazyt.autograd.segment import link_synced
+from lazyt.autograd.segment import Passed, consume, link_synced
 from lazyt.autograd.track import CUSTOM, TRACK
 from lazyt.errors import AutogradError, NotSupportedError, ShapeError
 from lazyt.handle import Gradient, Handle, Holder
@@ -20,7 +21,7 @@ from lazyt.inplace import is_leaf, record_inplace, requires_grad
 from lazyt.ir.graph import Node
 from lazyt.lowering import Lowered
 from lazyt.ops.core import OPS, OpDef
-from lazyt.record import advance, begin, record, record_view, slot_of
+from lazyt.record import advance, begin, record, record_view, set_device, slot_of
 from lazyt.trace import Several, Slot, Step, Trace, user_line, user_site
 from lazyt.walk import LEAF, follow, insert, new_tensor, plain_slots, run_sync
 
@@ -116,6 +117,9 @@ def track(x: Handle) -> Handle:
     s = special_step(tr, TRACK, (slot,), (), (), lambda: (slot,))
     s.requires_grad, s.leaf = True, s
     h = new_tensor(s)
+    # NOTE: after a sync this is how it is known again.
+    h._meta = Gradient(True, is_leaf=False)
+    tr.metas[s.index] = ref(h._meta)
     tr.refs[s.index] = ref(h)
     return h
 
@@ -182,12 +186,16 @@ def pull_back(
             sources, cots = _take_over(tr, last, waiting.pop(last))
             # NOTE: nothing to pass on still leaves other cotangents waiting.
             work.append((sources, cots, Reach(sources, tr.slot_hooks)))
-    return [_zeros(g[0]) if t is None else t for t, g in zip(totals, groups, strict=True)]
+    return [zeros_of(g[0]) if t is None else t for t, g in zip(totals, groups, strict=True)]
 
 
-def _zeros(slot: Slot) -> Handle:
-    like = OPS["zeros"]
-    made: Handle = record(like, (), (slot.dtype,), slot.shape)
+def zeros_of(slot: Slot) -> Handle:
+    """The cotangent of what nothing depends on, on its device."""
+    before = set_device(slot.step.device)
+    try:
+        made: Handle = record(OPS["zeros"], (), (slot.dtype,), slot.shape)
+    finally:
+        set_device(before)
     return made
 
 
@@ -254,21 +262,45 @@ def backward(
         )
     retain = create_graph if retain_graph is None else retain_graph
     reach = _reach_of(slot)
-    links, versions = link_synced(tr, reach, retain)
+    passed: Passed = []
+    links, versions = link_synced(tr, reach, passed)
     everything = reach
     if tr.slot_hooks or tr.customs:
         reach = Reach([slot], tr.slot_hooks)
     allowed = None if inputs is None else {id(_meta(h)) for h in inputs}
-    wanted = [(m, tuple(group)) for m, group in versions.items() if allowed is None or id(m) in allowed]
-    wanted += [(m, (s,)) for s, m in tr.retained.items() if s in everything.through]
-    handles = pull_back(tr, [slot], cotangents, [group for _, group in wanted], links, create_graph, retain, reach)
-    for (meta, _), h in zip(wanted, handles, strict=True):
+
+    def is_wanted(m: Gradient) -> bool:
+        return m.crossing is not None or (m.is_leaf and (allowed is None or id(m) in allowed))
+
+    kept = {m: (s,) for s, m in tr.retained.items() if s in everything.through}
+    wanted = kept | {m: tuple(group) for m, group in versions.items() if (m.is_leaf and inputs is None) or is_wanted(m)}
+    handles = pull_back(tr, [slot], cotangents, list(wanted.values()), links, create_graph, retain, reach)
+    totals: Totals = dict(zip(wanted, handles, strict=True))
+    crosses = any(m.crossing is not None for m in totals)
+    if crosses:
+        pull_across(totals, passed, lambda tr, x, ct, by: pull_behind(tr, x, ct, by, is_wanted, create_graph))
+    if not retain:
+        consume(passed)
+    for meta, h in totals.items():
+        if crosses and meta.crossing is not None and meta not in kept:
+            continue
         for hook in meta.hooks:
             replaced = hook(h)
             h = h if replaced is None else replaced
         _accumulate(meta, h)
     if tr.eager:
         run_sync(tr, "eager", user_site())
+
+
+def pull_behind(
+    tr: Trace, origin: Slot, ct: Slot, passed: Passed, is_wanted: Callable[[Gradient], bool], create: bool
+) -> Totals:
+    """The cotangents that a value which was made again on this walk hands on."""
+    reach = Reach([origin])
+    links, versions = link_synced(tr, reach, passed)
+    wanted = {m: tuple(group) for m, group in versions.items() if is_wanted(m)}
+    handles = pull_back(tr, [origin], [ct], list(wanted.values()), links, create, True, reach)
+    return dict(zip(wanted, handles, strict=True))
 
 
 def _meta(h: Handle) -> Any:

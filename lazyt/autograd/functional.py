@@ -7,13 +7,15 @@ from functools import update_wrapper
 from typing import Any
 
 from lazyt.autograd import engine
+from lazyt.autograd.crossing import pull_across
 from lazyt.autograd.reach import Reach
+from lazyt.autograd.segment import Passed, link_synced
 from lazyt.errors import AutogradError, DTypeError
-from lazyt.handle import Handle
+from lazyt.handle import Gradient, Handle
 from lazyt.inplace import requires_grad
 from lazyt.ir import dtypes
-from lazyt.record import begin, is_grad_enabled, set_grad_mode, slot_of
-from lazyt.trace import Slot
+from lazyt.ops.core import OpDef
+from lazyt.record import begin, is_grad_enabled, record, set_grad_mode, slot_of
 
 
 def flatten(tree: Any, leaves: list[Handle]) -> Any:
@@ -48,13 +50,37 @@ def unflatten(tree: Any, leaves: Sequence[Any]) -> Any:
     return tree
 
 
-def _pull_back(outputs: Sequence[Handle], cotangents: Sequence[Handle], inputs: Sequence[Handle]) -> list[Handle]:
-    """Cotangents of tracked `inputs`; differentiable again."""
+STOP = OpDef("detach", lambda b, x: b.stop(x), differentiable=False)
+
+
+def _pull_back(
+    outputs: Sequence[Handle], cotangents: Sequence[Handle], inputs: Sequence[Handle], records: Sequence[Gradient]
+) -> list[Handle]:
+    """Cotangents of tracked `inputs`, whose records say what they were when they were tracked; differentiable again."""
+    others: list[Gradient] = []
     tr = begin()
     outs = [slot_of(tr, o) for o in outputs]
     cts = [slot_of(tr, c) for c in cotangents]
-    groups: list[tuple[Slot, ...]] = [(slot_of(tr, x),) for x in inputs]
-    return engine.pull_back(tr, outs, cts, groups, (), True, True, Reach(outs, tr.slot_hooks))
+    passed: Passed = []
+    links, versions = link_synced(tr, Reach(outs, None), passed)
+
+    def is_wanted(m: Gradient) -> bool:
+        wanted = m.crossing is not None or m in records
+        if not wanted:
+            others.append(m)
+        return wanted
+
+    wanted = {m: tuple(group) for m, group in versions.items() if is_wanted(m)}
+    handles = engine.pull_back(tr, outs, cts, list(wanted.values()), links, True, True, Reach(outs, tr.slot_hooks))
+    totals = dict(zip(wanted, handles, strict=True))
+    pull_across(totals, passed, lambda tr, x, ct, by: engine.pull_behind(tr, x, ct, by, is_wanted, True))
+    crossed = any(m.crossing is not None for m in totals)
+    if (passed or crossed) and not others:
+        # Across a sync a graph is kept as if somebody might ask for gradients by other values: there are none.
+        totals = {m: record(STOP, (h,)) for m, h in totals.items()}
+    return [
+        totals[m] if m in totals else engine.zeros_of(slot_of(begin(), x)) for x, m in zip(inputs, records, strict=True)
+    ]
 
 
 def value_and_grad(
@@ -87,6 +113,7 @@ def value_and_grad(
         before = set_grad_mode(True)
         try:
             tracked = [engine.track(x) for x in leaves]
+            records: list[Any] = [x._meta for x in tracked]
             call = list(args)
             for n, t in zip(numbers, trees, strict=True):
                 call[n] = unflatten(t, tracked)
@@ -96,7 +123,7 @@ def value_and_grad(
                 raise AutogradError(f"grad: the function must return a tensor, not {type(value).__name__!r}")
             if value.shape != ():
                 raise AutogradError(f"grad: the function must return a scalar, not shape {value.shape}")
-            grads = _pull_back([value], [], tracked)
+            grads = _pull_back([value], [], tracked, records)
         finally:
             set_grad_mode(before)
         result = [unflatten(t, grads) for t in trees]
@@ -134,6 +161,7 @@ def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., tuple[
     before = set_grad_mode(True)
     try:
         tracked = [engine.track(x) for x in leaves]
+        records: list[Any] = [x._meta for x in tracked]
         out = f(*unflatten(tree, tracked))
     finally:
         set_grad_mode(before)
@@ -145,7 +173,7 @@ def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., tuple[
         flatten(cotangent, cts)
         if len(cts) != len(outs):
             raise AutogradError(f"vjp: {len(outs)} cotangents are required, one an output, got {len(cts)}")
-        return tuple(unflatten(tree, _pull_back(outs, cts, tracked)))
+        return tuple(unflatten(tree, _pull_back(outs, cts, tracked, records)))
 
     return unflatten(shape, outs), pull
 

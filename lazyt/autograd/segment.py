@@ -126,6 +126,12 @@ class Segment:
             new[s] = bind_leaf(tr, Holder(self.leaves[s], self.metas.get(s.index)))
             return
         if s.op is TRACK:
+            operand: Any = s.operands[0]
+            if operand.requires_grad and s in self.saved and not self.metas[s.index].is_leaf:
+                raise NotSupportedError(
+                    "not supported: grad and vjp of a function that syncs, by a value with a graph of its own, because "
+                    "that graph would be lost; call it with x.detach(), or take the sync out of it"
+                )
             new[s] = self._leaf(tr, s, self.metas[s.index]) if s in self.saved else new[s.operands[0]]
             return
         free = [x for x in s.slots if x in self.saved and not x.requires_grad]
@@ -278,15 +284,38 @@ def make_segment(tr: Trace, outputs: Sequence[Slot], consumed: frozenset[Step]) 
 
 Links = tuple[tuple[Slot, Slot], ...]
 Versions = dict[Gradient, list[Slot]]
+# The segments that a backward went through, and by which steps.
+Passed = list[tuple[Segment, Reach]]
 
 
-def link_synced(tr: Trace, reach: Reach, retain: bool) -> tuple[Links, Versions]:
-    """Follow a backward across syncs: which leaf of this walk stands for which replayed value, and every leaf met."""
+def behind(tr: Trace, meta: Gradient, passed: Passed) -> Slot:
+    """The synced value of a record, made again on this walk; what is behind it must be whole."""
+    assert meta.slot is not None
+    if meta.segment is None:
+        raise refuse_second_time(meta.slot.step)
+    inside = Reach([meta.slot])
+    meta.segment.check(inside)
+    passed.append((meta.segment, inside))
+    found: Slot = meta.segment.replay(tr, meta.slot)
+    return found
+
+
+def consume(passed: Passed) -> None:
+    """Free the graph of all that a backward went through."""
+    for segment, inside in passed:
+        segment.consumed = segment.consumed | set(inside.steps)
+
+
+def link_synced(tr: Trace, reach: Reach, passed: Passed) -> tuple[Links, Versions]:
+    """Follow a backward across syncs: which leaf of this walk stands for which replayed value, and every leaf met.
+
+    As leaves count values without anything behind them on this device: copies from another one, and what a function
+    is differentiated by.
+    """
     versions: Versions = {}
     links: list[tuple[int, Slot, Slot]] = []
     todo = [reach]
     met: set[Slot] = set()
-    passed: list[tuple[Segment, Reach]] = []
     while todo:
         r = todo.pop()
         for leaf, slots in r.leaves.items():
@@ -300,21 +329,16 @@ def link_synced(tr: Trace, reach: Reach, retain: bool) -> tuple[Links, Versions]
                 continue
             met.add(slot)
             meta = tr.metas[slot.step.index]()
-            if meta is None or meta.slot is None:
+            if meta is None:
                 continue
-            if meta.segment is None:
-                raise refuse_second_time(meta.slot.step)
-            inside = Reach([meta.slot])
-            meta.segment.check(inside)
-            origin = meta.segment.replay(tr, meta.slot)
+            if meta.slot is None:
+                versions.setdefault(meta, []).append(slot)
+                continue
+            origin = behind(tr, meta, passed)
             links.append((meta.segment.number, slot, origin))
-            passed.append((meta.segment, inside))
             todo.append(Reach([origin]))
-    if not retain:
-        for segment, inside in passed:
-            segment.consumed = segment.consumed | set(inside.steps)
     links.sort(key=lambda t: (-t[0], t[1].step.index))
     return tuple((a, b) for _, a, b in links), versions
 
 
-__all__ = ["SYNCED", "Segment", "link_synced", "make_segment"]
+__all__ = ["SYNCED", "Segment", "behind", "consume", "link_synced", "make_segment"]

@@ -7,6 +7,10 @@ added in that order by a second kernel, give the same bits. Every stage over row
 later stage reads of it is loaded. Who runs a kernel decides whether it is divided, by its sizes.
 
     argmax over 16M elements    -->    maximum and place in each chunk; the first chunk of the highest, and its place
+
+`by_stages` only parts the stages, each over whole rows, for who divides a kernel of one stage in another way.
+
+    softmax of 4 rows of 16M elements    -->    maximum of a row; sum of its exponentials; quotients
 """
 
 from __future__ import annotations
@@ -83,6 +87,13 @@ def split(
     return _Splitter(kernel, extents, strides, coefs).run()
 
 
+def by_stages(
+    kernel: k.Kernel, extents: Sequence[int], strides: Sequence[Sequence[int]], coefs: Sequence[Sequence[int]]
+) -> list[Piece]:
+    """A kernel for each stage over rows, with what is done once behind it; what a later one reads goes by memory."""
+    return _Splitter(kernel, extents, strides, coefs, chunked=False).stages()
+
+
 def _of_place(value: k.Value) -> bool:
     return isinstance(value, k.Reduce) and value.name in ("argmax", "argmin")
 
@@ -98,9 +109,15 @@ def _row_major(extents: Sequence[int], inner: int = 1) -> tuple[int, ...]:
 
 class _Splitter:
     def __init__(
-        self, kernel: k.Kernel, extents: Sequence[int], strides: Sequence[Sequence[int]], coefs: Sequence[Sequence[int]]
+        self,
+        kernel: k.Kernel,
+        extents: Sequence[int],
+        strides: Sequence[Sequence[int]],
+        coefs: Sequence[Sequence[int]],
+        chunked: bool = True,
     ) -> None:
         self.kernel = kernel
+        self.chunked = chunked
         self.extents = tuple(extents)
         self.strides = strides
         self.coefs = coefs
@@ -136,6 +153,35 @@ class _Splitter:
             pieces += [self._finish_place(r, partials[r], scratch) for r, scratch in best.items()]
         return pieces
 
+    def stages(self) -> list[Piece]:
+        """As pieces of whole rows (see `by_stages`)."""
+        groups: list[list[k.Stage]] = []
+        for stage in self.kernel.stages:
+            if stage.loops or not groups:
+                groups.append([])
+            groups[-1].append(stage)
+        return [self._group(first, rest, i + 1 == len(groups)) for i, (first, *rest) in enumerate(groups)]
+
+    def _group(self, first: k.Stage, rest: Sequence[k.Stage], last: bool) -> Piece:
+        if not first.loops:
+            return self._once(replace(first, stores=tuple(s for stage in (first, *rest) for s in stage.stores)))
+        n = self.kernel.outer
+        copy = _Copy(self, True, 0)
+        found, kept = {}, []
+        for r in first.reduces:
+            value = self.reduce(r)
+            found[r] = copy.add(replace(value, operand=copy.value(value.operand)))
+        walked = copy.stores(first)
+        copy.made.update(found)
+        for r, number in () if last else found.items():
+            result = self.results[r] = Scratch(self.kernel.values[r].dtype, math.prod(self.outer))
+            where = Operand(result, 0, (*_row_major(self.outer), *(0 for _ in range(self.kernel.rows))))
+            classes = "n" * (n - 1) + "1" + "0" * self.kernel.rows
+            kept.append(k.Store(copy.access(k.Access(result.dtype, classes, True), where), number))
+        once = (*kept, *(s for stage in rest for s in copy.stores(stage)))
+        stages = (k.Stage(True, tuple(found.values()), walked), *([k.Stage(False, (), once)] if once else []))
+        return copy.piece(n, self.kernel.rows, self.kernel.vector, stages, self.extents, False)
+
     def _operand_dtype(self, r: int) -> np.dtype:
         return self.kernel.values[self.reduce(r).operand].dtype
 
@@ -151,6 +197,8 @@ class _Splitter:
 
     def _axes(self, own: Sequence[Any], chunk: Any) -> list[Any]:
         """What belongs to the old axes, by the new ones: a chunk axis, and row axes but the last outside it."""
+        if not self.chunked:
+            return list(own)
         n = self.kernel.outer
         if self.columns:
             return [*own[: n - 1], *own[n:-1], chunk, own[n - 1], own[-1]]
@@ -160,7 +208,7 @@ class _Splitter:
         return "".join(self._axes(classes, "0" if classes[-1] == "0" else "n"))
 
     def _steps(self, steps: Sequence[int]) -> tuple[int, ...]:
-        return tuple(self._axes(steps, steps[-1] * self.block))
+        return tuple(self._axes(steps, steps[-1] * self.block))  # of whole rows: as they are
 
     def _walk(
         self, stage: k.Stage, partials: dict[int, Scratch], best: dict[int, Scratch], first: int, chunks: int,

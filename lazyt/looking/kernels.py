@@ -302,7 +302,7 @@ class KernelView:
         ):
             found.append("a write into most of an array, in one pass over all of it")
         if isinstance(bound, cuda.Bound):
-            return found
+            return found + (bound.ways_of(c) if isinstance(c, KernelCall) else [])
         if self.kernel is not None:
             assert self._map is not None
             found += [*self._map.ways, *ways_of(self.kernel)]

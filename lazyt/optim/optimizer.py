@@ -40,6 +40,7 @@ class Optimizer:
         self.defaults = defaults
         self.param_groups: list[Group] = []
         self.state: dict[int, State] = {}
+        self._devices: set[Any] = set()
         given = list(params)
         if not given:
             raise LazytError(f"{type(self).__name__}: no parameters were given")
@@ -57,6 +58,7 @@ class Optimizer:
             if not p.is_leaf:
                 raise LazytError(f"{type(self).__name__}: only leaf tensors can be optimized")
             known.add(id(p))
+            self._devices.add(p.device)
         merged = {**self.defaults, **group, "params": params}
         self.check(merged)
         self.param_groups.append(merged)
@@ -109,7 +111,7 @@ class Optimizer:
         """Parameters with their gradients, together where they share scalars; their step counts are moved on."""
         buckets: dict[Any, tuple[Group, int, list[tuple[Any, Any, State]]]] = {}
         rule = RULES[self.op]
-        at = 0
+        at, several = 0, len(self._devices) > 1
         for g, group in enumerate(self.param_groups):
             names: tuple[str, ...] | None = None
             for index, p in enumerate(group["params"], at):
@@ -121,7 +123,7 @@ class Optimizer:
                     names = rule.slots(self.flags(group)) if names is None else names
                     state = self.state[index] = self.new_state(group, p, names)
                 step = state["step"] = state["step"] + 1
-                key = g, self.shared(step)
+                key = p.device if several else None, g, self.shared(step)
                 bucket = buckets.get(key)
                 if bucket is None:
                     bucket = buckets[key] = group, step, []
@@ -130,12 +132,18 @@ class Optimizer:
         return buckets
 
     def _record(self) -> None:
+        buckets = self._buckets()
+        # An operation is of one device.
+        for device in dict.fromkeys(device for device, *_ in buckets):
+            self._update([bucket for key, bucket in buckets.items() if key[0] == device])
+
+    def _update(self, buckets: Iterable[tuple[Group, int, list[tuple[Any, Any, State]]]]) -> None:
         rule = RULES[self.op]
         tensors: list[Any] = []
         targets: list[Any] = []
         scalars: list[float] = []
         layout: list[tuple[Any, ...]] = []
-        for group, step, members in self._buckets().values():
+        for group, step, members in buckets:
             flags = self.flags(group)
             names = rule.slots(flags)
             values = self.scalars(group, step)

@@ -88,6 +88,17 @@ def softmax(scale: int, dtype: str = "float32") -> Work:
     return Work(f"softmax over rows, {dtype}", lambda: F.softmax(x, -1), peer, 2 * x.nbytes)
 
 
+def long_rows(scale: int) -> Work:
+    rows, wide = 8, (1 << 17) // min(scale, 64)
+    x = _random(rows, wide)
+
+    def peer(torch: Any) -> Callable[[], Any]:
+        t = torch.randn(rows, wide, device="cuda")
+        return lambda: torch.softmax(t, -1)
+
+    return Work("softmax over 8 rows of 131,072", lambda: F.softmax(x, -1), peer, 2 * x.nbytes)
+
+
 def layer_norm(scale: int) -> Work:
     rows = 65536 // min(scale, 4096)
     h, r, w, v = _random(rows, 1024), _random(rows, 1024, seed=1), _random(1024, seed=2), _random(1024, seed=3)
@@ -184,8 +195,8 @@ def mlp(scale: int) -> Work:
 
 
 WORKS: list[Callable[[int], Work]] = [
-    gelu_chain, sum_of_squares, softmax, partial(softmax, dtype="bfloat16"), layer_norm, cross_entropy, statistics,
-    transposed_add, adam, product, partial(product, dtype="bfloat16"), convolution,
+    gelu_chain, sum_of_squares, softmax, partial(softmax, dtype="bfloat16"), long_rows, layer_norm, cross_entropy,
+    statistics, transposed_add, adam, product, partial(product, dtype="bfloat16"), convolution,
     partial(convolution, groups=64), mlp,
 ]  # fmt: skip
 

@@ -10,10 +10,9 @@ import numpy as np
 
 import lazyt as lt
 from lazyt import planning
-from lazyt.backends.cuda.mapping import is_divided
+from lazyt.backends.cuda.mapping import pieces_of
 from lazyt.ir.kernel import Kernel
 from lazyt.ir.kernelize import KernelCall
-from lazyt.ir.split import split, whole
 from lazyt.nn import functional as F
 from lazyt.syncing import last_report
 
@@ -58,6 +57,14 @@ def cross_entropy() -> Any:
     loss = F.cross_entropy(x, target)
     loss.backward()
     return loss, x.grad
+
+
+def long_rows() -> Any:
+    """Fewer rows than multiprocessors, which are read again."""
+    x, w, h = _data(2, 33_000, grad=True), _data(33_000, seed=1), _data(2, 33_000, dtype="bfloat16", seed=2)
+    loss = F.cross_entropy(x, lt.asarray([7, 32_000])) + F.layer_norm(x, (33_000,), w, w).sum()
+    loss.backward()
+    return loss, x.grad, F.softmax(h, -1), F.log_softmax(h.astype("float32"), -1), lt.argmax(h, -1)
 
 
 def statistics() -> Any:
@@ -144,6 +151,7 @@ BENCHMARKS: dict[str, Callable[[], Any]] = {
     "softmax_bf16": lambda: softmax("bfloat16"),
     "layer_norm": layer_norm,
     "cross_entropy": cross_entropy,
+    "long_rows": long_rows,
     "statistics": statistics,
     "transposed_add": transposed_add,
     "adam": adam,
@@ -174,9 +182,7 @@ def launches(program: Callable[[], Any]) -> list[Launch]:
     found = []
     for c in calls:
         extents, strides, coefs = bound._shape(c)
-        divided = is_divided(c.kernel, extents, PROCESSORS)
-        make = split if divided else lambda *call: [whole(*call)]
-        for piece in make(c.kernel, extents, strides, coefs):
+        for piece in pieces_of(c.kernel, extents, strides, coefs, PROCESSORS):
             entries: list[int] = []
             bound._arguments(c, piece, entries, [])
             found.append((piece.kernel, entries))

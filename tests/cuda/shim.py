@@ -16,7 +16,7 @@ import pytest
 
 from lazyt.backends.cuda.emit import arguments, program
 from lazyt.backends.cuda.mapping import Mapping as Threads
-from lazyt.backends.cuda.mapping import chunks, extras, grid, phases, shared_bytes
+from lazyt.backends.cuda.mapping import extras, grid, phases, portions, scratch_words, shared_bytes
 from lazyt.ir.kernel import Kernel
 from lazyt.ir.kernel_interpreter import Arguments, table
 
@@ -101,12 +101,12 @@ class Library:
         if units == 0 or (points == 0 and not (kernel.rows and all(args.extents[: kernel.outer]))):
             return
         entries = table(kernel, args)
-        launches = phases(kernel, mapping, args.extents) if not mapping.phase else (mapping,)
-        scratch = np.full(
-            int(np.prod(args.extents[: kernel.outer])) * chunks(args.extents) * 8 if args.extents else 8, -1
-        )
-        if len(launches) > 1:
-            entries = np.append(entries, (scratch.ctypes.data, chunks(args.extents)))
+        launches = phases(kernel, mapping, args.extents, processors)
+        if launches[0].phase:
+            count = portions(launches[0], args.extents)
+            rows = int(np.prod(args.extents[: kernel.outer]))
+            scratch = np.full(rows * scratch_words(kernel, launches[0]) * count + 1, -1)
+            entries = np.append(entries, (scratch.ctypes.data, count))
         low, high = (ctypes.c_void_p * 64)(), (ctypes.c_void_p * 64)()
         for i, bound in enumerate(args.accesses):
             low[i] = bound.array.ctypes.data

@@ -470,7 +470,7 @@ class Bound:
         )
         for i, s in enumerate(c.scalars):
             self._scalar(s, args, lay.scalars + i, at, patches)
-        if c.checks:
+        if c.checks and piece.kernel.has_check:
             self._codes(c, args, lay, codes)
             self.checks.extend(c.checks)
             patches.append((at + lay.status, self.status_base, 0))

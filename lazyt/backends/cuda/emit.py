@@ -41,7 +41,7 @@ MANY = (
 
 
 def arguments(kernel: Kernel, mapping: Mapping) -> int:
-    """How many entries the arguments have: the kernel's, scratch memory and chunks of a row for phases, divisors.
+    """How many entries the arguments have: the kernel's, scratch memory and portions of a row for phases, divisors.
 
     Of a launch for many: where all those are, and the shares.
     """

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cuda import elementwise
+from lazyt.backends.cuda.mapping import SEGMENT
 from lazyt.backends.cuda.text import type_of
 from lazyt.backends.rules.elements import reg_type
 from lazyt.backends.rules.reduction import FLOAT64, Reduction, is_float
+from lazyt.ir.kernel import CHUNK, LANES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -147,32 +149,57 @@ class Fold(Reduction):
         if self.is_arg:
             scope.body.line(f"__shared__ s64 shared_at{n}{shape};")
 
-    def put(self, scope: Scope, slot: int) -> int:
-        """A chunk's result into scratch memory; how many words that was."""
-        n, body = self.number, scope.body
+    def put(self, scope: Scope, slot: int) -> None:
+        """What a portion of a row comes to, into scratch memory: of a sum a chunk's total, or a segment's lanes."""
+        n, body, segments = self.number, scope.body, scope.mapping.segments
+        if self.blocked and segments:
+            with body.block(f"if (lane < {LANES})"):
+                body.line(f"scratch[{_place(slot, f'portion * {LANES} + lane')}] = lt_bits_i64((double)part{n});")
+            return
         if self.blocked:
             body.line(f"scratch[{_place(slot)}] = lt_bits_i64(lt_tree<{self.op}>(wide{n}));")
-            return 1
+            return
         floating = self.kind in ("float", "double")
         body.line(f"scratch[{_place(slot)}] = {f'lt_bits_i64((double)best{n})' if floating else f'(u64)best{n}'};")
         if self.is_arg:
             body.line(f"scratch[{_place(slot + 1)}] = (u64)at{n};")
-        return 1 + self.is_arg
 
-    def get(self, scope: Scope, slot: int) -> int:
-        """The results of all chunks folded, in order; how many words each was."""
+    def get(self, scope: Scope, slot: int) -> None:
+        """What all portions of a row came to: a sum in order, of others what this thread's portions did."""
         n, body = self.number, scope.body
+        if self.blocked and scope.mapping.segments:
+            self._get_segments(scope, slot)
+            return
         if self.blocked:
-            body.line(f"total{n} = lt_in_order<{self.op}>(total{n}, scratch + {_place(slot, '0')}, chunks);")
-            return 1
-        with body.block("for (index chunk = 0; chunk < chunks; chunk++)"):
+            body.line(f"total{n} = lt_in_order<{self.op}>(total{n}, scratch + {_place(slot, '0')}, portions);")
+            return
+        with body.block(f"for (index portion = threadIdx.x; portion < portions; portion += {scope.mapping.threads})"):
             body.let("u64", f"scratch[{_place(slot)}]", "word")
             x = f"({self.kind})lt_bits_double(word)" if self.kind in ("float", "double") else f"({self.kind})word"
             if self.is_arg:
                 body.line(f"lt_first<{self.op}>(best{n}, at{n}, {x}, (s64)scratch[{_place(slot + 1)}]);")
             else:
                 body.line(f"best{n} = {self.op}::of(best{n}, {x});")
-        return 1 + self.is_arg
+
+    def _get_segments(self, scope: Scope, slot: int) -> None:
+        """A warp adds up a chunk's segments, and all add up the chunks, both in order."""
+        n, body, of = self.number, scope.body, f"{self.op}::of"
+        per, warps = CHUNK // SEGMENT, scope.mapping.warps
+        total = f"shared_part{n}[chunk / {LANES}][chunk % {LANES}]"
+        body.let("int", f"(int)((portions + {per - 1}) / {per})", f"chunks{n}")
+        with body.block(f"for (int chunk = warp; chunk < chunks{n}; chunk += {warps})"):
+            body.line(f"double wide = {self.start};")
+            body.let("int", f"(int)lt_min_index(portions - (index)chunk * {per}, (index){per})", "some")
+            at = _place(slot, f"((index)chunk * {per} + s) * {LANES} + (lane & {LANES - 1})")
+            body.line("#pragma unroll 8")
+            with body.block("for (int s = 0; s < some; s++)"):
+                body.line(f"wide = {of}(wide, lt_bits_double(scratch[{at}]));")
+            body.line(f"wide = lt_tree<{self.op}>(wide);")
+            body.line(f"if (lane == 0) {total} = wide;")
+        body.line("__syncthreads();")
+        with body.block(f"for (int chunk = 0; chunk < chunks{n}; chunk++)"):
+            body.line(f"total{n} = {of}(total{n}, {total});")
+        body.line("__syncthreads();")
 
     def result(self, scope: Scope) -> str:
         """The expression of the finished value, rounded once."""
@@ -188,9 +215,9 @@ class Fold(Reduction):
         return f"best{n} != 0" if kind == "bool" else f"({kind})best{n}"
 
 
-def _place(slot: int, chunk: str = "chunk") -> str:
-    """Where a word of a chunk stands in scratch memory."""
-    return f"((row * words + {slot}) * chunks + {chunk})"
+def _place(slot: int, portion: str = "portion") -> str:
+    """Where a word of one of a row's portions stands in scratch memory."""
+    return f"((row * words + {slot}) * portions + {portion})"
 
 
 def folds_of(kernel: Kernel, reduces: Sequence[int]) -> list[Fold]:

@@ -19,7 +19,7 @@ from lazyt.backends.cuda.emit_reduce import folds_of
 from lazyt.backends.cuda.emit_scope import memory_type
 from lazyt.backends.cuda.emit_stage import StageOverRows
 from lazyt.backends.cuda.emit_values import open_level
-from lazyt.backends.cuda.mapping import SEGMENT, WARP, kept_slots, scratch_words
+from lazyt.backends.cuda.mapping import SEGMENT, WARP, kept_slots, scratch_words, words_of
 from lazyt.ir.kernel import CHUNK, LANES, Load
 
 if TYPE_CHECKING:
@@ -58,24 +58,28 @@ def emit_rows(scope: Scope) -> None:
 
 
 def _emit_phase(scope: Scope, sizes: list[str], total: str) -> None:
-    """Phase 1 folds chunk after chunk, each into scratch memory; phase 2 folds those, and does the other stages."""
+    """Phase 1 folds each portion of a row into scratch memory; phase 2 folds those, and does the other stages."""
     kernel, body, mapping = scope.kernel, scope.body, scope.mapping
     size = max(kernel.layout.size, 1)
     scope.argument("u64 *", "scratch", size)
-    scope.argument("index", "chunks", size + 1)
-    body.let("index", str(scratch_words(kernel)), "words")
+    scope.argument("index", "portions", size + 1)
+    body.let("index", str(scratch_words(kernel, mapping)), "words")
+    stage = RowStage(scope, kernel.stages[0], last=False)
     if mapping.phase == 2:
         with scope.loop(f"for (index row = (index)block; row < {total}; row += (index)blocks)"):
             digits(scope, "row", sizes)
-            RowStage(scope, kernel.stages[0], last=False).finish_chunks()
-            for stage in kernel.stages[1:]:
-                RowStage(scope, stage, last=True).emit()
+            stage.finish_portions()
+            for other in kernel.stages[1:]:
+                RowStage(scope, other, last=True).emit()
         return
-    with scope.loop(f"for (index u = (index)block; u < {total} * chunks; u += (index)blocks)"):
-        body.let("index", "u / chunks", "row")
-        body.let("index", "u % chunks", "chunk")
+    teams = mapping.threads // (WARP * mapping.warps)
+    first = f"(index)block * {teams} + threadIdx.x / {WARP}" if mapping.segments else "(index)block"
+    step = f"(index)blocks * {teams}" if teams > 1 else "(index)blocks"
+    with scope.loop(f"for (index u = {first}; u < {total} * portions; u += {step})"):
+        body.let("index", "u / portions", "row")
+        body.let("index", "u % portions", "portion")
         digits(scope, "row", sizes)
-        RowStage(scope, kernel.stages[0], last=False).fold_chunk()
+        stage.fold_segment() if mapping.segments else stage.fold_chunk()
 
 
 def _declare_kept(scope: Scope) -> None:
@@ -129,25 +133,44 @@ class RowStage(StageOverRows):
             fold.declare(scope)
         for fold in self.blocked:
             fold.begin(scope, "wide", "double")
-        start = body.let("index", f"chunk * {CHUNK}", "start")
+        start = body.let("index", f"portion * {CHUNK}", "start")
         stop = body.let("index", f"lt_min_index({start} + {CHUNK}, {scope.extent(self.axis)})", "stop")
         with scope.loop(f"for (index round = {start}; round < {stop}; round += {SEGMENT * self.warps})"):
             self._round(stop)
         for fold in self.folds:
             self._finish(fold)
         with body.block("if (warp == 0)"):
-            slot = 0
-            for fold in self.folds:
-                slot += fold.put(scope, slot)
+            self._put()
 
-    def finish_chunks(self) -> None:
-        """The folds of all chunks of a row, from scratch memory."""
+    def fold_segment(self) -> None:
+        """A segment by one warp: its folds, of sums the parts, into scratch memory."""
+        scope, body = self.scope, self.scope.body
+        open_level(scope, UNIT, self.needed, self.accesses)
+        for fold in self.folds:
+            if not fold.blocked:
+                fold.declare(scope)
+        body.let("index", f"portion * {SEGMENT}", "round")
+        self._round(scope.extent(self.axis), flush=False)
+        for fold in self.folds:
+            self._finish(fold)
+        self._put()
+
+    def _put(self) -> None:
+        slot = 0
+        for fold in self.folds:
+            fold.put(self.scope, slot)
+            slot += words_of(fold, self.scope.mapping)
+
+    def finish_portions(self) -> None:
+        """The folds of all portions of a row, from scratch memory."""
         scope = self.scope
         slot = 0
         for fold in self.folds:
             fold.declare(scope)
-            slot += fold.get(scope, slot)
+            fold.get(scope, slot)
+            self._finish(fold)
             self.name_result(fold)
+            slot += words_of(fold, scope.mapping)
 
     def walk(self) -> None:
         """The last axis: chunks with float64 partials if a fold is blocked, rounds of the team in them."""
@@ -200,12 +223,14 @@ class RowStage(StageOverRows):
         live = f"(int)lt_min_index({n} - {scope.index[self.axis]}, (index){wide})"
         return scope.body.let("int", live, "live")
 
-    def _round(self, stop: str) -> None:
+    def _round(self, stop: str, flush: bool = True) -> None:
         scope, body = self.scope, self.scope.body
         for fold in self.blocked:
             fold.begin(scope, "part")
         computed = self._kept(loads=False) if self.steps else []
-        with self._points(self.wide, 8 if self.wide > 1 else 4, stop):
+        # A segment by itself is a wait for its loads, so more of them are under way.
+        unroll = 8 if scope.mapping.segments or self.wide > 1 else 4
+        with self._points(self.wide, unroll, stop):
             live = self._live(self.wide)
             if self.wide > 1:
                 neighbours(scope, self.needed, self.stage.stores, scope.index[self.axis], live, self.folds, computed)
@@ -219,7 +244,8 @@ class RowStage(StageOverRows):
                 for t in self.stage.stores:
                     store(scope, t, scope.levels.point, scope.live)
         scope.kept.update({v: self._slot(v) for v in computed})
-        self._flush()
+        if flush:
+            self._flush()
 
     def _flush(self) -> None:
         """The parts of a round added to the wide sums, segment after segment."""

@@ -30,11 +30,11 @@ from lazyt.backends.cuda.emit import arguments, emit, program
 from lazyt.backends.cuda.mapping import (
     Mapping,
     choose,
-    chunks,
     extras,
     grid,
-    is_divided,
     phases,
+    pieces_of,
+    portions,
     scratch_words,
     shared_bytes,
 )
@@ -49,7 +49,7 @@ from lazyt.ir import graph as g
 from lazyt.ir.extents import uses_offset
 from lazyt.ir.kernelize import KernelCall
 from lazyt.ir.schedule import AttentionCall, LibraryCall, MatmulCall, ScatterCall
-from lazyt.ir.split import Piece, Scratch, split, whole
+from lazyt.ir.split import Piece, Scratch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -220,12 +220,13 @@ class Bound(host.Bound):
         if _is_empty(kernel, extents):
             return []
         mapping = choose(kernel, self._placed(c, piece, table[at:], at, patches[first:]), properties.shared)
-        launches = phases(kernel, mapping, extents)
-        if len(launches) > 1:
-            # Behind the kernel's own arguments: scratch memory, which is the last of the bases, and chunks.
+        launches = phases(kernel, mapping, extents, properties.processors)
+        if launches[0].phase:
+            # Behind the kernel's own arguments: scratch memory, which is the last of the bases, and a row's portions.
+            count = portions(launches[0], extents)
             patches.append((len(table), -1, 0))
-            table.extend((0, chunks(extents)))
-            words = math.prod(extents[: kernel.outer]) * scratch_words(kernel) * chunks(extents)
+            table.extend((0, count))
+            words = math.prod(extents[: kernel.outer]) * scratch_words(kernel, launches[0]) * count
             self.scratch_size = max(self.scratch_size, 8 * words)
         table.extend(extras(kernel, mapping, extents))
         return [(kernel, at, m, grid(kernel, m, extents, properties.processors)) for m in launches]
@@ -268,9 +269,7 @@ class Bound(host.Bound):
     def pieces_of(self, c: KernelCall) -> list[Piece]:
         """What a kernel is launched as: itself, or the parts of one with too few units of work for all processors."""
         extents, strides, coefs = self._shape(c)
-        if own["split"] and is_divided(c.kernel, extents, self.where.properties.processors):
-            return split(c.kernel, extents, strides, coefs)
-        return [whole(c.kernel, extents, strides, coefs)]
+        return pieces_of(c.kernel, extents, strides, coefs, self.where.properties.processors)
 
     def _placed(
         self, c: KernelCall, piece: Piece, entries: list[int], at: int, patches: list[tuple[int, int, int]]
@@ -312,10 +311,20 @@ class Bound(host.Bound):
             self._arguments(c, piece, table, patches)
             placed = self._placed(c, piece, table, 0, patches)
             mapping = choose(piece.kernel, placed, self.where.properties.shared)
-            found += [(piece.kernel, m) for m in phases(piece.kernel, mapping, piece.extents)]
+            processors = self.where.properties.processors
+            found += [(piece.kernel, m) for m in phases(piece.kernel, mapping, piece.extents, processors)]
         # Nothing is kept of what this asked.
         self.checks, self.arena_size, self.scratch = checks, arena, places
         return found
+
+    def ways_of(self, c: KernelCall) -> list[str]:
+        """What `explain()` says of how a kernel is given to blocks."""
+        launches = [m for _, m in self._mappings_of(c)]
+        if not any(m.phase for m in launches) and len(launches) == 1:
+            return []
+        what = "few long rows" if c.kernel.vector == "row" else "tall columns"
+        by = "segments" if any(m.segments for m in launches) else "chunks"
+        return [f"{what}, divided between blocks by {by}, in {len(launches)} launches"]
 
     def is_loaded(self, c: KernelCall) -> bool:
         """Whether the launch's code is on the device."""

@@ -3,7 +3,8 @@
     maps      a thread takes `wide` neighbours along the vector axis, and goes on by the size of the grid
     rows      a team of `warps` warps takes a row; with `steps` its elements stay in shared memory between stages, and
               where the order of folding is free a lane takes `wide` neighbours
-              few long rows are taken by chunks in `phase` 1, whose results phase 2 adds up in order
+              few long rows are divided between blocks in `phase` 1, a block a chunk or (`segments`) a warp a segment;
+              phase 2 folds what they found, in order
     columns   a thread takes a column; `groups` warps of a block share 32 columns, 128 rows (FLUSH) each in turn
     tiles     a block takes 32 x 32 points of the last two axes; what lies across is read through shared memory
 
@@ -17,13 +18,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cuda.switches import switches
+from lazyt.backends.rules.reduction import Reduction
 from lazyt.ir.kernel import CHUNK, FLUSH, LANES, Load, Op, Reduce, moving_axes, operands_of
 from lazyt.ir.prims import ELEMENTWISE
+from lazyt.ir.split import by_stages, split, whole
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
     from lazyt.ir.kernel import Kernel, Stage, Value
+    from lazyt.ir.split import Piece
 
 WARP = 32
 BLOCK = 256
@@ -33,9 +37,14 @@ MAX_WARPS = 16
 MAX_GROUPS = 8
 # With more elementary functions than these a thread computes for longer than it loads, and code is repeated for all.
 WIDE_COSTLY = 6
-# So few rows, of more than so many chunks, are divided between blocks.
-FEW_ROWS = 64
+# Fewer rows than multiprocessors, each longer than a team takes at once, are divided between blocks.
+LONG = MAX_WARPS * SEGMENT
+# Chunks whose totals a block has room for, one a lane of its warps: with no more, a row may be divided by segments.
+MOST_CHUNKS = MAX_WARPS * LANES
+# Rows of several row axes, of more than so many chunks, are divided between blocks.
 MANY_CHUNKS = 2
+# The warps of a block that takes segments.
+SEGMENT_WARPS = 4
 # A tile's side, and the warps that share it.
 TILE = 32
 TILE_WARPS = 8
@@ -61,11 +70,12 @@ class Mapping:
     single: bool = False  # the last row axis has one element: totals of chunks, one after the other
     tile: bool = False
     phase: int = 0  # 0: a launch does all
+    segments: bool = False  # in phases: by segments, not by chunks
     many: bool = False  # for several arrays at once: together.py
 
     @property
     def key(self) -> str:
-        marks = "e" * self.exact + "s" * self.single + "t" * self.tile + "m" * self.many
+        marks = "e" * self.exact + "s" * self.single + "t" * self.tile + "g" * self.segments + "m" * self.many
         sizes = (self.threads, self.wide, self.warps, self.steps, self.groups, self.phase)
         return "_".join([self.index, *map(str, sizes), *([marks] if marks else [])])
 
@@ -124,43 +134,88 @@ def tiled_loads(kernel: Kernel) -> list[int]:
     return found
 
 
-def phases(kernel: Kernel, mapping: Mapping, extents: Sequence[int]) -> tuple[Mapping, ...]:
-    """The mapping of each launch that the kernel takes: one, or two for few long rows that it only reduces."""
-    if kernel.vector != "row" or kernel.rows != 1 or extents[-1] <= MANY_CHUNKS * CHUNK:
+def pieces_of(
+    kernel: Kernel,
+    extents: Sequence[int],
+    strides: Sequence[Sequence[int]],
+    coefs: Sequence[Sequence[int]],
+    processors: int,
+) -> list[Piece]:
+    """The kernels that are launched for one: itself, or what gives work to all processors where it has few units."""
+    if is_staged(kernel, extents, processors):
+        return by_stages(kernel, extents, strides, coefs)
+    if is_divided(kernel, extents, processors):
+        return split(kernel, extents, strides, coefs)
+    return [whole(kernel, tuple(extents), strides, coefs)]
+
+
+def phases(kernel: Kernel, mapping: Mapping, extents: Sequence[int], processors: int) -> tuple[Mapping, ...]:
+    """The mapping of each launch that the kernel takes: one, or for few long rows that it walks once, one or two.
+
+    By chunks where those are enough for all processors, else by segments: a row of 128 Ki elements has 64 warps.
+    """
+    if not _is_few_long_rows(kernel, extents, processors):
         return (mapping,)
     first, *rest = kernel.stages
-    only_reduces = first.loops and not first.stores and not any(s.loops for s in rest)
-    if not only_reduces or math.prod(extents[: kernel.outer]) > FEW_ROWS:
+    if not first.loops or any(s.loops for s in rest):
         return (mapping,)
-    whole = replace(mapping, threads=WARP * MAX_WARPS, warps=MAX_WARPS, steps=0)
-    return replace(whole, phase=1), replace(whole, phase=2)
+    count = -(-extents[-1] // CHUNK)
+    block = replace(mapping, threads=WARP * MAX_WARPS, warps=MAX_WARPS, steps=0, exact=False)
+    if first.reduces and (math.prod(extents[: kernel.outer]) * count >= 2 * processors or count > MOST_CHUNKS):
+        return replace(block, phase=1), replace(block, phase=2)
+    warps = replace(block, threads=WARP * SEGMENT_WARPS, warps=1, segments=True, phase=1)
+    if not first.reduces and not rest:
+        return (warps,)
+    return warps, replace(block, segments=True, phase=2)
+
+
+def is_staged(kernel: Kernel, extents: Sequence[int], processors: int) -> bool:
+    """Whether each stage of a kernel is a kernel of its own, which has phases: few long rows that are read again."""
+    return sum(s.loops for s in kernel.stages) > 1 and _is_few_long_rows(kernel, extents, processors)
+
+
+def _is_few_long_rows(kernel: Kernel, extents: Sequence[int], processors: int) -> bool:
+    if kernel.vector != "row" or kernel.rows != 1 or not switches["split"]:
+        return False
+    return math.prod(extents[: kernel.outer]) < processors and extents[-1] > LONG
 
 
 def is_divided(kernel: Kernel, extents: Sequence[int], processors: int) -> bool:
-    """Whether a kernel has too few rows or columns for all processors, each long enough to be divided (ir/split.py).
+    """Whether a kernel has too few columns, or rows of several axes, for all processors, each worth being divided.
 
-    One that only reduces few rows does so in phases; the place of an extreme has no parts.
+    See `ir/split.py`; the place of an extreme has no parts.
     """
     folds = [v for v in kernel.values if isinstance(v, Reduce)]
-    if not folds or kernel.has_check or any(v.name.startswith("arg") for v in folds):
+    if not folds or kernel.has_check or any(v.name.startswith("arg") for v in folds) or not switches["split"]:
         return False
     outer, last = extents[: kernel.outer], extents[-1]
     if kernel.vector == "outer":
         blocks = math.prod(outer[:-1]) * -(-outer[-1] // WARP)
         return blocks < 4 * processors and last >= 2 * FLUSH * MAX_GROUPS
-    if math.prod(outer) >= processors or len(phases(kernel, Mapping(), extents)) > 1:
+    if math.prod(outer) >= processors or kernel.rows == 1:
         return False
     return last > MANY_CHUNKS * CHUNK or (last >= SHORT and math.prod(extents[kernel.outer : -1]) > 1)
 
 
-def chunks(extents: Sequence[int]) -> int:
-    return -(-extents[-1] // CHUNK)
+def portions(mapping: Mapping, extents: Sequence[int]) -> int:
+    """Into how many chunks or segments phase 1 divides a row."""
+    return -(-extents[-1] // (SEGMENT if mapping.segments else CHUNK))
 
 
-def scratch_words(kernel: Kernel) -> int:
-    """What the phases of a kernel hand over for a chunk: a word a reduction, two with a place."""
-    reduces = [v for r in kernel.stages[0].reduces if isinstance(v := kernel.values[r], Reduce)]
-    return sum(2 if v.name.startswith("arg") else 1 for v in reduces)
+def scratch_words(kernel: Kernel, mapping: Mapping) -> int:
+    """What the phases of a kernel hand over for each of a row's portions.
+
+    A word a reduction, two with a place; a sum or product by segments has its lanes.
+    """
+    folds = [v for r in kernel.stages[0].reduces if isinstance(v := kernel.values[r], Reduce)]
+    return sum(words_of(Reduction(v.name, v.dtype, kernel.values[v.operand].dtype, v.operand), mapping) for v in folds)
+
+
+def words_of(fold: Reduction, mapping: Mapping) -> int:
+    """What phase 1 hands over of one fold, for each of a row's portions."""
+    if fold.blocked and mapping.segments:
+        return LANES
+    return 1 + fold.is_arg
 
 
 def shared_bytes(kernel: Kernel, mapping: Mapping) -> int:
@@ -295,7 +350,7 @@ def grid(kernel: Kernel, mapping: Mapping, extents: Sequence[int], processors: i
     """How many blocks: enough for all points, no more than keep `processors` multiprocessors busy for some time."""
     blocks = math.prod(sizes(kernel, mapping, extents))
     if mapping.phase == 1:
-        blocks *= chunks(extents)
+        blocks = -(-blocks * portions(mapping, extents) // (SEGMENT_WARPS if mapping.segments else 1))
     elif kernel.vector == "row":
         blocks = -(-blocks // (mapping.threads // (WARP * mapping.warps)))
     elif not kernel.rows:
