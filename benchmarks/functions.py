@@ -139,7 +139,10 @@ class Pair:
         gc.disable()
         for i in range(rounds):
             first, second = (self.lazyt, self.numpy) if i % 2 else (self.numpy, self.lazyt)
-            a, b = _turn(first, seconds, self.long), _turn(second, seconds, self.long)
+            a = _turn(first, seconds, self.long)
+            _rest()
+            b = _turn(second, seconds, self.long)
+            _rest()
             times.append((a, b) if i % 2 else (b, a))
         gc.enable()
         mine, theirs = (statistics.median(t) for t in zip(*times, strict=True))
@@ -150,6 +153,18 @@ def _is_view(x: Array, given: Iterable[Any]) -> bool:
     """Whether an answer is some array that was given, looked at in another way."""
     plain = x.flags.c_contiguous or x.flags.f_contiguous
     return not plain or any(isinstance(a, np.ndarray) and np.may_share_memory(x, a) for a in given)
+
+
+def _rest(pause: float = 0.002, longest: float = 0.3) -> None:
+    """Wait until no thread of this process is busy: those of NumPy's BLAS wait for their next call by spinning, about
+    a tenth of a second, on a processor that the other's turn needs.
+    """
+    stop = time.perf_counter() + longest
+    busy = pause
+    while busy > pause / 4 and time.perf_counter() < stop:
+        before = time.process_time()
+        time.sleep(pause)
+        busy = time.process_time() - before
 
 
 def _turn(call: Callable[[], Any], seconds: float, long: bool) -> float:
