@@ -23,7 +23,9 @@ def _planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("early", [True, False])
-@pytest.mark.parametrize("shape", [(1,), (17,), (LOOK,), (2 * LOOK + 5,), (3, LOOK + 1), (5, 3, 700), (1 << 19,)])
+@pytest.mark.parametrize(
+    "shape", [(1,), (17,), (LOOK,), (2 * LOOK + 5,), (3, LOOK + 1), (5, 3, 700), (1 << 19,), (1 << 22,)]
+)
 def test_wherever_the_decision_is(shape: tuple[int, ...], early: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(switches, "early", early)
     size = int(np.prod(shape))

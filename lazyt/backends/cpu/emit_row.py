@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     State = list[list[str]]
 
 # A stage that only asks whether any or all are true looks after so many elements whether that is decided.
-LOOK = 4096
+LOOK = 256
 
 
 class RowStage:
@@ -34,9 +34,7 @@ class RowStage:
         self.folds = folds_of(scope.kernel, stage.reduces)
         self.needed = scope.levels.needed(scope.levels.roots(stage), scope.names)
         self.accesses = used_accesses(scope.kernel, self.needed, stage.stores)
-        # NOTE: an index is checked wherever it stands, also behind the element that decides.
-        asks = bool(self.folds) and all(f.name in ("any", "all") for f in self.folds)
-        self.early = asks and not stage.stores and not scope.kernel.has_check and switches["early"]
+        self.early = switches["early"] and scope.kernel.asks(stage)
         if self.early:
             scope.body.module.ways["any and all end where they are decided"] = None
 
