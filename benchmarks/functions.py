@@ -32,6 +32,7 @@ from benchmarks.worker import limit_processors
 SLOWER = 1.05
 RERUNS = 3
 LONG = 0.01
+SETTLE = 8  # calls of a turn before the timed ones
 WARM_UP = 4  # calls before any is timed: programs settle in their second, pages are touched
 # Of the largest magnitude of the result, by the size of its real dtype in bytes.
 TOLERANCE = {2: 2e-3, 4: 2e-4, 8: 1e-8, 16: 1e-8}
@@ -168,10 +169,10 @@ def _rest(pause: float = 0.002, longest: float = 0.3) -> None:
 
 
 def _turn(call: Callable[[], Any], seconds: float, long: bool) -> float:
-    """The median time of calls for so long, after one that is not timed unless they are long: the caches have the
-    other's data.
+    """The median time of calls for so long, after some that are not timed unless they are long: the caches have the
+    other's data, and a few megabytes take about eight calls to come back.
     """
-    if not long:
+    for _ in range(0 if long else SETTLE):
         call()
     times: list[float] = []
     stop = time.perf_counter() + seconds
