@@ -156,9 +156,11 @@ def _is_view(x: Array, given: Iterable[Any]) -> bool:
     return not plain or any(isinstance(a, np.ndarray) and np.may_share_memory(x, a) for a in given)
 
 
-def _rest(pause: float = 0.002, longest: float = 0.3) -> None:
+def _rest(pause: float = 0.012, longest: float = 0.3) -> None:
     """Wait until no thread of this process is busy: those of NumPy's BLAS wait for their next call by spinning, about
     a tenth of a second, on a processor that the other's turn needs.
+
+    The time of a thread that runs elsewhere is known once a tick of the system's clock, 4 ms: pauses are longer.
     """
     stop = time.perf_counter() + longest
     busy = pause
