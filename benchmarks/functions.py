@@ -32,6 +32,7 @@ from benchmarks.worker import limit_processors
 SLOWER = 1.05
 RERUNS = 3
 LONG = 0.01
+SETTLE = 8  # calls of a turn before the timed ones
 WARM_UP = 4  # calls before any is timed: programs settle in their second, pages are touched
 # Of the largest magnitude of the result, by the size of its real dtype in bytes.
 TOLERANCE = {2: 2e-3, 4: 2e-4, 8: 1e-8, 16: 1e-8}
@@ -139,7 +140,10 @@ class Pair:
         gc.disable()
         for i in range(rounds):
             first, second = (self.lazyt, self.numpy) if i % 2 else (self.numpy, self.lazyt)
-            a, b = _turn(first, seconds, self.long), _turn(second, seconds, self.long)
+            a = _turn(first, seconds, self.long)
+            _rest()
+            b = _turn(second, seconds, self.long)
+            _rest()
             times.append((a, b) if i % 2 else (b, a))
         gc.enable()
         mine, theirs = (statistics.median(t) for t in zip(*times, strict=True))
@@ -152,11 +156,25 @@ def _is_view(x: Array, given: Iterable[Any]) -> bool:
     return not plain or any(isinstance(a, np.ndarray) and np.may_share_memory(x, a) for a in given)
 
 
-def _turn(call: Callable[[], Any], seconds: float, long: bool) -> float:
-    """The median time of calls for so long, after one that is not timed unless they are long: the caches have the
-    other's data.
+def _rest(pause: float = 0.012, longest: float = 0.3) -> None:
+    """Wait until no thread of this process is busy: those of NumPy's BLAS wait for their next call by spinning, about
+    a tenth of a second, on a processor that the other's turn needs.
+
+    The time of a thread that runs elsewhere is known once a tick of the system's clock, 4 ms: pauses are longer.
     """
-    if not long:
+    stop = time.perf_counter() + longest
+    busy = pause
+    while busy > pause / 4 and time.perf_counter() < stop:
+        before = time.process_time()
+        time.sleep(pause)
+        busy = time.process_time() - before
+
+
+def _turn(call: Callable[[], Any], seconds: float, long: bool) -> float:
+    """The median time of calls for so long, after some that are not timed unless they are long: the caches have the
+    other's data, and a few megabytes take about eight calls to come back.
+    """
+    for _ in range(0 if long else SETTLE):
         call()
     times: list[float] = []
     stop = time.perf_counter() + seconds

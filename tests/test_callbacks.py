@@ -8,6 +8,7 @@ import pytest
 import lazyt as lt
 from lazyt.backends.cpu import memory
 from lazyt.backends.cpu.switches import switches
+from lazyt.functions import special
 from lazyt.functions.numpy_calls import record_numpy
 from lazyt.functions.subscript import getitem
 
@@ -204,3 +205,21 @@ def test_running_products_of_complex_numbers():
     single = z.astype(np.complex64)
     assert lt.cumprod(lt.asarray(single), axis=1).dtype == np.complex64
     np.testing.assert_allclose(lt.cumprod(lt.asarray(single), axis=1).numpy(), np.cumprod(z, axis=1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("bitorder", ["big", "little"])
+@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+def test_bits_by_numpy_and_by_a_kernel(axis, bitorder, monkeypatch):
+    a = np.random.default_rng(0).integers(0, 3, (9, 70, 41)).astype(np.uint8)
+    packed = {}
+    for least in (0, a.size + 1):
+        monkeypatch.setattr(special, "BITS_BY_NUMPY", least)
+        x = lt.packbits(lt.asarray(a) * 1, axis=axis, bitorder=bitorder)
+        assert any("numpy.packbits" in str(k) for k in lt.explain(x).kernels) == (least == 0)
+        packed[least] = x.numpy()
+        np.testing.assert_array_equal(packed[least], np.packbits(a, axis=axis, bitorder=bitorder))
+        bits = lt.unpackbits(lt.asarray(a), axis=axis, bitorder=bitorder)
+        assert any("numpy.unpackbits" in str(k) for k in lt.explain(bits).kernels) == (least == 0)
+        np.testing.assert_array_equal(bits.numpy(), np.unpackbits(a, axis=axis, bitorder=bitorder))
+        some = lt.unpackbits(lt.asarray(a), axis=axis, count=13, bitorder=bitorder)
+        np.testing.assert_array_equal(some.numpy(), np.unpackbits(a, axis=axis, count=13, bitorder=bitorder))

@@ -51,6 +51,7 @@ show("columns", lambda m, x: (m.mean(x, axis=0), m.var(x, axis=0)), f32(20_001, 
 show("middle", lambda m, x: m.sum(x, axis=1), f32(2, 20_001, 10))
 show("integers", lambda m, x: m.sum(x), rng.integers(-9, 9, n))
 show("truth", lambda m, x: (m.any(x > 4.9), m.all(x > 4.9)), f32(n))
+show("truth of rows", lambda m, x: (m.any(x > 2, axis=1), m.all(x < 3, axis=(0, 1))), f32(70, 5001))
 show("positions", lambda m, x: (m.argmax(x), m.sum(m.arange(n) * x)), f32(n), rtol=1e-2)
 show("map", lambda m, x, y: m.tanh(x) * m.exp(-y) + m.log(m.abs(x)), f32(999, 301), f32(999, 301))
 def written(m, x, y):
@@ -119,7 +120,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(cache, usual, threads):
 
 
 SWITCHES = ["no-split", "no-wide", "no-tile", "no-pairs", "no-together", "no-donate", "no-adopt", "no-reuse"]
-SWITCHES += ["no-cover", "no-widen", "no-alternate"]
+SWITCHES += ["no-cover", "no-widen", "no-alternate", "no-early"]
 WIDTHS = ["width-8", "width-4", "width-1"]
 WORDS = [*SWITCHES, "no-fuse,no-tiers", *WIDTHS]
 

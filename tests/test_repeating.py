@@ -231,6 +231,23 @@ def test_nothing_held_is_repeated_and_reported(repeated: list[Any]) -> None:
     assert repeated and report is not None and report.plan is None and "nobody held a result" in str(report)
 
 
+def test_who_lets_go_of_a_leaf_after_it_was_repeated_gives_it_away(repeated: list[Any]) -> None:
+    large = np.arange(1 << 15, dtype=np.float32)
+    x = lt.asarray(large) * 1
+    lt.sync()
+    kept: list[Any] = []
+    for i in range(12):
+        kept = [x] if i < 6 else []  # the same line: repeated while the old value is held elsewhere
+        x = x + 1.0
+        lt.sync()
+        if switches["donate"]:
+            report = lt.last_sync()
+            assert report is not None and (report.in_place == 0) == (i < 6)
+        for old in kept:
+            np.testing.assert_array_equal(old.numpy(), large + i)
+        np.testing.assert_array_equal(x.numpy(), large + i + 1)
+
+
 def test_memory_is_used_again_once_nobody_refers_to_it(repeated: list[Any]) -> None:
     x, seen, values, arrays = lt.asarray(X), [], [], []
     for i in range(30):

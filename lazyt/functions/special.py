@@ -268,13 +268,19 @@ def isreal(x: ArrayLike) -> Tensor:
     return logical_not(iscomplex(x))
 
 
+# Of fewer elements a deferred call of NumPy costs more than it saves.
+BITS_BY_NUMPY = 1 << 14
 _BITS = {"big": np.arange(7, -1, -1, dtype=np.uint8), "little": np.arange(8, dtype=np.uint8)}
 
 
-def _shifts(name: str, bitorder: str) -> Tensor:
+def _check_bitorder(name: str, bitorder: str) -> None:
     if bitorder not in _BITS:
         raise NotSupportedError(f"{name}: not supported: bitorder {bitorder!r}, because it is 'big' or 'little'")
-    return tensor(_BITS[bitorder])
+
+
+def _long(t: Tensor) -> bool:
+    """Whether NumPy packs or unpacks these bits: it does eight bytes with one instruction, a kernel one."""
+    return t.device == "cpu" and t.size >= BITS_BY_NUMPY
 
 
 def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Tensor:
@@ -289,13 +295,18 @@ def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Te
     t = tensor(a)
     if dtypes.kind(t.dtype) not in "biu":
         raise DTypeError(f"packbits: integers or bool are required, got {t.dtype}")
+    _check_bitorder("packbits", bitorder)
     t, axis = (ravel(t), 0) if axis is None else (t, one_axis("packbits", axis, t.ndim))
+    if _long(t):
+        shape = (*t.shape[:axis], -(-t.shape[axis] // 8), *t.shape[axis + 1 :])
+        options = {"axis": axis, "bitorder": bitorder}
+        return record_numpy("numpy.packbits", np.packbits, (t,), options, [(shape, dtypes.uint8)])  # type: ignore[no-any-return]
     t = moveaxis(astype(not_equal(t, 0), dtypes.uint8), axis, -1)
     short = -t.shape[-1] % 8
     if short:
         t = pad(t, [(0, 0)] * (t.ndim - 1) + [(0, short)])
     t = reshape(t, (*t.shape[:-1], t.shape[-1] // 8, 8))
-    return moveaxis(sum(t << _shifts("packbits", bitorder), axis=-1, dtype=dtypes.uint8), -1, axis)
+    return moveaxis(sum(t << tensor(_BITS[bitorder]), axis=-1, dtype=dtypes.uint8), -1, axis)
 
 
 def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Tensor:
@@ -310,9 +321,14 @@ def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None, 
     t = tensor(a)
     if t.dtype != dtypes.uint8:
         raise DTypeError(f"unpackbits: uint8 is required, got {t.dtype}")
+    _check_bitorder("unpackbits", bitorder)
     t, axis = (ravel(t), 0) if axis is None else (t, one_axis("unpackbits", axis, t.ndim))
+    if count is None and _long(t):
+        whole = (*t.shape[:axis], 8 * t.shape[axis], *t.shape[axis + 1 :])
+        options = {"axis": axis, "bitorder": bitorder}
+        return record_numpy("numpy.unpackbits", np.unpackbits, (t,), options, [(whole, dtypes.uint8)])  # type: ignore[no-any-return]
     t = moveaxis(t, axis, -1)
-    bits = bitwise_and(bitwise_right_shift(reshape(t, (*t.shape, 1)), _shifts("unpackbits", bitorder)), 1)
+    bits = bitwise_and(bitwise_right_shift(reshape(t, (*t.shape, 1)), tensor(_BITS[bitorder])), 1)
     bits = reshape(bits, (*t.shape[:-1], t.shape[-1] * 8))
     if count is not None:
         n = bits.shape[-1]

@@ -201,6 +201,14 @@ class Kernel:
     def has_check(self) -> bool:
         return any(isinstance(v, Check) for v in self.values)
 
+    def asks(self, stage: Stage) -> bool:
+        """Whether a stage over rows gives nothing but `any` and `all`, so that one element may decide it.
+
+        An index is checked wherever it stands, also behind that element.
+        """
+        names = [v.name for r in stage.reduces if isinstance(v := self.values[r], Reduce)]
+        return bool(names) and not {*names} - {"any", "all"} and not stage.stores and not self.has_check
+
     @cached_property
     def layout(self) -> Layout:
         at = self.axes

@@ -30,6 +30,8 @@ FLOAT64, INT64, BOOL = np.dtype(np.float64), np.dtype(np.int64), np.dtype(bool)
 SHORT = 512
 # Elements that a kernel must have at least.
 SMALL = 1 << 18
+# ... and if its rows end where they are decided: what one thread reads in the time of a few wakings of another.
+DECIDED = 1 << 22
 
 
 @dataclass(eq=False)
@@ -66,11 +68,16 @@ def whole(kernel: k.Kernel, extents: tuple[int, ...], strides: Sequence[Any], co
     return Piece(kernel, extents, operands, tuple((i, steps, 0) for i, steps in enumerate(coefs)))
 
 
-def worth_splitting(kernel: k.Kernel, extents: Sequence[int], threads: int) -> bool:
-    """Whether a kernel has fewer units of work than threads can share, and enough work in them."""
+def worth_splitting(kernel: k.Kernel, extents: Sequence[int], threads: int, early: bool = False) -> bool:
+    """Whether a kernel has fewer units of work than threads can share, and enough work in them.
+
+    `early`: rows end where they are decided, which pieces would not hear of from each other.
+    """
     if not kernel.rows or kernel.has_check or threads < 2 or math.prod(extents) < SMALL:
         return False
     if kernel.units(extents) >= 4 * threads:
+        return False
+    if early and math.prod(extents) < DECIDED and all(kernel.asks(s) for s in kernel.stages if s.loops):
         return False
     if kernel.vector == "outer" and any(_of_place(v) for v in kernel.values):
         return False

@@ -307,7 +307,9 @@ class KernelView:
             assert self._map is not None
             found += [*self._map.ways, *ways_of(self.kernel)]
             threads = get_num_threads()
-            if isinstance(c, KernelCall) and switches["split"] and worth_splitting(self.kernel, self._extents, threads):
+            early = switches["early"]
+            divided = switches["split"] and worth_splitting(self.kernel, self._extents, threads, early)
+            if isinstance(c, KernelCall) and divided:
                 found.append(f"few long rows, each divided among {plural(threads, 'thread')}")
         if isinstance(c, LibraryCall) and self.library.startswith("NumPy") and switches["adopt"]:
             found.append("results of NumPy's are taken over with their memory")

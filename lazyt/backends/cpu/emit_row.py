@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from lazyt.backends.cpu.emit_levels import UNIT
 from lazyt.backends.cpu.emit_memory import store
 from lazyt.backends.cpu.emit_reduce import WIDE, folds_of
-from lazyt.backends.cpu.emit_scope import I64, IOTA64
+from lazyt.backends.cpu.emit_scope import I64, IOTA64, MASK
 from lazyt.backends.cpu.emit_values import open_level
+from lazyt.backends.cpu.switches import switches
 from lazyt.ir.kernel import CHUNK, FLUSH, LANES, used_accesses
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     # The registers of each fold.
     State = list[list[str]]
 
+# A stage that only asks whether any or all are true looks after so many elements whether that is decided.
+LOOK = 256
+
 
 class RowStage:
     """One stage for the current unit."""
@@ -30,6 +34,9 @@ class RowStage:
         self.folds = folds_of(scope.kernel, stage.reduces)
         self.needed = scope.levels.needed(scope.levels.roots(stage), scope.names)
         self.accesses = used_accesses(scope.kernel, self.needed, stage.stores)
+        self.early = switches["early"] and scope.kernel.asks(stage)
+        if self.early:
+            scope.body.module.ways["any and all end where they are decided"] = None
 
     def emit(self) -> None:
         scope = self.scope
@@ -84,7 +91,29 @@ class RowStage:
             return self._loop(("0", extent, 1), "double", state, row)
         if any(f.blocked for f in self.folds):
             return self._blocks(axis, state)
+        if self.early:
+            return self._while_open(axis, extent, state)
         return self._walk(axis, "0", extent, state)
+
+    def _while_open(self, axis: int, extent: str, state: State) -> State:
+        """The innermost axis by LOOK elements, of which those behind a decision have none left to do."""
+
+        def some(index: str, state: State) -> State:
+            stop = self._stop(index, LOOK, extent)
+            return self._walk(axis, index, self._unless_decided(state, index, stop), state)
+
+        end = self._unless_decided(state, "0", extent)
+        return self._loop(("0", end, LOOK), "", state, some)
+
+    def _unless_decided(self, state: State, start: str, stop: str) -> str:
+        """`stop`; `start` where no element can change any fold."""
+        body, bits = self.scope.body, f"i{LANES}"
+        decided = "true"
+        for fold, own in zip(self.folds, state, strict=True):
+            lanes = body.let(f"bitcast {MASK} {own[0]} to {bits}")
+            one = body.let(f"icmp ne {bits} {lanes}, {0 if fold.name == 'any' else -1}")
+            decided = body.let(f"and i1 {decided}, {one}")
+        return body.let(f"select i1 {decided}, i64 {start}, i64 {stop}")
 
     def _blocks(self, axis: int, state: State) -> State:
         """The innermost axis: chunks with float64 partials, of FLUSH steps with fresh lanes."""

@@ -403,7 +403,7 @@ class Bound:
     ) -> None:
         extents, strides, coefs = self._shape(c)
         pieces = [whole(c.kernel, extents, strides, coefs)]
-        if switches["split"] and worth_splitting(c.kernel, extents, get_num_threads()):
+        if switches["split"] and worth_splitting(c.kernel, extents, get_num_threads(), switches["early"]):
             pieces = split(c.kernel, extents, strides, coefs)
         for i, piece in enumerate(pieces):
             self._piece(c, piece, rows, table, patches, piece.joins or (joins and i + 1 == len(pieces)))

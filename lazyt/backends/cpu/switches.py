@@ -4,6 +4,7 @@
 `split` a reduction of few long rows is divided among threads
 `donate` results take the memory of leaves that nobody else holds
 `pairs` short rows of one array against those of another run with lanes along their outputs
+`early` any and all of a row end where they are decided
 `together` a reduction of columns takes several rows at a time through registers
 `adopt`  results of NumPy's are taken over with their memory, and its ufuncs write where results go
 `tile`  reads across memory are transposed in registers, some rows at a time
@@ -36,7 +37,7 @@ WIDTHS = {
 
 def variant() -> str:
     """What distinguishes the code of a kernel that is generated with some of them off; '' for none."""
-    return "".join(f"_no_{name}" for name in ("wide", "tile", "pairs", "together") if not switches[name]) + (
+    return "".join(f"_no_{name}" for name in ("wide", "tile", "pairs", "together", "early") if not switches[name]) + (
         "_scalar" if registers["width"] == 1 else ""
     )
 
