@@ -20,6 +20,7 @@ from lazyt.backends.cuda.attention_gradient_emit import gradient_text
 from lazyt.backends.cuda.attention_kernels import Kernels
 from lazyt.backends.cuda.attention_tile import Variant, tile_for, widest
 from lazyt.backends.cuda.device import device
+from lazyt.backends.cuda.switches import switches
 from lazyt.backends.objcache import ObjectCache
 from lazyt.backends.rules.elements import BFLOAT16
 from lazyt.errors import DeviceError, NotSupportedError
@@ -263,6 +264,18 @@ def test_what_hides_everything_and_what_is_no_number(gpu: FakeDriver) -> None:
     assert np.isfinite(y[0, others][:, [0, 1, 3, 4, 5, 6, 7]]).all()
 
 
+def test_both_rules_of_exp(gpu: FakeDriver) -> None:
+    args = operands("few queries", batch=(1,))
+    for native in (True, False):
+        forget()
+        with mock.patch.dict(switches, {"native-math": native}):
+            close(results(*args)[0], exact(*args))
+            (bound,) = lt.last_sync().plan.executable.bound.values()
+            calls = [c for c in lt.last_sync().plan.schedule.launches if isinstance(c, AttentionCall)]
+            # Once where the machine's 2**x is defined, and again where it is used.
+            assert {Kernels(bound, c).source.count("lt_exp2(") for c in calls} == {1 + native}
+
+
 def test_large_scores(gpu: FakeDriver) -> None:
     q, k, v, ct = operands("odd")
     (y, *_), _ = results(q * 60, k * 60, v, ct)
@@ -392,7 +405,7 @@ def test_it_says_whose_it_is(gpu: FakeDriver) -> None:
     assert "at most 60 of 60 keys at a time; the weights are never in memory" in str(explained)
     (kernel,) = explained.kernels
     assert kernel.code == ""
-    assert "__global__ void __launch_bounds__(THREADS) lazyt_attention(" in kernel.source()
+    assert "__global__ void __launch_bounds__(THREADS, 2) lazyt_attention(" in kernel.source()
     y.numpy()
     assert F.scaled_dot_product_attention(q, q, q).explain().kernels[0].code == "memory"
     with (

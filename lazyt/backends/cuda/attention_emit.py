@@ -92,10 +92,9 @@ def opening(v: Variant, name: str, results: Sequence[str], rows: str) -> str:
     """A kernel up to where its tile begins: arguments by name, the matrix, and where its operands lie."""
     element = {"mask": "K", "l": "T", "delta": "T"}
     operands = ["q", "k", "v", "mask", *(("g", "l", "delta") if v.back else ())]
-    # NOTE: two blocks a multiprocessor are asked for where they are not found anyway; the forward kernel spills then.
-    bounds = "__launch_bounds__(THREADS, 2)" if v.back else "__launch_bounds__(THREADS)"
+    parameter = f"const __grid_constant__ lt_args<{SIZE}> arguments"
     lines = [
-        f'extern "C" __global__ void {bounds} {name}(const __grid_constant__ lt_args<{SIZE}> arguments) {{',
+        f'extern "C" __global__ void __launch_bounds__(THREADS, 2) {name}({parameter}) {{',
         "    const s64 *const args = arguments.at;",
     ]
     for i, operand in enumerate((*operands, *results)):

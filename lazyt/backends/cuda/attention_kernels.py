@@ -13,6 +13,7 @@ from lazyt.backends.cuda.attention_gradient_emit import KEYS, QUERIES, gradient_
 from lazyt.backends.cuda.attention_tile import Variant, widest
 from lazyt.backends.cuda.replay import Launch
 from lazyt.backends.cuda.routine import is_loaded, loaded
+from lazyt.backends.cuda.switches import switches
 from lazyt.ir import dtypes
 from lazyt.ir.attention import as_call, causal_of, mask_of, on_halves
 from lazyt.ir.extents import is_multiple
@@ -57,7 +58,8 @@ class Kernels:
         mask = "" if at is None else "bool" if n.operands[at].dtype == dtypes.bool_ else "add"
         chunk = 16 // max(n.operands[0].dtype.itemsize, 4)
         wide, beside = self._is_wide(chunk), bool(mask) and self.keys % chunk == 0
-        return Variant(n.operands[0].dtype, self.d, self.e, mask, causal_of(n), self.back, wide, beside)
+        native = switches["native-math"]
+        return Variant(n.operands[0].dtype, self.d, self.e, mask, causal_of(n), self.back, wide, beside, native)
 
     def _is_wide(self, chunk: int) -> bool:
         """Whether every row of matrices that are read begins at a multiple of `chunk` elements, and ends at one."""

@@ -37,40 +37,49 @@ LT_FUNCTION constexpr int lt_turn(int pair) { return CHUNK == 4 ? (pair / 4 & 3)
 // SLAB features of ROWS rows of memory, from `first` on: to[feature][row], times a number. What is not there is 0.
 template <int ROWS, int FEATURES, typename P>
 LT_FUNCTION void lt_stage_turned(T *to, P from, s64 step, int live, int first, T by) {
-    M held[ROWS * SLAB / WIDE / THREADS][WIDE];
+    constexpr int TEAM = SLAB / WIDE, APART = THREADS / TEAM;
+    const int f = (int)threadIdx.x % TEAM * WIDE, row = (int)threadIdx.x / TEAM;
+    const auto at = from + (row * step + f) + first;
+    const bool there = first + f < FEATURES;
+    M held[ROWS / APART][WIDE];
 #pragma unroll
-    for (int n = 0; n < ROWS * SLAB / WIDE / THREADS; n++) {
-        const int i = n * THREADS + (int)threadIdx.x, f = i % (SLAB / WIDE) * WIDE, row = i / (SLAB / WIDE);
+    for (int n = 0; n < ROWS / APART; n++) {
 #pragma unroll
         for (int w = 0; w < WIDE; w++) held[n][w] = 0;
-        if (row < live && first + f < FEATURES) lt_load(held[n], from + (row * step + first + f));
+        if (there && row + n * APART < live) lt_load(held[n], at + n * (APART * step));
     }
 #pragma unroll
-    for (int n = 0; n < ROWS * SLAB / WIDE / THREADS; n++) {
-        const int i = n * THREADS + (int)threadIdx.x, f = i % (SLAB / WIDE) * WIDE, row = i / (SLAB / WIDE);
+    for (int n = 0; n < ROWS / APART; n++)
 #pragma unroll
-        for (int w = 0; w < WIDE; w++) to[(f + w) * ROWS + (row ^ lt_turn(f + w))] = lt_wide(held[n][w]) * by;
-    }
+        for (int w = 0; w < WIDE; w++)
+            to[(f + w) * ROWS + (row + n * APART ^ lt_turn(f))] = lt_wide(held[n][w]) * by;
 }
 
 // SLAB rows of memory as they lie: to[row][feature], times a number. What is not there is 0.
 template <int FEATURES, int PADDED, typename P>
 LT_FUNCTION void lt_stage(T *to, P from, s64 step, int live, T by) {
-    M held[SLAB * PADDED / WIDE / THREADS][WIDE];
+    // Of the widest rows, whose results fill the registers, a half is held at a time.
+    constexpr int ALL = SLAB * PADDED / WIDE / THREADS, SOME = PADDED > 128 ? ALL / 2 : ALL;
+    M held[SOME][WIDE];
+#pragma unroll 1
+    for (int part = 0; part < ALL; part += SOME) {
 #pragma unroll
-    for (int n = 0; n < SLAB * PADDED / WIDE / THREADS; n++) {
-        const int i = n * THREADS + (int)threadIdx.x, f = i % (PADDED / WIDE) * WIDE, row = i / (PADDED / WIDE);
+        for (int n = 0; n < SOME; n++) {
+            const int i = (part + n) * THREADS + (int)threadIdx.x;
+            const int f = i % (PADDED / WIDE) * WIDE, row = i / (PADDED / WIDE);
 #pragma unroll
-        for (int w = 0; w < WIDE; w++) held[n][w] = 0;
-        if (row < live && f < FEATURES) lt_load(held[n], from + (row * step + f));
-    }
+            for (int w = 0; w < WIDE; w++) held[n][w] = 0;
+            if (row < live && f < FEATURES) lt_load(held[n], from + (row * step + f));
+        }
 #pragma unroll
-    for (int n = 0; n < SLAB * PADDED / WIDE / THREADS; n++) {
-        const int i = n * THREADS + (int)threadIdx.x, f = i % (PADDED / WIDE) * WIDE, row = i / (PADDED / WIDE);
-        T part[WIDE];
+        for (int n = 0; n < SOME; n++) {
+            const int i = (part + n) * THREADS + (int)threadIdx.x;
+            const int f = i % (PADDED / WIDE) * WIDE, row = i / (PADDED / WIDE);
+            T some[WIDE];
 #pragma unroll
-        for (int w = 0; w < WIDE; w++) part[w] = lt_wide(held[n][w]) * by;
-        lt_store(to + row * PADDED + (f ^ lt_turn(row)), part);
+            for (int w = 0; w < WIDE; w++) some[w] = lt_wide(held[n][w]) * by;
+            lt_store(to + row * PADDED + (f ^ lt_turn(row)), some);
+        }
     }
 }
 
@@ -88,7 +97,7 @@ template <int N, int TEAM> LT_FUNCTION void lt_chunks(T (&to)[N], const T *from)
 // s[row][column] += the sum over SLAB pairs of x[pair][row] * y[pair][column].
 template <int ROWS, int COLUMNS, int R, int C>
 LT_FUNCTION void lt_multiply(T (&s)[R][C], const T *x, const T *y, int row, int column) {
-#pragma unroll 1
+#pragma unroll UNROLL
     for (int first = 0; first < SLAB; first += 4) {
         const T *const own = x + first * ROWS + (row ^ lt_turn(first));
         const T *const other = y + first * COLUMNS + (column ^ lt_turn(first));
@@ -230,6 +239,8 @@ def preamble(v: Variant) -> str:
         "THREADS": t.threads, "ACROSS": t.across, "DOWN": t.down, "CHUNK": t.chunk, "SLAB": SLAB, "ROWS": t.height,
         "COLUMNS": t.width, "OWN_ROWS": t.rows, "OWN_COLUMNS": t.columns, **features, "SLAB_SIZE": slab,
         "WIDE": t.chunk if v.wide else 1, "BESIDE": t.chunk if v.wide_mask else 1,
+        # Steps of 4 pairs written out; of the widest rows, whose results fill the registers, one.
+        "UNROLL": SLAB // 4 if max(v.d, v.e) <= 128 else 1,
     }  # fmt: skip
     # A mask says which keys are seen, or is added.
     masked = "k ? x : LOW" if v.mask == "bool" else "x + k"

@@ -51,7 +51,7 @@ class Tile:
 Sizes = tuple[tuple[int, tuple[int, int, int, int]], ...]
 _FORWARD: dict[int, Sizes] = {
     4: ((128, (8, 16, 4, 8)), (256, (16, 8, 4, 4))),
-    8: ((64, (8, 16, 4, 4)), (128, (16, 8, 4, 2))),
+    8: ((64, (16, 8, 4, 2)), (128, (8, 16, 2, 4))),
 }
 _GRADIENT: dict[int, Sizes] = {
     4: ((64, (8, 16, 4, 8)), (256, (16, 8, 4, 4))),
@@ -83,6 +83,7 @@ class Variant:
     back: bool
     wide: bool  # rows of q, k, v, ct and the results are aligned, and read by neighbours
     wide_mask: bool
+    native: bool = True  # exp by the machine's 2**x: what the switch says, so that its text is another
 
     @property
     def work(self) -> np.dtype:
