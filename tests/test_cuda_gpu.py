@@ -120,6 +120,31 @@ def test_convolutions_and_their_gradients(image: Any, filters: Any, how: Any, dt
         np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * np.abs(want).max())
 
 
+@pytest.mark.parametrize("mask", ["", "causal", "bool", "added"])
+@pytest.mark.parametrize("features", [(64, 64), (33, 70), (256, 130)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("float64", 1e-12), ("float32", 2e-5), ("float16", 2e-2), ("bfloat16", 5e-2)]
+)
+def test_attention_and_its_gradients(mask: str, features: tuple[int, int], dtype: str, tolerance: float) -> None:
+    """By lazyt's kernels, or cuDNN; the widest of float64 as products."""
+    rng, (d, e) = np.random.default_rng(0), features
+    shapes = (2, 3, 300, d), (2, 3, 170, d), (2, 3, 170, e)
+    host = [lt.asarray(rng.normal(size=s).astype(np.float32)).astype(dtype) for s in shapes]
+    seen = rng.random((2, 1, 300, 170)) < 0.7
+    seen[..., 0] = True
+    given = {"bool": seen, "added": rng.normal(size=(300, 170)).astype(np.float32)}.get(mask)
+
+    def results(device: str) -> list[np.ndarray]:
+        xs = [x.to(device).detach().requires_grad_() for x in host]
+        masks = None if given is None else lt.asarray(given, device=device)
+        y = F.scaled_dot_product_attention(*xs, attn_mask=masks, is_causal=mask == "causal")
+        (y * y).sum().backward()
+        return [t.detach().astype("float64").numpy() for t in (y, *(x.grad for x in xs))]  # type: ignore[union-attr]
+
+    for got, want in zip(results("cuda:0"), results("cpu"), strict=True):
+        np.testing.assert_allclose(got, want, rtol=0, atol=tolerance * np.abs(want).max())
+
+
 @pytest.mark.parametrize("optimizer", ["SGD", "AdamW"])
 def test_updates_of_a_hundred_tensors_are_those_of_the_cpu(optimizer: str) -> None:
     sizes = [(1,), (3,), (7, 3), (64,), (1025,), (16, 64), (3, 3, 5, 5), (1, 40), (40, 1), (100_000,)] * 10

@@ -317,6 +317,20 @@ def uses_offset(a: int | Dim) -> bool:
     )
 
 
+def is_multiple(a: int | Dim, n: int, extents: Sequence[int]) -> bool:
+    """Whether every term is a multiple of n at these extents, whatever offsets are in it."""
+    if isinstance(a, int):
+        return a % n == 0
+    for mono, coef in a.terms:
+        known = coef
+        for atom in mono:
+            kind, which = a.scope.atoms[atom][:2]
+            known *= extents[which] if kind == "symbol" else 1  # type: ignore[call-overload]
+        if known % n:
+            return False
+    return True
+
+
 def guard_source(guards: Sequence[tuple[str, int | Dim, int | Dim]]) -> str:
     """Python source of the conjunction of the guards, in `s`."""
     sign = {"eq": "==", "ge": ">=", "lt": "<"}

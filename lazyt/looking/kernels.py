@@ -15,7 +15,8 @@ from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cpu.threads import get_num_threads
 from lazyt.backends.cuda import executor as cuda
 from lazyt.backends.cuda import library
-from lazyt.backends.cuda.attention import Attention
+from lazyt.backends.cuda.attention import Attention, chosen
+from lazyt.backends.cuda.attention_kernels import Kernels
 from lazyt.backends.cuda.convolutions import Convolution, why_windows
 from lazyt.backends.cuda.products import is_tf32
 from lazyt.backends.cuda.scatter import Scatter
@@ -131,7 +132,7 @@ class KernelView:
                 return "native scatter"
             return "native scatter" if self._plan.executable.native else self._hosted("NumPy scatter in index order")
         if isinstance(c, AttentionCall):
-            return Attention(self._bound, c).library if isinstance(self._bound, cuda.Bound) else "generated attention"
+            return "generated attention" if self._attending is None else self._attending.library
         if isinstance(c, LibraryCall):
             assert isinstance(c.node.attrs, g.Opaque)
             fn = c.node.attrs.fn
@@ -141,6 +142,12 @@ class KernelView:
                 return f"CuPy {fn.replace('_', '.', 1)}"
             return self._hosted(f"NumPy {fn.replace('_', '.', 1)}")
         return ""
+
+    @cached_property
+    def _attending(self) -> Attention | Kernels | None:
+        """What computes a call of attention on a GPU."""
+        c, bound = self._call, self._bound
+        return chosen(bound, c) if isinstance(c, AttentionCall) and isinstance(bound, cuda.Bound) else None
 
     @property
     def _attention(self) -> str:
@@ -179,6 +186,8 @@ class KernelView:
         """The LLVM IR, on a GPU CUDA C; of a product its epilogue's; of a library call one line that says which."""
         if isinstance(self._bound, cuda.Bound) and isinstance(self._call, KernelCall):
             return self._bound.source_of(self._call, [f"{name} at {site}" for name, site in self.fuses])
+        if isinstance(self._attending, Kernels):
+            return self._attending.source
         if self.kernel is None and self._choice is not None and self._choice.how == "generated":
             return self._choice.source(self._call.node.dtype)  # type: ignore[union-attr]
         return f"; {self.library}: {CODE[self.code]}" if self.kernel is None else source_of(self.kernel)
@@ -187,6 +196,8 @@ class KernelView:
         """The assembly for this host, on a GPU SASS; of a product its epilogue's; of a library call one line."""
         if isinstance(self._bound, cuda.Bound) and isinstance(self._call, KernelCall):
             return self._bound.sass_of(self._call)
+        if isinstance(self._attending, Kernels):
+            return self._attending.sass()
         return f"# {self.library}: {CODE[self.code]}" if self.kernel is None else assembly_of(self.kernel)
 
     def sass(self) -> str:
@@ -202,6 +213,8 @@ class KernelView:
         """Where its machine code is: 'memory', 'disk', 'library', 'routine', 'product', or '' when not compiled yet."""
         if isinstance(self._bound, cuda.Bound) and isinstance(self._call, KernelCall):
             return "memory" if self._bound.is_loaded(self._call) else ""
+        if isinstance(self._attending, Kernels):
+            return "memory" if self._attending.is_loaded else ""
         if self.kernel is not None:
             return code_at(self.kernel)
         if (self._attention and not self._on_gpu) or (self._choice is not None and self._choice.how == "generated"):
@@ -251,8 +264,8 @@ class KernelView:
     @property
     def chosen(self) -> str:
         """Of a product: the estimates by which it is generated or left to BLAS; '' for anything else."""
-        if isinstance(self._call, AttentionCall) and isinstance(self._bound, cuda.Bound):
-            return Attention(self._bound, self._call).reason
+        if self._attending is not None:
+            return self._attending.reason
         if self._attention:
             _, keys = self._scores
             return f"at most {min(keys, KEYS)} of {plural(keys, 'key')} at a time; the weights are never in memory"

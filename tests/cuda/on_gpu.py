@@ -190,6 +190,33 @@ def convolution(scale: int, groups: int = 1) -> Work:
     return Work(f"convolution, stride 2, {groups} groups", run, peer, flops=flops)
 
 
+def attention(scale: int, dtype: str = "float32") -> Work:
+    """Causal, forward and its gradients: 2 products and 5."""
+    length, heads, d = max(1024 // scale, 16), max(12 // scale, 1), 64
+    q, k, v = (_random(8 if scale == 1 else 1, heads, length, d, dtype=dtype, seed=i) for i in range(3))
+
+    def loss(q: Any, k: Any, v: Any) -> Any:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True).sum()
+
+    both = lt.value_and_grad(loss, argnums=(0, 1, 2))
+
+    def run() -> Any:
+        value, gradients = both(q, k, v)
+        return value, *gradients
+
+    def peer(torch: Any) -> Callable[[], Any]:
+        xs = [torch.randn(*q.shape, device="cuda", dtype=getattr(torch, dtype), requires_grad=True) for _ in range(3)]
+
+        def run() -> Any:
+            y = torch.nn.functional.scaled_dot_product_attention(*xs, is_causal=True)
+            return torch.autograd.grad(y.sum(), xs)
+
+        return run
+
+    flops = 7 * 2 * q.shape[0] * heads * length * length * d // 2
+    return Work(f"causal attention, both ways, {dtype}", run, peer, flops=flops)
+
+
 def mlp(scale: int) -> Work:
     return Work("MLP step, batch 128", _mlp(), _torch_mlp)
 
@@ -197,7 +224,7 @@ def mlp(scale: int) -> Work:
 WORKS: list[Callable[[int], Work]] = [
     gelu_chain, sum_of_squares, softmax, partial(softmax, dtype="bfloat16"), long_rows, layer_norm, cross_entropy,
     statistics, transposed_add, adam, product, partial(product, dtype="bfloat16"), convolution,
-    partial(convolution, groups=64), mlp,
+    partial(convolution, groups=64), attention, mlp,
 ]  # fmt: skip
 
 

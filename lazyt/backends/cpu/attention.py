@@ -70,42 +70,58 @@ def prepare(c: AttentionCall) -> None:
 
 def launch(b: Bound, c: AttentionCall, rows: list[list[int]], table: list[int], patches: Patches) -> None:
     """Write the row of a program for one call."""
-    n, at = c.node, len(table)
-    assert isinstance(n.attrs, g.Opaque)
-    back = n.attrs.fn == "attention_gradient"
-    q, k, v = n.operands[:3]
-    mask = mask_of(n)
+    q = c.node.operands[0]
     tile = tile_for(q.dtype)
     assert tile is not None
-    position = {"q": 0, "k": 1, "v": 2}
-    if mask is not None:
-        position["mask"] = mask
-    results = (
-        {"o": c.results[0], "l": c.results[1]} if not back else dict(zip(("dq", "dk", "dv"), c.results, strict=True))
-    )
-    if back:
-        first = len(n.operands) - 4
-        position |= {"l": first, "delta": first + 1, "g": first + 2}
-    leading = [b.value(x) for x in q.shape[:-2]]
-    count = math.prod(leading)
-    queries, keys, d, e = (b.value(x) for x in (*q.shape[-2:-1], *k.shape[-2:], v.shape[-1]))
-    steps = {name: [b.value(s) for s in c.views[i][1]] for name, i in position.items()}
-    if mask is not None:
-        # A mask's own extents may be 1 where there are several.
-        shape = [b.value(x) for x in n.operands[mask].shape]
-        steps["mask"] = [0 if x == 1 else s for x, s in zip(shape, steps["mask"], strict=True)]
+    count, queries, _, d, e = sizes(b, c)
     if not count:
         return
+    back = is_gradient(c)
     unit = _unit_rows(tile, q.dtype.itemsize, queries, count, d, e, back)
     blocks = 1 if back else -(-queries // unit)
+    at = place(b, c, {"unit_rows": unit, "blocks": blocks}, table, patches)
+    rows.append([code_of(*_text(c)), at, blocks * count, 1, 0])
+
+
+def is_gradient(c: AttentionCall) -> bool:
+    assert isinstance(c.node.attrs, g.Opaque)
+    return c.node.attrs.fn == "attention_gradient"
+
+
+def sizes(b: Bound, c: AttentionCall) -> tuple[int, int, int, int, int]:
+    """How many matrices, queries, keys, and features of these and of values."""
+    q, k, v = c.node.operands[:3]
+    count = math.prod(b.value(x) for x in q.shape[:-2])
+    return count, b.value(q.shape[-2]), b.value(k.shape[-2]), b.value(k.shape[-1]), b.value(v.shape[-1])
+
+
+def positions(c: AttentionCall) -> dict[str, int]:
+    """Where the arrays that are read stand among the operands."""
+    found = {"q": 0, "k": 1, "v": 2}
+    if (mask := mask_of(c.node)) is not None:
+        found["mask"] = mask
+    if is_gradient(c):
+        first = len(c.node.operands) - 4
+        found |= {"l": first, "delta": first + 1, "g": first + 2}
+    return found
+
+
+def place(b: Bound, c: AttentionCall, own: dict[str, int], table: list[int], patches: Patches) -> int:
+    """Write the arguments of a call at the end of the table, a backend's own too; where they begin."""
+    n, at, position = c.node, len(table), positions(c)
+    names = ("dq", "dk", "dv") if is_gradient(c) else ("o", "l")
+    steps = {name: [b.value(s) for s in c.views[i][1]] for name, i in position.items()}
+    if "mask" in position:
+        # A mask's own extents may be 1 where there are several.
+        shape = [b.value(x) for x in n.operands[position["mask"]].shape]
+        steps["mask"] = [0 if x == 1 else s for x, s in zip(shape, steps["mask"], strict=True)]
+    leading = [b.value(x) for x in n.operands[0].shape[:-2]]
+    _, queries, keys, d, e = sizes(b, c)
     args = [0] * SIZE
-    values = {
-        "queries": queries, "keys": keys, "d": d, "e": e, "causal": int(causal_of(n)), "unit_rows": unit,
-        "blocks": blocks, "batch": len(leading),
-    }  # fmt: skip
+    values = {"queries": queries, "keys": keys, "d": d, "e": e, "causal": int(causal_of(n)), "batch": len(leading)}
     for name in steps.keys() & set(OPERANDS):
         values[f"{name}_row"] = steps[name][-2]
-    for name, x in values.items():
+    for name, x in (values | own).items():
         args[AT[name]] = x
     for i, extent in enumerate(leading):
         here = HEAD + STEP * i
@@ -114,7 +130,7 @@ def launch(b: Bound, c: AttentionCall, rows: list[list[int]], table: list[int], 
     for name, i in position.items():
         base, _, offset = c.views[i]
         b._address(base, offset, base.dtype.itemsize, at + AT[name], patches)
-    for name, result in results.items():
+    for name, result in zip(names, c.results, strict=True):
         if result is not None:
             b._address(result, 0, result.dtype.itemsize, at + AT[name], patches)
     by = n.operands[-1]
@@ -122,7 +138,7 @@ def launch(b: Bound, c: AttentionCall, rows: list[list[int]], table: list[int], 
         table[at + AT["by"]] = int(np.array(by.attrs.value, np.float64).view(np.int64))
     for s in c.scalars:
         patches.append((at + AT["by"], b.scalar_base[s.position, s.part, s.floating], 0))
-    rows.append([code_of(*_text(c)), at, blocks * count, 1, 0])
+    return at
 
 
 def _unit_rows(tile: Tile, size: int, queries: int, count: int, d: int, e: int, back: bool) -> int:

@@ -1,23 +1,30 @@
-"""Attention of a bound plan by cuDNN, on halves; where that refuses it, by CuPy with all weights in memory."""
+"""Attention of a bound plan by cuDNN, on halves, or by lazyt's kernels; whose it is.
+
+Where cuDNN refuses a call when it is asked, lazyt's kernels compute it; and where there are none for its sizes CuPy,
+with all weights in memory.
+"""
 
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lazyt.backends.cuda import library
+from lazyt.backends.cuda.attention_kernels import Kernels
 from lazyt.backends.cuda.cudnn import dense
 from lazyt.backends.cuda.cudnn_attention import Attended
 from lazyt.ir import graph as g
-from lazyt.ir.attention import causal_of, mask_of, on_halves
+from lazyt.ir.attention import HALVES, causal_of, mask_of, on_halves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lazyt.backends.cpu.products import Patches
     from lazyt.backends.cuda.executor import Bound, Run
+    from lazyt.backends.cuda.replay import Launch
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
     from lazyt.ir.schedule import AttentionCall
@@ -33,11 +40,21 @@ def calls(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...] | N
     return on_halves(b, n, operands)
 
 
-class Attention:
-    """One call. Results that nobody reads are put into memory that is given back."""
+def chosen(bound: Bound, call: AttentionCall) -> Attention | Kernels:
+    """What computes a call: cuDNN may be asked for halves without a mask."""
+    n = call.node
+    kernels = Kernels(bound, call)
+    asked = n.operands[0].dtype in HALVES and mask_of(n) is None and n.operands[0].ndim - 2 <= LEADING
+    if asked and not (bound.where.cudnn.missing and kernels.fits):
+        return Attention(bound, call, kernels)
+    return kernels
 
-    def __init__(self, bound: Bound, call: AttentionCall) -> None:
-        self.bound, self.call = bound, call
+
+class Attention:
+    """One call by cuDNN. Results that nobody reads are put into memory that is given back."""
+
+    def __init__(self, bound: Bound, call: AttentionCall, kernels: Kernels) -> None:
+        self.bound, self.call, self.kernels = bound, call, kernels
         n = call.node
         assert isinstance(n.attrs, g.Opaque)
         self.back = n.attrs.fn == "attention_gradient"
@@ -71,6 +88,7 @@ class Attention:
             table[self.number] = int(np.array(by.attrs.value, np.float64).view(np.int64))
         for s in c.scalars:
             patches.append((self.number, b.scalar_base[s.position, s.part, s.floating], 0))
+        self.arguments = self.kernels.place(table, patches) if self.kernels.fits else -1
 
     def geometry(self, by: float) -> Attended:
         return Attended(self.back, self.half.name, self.layouts, causal_of(self.call.node), by)
@@ -87,8 +105,21 @@ class Attention:
             else:
                 outputs.append(int(table[self.first + i]))
         with where.driver.library(where.number) as xp:
-            if not where.cudnn.compute(run.stream, self.geometry(by), [*inputs, *outputs]):
+            if where.cudnn.compute(run.stream, self.geometry(by), [*inputs, *outputs]):
+                return
+            if not self.kernels.fits:
                 self._by_library(xp, inputs, outputs, by)
+                return
+        for launch in self._launches:
+            where.driver.launch(run.stream, launch.node)
+
+    @cached_property
+    def _launches(self) -> list[Launch]:
+        """Those of lazyt's kernels, loaded when they are first needed."""
+        found = self.kernels.launches(self.arguments, 0)
+        for launch in found:
+            launch.place(self.bound.table)
+        return found
 
     def _by_library(self, xp: Any, inputs: list[int], outputs: list[int], by: float) -> None:
         where, table = self.bound.where, self.bound.table
@@ -135,7 +166,9 @@ class Attention:
 
     @property
     def library(self) -> str:
-        return "CuPy attention" if self._known else "cuDNN attention" + ", gradient" * self.back
+        if self._known:
+            return self.kernels.library if self.kernels.fits else "CuPy attention"
+        return "cuDNN attention" + ", gradient" * self.back
 
     @property
     def reason(self) -> str:

@@ -14,6 +14,7 @@ from lazyt.backends.cuda.products import is_tf32, place
 from lazyt.backends.rules.elements import BFLOAT16
 from lazyt.ir import graph as g
 from lazyt.ir.prims import MOVEMENT
+from lazyt.switches import general
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -158,8 +159,8 @@ class Convolution(products.Product):
 def why_windows(cudnn: Cudnn, names: Sequence[str]) -> str:
     """Why a product of these public operations is lazyt's own form of them, not cuDNN's; '' of any others."""
     if "scaled_dot_product_attention" in names:
-        why = cudnn.missing or "cuDNN is asked for halves alone, without a mask and dropout"
-        return f"attention is lazyt's own kernels between products: {why}"
+        why = "no kernel has its sizes, or dropout" if general["attention"] else "it is switched off"
+        return f"attention is products with all weights in memory: {why}"
     if not {"conv1d", "conv2d"} & set(names):
         return ""
     if cudnn.missing:

@@ -21,7 +21,7 @@ from lazyt.backends.cpu import executor as host
 from lazyt.backends.cpu.callbacks import Callback, evaluated
 from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cuda import attention as by_cudnn
-from lazyt.backends.cuda import engine, library
+from lazyt.backends.cuda import attention_kernels, engine, library
 from lazyt.backends.cuda.attention import Attention
 from lazyt.backends.cuda.checks import WORD, Check, unsettled
 from lazyt.backends.cuda.convolutions import Convolution
@@ -247,7 +247,9 @@ class Bound(host.Bound):
         if isinstance(c, ScatterCall) and (scatter := Scatter(self, c)).on_device:
             return scatter.place(table, patches, level)
         if isinstance(c, AttentionCall):
-            attention = Attention(self, c)
+            attention = by_cudnn.chosen(self, c)
+            if not isinstance(attention, Attention):
+                return attention.launches(attention.place(table, patches), level)
             attention.place(table, patches)
             return [] if attention.empty else [attention]
         if isinstance(c, LibraryCall) and c.node.attrs.fn in library.FUNCTIONS:  # type: ignore[union-attr]
@@ -411,8 +413,9 @@ def keeps(name: str, convolution: Node) -> bool:
 
 
 def attends(name: str, b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...] | None:
-    """The results of attention as a call of cuDNN, where a device's plan has one; None: as products."""
-    return None if device(name).cudnn.missing else by_cudnn.calls(b, n, operands)
+    """The results of attention as a call of cuDNN or of lazyt's kernels; None: as products."""
+    found = None if device(name).cudnn.missing else by_cudnn.calls(b, n, operands)
+    return attention_kernels.calls(b, n, operands) if found is None else found
 
 
 def replay_of(exe: host.Executable, bound: host.Bound) -> str:

@@ -7,13 +7,13 @@ them all. Few updates are ordered by counting how many come before each; many by
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazyt.backends.cuda.mapping import Mapping
 from lazyt.backends.cuda.preamble import PREAMBLE
 from lazyt.backends.cuda.replay import Launch
+from lazyt.backends.cuda.routine import loaded
 from lazyt.backends.cuda.text import Module, function, type_of
 from lazyt.backends.rules import casts
 from lazyt.backends.rules.elements import BFLOAT16, mem_type
@@ -21,7 +21,6 @@ from lazyt.ir import dtypes
 from lazyt.ir.fuse import buffer_of
 
 if TYPE_CHECKING:
-    from lazyt.backends.cuda.device import Device
     from lazyt.backends.cuda.executor import Bound, Run
     from lazyt.backends.rules.vector import Vec
     from lazyt.ir.schedule import ScatterCall
@@ -142,7 +141,7 @@ class Scatter:
         if not self.total:
             return []
         source = program(self.dtype, c.node.attrs.mode, c.fill is not None, self.single)  # type: ignore[union-attr]
-        functions = loaded(b.where, source)
+        functions = loaded(b.where, source, NAMES, THREADS, SIZE)
         most = 32 * b.where.properties.processors
         start, rank, rows = (functions[name] for name in NAMES)
         parts: list[Launch | Sorted] = [Launch(start, at, max(1, min(-(-self.total // THREADS), most)), level)]
@@ -174,26 +173,3 @@ class Sorted:
         with where.driver.library(where.number) as xp:
             keys, to = (where.driver.view(where.number, x, INT64, (self.count,)) for x in (at, order))
             to[...] = xp.argsort(keys, kind="stable")
-
-
-class Function:
-    """One of the kernels, loaded on a device."""
-
-    def __init__(self, handle: Any) -> None:
-        self.handle = handle
-        self.mapping = Mapping(threads=THREADS)
-        self.entries = SIZE
-        self.shared = 0
-
-
-_loaded: dict[tuple[int, str], dict[str, Function]] = {}
-
-
-def loaded(where: Device, source: str) -> dict[str, Function]:
-    """The kernels of a program on a device."""
-    key = (id(where), source)
-    if key not in _loaded:
-        with where.work():
-            handles = where.driver.load(where.number, source, dict.fromkeys(NAMES, SIZE))
-        _loaded[key] = {name: Function(handle) for name, handle in handles.items()}
-    return _loaded[key]
