@@ -7,66 +7,60 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lazyt.handle import Handle
-from lazyt.record import MAX_BYTES, bind_leaf, record
+from lazyt.leaves import bind_leaf
+from lazyt.record import MAX_BYTES, record
 from lazyt.trace import local
 from lazyt.walk import LEAF, hooks
 
 if TYPE_CHECKING:
     from lazyt.ops.core import OpDef
-    from lazyt.trace import Trace
 
 _new = object.__new__
 
 
-def _is_met(tr: Trace, x: Handle) -> bool:
-    """Whether a value is a leaf that this walk meets now."""
-    return x._slot is None and x._storage is None and tr.nbytes < MAX_BYTES
-
-
 def record_one(op: OpDef, x: Any) -> Any:
     """`record` of one operand and nothing else."""
-    tr = local.trace
-    s = tr.pos.next
-    if s.op is LEAF and isinstance(x, Handle) and _is_met(tr, x):
-        bind_leaf(tr, x)
+    tr, tensor = local.trace, hooks.tensor
+    if type(x) is tensor and not tr.watched:
         s = tr.pos.next
-    if s.op is op and isinstance(x, Handle) and s.a is x._slot and s.ext is tr.ext and not tr.watched:
-        h = _new(hooks.tensor)
-        h._slot = s
-        h._data = h._meta = h._storage = h._view = None
-        h._writes = 0
-        tr.results[s.index] = h
-        tr.pos = s
-        return h
+        if s.op is LEAF and x._slot is None and x._storage is None and tr.nbytes < MAX_BYTES:
+            bind_leaf(tr, x)
+            s = tr.pos.next
+        if s.op is op and s.a is x._slot and s.ext is tr.ext:
+            h = _new(tensor)
+            h._slot = s
+            h._data = h._meta = h._storage = h._view = None
+            h._writes = 0
+            tr.results[s.index] = h
+            tr.pos = s
+            return h
     return record(op, (x,))
 
 
 def record_two(op: OpDef, x: Any, y: Any) -> Any:
     """`record` of two operands and nothing else."""
-    tr = local.trace
-    s = tr.pos.next
-    if s.op is LEAF and isinstance(x, Handle):
-        if _is_met(tr, x):
-            bind_leaf(tr, x)
-        if isinstance(y, Handle) and _is_met(tr, y):
-            bind_leaf(tr, y)
+    tr, tensor, kind = local.trace, hooks.tensor, type(y)
+    if type(x) is tensor and not tr.watched:
         s = tr.pos.next
-    if (
-        s.op is op
-        and s.ext is tr.ext
-        and isinstance(x, Handle)
-        and s.a is x._slot
-        and (s.b is y._slot if isinstance(y, Handle) else s.b is type(y) and s.low <= y <= s.high)
-        and not tr.watched
-    ):
-        if s.n_scalars:
-            tr.scalars[s.scalar_start] = y
-        h = _new(hooks.tensor)
-        h._slot = s
-        h._data = h._meta = h._storage = h._view = None
-        h._writes = 0
-        tr.results[s.index] = h
-        tr.pos = s
-        return h
+        if s.op is LEAF and tr.nbytes < MAX_BYTES:
+            if x._slot is None and x._storage is None:
+                bind_leaf(tr, x)
+            if kind is tensor and y._slot is None and y._storage is None:
+                bind_leaf(tr, y)
+            s = tr.pos.next
+        if (
+            s.op is op
+            and s.a is x._slot
+            and s.ext is tr.ext
+            and (s.b is y._slot if kind is tensor else s.b is kind and s.low <= y <= s.high)
+        ):
+            if s.n_scalars:
+                tr.scalars[s.scalar_start] = y
+            h = _new(tensor)
+            h._slot = s
+            h._data = h._meta = h._storage = h._view = None
+            h._writes = 0
+            tr.results[s.index] = h
+            tr.pos = s
+            return h
     return record(op, (x, y))

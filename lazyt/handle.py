@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Data:
     """A computed value: a C-contiguous array in a backend's buffer. Never written again once it is here."""
 
-    __slots__ = ("__weakref__", "address", "buffer", "device", "dtype", "kind", "nbytes", "shape")
+    __slots__ = ("__weakref__", "address", "buffer", "device", "dtype", "form", "met", "nbytes", "shape")
 
     def __init__(self, buffer: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self.buffer = buffer
@@ -23,8 +23,9 @@ class Data:
         self.shape = shape
         self.dtype = dtype
         self.nbytes: int = buffer.nbytes
-        # As the key of a leaf step says it: a value without gradients that the walk has not met.
-        self.kind = dtype, len(shape), 0, -1, buffer.device
+        # What stands for the dtype, the shape and the device of a small one, once a walk has met it; and which did.
+        self.form: Any = None
+        self.met = 0
 
 
 class Gradient:

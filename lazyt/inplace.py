@@ -198,7 +198,10 @@ def _store(tr: Trace, holder: Holder, new: Slot, old: Slot) -> Slot:
             keeps = KEEPS_LEAF if meta is not None and meta.is_leaf and old.leaf is not None else KEEPS_GRAPH
     s = assign_step(tr, new, old, keeps)
     tr.refs[s.index] = ref(holder)
+    held = tr.results[old.step.index]
     writes = holder._writes + 1
+    if held is holder:
+        tr.results[old.step.index] = None
     holder._slot = s
     holder._data = None
     holder._writes = writes
@@ -330,4 +333,6 @@ def _update_all(tr: Trace, s: Step, targets: Sequence[Handle]) -> None:
         holder._writes += 1
         t._slot = slot
         refs.append(ref(holder))
+        if tr.results[old.step.index] is holder:
+            tr.results[old.step.index] = None
     tr.refs[s.index] = Several(refs) if len(refs) > 1 else refs[0]

@@ -15,7 +15,9 @@ from lazyt import record as recording
 from lazyt.functions.arithmetic import divmod as quotient_and_rest
 from lazyt.functions.arithmetic import pow as power
 from lazyt.functions.elementwise import imag, real
+from lazyt.functions.manipulation import transpose
 from lazyt.functions.methods import METHODS
+from lazyt.leaves import bind_leaf
 from lazyt.ops.core import OPS
 from lazyt.tensor import Tensor
 from lazyt.trace import local
@@ -92,7 +94,7 @@ def _attach(method: str, op_name: str, template: str, **parts: str) -> None:
     space: dict[str, Any] = {
         "plain": plain,
         "__name__": __name__, "local": local, "op": OPS[op_name], "Tensor": Tensor, "new": _new,
-        "leaf": LEAF, "bind_leaf": recording.bind_leaf, "most": recording.MAX_BYTES,
+        "leaf": LEAF, "bind_leaf": bind_leaf, "most": recording.MAX_BYTES,
         "record": recording.record, "record_inplace": inplace.record_inplace, "operand": _is_operand,
     }  # fmt: skip
     exec(compile(template.format(method=method, **parts), f"<lazyt {method}>", "exec"), space)
@@ -150,7 +152,7 @@ def attach_methods() -> None:
     for name, f in METHODS.items():
         if not hasattr(Tensor, name):
             setattr(Tensor, name, f)
-    Tensor.T = property(lambda self: self.transpose(), doc="The transpose: all axes reversed.")  # type: ignore[attr-defined]
+    Tensor.T = property(lambda self: transpose(self), doc="The transpose: all axes reversed.")  # type: ignore[attr-defined]
     Tensor.real = property(real, doc="`lazyt.real`: the real part.")  # type: ignore[attr-defined]
     Tensor.imag = property(imag, doc="`lazyt.imag`: the imaginary part.")  # type: ignore[attr-defined]
     Tensor.mT = property(lambda self: self.swapaxes(-1, -2), doc="The last two axes swapped.")  # type: ignore[attr-defined]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from functools import partial
-from sys import _getframe
 from time import perf_counter
 from typing import Any
 
@@ -14,6 +12,7 @@ import numpy as np
 from lazyt.errors import DeviceError, DTypeError, ScalarRangeError
 from lazyt.handle import Gradient, Handle, Holder, Storage, View
 from lazyt.ir import dtypes
+from lazyt.leaves import bind_leaf
 from lazyt.ops.core import OpDef
 from lazyt.shapes import infer, shapes_of
 from lazyt.trace import (
@@ -45,9 +44,8 @@ MAX_BYTES = 8 << 30
 MAX_TRIE = 1 << 18
 
 
-# Who is lazyt's behind the functions that ask for the user's line: `bind_leaf`, what calls it, and what calls that;
-# `advance`, and what calls it.
-LEAF_CALLERS, STEP_CALLERS = 3, 2
+# Who is lazyt's behind a function that asks for the user's line: `advance`, and what calls it.
+STEP_CALLERS = 2
 
 
 def _check_bound(tr: Trace, site: Site) -> None:
@@ -63,100 +61,6 @@ def _check_bound(tr: Trace, site: Site) -> None:
         tr.cut_site = site
         pos.cut, pos.next = True, NONE
         run_sync(tr, "bound", site)
-
-
-def bind_leaf(tr: Trace, holder: Holder, known: int = LEAF_CALLERS) -> Slot:
-    """Meet a computed value: a leaf step of this walk. One buffer met twice is one leaf.
-
-    So many callers are `known` to be lazyt's, this among them.
-    """
-    data: Any = holder._data
-    pos = tr.pos
-    s = pos.next
-    meta, number = holder._meta, id(data)
-    # Mostly the leaf that was met here the last time: the rest of this function, in short.
-    if meta is None and s.op is LEAF and s.statics == data.kind and number not in tr.bound:
-        if pos.parent is None:
-            # The leaf that the last walk was followed by (see repeating.py), if the line is that one.
-            f, key = _getframe(known), s.key
-            if (f.f_lasti == key[-1] and id(f.f_code) == key[-2]) or is_line(key[-2:], known):
-                tr.started = perf_counter()
-            else:
-                s = _leaf_step(tr, s.statics, known)
-        leaves, ext, shape = tr.leaves, tr.ext, data.shape
-        tr.refs[s.index] = ref(holder)
-        ext = ext.last if ext.last_key == shape else ext.child(shape)  # type: ignore[assignment]
-        count, nbytes = len(leaves), tr.nbytes + data.nbytes
-        # NOTE: no call from here on: an interrupt comes before all of this or after it.
-        leaves += (data,)
-        tr.bound[number] = count
-        tr.nbytes = nbytes
-        s.shape = shape
-        s.ext = tr.ext = ext
-        holder._slot = tr.pos = s
-        return s
-    return _bind_leaf(tr, holder, known + 1)
-
-
-def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
-    """`bind_leaf` of a leaf with gradients, of one that was met before, or of one that was not predicted."""
-    data = holder._data
-    assert data is not None, "a holder with neither a pending nor a computed value"
-    meta = holder._meta
-    grad = 0 if meta is None or not meta.requires_grad else 1 if meta.is_leaf else 2
-    number = id(data)
-    at = tr.bound.get(number, -1)
-    shape = data.shape
-    s = tr.pos.next
-    if s.op is not LEAF or s.statics != (data.dtype, len(shape), grad, at, data.device) or tr.pos.parent is None:
-        s = _leaf_step(tr, (data.dtype, len(shape), grad, at, data.device), known)
-    s.shape = shape
-    index = s.index
-    if grad:
-        # A leaf's record lives with its tensor; that of a synced value must outlast a write to the tensor.
-        tr.metas[index] = ref(meta) if grad == 1 else partial(_itself, meta)
-    tr.refs[index] = ref(holder)
-    ext = tr.ext
-    ext = ext.last if ext.last_key == shape else ext.child(shape)  # type: ignore[assignment]
-    leaves = tr.leaves
-    count = len(leaves)
-    # NOTE: no call from here on: an interrupt comes before all of this or after it.
-    if at < 0:
-        leaves += [data]
-        tr.bound[number] = count
-        tr.nbytes += data.nbytes
-    s.ext = tr.ext = ext
-    holder._slot = tr.pos = s
-    return s
-
-
-def _itself(x: Any) -> Any:
-    return x
-
-
-def _leaf_step(tr: Trace, statics: tuple[Any, ...], known: int) -> Step:
-    """The leaf step that was not predicted."""
-    plain: Key = (LEAF, *statics)
-    key: Key = plain
-    first = tr.pos.parent is None
-    if first:
-        key = (*plain, *user_line(known))
-        tr.started = perf_counter()
-    s = follow(tr, key)
-    if s is None:
-        pos = tr.pos
-        s = Step(pos, LEAF, (), statics, key, pos.index + 1)
-        s.dtype = statics[0]
-        s.n_ints = statics[1]
-        s.site = user_site()
-        s.mode = tr.grad
-        s.requires_grad = statics[2] != 0
-        s.device = statics[4]
-        s.leaf = s if s.requires_grad else None
-        insert(tr, s, key, plain)
-    if first and tr.ended is not None:
-        tr.ended.then = s
-    return s
 
 
 def slot_of(tr: Trace, h: Handle) -> Slot:
@@ -237,8 +141,11 @@ def advance(
         and s.statics == statics
         and (
             (s.simple and ints is None and offsets is None)
-            or s.key[3:6]
-            == (tuple(map(type, statics)), -1 if ints is None else len(ints), -1 if offsets is None else len(offsets))
+            or (
+                (s.statics is statics or s.key[3] == tuple(map(type, statics)))
+                and s.key[4] == (-1 if ints is None else len(ints))
+                and s.key[5] == (-1 if offsets is None else len(offsets))
+            )
         )
         and (not op.fallible or is_line(s.key[-2:], STEP_CALLERS - 1))
     ):
@@ -295,7 +202,7 @@ def _new_step(
     s.n_ints = 0 if ints is None else len(ints)
     s.info = ("ints",) * (ints is not None) + ("offsets",) * (offsets is not None)
     s.simple = ints is None and offsets is None and not statics
-    s.bare = ints is None and offsets is None and len(nodes) == 1
+    s.bare = offsets is None and len(nodes) == 1
     s.site = user_site()
     s.mode = tr.grad
     checks = []
@@ -389,8 +296,9 @@ def _are_operands(tr: Trace, s: Step, operands: Sequence[Any]) -> bool:
     if len(expected) != len(operands):
         return False
     at = start = s.scalar_start
+    tensor = hooks.tensor
     for x, y in zip(operands, expected):  # noqa: B905 - strict costs, and they are as many
-        if isinstance(x, Handle):
+        if type(x) is tensor:
             if x._slot is not y:
                 return False
         elif type(x) is y:
@@ -421,14 +329,16 @@ def record(
             elif not isinstance(x, Handle) and type(x) not in SCALARS:
                 break  # host data is met in its turn
         s = tr.pos.next
+    ext = tr.ext
+    if ints is not None:
+        ext = ext.last if ext.last_key == ints else ext.child(ints)
     # Mostly the call that followed the last time, on values of this walk: the rest of this function, in short.
     if (
         s.op is op
+        and s.ext is ext
         and s.bare
-        and s.ext is tr.ext
-        and (s.statics == statics and s.key[3] == tuple(map(type, statics)) if statics else not s.statics)
-        and ints is None
         and offsets is None
+        and (s.statics is statics or (s.statics == statics and s.key[3] == tuple(map(type, statics))))
         and (
             getattr(operands[0], "_slot", None) is s.a is not None
             if s.b is None and len(operands) == 1
@@ -441,6 +351,7 @@ def record(
         h._data = h._meta = h._storage = h._view = None
         h._writes = 0
         tr.results[s.index] = h
+        tr.ext = ext
         tr.pos = s
         if tr.eager:
             run_sync(tr, "eager", s.site)
@@ -462,34 +373,48 @@ def record_view(
     slot = x._slot
     if slot is None or slot.step.owner is not tr:
         slot = slot_of(tr, x)
-    ext = tr.ext if ints is None else tr.ext.child(ints)
+    ext = tr.ext
+    if ints is not None:
+        ext = ext.last if ext.last_key == ints else ext.child(ints)
     s = tr.pos.next
+    parent = x._view
     # Mostly the view that was made here the last time: `advance`, in short.
     if (
         s.op is op
         and s.a is slot
         and s.ext is ext
-        and s.statics == statics
+        and (s.statics is statics or (s.statics == statics and s.key[3] == tuple(map(type, statics))))
         and s.key[5] == (-1 if offsets is None else len(offsets))
-        and s.key[3] == tuple(map(type, statics))
     ):
         if offsets:
             at = s.scalar_start
             tr.scalars[at : at + len(offsets)] = offsets
         tr.ext = ext
         tr.pos = s
+        view = s.view
+        if (
+            view is None
+            or view.parent is not parent
+            or view.shape is not s.shape
+            or view.offsets != offsets
+            or view.ints != ints
+        ):
+            view = s.view = View(parent, op, statics, ints, offsets, tr.grad, s)
     else:
         s = advance(tr, op, (slot,), statics, ints, offsets, ())
+        view = View(parent, op, statics, ints, offsets, tr.grad, s)
     h = _new(hooks.tensor)
     h._slot = s
     h._data = h._meta = None
     h._writes = 0
     st = h._storage = x._storage or share(tr, x)
-    h._view = View(x._view, op, statics, ints, offsets, tr.grad, s)
-    st.aliases.append(ref(h))
-    if len(st.aliases) > 64 and len(st.aliases) & (len(st.aliases) - 1) == 0:
-        st.aliases = [r for r in st.aliases if r() is not None]
-    tr.refs[s.index] = ref(h)
+    h._view = view
+    reference = ref(h)
+    aliases = st.aliases
+    aliases.append(reference)
+    if len(aliases) > 64 and len(aliases) & (len(aliases) - 1) == 0:
+        st.aliases = [r for r in aliases if r() is not None]
+    tr.refs[s.index] = reference
     if tr.eager:
         run_sync(tr, "eager", s.site)
     return h

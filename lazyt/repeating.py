@@ -1,24 +1,26 @@
 """A sync like the last one at this place of a program: the same values held, the same extents.
 
 Where an array has ten elements, what a sync costs is its Python. So what the general way through `syncing.py` and the
-executor came to is kept at the last step, and done again in a few lines: in a fifth of the time. Not so where
-gradients will be asked for, several devices or results of one operation are involved, or leaves are overwritten.
+executor came to is kept at the last step, as a function written for it: each comparison and each address is spelled
+out, because a loop over three things costs more than the three. Not so where gradients will be asked for, several
+devices or results of one operation are involved, leaves are overwritten, or there is much of it.
 
 The memory of small results is kept too, and used again once nobody refers to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from operator import attrgetter, itemgetter
+from collections.abc import Callable, Sequence
 from sys import getrefcount
+from time import perf_counter
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from lazyt.backends.cpu import memory
 from lazyt.handle import Data, Holder, Storage
 from lazyt.planning import Plan
 from lazyt.switches import general as settings
-from lazyt.trace import NONE, Several, Slot, Trace
+from lazyt.trace import NONE, Several, Slot, Trace, holding
 from lazyt.walk import LEAF
 
 if TYPE_CHECKING:
@@ -27,116 +29,113 @@ if TYPE_CHECKING:
 # Results and temporaries of at most so many bytes have memory that is kept, so many times over.
 KEPT_BYTES = 4096
 KEPT = 3
-
-_address = attrgetter("address")
-
-
-class Kept:
-    """Results in memory that is kept: their values, the addresses of a run, and what to count references of."""
-
-    __slots__ = ("arena", "tail", "values", "watched")
-
-    def __init__(self, values: Sequence[Data], arena: Any, status: int) -> None:
-        self.values = tuple(values)
-        self.arena = arena
-        # As the bases of a run go: results, the arena, the status word.
-        self.tail = (*map(_address, values), 0 if arena is None else arena.address, status)
-        self.watched = (*values, *(d.buffer for d in values))
+# Of more steps than this, a sync is not written out.
+MAX_STEPS = 256
+_FLOATS, _INTS = (float,), (int, bool)  # types of scalars that a kernel reads as they are
 
 
-def _unused() -> int:
-    """What `getrefcount` says of a value, and of its buffer, that only a `Kept` refers to, counted as in `repeat`."""
-    found = Kept([Data(memory.wrap_external(0, 0, None), (), None)], None, 0)  # type: ignore[arg-type]
-    counts = [*map(getrefcount, found.watched)]
-    assert counts[0] == counts[1], "a value and its buffer are referred to alike"
-    return counts[0]
+class Counters:
+    """Totals of the process, for tests and benchmarks."""
+
+    def __init__(self) -> None:
+        self.syncs = self.plans = self.kernels = self.superset_plans = 0
+
+
+counters = Counters()
+
+
+def _counts() -> tuple[int, int, int, int]:
+    """What `getrefcount` says, as `_text` asks it, of a result that nobody else holds; of a value and of its buffer
+    that only what is kept refers to; of a leaf's value that nobody else refers to.
+    """
+    results, leaves = [object()], [object()]
+    (met,) = leaves
+    value = Data(memory.wrap_external(0, 0, None), (), None)  # type: ignore[arg-type]
+    kept = [(value, value.buffer)]
+    del value
+    for v, b in kept:
+        found = getrefcount(results[0]), getrefcount(v), getrefcount(b), getrefcount(met)
+    return found
+
+
+_UNHELD, _VALUE, _BUFFER, _MET = _counts()
 
 
 class Again:
-    """What a sync did, to be done again."""
+    """What a sync did, to be done again by `run(trace, cause, site)`: False, and nothing done, if it is not alike."""
 
     __slots__ = (
-        "at", "blank", "bound", "checks", "code", "counts", "donors", "evaluated", "ext", "held", "kept", "kernels",
-        "lasti", "launch", "made", "moves", "n_outputs", "n_refs", "n_scalars", "pick", "plan", "root", "seen",
-        "shared", "site", "sizes", "small", "steps", "stored", "then", "unused", "words",
+        "bound", "code", "ext", "kept", "kernels", "lasti", "made", "n_outputs", "n_scalars", "plan", "run", "seen",
+        "site", "small", "steps", "stored", "then", "values",
     )  # fmt: skip
 
-    def __init__(
-        self, tr: Trace, plan: Plan | None, bound: Any, slots: Sequence[Slot], at: list[tuple[int, int]],
-        stored: list[tuple[int, Step, int]],
-    ) -> None:  # fmt: skip
-        pos, results = tr.pos, tr.results
+    run: Callable[[Trace, str, Site], bool]
+
+    def __init__(self, tr: Trace, plan: Plan | None, bound: Any, slots: Sequence[Slot]) -> None:
+        pos = tr.pos
         self.plan: Any = plan
         self.bound = bound
         self.ext: Ext = tr.ext
         self.kernels = 0 if plan is None else plan.kernels
         self.steps = pos.index + 1
         self.n_outputs = len(slots)
-        # Who is held: where results are, and, once it has been so, how often each is referred to.
-        self.held = tr.held_places()
-        path = pos.steps()
-        where = [s.index for s in path if results[s.index] is not None]
-        self.pick = itemgetter(*where, where[0]) if where else _nothing
-        self.counts: list[int] | None = None
-        # ... and values with a storage and such as were written: index, step, which of those wanted it is, or -1.
-        self.stored = stored
-        self.shared = [s.index for s in path if results[s.index] is None]
-        self.n_refs = len(tr.refs)
-        self.at = at
-        # What runs, and where to.
-        self.small = False
-        if bound is not None:
-            self.sizes: list[int] = bound.sizes
-            self.made = [(s.shape, s.dtype) for s in slots]
-            self.small = sum(bound.sizes) + bound.arena_size <= KEPT_BYTES and memory.COUNTED
-            self.kept: list[Kept] = []
-            self.unused = [_UNUSED] * (2 * len(slots))
-            self.launch = bound.launch_only()
-            self.n_scalars = pos.scalar_start + pos.n_scalars
-            self.words = _words(path, bound)
-            self.checks = bool(bound.checks)
-            # The leaves whose memory results could take, were they nobody else's.
-            donors = sorted({d.leaf for d in bound.donations})
-            self.donors = _several(donors) if donors else None
-            # Whether what goes to the native call is more than addresses, and scalars as they are.
-            some = len(tr.leaves) > bound.n_leaves or (self.words is None and bound.positions)
-            self.moves = bool(bound.moving or some)
-            self.seen: list[Any] | None = None
-            self.evaluated: list[int] = []
-        # How the next walk begins.
-        self.blank = [None] * tr.n_results()
-        self.root: Step = tr.roots[tr.grad]
+        self.n_scalars = pos.scalar_start + pos.n_scalars
+        self.made = [(s.shape, s.dtype) for s in slots]
+        self.small = bound is not None and sum(bound.sizes) + bound.arena_size <= KEPT_BYTES and memory.COUNTED
+        self.stored: list[tuple[int, Step, int]] = []
+        self.kept: list[tuple[Any, ...]] = []
+        # The scalars met last, and what the expressions came to.
+        self.seen: list[Any] | None = None
+        self.values: list[int] = []
+        # How the next walk begins, and the line that synced here.
         self.then: Any = NONE
-        # The line that synced here.
         self.site: Site | None = None
         self.code: Any = None
         self.lasti = -1
 
+    def more(self) -> tuple[Any, ...] | None:
+        """Memory for results, kept if it is small: value, buffer and address of each, the arena's buffer and address.
 
-def _nothing(results: Any) -> tuple[Any, ...]:
-    return ()
+        None if there is none.
+        """
+        bound = self.bound
+        try:
+            buffers = [*map(memory.allocate, bound.sizes)]
+            arena = memory.allocate(bound.arena_size) if bound.arena_size else None
+        except MemoryError:
+            return None
+        parts: list[Any] = []
+        for b, (shape, dtype) in zip(buffers, self.made, strict=True):
+            parts += (Data(b, shape, dtype), b, b.address)
+        made = (*parts, arena, 0 if arena is None else arena.address)
+        if self.small and len(self.kept) < KEPT:
+            self.kept.append(made)
+        return made
 
+    def rest(self, tr: Trace, bases: list[int], words: bool) -> list[int]:
+        """The bases of a run with scalars that have to be converted, unless these are in `words`, and with offsets."""
+        bound, scalars = self.bound, tr.scalars[: self.n_scalars]
+        if bound.positions and not words:
+            bases += bound.scalar_words(scalars)
+        if bound.moving:
+            if scalars != self.seen:
+                self.seen, self.values = scalars, bound.exe.expressions.evaluate(bound.extents, scalars)
+            bases += bound.moved(bases, self.values)
+        return bases
 
-_UNUSED = _unused()
-_FLOATS, _INTS = (float,), (int, bool)  # types of scalars that a kernel reads as they are
-
-
-def _words(path: Sequence[Step], bound: Any) -> Any:
-    """What takes a run's scalars as they are out of those of the walk; None if some have to be converted first."""
-    types: dict[int, type] = {}
-    for s in path:
-        weak = [x for x in s.operands if isinstance(x, type)]
-        types.update(zip(range(s.scalar_start, s.scalar_start + s.n_weak), weak, strict=True))
-    taken = bound.exe.scalars
-    if not taken or any(part or types.get(p) not in (_FLOATS if floating else _INTS) for p, part, floating in taken):
-        return None
-    return _several(bound.positions)
-
-
-def _several(places: Sequence[int]) -> Any:
-    """What takes a sequence of the items at these places, of which there is at least one."""
-    first, *more = places
-    return itemgetter(first, *more) if more else itemgetter(slice(first, first + 1))
+    def find(self, refs: dict[int, Any]) -> list[tuple[Any, int]] | None:
+        """Who holds the values with a storage, and such as were written, that are wanted; None if they are others."""
+        found: list[tuple[Any, int]] = []
+        for i, step, k in self.stored:
+            r = refs.get(i)
+            h: Any = None if r is None else r()
+            if (h is not None and h._slot is step and h._storage is None) != (k >= 0):
+                return None
+            if k >= 0:
+                if h._meta is not None:
+                    return None
+                found.append((h, k))
+        return found
 
 
 def remember(tr: Trace, plan: Any, slots: Sequence[Slot], holders: Sequence[Holder], segment: Any) -> None:
@@ -146,11 +145,12 @@ def remember(tr: Trace, plan: Any, slots: Sequence[Slot], holders: Sequence[Hold
     if last is False:
         return
     pos.again = False
-    if pos.mixed or segment is not None or pos.device != "cpu":
+    if pos.mixed or segment is not None or pos.device != "cpu" or pos.index >= MAX_STEPS:
         return
     if any(s.k or s.requires_grad or h._meta is not None for s, h in zip(slots, holders, strict=True)):
         return
     path, place = pos.steps(), {s.step.index: k for k, s in enumerate(slots)}
+    # Values with a storage and such as were written: index, step, which of those wanted it is, or -1.
     stored: list[tuple[int, Step, int]] = []
     for i, r in tr.refs.items():
         if type(r) is Several or i >= len(path):
@@ -170,121 +170,163 @@ def remember(tr: Trace, plan: Any, slots: Sequence[Slot], holders: Sequence[Hold
             return
     at = [(i, k) for i, k in place.items() if results[i] is holders[k]]
     if len(at) + sum(k >= 0 for *_, k in stored) == len(slots):
-        pos.again = Again(tr, plan if slots else None, bound, slots, at, stored)
+        again = Again(tr, plan if slots else None, bound, slots)
+        again.stored = stored
+        again.run = _written(tr, again, at)
+        pos.again = again
 
 
-def repeat(tr: Trace, again: Again) -> bool:
-    """Do again what the last sync here did; nothing is done, and it is False, unless all is as it was then."""
-    results, refs = tr.results, tr.refs
-    if (
-        again.ext is not tr.ext
-        or len(refs) != again.n_refs
-        or settings["interpret"]
-        or not settings["repeat"]
-        or (again.counts != [*map(getrefcount, again.pick(results))] and not _held_alike(tr, again))
-    ):
-        return False
-    stored = _stored(refs, again.stored) if again.stored else ()
-    if stored is None:
-        return False
-    if again.bound is not None:
-        if again.donors is not None and memory.any_alone(again.donors(tr.leaves)):
-            return False
-        values = _run(tr, again)
-        if values is None:
-            return False
-        for i, k in again.at:
-            h = results[i]
-            h._data = values[k]
-            h._slot = None
-        for h, k in stored:
-            h._data = values[k]
-    for r in refs.values():
-        h = r()
-        if h is not None:
-            h._slot = None
-            if type(h) is Storage:
-                h.invalidate(None)
-    return True
+# --- the function that does it again
+
+MAX_CODES = 1024
+_codes: dict[str, CodeType] = {}  # by their text, which says no place but by a name: most syncs have one of few
 
 
-def _stored(refs: dict[int, Any], expected: Sequence[tuple[int, Step, int]]) -> list[tuple[Any, int]] | None:
-    """Who holds the values with a storage, and such as were written, that are wanted; None if they are others."""
-    found: list[tuple[Any, int]] = []
-    for i, step, k in expected:
-        r = refs.get(i)
-        h: Any = None if r is None else r()
-        if (h is not None and h._slot is step and h._storage is None) != (k >= 0):
-            return None
-        if k >= 0:
-            if h._meta is not None:
-                return None
-            found.append((h, k))
-    return found
+def _written(tr: Trace, again: Again, at: list[tuple[int, int]]) -> Callable[[Trace, str, Site], bool]:
+    """`run` of this sync, in a global space of its own. at: the places of what is wanted, and which value each is."""
+    bound, path, results = again.bound, tr.pos.steps(), tr.results
+    wanted = {i for i, _ in at}
+    places = {
+        "held": [i for i, _ in at],
+        "dead": [s.index for s in path if results[s.index] is not None and s.op is not LEAF and s.index not in wanted],
+        "leaf": [s.index for s in path if s.op is LEAF and s.index not in tr.refs],
+        "none": [s.index for s in path if results[s.index] is None and s.op is not LEAF] if tr.refs else [],
+        "scalar": [],
+        "donor": [],
+    }
+    native = checks = False
+    launch: list[str] = []
+    if bound is not None:
+        # The leaves whose memory results could take, were they nobody else's.
+        donors = sorted({d.leaf for d in bound.donations})
+        leaves = [s.index for s in path if s.op is LEAF and s.statics[3] < 0]
+        places["donor"] = [leaves[n] for n in donors]
+        program = bound.launch_only()
+        words = _words(path, bound)
+        places["scalar"] = words or []
+        native, checks = program is not None, bool(bound.checks)
+        launch = _launch(again, len(tr.leaves), native, words, donors)
+    names = {kind: [f"{kind}{n}" for n in range(len(found))] for kind, found in places.items()}
+    text = _text(names, [k for _, k in at], launch, bool(tr.refs), bool(again.stored), again.n_outputs)
+    space = {
+        "again": again, "blank": [None] * tr.n_results(), "bound": bound, "count": getrefcount, "counters": counters,
+        "Data": Data, "ext": again.ext, "find": again.find, "kept": again.kept, "kernels": again.kernels,
+        "more": again.more, "n_refs": len(tr.refs), "now": perf_counter, "plan": again.plan, "rest": again.rest,
+        "root": tr.roots[tr.grad], "settings": settings, "Storage": Storage,
+        "status": None if bound is None else bound.status,
+        "status_address": 0 if bound is None else bound.status_address,
+        "launch": program if native else None,
+    }  # fmt: skip
+    for kind, found in places.items():
+        space.update(zip(names[kind], found, strict=True))
+    code = _codes.get(text)
+    if code is None:
+        if len(_codes) >= MAX_CODES:
+            _codes.clear()
+        code = _codes[text] = compile(text, "<lazyt again>", "exec")
+    exec(code, space)
+    run: Any = space["run"]
+    # NOTE: alone, a native call and results with no storage need no lock: what is looked at and what is put behind
+    # the handles afterwards are not apart by a call, so no other thread gets between.
+    return _under_lock(run) if tr.refs or checks or not (native or bound is None) else run
 
 
-def _held_alike(tr: Trace, again: Again) -> bool:
-    """Whether the same results are held as then, however often."""
-    results = tr.results
-    if tr.held_places() != again.held or any(results[i] is not None for i in again.shared):
-        return False
-    again.counts = [*map(getrefcount, again.pick(results))]
-    return True
+def _under_lock(run: Callable[[Trace, str, Site], bool]) -> Callable[[Trace, str, Site], bool]:
+    def locked(tr: Trace, cause: str, site: Site) -> bool:
+        with holding:
+            return run(tr, cause, site)
+
+    return locked
 
 
-def _run(tr: Trace, again: Again) -> Sequence[Data] | None:
-    """The values that are wanted; None for what the general way has to say (no memory, an index that is not there)."""
-    bound = again.bound
-    for made in again.kept:
-        if [*map(getrefcount, made.watched)] == again.unused:
-            break
+def _words(path: Sequence[Step], bound: Any) -> list[int] | None:
+    """The scalars of a run among those of the walk; None if some have to be converted first."""
+    types: dict[int, type] = {}
+    for s in path:
+        weak = [x for x in s.operands if isinstance(x, type)]
+        types.update(zip(range(s.scalar_start, s.scalar_start + s.n_weak), weak, strict=True))
+    if any(part or types.get(p) not in (_FLOATS if floating else _INTS) for p, part, floating in bound.exe.scalars):
+        return None
+    return list(bound.positions)
+
+
+def _launch(again: Again, n_leaves: int, native: bool, words: list[int] | None, donors: Sequence[int]) -> list[str]:
+    """The lines that find memory and run."""
+    bound, outs = again.bound, range(again.n_outputs)
+    made = "".join(f"value{n}, buffer{n}, address{n}, " for n in outs) + "arena, arena_address"
+    unused = [f"count(value{n}) == {_VALUE} and count(buffer{n}) == {_BUFFER}" for n in outs]
+    bases = [f"met{n}.address" for n in range(bound.n_leaves)]
+    bases += [f"address{n}" for n in outs] + ["arena_address", "status_address"]
+    bases += [f"tr.scalars[scalar{n}]" for n in range(len(words or ()))]
+    listed = f"[{', '.join(bases)}]"
+    if bound.moving or (words is None and bound.positions):
+        listed = f"rest(tr, {listed}, {words is not None})"
+    lines = [f"({''.join(f'met{n}, ' for n in range(n_leaves))}) = tr.leaves"] if n_leaves else []
+    for i, n in enumerate(donors):
+        # Held by the list and here, or by a tensor as well that only the results of this walk hold.
+        dead = f"count(met{n}) == {_MET + 1} and count(results[donor{i}]) <= {_UNHELD}"
+        lines += [f"if count(met{n}) <= {_MET} or ({dead}):", "    return False"]
+    lines += [
+        f"for {made} in kept:",
+        f"    if {' and '.join(unused)}:",
+        "        break",
+        "else:",
+        "    made = more()",
+        "    if made is None:",
+        "        return False",
+        f"    {made} = made",
+        "try:",
+    ]
+    if native:
+        lines += [f"    launch({listed})"]
     else:
-        try:
-            made = _made(again)
-        except MemoryError:
-            return None
-    bases = [*map(_address, tr.leaves), *made.tail]
-    if again.moves:
-        _more_bases(tr, again, bases)
-    elif again.words is not None:
-        bases += again.words(tr.scalars)
-    values: Sequence[Data] = made.values
-    try:
-        if again.launch is not None:
-            again.launch(bases)
-        else:
-            outs = [d.buffer for d in values]
-            bound.launch(bases, outs, made.arena, tr.leaves)
-            # NOTE: a result may stand in memory that NumPy returned, not in that which was taken for it.
-            values = [d if d.buffer is b else Data(b, d.shape, d.dtype) for d, b in zip(values, outs, strict=True)]
-    except Exception:  # noqa: BLE001 - the general way meets it again, and says which line it is of
-        return None
-    if again.checks and bound.status[0]:
-        bound.status[:] = 0
-        return None
-    again.plan.runs += 1
-    return values
+        lines += [f"    bases, outs = {listed}, [{', '.join(f'buffer{n}' for n in outs)}]"]
+        lines += ["    bound.launch(bases, outs, arena, tr.leaves)"]
+    # What fails the general way meets again, and says which line it is of.
+    lines += ["except Exception:", "    return False"]
+    if bound.checks:
+        lines += ["if status[0]:", "    status[:] = 0", "    return False"]
+    for n in outs if not native else ():
+        # NOTE: a result may stand in memory that NumPy returned, not in that which was taken for it.
+        lines += [f"if outs[{n}] is not buffer{n}:"]
+        lines += [f"    value{n} = Data(outs[{n}], value{n}.shape, value{n}.dtype)"]
+    return lines
 
 
-def _more_bases(tr: Trace, again: Again, bases: list[int]) -> None:
-    """Finish the bases of a run with offsets, with leaves that only dead values read, or with scalars to convert."""
-    bound, scalars = again.bound, tr.scalars[: again.n_scalars]
-    del bases[bound.n_leaves : len(tr.leaves)]
-    if bound.positions:
-        bases += bound.scalar_words(scalars) if again.words is None else again.words(scalars)
-    if bound.moving:
-        if scalars != again.seen:
-            again.seen, again.evaluated = scalars, bound.exe.expressions.evaluate(bound.extents, scalars)
-        bases += bound.moved(bases, again.evaluated)
-
-
-def _made(again: Again) -> Kept:
-    """Memory for results, kept if it is small."""
-    bound = again.bound
-    buffers = [*map(memory.allocate, again.sizes)]
-    arena = memory.allocate(bound.arena_size) if bound.arena_size else None
-    values = [Data(b, shape, dtype) for b, (shape, dtype) in zip(buffers, again.made, strict=True)]
-    made = Kept(values, arena, bound.status_address)
-    if again.small and len(again.kept) < KEPT:
-        again.kept.append(made)
-    return made
+def _text(
+    names: dict[str, list[str]], values: list[int], launch: list[str], refs: bool, stored: bool, n_outputs: int
+) -> str:  # fmt: skip
+    """The function. names: of the places of results, by what is there; values: which one each of those held gets."""
+    held, leaf = names["held"], names["leaf"]
+    different = ["tr.ext is not ext", 'settings["interpret"]', 'not settings["repeat"]']
+    more_refs = "len(tr.refs) != n_refs" if refs else "tr.refs"
+    different += [more_refs]
+    different += [f"results[{p}] is not None" for p in names["none"]]
+    different += [f"count(results[{p}]) <= {_UNHELD}" for p in held]
+    different += [f"count(results[{p}]) > {_UNHELD}" for p in names["dead"]]
+    lines = ["started, results = now(), tr.results", f"if {' or '.join(different)}:", "    return False"]
+    if stored:
+        lines += ["stored = find(tr.refs)", "if stored is None:", "    return False"]
+    lines += launch
+    # NOTE: from here to the last handle, no call but for what has a storage: see `_written`.
+    lines += [f"h_{p} = results[{p}]" for p in (*held, *leaf)]
+    lines += [f"if {' or '.join([more_refs, *(f'h_{p} is None' for p in held)])}:", "    return False"]
+    lines += [f"h_{p}._data = value{k}" for p, k in zip(held, values, strict=True)]
+    lines += [f"h_{p}._slot = None" for p in held]
+    lines += [line for p in leaf for line in (f"if h_{p} is not None:", f"    h_{p}._slot = None")]
+    if stored:
+        lines += [f"values = ({''.join(f'value{n}, ' for n in range(n_outputs))})"]
+        lines += ["for h, k in stored:", "    h._data = values[k]"]
+    if refs:
+        lines += ["for r in tr.refs.values():", "    h = r()", "    if h is not None:", "        h._slot = None"]
+        lines += ["        if type(h) is Storage:", "            h.invalidate(None)"]
+    lines += ["counters.syncs += 1"]
+    if launch:
+        lines += ["counters.kernels += kernels", "plan.runs += 1"]
+    lines += [
+        "tr.report = again, cause, site, started - tr.started, now() - started",
+        "tr.begin(root, blank)",
+        "root.next, tr.ended = again.then, again",
+        "return True",
+    ]
+    return "def run(tr, cause, site):\n    " + "\n    ".join(lines) + "\n"

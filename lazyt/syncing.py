@@ -15,22 +15,12 @@ from lazyt.errors import SyncError, relocate, site_of
 from lazyt.handle import Data, Gradient, Handle, Holder, Storage
 from lazyt.looking.report import SyncReport
 from lazyt.planning import Plan, find_plan
-from lazyt.repeating import Again, remember, repeat
+from lazyt.repeating import Again, counters, remember
 from lazyt.trace import Several, Site, Slot, Step, Trace, holding, local, user_site
 from lazyt.walk import LEAF, hooks
 
 # Syncs that nobody reads the results of yet: what is known when a GPU has run (a wrong index) is for who waits for it.
 ENQUEUE = frozenset(("sync()", "eager", "bound"))
-
-
-class Counters:
-    """Totals of the process, for tests and benchmarks."""
-
-    def __init__(self) -> None:
-        self.syncs = self.plans = self.kernels = self.superset_plans = 0
-
-
-counters = Counters()
 
 
 def last_report() -> SyncReport | None:
@@ -121,7 +111,9 @@ def sync(
         site = user_site()
     if tr.syncs_forbidden:
         check_allowed(tr, cause, site)
-    if pos.again and not extra and _repeat(tr, cause, site):
+    if pos.again and not extra and pos.again.run(tr, cause, site):
+        if tr.expectations:
+            _note(tr, _repeated(*tr.report))
         return
     # NOTE: also what is computed goes behind its holders under the lock: another thread that waits for it to compute a
     # value of this walk must then find the value, because the walk's leaves may be overwritten.
@@ -134,6 +126,7 @@ def sync(
         report = SyncReport(cause, site, pos.index + 1, len(slots), perf_counter() - tr.started)
         segment = differentiable(tr, slots)
         want = slots if segment is None else [*slots, *segment.slots]
+        tr.let_go()
         walk, receipt = _Snapshot(tr), Receipt()
         try:
             values = _compute(walk, want, report, receipt) if slots else []
@@ -167,26 +160,10 @@ def sync_again(tr: Trace, frame: FrameType) -> bool:
     if again.lasti != frame.f_lasti or again.code is not frame.f_code:
         site = again.site = user_site()
         again.code, again.lasti = frame.f_code, frame.f_lasti if site.code is frame.f_code else -1
-    return _repeat(tr, "sync()", again.site)
-
-
-def _repeat(tr: Trace, cause: str, site: Site) -> bool:
-    """Whether a sync did what the last one here did (see repeating.py), and ended the walk."""
-    again = tr.pos.again
-    t0 = perf_counter()
-    with holding:
-        if not repeat(tr, again):
-            return False
-    counters.syncs += 1
-    counters.kernels += again.kernels
-    tr.report = again, cause, site, t0 - tr.started, perf_counter() - t0
-    if tr.expectations:
+    done: bool = again.run(tr, "sync()", again.site)
+    if done and tr.expectations:
         _note(tr, _repeated(*tr.report))
-    root = again.root
-    tr.begin(root, again.blank)
-    root.next = again.then
-    tr.ended = again
-    return True
+    return done
 
 
 def _repeated(again: Again, cause: str, site: Site, record_time: float, run_time: float) -> SyncReport:

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 Key = tuple[Any, ...]
 
 _FIRST_RESULTS = 4096
-# What no operand is.
+# What no operand is, and no form of a leaf.
 _UNORDERED = object()
+NO_FORM = object()
 # How many different extents a place in a program remembers.
 MAX_EXTENTS = 1024
 
@@ -61,12 +62,12 @@ class Ext:
         self.values = values
         self.children: dict[tuple[int, ...], Ext] = {}
         self.last_key: tuple[int, ...] | None = None
-        self.last: Ext | None = None
+        self.last: Any = None
 
     def child(self, more: tuple[int, ...]) -> Ext:
         """The node after also meeting `more` (always a node of its own, even for no extents)."""
         if self.last_key == more:
-            return self.last  # type: ignore[return-value]
+            return self.last  # type: ignore[no-any-return]
         c = self.children.get(more)
         if c is None:
             if len(self.children) >= MAX_EXTENTS:
@@ -80,10 +81,11 @@ class Step(Slot):
     """One public call on one path of the trie; it is also its own first value."""
 
     __slots__ = (
-        "a", "again", "b", "bare", "by_ext", "checks", "children", "consumed", "current", "cut", "device",
-        "ext", "ext_start", "high", "index", "info", "kept", "key", "known", "leaves", "like", "low", "mixed",
+        "a", "again", "b", "bare", "before", "by_ext", "checks", "children", "consumed", "current", "cut", "device",
+        "ext", "ext_start", "form", "high", "index", "info", "kept", "key", "known", "leaves", "like", "low", "mixed",
         "mode", "n_ints", "n_offsets", "n_scalars", "n_weak", "next", "op", "operands", "owner", "parent",
         "path", "plans", "rules", "scalar_start", "sid", "simple", "site", "slots", "statics", "stops", "targets",
+        "view",
     )  # fmt: skip
 
     def __init__(
@@ -129,6 +131,9 @@ class Step(Slot):
         self.sid = 0
         self.plans: Any = None
         self.known = False  # leads to a plan
+        # For a leaf: the form of the value met here last, and the extents before it.
+        self.form: Any = NO_FORM
+        self.before: Ext | None = None
         self.again: Any = None  # what the last sync here did, False if it is nothing to repeat (see repeating.py)
         self.path: list[Step] | None = None
         self.targets: tuple[Slot, ...] = ()  # for an in-place step: the values it supersedes
@@ -136,6 +141,7 @@ class Step(Slot):
         self.like: tuple[Slot, ...] = ()  # for a backward: the values its results have the shapes of
         self.leaves: Any = None  # memo of what a backward from here reaches
         self.info: Any = None
+        self.view: Any = None  # how the view that was made here last is seen in its storage
         self.consumed: Any = None  # memo: the steps whose graph a backward up to here has freed
         # Memo: for values that a sync leaves with a graph, what their derivatives keep (see autograd/segment.py).
         self.kept: dict[tuple[Slot, ...], Any] = {}
@@ -154,10 +160,11 @@ class Step(Slot):
 class _No:
     """The step that is never predicted right."""
 
-    __slots__ = ("a", "b", "ext", "key", "op", "statics")
+    __slots__ = ("a", "b", "ext", "form", "key", "op", "statics")
 
     def __init__(self) -> None:
         self.op = self.a = self.b = self.ext = self.key = self.statics = None
+        self.form = NO_FORM
 
 
 NONE: Any = _No()
@@ -298,14 +305,17 @@ class Several(tuple[Any, ...]):
         return [h for r in self if (h := r()) is not None] or None
 
 
+_walks = itertools.count(1)
+
+
 class Trace:
     """The pending program of one thread."""
 
     __slots__ = (
-        "_roots", "bound", "customs", "cut_site", "device", "eager", "ended", "expectations", "ext", "ext_root",
+        "_roots", "customs", "cut_site", "device", "eager", "ended", "expectations", "ext", "ext_root",
         "foreign", "grad", "last_refs", "leaves", "metas", "more", "n_exts", "n_steps", "nbytes", "pos", "refs",
         "replayed", "report", "results", "retained", "scalars", "slot_hooks", "started", "syncs_forbidden",
-        "watched",
+        "walk", "watched",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -314,9 +324,10 @@ class Trace:
         self.watched = False  # whether `eager` is asked after each operation: then none takes the shortest way
         self.cut_site: Site | None = None
         self.pos: Step = Step(None, None, (), (), (), -1)
-        # Who holds each step's values, by step index. What an operation returns is held here as well: counting its
-        # references at the sync costs less than a weak reference (see `alive`). Whatever may outlive the walk, or
-        # moves from step to step, is held weakly.
+        # Who holds each step's values, by step index. What an operation returns is held here as well, and what is met
+        # as a leaf without gradients: counting its references at the sync costs less than a weak reference (see
+        # `alive`). A record of gradients must die with its tensor, and a storage, or what a write moved to another
+        # step, is not one step's: such are held weakly.
         self.results: list[Any] = [None] * _FIRST_RESULTS
         self.refs: dict[int, Any] = {}
         self.last_refs: dict[int, Any] = {}
@@ -367,12 +378,13 @@ class Trace:
     def begin(self, root: Step, blank: list[None]) -> None:
         """A new walk from `root`, over the results of the last one: as many as there are in `blank`."""
         self.results[: len(blank)] = blank
-        # NOTE: kept for one walk more, because a weak reference that is there costs less than a new one.
-        self.last_refs, self.refs = self.refs, {}
+        if self.refs:
+            # NOTE: kept for one walk more, because a weak reference that is there costs less than a new one.
+            self.last_refs, self.refs = self.refs, {}
         self.pos = root
         self.ext = self.ext_root
         self.leaves: list[Any] = []  # Data bound so far, by leaf index
-        self.bound: dict[int, int] = {}  # id of a Data -> its leaf index
+        self.walk = next(_walks)  # which walk of the process this is
         if self.metas:
             self.metas = {}
         if self.more:
@@ -407,6 +419,13 @@ class Trace:
         """The indices of the results that somebody else holds, ascending."""
         results = self.results
         return [i for i in self.held_places() if results[i] is not None]
+
+    def let_go(self) -> None:
+        """Forget those met as leaves that nobody else holds: results may take the memory of their values."""
+        results = self.results[: self.pos.index + 2]
+        for i in [i for i, count in enumerate(map(getrefcount, results)) if count <= _UNHELD]:
+            if results[i]._data is not None:
+                self.results[i] = None
 
     def alive(self) -> list[tuple[int, Any]]:
         """Who holds values of each step, in no order: (step index, holder)."""

@@ -10,8 +10,10 @@ import pytest
 
 import lazyt as lt
 from lazyt import repeating, syncing
+from lazyt.backends.cpu.executor import Bound
 from lazyt.backends.cpu.switches import switches
 from lazyt.switches import general as settings
+from lazyt.trace import local
 from lazyt.walk import hooks
 
 X = np.arange(1, 9, dtype=np.float32)
@@ -28,13 +30,20 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Every sync that was a repetition."""
     found: list[Any] = []
 
-    def counting(tr: Any, again: Any) -> bool:
-        done = repeating.repeat(tr, again)
-        if done:
-            found.append(again)
-        return done
+    written = repeating._written
 
-    monkeypatch.setattr(syncing, "repeat", counting)
+    def counting(tr: Any, again: Any, at: Any) -> Any:
+        run = written(tr, again, at)
+
+        def counted(*args: Any) -> bool:
+            done = run(*args)
+            if done:
+                found.append(again)
+            return done
+
+        return counted
+
+    monkeypatch.setattr(repeating, "_written", counting)
     return found
 
 
@@ -176,6 +185,36 @@ def test_a_leaf_that_results_could_overwrite_is_left_while_somebody_holds_it(rep
     report = lt.last_sync()
     assert len(repeated) == n and report is not None and report.in_place == int(switches["donate"])
     np.testing.assert_array_equal(y.numpy(), values * 2 + 1)
+
+
+def test_a_line_of_many_small_leaves_is_repeated(repeated: list[Any]) -> None:
+    leaves = [lt.asarray(X + k) for k in range(5)]
+    for i in range(6):
+        y = leaves[0] * leaves[1] + leaves[2] * leaves[3] + leaves[4] * float(i)
+        lt.sync()
+        np.testing.assert_array_equal(y.numpy(), X * (X + 1) + (X + 2) * (X + 3) + (X + 4) * i)
+    assert len(repeated) >= 3
+
+
+def test_small_and_large_leaves_at_one_place_have_their_own_extents(repeated: list[Any]) -> None:
+    small, large, other = (np.arange(n, dtype=np.float32) for n in (10, 5000, 12))
+    for i in range(24):
+        x = (small, small, large, small, other, large)[i % 6]
+        y = lt.asarray(x) + 1.0
+        assert y.shape == x.shape
+        lt.sync()
+        np.testing.assert_array_equal(y.numpy(), x + 1)
+
+
+def test_a_leaf_that_is_written_and_dropped_is_not_computed() -> None:
+    for _ in range(4):
+        x, y = lt.asarray(X), lt.asarray(X) * 2.0
+        x += 1.0
+        del x
+        lt.sync()
+        report = lt.last_sync()
+        assert report is not None and report.outputs == 1
+        np.testing.assert_array_equal(y.numpy(), X * 2)
 
 
 def test_sizes_that_are_new_each_time_are_not_kept(monkeypatch: pytest.MonkeyPatch, repeated: list[Any]) -> None:
@@ -403,9 +442,11 @@ def test_host_data_is_met_where_it_stands_among_operands() -> None:
 def test_a_view_that_another_thread_makes_during_the_sync(again: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     computed, inside, viewed = threading.Event(), threading.Event(), threading.Event()
     monkeypatch.setitem(settings, "repeat", again)
+    lt.sync()
+    local.trace.reset_trie()  # what was remembered has the native call as it was then
     x = lt.asarray(X)
     views: list[Any] = []
-    compute, run, give = hooks.compute_foreign, repeating._run, syncing._compute
+    compute, program, give = hooks.compute_foreign, Bound.launch_only, syncing._compute
 
     def then_wait(holder: Any) -> Any:
         data = compute(holder)
@@ -416,11 +457,16 @@ def test_a_view_that_another_thread_makes_during_the_sync(again: bool, monkeypat
     def looked_at(*args: Any) -> None:
         if threading.current_thread() is threading.main_thread() and not viewed.is_set() and computed.is_set():
             inside.set()
-            viewed.wait(0.2)  # in vain: the view waits until the values are behind their tensors
+            viewed.wait(0.2)  # in vain the general way: there the view waits until the values are behind their tensors
 
-    def running(tr: Any, done: Any) -> Any:
-        looked_at()
-        return run(tr, done)
+    def running(bound: Any) -> Any:
+        launch = program(bound)
+
+        def launched(bases: Any) -> None:
+            looked_at()
+            launch(bases)
+
+        return launched
 
     def computing(*args: Any) -> Any:
         looked_at()
@@ -431,7 +477,7 @@ def test_a_view_that_another_thread_makes_during_the_sync(again: bool, monkeypat
         viewed.set()
 
     monkeypatch.setattr(hooks, "compute_foreign", then_wait)
-    monkeypatch.setattr(repeating, "_run", running)
+    monkeypatch.setattr(Bound, "launch_only", running)
     monkeypatch.setattr(syncing, "_compute", computing)
     for i in range(8):
         y = x * (i + 1.0)

@@ -42,6 +42,7 @@ ROOMS = (
     "layout",
     "shapes",
     "walk",
+    "leaves",
     "record",
     "doors",
     "inplace",

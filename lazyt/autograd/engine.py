@@ -348,6 +348,8 @@ def make_leaf(holder: Holder) -> None:
         holder._meta = Gradient(True)
     tr.metas[s.index] = ref(holder._meta)
     tr.refs[s.index] = ref(holder)
+    if tr.results[slot.step.index] is holder:  # its record dies with it
+        tr.results[slot.step.index] = None
     holder._slot = s
 
 

@@ -21,9 +21,10 @@ from lazyt.handle import Data, Gradient, Holder
 from lazyt.inplace import KEEPS_LEAF, assign_step
 from lazyt.ir.graph import Node
 from lazyt.ir.prims import SOURCES
+from lazyt.leaves import bind_leaf
 from lazyt.lowering import lower
 from lazyt.ops.core import OpDef
-from lazyt.record import advance, bind_leaf, set_grad_mode
+from lazyt.record import advance, set_grad_mode
 from lazyt.trace import Slot, Step, Trace
 from lazyt.walk import ASSIGN, LEAF, MODE
 

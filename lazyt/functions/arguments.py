@@ -57,7 +57,10 @@ def tensors(xs: Sequence[ArrayLike], result: np.dtype | None = None) -> list[Ten
 
     `result`: the dtype that the function computes in, if it has one of its own.
     """
-    if not any(isinstance(x, list | tuple) for x in xs):
+    kinds = {*map(type, xs)}
+    if kinds == {hooks.tensor}:
+        return [*xs]  # type: ignore[list-item]
+    if not any(issubclass(kind, list | tuple) for kind in kinds):
         return [tensor(x) for x in xs]
     place = next((x.device for x in xs if isinstance(x, Handle)), None)
     beside = xs if result is None else (*xs, np.empty(0, result))

@@ -203,10 +203,12 @@ def arange(
     >>> lt.arange(2, 8, 2).tolist()
     [2, 4, 6]
     """
-    first, last, by = (_number("arange", v) for v in ((0, start, step) if stop is None else (start, stop, step)))
+    first, last, by = (0, start, step) if stop is None else (start, stop, step)
+    if not type(first) is type(last) is type(by) is int:
+        first, last, by = _number("arange", first), _number("arange", last), _number("arange", by)
     if by == 0:
         raise ShapeError("arange: step must not be 0")
-    whole = all(type(v) is int for v in (first, last, by))
+    whole = type(first) is type(last) is type(by) is int
     n = -((first - last) // by) if whole else math.ceil((last - first) / by)
     d = _default(dtype, dtypes.int64 if whole else dtypes.float32)
     return record(ops.ARANGE, (first, by), (d,), (max(n, 0),))

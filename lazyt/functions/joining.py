@@ -64,7 +64,7 @@ def concatenate(arrays: Arrays, /, axis: int | None = 0) -> Tensor:
     >>> lt.concatenate([lt.asarray([1, 2]), lt.asarray([3])]).tolist()
     [1, 2, 3]
     """
-    return concat(arrays, axis=axis)
+    return concat(arrays, axis)
 
 
 def stack(arrays: Arrays, /, axis: int = 0) -> Tensor:

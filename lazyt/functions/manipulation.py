@@ -54,6 +54,8 @@ __all__ = [
 
 def _solved(x: Tensor, shape: ShapeLike) -> tuple[int, ...]:
     """The shape with its -1, if any, worked out."""
+    if type(shape) is tuple and {*map(type, shape)} == {int} and min(shape) >= 0:
+        return shape
     extents = tuple(integer("reshape", "shape", n) for n in shape) if not isinstance(shape, int) else (shape,)
     if any(n < -1 for n in extents) or extents.count(-1) > 1:
         raise ShapeError(f"reshape: at most one extent may be -1 and none below, got {extents}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,11 +40,15 @@ class Parsed:
     axes: Shape
     arrays: tuple[Any, ...]
     at: int
+    # Of the view and of the gather, as the steps have them: one object each, so that they are compared at once.
+    viewed: tuple[Any, ...] = field(init=False)
+    gathered: tuple[Any, ...] = field(init=False)
+    is_whole: bool = field(init=False)  # whether the view is all of the array as it stands
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether the view is all of the array as it stands."""
-        return self.spec.count("all") == len(self.spec)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "viewed", (self.spec,))
+        object.__setattr__(self, "gathered", (self.axes, self.at))
+        object.__setattr__(self, "is_whole", self.spec.count("all") == len(self.spec))
 
 
 _ALLOWED = (
@@ -276,8 +280,11 @@ def _parsed(key: Any, shape: Shape) -> tuple[Parsed, Sequence[Any]]:
     flat: list[Any] = []
     arrays: list[Any] = []
     for k in key if type(key) is tuple else (key,):
-        if type(k) is slice:
+        kind = type(k)
+        if kind is slice:
             flat += (_SLICE, k.start, k.stop, k.step)
+        elif kind is int:
+            flat.append(k)
         elif isinstance(k, Handle) and k.dtype.kind in "iu":
             flat.append(_ARRAY)
             arrays.append(k)
@@ -319,7 +326,7 @@ def _at_list(x: Tensor, key: list[int]) -> Tensor | None:
 
 
 def _viewed(x: Tensor, p: Parsed) -> Tensor:
-    return record_view(ops.GETITEM, x, (p.spec,), p.ints, p.offsets)
+    return record_view(ops.GETITEM, x, p.viewed, p.ints, p.offsets)
 
 
 def getitem(x: Tensor, key: Any) -> Tensor:
@@ -334,26 +341,27 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     ([1, 3], [3, 1], [3, 4])
     """
     kind = type(key)
+    slot = x._slot
+    shape = x.shape if slot is None else slot.shape
     if kind is int:
-        shape = x.shape
         if shape and -shape[0] <= key < shape[0]:
             spec = ("int", *("all",) * (len(shape) - 1))
             return record_view(ops.GETITEM, x, (spec,), (), (key % shape[0],))
     elif kind is slice:
-        return _viewed(x, _parsed(key, x.shape)[0])
+        return _viewed(x, _parsed(key, shape)[0])
     elif kind is list and (found := _at_list(x, key)) is not None:
         return found
-    elif isinstance(key, Handle) and key.dtype.kind in "iu" and x.shape:
+    elif isinstance(key, Handle) and shape and key.dtype.kind in "iu":
         return record(ops.INDEX, (x, key), ((0,), 0))
-    if _is_mask(key) and key.ndim and key.shape == x.shape[: key.ndim]:
+    if kind is not tuple and _is_mask(key) and key.ndim and key.shape == shape[: key.ndim]:
         mask = _on_host(key)
         if at_hand(x):
             return adopted(_chosen(x._array("boolean index"), mask))
-    p, arrays = _parsed(key, x.shape)
+    p, arrays = _parsed(key, shape)
     if not arrays:
         return _viewed(x, p)
     base = x if p.is_whole else _viewed(x, p)
-    return record(ops.INDEX, (base, *arrays), (p.axes, p.at))
+    return record(ops.INDEX, (base, *arrays), p.gathered)
 
 
 def _lazy_mask(x: Tensor, key: Any, value: Any) -> Any:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 # NumPy's results of fewer bytes are copied: their memory is not worth an object of its own.
 ADOPTED = 1 << 16
+MAX_LENT = 16
 # What the names of elementary functions of complex values begin with.
 COMPLEX = "complex_"
 
@@ -42,6 +43,8 @@ class Callback:
         self.call = call
         self.places: dict[Node, tuple[tuple[int, ...], int, int]] = {}
         self.statics: tuple[Any, ...] | None = None
+        self.sorts: Callable[..., None] | None = None  # what of sorting.py the call is, once its statics are known
+        self.lent: dict[tuple[Node, int], np.ndarray[Any, Any]] = {}
 
     def _shape(self, n: Node) -> tuple[int, ...]:
         return tuple(self.bound.value(d) for d in n.shape)
@@ -67,13 +70,29 @@ class Callback:
         return memory.as_ndarray(buffer, n.dtype, shape, offset=offset, writable=writable)
 
     def _lent(self, n: Node, bases: Sequence[int]) -> np.ndarray[Any, Any]:
-        """A value as an array for the time of a call that keeps none: for half of what one costs that may be kept."""
+        """A value as an array for the time of a call that keeps none: for half of what one costs that may be kept.
+
+        NOTE: an array over no object, kept by its address; nobody looks at it but while something lies there.
+        """
         shape, base, offset = self._place(n)
-        size = math.prod(shape) * n.dtype.itemsize
-        return np.ndarray(shape, n.dtype, (ctypes.c_char * size).from_address(bases[base] + offset))  # type: ignore[arg-type]
+        at = bases[base] + offset
+        found = self.lent.get((n, at))
+        if found is None:
+            if len(self.lent) >= MAX_LENT:
+                self.lent.clear()
+            size = math.prod(shape) * n.dtype.itemsize
+            memory_there: Any = (ctypes.c_char * size).from_address(at)
+            found = self.lent[n, at] = np.ndarray(shape, n.dtype, memory_there)
+        return found
 
     def run(self, bases: list[int], outs: list[Any], arena: Any, leaves: Sequence[Any]) -> None:
         c = self.call
+        if self.sorts is not None:
+            assert isinstance(c, LibraryCall), "what sorts is a call of a library"
+            assert self.statics is not None, "found with what sorts"
+            if c.results[0] is not None:
+                self.sorts(self._lent(c.results[0], bases), self._lent(c.operands[0], bases), *self.statics)
+            return
         n = c.node
 
         def get(x: Node, writable: bool = False) -> np.ndarray[Any, Any]:
@@ -100,10 +119,8 @@ class Callback:
             statics = self.statics
             assert statics is not None
             if self.bound.exe.native and sorting.takes(n.attrs.fn, self._shape(c.operands[0]), statics):
-                if c.results[0] is not None:
-                    sorting.FUNCTIONS[n.attrs.fn](
-                        self._lent(c.results[0], bases), self._lent(c.operands[0], bases), *statics
-                    )
+                self.sorts = sorting.FUNCTIONS[n.attrs.fn]
+                self.run(bases, outs, arena, leaves)
                 return
             if (ufunc := _ufunc(n.attrs.fn, statics)) is not None and None not in c.results:
                 into = tuple(get(r, True) for r in c.results if r is not None)

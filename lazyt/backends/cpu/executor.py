@@ -12,7 +12,6 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -345,7 +344,8 @@ class Bound:
         self.parts = [Program(p[0], p[1], p[2], n) if isinstance(p, tuple) else Callback(self, p) for p in self.parts]
 
         found = [d for d in self.exe.donations if d.region >= safe]
-        if len(found) >= MANY or sum(self.value(self.exe.nbytes[d.output]) for d in found) >= DONATED:
+        outputs = {d.output for d in found}
+        if len(outputs) >= MANY or sum(self.value(self.exe.nbytes[n]) for n in outputs) >= DONATED:
             self.donations = found
 
     def launch_only(self) -> Callable[[list[int]], None] | None:
@@ -552,7 +552,10 @@ class Bound:
 
     def launch(self, bases: list[int], outs: list[Any], arena: Any, leaves: Sequence[Any]) -> None:
         """Run every part."""
-        with blas.OneThread() if self.uses_blas else nullcontext():
+        if self.uses_blas:
+            with blas.OneThread():
+                self._launch(bases, outs, arena, leaves)
+        else:
             self._launch(bases, outs, arena, leaves)
 
     def _launch(self, bases: list[int], outs: list[Any], arena: Any, leaves: Sequence[Any]) -> None:

@@ -64,7 +64,10 @@ def sort(out: Array, x: Array, axis: int, descending: bool) -> None:
 def argsort(out: Array, x: Array, axis: int, descending: bool) -> None:
     """The positions of the elements in order, equal ones as they stand, into `out`."""
     if x.size <= FEW:
-        out[...] = opaque.argsort(x, axis, descending)
+        if descending or x.dtype.itemsize == 2:
+            out[...] = opaque.argsort(x, axis, descending)
+        else:
+            out[...] = x.argsort(axis, "stable")  # as that does, without NumPy's layer of Python
         return
     rows = _rows(x, axis)
     found = np.empty(rows.shape, np.int64)

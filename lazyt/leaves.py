@@ -1,0 +1,129 @@
+"""Meeting a computed value: a leaf step of the walk."""
+
+from __future__ import annotations
+
+import weakref
+from functools import partial
+from sys import _getframe
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from lazyt.handle import Storage
+from lazyt.trace import NO_FORM, Step, is_line, user_line, user_site
+from lazyt.walk import LEAF, follow, insert
+
+if TYPE_CHECKING:
+    from lazyt.handle import Data, Holder
+    from lazyt.trace import Key, Slot, Trace
+
+ref = weakref.ref
+
+# Who is lazyt's behind the functions that ask for the user's line: `bind_leaf`, what calls it, and what calls that.
+LEAF_CALLERS = 3
+
+
+def bind_leaf(tr: Trace, holder: Holder, known: int = LEAF_CALLERS) -> Slot:
+    """Meet a computed value: a leaf step of this walk. One buffer met twice is one leaf.
+
+    So many callers are `known` to be lazyt's, this among them.
+    """
+    data: Any = holder._data
+    s = tr.pos.next
+    # Mostly a small value like the one that was met here the last time: the rest of this function, in short.
+    if s.form is data.form and s.before is tr.ext and data.met != tr.walk and holder._meta is None:
+        if not s.index:
+            # The leaf that the last walk was followed by (see repeating.py), if the line is that one.
+            f, key = _getframe(known), s.key
+            if (f.f_lasti != key[-1] or id(f.f_code) != key[-2]) and not is_line(key[-2:], known):
+                return _bind_leaf(tr, holder, known + 1)
+            tr.started = perf_counter()
+        if type(holder) is Storage:
+            tr.refs[s.index] = ref(holder)
+        else:
+            tr.results[s.index] = holder
+        walk = tr.walk
+        # NOTE: no call from here on: an interrupt comes before all of this or after it.
+        tr.leaves += (data,)
+        data.met = walk
+        tr.ext = s.ext  # type: ignore[assignment]
+        holder._slot = tr.pos = s
+        return s
+    return _bind_leaf(tr, holder, known + 1)
+
+
+# What stands for a dtype, a shape and a device; values of more bytes have none, and count for the bound on walks.
+FORM_BYTES, MAX_FORMS = 1024, 4096
+_forms: dict[tuple[Any, ...], object] = {}
+
+
+def _form_of(data: Data) -> object:
+    """The form of a small value that is met without gradients, the first time in its walk; None for a large one."""
+    if data.form is None and data.nbytes <= FORM_BYTES:
+        if len(_forms) >= MAX_FORMS:
+            _forms.clear()
+        data.form = _forms.setdefault((data.dtype, data.shape, data.device), object())
+    return data.form
+
+
+def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
+    """`bind_leaf` of a leaf with gradients, of one that was met before, of a large one, or one not predicted."""
+    data = holder._data
+    assert data is not None, "a holder with neither a pending nor a computed value"
+    meta = holder._meta
+    grad = 0 if meta is None or not meta.requires_grad else 1 if meta.is_leaf else 2
+    leaves, shape, walk = tr.leaves, data.shape, tr.walk
+    # NOTE: another thread may have met it since; then it is a leaf of its own here.
+    at = next((i for i, d in enumerate(leaves) if d is data), -1) if data.met == walk else -1
+    s = tr.pos.next
+    if s.op is not LEAF or s.statics != (data.dtype, len(shape), grad, at, data.device) or tr.pos.parent is None:
+        s = _leaf_step(tr, (data.dtype, len(shape), grad, at, data.device), known)
+    index = s.index
+    if grad:
+        # A leaf's record lives with its tensor; that of a synced value must outlast a write to the tensor.
+        tr.metas[index] = ref(meta) if grad == 1 else partial(_itself, meta)
+    if meta is not None or type(holder) is Storage:
+        tr.refs[index] = ref(holder)
+    else:
+        tr.results[index] = holder
+    before = tr.ext
+    ext = before.last if before.last_key == shape else before.child(shape)
+    form = _form_of(data) if meta is None and at < 0 else None
+    # NOTE: no call from here on: an interrupt comes before all of this or after it.
+    if at < 0:
+        leaves += [data]
+        data.met = walk
+        if form is None:
+            tr.nbytes += data.nbytes
+    s.shape, s.form, s.before = shape, form or NO_FORM, before
+    s.ext = tr.ext = ext
+    holder._slot = tr.pos = s
+    return s
+
+
+def _itself(x: Any) -> Any:
+    return x
+
+
+def _leaf_step(tr: Trace, statics: tuple[Any, ...], known: int) -> Step:
+    """The leaf step that was not predicted."""
+    plain: Key = (LEAF, *statics)
+    key: Key = plain
+    first = tr.pos.parent is None
+    if first:
+        key = (*plain, *user_line(known))
+        tr.started = perf_counter()
+    s = follow(tr, key)
+    if s is None:
+        pos = tr.pos
+        s = Step(pos, LEAF, (), statics, key, pos.index + 1)
+        s.dtype = statics[0]
+        s.n_ints = statics[1]
+        s.site = user_site()
+        s.mode = tr.grad
+        s.requires_grad = statics[2] != 0
+        s.device = statics[4]
+        s.leaf = s if s.requires_grad else None
+        insert(tr, s, key, plain)
+    if first and tr.ended is not None:
+        tr.ended.then = s
+    return s
