@@ -155,14 +155,18 @@ def _variants() -> Iterator[Variant]:
     yield Variant(FLOAT64, 128, 128, "add", False, False, True, True)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("capability", [75, 80, 90])
-def test_no_kernel_spills(capability: int) -> None:
-    """Two blocks find room in the 64 Ki registers of a multiprocessor, and 48 KB of shared memory do."""
+def _require_nvrtc() -> None:
     try:
         engine.nvrtc()
     except DeviceError as error:
         pytest.skip(f"kernels are compiled by NVRTC: {error}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", [75, 80, 90])
+def test_no_kernel_spills(capability: int) -> None:
+    """Two blocks find room in the 64 Ki registers of a multiprocessor, and 48 KB of shared memory do."""
+    _require_nvrtc()
     for v in _variants():
         for back, text in ((False, attention_text), (True, gradient_text)):
             found = engine.compile_program(text(replace(v, back=back)), capability, ObjectCache(None)).resources
@@ -408,13 +412,19 @@ def test_it_says_whose_it_is(gpu: FakeDriver) -> None:
     assert "__global__ void __launch_bounds__(THREADS, 2) lazyt_attention(" in kernel.source()
     y.numpy()
     assert F.scaled_dot_product_attention(q, q, q).explain().kernels[0].code == "memory"
+    both = lt.value_and_grad(lambda x: F.scaled_dot_product_attention(x, q, q).sum())(q)
+    assert "lazyt's attention kernels, gradient" in str(both[1].explain())
+
+
+def test_its_machine_code_wants_a_disassembler(gpu: FakeDriver) -> None:
+    _require_nvrtc()
+    q = lt.asarray(array(2, 60, 8))
+    kernel = F.scaled_dot_product_attention(q, q, q).explain().kernels[0]
     with (
         mock.patch.object(engine, "_disassembler", return_value=""),
         pytest.raises(NotSupportedError, match="nvdisasm"),
     ):
-        F.scaled_dot_product_attention(q, q, q).explain().kernels[0].sass()
-    both = lt.value_and_grad(lambda x: F.scaled_dot_product_attention(x, q, q).sum())(q)
-    assert "lazyt's attention kernels, gradient" in str(both[1].explain())
+        kernel.sass()
 
 
 @pytest.mark.parametrize(("on", "why"), [(True, "no kernel has its sizes, or dropout"), (False, "it is switched off")])
