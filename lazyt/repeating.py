@@ -3,7 +3,7 @@
 Where an array has ten elements, what a sync costs is its Python. So what the general way through `syncing.py` and the
 executor came to is kept at the last step, as a function written for it: each comparison and each address is spelled
 out, because a loop over three things costs more than the three. Not so where gradients will be asked for, several
-devices or results of one operation are involved, leaves are overwritten, or there is much of it.
+devices or results of one operation are involved, leaves are overwritten, or there are very many of either.
 
 The memory of small results is kept too, and used again once nobody refers to it.
 """
@@ -11,6 +11,7 @@ The memory of small results is kept too, and used again once nobody refers to it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from sys import getrefcount
 from time import perf_counter
 from types import CodeType
@@ -29,8 +30,10 @@ if TYPE_CHECKING:
 # Results and temporaries of at most so many bytes have memory that is kept, so many times over.
 KEPT_BYTES = 4096
 KEPT = 3
-# Of more steps than this, a sync is not written out.
-MAX_STEPS = 256
+# More values than this that nobody holds are counted together: text and compiling would outgrow what they save.
+SPELLED = 8
+# With more values held and met than this, a sync is not written out.
+MOST = 256
 _FLOATS, _INTS = (float,), (int, bool)  # types of scalars that a kernel reads as they are
 
 
@@ -44,21 +47,21 @@ class Counters:
 counters = Counters()
 
 
-def _counts() -> tuple[int, int, int, int]:
+def _counts() -> tuple[int, int, int, int, int]:
     """What `getrefcount` says, as `_text` asks it, of a result that nobody else holds; of a value and of its buffer
-    that only what is kept refers to; of a leaf's value that nobody else refers to.
+    that only what is kept refers to; of a leaf's value that nobody else refers to; of one result among several.
     """
-    results, leaves = [object()], [object()]
+    results, leaves = [object(), object()], [object()]
     (met,) = leaves
     value = Data(memory.wrap_external(0, 0, None), (), None)  # type: ignore[arg-type]
     kept = [(value, value.buffer)]
     del value
     for v, b in kept:
         found = getrefcount(results[0]), getrefcount(v), getrefcount(b), getrefcount(met)
-    return found
+    return *found, max(map(getrefcount, itemgetter(0, 1)(results)))
 
 
-_UNHELD, _VALUE, _BUFFER, _MET = _counts()
+_UNHELD, _VALUE, _BUFFER, _MET, _AMONG = _counts()
 
 
 class Again:
@@ -145,9 +148,11 @@ def remember(tr: Trace, plan: Any, slots: Sequence[Slot], holders: Sequence[Hold
     if last is False:
         return
     pos.again = False
-    if pos.mixed or segment is not None or pos.device != "cpu" or pos.index >= MAX_STEPS:
+    if pos.mixed or segment is not None or pos.device != "cpu":
         return
     if any(s.k or s.requires_grad or h._meta is not None for s, h in zip(slots, holders, strict=True)):
+        return
+    if len(slots) + len(tr.leaves) + len(tr.refs) > MOST:
         return
     path, place = pos.steps(), {s.step.index: k for k, s in enumerate(slots)}
     # Values with a storage and such as were written: index, step, which of those wanted it is, or -1.
@@ -206,11 +211,12 @@ def _written(tr: Trace, again: Again, at: list[tuple[int, int]]) -> Callable[[Tr
         places["scalar"] = words or []
         native, checks = program is not None, bool(bound.checks)
         launch = _launch(again, len(tr.leaves), native, words, donors)
+    many = {kind: itemgetter(*places.pop(kind)) for kind in ("dead", "none", "scalar") if len(places[kind]) > SPELLED}
     names = {kind: [f"{kind}{n}" for n in range(len(found))] for kind, found in places.items()}
     text = _text(names, [k for _, k in at], launch, bool(tr.refs), bool(again.stored), again.n_outputs)
     space = {
         "again": again, "blank": [None] * tr.n_results(), "bound": bound, "count": getrefcount, "counters": counters,
-        "Data": Data, "ext": again.ext, "find": again.find, "kept": again.kept, "kernels": again.kernels,
+        "Data": Data, **many, "ext": again.ext, "find": again.find, "kept": again.kept, "kernels": again.kernels,
         "more": again.more, "n_refs": len(tr.refs), "now": perf_counter, "plan": again.plan, "rest": again.rest,
         "root": tr.roots[tr.grad], "settings": settings, "Storage": Storage,
         "status": None if bound is None else bound.status,
@@ -257,7 +263,10 @@ def _launch(again: Again, n_leaves: int, native: bool, words: list[int] | None, 
     unused = [f"count(value{n}) == {_VALUE} and count(buffer{n}) == {_BUFFER}" for n in outs]
     bases = [f"met{n}.address" for n in range(bound.n_leaves)]
     bases += [f"address{n}" for n in outs] + ["arena_address", "status_address"]
-    bases += [f"tr.scalars[scalar{n}]" for n in range(len(words or ()))]
+    if words is not None and len(words) > SPELLED:
+        bases += ["*scalar(tr.scalars)"]
+    else:
+        bases += [f"tr.scalars[scalar{n}]" for n in range(len(words or ()))]
     listed = f"[{', '.join(bases)}]"
     if bound.moving or (words is None and bound.positions):
         listed = f"rest(tr, {listed}, {words is not None})"
@@ -301,9 +310,15 @@ def _text(
     different = ["tr.ext is not ext", 'settings["interpret"]', 'not settings["repeat"]']
     more_refs = "len(tr.refs) != n_refs" if refs else "tr.refs"
     different += [more_refs]
-    different += [f"results[{p}] is not None" for p in names["none"]]
+    if "none" in names:
+        different += [f"results[{p}] is not None" for p in names["none"]]
+    else:
+        different += [f"{{*map(id, none(results))}} != {{{id(None)}}}"]
     different += [f"count(results[{p}]) <= {_UNHELD}" for p in held]
-    different += [f"count(results[{p}]) > {_UNHELD}" for p in names["dead"]]
+    if "dead" in names:
+        different += [f"count(results[{p}]) > {_UNHELD}" for p in names["dead"]]
+    else:
+        different += [f"max(map(count, dead(results))) > {_AMONG}"]
     lines = ["started, results = now(), tr.results", f"if {' or '.join(different)}:", "    return False"]
     if stored:
         lines += ["stored = find(tr.refs)", "if stored is None:", "    return False"]

@@ -493,3 +493,38 @@ def test_a_view_that_another_thread_makes_during_the_sync(again: bool, monkeypat
     y = x * 100.0
     np.testing.assert_array_equal(kept.numpy(), X * 7)
     np.testing.assert_array_equal((kept + y).numpy(), X * 107)
+
+
+def test_long_walks_are_repeated_and_many_results_are_not(repeated: list[Any]) -> None:
+    x, want = lt.asarray(X), X.copy()
+    for _ in range(150):
+        want = want * np.float32(0.5) + np.float32(1)
+    for _ in range(5):
+        y = x
+        for _ in range(150):
+            y = y * 0.5 + 1.0
+        lt.sync()
+        np.testing.assert_array_equal(y.numpy(), want)
+    assert len(repeated) >= 2
+    del repeated[:]
+    for i in range(4):
+        results = [x + float(k + i) for k in range(repeating.MOST + 1)]
+        lt.sync()
+        np.testing.assert_array_equal(results[-1].numpy(), X + np.float32(repeating.MOST + i))
+    assert not repeated
+
+
+def test_a_long_walk_whose_middle_is_held_is_another_sync(repeated: list[Any]) -> None:
+    x = lt.asarray(X)
+    for i in range(8):
+        y, middle, before = x, None, len(repeated)
+        for k in range(40):
+            y = y + 1.0
+            if k == 20 and i == 6:
+                middle = y
+        lt.sync()
+        assert middle is None or len(repeated) == before
+        np.testing.assert_array_equal(y.numpy(), X + 40)
+        if middle is not None:
+            np.testing.assert_array_equal(middle.numpy(), X + 21)
+    assert repeated
