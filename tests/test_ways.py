@@ -19,6 +19,23 @@ def long_chain():
     return lt.exp(lt.sin(x)) * lt.tanh(x) + lt.erf(x)
 
 
+def cheap_chain(n, count):
+    x, y = np.linspace(-2, 0.6, n, dtype=np.float32), np.linspace(0, 1.3, n, dtype=np.float32)
+    with np.errstate(all="ignore"):
+        want = orbits(x, y, count)
+    return orbits(lt.asarray(x), lt.asarray(y), lt.asarray(count)), want
+
+
+def orbits(x, y, count):
+    """How long points of the plane stay within 2: operations that wait for one another, and bools that are counted."""
+    u, v = x, y
+    for _ in range(30):
+        uu, vv = u * u, v * v
+        count = count + (uu + vv < 4.0)
+        u, v = uu - vv + x, u * v * 2.0 + y
+    return count
+
+
 def write():
     c = array(64, 64) * 1
     lt.sync()
@@ -36,6 +53,7 @@ def update():
 # What is computed, the switch, and what is said of it.
 WAYS = {
     "wide": (long_chain, "64 lanes side by side"),
+    "wide, cheap": (lambda: cheap_chain(4096, np.zeros(4096, np.int32))[0], "64 lanes side by side"),
     "together": (lambda: lt.mean(array(300, 400), axis=0), "columns, 8 rows at a time through registers"),
     "pairs": (
         lambda: lt.sum((array(40, 1, 24) - array(1, 50, 24)) ** 2, axis=2),
@@ -57,9 +75,10 @@ WAYS = {
 
 @pytest.mark.parametrize("name", WAYS)
 def test_explain_says_what_was_applied(name, monkeypatch):
+    program, way = WAYS[name]
+    name = name.partition(",")[0]
     if name in ("wide", "pairs", "widen") and (registers["width"] or "avx512f" not in host_features()):
         pytest.skip("for registers of 16 float32")
-    program, way = WAYS[name]
     threads = lt.get_num_threads()
     lt.set_num_threads(2)
     monkeypatch.setitem(general, "tiers", False)
@@ -73,3 +92,15 @@ def test_explain_says_what_was_applied(name, monkeypatch):
             del x
     finally:
         lt.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("wide", [True, False])
+@pytest.mark.parametrize("dtype", ["int8", "int32", "uint16", "int64"])
+def test_bools_are_counted(dtype, wide, monkeypatch):
+    monkeypatch.setitem(cpu, "wide", wide)
+    monkeypatch.setitem(general, "tiers", False)
+    for n in (1, 15, 63, 64, 65, 1000):
+        for start in (np.zeros(n, dtype), np.full(n, np.iinfo(dtype).max, dtype)):
+            got, want = cheap_chain(n, start)
+            np.testing.assert_array_equal(got.numpy(), want)
+            assert got.dtype == want.dtype

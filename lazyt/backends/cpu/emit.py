@@ -7,6 +7,8 @@ first. (Measured: without masks, kernels that stay in the cache gain 5-12 %, all
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lazyt.backends.cpu.emit_columns import RUN_UNITS, ColumnStage
 from lazyt.backends.cpu.emit_levels import KERNEL, Levels
 from lazyt.backends.cpu.emit_pairs import emit_pairs, over_pairs
@@ -17,11 +19,14 @@ from lazyt.backends.cpu.engine import host_features
 from lazyt.backends.cpu.lines import Module
 from lazyt.backends.cpu.switches import registers, switches
 from lazyt.backends.cpu.text import Body
-from lazyt.ir.kernel import BLOCK, COLUMNS, LANES, Kernel, Op
+from lazyt.ir.kernel import BLOCK, COLUMNS, LANES, Kernel, Op, operands_of
 from lazyt.ir.prims import ELEMENTWISE
 
 # So many costly functions (exp, log, erf ...) make a map a long one.
 LONG = 3
+# ... and so do so many operations that wait for one another, if no more values than this are wanted at a time: four
+# registers each.
+DEEP, ALIVE = 48, 8
 # Lanes of a map over bytes: a register of them.
 BYTES = 64
 
@@ -76,8 +81,8 @@ def _function(kernel: Kernel, name: str, module: Module, linkage: str = "") -> s
 def _lanes(kernel: Kernel, levels: Levels) -> int:
     """How many points a map does side by side: two native registers of 4-byte values hide the latency of long chains.
 
-    As many bytes as fill one, where all values are bytes. Four registers where several costly functions make a chain so
-    long that the processor does not see its end.
+    As many bytes as fill one, where all values are bytes. Four registers where several costly functions, or a chain of
+    cheap ones, are so long that the processor does not see the end.
     Reductions fold LANES lanes by definition; values of 8 bytes would take four registers each.
     """
     if registers["width"] == 1 and not kernel.rows:
@@ -92,7 +97,25 @@ def _lanes(kernel: Kernel, levels: Levels) -> int:
     if _over_bytes(kernel, levels):
         return BYTES
     costly = sum(isinstance(v, Op) and v.name in ELEMENTWISE and ELEMENTWISE[v.name].costly for v in kernel.values)
-    return (4 if costly >= LONG else 2) * LANES
+    return (4 if costly >= LONG or _is_chain(kernel, lanes) else 2) * LANES
+
+
+def _is_chain(kernel: Kernel, vectors: Sequence[int]) -> bool:
+    """Whether many operations wait for one another, and few values are wanted at a time."""
+    depth: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for v in vectors:
+        operands = [o for o in operands_of(kernel.values[v]) if o in depth]
+        depth[v] = max((depth[o] for o in operands), default=0) + 1
+        last |= dict.fromkeys(operands, v)
+    if max(depth.values(), default=0) < DEEP:
+        return False
+    alive: set[int] = set()
+    for v in vectors:
+        alive = {o for o in alive if last[o] > v} | ({v} & last.keys())
+        if len(alive) > ALIVE:
+            return False
+    return True
 
 
 def _over_bytes(kernel: Kernel, levels: Levels) -> bool:

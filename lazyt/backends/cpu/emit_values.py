@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from lazyt.backends.cpu.emit_scope import Scope
 
+BOOL = np.dtype(np.bool_)
 FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
 
@@ -52,6 +53,8 @@ def compute(scope: Scope, v: int) -> str:
         case Op():
             in_dtype = scope.kernel.values[value.operands[-1]].dtype
             operands = [names[o] for o in value.operands]
+            if value.name == "add" and value.dtype.kind in "iu" and (found := _counted(scope, value)):
+                return _count(scope, value.dtype, *found)
             return elementwise.lower(value.name, operands, in_dtype, body, scope.lanes)
         case Cast():
             source = scope.kernel.values[value.operand].dtype
@@ -59,6 +62,23 @@ def compute(scope: Scope, v: int) -> str:
         case Check():
             return _check(scope, value)
     raise LazytInternalError(f"%{v} is read before its stage:\n{scope.kernel.text}")
+
+
+def _counted(scope: Scope, value: Op) -> tuple[str, str] | None:
+    """(number, bool) of a sum of the two: the bool's register, if it is at hand."""
+    values, names = scope.kernel.values, scope.names
+    for one, other in (value.operands, value.operands[::-1]):
+        cast = values[other]
+        if isinstance(cast, Cast) and values[cast.operand].dtype == BOOL and cast.operand in names:
+            return names[one], names[cast.operand]
+    return None
+
+
+def _count(scope: Scope, dtype: np.dtype, number: str, flag: str) -> str:
+    """One more where a bool is set: an addition under a mask, where the bool as a number would be made first."""
+    body, typ = scope.body, scope.in_registers(dtype)
+    more = body.let(f"add {typ} {number}, {constant(dtype, 1)}")
+    return body.let(f"select {scope.i1} {flag}, {typ} {more}, {typ} {number}")
 
 
 def slot_address(scope: Scope, slot: str, kind: str) -> str:
