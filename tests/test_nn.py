@@ -183,10 +183,11 @@ def test_gradient_of_cross_entropy() -> None:
 
 
 def test_convolution_and_pooling_have_gradients() -> None:
+    lt.random.seed(0)  # the difference must not cross a kink of relu or pooling, as 4 % of all would
     net = nn.Sequential(
         nn.Conv2d(1, 2, 3, padding=1), nn.BatchNorm2d(2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 1)
     )
-    x = lt.tensor(RNG.standard_normal((2, 1, 4, 4)).astype("f4"), requires_grad=True)
+    x = lt.tensor(np.random.default_rng(0).standard_normal((2, 1, 4, 4)).astype("f4"), requires_grad=True)
     net(x).sum().backward()
     weight = net[0].weight
     h = 1e-2
