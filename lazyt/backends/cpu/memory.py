@@ -361,15 +361,6 @@ def alone(found: References, i: int) -> bool:
     return COUNTED and found[0][i] == _ALONE[0][0] and found[1][i] == _ALONE[1][0] and found[2][i] is Buffer
 
 
-def any_alone(values: Sequence[Any]) -> bool:
-    """Whether one of these, taken out of the list that holds it, would be `alone` if it were not in `values` too."""
-    found = references(values)
-    return COUNTED and any(
-        kind is Buffer and value == _ALONE[0][0] + 1 and buffer == _ALONE[1][0]
-        for value, buffer, kind in zip(*found, strict=True)
-    )
-
-
 def wrap_external(address: int, nbytes: int, owner: object, *, readonly: bool = True) -> ExternalBuffer:
     """A buffer over memory that `owner` keeps valid; it is not counted as allocated."""
     return ExternalBuffer(address, nbytes, owner, readonly)
