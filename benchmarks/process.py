@@ -7,6 +7,7 @@ the waiting policy that its users get (a passive one costs PyTorch a fifth of it
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -113,7 +114,9 @@ class Worker:
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             assert stream is not None
-            stream.close()
+            # NOTE: a request that a dead process did not read is written again when its pipe is closed.
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
         self._caches.cleanup()
 
     def _answer(self, key: str, whole: bool = False) -> Any:

@@ -223,6 +223,7 @@ def test_a_worker_that_fails_says_why(tmp_path, directory):
         worker.wait_first()
         worker.wait_ready()
         worker._process.send_signal(signal.SIGKILL)
+        worker._process.wait()  # so that what is written to it breaks, and is there still when it is closed
         with pytest.raises(WorkerFailed, match="exit status -9"):
             worker.turn(0, 1, 0.0)
     with (
