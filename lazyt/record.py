@@ -14,7 +14,7 @@ from lazyt.handle import Gradient, Handle, Holder, Storage, View
 from lazyt.ir import dtypes
 from lazyt.leaves import bind_leaf
 from lazyt.ops.core import OpDef
-from lazyt.shapes import infer, shapes_of
+from lazyt.shapes import inferred, shapes_of
 from lazyt.trace import (
     NONE,
     Ext,
@@ -24,7 +24,6 @@ from lazyt.trace import (
     Slot,
     Step,
     Trace,
-    dtype_range,
     holding,
     is_line,
     local,
@@ -192,7 +191,7 @@ def _new_step(
     tr: Trace, op: OpDef, slots: Sequence[Any], statics: Any, ints: Any, offsets: Any, scalars: Any,
     key: Key, plain: Key, ext: Any,
 ) -> Step:  # fmt: skip
-    b, nodes = infer(op, slots, statics, ints, offsets)
+    values, ranges = inferred(op, slots, statics, ints, offsets)
     check_devices(op.name, slots)
     pos = tr.pos
     s = Step(pos, op, tuple(slots), statics, key, pos.index + 1)
@@ -202,25 +201,20 @@ def _new_step(
     s.n_ints = 0 if ints is None else len(ints)
     s.info = ("ints",) * (ints is not None) + ("offsets",) * (offsets is not None)
     s.simple = ints is None and offsets is None and not statics
-    s.bare = offsets is None and len(nodes) == 1
+    s.bare = offsets is None and len(values) == 1
     s.site = user_site()
     s.mode = tr.grad
-    checks = []
-    for n in b.nodes:
-        if n.op == "scalar" and dtypes.kind(n.dtype) in "iu":
-            p = n.attrs.position  # type: ignore[union-attr]
-            low, high = dtype_range(n.dtype)
-            if not low <= scalars[p] <= high:
-                raise _range_error(op, scalars[p], low, high)
-            checks.append((p, low, high))
-    s.checks = tuple(checks)
-    if len(checks) == 1:
-        s.low, s.high = checks[0][1:]
+    for p, low, high in ranges:
+        if not low <= scalars[p] <= high:
+            raise _range_error(op, scalars[p], low, high)
+    s.checks = ranges
+    if len(ranges) == 1:
+        s.low, s.high = ranges[0][1:]
     grad = tr.grad and op.differentiable and any(isinstance(x, Slot) and x.requires_grad for x in slots)
-    s.slots = tuple(s if k == 0 else Slot(s, k, None, False) for k in range(len(nodes)))
-    for slot, n in zip(s.slots, nodes, strict=True):
-        slot.dtype, slot.shape = n.dtype, n.shape  # type: ignore[assignment]
-        slot.requires_grad = grad and dtypes.kind(n.dtype) in "fc"
+    s.slots = tuple(s if k == 0 else Slot(s, k, None, False) for k in range(len(values)))
+    for slot, (shape, dtype) in zip(s.slots, values, strict=True):
+        slot.shape, slot.dtype = shape, dtype
+        slot.requires_grad = grad and dtypes.kind(dtype) in "fc"
     s.ext = ext
     s.by_ext[ext] = tuple(slot.shape for slot in s.slots)
     insert(tr, s, key, (op, plain_slots(slots), *plain[2:]))

@@ -13,13 +13,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ShapeError
+from lazyt.ir import dtypes
 from lazyt.ir.builder import Builder, Weak
 from lazyt.ir.extents import Scope, guard_source, source
 from lazyt.ops.core import OpDef
 from lazyt.switches import general
-from lazyt.trace import Slot, Step
+from lazyt.trace import Slot, Step, dtype_range
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from lazyt.ir.graph import Node
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -29,6 +32,10 @@ Rule = Callable[[Sequence[int]], Shapes | None]
 # A step gets a rule when it meets other extents for this many times.
 OTHERS = 2
 MOST_RULES = 2
+# (shape, dtype) of each value; (scalar's position, least, greatest) of each that is a weak integer.
+Inferred = tuple[tuple[tuple[tuple[int, ...], "np.dtype"], ...], tuple[tuple[int, int, int], ...]]
+_inferred: dict[tuple[Any, ...], Inferred] = {}
+MOST_INFERRED = 4096
 MOST_BYTES = (1 << 63) - 1
 
 
@@ -43,6 +50,28 @@ def infer(
     b, nodes = _lower(Builder(), op, slots, [s.shape for s in slots if isinstance(s, Slot)], statics, ints, offsets)
     _bounded(op, [n.shape for n in nodes], nodes)
     return b, nodes
+
+
+def inferred(
+    op: OpDef,
+    slots: Sequence[Any],
+    statics: tuple[Any, ...],
+    ints: tuple[int, ...] | None,
+    offsets: tuple[int, ...] | None,
+) -> Inferred:
+    """What `infer` finds, looked up where such a call was met: new programs are made of operations that were."""
+    types = tuple(map(type, statics))
+    key = (op, tuple((s.dtype, s.shape) if isinstance(s, Slot) else s for s in slots), statics, types, ints, offsets)
+    found = _inferred.get(key) if general["shapes"] else None
+    if found is None:
+        b, nodes = infer(op, slots, statics, ints, offsets)
+        whole = [n for n in b.nodes if n.op == "scalar" and dtypes.kind(n.dtype) in "iu"]
+        ranges = tuple((n.attrs.position, *dtype_range(n.dtype)) for n in whole)  # type: ignore[union-attr]
+        found = tuple((n.shape, n.dtype) for n in nodes), ranges  # type: ignore[misc]
+        if len(_inferred) >= MOST_INFERRED:
+            _inferred.clear()
+        _inferred[key] = found
+    return found
 
 
 def _bounded(op: OpDef, shapes: Sequence[Any], values: Sequence[Any]) -> None:

@@ -95,6 +95,24 @@ def test_a_network_on_ever_new_batches_infers_nothing(inferred: list[str]) -> No
     assert not inferred
 
 
+def test_a_new_program_of_calls_that_others_made_infers_nothing(inferred: list[str]) -> None:
+    x, y = lt.asarray(np.arange(5, dtype=np.int8)), lt.asarray(W[:, :1])
+    lt.concat([x + 100, x]).sum()
+    y.T @ y
+    lt.sync()
+    del inferred[:]
+    np.testing.assert_allclose((y.T @ y).numpy(), W[:, :1].T @ W[:, :1], rtol=1e-6)
+    total = lt.concat([x + 100, x]).sum()
+    assert total.dtype == np.int64 and not inferred
+    total = lt.concat([x + 101, x.astype("int16")]).sum()  # another dtype is another call
+    assert inferred == ["astype", "concat", "sum"]
+    with pytest.raises(lt.ScalarRangeError, match="200"):
+        x + 200
+    with pytest.raises(lt.ScalarRangeError, match="200"):
+        (x + x) + 200  # looked up, and refused all the same
+    assert total.item() == 20 + 505
+
+
 @pytest.mark.parametrize(
     ("f", "good", "bad", "error", "message"),
     [
