@@ -173,6 +173,29 @@ def test_state_can_be_saved_and_loaded() -> None:
         lt.optim.Adam(params[:1]).load_state_dict(optimizer.state_dict())
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lt.optim.AdamW,
+        lambda p: lt.optim.SGD(p, lr=0.1, momentum=0.9),
+        lambda p: lt.optim.RMSprop(p, momentum=0.5, centered=True),
+        lambda p: lt.optim.Adagrad(p, initial_accumulator_value=0.5),
+    ],
+)
+def test_the_first_step_is_the_program_of_the_second(make: Any) -> None:
+    """Where the parameters are computed: the state is there from the start, so nothing is planned a second time."""
+    p = lt.tensor(np.linspace(-1, 1, 24, dtype=np.float32).reshape(4, 6), requires_grad=True)
+    optimizer = make([p])
+    reasons = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        (p**2).sum().backward()
+        optimizer.step()
+        lt.sync()
+        reasons.append(lt.last_sync().reason)
+    assert reasons[0] and reasons[1:] == ["", ""]
+
+
 def test_closure_and_zero_grad() -> None:
     p = lt.tensor([3.0], requires_grad=True)
     optimizer = lt.optim.SGD([p], lr=0.5)

@@ -6,9 +6,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import LazytError
-from lazyt.functions.creation import full_like
 from lazyt.ops import optim as ops
-from lazyt.optim.optimizer import Optimizer
+from lazyt.optim.optimizer import Optimizer, filled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -227,7 +226,7 @@ class Adagrad(Optimizer):
         )
 
     def new_state(self, group: Group, p: Any, names: Iterable[str]) -> dict[str, Any]:
-        return {"step": 0, "sum": full_like(p.detach(), float(group["initial_accumulator_value"]))}
+        return {"step": 0, "sum": filled(p, group["initial_accumulator_value"])}
 
     def flags(self, group: Group) -> dict[str, bool]:
         return {"maximize": group["maximize"], "decays": group["weight_decay"] != 0}

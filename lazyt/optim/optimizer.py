@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from lazyt.errors import LazytError
 from lazyt.functions.arguments import tensor
-from lazyt.functions.creation import zeros
 from lazyt.functions.manipulation import astype
 from lazyt.handle import Handle
 from lazyt.inplace import record_update
@@ -83,7 +84,7 @@ class Optimizer:
 
     def new_state(self, group: Group, p: Any, names: Iterable[str]) -> State:
         """The state before the first step."""
-        return {"step": 0, **{name: zeros(p.shape, dtype=p.dtype, device=p.device) for name in names}}
+        return {"step": 0, **{name: filled(p, 0) for name in names}}
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, or set them to 0."""
@@ -189,6 +190,11 @@ class Optimizer:
             for i, g in enumerate(self.param_groups)
         ]
         return "\n".join([f"{type(self).__name__}(", *lines, ")"])
+
+
+def filled(p: Tensor, value: float) -> Tensor:
+    """A computed tensor of one value, as large as a parameter: so the first step is the program of all later ones."""
+    return tensor(np.broadcast_to(np.asarray(value, p.dtype), p.shape), p)
 
 
 def _copied(value: Any, p: Tensor) -> Any:
