@@ -65,10 +65,10 @@ def reset_peak() -> None:
 
 
 def set_limit(nbytes: int | None) -> None:
-    """Refuse to reserve more than this; None takes the limit off.
+    """Refuse to have more than this allocated; None takes the limit off.
 
     >>> import lazyt as lt
-    >>> lt.memory.set_limit(lt.memory.reserved() + 2**20)
+    >>> lt.memory.set_limit(lt.memory.allocated() + 2**20)
     >>> x = lt.zeros(2**24) + 1
     >>> try:
     ...     lt.sync()

@@ -335,11 +335,15 @@ class TestMemory:
 
         for _ in range(3):
             step()
-        before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
-        for _ in range(20):
-            step()
-        # 20 x 1,050 pages if they were fresh; a few belong to the interpreter.
-        assert resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before < 200
+
+        def taken() -> int:
+            before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+            for _ in range(20):
+                step()
+            return int(resource.getrusage(resource.RUSAGE_THREAD).ru_minflt) - before
+
+        # 20 x 1,050 pages if they were fresh, every time; a few belong to the interpreter, or to what the kernel took.
+        assert min(taken() for _ in range(3)) < 200
 
     def test_statistics(self, pool):
         assert (pool.allocated(), pool.reserved(), pool.peak()) == (0, 0, 0)
@@ -650,9 +654,14 @@ class TestPrograms:
         program, bases = add_program(x, y)
         program.launch(bases)
         time.sleep(0.02)
-        before = time.process_time()
-        time.sleep(0.2)
-        assert time.process_time() - before < 0.05
+
+        def used() -> float:
+            before = time.process_time()
+            time.sleep(0.2)
+            return time.process_time() - before
+
+        # A worker that spins does so every time; another library's threads of an earlier test come to rest.
+        assert min(used() for _ in range(3)) < 0.05
         program.launch(bases)  # and they wake
         np.testing.assert_array_equal(x, 6)
 

@@ -65,10 +65,15 @@ def test_a_steady_loop_takes_no_page_fault(make: Callable[[], Callable[[], None]
     step = make()
     for _ in range(8):
         step()
-    before = faults()
-    for _ in range(STEPS):
-        step()
-    assert faults() - before < FEW
+
+    def taken() -> int:
+        before = faults()
+        for _ in range(STEPS):
+            step()
+        return faults() - before
+
+    # What the loop takes it takes every time; what the kernel does besides (pages that it took away before) passes.
+    assert min(taken() for _ in range(3)) < FEW
 
 
 def test_memory_goes_back_when_it_is_asked_for() -> None:
