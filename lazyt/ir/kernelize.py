@@ -13,10 +13,11 @@ from lazyt.ir import dtypes
 from lazyt.ir import graph as g
 from lazyt.ir import kernel as k
 from lazyt.ir.access import AxisVar, Guard, Index, Place, add, axis_index, count_of, digits, flat, strides_of, through
+from lazyt.ir.division import Group, Root
 from lazyt.ir.extents import Dim, Scope, hint
-from lazyt.ir.fuse import Group, Root, buffer_of
 from lazyt.ir.graph import Node
 from lazyt.ir.numbering import numbered
+from lazyt.ir.operands import buffer_of
 from lazyt.ir.prims import MOVEMENT, SOURCES
 
 if TYPE_CHECKING:

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
 from lazyt.ir.attention import is_attention
+from lazyt.ir.division import Call, Fused, Group
 from lazyt.ir.epilogue import attach_epilogues, over_product
 from lazyt.ir.extents import Dim, Scope, product
-from lazyt.ir.fuse import Call, Fused, Group, attention_operands, buffer_of, dense, fill, single, strided
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.kernelize import KernelCall, ScalarArg, kernelize
+from lazyt.ir.operands import attention_operands, buffer_of, dense, fill, single, strided
 from lazyt.ir.prims import CONVOLUTIONS
 from lazyt.ir.reuse import reuse_costly
 from lazyt.ir.scan import BLOCK, SCANS

@@ -24,7 +24,7 @@ from lazyt.backends.rules import casts
 from lazyt.backends.rules.vector import Vec, constant
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
-from lazyt.ir.fuse import buffer_of
+from lazyt.ir.operands import buffer_of
 from lazyt.ir.scan import BLOCK, LANES, SCANS
 
 if TYPE_CHECKING:

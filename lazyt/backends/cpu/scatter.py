@@ -23,8 +23,8 @@ from lazyt.backends.cpu.threads import get_num_threads
 from lazyt.backends.rules import casts
 from lazyt.backends.rules.vector import Vec, constant
 from lazyt.ir import graph as g
-from lazyt.ir.fuse import buffer_of
 from lazyt.ir.kernel import LANES
+from lazyt.ir.operands import buffer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

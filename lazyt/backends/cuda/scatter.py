@@ -18,7 +18,7 @@ from lazyt.backends.cuda.text import Module, function, type_of
 from lazyt.backends.rules import casts
 from lazyt.backends.rules.elements import BFLOAT16, mem_type
 from lazyt.ir import dtypes
-from lazyt.ir.fuse import buffer_of
+from lazyt.ir.operands import buffer_of
 
 if TYPE_CHECKING:
     from lazyt.backends.cuda.executor import Bound, Run

@@ -1,0 +1,60 @@
+"""What fusion decides: groups of nodes that are one kernel each, calls between them, and which nodes are stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lazyt.ir.access import AxisVar, Index, Place, substitute
+from lazyt.ir.graph import Node
+
+
+@dataclass(eq=False, slots=True)
+class Root:
+    """A value stored by a group: into the buffer of `target` (usually itself), at an offset when it is a part."""
+
+    node: Node
+    place: Place  # over the group's axes; covers all of them, or the outer ones only
+    target: Node
+    at: Place | None = None  # where in the target each element goes; None: the same place
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """One kernel in the making."""
+
+    number: int
+    outer: list[AxisVar]
+    rows: list[AxisVar] = field(default_factory=list)
+    vector: str = "outer"
+    roots: list[Root] = field(default_factory=list)
+    reductions: dict[Node, Place] = field(default_factory=dict)  # reduction -> place of its operand
+    why: str = ""  # why its roots are stored rather than inlined
+    splits: list[tuple[AxisVar, Index]] = field(default_factory=list)
+    size: int = 0
+    near: set[Node] = field(default_factory=set)  # what its roots are made from, a few steps back
+
+    def normal(self, p: Place) -> Place:
+        """`p` over the axes as they are now."""
+        for axis, by in self.splits:
+            p = substitute(p, axis, by)
+        return p
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """A library call or a product: runs at its number's place in the order."""
+
+    number: int
+    node: Node
+
+
+Unit = Group | Call
+
+
+@dataclass
+class Fused:
+    """What fusion decided: units in order of execution, and which nodes have a buffer."""
+
+    units: list[Unit]
+    stored: set[Node]
+    why: dict[Node, str]
