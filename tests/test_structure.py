@@ -329,7 +329,6 @@ def test_every_module_says_what_it_is():
 MAX_LINES = 600
 LONG = {
     "lazyt/backends/cpu/threads_ir.py": "one runtime as LLVM text: its functions share the pool's state",
-    "tests/test_cpu_runtime.py": "the tests of one runtime, which share its set-up",
 }
 
 
