@@ -41,7 +41,7 @@ from lazyt.backends.cpu.threads import get_num_threads
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lazyt.backends.cpu.executor import Bound
+    from lazyt.backends.cpu.binding import Binding
     from lazyt.ir.extents import Dim
     from lazyt.ir.graph import Node
     from lazyt.ir.schedule import MatmulCall
@@ -232,7 +232,7 @@ _modules: list[object] = []
 class Product:
     """One product of a bound plan: the rows of the program and what memory they need beside it."""
 
-    def __init__(self, bound: Bound, call: MatmulCall, choice: Choice) -> None:
+    def __init__(self, bound: Binding, call: MatmulCall, choice: Choice) -> None:
         self.bound = bound
         self.call = call
         self.choice = choice

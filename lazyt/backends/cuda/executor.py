@@ -1,6 +1,6 @@
 """Running a schedule on a GPU: kernels mapped and compiled when it is bound to extents, then launched in order.
 
-What an argument is and where a temporary lies is found as on the CPU (`backends/cpu/executor.py`). Launches are
+What an argument is and where a temporary lies is found as on the CPU (`backends/cpu/binding.py`). Launches are
 enqueued, from the second run on as graphs (`replay.py`); who reads a value waits, and hears of a wrong index.
 """
 
