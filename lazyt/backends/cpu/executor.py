@@ -11,6 +11,7 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from lazyt.backends.cpu.code import compile_all
 from lazyt.backends.cpu.engine import compile_ahead, counters
 from lazyt.backends.cpu.expressions import Expressions
 from lazyt.backends.cpu.lanes import arrange
+from lazyt.backends.cpu.products import Product
+from lazyt.backends.cpu.rebinding import Found, Rebinder
 from lazyt.backends.cpu.receipt import Receipt, chosen
 from lazyt.backends.cpu.refusals import index_error
 from lazyt.backends.cpu.switches import switches
@@ -33,6 +36,32 @@ from lazyt.ir.kernelize import KernelCall
 from lazyt.ir.schedule import AttentionCall, LibraryCall, MatmulCall, ScatterCall, Schedule, nbytes
 
 MAX_VARIANTS = 8  # combinations of copies left out that a plan keeps tables for
+
+
+class ScalarWords:
+    """The bits of a plan's scalar arguments, as its kernels read them."""
+
+    def __init__(self, scalars: Sequence[tuple[int, str, bool]]) -> None:
+        self.scalars = scalars
+        kinds = "".join("d" if floating else "q" for _, _, floating in scalars)
+        self.pack = struct.Struct("=" + kinds).pack
+        self.unpack = struct.Struct("=" + "q" * len(kinds)).unpack
+        self.positions = [p for p, _, _ in scalars]
+        self.plain = all(floating and not part for _, part, floating in scalars)
+        self.all = len(scalars) if self.positions == list(range(len(scalars))) else -1
+
+    def of(self, scalars: Sequence[Any]) -> list[int]:
+        """The words for the scalars of a walk."""
+        if self.plain:
+            chosen = scalars if self.all == len(scalars) else map(scalars.__getitem__, self.positions)
+            return array("q", array("d", chosen).tobytes()).tolist()
+        values = []
+        for position, part, floating in self.scalars:
+            v = scalars[position]
+            if part:
+                v = getattr(v, part)
+            values.append(v if floating else int(v) if v < 1 << 63 else int(v) - (1 << 64))
+        return list(self.unpack(self.pack(*values)))
 
 
 class Executable:
@@ -55,6 +84,7 @@ class Executable:
         self.scalars = sorted(
             {(s.position, s.part, s.floating) for c in readers for s in c.scalars if s.extent is None}
         )  # fmt: skip
+        self.words = ScalarWords(self.scalars)
         self.outputs = list(dict.fromkeys(n for n in sched.outputs if n.op != "leaf"))
         self._number_expressions()
         self.expressions.compile()
@@ -62,6 +92,7 @@ class Executable:
         self.last: Any = None, None  # the extents met last (a walk has the same object each time), and theirs
         self.compiles, self.compile_time = 0, 0.0
         self.donations = donations(sched) if switches["donate"] else []
+        self.rebinders: dict[frozenset[int] | None, Rebinder] = {}
 
     def compile(self) -> None:
         """Have the machine code of every kernel at hand."""
@@ -145,10 +176,25 @@ class Executable:
         if bound is None:
             if len(self.bound) > 256:
                 self.bound.clear()
-            bound = Bound(self, extents, scalars, measure=True)
-            bound.build()
-            self.bound[extents] = bound
+            bound = self.bound[extents] = self.make(extents, scalars)
         self.last = extents, bound
+        return bound
+
+    def make(
+        self, extents: tuple[int, ...], scalars: Sequence[Any], left_out: frozenset[int] | None = None
+    ) -> Bound:  # fmt: skip
+        """A new binding, ready to run: by a function that was written for such extents, or worked out."""
+        rebinder = self.rebinders.get(left_out)
+        if rebinder is None:
+            rebinder = self.rebinders[left_out] = Rebinder(self, left_out)
+        if rebinder.functions:
+            state, values = np.zeros(3, np.int64), self.expressions.evaluate(extents, scalars)
+            found = rebinder.find(extents, values, state.ctypes.data + 16)
+            if found is not None:
+                return Rebound(extents, values, state, found)
+        bound = Bound(self, extents, scalars, left_out, measure=True)
+        bound.build()
+        rebinder.learn(extents, bound.values)
         return bound
 
 
@@ -160,25 +206,19 @@ class Bound(Binding):
         left_out: frozenset[int] | None = None, measure: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(exe, exe.expressions.evaluate(extents, scalars), left_out, measure)
+        self._begin(extents, np.zeros(3, np.int64))
+        self.parts: list[Any] = []
+
+    def _begin(self, extents: tuple[int, ...], state: np.ndarray[Any, Any]) -> None:
+        """What it shares with no other. state: the status word's two numbers, and the flag of a receipt."""
         self.extents = extents
         self.met = False  # whether the last sync of these extents left it for the next (see repeating.py)
-        self.flag = np.zeros(1, np.int64)
+        self.status, self.flag = state[:2], state[2:]
+        self.status_address: int = state.ctypes.data
         self.variants: dict[frozenset[int], Bound] = {}
         # The references of leaves met last, and what was chosen for them: see `donating`.
         self.chosen: tuple[memory.References | None, Bound, Sequence[int]] = None, self, ()
         self.lock = threading.Lock()
-        self.status = np.zeros(2, np.int64)
-        self.status_address: int = self.status.ctypes.data
-        self.parts: list[Any] = []
-        self._scalar_format()
-
-    def _scalar_format(self) -> None:
-        kinds = "".join("d" if floating else "q" for _, _, floating in self.exe.scalars)
-        self.pack = struct.Struct("=" + kinds).pack
-        self.unpack = struct.Struct("=" + "q" * len(kinds)).unpack
-        self.positions = [p for p, _, _ in self.exe.scalars]
-        self.plain = all(floating and not part for _, part, floating in self.exe.scalars)
-        self.all_scalars = len(self.positions) if self.positions == list(range(len(self.positions))) else -1
 
     def build(self) -> None:
         """Divide the regions into native programs and library calls."""
@@ -215,8 +255,7 @@ class Bound(Binding):
         if found is None:
             if len(self.variants) >= MAX_VARIANTS:
                 self.variants.clear()
-            found = self.variants[left_out] = Bound(self.exe, self.extents, scalars, left_out, measure=True)
-            found.build()
+            found = self.variants[left_out] = self.exe.make(self.extents, scalars, left_out)
         return found
 
     def run(
@@ -242,8 +281,8 @@ class Bound(Binding):
         bases += [b.address for b in outs]
         bases.append(arena.address if arena is not None else 0)
         bases.append(self.status_address)
-        if self.positions:
-            bases += self.scalar_words(scalars)
+        if exe.scalars:
+            bases += exe.words.of(scalars)
         if self.moving:
             bases += self.moved(bases, exe.expressions.evaluate(self.extents, scalars))
         if receipt is not None:
@@ -280,19 +319,6 @@ class Bound(Binding):
             else:
                 part.run(bases, outs, arena, leaves)
 
-    def scalar_words(self, scalars: Sequence[Any]) -> list[int]:
-        """The bits of the scalar arguments, as the kernels read them."""
-        if self.plain:
-            chosen = scalars if self.all_scalars == len(scalars) else map(scalars.__getitem__, self.positions)
-            return array("q", array("d", chosen).tobytes()).tolist()
-        values = []
-        for position, part, floating in self.exe.scalars:
-            v = scalars[position]
-            if part:
-                v = getattr(v, part)
-            values.append(v if floating else int(v) if v < 1 << 63 else int(v) - (1 << 64))
-        return list(self.unpack(self.pack(*values)))
-
     def _raise_check(self) -> None:
         code, index = int(self.status[0]), int(self.status[1])
         self.status[:] = 0
@@ -307,3 +333,17 @@ class Bound(Binding):
             assert isinstance(n.attrs, g.Axes)
             sizes = tuple(n.operands[0].shape[a] for a in n.attrs.axes)
         return index_error(n, index, [self.value(d) for d in sizes])
+
+
+class Rebound(Bound):
+    """A binding that a function found (see rebinding.py); what only a person looks at is worked out when asked for."""
+
+    def __init__(self, extents: tuple[int, ...], values: list[int], state: np.ndarray[Any, Any], found: Found) -> None:
+        self.__dict__.update(found.common)
+        self._begin(extents, state)
+        self.values, self.sizes, self.arena_size = values, found.sizes, found.arena_size
+        self.moving, self.parts = found.moving, found.programs
+
+    @cached_property
+    def products(self) -> dict[MatmulCall, Product]:  # type: ignore[override]
+        return Binding(self.exe, self.values, self.left_out).products

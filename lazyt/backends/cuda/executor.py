@@ -367,8 +367,8 @@ class Bound(host.Bound):
             bases += [b.address for b in outs]
             bases.append(arena.address if arena is not None else 0)
             bases.append(self.word.address if self.word is not None else 0)
-            if self.positions:
-                bases += self.scalar_words(scalars)
+            if self.exe.scalars:
+                bases += self.exe.words.of(scalars)
             if self.moving:
                 values = self.exe.expressions.evaluate(self.extents, scalars)
                 for base, byte, number, itemsize in self.moving:
