@@ -71,6 +71,7 @@ class Binding:
         self.codes: list[Compiled] = []
         self.n_fixed = self.status_base + 1 + len(exe.scalars)
         self.sizes = [max(self.value(exe.nbytes[n]), 1) for n in exe.outputs]
+        self.shapes = [tuple(map(self.value, n.shape)) for n in sched.graph.outputs]
         self.products: dict[MatmulCall, Product] = {}
         for c in sched.launches:
             if isinstance(c, MatmulCall):

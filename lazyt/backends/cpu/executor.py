@@ -341,7 +341,8 @@ class Rebound(Bound):
     def __init__(self, extents: tuple[int, ...], values: list[int], state: np.ndarray[Any, Any], found: Found) -> None:
         self.__dict__.update(found.common)
         self._begin(extents, state)
-        self.values, self.sizes, self.arena_size = values, found.sizes, found.arena_size
+        self.values, self.shapes = values, found.shapes
+        self.sizes, self.arena_size = found.sizes, found.arena_size
         self.moving, self.parts = found.moving, found.programs
 
     @cached_property

@@ -188,7 +188,8 @@ class Found(NamedTuple):
     """What a plan's binding is, as a function found it; `common` has what is the same for all extents it is for."""
 
     common: dict[str, Any]
-    sizes: list[int]
+    shapes: list[Extents]  # of what is wanted
+    sizes: list[int]  # of buffers
     arena_size: int
     moving: list[tuple[int, int, int, int]]
     programs: list[Program]
@@ -227,7 +228,9 @@ class Function:
             copies += [f"w{n}[{at}] = {name}" for at, name in changes.items()]
         moving = "".join(f"({', '.join(map(_name, m))})," for m in binding.moving)
         words = "".join(f"w{n}," for n in range(len(parts)))
-        result = f"return [{', '.join(map(_name, binding.sizes))}], {_name(binding.arena_size)}, [{moving}], ({words})"
+        shapes = "".join(f"({''.join(f'{_name(d)},' for d in shape)})," for shape in binding.shapes)
+        sizes = ", ".join(map(_name, binding.sizes))
+        result = f"return [{shapes}], [{sizes}], {_name(binding.arena_size)}, [{moving}], ({words})"
         fixed = [k for k in range(len(extents)) if k not in varying]
         same = [f"if ({''.join(f's[{k}],' for k in fixed)}) != {tuple(extents[k] for k in fixed)}: return None"]
         lines = [*(same if fixed else ()), *_needed(notes.lines, (*copies, result))]
@@ -243,9 +246,9 @@ class Function:
         found = self._bind(extents, values, flag)
         if found is None:
             return None
-        sizes, arena_size, moving, words = found
+        shapes, sizes, arena_size, moving, words = found
         programs = [p.over(w) for p, w in zip(self.programs, words, strict=True)]
-        return Found(self.common, sizes, arena_size, moving, programs)
+        return Found(self.common, shapes, sizes, arena_size, moving, programs)
 
 
 def _template(
