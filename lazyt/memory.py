@@ -100,10 +100,7 @@ def from_array(a: np.ndarray[Any, Any], device: str = "cpu") -> Data:
     """A copy of `a` in a buffer of lazyt's own, on `device`."""
     if device != "cpu":
         return Data(device_memory.from_host(a, device), a.shape, a.dtype)
-    buffer = pool.allocate(max(a.nbytes, 1))
-    out = pool.as_ndarray(buffer, a.dtype, a.shape, writable=True)
-    out[...] = a
-    return Data(buffer, a.shape, a.dtype)
+    return Data(pool.copied(a), a.shape, a.dtype)
 
 
 def shared_array(data: Data) -> Any:

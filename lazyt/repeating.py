@@ -118,8 +118,8 @@ class Again:
     def rest(self, tr: Trace, bases: list[int], words: bool) -> list[int]:
         """The bases of a run with scalars that have to be converted, unless these are in `words`, and with offsets."""
         bound, scalars = self.bound, tr.scalars[: self.n_scalars]
-        if bound.positions and not words:
-            bases += bound.scalar_words(scalars)
+        if bound.exe.scalars and not words:
+            bases += bound.exe.words.of(scalars)
         if bound.moving:
             if scalars != self.seen:
                 self.seen, self.values = scalars, bound.exe.expressions.evaluate(bound.extents, scalars)
@@ -253,7 +253,7 @@ def _words(path: Sequence[Step], bound: Any) -> list[int] | None:
         types.update(zip(range(s.scalar_start, s.scalar_start + s.n_weak), weak, strict=True))
     if any(part or types.get(p) not in (_FLOATS if floating else _INTS) for p, part, floating in bound.exe.scalars):
         return None
-    return list(bound.positions)
+    return list(bound.exe.words.positions)
 
 
 def _launch(again: Again, n_leaves: int, native: bool, words: list[int] | None, donors: Sequence[int]) -> list[str]:
@@ -268,7 +268,7 @@ def _launch(again: Again, n_leaves: int, native: bool, words: list[int] | None, 
     else:
         bases += [f"tr.scalars[scalar{n}]" for n in range(len(words or ()))]
     listed = f"[{', '.join(bases)}]"
-    if bound.moving or (words is None and bound.positions):
+    if bound.moving or (words is None and bound.exe.scalars):
         listed = f"rest(tr, {listed}, {words is not None})"
     lines = [f"({''.join(f'met{n}, ' for n in range(n_leaves))}) = tr.leaves"] if n_leaves else []
     for i, n in enumerate(donors):

@@ -117,7 +117,6 @@ def shapes_of(s: Step, ints: tuple[int, ...] | None, offsets: tuple[int, ...] | 
         for rule in s.rules:
             found: Shapes | None = rule(sizes)
             if found is not None:
-                _bounded(s.op, found, s.slots)
                 return found
     _, nodes = infer(s.op, s.operands, s.statics, ints, offsets)
     # NOTE: an extent of 0 excuses much, so no rule is made of it or for it.
@@ -138,7 +137,10 @@ def _rule(s: Step, sizes: Sequence[int], n_ints: int | None) -> Rule:
     ints = None if n_ints is None else tuple(symbols[at:])
     _, nodes = _lower(Builder(scope), s.op, s.operands, shapes, s.statics, ints, None)
     looked = " and ".join(f"{source(d)}=={d.hint}" for d in dict.fromkeys(scope.looked)) or "True"
+    # What is too large is left to inference over ints, which says so.
+    bounds = [f"{'*'.join(map(source, n.shape))} <= {MOST_BYTES // n.dtype.itemsize}" for n in nodes if n.shape]
     results = "".join(f"({''.join(f'{source(d)},' for d in n.shape)})," for n in nodes)
-    text = f"lambda s: ({results}) if 0 not in s and {guard_source(scope.guards)} and {looked} else None"
+    holds = " and ".join(["0 not in s", guard_source(scope.guards), looked, *bounds])
+    text = f"lambda s: ({results}) if {holds} else None"
     rule: Rule = eval(compile(text, "<lazyt shapes>", "eval"), {"max": max})
     return rule

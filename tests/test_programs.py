@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, note, settings
 
 import lazyt as lt
 from lazyt import planning
-from lazyt.backends.cpu import executor
+from lazyt.backends.cpu import binding
 from lazyt.testing import array_programs, reference
 from lazyt.testing.array_programs import WORD, Writer
 from lazyt.trace import local
@@ -26,7 +26,7 @@ TOLERANCE = {"float16": 4e-3, "float32": 2e-5, "float64": 1e-11}
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let small kernels have work for several threads, and what a test changes be put back."""
-    monkeypatch.setattr(executor, "GRAIN", 8)
+    monkeypatch.setattr(binding, "GRAIN", 8)
     for name in planning.settings:
         monkeypatch.setitem(planning.settings, name, planning.settings[name])
     threads = lt.get_num_threads()

@@ -15,6 +15,8 @@ from lazyt.ir import dtypes
 
 def host_array(obj: Any, dtype: np.dtype | None) -> np.ndarray[Any, Any]:
     """A NumPy array of a supported dtype; Python floats become float32 and ints int64, as lazyt's defaults."""
+    if type(obj) is np.ndarray and dtype is None and dtypes.is_known(obj.dtype):
+        return obj
     if isinstance(obj, np.ndarray | np.generic):
         a = np.asarray(obj)
     else:

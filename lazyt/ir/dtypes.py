@@ -24,6 +24,11 @@ _KIND = {d: ("f" if d == bfloat16 else d.kind) for d in ALL}
 _NAMES = {d.name: d for d in ALL}
 
 
+def is_known(dtype: np.dtype) -> bool:
+    """Whether tensors have this dtype, as it is."""
+    return dtype in _KIND
+
+
 def kind(dtype: np.dtype) -> str:
     """'b', 'i', 'u', 'f' or 'c' (bfloat16 is 'f')."""
     return _KIND[dtype]

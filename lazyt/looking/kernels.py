@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu import blas, scan
 from lazyt.backends.cpu.attention_tile import KEYS
+from lazyt.backends.cpu.binding import DONATED
 from lazyt.backends.cpu.code import assembly_of, code_at, source_of
 from lazyt.backends.cpu.emit import ways_of
-from lazyt.backends.cpu.executor import DONATED, Bound
+from lazyt.backends.cpu.executor import Bound
 from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cpu.threads import get_num_threads
 from lazyt.backends.cuda import executor as cuda

@@ -20,7 +20,7 @@ from lazyt.ir.attention import as_call, causal_of, is_attention, mask_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lazyt.backends.cpu.executor import Bound
+    from lazyt.backends.cpu.binding import Binding
     from lazyt.backends.cpu.products import Patches
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
@@ -68,7 +68,7 @@ def prepare(c: AttentionCall) -> None:
     code_of(*_text(c))
 
 
-def launch(b: Bound, c: AttentionCall, rows: list[list[int]], table: list[int], patches: Patches) -> None:
+def launch(b: Binding, c: AttentionCall, rows: list[list[int]], table: list[int], patches: Patches) -> None:
     """Write the row of a program for one call."""
     q = c.node.operands[0]
     tile = tile_for(q.dtype)
@@ -88,7 +88,7 @@ def is_gradient(c: AttentionCall) -> bool:
     return c.node.attrs.fn == "attention_gradient"
 
 
-def sizes(b: Bound, c: AttentionCall) -> tuple[int, int, int, int, int]:
+def sizes(b: Binding, c: AttentionCall) -> tuple[int, int, int, int, int]:
     """How many matrices, queries, keys, and features of these and of values."""
     q, k, v = c.node.operands[:3]
     count = math.prod(b.value(x) for x in q.shape[:-2])
@@ -106,7 +106,7 @@ def positions(c: AttentionCall) -> dict[str, int]:
     return found
 
 
-def place(b: Bound, c: AttentionCall, own: dict[str, int], table: list[int], patches: Patches) -> int:
+def place(b: Binding, c: AttentionCall, own: dict[str, int], table: list[int], patches: Patches) -> int:
     """Write the arguments of a call at the end of the table, a backend's own too; where they begin."""
     n, at, position = c.node, len(table), positions(c)
     names = ("dq", "dk", "dv") if is_gradient(c) else ("o", "l")

@@ -6,53 +6,62 @@ so a sync that fails leaves everything as it was. Behind it results may go where
 
 from __future__ import annotations
 
-import math
 import struct
 import threading
 import time
 from array import array
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from lazyt.backends.cpu import attention, blas, memory, scan, scatter
+from lazyt.backends.cpu.binding import Binding
 from lazyt.backends.cpu.callbacks import Callback, extents_in
-from lazyt.backends.cpu.code import Compiled, compile_all, compiled
-from lazyt.backends.cpu.convolutions import Convolution, choose_convolution
-from lazyt.backends.cpu.emit_pairs import PAIR_ROWS, over_pairs
+from lazyt.backends.cpu.code import compile_all
 from lazyt.backends.cpu.engine import compile_ahead, counters
 from lazyt.backends.cpu.expressions import Expressions
 from lazyt.backends.cpu.lanes import arrange
-from lazyt.backends.cpu.products import Product, choose
-from lazyt.backends.cpu.receipt import WRITTEN, Receipt, chosen
+from lazyt.backends.cpu.products import Product
+from lazyt.backends.cpu.rebinding import Found, Rebinder
+from lazyt.backends.cpu.receipt import Receipt, chosen
 from lazyt.backends.cpu.refusals import index_error
 from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cpu.threads import Program, get_num_threads
-from lazyt.backends.cpu.tuning import tuned
 from lazyt.errors import LazytError, OutOfMemory
 from lazyt.ir import graph as g
-from lazyt.ir import kernel as k
-from lazyt.ir.donate import Donation, donations
-from lazyt.ir.extents import Dim, uses_offset
-from lazyt.ir.graph import Node
-from lazyt.ir.kernelize import KernelCall, ScalarArg
-from lazyt.ir.schedule import AttentionCall, Launch, LibraryCall, MatmulCall, ScatterCall, Schedule, nbytes
-from lazyt.ir.split import Piece, Scratch, split, whole, worth_splitting
+from lazyt.ir.donate import donations
+from lazyt.ir.kernelize import KernelCall
+from lazyt.ir.schedule import AttentionCall, LibraryCall, MatmulCall, ScatterCall, Schedule, nbytes
 
-# Elements of work that a chunk should have at least, so that dividing it pays.
-GRAIN = 16384
-# A column reduction reads this many neighbouring units together (see emit_columns).
-COLUMN_RUN = 16
-
-# Results of fewer bytes do not take the memory of leaves: to find out would cost as much as to copy.
-DONATED = 1 << 14
-MANY = 4  # ... unless there are so many
 MAX_VARIANTS = 8  # combinations of copies left out that a plan keeps tables for
 
 
-# What has a place in a plan's arena: a temporary value, or an operand of a product packed.
-Temporary = Node | tuple[MatmulCall, str]
+class ScalarWords:
+    """The bits of a plan's scalar arguments, as its kernels read them."""
+
+    def __init__(self, scalars: Sequence[tuple[int, str, bool]]) -> None:
+        self.scalars = scalars
+        kinds = "".join("d" if floating else "q" for _, _, floating in scalars)
+        self.pack = struct.Struct("=" + kinds).pack
+        self.unpack = struct.Struct("=" + "q" * len(kinds)).unpack
+        self.positions = [p for p, _, _ in scalars]
+        self.plain = all(floating and not part for _, part, floating in scalars)
+        self.all = len(scalars) if self.positions == list(range(len(scalars))) else -1
+
+    def of(self, scalars: Sequence[Any]) -> list[int]:
+        """The words for the scalars of a walk."""
+        if self.plain:
+            chosen = scalars if self.all == len(scalars) else map(scalars.__getitem__, self.positions)
+            return array("q", array("d", chosen).tobytes()).tolist()
+        values = []
+        for position, part, floating in self.scalars:
+            v = scalars[position]
+            if part:
+                v = getattr(v, part)
+            values.append(v if floating else int(v) if v < 1 << 63 else int(v) - (1 << 64))
+        return list(self.unpack(self.pack(*values)))
 
 
 class Executable:
@@ -75,6 +84,7 @@ class Executable:
         self.scalars = sorted(
             {(s.position, s.part, s.floating) for c in readers for s in c.scalars if s.extent is None}
         )  # fmt: skip
+        self.words = ScalarWords(self.scalars)
         self.outputs = list(dict.fromkeys(n for n in sched.outputs if n.op != "leaf"))
         self._number_expressions()
         self.expressions.compile()
@@ -82,6 +92,7 @@ class Executable:
         self.last: Any = None, None  # the extents met last (a walk has the same object each time), and theirs
         self.compiles, self.compile_time = 0, 0.0
         self.donations = donations(sched) if switches["donate"] else []
+        self.rebinders: dict[frozenset[int] | None, Rebinder] = {}
 
     def compile(self) -> None:
         """Have the machine code of every kernel at hand."""
@@ -165,211 +176,61 @@ class Executable:
         if bound is None:
             if len(self.bound) > 256:
                 self.bound.clear()
-            bound = Bound(self, extents, scalars, measure=True)
-            bound.build()
-            self.bound[extents] = bound
+            bound = self.bound[extents] = self.make(extents, scalars)
         self.last = extents, bound
         return bound
 
+    def make(
+        self, extents: tuple[int, ...], scalars: Sequence[Any], left_out: frozenset[int] | None = None
+    ) -> Bound:  # fmt: skip
+        """A new binding, ready to run: by a function that was written for such extents, or worked out."""
+        rebinder = self.rebinders.get(left_out)
+        if rebinder is None:
+            rebinder = self.rebinders[left_out] = Rebinder(self, left_out)
+        if rebinder.functions:
+            state, values = np.zeros(3, np.int64), self.expressions.evaluate(extents, scalars)
+            found = rebinder.find(extents, values, state.ctypes.data + 16)
+            if found is not None:
+                return Rebound(extents, values, state, found)
+        bound = Bound(self, extents, scalars, left_out, measure=True)
+        bound.build()
+        rebinder.learn(extents, bound.values)
+        return bound
 
-class Bound:
+
+class Bound(Binding):
     """An executable for given extents: argument tables filled but for addresses and scalars."""
 
     def __init__(
         self, exe: Executable, extents: tuple[int, ...], scalars: Sequence[Any],
         left_out: frozenset[int] | None = None, measure: bool = False,
     ) -> None:  # fmt: skip
-        self.exe = exe
-        # For a run that overwrites leaves: the ids of copies that are not needed then.
-        self.left_out = left_out
+        super().__init__(exe, exe.expressions.evaluate(extents, scalars), left_out, measure)
+        self._begin(extents, np.zeros(3, np.int64))
+        self.parts: list[Any] = []
+
+    def _begin(self, extents: tuple[int, ...], state: np.ndarray[Any, Any]) -> None:
+        """What it shares with no other. state: the status word's two numbers, and the flag of a receipt."""
+        self.extents = extents
         self.met = False  # whether the last sync of these extents left it for the next (see repeating.py)
-        self.measure = measure  # whether products may be timed to choose how they are computed
-        self.flag = np.zeros(1, np.int64)
+        self.status, self.flag = state[:2], state[2:]
+        self.status_address: int = state.ctypes.data
         self.variants: dict[frozenset[int], Bound] = {}
         # The references of leaves met last, and what was chosen for them: see `donating`.
         self.chosen: tuple[memory.References | None, Bound, Sequence[int]] = None, self, ()
-        self.overwrites_from = 0  # the part before which everything that can fail is over
         self.lock = threading.Lock()
-        self.extents = extents
-        sched = exe.schedule
-        self._numbers = exe.expressions.known
-        self.values: list[int] = exe.expressions.evaluate(extents, scalars)
-        self.n_leaves = max((n.attrs.index for n in sched.graph.nodes if isinstance(n.attrs, g.Leaf)), default=-1) + 1
-        # Bases, in order: leaves, outputs, the arena, the status word, scalars, then addresses that move every run.
-        self.output_base = {n: self.n_leaves + i for i, n in enumerate(exe.outputs)}
-        self.arena_base = self.n_leaves + len(exe.outputs)
-        self.status_base = self.arena_base + 1
-        self.scalar_base = {s: self.status_base + 1 + i for i, s in enumerate(exe.scalars)}
-        # Base index, byte offset, expression, itemsize; a base of -1: a number, the expression plus the offset.
-        self.moving: list[tuple[int, int, int, int]] = []
-        self.scratch: dict[Scratch, int] = {}
-        self.codes: list[Compiled] = []
-        self.n_fixed = self.status_base + 1 + len(exe.scalars)
-        self.sizes = [max(self.value(exe.nbytes[n]), 1) for n in exe.outputs]
-        self.products: dict[MatmulCall, Product] = {}
-        for c in sched.launches:
-            if isinstance(c, MatmulCall):
-                self.products[c] = self._product(c)
-        # Products that lie on the stack while their epilogue reads them.
-        self.nowhere = {c.node for c, p in self.products.items() if p.choice.on_stack}
-        self.uses_blas = any(p.choice.how == "blas" for p in self.products.values())
-        self.arena_size = self._plan_memory()
-        self.status = np.zeros(2, np.int64)
-        self.status_address: int = self.status.ctypes.data
-        self.checks: list[Node] = []
-        self.parts: list[Any] = []
-        self.donations: list[Donation] = []
-        self._scalar_format()
-
-    def value(self, e: int | Dim) -> int:
-        return e if isinstance(e, int) else self.values[self._numbers[e]]
-
-    def _product(self, c: MatmulCall) -> Product:
-        if c.node.op == "matmul":
-            exe = self.exe
-            choice = choose(c, self.value, exe.gemm, exe.library)
-            if switches["autotune"] and exe.gemm and exe.library:
-                choice = tuned(c, choice, self.value, self.measure)
-            return Product(self, c, choice)
-        return Convolution(self, c, choose_convolution(c, self.value))
-
-    def _plan_memory(self) -> int:
-        """Offsets of temporaries in the arena: the largest first, each at the lowest place free while it lives."""
-        lives: dict[Temporary, tuple[int, int]] = {}
-        sizes: dict[Temporary, int] = {}
-        for n, span in self.exe.schedule.lives.items():
-            lives[n], sizes[n] = span, max(self.value(self.exe.nbytes[n]), 1)
-        for i, region in enumerate(self.exe.schedule.regions):
-            for c in region:
-                if isinstance(c, MatmulCall):
-                    for name, size in self.products[c].extra.items():
-                        lives[c, name], sizes[c, name] = (i, i), size
-                    if self.products[c].choice.on_stack:
-                        del sizes[c.node]
-        self.offsets: dict[Temporary, int] = {}
-        placed: list[tuple[int, int, int, int]] = []  # start, end, first, last
-        top = 0
-
-        def order(temporary: Temporary) -> tuple[int, int, str]:
-            node, name = (temporary, "") if isinstance(temporary, Node) else (temporary[0].node, temporary[1])
-            return -sizes[temporary], node.serial, name
-
-        for temporary in sorted(sizes, key=order):
-            size = -(-sizes[temporary] // 64) * 64
-            first, last = lives[temporary]
-            at = 0
-            for start, end, f, t in sorted(placed):
-                if f <= last and t >= first:
-                    if start - at >= size:
-                        break
-                    at = max(at, end)
-            self.offsets[temporary] = at
-            placed.append((at, at + size, first, last))
-            top = max(top, at + size)
-        return top
-
-    def _base(self, n: Node) -> tuple[int, int]:
-        """Base index and byte offset of a buffer."""
-        if isinstance(n.attrs, g.Leaf):
-            return n.attrs.index, 0
-        if n in self.output_base:
-            return self.output_base[n], 0
-        return self.arena_base, self.offsets[n]
-
-    def _address(
-        self, n: Node, offset: int | Dim, itemsize: int, slot: int, patches: list[tuple[int, int, int]], shift: int = 0
-    ) -> None:
-        base, byte = self._base(n)
-        byte += shift * itemsize
-        if uses_offset(offset):
-            e = self._numbers[offset]
-            self.moving.append((base, byte, e, itemsize))
-            patches.append((slot, self.n_fixed + len(self.moving) - 1, 0))
-        else:
-            patches.append((slot, base, byte + self.value(offset) * itemsize))
-
-    def _scalar_format(self) -> None:
-        kinds = "".join("d" if floating else "q" for _, _, floating in self.exe.scalars)
-        self.pack = struct.Struct("=" + kinds).pack
-        self.unpack = struct.Struct("=" + "q" * len(kinds)).unpack
-        self.positions = [p for p, _, _ in self.exe.scalars]
-        self.plain = all(floating and not part for _, part, floating in self.exe.scalars)
-        self.all_scalars = len(self.positions) if self.positions == list(range(len(self.positions))) else -1
 
     def build(self) -> None:
         """Divide the regions into native programs and library calls."""
-        rows: list[list[int]] = []
-        table: list[int] = []
-        patches: list[tuple[int, int, int]] = []
-
-        def flush() -> None:
-            if rows:
-                self.parts.append((rows[:], table[:], patches[:]))
-                rows.clear()
-                table.clear()
-                patches.clear()
-
         compile_ahead([x for p in self.products.values() for x in p.modules], get_num_threads())
-        left_out = self.left_out or ()
-        safe = self._safe_region()
-        for number, launches in enumerate(self.exe.schedule.regions):
-            if number == safe and self.left_out is not None:
-                flush()
-                self.overwrites_from = len(self.parts)
-            region = [c for c in launches if id(c) not in left_out]
-            for i, c in enumerate(region):
-                if isinstance(c, KernelCall):
-                    self._kernel(c, rows, table, patches, i + 1 < len(region))
-                elif self._native(c):
-                    if isinstance(c, MatmulCall):
-                        self.products[c].rows(rows, table, patches)
-                    elif isinstance(c, ScatterCall):
-                        scatter.launch(self, c, rows, table, patches)
-                    elif isinstance(c, AttentionCall):
-                        attention.launch(self, c, rows, table, patches)
-                    else:
-                        scan.launch(self, c, rows, table, patches)
-                else:
-                    flush()
-                    self.parts.append(c)
-                    if isinstance(c, MatmulCall) and c.epilogue is not None:
-                        self._kernel(c.epilogue, rows, table, patches, False)
-        if self.left_out is not None:
-            code = compiled(WRITTEN)
-            self.codes.append(code)
-            rows.append([code.address, len(table), 1, 0, 0])
-            table.extend([1, self.flag.ctypes.data, 1])
-        flush()
+        parts = self.divide(self.flag.ctypes.data)
         n = self.n_fixed + len(self.moving)
-        self.parts = [Program(p[0], p[1], p[2], n) if isinstance(p, tuple) else Callback(self, p) for p in self.parts]
-
-        found = [d for d in self.exe.donations if d.region >= safe]
-        outputs = {d.output for d in found}
-        if len(outputs) >= MANY or sum(self.value(self.exe.nbytes[n]) for n in outputs) >= DONATED:
-            self.donations = found
+        self.parts = [Program(p[0], p[1], p[2], n) if isinstance(p, tuple) else Callback(self, p) for p in parts]
 
     def launch_only(self) -> Callable[[list[int]], None] | None:
         """The native call that a run is, given its bases; None if it is more than that."""
         part = self.parts[0] if len(self.parts) == 1 and not self.uses_blas else None
         return part.launch if type(part) is Program else None
-
-    def _native(self, c: Launch) -> bool:
-        """Whether a launch is a row of a native program, not a call from Python."""
-        if isinstance(c, MatmulCall):
-            return self.products[c].choice.how != "numpy"
-        if isinstance(c, LibraryCall) and not isinstance(c, AttentionCall):
-            return self.exe.native and scan.native(c)
-        return isinstance(c, KernelCall | AttentionCall) or self.exe.native
-
-    def _safe_region(self) -> int:
-        """From this region on nothing can fail: no index is checked, and all is one native program."""
-        safe = 0
-        for i, region in enumerate(self.exe.schedule.regions):
-            for c in region:
-                checks = getattr(c, "checks", None) or getattr(getattr(c, "epilogue", None), "checks", None)
-                if checks or not self._native(c):
-                    safe = i + 1
-        return safe
 
     def donating(self, leaves: Sequence[Any], scalars: Sequence[Any]) -> tuple[Bound, Sequence[int]]:
         """What runs when results take the memory of leaves that nobody else holds, and for each output the leaf.
@@ -394,117 +255,8 @@ class Bound:
         if found is None:
             if len(self.variants) >= MAX_VARIANTS:
                 self.variants.clear()
-            found = self.variants[left_out] = Bound(self.exe, self.extents, scalars, left_out, measure=True)
-            found.build()
+            found = self.variants[left_out] = self.exe.make(self.extents, scalars, left_out)
         return found
-
-    def _kernel(
-        self, c: KernelCall, rows: list[list[int]], table: list[int], patches: list[tuple[int, int, int]], joins: bool
-    ) -> None:
-        extents, strides, coefs = self._shape(c)
-        pieces = [whole(c.kernel, extents, strides, coefs)]
-        if switches["split"] and worth_splitting(c.kernel, extents, get_num_threads(), switches["early"]):
-            pieces = split(c.kernel, extents, strides, coefs)
-        for i, piece in enumerate(pieces):
-            self._piece(c, piece, rows, table, patches, piece.joins or (joins and i + 1 == len(pieces)))
-
-    def _shape(self, c: KernelCall) -> tuple[tuple[int, ...], list[tuple[int, ...]], list[tuple[int, ...]]]:
-        """The extents of a kernel's axes, the strides of its accesses, the coefficients of its affines."""
-        return (
-            tuple(self.value(e) for e in c.extents),
-            [tuple(self.value(s) for s in a.strides) for a in c.accesses],
-            [tuple(self.value(e) for e in steps) for steps, _ in c.affines],
-        )
-
-    def epilogue(self, c: KernelCall, table: list[int], patches: list[tuple[int, int, int]]) -> tuple[int, int]:
-        """Append the arguments of a kernel that a product runs: where they begin, and the address of its code."""
-        return self._arguments(c, whole(c.kernel, *self._shape(c)), table, patches), self._code(c.kernel)
-
-    def _code(self, kernel: k.Kernel) -> int:
-        code = compiled(kernel)
-        self.codes.append(code)
-        return code.address
-
-    def _piece(
-        self, c: KernelCall, piece: Piece, rows: list[list[int]], table: list[int],
-        patches: list[tuple[int, int, int]], joins: bool,
-    ) -> None:  # fmt: skip
-        """One launch: of a kernel as it stands, or of a part of it."""
-        kernel, extents = piece.kernel, piece.extents
-        at = self._arguments(c, piece, table, patches)
-        units = kernel.units(extents)
-        total = math.prod(extents)
-        if total == 0 and not (kernel.rows and all(extents[: kernel.outer])):
-            units = 0
-        work = max(total // max(units, 1), 1)
-        grain = max(GRAIN // work, 1)
-        if kernel.rows and kernel.vector == "outer":
-            grain = max(grain, min(COLUMN_RUN, -(-units // get_num_threads())))
-        elif over_pairs(kernel):
-            width = max(extents[1], 1)
-            grain = max(grain, width * min(PAIR_ROWS, -(-extents[0] // (2 * get_num_threads()))))
-        rows.append([self._code(kernel), at, units, grain, int(joins)])
-
-    def _arguments(self, c: KernelCall, piece: Piece, table: list[int], patches: list[tuple[int, int, int]]) -> int:
-        """Append the arguments of a piece of a kernel to the table; where they begin."""
-        lay, at = piece.kernel.layout, len(table)
-        args = [0] * max(lay.size, 1)
-        args[: len(piece.extents)] = piece.extents
-        for x, where in zip(piece.operands, lay.accesses, strict=True):
-            if isinstance(x.source, Scratch):
-                byte = self._scratch(x.source) + x.shift * x.source.dtype.itemsize
-                patches.append((at + where, self.arena_base, byte))
-            else:
-                a = c.accesses[x.source]
-                if a.buffer not in self.nowhere:
-                    self._address(a.buffer, a.offset, a.itemsize, at + where, patches, x.shift)
-            args[where + 1 : where + 1 + len(x.strides)] = x.strides
-        for (number, coefs, shift), where in zip(piece.affines, lay.affines, strict=True):
-            args[where : where + len(coefs)] = coefs
-            if number is None:
-                args[where + len(coefs)] = shift
-            else:
-                self._number(c.affines[number][1], args, where + len(coefs), at, patches, shift)
-        codes = (
-            {s.extent: len(self.checks) + s.extent for s in c.scalars if isinstance(s.extent, int)} if c.checks else {}
-        )
-        for i, s in enumerate(c.scalars):
-            self._scalar(s, args, lay.scalars + i, at, patches)
-        if c.checks and piece.kernel.has_check:
-            self._codes(c, args, lay, codes)
-            self.checks.extend(c.checks)
-            patches.append((at + lay.status, self.status_base, 0))
-        table.extend(args)
-        return at
-
-    def _scratch(self, scratch: Scratch) -> int:
-        """The place in the arena of memory that the pieces of a kernel share, for the whole run."""
-        place = self.scratch.get(scratch)
-        if place is None:
-            place = self.scratch[scratch] = self.arena_size
-            self.arena_size += -(-max(scratch.count * scratch.dtype.itemsize, 1) // 64) * 64
-        return place
-
-    def _codes(self, c: KernelCall, args: list[int], lay: k.Layout, codes: dict[Any, int]) -> None:
-        positions = {v.code for v in c.kernel.values if isinstance(v, k.Check)}
-        for i in positions:
-            args[lay.scalars + i] = codes[c.scalars[i].extent]
-
-    def _number(
-        self, e: int | Dim, args: list[int], slot: int, at: int, patches: list[tuple[int, int, int]], shift: int = 0
-    ) -> None:
-        """An integer argument, `shift` more than an expression, fixed or moving every run."""
-        if uses_offset(e):
-            self.moving.append((-1, shift, self._numbers[e], 1))
-            patches.append((at + slot, self.n_fixed + len(self.moving) - 1, 0))
-        else:
-            args[slot] = self.value(e) + shift
-
-    def _scalar(self, s: ScalarArg, args: list[int], slot: int, at: int, patches: list[tuple[int, int, int]]) -> None:
-        if s.extent is not None:
-            self._number(s.extent, args, slot, at, patches)
-        else:
-            patches.append((at + slot, self.scalar_base[s.position, s.part, s.floating], 0))
 
     def run(
         self, scalars: Sequence[Any], leaves: Sequence[Any], places: Sequence[int] = (),
@@ -529,8 +281,8 @@ class Bound:
         bases += [b.address for b in outs]
         bases.append(arena.address if arena is not None else 0)
         bases.append(self.status_address)
-        if self.positions:
-            bases += self.scalar_words(scalars)
+        if exe.scalars:
+            bases += exe.words.of(scalars)
         if self.moving:
             bases += self.moved(bases, exe.expressions.evaluate(self.extents, scalars))
         if receipt is not None:
@@ -567,19 +319,6 @@ class Bound:
             else:
                 part.run(bases, outs, arena, leaves)
 
-    def scalar_words(self, scalars: Sequence[Any]) -> list[int]:
-        """The bits of the scalar arguments, as the kernels read them."""
-        if self.plain:
-            chosen = scalars if self.all_scalars == len(scalars) else map(scalars.__getitem__, self.positions)
-            return array("q", array("d", chosen).tobytes()).tolist()
-        values = []
-        for position, part, floating in self.exe.scalars:
-            v = scalars[position]
-            if part:
-                v = getattr(v, part)
-            values.append(v if floating else int(v) if v < 1 << 63 else int(v) - (1 << 64))
-        return list(self.unpack(self.pack(*values)))
-
     def _raise_check(self) -> None:
         code, index = int(self.status[0]), int(self.status[1])
         self.status[:] = 0
@@ -594,3 +333,18 @@ class Bound:
             assert isinstance(n.attrs, g.Axes)
             sizes = tuple(n.operands[0].shape[a] for a in n.attrs.axes)
         return index_error(n, index, [self.value(d) for d in sizes])
+
+
+class Rebound(Bound):
+    """A binding that a function found (see rebinding.py); what only a person looks at is worked out when asked for."""
+
+    def __init__(self, extents: tuple[int, ...], values: list[int], state: np.ndarray[Any, Any], found: Found) -> None:
+        self.__dict__.update(found.common)
+        self._begin(extents, state)
+        self.values, self.shapes = values, found.shapes
+        self.sizes, self.arena_size = found.sizes, found.arena_size
+        self.moving, self.parts = found.moving, found.programs
+
+    @cached_property
+    def products(self) -> dict[MatmulCall, Product]:  # type: ignore[override]
+        return Binding(self.exe, self.values, self.left_out).products

@@ -41,7 +41,7 @@ from lazyt.backends.cpu.threads import get_num_threads
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lazyt.backends.cpu.executor import Bound
+    from lazyt.backends.cpu.binding import Binding
     from lazyt.ir.extents import Dim
     from lazyt.ir.graph import Node
     from lazyt.ir.schedule import MatmulCall
@@ -201,7 +201,7 @@ def _generated(tile: Tile, m: int, n: int, kk: int, count: int, pack_a: str, pac
             left %= height
     # Units that share a part of B pack it again.
     cycles += max(m // DEEP, 1) * kk * n * PACK_CYCLES[pack_b] + m * kk * PACK_CYCLES[pack_a]
-    return int(count * cycles) + bool(pack_a) * REGION_CYCLES
+    return math.trunc(count * cycles) + bool(pack_a) * REGION_CYCLES
 
 
 def _blas(tile: Tile, m: int, n: int, kk: int, count: int, c: MatmulCall, turned: bool) -> int:
@@ -215,7 +215,7 @@ def _blas(tile: Tile, m: int, n: int, kk: int, count: int, c: MatmulCall, turned
         # The product is written, and read again.
         moved = count * m * n * c.node.dtype.itemsize
         cycles += REGION_CYCLES + 2 * moved * MEMORY_CYCLES * (moved > NEAR)
-    return int(cycles)
+    return math.trunc(cycles)
 
 
 @lru_cache(maxsize=64)
@@ -232,7 +232,7 @@ _modules: list[object] = []
 class Product:
     """One product of a bound plan: the rows of the program and what memory they need beside it."""
 
-    def __init__(self, bound: Bound, call: MatmulCall, choice: Choice) -> None:
+    def __init__(self, bound: Binding, call: MatmulCall, choice: Choice) -> None:
         self.bound = bound
         self.call = call
         self.choice = choice

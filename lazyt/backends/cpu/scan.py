@@ -28,7 +28,7 @@ from lazyt.ir.operands import buffer_of
 from lazyt.ir.scan import BLOCK, LANES, SCANS
 
 if TYPE_CHECKING:
-    from lazyt.backends.cpu.executor import Bound
+    from lazyt.backends.cpu.binding import Binding
     from lazyt.ir.schedule import LibraryCall
 
 # Arguments.
@@ -71,7 +71,7 @@ def routines(dtype: np.dtype, name: str, innermost: bool) -> Routines:
 
 
 def launch(
-    b: Bound, c: LibraryCall, rows: list[list[int]], table: list[int], patches: list[tuple[int, int, int]]
+    b: Binding, c: LibraryCall, rows: list[list[int]], table: list[int], patches: list[tuple[int, int, int]]
 ) -> None:
     """Write the rows of a program for one call."""
     assert isinstance(c.node.attrs, g.Opaque)

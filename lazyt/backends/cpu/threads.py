@@ -18,8 +18,10 @@ import operator
 import os
 import platform as host_platform
 import signal
+import struct
 import sys
 import threading
+from array import array
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     Words = npt.NDArray[np.int64]
 
 _METH_NOARGS, _METH_O = 4, 8
+_CONTROL = struct.Struct(f"={CONTROL_FIELDS}q")
 # A fault in a thread signals that thread: were it blocked, the process would die without a trace.
 _FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP")
 _FUTEX_NUMBERS = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
@@ -213,26 +216,15 @@ class Program:
     `launch(addresses)` takes a list of `nbases` ints (or floats: their bits) into `bases` and runs: the
     fastest way (8 ns a base). `run()` runs with the bases as they are; `Struct(f"{n}q").pack_into(memoryview, ...)` is
     the next fastest way to fill them (15 ns), assigning to a slice the slowest (35 ns). Both
-    release the interpreter lock if the program has rows of several chunks or is long. The arrays
-    `rows`, `table`, `patches` and `bases` may be changed between runs, not replaced. Running a
+    release the interpreter lock if the program has rows of several chunks or is long. All of it lies in `words`; the
+    arrays `rows`, `table`, `patches` and `bases` are parts of them and may be changed between runs. Running a
     program that another thread is running raises `RuntimeError`: use a `copy`. Kernels and the
     memory they use must outlive the run: the caller keeps them, the program keeps only its own
     arrays.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "address",
-        "bases",
-        "bases_address",
-        "launch",
-        "patches",
-        "rows",
-        "run",
-        "table",
-    )
+    __slots__ = ("__weakref__", "address", "counts", "launch", "words")
 
-    run: Callable[[], None]
     launch: Callable[[list[int]], None]
 
     def __init__(
@@ -242,48 +234,79 @@ class Program:
         patches: npt.ArrayLike = (),
         nbases: int = 0,
     ) -> None:
-        self.rows = _words("rows", rows, ROW_FIELDS)
-        self.table = _words("table", table, None)
-        self.patches = _words("patches", patches, 3)
-        self.bases: Words = np.zeros(nbases, dtype=np.int64)
-        self._check()
-        self.bases_address: int = self.bases.ctypes.data
-        control = np.zeros(CONTROL_FIELDS, dtype=np.int64)
-        control[:] = (
-            self.rows.ctypes.data,
-            len(self.rows),
-            self.table.ctypes.data,
-            self.patches.ctypes.data,
-            len(self.patches),
-            self.bases_address,
-            0,
-            nbases,
-        )
-        self.address: int = control.ctypes.data
-        keep = (control, self.rows, self.table, self.patches, self.bases)
-        native = runtime()
-        self.run = native.builtin("run_bound", self.address, keep)
-        self.launch = native.builtin("launch", self.address, keep)
+        parts = _words("rows", rows, ROW_FIELDS), _words("table", table, None), _words("patches", patches, 3)
+        _check(*parts, nbases)
+        room = np.zeros(nbases + CONTROL_FIELDS, np.int64)
+        words = array("q", np.concatenate([*(p.reshape(-1) for p in parts), room]).tobytes())
+        self._begin(words, (*map(len, parts), nbases))  # type: ignore[arg-type]
 
-    def _check(self) -> None:
-        """Native code trusts the numbers: a slot outside the table would be a write anywhere."""
-        entries = len(self.table)
-        slots, bases = self.patches[:, 0], self.patches[:, 1]
-        if ((slots < 0) | (slots >= entries)).any():
-            raise ValueError(f"Program: a patch writes outside the table of {entries} entries")
-        if ((bases < 0) | (bases >= len(self.bases))).any():
-            raise ValueError(f"Program: a patch reads outside the {len(self.bases)} bases")
-        if (self.rows[:, 0] == 0).any():
-            raise ValueError("Program: a row has no kernel")
-        offsets = self.rows[:, 1]
-        if ((offsets < 0) | (offsets > entries)).any():
-            raise ValueError(f"Program: a row's args lie outside the table of {entries} entries")
+    def _begin(self, words: array[int], counts: tuple[int, int, int, int]) -> None:
+        """words: rows, table, patches, bases and the control block, one behind the other."""
+        self.words, self.counts = words, counts
+        rows, table, patches, nbases = counts
+        start = words.buffer_info()[0]
+        at_table = start + 8 * ROW_FIELDS * rows
+        at_patches = at_table + 8 * table
+        at_bases = at_patches + 8 * 3 * patches
+        self.address = at_bases + 8 * nbases
+        _CONTROL.pack_into(
+            words, self.address - start, start, rows, at_table, at_patches, patches, at_bases, 0, nbases
+        )  # fmt: skip
+        self.launch = runtime().builtin("launch", self.address, words)
+
+    @property
+    def run(self) -> Callable[[], None]:
+        return runtime().builtin("run_bound", self.address, self.words)
+
+    def _part(self, start: int, count: int) -> Words:
+        return np.frombuffer(self.words, np.int64)[start : start + count]
+
+    @property
+    def rows(self) -> Words:
+        return self._part(0, ROW_FIELDS * self.counts[0]).reshape(-1, ROW_FIELDS)
+
+    @property
+    def table(self) -> Words:
+        return self._part(ROW_FIELDS * self.counts[0], self.counts[1])
+
+    @property
+    def patches(self) -> Words:
+        rows, table, patches, _ = self.counts
+        return self._part(ROW_FIELDS * rows + table, 3 * patches).reshape(-1, 3)
+
+    @property
+    def bases(self) -> Words:
+        rows, table, patches, nbases = self.counts
+        return self._part(ROW_FIELDS * rows + table + 3 * patches, nbases)
+
+    def over(self, words: array[int]) -> Program:
+        """The same program over other `words`, which are this one's own but for numbers in places that may differ.
+
+        Those are the table's entries, the patches' byte offsets, and the rows' units and grains: what is checked of a
+        program holds of both, and is not checked again.
+        """
+        twin = object.__new__(Program)
+        twin._begin(words, self.counts)
+        return twin
 
     def copy(self) -> Program:
-        """The same program with arrays of its own, for another thread."""
-        twin = Program(self.rows, self.table, self.patches, len(self.bases))
-        twin.bases[:] = self.bases
-        return twin
+        """The same program with words of its own, for another thread."""
+        return self.over(self.words[:])
+
+
+def _check(rows: Words, table: Words, patches: Words, nbases: int) -> None:
+    """Native code trusts the numbers: a slot outside the table would be a write anywhere."""
+    entries = len(table)
+    slots, bases = patches[:, 0], patches[:, 1]
+    if ((slots < 0) | (slots >= entries)).any():
+        raise ValueError(f"Program: a patch writes outside the table of {entries} entries")
+    if ((bases < 0) | (bases >= nbases)).any():
+        raise ValueError(f"Program: a patch reads outside the {nbases} bases")
+    if (rows[:, 0] == 0).any():
+        raise ValueError("Program: a row has no kernel")
+    offsets = rows[:, 1]
+    if ((offsets < 0) | (offsets > entries)).any():
+        raise ValueError(f"Program: a row's args lie outside the table of {entries} entries")
 
 
 def run(control_address: int) -> None:

@@ -1,6 +1,6 @@
 """Running a schedule on a GPU: kernels mapped and compiled when it is bound to extents, then launched in order.
 
-What an argument is and where a temporary lies is found as on the CPU (`backends/cpu/executor.py`). Launches are
+What an argument is and where a temporary lies is found as on the CPU (`backends/cpu/binding.py`). Launches are
 enqueued, from the second run on as graphs (`replay.py`); who reads a value waits, and hears of a wrong index.
 """
 
@@ -367,8 +367,8 @@ class Bound(host.Bound):
             bases += [b.address for b in outs]
             bases.append(arena.address if arena is not None else 0)
             bases.append(self.word.address if self.word is not None else 0)
-            if self.positions:
-                bases += self.scalar_words(scalars)
+            if self.exe.scalars:
+                bases += self.exe.words.of(scalars)
             if self.moving:
                 values = self.exe.expressions.evaluate(self.extents, scalars)
                 for base, byte, number, itemsize in self.moving:
