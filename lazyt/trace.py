@@ -420,12 +420,17 @@ class Trace:
         results = self.results
         return [i for i in self.held_places() if results[i] is not None]
 
-    def let_go(self) -> None:
-        """Forget those met as leaves that nobody else holds: results may take the memory of their values."""
+    def let_go(self) -> list[int]:
+        """Forget those met as leaves that nobody else holds: results may take the memory of their values.
+
+        Returns where they were.
+        """
         results = self.results[: self.pos.index + 2]
-        for i in [i for i, count in enumerate(map(getrefcount, results)) if count <= _UNHELD]:
-            if results[i]._data is not None:
-                self.results[i] = None
+        unheld = [i for i, count in enumerate(map(getrefcount, results)) if count <= _UNHELD]
+        leaves = [i for i in unheld if results[i]._data is not None]
+        for i in leaves:
+            self.results[i] = None
+        return leaves
 
     def alive(self) -> list[tuple[int, Any]]:
         """Who holds values of each step, in no order: (step index, holder)."""
