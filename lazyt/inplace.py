@@ -320,10 +320,11 @@ def _update_all(tr: Trace, s: Step, targets: Sequence[Handle]) -> None:
             if old.leaf is not None and meta_of(t) is not None:
                 slot.leaf, slot.requires_grad = old.leaf, True
     refs: list[Any] = []
+    results = tr.results
     for slot, old, t in zip(s.slots, s.targets, targets, strict=True):
         assert t._slot is old, "an update's targets are among its operands"
-        st = t._storage
         holder: Holder = t
+        st = t._storage
         if st is not None:
             if len(st.aliases) > 1:
                 st.invalidate(t)
@@ -333,6 +334,7 @@ def _update_all(tr: Trace, s: Step, targets: Sequence[Handle]) -> None:
         holder._writes += 1
         t._slot = slot
         refs.append(ref(holder))
-        if tr.results[old.step.index] is holder:
-            tr.results[old.step.index] = None
+        at = old.step.index
+        if results[at] is holder:
+            results[at] = None
     tr.refs[s.index] = Several(refs) if len(refs) > 1 else refs[0]

@@ -51,17 +51,17 @@ def bind_leaf(tr: Trace, holder: Holder, known: int = LEAF_CALLERS) -> Slot:
     return _bind_leaf(tr, holder, known + 1)
 
 
-# What stands for a dtype, a shape and a device; values of more bytes have none, and count for the bound on walks.
+# What stands for a dtype, a shape and a device. Values of more bytes are not met in short: they count for the bound on
+# walks.
 FORM_BYTES, MAX_FORMS = 1024, 4096
 _forms: dict[tuple[Any, ...], object] = {}
 
 
 def _form_of(data: Data) -> object:
-    """The form of a small value that is met without gradients, the first time in its walk; None for a large one."""
-    if data.form is None and data.nbytes <= FORM_BYTES:
-        if len(_forms) >= MAX_FORMS:
-            _forms.clear()
-        data.form = _forms.setdefault((data.dtype, data.shape, data.device), object())
+    """The form of a value that is met the first time."""
+    if len(_forms) >= MAX_FORMS:
+        _forms.clear()
+    data.form = _forms.setdefault((data.dtype, data.shape, data.device), object())
     return data.form
 
 
@@ -69,14 +69,22 @@ def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
     """`bind_leaf` of a leaf with gradients, of one that was met before, of a large one, or one not predicted."""
     data = holder._data
     assert data is not None, "a holder with neither a pending nor a computed value"
-    meta = holder._meta
+    meta, s = holder._meta, tr.pos.next
     grad = 0 if meta is None or not meta.requires_grad else 1 if meta.is_leaf else 2
-    leaves, shape, walk = tr.leaves, data.shape, tr.walk
-    # NOTE: another thread may have met it since; then it is a leaf of its own here.
-    at = next((i for i, d in enumerate(leaves) if d is data), -1) if data.met == walk else -1
-    s = tr.pos.next
-    if s.op is not LEAF or s.statics != (data.dtype, len(shape), grad, at, data.device) or tr.pos.parent is None:
-        s = _leaf_step(tr, (data.dtype, len(shape), grad, at, data.device), known)
+    leaves, walk, before, at = tr.leaves, tr.walk, tr.ext, -1
+    ext: Any
+    form = data.form or _form_of(data)
+    if s.shaped is form and s.before is before and data.met != walk and s.index and s.statics[2] == grad:
+        # Like the one that was met here the last time, but with gradients, or large.
+        shape, ext = s.shape, s.ext
+    else:
+        shape = data.shape
+        if data.met == walk:
+            # NOTE: another thread may have met it since; then it is a leaf of its own here.
+            at = next((i for i, d in enumerate(leaves) if d is data), -1)
+        if s.op is not LEAF or s.statics != (data.dtype, len(shape), grad, at, data.device) or tr.pos.parent is None:
+            s = _leaf_step(tr, (data.dtype, len(shape), grad, at, data.device), known)
+        ext = before.last if before.last_key == shape else before.child(shape)
     index = s.index
     if grad:
         # A leaf's record lives with its tensor; that of a synced value must outlast a write to the tensor.
@@ -85,16 +93,16 @@ def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
         tr.refs[index] = ref(holder)
     else:
         tr.results[index] = holder
-    before = tr.ext
-    ext = before.last if before.last_key == shape else before.child(shape)
-    form = _form_of(data) if meta is None and at < 0 else None
+    small = data.nbytes <= FORM_BYTES
     # NOTE: no call from here on: an interrupt comes before all of this or after it.
     if at < 0:
         leaves += [data]
         data.met = walk
-        if form is None:
+        if meta is not None or not small:
             tr.nbytes += data.nbytes
-    s.shape, s.form, s.before = shape, form or NO_FORM, before
+        s.shaped = form
+    s.shape, s.before = shape, before
+    s.form = form if small and meta is None and at < 0 else NO_FORM
     s.ext = tr.ext = ext
     holder._slot = tr.pos = s
     return s

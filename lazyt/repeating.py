@@ -2,8 +2,8 @@
 
 Where an array has ten elements, what a sync costs is its Python. So what the general way through `syncing.py` and the
 executor came to is kept at the last step, as a function written for it: each comparison and each address is spelled
-out, because a loop over three things costs more than the three. Not so where gradients will be asked for, several
-devices or results of one operation are involved, leaves are overwritten, or there are very many of either.
+out, because a loop over three things costs more than the three. Not so where gradients will be asked for, an
+operation has several results, leaves are overwritten, or there are very many of either: see `updating.py`.
 
 The memory of small results is kept too, and used again once nobody refers to it.
 """
@@ -61,28 +61,43 @@ def _counts() -> tuple[int, int, int, int, int]:
     return *found, max(map(getrefcount, itemgetter(0, 1)(results)))
 
 
-_UNHELD, _VALUE, _BUFFER, _MET, _AMONG = _counts()
+_UNHELD, _VALUE, _BUFFER, _MET, AMONG = _counts()
 
 
 class Again:
     """What a sync did, to be done again by `run(trace, cause, site)`: False, and nothing done, if it is not alike."""
 
     __slots__ = (
-        "bound", "code", "ext", "kept", "kernels", "lasti", "made", "n_outputs", "n_scalars", "plan", "run", "seen",
-        "site", "small", "steps", "stored", "then", "values",
+        "bound", "code", "ext", "in_place", "kernels", "lasti", "n_outputs", "n_scalars", "plan", "run", "site",
+        "steps", "then",
     )  # fmt: skip
 
     run: Callable[[Trace, str, Site], bool]
 
-    def __init__(self, tr: Trace, plan: Plan | None, bound: Any, slots: Sequence[Slot]) -> None:
+    def __init__(self, tr: Trace, plan: Plan | None, bound: Any, n_outputs: int, in_place: int = 0) -> None:
         pos = tr.pos
         self.plan: Any = plan
         self.bound = bound
         self.ext: Ext = tr.ext
         self.kernels = 0 if plan is None else plan.kernels
         self.steps = pos.index + 1
-        self.n_outputs = len(slots)
+        self.n_outputs = n_outputs
         self.n_scalars = pos.scalar_start + pos.n_scalars
+        self.in_place = in_place
+        # How the next walk begins, and the line that synced here.
+        self.then: Any = NONE
+        self.site: Site | None = None
+        self.code: Any = None
+        self.lasti = -1
+
+
+class Written(Again):
+    """What a sync did that a function was written for."""
+
+    __slots__ = ("kept", "made", "seen", "small", "stored", "values")
+
+    def __init__(self, tr: Trace, plan: Plan | None, bound: Any, slots: Sequence[Slot]) -> None:
+        super().__init__(tr, plan, bound, len(slots))
         self.made = [(s.shape, s.dtype) for s in slots]
         self.small = bound is not None and sum(bound.sizes) + bound.arena_size <= KEPT_BYTES and memory.COUNTED
         self.stored: list[tuple[int, Step, int]] = []
@@ -90,11 +105,6 @@ class Again:
         # The scalars met last, and what the expressions came to.
         self.seen: list[Any] | None = None
         self.values: list[int] = []
-        # How the next walk begins, and the line that synced here.
-        self.then: Any = NONE
-        self.site: Site | None = None
-        self.code: Any = None
-        self.lasti = -1
 
     def more(self) -> tuple[Any, ...] | None:
         """Memory for results, kept if it is small: value, buffer and address of each, the arena's buffer and address.
@@ -141,14 +151,11 @@ class Again:
         return found
 
 
-def remember(tr: Trace, plan: Any, slots: Sequence[Slot], holders: Sequence[Holder], segment: Any) -> None:
-    """Keep what this sync did, if it can be done again in short; before the walk ends."""
+def remember(tr: Trace, plan: Any, slots: Sequence[Slot], holders: Sequence[Holder]) -> None:
+    """Keep what this sync did, if a function can be written for it; before the walk ends."""
     pos, ext, results = tr.pos, tr.ext, tr.results
-    last = pos.again
-    if last is False:
-        return
-    pos.again = False
-    if pos.mixed or segment is not None or pos.device != "cpu":
+    last, pos.again = pos.again, False
+    if pos.mixed or pos.device != "cpu":
         return
     if any(s.k or s.requires_grad or h._meta is not None for s, h in zip(slots, holders, strict=True)):
         return
@@ -175,7 +182,7 @@ def remember(tr: Trace, plan: Any, slots: Sequence[Slot], holders: Sequence[Hold
             return
     at = [(i, k) for i, k in place.items() if results[i] is holders[k]]
     if len(at) + sum(k >= 0 for *_, k in stored) == len(slots):
-        again = Again(tr, plan if slots else None, bound, slots)
+        again = Written(tr, plan if slots else None, bound, slots)
         again.stored = stored
         again.run = _written(tr, again, at)
         pos.again = again
@@ -187,7 +194,7 @@ MAX_CODES = 1024
 _codes: dict[str, CodeType] = {}  # by their text, which says no place but by a name: most syncs have one of few
 
 
-def _written(tr: Trace, again: Again, at: list[tuple[int, int]]) -> Callable[[Trace, str, Site], bool]:
+def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[Trace, str, Site], bool]:
     """`run` of this sync, in a global space of its own. at: the places of what is wanted, and which value each is."""
     bound, path, results = again.bound, tr.pos.steps(), tr.results
     wanted = {i for i, _ in at}
@@ -207,7 +214,7 @@ def _written(tr: Trace, again: Again, at: list[tuple[int, int]]) -> Callable[[Tr
         leaves = [s.index for s in path if s.op is LEAF and s.statics[3] < 0]
         places["donor"] = [leaves[n] for n in donors]
         program = bound.launch_only()
-        words = _words(path, bound)
+        words = words_of(path, bound)
         places["scalar"] = words or []
         native, checks = program is not None, bool(bound.checks)
         launch = _launch(again, len(tr.leaves), native, words, donors)
@@ -245,7 +252,7 @@ def _under_lock(run: Callable[[Trace, str, Site], bool]) -> Callable[[Trace, str
     return locked
 
 
-def _words(path: Sequence[Step], bound: Any) -> list[int] | None:
+def words_of(path: Sequence[Step], bound: Any) -> list[int] | None:
     """The scalars of a run among those of the walk; None if some have to be converted first."""
     types: dict[int, type] = {}
     for s in path:
@@ -256,7 +263,7 @@ def _words(path: Sequence[Step], bound: Any) -> list[int] | None:
     return list(bound.exe.words.positions)
 
 
-def _launch(again: Again, n_leaves: int, native: bool, words: list[int] | None, donors: Sequence[int]) -> list[str]:
+def _launch(again: Written, n_leaves: int, native: bool, words: list[int] | None, donors: Sequence[int]) -> list[str]:
     """The lines that find memory and run."""
     bound, outs = again.bound, range(again.n_outputs)
     made = "".join(f"value{n}, buffer{n}, address{n}, " for n in outs) + "arena, arena_address"
@@ -318,7 +325,7 @@ def _text(
     if "dead" in names:
         different += [f"count(results[{p}]) > {_UNHELD}" for p in names["dead"]]
     else:
-        different += [f"max(map(count, dead(results))) > {_AMONG}"]
+        different += [f"max(map(count, dead(results))) > {AMONG}"]
     lines = ["started, results = now(), tr.results", f"if {' or '.join(different)}:", "    return False"]
     if stored:
         lines += ["stored = find(tr.refs)", "if stored is None:", "    return False"]

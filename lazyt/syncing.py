@@ -15,8 +15,9 @@ from lazyt.errors import SyncError, relocate, site_of
 from lazyt.handle import Data, Gradient, Handle, Holder, Storage
 from lazyt.looking.report import SyncReport
 from lazyt.planning import Plan, find_plan
-from lazyt.repeating import Again, counters, remember
+from lazyt.repeating import Again, counters
 from lazyt.trace import Several, Site, Slot, Step, Trace, holding, local, user_site
+from lazyt.updating import remember
 from lazyt.walk import LEAF, hooks
 
 # Syncs that nobody reads the results of yet: what is known when a GPU has run (a wrong index) is for who waits for it.
@@ -126,7 +127,7 @@ def sync(
         report = SyncReport(cause, site, pos.index + 1, len(slots), perf_counter() - tr.started)
         segment = differentiable(tr, slots)
         want = slots if segment is None else [*slots, *segment.slots]
-        tr.let_go()
+        idle = tr.let_go()
         walk, receipt = _Snapshot(tr), Receipt()
         try:
             values = _compute(walk, want, report, receipt) if slots else []
@@ -147,8 +148,8 @@ def sync(
                 raise
             _finish(tr, report)
             return
-    if (report.plan_hit or not slots) and not extra and not receipt.donated:
-        remember(tr, report.plan, slots, holders, segment)
+    if (report.plan_hit or not slots) and not extra:
+        remember(tr, report.plan, slots, holders, others, segment, idle, receipt.donated)
     _finish(tr, report)
 
 
@@ -172,7 +173,7 @@ def _repeated(again: Again, cause: str, site: Site, record_time: float, run_time
     if plan is not None:
         report.extents, report.plan_hit = again.ext.values, True
         report.kernels, report.launches = plan.kernels, plan.launches
-        report.run_time = run_time
+        report.run_time, report.in_place = run_time, again.in_place
     return report
 
 

@@ -84,8 +84,8 @@ class Step(Slot):
         "a", "again", "b", "bare", "before", "by_ext", "checks", "children", "consumed", "current", "cut", "device",
         "ext", "ext_start", "form", "high", "index", "info", "kept", "key", "known", "leaves", "like", "low", "mixed",
         "mode", "n_ints", "n_offsets", "n_scalars", "n_weak", "next", "op", "operands", "owner", "parent",
-        "path", "plans", "rules", "scalar_start", "sid", "simple", "site", "slots", "statics", "stops", "targets",
-        "view",
+        "path", "plans", "pulled", "rules", "scalar_start", "shaped", "sid", "simple", "site", "slots", "statics",
+        "stops", "targets", "view",
     )  # fmt: skip
 
     def __init__(
@@ -131,8 +131,10 @@ class Step(Slot):
         self.sid = 0
         self.plans: Any = None
         self.known = False  # leads to a plan
-        # For a leaf: the form of the value met here last, and the extents before it.
+        # For a leaf: the form of the value met here last if it was small and without gradients, the form of any, and
+        # the extents before it.
         self.form: Any = NO_FORM
+        self.shaped: Any = NO_FORM
         self.before: Ext | None = None
         self.again: Any = None  # what the last sync here did, False if it is nothing to repeat (see repeating.py)
         self.path: list[Step] | None = None
@@ -140,6 +142,7 @@ class Step(Slot):
         self.stops: frozenset[Slot] = frozenset()  # for a backward: values that pass nothing on
         self.like: tuple[Slot, ...] = ()  # for a backward: the values its results have the shapes of
         self.leaves: Any = None  # memo of what a backward from here reaches
+        self.pulled: Any = None  # for a plain `backward()`: what it was called with, and the places of its leaves
         self.info: Any = None
         self.view: Any = None  # how the view that was made here last is seen in its storage
         self.consumed: Any = None  # memo: the steps whose graph a backward up to here has freed
@@ -160,11 +163,11 @@ class Step(Slot):
 class _No:
     """The step that is never predicted right."""
 
-    __slots__ = ("a", "b", "ext", "form", "key", "op", "statics")
+    __slots__ = ("a", "b", "ext", "form", "key", "op", "pulled", "shaped", "statics")
 
     def __init__(self) -> None:
-        self.op = self.a = self.b = self.ext = self.key = self.statics = None
-        self.form = NO_FORM
+        self.op = self.a = self.b = self.ext = self.key = self.statics = self.pulled = None
+        self.form = self.shaped = NO_FORM
 
 
 NONE: Any = _No()
@@ -420,12 +423,17 @@ class Trace:
         results = self.results
         return [i for i in self.held_places() if results[i] is not None]
 
-    def let_go(self) -> None:
-        """Forget those met as leaves that nobody else holds: results may take the memory of their values."""
+    def let_go(self) -> list[int]:
+        """Forget those met as leaves that nobody else holds: results may take the memory of their values.
+
+        Returns where they were.
+        """
         results = self.results[: self.pos.index + 2]
-        for i in [i for i, count in enumerate(map(getrefcount, results)) if count <= _UNHELD]:
-            if results[i]._data is not None:
-                self.results[i] = None
+        unheld = [i for i, count in enumerate(map(getrefcount, results)) if count <= _UNHELD]
+        leaves = [i for i in unheld if results[i]._data is not None]
+        for i in leaves:
+            self.results[i] = None
+        return leaves
 
     def alive(self) -> list[tuple[int, Any]]:
         """Who holds values of each step, in no order: (step index, holder)."""

@@ -134,7 +134,7 @@ def test_views_writes_indices_and_scalars_are_repeated(what: str, repeated: list
     np.testing.assert_array_equal(x.numpy(), X + 7 * (what == "a written leaf"))
 
 
-def test_gradients_are_not_repeated(repeated: list[Any]) -> None:
+def test_no_function_is_written_where_a_graph_is_kept(repeated: list[Any]) -> None:
     w = lt.asarray(X).requires_grad_()
     for _ in range(6):
         y = (w * 2.0).detach()
@@ -222,12 +222,12 @@ def test_a_leaf_that_is_written_and_dropped_is_not_computed() -> None:
 def test_sizes_that_are_new_each_time_are_not_kept(monkeypatch: pytest.MonkeyPatch, repeated: list[Any]) -> None:
     made: list[Any] = []
 
-    class Counted(repeating.Again):
+    class Counted(repeating.Written):
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
             made.append(self)
 
-    monkeypatch.setattr(repeating, "Again", Counted)
+    monkeypatch.setattr(repeating, "Written", Counted)
     for n in [*range(10, 20), 15, 15, 15]:
         y = lt.asarray(np.ones(n, np.float32)) * 3
         lt.sync()
@@ -498,7 +498,7 @@ def test_a_view_that_another_thread_makes_during_the_sync(again: bool, monkeypat
     np.testing.assert_array_equal((kept + y).numpy(), X * 107)
 
 
-def test_long_walks_are_repeated_and_many_results_are_not(repeated: list[Any]) -> None:
+def test_long_walks_have_a_function_and_many_results_have_none(repeated: list[Any]) -> None:
     x, want = lt.asarray(X), X.copy()
     for _ in range(150):
         want = want * np.float32(0.5) + np.float32(1)

@@ -54,6 +54,7 @@ ROOMS = (
     "stepwise",
     "planning",
     "repeating",
+    "updating",
     "looking.kernels",
     "looking.report",
     "syncing",

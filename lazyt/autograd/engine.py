@@ -23,9 +23,10 @@ from lazyt.lowering import Lowered
 from lazyt.ops.core import OPS, OpDef
 from lazyt.record import advance, begin, record, record_view, set_device, slot_of
 from lazyt.trace import Several, Slot, Step, Trace, user_line, user_site
-from lazyt.walk import LEAF, follow, insert, new_tensor, plain_slots, run_sync
+from lazyt.walk import LEAF, follow, hooks, insert, new_tensor, plain_slots, run_sync
 
 ref = weakref.ref
+_new = object.__new__
 
 
 class VJP:
@@ -247,6 +248,10 @@ def backward(
     """Accumulate d(loss)/d(leaf) into `.grad` of every leaf that requires it (see Tensor.backward)."""
     tr = begin()
     slot = slot_of(tr, loss)
+    pulled = tr.pos.next.pulled
+    plain = gradient is None and inputs is None and not create_graph and not tr.more
+    if plain and pulled is not None and pulled[:2] == (slot, bool(retain_graph)) and _backward_again(tr, pulled[2]):
+        return
     if not slot.requires_grad:
         raise AutogradError("backward: element 0 of tensors does not require grad and does not have a grad_fn")
     cotangents: list[Slot] = []
@@ -276,6 +281,8 @@ def backward(
     wanted = kept | {m: tuple(group) for m, group in versions.items() if (m.is_leaf and inputs is None) or is_wanted(m)}
     handles = pull_back(tr, [slot], cotangents, list(wanted.values()), links, create_graph, retain, reach)
     totals: Totals = dict(zip(wanted, handles, strict=True))
+    if plain and not (tr.more or reach.synced) and 0 < len(wanted) == len(reach.leaves):
+        tr.pos.pulled = slot, bool(retain), [leaf.step.index for leaf in reach.leaves]
     crosses = any(m.crossing is not None for m in totals)
     if crosses:
         pull_across(totals, passed, lambda tr, x, ct, by: pull_behind(tr, x, ct, by, is_wanted, create_graph))
@@ -290,6 +297,40 @@ def backward(
         _accumulate(meta, h)
     if tr.eager:
         run_sync(tr, "eager", user_site())
+
+
+def _backward_again(tr: Trace, leaves: Sequence[int]) -> bool:
+    """`backward` as the next step was recorded the last time: one leaf a gradient, and nothing on the way to them.
+
+    False, and nothing done, if these leaves' records are others.
+    """
+    found = [tr.metas.get(i) for i in leaves]
+    metas: list[Any] = [None if m is None else m() for m in found]
+    for meta in metas:
+        if meta is None or not meta.is_leaf or meta.crossing is not None:
+            return False
+    if len({*metas}) < len(metas):
+        return False
+    s = tr.pos.next
+    handles = []
+    for slot, like in zip(s.slots, s.like):  # noqa: B905 - strict costs, and they are as many
+        slot.shape = like.shape
+        h = _new(hooks.tensor)
+        h._slot = slot
+        h._data = h._meta = h._storage = h._view = None
+        h._writes = 0
+        handles.append(h)
+    tr.refs[s.index] = Several(map(ref, handles)) if len(handles) > 1 else ref(handles[0])
+    s.ext = tr.ext
+    tr.pos = s
+    for meta, h in zip(metas, handles):  # noqa: B905 - as above
+        for hook in meta.hooks:
+            replaced = hook(h)
+            h = h if replaced is None else replaced
+        _accumulate(meta, h)
+    if tr.eager:
+        run_sync(tr, "eager", user_site())
+    return True
 
 
 def pull_behind(

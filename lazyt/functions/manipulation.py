@@ -5,6 +5,7 @@ can write to.
 from __future__ import annotations
 
 import itertools
+import math
 from typing import TYPE_CHECKING, Any
 
 from lazyt.device import Device
@@ -54,8 +55,14 @@ __all__ = [
 
 def _solved(x: Tensor, shape: ShapeLike) -> tuple[int, ...]:
     """The shape with its -1, if any, worked out."""
-    if type(shape) is tuple and {*map(type, shape)} == {int} and min(shape) >= 0:
-        return shape
+    if type(shape) is tuple and {*map(type, shape)} == {int}:
+        least = min(shape)
+        if least >= 0:
+            return shape
+        known = -math.prod(shape)
+        if least == -1 and known > 0 and shape.count(-1) == 1 and x.size % known == 0:
+            i = shape.index(-1)
+            return (*shape[:i], x.size // known, *shape[i + 1 :])
     extents = tuple(integer("reshape", "shape", n) for n in shape) if not isinstance(shape, int) else (shape,)
     if any(n < -1 for n in extents) or extents.count(-1) > 1:
         raise ShapeError(f"reshape: at most one extent may be -1 and none below, got {extents}")

@@ -19,6 +19,10 @@ __all__ = ["batch_norm", "group_norm", "layer_norm", "rms_norm"]
 
 def _last_axes(name: str, x: Any, normalized_shape: Any) -> int:
     """How many last axes `normalized_shape` names."""
+    if type(normalized_shape) is tuple and {*map(type, normalized_shape)} == {int}:
+        extents = x.shape
+        if normalized_shape == extents[len(extents) - len(normalized_shape) :]:
+            return len(normalized_shape)
     shape = tuple(normalized_shape) if isinstance(normalized_shape, tuple | list) else (normalized_shape,)
     want = tuple(integer(name, "normalized_shape", n) for n in shape)
     if not want or tuple(x.shape[len(x.shape) - len(want) :]) != want:

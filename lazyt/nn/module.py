@@ -107,11 +107,15 @@ class Module:
             object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        fields = self.__dict__
-        for table in ("_parameters", "_modules", "_buffers"):
-            found = fields.get(table)
-            if found is not None and name in found:
+        get = self.__dict__.get
+        found = get("_parameters")
+        if found is not None:
+            if name in found:
                 return found[name]
+            for table in ("_modules", "_buffers"):
+                found = get(table, ())
+                if name in found:
+                    return found[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __delattr__(self, name: str) -> None:

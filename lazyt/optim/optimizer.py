@@ -25,6 +25,18 @@ if TYPE_CHECKING:
     State = dict[str, Any]
 
 
+class _Bucket:
+    """Parameters that share scalars: with their gradients and state, and what of that is written."""
+
+    __slots__ = ("flags", "group", "members", "step", "targets", "tensors")
+
+    def __init__(self, group: Group, step: int, flags: dict[str, bool]) -> None:
+        self.group, self.step, self.flags = group, step, flags
+        self.members = 0
+        self.tensors: list[Any] = []
+        self.targets: list[Any] = []
+
+
 class Optimizer:
     """Base of the optimizers. `param_groups` are dictionaries of options and their 'params', as in PyTorch.
 
@@ -108,54 +120,53 @@ class Optimizer:
             set_grad_mode(before)
         return loss
 
-    def _buckets(self) -> dict[Any, tuple[Group, int, list[tuple[Any, Any, State]]]]:
-        """Parameters with their gradients, together where they share scalars; their step counts are moved on."""
-        buckets: dict[Any, tuple[Group, int, list[tuple[Any, Any, State]]]] = {}
-        rule = RULES[self.op]
-        at, several = 0, len(self._devices) > 1
+    def _record(self) -> None:
+        buckets: dict[Any, _Bucket] = {}
+        states, rule, at = self.state, RULES[self.op], 0
+        several = len(self._devices) > 1
         for g, group in enumerate(self.param_groups):
-            names: tuple[str, ...] | None = None
+            flags = self.flags(group)
+            names = rule.slots(flags)
+            bucket: _Bucket | None = None  # mostly all parameters of a group have made as many steps
             for index, p in enumerate(group["params"], at):
                 gradient = p.grad
                 if gradient is None:
                     continue
-                state = self.state.get(index)
+                state = states.get(index)
                 if state is None:
-                    names = rule.slots(self.flags(group)) if names is None else names
-                    state = self.state[index] = self.new_state(group, p, names)
+                    state = states[index] = self.new_state(group, p, names)
                 step = state["step"] = state["step"] + 1
-                key = p.device if several else None, g, self.shared(step)
-                bucket = buckets.get(key)
-                if bucket is None:
-                    bucket = buckets[key] = group, step, []
-                bucket[2].append((p, gradient, state))
+                if bucket is None or step != bucket.step or several:
+                    key = p.device if several else None, g, self.shared(step)
+                    bucket = buckets.get(key)
+                    if bucket is None:
+                        bucket = buckets[key] = _Bucket(group, step, flags)
+                tensors, targets = bucket.tensors, bucket.targets
+                bucket.members += 1
+                tensors += p, gradient
+                targets.append(p)
+                for name in names:
+                    x = state[name]
+                    tensors.append(x)
+                    targets.append(x)
             at += len(group["params"])
-        return buckets
-
-    def _record(self) -> None:
-        buckets = self._buckets()
         # An operation is of one device.
         for device in dict.fromkeys(device for device, *_ in buckets):
             self._update([bucket for key, bucket in buckets.items() if key[0] == device])
 
-    def _update(self, buckets: Iterable[tuple[Group, int, list[tuple[Any, Any, State]]]]) -> None:
+    def _update(self, buckets: Iterable[_Bucket]) -> None:
         rule = RULES[self.op]
         tensors: list[Any] = []
         targets: list[Any] = []
         scalars: list[float] = []
         layout: list[tuple[Any, ...]] = []
-        for group, step, members in buckets:
-            flags = self.flags(group)
-            names = rule.slots(flags)
-            values = self.scalars(group, step)
+        for bucket in buckets:
+            values = self.scalars(bucket.group, bucket.step)
             scalars += [float(values[name]) for name in rule.scalars]
-            layout.append((len(members), *(bool(flags[name]) for name in rule.flags)))
-            for p, gradient, state in members:
-                own = [state[name] for name in names]
-                tensors += (p, gradient, *own)
-                targets += (p, *own)
-        if targets:
-            record_update(self.op, (*tensors, *scalars), (tuple(layout),), targets)
+            layout.append((bucket.members, *(bool(bucket.flags[name]) for name in rule.flags)))
+            tensors += bucket.tensors
+            targets += bucket.targets
+        record_update(self.op, (*tensors, *scalars), (tuple(layout),), targets)
 
     def state_dict(self) -> dict[str, Any]:
         """The state of every parameter by its position, and the groups' options, as in PyTorch."""
