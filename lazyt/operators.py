@@ -12,6 +12,7 @@ import numpy as np
 
 from lazyt import inplace
 from lazyt import record as recording
+from lazyt.calls import in_short
 from lazyt.functions.arithmetic import divmod as quotient_and_rest
 from lazyt.functions.arithmetic import pow as power
 from lazyt.functions.elementwise import imag, real
@@ -151,8 +152,8 @@ def attach_methods() -> None:
     """Give Tensor the functions that are methods too."""
     for name, f in METHODS.items():
         if not hasattr(Tensor, name):
-            setattr(Tensor, name, f)
-    Tensor.T = property(lambda self: transpose(self), doc="The transpose: all axes reversed.")  # type: ignore[attr-defined]
+            setattr(Tensor, name, in_short(name, f, f))
+    Tensor.T = property(in_short("transpose", transpose, transpose), doc="The transpose: all axes reversed.")  # type: ignore[attr-defined]
     Tensor.real = property(real, doc="`lazyt.real`: the real part.")  # type: ignore[attr-defined]
     Tensor.imag = property(imag, doc="`lazyt.imag`: the imaginary part.")  # type: ignore[attr-defined]
     Tensor.mT = property(lambda self: self.swapaxes(-1, -2), doc="The last two axes swapped.")  # type: ignore[attr-defined]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from operator import attrgetter
 from time import perf_counter
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from lazyt.errors import DeviceError, DTypeError, ScalarRangeError
 from lazyt.handle import Gradient, Handle, Holder, Storage, View
 from lazyt.ir import dtypes
-from lazyt.leaves import bind_leaf
+from lazyt.leaves import LEAF_CALLERS, bind_leaf
 from lazyt.ops.core import OpDef
 from lazyt.shapes import inferred, shapes_of
 from lazyt.trace import (
@@ -34,6 +35,7 @@ from lazyt.walk import LEAF, MODE, follow, hooks, insert, new_storage, new_tenso
 
 ref = weakref.ref
 _new = object.__new__
+_slot_held = attrgetter("_slot")
 SCALARS = (float, int, bool, complex)
 
 # The bound on a walk: steps, and bytes of leaf buffers.
@@ -62,22 +64,28 @@ def _check_bound(tr: Trace, site: Site) -> None:
         run_sync(tr, "bound", site)
 
 
-def slot_of(tr: Trace, h: Handle) -> Slot:
-    """The value of a handle in this walk: pending, met as a leaf, or derived anew through its view."""
+def slot_of(tr: Trace, h: Handle, known: int = 1) -> Slot:
+    """The value of a handle in this walk: pending, met as a leaf, or derived anew through its view.
+
+    So many callers are `known` to be lazyt's, this among them.
+    """
     slot = h._slot
     if slot is not None and slot.step.owner is tr:
         return slot
     st = h._storage
     if st is None:
         return own_slot(tr, h)
-    slot = own_slot(tr, st)
-    chain = []
+    slot = bind_leaf(tr, st, known + 1) if st._slot is None else own_slot(tr, st)
     v = h._view
+    if v is None:
+        h._slot = slot
+        return slot
+    chain = []
     while v is not None:
         chain.append(v)
         v = v.parent
     # A view belongs to the graph or not as when it was made, whatever mode it is derived anew in.
-    mode = chain[0].made_under_grad if chain and slot.requires_grad else tr.grad
+    mode = chain[0].made_under_grad if slot.requires_grad else tr.grad
     if mode != tr.grad:
         set_grad_mode(mode)
         try:
@@ -85,12 +93,31 @@ def slot_of(tr: Trace, h: Handle) -> Slot:
         finally:
             set_grad_mode(not mode)
     for v in reversed(chain):
-        slot = advance(tr, v.op, [slot], v.statics, v.ints, v.offsets, ())
+        slot = _derived(tr, slot, v)
         # NOTE: an intermediate view has no holder; only the last one is this handle's.
-    if chain:
-        tr.refs[slot.step.index] = ref(h)
+    tr.refs[slot.step.index] = ref(h)
     h._slot = slot
     return slot
+
+
+def _derived(tr: Trace, slot: Slot, v: View) -> Step:
+    """The step of a view of this value."""
+    s = tr.pos.next
+    # Mostly the view that was derived here the last time: `advance`, in short.
+    if s.view is v and s.a is slot and s.index:
+        ext = tr.ext
+        if v.ints is not None:
+            ext = ext.last if ext.last_key == v.ints else ext.child(v.ints)
+        if s.ext is ext:
+            if v.offsets:
+                at = s.scalar_start
+                tr.scalars[at : at + len(v.offsets)] = v.offsets
+            tr.ext = ext
+            tr.pos = s
+            return s
+    s = advance(tr, v.op, [slot], v.statics, v.ints, v.offsets, ())
+    s.view = v
+    return s
 
 
 def own_slot(tr: Trace, holder: Holder) -> Slot:
@@ -146,6 +173,7 @@ def advance(
                 and s.key[5] == (-1 if offsets is None else len(offsets))
             )
         )
+        and s.index
         and (not op.fallible or is_line(s.key[-2:], STEP_CALLERS - 1))
     ):
         s = _unpredicted(tr, op, slots, statics, ints, offsets, scalars, ext)
@@ -181,9 +209,12 @@ def _unpredicted(
         tr.started = perf_counter()
     elif op.fallible:
         key = (*plain, *user_line(STEP_CALLERS))
+    first = tr.pos.parent is None
     s = follow(tr, key)
     if s is None:
         s = _new_step(tr, op, slots, statics, ints, offsets, scalars, key, plain, ext)
+    if first and tr.ended is not None:
+        tr.ended.then = s
     return s
 
 
@@ -287,6 +318,11 @@ def results(tr: Trace, s: Step) -> Any:
 def _are_operands(tr: Trace, s: Step, operands: Sequence[Any]) -> bool:
     """Whether a step that is predicted and bare is on these values; then it has the scalars among them."""
     expected = s.operands
+    if not s.n_weak:
+        try:
+            return expected == tuple(map(_slot_held, operands))
+        except AttributeError:  # host data, which is met in its turn
+            return False
     if len(expected) != len(operands):
         return False
     at = start = s.scalar_start
@@ -319,7 +355,7 @@ def record(
                 if x._storage is None:
                     bind_leaf(tr, x)
                 else:
-                    slot_of(tr, x)
+                    slot_of(tr, x, LEAF_CALLERS)
             elif not isinstance(x, Handle) and type(x) not in SCALARS:
                 break  # host data is met in its turn
         s = tr.pos.next
@@ -338,6 +374,7 @@ def record(
             if s.b is None and len(operands) == 1
             else _are_operands(tr, s, operands)
         )
+        and s.index
         and (not op.fallible or is_line(s.key[-2:], 1))
     ):
         h = _new(hooks.tensor)
@@ -366,7 +403,7 @@ def record_view(
     tr = begin()
     slot = x._slot
     if slot is None or slot.step.owner is not tr:
-        slot = slot_of(tr, x)
+        slot = slot_of(tr, x, LEAF_CALLERS)
     ext = tr.ext
     if ints is not None:
         ext = ext.last if ext.last_key == ints else ext.child(ints)

@@ -19,6 +19,7 @@ from lazyt.errors import SettingError
 general = {
     "fuse": True, "tiers": True, "reuse": True, "native": True, "epilogues": True, "gemm": True, "blas": True,
     "attention": True, "cover": True, "turn": True, "vectors": True, "slices": True, "repeat": True, "shapes": True,
+    "calls": True,
     "interpret": False, "verify": False,
 }  # fmt: skip
 cpu = {
@@ -38,7 +39,7 @@ def known() -> list[str]:
     """Every word, in order.
 
     >>> [w for w in known() if w.startswith("no-c")]
-    ['no-cover', 'no-cudnn']
+    ['no-calls', 'no-cover', 'no-cudnn']
     """
     off = {f"no-{name}" for table in _TABLES for name in table if name not in ASKED}
     return sorted({*off, *ASKED, *(f"width-{n}" for n in WIDTHS), "threads-N"})

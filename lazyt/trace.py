@@ -77,13 +77,25 @@ class Ext:
         return c
 
 
+class NoCall:
+    """What a step remembers of the call that took it (see calls.py), before there was one."""
+
+    f = None
+    left = 1
+    meets = False
+    before = after = object()  # extents that no walk has
+
+
+NO_CALL = NoCall()
+
+
 class Step(Slot):
     """One public call on one path of the trie; it is also its own first value."""
 
     __slots__ = (
-        "a", "again", "b", "bare", "before", "by_ext", "checks", "children", "consumed", "current", "cut", "device",
-        "ext", "ext_start", "form", "high", "index", "info", "kept", "key", "known", "leaves", "like", "low", "mixed",
-        "mode", "n_ints", "n_offsets", "n_scalars", "n_weak", "next", "op", "operands", "owner", "parent",
+        "a", "again", "b", "bare", "before", "by_ext", "call", "checks", "children", "consumed", "current", "cut",
+        "device", "ext", "ext_start", "form", "high", "index", "info", "kept", "key", "known", "leaves", "like", "low",
+        "mixed", "mode", "n_ints", "n_offsets", "n_scalars", "n_weak", "next", "op", "operands", "owner", "parent",
         "path", "plans", "pulled", "rules", "scalar_start", "shaped", "sid", "simple", "site", "slots", "statics",
         "stops", "targets", "view",
     )  # fmt: skip
@@ -145,6 +157,7 @@ class Step(Slot):
         self.pulled: Any = None  # for a plain `backward()`: what it was called with, and the places of its leaves
         self.info: Any = None
         self.view: Any = None  # how the view that was made here last is seen in its storage
+        self.call: Any = NO_CALL  # the public call that took it last (see calls.py)
         self.consumed: Any = None  # memo: the steps whose graph a backward up to here has freed
         # Memo: for values that a sync leaves with a graph, what their derivatives keep (see autograd/segment.py).
         self.kept: dict[tuple[Slot, ...], Any] = {}
@@ -163,10 +176,11 @@ class Step(Slot):
 class _No:
     """The step that is never predicted right."""
 
-    __slots__ = ("a", "b", "ext", "form", "key", "op", "pulled", "shaped", "statics")
+    __slots__ = ("a", "b", "call", "ext", "form", "key", "op", "pulled", "shaped", "statics", "view")
 
     def __init__(self) -> None:
-        self.op = self.a = self.b = self.ext = self.key = self.statics = self.pulled = None
+        self.call = NO_CALL
+        self.op = self.a = self.b = self.ext = self.key = self.statics = self.pulled = self.view = None
         self.form = self.shaped = NO_FORM
 
 

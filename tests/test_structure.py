@@ -45,6 +45,7 @@ ROOMS = (
     "leaves",
     "record",
     "doors",
+    "calls",
     "inplace",
     "lowering",
     "autograd",

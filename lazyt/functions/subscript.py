@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, field
+from sys import _getframe
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyt.calls import given, meet, noted
 from lazyt.errors import IndexOutOfRange, ShapeError
 from lazyt.functions.arguments import adopted, at_hand, found_on_device, record, record_view, tensor
 from lazyt.handle import Handle
 from lazyt.inplace import assign, puts_back
 from lazyt.ir import dtypes
+from lazyt.leaves import bind_leaf
 from lazyt.ops import indexing as ops
+from lazyt.record import MAX_BYTES
+from lazyt.trace import NO_CALL, local
 from lazyt.walk import tensor_over
 
 if TYPE_CHECKING:
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
     from lazyt.functions.arguments import ArrayLike
     from lazyt.handle import Data
     from lazyt.tensor import Tensor
+    from lazyt.trace import Slot, Step, Trace
 
     Shape = tuple[int, ...]
 
@@ -340,6 +346,93 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     >>> x[:, 0].tolist(), x[[1, 0], 0].tolist(), x[x > 2].tolist()
     ([1, 3], [3, 1], [3, 4])
     """
+    tr = local.trace
+    s = tr.pos.next
+    c = s.call
+    if c.f is getitem:
+        kind = type(key)
+        listed = None
+        if c.meets:
+            if not tr.watched and tr.nbytes < MAX_BYTES:
+                listed = _meet(tr, x, key, kind)
+            s = tr.pos.next
+            c = s.call if s.call.f is getitem else NO_CALL
+        if (
+            c.before is tr.ext and c.after is s.ext and c.x1 is x._slot and c.parent is x._view and c.x2 is kind
+            and (
+                key.start is c.x3.start and key.stop is c.x3.stop and key.step is c.x3.step if kind is slice
+                else _is_tuple(key, c.x3) if kind is tuple
+                else s.b is listed and c.x3 == [*map(id, key)] if kind is list
+                else (key._slot if isinstance(key, Handle) else key) is c.x3
+            )
+            and (c.code is None or ((here := _getframe(1)).f_lasti == c.lasti and here.f_code is c.code))
+        ):  # fmt: skip
+            found: Tensor = given(tr, c, s, x)
+            return found
+    start, ext = tr.pos, tr.ext
+    h = _item(x, key)
+    s = tr.pos
+    if s.call.left and s is not start:
+        _note(tr, start, ext, x, key, h)
+    return h
+
+
+def _meet(tr: Trace, x: Tensor, key: Any, kind: type) -> Slot | None:
+    """The operands of `x[key]`, where operands were met for one before; the value of a list whose array is kept."""
+    if x._slot is None:
+        meet(tr, x, 4)
+    if kind is list:
+        found = _lists.get((*key,)) if {*map(type, key)} == {int} else None
+        return None if found is None or found[0].met == tr.walk else bind_leaf(tr, tensor_over(found[0]), 3)
+    for k in key if kind is tuple else (key,):
+        if isinstance(k, Handle) and k._slot is None:
+            meet(tr, k, 4)
+    return None
+
+
+def _is_tuple(key: tuple[Any, ...], known: tuple[Any, ...]) -> bool:
+    """Whether a key is made of the same parts as one that is known, whose tensors are slots."""
+    if len(key) != len(known):
+        return False
+    for k, m in zip(key, known):  # noqa: B905 - strict costs, and they are as many
+        if k is not m and not (
+            k.start is m.start and k.stop is m.stop and k.step is m.step
+            if type(k) is slice is type(m)
+            else isinstance(k, Handle) and k._slot is m
+        ):  # fmt: skip
+            return False
+    return True
+
+
+def _note(tr: Trace, start: Step, ext: Any, x: Tensor, key: Any, h: Any) -> None:
+    kind = type(key)
+    slots: list[Any] = [x._slot]
+    others: list[Any] = []
+    if kind is list:
+        # The array of a list that is kept was met as well (see `_at_list`).
+        slots += tr.pos.operands[1:] if {*map(type, key)} == {int} else [None]
+        others = key
+    else:
+        for k in key if kind is tuple else (key,):
+            if type(k) is slice:
+                others += (k.start, k.stop, k.step)
+            elif isinstance(k, Handle):
+                slots.append(k._slot)
+            else:
+                others.append(k)
+    c = noted(getitem, tr, start, ext, slots, tuple(others), h, x)
+    if c is not None:
+        c.x1, c.x2 = x._slot, kind
+        if kind is tuple:
+            c.x3 = tuple(k._slot if isinstance(k, Handle) else k for k in key)
+        elif kind is list:
+            c.x3 = [*map(id, key)]
+        else:
+            c.x3 = key._slot if isinstance(key, Handle) else key
+
+
+def _item(x: Tensor, key: Any) -> Tensor:
+    """`x[key]`, whatever there was before."""
     kind = type(key)
     slot = x._slot
     shape = x.shape if slot is None else slot.shape

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from lazyt.calls import in_short
 from lazyt.functions.arguments import tensor
 from lazyt.handle import Handle
 from lazyt.protocols.functions import NATIVE, array_function
@@ -37,7 +38,9 @@ def install(lt: dict[str, Any], linalg: dict[str, Any], fft: dict[str, Any]) -> 
                 if named in UFUNCS:
                     space[name] = _of_a_ufunc(f, named)
             elif named in SPECIAL or named in NATIVE:
-                space[name] = _of_a_function(f, named)
+                called = _of_a_function(f, named)
+                # NOTE: what is not wrapped stays itself, so that it can be pickled.
+                space[name] = f if called is f else in_short(name, f, called)
 
 
 def _of_a_ufunc(ours: Function, ufunc: np.ufunc) -> Function:

@@ -43,7 +43,10 @@ class Callback:
         self.call = call
         self.places: dict[Node, tuple[tuple[int, ...], int, int]] = {}
         self.statics: tuple[Any, ...] | None = None
-        self.sorts: Callable[..., None] | None = None  # what of sorting.py the call is, once its statics are known
+        # What of sorting.py the call is, once its statics are known, and the arrays that it had, by where they lie.
+        self.sorts: Callable[..., None] | None = None
+        self.sorted: dict[tuple[int, int], tuple[Any, ...]] = {}
+        self.sorts_at = -1, -1
         self.lent: dict[tuple[Node, int], np.ndarray[Any, Any]] = {}
 
     def _shape(self, n: Node) -> tuple[int, ...]:
@@ -85,13 +88,30 @@ class Callback:
             found = self.lent[n, at] = np.ndarray(shape, n.dtype, memory_there)
         return found
 
+    def _sorted(self, bases: Sequence[int]) -> tuple[Any, ...]:
+        """The arguments of what sorts, if its result is wanted."""
+        c = self.call
+        assert isinstance(c, LibraryCall), "what sorts is a call of a library"
+        assert self.statics is not None, "found with what sorts"
+        to, x = c.results[0], c.operands[0]
+        if to is None:
+            return ()
+        self.sorts_at = self._place(to)[1], self._place(x)[1]
+        if len(self.sorted) >= MAX_LENT:
+            self.sorted.clear()
+        found = self._lent(to, bases), self._lent(x, bases), *self.statics
+        self.sorted[bases[self.sorts_at[0]], bases[self.sorts_at[1]]] = found
+        return found
+
     def run(self, bases: list[int], outs: list[Any], arena: Any, leaves: Sequence[Any]) -> None:
         c = self.call
         if self.sorts is not None:
-            assert isinstance(c, LibraryCall), "what sorts is a call of a library"
-            assert self.statics is not None, "found with what sorts"
-            if c.results[0] is not None:
-                self.sorts(self._lent(c.results[0], bases), self._lent(c.operands[0], bases), *self.statics)
+            i, j = self.sorts_at
+            found = self.sorted.get((bases[i], bases[j])) if i >= 0 else None
+            if found is None:
+                found = self._sorted(bases)
+            if found:
+                self.sorts(*found)
             return
         n = c.node
 
