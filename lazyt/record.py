@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
-from operator import attrgetter
+from collections.abc import Hashable, Sequence
+from operator import attrgetter, index
 from time import perf_counter
 from typing import Any
 
@@ -210,12 +210,34 @@ def _unpredicted(
     elif op.fallible:
         key = (*plain, *user_line(STEP_CALLERS))
     first = tr.pos.parent is None
-    s = follow(tr, key)
+    try:
+        s = follow(tr, key)
+    except TypeError:
+        regular = _hashable(op, statics)
+        if regular is statics:
+            raise
+        return _unpredicted(tr, op, slots, regular, ints, offsets, scalars, ext)
     if s is None:
         s = _new_step(tr, op, slots, statics, ints, offsets, scalars, key, plain, ext)
     if first and tr.ended is not None:
         tr.ended.then = s
     return s
+
+
+def _hashable(op: OpDef, statics: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments that can be part of a key: lists as tuples, arrays of one integer as integers; else DTypeError.
+
+    The same tuple if all can.
+    """
+    found = [v if isinstance(v, Hashable) else _regular(op, v) for v in statics]
+    return statics if all(a is b for a, b in zip(found, statics, strict=True)) else tuple(found)
+
+
+def _regular(op: OpDef, v: Any) -> Any:
+    try:
+        return tuple(map(index, v)) if isinstance(v, list) else index(v)
+    except TypeError:
+        raise DTypeError(f"{op.name}: an integer or a tuple of integers is required, got {v!r}") from None
 
 
 def _new_step(

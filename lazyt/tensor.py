@@ -502,10 +502,20 @@ def _unpickle(a: np.ndarray[Any, Any], requires_grad: bool) -> Tensor:
     return tensor(a, requires_grad=requires_grad)
 
 
-def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
+def asarray(
+    obj: Any,
+    /,
+    dtype: Any = None,
+    order: str | None = None,
+    *,
+    device: Any = None,
+    copy: bool | None = None,
+    like: Any = None,
+) -> Tensor:
     """A tensor of `obj`: a tensor, a Python scalar, nested sequences, or anything NumPy reads. Copies NumPy memory.
 
-    Python floats give float32, ints int64, bools bool. Raises DTypeError for objects that are not arrays.
+    Python floats give float32, ints int64, bools bool. `order` and `like` change nothing: tensors are C-contiguous.
+    Raises DTypeError for objects that are not arrays. As `numpy.asarray`.
 
     >>> import lazyt as lt
     >>> lt.asarray([[1, 2], [3, 4]]).shape

@@ -95,8 +95,10 @@ def at_hand(t: Tensor) -> bool:
 
 
 def axes(axis: Any) -> Any:
-    """An axis argument that can be part of a program's key."""
-    return tuple(axis) if isinstance(axis, list) else axis
+    """An axis argument that can be part of a program's key; an array of no dimensions is read."""
+    if isinstance(axis, list):
+        return tuple(axis)
+    return operator.index(axis) if isinstance(axis, np.ndarray) and not axis.ndim else axis
 
 
 def shape_of(name: str, shape: ShapeLike) -> tuple[int, ...]:

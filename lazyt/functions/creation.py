@@ -192,18 +192,27 @@ def _number(name: str, x: Any) -> Any:
 
 @_placed
 def arange(
-    start: Number, /, stop: Number | None = None, step: Number = 1, *, dtype: Any = None, device: Any = None
+    start: Number | None = None,
+    stop: Number | None = None,
+    step: Number = 1,
+    dtype: Any = None,
+    *,
+    device: Any = None,
 ) -> Tensor:
     """start, start + step, ... up to but without stop (from 0, if only one bound is given).
 
     int64 for integers, float32 if a bound is a float. Computed as start + i * step, in int64 or float64.
-    Raises ShapeError for step 0. As `numpy.arange`.
+    Raises ShapeError for step 0, TypeError without a bound. As `numpy.arange`.
 
     >>> import lazyt as lt
     >>> lt.arange(2, 8, 2).tolist()
     [2, 4, 6]
     """
-    first, last, by = (0, start, step) if stop is None else (start, stop, step)
+    if start is None or stop is None:
+        start, stop = 0, start if stop is None else stop
+        if stop is None:
+            raise TypeError("arange: start or stop is required")
+    first, last, by = start, stop, 1 if step is None else step
     if not type(first) is type(last) is type(by) is int:
         first, last, by = _number("arange", first), _number("arange", last), _number("arange", by)
     if by == 0:
@@ -306,7 +315,7 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
     return record(ops.EYE, (_diagonal("eye", k),), (_default(dtype),), shape)
 
 
-def identity(n: int, /, dtype: Any = None, *, device: Any = None) -> Tensor:
+def identity(n: int, dtype: Any = None, *, device: Any = None) -> Tensor:
     """The square matrix with ones on its diagonal. As `numpy.identity`.
 
     >>> import lazyt as lt

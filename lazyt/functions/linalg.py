@@ -215,8 +215,10 @@ def svdvals(x: Any, /) -> Tensor:
     return record(ops.SVDVALS, (x,))
 
 
-def qr(x: Any, /, mode: str = "reduced") -> QRResult:
+def qr(x: Any, /, mode: str = "reduced") -> QRResult | Tensor:
     """Orthonormal Q and upper triangular R with Q @ R = x: k = min(m, n) columns, or m if mode is 'complete'.
+
+    With mode 'r' R alone.
 
     Raises ShapeError, DTypeError. As `numpy.linalg.qr`.
 
@@ -224,7 +226,8 @@ def qr(x: Any, /, mode: str = "reduced") -> QRResult:
     >>> lt.linalg.qr(lt.ones((4, 2))).R.shape
     (2, 2)
     """
-    return QRResult(*record_many(ops.QR, (x,), (mode,)))
+    found = QRResult(*record_many(ops.QR, (x,), ("reduced" if mode == "r" else mode,)))
+    return found.R if mode == "r" else found
 
 
 def solve(x1: Any, x2: Any, /) -> Tensor:
@@ -277,7 +280,7 @@ def matrix_power(x: Any, n: int, /) -> Tensor:
     return record(ops.MATRIX_POWER, (x,), (integer("linalg.matrix_power", "n", n),))
 
 
-def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Tensor:
+def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float | None = 2) -> Tensor:
     """sum(|x| ** ord) ** (1 / ord) over one axis, several, or all; inf is the greatest, 0 counts what is not 0.
 
     Raises ShapeError, DTypeError. As `numpy.linalg.vector_norm`.
@@ -286,10 +289,10 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
     >>> lt.linalg.vector_norm(lt.asarray([3.0, 4.0])).item()
     5.0
     """
-    return record(ops.VECTOR_NORM, (x,), (regular_axes(axis), bool(keepdims), float(ord)))
+    return record(ops.VECTOR_NORM, (x,), (regular_axes(axis), bool(keepdims), 2.0 if ord is None else float(ord)))
 
 
-def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: float | str = "fro") -> Tensor:
+def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: float | str | None = "fro") -> Tensor:
     """A norm of matrices: 'fro' (all elements), 'nuc' (singular values' sum), 2 and -2 (their greatest and least).
 
     1, -1, inf, -inf are the greatest and least sums of columns and rows. Raises ShapeError, DTypeError. As
@@ -299,6 +302,7 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: float | str = "fro") 
     >>> lt.linalg.matrix_norm(lt.asarray([[3.0, 0.0], [0.0, 4.0]])).item()
     5.0
     """
+    ord = "fro" if ord is None else ord
     return record(ops.MATRIX_NORM, (x,), (bool(keepdims), ord if isinstance(ord, str) else float(ord)))
 
 
@@ -312,7 +316,7 @@ def norm(x: Any, /, ord: float | str | None = None, axis: Any = None, keepdims: 
     5.0
     """
     x = tensor(x)
-    rank = len(x.shape)
+    rank, axis = len(x.shape), regular_axes(axis)
     if ord is None and axis is None:
         return vector_norm(x, keepdims=keepdims)
     axes = tuple(range(rank)) if axis is None else axis if isinstance(axis, tuple) else (axis,)

@@ -6,10 +6,11 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import DTypeError
-from lazyt.functions.arguments import record, record_two, record_view
+from lazyt.functions.arguments import record, record_two, record_view, tensor
 from lazyt.functions.contraction_paths import along_path
 from lazyt.ir.dtypes import as_dtype
 from lazyt.ops import linear as ops
+from lazyt.ops.axes import integer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -160,8 +161,8 @@ def kron(x1: Any, x2: Any, /) -> Tensor:
     return record_two(ops.KRON, x1, x2)
 
 
-def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
-    """The cross product of 3-vectors along one axis; the other axes broadcast.
+def cross(x1: Any, x2: Any, /, *, axis: int | None = -1) -> Tensor:
+    """The cross product of 3-vectors along one axis (None: the last); the other axes broadcast.
 
     Raises ShapeError unless the extent along `axis` is 3. As `numpy.cross`.
 
@@ -169,7 +170,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     >>> lt.cross(lt.asarray([1, 0, 0]), lt.asarray([0, 1, 0])).tolist()
     [0, 0, 1]
     """
-    return record(ops.CROSS, (x1, x2), (axis,))
+    return record(ops.CROSS, (x1, x2), (-1 if axis is None else axis,))
 
 
 def matrix_transpose(x: Any, /) -> Tensor:
@@ -181,7 +182,7 @@ def matrix_transpose(x: Any, /) -> Tensor:
     >>> lt.matrix_transpose(lt.asarray([[1, 2], [3, 4]])).tolist()
     [[1, 3], [2, 4]]
     """
-    return record_view(ops.MATRIX_TRANSPOSE, x)
+    return record_view(ops.MATRIX_TRANSPOSE, tensor(x))
 
 
 def diagonal(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
@@ -193,7 +194,7 @@ def diagonal(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tens
     >>> lt.diagonal(lt.asarray([[1, 2], [3, 4]])).tolist()
     [1, 4]
     """
-    return record(ops.DIAGONAL, (x,), (offset, axis1, axis2))
+    return record(ops.DIAGONAL, (x,), (integer("diagonal", "offset", offset), axis1, axis2))
 
 
 def trace(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Tensor:
@@ -205,5 +206,5 @@ def trace(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any
     >>> lt.trace(lt.asarray([[1, 2], [3, 4]])).item()
     5
     """
-    statics = (offset, axis1, axis2, None if dtype is None else as_dtype(dtype))
+    statics = (integer("trace", "offset", offset), axis1, axis2, None if dtype is None else as_dtype(dtype))
     return record(ops.TRACE, (x,), statics)

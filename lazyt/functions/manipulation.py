@@ -147,15 +147,16 @@ def squeeze(x: ArrayLike, /, axis: AxisLike = None) -> Tensor:
     return record_view(ops.SQUEEZE, t, (found,))
 
 
-def permute_dims(x: ArrayLike, /, axes: Sequence[int]) -> Tensor:
-    """The axes of x in another order, as a view. Raises ShapeError unless `axes` names each once. As
-    `numpy.permute_dims`.
+def permute_dims(x: ArrayLike, /, axes: Sequence[int] | None = None) -> Tensor:
+    """The axes of x in another order (reversed by default), as a view. As `numpy.permute_dims`.
+
+    Raises ShapeError unless `axes` names each once.
 
     >>> import lazyt as lt
     >>> lt.permute_dims(lt.zeros((1, 2, 3)), (2, 0, 1)).shape
     (3, 1, 2)
     """
-    return record_view(ops.PERMUTE_DIMS, tensor(x), (tuple(axes),))
+    return record_view(ops.PERMUTE_DIMS, tensor(x), (None if axes is None else tuple(axes),))
 
 
 def transpose(x: ArrayLike, /, axes: Sequence[int] | None = None) -> Tensor:

@@ -101,7 +101,10 @@ def nanvar(
     """
     t = tensor(a)
     if dtype is not None:
-        t = astype(t, dtypes.as_dtype(dtype), copy=False)
+        d = dtypes.as_dtype(dtype)
+        t = astype(t, d, copy=False)
+        if dtypes.kind(d) == "c":
+            return astype(nanvar(t, axis=axis, ddof=ddof, keepdims=keepdims), d)
     if dtypes.kind(t.dtype) not in "fc":
         return reductions.var(t, axis=axis, ddof=ddof, keepdims=keepdims)
     there = logical_not(isnan(t))

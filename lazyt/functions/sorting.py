@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lazyt.functions.arguments import record, record_many
+from lazyt.functions.manipulation import ravel
 from lazyt.ops import sorting as ops
 from lazyt.ops.axes import integer
 
@@ -21,8 +22,8 @@ class TopK(NamedTuple):
     indices: Tensor
 
 
-def sort(x: Any, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
-    """The elements in order along an axis; NaN is the greatest. Always stable.
+def sort(x: Any, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
+    """The elements in order along an axis (None: flattened first); NaN is the greatest. Always stable.
 
     Raises ShapeError for an axis that is not there, DTypeError for a complex dtype. As `numpy.sort`.
 
@@ -30,11 +31,11 @@ def sort(x: Any, /, axis: int = -1, *, descending: bool = False, stable: bool = 
     >>> lt.sort(lt.asarray([3, 1, 2]), descending=True).tolist()
     [3, 2, 1]
     """
-    return record(ops.SORT, (x,), (axis, bool(descending)))
+    return record(ops.SORT, (ravel(x) if axis is None else x,), (0 if axis is None else axis, bool(descending)))
 
 
-def argsort(x: Any, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
-    """The int64 positions of the elements in order along an axis; equal elements keep theirs either way.
+def argsort(x: Any, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
+    """The int64 positions of the elements in order along an axis (None: flattened first); equal ones keep theirs.
 
     Raises ShapeError for an axis that is not there, DTypeError for a complex dtype. As `numpy.argsort`.
 
@@ -42,7 +43,7 @@ def argsort(x: Any, /, axis: int = -1, *, descending: bool = False, stable: bool
     >>> lt.argsort(lt.asarray([3, 1, 2])).tolist()
     [1, 2, 0]
     """
-    return record(ops.ARGSORT, (x,), (axis, bool(descending)))
+    return record(ops.ARGSORT, (ravel(x) if axis is None else x,), (0 if axis is None else axis, bool(descending)))
 
 
 def topk(x: Any, k: int, /, axis: int = -1, largest: bool = True, sorted: bool = True) -> TopK:

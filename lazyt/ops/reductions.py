@@ -72,6 +72,11 @@ def total_dtype(dtype: np.dtype) -> np.dtype:
     return dtypes.int64 if k in "bi" else dtypes.uint64 if k == "u" else dtype
 
 
+def total_prim(name: str, dtype: np.dtype) -> str:
+    """The reduction that a sum or product in `dtype` is: bools are added by "or" and multiplied by "and"."""
+    return name if dtype != dtypes.bool_ else "any" if name == "sum" else "all"
+
+
 def _node(b: Builder, x: Operand, dtype: DType = None) -> Node:
     return node_of(b, x, dtype or result_type(x))
 
@@ -97,12 +102,13 @@ def _total(name: str, saves: tuple[int, ...], ref: Any) -> OpDef:
         axes = many_axes(name, axis, v.ndim)
         if name == "prod" and dtypes.kind(d) == "c":
             return _complex_prod(b, v, axes, keepdims)
-        return reduce(b, name, v, axes, keepdims)
+        return reduce(b, total_prim(name, d), v, axes, keepdims)
 
     sample = samples.calls(
         *AXIS_CALLS,
         *_over_types("fiubc"),
         (_X, {"axis": 0, "dtype": np.float64}),
+        (_X, {"axis": 1, "dtype": np.bool_}),
         (_X[:0],),
         (_X.astype("c8"), {"axis": (2, 0), "keepdims": True}),
         (_X[:0].astype("c8"), {"axis": 0}),
@@ -246,10 +252,20 @@ def mean_node(b: Builder, x: Node, axes: Sequence[int], keepdims: bool) -> Node:
 
 
 def _mean(b: Builder, x: Operand, axis: Axis, dtype: DType, keepdims: bool) -> Node:
+    if dtype is not None and dtypes.kind(dtype) not in "fc":
+        return _whole_mean(b, x, axis, dtype, keepdims)
     d = dtype or result_type(x)
     d = d if dtypes.kind(d) in "fc" else dtypes.float64
     v = _node(b, x, work_dtype(d))
     return b.cast(mean_node(b, v, many_axes("mean", axis, v.ndim), keepdims), d)
+
+
+def _whole_mean(b: Builder, x: Operand, axis: Axis, dtype: np.dtype, keepdims: bool) -> Node:
+    """The mean of x cast to an integer dtype or bool, as NumPy has it: the quotient's fraction is cut off."""
+    v = b.cast(_node(b, x), dtype)
+    axes = many_axes("mean", axis, v.ndim)
+    total = reduce(b, total_prim("sum", dtype), v, axes, keepdims)
+    return b.cast(b.div(b.cast(total, dtypes.float64), b.extent(count(v, axes), dtypes.float64)), dtype)
 
 
 def _numpy_mean(f: Callable[..., Any]) -> Callable[..., Any]:

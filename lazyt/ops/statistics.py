@@ -14,7 +14,7 @@ from lazyt.ops import samples
 from lazyt.ops.axes import Axis, many_axes, one_axis
 from lazyt.ops.core import OpDef, Operand, define, node_of, require_kind, result_type
 from lazyt.ops.elementwise import float_of, work_dtype
-from lazyt.ops.reductions import AXIS_CALLS, BAD_AXIS, reduce, total_dtype
+from lazyt.ops.reductions import AXIS_CALLS, BAD_AXIS, reduce, total_dtype, total_prim
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,7 +126,7 @@ def _without_nan(b: Builder, v: Node, value: float) -> Node:
 def _nansum(b: Builder, x: Operand, axis: Axis, dtype: DType, keepdims: bool) -> Node:
     v = _without_nan(b, node_of(b, x, result_type(x)), 0)
     v = b.cast(v, dtype or total_dtype(v.dtype))
-    return reduce(b, "sum", v, many_axes("nansum", axis, v.ndim), keepdims)
+    return reduce(b, total_prim("sum", v.dtype), v, many_axes("nansum", axis, v.ndim), keepdims)
 
 
 def _nanmean(b: Builder, x: Operand, axis: Axis, keepdims: bool) -> Node:

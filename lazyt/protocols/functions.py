@@ -7,6 +7,7 @@ not take goes through NumPy on values, which is a sync with the function's name 
 from __future__ import annotations
 
 import inspect
+import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +96,17 @@ def _adapter(f: Any) -> _Adapter:
     return _Adapter(f, NATIVE[f])
 
 
+@cache
+def _place_of_out(f: Any) -> int:
+    """Which positional argument `out` is."""
+    try:
+        every = inspect.signature(f).parameters.values()
+    except ValueError:  # NumPy's compiled functions tell none before NumPy 2.2
+        return sys.maxsize
+    names = [p.name for p in every if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return names.index("out") if "out" in names else sys.maxsize
+
+
 def _foreign(t: type) -> bool:
     """Whether an argument's class has a protocol of its own, which decides before lazyt does."""
     return not issubclass(t, Tensor) and t is not np.ndarray and t is not np.memmap
@@ -119,6 +131,8 @@ def array_function(self: Tensor, f: Any, types: Any, args: tuple[Any, ...], kwar
     if isinstance(out, tuple) and len(out) == 1:
         out = out[0]
     rest = {k: v for k, v in kwargs.items() if k != "out"} if out is not None else kwargs
+    if len(args) > (at := _place_of_out(f)):
+        out, args = args[at], (*args[:at], None, *args[at + 1 :])
     result = _dispatched(f, args, rest)
     return result if out is None else write_out(name_of(f), out, result)
 

@@ -17,6 +17,7 @@ import numpy as np
 from lazyt.calls import in_short
 from lazyt.functions.arguments import tensor
 from lazyt.handle import Handle
+from lazyt.ir import dtypes
 from lazyt.protocols.functions import NATIVE, array_function
 from lazyt.protocols.special_cases import SPECIAL
 from lazyt.protocols.table import FFT, LINALG, PUBLIC
@@ -25,6 +26,10 @@ from lazyt.protocols.ufuncs import UFUNCS, array_ufunc
 Function = Callable[..., Any]
 # Parameters of NumPy's that say nothing of what is computed here: they are taken, and not shown.
 _UNSHOWN = frozenset({"order", "subok", "like", "casting", "signature", "axes"})
+# By the type of a default: what may be meant for it.
+_OWN: dict[type, tuple[type, ...]] = {bool: (bool, np.bool_), float: (float, int)}
+# What Python's types are as dtypes here; in NumPy's functions they are twice as wide.
+_FLOATS: dict[Any, Any] = {float: dtypes.float32, complex: dtypes.complex64}
 # What every ufunc takes.
 _OPTIONS = ("out", "where", "dtype")
 
@@ -45,9 +50,19 @@ def install(lt: dict[str, Any], linalg: dict[str, Any], fft: dict[str, Any]) -> 
 
 def _of_a_ufunc(ours: Function, ufunc: np.ufunc) -> Function:
     own = inspect.signature(ours)
-    if ufunc.nin == 1:
+    if ufunc.nout == 2:
 
-        def call(x: Any, /, out: Any = None, **options: Any) -> Any:
+        def call(*xs: Any, out: Any = None, **options: Any) -> Any:
+            if len(xs) == ufunc.nin and out is None and not options:
+                return ours(*xs)
+            if len(xs) == ufunc.nin + 2 and out is None:
+                xs, out = xs[: ufunc.nin], xs[ufunc.nin :]
+            own.bind_partial(*xs)
+            return _called(ours, own, ufunc, xs, out, options)
+
+    elif ufunc.nin == 1:
+
+        def call(x: Any, /, out: Any = None, **options: Any) -> Any:  # type: ignore[misc]
             if out is None and not options:
                 return ours(x)
             return _called(ours, own, ufunc, (x,), out, options)
@@ -89,11 +104,23 @@ def _of_a_function(ours: Function, theirs: Function) -> Function:
         return ours
     positional = [p for p in own.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     most = len(positional) if not any(p.kind is p.VAR_POSITIONAL for p in own.parameters.values()) else sys.maxsize
+    theirs_at = [p.name for p in more if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    # Where the two have other arguments: `max(x, 0, True)` is ours, `max(x, 0, out)` NumPy's.
+    apart = [
+        i
+        for i, (p, name) in enumerate(zip(positional, theirs_at, strict=False))
+        if type(p.default) in _OWN and p.name != name
+    ]
+    at = apart[0] if apart else sys.maxsize
+    of_ours = _OWN[type(positional[at].default)] if apart else ()
 
     def call(*args: Any, **options: Any) -> Any:
-        if options.keys() <= names and len(args) <= most:
+        if options.keys() <= names and len(args) <= most and (len(args) <= at or type(args[at]) in of_ours):
             return ours(*args, **options)
         signature.bind(*args, **options)
+        args = tuple(_FLOATS[a] if a is float or a is complex else a for a in args)
+        if (dtype := options.get("dtype")) is float or dtype is complex:
+            options["dtype"] = _FLOATS[dtype]
         found = array_function(None, theirs, (), args, options)  # type: ignore[arg-type]
         return tensor(found) if isinstance(found, np.ndarray | np.generic) and options.get("out") is None else found
 

@@ -88,6 +88,29 @@ def _mean(
     return got if out is None else write_out("numpy.mean", out, got)
 
 
+def _spread(name: str) -> Callable[..., Any]:
+    """std and var: in a floating dtype that is asked for, x is cast to it first."""
+    f = getattr(reductions, name)
+
+    def g(
+        a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = _NONE, *,
+        where: Any = _NONE, mean: Any = _NONE, correction: Any = _NONE,
+    ) -> Any:  # fmt: skip
+        d = None if dtype is None else dtypes.as_dtype(dtype)
+        if not (where is _NONE or where is True) or mean is not _NONE or (d and dtypes.kind(d) != "f"):
+            return NotImplemented
+        x = tensor(a)
+        if d and dtypes.kind(x.dtype) == "c":
+            return NotImplemented
+        if ddof and correction is not _NONE:
+            raise ShapeError(f"{name}: correction and ddof are two names for one argument")
+        x = manipulation.astype(x, d, copy=False) if d else x
+        got = f(x, axis=axis, ddof=_given(correction, ddof), keepdims=bool(_given(keepdims, False)))
+        return got if out is None else write_out(f"numpy.{name}", out, got)
+
+    return g
+
+
 def _flattening(f: Callable[..., Any]) -> Callable[..., Any]:
     """A function over one axis that takes None for the flattened array."""
 
@@ -126,26 +149,66 @@ def _shares(a: Any, b: Any, max_work: Any = None) -> bool:
 # Creation, `like=` a tensor
 
 
-def _like(f: Callable[..., Any]) -> Callable[..., Any]:
-    def g(*args: Any, order: str = "C", like: Any = None, **kwargs: Any) -> Any:
-        return f(*args, **kwargs)
+def _shaped(f: Callable[..., Any]) -> Callable[..., Any]:
+    """zeros, ones, empty."""
+
+    def g(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
+        return f(shape, dtype=dtype, device=device)
 
     return g
 
 
-def _full_like(f: Callable[..., Any]) -> Callable[..., Any]:
+def _full(
+    shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None
+) -> Any:
+    return creation.full(shape, fill_value, dtype=dtype, device=device)
+
+
+def _arange(*args: Any, like: Any = None, **kwargs: Any) -> Any:
+    return creation.arange(*args, **kwargs)
+
+
+def _eye(
+    N: Any,  # noqa: N803
+    M: Any = None,  # noqa: N803
+    k: Any = 0,
+    dtype: Any = None,
+    order: str = "C",
+    *,
+    device: Any = None,
+    like: Any = None,
+) -> Any:
+    return creation.eye(N, M, k=k, dtype=dtype, device=device)
+
+
+def _identity(n: Any, dtype: Any = None, *, like: Any = None) -> Any:
+    return creation.identity(n, dtype=dtype)
+
+
+def _tri(N: Any, M: Any = None, k: Any = 0, dtype: Any = None, *, like: Any = None) -> Any:  # noqa: N803
+    return creation.tri(N, M, k, dtype)
+
+
+def _shaped_like(f: Callable[..., Any], bare: Callable[..., Any]) -> Callable[..., Any]:
     """zeros_like and its kin, with NumPy's `shape=`."""
-    bare = {"zeros_like": creation.zeros, "ones_like": creation.ones, "empty_like": creation.empty}.get(f.__name__)
 
-    def g(a: Any, *args: Any, order: str = "K", subok: bool = True, shape: Any = None, **kwargs: Any) -> Any:
+    def g(
+        a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+    ) -> Any:
         if shape is None:
-            if bare is None:
-                return f(a, *args[:1], dtype=kwargs.get("dtype", args[1] if len(args) > 1 else None))
-            return f(a, dtype=kwargs.get("dtype", args[0] if args else None))
-        dtype = kwargs.get("dtype", args[0] if args and bare is not None else None) or tensor(a).dtype
-        return creation.full(shape, args[0], dtype=dtype) if bare is None else bare(shape, dtype=dtype)
+            return f(a, dtype=dtype, device=device)
+        return bare(shape, dtype=tensor(a).dtype if dtype is None else dtype, device=device)
 
     return g
+
+
+def _full_like(
+    a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *,
+    device: Any = None,
+) -> Any:  # fmt: skip
+    if shape is None:
+        return creation.full_like(a, fill_value, dtype=dtype, device=device)
+    return creation.full(shape, fill_value, dtype=tensor(a).dtype if dtype is None else dtype, device=device)
 
 
 def _asarray(
@@ -354,6 +417,8 @@ def _real_if_close(a: Any, tol: float = 100) -> Any:
 SPECIAL: dict[Any, Callable[..., Any]] = {
     **{getattr(np, n): _reduction(n) for n in ("sum", "prod", "max", "min", "all", "any")},
     np.mean: _mean,
+    np.std: _spread("std"),
+    np.var: _spread("var"),
     np.sort: _flattening(sorting.sort),
     np.argsort: _flattening(sorting.argsort),
     np.median: _median,
@@ -366,14 +431,16 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     np.can_cast: _can_cast,
     np.shares_memory: _shares,
     np.may_share_memory: _shares,
-    np.zeros_like: _full_like(creation.zeros_like),
-    np.ones_like: _full_like(creation.ones_like),
-    np.empty_like: _full_like(creation.empty_like),
-    np.full_like: _full_like(creation.full_like),
-    **{
-        getattr(np, n): _like(getattr(creation, n))
-        for n in ("zeros", "ones", "empty", "full", "arange", "eye", "identity", "tri")
-    },
+    np.zeros_like: _shaped_like(creation.zeros_like, creation.zeros),
+    np.ones_like: _shaped_like(creation.ones_like, creation.ones),
+    np.empty_like: _shaped_like(creation.empty_like, creation.empty),
+    np.full_like: _full_like,
+    **{getattr(np, n): _shaped(getattr(creation, n)) for n in ("zeros", "ones", "empty")},
+    np.full: _full,
+    np.arange: _arange,
+    np.eye: _eye,
+    np.identity: _identity,
+    np.tri: _tri,
     np.asarray: _asarray,
     np.asanyarray: _asarray,
     np.ascontiguousarray: _asarray,

@@ -86,7 +86,10 @@ def _call(ufunc: np.ufunc, name: str, inputs: Sequence[Any], kwargs: dict[str, A
     axis = {"axis": kwargs.pop("axis")} if ufunc is np.vecdot and "axis" in kwargs else {}
     _plain(name, kwargs)
     if dtype is not None:
-        inputs = [manipulation.astype(tensor(x), dtypes.as_dtype(dtype), copy=False) for x in inputs]
+        # An exponent stays the integer that it is.
+        n = 1 if ufunc is np.ldexp else len(inputs)
+        cast = [manipulation.astype(tensor(x), dtypes.as_dtype(dtype), copy=False) for x in inputs[:n]]
+        inputs = [*cast, *inputs[n:]]
     f = UFUNCS.get(ufunc)
     try:
         result = record_ufunc(ufunc, inputs) if f is None else f(*inputs, **axis)
