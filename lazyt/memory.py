@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.backends.cpu import memory as pool
+from lazyt.backends.cpu.copying import copied
 from lazyt.backends.cuda import device as device_memory
 from lazyt.backends.cuda import finding
 from lazyt.handle import Data
@@ -100,7 +101,7 @@ def from_array(a: np.ndarray[Any, Any], device: str = "cpu") -> Data:
     """A copy of `a` in a buffer of lazyt's own, on `device`."""
     if device != "cpu":
         return Data(device_memory.from_host(a, device), a.shape, a.dtype)
-    return Data(pool.copied(a), a.shape, a.dtype)
+    return Data(copied(a), a.shape, a.dtype)
 
 
 def shared_array(data: Data) -> Any:

@@ -430,17 +430,6 @@ def as_ndarray(
     return np.ndarray(tuple(shape), dtype, whole, offset, strides)
 
 
-def copied(a: npt.NDArray[Any]) -> Buffer:
-    """The elements of an array in a new buffer, in C order."""
-    buffer = allocate(max(a.nbytes, 1))
-    if a.flags.c_contiguous:
-        # NOTE: an array over the buffer costs more than the copy of a small one.
-        ctypes.memmove(buffer.address, a.__array_interface__["data"][0], a.nbytes)
-    else:
-        as_ndarray(buffer, a.dtype, a.shape, writable=True)[...] = a
-    return buffer
-
-
 def exported(buffer: Buffer) -> bool:
     """Whether a NumPy array made by `as_ndarray` still looks at this memory."""
     key = id(buffer)
