@@ -27,6 +27,9 @@ from lazyt.walk import LEAF
 if TYPE_CHECKING:
     from lazyt.trace import Site, Trace
 
+# So many syncs in a row that are not like the one that is kept, before another one is kept in its place.
+MISSES = 2
+
 
 def _at(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """The items at these places."""
@@ -39,8 +42,8 @@ class Update(Again):
     """What such a sync did. Holders are met in the order: of the results, then those that are held weakly."""
 
     __slots__ = (
-        "blank", "donors", "fresh", "graphs", "held", "idle", "n_own", "none", "order", "others", "places", "refs",
-        "root", "sizes", "slots", "unheld", "unmarked", "variant", "want", "wanted", "words",
+        "blank", "donors", "fresh", "graphs", "held", "idle", "missed", "n_own", "none", "order", "others", "places",
+        "refs", "root", "sizes", "slots", "unheld", "unmarked", "variant", "want", "wanted", "words",
     )  # fmt: skip
 
     def __init__(
@@ -53,8 +56,8 @@ class Update(Again):
         place = {(s.step.index, s.k): k for k, s in enumerate(want[: len(holders)])}
         known = {*map(id, holders), *map(id, others)}
         # Of the results: those that are held, what is wanted first; those that only the walk holds; where none is.
-        held = [i for i, h in enumerate(results) if id(h) in known]
-        own = [i for i in held if (i, 0) in place and results[i] is holders[place[i, 0]]]
+        held = dict.fromkeys(i for i, h in enumerate(results) if id(h) in known)
+        own = dict.fromkeys(i for i in held if (i, 0) in place and results[i] is holders[place[i, 0]])
         self.held, self.n_own = _at([*own, *(i for i in held if i not in own)]), len(own)
         self.unheld = _at([*idle, *(i for i, h in enumerate(results) if h is not None and i not in held)])
         self.idle = idle
@@ -63,8 +66,11 @@ class Update(Again):
         # hold. They may hold any leaf.
         self.refs = list(tr.refs)
         weakly = [(i, k, r()) for i, several in tr.refs.items() for k, r in enumerate(_each(several))]
-        self.wanted = [n for n, (i, k, h) in enumerate(weakly) if (i, k) in place and h is holders[place[i, k]]]
-        self.others = [(n, path[i]) for n, (i, *_) in enumerate(weakly) if n not in self.wanted]
+        wanted = dict.fromkeys(
+            n for n, (i, k, h) in enumerate(weakly) if (i, k) in place and h is holders[place[i, k]]
+        )  # fmt: skip
+        self.wanted = list(wanted)
+        self.others = [(n, path[i]) for n, (i, *_) in enumerate(weakly) if n not in wanted]
         self.order = [*(place[i, 0] for i in own), *(place[weakly[n][:2]] for n in self.wanted)]
         self.want = list(want)
         self.slots = [want[k] for k in self.order]
@@ -80,6 +86,7 @@ class Update(Again):
         self.words = None if words is None else _at(words)
         self.fresh = _fresh(tr, plan, want, self.places)
         self.root, self.blank = tr.roots[tr.grad], [None] * tr.n_results()
+        self.missed = 0
         self.run = self.repeat
 
     def repeat(self, tr: Trace, cause: str, site: Site) -> bool:
@@ -124,6 +131,7 @@ class Update(Again):
         counters.syncs += 1
         counters.kernels += self.kernels
         self.plan.runs += 1
+        self.missed = 0
         tr.report = self, cause, site, started - tr.started, ended - begun
         root = self.root
         tr.begin(root, self.blank)
@@ -249,6 +257,9 @@ def remember(
     pos, ext = tr.pos, tr.ext
     last = pos.again
     if last is False:
+        return
+    if type(last) is Update and last.missed < MISSES:
+        last.missed += 1
         return
     if not in_place and segment is None:
         repeating.remember(tr, plan, slots, holders)
