@@ -82,11 +82,11 @@ def _of_a_ufunc(ours: Function, ufunc: np.ufunc) -> Function:
 
 
 def _operation(f: Function) -> Any:
-    """The operation that a function records, if it does nothing else."""
-    door, *names = f.__code__.co_names
-    return (
-        getattr(f.__globals__[names[0]], names[1]) if door in ("record_one", "record_two") and len(names) == 2 else None
-    )
+    """The operation that a function records, if it does nothing else: `return record_one(ops.EXP, x)`."""
+    names = f.__code__.co_names
+    if len(names) != 3 or names[0] not in ("record_one", "record_two"):
+        return None
+    return getattr(f.__globals__[names[1]], names[2])
 
 
 def _called(
