@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.handle import Handle
-from lazyt.leaves import bind_leaf
+from lazyt.leaves import bind_leaf  # noqa: F401
 from lazyt.record import MAX_BYTES, share, slot_of  # noqa: F401
 from lazyt.switches import general as settings
 from lazyt.trace import NO_CALL, Slot, Trace, local  # noqa: F401
@@ -94,14 +94,6 @@ _ONCE, _NEVER = Call(None, 1), Call(None, 0)
 def plain(x: Any) -> bool:
     """Whether an argument means the same whenever it is the same object."""
     return x is MISSING or isinstance(x, _PLAIN) or (type(x) is tuple and all(map(plain, x)))
-
-
-def meet(tr: Trace, x: Handle, known: int = 3) -> None:
-    """Find the value of an operand in this walk, for a function that the user called (see `bind_leaf`)."""
-    if x._storage is None:
-        bind_leaf(tr, x, known)
-    else:
-        slot_of(tr, x, known)
 
 
 def noted(
@@ -214,13 +206,14 @@ def make(f, slow, note, Tensor, tensors):
         return h
     return call
 """
+# Found in this walk, from the user's line: so many callers are lazyt's.
 _MEET = """
                     if {test}{x}._slot is None:
-                        meet(tr, {x})"""
+                        bind_leaf(tr, {x}, 2) if {x}._storage is None else slot_of(tr, {x}, 2)"""
 _MEET_ALL = """
                     for x in x1:
                         if x._slot is None:
-                            meet(tr, x)"""
+                            bind_leaf(tr, x, 2) if x._storage is None else slot_of(tr, x, 2)"""
 _GIVE = "                tr.results[s.index] = h"
 _VIEWED = """
                 if c.view is not None:

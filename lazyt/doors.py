@@ -5,6 +5,7 @@ What followed the last time is compared and taken, as the operators do (see oper
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lazyt.leaves import bind_leaf
@@ -64,3 +65,64 @@ def record_two(op: OpDef, x: Any, y: Any) -> Any:
             tr.pos = s
             return h
     return record(op, (x, y))
+
+
+# --- the same under NumPy's signature, without a function between: `exp(x)` is recorded as fast as `-x`
+
+
+def of_one(op: OpDef, slow: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that is `record_one(op, x)`, and `slow` where it is asked for more."""
+    tensor = hooks.tensor
+
+    def call(x: Any, /, out: Any = None, **options: Any) -> Any:
+        if type(x) is tensor and out is None and not options:
+            tr = local.trace
+            s = tr.pos.next
+            if s.op is LEAF and x._slot is None and x._storage is None and not tr.watched and tr.nbytes < MAX_BYTES:
+                bind_leaf(tr, x, 2)
+                s = tr.pos.next
+            if s.op is op and s.a is x._slot and s.ext is tr.ext:
+                h = _new(tensor)
+                h._slot = s
+                h._data = h._meta = h._storage = h._view = None
+                h._writes = 0
+                tr.results[s.index] = h
+                tr.pos = s
+                return h
+        return slow(x, out, **options)
+
+    return call
+
+
+def of_two(op: OpDef, slow: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that is `record_two(op, x1, x2)`, and `slow` where it is asked for more."""
+    tensor = hooks.tensor
+
+    def call(x1: Any, x2: Any, /, out: Any = None, **options: Any) -> Any:
+        if type(x1) is tensor and out is None and not options:
+            tr, kind = local.trace, type(x2)
+            s = tr.pos.next
+            if s.op is LEAF and not tr.watched and tr.nbytes < MAX_BYTES:
+                if x1._slot is None and x1._storage is None:
+                    bind_leaf(tr, x1, 2)
+                if kind is tensor and x2._slot is None and x2._storage is None:
+                    bind_leaf(tr, x2, 2)
+                s = tr.pos.next
+            if (
+                s.op is op
+                and s.a is x1._slot
+                and s.ext is tr.ext
+                and (s.b is x2._slot if kind is tensor else s.b is kind and s.low <= x2 <= s.high)
+            ):
+                if s.n_scalars:
+                    tr.scalars[s.scalar_start] = x2
+                h = _new(tensor)
+                h._slot = s
+                h._data = h._meta = h._storage = h._view = None
+                h._writes = 0
+                tr.results[s.index] = h
+                tr.pos = s
+                return h
+        return slow(x1, x2, out, **options)
+
+    return call

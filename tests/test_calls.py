@@ -10,8 +10,9 @@ import pytest
 
 import lazyt as lt
 from lazyt.calls import OPERANDS
-from lazyt.errors import IndexOutOfRange, ShapeError
+from lazyt.errors import IndexOutOfRange, NotSupportedError, ScalarRangeError, ShapeError
 from lazyt.functions import statistics, subscript
+from lazyt.protocols import signatures
 from lazyt.switches import general
 from lazyt.trace import local
 
@@ -366,6 +367,41 @@ def test_a_walk_may_begin_with_no_operand():
         assert lt.last_sync().record_time < 1.0
         for n in (2, 3):
             assert lt.zeros((n,)).tolist() == [0.0] * n
+
+
+def test_elementwise_functions_again():
+    """One that is nothing but its operation is recorded as an operator is."""
+    a = np.arange(-3, 5, dtype=np.int8)
+    x = lt.asarray(a)
+
+    def largest(k):
+        return lt.maximum(x, k)
+
+    for k in range(TIMES):
+        np.testing.assert_array_equal(largest(k).numpy(), np.maximum(a, k), strict=True)
+        np.testing.assert_array_equal(lt.abs(lt.negative(x)).numpy(), np.abs(-a), strict=True)
+    with pytest.raises(ScalarRangeError, match="300"):
+        largest(300)
+    np.testing.assert_array_equal(largest(1.5).numpy(), np.maximum(a, 1.5))
+    np.testing.assert_array_equal(largest(True).numpy(), np.maximum(a, True), strict=True)
+    np.testing.assert_array_equal(largest(a[::-1].copy()).numpy(), np.maximum(a, a[::-1]), strict=True)
+    out = lt.zeros((8,), dtype=np.int8)
+    assert lt.negative(x, out) is out
+    np.testing.assert_array_equal(out.numpy(), -a)
+    np.testing.assert_array_equal(lt.add(x, x, where=a > 0, out=out).numpy(), np.where(a > 0, a + a, -a))
+    with pytest.raises(NotSupportedError, match="nothing="):
+        lt.exp(x, nothing=1)
+    with lt.eager():
+        assert not lt.exp(x).is_pending
+
+
+def test_which_functions_are_their_operation():
+    """What does more than record an operation is asked each time."""
+    found = {
+        n: signatures._operation(f) for n, f in signatures.PUBLIC.items() if isinstance(getattr(np, n, None), np.ufunc)
+    }
+    assert {op.name for op in found.values() if op is not None} >= {"exp", "sqrt", "maximum", "add", "less", "atan2"}
+    assert not any(found[n] for n in ("pow", "divmod", "rint", "cbrt", "gcd"))
 
 
 def test_numpys_arguments_still_go_their_way():

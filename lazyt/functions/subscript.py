@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.calls import given, meet, noted
+from lazyt.calls import given, noted
 from lazyt.errors import IndexOutOfRange, ShapeError
 from lazyt.functions.arguments import adopted, at_hand, found_on_device, record, record_view, tensor
 from lazyt.handle import Handle
@@ -17,7 +17,7 @@ from lazyt.inplace import assign, puts_back
 from lazyt.ir import dtypes
 from lazyt.leaves import bind_leaf
 from lazyt.ops import indexing as ops
-from lazyt.record import MAX_BYTES
+from lazyt.record import MAX_BYTES, slot_of
 from lazyt.trace import NO_CALL, local
 from lazyt.walk import tensor_over
 
@@ -354,7 +354,10 @@ def getitem(x: Tensor, key: Any) -> Tensor:
         listed = None
         if c.meets:
             if not tr.watched and tr.nbytes < MAX_BYTES:
-                listed = _meet(tr, x, key, kind)
+                if x._slot is None:
+                    bind_leaf(tr, x, 2) if x._storage is None else slot_of(tr, x, 2)
+                if kind is not slice and kind is not int:
+                    listed = _meet(tr, key, kind)
             s = tr.pos.next
             c = s.call if s.call.f is getitem else NO_CALL
         if (
@@ -377,16 +380,14 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     return h
 
 
-def _meet(tr: Trace, x: Tensor, key: Any, kind: type) -> Slot | None:
-    """The operands of `x[key]`, where operands were met for one before; the value of a list whose array is kept."""
-    if x._slot is None:
-        meet(tr, x, 4)
+def _meet(tr: Trace, key: Any, kind: type) -> Slot | None:
+    """The tensors of a key, where such were met for one before; the value of a list whose array is kept."""
     if kind is list:
         found = _lists.get((*key,)) if {*map(type, key)} == {int} else None
         return None if found is None or found[0].met == tr.walk else bind_leaf(tr, tensor_over(found[0]), 3)
     for k in key if kind is tuple else (key,):
         if isinstance(k, Handle) and k._slot is None:
-            meet(tr, k, 4)
+            bind_leaf(tr, k, 3) if k._storage is None else slot_of(tr, k, 3)
     return None
 
 

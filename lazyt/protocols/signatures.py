@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from lazyt.calls import in_short
+from lazyt.doors import of_one, of_two
 from lazyt.functions.arguments import tensor
 from lazyt.handle import Handle
 from lazyt.ir import dtypes
@@ -74,7 +75,18 @@ def _of_a_ufunc(ours: Function, ufunc: np.ufunc) -> Function:
                 return ours(x1, x2)
             return _called(ours, own, ufunc, (x1, x2), out, options)
 
+    op = _operation(ours)
+    if op is not None:
+        call = (of_one if ufunc.nin == 1 else of_two)(op, call)
     return _shown(call, ours, own, _OPTIONS)
+
+
+def _operation(f: Function) -> Any:
+    """The operation that a function records, if it does nothing else: `return record_one(ops.EXP, x)`."""
+    names = f.__code__.co_names
+    if len(names) != 3 or names[0] not in ("record_one", "record_two"):
+        return None
+    return getattr(f.__globals__[names[1]], names[2])
 
 
 def _called(
