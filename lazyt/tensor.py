@@ -503,19 +503,12 @@ def _unpickle(a: np.ndarray[Any, Any], requires_grad: bool) -> Tensor:
 
 
 def asarray(
-    obj: Any,
-    /,
-    dtype: Any = None,
-    order: str | None = None,
-    *,
-    device: Any = None,
-    copy: bool | None = None,
-    like: Any = None,
+    obj: Any, /, dtype: Any = None, order: Any = None, *, device: Any = None, copy: bool | None = None, like: Any = None
 ) -> Tensor:
     """A tensor of `obj`: a tensor, a Python scalar, nested sequences, or anything NumPy reads. Copies NumPy memory.
 
-    Python floats give float32, ints int64, bools bool. `order` and `like` change nothing: tensors are C-contiguous.
-    Raises DTypeError for objects that are not arrays. As `numpy.asarray`.
+    Python floats give float32, ints int64, bools bool. `order` and `like` change nothing. Raises DTypeError for objects
+    that are not arrays. As `numpy.asarray`.
 
     >>> import lazyt as lt
     >>> lt.asarray([[1, 2], [3, 4]]).shape
@@ -569,9 +562,7 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
         device = data.device if device is None else device
         data = data._array("tensor()")
     out = asarray(data, dtype=dtype, device=device, copy=None)
-    if requires_grad:
-        out.requires_grad_()
-    return out
+    return out.requires_grad_() if requires_grad else out
 
 
 def from_numpy(a: np.ndarray[Any, Any]) -> Tensor:

@@ -101,6 +101,29 @@ class TestProducts:
         assert not choice.pack_a and choice.pack_b == ("across" if right else "panel")
         check(z.numpy(), a, b.T if right else b, "float32")
 
+    @pytest.mark.parametrize("dtype", ["float32", "float64"])
+    @pytest.mark.parametrize("rows", [1, 2])
+    def test_few_rows_by_a_matrix_in_memory_are_shared(self, rows, dtype):
+        """Bits do not depend on it; a matrix in the caches stays with one thread."""
+        a, b = array(rows, 700, dtype=dtype), array(700, 710, dtype=dtype, seed=1)
+        x, y, small = tensors(a, b, b[:90, :90])
+        threads, found = lt.get_num_threads(), []
+        try:
+            for n in (2, 1):
+                lt.set_num_threads(n)
+                forget()
+                z, w = x @ y, x[:, :90] @ small
+                lt.sync()
+                (bound,) = lt.last_sync().plan.executable.bound.values()
+                columns = sorted((p.choice.n, p._unit()[1]) for p in bound.products.values())
+                assert [unit < wide for wide, unit in columns] == [False, n == 2]
+                found.append(z.numpy())
+        finally:
+            lt.set_num_threads(threads)
+        np.testing.assert_array_equal(*found)
+        check(found[0], a, b, dtype)
+        check(w.numpy(), a[:, :90], b[:90, :90], dtype)
+
     def test_a_large_transposed_left_operand(self):
         a, b = array(3, 200, 130), array(3, 200, 90, seed=1)
         x, y = tensors(a, b)

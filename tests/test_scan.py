@@ -117,3 +117,19 @@ def test_no_carry_is_left_from_the_run_before(threads):
     for _ in range(30):
         x = np.roll(x, 1)
         np.testing.assert_array_equal(lt.cumulative_sum(lt.asarray(x)).numpy(), scan("cumsum", x, 0))
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_a_complex_array_under_another_shape_is_read_where_it_lies(dtype):
+    x = np.random.default_rng(5).standard_normal((30, 80)).view(np.complex128).astype(dtype)
+    t = lt.asarray(x)
+    y = lt.cumsum(t)
+    assert len(y.explain().kernels) == 1
+    shaped = lt.reshape(t, (60, 20))
+    spectrum, product = lt.fft.fft(shaped), shaped @ lt.reshape(t, (20, 60))
+    for got, want in (
+        (y, np.cumsum(x)), (spectrum, np.fft.fft(x.reshape(60, 20))), (shaped, x.reshape(60, 20)),
+        (product, x.reshape(60, 20) @ x.reshape(20, 60)), (lt.cumsum(t.T), np.cumsum(x.T)),
+        (lt.cumsum(lt.reshape(t + 1, (-1,))), np.cumsum(x + 1)),
+    ):  # fmt: skip
+        np.testing.assert_allclose(got.numpy(), want, rtol=1e-4, atol=1e-4)

@@ -373,3 +373,16 @@ def test_what_no_signature_takes_is_refused_by_name():
     ):
         with pytest.raises(error, match=text):
             call()
+
+
+def test_lists_beside_tensors_are_as_wide():
+    x, v = lt.asarray(M), [0.1, 0.2, 0.3, 0.4]
+    for got, want in ((lt.matvec(x, v), M @ v), (lt.vecmat(v, x), v @ M), (lt.maximum(v, x), np.maximum(v, M))):
+        assert got.dtype == np.float64
+        np.testing.assert_allclose(got, want, rtol=1e-14)
+    assert lt.concatenate([[1], [2]]).dtype == np.int64 and lt.sum([1, 2, 3]).item() == 6
+    assert lt.maximum([1.0, 2.0], 1.5).dtype == np.float32
+    stack = np.stack([M, M + 1])
+    np.testing.assert_allclose(lt.matvec(lt.asarray(stack), M[:2]), np.matvec(stack, M[:2]))
+    np.testing.assert_allclose(lt.vecmat(M[:2], lt.asarray(stack)), np.vecmat(M[:2], stack))
+    np.testing.assert_allclose(lt.vecmat(M[0], lt.asarray(stack)), np.vecmat(M[0], stack))

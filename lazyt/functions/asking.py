@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import ShapeError
-from lazyt.functions.arguments import record, tensor
+from lazyt.functions.arguments import record, record_one, tensor, tensors
 from lazyt.functions.creation import arange
 from lazyt.functions.elementwise import conj
 from lazyt.functions.linear import matmul, vecdot
@@ -76,7 +76,7 @@ def copy(a: ArrayLike) -> Tensor:
     >>> x.tolist()
     [1, 2]
     """
-    return record(_COPY, (tensor(a),))
+    return record_one(_COPY, tensor(a))
 
 
 def shape(a: ArrayLike) -> tuple[int, ...]:
@@ -183,7 +183,10 @@ def matvec(x1: ArrayLike, x2: ArrayLike) -> Tensor:
     >>> lt.matvec(lt.asarray([[1, 2], [3, 4]]), [1, 1]).tolist()
     [3, 7]
     """
-    return squeeze(matmul(x1, expand_dims(x2, axis=-1)), axis=-1)
+    a, v = tensors((x1, x2))
+    if len(v.shape) == 1:
+        return matmul(a, v)
+    return squeeze(matmul(a, expand_dims(v, axis=-1)), axis=-1)
 
 
 def vecmat(x1: ArrayLike, x2: ArrayLike) -> Tensor:
@@ -193,9 +196,11 @@ def vecmat(x1: ArrayLike, x2: ArrayLike) -> Tensor:
     >>> lt.vecmat(lt.asarray([1, 1]), [[1, 2], [3, 4]]).tolist()
     [4, 6]
     """
-    v = tensor(x1)
+    v, a = tensors((x1, x2))
     v = conj(v) if dtypes.kind(v.dtype) == "c" else v
-    return squeeze(matmul(expand_dims(v, axis=-2), x2), axis=-2)
+    if len(v.shape) == 1:
+        return matmul(v, a)
+    return squeeze(matmul(expand_dims(v, axis=-2), a), axis=-2)
 
 
 def setxor1d(ar1: ArrayLike, ar2: ArrayLike) -> Tensor:

@@ -374,7 +374,8 @@ def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     """
     t = tensor(x)
     a = one_axis("unstack", axis, t.ndim)
-    return tuple(_piece(indexing.UNSTACK, t, a, "int", i, ()) for i in range(t.shape[a]))
+    statics = (tuple("int" if i == a else "all" for i in range(t.ndim)),)
+    return tuple(record_view(indexing.UNSTACK, t, statics, (), (i,)) for i in range(t.shape[a]))
 
 
 def _split(name: str, x: ArrayLike, sections: int | Sequence[int], axis: int, even: bool) -> tuple[Tensor, ...]:

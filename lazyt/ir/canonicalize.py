@@ -311,6 +311,13 @@ class _Canonicalizer:
             w = self.wholes[n] = self.b.make("complex", (re, im), None, n.shape, n.dtype)
         return w
 
+    def _read(self, n: Node) -> Node:
+        """n as a library call reads it: a stored value under another shape is no copy."""
+        stored = self.real.get(n.operands[0]) if n.op == "reshape" else None
+        if n in self.real or stored is None or dtypes.kind(stored.dtype) != "c":
+            return self.whole(n)
+        return self.b.make("reshape", (stored,), None, n.shape, n.dtype)
+
     def _together(self, n: Node) -> Node:
         """n as one value that a kernel can store."""
         re, im = self.split(n)
@@ -336,7 +343,7 @@ class _Canonicalizer:
     def _complex(self, n: Node) -> None:
         op = n.op
         if op in ("leaf", "matmul", "opaque", "item"):
-            self.real[n] = self.b.make(op, tuple(self.whole(x) for x in n.operands), n.attrs, n.shape, n.dtype)
+            self.real[n] = self.b.make(op, tuple(map(self._read, n.operands)), n.attrs, n.shape, n.dtype)
         elif op in ("constant", "scalar"):
             self.parts[n] = self._source(n)
         elif op == "concat":

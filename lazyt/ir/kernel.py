@@ -73,7 +73,7 @@ REDUCES = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")
 @dataclass(frozen=True, slots=True)
 class Access:
     dtype: np.dtype
-    classes: str  # one of '0', '1', '2', '-', 'n' an axis
+    classes: str  # one of '0', '1', '2', '-', '=', 'n' an axis: strides 0, 1, 2, -1, -2, any
     writes: bool = False
 
 
@@ -364,9 +364,11 @@ def verify(kernel: Kernel) -> None:
     need(kernel.vector == "outer" or kernel.rows >= 1, "vector='row' needs a row axis")
     for classes in (*(a.classes for a in kernel.accesses), *(f.classes for f in kernel.affines)):
         need(len(classes) == kernel.axes, "one class an axis")
-        need(set(classes) <= set("012-n"), "classes are '0', '1', '2', '-' or 'n'")
-        need(all(c != "2" or a == kernel.vector_axis for a, c in enumerate(classes)), "'2' is of the vector axis")
-    need(all("2" not in f.classes for f in kernel.affines), "an affine has no class '2'")
+        need(set(classes) <= set("012-=n"), "classes are '0', '1', '2', '-', '=' or 'n'")
+        own = {c for a, c in enumerate(classes) if a != kernel.vector_axis}
+        need(not own & {"2", "="}, "'2' and '=' are of the vector axis")
+    need(not any({"2", "="} & {*f.classes} for f in kernel.affines), "an affine has no class '2' or '='")
+    need(not any(a.writes and "=" in a.classes for a in kernel.accesses), "what is of class '=' is read")
     for i, v in enumerate(kernel.values):
         for o in operands_of(v):
             need(0 <= o < i, f"%{i} uses %{o}, which is not defined before it")

@@ -129,6 +129,8 @@ def load(scope: Scope, v: int, value: Load) -> str:
         return _from_memory(scope, what.dtype, turned(scope, scope.in_memory(what.dtype), x))
     if klass == "2" and not where:
         return _from_memory(scope, what.dtype, _every_other(scope, what.dtype, at))
+    if klass == "=" and not where:
+        return _from_memory(scope, what.dtype, _every_other_back(scope, what.dtype, at))
     offsets = scope.lane_offsets(scope.stride(value.access, kernel.vector_axis))
     return _from_memory(scope, what.dtype, gather_lanes(scope, what.dtype, at, offsets, mask))
 
@@ -158,6 +160,26 @@ def _every_other(scope: Scope, dtype: np.dtype, at: str) -> str:
     )
     even = ", ".join(f"i32 {i}" for i in range(0, lanes, 2))
     return body.let(f"shufflevector {typ} {both}, {typ} poison, {scope.i32} <{even}>")
+
+
+def _every_other_back(scope: Scope, dtype: np.dtype, at: str) -> str:
+    """The active lanes' elements from `at` back, two apart, as they lie in memory."""
+    body, lanes = scope.body, 2 * scope.lanes
+    typ, kind = vector(mem_type(dtype), lanes), vector("i1", lanes)
+    mask = scope.doubled_mask(every_other=True)
+    # Lane 0 is the last but one of them; the odd ones are never active.
+    order = ", ".join(f"i32 {1 if i % 2 else lanes - 2 - i}" for i in range(lanes))
+    mask = body.let(f"shufflevector {kind} {mask}, {kind} poison, {vector('i32', lanes)} <{order}>")
+    first = body.let(f"getelementptr {mem_type(dtype)}, ptr {at}, i64 {2 - lanes}")
+    both = body.call(
+        typ,
+        f"llvm.masked.load.v{lanes}{_suffix(dtype)}.p0",
+        ("ptr", f"align {dtype.itemsize} {first}"),
+        (kind, mask),
+        (typ, "zeroinitializer"),
+    )
+    back = ", ".join(f"i32 {i}" for i in range(lanes - 2, -1, -2))
+    return body.let(f"shufflevector {typ} {both}, {typ} poison, {scope.i32} <{back}>")
 
 
 def _store_every_other(scope: Scope, dtype: np.dtype, at: str, x: str) -> None:

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 # Multiply-adds that a chunk of a batch of products should have, and that a panel of one product must have.
 PRODUCT_GRAIN = 1 << 18
 PANEL = 1 << 20
+# ... or as long as which many take an element of B to read, where few rows meet it.
+READ = 4
 # A unit of a generated product has about this many multiply-adds (20 us), if there are enough of them to share.
 UNIT = 1 << 21
 # Rows and columns of a unit, at most: its part of A stays in the second-level cache, and so does a packed group of B.
@@ -332,7 +334,7 @@ class Product:
         if c.epilogue is not None:
             own = self._epilogue(at, table, patches)
         units = row_blocks * col_blocks * ch.count if ch.m and ch.n else 0
-        grain = max(PRODUCT_GRAIN // max(unit_rows * unit_cols * ch.k, 1), 1)
+        grain = max(PRODUCT_GRAIN // max(max(unit_rows, READ) * unit_cols * ch.k, 1), 1)
         rows.append([code_of(*product_text(dtype, tile, ch.form)), at, units, grain, 0])
         if not own:
             assert c.epilogue is not None
@@ -401,6 +403,9 @@ class Product:
             # As many units as can be shared evenly, each still worth a thread's while.
             parts = max(-(-threads // ch.count), min(work // UNIT, -(-4 * threads // ch.count)))
             parts = max(min(parts, work // PRODUCT_GRAIN), 1)
+        elif threads > 1 and ch.count * n * ch.k * READ >= PANEL:
+            # Few rows wait for B's memory, which two threads read faster than one.
+            parts = -(-threads // ch.count)
         if ch.k > DEPTH and m > ch.deep:
             rows = -(-m // -(-m // ch.deep))
         if parts > 1 and (ch.pack_b or m < parts * high) and n > tile.columns:
