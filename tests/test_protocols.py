@@ -516,7 +516,9 @@ NUMPYS_SIGNATURES = {
 @pytest.mark.parametrize("name", NUMPYS_SIGNATURES)
 def test_functions_are_called_by_numpys_signatures(name):
     program = NUMPYS_SIGNATURES[name]
-    same(program(lt.asarray(A), lt), program(A, np))
+    # NumPy adds up in the float32 that is asked for.
+    tolerance = {"rtol": 1e-6} if name == "std" else {}
+    same(program(lt.asarray(A), lt), program(A, np), **tolerance)
 
 
 def test_out_is_a_deferred_write_in_lazyts_functions():

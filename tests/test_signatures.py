@@ -386,3 +386,14 @@ def test_lists_beside_tensors_are_as_wide():
     np.testing.assert_allclose(lt.matvec(lt.asarray(stack), M[:2]), np.matvec(stack, M[:2]))
     np.testing.assert_allclose(lt.vecmat(M[:2], lt.asarray(stack)), np.vecmat(M[:2], stack))
     np.testing.assert_allclose(lt.vecmat(M[0], lt.asarray(stack)), np.vecmat(M[0], stack))
+
+
+def test_a_dtype_of_std_does_not_lose_digits_before_it_is_needed():
+    a = 1e8 + np.arange(8.0)
+    for name in ("std", "var"):
+        found = getattr(lt, name)(lt.asarray(a), dtype=np.float32)
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, getattr(np, name)(a), rtol=1e-6)
+        np.testing.assert_allclose(
+            getattr(lt, name)(lt.asarray(a), where=a > a[2]), getattr(np, name)(a, where=a > a[2]), rtol=1e-12
+        )

@@ -29,7 +29,7 @@ from lazyt.functions.numpy_calls import record_numpy
 from lazyt.inplace import assign
 from lazyt.ir import dtypes
 from lazyt.protocols import reducing
-from lazyt.protocols.through import write_out
+from lazyt.protocols.through import through_numpy, write_out
 from lazyt.record import check_writable_dtype
 from lazyt.tensor import Tensor, asarray
 
@@ -89,23 +89,31 @@ def _mean(
 
 
 def _spread(name: str) -> Callable[..., Any]:
-    """std and var: in a floating dtype that is asked for, x is cast to it first."""
-    f = getattr(reductions, name)
+    """std and var: computed in the wider of x's dtype and a floating one that is asked for, then cast to that."""
+    f, theirs = getattr(reductions, name), getattr(np, name)
 
     def g(
         a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = _NONE, *,
         where: Any = _NONE, mean: Any = _NONE, correction: Any = _NONE,
     ) -> Any:  # fmt: skip
-        d = None if dtype is None else dtypes.as_dtype(dtype)
-        if not (where is _NONE or where is True) or mean is not _NONE or (d and dtypes.kind(d) != "f"):
-            return NotImplemented
-        x = tensor(a)
-        if d and dtypes.kind(x.dtype) == "c":
-            return NotImplemented
         if ddof and correction is not _NONE:
             raise ShapeError(f"{name}: correction and ddof are two names for one argument")
-        x = manipulation.astype(x, d, copy=False) if d else x
-        got = f(x, axis=axis, ddof=_given(correction, ddof), keepdims=bool(_given(keepdims, False)))
+        more = {"axis": axis, "ddof": _given(correction, ddof), "keepdims": bool(_given(keepdims, False))}
+        x, d = tensor(a), None if dtype is None else dtypes.as_dtype(dtype)
+        unusual = {
+            "where": where is not _NONE and where is not True,
+            "mean": mean is not _NONE,
+            "dtype": d is not None and (dtypes.kind(d) != "f" or dtypes.kind(x.dtype) == "c"),
+        }
+        if any(unusual.values()):
+            every = {"dtype": dtype, "where": where, "mean": mean}
+            more |= {k: v for k, v in every.items() if v is not _NONE and v is not None}
+            got = through_numpy(theirs, (x,), more, f"numpy.{name}({next(k for k, v in unusual.items() if v)}=)")
+        elif d is None:
+            got = f(x, **more)
+        else:
+            got = f(manipulation.astype(x, dtypes.promote(x.dtype, d), copy=False), **more)
+            got = manipulation.astype(got, d, copy=False)
         return got if out is None else write_out(f"numpy.{name}", out, got)
 
     return g
