@@ -228,7 +228,7 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
         "root": tr.roots[tr.grad], "settings": settings, "Storage": Storage,
         "status": None if bound is None else bound.status,
         "status_address": 0 if bound is None else bound.status_address,
-        "launch": program if native else None,
+        "launch": program if native else None, "lock": None if bound is None else bound.lock,
     }  # fmt: skip
     for kind, found in places.items():
         space.update(zip(names[kind], found, strict=True))
@@ -239,8 +239,8 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
         code = _codes[text] = compile(text, "<lazyt again>", "exec")
     exec(code, space)
     run: Any = space["run"]
-    # NOTE: alone, a native call and results with no storage need no lock: what is looked at and what is put behind
-    # the handles afterwards are not apart by a call, so no other thread gets between.
+    # NOTE: alone, a native call and results with no storage need no lock but the plan's: what is looked at and what is
+    # put behind the handles afterwards are not apart by a call, so no other thread gets between.
     return _under_lock(run) if tr.refs or checks or not (native or bound is None) else run
 
 
@@ -293,7 +293,10 @@ def _launch(again: Written, n_leaves: int, native: bool, words: list[int] | None
         f"    {made} = made",
         "try:",
     ]
-    if native:
+    if native and bound.lets_go():
+        # Another thread may run the plan just now.
+        lines += ["    with lock:", f"        launch({listed})"]
+    elif native:
         lines += [f"    launch({listed})"]
     else:
         lines += [f"    bases, outs = {listed}, [{', '.join(f'buffer{n}' for n in outs)}]"]

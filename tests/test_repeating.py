@@ -531,3 +531,27 @@ def test_a_long_walk_whose_middle_is_held_is_another_sync(repeated: list[Any]) -
         if middle is not None:
             np.testing.assert_array_equal(middle.numpy(), X + 21)
     assert repeated
+
+
+def test_threads_that_run_one_program_wait_for_each_other() -> None:
+    """A program divided among threads lets the interpreter go while it runs: others may come to it meanwhile."""
+    a = np.linspace(0, 1, 400_000, dtype=np.float32)
+    start, failed = threading.Barrier(4), list[BaseException]()
+
+    def work(i: int) -> None:
+        try:
+            x = lt.asarray(a)
+            start.wait(10)
+            for _ in range(300):
+                y = x * 2.0 + float(i)
+                lt.sync()
+            np.testing.assert_array_equal(y.numpy(), a * 2 + np.float32(i))
+        except BaseException as e:  # noqa: BLE001 - told below, in the test's own thread
+            failed.append(e)
+
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    assert not failed

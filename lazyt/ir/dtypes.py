@@ -58,7 +58,7 @@ def _as_dtype(spec: object) -> np.dtype:
 
 def as_dtype(spec: object) -> np.dtype:
     """The dtype that `spec` (a dtype, its name, a NumPy scalar type, a Python type) names; DTypeError otherwise."""
-    if type(spec) is np.dtype and spec in _KIND:
+    if isinstance(spec, np.dtype) and spec in _KIND:
         return spec
     try:
         return _as_dtype(spec)

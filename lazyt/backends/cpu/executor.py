@@ -232,6 +232,11 @@ class Bound(Binding):
         part = self.parts[0] if len(self.parts) == 1 and not self.uses_blas else None
         return part.launch if type(part) is Program else None
 
+    def lets_go(self) -> bool:
+        """Whether that call releases the interpreter lock: then another thread may run the same meanwhile."""
+        part = self.parts[0]
+        return type(part) is Program and part.lets_go
+
     def donating(self, leaves: Sequence[Any], scalars: Sequence[Any]) -> tuple[Bound, Sequence[int]]:
         """What runs when results take the memory of leaves that nobody else holds, and for each output the leaf.
 

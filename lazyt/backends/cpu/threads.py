@@ -29,6 +29,7 @@ import numpy as np
 from lazyt.backends.cpu import engine
 from lazyt.backends.cpu.threads_ir import (
     CONTROL_FIELDS,
+    LONG_PROGRAM,
     MAX_WORKERS,
     ROW_FIELDS,
     Platform,
@@ -273,6 +274,13 @@ class Program:
     def patches(self) -> Words:
         rows, table, patches, _ = self.counts
         return self._part(ROW_FIELDS * rows + table, 3 * patches).reshape(-1, 3)
+
+    @property
+    def lets_go(self) -> bool:
+        """Whether a run releases the interpreter lock: then another thread may ask for the same program."""
+        rows = self.rows
+        divided = (rows[:, 3] > 0) & (rows[:, 2] > rows[:, 3])
+        return len(rows) >= LONG_PROGRAM or bool(divided.any())
 
     @property
     def bases(self) -> Words:
