@@ -229,3 +229,17 @@ def test_objects_that_are_not_arrays_are_refused():
         lt.ones(2) + object()
     with pytest.raises(lt.DeviceError, match="cuda"):
         lt.ones(2, device="cuda:0")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ([("a", "f4")], r"not a dtype: \[\('a', 'f4'\)\]"),
+        ({"names": ["a"]}, "not a dtype: {'names'"),
+        ("nope", "not a dtype: 'nope'"),
+        ("M8[s]", r"dtype datetime64\[s\] is not supported: lazyt has bool"),
+    ],
+)
+def test_what_is_no_dtype_is_named(spec: object, message: str) -> None:
+    with pytest.raises(lt.DTypeError, match=message):
+        lt.zeros(2, dtype=spec)

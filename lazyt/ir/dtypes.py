@@ -61,11 +61,10 @@ def as_dtype(spec: object) -> np.dtype:
     if isinstance(spec, np.dtype) and spec in _KIND:
         return spec
     try:
-        return _as_dtype(spec)
-    except TypeError:
-        if isinstance(spec, DTypeError):
-            raise
-        raise
+        hash(spec)
+    except TypeError:  # a list of fields, say
+        raise DTypeError(f"not a dtype: {spec!r}") from None
+    return _as_dtype(spec)
 
 
 @lru_cache(maxsize=1024)
