@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 
 import lazyt as lt
-from lazyt import planning
+from lazyt import planning, stepwise
 from lazyt.backends.cpu import binding
 from lazyt.testing import array_programs, reference
 from lazyt.testing.array_programs import WORD, Writer
@@ -40,6 +40,7 @@ def forget() -> None:
     """Make every program a new one."""
     local.trace.reset_trie()
     planning._programs.clear()
+    stepwise._kinds.clear()
 
 
 def bits(a: np.ndarray) -> bytes:

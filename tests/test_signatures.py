@@ -65,7 +65,7 @@ CALLS = {
         zeros_like: M
     """,
     "linalg": """
-        cholesky: S; cond: M; cross: W, W; det: M; diagonal: M; eig: M; eigh: S; eigvals: M; eigvalsh: S; inv: M;
+        cholesky: S; cond: M; cross: W, W; det: M; diagonal: M; eig: S; eigh: S; eigvals: S; eigvalsh: S; inv: M;
         lstsq: K, M[0]; matmul: M, M; matrix_norm: M; matrix_power: M, 3; matrix_rank: M; matrix_transpose: M;
         multi_dot: [M, M, K]; norm: M; outer: V, W; pinv: K; qr: K; slogdet: M; solve: M, K; svd: K; svdvals: K;
         tensordot: M, M; trace: M; vecdot: M, M; vector_norm: V

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import lazyt as lt
-from lazyt import memory, planning, syncing
+from lazyt import memory, planning, stepwise, syncing
 from lazyt.backends.cpu import binding, products, scan, scatter, sorting
 from lazyt.backends.cpu.switches import switches
 from lazyt.device import Device
@@ -34,6 +34,8 @@ _SIZES: tuple[tuple[Any, str], ...] = (
     (binding, "GRAIN"), (binding, "DONATED"), (scan, "GRAIN"), (scatter, "GRAIN"), (sorting, "GRAIN"),
     (products, "PRODUCT_GRAIN"),
 )  # fmt: skip
+# Plans of one operation that were bound while work was divided finely: nobody else should run by them.
+_fine_kinds: dict[Any, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -152,12 +154,14 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Watched]:
     inner.grad = outer.grad
     inner.start()
     settings, programs, threads = dict(general), planning._programs, lt.get_num_threads()
+    kinds = stepwise._kinds
     allowed, sizes = dict(switches), [getattr(room, name) for room, name in _SIZES]
     try:
         general.update(fuse=m.fuse, tiers=m.tiers, interpret=m.interpret or settings["interpret"])
         for name in m.off:
             (switches if name in switches else general)[name] = False
         if m.fine:
+            stepwise._kinds = _fine_kinds
             for room, name in _SIZES:
                 setattr(room, name, 1)
         planning._programs = {}
@@ -173,7 +177,7 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Watched]:
         switches.update(allowed)
         for (room, name), size in zip(_SIZES, sizes, strict=True):
             setattr(room, name, size)
-        planning._programs = programs
+        planning._programs, stepwise._kinds = programs, kinds
         if m.threads is not None:
             lt.set_num_threads(threads)
 
