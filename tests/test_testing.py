@@ -355,6 +355,9 @@ def test_where_lazyt_means_to_differ_nothing_is_wrong() -> None:
 
     check_against_numpy(program, np.array([np.inf, 1.0, 7.0]), np.array([2.0, -np.inf, 2.0]), seed=0)
     check_against_numpy(lambda x, xp: xp.reciprocal(x), np.array([0j, 1 + 1j]), seed=0)
+    check_against_numpy(lambda x, xp: xp.expm1(x), np.array([np.inf + 0j, np.nan + 0j, 1 + 1j]), seed=0)
+    with pytest.raises(Mismatch), broken_lowering("expm1", one_more):
+        check_against_numpy(lambda x, xp: xp.expm1(x), np.array([np.inf + 0j, 1 + 1j]), seed=0)
     halves = np.array([np.inf, 7.0]).astype(lt.bfloat16), np.array([-2.0, 2.0]).astype(lt.bfloat16)
     check_against_numpy(lambda x, y, xp: xp.floor_divide(x, y), *halves, sync="always")
     huge = np.finfo(np.float64).max
