@@ -25,6 +25,7 @@ from lazyt.trace import Several, Slot, holding
 from lazyt.walk import LEAF
 
 if TYPE_CHECKING:
+    from lazyt.backends.cpu.executor import Bound
     from lazyt.trace import Site, Trace
 
 # So many syncs in a row that are not like the one that is kept, before another one is kept in its place.
@@ -77,7 +78,7 @@ class Update(Again):
         # Those with a graph behind them, and all that are no leaf's: these have no record before the sync.
         self.graphs = [s for s in want[: len(holders)] if s.requires_grad and s.leaf is None]
         self.unmarked = [n for n, s in enumerate(self.slots) if s.leaf is None]
-        self.variant: Any
+        self.variant: Bound
         self.places: Sequence[int]
         _, self.variant, self.places = bound.chosen if bound.donations else (None, bound, ())
         self.donors = _at([max(at, 0) for at in self.places])
@@ -161,7 +162,7 @@ class Update(Again):
             bases += self.words(tr.scalars)
         scalars = tr.scalars[: self.n_scalars] if self.words is None or run.moving else ()
         if self.words is None:
-            bases += run.scalar_words(scalars)
+            bases += run.exe.words.of(scalars)
         if run.moving:
             bases += run.moved(bases, run.exe.expressions.evaluate(run.extents, scalars))
         run.launch(bases, buffers, arena, leaves)

@@ -22,11 +22,6 @@ WEIGHTS = np.random.default_rng(1).standard_normal((N, N)).astype(np.float32) / 
 LABELS = np.arange(8) % N
 
 
-@pytest.fixture(autouse=True)
-def _nothing_pending():
-    lt.sync()
-
-
 @pytest.fixture
 def repeated(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Every sync that was a repetition by `updating.py`."""
@@ -105,6 +100,22 @@ def test_steps_of_training_are_repeated_with_the_same_bits(
             report = lt.last_sync()
             assert report is not None and report.outputs >= 5
         return [losses, *model.values()]
+
+    both_ways(train, monkeypatch)
+    assert len(repeated) >= 4 * is_on()
+
+
+def test_scalars_that_are_converted_first(repeated: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An int beside floats is no word of a kernel's as it is."""
+
+    def train() -> list[Any]:
+        model = Model()
+        for i in range(9):
+            (model.loss() * (i + 1)).backward()
+            model.optimizer.step()
+            model.optimizer.zero_grad()
+            lt.sync()
+        return model.values()
 
     both_ways(train, monkeypatch)
     assert len(repeated) >= 4 * is_on()
