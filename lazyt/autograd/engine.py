@@ -291,12 +291,17 @@ def backward(
     for meta, h in totals.items():
         if crosses and meta.crossing is not None and meta not in kept:
             continue
-        for hook in meta.hooks:
-            replaced = hook(h)
-            h = h if replaced is None else replaced
-        _accumulate(meta, h)
+        _receive(meta, h)
     if tr.eager:
         run_sync(tr, "eager", user_site())
+
+
+def _receive(meta: Any, h: Any) -> None:
+    """A leaf's gradient goes through its hooks, and to what it has."""
+    for hook in meta.hooks:
+        replaced = hook(h)
+        h = h if replaced is None else replaced
+    _accumulate(meta, h)
 
 
 def _backward_again(tr: Trace, leaves: Sequence[int]) -> bool:
@@ -324,10 +329,7 @@ def _backward_again(tr: Trace, leaves: Sequence[int]) -> bool:
     s.ext = tr.ext
     tr.pos = s
     for meta, h in zip(metas, handles):  # noqa: B905 - as above
-        for hook in meta.hooks:
-            replaced = hook(h)
-            h = h if replaced is None else replaced
-        _accumulate(meta, h)
+        _receive(meta, h)
     if tr.eager:
         run_sync(tr, "eager", user_site())
     return True
