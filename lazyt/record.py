@@ -503,8 +503,18 @@ def set_device(name: str) -> str:
     before = tr.device
     if before != name:
         tr.device = name
-        tr.pos = tr.roots[tr.grad] if tr.pos.parent is None else _mode_step(tr, name)
+        tr.pos = _other_root(tr, tr.grad) if tr.pos.parent is None else _mode_step(tr, name)
     return before
+
+
+def _other_root(tr: Trace, mode: bool) -> Step:
+    """Where a walk begins under another mode, or on another device, than the last one ended.
+
+    NOTE: what is recorded first there is no way on from the root that the last sync left, nor a guess from here.
+    """
+    root, tr.ended = tr.roots[mode], None
+    root.next = NONE
+    return root
 
 
 def _mode_step(tr: Trace, value: bool | str) -> Step:
@@ -529,7 +539,7 @@ def set_grad_mode(enabled: bool) -> bool:
     tr = local.trace
     before = tr.grad
     if before != enabled:
-        s = tr.roots[enabled] if tr.pos.parent is None else _mode_step(tr, enabled)
+        s = _other_root(tr, enabled) if tr.pos.parent is None else _mode_step(tr, enabled)
         tr.grad = enabled
         tr.pos = s
     return before

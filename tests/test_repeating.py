@@ -388,6 +388,30 @@ def test_no_sync_and_expect_hold(repeated: list[Any]) -> None:
         np.testing.assert_array_equal(y.numpy(), X / 2)
 
 
+def test_a_walk_in_another_mode_does_not_lead_on_from_the_last_sync() -> None:
+    x = lt.asarray(X).requires_grad_()
+    y = lt.asarray(X)
+
+    def line(a: Any) -> Any:
+        return a * 2.0
+
+    for k in range(24):
+        line(y)
+        kept = line(y)
+        lt.sync()
+        if k % 8 > 5:
+            with lt.no_grad():
+                assert not line(x).requires_grad
+                lt.sync()
+        else:
+            z = line(x)
+            assert z.requires_grad
+            z.sum().backward()
+            np.testing.assert_array_equal(x.grad.numpy(), np.full(8, 2))
+            x.grad = None
+        np.testing.assert_array_equal(kept.numpy(), X * 2)
+
+
 def test_eager_mode_computes_each_operation_of_a_line_that_was_repeated() -> None:
     x, y = lt.asarray(X), lt.asarray(X + 1)
 

@@ -526,3 +526,18 @@ def test_a_model_without_gradients_shares_nothing_with_its_training(repeated: li
             first = model.net(lt.asarray(DATA)).numpy()
             second = model.net(lt.asarray(DATA)).numpy()
         np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("every", [1, 3, 7])
+def test_a_validation_between_steps_leaves_the_next_one_its_gradients(every: int, repeated: list[Any]) -> None:
+    model, losses = Model(), []
+    for k in range(21):
+        losses.append(model.step().item())
+        if k % every == 0:
+            with lt.no_grad():
+                for _ in range(k % 4 + 1):
+                    loss = model.loss()
+                    assert not loss.requires_grad
+                    assert loss.item() < losses[-1]
+    assert losses == sorted(losses, reverse=True)
+    assert bool(repeated) == is_on()
