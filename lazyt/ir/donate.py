@@ -43,26 +43,35 @@ def donations(sched: Schedule) -> list[Donation]:
         for n in c.writes:
             writers.setdefault(n, []).append(c)
     kept = {n for n in sched.outputs if n.op == "leaf"}
+    # NOTE: an optimizer's kernel has hundreds of leaves and outputs, so what is asked of each pair is little.
+    kernels: dict[int, _Accessed] = {}
     found: list[Donation] = []
     for output in dict.fromkeys(n for n in sched.outputs if n.op != "leaf"):
         last = writers.get(output, [])
         if not last or len(last) > 2 or output in readers:
             continue
         call, copy = last[-1], last[0] if len(last) == 2 else None
-        kernel = _writer(call, output)
-        if kernel is None:
+        writer = _writer(call, output)
+        if writer is None or (copy is not None and (not isinstance(copy, KernelCall) or not _is_copy(copy))):
             continue
-        candidates = kernel.reads
-        if copy is not None:
-            if not isinstance(copy, KernelCall) or not _is_copy(copy):
-                continue
-            candidates = copy.reads
+        kernel = kernels.get(id(writer))
+        if kernel is None:
+            kernel = kernels[id(writer)] = _Accessed(writer)
+        store = kernel.store_of(output)
+        if store is None:
+            continue
         own = _origin(output)
-        for leaf in sorted((n for n in candidates if n.op == "leaf"), key=lambda n: (n is not own, n.serial)):
+        size = _normal(nbytes(output))
+        candidates = [
+            n
+            for n in (writer if copy is None else copy).reads
+            if n.op == "leaf" and n.dtype == output.dtype and kernel.reads_only_at(n, store)
+        ]
+        for leaf in sorted(candidates, key=lambda n: (n is not own, n.serial)):
+            if leaf in kept or _normal(nbytes(leaf)) != size or _multiplies(call, leaf):
+                continue
             others = [c for c in readers[leaf] if c is not call and c is not copy]
-            before = all(region[id(c)] < region[id(call)] for c in others)
-            fits = leaf.dtype == output.dtype and _equal(nbytes(leaf), nbytes(output))
-            if leaf not in kept and before and fits and not _multiplies(call, leaf) and _in_place(kernel, leaf, output):
+            if all(region[id(c)] < region[id(call)] for c in others):
                 assert isinstance(leaf.attrs, g.Leaf)
                 found.append(Donation(leaf.attrs.index, output, region[id(call)], copy))
     return found
@@ -86,8 +95,8 @@ def _origin(n: Node) -> Node:
     return n
 
 
-def _equal(a: int | Dim, b: int | Dim) -> bool:
-    return a == b or (isinstance(a, Dim) and a.scope.known_equal(a, b))
+def _normal(a: int | Dim) -> int | Dim:
+    return a.scope.normal(a) if isinstance(a, Dim) else a
 
 
 def _is_copy(call: KernelCall) -> bool:
@@ -100,29 +109,48 @@ def _is_copy(call: KernelCall) -> bool:
         and [type(v) for v in kernel.values] == [k.Load]
         and len(stage.stores) == 1
         and len(call.accesses) == 2
-        and _same_place(call.accesses[0], call.accesses[1])
+        and _place(call.accesses[0]) == _place(call.accesses[1])
     )
 
 
-def _same_place(a: AccessArg, b: AccessArg) -> bool:
-    strides = zip(a.strides, b.strides, strict=True)
-    return a.itemsize == b.itemsize and _equal(a.offset, b.offset) and all(_equal(x, y) for x, y in strides)
+def _place(a: AccessArg) -> tuple[object, ...]:
+    """Which element of its buffer an access points to at each point: equal ones are so for all extents."""
+    return (a.itemsize, _normal(a.offset), *map(_normal, a.strides))
 
 
-def _in_place(call: KernelCall, leaf: Node, output: Node) -> bool:
-    """Whether each point reads the leaf only where it writes the output itself, and not after it did.
+class _Accessed:
+    """Where a kernel reads and writes its buffers."""
 
-    NOTE: a stage before the last may write there too, what later stages read back (`reuse.py`).
-    """
-    pairs = list(zip(call.accesses, call.kernel.accesses, strict=True))
-    stores = [i for i, (a, x) in enumerate(pairs) if x.writes and a.buffer is output]
-    if len(stores) != 1 or all(s.access != stores[0] for s in call.kernel.stages[-1].stores):
-        return False
-    store, kernel = call.accesses[stores[0]], call.kernel
-    gathered = {v.access for v in kernel.values if isinstance(v, k.Gather)}
-    reads = [i for i, (a, x) in enumerate(pairs) if not x.writes and a.buffer is leaf]
-    first = next(i for i, stage in enumerate(kernel.stages) if any(s.access == stores[0] for s in stage.stores))
-    after = [kernel.values[v] for stage in kernel.stages[first + 1 :] for v in evaluated(kernel, stage)]
-    if any(isinstance(v, k.Load) and v.access in reads for v in after):
-        return False
-    return all(i not in gathered and _same_place(call.accesses[i], store) for i in reads)
+    def __init__(self, call: KernelCall) -> None:
+        self.kernel = kernel = call.kernel
+        self.stores: dict[Node, list[int]] = {}
+        self.reads: dict[Node, list[int]] = {}
+        for i, (a, x) in enumerate(zip(call.accesses, kernel.accesses, strict=True)):
+            (self.stores if x.writes else self.reads).setdefault(a.buffer, []).append(i)
+        gathered = {v.access for v in kernel.values if isinstance(v, k.Gather)}
+        self.places = [None if i in gathered else _place(a) for i, a in enumerate(call.accesses)]
+        self.last = {s.access for s in kernel.stages[-1].stores}
+        self._loaded: dict[int, set[int]] = {}
+
+    def store_of(self, output: Node) -> int | None:
+        """The one access that writes an output, in the last stage; None if there is no such."""
+        stores = self.stores.get(output, [])
+        return stores[0] if len(stores) == 1 and stores[0] in self.last else None
+
+    def reads_only_at(self, leaf: Node, store: int) -> bool:
+        """Whether each point reads the leaf only where it writes the output itself, and not after it did.
+
+        NOTE: a stage before the last may write there too, what later stages read back (`reuse.py`).
+        """
+        places, after = self.places, self._loaded_after(store)
+        return all(places[i] == places[store] and i not in after for i in self.reads.get(leaf, ()))
+
+    def _loaded_after(self, store: int) -> set[int]:
+        """What is read in stages behind the first one that writes here."""
+        kernel = self.kernel
+        first = next(i for i, stage in enumerate(kernel.stages) if any(s.access == store for s in stage.stores))
+        found = self._loaded.get(first)
+        if found is None:
+            values = [kernel.values[v] for stage in kernel.stages[first + 1 :] for v in evaluated(kernel, stage)]
+            found = self._loaded[first] = {v.access for v in values if isinstance(v, k.Load)}
+        return found

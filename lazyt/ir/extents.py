@@ -89,6 +89,9 @@ class Scope:
             terms: list[tuple[Monomial, int]] = [((), coef)]
             for n in mono:
                 value = self._solved.get(n)
+                if value is not None:
+                    # What stands for it may have been unified since.
+                    value = self._solved[n] = self.normal(value)
                 factors = (((n,), 1),) if value is None else _terms(value)
                 terms = [(m + f, c * d) for m, c in terms for f, d in factors]
             out += [(tuple(sorted(m)), c) for m, c in terms]
