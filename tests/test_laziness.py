@@ -6,6 +6,7 @@ import copy
 import gc
 import operator
 import pickle
+import sys
 import threading
 from pathlib import Path
 
@@ -147,6 +148,9 @@ def test_sync_point_is_logged_with_its_cause_and_line(name, tmp_path, capsys):
     with lt.expect(syncs=1):
         call(x, tmp_path / "x.npz") if "path" in name else call(x)
     report = lt.last_sync()
+    if name == "np.asarray(x)" and sys.version_info >= (3, 12):
+        # Python's buffer protocol is open to classes since then, and NumPy asks for a buffer first.
+        cause = "__buffer__"
     assert report.cause == cause
     assert site_text(report.site) == here(call)
     assert not x.is_pending
