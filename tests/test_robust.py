@@ -402,6 +402,16 @@ def test_what_another_thread_writes_is_seen_here() -> None:
     assert x.tolist() == [7.0, 50.0, 4.0, 7.0] and v.tolist() == [50.0, 4.0, 7.0] and before.tolist() == [2.0, 4.0, 6.0]
 
 
+def test_a_tensor_that_another_thread_views_is_met_anew_after_each_sync() -> None:
+    x, y = lt.ones(4), lt.ones(4) + 1
+    lt.sync()
+    views = in_threads(lambda: x[1:])  # from here on x has a storage, which that thread has met
+    for k in range(4):
+        # NOTE: x keeps no value of a walk that has ended: the next one goes another way.
+        assert (x * 2 if k % 2 else y + x).sum() == (8 if k % 2 else 12)
+    assert views[0].tolist() == [1, 1, 1]
+
+
 def test_a_tensor_pending_in_a_thread_that_is_gone_can_be_read() -> None:
     ((x, v),) = in_threads(lambda: (lambda x: (x, x[1:]))(lt.asarray([1.0, 2.0]) * 3))
     y = x + 1
