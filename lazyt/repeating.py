@@ -338,12 +338,14 @@ def _text(
     lines += [f"if {' or '.join([more_refs, *(f'h_{p} is None' for p in held)])}:", "    return False"]
     lines += [f"h_{p}._data = value{k}" for p, k in zip(held, values, strict=True)]
     lines += [f"h_{p}._slot = None" for p in held]
-    lines += [line for p in leaf for line in (f"if h_{p} is not None:", f"    h_{p}._slot = None")]
+    # NOTE: what has no value, and is no view, was written by another thread, as in `syncing._commit`.
+    mine = "if h{p} is not None and (h{p}._data is not None or h{p}._storage is not None):"
+    lines += [line for p in leaf for line in (mine.format(p=f"_{p}"), f"    h_{p}._slot = None")]
     if stored:
         lines += [f"values = ({''.join(f'value{n}, ' for n in range(n_outputs))})"]
         lines += ["for h, k in stored:", "    h._data = values[k]"]
     if refs:
-        lines += ["for r in tr.refs.values():", "    h = r()", "    if h is not None:", "        h._slot = None"]
+        lines += ["for r in tr.refs.values():", "    h = r()", f"    {mine.format(p='')}", "        h._slot = None"]
         lines += ["        if type(h) is Storage:", "            h.invalidate(None)"]
     lines += ["counters.syncs += 1"]
     if launch:

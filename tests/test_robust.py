@@ -402,6 +402,29 @@ def test_what_another_thread_writes_is_seen_here() -> None:
     assert x.tolist() == [7.0, 50.0, 4.0, 7.0] and v.tolist() == [50.0, 4.0, 7.0] and before.tolist() == [2.0, 4.0, 6.0]
 
 
+@pytest.mark.parametrize("viewed", [False, True])
+@pytest.mark.parametrize("trained", [False, True])
+def test_what_another_thread_writes_outlives_the_sync_here(viewed: bool, trained: bool) -> None:
+    w = lt.ones(4).requires_grad_()
+    for k in range(8):  # from the third or fourth time on the sync is repeated
+        x = lt.asarray(np.full(4, k, "f4"))
+        z = lt.asarray(np.full(4, k, "f4")) * 2
+        v = x[:2] if viewed else None
+        y = x + z
+        if trained:
+            (x * w).sum().backward()
+
+        def write(x: Any = x, z: Any = z) -> None:
+            x[...] = x * 2 + 1
+            z[...] = z + 3
+
+        in_threads(write)
+        lt.sync()
+        assert y.tolist() == [3 * k] * 4
+        assert (x + 0).tolist() == [2 * k + 1] * 4 and z.tolist() == [2 * k + 3] * 4
+        assert v is None or v.tolist() == [2 * k + 1] * 2
+
+
 def test_a_tensor_that_another_thread_views_is_met_anew_after_each_sync() -> None:
     x, y = lt.ones(4), lt.ones(4) + 1
     lt.sync()
