@@ -18,6 +18,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from lazyt.backends.cpu import memory
+from lazyt.errors import is_ours
 from lazyt.handle import Data, Holder, Storage
 from lazyt.planning import Plan
 from lazyt.switches import general as settings
@@ -62,6 +63,12 @@ def _counts() -> tuple[int, int, int, int, int]:
 
 
 _UNHELD, _VALUE, _BUFFER, _MET, AMONG = _counts()
+
+
+def failed(error: Exception) -> None:
+    """A sync that was to be done again raised this, and goes the general way; with `strict` that covers no mistake."""
+    if settings["strict"] and is_ours(error):
+        raise error
 
 
 class Again:
@@ -223,7 +230,8 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
     text = _text(names, [k for _, k in at], launch, bool(tr.refs), bool(again.stored), again.n_outputs)
     space = {
         "again": again, "blank": [None] * tr.n_results(), "bound": bound, "count": getrefcount, "counters": counters,
-        "Data": Data, **many, "ext": again.ext, "find": again.find, "kept": again.kept, "kernels": again.kernels,
+        "Data": Data, **many, "ext": again.ext, "failed": failed, "find": again.find, "kept": again.kept,
+        "kernels": again.kernels,
         "more": again.more, "n_refs": len(tr.refs), "now": perf_counter, "plan": again.plan, "rest": again.rest,
         "root": tr.roots[tr.grad], "settings": settings, "Storage": Storage,
         "status": None if bound is None else bound.status,
@@ -302,7 +310,7 @@ def _launch(again: Written, n_leaves: int, native: bool, words: list[int] | None
         lines += [f"    bases, outs = {listed}, [{', '.join(f'buffer{n}' for n in outs)}]"]
         lines += ["    bound.launch(bases, outs, arena, tr.leaves)"]
     # What fails the general way meets again, and says which line it is of.
-    lines += ["except Exception:", "    return False"]
+    lines += ["except Exception as e:", "    failed(e)", "    return False"]
     if bound.checks:
         lines += ["if status[0]:", "    status[:] = 0", "    return False"]
     for n in outs if not native else ():

@@ -123,6 +123,7 @@ class Update(Again):
                 self._commit(tr, found, buffers, segment)
                 tr.start()
             elif isinstance(e, Exception):
+                repeating.failed(e)
                 # What fails the general way meets again, and says which line it is of.
                 return False
             # NOTE: a traceback keeps this frame, which must not keep tensors alive.

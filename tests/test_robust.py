@@ -442,6 +442,21 @@ def test_a_tensor_pending_in_a_thread_that_is_gone_can_be_read() -> None:
     assert y.tolist() == [4.0, 7.0] and x.tolist() == [3.0, 16.0]
 
 
+def test_an_optimizer_updates_what_another_thread_has_met() -> None:
+    w, v = lt.ones(4).requires_grad_(), lt.ones(4).requires_grad_()
+    optimizer = lt.optim.SGD([w, v], lr=0.5)
+    lt.sync()
+    for k in range(5):
+        views = in_threads(lambda: w.detach()[1:])
+        (w * v.detach() + v).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if k % 2:
+            lt.sync()
+        assert views[0].shape == (3,)
+    assert v.tolist() == [-1.5] * 4 and w.tolist() == [1 - 0.5 * (1 + 0.5 + 0 - 0.5 - 1)] * 4
+
+
 def test_threads_read_a_program_while_it_grows() -> None:
     x = lt.asarray(np.arange(100.0))
     kept = [x + 0]
