@@ -91,7 +91,7 @@ class Run:
 
     def note(self, *xs: Any) -> None:
         """What is known of a value without a sync; an error with its message."""
-        self.tell("note", [_known(x) for x in xs], any(isinstance(x, BaseException) and is_ours(x) for x in xs))
+        self.tell("note", [_known(x) for x in xs], any(map(_is_mistake, xs)))
 
     def look(self, x: Any) -> None:
         """Look at the memory of a value now and once more in the end: nobody may write there."""
@@ -106,7 +106,7 @@ class Run:
                 try:
                     self.tell("see", [_value(y)])
                 except Exception as e:  # noqa: BLE001 - told, and compared
-                    self.tell("note", [_known(e)], is_ours(e))
+                    self.tell("note", [_known(e)], _is_mistake(e))
         self.tell("look", [a.copy() for a in self.looked])
 
 
@@ -159,6 +159,11 @@ def _known(x: Any) -> Any:
     return f"{type(x).__name__}: {x}" if isinstance(x, Exception) else repr(x)
 
 
+def _is_mistake(x: Any) -> bool:
+    """Whether this is an error that no program causes; a TypeError may be one's own, as of `float` of a complex."""
+    return isinstance(x, BaseException) and is_ours(x) and not isinstance(x, TypeError)
+
+
 def events(code: Any, way: Mode) -> list[Event]:
     """What a program tells when it is run in a way; an error that it does not catch is the last event."""
     run = Run()
@@ -169,13 +174,13 @@ def events(code: Any, way: Mode) -> list[Event]:
         try:
             exec(code, space)
         except Exception as e:  # noqa: BLE001 - told, and compared
-            run.tell("raises", [_known(e)], is_ours(e))
+            run.tell("raises", [_known(e)], _is_mistake(e))
             del e
         space.clear()
         try:
             lt.sync()
         except Exception as e:  # noqa: BLE001 - as above
-            run.tell("raises", [_known(e)], is_ours(e))
+            run.tell("raises", [_known(e)], _is_mistake(e))
             local.trace.reset_trie()
         lt.random.set_state(state)
     return run.events
