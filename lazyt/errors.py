@@ -94,6 +94,23 @@ def relocate(error: Exception, sites: Callable[[], Sequence[Any]]) -> None:
     recorded_at(error, here)
 
 
+# Kinds of errors that no user causes where they come from lazyt's own lines.
+_OURS = (AttributeError, NameError, KeyError, TypeError, AssertionError, RecursionError)
+
+
+def is_ours(error: BaseException) -> bool:
+    """Whether an error is a mistake of lazyt's own: of such a kind, and raised in one of its modules."""
+    if isinstance(error, LazytError):
+        return isinstance(error, LazytInternalError)
+    t = error.__traceback__
+    while t is not None and t.tb_next is not None:
+        t = t.tb_next
+    if t is None or not isinstance(error, _OURS):
+        return False
+    f = t.tb_frame
+    return str(f.f_globals.get("__name__")).startswith("lazyt.") or f.f_code.co_filename.startswith("<lazyt ")
+
+
 class LazytInternalError(LazytError, AssertionError):
     """An invariant of lazyt's own broke: a bug to report."""
 

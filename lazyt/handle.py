@@ -89,7 +89,8 @@ class Storage(Holder):
         alive = []
         for r in self.aliases:
             h = r()
-            if h is not None:
+            # NOTE: a view that gradients were asked for has its value to itself from then on (engine.own_value).
+            if h is not None and h._storage is self:
                 alive.append(r)
                 if h is not keep:
                     h._slot = None

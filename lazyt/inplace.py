@@ -322,7 +322,7 @@ def _update_all(tr: Trace, s: Step, targets: Sequence[Handle]) -> None:
     refs: list[Any] = []
     results = tr.results
     for slot, old, t in zip(s.slots, s.targets, targets, strict=True):
-        assert t._slot is old, "an update's targets are among its operands"
+        assert t._slot is old or slot_of(tr, t) is old, "an update's targets are among its operands"
         holder: Holder = t
         st = t._storage
         if st is not None:

@@ -78,7 +78,8 @@ def slot_of(tr: Trace, h: Handle, known: int = 1) -> Slot:
     slot = bind_leaf(tr, st, known + 1) if st._slot is None else own_slot(tr, st)
     v = h._view
     if v is None:
-        h._slot = slot
+        if st._slot is slot:  # what is another thread's has none here that the next sync would take away
+            h._slot = slot
         return slot
     chain = []
     while v is not None:

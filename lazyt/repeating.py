@@ -18,6 +18,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from lazyt.backends.cpu import memory
+from lazyt.errors import is_ours
 from lazyt.handle import Data, Holder, Storage
 from lazyt.planning import Plan
 from lazyt.switches import general as settings
@@ -62,6 +63,12 @@ def _counts() -> tuple[int, int, int, int, int]:
 
 
 _UNHELD, _VALUE, _BUFFER, _MET, AMONG = _counts()
+
+
+def failed(error: Exception) -> None:
+    """A sync that was to be done again raised this, and goes the general way; with `strict` that covers no mistake."""
+    if settings["strict"] and is_ours(error):
+        raise error
 
 
 class Again:
@@ -223,7 +230,8 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
     text = _text(names, [k for _, k in at], launch, bool(tr.refs), bool(again.stored), again.n_outputs)
     space = {
         "again": again, "blank": [None] * tr.n_results(), "bound": bound, "count": getrefcount, "counters": counters,
-        "Data": Data, **many, "ext": again.ext, "find": again.find, "kept": again.kept, "kernels": again.kernels,
+        "Data": Data, **many, "ext": again.ext, "failed": failed, "find": again.find, "kept": again.kept,
+        "kernels": again.kernels,
         "more": again.more, "n_refs": len(tr.refs), "now": perf_counter, "plan": again.plan, "rest": again.rest,
         "root": tr.roots[tr.grad], "settings": settings, "Storage": Storage,
         "status": None if bound is None else bound.status,
@@ -302,7 +310,7 @@ def _launch(again: Written, n_leaves: int, native: bool, words: list[int] | None
         lines += [f"    bases, outs = {listed}, [{', '.join(f'buffer{n}' for n in outs)}]"]
         lines += ["    bound.launch(bases, outs, arena, tr.leaves)"]
     # What fails the general way meets again, and says which line it is of.
-    lines += ["except Exception:", "    return False"]
+    lines += ["except Exception as e:", "    failed(e)", "    return False"]
     if bound.checks:
         lines += ["if status[0]:", "    status[:] = 0", "    return False"]
     for n in outs if not native else ():
@@ -338,12 +346,14 @@ def _text(
     lines += [f"if {' or '.join([more_refs, *(f'h_{p} is None' for p in held)])}:", "    return False"]
     lines += [f"h_{p}._data = value{k}" for p, k in zip(held, values, strict=True)]
     lines += [f"h_{p}._slot = None" for p in held]
-    lines += [line for p in leaf for line in (f"if h_{p} is not None:", f"    h_{p}._slot = None")]
+    # NOTE: what has no value, and is no view, was written by another thread, as in `syncing._commit`.
+    mine = "if h{p} is not None and (h{p}._data is not None or h{p}._storage is not None):"
+    lines += [line for p in leaf for line in (mine.format(p=f"_{p}"), f"    h_{p}._slot = None")]
     if stored:
         lines += [f"values = ({''.join(f'value{n}, ' for n in range(n_outputs))})"]
         lines += ["for h, k in stored:", "    h._data = values[k]"]
     if refs:
-        lines += ["for r in tr.refs.values():", "    h = r()", "    if h is not None:", "        h._slot = None"]
+        lines += ["for r in tr.refs.values():", "    h = r()", f"    {mine.format(p='')}", "        h._slot = None"]
         lines += ["        if type(h) is Storage:", "            h.invalidate(None)"]
     lines += ["counters.syncs += 1"]
     if launch:

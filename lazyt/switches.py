@@ -20,7 +20,7 @@ general = {
     "fuse": True, "tiers": True, "reuse": True, "native": True, "epilogues": True, "gemm": True, "blas": True,
     "attention": True, "cover": True, "turn": True, "vectors": True, "slices": True, "repeat": True, "shapes": True,
     "calls": True,
-    "interpret": False, "verify": False,
+    "interpret": False, "verify": False, "strict": False,
 }  # fmt: skip
 cpu = {
     "wide": True, "split": True, "tile": True, "widen": True, "pairs": True, "together": True, "donate": True,
@@ -29,7 +29,7 @@ cpu = {
 cuda = {"wide": True, "keep": True, "tile": True, "native-math": True, "split": True, "many": True, "cudnn": True}
 registers = {"width": 0, "threads": 0}
 
-ASKED = ("interpret", "verify", "autotune")
+ASKED = ("interpret", "verify", "strict", "autotune")
 WIDTHS = (8, 4, 1)
 _TABLES = (general, cpu, cuda)
 _THREADS = re.compile(r"threads-[1-9]\d*")

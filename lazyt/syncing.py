@@ -310,7 +310,9 @@ def _commit(
         segment.keep(values[len(slots) :])
     others += holders
     for h in others:
-        h._slot = None
+        # NOTE: what has no value here, and is no view, was written by another thread: that one has it pending.
+        if h._data is not None or h._storage is not None:
+            h._slot = None
         if type(h) is Storage:
             h.invalidate(None)
 

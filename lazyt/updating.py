@@ -123,6 +123,7 @@ class Update(Again):
                 self._commit(tr, found, buffers, segment)
                 tr.start()
             elif isinstance(e, Exception):
+                repeating.failed(e)
                 # What fails the general way meets again, and says which line it is of.
                 return False
             # NOTE: a traceback keeps this frame, which must not keep tensors alive.
@@ -227,7 +228,8 @@ class Update(Again):
             segment.keep(values[self.n_outputs :])
         for h in (*holders, *others):
             if h is not None:
-                h._slot = None
+                if h._data is not None or h._storage is not None:  # as in `syncing._commit`
+                    h._slot = None
                 if type(h) is Storage:
                     h.invalidate(None)
 

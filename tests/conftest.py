@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 
 import lazyt as lt
+from lazyt.switches import general
+
+# A mistake of lazyt's own in what it does again in short would go the general way, and nobody would hear of it.
+general["strict"] = True
 
 
 @pytest.fixture(autouse=True)

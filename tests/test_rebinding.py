@@ -151,6 +151,15 @@ def test_weights_are_updated_in_place(found: list[Bound]) -> None:
     assert any(b.left_out is not None for b in found if isinstance(b, Rebound))
 
 
+def test_scatters_of_new_sizes(found: list[Bound]) -> None:
+    """Where the list of a place's updates starts is a matter of how many places there are."""
+    for n in (50, 60, 70, 80, 90, 120, 31):
+        x = lt.zeros((n, 3))
+        x[lt.asarray(np.arange(2 * n) % n)] = 1.5
+        np.testing.assert_array_equal(x.numpy(), np.full((n, 3), 1.5, np.float32))
+    assert again(found)
+
+
 def test_wrong_indices_of_a_rebound_plan(found: list[Bound]) -> None:
     x = lt.asarray(np.arange(12.0))
     for n in (3, 4, 5, 6):

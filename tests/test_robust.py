@@ -402,11 +402,59 @@ def test_what_another_thread_writes_is_seen_here() -> None:
     assert x.tolist() == [7.0, 50.0, 4.0, 7.0] and v.tolist() == [50.0, 4.0, 7.0] and before.tolist() == [2.0, 4.0, 6.0]
 
 
+@pytest.mark.parametrize("viewed", [False, True])
+@pytest.mark.parametrize("trained", [False, True])
+def test_what_another_thread_writes_outlives_the_sync_here(viewed: bool, trained: bool) -> None:
+    w = lt.ones(4).requires_grad_()
+    for k in range(8):  # from the third or fourth time on the sync is repeated
+        x = lt.asarray(np.full(4, k, "f4"))
+        z = lt.asarray(np.full(4, k, "f4")) * 2
+        v = x[:2] if viewed else None
+        y = x + z
+        if trained:
+            (x * w).sum().backward()
+
+        def write(x: Any = x, z: Any = z) -> None:
+            x[...] = x * 2 + 1
+            z[...] = z + 3
+
+        in_threads(write)
+        lt.sync()
+        assert y.tolist() == [3 * k] * 4
+        assert (x + 0).tolist() == [2 * k + 1] * 4 and z.tolist() == [2 * k + 3] * 4
+        assert v is None or v.tolist() == [2 * k + 1] * 2
+
+
+def test_a_tensor_that_another_thread_views_is_met_anew_after_each_sync() -> None:
+    x, y = lt.ones(4), lt.ones(4) + 1
+    lt.sync()
+    views = in_threads(lambda: x[1:])  # from here on x has a storage, which that thread has met
+    for k in range(4):
+        # NOTE: x keeps no value of a walk that has ended: the next one goes another way.
+        assert (x * 2 if k % 2 else y + x).sum() == (8 if k % 2 else 12)
+    assert views[0].tolist() == [1, 1, 1]
+
+
 def test_a_tensor_pending_in_a_thread_that_is_gone_can_be_read() -> None:
     ((x, v),) = in_threads(lambda: (lambda x: (x, x[1:]))(lt.asarray([1.0, 2.0]) * 3))
     y = x + 1
     v += 10
     assert y.tolist() == [4.0, 7.0] and x.tolist() == [3.0, 16.0]
+
+
+def test_an_optimizer_updates_what_another_thread_has_met() -> None:
+    w, v = lt.ones(4).requires_grad_(), lt.ones(4).requires_grad_()
+    optimizer = lt.optim.SGD([w, v], lr=0.5)
+    lt.sync()
+    for k in range(5):
+        views = in_threads(lambda: w.detach()[1:])
+        (w * v.detach() + v).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if k % 2:
+            lt.sync()
+        assert views[0].shape == (3,)
+    assert v.tolist() == [-1.5] * 4 and w.tolist() == [1 - 0.5 * (1 + 0.5 + 0 - 0.5 - 1)] * 4
 
 
 def test_threads_read_a_program_while_it_grows() -> None:

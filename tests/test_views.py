@@ -297,3 +297,20 @@ def test_keys_that_were_met_mean_the_same_again() -> None:
         with pytest.raises(IndexOutOfRange, match="index 9 is out of bounds for axis 0 with size 4"):
             t[[0, 9]]
         np.testing.assert_array_equal(lt.asarray(x[:3])[[0, 2]].numpy(), x[[0, 2]])
+
+
+@pytest.mark.parametrize("update", [False, True])
+def test_a_view_with_gradients_of_its_own_outlives_a_write_to_its_base(update: bool) -> None:
+    w = lt.asarray([1.0, 2.0]).requires_grad_()
+    optimizer = lt.optim.SGD([w], lr=0.5)
+    (w * 3).sum().backward()
+    d = w.detach().requires_grad_()
+    if update:
+        optimizer.step()
+    else:
+        with lt.no_grad():
+            w -= 1.5
+    assert d.dtype == np.float32 and d.is_leaf
+    (d * d).sum().backward()
+    assert d.tolist() == [1.0, 2.0] and d.grad is not None and d.grad.tolist() == [2.0, 4.0]
+    assert w.tolist() == [-0.5, 0.5]

@@ -54,6 +54,7 @@ class Mode:
     off: tuple[str, ...] = ()  # what LAZYT_DEBUG=no-... turns off
     interpret: bool = False  # the interpreter of the graph IR in place of kernels
     fine: bool = False  # small programs divide work among threads and overwrite leaves as large ones do
+    short: bool = False  # recorded and synced as users do, by the shortest ways: what is tried is that these agree
 
     def due(self) -> Callable[[int], bool]:
         """Whether to sync after operation n; ask once an operation, in order."""
@@ -142,22 +143,22 @@ class Watched(Trace):
 
 
 @contextlib.contextmanager
-def mode(m: Mode, keep: bool = False) -> Iterator[Watched]:
+def mode(m: Mode, keep: bool = False) -> Iterator[Any]:
     """Run what is inside in a mode; what was pending outside is computed before, what is pending inside after.
 
-    Raises DeviceError for a device that is not there.
+    Gives the trace, a `Watched` one unless the mode is `short`. Raises DeviceError for a device that is not there.
     """
     check_device(m.device)
     outer = local.trace
     syncing.sync(outer, "lazyt.testing", user_site())
-    inner = Watched(m.due(), forget=m.repeat == 1, keep=keep)
+    inner: Trace = Trace() if m.short else Watched(m.due(), forget=m.repeat == 1, keep=keep)
     inner.grad = outer.grad
     inner.start()
     settings, programs, threads = dict(general), planning._programs, lt.get_num_threads()
     kinds = stepwise._kinds
     allowed, sizes = dict(switches), [getattr(room, name) for room, name in _SIZES]
     try:
-        general.update(fuse=m.fuse, tiers=m.tiers, interpret=m.interpret or settings["interpret"])
+        general.update(strict=True, fuse=m.fuse, tiers=m.tiers, interpret=m.interpret or settings["interpret"])
         for name in m.off:
             (switches if name in switches else general)[name] = False
         if m.fine:
@@ -169,7 +170,7 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Watched]:
             lt.set_num_threads(m.threads)
         local.trace = inner
         yield inner
-        inner.forced = False
+        inner.eager = False
         syncing.sync(inner, "lazyt.testing", user_site())
     finally:
         local.trace = outer

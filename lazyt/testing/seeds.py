@@ -18,10 +18,13 @@ from lazyt.testing import array_programs, mixed_programs, view_programs
 from lazyt.testing.choices import choices_of
 from lazyt.testing.composed import COMPOSED
 from lazyt.testing.gradient_programs import SMOOTH, GradientWriter, check_gradients
+from lazyt.testing.loop_programs import LoopWriter
+from lazyt.testing.loops import again_loop, check_loop, loop_script
 from lazyt.testing.mixed_programs import CALLED, table
 from lazyt.testing.modes import FIRST_RUN, FIRST_RUN_EACH, RANDOM, Mode, mode
 from lazyt.testing.scripts import script
 from lazyt.testing.shrink import shrink
+from lazyt.testing.shrink_source import shrink_source
 from lazyt.testing.statements import (
     CHECKED,
     INTERPRETED,
@@ -73,6 +76,8 @@ class Found:
         """The small program as a script that shows NumPy's result and lazyt's, and exits with 1 while they differ."""
         if self.failure.kind.startswith("gradient"):
             return _GRADIENT.format(seed=self.seed, lines=",\n    ".join(map(repr, self.small)))
+        if self.failure.kind.startswith("loops"):
+            return loop_script(f"Seed {self.seed}", self.small)
         return script(f"Seed {self.seed}", self.small, self.failure)
 
 
@@ -136,8 +141,9 @@ def everything() -> set[str]:
 def kind_of(seed: int) -> str:
     """What the program of a seed is: 'mixed', 'arrays', 'views', or one of the seldom and costly kinds."""
     place = seed % EVERY
-    if place in (62, 141, 220):
-        return {62: "compiled", 141: "interpreted", 220: "gradients"}[place]
+    seldom = {62: "compiled", 141: "interpreted", 220: "gradients", 71: "loops", 227: "loops"}
+    if place in seldom:
+        return seldom[place]
     return {4: "arrays", 5: "views"}.get(seed % 6, "mixed")
 
 
@@ -153,7 +159,7 @@ def _nobody(lines: list[str]) -> None:
     """Nobody is told."""
 
 
-Writer = array_programs.Writer | view_programs.Writer
+Writer = array_programs.Writer | view_programs.Writer | LoopWriter
 
 
 def written_program(seed: int, length: int = LENGTH, tell: Callable[[list[str]], None] = _nobody) -> Writer:
@@ -167,6 +173,10 @@ def written_program(seed: int, length: int = LENGTH, tell: Callable[[list[str]],
         return rng.randrange(n)
 
     kind, choices = kind_of(seed), choices_of(seed)
+    if kind == "loops":
+        loop = LoopWriter(pick, choices)
+        loop.program()
+        return loop
     if kind == "views":
         views = view_programs.Writer(pick)
         with np.errstate(all="ignore"):
@@ -220,10 +230,12 @@ def try_seed(
         return None
     if failure is None:
         return None
-    if known is not None and (signature := signature_of(failure, lines[failure.line])) in known:
+    if known is not None and (signature := signature_of(failure, lines[min(failure.line, len(lines) - 1)])) in known:
         return Found(seed, lines, up_to(lines, failure), failure)
     if known is not None:
         known.add(signature)
+    if kind == "loops":
+        return small_loop(seed, lines, failure, lambda x: again_loop(x, failure), seconds)
     again = recheck_gradients if kind == "gradients" and failure.kind.startswith("gradient") else recheck
     return small(seed, lines, failure, lambda x: again(x, failure), seconds)
 
@@ -232,6 +244,9 @@ def _fails(seed: int, kind: str, lines: list[str], w: Writer | None, covered: Co
     if w is None:
         return check(lines, (*LIGHT, *CHECKED))
     modes: tuple[Mode, ...]
+    if isinstance(w, LoopWriter):
+        covered.modes["loops, as used and in the general way"] += 1
+        return check_loop(lines)
     if kind == "gradients":
         modes = (GRADIENT[0], GRADIENT[1 + seed // EVERY % 2])
         covered.modes.update(f"backward(), {m}" for m in modes)
@@ -254,7 +269,7 @@ def _fails(seed: int, kind: str, lines: list[str], w: Writer | None, covered: Co
 
 def _unlike(lines: list[str], w: Writer) -> Failure | None:
     """A failure that another run of the program does not show: while it was written lazyt gave something else."""
-    if isinstance(w, view_programs.Writer):
+    if isinstance(w, view_programs.Writer | LoopWriter):
         return None
     each = beside_numpy(lines, FIRST_RUN_EACH)[1]
     return each or Failure("once", lines[-1].split(" ")[0], "wrong while it was written, and not again")
@@ -270,6 +285,15 @@ def small(
 ) -> Found:
     """The failing program, shrunk for as long as `again` gives a failure of the same kind."""
     best = shrink(up_to(lines, failure), lambda x: failure.same(again(x)), seconds)
+    return Found(seed, lines, best, again(best) or failure)
+
+
+def small_loop(
+    seed: int, lines: list[str], failure: Failure, again: Callable[[list[str]], Failure | None], seconds: float
+) -> Found:
+    """The same for a program that is a loop."""
+    text = shrink_source("\n".join(lines), lambda x: failure.same(again(x.split("\n"))), seconds)
+    best = text.split("\n")
     return Found(seed, lines, best, again(best) or failure)
 
 

@@ -87,7 +87,7 @@ def launch(
     if lists(c, count, destinations):
         assert c.scratch is not None
         b._address(c.scratch, 0, 8, at + HEAD, patches)
-        b._address(c.scratch, destinations, 8, at + NEXT, patches)
+        b._address(c.scratch, n.shape[0], 8, at + NEXT, patches)
         rows.append([code["build"], at, parts, 1, 0])
         work = inner * (1 + count // destinations)
         rows.append([code["rows"], at, destinations, max(GRAIN // work, 1), 0])

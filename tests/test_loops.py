@@ -1,0 +1,171 @@
+"""Loops that are alike but for a schedule: what lazyt remembers of a place gives the bits of the general way."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lazyt as lt
+from lazyt import record, repeating, updating
+from lazyt.autograd import engine
+from lazyt.switches import general as settings
+from lazyt.testing.choices import choices_of
+from lazyt.testing.loop_programs import LoopWriter
+from lazyt.testing.loops import AS_USED, FINE, again_loop, check_loop, is_loop, loop_script
+from lazyt.testing.seeds import Found, kind_of, small_loop, try_seed
+from lazyt.testing.shrink_source import shrink_source
+from lazyt.testing.statements import Failure
+
+
+def written(seed: int) -> list[str]:
+    w = LoopWriter(random.Random(seed).randrange, choices_of(0))
+    w.program()
+    return w.lines
+
+
+@pytest.mark.parametrize("seed", [1, 2, 4, 7, 9, 13, 14])
+def test_loops_give_the_bits_of_the_general_way(seed: int) -> None:
+    lines = written(seed)
+    assert is_loop(lines) and lines == written(seed)
+    assert check_loop(lines, (AS_USED, FINE)[seed % 2 :][:1]) is None
+
+
+# A validation between the steps of a training, in turns that are not always the same.
+VALIDATED = """
+def f(a):
+    return a * 2.0
+x = param((3,), 1)
+y = data((3,), 2)
+for k in turns(24):
+    f(y)
+    kept = f(y)
+    lt.sync()
+    with lt.no_grad() if k % 8 > 5 else same():
+        z = f(x)
+        note(z)
+        unused = lt.tanh(y)
+        if k % 8 > 5: lt.sync()
+    see(kept)
+finish(x, y, z)
+"""
+
+
+def test_a_way_on_from_another_mode_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_loop(VALIDATED, (AS_USED,)) is None
+    monkeypatch.setattr(record, "_other_root", lambda tr, mode: tr.roots[mode])
+    if not settings["repeat"]:
+        return
+    lines = VALIDATED.split("\n")
+    failure = check_loop(lines, (AS_USED,))
+    assert failure is not None and failure.kind == "loops, as used: note" and "requires_grad=False" in failure.message
+    found = small_loop(0, lines, failure, lambda x: again_loop(x, failure), 12)
+    assert len(found.small) < len(lines) - 2 and not any("finish" in line for line in found.small), found.small
+    with pytest.raises(AssertionError, match="requires_grad=False"):
+        exec(compile(found.script(), "<script>", "exec"), {"__name__": "script"})
+    monkeypatch.undo()
+    exec(compile(found.script(), "<script>", "exec"), {"__name__": "script"})
+
+
+def test_a_hook_that_is_not_called_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+w = param((3,), 1)
+hook = None
+for k in turns(9):
+    if k == 5: hook = w.register_hook(lambda g: g * 2)
+    (w * w).sum().backward()
+    if k % 2: lt.sync()
+finish(w.grad)
+"""
+    assert check_loop(text, (AS_USED,)) is None
+
+    def received(meta: Any, h: Any) -> None:
+        engine._accumulate(meta, h)
+
+    usual = engine._backward_again
+
+    def again(*args: Any) -> bool:
+        with monkeypatch.context() as m:
+            m.setattr(engine, "_receive", received)
+            return usual(*args)
+
+    monkeypatch.setattr(engine, "_backward_again", again)
+    failure = check_loop(text, (AS_USED,))
+    assert failure is not None and failure.kind == "loops, as used: see"
+
+
+def test_an_error_of_lazyts_own_is_a_failure_in_every_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "x = data((3,), 1)\nfor k in turns(3):\n    try: see(x.sum())\n    except Exception as e: note(e)"
+    assert check_loop(text) is None
+
+    def wrong(*_: Any) -> Any:
+        return record.slot_of(*(None, None))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(record, "advance", wrong)
+    failure = check_loop(text)
+    assert failure is not None and failure.kind.endswith("an error of lazyt's own")
+    assert check_loop("for k in turns(2):\n    try: [][k]\n    except IndexError as e: note(e)") is None
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_mistake_of_our_own_is_not_covered_by_the_general_way(trained: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not settings["repeat"] or settings["interpret"]:
+        pytest.skip("LAZYT_DEBUG=no-repeat or interpret")
+    x = lt.asarray(np.arange(8.0, dtype=np.float32)).requires_grad_(trained)
+    wrong: list[Any] = []
+    room, name = (updating.Update, "_run") if trained else (repeating.Written, "rest")
+    usual = getattr(room, name)
+
+    def moved(*args: Any) -> Any:
+        return repeating.remember(*wrong) if wrong else usual(*args)
+
+    def line() -> Any:
+        y = x * 2  # an integer that has to be converted: `rest`
+        if trained:
+            y.sum().backward()
+            x.grad = None
+        lt.sync()
+        return y.tolist()
+
+    monkeypatch.setattr(room, name, moved)
+    want = [line() for _ in range(5)][-1]
+    wrong += [None, None, (), ()]
+    monkeypatch.setitem(settings, "strict", False)
+    assert line() == want
+    monkeypatch.setitem(settings, "strict", True)
+    with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'pos'"):
+        line()
+    wrong.clear()
+    lt.sync()  # what was pending still was
+
+
+def test_other_events_and_errors_that_are_not_caught() -> None:
+    assert check_loop("for k in turns(2):\n    note(k)\nraise ValueError('here')") is None
+    with pytest.raises(SyntaxError):
+        check_loop("for k in turns(2):")
+    failure = check_loop("from lazyt.switches import general\nnote(general['calls'])", (AS_USED,))
+    assert failure is not None and failure.kind == "loops, as used: note" and "line 2, turn -1" in failure.message
+    text = "from lazyt.switches import general\nfor k in turns(2 + general['calls']): note(1)"
+    assert (failure := check_loop(text, (AS_USED,))) is not None and failure.kind == "loops, as used: end"
+
+
+def test_a_seed_of_a_search_may_be_a_loop() -> None:
+    assert kind_of(71) == kind_of(227) == "loops" and kind_of(371) == "loops"
+    assert try_seed(71) is None
+
+
+def test_a_loop_as_a_script() -> None:
+    lines = ["for k in turns(2):", "    note('a\\\\n')"]
+    exec(compile(loop_script("A loop", lines), "<script>", "exec"), {"__name__": "script"})
+    found = Found(1, lines, lines, Failure("loops, as used: see", "see", "differs"))
+    assert found.script() == loop_script("Seed 1", lines)
+
+
+def test_a_program_is_made_small_by_statements_blocks_and_expressions() -> None:
+    text = (
+        "def f(x):\n    y = x\n    return y\nfor k in turns(20):\n    try:\n        a = f(g(k + 1), 2)\n    except E: b"
+    )
+    assert shrink_source(text, lambda x: "g(" in x, 5) == "a = g(k)"
+    assert shrink_source(text, lambda x: "zzz" in x, 5) == text
