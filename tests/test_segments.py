@@ -213,3 +213,20 @@ def test_a_gradient_is_by_the_argument_as_it_was_given() -> None:
         return (v * v).sum()
 
     assert lt.grad(f)(lt.asarray([1.0, 2.0])).tolist() == [8.0, 16.0]
+
+
+@pytest.mark.parametrize("synced", [False, True])
+def test_two_kept_values_read_different_results_of_one_update(synced: bool) -> None:
+    v, w = lt.tensor([0.5], requires_grad=True), lt.tensor([2.0], requires_grad=True)
+    opt = lt.optim.SGD([v, w], lr=0.1)
+    (v * w).sum().backward()
+    opt.step()  # 0.3, 1.95
+    opt.zero_grad()
+    h = lt.tanh(v)
+    loss = w * h
+    if synced:
+        lt.sync()
+    (loss + w * (v * h)).sum().backward()
+    t = np.tanh(0.3)
+    np.testing.assert_allclose(v.grad.numpy(), [1.95 * ((1 - t * t) * 1.3 + t)], rtol=1e-6)
+    np.testing.assert_allclose(w.grad.numpy(), [1.3 * t], rtol=1e-6)
