@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -230,3 +233,24 @@ def test_two_kept_values_read_different_results_of_one_update(synced: bool) -> N
     t = np.tanh(0.3)
     np.testing.assert_allclose(v.grad.numpy(), [1.95 * ((1 - t * t) * 1.3 + t)], rtol=1e-6)
     np.testing.assert_allclose(w.grad.numpy(), [1.3 * t], rtol=1e-6)
+
+
+@pytest.mark.parametrize("view", [lambda w: w.detach(), lambda w: w[:1]])
+@pytest.mark.parametrize("synced", [False, True])
+def test_a_pending_value_that_is_viewed_is_frozen_and_tracked_as_any(synced: bool, view: Callable[[Any], Any]) -> None:
+    w = lt.ones(2) * 3
+    kept = [view(w)]
+    lt.sync() if synced else None
+    w.requires_grad_()
+    assert w.requires_grad
+    (w * w).sum().backward()
+    assert w.grad.tolist() == [6.0, 6.0]
+    with lt.no_grad():
+        w -= w.grad
+    kept.append(view(w))
+    lt.sync() if synced else None
+    w.requires_grad_(False)
+    assert not w.requires_grad and not (w * 2).requires_grad
+    w.requires_grad_()
+    (w * w).sum().backward()
+    assert w.grad.tolist() == [0.0, 0.0] and [v.tolist()[0] for v in kept] == [-3.0, -3.0]
