@@ -254,3 +254,23 @@ def test_a_pending_value_that_is_viewed_is_frozen_and_tracked_as_any(synced: boo
     w.requires_grad_()
     (w * w).sum().backward()
     assert w.grad.tolist() == [0.0, 0.0] and [v.tolist()[0] for v in kept] == [-3.0, -3.0]
+
+
+@pytest.mark.parametrize("synced", [False, True])
+@pytest.mark.parametrize("updated", [False, True])
+def test_a_leaf_that_is_frozen_after_the_forward_pass_receives_nothing(synced: bool, updated: bool) -> None:
+    v, w = lt.tensor([2.0], requires_grad=True), lt.tensor([3.0], requires_grad=True)
+    for frozen in (False, True, False, True, True):
+        v.grad = w.grad = None
+        if updated:
+            with lt.no_grad():
+                v *= 1.0
+        loss = (v * w).sum()
+        alone = v.sum()
+        lt.sync() if synced else None
+        v.requires_grad_(not frozen)
+        loss.backward()
+        alone.backward()
+        assert w.grad.tolist() == [2.0]
+        assert v.grad is None if frozen else v.grad.tolist() == [4.0]
+        v.requires_grad_()
