@@ -14,7 +14,7 @@ from lazyt.errors import ShapeError
 from lazyt.ir import graph as g
 from lazyt.ir.access import strides_of
 from lazyt.ir.builder import Builder
-from lazyt.ir.dtypes import bool_
+from lazyt.ir.dtypes import complex64
 
 if TYPE_CHECKING:
     from lazyt.handle import Handle
@@ -39,7 +39,7 @@ def reshapes_in_place(x: Handle, shape: Ints) -> bool:
 @lru_cache(maxsize=4096)
 def _viewable(base: Ints, chain: tuple[Any, ...], shape: Ints) -> bool:
     b = Builder()
-    x = b.leaf(0, _full(base), bool_)
+    x = b.leaf(0, _full(base), complex64)  # so that it has parts
     try:
         for op, statics, ints, offsets in chain:
             more = {} if ints is None else {"ints": _full(ints)}
@@ -78,6 +78,8 @@ def _strides(x: g.Node) -> Ints:
                 found = reshaped(old, strides, n.shape)  # type: ignore[arg-type]
                 assert found is not None, "a reshape that copies is no view"
                 strides = found
+            case "real" | "imag":
+                pass  # every other number: all strides are twice as long
             case _:
                 assert n.op == "stop", f"{n.op} makes no view"
     return strides

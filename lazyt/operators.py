@@ -15,7 +15,7 @@ from lazyt import record as recording
 from lazyt.calls import in_short
 from lazyt.functions.arithmetic import divmod as quotient_and_rest
 from lazyt.functions.arithmetic import pow as power
-from lazyt.functions.elementwise import imag, real
+from lazyt.functions.elementwise import imag_part, real_part, set_imag_part, set_real_part
 from lazyt.functions.manipulation import transpose
 from lazyt.functions.methods import METHODS
 from lazyt.leaves import bind_leaf
@@ -154,6 +154,6 @@ def attach_methods() -> None:
         if not hasattr(Tensor, name):
             setattr(Tensor, name, in_short(name, f, f))
     Tensor.T = property(in_short("transpose", transpose, transpose), doc="The transpose: all axes reversed.")  # type: ignore[attr-defined]
-    Tensor.real = property(real, doc="`lazyt.real`: the real part.")  # type: ignore[attr-defined]
-    Tensor.imag = property(imag, doc="`lazyt.imag`: the imaginary part.")  # type: ignore[attr-defined]
+    Tensor.real = property(real_part, set_real_part, doc="The real part, as a view.")  # type: ignore[attr-defined]
+    Tensor.imag = property(imag_part, set_imag_part, doc="The imaginary part, as a view.")  # type: ignore[attr-defined]
     Tensor.mT = property(lambda self: self.swapaxes(-1, -2), doc="The last two axes swapped.")  # type: ignore[attr-defined]

@@ -368,8 +368,8 @@ class Tensor(Handle):
             (engine.make_leaf if value else engine.freeze)(holder)
         else:
             holder._slot = None
-            if self._storage is not None:
-                self._storage.invalidate(None)
+        if self._storage is not None:
+            self._storage.invalidate(None)
         if holder._meta is None:
             holder._meta = Gradient(value)
         holder._meta.requires_grad = value

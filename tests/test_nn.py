@@ -79,6 +79,10 @@ def test_assigning_changes_the_kind_of_an_attribute() -> None:
     with pytest.raises(LazytError, match="'forward' is there already"):
         m.register_parameter("forward", nn.Parameter([1.0]))
 
+    m.w = nn.Parameter([1.0])
+    with pytest.raises(LazytError, match="Module: 'w' is a parameter; assign a tensor or None, not 'float'"):
+        m.w = 0.5
+
     class Early(nn.Module):
         def __init__(self) -> None:
             self.w = nn.Parameter([1.0])

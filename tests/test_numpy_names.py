@@ -373,6 +373,9 @@ WRONG = [
     (lambda x: lt.histogram2d(x, x[:3]), lt.ShapeError, "vectors of one length"),
     (lambda x: lt.histogramdd(x), lt.ShapeError, r"points of shape \(n, d\)"),
     (lambda x: lt.histogramdd(x[None], bins=[1, 2]), lt.ShapeError, "2 bins for 7 axes"),
+    (lambda x: lt.histogram(x, -1), lt.ShapeError, "histogram: a number of bins is at least 1, got -1"),
+    (lambda x: lt.histogram_bin_edges(x, 0), lt.ShapeError, "histogram_bin_edges: a number of bins"),
+    (lambda x: lt.histogramdd(x[:, None], bins=[0]), lt.ShapeError, "histogramdd: a number of bins"),
 ]
 
 

@@ -230,6 +230,7 @@ def test_halves_keep_their_dtype() -> None:
         (lambda p: lt.optim.Adam([p], betas=(1.0, 0.9)), "betas are in"),
         (lambda p: lt.optim.SGD([]), "no parameters"),
         (lambda p: lt.optim.SGD(p), "not a tensor"),
+        (lambda p: lt.optim.SGD([("weight", p)]), "SGD: parameters are tensors, got 'tuple'"),
         (lambda p: lt.optim.SGD([p, p]), "a parameter is in two places"),
         (lambda p: lt.optim.SGD([p * 2]), "only leaf tensors"),
     ],

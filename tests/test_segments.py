@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -213,3 +216,61 @@ def test_a_gradient_is_by_the_argument_as_it_was_given() -> None:
         return (v * v).sum()
 
     assert lt.grad(f)(lt.asarray([1.0, 2.0])).tolist() == [8.0, 16.0]
+
+
+@pytest.mark.parametrize("synced", [False, True])
+def test_two_kept_values_read_different_results_of_one_update(synced: bool) -> None:
+    v, w = lt.tensor([0.5], requires_grad=True), lt.tensor([2.0], requires_grad=True)
+    opt = lt.optim.SGD([v, w], lr=0.1)
+    (v * w).sum().backward()
+    opt.step()  # 0.3, 1.95
+    opt.zero_grad()
+    h = lt.tanh(v)
+    loss = w * h
+    if synced:
+        lt.sync()
+    (loss + w * (v * h)).sum().backward()
+    t = np.tanh(0.3)
+    np.testing.assert_allclose(v.grad.numpy(), [1.95 * ((1 - t * t) * 1.3 + t)], rtol=1e-6)
+    np.testing.assert_allclose(w.grad.numpy(), [1.3 * t], rtol=1e-6)
+
+
+@pytest.mark.parametrize("view", [lambda w: w.detach(), lambda w: w[:1]])
+@pytest.mark.parametrize("synced", [False, True])
+def test_a_pending_value_that_is_viewed_is_frozen_and_tracked_as_any(synced: bool, view: Callable[[Any], Any]) -> None:
+    w = lt.ones(2) * 3
+    kept = [view(w)]
+    lt.sync() if synced else None
+    w.requires_grad_()
+    assert w.requires_grad
+    (w * w).sum().backward()
+    assert w.grad.tolist() == [6.0, 6.0]
+    with lt.no_grad():
+        w -= w.grad
+    kept.append(view(w))
+    lt.sync() if synced else None
+    w.requires_grad_(False)
+    assert not w.requires_grad and not (w * 2).requires_grad
+    w.requires_grad_()
+    (w * w).sum().backward()
+    assert w.grad.tolist() == [0.0, 0.0] and [v.tolist()[0] for v in kept] == [-3.0, -3.0]
+
+
+@pytest.mark.parametrize("synced", [False, True])
+@pytest.mark.parametrize("updated", [False, True])
+def test_a_leaf_that_is_frozen_after_the_forward_pass_receives_nothing(synced: bool, updated: bool) -> None:
+    v, w = lt.tensor([2.0], requires_grad=True), lt.tensor([3.0], requires_grad=True)
+    for frozen in (False, True, False, True, True):
+        v.grad = w.grad = None
+        if updated:
+            with lt.no_grad():
+                v *= 1.0
+        loss = (v * w).sum()
+        alone = v.sum()
+        lt.sync() if synced else None
+        v.requires_grad_(not frozen)
+        loss.backward()
+        alone.backward()
+        assert w.grad.tolist() == [2.0]
+        assert v.grad is None if frozen else v.grad.tolist() == [4.0]
+        v.requires_grad_()

@@ -314,3 +314,42 @@ def test_a_view_with_gradients_of_its_own_outlives_a_write_to_its_base(update: b
     (d * d).sum().backward()
     assert d.tolist() == [1.0, 2.0] and d.grad is not None and d.grad.tolist() == [2.0, 4.0]
     assert w.tolist() == [-0.5, 0.5]
+
+
+def test_the_parts_of_complex_numbers_are_views_that_can_be_set() -> None:
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((3, 4)) + 1j * rng.standard_normal((3, 4))
+    x = lt.asarray(a)
+    for z in (a, x):
+        r, im, part = z.real, z.T.imag, z[1:, ::2].real
+        for k in range(4):
+            z *= 1j
+            z.real[k % 3] = 0.5
+            z.imag *= 0.75
+            r += 0.25
+            im[k] -= 0.5
+            part *= 1.5
+            z.real.reshape(-1)[k] = 9
+            z.T.real.reshape(-1)[0] = 7  # a copy: not seen
+            z[0].imag = k
+            z.T.real = z.imag.T
+            if k == 2 and z is x:
+                lt.sync()
+    np.testing.assert_allclose(x.numpy(), a, rtol=1e-12)
+    np.testing.assert_array_equal(part.numpy(), x.numpy()[1:, ::2].real)
+    y = lt.ones(2)
+    assert y.real is y
+    with pytest.raises(lt.DTypeError, match="imag: a tensor of dtype float32 has no imaginary part to set"):
+        y.imag = 1
+
+
+def test_gradients_through_parts_that_are_written() -> None:
+    w = lt.tensor([1 + 2j, 3 - 1j], dtype=lt.complex128, requires_grad=True)
+    c = w * 2
+    c.real[1] = 3.0
+    c.imag *= 2.0
+    (c.real**2 + c.imag).sum().backward()
+    np.testing.assert_allclose(w.grad.numpy(), [8 + 4j, 4j])
+    with lt.no_grad():
+        w.real = 0
+    np.testing.assert_array_equal(w.detach().numpy(), [2j, -1j])

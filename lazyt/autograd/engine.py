@@ -275,10 +275,11 @@ def backward(
     allowed = None if inputs is None else {id(_meta(h)) for h in inputs}
 
     def is_wanted(m: Gradient) -> bool:
-        return m.crossing is not None or (m.is_leaf and (allowed is None or id(m) in allowed))
+        # NOTE: a leaf that was frozen since then is left out.
+        return m.crossing is not None or (m.is_leaf and m.requires_grad and (allowed is None or id(m) in allowed))
 
     kept = {m: (s,) for s, m in tr.retained.items() if s in everything.through}
-    wanted = kept | {m: tuple(group) for m, group in versions.items() if (m.is_leaf and inputs is None) or is_wanted(m)}
+    wanted = kept | {m: tuple(group) for m, group in versions.items() if is_wanted(m)}
     handles = pull_back(tr, [slot], cotangents, list(wanted.values()), links, create_graph, retain, reach)
     totals: Totals = dict(zip(wanted, handles, strict=True))
     if plain and not (tr.more or reach.synced) and 0 < len(wanted) == len(reach.leaves):
@@ -312,7 +313,7 @@ def _backward_again(tr: Trace, leaves: Sequence[int]) -> bool:
     found = [tr.metas.get(i) for i in leaves]
     metas: list[Any] = [None if m is None else m() for m in found]
     for meta in metas:
-        if meta is None or not meta.is_leaf or meta.crossing is not None:
+        if meta is None or not meta.is_leaf or not meta.requires_grad or meta.crossing is not None:
             return False
     if len({*metas}) < len(metas):
         return False

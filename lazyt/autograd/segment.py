@@ -111,13 +111,13 @@ class Segment:
         if target in new:
             return new[target]
         before = tr.grad
-        done = {s.step for s in new}
         try:
             for s, slots in _closure([target], set(self.saved)).items():
-                if s in done:
-                    continue
-                set_grad_mode(s.mode)
-                self._again(tr, s, slots, new)
+                # NOTE: another target may have asked for other results of the same step.
+                missing = [x for x in slots if x not in new]
+                if missing:
+                    set_grad_mode(s.mode)
+                    self._again(tr, s, missing, new)
         finally:
             set_grad_mode(before)
         return new[target]
@@ -163,6 +163,8 @@ class Segment:
         else:
             made = self._op(tr, s, new)
         for x, y in zip(s.slots, made.slots, strict=True):
+            if x in new:
+                continue
             new[x] = y
             if _is_version(x):
                 value = self._leaf(tr, x) if x in self.saved else y

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lazyt.functions.arguments import record, record_one
+from lazyt.errors import DTypeError
+from lazyt.functions.arguments import record, record_one, record_view
+from lazyt.inplace import assign, puts_back
+from lazyt.ir import dtypes
 from lazyt.ops import elementwise as ops
 from lazyt.ops.axes import integer
 
@@ -480,6 +483,30 @@ def imag(x: ArrayLike, /) -> Tensor:
     [2.0]
     """
     return record_one(ops.IMAG, x)
+
+
+def real_part(x: Tensor) -> Tensor:
+    """`x.real`: the real part as a view; a real tensor is its own."""
+    return record_view(ops.REAL_PART, x) if dtypes.kind(x.dtype) == "c" else x
+
+
+def imag_part(x: Tensor) -> Tensor:
+    """`x.imag`: the imaginary part as a view; zeros of a real tensor, which are none."""
+    return record_view(ops.IMAG_PART, x) if dtypes.kind(x.dtype) == "c" else imag(x)
+
+
+def set_real_part(x: Tensor, value: ArrayLike) -> None:
+    """`x.real = value`, a deferred write."""
+    if not puts_back(x, value, (ops.REAL_PART, (), None, None)):
+        assign(real_part(x), value, "real")
+
+
+def set_imag_part(x: Tensor, value: ArrayLike) -> None:
+    """`x.imag = value`, a deferred write; DTypeError for a real tensor."""
+    if dtypes.kind(x.dtype) != "c":
+        raise DTypeError(f"imag: a tensor of dtype {x.dtype} has no imaginary part to set")
+    if not puts_back(x, value, (ops.IMAG_PART, (), None, None)):
+        assign(imag_part(x), value, "imag")
 
 
 def conj(x: ArrayLike, /) -> Tensor:

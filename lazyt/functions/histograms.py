@@ -37,7 +37,7 @@ def histogram(
     if isinstance(bins, str):
         edges = histogram_bin_edges(a, bins, range, weights)
     else:
-        edges = bins if isinstance(bins, int | np.integer) else tensor(bins, tensor(a))
+        edges = _count("histogram", bins) if isinstance(bins, int | np.integer) else tensor(bins, tensor(a))
     t, n = tensor(a), edges.size - 1 if isinstance(edges, Handle) else int(edges)
     w = None if weights is None else tensor(weights, t)
     d: Any = np.float64 if density else np.int64 if w is None else w.dtype
@@ -66,7 +66,7 @@ def histogram_bin_edges(a: ArrayLike, bins: Any = 10, range: Any = None, weights
     if isinstance(bins, str):
         return tensor(np.histogram_bin_edges(host(a, "histogram_bin_edges"), bins, range, weights))
     t = tensor(a)
-    edges = bins if isinstance(bins, int | np.integer) else tensor(bins, t)
+    edges = _count("histogram_bin_edges", bins) if isinstance(bins, int | np.integer) else tensor(bins, t)
     n = int(edges) + 1 if isinstance(edges, int | np.integer) else edges.size
     d = _edge_dtype(t.dtype) if isinstance(edges, int | np.integer) else edges.dtype
     return record_numpy(  # type: ignore[no-any-return]
@@ -78,13 +78,19 @@ def _pair(range: Any) -> Any:
     return None if range is None else tuple(range)
 
 
+def _count(name: str, bins: Any) -> int:
+    if bins < 1:
+        raise ShapeError(f"{name}: a number of bins is at least 1, got {bins}")
+    return int(bins)
+
+
 def _bins(name: str, bins: Any, rank: int) -> list[Any]:
     """One number of bins or vector of edges an axis."""
     if isinstance(bins, int | np.integer):
-        return [int(bins)] * rank
+        return [_count(name, bins)] * rank
     if len(bins) != rank:
         raise ShapeError(f"{name}: {len(bins)} bins for {rank} axes")
-    return [int(b) if isinstance(b, int | np.integer) else tensor(b) for b in bins]
+    return [_count(name, b) if isinstance(b, int | np.integer) else tensor(b) for b in bins]
 
 
 def _many(name: str, function: Any, operands: tuple[Any, ...], every: list[Any], options: dict[str, Any]) -> Any:

@@ -102,6 +102,10 @@ class Module:
             parameters[name] = value
         elif name in modules and value is None:
             modules[name] = None
+        elif name in parameters:
+            raise LazytError(
+                f"{type(self).__name__}: {name!r} is a parameter; assign a tensor or None, not {type(value).__name__!r}"
+            )
         else:
             _forget(name, parameters, modules, buffers)
             object.__setattr__(self, name, value)

@@ -314,6 +314,9 @@ def _angle(b: Builder, x: Operand) -> Node:
 
 REAL = unary("real", _real, np.real, sample=samples.unary("cfi"))
 IMAG = unary("imag", _imag, np.imag, sample=samples.unary("cfi"))
+# As attributes of a complex tensor they are views.
+REAL_PART = OpDef("real", _real, write=lambda b, base, value: b.complex(value, b.imag(base)))
+IMAG_PART = OpDef("imag", _imag, write=lambda b, base, value: b.complex(b.real(base), value))
 CONJ = unary("conj", _conj, np.conj, sample=samples.unary("cfi"))
 ANGLE = unary("angle", _angle, np.angle, sample=samples.calls(
     *((samples.array((2, 3), t),) for t in (np.complex64, np.complex128, np.float64))

@@ -66,6 +66,8 @@ class Optimizer:
         params = [params] if isinstance(params, Handle) else list(params)
         known = {id(p) for g in self.param_groups for p in g["params"]}
         for p in params:
+            if not isinstance(p, Handle):
+                raise LazytError(f"{type(self).__name__}: parameters are tensors, got {type(p).__name__!r}")
             if id(p) in known:
                 raise LazytError(f"{type(self).__name__}: a parameter is in two places")
             if not p.is_leaf:
