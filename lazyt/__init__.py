@@ -22,6 +22,7 @@ from lazyt.errors import (
     LazytError,
     LazytWarning,
     NoResult,
+    NotOneElement,
     NotSupportedError,
     OutOfMemory,
     ScalarRangeError,

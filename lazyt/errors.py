@@ -14,6 +14,10 @@ class ShapeError(LazytError, ValueError):
     """Shapes, axes or extents that an operation cannot take."""
 
 
+class NotOneElement(ShapeError, TypeError):
+    """A tensor where a Python number is wanted, of none or several elements. In NumPy a TypeError, for `bool` a ValueError: here both."""
+
+
 class AxisError(ShapeError, IndexError):
     """An axis that an array does not have."""
 

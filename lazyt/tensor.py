@@ -12,7 +12,7 @@ from lazyt import record as recording
 from lazyt.autograd import crossing, engine
 from lazyt.device import CPU, Device
 from lazyt.device import check as check_device
-from lazyt.errors import AutogradError, DeviceError, DTypeError, ShapeError
+from lazyt.errors import AutogradError, DeviceError, DTypeError, NotOneElement, ShapeError
 from lazyt.functions import interchange
 from lazyt.functions.host import holds_tensor, host_array, list_dtype, tensors_in
 from lazyt.functions.joining import stack
@@ -150,7 +150,7 @@ class Tensor(Handle):
 
     def _scalar(self, cause: str) -> Any:
         if self.size != 1:
-            raise ShapeError(f"{cause}: only tensors of one element convert to a Python scalar, not shape {self.shape}")
+            raise NotOneElement(f"{cause}: only tensors of one element convert to a scalar, not shape {self.shape}")
         return self._array(cause).reshape(()).item()
 
     def __float__(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import operator
 import re
 import sys
 from pathlib import Path
@@ -189,6 +190,10 @@ def test_the_memory_as_a_buffer():
         x.__buffer__(1)
     with pytest.raises(BufferError, match="not supported: bfloat16"):
         x.astype(lt.bfloat16).__buffer__(0)
+    for convert in (int, float, complex, operator.index):
+        with pytest.raises(lt.NotOneElement, match=r"only tensors of one element convert .*, not shape \(4,\)") as e:
+            convert(x)
+        assert isinstance(e.value, TypeError), "as NumPy's"
     if sys.version_info >= (3, 12):
         assert bytes(lt.asarray([1, 2], dtype=lt.uint8)) == b"\x01\x02"
         assert memoryview(lt.ones((2, 3))).shape == (2, 3)

@@ -12,10 +12,11 @@ from lazyt.functions import linear
 from lazyt.functions.arguments import axes as regular_axes
 from lazyt.functions.arguments import record, record_many, tensor
 from lazyt.functions.arithmetic import divide
-from lazyt.functions.elementwise import isnan
+from lazyt.functions.elementwise import isfinite, isnan
 from lazyt.functions.linear import cross, matmul, matrix_transpose, tensordot, vecdot
 from lazyt.functions.logic import logical_and, logical_not, where
 from lazyt.functions.manipulation import moveaxis, reshape
+from lazyt.functions.reductions import all as all_
 from lazyt.functions.reductions import any as any_
 from lazyt.ops import linalg as ops
 from lazyt.ops.axes import integer
@@ -343,7 +344,9 @@ def cond(x: Any, /) -> Tensor:
     2.0
     """
     t = tensor(x)
-    ratio = divide(matrix_norm(t, ord=2), matrix_norm(t, ord=-2))
+    # NOTE: NumPy from 2.5 on refuses the singular values of what is not finite.
+    finite = where(all_(isfinite(t), axis=(-2, -1), keepdims=True), t, 0)
+    ratio = divide(matrix_norm(finite, ord=2), matrix_norm(finite, ord=-2))
     lost = logical_and(isnan(ratio), logical_not(any_(isnan(t), axis=(-2, -1))))
     return where(lost, math.inf, ratio)
 
