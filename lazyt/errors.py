@@ -15,7 +15,7 @@ class ShapeError(LazytError, ValueError):
 
 
 class NotOneElement(ShapeError, TypeError):
-    """A tensor where a Python number is wanted, of none or several elements. In NumPy a TypeError, for `bool` a ValueError: here both."""
+    """A tensor of none or several elements where a Python number is wanted: a TypeError, as NumPy's is."""
 
 
 class AxisError(ShapeError, IndexError):
