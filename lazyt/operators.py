@@ -20,6 +20,7 @@ from lazyt.functions.manipulation import transpose
 from lazyt.functions.methods import METHODS
 from lazyt.leaves import bind_leaf
 from lazyt.ops.core import OPS
+from lazyt.spellings import attach_spellings
 from lazyt.tensor import Tensor
 from lazyt.trace import local
 from lazyt.walk import LEAF
@@ -157,3 +158,4 @@ def attach_methods() -> None:
     Tensor.real = property(real_part, set_real_part, doc="The real part, as a view.")  # type: ignore[attr-defined]
     Tensor.imag = property(imag_part, set_imag_part, doc="The imaginary part, as a view.")  # type: ignore[attr-defined]
     Tensor.mT = property(lambda self: self.swapaxes(-1, -2), doc="The last two axes swapped.")  # type: ignore[attr-defined]
+    attach_spellings(Tensor)
