@@ -85,7 +85,7 @@ def _of_a_ufunc(ours: Function, ufunc: np.ufunc) -> Function:
 def _operation(f: Function) -> Any:
     """The operation that a function records, if it does nothing else: `return record_one(ops.EXP, x)`."""
     names = f.__code__.co_names
-    if len(names) != 3 or names[0] not in ("record_one", "record_two"):
+    if len(names) != 3 or names[0] not in ("record_one", "record_two", "record_comparison"):
         return None
     return getattr(f.__globals__[names[1]], names[2])
 
