@@ -21,6 +21,7 @@ import numpy as np
 from lazyt.handle import Handle
 from lazyt.leaves import bind_leaf  # noqa: F401
 from lazyt.record import MAX_BYTES, share, slot_of  # noqa: F401
+from lazyt.spellings import keyword_error  # noqa: F401
 from lazyt.switches import general as settings
 from lazyt.trace import NO_CALL, Slot, Trace, local  # noqa: F401
 from lazyt.walk import hooks
@@ -199,7 +200,10 @@ def make(f, slow, note, Tensor, tensors):
                 return h
         start, ext = tr.pos, tr.ext
         operands = {operands}
-        h = slow(*operands, *rest, **options)
+        try:
+            h = slow(*operands, *rest, **options)
+        except TypeError as error:
+            raise keyword_error(error, slow.__name__, options)
         s = tr.pos
         if s.call.left and s is not start:
             note(f, tr, start, ext, operands, rest, options, h)

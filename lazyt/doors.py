@@ -5,9 +5,11 @@ What followed the last time is compared and taken, as the operators do (see oper
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from lazyt.errors import ScalarRangeError
 from lazyt.leaves import bind_leaf
 from lazyt.record import MAX_BYTES, record
 from lazyt.trace import local
@@ -65,6 +67,15 @@ def record_two(op: OpDef, x: Any, y: Any) -> Any:
             tr.pos = s
             return h
     return record(op, (x, y))
+
+
+def record_comparison(op: OpDef, x: Any, y: Any) -> Any:
+    """`record_two`, and a Python integer that the array's dtype does not hold compares as infinity does."""
+    try:
+        return record_two(op, x, y)
+    except ScalarRangeError:
+        x, y = (math.copysign(math.inf, v) if type(v) is int else v for v in (x, y))
+        return record_two(op, x, y)
 
 
 # --- the same under NumPy's signature, without a function between: `exp(x)` is recorded as fast as `-x`

@@ -50,6 +50,10 @@ REFUSALS: dict[str, tuple[type[LazytError], str]] = {
 }
 
 
+# Functions that look a value up that is no index: a negative one does not count from the end.
+LOOKED_UP = {"cross_entropy": "target", "nll_loss": "target"}
+
+
 class DeviceError(LazytError, RuntimeError):
     """A device that is missing, unknown, or mixed with another one."""
 

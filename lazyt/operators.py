@@ -13,13 +13,16 @@ import numpy as np
 from lazyt import inplace
 from lazyt import record as recording
 from lazyt.calls import in_short
+from lazyt.doors import record_comparison
 from lazyt.functions.arithmetic import divmod as quotient_and_rest
 from lazyt.functions.arithmetic import pow as power
+from lazyt.functions.arithmetic import power_of
 from lazyt.functions.elementwise import imag_part, real_part, set_imag_part, set_real_part
 from lazyt.functions.manipulation import transpose
 from lazyt.functions.methods import METHODS
 from lazyt.leaves import bind_leaf
 from lazyt.ops.core import OPS
+from lazyt.spellings import attach_spellings
 from lazyt.tensor import Tensor
 from lazyt.trace import local
 from lazyt.walk import LEAF
@@ -60,6 +63,7 @@ def {method}(self, other):
         return NotImplemented
     return record(op, {order})
 """
+_COMPARISON = _BINARY.replace("return record(op, {order})", "return compare(op, *{order})")
 _UNARY = """
 def {method}(self):
     tr = local.trace
@@ -96,7 +100,8 @@ def _attach(method: str, op_name: str, template: str, **parts: str) -> None:
         "plain": plain,
         "__name__": __name__, "local": local, "op": OPS[op_name], "Tensor": Tensor, "new": _new,
         "leaf": LEAF, "bind_leaf": bind_leaf, "most": recording.MAX_BYTES,
-        "record": recording.record, "record_inplace": inplace.record_inplace, "operand": _is_operand,
+        "record": recording.record, "compare": record_comparison, "operand": _is_operand,
+        "record_inplace": inplace.record_inplace,
     }  # fmt: skip
     exec(compile(template.format(method=method, **parts), f"<lazyt {method}>", "exec"), space)
     f = space[method]
@@ -122,7 +127,7 @@ def attach_operators() -> None:
         _attach(f"__r{name}__", op, _BINARY, mine="b", theirs="a", order="(other, self)")
         _attach(f"__i{name}__", op, _INPLACE)
     for name, op in COMPARISONS.items():
-        _attach(f"__{name}__", op, _BINARY, mine="a", theirs="b", order="(self, other)")
+        _attach(f"__{name}__", op, _COMPARISON, mine="a", theirs="b", order="(self, other)")
     for name, op in UNARY.items():
         _attach(f"__{name}__", op, _UNARY)
     _attach_pow()
@@ -143,7 +148,13 @@ def _attach_pow() -> None:
     def reflected_pair(self: Tensor, other: Any) -> Any:
         return quotient_and_rest(other, self) if _is_operand(other) else NotImplemented
 
-    methods = {"pow": forward, "rpow": reflected, "divmod": pair, "rdivmod": reflected_pair}
+    def update(self: Tensor, other: Any) -> Any:
+        if not _is_operand(other):
+            return NotImplemented
+        op, operands = power_of(self, other)
+        return inplace.record_inplace(op, self, operands[1:])
+
+    methods = {"pow": forward, "ipow": update, "rpow": reflected, "divmod": pair, "rdivmod": reflected_pair}
     for name, f in ((f"__{n}__", f) for n, f in methods.items()):
         setattr(Tensor, name, f)
 
@@ -157,3 +168,4 @@ def attach_methods() -> None:
     Tensor.real = property(real_part, set_real_part, doc="The real part, as a view.")  # type: ignore[attr-defined]
     Tensor.imag = property(imag_part, set_imag_part, doc="The imaginary part, as a view.")  # type: ignore[attr-defined]
     Tensor.mT = property(lambda self: self.swapaxes(-1, -2), doc="The last two axes swapped.")  # type: ignore[attr-defined]
+    attach_spellings(Tensor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import operator
 import threading
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 import lazyt as lt
 from lazyt.calls import OPERANDS
-from lazyt.errors import IndexOutOfRange, NotSupportedError, ScalarRangeError, ShapeError
+from lazyt.errors import DTypeError, IndexOutOfRange, NotSupportedError, ScalarRangeError, ShapeError
 from lazyt.functions import statistics, subscript
 from lazyt.protocols import signatures
 from lazyt.switches import general
@@ -427,3 +428,37 @@ def test_what_a_call_keeps_alive():
     lt.sync()
     gc.collect()
     assert len([o for o in gc.get_objects() if isinstance(o, lt.Tensor)]) == before
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int64", "uint64", "bool"])
+@pytest.mark.parametrize("compare", ["eq", "ne", "lt", "le", "gt", "ge"])
+def test_a_comparison_with_an_integer_beyond_the_dtype_has_numpy_s_answer(dtype, compare):
+    f = getattr(operator, compare)
+    a = np.array([0, 1, 5]).astype(dtype)
+    for k in range(4):
+        x = lt.asarray(a)
+        for v in (3, 300, -1, 2**31, -(2**63), *([] if dtype == "bool" else [2**63, 2**70])):
+            np.testing.assert_array_equal(f(x, v).numpy(), f(a, v), strict=True)
+            np.testing.assert_array_equal(f(v, x).numpy(), f(v, a), strict=True)
+            if k == 0 and compare == "lt":
+                np.testing.assert_array_equal(lt.less(x, v).numpy(), f(a, v), strict=True)
+                np.testing.assert_array_equal(np.less(x, v).numpy(), f(a, v), strict=True)
+
+
+def test_an_integer_to_a_negative_power_is_refused_in_place_too():
+    for x in (lt.asarray([1, 2]), lt.asarray([True, False])):
+        for f in (operator.pow, operator.ipow):
+            with pytest.raises(DTypeError, match=rf"pow: an integer dtype \({x.dtype}\) has no negative power"):
+                f(x, -1)
+
+
+@pytest.mark.parametrize("n", [-1, 0.5, 1, 2, 3, 2.5, -2])
+def test_a_power_in_place_has_the_bits_of_the_other(n):
+    a = np.array([0.5, 2, 3.3, 0.1, 7], np.float32)
+    for _ in range(4):
+        x = lt.asarray(a)
+        y = x**n
+        x **= n
+        np.testing.assert_array_equal(x.numpy(), y.numpy(), strict=True)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        x **= "2"

@@ -226,6 +226,9 @@ def test_halves_keep_their_dtype() -> None:
     ("make", "match"),
     [
         (lambda p: lt.optim.SGD([p], lr=-1), "SGD: lr is at least 0"),
+        (lambda p: lt.optim.SGD([p], lr="1e-3"), "SGD: a number is required for lr, got '1e-3'"),
+        (lambda p: lt.optim.RMSprop([{"params": [p], "alpha": None}]), "a number is required for alpha, got None"),
+        (lambda p: lt.optim.AdamW([p], betas=(0.9, "0.99")), "AdamW: a number is required for betas, got '0.99'"),
         (lambda p: lt.optim.SGD([p], nesterov=True), "nesterov requires a momentum"),
         (lambda p: lt.optim.Adam([p], betas=(1.0, 0.9)), "betas are in"),
         (lambda p: lt.optim.SGD([]), "no parameters"),

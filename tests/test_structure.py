@@ -27,6 +27,7 @@ TOP = Path(__file__).parent.parent
 # of its own within the folder it stands in.
 ROOMS = (
     "errors",
+    "spellings",
     "switches",
     "ir",
     "ops",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     record: Callable[..., Tensor]
     record_one: Callable[..., Tensor]
     record_two: Callable[..., Tensor]
+    record_comparison: Callable[..., Tensor]
     record_view: Callable[..., Tensor]
     record_many: Callable[..., tuple[Tensor, ...]]
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     ShapeLike: TypeAlias = int | Iterable[int]
 
 record, record_view, record_many = recording.record, recording.record_view, recording.record
-record_one, record_two = doors.record_one, doors.record_two
+record_one, record_two, record_comparison = doors.record_one, doors.record_two, doors.record_comparison
 
 _SCALARS = (bool, int, float, complex)
 # A result of NumPy's with fewer bytes is copied: its memory is not worth an object of its own.

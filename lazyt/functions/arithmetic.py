@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import DTypeError
 from lazyt.functions.arguments import record, record_two, tensor
@@ -263,25 +263,25 @@ def pow(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     [1, 4, 9]
     """
     if type(x2) is int or type(x2) is float:
-        base = tensor(x1) if type(x1) not in (bool, int, float, complex) else None
-        if base is not None:
-            return _scalar_power(base, x2)
+        op, operands = power_of(x1, x2)
+        return record(op, operands)
     return record_two(ops.POW, x1, x2)
 
 
-def _scalar_power(x: Tensor, n: float) -> Tensor:
-    kind = dtypes.kind(x.dtype)
-    if kind in "fc":
-        special = _FLOAT_POWERS.get(n)
-        # (-0.0) ** 0.5 and (-inf) ** 0.5 differ from the square root: as NumPy, lazyt takes it.
-        return record(ops.POW, (x, n)) if special is None else record(special, (x,))
-    if kind in "iu" and type(n) is int:
-        if n < 0:
-            raise DTypeError(f"pow: an integer dtype ({x.dtype}) has no negative power; cast to a float dtype")
-        special = _INTEGER_POWERS.get(n)
-        if special is not None:
-            return record(special, (x,))
-    return record(ops.POW, (x, n))
+def power_of(x: Any, n: Any) -> tuple[OpDef, tuple[Any, ...]]:
+    """The operation that a power is, and its operands."""
+    if type(n) is int or type(n) is float:
+        base = tensor(x) if type(x) not in (bool, int, float, complex) else None
+        if base is not None:
+            kind = dtypes.kind(base.dtype)
+            if kind in "biu" and type(n) is int and n < 0:
+                raise DTypeError(f"pow: an integer dtype ({base.dtype}) has no negative power; cast to a float dtype")
+            # (-0.0) ** 0.5 and (-inf) ** 0.5 differ from the square root: as NumPy, lazyt takes it.
+            special = _FLOAT_POWERS.get(n) if kind in "fc" else None
+            if kind in "iu" and type(n) is int:
+                special = _INTEGER_POWERS.get(n)
+            return (ops.POW, (base, n)) if special is None else (special, (base,))
+    return ops.POW, (x, n)
 
 
 _INTEGER_POWERS: dict[float, OpDef] = {1: unary.POSITIVE, 2: unary.SQUARE, 3: unary.CUBE}

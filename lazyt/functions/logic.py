@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, overload
 
 from lazyt.errors import ShapeError
-from lazyt.functions.arguments import record, record_one, record_two
+from lazyt.functions.arguments import record, record_comparison, record_one, record_two
 from lazyt.functions.searching import nonzero
 from lazyt.ops import logic as ops
 
@@ -47,7 +47,7 @@ def equal(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.equal(lt.asarray([1, 2]), 2).tolist()
     [False, True]
     """
-    return record_two(ops.EQUAL, x1, x2)
+    return record_comparison(ops.EQUAL, x1, x2)
 
 
 def not_equal(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -59,7 +59,7 @@ def not_equal(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.not_equal(lt.asarray([1, 2]), 2).tolist()
     [True, False]
     """
-    return record_two(ops.NOT_EQUAL, x1, x2)
+    return record_comparison(ops.NOT_EQUAL, x1, x2)
 
 
 def less(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -71,7 +71,7 @@ def less(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.less(lt.asarray([1, 2]), 2).tolist()
     [True, False]
     """
-    return record_two(ops.LESS, x1, x2)
+    return record_comparison(ops.LESS, x1, x2)
 
 
 def less_equal(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -83,7 +83,7 @@ def less_equal(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.less_equal(lt.asarray([1, 2]), 1).tolist()
     [True, False]
     """
-    return record_two(ops.LESS_EQUAL, x1, x2)
+    return record_comparison(ops.LESS_EQUAL, x1, x2)
 
 
 def greater(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -95,7 +95,7 @@ def greater(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.greater(lt.asarray([1, 2]), 1).tolist()
     [False, True]
     """
-    return record_two(ops.GREATER, x1, x2)
+    return record_comparison(ops.GREATER, x1, x2)
 
 
 def greater_equal(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -107,7 +107,7 @@ def greater_equal(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     >>> lt.greater_equal(lt.asarray([1, 2]), 2).tolist()
     [False, True]
     """
-    return record_two(ops.GREATER_EQUAL, x1, x2)
+    return record_comparison(ops.GREATER_EQUAL, x1, x2)
 
 
 def logical_and(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 
     Group = dict[str, Any]
     State = dict[str, Any]
+
+
+# The options that are numbers, of all optimizers.
+_NUMBERS = frozenset({
+    "alpha", "betas", "dampening", "eps", "initial_accumulator_value", "lr", "lr_decay", "momentum", "weight_decay",
+})  # fmt: skip
 
 
 class _Bucket:
@@ -80,6 +87,10 @@ class Optimizer:
 
     def check(self, group: Group) -> None:
         """Raise LazytError for options that make no sense."""
+        for name in _NUMBERS & group.keys():
+            for value in group[name] if name == "betas" else (group[name],):
+                if not isinstance(value, Real | np.ndarray | Handle):
+                    raise LazytError(f"{type(self).__name__}: a number is required for {name}, got {value!r}")
         for name in ("lr", "eps", "weight_decay", "momentum"):
             if group.get(name, 0) < 0:
                 raise LazytError(f"{type(self).__name__}: {name} is at least 0, got {group[name]}")

@@ -23,6 +23,7 @@ from lazyt.protocols.functions import NATIVE, array_function
 from lazyt.protocols.special_cases import SPECIAL
 from lazyt.protocols.table import FFT, LINALG, PUBLIC
 from lazyt.protocols.ufuncs import UFUNCS, array_ufunc
+from lazyt.spellings import keyword_error
 
 Function = Callable[..., Any]
 # Parameters of NumPy's that say nothing of what is computed here: they are taken, and not shown.
@@ -84,7 +85,7 @@ def _of_a_ufunc(ours: Function, ufunc: np.ufunc) -> Function:
 def _operation(f: Function) -> Any:
     """The operation that a function records, if it does nothing else: `return record_one(ops.EXP, x)`."""
     names = f.__code__.co_names
-    if len(names) != 3 or names[0] not in ("record_one", "record_two"):
+    if len(names) != 3 or names[0] not in ("record_one", "record_two", "record_comparison"):
         return None
     return getattr(f.__globals__[names[1]], names[2])
 
@@ -129,7 +130,10 @@ def _of_a_function(ours: Function, theirs: Function) -> Function:
     def call(*args: Any, **options: Any) -> Any:
         if options.keys() <= names and len(args) <= most and (len(args) <= at or type(args[at]) in of_ours):
             return ours(*args, **options)
-        signature.bind(*args, **options)
+        try:
+            signature.bind(*args, **options)
+        except TypeError as error:
+            raise keyword_error(error, ours.__name__, options) from None
         args = tuple(_FLOATS[a] if a is float or a is complex else a for a in args)
         if (dtype := options.get("dtype")) is float or dtype is complex:
             options["dtype"] = _FLOATS[dtype]

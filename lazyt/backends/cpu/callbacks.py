@@ -155,7 +155,11 @@ class Callback:
                 got = function(*(get(x) for x in c.operands), *statics)
             except Exception as e:
                 recorded_at(e, *line_of(n))
-                e.add_note(f"{getattr(n.site, 'name', n.attrs.fn)}, recorded at {n.site}; found at the sync")
+                name = getattr(n.site, "name", n.attrs.fn)
+                if type(e) is not np.linalg.LinAlgError:  # what a call of NumPy deferred has to say stays as it is
+                    e.add_note(f"{name}, recorded at {n.site}; found at the sync")
+                    raise
+                e.args = (f"{name}: {e} (recorded at {n.site}; found at the sync)",)
                 raise
             results = list(got) if isinstance(got, tuple) else [got]
             del got

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.callbacks import line_of
-from lazyt.errors import REFUSALS, IndexOutOfRange, LazytError, recorded_at
+from lazyt.errors import LOOKED_UP, REFUSALS, IndexOutOfRange, LazytError, recorded_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,15 +15,20 @@ if TYPE_CHECKING:
 
 def index_error(n: Node, index: int, sizes: Sequence[int]) -> LazytError:
     """The error of an index that came from data, into axes of these sizes, with the line that recorded it."""
+    name = getattr(n.site, "name", "")
     size = next((s for s in sizes if not 0 <= index < s), sizes[0])
+    found = f"at {n.site}; found at the sync"
     # A negative index had the size added to it when it was recorded.
     error: LazytError = IndexOutOfRange(
         f"index {index if index >= 0 else index - size} is out of bounds for an axis of size {size} "
-        f"(indexing recorded at {n.site}; found at the sync)"
+        f"(indexing recorded {found})"
     )
-    name = getattr(n.site, "name", "")
-    if name in REFUSALS:
+    if name in LOOKED_UP:
+        error = IndexOutOfRange(
+            f"{name}: {LOOKED_UP[name]} {index} is out of bounds for {size} classes (recorded {found})"
+        )
+    elif name in REFUSALS:
         refused, why = REFUSALS[name]
-        error = refused(f"{name}: {why} (recorded at {n.site}; found at the sync)")
+        error = refused(f"{name}: {why} (recorded {found})")
     recorded_at(error, *line_of(n))
     return error
