@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,48 @@ finish(w.grad)
     monkeypatch.setattr(engine, "_backward_again", again)
     failure = check_loop(text, (AS_USED,))
     assert failure is not None and failure.kind == "loops, as used: see"
+
+
+HELD = """
+x = data((3,), 1)
+kept = []
+for k in turns(12):
+    t = x * 2
+    if k == 8: kept.append(t)
+    t = lt.tanh(t)
+    lt.sync()
+finish(kept, t)
+"""
+RETAINED = """
+w = param((3,), 1)
+for k in turns(9):
+    h = w * 2
+    if k == 6: retain(h)
+    lt.sync()
+    h.sum().backward()
+    see(h.grad, h)
+"""
+
+
+def test_a_value_that_is_held_for_once_and_a_record_for_once_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_loop(HELD, (AS_USED,)) is None and check_loop(RETAINED, (AS_USED,)) is None
+    if not settings["repeat"] or settings["interpret"]:
+        return
+    text, made = repeating._text, updating.Update.__init__
+
+    def unchecked(*args: Any) -> str:
+        return re.sub(r" or count\(results\[dead\d+\]\) > \d+", "", text(*args))
+
+    def unmarked(self: updating.Update, *args: Any) -> None:
+        made(self, *args)
+        self.unmarked = []
+
+    monkeypatch.setattr(repeating, "_text", unchecked)
+    failure = check_loop(HELD, (AS_USED,))
+    assert failure is not None and failure.kind.endswith("an error of lazyt's own")
+    monkeypatch.setattr(updating.Update, "__init__", unmarked)
+    failure = check_loop(RETAINED, (AS_USED,))
+    assert failure is not None and failure.kind == "loops, as used: see" and "None" in failure.message
 
 
 def test_an_error_of_lazyts_own_is_a_failure_in_every_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -274,3 +274,47 @@ def test_a_leaf_that_is_frozen_after_the_forward_pass_receives_nothing(synced: b
         assert w.grad.tolist() == [2.0]
         assert v.grad is None if frozen else v.grad.tolist() == [4.0]
         v.requires_grad_()
+
+
+@pytest.mark.parametrize("at_points", [(), (0,), (1,), (0, 1), (1, 2), (0, 1, 2)])
+def test_a_retained_gradient_is_there_wherever_syncs_fall(at_points: tuple[int, ...]) -> None:
+    sync = at(at_points)
+    w = lt.tensor([1.0, 2.0], requires_grad=True)
+    for late in (False, True, False, True):
+        w.grad = None
+        h = w * 2.0
+        if not late:
+            h.retain_grad()
+        squared = h * h
+        other = (h * 3.0).sum()
+        sync()
+        if late:
+            h.retain_grad()
+        squared.retain_grad()
+        loss = squared.sum() + other
+        sync()
+        loss = loss + lt.sum(h)
+        sync()
+        loss.backward(retain_graph=True)
+        loss.backward()
+        assert squared.grad.tolist() == [2.0, 2.0] and w.grad.tolist() == [32.0, 48.0]
+        assert h.grad.tolist() == [16.0, 24.0]
+
+
+def test_a_hook_on_a_value_before_a_sync_is_refused_not_forgotten() -> None:
+    w = lt.tensor([1.0, 2.0], requires_grad=True)
+    for synced in (False, True, False, True):
+        w.grad = None
+        h = w * 2.0
+        hook = h.register_hook(lambda g: g * 10.0)
+        loss = (h * h).sum()
+        if not synced:
+            loss.backward()
+            assert w.grad.tolist() == [80.0, 160.0]
+            continue
+        loss.item()
+        with pytest.raises(lt.NotSupportedError, match="hooks on intermediate values and custom_vjp across a sync"):
+            loss.backward()
+        hook.remove()
+        loss.backward()
+        assert w.grad.tolist() == [8.0, 16.0]

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lazyt.autograd.crossing import Totals, pull_across
-from lazyt.autograd.reach import Reach, check_reach
+from lazyt.autograd.reach import Reach, check_reach, refuse_hooks
 from lazyt.autograd.reverse import backward as reverse
-from lazyt.autograd.segment import Passed, consume, link_synced
+from lazyt.autograd.segment import Passed, consume, link_synced, retained
 from lazyt.autograd.track import CUSTOM, TRACK
 from lazyt.errors import AutogradError, NotSupportedError, ShapeError
 from lazyt.handle import Gradient, Handle, Holder
@@ -165,10 +165,7 @@ def pull_back(
     if not reach.barriers:
         return vjp_step(tr, outputs, cotangents, groups, links, create, retain, reach)
     if links:
-        raise NotSupportedError(
-            "not supported: hooks on intermediate values and custom_vjp across a sync, because the Python function "
-            "would have to run inside one plan; call backward before the sync"
-        )
+        raise refuse_hooks()
     totals: list[Handle | None] = [None] * len(groups)
     waiting: dict[Slot, Handle] = {}
     work: list[tuple[Sequence[Slot], Sequence[Slot], Reach]] = [(outputs, cotangents, reach)]
@@ -278,7 +275,8 @@ def backward(
         # NOTE: a leaf that was frozen since then is left out.
         return m.crossing is not None or (m.is_leaf and m.requires_grad and (allowed is None or id(m) in allowed))
 
-    kept = {m: (s,) for s, m in tr.retained.items() if s in everything.through}
+    kept: dict[Gradient, tuple[Slot, ...]] = {m: (s,) for s, m in tr.retained.items() if s in everything.through}
+    kept |= retained(tr, passed)
     wanted = kept | {m: tuple(group) for m, group in versions.items() if is_wanted(m)}
     handles = pull_back(tr, [slot], cotangents, list(wanted.values()), links, create_graph, retain, reach)
     totals: Totals = dict(zip(wanted, handles, strict=True))
@@ -443,7 +441,7 @@ def register_hook(x: Handle, hook: Callable[[Any], Any]) -> HookHandle:
     if slot.step.op is LEAF:
         raise NotSupportedError(
             "not supported: register_hook on an intermediate value after it was synced, because its graph is kept for "
-            "one plan; register the hook before the sync"
+            "one plan; register the hook, and call backward, before the sync"
         )
     tr.more = True
     hooks = tr.slot_hooks.setdefault(slot, [])
@@ -462,4 +460,7 @@ def retain_grad(x: Handle) -> None:
     if x._meta is None:
         x._meta = Gradient(True, is_leaf=False)
     tr.more = True
-    tr.retained[slot] = x._meta
+    meta = tr.retained[slot] = x._meta
+    if meta.segment is not None:
+        # NOTE: by the value there, for what leads to the loss may start before it.
+        meta.segment.retained[meta.slot] = ref(meta)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from lazyt.autograd.track import CUSTOM, TRACK
-from lazyt.errors import AutogradError
+from lazyt.errors import AutogradError, NotSupportedError
 from lazyt.inplace import PUT, is_write
 from lazyt.trace import Slot, Step
 from lazyt.walk import ASSIGN, LEAF
@@ -79,6 +79,13 @@ def refuse_second_time(s: Step) -> AutogradError:
         f"have already been freed). Saved intermediate values of the graph (here those of {s.op.name}, recorded at "
         f"{s.site}) are freed when you call .backward(). Specify retain_graph=True if you need to backward through "
         "the graph a second time"
+    )
+
+
+def refuse_hooks() -> NotSupportedError:
+    return NotSupportedError(
+        "not supported: hooks on intermediate values and custom_vjp across a sync, because the Python function would "
+        "have to run inside one plan; call backward before the sync"
     )
 
 

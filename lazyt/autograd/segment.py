@@ -13,7 +13,15 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from lazyt.autograd.reach import SYNCED, Reach, Writes, refuse_overwritten, refuse_second_time, saved_slots
+from lazyt.autograd.reach import (
+    SYNCED,
+    Reach,
+    Writes,
+    refuse_hooks,
+    refuse_overwritten,
+    refuse_second_time,
+    saved_slots,
+)
 from lazyt.autograd.reverse import needed
 from lazyt.autograd.track import TRACK
 from lazyt.errors import NotSupportedError
@@ -80,6 +88,9 @@ class Segment:
         self.saved: dict[Slot, Data] = {}
         metas = tr.metas
         self.metas = {i: m for i in shape.records if i in metas and (m := metas[i]()) is not None}
+        # What was asked of values before the sync: Python functions that take their cotangents, records of gradients.
+        self.hooks = {x: hooks for x, hooks in tr.slot_hooks.items() if x in shape.reach.through}
+        self.retained = {x: ref(m) for x, m in tr.retained.items() if x in shape.reach.through}
         self.overwritten = shape.overwritten
         self.watched: dict[Slot, tuple[weakref.ref[Any], int]] = {}
         for x, y in shape.watched:
@@ -94,7 +105,7 @@ class Segment:
         self.saved = dict(zip(self.slots, values, strict=True))
 
     def check(self, reach: Reach) -> None:
-        """Raise AutogradError if what this backward needs was freed or overwritten."""
+        """Raise AutogradError if what this backward needs was freed or overwritten; NotSupportedError for a hook."""
         for x, s, i in saved_slots(reach.steps):
             if s in self.consumed:
                 raise refuse_second_time(s)
@@ -103,6 +114,8 @@ class Segment:
             watched = self.watched.get(x)
             if watched is not None and (h := watched[0]()) is not None and h._version != watched[1]:
                 raise refuse_overwritten(x, s, i, "after the sync")
+        if any(hooks and x in reach.through for x, hooks in self.hooks.items()):
+            raise refuse_hooks()
 
     def replay(self, tr: Trace, target: Slot) -> Slot:
         """Record what leads to `target` again on this walk; its value there."""
@@ -303,6 +316,17 @@ def behind(tr: Trace, meta: Gradient, passed: Passed) -> Slot:
     return found
 
 
+def retained(tr: Trace, passed: Passed) -> dict[Gradient, tuple[Slot, ...]]:
+    """The records of synced values that keep their gradient, among what a backward goes through; the values there."""
+    found = [
+        (record(), (tr.replayed[segment][x],))
+        for segment, inside in passed
+        for x, record in segment.retained.items()
+        if x in inside.through
+    ]
+    return {m: group for m, group in found if m is not None}
+
+
 def consume(passed: Passed) -> None:
     """Free the graph of all that a backward went through."""
     for segment, inside in passed:
@@ -344,4 +368,4 @@ def link_synced(tr: Trace, reach: Reach, passed: Passed) -> tuple[Links, Version
     return tuple((a, b) for _, a, b in links), versions
 
 
-__all__ = ["SYNCED", "Segment", "behind", "consume", "link_synced", "make_segment"]
+__all__ = ["SYNCED", "Segment", "behind", "consume", "link_synced", "make_segment", "retained"]

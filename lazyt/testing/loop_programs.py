@@ -55,6 +55,12 @@ WRITES = (
     "{t} += {u}", "{t} *= {s}", "{t}[0] = 0.5", "{t}[:, 1:] *= 2", "{t}[{t} > 1] = 0.25", "{t}[::2] += {u}[::2]",
     "{t}[[0, 0]] = 1.5", "{t}[{i}] = {s}", "{t} -= 1", "{t}[...] = {u}", "{t}[:, {i}] = v[{i}]", "{t}.T[0] += 1",
 )  # fmt: skip
+# What a function lets somebody hold, or look at, of what it computes on the way.
+INSIDE = (
+    "if {c}: kept[:] = [*kept, t][-3:]", "if {c}: kept[:] = [t]", "kept[:] = [t] if {c} else []",
+    "kept[:] = [t[1:], t] if {c} else [t]", "if {c}: kept[:] = [t[0]]", "if {c}: see(t.sum())", "if {c}: retain(t)",
+    "if {c}: lt.sync()", "if {c}: kept[:] = [u]", "if {c}: kept[:] = []",
+)  # fmt: skip
 SCALARS = (
     "2", "0.5", "3.0", "k % 3", "k * 0.25", "np.float32(0.5)", "np.float64(k)", "np.int64(2)", "True",
     "(2 if k % 6 else 0.5)",
@@ -82,7 +88,8 @@ HOLDS = (
     "old = {p}.detach()", "old = lt.copy({p}.detach())", "kept = [*kept, {p}.grad][-3:]", "del old; old = None",
     "old = {h}.T", "x = {h}.detach()", "{h} = {h} + 0", "see(kept[-1] if kept else None)", "see(old)", "{h} += 1",
     "old = {p}.grad", "kept = [{h}, {h}[0], {h}.T]", "y = {h}.detach()[:2]",
-    "see([z.sum() for z in kept if z is not None])",
+    "see([z.sum() for z in kept if z is not None])", "old = {h} if {c} else None", "kept = [{h}] if {c} else []",
+    "retain({h})", "see({h}.grad)", "hook = on_gradient({h})", "{h} = {h}.detach()",
 )  # fmt: skip
 ON_PARAMETERS = (
     "with lt.no_grad(): {p} *= 0.9", "with lt.no_grad(): {p}[0] = 0.5", "with lt.no_grad(): {p}[...] = {p} * 0.5",
@@ -115,6 +122,9 @@ class LoopWriter:
         self.values = ["h", "g"]
         self.weights = ["w", "v"]
         self.rows, self.columns = ((3, 4), (5, 3), (2, 2), (48, 40), (1, 4), (8, 5))[pick(6)]
+        self.trained = pick(3) > 0
+        # Turns that are all alike but for one or two of them: what is remembered is used, and then something is other.
+        self.calm = pick(2) == 0
         self.steady = ""  # a period that several parts of the program share
 
     def one(self, of: Sequence[str], most: int = 0) -> str:
@@ -124,11 +134,11 @@ class LoopWriter:
 
     def when(self) -> str:
         """In which turns: periods, single turns, the first or last ones."""
-        p = 2 + self.pick(6)
-        kinds = (f"k % {p} == {self.pick(p)}", f"k % {p}", f"k == {6 + self.pick(12)}", f"k > {5 + self.pick(8)}",
-                 f"k % {p} > {p // 2}", f"k in ({5 + self.pick(4)}, {10 + self.pick(8)})", f"k < {4 + self.pick(8)}",
-                 f"k // {p} % 2")  # fmt: skip
-        return kinds[self.pick(len(kinds))]
+        p, n = 2 + self.pick(6), self.pick(8)
+        kinds = [f"k == {6 + n}", f"k > {5 + n}", f"k in ({5 + n % 4}, {10 + n})", f"k % 7 == {n % 7}"]
+        if not self.calm:
+            kinds += [f"k % {p} == {n % p}", f"k % {p}", f"k % {p} > {p // 2}", f"k < {4 + n}", f"k // {p} % 2"]
+        return self.one(kinds)
 
     def fill(self, template: str, **names: str) -> str:
         """A template with all its names."""
@@ -147,8 +157,9 @@ class LoopWriter:
         if self.pick(3) == 0:
             functions.append(self.table())
         shape = f"({self.rows}, {self.columns})"
+        made = "param" if self.trained else "data"
         self.lines += [
-            f"w = param(({self.columns}, {self.columns}), 1)", f"v = param(({self.columns},), 2)",
+            f"w = {made}(({self.columns}, {self.columns}), 1)", f"v = {made}(({self.columns},), 2)",
             f"x = data({shape}, 3)",
             f"y = data({shape}, 4)", f"at = lt.asarray(np.arange({self.rows + 4}) * 5 % 7)",
         ]  # fmt: skip
@@ -189,7 +200,12 @@ class LoopWriter:
             if self.pick(5) == 0:
                 body.append("u = t")
             body.append(f"t = {self.fill(template, u=other)}")
+            if self.pick(3 if self.calm else 5) == 0:
+                body.append(self.fill(self.one(INSIDE)).replace("[u]", f"[{other}]"))
         body.append("return lt.tanh(t)" if self.pick(3) else "return t")
+        if self.calm and self.pick(2):
+            # Held in a few turns, and read later: else nobody holds it.
+            body.insert(1 + self.pick(len(body)), f"if {self.when()}: kept[:] = [*kept, t][-3:]")
         self.lines += [f"def {name}(a, s):", *(f"    {line}" for line in body)]
         return f"{name}({{t}}, {{s}})"
 
@@ -208,24 +224,24 @@ class LoopWriter:
     def turn(self, functions: Sequence[str]) -> list[str]:
         """The statements of one turn."""
         out: list[str] = []
-        if self.pick(3) == 0:
+        if self.pick(8 if self.calm else 3) == 0:
             shape = f"({self.rows}, {self.columns})"
             other = f"({self.rows} + {self.one(('1', 'k % 3', '2', 'k'))}, {self.columns})"
             out.append(f"x = data({other} if {self.when()} else {shape}, {self.one(('3', 'k'))})")
-        for _ in range(1 + self.pick(3)):
+        for _ in range(1 + self.pick(2 if self.calm else 3)):
             out += self.call(functions)
             out += self.more()
-        if self.pick(4):
+        if self.trained and self.pick(4):
             out += self.training(functions)
         for _ in range(self.pick(3)):
             out += self.more()
-        if self.pick(4) == 0:
+        if self.pick(8 if self.calm else 4) == 0:
             line = self.fill(self.one(MISTAKES))
             when = f"k == {6 + self.pick(9)}" if self.pick(2) else f"k % 7 == {self.pick(7)}"
             out.append(f"if {when}:\n            {line}" if line.startswith("with ") else f"if {when}: {line}")
             out += self.more()
         ends = ("", "lt.sync()", "see(float(h.sum()))", "lt.sync()")
-        last = ends[self.pick(4)]
+        last = ends[1 + self.pick(3) if self.calm else self.pick(4)]
         return [*out, last] if last else out
 
     def sometimes(self, line: str) -> str:
@@ -233,7 +249,7 @@ class LoopWriter:
         compound = line.startswith("with ")
         if compound:
             return f"if {self.when()}:\n            {line}"
-        return f"if {self.steady if self.pick(3) == 0 else self.when()}: {line}" if self.pick(4) else line
+        return f"if {self.steady if self.pick(3) == 0 else self.when()}: {line}" if self.calm or self.pick(4) else line
 
     def call(self, functions: Sequence[str]) -> list[str]:
         """Run a function, mostly the same one each turn."""
@@ -267,7 +283,9 @@ class LoopWriter:
             t=self.one(("x", "x @ w + v", "x * v")), s=self.one(SCALARS)
         )
         inner = self.fill(self.one(LOSSES), h="h")
-        lines = [f"h = {f}", f"loss = {inner}" + self.one(("", " + (w * w).sum()", " * (v * v).mean()"))]
+        retained = self.pick(3) == 0
+        lines = [f"h = {f}", *([self.sometimes("retain(h)")] if retained else [])]
+        lines += [f"loss = {inner}" + self.one(("", " + (w * w).sum()", " * (v * v).mean()"))]
         some = self.when()
         lines += {
             0: ["loss.backward(retain_graph=True)", "loss.backward()"],
@@ -276,7 +294,10 @@ class LoopWriter:
             3: ["see(loss.item())", "loss.backward()"],
             4: [f"if {some}: loss.backward()"],
             5: [f"(loss * 2 if {some} else loss).backward()"],
-        }.get(self.pick(12), ["loss.backward()"])
+            6: [self.sometimes("lt.sync()"), "loss.backward()"],
+        }.get(self.pick(8 if retained else 14), ["loss.backward()"])
+        if retained:
+            lines.append("see(h.grad, h)")
         lines += self.more()
         step, clear = (
             "opt.step()",

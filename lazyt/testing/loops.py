@@ -68,7 +68,8 @@ class Run:
         return {
             "lt": lt, "np": np, "leaf": leaf, "sample": sample, "new": lambda x: x, "same": nullcontext, "data": _data,
             "param": _param, "mask": _mask, "apart": _apart, "see": self.see, "note": self.note, "look": self.look,
-            "turns": self.turns, "finish": self.finish, "__name__": "program",
+            "retain": _retain, "on_gradient": self.on_gradient, "turns": self.turns, "finish": self.finish,
+            "__name__": "program",
         }  # fmt: skip
 
     def turns(self, n: int) -> Iterator[int]:
@@ -99,6 +100,15 @@ class Run:
         self.looked.append(a)
         self.tell("see", [a.copy()])
 
+    def on_gradient(self, x: Any) -> Any:
+        """A hook on a value, if it can have one."""
+
+        def twice(g: Any) -> Any:
+            self.note(g.shape)
+            return g * 2
+
+        return x.register_hook(twice) if x.requires_grad else None
+
     def finish(self, *xs: Any) -> None:
         """Tell everything that is left, each by itself: some of it may fail."""
         for x in xs:
@@ -122,6 +132,11 @@ def _mask(t: Any) -> Array:
     return np.arange(t.shape[0] * t.shape[1]).reshape(t.shape) % 3 > 0
 
 
+def _retain(x: Any) -> None:
+    if x.requires_grad:
+        x.retain_grad()
+
+
 def _apart(f: Callable[[], Any]) -> Any:
     """Run a function in another thread, and wait for it."""
     found: list[Any] = []
@@ -143,7 +158,7 @@ def _apart(f: Callable[[], Any]) -> Any:
 
 def _value(x: Any) -> Any:
     if isinstance(x, Handle):
-        return np.array(x.numpy())
+        return np.array((x.detach() if x.requires_grad else x).numpy())
     if isinstance(x, list):
         return [_value(y) for y in x]
     if isinstance(x, np.ndarray):
