@@ -31,14 +31,13 @@ class Data:
 class Gradient:
     """The autograd identity of a leaf, or where a synced value came from."""
 
-    __slots__ = ("__weakref__", "crossing", "grad", "hooks", "is_leaf", "requires_grad", "retain", "segment", "slot")
+    __slots__ = ("__weakref__", "crossing", "grad", "hooks", "is_leaf", "requires_grad", "segment", "slot")
 
     def __init__(self, requires_grad: bool, is_leaf: bool = True) -> None:
         self.requires_grad = requires_grad
         self.is_leaf = is_leaf
         self.grad: Any = None
         self.hooks: list[Any] = []
-        self.retain = False
         # For a non-leaf that was synced: the walk that made it and its slot there (see autograd/segment.py).
         self.segment: Any = None
         self.slot: Slot | None = None

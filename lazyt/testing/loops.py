@@ -7,9 +7,9 @@ known without a sync), `look` (memory that is read again in the end) and `finish
 from __future__ import annotations
 
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -138,22 +138,14 @@ def _retain(x: Any) -> None:
 
 
 def _apart(f: Callable[[], Any]) -> Any:
-    """Run a function in another thread, and wait for it."""
-    found: list[Any] = []
+    """Run a function in another thread, and wait for it; what it raises is raised here."""
 
-    def run() -> None:
+    def run() -> Any:
         lt.random.set_state((8, 0))  # otherwise each thread has numbers of its own
-        try:
-            found.append(f())
-        except Exception as e:  # noqa: BLE001 - raised in the thread that waits
-            found.append(e)
+        return f()
 
-    t = threading.Thread(target=run)
-    t.start()
-    t.join()
-    if isinstance(found[0], Exception):
-        raise found[0]
-    return found[0]
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(run).result()
 
 
 def _value(x: Any) -> Any:
