@@ -1,15 +1,17 @@
 """lazyt's functions called by NumPy's signature: `lt.sum(x, where=mask)`, `lt.add(x, y, out=z)`, `lt.tile(x, reps=2)`.
 
 What lazyt's own signature has not goes the way of NumPy's function called on tensors (functions.py, ufuncs.py), so it
-means the same under both names. A function whose signature is NumPy's already is left as it is.
+means the same under both names. A function whose signature is NumPy's already is left as it is. Signatures are read
+when they are first asked for: to read them all takes as long as to import half of lazyt.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -50,8 +52,41 @@ def install(lt: dict[str, Any], linalg: dict[str, Any], fft: dict[str, Any]) -> 
                 space[name] = f if called is f else in_short(name, f, called)
 
 
+class _Shown:
+    """What stands behind a function for whoever asks for its signature: its own, and NumPy's arguments behind."""
+
+    def __init__(self, ours: Function, extra: Callable[[], Iterable[str]]) -> None:
+        self.__wrapped__ = ours
+        self._extra = extra
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self.__wrapped__(*args, **options)
+
+    @functools.cached_property
+    def own(self) -> inspect.Signature:
+        return inspect.signature(self.__wrapped__)
+
+    @functools.cached_property
+    def __signature__(self) -> inspect.Signature:
+        own = list(self.own.parameters.values())
+        more = [
+            inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=True if n == "where" else None)
+            for n in self._extra()
+            if n not in _UNSHOWN and n not in self.own.parameters
+        ]
+        at = next((i for i, p in enumerate(own) if p.kind is p.VAR_KEYWORD), len(own))
+        return self.own.replace(parameters=[*own[:at], *more, *own[at:]])
+
+
+def _shown(call: Function, shown: _Shown) -> Function:
+    """The front of a function: its name, its page, its signature."""
+    functools.update_wrapper(call, shown.__wrapped__)
+    call.__wrapped__ = shown  # type: ignore[attr-defined]
+    return call
+
+
 def _of_a_ufunc(ours: Function, ufunc: np.ufunc) -> Function:
-    own = inspect.signature(ours)
+    shown = _Shown(ours, lambda: _OPTIONS)
     if ufunc.nout == 2:
 
         def call(*xs: Any, out: Any = None, **options: Any) -> Any:
@@ -59,27 +94,27 @@ def _of_a_ufunc(ours: Function, ufunc: np.ufunc) -> Function:
                 return ours(*xs)
             if len(xs) == ufunc.nin + 2 and out is None:
                 xs, out = xs[: ufunc.nin], xs[ufunc.nin :]
-            own.bind_partial(*xs)
-            return _called(ours, own, ufunc, xs, out, options)
+            shown.own.bind_partial(*xs)
+            return _called(shown, ufunc, xs, out, options)
 
     elif ufunc.nin == 1:
 
         def call(x: Any, /, out: Any = None, **options: Any) -> Any:  # type: ignore[misc]
             if out is None and not options:
                 return ours(x)
-            return _called(ours, own, ufunc, (x,), out, options)
+            return _called(shown, ufunc, (x,), out, options)
 
     else:
 
         def call(x1: Any, x2: Any, /, out: Any = None, **options: Any) -> Any:  # type: ignore[misc]
             if out is None and not options:
                 return ours(x1, x2)
-            return _called(ours, own, ufunc, (x1, x2), out, options)
+            return _called(shown, ufunc, (x1, x2), out, options)
 
     op = _operation(ours)
     if op is not None:
         call = (of_one if ufunc.nin == 1 else of_two)(op, call)
-    return _shown(call, ours, own, _OPTIONS)
+    return _shown(call, shown)
 
 
 def _operation(f: Function) -> Any:
@@ -90,10 +125,9 @@ def _operation(f: Function) -> Any:
     return getattr(f.__globals__[names[1]], names[2])
 
 
-def _called(
-    ours: Function, own: inspect.Signature, ufunc: np.ufunc, xs: tuple[Any, ...], out: Any, options: dict[str, Any]
-) -> Any:
-    if out is None and options.keys() <= own.parameters.keys():
+def _called(shown: _Shown, ufunc: np.ufunc, xs: tuple[Any, ...], out: Any, options: dict[str, Any]) -> Any:
+    ours = shown.__wrapped__
+    if out is None and options.keys() <= shown.own.parameters.keys():
         return ours(*xs, **options)
     if out is not None:
         options["out"] = out if isinstance(out, tuple) else (out,)
@@ -104,34 +138,57 @@ def _called(
     return found
 
 
+class _Pair:
+    """The signatures of a function of lazyt's and of NumPy's, and where they part."""
+
+    def __init__(self, ours: Function, theirs: Function) -> None:
+        own = inspect.signature(ours).parameters.values()
+        self.signature = inspect.signature(theirs)
+        more = self.signature.parameters.values()
+        positional = [p for p in own if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        self.most = len(positional) if not any(p.kind is p.VAR_POSITIONAL for p in own) else sys.maxsize
+        theirs_at = [p.name for p in more if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        # Where the two have other arguments: `max(x, 0, True)` is ours, `max(x, 0, out)` NumPy's.
+        apart = [
+            i
+            for i, (p, name) in enumerate(zip(positional, theirs_at, strict=False))
+            if type(p.default) in _OWN and p.name != name
+        ]
+        self.at = apart[0] if apart else sys.maxsize
+        self.of_ours = _OWN[type(positional[self.at].default)] if apart else ()
+        # The names of NumPy's operands (`a`, `ary`) are taken too, and not shown.
+        self.extra = [
+            p.name for p in more if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.default is not p.empty
+        ]
+
+
+def _keywords(f: Any) -> frozenset[str]:
+    """The names by which a function takes arguments. ValueError if it does not tell."""
+    if code := getattr(inspect.unwrap(f), "__code__", None):
+        return frozenset(code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount])
+    text = getattr(f, "__text_signature__", None)
+    if text and "$" not in text:  # read faster than `inspect` does
+        told: Any = ast.parse(f"def f{text}: ...").body[0]
+        return frozenset(a.arg for a in (*told.args.args, *told.args.kwonlyargs))
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return frozenset(p.name for p in inspect.signature(f).parameters.values() if p.kind in named)
+
+
 def _of_a_function(ours: Function, theirs: Function) -> Function:
-    own = inspect.signature(ours)
-    names = {p.name for p in own.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    names = _keywords(ours)
     try:
-        signature = inspect.signature(theirs)
+        if _keywords(theirs) <= names:
+            return ours
     except ValueError:  # NumPy's compiled functions tell none before NumPy 2.2
         return ours
-    more = signature.parameters.values()
-    extra = [p.name for p in more if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in names]
-    if not extra:
-        return ours
-    positional = [p for p in own.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    most = len(positional) if not any(p.kind is p.VAR_POSITIONAL for p in own.parameters.values()) else sys.maxsize
-    theirs_at = [p.name for p in more if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    # Where the two have other arguments: `max(x, 0, True)` is ours, `max(x, 0, out)` NumPy's.
-    apart = [
-        i
-        for i, (p, name) in enumerate(zip(positional, theirs_at, strict=False))
-        if type(p.default) in _OWN and p.name != name
-    ]
-    at = apart[0] if apart else sys.maxsize
-    of_ours = _OWN[type(positional[at].default)] if apart else ()
+    pair = functools.cache(lambda: _Pair(ours, theirs))
 
     def call(*args: Any, **options: Any) -> Any:
-        if options.keys() <= names and len(args) <= most and (len(args) <= at or type(args[at]) in of_ours):
+        p = pair()
+        if options.keys() <= names and len(args) <= p.most and (len(args) <= p.at or type(args[p.at]) in p.of_ours):
             return ours(*args, **options)
         try:
-            signature.bind(*args, **options)
+            p.signature.bind(*args, **options)
         except TypeError as error:
             raise keyword_error(error, ours.__name__, options) from None
         args = tuple(_FLOATS[a] if a is float or a is complex else a for a in args)
@@ -140,23 +197,4 @@ def _of_a_function(ours: Function, theirs: Function) -> Function:
         found = array_function(None, theirs, (), args, options)  # type: ignore[arg-type]
         return tensor(found) if isinstance(found, np.ndarray | np.generic) and options.get("out") is None else found
 
-    # The names of NumPy's operands (`a`, `ary`) are taken too.
-    first = [p.name for p in more if p.default is p.empty]
-    return _shown(call, ours, own, [n for n in extra if n not in first])
-
-
-def _shown(call: Function, ours: Function, own: inspect.Signature, extra: Any) -> Function:
-    """The front of a function: its name, its page, and NumPy's arguments behind its own."""
-    functools.update_wrapper(call, ours)
-    more = [
-        inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=True if n == "where" else None)
-        for n in extra
-        if n not in _UNSHOWN and n not in own.parameters
-    ]
-    call.__signature__ = own.replace(parameters=_with(list(own.parameters.values()), more))  # type: ignore[attr-defined]
-    return call
-
-
-def _with(own: list[inspect.Parameter], more: list[inspect.Parameter]) -> list[inspect.Parameter]:
-    at = next((i for i, p in enumerate(own) if p.kind is p.VAR_KEYWORD), len(own))
-    return [*own[:at], *more, *own[at:]]
+    return _shown(call, _Shown(ours, lambda: pair().extra))
