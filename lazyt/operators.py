@@ -6,6 +6,8 @@ dispatch: the step that followed last time is compared by identity, and taken.
 
 from __future__ import annotations
 
+import functools
+import types
 from typing import Any
 
 import numpy as np
@@ -30,7 +32,7 @@ from lazyt.walk import LEAF
 _new = object.__new__
 
 _BINARY = """
-def {method}(self, other):
+def method(self, other):
     tr = local.trace
     s = tr.pos.next
     if s.op is leaf and tr.nbytes < most and not tr.watched and type(other) in plain:
@@ -65,7 +67,7 @@ def {method}(self, other):
 """
 _COMPARISON = _BINARY.replace("return record(op, {order})", "return compare(op, *{order})")
 _UNARY = """
-def {method}(self):
+def method(self):
     tr = local.trace
     s = tr.pos.next
     if s.op is leaf and tr.nbytes < most and not tr.watched and self._slot is None and self._storage is None:
@@ -82,7 +84,7 @@ def {method}(self):
     return record(op, (self,))
 """
 _INPLACE = """
-def {method}(self, other):
+def method(self, other):
     if not operand(other):
         return NotImplemented
     return record_inplace(op, self, (other,))
@@ -91,6 +93,11 @@ def {method}(self, other):
 
 def _is_operand(x: Any) -> bool:
     return isinstance(x, Tensor | float | int | complex | np.ndarray | np.generic | list | tuple)
+
+
+@functools.cache
+def _code(template: str, parts: tuple[tuple[str, str], ...]) -> types.CodeType:
+    return compile(template.format(**dict(parts)), "<lazyt operator>", "exec")
 
 
 def _attach(method: str, op_name: str, template: str, **parts: str) -> None:
@@ -103,8 +110,10 @@ def _attach(method: str, op_name: str, template: str, **parts: str) -> None:
         "record": recording.record, "compare": record_comparison, "operand": _is_operand,
         "record_inplace": inplace.record_inplace,
     }  # fmt: skip
-    exec(compile(template.format(method=method, **parts), f"<lazyt {method}>", "exec"), space)
-    f = space[method]
+    exec(_code(template, tuple(parts.items())), space)
+    f = space["method"]
+    f.__code__ = f.__code__.replace(co_name=method, co_qualname=method, co_filename=f"<lazyt {method}>")
+    f.__name__ = f.__qualname__ = method
     f.__module__, f.__doc__ = __name__, f"Record `{op_name}`."
     setattr(Tensor, method, f)
 
