@@ -54,10 +54,9 @@ def smaller(v: Node) -> int | Dim:
     return m + n - maximum(m, n)
 
 
-_RNG = np.random.default_rng(7)
-_A = _RNG.standard_normal((3, 3))
-_STACK = _RNG.standard_normal((2, 3, 3)).astype("f4")
-_WIDE, _TALL = _RNG.standard_normal((2, 3)), _RNG.standard_normal((2, 4, 3)).astype("f4")
+_A = samples.array((3, 3), "f8", -2, 2)
+_STACK = samples.array((2, 3, 3), "f4", -2, 2)
+_WIDE, _TALL = samples.array((2, 3), "f8", -2, 2), samples.array((2, 4, 3), "f4", -2, 2)
 _COMPLEX = (_A + 1j * _A.T).astype("c8")
 _HALF: Any = (
     (np.eye(2, dtype="f2"),),

@@ -4,6 +4,8 @@ sizes.
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,14 +21,19 @@ def array(
     shape: tuple[int, ...], dtype: Any = np.float32, low: float = -4, high: float = 4, seed: int = 0
 ) -> np.ndarray[Any, Any]:
     """Seeded values in [low, high): whole numbers for integers (at least 0 if unsigned), random for bool."""
-    rng = np.random.default_rng((seed, *shape))
+    # NOTE: not numpy.random, whose import takes longer than all samples.
+    rng = random.Random(f"{seed} {shape}")
+
+    def uniform(low: float, high: float) -> np.ndarray[Any, Any]:
+        return np.array([low + (high - low) * rng.random() for _ in range(math.prod(shape))], float).reshape(shape)
+
     d = np.dtype(dtype)
     k = dtypes.kind(d)
     if k == "b":
-        return np.asarray(rng.random(shape) < 0.5)
-    values = np.asarray(rng.uniform(max(low, 0) if k == "u" else low, high, shape))
+        return np.asarray(uniform(0, 1) < 0.5)
+    values = uniform(max(low, 0) if k == "u" else low, high)
     if k == "c":
-        return np.asarray(values + 1j * rng.uniform(low, high, shape)).astype(d)
+        return np.asarray(values + 1j * uniform(low, high)).astype(d)
     return np.floor(values).astype(d) if k in "iu" else values.astype(d)
 
 
