@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from lazyt.backends.cuda.device import device as find
+from lazyt.backends import cuda
 from lazyt.errors import DeviceError
 
 
@@ -28,7 +28,7 @@ class Device(str):
         >>> lt.ones(3).device.synchronize()
         """
         if self != "cpu":
-            find(str(self)).synchronize()
+            cuda.device.device(str(self)).synchronize()
 
     @staticmethod
     def check(device: object) -> Device:
@@ -43,7 +43,7 @@ class Device(str):
         if device is None or device == "cpu":
             return CPU
         if isinstance(device, str) and re.fullmatch(r"cuda(:\d+)?", device):
-            return Device(find(str(device)).name)
+            return Device(cuda.device.device(str(device)).name)
         raise DeviceError(f"device {device!r}: no such device; lazyt runs on 'cpu' and 'cuda:0', 'cuda:1', ...")
 
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyt.backends import cuda
 from lazyt.backends.cpu import memory as pool
 from lazyt.backends.cpu.copying import copied
-from lazyt.backends.cuda import device as device_memory
-from lazyt.backends.cuda import finding
 from lazyt.handle import Data
 
 if TYPE_CHECKING:
@@ -93,36 +92,36 @@ def empty_cache() -> None:
 def as_array(data: Data) -> np.ndarray[Any, Any]:
     """A read-only NumPy array over a computed value; a copy of one that is on another device than the CPU."""
     if data.device != "cpu":
-        return device_memory.to_host(data.buffer, data.dtype, data.shape)
+        return cuda.device.to_host(data.buffer, data.dtype, data.shape)
     return pool.as_ndarray(data.buffer, data.dtype, data.shape)
 
 
 def from_array(a: np.ndarray[Any, Any], device: str = "cpu") -> Data:
     """A copy of `a` in a buffer of lazyt's own, on `device`."""
     if device != "cpu":
-        return Data(device_memory.from_host(a, device), a.shape, a.dtype)
+        return Data(cuda.device.from_host(a, device), a.shape, a.dtype)
     return Data(copied(a), a.shape, a.dtype)
 
 
 def shared_array(data: Data) -> Any:
     """Another library's array over a value that is on a GPU."""
-    return device_memory.shared(data.buffer, data.dtype, data.shape)
+    return cuda.device.shared(data.buffer, data.dtype, data.shape)
 
 
 def described(data: Data) -> dict[str, Any]:
     """A value that is on a GPU as `__cuda_array_interface__`."""
-    return device_memory.described(data.buffer, data.dtype, data.shape)
+    return cuda.device.described(data.buffer, data.dtype, data.shape)
 
 
 def adopted(x: Any, copy: bool) -> Data:
     """A value over the memory that another library has on a GPU, or over a copy of it."""
-    buffer, dtype, shape = device_memory.adopted(x, copy)
+    buffer, dtype, shape = cuda.device.adopted(x, copy)
     return Data(buffer, shape, dtype)
 
 
 def found(fn: str, values: Sequence[Data], statics: Sequence[Any]) -> list[Data]:
     """What a function whose results' shapes are data finds in values that are on a GPU, there."""
-    got = finding.find(fn, [(v.buffer, v.dtype, v.shape) for v in values], statics)
+    got = cuda.finding.find(fn, [(v.buffer, v.dtype, v.shape) for v in values], statics)
     return [Data(buffer, shape, dtype) for buffer, dtype, shape in got]
 
 

@@ -9,8 +9,8 @@ from typing import Any, Self, TypeVar
 
 from lazyt import record as recording
 from lazyt import syncing
+from lazyt.backends import cuda
 from lazyt.backends.cpu import threads
-from lazyt.backends.cuda import products
 from lazyt.device import Device
 from lazyt.errors import SyncError
 from lazyt.handle import Handle
@@ -270,10 +270,10 @@ def set_float32_matmul_precision(precision: str) -> None:
     >>> import lazyt as lt
     >>> lt.set_float32_matmul_precision("highest")
     """
-    if precision not in products.PRECISIONS:
-        words = ", ".join(map(repr, products.PRECISIONS))
+    if precision not in cuda.products.PRECISIONS:
+        words = ", ".join(map(repr, cuda.products.PRECISIONS))
         raise ValueError(f"set_float32_matmul_precision: {precision!r} is none of {words}")
-    products.set_precision(precision)
+    cuda.products.set_precision(precision)
 
 
 def get_float32_matmul_precision() -> str:
@@ -283,7 +283,7 @@ def get_float32_matmul_precision() -> str:
     >>> lt.get_float32_matmul_precision()
     'highest'
     """
-    return products.precision()
+    return cuda.products.precision()
 
 
 __all__ = [

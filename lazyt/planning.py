@@ -15,10 +15,10 @@ import numpy as np
 
 from lazyt import memory
 from lazyt.autograd.engine import BACKWARD
+from lazyt.backends import cuda
 from lazyt.backends.cpu import attention
 from lazyt.backends.cpu.executor import Executable
 from lazyt.backends.cpu.receipt import Receipt
-from lazyt.backends.cuda import executor as cuda
 from lazyt.handle import Data
 from lazyt.ir import graph as g
 from lazyt.ir.canonicalize import Rewrites, canonicalize
@@ -60,9 +60,13 @@ class Plan:
         # A GPU's products are a library's: nothing runs on their blocks, and windows are copied for them, unless
         # cuDNN computes convolutions. What its kernels need again of a row stays in shared memory.
         on_cpu = self.device == "cpu"
-        convolutions = settings["gemm"] if on_cpu else partial(cuda.keeps, self.device)
+        convolutions = settings["gemm"] if on_cpu else partial(cuda.executor.keeps, self.device)
         cover, turn = (fused and settings[word] for word in ("cover", "turn"))
-        attends = (attention.calls if on_cpu else partial(cuda.attends, self.device)) if settings["attention"] else None
+        attends = (
+            (attention.calls if on_cpu else partial(cuda.executor.attends, self.device))
+            if settings["attention"]
+            else None
+        )
         vectors = on_cpu and fused and settings["vectors"]
         rewrites = Rewrites(convolutions, attends, cover, turn, vectors, settings["slices"])
         self.graph = canonicalize(nodes, low.scope, rewrites)
@@ -78,7 +82,7 @@ class Plan:
         self.executable: Executable = (
             Executable(self.schedule, settings["native"], settings["gemm"], settings["blas"])
             if on_cpu
-            else cuda.Executable(self.schedule, self.device)
+            else cuda.executor.Executable(self.schedule, self.device)
         )
         # NOTE: fusion leaves guards too, so they are read last.
         self.guards = list(low.scope.guards)

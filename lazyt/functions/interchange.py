@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt import memory
-from lazyt.backends.cuda.device import number_of
+from lazyt.backends import cuda
 from lazyt.errors import DeviceError, DTypeError
 from lazyt.functions.inspection import VERSIONS
 from lazyt.ir import dtypes
@@ -49,7 +49,7 @@ def array_namespace(self: Tensor, /, *, api_version: str | None = None) -> Modul
 
 def dlpack_device(self: Tensor, /) -> tuple[int, int]:
     """The device's type and index in DLPack's numbering: (1, 0), the CPU, or (2, n) for 'cuda:n'."""
-    return CPU_DEVICE if self.device == "cpu" else (CUDA, number_of(self.device))
+    return CPU_DEVICE if self.device == "cpu" else (CUDA, cuda.device.number_of(self.device))
 
 
 def dlpack(

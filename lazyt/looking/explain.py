@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lazyt.backends import cuda
 from lazyt.backends.cpu.executor import Bound
-from lazyt.backends.cuda import executor as cuda
 from lazyt.handle import Handle, Holder
 from lazyt.ir import graph as g
 from lazyt.ir.schedule import nbytes
@@ -41,8 +41,10 @@ class Explanation:
         self.leaves: int = sum(size(nbytes(n)) for n in plan.graph.nodes if isinstance(n.attrs, g.Leaf))
         self.results: int = sum(bound.sizes)
         self.temporaries: int = bound.arena_size
-        # On a GPU: whether its launches go as CUDA graphs, or why not.
-        self.replay = cuda.replay_of(plan.executable, bound)
+        # On a GPU: whether its launches go as CUDA graphs, or why not; and which kernels go as one.
+        on_cpu = plan.device == "cpu"
+        self.replay = "" if on_cpu else cuda.executor.replay_of(plan.executable, bound)
+        self._together = "" if on_cpu else cuda.executor.together_of(bound)
 
     @property
     def peak(self) -> int:
@@ -67,8 +69,8 @@ class Explanation:
         ]
         if self.replay:
             rows.append(("replay", self.replay))
-        if together := cuda.together_of(self.bound):
-            rows.append(("together", together))
+        if self._together:
+            rows.append(("together", self._together))
         rows += [("on host", x.fallback) for x in ks if x.fallback]
         if self._unfused is not None and self._unfused.kernels > self.plan.kernels:
             many = plural(self._unfused.kernels, "kernel")

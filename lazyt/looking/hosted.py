@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lazyt.backends.cuda import library
+from lazyt.backends import cuda
 from lazyt.ir import graph as g
 from lazyt.looking.kernels import fallback_text
 from lazyt.lowering import lower
@@ -27,7 +27,7 @@ def recorded_fallbacks(tr: Trace, first: int) -> Sequence[str]:
     found: dict[str, None] = {}
     for n in low.builder.nodes:
         if isinstance(n.attrs, g.Opaque) and isinstance(n.site, g.Origin) and n.site.step >= first:
-            why = library.ON_HOST.get(n.attrs.fn, "")
+            why = cuda.library.ON_HOST.get(n.attrs.fn, "")
             if why and steps[n.site.step].device != "cpu":
                 found[fallback_text(n.site.name, n.site.site, why)] = None
     return tuple(found)

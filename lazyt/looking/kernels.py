@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from lazyt.backends import cuda
 from lazyt.backends.cpu import blas, scan
 from lazyt.backends.cpu.attention_tile import KEYS
 from lazyt.backends.cpu.binding import DONATED
@@ -14,13 +15,6 @@ from lazyt.backends.cpu.emit import ways_of
 from lazyt.backends.cpu.executor import Bound
 from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cpu.threads import get_num_threads
-from lazyt.backends.cuda import executor as cuda
-from lazyt.backends.cuda import library
-from lazyt.backends.cuda.attention import Attention, chosen
-from lazyt.backends.cuda.attention_kernels import Kernels
-from lazyt.backends.cuda.convolutions import Convolution, why_windows
-from lazyt.backends.cuda.products import is_tf32
-from lazyt.backends.cuda.scatter import Scatter
 from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
@@ -84,8 +78,14 @@ class KernelView:
         self._size = size
 
     @property
+    def _gpu(self) -> cuda.executor.Bound | None:
+        """What is bound for a GPU; None on the CPU, where nothing of the CUDA backend is loaded to know that."""
+        bound = self._bound
+        return bound if self._on_gpu and isinstance(bound, cuda.executor.Bound) else None
+
+    @property
     def _on_gpu(self) -> bool:
-        return isinstance(self._bound, cuda.Bound)
+        return self._plan.device != "cpu"
 
     @cached_property
     def title(self) -> str:
@@ -102,10 +102,10 @@ class KernelView:
         return self._bound.products[self._call].choice if isinstance(self._call, MatmulCall) else None
 
     @property
-    def _cudnn(self) -> Convolution | None:
+    def _cudnn(self) -> cuda.convolutions.Convolution | None:
         """A convolution that cuDNN is asked for."""
         found = self._bound.products[self._call] if isinstance(self._call, MatmulCall) else None
-        return found if isinstance(found, Convolution) else None
+        return found if self._on_gpu and isinstance(found, cuda.convolutions.Convolution) else None
 
     @property
     def _map(self) -> KernelCall | None:
@@ -125,11 +125,11 @@ class KernelView:
                 return f"generated {self._choice.tile} product"  # type: ignore[union-attr]
             if how == "blas":
                 if self._on_gpu:
-                    return "cuBLAS gemm" + ", tf32" * is_tf32(c.node.dtype)
+                    return "cuBLAS gemm" + ", tf32" * cuda.products.is_tf32(c.node.dtype)
                 return blas.routine(c.node.dtype)
             return "CuPy matmul" if self._on_gpu else "NumPy matmul"
         if isinstance(c, ScatterCall):
-            if isinstance(self._bound, cuda.Bound) and Scatter(self._bound, c).on_device:
+            if self._gpu is not None and cuda.scatter.Scatter(self._gpu, c).on_device:
                 return "native scatter"
             return "native scatter" if self._plan.executable.native else self._hosted("NumPy scatter in index order")
         if isinstance(c, AttentionCall):
@@ -139,16 +139,16 @@ class KernelView:
             fn = c.node.attrs.fn
             if self._plan.executable.native and scan.native(c):
                 return f"native {fn}"
-            if self._on_gpu and fn in library.FUNCTIONS:
+            if self._on_gpu and fn in cuda.library.FUNCTIONS:
                 return f"CuPy {fn.replace('_', '.', 1)}"
             return self._hosted(f"NumPy {fn.replace('_', '.', 1)}")
         return ""
 
     @cached_property
-    def _attending(self) -> Attention | Kernels | None:
+    def _attending(self) -> cuda.attention.Attention | cuda.attention_kernels.Kernels | None:
         """What computes a call of attention on a GPU."""
-        c, bound = self._call, self._bound
-        return chosen(bound, c) if isinstance(c, AttentionCall) and isinstance(bound, cuda.Bound) else None
+        c, bound = self._call, self._gpu
+        return cuda.attention.chosen(bound, c) if isinstance(c, AttentionCall) and bound is not None else None
 
     @property
     def _attention(self) -> str:
@@ -159,12 +159,12 @@ class KernelView:
     @property
     def fallback(self) -> str:
         """Of a call that a GPU's plan does on the host: the operation, its line, and why; '' for anything else."""
-        c, bound = self._call, self._bound
+        c, bound = self._call, self._gpu
         why = ""
-        if isinstance(bound, cuda.Bound) and isinstance(c, ScatterCall) and not Scatter(bound, c).on_device:
+        if bound is not None and isinstance(c, ScatterCall) and not cuda.scatter.Scatter(bound, c).on_device:
             why = "one complex number for all places"
-        elif isinstance(bound, cuda.Bound) and isinstance(c, LibraryCall):
-            why = library.ON_HOST.get(c.node.attrs.fn, "")  # type: ignore[union-attr]
+        elif bound is not None and isinstance(c, LibraryCall):
+            why = cuda.library.ON_HOST.get(c.node.attrs.fn, "")  # type: ignore[union-attr]
         if not why or not self._origins:
             return ""
         return fallback_text(self._origins[0].name, self._origins[0].site, why)
@@ -185,9 +185,9 @@ class KernelView:
 
     def source(self) -> str:
         """The LLVM IR, on a GPU CUDA C; of a product its epilogue's; of a library call one line that says which."""
-        if isinstance(self._bound, cuda.Bound) and isinstance(self._call, KernelCall):
-            return self._bound.source_of(self._call, [f"{name} at {site}" for name, site in self.fuses])
-        if isinstance(self._attending, Kernels):
+        if self._gpu is not None and isinstance(self._call, KernelCall):
+            return self._gpu.source_of(self._call, [f"{name} at {site}" for name, site in self.fuses])
+        if self._on_gpu and isinstance(self._attending, cuda.attention_kernels.Kernels):
             return self._attending.source
         if self.kernel is None and self._choice is not None and self._choice.how == "generated":
             return self._choice.source(self._call.node.dtype)  # type: ignore[union-attr]
@@ -195,9 +195,9 @@ class KernelView:
 
     def assembly(self) -> str:
         """The assembly for this host, on a GPU SASS; of a product its epilogue's; of a library call one line."""
-        if isinstance(self._bound, cuda.Bound) and isinstance(self._call, KernelCall):
-            return self._bound.sass_of(self._call)
-        if isinstance(self._attending, Kernels):
+        if self._gpu is not None and isinstance(self._call, KernelCall):
+            return self._gpu.sass_of(self._call)
+        if self._on_gpu and isinstance(self._attending, cuda.attention_kernels.Kernels):
             return self._attending.sass()
         return f"# {self.library}: {CODE[self.code]}" if self.kernel is None else assembly_of(self.kernel)
 
@@ -212,9 +212,9 @@ class KernelView:
     @cached_property
     def code(self) -> str:
         """Where its machine code is: 'memory', 'disk', 'library', 'routine', 'product', or '' when not compiled yet."""
-        if isinstance(self._bound, cuda.Bound) and isinstance(self._call, KernelCall):
-            return "memory" if self._bound.is_loaded(self._call) else ""
-        if isinstance(self._attending, Kernels):
+        if self._gpu is not None and isinstance(self._call, KernelCall):
+            return "memory" if self._gpu.is_loaded(self._call) else ""
+        if self._on_gpu and isinstance(self._attending, cuda.attention_kernels.Kernels):
             return "memory" if self._attending.is_loaded else ""
         if self.kernel is not None:
             return code_at(self.kernel)
@@ -274,8 +274,11 @@ class KernelView:
             return ""
         if self._cudnn is not None:
             return self._cudnn.reason
-        if isinstance(self._bound, cuda.Bound):
-            return why_windows(self._bound.where.cudnn, [o.name for o in self._origins]) or self._choice.reason
+        if self._gpu is not None:
+            return (
+                cuda.convolutions.why_windows(self._gpu.where.cudnn, [o.name for o in self._origins])
+                or self._choice.reason
+            )
         return self._choice.reason
 
     @property
@@ -315,8 +318,8 @@ class KernelView:
             for n in (self._map.nodes if self._map is not None else ())
         ):
             found.append("a write into most of an array, in one pass over all of it")
-        if isinstance(bound, cuda.Bound):
-            return found + (bound.ways_of(c) if isinstance(c, KernelCall) else [])
+        if self._gpu is not None:
+            return found + (self._gpu.ways_of(c) if isinstance(c, KernelCall) else [])
         if self.kernel is not None:
             assert self._map is not None
             found += [*self._map.ways, *ways_of(self.kernel)]

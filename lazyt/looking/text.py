@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 import re
 from collections.abc import Sequence
@@ -84,11 +83,17 @@ def _columns(rows: Sequence[Sequence[str]]) -> range:
     return range(max((len(r) for r in rows), default=0))
 
 
+def _escaped(text: str) -> str:
+    import html  # its tables of names take longer to import than this room, for notebooks alone
+
+    return html.escape(text)
+
+
 def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table; every cell is text and is escaped."""
-    head = "".join(f"<th>{html.escape(c)}</th>" for c in header)
+    head = "".join(f"<th>{_escaped(c)}</th>" for c in header)
     body = "".join(
-        "<tr>" + "".join(f"<td style='text-align:left'><code>{html.escape(c)}</code></td>" for c in r) + "</tr>"
+        "<tr>" + "".join(f"<td style='text-align:left'><code>{_escaped(c)}</code></td>" for c in r) + "</tr>"
         for r in rows
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -96,4 +101,4 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def html_text(text: str) -> str:
     """Text as it stands."""
-    return f"<pre>{html.escape(text)}</pre>"
+    return f"<pre>{_escaped(text)}</pre>"
