@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass, field
+from dataclasses import field
 from sys import _getframe
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from lazyt.functions.arguments import adopted, at_hand, found_on_device, record,
 from lazyt.handle import Handle
 from lazyt.inplace import assign, puts_back
 from lazyt.ir import dtypes
+from lazyt.ir.records import dataclass
 from lazyt.leaves import bind_leaf
 from lazyt.ops import indexing as ops
 from lazyt.record import MAX_BYTES, slot_of

@@ -9,12 +9,12 @@ but for a reshape that mixes axes; splitting an axis of the kernel makes most of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
 from lazyt.ir import graph as g
 from lazyt.ir.extents import Dim, Scope, hint, product, quotient
+from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
     from lazyt.ir.graph import Node

@@ -7,7 +7,6 @@ result; when a program is planned, over symbolic extents. Rules that need two ex
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import LazytInternalError, ShapeError
@@ -16,6 +15,7 @@ from lazyt.ir import graph as g
 from lazyt.ir.extents import Dim, Scope, guarded, product
 from lazyt.ir.graph import Node
 from lazyt.ir.prims import ELEMENTWISE, result_dtype
+from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

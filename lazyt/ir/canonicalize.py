@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lazyt.errors import NotSupportedError
@@ -33,6 +33,7 @@ from lazyt.ir.builder import Builder
 from lazyt.ir.convolution import by_products
 from lazyt.ir.extents import hint, product
 from lazyt.ir.prims import CONVOLUTIONS, MOVEMENT
+from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from lazyt.ir.access import AxisVar, Index, Place, substitute
 from lazyt.ir.graph import Node
+from lazyt.ir.records import dataclass
 
 
 @dataclass(eq=False, slots=True)

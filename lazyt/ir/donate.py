@@ -8,13 +8,12 @@ Whether nobody else holds the leaf is known at run time only; see the backend.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lazyt.ir import graph as g
 from lazyt.ir import kernel as k
 from lazyt.ir.extents import Dim
 from lazyt.ir.graph import Node
 from lazyt.ir.kernelize import AccessArg, KernelCall
+from lazyt.ir.records import dataclass
 from lazyt.ir.reuse import evaluated
 from lazyt.ir.schedule import Launch, MatmulCall, Schedule, nbytes
 

@@ -38,8 +38,10 @@ Complex arithmetic is on whole values here; code generation splits it into parts
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
+
+from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -48,11 +48,12 @@ value is a Check. Units of parallel work: see `Kernel.units`.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from lazyt.errors import LazytInternalError
+from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -5,7 +5,7 @@ What is structure goes into the `Kernel`; what is size goes into `KernelCall`, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from lazyt.errors import LazytInternalError
@@ -19,6 +19,7 @@ from lazyt.ir.graph import Node
 from lazyt.ir.numbering import numbered
 from lazyt.ir.operands import buffer_of
 from lazyt.ir.prims import MOVEMENT, SOURCES
+from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,9 +8,10 @@ and all others before theirs; leaves come in the order in which the program met 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lazyt.ir import kernel as k
+from lazyt.ir.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

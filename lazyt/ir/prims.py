@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lazyt.ir import dtypes
+from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,7 +7,7 @@ do not depend on each other and form one region (an optimizer's updates over a h
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
@@ -19,6 +19,7 @@ from lazyt.ir.graph import Graph, Node
 from lazyt.ir.kernelize import KernelCall, ScalarArg, kernelize
 from lazyt.ir.operands import attention_operands, buffer_of, dense, fill, single, strided
 from lazyt.ir.prims import CONVOLUTIONS
+from lazyt.ir.records import dataclass
 from lazyt.ir.reuse import reuse_costly
 from lazyt.ir.scan import BLOCK, SCANS
 

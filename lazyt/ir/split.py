@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
 from lazyt.ir import dtypes
 from lazyt.ir import kernel as k
+from lazyt.ir.records import dataclass
 
 FLOAT64, INT64, BOOL = np.dtype(np.float64), np.dtype(np.int64), np.dtype(bool)
 # Rows shorter than this, several of them to an output, are not worth a partial total each.

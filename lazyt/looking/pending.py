@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from lazyt.handle import Handle
 from lazyt.ir import graph as g
 from lazyt.ir.canonicalize import canonicalize
 from lazyt.ir.extents import hint
+from lazyt.ir.records import dataclass
 from lazyt.looking.holders import gradients_of, holders_text, names_in_frames
 from lazyt.looking.steps import call_text, leaf_text, results_text, types_text, value_name
 from lazyt.looking.text import aligned, bytes_text, html_table, plural, site_text

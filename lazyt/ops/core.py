@@ -14,7 +14,7 @@ offsets    integers that only move things (slice starts): may change at every ru
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from lazyt.errors import DTypeError
 from lazyt.ir import dtypes
 from lazyt.ir.builder import Builder, Weak, broadcast_shapes
 from lazyt.ir.graph import Node
+from lazyt.ir.records import dataclass
 
 Operand = Node | Weak | bool | int | float | complex
 Lower = Callable[..., "Node | tuple[Node, ...]"]

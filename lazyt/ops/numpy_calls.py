@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyt.ir.records import dataclass
 from lazyt.ops.core import OpDef, Operand, node_of, result_type
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 What lazyt's own signature has not goes the way of NumPy's function called on tensors (functions.py, ufuncs.py), so it
 means the same under both names. A function whose signature is NumPy's already is left as it is. Signatures are read
-when they are first asked for: to read them all takes as long as to import half of lazyt.
+when they are first asked for: to read them all took a sixth of the time of an import.
 """
 
 from __future__ import annotations
@@ -164,9 +164,10 @@ class _Pair:
 
 def _keywords(f: Any) -> frozenset[str]:
     """The names by which a function takes arguments. ValueError if it does not tell."""
-    if code := getattr(inspect.unwrap(f), "__code__", None):
+    inner: Any = inspect.unwrap(f)
+    if code := getattr(inner, "__code__", None):
         return frozenset(code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount])
-    text = getattr(f, "__text_signature__", None)
+    text = getattr(inner, "__text_signature__", None)
     if text and "$" not in text:  # read faster than `inspect` does
         told: Any = ast.parse(f"def f{text}: ...").body[0]
         return frozenset(a.arg for a in (*told.args.args, *told.args.kwonlyargs))

@@ -16,7 +16,6 @@ import re
 import struct
 import threading
 import weakref
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import llvmlite
@@ -26,6 +25,7 @@ from lazyt.backends import objcache
 from lazyt.backends.cpu import ahead
 from lazyt.backends.cpu.switches import switches, without_wide
 from lazyt.errors import LazytInternalError
+from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

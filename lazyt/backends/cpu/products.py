@@ -7,7 +7,6 @@ the dtype, and nothing that could differ between two runs: not the number of thr
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -37,6 +36,7 @@ from lazyt.backends.cpu.gemm_tile import (
     tile_of,
 )
 from lazyt.backends.cpu.threads import get_num_threads
+from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,8 +15,9 @@ It is one module of IR, in one file: the functions share the pool's state and no
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from string import Template
+
+from lazyt.ir.records import dataclass
 
 MAX_WORKERS = 255
 # Bytes of a worker's stack: products pack on it (see gemm_tile.py), and some systems' own choice is less.

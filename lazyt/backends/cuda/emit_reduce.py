@@ -8,7 +8,6 @@ All other reductions give the same whatever their order; each lane folds what it
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cuda import elementwise
@@ -17,6 +16,7 @@ from lazyt.backends.cuda.text import type_of
 from lazyt.backends.rules.elements import reg_type
 from lazyt.backends.rules.reduction import FLOAT64, Reduction, is_float
 from lazyt.ir.kernel import CHUNK, LANES
+from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

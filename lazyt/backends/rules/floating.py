@@ -7,9 +7,8 @@ bfloat16 need no detour through float32.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lazyt.backends.rules.vector import Rule, Rules, Vec, constant, copysign, fabs, sqrt, where
+from lazyt.ir.records import dataclass
 
 
 def sign(x: Vec) -> Vec:

@@ -1,0 +1,192 @@
+"""What an import of lazyt loads, and what is put off until somebody asks for it."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+import lazyt as lt
+from lazyt.ir import records
+
+# What a program on the CPU does not need, whatever it asks lazyt.
+NOT_LOADED = ("lazyt.backends.cuda.", "lazyt.testing", "numpy.random", "cupy", "einops", "subprocess", "html.entities")
+PROGRAM = """
+import sys, numpy
+import lazyt as lt, lazyt.nn, lazyt.optim
+x = lt.tensor([[1.0, 2.0, 3.0]], requires_grad=True)
+y = (lt.exp(x) @ x.T).sum()
+{more}
+print(*sys.modules)
+"""
+ASKING = (
+    "print(y.explain(), file=sys.stderr); y.backward(); float(y); print(lt.last_sync(), lt.pending(), file=sys.stderr)"
+)
+
+
+@pytest.mark.parametrize("more", ["", ASKING], ids=["recording", "computing and looking"])
+def test_what_is_not_loaded(more):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(more=more)], capture_output=True, text=True, check=True, timeout=100
+    )
+    loaded = done.stdout.split()
+    assert "lazyt.tensor" in loaded
+    assert not [m for m in loaded if m.startswith(NOT_LOADED)]
+
+
+def test_the_cuda_backend_has_the_rooms_that_it_names():
+    from lazyt.backends import cuda
+
+    assert [getattr(cuda, n).__name__ for n in cuda.__all__] == [f"lazyt.backends.cuda.{n}" for n in cuda.__all__]
+    with pytest.raises(AttributeError, match=r"'lazyt\.backends\.cuda' has no attribute 'nothing'"):
+        _ = cuda.nothing
+
+
+def test_signatures_that_are_read_late_lead_to_the_function():
+    assert str(inspect.signature(lt.max)).startswith("(x: ")
+    assert {"out", "where", "initial"} <= inspect.signature(lt.max).parameters.keys()
+    assert {"out", "where", "dtype"} <= inspect.signature(lt.exp).parameters.keys()
+    for f in (lt.max, lt.exp, lt.concatenate):
+        assert inspect.isfunction(inspect.unwrap(f))
+        assert inspect.unwrap(f).__module__.startswith("lazyt.functions.")
+        assert "def " + f.__name__ in inspect.getsource(f)
+
+
+def test_operators_have_their_names():
+    for name in ("__add__", "__radd__", "__iadd__", "__neg__", "__lt__"):
+        f = getattr(lt.Tensor, name)
+        assert (f.__name__, f.__qualname__, f.__code__.co_name) == (name, name, name)
+        assert f.__code__.co_filename == f"<lazyt {name}>"
+
+
+# --- records whose methods are written late are those of the standard library
+
+
+def _pairs():
+    both = []
+    for decorator in (records.dataclass, dataclasses.dataclass):
+
+        @decorator(frozen=True, slots=True)
+        class Point:
+            """Somewhere."""
+
+            x: int
+            y: float = 0.5
+            note: str = dataclasses.field(default="", compare=False, repr=False)
+
+            @property
+            def twice(self):
+                return 2 * self.x
+
+        both.append(Point)
+    return both
+
+
+OURS, THEIRS = _pairs()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda p: repr(p(1)),
+        lambda p: repr(p(1, y=2.0, note="a")),
+        lambda p: hash(p(1, 2.0, "a")),
+        lambda p: (p(1) == p(1), p(1) == p(1, note="b"), p(1) == p(2), p(1) == (1, 0.5), p(1) != p(1)),
+        lambda p: (p(1).__eq__(1), p(float("nan")) == p(float("nan"))),
+        lambda p: dataclasses.replace(p(1, note="c"), x=3).note,
+        lambda p: dataclasses.astuple(p(1)),
+        lambda p: (p.__match_args__, p.__slots__, p.__doc__, p(4).twice),
+        lambda p: repr(copy.deepcopy(p(1, 2.0, "a"))),
+        lambda p: p(),
+        lambda p: p(1, 2, 3, 4),
+        lambda p: p(1, z=2),
+        lambda p: setattr(p(1), "x", 2),
+        lambda p: delattr(p(1), "x"),
+        lambda p: {p(1): "a"}[p(1, note="other")],
+    ],
+)
+def test_a_record_is_as_the_standard_librarys(ask):
+    answers = []
+    for cls in (OURS, THEIRS):
+        try:
+            answers.append(ask(cls))
+        except (TypeError, AttributeError) as e:
+            answers.append((type(e), str(e)))
+    assert answers[0] == answers[1]
+
+
+def test_a_record_takes_no_further_attributes():
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'z'"):
+        OURS(1).z = 2
+
+
+def test_a_record_by_identity_and_without_slots():
+    @records.dataclass(frozen=True, eq=False)
+    class Named:
+        name: str
+
+    a, b = Named("a"), Named("a")
+    assert a != b
+    assert len({a, b}) == 2
+    assert vars(a) == {"name": "a"}
+    assert repr(a).endswith("Named(name='a')")
+
+
+def test_a_record_is_pickled():
+    from lazyt.ir import graph as g
+
+    assert pickle.loads(pickle.dumps(g.Axes((0, 1)))) == g.Axes((0, 1))
+
+
+def _changing():
+    both = []
+    for decorator in (records.dataclass, dataclasses.dataclass):
+
+        @decorator
+        class Base:
+            items: list = dataclasses.field(default_factory=list)
+            many: int = dataclasses.field(init=False, compare=False)
+
+            def __post_init__(self):
+                self.items.append(0)
+                self.many = len(self.items)
+
+        @decorator(eq=False)
+        class Derived(Base):
+            name: str = "a"
+
+        both.append((Base, Derived))
+    return both
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda b, d: (repr(b()), repr(b([1])), b() == b(), b() == b([2]), b().items is b().items),
+        lambda b, d: (repr(d()).split(".")[-1], d([5], "b").items, d(name="c").name, d() == d(), len({d(), d()})),
+        lambda b, d: hash(b()),
+        lambda b, d: (b() == d(), d() == b()),
+        lambda b, d: setattr(b(), "items", 2),
+        lambda b, d: (b([1, 2]).many, d([1, 2]).many),
+        lambda b, d: dataclasses.replace(d([1]), name="e").items,
+        lambda b, d: d([], "a", 1),
+    ],
+)
+def test_what_may_change_is_as_the_standard_librarys(ask):
+    answers = []
+    for classes in _changing():
+        try:
+            answers.append(ask(*classes))
+        except (TypeError, AttributeError) as e:
+            answers.append((type(e), str(e)))
+    assert answers[0] == answers[1]
+
+
+def test_a_record_takes_no_arguments_that_it_does_not_know():
+    with pytest.raises(AssertionError, match="no further arguments"):
+        records.dataclass(order=True)
