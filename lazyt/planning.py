@@ -95,11 +95,11 @@ class Plan:
         self.runs = 0
         self.last_want: list[Slot] = []
 
-    def compile(self) -> None:
+    def compile(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
         """Have the machine code of every kernel, unless the interpreter runs in their place."""
         if settings["interpret"]:
             return
-        self.executable.compile()
+        self.executable.compile(extents, scalars)
         self._compiles = (self.executable.compiles, self.executable.compile_time)
 
     def whole(self) -> Plan:
@@ -236,7 +236,7 @@ def _choose(
     program.misses.append(wanted)
     del program.misses[:-4]
     plan = draft(pos, ext, want, scalars, fused)
-    plan.compile()
+    plan.compile(ext.values, scalars)
     program.plans.append(plan)
     program.last = plan
     reasons.mark_known(pos)

@@ -101,7 +101,7 @@ class OneStep:
         self.schedule = schedule(self.graph, fuse(self.graph, low.scope, False), low.scope)
         self.executable = Executable(self.schedule)
         self.holds = guards_hold(low.scope.guards)
-        self.executable.compile()
+        self.executable.compile(extents, scalars)
         self.kernels, self.launches = len(self.schedule.launches), len(self.schedule.regions)
         self.recipes: dict[Extents, Recipe] = {}
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +76,38 @@ def test_each_module_is_counted_and_kept_once(monkeypatch: pytest.MonkeyPatch, t
     assert engine.counters.compiles == before + 3
     assert len(list(tmp_path.glob("*.o"))) == 3
     assert not engine._loader.ahead
+
+
+ALONE = """
+import numpy as np
+import lazyt as lt
+from lazyt.backends.cpu import ahead, engine
+
+together, alone = [], []
+objects, parse = ahead.objects, engine.Host.parse
+
+def made(texts, *rest):
+    together.append(texts)
+    return objects(texts, *rest)
+
+def parsed(host, text, names, context=None):
+    if context is None:
+        alone.append(text)
+    return parse(host, text, names, context)
+
+lt.set_num_threads(2)
+q, w = lt.asarray(np.ones((2, 40, 24), np.float32)), lt.asarray(np.ones((24, 72), np.float32))
+lt.sync()
+ahead.objects, engine.Host.parse = made, parsed
+lt.sync(lt.tanh(lt.nn.functional.scaled_dot_product_attention(q * 1.25, q - 0.5, q + 2.5) @ w) * 0.625)
+assert len(together) == 1, len(together)
+for part in ("@lazyt_k_", "@lazyt_gemm_", "@lazyt_attention_"):
+    assert any(part in text for text in together[0]), part
+    assert not any(part in text for text in alone), part
+"""
+
+
+def test_all_that_a_plan_calls_is_made_together(tmp_path: Path) -> None:
+    """Kernels, products and attention; in a process that has none of them yet."""
+    environment = {**os.environ, "LAZYT_CACHE_DIR": str(tmp_path), "LAZYT_DEBUG": "no-tiers"}
+    subprocess.run([sys.executable, "-c", ALONE], env=environment, check=True)

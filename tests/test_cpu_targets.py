@@ -15,6 +15,7 @@ import test_cpu_emit as cpu
 from lazyt.backends.cpu import (
     attention_gradient_ir,
     attention_ir,
+    attention_tile,
     engine,
     gemm_ir,
     gemm_tile,
@@ -65,17 +66,22 @@ def test_kernels(target: engine.Host) -> None:
 def test_products(target: engine.Host, dtype: type) -> None:
     tile = gemm_tile.tile_of(np.dtype(dtype), target.features)
     for form in ("row", "col"):
-        text, _ = gemm_ir.product_text(np.dtype(dtype), tile, form)
-        assert needed(target, text) <= FROM_C
+        for n in (1, tile.columns, 3 * tile.columns - 1):
+            text, _ = gemm_ir.product_text(np.dtype(dtype), tile, form, tile.families(n))
+            assert needed(target, text) <= FROM_C
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("mask", ["", "bool", "add"])
 def test_attention(target: engine.Host, dtype: type, mask: str) -> None:
     tile = gemm_tile.tile_of(np.dtype(dtype), target.features)
-    for write in (attention_ir.attention_text, attention_gradient_ir.gradient_text):
+    panels, every = (
+        tuple(attention_tile.widths(tile)),
+        {f for d in range(1, 200) for f in attention_tile.parts(tile, d)},
+    )
+    for write, more in ((attention_ir.attention_text, ()), (attention_gradient_ir.gradient_text, (tuple(every),))):
         # NOTE: not the text that another host's test left in the cache.
-        text, _ = write.__wrapped__(np.dtype(dtype), tile, mask)
+        text, _ = write.__wrapped__(np.dtype(dtype), tile, mask, panels, *more)
         assert needed(target, text) <= FROM_C
 
 

@@ -178,7 +178,7 @@ class TestProducts:
         m, n, k = 29, 75, 400
         a, b = array(m, k, dtype=dtype), array(k, n, dtype=dtype, seed=1)
         tile = dataclasses.replace(tile_of(np.dtype(dtype), host_features(), width), fused="fma" in host_features())
-        text, name = product_text(np.dtype(dtype), tile, "row")
+        text, name = product_text(np.dtype(dtype), tile, "row", tile.families(n))
         module = compile_module(text, [name])
         c = np.empty((m, n), dtype)
         table = [0] * SIZE

@@ -189,8 +189,9 @@ class KernelView:
             return self._gpu.source_of(self._call, [f"{name} at {site}" for name, site in self.fuses])
         if self._on_gpu and isinstance(self._attending, cuda.attention_kernels.Kernels):
             return self._attending.source
-        if self.kernel is None and self._choice is not None and self._choice.how == "generated":
-            return self._choice.source(self._call.node.dtype)  # type: ignore[union-attr]
+        if self.kernel is None and isinstance(self._call, MatmulCall):
+            for text, _ in self._bound.products[self._call].modules:
+                return text
         return f"; {self.library}: {CODE[self.code]}" if self.kernel is None else source_of(self.kernel)
 
     def assembly(self) -> str:

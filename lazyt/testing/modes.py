@@ -96,7 +96,7 @@ class Program:
     def compute(self, slots: Sequence[Slot], fused: bool) -> list[np.ndarray[Any, Any]]:
         """These values, through kernels that are planned for them alone."""
         plan = planning.draft(self.pos, self.ext, slots, self.scalars, fused)
-        plan.compile()
+        plan.compile(self.ext.values, self.scalars)
         return [memory.as_array(d) for d in plan.run(self.ext.values, self.scalars, self.leaves, slots)]
 
 

@@ -9,7 +9,18 @@ import numpy as np
 
 from lazyt.backends.cpu.attention_gradient_ir import gradient_text
 from lazyt.backends.cpu.attention_ir import attention_text
-from lazyt.backends.cpu.attention_tile import AT, FEATURES, HEAD, OPERANDS, PANELS, PANELS_BACK, SIZE, STEP
+from lazyt.backends.cpu.attention_tile import (
+    AT,
+    FEATURES,
+    HEAD,
+    OPERANDS,
+    PANELS,
+    PANELS_BACK,
+    SIZE,
+    STEP,
+    panels,
+    parts,
+)
 from lazyt.backends.cpu.gemm_tile import MAX_BATCH, Tile
 from lazyt.backends.cpu.products import code_of, tile_for
 from lazyt.backends.cpu.threads import get_num_threads
@@ -53,19 +64,23 @@ def attends(b: Builder, n: Node) -> bool:
     return not any(b.at_least(d, FEATURES + 1) for d in (q.shape[-1], v.shape[-1]))
 
 
-def _text(c: AttentionCall) -> tuple[str, str]:
+def modules(b: Binding, c: AttentionCall) -> list[tuple[str, str]]:
+    """The code that a call needs (text, name of the function)."""
+    return [_text(b, c)] if sizes(b, c)[0] else []
+
+
+def _text(b: Binding, c: AttentionCall) -> tuple[str, str]:
     n = c.node
-    assert isinstance(n.attrs, g.Opaque)
     dtype, at = n.operands[0].dtype, mask_of(n)
     tile = tile_for(dtype)
     assert tile is not None
     mask = "" if at is None else "bool" if n.operands[at].dtype == dtypes.bool_ else "add"
-    return (attention_text if n.attrs.fn == "attention" else gradient_text)(dtype, tile, mask)
-
-
-def prepare(c: AttentionCall) -> None:
-    """Have the machine code of a call."""
-    code_of(*_text(c))
+    _, queries, _, d, e = sizes(b, c)
+    used = panels(tile, queries)
+    if not is_gradient(c):
+        return attention_text(dtype, tile, mask, used)
+    families = sorted({*parts(tile, d), *parts(tile, e)})
+    return gradient_text(dtype, tile, mask, used, tuple(families))
 
 
 def launch(b: Binding, c: AttentionCall, rows: list[list[int]], table: list[int], patches: Patches) -> None:
@@ -80,7 +95,7 @@ def launch(b: Binding, c: AttentionCall, rows: list[list[int]], table: list[int]
     unit = _unit_rows(tile, q.dtype.itemsize, queries, count, d, e, back)
     blocks = 1 if back else -(-queries // unit)
     at = place(b, c, {"unit_rows": unit, "blocks": blocks}, table, patches)
-    rows.append([code_of(*_text(c)), at, blocks * count, 1, 0])
+    rows.append([code_of(*_text(b, c)), at, blocks * count, 1, 0])
 
 
 def is_gradient(c: AttentionCall) -> bool:

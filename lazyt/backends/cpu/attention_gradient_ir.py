@@ -18,9 +18,11 @@ from lazyt.backends.cpu.attention_writer import Writer
 from lazyt.backends.cpu.looptext import Function, suffix_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy as np
 
-    from lazyt.backends.cpu.gemm_tile import Tile
+    from lazyt.backends.cpu.gemm_tile import Family, Tile
 
 
 class _Gradient(Writer):
@@ -66,15 +68,15 @@ class _Gradient(Writer):
         params = f"{self.PARAMS}{self.element} %by"
         self.add(f, f"define internal void @step.{nv}({params}) nounwind noinline {{\nentry:\n{f.text()}\n}}")
 
-    def parts(self) -> None:
+    def parts(self, families: Iterable[Family]) -> None:
         """Products with their columns along features: by the vectors of these, whole ones behind the others."""
         vectors = range(1, self.tile.vectors + 1)
-        for nv in vectors:
-            self.product("row", nv, True)
-        names = [f"row.{nv}.tail" for nv in vectors]
-        names += [f"row.{nv}" if nv in self.widths else f"row.{nv}.tail" for nv in vectors]
-        table = ", ".join(f"ptr @{name}" for name in names)
-        self.texts.append(f"@parts = internal constant [{len(names)} x ptr] [{table}]")
+        for nv, tail in families:
+            if tail or nv not in self.used:
+                self.product("row", nv, tail)
+        masked = [f"ptr @row.{nv}.tail" if (nv, True) in families else "ptr null" for nv in vectors]
+        whole = [f"ptr @row.{nv}" if (nv, False) in families else masked[nv - 1] for nv in vectors]
+        self.texts.append(f"@parts = internal constant [{2 * len(vectors)} x ptr] [{', '.join([*masked, *whole])}]")
 
     def driver(self, name: str) -> None:
         f, e, n = Function(), self.element, self.panel
@@ -118,13 +120,11 @@ class _Gradient(Writer):
                     for part, name_of in ((0, "l"), (1, "delta")):
                         source = f.at(e, arg[name_of], f.let(f"add i64 {line}, {query}"))
                         self.fetch(f, source, f.at(e, state, str(part * n)), left)
-                    for name_of, base, row, features, to, by in (
-                        ("turn.q", q0, "q_row", "d", str(2 * n), f", {e} {arg['by']}"),
-                        ("turn", g0, "g_row", "e", g_at, ""),
-                    ):
+                    for base, row, features, to in ((q0, "q_row", "d", str(2 * n)), (g0, "g_row", "e", g_at)):
                         source = f.at(e, base, f.let(f"mul i64 {query}, {arg[row]}"))
-                        f.line(f"call void @{name_of}(ptr {source}, i64 {arg[row]}, i64 {arg[features]}, i64 {left}, "
-                               f"i64 {width}, ptr {f.at(e, state, to)}{by})")  # fmt: skip
+                        f.line(f"call void @turn(ptr {source}, i64 {arg[row]}, i64 {arg[features]}, i64 {left}, "
+                               f"i64 {width}, ptr {f.at(e, state, to)})")  # fmt: skip
+                    self.scale(f, f.at(e, state, str(2 * n)), arg["d"], width, arg["by"])
                 last = f.let(f"add i64 {first}, {rows}")
                 limit = f.let(f"select i1 {arg['is.causal']}, i64 {f.smin(last, arg['keys'])}, i64 {arg['keys']}")
                 with f.loop("0", limit, str(KEYS)) as block_of:
@@ -179,14 +179,16 @@ class _Gradient(Writer):
 
 
 @cache
-def gradient_text(dtype: np.dtype, tile: Tile, mask: str) -> tuple[str, str]:
-    """The module of attention's gradient, and its name."""
-    w = _Gradient(dtype, tile, mask)
-    for nv in w.widths:
+def gradient_text(
+    dtype: np.dtype, tile: Tile, mask: str, used: tuple[int, ...], families: tuple[Family, ...]
+) -> tuple[str, str]:
+    """The module of attention's gradient, and its name; `families` are those that features take (see `parts`)."""
+    w = _Gradient(dtype, tile, mask, used)
+    for nv in used:
         w.product("row", nv)
         w.product("col", nv)
         w.step(nv)
-    w.parts()
+    w.parts(families)
     w.turns()
     w.steps()
     w.driver("lazyt_attention_gradient")

@@ -113,8 +113,9 @@ class _Forward(Writer):
                 left, width, _ = self.width(f, rows, p.index)
                 source = f.at(e, q1, f.let(f"mul i64 {p.index}, {arg['q_row']}"))
                 target = f.at(e, "%qt", f.let(f"mul i64 {which}, {q_size}"))
-                f.line(f"call void @turn.q(ptr {source}, i64 {arg['q_row']}, i64 {arg['d']}, i64 {left}, i64 {width}, "
-                       f"ptr {target}, {e} {arg['by']})")  # fmt: skip
+                f.line(f"call void @turn(ptr {source}, i64 {arg['q_row']}, i64 {arg['d']}, i64 {left}, i64 {width}, "
+                       f"ptr {target})")  # fmt: skip
+                self.scale(f, target, arg["d"], width, arg["by"])
                 state = self.state(f, which, o_size)
                 low, zero = constant(self.vec(f, ""), -math.inf), constant(self.vec(f, ""), 0.0)
                 for part, x in ((0, low), (1, zero)):
@@ -158,10 +159,10 @@ class _Forward(Writer):
 
 
 @cache
-def attention_text(dtype: np.dtype, tile: Tile, mask: str) -> tuple[str, str]:
-    """The module of attention for a dtype and a kind of mask, and its name."""
-    w = _Forward(dtype, tile, mask)
-    for nv in w.widths:
+def attention_text(dtype: np.dtype, tile: Tile, mask: str, used: tuple[int, ...]) -> tuple[str, str]:
+    """The module of attention for a dtype, a kind of mask and panels of so many vectors, and its name."""
+    w = _Forward(dtype, tile, mask, used)
+    for nv in used:
         w.product("row", nv)
         w.product("col", nv)
         w.step(nv)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from lazyt.backends.cpu.gemm_tile import MAX_BATCH
+
+if TYPE_CHECKING:
+    from lazyt.backends.cpu.gemm_tile import Family, Tile
 
 # Keys that a panel of queries meets together: their scores stay in the first-level cache.
 KEYS = 64
@@ -27,3 +32,27 @@ HEAD = len(FIELDS)
 OPERANDS = ("q", "k", "v", "mask", "g")
 STEP = 1 + len(OPERANDS)
 SIZE = HEAD + STEP * MAX_BATCH
+
+
+def widths(tile: Tile) -> list[int]:
+    """The vectors of a panel that there may be code for; what is left of queries takes the next more."""
+    return sorted({1, 2, tile.vectors})
+
+
+def panels(tile: Tile, queries: int) -> tuple[int, ...]:
+    """The vectors of the panels that so many queries may make.
+
+    Behind whole panels all are had: lengths that change should find their code, and a plan its binding.
+    """
+    if queries < tile.columns:
+        return (next(w for w in widths(tile) if queries <= w * tile.lanes),)
+    return tuple(widths(tile)) if queries % tile.columns else (tile.vectors,)
+
+
+def parts(tile: Tile, features: int) -> tuple[Family, ...]:
+    """The micro-kernels that so many features take along the columns of a product; masked ones only where they must."""
+    whole, rest = ((tile.vectors, False),) if features >= tile.columns else (), features % tile.columns
+    for v in range(1, tile.vectors + 1):
+        if rest and rest <= v * tile.lanes:
+            return (*whole, (v, v not in widths(tile) or rest != v * tile.lanes))
+    return whole

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazyt.backends.cpu.attention_tile import FIELDS, HEAD, HEIGHTS, OPERANDS, POINTERS, STEP
+from lazyt.backends.cpu.attention_tile import FIELDS, HEAD, HEIGHTS, OPERANDS, POINTERS, STEP, widths
 from lazyt.backends.cpu.gemm_micro import Micro
-from lazyt.backends.cpu.gemm_pack import Packing
 from lazyt.backends.cpu.looptext import Function, named, suffix_of
 from lazyt.backends.cpu.text import mem_type
+from lazyt.backends.cpu.turning import Turning
 from lazyt.backends.rules.table import RULES
 from lazyt.backends.rules.vector import Vec, constant, where
 
@@ -30,73 +30,49 @@ class _Micro(Micro):
         return f"{self.form}.{super().name}"
 
 
-class _Turn(Packing):
-    """Matrices turned around, square by square."""
+class _Turn:
+    """Matrices turned around, group by group of as many lines as a vector has lanes."""
 
-    def inward(self, name: str, scaled: bool = False) -> str:
-        """`(from, row_step, depth, lines, width, to)`: to[k][j] = from[j][k], the last line up to `width` times.
+    def __init__(self, dtype: np.dtype, tile: Tile) -> None:
+        self.tile, self.element = tile, mem_type(dtype)
+        self.f = Function()
+        self.turning = Turning(dtype, tile.lanes)
+        self.room = self.turning.allocate(self.f)
 
-        Those of q take `by` too, which they are multiplied by.
-        """
-        f, e, lanes, columns = self.f, self.element, self.tile.lanes, self.tile.columns
-        end = f.let("sub i64 %lines, 1")
-        by = self._by() if scaled else None
-        with f.loop("0", "%width", str(lanes)) as group:
-            lines = []
-            for r in range(lanes):
-                line = f.smin(f.let(f"add i64 {group.index}, {r}"), end)
-                lines.append(f.at(e, "%from", f.let(f"mul i64 {line}, %row_step")))
+    def inward(self, name: str) -> str:
+        """`(from, row_step, depth, lines, width, to)`: to[k][j] = from[j][k], the last line up to `width` times."""
+        f, e = self.f, self.element
+        with f.loop("0", "%width", str(self.tile.lanes)) as group:
+            lines = self._lines(group.index, "%lines", "%row_step")
             out = f.at(e, "%to", group.index)
-            with f.loop("0", "%depth", str(lanes)) as k:
-                mask = f.mask(lanes, f.smin(f.let(f"sub i64 %depth, {k.index}"), str(lanes)))
-                xs = self._turned([self._get(f.at(e, line, k.index), mask) for line in lines])
-                t = f.at(e, out, f.let(f"mul i64 {k.index}, {columns}"))
-                for i, x in enumerate(xs if by is None else [f.let(f"fmul {self.vector} {x}, {by}") for x in xs]):
-                    self._put(x, f.at(e, t, str(i * columns)))
-        f.line("ret void")
-        params = "ptr %from, i64 %row_step, i64 %depth, i64 %lines, i64 %width, ptr %to"
-        if scaled:
-            params += f", {e} %by"
-        return f"define internal void @{name}({params}) nounwind noinline {{\nentry:\n{f.text()}\n}}"
-
-    def _by(self) -> str:
-        f = self.f
-        one = f.let(f"insertelement {self.vector} poison, {self.element} %by, i32 0")
-        zero = f"<{self.tile.lanes} x i32> zeroinitializer"
-        return f.let(f"shufflevector {self.vector} {one}, {self.vector} poison, {zero}")
+            self.turning.call(f, lines, "%depth", str(self.tile.lanes), out, str(self.tile.columns), self.room)
+        return self._function(name, "ptr %from, i64 %row_step, i64 %depth, i64 %lines, i64 %width, ptr %to")
 
     def outward(self, name: str) -> str:
         """`(from, queries, features, to, to_row)`: to[query][feature] = from[feature][query]"""
-        f, e, lanes, columns = self.f, self.element, self.tile.lanes, self.tile.columns
-        masked = self.masked.replace("load", "store")
-        bits = f"<{lanes} x i1>"
-        f.body.declare(f"declare void @{masked}({self.vector}, ptr, {bits})")
-        end = f.let("sub i64 %features, 1")
-        with f.loop("0", "%features", str(lanes)) as group:
-            lines = []
-            for r in range(lanes):
-                line = f.smin(f.let(f"add i64 {group.index}, {r}"), end)
-                lines.append(f.at(e, "%from", f.let(f"mul i64 {line}, {columns}")))
-            mask = f.mask(lanes, f.smin(f.let(f"sub i64 %features, {group.index}"), str(lanes)))
-            out = f.at(e, "%to", group.index)
-            with f.loop("0", "%queries", str(lanes)) as k:
-                read = [f.let(f"load {self.vector}, ptr {f.at(e, x, k.index)}, align {self.size}") for x in lines]
-                for i, x in enumerate(self._turned(read)):
-                    row = f.let(f"add i64 {k.index}, {i}")
-                    there = f.let(f"icmp slt i64 {row}, %queries")
-                    own = f.let(f"select i1 {there}, {bits} {mask}, {bits} zeroinitializer")
-                    at = f.at(e, out, f.let(f"mul i64 {row}, %to_row"))
-                    f.line(f"call void @{masked}({self.vector} {x}, ptr align {self.size} {at}, {bits} {own})")
-        f.line("ret void")
-        params = "ptr %from, i64 %queries, i64 %features, ptr %to, i64 %to_row"
-        return f"define internal void @{name}({params}) nounwind noinline {{\nentry:\n{f.text()}\n}}"
+        f, e = self.f, self.element
+        with f.loop("0", "%features", str(self.tile.lanes)) as group:
+            lines = self._lines(group.index, "%features", str(self.tile.columns))
+            left = f.let(f"sub i64 %features, {group.index}")
+            self.turning.call(f, lines, "%queries", left, f.at(e, "%to", group.index), "%to_row", self.room)
+        return self._function(name, "ptr %from, i64 %queries, i64 %features, ptr %to, i64 %to_row")
+
+    def _lines(self, first: str, count: str, step: str) -> list[str]:
+        f = self.f
+        end = f.let(f"sub i64 {count}, 1")
+        numbers = [f.smin(f.let(f"add i64 {first}, {r}"), end) for r in range(self.tile.lanes)]
+        return [f.at(self.element, "%from", f.let(f"mul i64 {n}, {step}")) for n in numbers]
+
+    def _function(self, name: str, params: str) -> str:
+        self.f.line("ret void")
+        return f"define internal void @{name}({params}) nounwind noinline {{\nentry:\n{self.f.text()}\n}}"
 
 
 class Writer:
-    """The functions of one module: for a dtype, and a mask that is 'bool', 'add' or ''."""
+    """The functions of one module: for a dtype, a mask that is 'bool', 'add' or '', and panels of `used` vectors."""
 
-    def __init__(self, dtype: np.dtype, tile: Tile, mask: str) -> None:
-        self.dtype, self.tile, self.mask = dtype, tile, mask
+    def __init__(self, dtype: np.dtype, tile: Tile, mask: str, used: tuple[int, ...]) -> None:
+        self.dtype, self.tile, self.mask, self.used = dtype, tile, mask, used
         self.element, self.lanes, self.panel = mem_type(dtype), tile.lanes, tile.columns
         self.vector = f"<{tile.lanes} x {self.element}>"
         self.rules = RULES[dtype]
@@ -105,8 +81,8 @@ class Writer:
 
     @property
     def widths(self) -> list[int]:
-        """The vectors of a panel that there is code for."""
-        return sorted({1, 2, self.tile.vectors})
+        """The vectors of a panel that there may be code for."""
+        return widths(self.tile)
 
     def add(self, f: Function, text: str) -> None:
         self.texts.append(text)
@@ -278,19 +254,32 @@ class Writer:
             )
 
     def turns(self) -> None:
-        for name in ("turn", "turn.q", "turn.back"):
-            turn = _Turn(self.dtype, self.tile)
-            self.texts.append(turn.outward(name) if name == "turn.back" else turn.inward(name, name == "turn.q"))
-            self.declared |= turn.declared
-        if self.mask:
-            turn = _Turn(np.dtype(np.int8) if self.mask == "bool" else self.dtype, self.tile)
-            self.texts.append(turn.inward("turn.mask"))
-            self.declared |= turn.declared
+        mask = np.dtype(np.int8) if self.mask == "bool" else self.dtype
+        for name, dtype in (
+            ("turn", self.dtype),
+            ("turn.back", self.dtype),
+            *([("turn.mask", mask)] * bool(self.mask)),
+        ):
+            turn = _Turn(dtype, self.tile)
+            self.add(turn.f, turn.outward(name) if name == "turn.back" else turn.inward(name))
+        for dtype in dict.fromkeys((self.dtype, mask)):
+            text, declared = Turning(dtype, self.lanes).text()
+            self.texts.append(text)
+            self.declared |= declared
+
+    def scale(self, f: Function, panel: str, rows: str, width: str, by: str) -> None:
+        """The first `width` elements of so many rows of a panel times a number."""
+        one = f.let(f"insertelement {self.vector} poison, {self.element} {by}, i32 0")
+        zero = f"<{self.lanes} x i32> zeroinitializer"
+        all_ = self.vec(f, f.let(f"shufflevector {self.vector} {one}, {self.vector} poison, {zero}"))
+        with f.loop("0", rows, "1") as row, f.loop("0", width, str(self.lanes)) as at:
+            (here,) = self.row(f, f.at(self.element, panel, at.index), row.index, 1)
+            self.store(f, self.load(f, here) * all_, here)
 
     def steps(self) -> None:
         """The steps by the vectors of a panel."""
         fitting = [min(w for w in self.widths if w >= v) for v in range(self.tile.vectors + 1)]
-        names = ", ".join(f"ptr @step.{w}" for w in [self.widths[0], *fitting[1:]])
+        names = ", ".join(f"ptr @step.{w}" if w in self.used else "ptr null" for w in fitting)
         self.texts.append(f"@steps = internal constant [{len(fitting)} x ptr] [{names}]")
 
     def module(self, name: str) -> tuple[str, str]:

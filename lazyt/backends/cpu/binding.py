@@ -95,6 +95,16 @@ class Binding:
             return Product(self, c, choice)
         return Convolution(self, c, choose_convolution(c, self.value))
 
+    def modules(self) -> list[tuple[str, str]]:
+        """The code of products and attention that its launches call (text, name of the function), each once."""
+        found: dict[tuple[str, str], None] = {}
+        for c in self.exe.schedule.launches:
+            if isinstance(c, MatmulCall):
+                found.update(dict.fromkeys(self.products[c].modules))
+            elif isinstance(c, AttentionCall):
+                found.update(dict.fromkeys(attention.modules(self, c)))
+        return list(found)
+
     def _plan_memory(self) -> int:
         """Offsets of temporaries in the arena: the largest first, each at the lowest place free while it lives."""
         lives: dict[Temporary, tuple[int, int]] = {}

@@ -40,11 +40,14 @@ def compiled(kernel: k.Kernel) -> Compiled:
     return c
 
 
-def compile_all(kernels: Sequence[k.Kernel], lanes: int) -> list[Compiled]:
-    """The machine code of kernels; what must be compiled is compiled by so many threads."""
+def compile_all(kernels: Sequence[k.Kernel], lanes: int, others: Sequence[tuple[str, str]] = ()) -> list[Compiled]:
+    """The machine code of kernels; what must be compiled is compiled by so many threads.
+
+    So are `others`, modules with one function each (text, its name), which are left for `compile_module`.
+    """
     new = {x.key + variant(): x for x in kernels if x.key + variant() not in _kernels}
     sources = {name: source_of(x) for name, x in new.items()}
-    compile_ahead([(text, symbol_of(new[name])) for name, text in sources.items()], lanes)
+    compile_ahead([*((text, symbol_of(new[name])) for name, text in sources.items()), *others], lanes)
     with _lock:
         made = {name: Compiled(x, sources[name]) for name, x in new.items() if name not in _kernels}
         _kernels.update(made)

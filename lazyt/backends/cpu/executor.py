@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from lazyt.backends.cpu import attention, blas, memory, scan, scatter
+from lazyt.backends.cpu import blas, memory, scan, scatter
 from lazyt.backends.cpu.binding import Binding
 from lazyt.backends.cpu.callbacks import Callback, extents_in
 from lazyt.backends.cpu.code import compile_all
@@ -90,19 +90,19 @@ class Executable:
         self.expressions.compile()
         self.bound: dict[tuple[int, ...], Bound] = {}
         self.last: Any = None, None  # the extents met last (a walk has the same object each time), and theirs
+        self.prepared: dict[tuple[int, ...], Bound] = {}  # what its code was made for, until that runs
         self.compiles, self.compile_time = 0, 0.0
         self.donations = donations(sched) if switches["donate"] else []
         self.rebinders: dict[frozenset[int] | None, Rebinder] = {}
 
-    def compile(self) -> None:
-        """Have the machine code of every kernel at hand."""
+    def compile(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
+        """Have the machine code of every kernel at hand, and of all else that a run for these extents takes."""
         before, t0 = counters.compiles, time.perf_counter()
-        self.kernels = compile_all([c.kernel for c in self.schedule.kernels], get_num_threads())
+        bound = self.prepared[extents] = Bound(self, extents, scalars, measure=True)
+        self.kernels = compile_all([c.kernel for c in self.schedule.kernels], get_num_threads(), bound.modules())
         for c in self.schedule.launches:
             if isinstance(c, ScatterCall) and self.native:
                 scatter.of(c)
-            elif isinstance(c, AttentionCall):
-                attention.prepare(c)
             elif isinstance(c, LibraryCall) and self.native and scan.native(c):
                 scan.prepare(c)
         self.compiles = counters.compiles - before
@@ -192,7 +192,8 @@ class Executable:
             found = rebinder.find(extents, values, state.ctypes.data + 16)
             if found is not None:
                 return Rebound(extents, values, state, found)
-        bound = Bound(self, extents, scalars, left_out, measure=True)
+        prepared = self.prepared.pop(extents, None) if left_out is None else None
+        bound = prepared or Bound(self, extents, scalars, left_out, measure=True)
         bound.build()
         rebinder.learn(extents, bound.values)
         return bound
@@ -222,7 +223,7 @@ class Bound(Binding):
 
     def build(self) -> None:
         """Divide the regions into native programs and library calls."""
-        compile_ahead([x for p in self.products.values() for x in p.modules], get_num_threads())
+        compile_ahead(self.modules(), get_num_threads())
         parts = self.divide(self.flag.ctypes.data)
         n = self.n_fixed + len(self.moving)
         self.parts = [Program(p[0], p[1], p[2], n) if isinstance(p, tuple) else Callback(self, p) for p in parts]

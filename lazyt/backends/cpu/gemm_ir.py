@@ -30,11 +30,12 @@ from lazyt.backends.cpu.gemm_pack import Packing
 from lazyt.backends.cpu.gemm_tile import DEPTH, FIELDS, FINISHED, HEAD, KC, PACK_B, PACKED_B
 from lazyt.backends.cpu.looptext import Function, named
 from lazyt.backends.cpu.text import mem_type
+from lazyt.backends.cpu.turning import Turning
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from lazyt.backends.cpu.gemm_tile import Tile
+    from lazyt.backends.cpu.gemm_tile import Family, Tile
 
 
 class _Driver:
@@ -183,9 +184,11 @@ def _tallest(t: Tile) -> int:
 
 
 @cache
-def product_text(dtype: np.dtype, tile: Tile, form: str) -> tuple[str, str]:
-    """The module of a product kernel (`form`: how A is read), and its name."""
-    families = [(tile.vectors, False), *((v + 1, True) for v in range(tile.vectors))]
+def product_text(dtype: np.dtype, tile: Tile, form: str, families: tuple[Family, ...]) -> tuple[str, str]:
+    """The module of a product kernel (`form`: how A is read; for columns of these families), and its name.
+
+    NOTE: all families together take three times as long to compile as the one that most sizes need.
+    """
     micros = {
         (family, mr): Micro(dtype, tile, form, mr, *family) for family in families for mr in tile.heights(family[0])
     }
@@ -198,16 +201,19 @@ def product_text(dtype: np.dtype, tile: Tile, form: str) -> tuple[str, str]:
         packing = Packing(dtype, tile)
         bodies.append(packing.function(kind))
         declared |= packing.declared
+    turning, more = Turning(dtype, tile.lanes).text()
+    bodies.append(turning)
+    declared |= more
     # By family, then by how many rows are left: the tallest that fits.
-    fitting = [
-        (family, max(h for h in tile.heights(family[0]) if h <= left or h == 1))
-        for family in families
-        for left in range(_tallest(tile) + 1)
-    ]
-    names = ", ".join(f"ptr @{micros[one].name}" for one in fitting)
-    heights = ", ".join(f"i64 {h}" for _, h in fitting)
+    names, heights = [], []
+    for family in ((tile.vectors, False), *((v + 1, True) for v in range(tile.vectors))):
+        for left in range(_tallest(tile) + 1):
+            height = max(h for h in tile.heights(family[0]) if h <= left or h == 1)
+            names.append(f"ptr @{micros[family, height].name}" if family in families else "ptr null")
+            heights.append(f"i64 {height}")
     parts = [
-        *sorted(line for line in declared if line), f"@micros = internal constant [{len(fitting)} x ptr] [{names}]",
-        f"@heights = internal constant [{len(fitting)} x i64] [{heights}]", *bodies, epilogue_text(), driver,
+        *sorted(line for line in declared if line),
+        f"@micros = internal constant [{len(names)} x ptr] [{', '.join(names)}]",
+        f"@heights = internal constant [{len(names)} x i64] [{', '.join(heights)}]", *bodies, epilogue_text(), driver,
     ]  # fmt: skip
     return named("\n".join(parts), "lazyt_gemm")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from lazyt.backends.cpu.gemm_tile import PACK_FIELDS, PACK_HEAD
 from lazyt.backends.cpu.looptext import Function, named, suffix_of
 from lazyt.backends.cpu.text import mem_type
+from lazyt.backends.cpu.turning import Turning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +44,8 @@ class Packing:
         self.masked = f"llvm.masked.load.v{tile.lanes}{suffix_of(dtype)}.p0"
         self.f = Function()
         self.arg: dict[str, str] = {}
+        self.turning = Turning(dtype, tile.lanes)
+        self.room = self.turning.allocate(self.f)
 
     def text(self, kind: str) -> tuple[str, str]:
         f, e = self.f, self.element
@@ -58,7 +61,8 @@ class Packing:
             self._kinds[kind](inside, source, target)
         f.line("ret void")
         head = "define void @lazyt_pack(ptr %args, i64 %begin, i64 %end) nounwind {\nentry:"
-        text = "\n".join([*sorted(f.body.module.text().splitlines()), head, f.text(), "}"])
+        turning, declared = self.turning.text()
+        text = "\n".join([*sorted(x for x in self.declared | declared if x), turning, head, f.text(), "}"])
         return named(text, "lazyt_pack")
 
     @property
@@ -144,7 +148,7 @@ class Packing:
             self._panel(whole, "%from", f.at(e, "%to", f.let(f"mul i64 {whole}, %to_unit")))
 
     def _across(self, inside: str, source: str, target: str) -> None:
-        """Squares of lanes x lanes elements, turned in registers by a perfect shuffle repeated."""
+        """Group by group of as many lines as a vector has lanes."""
         f, e, lanes, columns, arg = self.f, self.element, self.tile.lanes, self.tile.columns, self.arg
         end = f.let(f"sub i64 {arg['cols']}, 1")
         before = f.let(f"mul i64 {inside}, {columns}")
@@ -156,24 +160,4 @@ class Packing:
                 # Lines past the last one repeat it: nothing reads what comes of them.
                 line = f.smin(f.let(f"add i64 {first}, {r}"), end)
                 lines.append(f.at(e, source, f.let(f"mul i64 {line}, {arg['row_step']}")))
-            out = f.at(e, target, group.index)
-            with f.loop("0", arg["rows"], str(lanes)) as k:
-                mask = f.mask(lanes, f.smin(f.let(f"sub i64 {arg['rows']}, {k.index}"), str(lanes)))
-                xs = self._turned([self._get(f.at(e, line, k.index), mask) for line in lines])
-                t = f.at(e, out, f.let(f"mul i64 {k.index}, {arg['to_row']}"))
-                for x in xs:
-                    self._put(x, t)
-                    t = f.at(e, t, arg["to_row"])
-
-    def _turned(self, xs: list[str]) -> list[str]:
-        lanes, half = self.tile.lanes, self.tile.lanes // 2
-        orders = [", ".join(f"i32 {start + i // 2 + (i % 2) * lanes}" for i in range(lanes)) for start in (0, half)]
-        for _ in range(lanes.bit_length() - 1):
-            xs = [
-                self.f.let(
-                    f"shufflevector {self.vector} {xs[i]}, {self.vector} {xs[i + half]}, <{lanes} x i32> <{order}>"
-                )
-                for i in range(half)
-                for order in orders
-            ]
-        return xs
+            self.turning.call(f, lines, arg["rows"], str(lanes), f.at(e, target, group.index), arg["to_row"], self.room)

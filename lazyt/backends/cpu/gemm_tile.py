@@ -49,6 +49,10 @@ PACK_SIZE = PACK_HEAD + 2 * MAX_BATCH
 MAX_ARGUMENTS = 512
 
 
+# Micro-kernels of so many vectors, the last of them masked or not.
+Family = tuple[int, bool]
+
+
 @dataclass(frozen=True)
 class Tile:
     """The shape of a micro-kernel for a dtype: rows of C, vectors along them, and elements in a vector."""
@@ -66,6 +70,13 @@ class Tile:
     def heights(self, vectors: int) -> tuple[int, ...]:
         """The heights of tiles of so many vectors."""
         return self.narrow[vectors - 1] if vectors <= len(self.narrow) else self.rows
+
+    def families(self, n: int) -> tuple[Family, ...]:
+        """The micro-kernels that `n` columns are met by: those of whole panels, and of what is left behind them."""
+        whole, rest = ((self.vectors, False),) if n >= self.columns else (), n % self.columns
+        if not rest:
+            return whole
+        return (*whole, (next(v for v in range(1, self.vectors + 1) if rest <= v * self.lanes), True))
 
     def __str__(self) -> str:
         return f"{self.rows[0]} x {self.columns}"

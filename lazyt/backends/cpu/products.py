@@ -32,6 +32,7 @@ from lazyt.backends.cpu.gemm_tile import (
     PACKED_B,
     PAD,
     SIZE,
+    Family,
     Tile,
     tile_of,
 )
@@ -97,6 +98,7 @@ class Choice:
     generated_cycles: int  # 0 where there is no generated code for it
     blas_cycles: int  # 0 where BLAS has no routine for it
     tile: Tile | None = None
+    families: tuple[Family, ...] = ()  # the micro-kernels that it takes
     form: str = "row"  # how a micro-kernel reads A
     pack_a: str = ""  # '' or 'across'
     pack_b: str = ""  # '', 'panel' or 'across'
@@ -106,10 +108,10 @@ class Choice:
     leading: tuple[tuple[int, int], ...] = ()  # how A and B lie (see `leading`), where one that is not NumPy reads them
     timed: str = ""  # what the autotuner measured, if it was asked
 
-    def source(self, dtype: np.dtype) -> str:
-        """The LLVM IR of a generated product."""
+    def text(self, dtype: np.dtype) -> tuple[str, str]:
+        """The module of a generated product, and its name."""
         assert self.tile is not None
-        return product_text(dtype, self.tile, self.form)[0]
+        return product_text(dtype, self.tile, self.form, self.families)
 
     @property
     def reason(self) -> str:
@@ -180,7 +182,8 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
     how = "generated" if not by_blas or not library or estimate < library_estimate else "blas"
     on_stack = how == "generated" and stays_on_stack(c, kk)
     return Choice(
-        how, m, n, kk, count, estimate, library_estimate, tile, form, pack_a, pack_b, on_stack, leading=lie
+        how, m, n, kk, count, estimate, library_estimate, tile, tile.families(n), form, pack_a, pack_b, on_stack,
+        leading=lie,
     )  # fmt: skip
 
 
@@ -254,7 +257,7 @@ class Product:
         assert ch.tile is not None
         # NOTE: B is packed by the product's own code.
         packs = [pack_text(dtype, ch.tile, ch.pack_a)] if ch.pack_a else []
-        return [product_text(dtype, ch.tile, ch.form), *packs]
+        return [ch.text(dtype), *packs]
 
     def _lines(self) -> int:
         """Elements of one packed A."""
@@ -335,7 +338,7 @@ class Product:
             own = self._epilogue(at, table, patches)
         units = row_blocks * col_blocks * ch.count if ch.m and ch.n else 0
         grain = max(PRODUCT_GRAIN // max(max(unit_rows, READ) * unit_cols * ch.k, 1), 1)
-        rows.append([code_of(*product_text(dtype, tile, ch.form)), at, units, grain, 0])
+        rows.append([code_of(*ch.text(dtype)), at, units, grain, 0])
         if not own:
             assert c.epilogue is not None
             b._kernel(c.epilogue, rows, table, patches, False)

@@ -119,7 +119,7 @@ class Executable(host.Executable):
         self.donations = []
         self.device = device(name)
 
-    def compile(self) -> None:
+    def compile(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
         """Nothing yet: a kernel's mapping follows from its extents."""
 
     def draft(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> Bound:
