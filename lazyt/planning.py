@@ -50,7 +50,8 @@ Wanted = tuple[tuple[int, int], ...]
 class Plan:
     """How to compute some values of a program; valid for every walk whose extents satisfy its guards."""
 
-    def __init__(self, low: Lowered, want: Sequence[Slot], fused: bool) -> None:
+    def __init__(self, low: Lowered, want: Sequence[Slot], fused: bool, soon: bool = False) -> None:
+        """soon: it will run as soon as it is made, so that compiling may begin meanwhile."""
         self.wanted: Wanted = names(want)
         self.device = want[0].step.device
         self.fused = fused
@@ -72,6 +73,8 @@ class Plan:
         self.graph = canonicalize(nodes, low.scope, rewrites)
         if settings["verify"]:
             verify(self.graph)
+        if soon and on_cpu and not settings["interpret"]:
+            attention.begin(self.graph)
         self.division = fuse(self.graph, low.scope, fused)
         reuse, epilogues = settings["reuse"] and on_cpu, fused and settings["epilogues"] and on_cpu
         self.schedule = schedule(self.graph, self.division, low.scope, reuse, epilogues)
@@ -235,7 +238,7 @@ def _choose(
         want = _union(program, pos, want)
     program.misses.append(wanted)
     del program.misses[:-4]
-    plan = draft(pos, ext, want, scalars, fused)
+    plan = draft(pos, ext, want, scalars, fused, soon=True)
     plan.compile(ext.values, scalars)
     program.plans.append(plan)
     program.last = plan
@@ -291,9 +294,11 @@ def outlook(pos: Step, ext: Ext, want: Sequence[Slot]) -> tuple[Plan | None, str
         return plan, reason, fused
 
 
-def draft(pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any], fused: bool) -> Plan:
-    """A plan that nobody keeps yet and that has no machine code."""
-    return Plan(lower(pos.steps(), ext.values, scalars), want, fused)
+def draft(
+    pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any], fused: bool, soon: bool = False
+) -> Plan:  # fmt: skip
+    """A plan that nobody keeps yet and that has no machine code; soon: it will be compiled and run at once."""
+    return Plan(lower(pos.steps(), ext.values, scalars), want, fused, soon)
 
 
 def _is_tiny(pos: Step, ext: Ext) -> bool:

@@ -33,15 +33,19 @@ def _parse(text: str, context: Any) -> Any:
 def test_the_code_is_that_of_one_thread_alone(lanes: int) -> None:
     host = engine.host()
     texts = [_text(f"ahead_{i}", i * 7 % 5 + 1) for i in range(9)]
-    made = ahead.objects(texts, lanes, host.create_machine, _parse)
-    assert made == [host.machine.emit_object(host.parse(t, ["f"])) for t in texts]
+    making = ahead.Making(host.create_machine, _parse)
+    making.add(texts[:4])
+    making.start(lanes - 1)
+    making.add(texts)
+    assert making.finish() == {t: host.machine.emit_object(host.parse(t, ["f"])) for t in texts}
 
 
 def test_what_llvm_rejects_is_left_to_whoever_compiles_it() -> None:
     host = engine.host()
-    made = ahead.objects(["nonsense", _text("ahead_good", 2)], 2, host.create_machine, _parse)
-    assert made[0] is None
-    assert made[1] is not None
+    making = ahead.Making(host.create_machine, _parse)
+    making.add(["nonsense", _text("ahead_good", 2)])
+    making.start(1)
+    assert [code is None for code in making.finish().values()] == [True, False]
     with pytest.raises(LazytInternalError, match="LLVM rejects the IR of f"):
         engine.compile_module("nonsense\ndefine void @f() {", ["f"])
 
@@ -83,12 +87,16 @@ import numpy as np
 import lazyt as lt
 from lazyt.backends.cpu import ahead, engine
 
-together, alone = [], []
-objects, parse = ahead.objects, engine.Host.parse
+together, begun, alone = [], [], []
+start, finish, parse = ahead.Making.start, ahead.Making.finish, engine.Host.parse
 
-def made(texts, *rest):
-    together.append(texts)
-    return objects(texts, *rest)
+def started(making, lanes):
+    begun.append(list(making.made))
+    start(making, lanes)
+
+def finished(making):
+    together.append(list(making.made))
+    return finish(making)
 
 def parsed(host, text, names, context=None):
     if context is None:
@@ -98,12 +106,13 @@ def parsed(host, text, names, context=None):
 lt.set_num_threads(2)
 q, w = lt.asarray(np.ones((2, 40, 24), np.float32)), lt.asarray(np.ones((24, 72), np.float32))
 lt.sync()
-ahead.objects, engine.Host.parse = made, parsed
+ahead.Making.start, ahead.Making.finish, engine.Host.parse = started, finished, parsed
 lt.sync(lt.tanh(lt.nn.functional.scaled_dot_product_attention(q * 1.25, q - 0.5, q + 2.5) @ w) * 0.625)
 assert len(together) == 1, len(together)
 for part in ("@lazyt_k_", "@lazyt_gemm_", "@lazyt_attention_"):
     assert any(part in text for text in together[0]), part
     assert not any(part in text for text in alone), part
+assert ["@lazyt_attention_" in text for text in begun[0]] == [True], "attention's begins while the rest is planned"
 """
 
 

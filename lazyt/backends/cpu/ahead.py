@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -32,44 +32,57 @@ def _emitter() -> Callable[..., Any] | None:
     return emit
 
 
-def objects(
-    texts: Sequence[str], lanes: int, create_machine: Callable[[], Any], parse: Callable[[str, Any], Any]
-) -> list[bytes | None]:
-    """The object code of each text, made by `lanes` threads; None where that failed, which compiling it alone explains.
+class Making:
+    """The object code of texts as it is made, by threads of its own and by the one that waits for it.
 
-    `parse(text, context)` gives a verified module.
+    `parse(text, context)` gives a verified module. What fails is None, which compiling it alone explains.
     """
-    emit = _emitter()
-    made: list[bytes | None] = [None] * len(texts)
-    if emit is None:
-        return made
-    # The longest first, so that no thread is left with one when the others are done.
-    todo: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for i in sorted(range(len(texts)), key=lambda i: -len(texts[i])):
-        todo.put(i)
 
-    def work() -> None:
-        machine = create_machine()
+    def __init__(self, create_machine: Callable[[], Any], parse: Callable[[str, Any], Any]) -> None:
+        self._create_machine, self._parse = create_machine, parse
+        self._todo: queue.PriorityQueue[tuple[int, str]] = queue.PriorityQueue()
+        self._threads: list[threading.Thread] = []
+        self.made: dict[str, bytes | None] = {}
+
+    def add(self, texts: Iterable[str]) -> None:
+        """Have these made, but for what is asked for already: the longest first, so that no thread is left with one."""
+        for text in texts:
+            if text not in self.made:
+                self.made[text] = None
+                self._todo.put((-len(text), text))
+
+    def start(self, lanes: int) -> None:
+        """Have so many threads of its own at work."""
+        at_work = sum(t.is_alive() for t in self._threads)
+        for _ in range(min(lanes, self._todo.qsize()) - at_work):
+            t = threading.Thread(target=self._work, name="lazyt compile")
+            self._threads.append(t)
+            t.start()
+
+    def finish(self) -> dict[str, bytes | None]:
+        """Work along until everything is made."""
+        try:
+            self._work()
+        finally:
+            for t in self._threads:
+                t.join()
+        return self.made
+
+    def _work(self) -> None:
+        emit = _emitter()
+        if emit is None:
+            return
+        machine = self._create_machine()
         while True:
             try:
-                i = todo.get_nowait()
+                _, text = self._todo.get_nowait()
             except queue.Empty:
                 return
             try:
-                module = parse(texts[i], llvm.create_context())
+                module = self._parse(text, llvm.create_context())
             except LazytInternalError:  # the caller compiles it alone, and raises this again
                 continue
-            made[i] = _object_of(emit, machine, module)
-
-    helpers = [threading.Thread(target=work, name="lazyt compile") for _ in range(min(lanes, len(texts)) - 1)]
-    for t in helpers:
-        t.start()
-    try:
-        work()
-    finally:
-        for t in helpers:
-            t.join()
-    return made
+            self.made[text] = _object_of(emit, machine, module)
 
 
 def _object_of(emit: Callable[..., Any], machine: Any, module: Any) -> bytes | None:

@@ -21,6 +21,7 @@ from lazyt.backends.cpu.attention_tile import (
     panels,
     parts,
 )
+from lazyt.backends.cpu.engine import compile_early
 from lazyt.backends.cpu.gemm_tile import MAX_BATCH, Tile
 from lazyt.backends.cpu.products import code_of, tile_for
 from lazyt.backends.cpu.threads import get_num_threads
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from lazyt.backends.cpu.binding import Binding
     from lazyt.backends.cpu.products import Patches
     from lazyt.ir.builder import Builder
-    from lazyt.ir.graph import Node
+    from lazyt.ir.graph import Graph, Node
     from lazyt.ir.schedule import AttentionCall
 
 # Fewer queries leave most lanes of a panel empty; and their weights are no square.
@@ -66,18 +67,30 @@ def attends(b: Builder, n: Node) -> bool:
 
 def modules(b: Binding, c: AttentionCall) -> list[tuple[str, str]]:
     """The code that a call needs (text, name of the function)."""
-    return [_text(b, c)] if sizes(b, c)[0] else []
+    count, queries, _, d, e = sizes(b, c)
+    return [_text(c.node, queries, d, e)] if count else []
 
 
-def _text(b: Binding, c: AttentionCall) -> tuple[str, str]:
-    n = c.node
+def begin(graph: Graph) -> None:
+    """Begin to compile what the calls in a graph will need, for the extents that it was recorded with."""
+    found: dict[tuple[str, str], None] = {}
+    for n in graph.nodes:
+        if isinstance(n.attrs, g.Opaque) and is_attention(n):
+            q, _, v = n.operands[:3]
+            sides = (q.shape[-2], q.shape[-1], v.shape[-1])
+            # NOTE: a hint, as nothing but time depends on it.
+            found[_text(n, *(x if isinstance(x, int) else x.hint for x in sides))] = None
+    if found:
+        compile_early(list(found), get_num_threads())
+
+
+def _text(n: Node, queries: int, d: int, e: int) -> tuple[str, str]:
     dtype, at = n.operands[0].dtype, mask_of(n)
     tile = tile_for(dtype)
     assert tile is not None
     mask = "" if at is None else "bool" if n.operands[at].dtype == dtypes.bool_ else "add"
-    _, queries, _, d, e = sizes(b, c)
     used = panels(tile, queries)
-    if not is_gradient(c):
+    if not _is_gradient(n):
         return attention_text(dtype, tile, mask, used)
     families = sorted({*parts(tile, d), *parts(tile, e)})
     return gradient_text(dtype, tile, mask, used, tuple(families))
@@ -95,12 +108,16 @@ def launch(b: Binding, c: AttentionCall, rows: list[list[int]], table: list[int]
     unit = _unit_rows(tile, q.dtype.itemsize, queries, count, d, e, back)
     blocks = 1 if back else -(-queries // unit)
     at = place(b, c, {"unit_rows": unit, "blocks": blocks}, table, patches)
-    rows.append([code_of(*_text(b, c)), at, blocks * count, 1, 0])
+    rows.append([code_of(*_text(c.node, queries, d, e)), at, blocks * count, 1, 0])
 
 
 def is_gradient(c: AttentionCall) -> bool:
-    assert isinstance(c.node.attrs, g.Opaque)
-    return c.node.attrs.fn == "attention_gradient"
+    return _is_gradient(c.node)
+
+
+def _is_gradient(n: Node) -> bool:
+    assert isinstance(n.attrs, g.Opaque)
+    return n.attrs.fn == "attention_gradient"
 
 
 def sizes(b: Binding, c: AttentionCall) -> tuple[int, int, int, int, int]:

@@ -211,6 +211,7 @@ class _Loader:
         self._current: _Generation | None = None
         self._permanent: _Generation | None = None
         self.ahead: dict[str, bytes] = {}  # object code made and not yet asked for
+        self._early: ahead.Making | None = None  # ... and being made for a plan that is not yet there
 
     def load(self, ir_text: str, names: Sequence[str], cache: objcache.ObjectCache, permanent: bool) -> Module:
         _check_names(ir_text, names)
@@ -230,27 +231,46 @@ class _Loader:
             self._modules[ir_text] = module
             return module
 
+    def compile_early(self, modules: Sequence[tuple[str, str]]) -> None:
+        """Begin with what a plan in the making will need, by a thread that `compile_ahead` joins."""
+        with self.lock:
+            missing = self._missing(modules)
+            if missing and self._early is None:
+                self._early = self._making(missing)
+                self._early.start(1)
+
     def compile_ahead(self, modules: Sequence[tuple[str, str]], lanes: int) -> None:
         """Have the object code of modules (text, name of a function) that are neither loaded nor on disk."""
         with self.lock:
-            new = [(text, name) for text, name in modules if self._modules.get(text) is None]
-            if len(new) < 2:
+            missing = self._missing(modules)
+            making, self._early = self._early, None
+            if making is None and len(missing) < 2:
                 return
-            cache = objcache.default_cache()
-            missing: dict[str, tuple[str, str]] = {}
-            for text, name in new:
+            making = making or self._making({})
+            making.add(text for text, _ in missing.values())
+            making.start(lanes - 1)
+            for text, code in making.finish().items():
+                if code is not None:
+                    self.ahead[objcache.make_key(text, *host().fingerprint)] = code
+
+    def _missing(self, modules: Sequence[tuple[str, str]]) -> dict[str, tuple[str, str]]:
+        """By the key of their object code, those that are neither loaded nor made nor on disk."""
+        cache = objcache.default_cache()
+        missing: dict[str, tuple[str, str]] = {}
+        for text, name in modules:
+            if self._modules.get(text) is None:
                 key = objcache.make_key(text, *host().fingerprint)
                 if key not in self.ahead and key not in cache:
                     missing[key] = text, name
-            if len(missing) < 2:
-                return
-            names = dict(missing.values())
+        return missing
 
-            def parse(text: str, context: Any) -> Any:
-                return host().parse(text, [names[text]], context)
+    def _making(self, modules: dict[str, tuple[str, str]]) -> ahead.Making:
+        def parse(text: str, context: Any) -> Any:
+            return host().parse(text, _DEFINED.findall(text)[-1:], context)
 
-            made = ahead.objects(list(names), lanes, host().create_machine, parse)
-            self.ahead.update((key, code) for key, code in zip(missing, made, strict=True) if code is not None)
+        making = ahead.Making(host().create_machine, parse)
+        making.add(text for text, _ in modules.values())
+        return making
 
     def _generation(self, permanent: bool) -> _Generation:
         if permanent:
@@ -264,6 +284,7 @@ class _Loader:
     def after_fork(self) -> None:
         """In the child: another thread may have held the lock when the process was copied."""
         self.lock = threading.RLock()
+        self._early = None  # its threads are not here
 
 
 def _object_code(key: str, ir_text: str, names: Sequence[str], cache: objcache.ObjectCache) -> bytes:
@@ -293,6 +314,12 @@ def assembly(ir_text: str, names: Sequence[str]) -> str:
 def is_cached(ir_text: str) -> bool:
     """Whether the disk cache has the object code of this text; reads and counts nothing."""
     return objcache.make_key(ir_text, *host().fingerprint) in objcache.default_cache()
+
+
+def compile_early(modules: Sequence[tuple[str, str]], lanes: int) -> None:
+    """Begin to make the object code of modules while a plan is being made, if a thread has nothing else to do."""
+    if lanes > 1 and switches["ahead"]:
+        _loader.compile_early(modules)
 
 
 def compile_ahead(modules: Sequence[tuple[str, str]], lanes: int) -> None:
