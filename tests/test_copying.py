@@ -11,6 +11,7 @@ import pytest
 import lazyt as lt
 from lazyt.backends.cpu import copying
 from lazyt.backends.cpu.copying import FEW, PARTS, SHARED
+from lazyt.backends.cpu.threads import runtime
 
 
 @pytest.fixture(params=[1, 2, 3])
@@ -43,6 +44,7 @@ def test_what_lies_behind_stays() -> None:
 def test_large_copies_are_shared() -> None:
     before = lt.get_num_threads()
     lt.set_num_threads(2)
+    runtime()
     try:
         for _ in range(FEW + 1):
             lt.asarray(np.zeros(SHARED, np.uint8))

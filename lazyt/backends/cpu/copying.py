@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.backends.cpu.memory import Buffer, allocate, as_ndarray
 from lazyt.backends.cpu.routine import Routine, Routines
-from lazyt.backends.cpu.threads import Program, get_num_threads
+from lazyt.backends.cpu.threads import Program, get_num_threads, started
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -48,7 +48,8 @@ class _Copier:
             return
         try:
             self.large += 1
-            if self.large <= FEW:
+            # NOTE: nor before something was run: to compile the runtime takes as long as 300 copies of a megabyte.
+            if self.large <= FEW or not started():
                 ctypes.memmove(to, source, nbytes)
                 return
             if self.program is None:

@@ -28,7 +28,7 @@ from lazyt.backends.cpu.rebinding import Found, Rebinder
 from lazyt.backends.cpu.receipt import Receipt, chosen
 from lazyt.backends.cpu.refusals import index_error
 from lazyt.backends.cpu.switches import switches
-from lazyt.backends.cpu.threads import Program, get_num_threads
+from lazyt.backends.cpu.threads import Program, get_num_threads, unloaded
 from lazyt.errors import LazytError, OutOfMemory
 from lazyt.ir import graph as g
 from lazyt.ir.donate import donations
@@ -99,7 +99,8 @@ class Executable:
         """Have the machine code of every kernel at hand, and of all else that a run for these extents takes."""
         before, t0 = counters.compiles, time.perf_counter()
         bound = self.prepared[extents] = Bound(self, extents, scalars, measure=True)
-        self.kernels = compile_all([c.kernel for c in self.schedule.kernels], get_num_threads(), bound.modules())
+        others = [*bound.modules(), *unloaded()]
+        self.kernels = compile_all([c.kernel for c in self.schedule.kernels], get_num_threads(), others)
         for c in self.schedule.launches:
             if isinstance(c, ScatterCall) and self.native:
                 scatter.of(c)

@@ -169,6 +169,19 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_process.after_fork)
 
 
+def started() -> bool:
+    """Whether something has needed the runtime."""
+    return _process.runtime is not None
+
+
+def unloaded() -> list[tuple[str, str]]:
+    """The module of the runtime (text, name of a function), if nothing has needed it yet."""
+    if started():
+        return []
+    text, prefix = render(current_platform())
+    return [(text, f"{prefix}_run")]
+
+
 def runtime() -> Runtime:
     """The runtime that programs of this process use, compiled or loaded on first use."""
     return _process.get()
