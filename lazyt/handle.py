@@ -95,6 +95,15 @@ class Storage(Holder):
                     h._slot = None
         self.aliases = alive
 
+    def let_go(self) -> None:
+        """After a sync: `invalidate(None)`, which looks after the aliases that are gone, if there are such."""
+        for r in self.aliases:
+            h = r()
+            if h is None or h._storage is not self:
+                self.invalidate(None)
+                return
+            h._slot = None
+
 
 class View:
     """How a handle is seen in its storage: one recorded view operation after another."""

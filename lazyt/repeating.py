@@ -10,6 +10,7 @@ The memory of small results is kept too, and used again once nobody refers to it
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from sys import getrefcount
@@ -22,7 +23,7 @@ from lazyt.errors import is_ours
 from lazyt.handle import Data, Holder, Storage
 from lazyt.planning import Plan
 from lazyt.switches import general as settings
-from lazyt.trace import NONE, Several, Slot, Trace, holding
+from lazyt.trace import NONE, Several, Slot, Trace, holding, walks
 from lazyt.walk import LEAF
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ SPELLED = 8
 # With more values held and met than this, a sync is not written out.
 MOST = 256
 _FLOATS, _INTS = (float,), (int, bool)  # types of scalars that a kernel reads as they are
+AS_IT_IS = "{}"
 
 
 class Counters:
@@ -101,7 +103,7 @@ class Again:
 class Written(Again):
     """What a sync did that a function was written for."""
 
-    __slots__ = ("kept", "made", "seen", "small", "stored", "values")
+    __slots__ = ("kept", "made", "seen", "shifts", "small", "stored")
 
     def __init__(self, tr: Trace, plan: Plan | None, bound: Any, slots: Sequence[Slot]) -> None:
         super().__init__(tr, plan, bound, len(slots))
@@ -109,9 +111,9 @@ class Written(Again):
         self.small = bound is not None and sum(bound.sizes) + bound.arena_size <= KEPT_BYTES and memory.COUNTED
         self.stored: list[tuple[int, Step, int]] = []
         self.kept: list[tuple[Any, ...]] = []
-        # The scalars met last, and what the expressions came to.
+        # The scalars met last, and what they add to the bases that move (see `Bound.moved`).
         self.seen: list[Any] | None = None
-        self.values: list[int] = []
+        self.shifts: list[int] = []
 
     def more(self) -> tuple[Any, ...] | None:
         """Memory for results, kept if it is small: value, buffer and address of each, the arena's buffer and address.
@@ -132,19 +134,18 @@ class Written(Again):
             self.kept.append(made)
         return made
 
-    def rest(self, tr: Trace, bases: list[int], words: bool) -> list[int]:
-        """The bases of a run with scalars that have to be converted, unless these are in `words`, and with offsets."""
+    def move(self, tr: Trace) -> None:
+        """Work out `shifts` for the scalars of this walk."""
         bound, scalars = self.bound, tr.scalars[: self.n_scalars]
-        if bound.exe.scalars and not words:
-            bases += bound.exe.words.of(scalars)
-        if bound.moving:
-            if scalars != self.seen:
-                self.seen, self.values = scalars, bound.exe.expressions.evaluate(bound.extents, scalars)
-            bases += bound.moved(bases, self.values)
-        return bases
+        values = bound.exe.expressions.evaluate(bound.extents, scalars)
+        shifts = [byte + values[n] * (1 if base < 0 else itemsize) for base, byte, n, itemsize in bound.moving]
+        self.seen, self.shifts = scalars, shifts
 
     def find(self, refs: dict[int, Any]) -> list[tuple[Any, int]] | None:
-        """Who holds the values with a storage, and such as were written, that are wanted; None if they are others."""
+        """Who holds the values with a storage, and such as were written, that are wanted; None if they are others.
+
+        For more of them than `_spelled` writes out.
+        """
         found: list[tuple[Any, int]] = []
         for i, step, k in self.stored:
             r = refs.get(i)
@@ -213,29 +214,39 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
         "scalar": [],
         "donor": [],
     }
-    native = checks = False
+    native = False
     launch: list[str] = []
+    status: Any = None
     if bound is not None:
         # The leaves whose memory results could take, were they nobody else's.
         donors = sorted({d.leaf for d in bound.donations})
         leaves = [s.index for s in path if s.op is LEAF and s.statics[3] < 0]
         places["donor"] = [leaves[n] for n in donors]
         program = bound.launch_only()
-        words = words_of(path, bound)
-        places["scalar"] = words or []
-        native, checks = program is not None, bool(bound.checks)
-        launch = _launch(again, len(tr.leaves), native, words, donors)
+        places["scalar"], how = scalars_of(path, bound)
+        native = program is not None
+        # NOTE: of its own, because another thread may run the plan before this one has looked.
+        status = array("q", (0, 0)) if native else bound.status
+        launch = _launch(again, len(tr.leaves), native, how, donors)
+    n_dead = len(places["dead"])
     many = {kind: itemgetter(*places.pop(kind)) for kind in ("dead", "none", "scalar") if len(places[kind]) > SPELLED}
     names = {kind: [f"{kind}{n}" for n in range(len(found))] for kind, found in places.items()}
-    text = _text(names, [k for _, k in at], launch, bool(tr.refs), bool(again.stored), again.n_outputs)
+    refs = _spelled(again, tr.refs, path) if 0 < len(tr.refs) <= SPELLED else _listed(again) if tr.refs else NO_REFS
+    # NOTE: alone, a native call and results with no storage need no lock but the plan's: what is looked at and what is
+    # put behind the handles afterwards are not apart by a call, so no other thread gets between.
+    locked = bool(tr.refs) or not (native or bound is None)
+    text = _text(names, [k for _, k in at], launch, refs, again.n_outputs, n_dead, locked)
     space = {
         "again": again, "blank": [None] * tr.n_results(), "bound": bound, "count": getrefcount, "counters": counters,
-        "Data": Data, **many, "ext": again.ext, "failed": failed, "find": again.find, "kept": again.kept,
-        "kernels": again.kernels,
-        "more": again.more, "n_refs": len(tr.refs), "now": perf_counter, "plan": again.plan, "rest": again.rest,
-        "root": tr.roots[tr.grad], "settings": settings, "Storage": Storage,
-        "status": None if bound is None else bound.status,
-        "status_address": 0 if bound is None else bound.status_address,
+        "Data": Data, **many, "ext": again.ext, "failed": failed, "find": again.find, "holding": holding,
+        "kept": again.kept, "kernels": again.kernels, "keys": [*tr.refs],
+        "more": again.more, "move": again.move, "n_refs": len(tr.refs), "now": perf_counter, "plan": again.plan,
+        "root": tr.roots[tr.grad], "settings": settings, "Storage": Storage, "walks": walks,
+        **{f"step{n}": path[i] for n, i in enumerate(tr.refs)},
+        "span": slice(0, tr.n_results()), "used": slice(0, again.n_scalars),
+        "status": status,
+        "status_address": status.buffer_info()[0] if native else 0 if bound is None else bound.status_address,
+        "words": None if bound is None else bound.exe.words.of,
         "launch": program if native else None, "lock": None if bound is None else bound.lock,
     }  # fmt: skip
     for kind, found in places.items():
@@ -246,45 +257,47 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
             _codes.clear()
         code = _codes[text] = compile(text, "<lazyt again>", "exec")
     exec(code, space)
-    run: Any = space["run"]
-    # NOTE: alone, a native call and results with no storage need no lock but the plan's: what is looked at and what is
-    # put behind the handles afterwards are not apart by a call, so no other thread gets between.
-    return _under_lock(run) if tr.refs or checks or not (native or bound is None) else run
+    run: Callable[[Trace, str, Site], bool] = space["run"]
+    return run
 
 
-def _under_lock(run: Callable[[Trace, str, Site], bool]) -> Callable[[Trace, str, Site], bool]:
-    def locked(tr: Trace, cause: str, site: Site) -> bool:
-        with holding:
-            return run(tr, cause, site)
-
-    return locked
-
-
-def words_of(path: Sequence[Step], bound: Any) -> list[int] | None:
-    """The scalars of a run among those of the walk; None if some have to be converted first."""
+def scalars_of(path: Sequence[Step], bound: Any) -> tuple[list[int], list[str]]:
+    """The scalars of a run: their places among those of the walk, and how a kernel reads each."""
     types: dict[int, type] = {}
     for s in path:
         weak = [x for x in s.operands if isinstance(x, type)]
         types.update(zip(range(s.scalar_start, s.scalar_start + s.n_weak), weak, strict=True))
-    if any(part or types.get(p) not in (_FLOATS if floating else _INTS) for p, part, floating in bound.exe.scalars):
-        return None
-    return list(bound.exe.words.positions)
+    how: list[str] = []
+    for p, part, floating in bound.exe.scalars:
+        kind = types.get(p, int)  # what is not weak is an offset
+        if part:
+            how.append(f"float({{}}.{part})")
+        elif kind in (_FLOATS if floating else _INTS):
+            how.append(AS_IT_IS)
+        else:
+            how.append("float({})" if floating else "int({})")
+    return list(bound.exe.words.positions), how
 
 
-def _launch(again: Written, n_leaves: int, native: bool, words: list[int] | None, donors: Sequence[int]) -> list[str]:
-    """The lines that find memory and run."""
+def words_of(path: Sequence[Step], bound: Any) -> list[int] | None:
+    """The scalars of a run among those of the walk; None if some have to be converted first."""
+    places, how = scalars_of(path, bound)
+    return None if {*how} - {AS_IT_IS} else places
+
+
+def _launch(again: Written, n_leaves: int, native: bool, how: list[str], donors: Sequence[int]) -> list[str]:
+    """The lines that find memory and run. how: how each scalar is read."""
     bound, outs = again.bound, range(again.n_outputs)
     made = "".join(f"value{n}, buffer{n}, address{n}, " for n in outs) + "arena, arena_address"
     unused = [f"count(value{n}) == {_VALUE} and count(buffer{n}) == {_BUFFER}" for n in outs]
     bases = [f"met{n}.address" for n in range(bound.n_leaves)]
     bases += [f"address{n}" for n in outs] + ["arena_address", "status_address"]
-    if words is not None and len(words) > SPELLED:
-        bases += ["*scalar(tr.scalars)"]
+    moved = [f"shift{n}" if m[0] < 0 else f"{bases[m[0]]} + shift{n}" for n, m in enumerate(bound.moving)]
+    if len(how) <= SPELLED:
+        bases += [h.format(f"tr.scalars[scalar{n}]") for n, h in enumerate(how)]
     else:
-        bases += [f"tr.scalars[scalar{n}]" for n in range(len(words or ()))]
-    listed = f"[{', '.join(bases)}]"
-    if bound.moving or (words is None and bound.exe.scalars):
-        listed = f"rest(tr, {listed}, {words is not None})"
+        bases += ["*scalar(tr.scalars)" if {*how} == {AS_IT_IS} else "*words(tr.scalars[used])"]
+    listed = f"[{', '.join((*bases, *moved))}]"
     lines = [f"({''.join(f'met{n}, ' for n in range(n_leaves))}) = tr.leaves"] if n_leaves else []
     for i, n in enumerate(donors):
         # Held by the list and here, or by a tensor as well that only the results of this walk hold.
@@ -301,6 +314,9 @@ def _launch(again: Written, n_leaves: int, native: bool, words: list[int] | None
         f"    {made} = made",
         "try:",
     ]
+    if moved:
+        lines += ["    if tr.scalars[used] != again.seen:", "        move(tr)"]
+        lines += [f"    ({''.join(f'shift{n}, ' for n in range(len(moved)))}) = again.shifts"]
     if native and bound.lets_go():
         # Another thread may run the plan just now.
         lines += ["    with lock:", f"        launch({listed})"]
@@ -312,7 +328,7 @@ def _launch(again: Written, n_leaves: int, native: bool, words: list[int] | None
     # What fails the general way meets again, and says which line it is of.
     lines += ["except Exception as e:", "    failed(e)", "    return False"]
     if bound.checks:
-        lines += ["if status[0]:", "    status[:] = 0", "    return False"]
+        lines += ["if status[0]:", "    status[0] = status[1] = 0", "    return False"]
     for n in outs if not native else ():
         # NOTE: a result may stand in memory that NumPy returned, not in that which was taken for it.
         lines += [f"if outs[{n}] is not buffer{n}:"]
@@ -320,14 +336,57 @@ def _launch(again: Written, n_leaves: int, native: bool, words: list[int] | None
     return lines
 
 
+# What has a storage, or is held weakly, by parts of the text: what is different, found before the run, given a value,
+# taken out of the walk.
+References = tuple[list[str], list[str], list[str], list[str]]
+NO_REFS: References = (["tr.refs"], [], [], [])
+_LEFT = "({h}._data is not None or {h}._storage is not None)"  # NOTE: else another thread wrote it: `syncing._commit`
+
+
+def _spelled(again: Written, refs: dict[int, Any], path: Sequence[Step]) -> References:
+    """For a few: each by its name."""
+    kinds = {i: k for i, _, k in again.stored}
+    numbers = range(len(refs))
+    found = [f"({''.join(f'r{n}, ' for n in numbers)}) = tr.refs.values()", *(f"s{n} = r{n}()" for n in numbers)]
+    different: list[str] = []
+    given: list[str] = []
+    left: list[str] = []
+    for n, i in enumerate(refs):
+        k = kinds.get(i, -1)
+        if k >= 0:
+            different += [f"s{n} is None or s{n}._slot is not step{n} or s{n}._storage is not None"]
+            different += [f"s{n}._meta is not None"]
+            given += [f"s{n}._data = value{k}"]
+        elif path[i].op is not LEAF:
+            different += [f"(s{n} is not None and s{n}._slot is step{n} and s{n}._storage is None)"]
+        left += [f"if s{n} is not None and {_LEFT.format(h=f's{n}')}:", f"    s{n}._slot = None"]
+        left += [f"    if type(s{n}) is Storage:", f"        s{n}.let_go()"]
+    if different:
+        found += [f"if {' or '.join(different)}:", "    return False"]
+    return ["[*tr.refs] != keys"], found, given, left
+
+
+def _listed(again: Written) -> References:
+    """For many: by loops."""
+    found: list[str] = []
+    given: list[str] = []
+    if again.stored:
+        found = ["stored = find(tr.refs)", "if stored is None:", "    return False"]
+        given = [f"values = ({''.join(f'value{n}, ' for n in range(again.n_outputs))})"]
+        given += ["for h, k in stored:", "    h._data = values[k]"]
+    left = ["for r in tr.refs.values():", "    h = r()", f"    if h is not None and {_LEFT.format(h='h')}:"]
+    left += ["        h._slot = None", "        if type(h) is Storage:", "            h.let_go()"]
+    return ["len(tr.refs) != n_refs"], found, given, left
+
+
 def _text(
-    names: dict[str, list[str]], values: list[int], launch: list[str], refs: bool, stored: bool, n_outputs: int
+    names: dict[str, list[str]], values: list[int], launch: list[str], refs: References, n_outputs: int, n_dead: int,
+    locked: bool,
 ) -> str:  # fmt: skip
     """The function. names: of the places of results, by what is there; values: which one each of those held gets."""
     held, leaf = names["held"], names["leaf"]
-    different = ["tr.ext is not ext", 'settings["interpret"]', 'not settings["repeat"]']
-    more_refs = "len(tr.refs) != n_refs" if refs else "tr.refs"
-    different += [more_refs]
+    more_refs, found, given, left = refs
+    different = ["tr.ext is not ext", 'settings["interpret"]', 'not settings["repeat"]', *more_refs]
     if "none" in names:
         different += [f"results[{p}] is not None" for p in names["none"]]
     else:
@@ -336,32 +395,28 @@ def _text(
     if "dead" in names:
         different += [f"count(results[{p}]) > {_UNHELD}" for p in names["dead"]]
     else:
-        different += [f"max(map(count, dead(results))) > {AMONG}"]
+        # None has less than this, so the sum says it of each.
+        different += [f"sum(map(count, dead(results))) > {AMONG * n_dead}"]
     lines = ["started, results = now(), tr.results", f"if {' or '.join(different)}:", "    return False"]
-    if stored:
-        lines += ["stored = find(tr.refs)", "if stored is None:", "    return False"]
-    lines += launch
+    lines += found + launch
     # NOTE: from here to the last handle, no call but for what has a storage: see `_written`.
     lines += [f"h_{p} = results[{p}]" for p in (*held, *leaf)]
-    lines += [f"if {' or '.join([more_refs, *(f'h_{p} is None' for p in held)])}:", "    return False"]
+    lines += [f"if {' or '.join([*more_refs, *(f'h_{p} is None' for p in held)])}:", "    return False"]
     lines += [f"h_{p}._data = value{k}" for p, k in zip(held, values, strict=True)]
     lines += [f"h_{p}._slot = None" for p in held]
-    # NOTE: what has no value, and is no view, was written by another thread, as in `syncing._commit`.
-    mine = "if h{p} is not None and (h{p}._data is not None or h{p}._storage is not None):"
-    lines += [line for p in leaf for line in (mine.format(p=f"_{p}"), f"    h_{p}._slot = None")]
-    if stored:
-        lines += [f"values = ({''.join(f'value{n}, ' for n in range(n_outputs))})"]
-        lines += ["for h, k in stored:", "    h._data = values[k]"]
-    if refs:
-        lines += ["for r in tr.refs.values():", "    h = r()", f"    {mine.format(p='')}", "        h._slot = None"]
-        lines += ["        if type(h) is Storage:", "            h.invalidate(None)"]
+    for p in leaf:
+        lines += [f"if h_{p} is not None and {_LEFT.format(h=f'h_{p}')}:", f"    h_{p}._slot = None"]
+    lines += given + left
     lines += ["counters.syncs += 1"]
     if launch:
         lines += ["counters.kernels += kernels", "plan.runs += 1"]
-    lines += [
-        "tr.report = again, cause, site, started - tr.started, now() - started",
-        "tr.begin(root, blank)",
-        "root.next, tr.ended = again.then, again",
-        "return True",
-    ]
+    lines += ["tr.report = again, cause, site, started - tr.started, now() - started"]
+    # `Trace.begin`, in short.
+    lines += ["if tr.metas or tr.more:", "    tr.begin(root, blank)", "else:", "    results[span] = blank"]
+    lines += ["    tr.last_refs, tr.refs = tr.refs, {}"] if left else []
+    lines += ["    tr.pos, tr.ext, tr.leaves, tr.walk = root, tr.ext_root, [], next(walks)"]
+    lines += ["    tr.nbytes, tr.started = 0, 0.0"]
+    lines += ["root.next, tr.ended = again.then, again", "return True"]
+    if locked:
+        lines = ["with holding:", *(f"    {line}" for line in lines)]
     return "def run(tr, cause, site):\n    " + "\n    ".join(lines) + "\n"

@@ -114,7 +114,7 @@ def sync(
         check_allowed(tr, cause, site)
     if pos.again and not extra and pos.again.run(tr, cause, site):
         if tr.expectations:
-            _note(tr, _repeated(*tr.report))
+            expected(tr)
         return
     # NOTE: also what is computed goes behind its holders under the lock: another thread that waits for it to compute a
     # value of this walk must then find the value, because the walk's leaves may be overwritten.
@@ -153,18 +153,15 @@ def sync(
     _finish(tr, report)
 
 
-def sync_again(tr: Trace, frame: FrameType) -> bool:
-    """`lazyt.sync()` called from `frame`, if it does what the last one here did; False and nothing done otherwise."""
-    again = tr.pos.again
-    if not again or tr.syncs_forbidden:
-        return False
-    if again.lasti != frame.f_lasti or again.code is not frame.f_code:
-        site = again.site = user_site()
-        again.code, again.lasti = frame.f_code, frame.f_lasti if site.code is frame.f_code else -1
-    done: bool = again.run(tr, "sync()", again.site)
-    if done and tr.expectations:
-        _note(tr, _repeated(*tr.report))
-    return done
+def called_from(again: Again, frame: FrameType) -> None:
+    """The line that calls `lazyt.sync()` is another one than the last time here."""
+    site = again.site = user_site()
+    again.code, again.lasti = frame.f_code, frame.f_lasti if site.code is frame.f_code else -1
+
+
+def expected(tr: Trace) -> None:
+    """The sync that was done again just now is one of those that are counted."""
+    _note(tr, _repeated(*tr.report))
 
 
 def _repeated(again: Again, cause: str, site: Site, record_time: float, run_time: float) -> SyncReport:

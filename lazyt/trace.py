@@ -322,7 +322,7 @@ class Several(tuple[Any, ...]):
         return [h for r in self if (h := r()) is not None] or None
 
 
-_walks = itertools.count(1)
+walks = itertools.count(1)
 
 
 class Trace:
@@ -393,7 +393,10 @@ class Trace:
         self.ended = None
 
     def begin(self, root: Step, blank: list[None]) -> None:
-        """A new walk from `root`, over the results of the last one: as many as there are in `blank`."""
+        """A new walk from `root`, over the results of the last one: as many as there are in `blank`.
+
+        NOTE: `repeating._text` writes it out.
+        """
         self.results[: len(blank)] = blank
         if self.refs:
             # NOTE: kept for one walk more, because a weak reference that is there costs less than a new one.
@@ -401,7 +404,7 @@ class Trace:
         self.pos = root
         self.ext = self.ext_root
         self.leaves: list[Any] = []  # Data bound so far, by leaf index
-        self.walk = next(_walks)  # which walk of the process this is
+        self.walk = next(walks)  # which walk of the process this is
         if self.metas:
             self.metas = {}
         if self.more:

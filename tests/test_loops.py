@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from typing import Any
@@ -156,16 +157,18 @@ def test_an_error_of_lazyts_own_is_a_failure_in_every_way(monkeypatch: pytest.Mo
 def test_a_mistake_of_our_own_is_not_covered_by_the_general_way(trained: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not settings["repeat"] or settings["interpret"]:
         pytest.skip("LAZYT_DEBUG=no-repeat or interpret")
-    x = lt.asarray(np.arange(8.0, dtype=np.float32)).requires_grad_(trained)
+    x = lt.asarray(np.ones(16, np.float32)).requires_grad_(trained)
     wrong: list[Any] = []
-    room, name = (updating.Update, "_run") if trained else (repeating.Written, "rest")
+    start = itertools.count()
+    room, name = (updating.Update, "_run") if trained else (repeating.Written, "move")
     usual = getattr(room, name)
 
     def moved(*args: Any) -> Any:
         return repeating.remember(*wrong) if wrong else usual(*args)
 
     def line() -> Any:
-        y = x * 2  # an integer that has to be converted: `rest`
+        k = next(start)
+        y = x[k : k + 4] * 2  # another address each time: `move`
         if trained:
             y.sum().backward()
             x.grad = None
