@@ -53,7 +53,6 @@ CHANGES = 8
 MISSING = object()
 _PLAIN = (int, float, complex, bool, str, type(None), type(Ellipsis), type, np.dtype)
 ref = weakref.ref
-new = object.__new__
 slot_held = attrgetter("_slot")
 
 
@@ -146,7 +145,7 @@ def given(tr: Trace, c: Call, s: Step, x: Any) -> Any:
     """Take the step that a call took: what it gives, which may be a view of x."""
     if c.scalars:
         tr.scalars[c.place] = c.scalars
-    h = new(hooks.tensor)
+    h = next(hooks.made)
     h._slot = s
     h._data = h._meta = None
     h._writes = 0
@@ -170,7 +169,7 @@ def given(tr: Trace, c: Call, s: Step, x: Any) -> Any:
 # --- the functions in short
 
 _TEXT = """
-def make(f, slow, note, Tensor, tensors):
+def make(f, slow, note, Tensor, tensors, made):
     def call({parameters}*rest, **options):
         tr = local.trace
         s = tr.pos.next
@@ -190,7 +189,7 @@ def make(f, slow, note, Tensor, tensors):
 {test}
                 if c.scalars:
                     tr.scalars[c.place] = c.scalars
-                h = new(Tensor)
+                h = next(made)
                 h._slot = s
                 h._data = h._meta = h._storage = h._view = None
                 h._writes = 0
@@ -300,5 +299,5 @@ def in_short(name: str, f: Function, slow: Function) -> Function:
         return slow
     tensor = hooks.tensor
     note = _note if n >= 0 else _note_many
-    call: Function = update_wrapper(_makers[n](f, slow, note, tensor, {tensor}), slow)
+    call: Function = update_wrapper(_makers[n](f, slow, note, tensor, {tensor}, hooks.made), slow)
     return call

@@ -18,8 +18,6 @@ from lazyt.walk import LEAF, hooks
 if TYPE_CHECKING:
     from lazyt.ops.core import OpDef
 
-_new = object.__new__
-
 
 def record_one(op: OpDef, x: Any) -> Any:
     """`record` of one operand and nothing else."""
@@ -30,7 +28,7 @@ def record_one(op: OpDef, x: Any) -> Any:
             bind_leaf(tr, x)
             s = tr.pos.next
         if s.op is op and s.a is x._slot and s.ext is tr.ext:
-            h = _new(tensor)
+            h = next(hooks.made)
             h._slot = s
             h._data = h._meta = h._storage = h._view = None
             h._writes = 0
@@ -59,7 +57,7 @@ def record_two(op: OpDef, x: Any, y: Any) -> Any:
         ):
             if s.n_scalars:
                 tr.scalars[s.scalar_start] = y
-            h = _new(tensor)
+            h = next(hooks.made)
             h._slot = s
             h._data = h._meta = h._storage = h._view = None
             h._writes = 0
@@ -83,7 +81,7 @@ def record_comparison(op: OpDef, x: Any, y: Any) -> Any:
 
 def of_one(op: OpDef, slow: Callable[..., Any]) -> Callable[..., Any]:
     """The function that is `record_one(op, x)`, and `slow` where it is asked for more."""
-    tensor = hooks.tensor
+    tensor, made = hooks.tensor, hooks.made
 
     def call(x: Any, /, out: Any = None, **options: Any) -> Any:
         if type(x) is tensor and out is None and not options:
@@ -93,7 +91,7 @@ def of_one(op: OpDef, slow: Callable[..., Any]) -> Callable[..., Any]:
                 bind_leaf(tr, x, 2)
                 s = tr.pos.next
             if s.op is op and s.a is x._slot and s.ext is tr.ext:
-                h = _new(tensor)
+                h = next(made)
                 h._slot = s
                 h._data = h._meta = h._storage = h._view = None
                 h._writes = 0
@@ -107,7 +105,7 @@ def of_one(op: OpDef, slow: Callable[..., Any]) -> Callable[..., Any]:
 
 def of_two(op: OpDef, slow: Callable[..., Any]) -> Callable[..., Any]:
     """The function that is `record_two(op, x1, x2)`, and `slow` where it is asked for more."""
-    tensor = hooks.tensor
+    tensor, made = hooks.tensor, hooks.made
 
     def call(x1: Any, x2: Any, /, out: Any = None, **options: Any) -> Any:
         if type(x1) is tensor and out is None and not options:
@@ -127,7 +125,7 @@ def of_two(op: OpDef, slow: Callable[..., Any]) -> Callable[..., Any]:
             ):
                 if s.n_scalars:
                     tr.scalars[s.scalar_start] = x2
-                h = _new(tensor)
+                h = next(made)
                 h._slot = s
                 h._data = h._meta = h._storage = h._view = None
                 h._writes = 0

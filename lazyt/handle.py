@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from lazyt.trace import Slot
 
 
+# With more aliases than this a storage looks which are gone.
+GONE = 4
+
+
 class Data:
     """A computed value: a C-contiguous array in a backend's buffer. Never written again once it is here."""
 
@@ -96,13 +100,16 @@ class Storage(Holder):
         self.aliases = alive
 
     def let_go(self) -> None:
-        """After a sync: `invalidate(None)`, which looks after the aliases that are gone, if there are such."""
-        for r in self.aliases:
+        """After a sync: `invalidate(None)`, but that a few aliases that are gone stay listed."""
+        aliases, gone = self.aliases, False
+        for r in aliases:
             h = r()
-            if h is None or h._storage is not self:
-                self.invalidate(None)
-                return
-            h._slot = None
+            if h is not None and h._storage is self:
+                h._slot = None
+            else:
+                gone = True
+        if gone and len(aliases) > GONE:
+            self.invalidate(None)
 
 
 class View:

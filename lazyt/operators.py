@@ -27,9 +27,7 @@ from lazyt.ops.core import OPS
 from lazyt.spellings import attach_spellings
 from lazyt.tensor import Tensor
 from lazyt.trace import local
-from lazyt.walk import LEAF
-
-_new = object.__new__
+from lazyt.walk import LEAF, hooks
 
 _BINARY = """
 def method(self, other):
@@ -45,7 +43,7 @@ def method(self, other):
         t = type(other)
         if t is Tensor:
             if s.{theirs} is other._slot:
-                h = new(Tensor)
+                h = next(made)
                 h._slot = s
                 h._data = h._meta = h._storage = h._view = None
                 h._writes = 0
@@ -54,7 +52,7 @@ def method(self, other):
                 return h
         elif s.{theirs} is t and s.low <= other <= s.high:
             tr.scalars[s.scalar_start] = other
-            h = new(Tensor)
+            h = next(made)
             h._slot = s
             h._data = h._meta = h._storage = h._view = None
             h._writes = 0
@@ -74,7 +72,7 @@ def method(self):
         bind_leaf(tr, self, 2)
         s = tr.pos.next
     if s.op is op and s.a is self._slot and s.ext is tr.ext:
-        h = new(Tensor)
+        h = next(made)
         h._slot = s
         h._data = h._meta = h._storage = h._view = None
         h._writes = 0
@@ -105,7 +103,7 @@ def _attach(method: str, op_name: str, template: str, **parts: str) -> None:
     plain = frozenset((Tensor, *recording.SCALARS))
     space: dict[str, Any] = {
         "plain": plain,
-        "__name__": __name__, "local": local, "op": OPS[op_name], "Tensor": Tensor, "new": _new,
+        "__name__": __name__, "local": local, "op": OPS[op_name], "Tensor": Tensor, "made": hooks.made,
         "leaf": LEAF, "bind_leaf": bind_leaf, "most": recording.MAX_BYTES,
         "record": recording.record, "compare": record_comparison, "operand": _is_operand,
         "record_inplace": inplace.record_inplace,

@@ -34,7 +34,6 @@ from lazyt.trace import (
 from lazyt.walk import LEAF, MODE, follow, hooks, insert, new_storage, new_tensor, plain_slots, run_sync
 
 ref = weakref.ref
-_new = object.__new__
 _slot_held = attrgetter("_slot")
 SCALARS = (float, int, bool, complex)
 
@@ -400,7 +399,7 @@ def record(
         and s.index
         and (not op.fallible or is_line(s.key[-2:], 1))
     ):
-        h = _new(hooks.tensor)
+        h = next(hooks.made)
         h._slot = s
         h._data = h._meta = h._storage = h._view = None
         h._writes = 0
@@ -457,7 +456,7 @@ def record_view(
     else:
         s = advance(tr, op, (slot,), statics, ints, offsets, ())
         view = View(parent, op, statics, ints, offsets, tr.grad, s)
-    h = _new(hooks.tensor)
+    h = next(hooks.made)
     h._slot = s
     h._data = h._meta = None
     h._writes = 0

@@ -591,7 +591,7 @@ def _as_operand(x: Any, device: Any = None, beside: Sequence[Any] = ()) -> Tenso
     raise DTypeError(f"not an array or a Python scalar: {type(x).__name__!r} object {x!r:.60}")
 
 
-hooks.tensor = Tensor
+hooks.use(Tensor)
 hooks.tensor_of_slot, hooks.over_data = _make, tensor_of
 hooks.as_tensor = _as_operand
 hooks.over_array = lambda a: tensor_of(memory.wrap_array(host_array(a, None)))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import weakref
+from itertools import repeat, starmap
 from typing import TYPE_CHECKING, Any
 
 from lazyt.handle import Storage
 from lazyt.trace import NONE, Key, Several, Slot, Step, Trace, structure_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy as np
 
@@ -40,12 +41,19 @@ class Hooks:
     """What recording asks of the rooms above it: tensor.py and sync.py fill it in."""
 
     tensor: type[Handle]
+    # New tensors without any state: `next` of it costs less than `object.__new__`.
+    made: Iterator[Handle]
     tensor_of_slot: Callable[[Slot], Handle]
     as_tensor: Callable[[Any, Any, Sequence[Any]], Handle]  # of host data, on a device, beside other operands
     over_data: Callable[[Data], Handle]
     over_array: Callable[[np.ndarray[Any, Any]], Handle]
     sync: Callable[[Trace, str, Any], None]
     compute_foreign: Callable[[Holder], Data]
+
+    def use(self, tensor: type[Handle]) -> None:
+        """The class that handles are of."""
+        self.tensor = tensor
+        self.made = starmap(object.__new__, repeat((tensor,)))
 
 
 hooks = Hooks()

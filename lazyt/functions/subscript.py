@@ -364,7 +364,7 @@ def getitem(x: Tensor, key: Any) -> Tensor:
         if (
             c.before is tr.ext and c.after is s.ext and c.x1 is x._slot and c.parent is x._view and c.x2 is kind
             and (
-                key.start is c.x3.start and key.stop is c.x3.stop and key.step is c.x3.step if kind is slice
+                key.start is c.x3[0] and key.stop is c.x3[1] and key.step is c.x3[2] if kind is slice
                 else _is_tuple(key, c.x3) if kind is tuple
                 else s.b is listed and c.x3 == [*map(id, key)] if kind is list
                 else (key._slot if isinstance(key, Handle) else key) is c.x3
@@ -393,13 +393,13 @@ def _meet(tr: Trace, key: Any, kind: type) -> Slot | None:
 
 
 def _is_tuple(key: tuple[Any, ...], known: tuple[Any, ...]) -> bool:
-    """Whether a key is made of the same parts as one that is known, whose tensors are slots."""
+    """Whether a key is made of the same parts as one that is known (see `_known`)."""
     if len(key) != len(known):
         return False
     for k, m in zip(key, known):  # noqa: B905 - strict costs, and they are as many
         if k is not m and not (
-            k.start is m.start and k.stop is m.stop and k.step is m.step
-            if type(k) is slice is type(m)
+            k.start is m[0] and k.stop is m[1] and k.step is m[2]
+            if type(k) is slice and type(m) is list
             else isinstance(k, Handle) and k._slot is m
         ):  # fmt: skip
             return False
@@ -426,11 +426,18 @@ def _note(tr: Trace, start: Step, ext: Any, x: Tensor, key: Any, h: Any) -> None
     if c is not None:
         c.x1, c.x2 = x._slot, kind
         if kind is tuple:
-            c.x3 = tuple(k._slot if isinstance(k, Handle) else k for k in key)
+            c.x3 = tuple(map(_known, key))
         elif kind is list:
             c.x3 = [*map(id, key)]
         else:
-            c.x3 = key._slot if isinstance(key, Handle) else key
+            c.x3 = _known(key)
+
+
+def _known(k: Any) -> Any:
+    """A part of a key as a call keeps it: a tensor's slot; of a slice a list, which no part is, because that is looked
+    at for less.
+    """
+    return k._slot if isinstance(k, Handle) else [k.start, k.stop, k.step] if type(k) is slice else k
 
 
 def _item(x: Tensor, key: Any) -> Tensor:
