@@ -24,7 +24,8 @@ general = {
 }  # fmt: skip
 cpu = {
     "wide": True, "split": True, "tile": True, "widen": True, "pairs": True, "together": True, "donate": True,
-    "adopt": True, "ahead": True, "graphs": True, "alternate": True, "early": True, "rebind": True, "autotune": False,
+    "adopt": True, "ahead": True, "graphs": True, "alternate": True, "early": True, "rebind": True, "place": True,
+    "autotune": False,
 }  # fmt: skip
 cuda = {"wide": True, "keep": True, "tile": True, "native-math": True, "split": True, "many": True, "cudnn": True}
 registers = {"width": 0, "threads": 0}

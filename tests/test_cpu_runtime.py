@@ -538,6 +538,43 @@ define i64 @NAME(i64 %new) nounwind {
             threads.set_num_threads(1.5)
 
 
+@pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: ())(0)) < 2, reason="needs two CPUs of Linux")
+class TestPlaces:
+    """Where workers may run: their affinity after each of some launches."""
+
+    def masks(self, monkeypatch, threads_wanted: int, affinity: bool) -> list[set[frozenset[int]]]:
+        platform = dataclasses.replace(threads.current_platform(), affinity=affinity)
+        before = set(os.listdir("/proc/self/task"))
+        other = threads.Runtime(platform, threads_wanted)
+        monkeypatch.setattr(threads, "runtime", lambda: other)
+        x, y = np.zeros(20_000, np.int64), np.zeros(300, np.int64)
+        program, bases = add_program(x, y)
+        found = []
+        for _ in range(50):
+            program.launch(bases)
+            workers = set(os.listdir("/proc/self/task")) - before
+            assert len(workers) == other.workers() == threads_wanted - 1
+            found.append({frozenset(os.sched_getaffinity(int(w))) for w in workers})
+        other.shut_down()
+        np.testing.assert_array_equal(x, 150)
+        np.testing.assert_array_equal(y, 1500)
+        return found
+
+    def test_workers_are_kept_off_the_cpu_of_their_caller(self, monkeypatch):
+        usable = frozenset(os.sched_getaffinity(0))
+        found = self.masks(monkeypatch, 2, True)
+        # All of them again where the caller had to sleep.
+        assert all(mask <= usable and len(mask) >= len(usable) - 1 for seen in found for mask in seen)
+        assert any(len(mask) == len(usable) - 1 for seen in found for mask in seen)
+        assert frozenset(os.sched_getaffinity(0)) == usable, "the caller's own is left alone"
+
+    def test_and_may_run_anywhere_without(self, monkeypatch):
+        usable = frozenset(os.sched_getaffinity(0))
+        assert self.masks(monkeypatch, 2, False) == [{usable}] * 50
+        # Or where there are more threads than CPUs.
+        assert self.masks(monkeypatch, len(usable) + 1, True) == [{usable}] * 50
+
+
 class TestOtherPlatforms:
     def test_condition_variable_instead_of_futex(self, monkeypatch):
         platform = dataclasses.replace(threads.current_platform(), futex=None)

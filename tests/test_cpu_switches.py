@@ -120,7 +120,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(cache, usual, threads):
 
 
 SWITCHES = ["no-split", "no-wide", "no-tile", "no-pairs", "no-together", "no-donate", "no-adopt", "no-reuse"]
-SWITCHES += ["no-cover", "no-widen", "no-alternate", "no-early"]
+SWITCHES += ["no-cover", "no-widen", "no-alternate", "no-early", "no-place"]
 WIDTHS = ["width-8", "width-4", "width-1"]
 WORDS = [*SWITCHES, "no-fuse,no-tiers", *WIDTHS]
 

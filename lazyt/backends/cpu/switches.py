@@ -12,6 +12,7 @@
 `widen` maps with a last axis shorter than a register have lanes along another
 `ahead` what a plan has to compile is compiled by several threads at once
 `rebind` the binding of a plan that meets ever new extents is written out as a function
+`place` worker threads are kept off the CPU of the thread that runs a program
 `graphs` a plan's launches on a GPU are one CUDA graph from its second run on
 
 One is off until `LAZYT_DEBUG=autotune` turns it on, because clocks would decide then (tuning.py):

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lazyt.backends.cpu import engine
+from lazyt.backends.cpu.switches import registers, switches
 from lazyt.backends.cpu.threads_ir import (
     CONTROL_FIELDS,
     LONG_PROGRAM,
@@ -35,7 +36,6 @@ from lazyt.backends.cpu.threads_ir import (
     Platform,
     render,
 )
-from lazyt.switches import registers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +64,8 @@ def current_platform() -> Platform:
     if architecture.lower() in ("arm64", "aarch64"):
         architecture = "aarch64"
     futex = _FUTEX_NUMBERS.get(architecture) if sys.platform == "linux" else None
-    return Platform(architecture, futex, int(signal.SIG_BLOCK), _signal_mask())
+    affinity = switches["place"] and hasattr(os, "sched_setaffinity")
+    return Platform(architecture, futex, int(signal.SIG_BLOCK), _signal_mask(), affinity)
 
 
 def usable_cpus() -> int:

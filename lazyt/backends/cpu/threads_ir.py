@@ -9,6 +9,13 @@ proves that the region which the worker read is the one that is open: the genera
 word, and a region is written only while closed. Idle workers watch the generation for a while, then
 sleep on it (a futex on the upper half of `state`).
 
+    avoided   the CPU that workers are kept off: the caller's when it last opened a region
+
+Where CPUs are virtual, an idle one often passes for taken, and some systems pack threads on few of them: a worker that
+is woken there is queued behind its caller, whose region it then joins milliseconds late. So the caller takes its own
+CPU out of the workers' affinity when it opens a region on another one than before, if it may use enough others; and
+gives it back before it sleeps, so that a worker which waits for its own CPU can have it.
+
 It is one module of IR, in one file: the functions share the pool's state and nothing else does.
 """
 
@@ -27,18 +34,21 @@ CONTROL_FIELDS = 8
 # About 50 us on x86: longer than the gap between the regions of one program.
 WORKER_SPINS = 1000
 CALLER_SPINS = 4000
+# More workers than these have others to take their chunks, and to move them all takes long.
+MAX_PLACED = 15
 # From here on even a program of small rows lets other Python threads run meanwhile.
 LONG_PROGRAM = 256
 
 
 @dataclass(frozen=True)
 class Platform:
-    """What the runtime depends on: how to pause, to sleep, and to keep signals out of workers."""
+    """What the runtime depends on: how to pause, to sleep, to keep signals out of workers, and them off a CPU."""
 
     architecture: str  # 'x86_64', 'aarch64' or another
     futex: int | None  # number of the futex system call, or None: a mutex and a condition variable
     sig_block: int
     blocked_signals: bytes
+    affinity: bool  # whether threads can be kept off CPUs: Linux's calls
 
 
 _PAUSE = {
@@ -152,6 +162,103 @@ define internal void @wake(ptr %word, i64 %n) nounwind {
 }
 """
 
+_PLACE_ANYWHERE = """
+define internal void @place() nounwind {
+  ret void
+}
+define internal void @unplace() nounwind {
+  ret void
+}
+"""
+_PLACE_AFFINITY = """
+@mask = internal global [16 x i64] zeroinitializer, align 64
+declare i32 @sched_getcpu()
+declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @pthread_setaffinity_np(i64, i64, ptr)
+declare <16 x i64> @llvm.ctpop.v16i64(<16 x i64>)
+declare i64 @llvm.vector.reduce.add.v16i64(<16 x i64>)
+
+; every worker may run where @mask says
+define internal void @spread.out() nounwind {
+entry:
+  %n = load i64, ptr @workers
+  br label %head
+head:
+  %i = phi i64 [ 0, %entry ], [ %next, %body ]
+  %more = icmp slt i64 %i, %n
+  br i1 %more, label %body, label %out
+body:
+  %slot = getelementptr [$MAX_WORKERS x i64], ptr @threads, i64 0, i64 %i
+  %thread = load i64, ptr %slot
+  %r = call i32 @pthread_setaffinity_np(i64 %thread, i64 128, ptr @mask)
+  %next = add i64 %i, 1
+  br label %head
+out:
+  ret void
+}
+
+; keep the workers off the CPU that this thread runs on
+define internal void @place() nounwind {
+entry:
+  %cpu = call i32 @sched_getcpu()
+  %before = load i32, ptr @avoided
+  %same = icmp eq i32 %cpu, %before
+  br i1 %same, label %out, label %look
+look:
+  store i32 %cpu, ptr @avoided
+  %n = load i64, ptr @workers
+  %few = icmp sle i64 %n, $MAX_PLACED
+  %known = icmp ult i32 %cpu, 1024
+  %try = and i1 %few, %known
+  br i1 %try, label %ask, label %out
+ask:
+  store <16 x i64> zeroinitializer, ptr @mask
+  %failed = call i32 @sched_getaffinity(i32 0, i64 128, ptr @mask)
+  %given = icmp eq i32 %failed, 0
+  br i1 %given, label %count, label %out
+count:
+  %words = load <16 x i64>, ptr @mask
+  %each = call <16 x i64> @llvm.ctpop.v16i64(<16 x i64> %words)
+  %cpus = call i64 @llvm.vector.reduce.add.v16i64(<16 x i64> %each)
+  ; with fewer, workers share CPUs with each other or with this thread: the system knows better
+  %enough = icmp sgt i64 %cpus, %n
+  br i1 %enough, label %move, label %out
+move:
+  %index = lshr i32 %cpu, 6
+  %word.at = getelementptr i64, ptr @mask, i32 %index
+  %word = load i64, ptr %word.at
+  %low = and i32 %cpu, 63
+  %shift = zext i32 %low to i64
+  %bit = shl i64 1, %shift
+  %others = xor i64 %bit, -1
+  %kept = and i64 %word, %others
+  store i64 %kept, ptr %word.at
+  call void @spread.out()
+  br label %out
+out:
+  ret void
+}
+
+; let the workers run wherever this thread may
+define internal void @unplace() nounwind {
+entry:
+  %before = load i32, ptr @avoided
+  %placed = icmp ne i32 %before, -1
+  br i1 %placed, label %ask, label %out
+ask:
+  store i32 -1, ptr @avoided
+  store <16 x i64> zeroinitializer, ptr @mask
+  %failed = call i32 @sched_getaffinity(i32 0, i64 128, ptr @mask)
+  %given = icmp eq i32 %failed, 0
+  br i1 %given, label %move, label %out
+move:
+  call void @spread.out()
+  br label %out
+out:
+  ret void
+}
+"""
+
 _POOL = """
 @state = internal global i64 4294967295, align 128
 @done = internal global i32 0, align 128
@@ -162,6 +269,7 @@ _POOL = """
 @total = internal global i64 0, align 8
 @busy = internal global i32 0, align 128
 @stop = internal global i32 0, align 4
+@avoided = internal global i32 -1, align 4
 @wanted = internal global i64 0, align 8
 @workers = internal global i64 0, align 8
 @threads = internal global [$MAX_WORKERS x i64] zeroinitializer, align 8
@@ -342,6 +450,7 @@ out:
 ; one parallel region: the caller opens it, works, and waits for the chunks that others have claimed
 define internal void @region(ptr %rows, ptr %table, i64 %total) nounwind {
 entry:
+  call void @place()
   %old = load atomic i64, ptr @state monotonic, align 8
   %closed = or i64 %old, 4294967295
   store atomic i64 %closed, ptr @state seq_cst, align 8
@@ -377,6 +486,7 @@ pause:
   %again = icmp slt i64 %k.next, $CALLER_SPINS
   br i1 %again, label %spin, label %park
 park:
+  call void @unplace()
   store atomic i32 1, ptr @waiting seq_cst, align 4
   br label %look
 look:
@@ -413,6 +523,7 @@ create:
 count:
   %now = add i64 %have, 1
   store i64 %now, ptr @workers
+  store i32 -1, ptr @avoided
   br label %head
 refused:
   store i64 %have, ptr @wanted
@@ -543,6 +654,7 @@ define void @${P}_reset() nounwind {
   store i32 0, ptr @waiting
   store i32 0, ptr @stop
   store i32 0, ptr @busy
+  store i32 -1, ptr @avoided
   %epoch = load i64, ptr @epoch
   %epoch.next = add i64 %epoch, 1
   store i64 %epoch.next, ptr @epoch
@@ -798,6 +910,7 @@ def render(platform: Platform) -> tuple[str, str]:
                 pause_declaration,
                 floats.get(platform.architecture, _FLOAT_OTHER),
                 sleep,
+                _PLACE_AFFINITY if platform.affinity else _PLACE_ANYWHERE,
                 _POOL,
                 _DRIVER,
             )
@@ -810,6 +923,7 @@ def render(platform: Platform) -> tuple[str, str]:
         "SIGNAL_BYTES": len(platform.blocked_signals),
         "SIGNALS": "".join(f"\\{byte:02X}" for byte in platform.blocked_signals),
         "MAX_WORKERS": MAX_WORKERS,
+        "MAX_PLACED": MAX_PLACED,
         "STACK": STACK,
         "WORKER_SPINS": WORKER_SPINS,
         "CALLER_SPINS": CALLER_SPINS,
