@@ -36,6 +36,9 @@ SETTLE = 8  # calls of a turn before the timed ones
 WARM_UP = 4  # calls before any is timed: programs settle in their second, pages are touched
 # Of the largest magnitude of the result, by the size of its real dtype in bytes.
 TOLERANCE = {2: 2e-3, 4: 2e-4, 8: 1e-8, 16: 1e-8}
+# Products of a million factors near 1, in float32: lazyt's sixteen lanes start anew at 1 every so many factors, and
+# near 1 what rounding loses has a sign (1 + a times 1 - b lies between two neighbours, and -ab decides), 4e-10 each.
+PRODUCTS = 1e-3
 
 
 @dataclasses.dataclass
@@ -202,9 +205,10 @@ def _agree(got: Array, want: Array, case: Case) -> None:
     finite = np.isfinite(w)
     scale = float(np.abs(w[finite]).max()) if finite.any() else 0.0
     off = float(np.abs(g[finite] - w[finite]).max()) if finite.any() else 0.0
-    assert off <= TOLERANCE[min(real, want.real.dtype.itemsize)] * scale, (
-        f"off by {off:.3g}, the largest is {scale:.3g}"
-    )
+    allowed = TOLERANCE[min(real, want.real.dtype.itemsize)]
+    if case.name == "prod" and want.dtype == np.float32:
+        allowed = PRODUCTS
+    assert off <= allowed * scale, f"off by {off:.3g}, the largest is {scale:.3g}"
     same = np.isnan(g) == np.isnan(w) if want.dtype.kind == "f" else np.isfinite(g) == finite
     assert same.all(), "another NaN or infinity"
 

@@ -9,6 +9,7 @@ import pytest
 import lazyt as lt
 from lazyt import planning
 from lazyt.backends.cpu.callbacks import Callback
+from lazyt.backends.cpu.scan import PIECE
 from lazyt.ir.scan import BLOCK, scan
 
 DTYPES = [
@@ -51,6 +52,18 @@ def test_the_bits_are_those_of_the_order(dtype, name, threads):
         assert y.dtype == dtype
         assert y.shape == shape
         np.testing.assert_array_equal(bits(y), bits(want), err_msg=f"{shape} {axis}")
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_products_of_complex_numbers_by_pieces(dtype, threads):
+    for shape, axis in (*SHAPES, ((2 * PIECE + 3,), 0), ((300, 500), 0), ((3, 100, 300), 1), ((700, 130), 1)):
+        x = values("cumprod", shape, np.dtype(dtype)) * np.exp(0.1j).astype(dtype)
+        if x.size > 20:
+            x.flat[-3] = complex(np.inf, -0.0)
+        y = lt.cumulative_prod(lt.asarray(x), axis=axis).numpy()
+        np.testing.assert_array_equal(bits(y), bits(scan("cumprod", x, axis)), err_msg=f"{shape} {axis}")
+        with np.errstate(all="ignore"):
+            np.testing.assert_allclose(y, np.cumprod(x, axis), rtol=1e-3)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -9,7 +9,9 @@ import numpy as np
 
 from lazyt.errors import ShapeError
 from lazyt.functions.arguments import tensor
+from lazyt.functions.joining import stack
 from lazyt.functions.numpy_calls import record_numpy
+from lazyt.functions.reductions import max, min
 from lazyt.functions.searching import host
 from lazyt.handle import Handle
 from lazyt.ir import dtypes
@@ -17,6 +19,9 @@ from lazyt.ir import dtypes
 if TYPE_CHECKING:
     from lazyt.functions.arguments import ArrayLike
     from lazyt.tensor import Tensor
+
+# Of so few elements NumPy finds the range as fast.
+FEW = 1024
 
 __all__ = ["histogram", "histogram2d", "histogram_bin_edges", "histogramdd"]
 
@@ -69,6 +74,8 @@ def histogram_bin_edges(a: ArrayLike, bins: Any = 10, range: Any = None, weights
     edges = _count("histogram_bin_edges", bins) if isinstance(bins, int | np.integer) else tensor(bins, t)
     n = int(edges) + 1 if isinstance(edges, int | np.integer) else edges.size
     d = _edge_dtype(t.dtype) if isinstance(edges, int | np.integer) else edges.dtype
+    if isinstance(edges, int) and range is None and t.size > FEW and dtypes.kind(t.dtype) in "fiu":
+        t = stack([min(t), max(t)])  # which is all that NumPy asks of the elements
     return record_numpy(  # type: ignore[no-any-return]
         "numpy.histogram_bin_edges", np.histogram_bin_edges, (t, edges), {"range": _pair(range)}, [((n,), d)]
     )
