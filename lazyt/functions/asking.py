@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import ShapeError
-from lazyt.functions.arguments import record, record_one, tensor, tensors
+from lazyt.functions.arguments import adopted, record, record_one, tensor, tensors
 from lazyt.functions.creation import arange
 from lazyt.functions.elementwise import conj
 from lazyt.functions.linear import matmul, vecdot
@@ -17,6 +17,7 @@ from lazyt.handle import Handle
 from lazyt.ir import dtypes
 from lazyt.ops.axes import integer, one_axis
 from lazyt.ops.core import OpDef
+from lazyt.record import current_device
 
 if TYPE_CHECKING:
     from lazyt.functions.arguments import ArrayLike
@@ -237,11 +238,16 @@ def geomspace(start: complex, stop: complex, num: int = 50, endpoint: bool = Tru
         raise ShapeError("geomspace: a bound is 0, which no multiple leads to or from")
     a = np.geomspace(start, stop, num, endpoint)
     default = dtypes.complex64 if a.dtype.kind == "c" else dtypes.float32
-    return tensor(a.astype(dtypes.as_dtype(dtype) if dtype is not None else default))
+    return _made(a.astype(dtypes.as_dtype(dtype) if dtype is not None else default, copy=False))
 
 
 def _window(f: Any, *args: Any) -> Tensor:
-    return tensor(f(*args))
+    return _made(f(*args))
+
+
+def _made(a: Any) -> Tensor:
+    """A tensor of an array that was made for it: over its memory, but where another device is asked for."""
+    return adopted(a) if current_device() == "cpu" and a.flags.c_contiguous else tensor(a)
 
 
 def bartlett(M: int) -> Tensor:  # noqa: N803 - NumPy's name
