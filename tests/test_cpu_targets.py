@@ -109,6 +109,7 @@ def test_routines(target: engine.Host, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_runtime(target: engine.Host) -> None:
     futex = threads._FUTEX_NUMBERS.get(target.architecture) if "linux" in target.triple else None
     here = threads.current_platform()
-    text, _ = threads_ir.render(dataclasses.replace(here, architecture=target.architecture, futex=futex))
+    there = dataclasses.replace(here, architecture=target.architecture, futex=futex, affinity=bool(futex))
+    text, _ = threads_ir.render(there)
     others = {s for s in needed(target, text) - FROM_C if not s.startswith(("pthread_", "Py", "_Py"))}
-    assert others <= ({"syscall"} if futex else set()), others
+    assert others <= ({"syscall", *threads_ir.AFFINITY} if futex else set()), others

@@ -24,11 +24,13 @@ import threading
 from array import array
 from typing import TYPE_CHECKING
 
+import llvmlite.binding as llvm
 import numpy as np
 
 from lazyt.backends.cpu import engine
 from lazyt.backends.cpu.switches import registers, switches
 from lazyt.backends.cpu.threads_ir import (
+    AFFINITY,
     CONTROL_FIELDS,
     LONG_PROGRAM,
     MAX_WORKERS,
@@ -64,7 +66,7 @@ def current_platform() -> Platform:
     if architecture.lower() in ("arm64", "aarch64"):
         architecture = "aarch64"
     futex = _FUTEX_NUMBERS.get(architecture) if sys.platform == "linux" else None
-    affinity = switches["place"] and hasattr(os, "sched_setaffinity")
+    affinity = switches["place"] and all(llvm.address_of_symbol(name) for name in AFFINITY)
     return Platform(architecture, futex, int(signal.SIG_BLOCK), _signal_mask(), affinity)
 
 

@@ -170,6 +170,8 @@ define internal void @unplace() nounwind {
   ret void
 }
 """
+# What it takes of the C library.
+AFFINITY = ("sched_getcpu", "sched_getaffinity", "pthread_setaffinity_np")
 _PLACE_AFFINITY = """
 @mask = internal global [16 x i64] zeroinitializer, align 64
 declare i32 @sched_getcpu()
