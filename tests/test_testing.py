@@ -272,9 +272,9 @@ def test_a_wrong_fusion_is_traced_to_the_step_that_shows_it(monkeypatch: pytest.
     now: dict[str, bool] = {}
     init = planning.Plan.__init__
 
-    def noted(self: Any, low: Any, want: Any, fused: bool) -> None:
+    def noted(self: Any, low: Any, want: Any, fused: bool, soon: bool = False) -> None:
         now["fused"] = fused
-        init(self, low, want, fused)
+        init(self, low, want, fused, soon)
 
     monkeypatch.setattr(planning.Plan, "__init__", noted)
     rewritten(
