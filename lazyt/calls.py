@@ -161,6 +161,7 @@ def given(tr: Trace, c: Call, s: Step, x: Any) -> Any:
         if len(aliases) > 64 and len(aliases) & (len(aliases) - 1) == 0:
             st.aliases = [r for r in aliases if r() is not None]
         tr.refs[s.index] = reference
+        tr.results[s.index] = None
     tr.ext = c.after
     tr.pos = s
     return h
@@ -189,11 +190,13 @@ def make(f, slow, note, Tensor, tensors, made):
 {test}
                 if c.scalars:
                     tr.scalars[c.place] = c.scalars
-                h = next(made)
+                h = tr.results[s.index]
+                if h is None:
+                    h = tr.results[s.index] = next(made)
+                    h._data = h._meta = h._storage = h._view = None
+                    h._writes = 0
                 h._slot = s
-                h._data = h._meta = h._storage = h._view = None
-                h._writes = 0
-{give}
+{first}
                 tr.ext = c.after
                 tr.pos = s
                 return h
@@ -217,13 +220,11 @@ _MEET_ALL = """
                     for x in x1:
                         if x._slot is None:
                             bind_leaf(tr, x, 2) if x._storage is None else slot_of(tr, x, 2)"""
-_GIVE = "                tr.results[s.index] = h"
 _VIEWED = """
                 if c.view is not None:
                     return given(tr, c, s, x1)"""
 # What has no operand may be the first step of a walk.
-_GIVE_FIRST = """
-                tr.results[s.index] = h
+_FIRST = """
                 if not s.index:
                     tr.started = perf_counter()"""
 
@@ -235,10 +236,10 @@ def _text(n: int) -> str:
     parts = {
         "parameters": "".join(f"{x}=MISSING, " for x in names) + "/, " * bool(names),
         "operands": f"({listed}) if {names[-1]} is not MISSING else _given({listed})" if names else "()",
-        "fits": "", "same": "", "meets": "                    pass", "give": _GIVE, "test": "",
+        "fits": "", "same": "", "meets": "                    pass", "first": "", "test": "",
     }  # fmt: skip
     if n == 0:
-        parts.update(fits=" and not tr.watched", give=_GIVE_FIRST)
+        parts.update(fits=" and not tr.watched", first=_FIRST)
     elif n == 1:
         parts.update(fits=" and type(x1) is Tensor", meets=_MEET.format(test="", x="x1"), test=_VIEWED)
         parts["same"] = " and c.x1 is x1._slot and c.parent is x1._view"

@@ -28,11 +28,12 @@ def record_one(op: OpDef, x: Any) -> Any:
             bind_leaf(tr, x)
             s = tr.pos.next
         if s.op is op and s.a is x._slot and s.ext is tr.ext:
-            h = next(hooks.made)
+            h = tr.results[s.index]
+            if h is None:
+                h = tr.results[s.index] = next(hooks.made)
+                h._data = h._meta = h._storage = h._view = None
+                h._writes = 0
             h._slot = s
-            h._data = h._meta = h._storage = h._view = None
-            h._writes = 0
-            tr.results[s.index] = h
             tr.pos = s
             return h
     return record(op, (x,))
@@ -57,11 +58,12 @@ def record_two(op: OpDef, x: Any, y: Any) -> Any:
         ):
             if s.n_scalars:
                 tr.scalars[s.scalar_start] = y
-            h = next(hooks.made)
+            h = tr.results[s.index]
+            if h is None:
+                h = tr.results[s.index] = next(hooks.made)
+                h._data = h._meta = h._storage = h._view = None
+                h._writes = 0
             h._slot = s
-            h._data = h._meta = h._storage = h._view = None
-            h._writes = 0
-            tr.results[s.index] = h
             tr.pos = s
             return h
     return record(op, (x, y))
@@ -91,11 +93,12 @@ def of_one(op: OpDef, slow: Callable[..., Any]) -> Callable[..., Any]:
                 bind_leaf(tr, x, 2)
                 s = tr.pos.next
             if s.op is op and s.a is x._slot and s.ext is tr.ext:
-                h = next(made)
+                h = tr.results[s.index]
+                if h is None:
+                    h = tr.results[s.index] = next(made)
+                    h._data = h._meta = h._storage = h._view = None
+                    h._writes = 0
                 h._slot = s
-                h._data = h._meta = h._storage = h._view = None
-                h._writes = 0
-                tr.results[s.index] = h
                 tr.pos = s
                 return h
         return slow(x, out, **options)
@@ -125,11 +128,12 @@ def of_two(op: OpDef, slow: Callable[..., Any]) -> Callable[..., Any]:
             ):
                 if s.n_scalars:
                     tr.scalars[s.scalar_start] = x2
-                h = next(made)
+                h = tr.results[s.index]
+                if h is None:
+                    h = tr.results[s.index] = next(made)
+                    h._data = h._meta = h._storage = h._view = None
+                    h._writes = 0
                 h._slot = s
-                h._data = h._meta = h._storage = h._view = None
-                h._writes = 0
-                tr.results[s.index] = h
                 tr.pos = s
                 return h
         return slow(x1, x2, out, **options)

@@ -183,6 +183,7 @@ def assign_step(tr: Trace, new: Slot, old: Slot | None, keeps: str) -> Step:
         old_at = None if old is None else (old.step.index, old.k)
         insert(tr, s, plain, (ASSIGN, plain_slots((new,)), old_at, keeps))
     s.shape, s.ext = new.shape, tr.ext
+    tr.results[s.index] = None
     tr.pos = s
     return s
 

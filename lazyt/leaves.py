@@ -39,6 +39,7 @@ def bind_leaf(tr: Trace, holder: Holder, known: int = LEAF_CALLERS) -> Slot:
             tr.started = perf_counter()
         if type(holder) is Storage:
             tr.refs[s.index] = ref(holder)
+            tr.results[s.index] = None
         else:
             tr.results[s.index] = holder
         walk = tr.walk
@@ -91,6 +92,7 @@ def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
         tr.metas[index] = ref(meta) if grad == 1 else partial(_itself, meta)
     if meta is not None or type(holder) is Storage:
         tr.refs[index] = ref(holder)
+        tr.results[index] = None
     else:
         tr.results[index] = holder
     small = data.nbytes <= FORM_BYTES

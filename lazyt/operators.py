@@ -43,20 +43,22 @@ def method(self, other):
         t = type(other)
         if t is Tensor:
             if s.{theirs} is other._slot:
-                h = next(made)
+                h = tr.results[s.index]
+                if h is None:
+                    h = tr.results[s.index] = next(made)
+                    h._data = h._meta = h._storage = h._view = None
+                    h._writes = 0
                 h._slot = s
-                h._data = h._meta = h._storage = h._view = None
-                h._writes = 0
-                tr.results[s.index] = h
                 tr.pos = s
                 return h
         elif s.{theirs} is t and s.low <= other <= s.high:
             tr.scalars[s.scalar_start] = other
-            h = next(made)
+            h = tr.results[s.index]
+            if h is None:
+                h = tr.results[s.index] = next(made)
+                h._data = h._meta = h._storage = h._view = None
+                h._writes = 0
             h._slot = s
-            h._data = h._meta = h._storage = h._view = None
-            h._writes = 0
-            tr.results[s.index] = h
             tr.pos = s
             return h
     if type(other) is not Tensor and not operand(other):
@@ -72,11 +74,12 @@ def method(self):
         bind_leaf(tr, self, 2)
         s = tr.pos.next
     if s.op is op and s.a is self._slot and s.ext is tr.ext:
-        h = next(made)
+        h = tr.results[s.index]
+        if h is None:
+            h = tr.results[s.index] = next(made)
+            h._data = h._meta = h._storage = h._view = None
+            h._writes = 0
         h._slot = s
-        h._data = h._meta = h._storage = h._view = None
-        h._writes = 0
-        tr.results[s.index] = h
         tr.pos = s
         return h
     return record(op, (self,))

@@ -113,6 +113,7 @@ def _derived(tr: Trace, slot: Slot, v: View) -> Step:
                 at = s.scalar_start
                 tr.scalars[at : at + len(v.offsets)] = v.offsets
             tr.ext = ext
+            tr.results[s.index] = None
             tr.pos = s
             return s
     s = advance(tr, v.op, [slot], v.statics, v.ints, v.offsets, ())
@@ -187,6 +188,7 @@ def advance(
         at = s.scalar_start
         tr.scalars[at : at + s.n_scalars] = [*scalars, *offsets] if offsets else scalars
     tr.ext = ext
+    tr.results[s.index] = None
     tr.pos = s
     return s
 
@@ -399,11 +401,12 @@ def record(
         and s.index
         and (not op.fallible or is_line(s.key[-2:], 1))
     ):
-        h = next(hooks.made)
+        h = tr.results[s.index]
+        if h is None:
+            h = tr.results[s.index] = next(hooks.made)
+            h._data = h._meta = h._storage = h._view = None
+            h._writes = 0
         h._slot = s
-        h._data = h._meta = h._storage = h._view = None
-        h._writes = 0
-        tr.results[s.index] = h
         tr.ext = ext
         tr.pos = s
         if tr.eager:
@@ -443,6 +446,7 @@ def record_view(
             at = s.scalar_start
             tr.scalars[at : at + len(offsets)] = offsets
         tr.ext = ext
+        tr.results[s.index] = None
         tr.pos = s
         view = s.view
         if (
@@ -531,6 +535,7 @@ def _mode_step(tr: Trace, value: bool | str) -> Step:
         s.site = user_site()
         insert(tr, s, key, key)
     s.ext = tr.ext
+    tr.results[s.index] = None
     return s
 
 

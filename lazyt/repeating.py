@@ -17,6 +17,7 @@ from sys import getrefcount
 from time import perf_counter
 from types import CodeType
 from typing import TYPE_CHECKING, Any
+from weakref import getweakrefcount
 
 from lazyt.backends.cpu import memory
 from lazyt.errors import is_ours
@@ -34,6 +35,8 @@ KEPT_BYTES = 4096
 KEPT = 3
 # More values than this that nobody holds are counted together: text and compiling would outgrow what they save.
 SPELLED = 8
+# Of results that nobody holds, which are looked at twice, so many more are spelled out.
+SPELLED_DEAD = 32
 # With more values held and met than this, a sync is not written out.
 MOST = 256
 _FLOATS, _INTS = (float,), (int, bool)  # types of scalars that a kernel reads as they are
@@ -229,7 +232,8 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
         status = array("q", (0, 0)) if native else bound.status
         launch = _launch(again, len(tr.leaves), native, how, donors)
     n_dead = len(places["dead"])
-    many = {kind: itemgetter(*places.pop(kind)) for kind in ("dead", "none", "scalar") if len(places[kind]) > SPELLED}
+    most = {"dead": SPELLED_DEAD, "none": SPELLED, "scalar": SPELLED}
+    many = {kind: itemgetter(*places.pop(kind)) for kind, n in most.items() if len(places[kind]) > n}
     names = {kind: [f"{kind}{n}" for n in range(len(found))] for kind, found in places.items()}
     refs = _spelled(again, tr.refs, path) if 0 < len(tr.refs) <= SPELLED else _listed(again) if tr.refs else NO_REFS
     # NOTE: alone, a native call and results with no storage need no lock but the plan's: what is looked at and what is
@@ -241,7 +245,7 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
         "Data": Data, **many, "ext": again.ext, "failed": failed, "find": again.find, "holding": holding,
         "kept": again.kept, "kernels": again.kernels, "keys": [*tr.refs],
         "more": again.more, "move": again.move, "n_refs": len(tr.refs), "now": perf_counter, "plan": again.plan,
-        "root": tr.roots[tr.grad], "settings": settings, "Storage": Storage, "walks": walks,
+        "references": getweakrefcount, "root": tr.roots[tr.grad], "settings": settings, "Storage": Storage, "walks": walks,
         **{f"step{n}": path[i] for n, i in enumerate(tr.refs)},
         "span": slice(0, tr.n_results()), "used": slice(0, again.n_scalars),
         "status": status,
@@ -394,9 +398,11 @@ def _text(
     different += [f"count(results[{p}]) <= {_UNHELD}" for p in held]
     if "dead" in names:
         different += [f"count(results[{p}]) > {_UNHELD}" for p in names["dead"]]
+        referred = " or ".join(f"results[{p}].__weakref__ is not None" for p in names["dead"])
     else:
         # None has less than this, so the sum says it of each.
         different += [f"sum(map(count, dead(results))) > {AMONG * n_dead}"]
+        referred = "any(map(references, dead(results)))"
     lines = ["started, results = now(), tr.results", f"if {' or '.join(different)}:", "    return False"]
     lines += found + launch
     # NOTE: from here to the last handle, no call but for what has a storage: see `_written`.
@@ -412,7 +418,10 @@ def _text(
         lines += ["counters.kernels += kernels", "plan.runs += 1"]
     lines += ["tr.report = again, cause, site, started - tr.started, now() - started"]
     # `Trace.begin`, in short.
-    lines += ["if tr.metas or tr.more:", "    tr.begin(root, blank)", "else:", "    results[span] = blank"]
+    lines += ["if tr.metas or tr.more:", "    tr.begin(root, blank)", "else:"]
+    lines += [f"    results[{p}] = None" for p in (*held, *leaf)]
+    # NOTE: what nobody holds is left for the next walk's handles, unless somebody has a weak reference to it.
+    lines += [f"    if {referred}:", "        results[span] = blank"] if referred else []
     lines += ["    tr.last_refs, tr.refs = tr.refs, {}"] if left else []
     lines += ["    tr.pos, tr.ext, tr.leaves, tr.walk = root, tr.ext_root, [], next(walks)"]
     lines += ["    tr.nbytes, tr.started = 0, 0.0"]

@@ -352,6 +352,7 @@ def compute_foreign(holder: Holder) -> Data:
                 break
         data = _compute(walk, [slot], report)[0]
     if holder._slot is slot:
+        tr.more = True  # NOTE: a handle that has a value is none for another walk (see `Trace.results`)
         holder._data = data
     counters.syncs += 1
     local.trace.report = report

@@ -344,7 +344,8 @@ class Trace:
         # Who holds each step's values, by step index. What an operation returns is held here as well, and what is met
         # as a leaf without gradients: counting its references at the sync costs less than a weak reference (see
         # `alive`). A record of gradients must die with its tensor, and a storage, or what a write moved to another
-        # step, is not one step's: such are held weakly.
+        # step, is not one step's: such are held weakly. Behind the walk's last step there may be handles of an earlier
+        # walk that nobody held: without value, storage or gradients, for the steps to come (see repeating.py).
         self.results: list[Any] = [None] * _FIRST_RESULTS
         self.refs: dict[int, Any] = {}
         self.last_refs: dict[int, Any] = {}
@@ -367,6 +368,7 @@ class Trace:
         """Forget every program seen (the bound on the trie); only between walks."""
         self._roots: dict[str, dict[bool, Step]] = {}
         self.n_steps = 0
+        self.results = [None] * _FIRST_RESULTS
         self.ext_root = Ext(())
         self.n_exts = 0
         self.start()

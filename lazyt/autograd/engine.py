@@ -107,6 +107,7 @@ def special_step(
         for slot, x in zip(s.slots, s.like, strict=True):
             slot.shape = x.shape
         s.ext = tr.ext
+    tr.results[s.index] = None
     tr.pos = s
     return s
 
@@ -325,6 +326,7 @@ def _backward_again(tr: Trace, leaves: Sequence[int]) -> bool:
         h._writes = 0
         handles.append(h)
     tr.refs[s.index] = Several(map(ref, handles)) if len(handles) > 1 else ref(handles[0])
+    tr.results[s.index] = None
     s.ext = tr.ext
     tr.pos = s
     for meta, h in zip(metas, handles):  # noqa: B905 - as above
