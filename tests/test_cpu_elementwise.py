@@ -38,8 +38,8 @@ from vector_kernels import (
     within,
 )
 
-from lazyt.backends.cpu import elementwise, library
-from lazyt.backends.cpu.text import Body, Module
+from lazyt.backends.cpu import elementwise
+from lazyt.backends.cpu.text import Body
 from lazyt.backends.rules.philox import philox_4x32_10
 from lazyt.backends.rules.vector import Vec
 from lazyt.errors import LazytInternalError
@@ -348,17 +348,6 @@ def test_hosts_agree_bit_for_bit():
     x = floats(F64, 1000)
     for target in (F32, BFLOAT16, *INTS):
         same(caster(F64, target, "x86-64")(x), caster(F64, target)(x), str(target))
-
-
-def test_helpers_can_live_in_a_library():
-    def write(body, x):
-        return [elementwise.lower("sin", [x], F32, body, LANES)]
-
-    text = text_of(write, [F32], [F32], Module(library.provide))
-    assert "define internal" not in text
-    assert "declare { <16 x double>, <16 x double>, <16 x i64> } @lazyt.payne_hanek.v16(" in text
-    x = floats(F32, 1000)
-    same(runner(text, [F32])(x), kernel("sin", F32)(x))
 
 
 def test_missing_rules_are_internal_errors():

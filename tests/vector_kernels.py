@@ -59,9 +59,9 @@ def compiled(source: str, cpu: str = "host") -> int:
     return loader.get_function_address("kernel")
 
 
-def text_of(write, inputs, outputs, module=None) -> str:
+def text_of(write, inputs, outputs) -> str:
     """A module with `@kernel`: a loop over `write(body, *vectors)` from memory to memory."""
-    body = Body(module)
+    body = Body()
     parameters = [f"ptr %in{i}" for i in range(len(inputs))]
     parameters += [f"ptr %out{i}" for i in range(len(outputs))] + ["i64 %n"]
     body.line("br label %loop")

@@ -39,20 +39,12 @@ def vector(element: str, lanes: int) -> str:
     return f"<{lanes} x {element}>" if lanes else element
 
 
-Library = Callable[[str, Callable[[], str]], None]
-
-
 class Module:
-    """Globals, declarations and helper functions of one LLVM module, each symbol once.
+    """Globals, declarations and helper functions of one LLVM module, each symbol once."""
 
-    With a `library`, helper functions are not repeated in every module: it is given a symbol and
-    what writes the text of a module that defines it, and makes the symbol known to the process.
-    """
-
-    def __init__(self, library: Library | None = None) -> None:
+    def __init__(self) -> None:
         self._entries: dict[str, str] = {}
         self.ways: dict[str, None] = {}  # what was chosen in writing it, in words, for `explain()`
-        self._library = library
 
     def declare(self, text: str) -> None:
         """Add a declaration or a global; the first text under a symbol wins."""
@@ -60,21 +52,12 @@ class Module:
         assert found, f"no symbol in {text!r}"
         self._entries.setdefault(found[1], text)
 
-    def define(self, symbol: str, declaration: str, write: Callable[[Module], str]) -> None:
+    def define(self, symbol: str, write: Callable[[Module], str]) -> None:
         """Have the function that `write` spells for the module it is given."""
         if symbol in self._entries:
             return
-        self._entries[symbol] = declaration
-        if self._library is None:
-            self._entries[symbol] = write(self)
-        else:
-            self._library(symbol, lambda: self._apart(write))
-
-    def _apart(self, write: Callable[[Module], str]) -> str:
-        """The text of a module that defines a helper for others."""
-        module = Module(self._library)
-        text = write(module).replace("define internal", "define", 1)
-        return f"{module.text()}\n{text}\n"
+        self._entries[symbol] = ""  # before what it calls
+        self._entries[symbol] = write(self)
 
     def text(self) -> str:
         return "\n".join(self._entries.values())

@@ -208,8 +208,7 @@ class Body(Lines):
             inner.line(f"ret {result} {value}")
             return function(result, symbol, parameters, inner)
 
-        declaration = f"declare {result} @{symbol}({', '.join(type_of(x) for x in operands)})"
-        self.module.define(symbol, declaration, text)
+        self.module.define(symbol, text)
         arguments = ", ".join(f"{type_of(x)} {x.name}" for x in operands)
         call = self.let(f"call {result} @{symbol}({arguments}){' cold' if cold else ''}")
         if len(types) == 1:
