@@ -189,9 +189,10 @@ CALLS = (
     # Fourier transforms
     ("FD", """
         xp.fft.fft(v); xp.fft.fft(x); xp.fft.ifft(x); xp.fft.fftn(x); xp.fft.ifftn(x); xp.fft.fft(x, axis=0);
-        xp.fft.hfft(x); xp.fft.irfft(x); xp.fft.irfftn(x); xp.fft.fftshift(x); xp.fft.ifftshift(x)
+        xp.fft.hfft(x); xp.fft.irfft(x); xp.fft.irfftn(x); xp.fft.fftshift(x); xp.fft.ifftshift(x);
+        xp.fft.fft2(x); xp.fft.ifft2(x); xp.fft.irfft2(x)
     """),
-    ("fd", "xp.fft.rfft(v); xp.fft.rfft(x); xp.fft.rfftn(x); xp.fft.ihfft(x); xp.fft.fft(x)"),
+    ("fd", "xp.fft.rfft(v); xp.fft.rfft(x); xp.fft.rfftn(x); xp.fft.rfft2(x); xp.fft.ihfft(x); xp.fft.fft(x)"),
     ("d", "xp.fft.fftfreq(size); xp.fft.rfftfreq(size)"),
     # random numbers
     ("f", """

@@ -92,10 +92,6 @@ ABSENT = {
     "mask_indices": "its length is data: `nonzero(mask)`",
     "real_if_close": "its dtype is data",
     "row_stack": "an old name of `vstack`, which NumPy drops",
-    "fft.fft2": "`fft.fftn(x, axes=(-2, -1))`",
-    "fft.ifft2": "`fft.ifftn(x, axes=(-2, -1))`",
-    "fft.irfft2": "`fft.irfftn(x, axes=(-2, -1))`",
-    "fft.rfft2": "`fft.rfftn(x, axes=(-2, -1))`",
     "linalg.tensorinv": "NumPy computes it on values, a sync",
     "linalg.tensorsolve": "NumPy computes it on values, a sync",
 }  # fmt: skip

@@ -71,8 +71,8 @@ CALLS = {
         tensordot: M, M; trace: M; vecdot: M, M; vector_norm: V
     """,
     "fft": """
-        fft: V; fftfreq: 6; fftn: M; fftshift: M; hfft: V; ifft: V; ifftn: M; ifftshift: M; ihfft: V; irfft: V;
-        irfftn: M; rfft: V; rfftfreq: 6; rfftn: M
+        fft: V; fft2: M; fftfreq: 6; fftn: M; fftshift: M; hfft: V; ifft: V; ifft2: M; ifftn: M; ifftshift: M; ihfft: V;
+        irfft: V; irfft2: M; irfftn: M; rfft: V; rfft2: M; rfftfreq: 6; rfftn: M
     """,
 }
 SPACES = {"": (lt, np), "linalg": (lt.linalg, np.linalg), "fft": (lt.fft, np.fft)}
@@ -117,7 +117,7 @@ NO_CALL = {
 # (function, variant, what lazyt does): why. A function's name is a pattern, the others are found within.
 DEPARTURES = {
     ("asarray", "keywords from 0", "TypeError"): "the standard's name is `obj`, by position only",
-    (r"fft\.(fftn|ifftn|rfftn|irfftn|fftshift|ifftshift)", r"axes=\(-1, 0, 1\)", "names an axis twice"):
+    (r"fft\.(i?r?fft[n2]|fftshift|ifftshift)", r"axes=\(-1, 0, 1\)", "names an axis twice"):
         "a repeated axis is more often an error than a second transform",
     ("cumulative_(sum|prod)|unstack|size", r"axis=[(\[]0", "must be an integer"):
         "NumPy's accepts a sequence for one axis by accident",

@@ -19,17 +19,21 @@ if TYPE_CHECKING:
 
 __all__ = [
     "fft",
+    "fft2",
     "fftfreq",
     "fftn",
     "fftshift",
     "hfft",
     "ifft",
+    "ifft2",
     "ifftn",
     "ifftshift",
     "ihfft",
     "irfft",
+    "irfft2",
     "irfftn",
     "rfft",
+    "rfft2",
     "rfftfreq",
     "rfftn",
 ]
@@ -154,6 +158,46 @@ def irfftn(x: Any, /, s: Any = None, axes: Any = None, norm: str = "backward") -
     (2, 4)
     """
     return _many(ops.IRFFTN, x, s, axes, norm)
+
+
+def fft2(x: Any, /, s: Any = None, axes: Any = (-2, -1), norm: str = "backward") -> Tensor:
+    """`fftn` over the last two axes, cut or padded to s. Raises ShapeError, DTypeError. As `numpy.fft.fft2`.
+
+    >>> import lazyt as lt
+    >>> lt.fft.fft2(lt.ones((5, 2, 3))).shape
+    (5, 2, 3)
+    """
+    return fftn(x, s, axes, norm)
+
+
+def ifft2(x: Any, /, s: Any = None, axes: Any = (-2, -1), norm: str = "backward") -> Tensor:
+    """`ifftn` over the last two axes. Raises ShapeError, DTypeError. As `numpy.fft.ifft2`.
+
+    >>> import lazyt as lt
+    >>> lt.fft.ifft2(lt.ones((5, 2, 3))).shape
+    (5, 2, 3)
+    """
+    return ifftn(x, s, axes, norm)
+
+
+def rfft2(x: Any, /, s: Any = None, axes: Any = (-2, -1), norm: str = "backward") -> Tensor:
+    """`rfftn` over the last two axes. Raises ShapeError, DTypeError. As `numpy.fft.rfft2`.
+
+    >>> import lazyt as lt
+    >>> lt.fft.rfft2(lt.ones((5, 2, 3))).shape
+    (5, 2, 2)
+    """
+    return rfftn(x, s, axes, norm)
+
+
+def irfft2(x: Any, /, s: Any = None, axes: Any = (-2, -1), norm: str = "backward") -> Tensor:
+    """`irfftn` over the last two axes. Raises ShapeError, DTypeError. As `numpy.fft.irfft2`.
+
+    >>> import lazyt as lt
+    >>> lt.fft.irfft2(lt.ones((5, 2, 3))).shape
+    (5, 2, 4)
+    """
+    return irfftn(x, s, axes, norm)
 
 
 def _frequency_dtype(name: str, n: int, dtype: Any) -> Any:

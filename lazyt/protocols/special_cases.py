@@ -23,7 +23,6 @@ from lazyt.functions import (
     searching,
     sorting,
 )
-from lazyt.functions import fft as fourier
 from lazyt.functions.arguments import tensor
 from lazyt.functions.numpy_calls import record_numpy
 from lazyt.inplace import assign
@@ -405,16 +404,6 @@ def _computed(*args: Any, **kwargs: Any) -> Any:
     return NotImplemented
 
 
-def _transform_2d(name: str) -> Callable[..., Any]:
-    many = getattr(fourier, f"{name[:-1]}n")
-
-    def f(a: Any, s: Any = None, axes: Any = (-2, -1), norm: Any = None, out: Any = None) -> Any:
-        got = many(a, s=s, axes=axes, norm=norm or "backward")
-        return got if out is None else write_out(f"numpy.fft.{name}", out, got)
-
-    return f
-
-
 def _real_if_close(a: Any, tol: float = 100) -> Any:
     t = tensor(a)
     return t if dtypes.kind(t.dtype) != "c" else NotImplemented
@@ -479,7 +468,6 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     np.linalg.svd: _svd,
     np.linalg.qr: _qr,
     np.real_if_close: _real_if_close,
-    **{getattr(np.fft, n): _transform_2d(n) for n in ("fft2", "ifft2", "rfft2", "irfft2")},
 }
 
 _SCALARS_ONLY = "it is about dates, which lazyt has no dtype for"
