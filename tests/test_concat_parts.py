@@ -74,3 +74,13 @@ def test_a_complex_roll_has_no_planes() -> None:
     x = lt.asarray(np.arange(40, dtype=np.complex64).reshape(4, 10))
     lt.roll(x, 3, axis=1).numpy()
     assert len(lt.last_sync().plan.schedule.kernels) == 2
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_what_surrounds_a_padded_array_may_lie_in_memory(fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parts of a complex number do, where each operation is a kernel; they are read where the array is not."""
+    monkeypatch.setitem(planning.settings, "fuse", fused)
+    x = np.ones((5, 7), np.complex64)
+    twice = lt.pad(lt.pad(lt.asarray(x), 1, constant_values=2 + 3j), (2, 0), constant_values=5 - 1j)
+    want = np.pad(np.pad(x, 1, constant_values=2 + 3j), (2, 0), constant_values=5 - 1j)
+    np.testing.assert_array_equal(twice.numpy(), want)
