@@ -11,7 +11,7 @@ from lazyt.backends.cpu.emit_memory import first_lane
 from lazyt.backends.cpu.emit_scope import I64, MASK, constant, reg_vector
 from lazyt.backends.cpu.text import literal, reg_type, vector
 from lazyt.backends.rules.reduction import FLOAT64, Reduction, is_float
-from lazyt.ir.kernel import LANES
+from lazyt.ir.kernel import LANES, Cast
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -222,12 +222,51 @@ class Fold(Reduction):
         return self.result_of_lanes(scope, ones)
 
 
+class Count(Fold):
+    """A sum of bools as integers along a row: the bits of the lanes are counted, and one number is kept."""
+
+    __slots__ = ()
+
+    @property
+    def types(self) -> list[str]:
+        return ["i64"]
+
+    @property
+    def start(self) -> list[str]:
+        return ["0"]
+
+    def step(self, scope: Scope, lanes: Sequence[str], index: str, masked: bool) -> list[str]:
+        body, bits = scope.body, f"i{LANES}"
+        x = scope.names[self.operand]
+        if masked:
+            x = body.let(f"and {MASK} {x}, {scope.mask}")
+        count = body.call(bits, f"llvm.ctpop.{bits}", (bits, body.let(f"bitcast {MASK} {x} to {bits}")))
+        return [body.let(f"add i64 {lanes[0]}, {body.let(f'zext {bits} {count} to i64')}")]
+
+    def result_across(self, scope: Scope, lanes: Sequence[str]) -> str:
+        return scope.splat("i64", lanes[0])
+
+
 def halves(scope: Scope, element: str, x: str, lanes: int, high: bool) -> str:
     """The lower or upper half of a register's lanes."""
     half = lanes // 2
     picks = ", ".join(f"i32 {i + half * high}" for i in range(half))
     kind = f"<{lanes} x {element}>"
     return scope.body.let(f"shufflevector {kind} {x}, {kind} poison, <{half} x i32> <{picks}>")
+
+
+def folds_along(kernel: Kernel, reduces: Sequence[int]) -> list[Fold]:
+    """The folds of a stage whose lanes go along the row."""
+    return [_counted(kernel, fold) or fold for fold in folds_of(kernel, reduces)]
+
+
+def _counted(kernel: Kernel, fold: Fold) -> Fold | None:
+    """A sum of bools, which are made integers of first, as a count."""
+    cast = kernel.values[fold.operand]
+    if fold.name != "sum" or fold.source != INT64 or not isinstance(cast, Cast):
+        return None
+    source = kernel.values[cast.operand].dtype
+    return Count("sum", fold.dtype, source, cast.operand) if source.kind == "b" else None
 
 
 def folds_of(kernel: Kernel, reduces: Sequence[int]) -> list[Fold]:
