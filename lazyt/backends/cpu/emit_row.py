@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.emit_levels import UNIT
 from lazyt.backends.cpu.emit_memory import store
-from lazyt.backends.cpu.emit_reduce import WIDE, folds_along
+from lazyt.backends.cpu.emit_reduce import WIDE, NoNumbers, folds_along
 from lazyt.backends.cpu.emit_scope import I64, IOTA64, MASK
 from lazyt.backends.cpu.emit_values import open_level
 from lazyt.backends.cpu.switches import switches
@@ -51,7 +51,8 @@ class RowStage:
             if fold.blocked:
                 scope.names[r] = fold.narrow(scope, scope.splat("double", own[0]))
             else:
-                scope.names[r] = fold.result_across(scope, own)
+                lanes = state[self.folds.index(fold.numbers)] if isinstance(fold, NoNumbers) else own
+                scope.names[r] = fold.result_across(scope, lanes)
 
     def _loop(
         self,
