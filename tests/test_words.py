@@ -131,6 +131,21 @@ def test_a_table_is_read_where_it_lies() -> None:
         assert lt.last_sync().launches == launches, "nothing is taken apart, nothing stored on the way"
 
 
+def test_parts_are_read_where_they_lie_under_another_shape() -> None:
+    x = np.random.default_rng(3).integers(-9, 9, (60, 50)) * (1 + 2j)
+    a, b = lt.asarray(x.astype("complex128")), lt.asarray(x.reshape(-1) * 1j)
+    lt.sync()
+    for once, want in (
+        (lambda: lt.dot(lt.reshape(a, (-1,)), b), np.dot(x.reshape(-1), x.reshape(-1) * 1j)),
+        (lambda: lt.sum(lt.reshape(a, (50, 60)), axis=1), x.reshape(50, 60).sum(axis=1)),
+        (lambda: lt.sum(lt.reshape(lt.concat([a, a]), (-1, 3)), axis=0), np.concatenate([x, x]).reshape(-1, 3).sum(0)),
+    ):
+        found = once()
+        lt.sync()
+        assert lt.last_sync().kernels == (3 if want.shape == (3,) else 1)
+        np.testing.assert_array_equal(found.numpy(), want)
+
+
 def test_an_index_out_of_range_is_told() -> None:
     a, i = lt.ones((4, 5), dtype="complex128"), lt.asarray(np.array([1, 4]))
     with pytest.raises(IndexOutOfRange, match="index 4"):

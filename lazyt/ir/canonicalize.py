@@ -341,13 +341,6 @@ class _Canonicalizer:
             return isinstance(fill, g.Constant) and repr(complex(fill.value)) == "0j"  # and no part is -0.0
         return n.op in MOVEMENT and n.op != "concat"
 
-    def _read(self, n: Node) -> Node:
-        """n as a library call reads it: a stored value under another shape is no copy."""
-        stored = self.real.get(n.operands[0]) if n.op == "reshape" else None
-        if n in self.real or stored is None or dtypes.kind(stored.dtype) != "c":
-            return self.whole(n)
-        return self.b.make("reshape", (stored,), None, n.shape, n.dtype)
-
     def _together(self, n: Node) -> Node:
         """n as one value that a kernel can store."""
         re, im = self.split(n)
@@ -373,12 +366,15 @@ class _Canonicalizer:
     def _complex(self, n: Node) -> None:
         op = n.op
         if op in ("leaf", "matmul", "opaque", "item"):
-            self.real[n] = self.b.make(op, tuple(map(self._read, n.operands)), n.attrs, n.shape, n.dtype)
+            self.real[n] = self.b.make(op, tuple(map(self.whole, n.operands)), n.attrs, n.shape, n.dtype)
         elif op in ("constant", "scalar"):
             self.parts[n] = self._source(n)
         elif op == "concat":
             # It is stored anyhow: with its parts side by side, as whoever wants all of it does.
             self.real[n] = self.b.make(op, tuple(map(self.whole, n.operands)), n.attrs, n.shape, n.dtype)
+        elif op == "reshape" and n.operands[0] in self.real:
+            # What is stored under another shape: its parts are read where they lie.
+            self.real[n] = self._make(n, (self.real[n.operands[0]],))
         elif op in MOVEMENT or op in ("sum", "gather", "scatter", "update", "select"):
             self._partwise(n)
         elif op == "cast":
