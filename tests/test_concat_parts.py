@@ -38,6 +38,11 @@ PROGRAMS = {
         [m.concatenate([a @ b.T, a[:1, :5]]), m.concatenate([a[:, :5], b[:1, :5]])], axis=1
     ),
     "roll": lambda a, b, m: m.roll(a, (1, 2), axis=(0, 1)),
+    "roll, an axis twice": lambda a, b, m: m.roll(a, (2, -1, 1), axis=(1, 0, 1)),
+    "roll, four axes": lambda a, b, m: m.roll(
+        m.stack([m.stack([a, b]), m.stack([b, a])]), (1, 2, -1, 3), axis=(3, 1, 0, 2)
+    ),
+    "shift": lambda a, b, m: m.fft.fftshift(a),
     "pad": lambda a, b, m: m.pad(a, 2, mode="reflect"),
     "read again": lambda a, b, m: m.sum(m.concatenate([a, b], axis=1) * m.concatenate([b, a], axis=1), axis=1),
 }
@@ -74,3 +79,22 @@ def test_a_complex_roll_has_no_planes() -> None:
     x = lt.asarray(np.arange(40, dtype=np.complex64).reshape(4, 10))
     lt.roll(x, 3, axis=1).numpy()
     assert len(lt.last_sync().plan.schedule.kernels) == 2
+
+
+def test_a_roll_along_several_axes_moves_each_element_once() -> None:
+    a = lt.zeros((6, 7, 8)) + 1
+    lt.sync()
+    b = lt.roll(a, (1, 2, 3), axis=(0, 1, 2))
+    lt.sync()
+    assert lt.last_sync().launches == 8, "one for each part, and nothing on the way"
+    assert b.shape == a.shape
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_what_surrounds_a_padded_array_may_lie_in_memory(fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parts of a complex number do, where each operation is a kernel; they are read where the array is not."""
+    monkeypatch.setitem(planning.settings, "fuse", fused)
+    x = np.ones((5, 7), np.complex64)
+    twice = lt.pad(lt.pad(lt.asarray(x), 1, constant_values=2 + 3j), (2, 0), constant_values=5 - 1j)
+    want = np.pad(np.pad(x, 1, constant_values=2 + 3j), (2, 0), constant_values=5 - 1j)
+    np.testing.assert_array_equal(twice.numpy(), want)

@@ -6,6 +6,7 @@ That code cannot run here; what is checked is that LLVM generates it and that it
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -21,6 +22,7 @@ from lazyt.backends.cpu import (
     gemm_tile,
     routine,
     scan,
+    scan_complex,
     scatter,
     threads,
     threads_ir,
@@ -101,7 +103,9 @@ def test_routines(target: engine.Host, monkeypatch: pytest.MonkeyPatch) -> None:
         scan.routines.__wrapped__(dtype, "cumprod", False)
         scatter.routines.__wrapped__(dtype, "add", False, False, True)
         scatter.routines.__wrapped__(dtype, "set", True, True, False)
-    assert len(texts) == 20
+    for dtype, innermost in itertools.product((np.dtype("f4"), np.dtype("f8")), (True, False)):
+        scan_complex.routines.__wrapped__(dtype, innermost)
+    assert len(texts) == 24
     for text in texts:
         assert needed(target, text) <= FROM_C
 

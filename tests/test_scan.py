@@ -9,7 +9,6 @@ import pytest
 import lazyt as lt
 from lazyt import planning
 from lazyt.backends.cpu.callbacks import Callback
-from lazyt.backends.cpu.scan import PIECE
 from lazyt.ir.scan import BLOCK, scan
 
 DTYPES = [
@@ -55,8 +54,8 @@ def test_the_bits_are_those_of_the_order(dtype, name, threads):
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
-def test_products_of_complex_numbers_by_pieces(dtype, threads):
-    for shape, axis in (*SHAPES, ((2 * PIECE + 3,), 0), ((300, 500), 0), ((3, 100, 300), 1), ((700, 130), 1)):
+def test_products_of_complex_numbers(dtype, threads):
+    for shape, axis in (*SHAPES, ((2 * BLOCK + 3,), 0), ((300, 500), 0), ((3, 100, 300), 1), ((700, 130), 1)):
         x = values("cumprod", shape, np.dtype(dtype)) * np.exp(0.1j).astype(dtype)
         if x.size > 20:
             x.flat[-3] = complex(np.inf, -0.0)

@@ -5,6 +5,7 @@
                                            that is indexed gets an index, which is its own number)
     add(z, w) of complex              -->  complex(add(re z, re w), add(im z, im w))        and so on
     real(complex(a, b))               -->  a
+    movement of a complex array, all  -->  the same, of whole elements        (where nobody reads its parts)
     mul(x, 1), div(x, 1)              -->  x                                  (exact for every x)
     attention, attention_gradient     -->  products, where a backend has no code for them (ir/attention.py)
     update(x, v), most of x           -->  select(inside, pad(v), x)          (one pass; see `_covers`)
@@ -308,16 +309,37 @@ class _Canonicalizer:
             return self.real[n]
         w = self.wholes.get(n)
         if w is None:
-            re, im = self.parts[n]
-            w = self.wholes[n] = self.b.make("complex", (re, im), None, n.shape, n.dtype)
+            w = self.wholes[n] = self._moved(n) or self._together(n)
         return w
 
-    def _read(self, n: Node) -> Node:
-        """n as a library call reads it: a stored value under another shape is no copy."""
-        stored = self.real.get(n.operands[0]) if n.op == "reshape" else None
-        if n in self.real or stored is None or dtypes.kind(stored.dtype) != "c":
-            return self.whole(n)
-        return self.b.make("reshape", (stored,), None, n.shape, n.dtype)
+    def _moved(self, n: Node) -> Node | None:
+        """n as movement of whole elements of an array that is stored; None where it is not, or is read by parts too.
+
+        A copy then moves words, and a table is not taken apart before it is read at indices.
+        """
+        if self.readers[n] > 1:
+            return None
+        chain = []
+        x = n
+        while x not in self.real and self._is_movement(x):
+            chain.append(x)
+            x = x.operands[0]
+        if x not in self.real or dtypes.kind(self.real[x].dtype) != "c":
+            return None
+        moved = self.real[x]
+        for y in reversed(chain):
+            more = [self.b.constant(0, n.dtype)] if y.op == "pad" else [self.real[i] for i in y.operands[1:]]
+            moved = self._make(y, (moved, *more))
+        return moved
+
+    def _is_movement(self, n: Node) -> bool:
+        if n.op == "gather":
+            # NOTE: costly where others read its parts: those would be read at its indices once more.
+            return self.readers[n] == 1
+        if n.op == "pad":
+            fill = n.operands[1].attrs
+            return isinstance(fill, g.Constant) and repr(complex(fill.value)) == "0j"  # and no part is -0.0
+        return n.op in MOVEMENT and n.op != "concat"
 
     def _together(self, n: Node) -> Node:
         """n as one value that a kernel can store."""
@@ -344,12 +366,15 @@ class _Canonicalizer:
     def _complex(self, n: Node) -> None:
         op = n.op
         if op in ("leaf", "matmul", "opaque", "item"):
-            self.real[n] = self.b.make(op, tuple(map(self._read, n.operands)), n.attrs, n.shape, n.dtype)
+            self.real[n] = self.b.make(op, tuple(map(self.whole, n.operands)), n.attrs, n.shape, n.dtype)
         elif op in ("constant", "scalar"):
             self.parts[n] = self._source(n)
         elif op == "concat":
             # It is stored anyhow: with its parts side by side, as whoever wants all of it does.
-            self.real[n] = self.b.make(op, tuple(map(self._together, n.operands)), n.attrs, n.shape, n.dtype)
+            self.real[n] = self.b.make(op, tuple(map(self.whole, n.operands)), n.attrs, n.shape, n.dtype)
+        elif op == "reshape" and n.operands[0] in self.real:
+            # What is stored under another shape: its parts are read where they lie.
+            self.real[n] = self._make(n, (self.real[n.operands[0]],))
         elif op in MOVEMENT or op in ("sum", "gather", "scatter", "update", "select"):
             self._partwise(n)
         elif op == "cast":

@@ -33,6 +33,7 @@ class Group:
     splits: list[tuple[AxisVar, Index]] = field(default_factory=list)
     size: int = 0
     near: set[Node] = field(default_factory=set)  # what its roots are made from, a few steps back
+    pair: AxisVar | None = None  # over the two words of each element: see words.py
 
     def normal(self, p: Place) -> Place:
         """`p` over the axes as they are now."""

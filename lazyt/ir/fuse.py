@@ -39,6 +39,7 @@ from lazyt.ir.extents import Dim, Scope, hint, product
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.operands import attention_operands, buffer_of, scattered, strided_base
 from lazyt.ir.prims import CONVOLUTIONS, ELEMENTWISE, MOVEMENT, REDUCTIONS, SOURCES
+from lazyt.ir.words import are_halves
 
 MAX_GROUP = 1024
 MAX_DEPTH = 256
@@ -275,6 +276,14 @@ class _Fuser:
 
     # Roots
 
+    def _copy_group(self, n: Node, why: str) -> tuple[Group, Place]:
+        """A group over n's elements, and over both words of each where a word is half an element."""
+        outer, place = whole(n.shape)
+        pair = AxisVar(2) if are_halves(n) else None
+        group = self._new_group(outer if pair is None else (*outer, pair), (), "outer", why)
+        group.pair = pair
+        return group, place
+
     def _new_group(self, outer: Sequence[AxisVar], rows: Sequence[AxisVar], vector: str, why: str) -> Group:
         group = Group(self._number(), list(outer), list(rows), vector, why=why)
         self.units.append(group)
@@ -292,8 +301,7 @@ class _Fuser:
         exclusive = max([self.buffers.get(n, -1), *(num for _, _, num in parts)])
         group = self._joinable(n, wanted, latest, exclusive) if self.enabled else None
         if group is None:
-            outer, place = whole(n.shape)
-            found = (self._new_group(outer, (), "outer", why), place)
+            found = self._copy_group(n, why)
         else:
             found = group
         gr, place = found
@@ -312,8 +320,7 @@ class _Fuser:
         NOTE: before what writes the buffer is numbered, so that the copies run after it.
         """
         for target, at, _ in self.parts.pop(n, []):
-            outer, place = whole(n.shape)
-            gr = self._new_group(outer, (), "outer", "part")
+            gr, place = self._copy_group(n, "part")
             gr.roots.append(Root(n, place, target, at))
             self.buffers[n] = max(self.buffers.get(n, -1), gr.number)
 
@@ -531,8 +538,7 @@ class _Fuser:
             if x is base:
                 self.parts.setdefault(x, []).append((target, offsets, latest))
             else:
-                outer, place = whole(x.shape)
-                gr = self._new_group(outer, (), "outer", "part")
+                gr, place = self._copy_group(x, "part")
                 gr.roots.append(Root(x, place, target, offsets))
                 self._want_root(gr, x, place)
             at_axis = at_axis + x.shape[n.attrs.axis]

@@ -20,6 +20,7 @@ from lazyt.ir.numbering import numbered
 from lazyt.ir.operands import buffer_of
 from lazyt.ir.prims import MOVEMENT, SOURCES
 from lazyt.ir.records import dataclass
+from lazyt.ir.words import word
 
 if TYPE_CHECKING:
     import numpy as np
@@ -172,8 +173,16 @@ class _Kernelizer:
 
     def load(self, n: Node, address: Index, guards: tuple[Guard, ...]) -> int:
         where = self.guard(guards)
-        at = self.access(n.dtype, False, buffer_of(n), address)
-        return self.value(k.Load(at, n.dtype, where), 0 if where is None else self.stage[where])
+        at = self.access(word(n.dtype), False, buffer_of(n), self.in_words(n, address))
+        return self.value(k.Load(at, word(n.dtype), where), 0 if where is None else self.stage[where])
+
+    def in_words(self, n: Node, address: Index) -> Index:
+        """An address of n's elements as one of what a kernel moves of them: every other word of a complex128."""
+        if n.dtype != dtypes.complex128:
+            return address
+        assert self.group.pair is not None, "a complex128 is moved by both of its words"
+        (half,) = self.group.normal(Place((axis_index(self.group.pair),))).indices
+        return add(address.times(2), half)
 
     # Nodes at places
 
@@ -195,7 +204,7 @@ class _Kernelizer:
                 if self.loaded(x):
                     return []
                 raise LazytInternalError(f"no affine map through {n}")
-            return [(x, q), (n.operands[1], Place((), q.guards[: len(q.guards)]))] if n.op == "pad" else [(x, q)]
+            return [(x, q), (n.operands[1], Place((), p.guards))] if n.op == "pad" else [(x, q)]
         return [(x, p) for x in n.operands]
 
     def loaded(self, n: Node) -> bool:
@@ -233,7 +242,9 @@ class _Kernelizer:
         match n.op:
             case "constant":
                 assert isinstance(n.attrs, g.Constant)
-                return self.value(k.Const(n.attrs.value, n.dtype), 0)  # type: ignore[arg-type]
+                # NOTE: of complex numbers nothing but zero is moved as a word.
+                value = n.attrs.value if dtypes.kind(n.dtype) != "c" else 0
+                return self.value(k.Const(value, word(n.dtype)), 0)  # type: ignore[arg-type]
             case "scalar":
                 assert isinstance(n.attrs, g.Scalar)
                 return self.scalar(ScalarArg(n.attrs.position, "", dtypes.kind(n.dtype) == "f"), n.dtype)
@@ -269,8 +280,8 @@ class _Kernelizer:
         cond = self.guard(q.guards[len(p.guards) :])
         if cond is None:
             return inner
-        fill = self.made[n.operands[1], Place((), q.guards)]
-        return self.op("select", (cond, inner, fill), n.dtype)
+        fill = self.made[n.operands[1], Place((), p.guards)]
+        return self.op("select", (cond, inner, fill), word(n.dtype))
 
     def part(self, n: Node, p: Place) -> int:
         """The real or imaginary part of a complex scalar, or of a complex value in memory."""
@@ -301,13 +312,13 @@ class _Kernelizer:
             bound = self.extent(x.shape[a])
             check = k.Check(v, bound, self.scalars[code], dtypes.int64, where)
             c = self.value(check, max(self.stage[v], 0 if where is None else self.stage[where]))
-            stride = ScalarArg(extent=strides[a])
+            stride = ScalarArg(extent=strides[a] * (2 if x.dtype == dtypes.complex128 else 1))
             terms.append((c, self.scalars.setdefault(stride, len(self.scalars))))
             stage = max(stage, self.stage[c])
             if x.op == "iota":  # its value at a checked index is the index
                 return c
-        at = self.access(x.dtype, False, buffer_of(x), address)
-        return self.value(k.Gather(at, tuple(terms), x.dtype, where), stage)
+        at = self.access(word(x.dtype), False, buffer_of(x), self.in_words(x, address))
+        return self.value(k.Gather(at, tuple(terms), word(x.dtype), where), stage)
 
     def position(self, n: Node, p: Place) -> int:
         """Indices, each checked, as one number."""
@@ -424,7 +435,7 @@ class _Kernelizer:
                 out.append((self.access(x.dtype, True, target, address.times(2).plus(i)), v, over_rows))
             return out
         v = self.make(n, place)
-        return [(self.access(n.dtype, True, target, address), v, over_rows)]
+        return [(self.access(word(n.dtype), True, target, self.in_words(n, address)), v, over_rows)]
 
     def stages(self, stores: list[tuple[int, int, bool]]) -> tuple[k.Stage, ...]:
         if not self.group.rows:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
     from lazyt.ir.extents import Dim
 
+# So many axes are rolled in one pass: of 2 to the power of them parts.
+ROLLED = 3
+
 
 def _hints(shape: Shape) -> Shape:
     return tuple(map(hint, shape))
@@ -143,10 +146,28 @@ def _part(b: Builder, v: Node, axis: int, start: int | Dim, size: int | Dim, ste
 def _roll(b: Builder, x: Operand, axes: tuple[int, ...], ints: Shape) -> Node:
     """By `ints` (each in [0, extent)) along `axes`."""
     v = node(b, x)
-    for axis, k in zip(axes, ints, strict=True):
-        n = v.shape[axis]
-        v = b.concat([_part(b, v, axis, n - k, k), _part(b, v, axis, 0, n - k)], axis)
+    left = list(zip(axes, ints, strict=True))
+    while left:
+        now: dict[int, int | Dim] = {}
+        later = []
+        for axis, k in left:
+            if axis in now or len(now) == ROLLED:
+                later.append((axis, k))
+            else:
+                now[axis] = k
+        v = _rolled(b, v, list(now.items()))
+        left = later
     return v
+
+
+def _rolled(b: Builder, v: Node, at: Sequence[tuple[int, int | Dim]]) -> Node:
+    """By so many along each of these axes, every element moved once."""
+    if not at:
+        return v
+    (axis, k), *others = at
+    n = v.shape[axis]
+    parts = (_part(b, v, axis, n - k, k), _part(b, v, axis, 0, n - k))
+    return b.concat([_rolled(b, part, others) for part in parts], axis)
 
 
 ROLL = define(

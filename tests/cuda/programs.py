@@ -122,6 +122,17 @@ def complex_numbers() -> Any:
     return lt.exp(x / 60), abs(x), x * lt.conj(x), x.sum()
 
 
+def complex_words() -> Any:
+    """What only moves goes by words of 8 bytes, of which a complex128 has two."""
+    rows = lt.asarray(np.array([3, 0, 5, 5]))
+    found = []
+    for dtype in ("complex64", "complex128"):
+        x = lt.asarray(np.random.default_rng(0).normal(size=(40, 66)).view("c16").astype(dtype))
+        found += [x.T, lt.flip(x), lt.fft.fftshift(x), lt.pad(x, ((1, 0), (2, 1))), lt.take(x, rows, axis=1)]
+        found += [lt.take(x, rows, axis=0)[:, ::-1], lt.concat([x[::3], x[1:3]])]
+    return tuple(found)
+
+
 def halves() -> Any:
     x, y = _data(600, dtype="bfloat16"), _data(600, dtype="float16", seed=1)
     return lt.exp(x) * 2 + x, lt.tanh(y) / 3, x.astype("float32") + y.astype("float32"), x.sum(), y.max()
@@ -163,6 +174,7 @@ PROGRAMS: dict[str, Callable[[], Any]] = BENCHMARKS | {
     "indexing": indexing,
     "integers": integers,
     "complex": complex_numbers,
+    "complex words": complex_words,
     "halves": halves,
     "elementary": elementary,
 }

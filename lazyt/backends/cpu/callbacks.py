@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.backends.cpu import memory, scan, sorting
+from lazyt.backends.cpu import memory, sorting
 from lazyt.backends.cpu.switches import switches
 from lazyt.errors import recorded_at
 from lazyt.ir import dtypes
@@ -141,9 +141,6 @@ class Callback:
             if self.bound.exe.native and sorting.takes(n.attrs.fn, self._shape(c.operands[0]), statics):
                 self.sorts = sorting.FUNCTIONS[n.attrs.fn]
                 self.run(bases, outs, arena, leaves)
-                return
-            if self.bound.exe.native and n.attrs.fn == "cumprod" and c.operands[0].ndim and c.results[0] is not None:
-                scan.products(get(c.results[0], True), get(c.operands[0]), statics[0] % c.operands[0].ndim)
                 return
             if (ufunc := _ufunc(n.attrs.fn, statics)) is not None and None not in c.results:
                 into = tuple(get(r, True) for r in c.results if r is not None)

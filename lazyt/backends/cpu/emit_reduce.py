@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,8 @@ from lazyt.backends.cpu.emit_memory import first_lane
 from lazyt.backends.cpu.emit_scope import I64, MASK, constant, reg_vector
 from lazyt.backends.cpu.text import literal, reg_type, vector
 from lazyt.backends.rules.reduction import FLOAT64, Reduction, is_float
-from lazyt.ir.kernel import LANES
+from lazyt.ir.kernel import LANES, Cast, Const, Op
+from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,8 +104,12 @@ class Fold(Reduction):
         nan = body.let(f"fcmp uno {kind} {x}, {x}")
         flipped = self._flip(scope, body.let(f"bitcast {kind} {x} to {key}"))
         top = (0x7FC << 20) if self.lane_dtype == INT32 else (0x7FF8 << 48)
-        extreme = constant(self.lane_dtype, top if self.lowest else ~top)
+        extreme = constant(self.lane_dtype, self._key_of_nan(top if self.lowest else ~top))
         return body.let(f"select {MASK} {nan}, {key} {extreme}, {key} {flipped}")
+
+    def _key_of_nan(self, best: int) -> int:
+        """`best` comes before the keys of all numbers."""
+        return best
 
     def _flip(self, scope: Scope, bits: str) -> str:
         """The order of the magnitudes of negative floats turned round; its own inverse."""
@@ -208,6 +214,10 @@ class Fold(Reduction):
 
     def result_across(self, scope: Scope, lanes: Sequence[str]) -> str:
         """The result of folding all lanes, in every lane (not `blocked`)."""
+        return self.result_of_lanes(scope, self.across(scope, lanes))
+
+    def across(self, scope: Scope, lanes: Sequence[str]) -> list[str]:
+        """All lanes folded, in every lane."""
         state, count = list(lanes), LANES
         elements = [t.split(" x ")[1][:-1] for t in self.types]
         while count > 1:
@@ -218,8 +228,76 @@ class Fold(Reduction):
                 state = self._first(scope, low, high, count)
             else:
                 state = [self.combine(scope, low[0], high[0], count)]
-        ones = [scope.splat(e, first_lane(scope, f"<1 x {e}>", s)) for e, s in zip(elements, state, strict=True)]
-        return self.result_of_lanes(scope, ones)
+        return [scope.splat(e, first_lane(scope, f"<1 x {e}>", s)) for e, s in zip(elements, state, strict=True)]
+
+
+class Count(Fold):
+    """A sum of bools as integers along a row: the bits of the lanes are counted, and one number is kept."""
+
+    __slots__ = ()
+
+    @property
+    def types(self) -> list[str]:
+        return ["i64"]
+
+    @property
+    def start(self) -> list[str]:
+        return ["0"]
+
+    def step(self, scope: Scope, lanes: Sequence[str], index: str, masked: bool) -> list[str]:
+        body, bits = scope.body, f"i{LANES}"
+        x = scope.names[self.operand]
+        if masked:
+            x = body.let(f"and {MASK} {x}, {scope.mask}")
+        count = body.call(bits, f"llvm.ctpop.{bits}", (bits, body.let(f"bitcast {MASK} {x} to {bits}")))
+        return [body.let(f"add i64 {lanes[0]}, {body.let(f'zext {bits} {count} to i64')}")]
+
+    def result_across(self, scope: Scope, lanes: Sequence[str]) -> str:
+        return scope.splat("i64", lanes[0])
+
+
+class Numbers(Fold):
+    """An extreme of what is not NaN, along a row: the operand's keys, NaN's being what the lanes start from.
+
+    max(select(isnan(x), -inf, x)), which asks each element twice whether it is NaN.
+    """
+
+    __slots__ = ()
+
+    def _key_of_nan(self, best: int) -> int:
+        return int(self.identity)
+
+    def result_of_lanes(self, scope: Scope, lanes: Sequence[str]) -> str:
+        """Infinity where there is no number."""
+        positive = 0x7F8 << 20 if self.lane_dtype == INT32 else 0x7FF << 52
+        infinity = constant(self.lane_dtype, ~positive if self.lowest else positive)
+        kind = self.types[0]
+        name = f"llvm.s{self.name}.v{LANES}{reg_type(self.lane_dtype)}"
+        return super().result_of_lanes(scope, [scope.body.call(kind, name, (kind, lanes[0]), (kind, infinity))])
+
+
+@dataclass(frozen=True, slots=True)
+class NoNumbers(Fold):
+    """Whether all of a row is NaN, as the lanes of the same row's `Numbers` tell: it has none of its own."""
+
+    numbers: Numbers
+
+    @property
+    def types(self) -> list[str]:
+        return []
+
+    @property
+    def start(self) -> list[str]:
+        return []
+
+    def step(self, scope: Scope, lanes: Sequence[str], index: str, masked: bool) -> list[str]:
+        return []
+
+    def result_across(self, scope: Scope, lanes: Sequence[str]) -> str:
+        """Of the lanes of `numbers`."""
+        (key,) = self.numbers.across(scope, lanes)
+        nothing = constant(self.numbers.lane_dtype, self.numbers.identity)
+        return scope.body.let(f"icmp eq {self.numbers.types[0]} {key}, {nothing}")
 
 
 def halves(scope: Scope, element: str, x: str, lanes: int, high: bool) -> str:
@@ -228,6 +306,36 @@ def halves(scope: Scope, element: str, x: str, lanes: int, high: bool) -> str:
     picks = ", ".join(f"i32 {i + half * high}" for i in range(half))
     kind = f"<{lanes} x {element}>"
     return scope.body.let(f"shufflevector {kind} {x}, {kind} poison, <{half} x i32> <{picks}>")
+
+
+def folds_along(kernel: Kernel, reduces: Sequence[int]) -> list[Fold]:
+    """The folds of a stage whose lanes go along the row: some are had for less than each by itself."""
+    folds = [_counted(kernel, fold) or _of_numbers(kernel, fold) or fold for fold in folds_of(kernel, reduces)]
+    known = {f.operand: f for f in folds if isinstance(f, Numbers)}
+    for i, fold in enumerate(folds):
+        match kernel.values[fold.operand]:
+            case Op("isnan", (x,)) if fold.name == "all" and x in known:
+                folds[i] = NoNumbers(fold.name, fold.dtype, fold.source, fold.operand, known[x])
+    return folds
+
+
+def _counted(kernel: Kernel, fold: Fold) -> Fold | None:
+    """A sum of bools, which are made integers of first, as a count."""
+    match kernel.values[fold.operand]:
+        case Cast(x) if fold.name == "sum" and fold.source == INT64 and kernel.values[x].dtype.kind == "b":
+            return Count(fold.name, fold.dtype, kernel.values[x].dtype, x)
+    return None
+
+
+def _of_numbers(kernel: Kernel, fold: Fold) -> Fold | None:
+    """An extreme in which NaN has been replaced by what loses to every number."""
+    worst = {"max": -math.inf, "min": math.inf}.get(fold.name)
+    match kernel.values[fold.operand]:
+        case Op("select", (nan, other, x)) if worst is not None and is_float(fold.source):
+            replaced = isinstance(c := kernel.values[other], Const) and c.value == worst
+            asked = isinstance(q := kernel.values[nan], Op) and (q.name, q.operands) == ("isnan", (x,))
+            return Numbers(fold.name, fold.dtype, fold.source, x) if replaced and asked else None
+    return None
 
 
 def folds_of(kernel: Kernel, reduces: Sequence[int]) -> list[Fold]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.emit_levels import UNIT
 from lazyt.backends.cpu.emit_memory import store
-from lazyt.backends.cpu.emit_reduce import WIDE, folds_of
+from lazyt.backends.cpu.emit_reduce import WIDE, NoNumbers, folds_along
 from lazyt.backends.cpu.emit_scope import I64, IOTA64, MASK
 from lazyt.backends.cpu.emit_values import open_level
 from lazyt.backends.cpu.switches import switches
@@ -31,7 +31,7 @@ class RowStage:
     def __init__(self, scope: Scope, stage: Stage) -> None:
         self.scope = scope
         self.stage = stage
-        self.folds = folds_of(scope.kernel, stage.reduces)
+        self.folds = folds_along(scope.kernel, stage.reduces)
         self.needed = scope.levels.needed(scope.levels.roots(stage), scope.names)
         self.accesses = used_accesses(scope.kernel, self.needed, stage.stores)
         self.early = switches["early"] and scope.kernel.asks(stage)
@@ -51,7 +51,8 @@ class RowStage:
             if fold.blocked:
                 scope.names[r] = fold.narrow(scope, scope.splat("double", own[0]))
             else:
-                scope.names[r] = fold.result_across(scope, own)
+                lanes = state[self.folds.index(fold.numbers)] if isinstance(fold, NoNumbers) else own
+                scope.names[r] = fold.result_across(scope, lanes)
 
     def _loop(
         self,

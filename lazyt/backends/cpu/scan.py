@@ -7,19 +7,18 @@ NOTE: a unit waits for the one before it. That cannot lock: chunks are claimed i
 not done never waits for another.
 
 `columns` is for other axes: the lanes are neighbours along the innermost axis, and a unit goes down some of them.
-Complex sums are columns of two.
+Complex sums are columns of two; complex products are `scan_complex.py`'s.
 """
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lazyt.backends.cpu import scan_complex
 from lazyt.backends.cpu.routine import Routine, Routines
-from lazyt.backends.cpu.sorting import divided
 from lazyt.backends.cpu.text import body_of, literal, mem_type, type_of, vector
 from lazyt.backends.cpu.threads import get_num_threads
 from lazyt.backends.rules import casts
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from lazyt.backends.cpu.binding import Binding
     from lazyt.ir.schedule import LibraryCall
 
-    Array = np.ndarray[Any, Any]
 
 # Arguments.
 X, Y, STATE, LENGTH, INNER, BLOCKS, UNITS, WIDTH = range(8)
@@ -47,24 +45,28 @@ FEW_COLUMNS = 16
 NARROW = 8
 # How far apart the lanes are that meet in each step within a group.
 STEPS = (1, 2, 4, 8)
-# Complex numbers that a thread of a running product has in hand.
-PIECE = 1 << 14
 # How long a unit looks for its carry before it lets others run.
 SPINS = 256
 
 
 def native(c: LibraryCall) -> bool:
-    """Whether there is machine code for this call: for all scans but complex products."""
-    if not isinstance(c.node.attrs, g.Opaque) or c.node.attrs.fn not in SCANS or c.results[0] is None:
-        return False
-    return c.node.attrs.fn == "cumsum" or dtypes.kind(c.operands[0].dtype) != "c"
+    """Whether there is machine code for this call: for all scans."""
+    return isinstance(c.node.attrs, g.Opaque) and c.node.attrs.fn in SCANS and c.results[0] is not None
+
+
+def _multiplies(c: LibraryCall) -> bool:
+    """Whether it makes products of complex numbers."""
+    assert isinstance(c.node.attrs, g.Opaque)
+    return c.node.attrs.fn == "cumprod" and dtypes.kind(c.operands[0].dtype) == "c"
 
 
 def prepare(c: LibraryCall) -> None:
     """Have the machine code that a call most likely needs."""
     assert isinstance(c.node.attrs, g.Opaque)
     x = c.operands[0]
-    if x.ndim:
+    if x.ndim and _multiplies(c):
+        scan_complex.routines(dtypes.real_of(x.dtype), c.node.attrs.statics[0] % x.ndim == x.ndim - 1)
+    elif x.ndim:
         last = c.node.attrs.statics[0] % x.ndim == x.ndim - 1 and dtypes.kind(x.dtype) != "c"
         routines(dtypes.real_of(x.dtype), c.node.attrs.fn, last)
 
@@ -87,6 +89,9 @@ def launch(
     axis = c.node.attrs.statics[0] % len(shape)
     size, n = x.dtype.itemsize, shape[axis]
     outer, inner = _product(shape[:axis]), _product(shape[axis + 1 :])
+    if _multiplies(c):
+        _products(b, c, (outer, n, inner), rows, table, patches)
+        return
     if dtypes.kind(x.dtype) == "c":
         inner, size = 2 * inner, size // 2
     if not outer * n * inner:
@@ -108,6 +113,30 @@ def launch(
         units = outer * -(-inner // width)
         work = n * min(inner, width)
         rows.append([code["columns"], at, units, max(GRAIN // work, 1), 0])
+    table.extend(args)
+
+
+def _products(
+    b: Binding, c: LibraryCall, extents: tuple[int, int, int], rows: list[list[int]], table: list[int],
+    patches: list[tuple[int, int, int]],
+) -> None:  # fmt: skip
+    """The rows of a program for running products of complex numbers."""
+    (outer, n, inner), x, y, at = extents, c.operands[0], c.results[0], len(table)
+    assert y is not None
+    if not outer * n * inner:
+        return
+    args = [0] * scan_complex.SIZE
+    args[scan_complex.LENGTH : scan_complex.WIDTH] = [n, inner]
+    for slot, node in ((scan_complex.X, x), (scan_complex.Y, y)):
+        b._address(buffer_of(node), 0, x.dtype.itemsize // 2, at + slot, patches)
+    code = scan_complex.routines(dtypes.real_of(x.dtype), inner == 1).address
+    if inner == 1:
+        rows.append([code["row"], at, outer, max(GRAIN // n, 1), 0])
+    else:
+        few, most = scan_complex.NARROW, scan_complex.COLUMNS
+        share = -(-outer * inner // (2 * get_num_threads()))
+        width = args[scan_complex.WIDTH] = min(max(share // few * few, few), most)
+        rows.append([code["columns"], at, outer * -(-inner // width), max(GRAIN // (n * min(inner, width)), 1), 0])
     table.extend(args)
 
 
@@ -358,39 +387,3 @@ class _Writer:
         carry = self.join(self._get(r, slots, strip, 1), sums[0])
         self._set(r, slots, strip, 0, carry)
         self._set(r, slots, strip, 1, carry)
-
-
-def products(out: Array, x: Array, axis: int) -> None:
-    """Running products of complex numbers, into `out`: NumPy's, in complex128. Along columns NumPy walks one at a time;
-    here some are turned into rows, and threads divide them. One thread reads rows as fast as two.
-    """
-    n = x.shape[axis]
-    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
-    if inner == 1 or n * inner < PIECE:
-        with np.errstate(all="ignore"):
-            if x.dtype == np.complex128:
-                np.multiply.accumulate(x, axis, out=out)
-            else:
-                out[...] = np.multiply.accumulate(x, axis, dtype=np.complex128)
-    else:
-        for to, given in zip(out.reshape(outer, n, inner), x.reshape(outer, n, inner), strict=True):
-            divided(inner, n, lambda part, to=to.T, given=given.T: _running(to[part], given[part]))  # type: ignore[misc]
-
-
-def _running(to: Array, x: Array) -> None:
-    """Of each row, by pieces that the caches hold; a piece begins with the product of those before it."""
-    width = min(x.shape[1], PIECE)
-    lines = PIECE // width
-    work, done = np.empty((2, lines, width + 1), np.complex128)
-    for a in range(0, len(x), lines):
-        rows, places = x[a : a + lines], to[a : a + lines]
-        k = len(rows)
-        for b in range(0, x.shape[1], width):
-            m = min(width, x.shape[1] - b)
-            work[:k, 1 : m + 1] = rows[:, b : b + m]
-            if b:
-                work[:k, 0] = done[:k, width]
-            first = 0 if b else 1
-            with np.errstate(all="ignore"):
-                np.multiply.accumulate(work[:k, first : m + 1], 1, out=done[:k, first : m + 1])
-                places[:, b : b + m] = done[:k, 1 : m + 1]
