@@ -27,7 +27,7 @@ class Data:
         self.shape = shape
         self.dtype = dtype
         self.nbytes: int = buffer.nbytes
-        # What stands for the dtype, the shape and the device of a small one, once a walk has met it; and which did.
+        # What stands for the dtype, the shape and the device, once a walk has met it; and which did.
         self.form: Any = None
         self.met = 0
 

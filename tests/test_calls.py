@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import lazyt as lt
+from lazyt import leaves
 from lazyt.calls import OPERANDS
 from lazyt.errors import DTypeError, IndexOutOfRange, NotSupportedError, ScalarRangeError, ShapeError
 from lazyt.functions import joining, ordering, statistics, subscript
@@ -483,3 +484,17 @@ def test_a_power_in_place_has_the_bits_of_the_other(n):
         np.testing.assert_array_equal(x.numpy(), y.numpy(), strict=True)
     with pytest.raises(TypeError, match="unsupported operand"):
         x **= "2"
+
+
+@pytest.mark.parametrize("n", [1000, 80])
+def test_large_leaves_count_for_the_bound_each_time(n):
+    a = array(n, 3)
+    x, y = lt.asarray(a), lt.asarray(a + 1)
+    lt.sync()
+    for _ in range(TIMES):
+        z = lt.sum(x + y, axis=1)
+        again = x + 1
+        assert local.trace.nbytes == (2 * a.nbytes if a.nbytes > leaves.SMALL else 0)
+        lt.sync()
+        np.testing.assert_allclose(z.numpy(), (2 * a + 1).sum(1), atol=1e-4)
+        np.testing.assert_array_equal(again.numpy(), a + 1)
