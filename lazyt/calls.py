@@ -2,8 +2,9 @@
 
 What a function makes of its arguments depends on nothing but them and the place in the program. So a step remembers
 the call that led to it: which function, on which values (compared as slots), with which other arguments (compared as
-objects, if these are numbers, texts, dtypes or tuples of them). When that comes again under the same extents, the step
-is taken, whatever there was to make regular, to check and to infer; all else is for the function itself.
+objects, if these are numbers, texts, dtypes or tuples of them; as numbers, if they are integers that were made anew).
+When that comes again under the same extents, the step is taken, whatever there was to make regular, to check and to
+infer; all else is for the function itself.
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ OPERANDS = {
     **dict.fromkeys(("arange", "eye", "full", "linspace", "ones", "zeros"), 0),
     **dict.fromkeys(
         (
-            "all", "amax", "amin", "any", "argmax", "argmin", "argsort", "broadcast_to", "count_nonzero", "cumprod",
-            "cumsum", "cumulative_prod", "cumulative_sum", "diagonal", "expand_dims", "flatten", "flip",
-            "log_softmax", "logsumexp", "matrix_transpose", "max", "mean", "min", "moveaxis", "pad", "permute",
-            "permute_dims", "prod", "ravel", "repeat", "reshape", "roll", "softmax", "sort", "squeeze", "std", "sum",
-            "swapaxes", "tile", "trace", "transpose", "tril", "triu", "unsqueeze", "var", "view",
+            "all", "amax", "amin", "any", "argmax", "argmin", "argpartition", "argsort", "broadcast_to",
+            "count_nonzero", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diagonal", "expand_dims",
+            "flatten", "flip", "log_softmax", "logsumexp", "matrix_transpose", "max", "mean", "min", "moveaxis",
+            "pad", "partition", "permute", "permute_dims", "prod", "ravel", "repeat", "reshape", "roll", "softmax",
+            "sort", "squeeze", "std", "sum", "swapaxes", "tile", "trace", "transpose", "tril", "triu", "unsqueeze",
+            "var", "view",
         ), 1),
     **dict.fromkeys(("dot", "isclose", "matmul", "outer", "take_along_axis", "vdot", "vecdot"), 2),
     **dict.fromkeys(("clamp", "clip", "where"), 3),
@@ -94,6 +96,14 @@ _ONCE, _NEVER = Call(None, 1), Call(None, 0)
 def plain(x: Any) -> bool:
     """Whether an argument means the same whenever it is the same object."""
     return x is MISSING or isinstance(x, _PLAIN) or (type(x) is tuple and all(map(plain, x)))
+
+
+def alike(known: tuple[Any, ...], found: tuple[Any, ...]) -> bool:
+    """Whether arguments mean the same: the same objects, or equal integers (sizes worked out anew), in tuples too."""
+    return len(known) == len(found) and all(
+        a is b or (type(a) is type(b) and ((type(a) is int and a == b) or (type(a) is tuple and alike(a, b))))
+        for a, b in zip(known, found)  # noqa: B905 - as many
+    )
 
 
 def noted(
@@ -183,7 +193,8 @@ def make(f, slow, note, Tensor, tensors, made):
                 c = s.call if s.call.f is f else NO_CALL
             if (
                 c.before is tr.ext and c.after is s.ext{same}
-                and (c.ids == [*map(id, rest), *map(id, options.values())] and c.names == (*options,)
+                and ((c.ids == [*map(id, rest), *map(id, options.values())]
+                      or alike(c.key, (*rest, *options.values()))) and c.names == (*options,)
                      if rest or options else not c.ids)
                 and (c.code is None or ((here := _getframe(1)).f_lasti == c.lasti and here.f_code is c.code))
             ):
@@ -280,7 +291,9 @@ def _note(
     if c is not None:
         for name, x in zip(("x1", "x2", "x3"), slots, strict=False):
             setattr(c, name, x)
-        c.ids, c.names = [*map(id, (*rest, *options.values()))], tuple(options)
+        # NOTE: as long as the key is kept, so are the ids of what is in it.
+        c.key = (*rest, *options.values())
+        c.ids, c.names = [*map(id, c.key)], tuple(options)
 
 
 def _note_many(

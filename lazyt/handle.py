@@ -27,7 +27,7 @@ class Data:
         self.shape = shape
         self.dtype = dtype
         self.nbytes: int = buffer.nbytes
-        # What stands for the dtype, the shape and the device of a small one, once a walk has met it; and which did.
+        # What stands for the dtype, the shape and the device, once a walk has met it; and which did.
         self.form: Any = None
         self.met = 0
 
@@ -115,7 +115,9 @@ class Storage(Holder):
 class View:
     """How a handle is seen in its storage: one recorded view operation after another."""
 
-    __slots__ = ("dtype", "ints", "made_under_grad", "offsets", "op", "parent", "shape", "statics", "writable")
+    __slots__ = (
+        "dtype", "ints", "made_under_grad", "moves", "offsets", "op", "parent", "shape", "statics", "writable",
+    )  # fmt: skip
 
     def __init__(
         self, parent: View | None, op: Any, statics: Any, ints: Any, offsets: Any, grad: bool, like: Slot
@@ -127,6 +129,7 @@ class View:
         self.offsets = offsets
         self.shape = like.shape
         self.dtype = like.dtype
+        self.moves: Any = None  # how NumPy sees it, once it was asked (see views.py)
         # As all views that led here: what is viewed under no_grad stays outside the graph.
         self.made_under_grad: bool = grad
         self.writable: bool = op.write is not None

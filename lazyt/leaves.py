@@ -29,7 +29,7 @@ def bind_leaf(tr: Trace, holder: Holder, known: int = LEAF_CALLERS) -> Slot:
     """
     data: Any = holder._data
     s = tr.pos.next
-    # Mostly a small value like the one that was met here the last time: the rest of this function, in short.
+    # Mostly a value like the one that was met here the last time: the rest of this function, in short.
     if s.form is data.form and s.before is tr.ext and data.met != tr.walk and holder._meta is None:
         if not s.index:
             # The leaf that the last walk was followed by (see repeating.py), if the line is that one.
@@ -44,6 +44,8 @@ def bind_leaf(tr: Trace, holder: Holder, known: int = LEAF_CALLERS) -> Slot:
             tr.results[s.index] = holder
         walk = tr.walk
         # NOTE: no call from here on: an interrupt comes before all of this or after it.
+        if s.counted:
+            tr.nbytes += data.nbytes
         tr.leaves += (data,)
         data.met = walk
         tr.ext = s.ext  # type: ignore[assignment]
@@ -52,9 +54,10 @@ def bind_leaf(tr: Trace, holder: Holder, known: int = LEAF_CALLERS) -> Slot:
     return _bind_leaf(tr, holder, known + 1)
 
 
-# What stands for a dtype, a shape and a device. Values of more bytes are not met in short: they count for the bound on
-# walks.
-FORM_BYTES, MAX_FORMS = 1024, 4096
+# Values of more bytes count for the bound on walks.
+SMALL = 1024
+MAX_FORMS = 4096
+# What stands for a dtype, a shape and a device.
 _forms: dict[tuple[Any, ...], object] = {}
 
 
@@ -67,7 +70,7 @@ def _form_of(data: Data) -> object:
 
 
 def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
-    """`bind_leaf` of a leaf with gradients, of one that was met before, of a large one, or one not predicted."""
+    """`bind_leaf` of a leaf with gradients, of one that was met before, or one not predicted."""
     data = holder._data
     assert data is not None, "a holder with neither a pending nor a computed value"
     meta, s = holder._meta, tr.pos.next
@@ -76,7 +79,7 @@ def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
     ext: Any
     form = data.form or _form_of(data)
     if s.shaped is form and s.before is before and data.met != walk and s.index and s.statics[2] == grad:
-        # Like the one that was met here the last time, but with gradients, or large.
+        # Like the one that was met here the last time, but with gradients.
         shape, ext = s.shape, s.ext
     else:
         shape = data.shape
@@ -95,7 +98,7 @@ def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
         tr.results[index] = None
     else:
         tr.results[index] = holder
-    small = data.nbytes <= FORM_BYTES
+    small = data.nbytes <= SMALL
     # NOTE: no call from here on: an interrupt comes before all of this or after it.
     if at < 0:
         leaves += [data]
@@ -104,7 +107,8 @@ def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
             tr.nbytes += data.nbytes
         s.shaped = form
     s.shape, s.before = shape, before
-    s.form = form if small and meta is None and at < 0 else NO_FORM
+    s.form = form if meta is None and at < 0 else NO_FORM
+    s.counted = not small
     s.ext = tr.ext = ext
     holder._slot = tr.pos = s
     return s

@@ -93,11 +93,11 @@ class Step(Slot):
     """One public call on one path of the trie; it is also its own first value."""
 
     __slots__ = (
-        "a", "again", "b", "bare", "before", "by_ext", "call", "checks", "children", "consumed", "current", "cut",
-        "device", "ext", "ext_start", "form", "high", "index", "info", "kept", "key", "known", "leaves", "like", "low",
-        "mixed", "mode", "n_ints", "n_offsets", "n_scalars", "n_weak", "next", "op", "operands", "owner", "parent",
-        "path", "plans", "pulled", "rules", "scalar_start", "shaped", "sid", "simple", "site", "slots", "statics",
-        "stops", "targets", "view",
+        "a", "again", "b", "bare", "before", "by_ext", "call", "checks", "children", "consumed", "counted", "current",
+        "cut", "device", "ext", "ext_start", "form", "high", "index", "info", "kept", "key", "known", "leaves", "like",
+        "low", "mixed", "mode", "n_ints", "n_offsets", "n_scalars", "n_weak", "next", "op", "operands", "owner",
+        "parent", "path", "plans", "pulled", "rules", "scalar_start", "shaped", "sid", "simple", "site", "slots",
+        "statics", "stops", "targets", "view",
     )  # fmt: skip
 
     def __init__(
@@ -143,9 +143,10 @@ class Step(Slot):
         self.sid = 0
         self.plans: Any = None
         self.known = False  # leads to a plan
-        # For a leaf: the form of the value met here last if it was small and without gradients, the form of any, and
-        # the extents before it.
+        # For a leaf: the form of the value met here last if it was without gradients, whether it counts for the bound
+        # on walks, the form of any, and the extents before it.
         self.form: Any = NO_FORM
+        self.counted = False
         self.shaped: Any = NO_FORM
         self.before: Ext | None = None
         self.again: Any = None  # what the last sync here did, False if it is nothing to repeat (see repeating.py)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from operator import attrgetter, itemgetter, methodcaller
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,7 @@ from lazyt.ir.builder import Builder
 from lazyt.ir.graph import Node
 
 Array = np.ndarray[Any, Any]
+Move = Callable[[Array], Array]
 
 
 def array_of(h: Handle) -> Array | None:
@@ -30,6 +34,19 @@ def array_of(h: Handle) -> Array | None:
 
 def _seen(a: Array, view: View) -> Array | None:
     """`a` through a chain of view operations; None if one of them is more than a movement."""
+    known = view.moves
+    if known is None or known[0] != a.shape or known[1] != a.dtype:
+        known = view.moves = a.shape, a.dtype, _moves(a, view)
+    moves: tuple[Move, ...] | None = known[2]
+    if moves is None:
+        return None
+    for move in moves:
+        a = move(a)
+    return a
+
+
+def _moves(a: Array, view: View) -> tuple[Move, ...] | None:
+    """What a chain of view operations does to an array like `a`."""
     chain: list[View] = []
     v: View | None = view
     while v is not None:
@@ -40,34 +57,27 @@ def _seen(a: Array, view: View) -> Array | None:
     for v in reversed(chain):
         more = {"ints": v.ints, "offsets": v.offsets}
         n = v.op.lower(b, n, *v.statics, **{k: x for k, x in more.items() if x is not None})
-    values: dict[Node, Array] = {}
-    for m in g.reachable([n]):
-        found = _move(m, a if m.op == "leaf" else values[m.operands[0]]) if len(m.operands) <= 1 else None
-        if found is None:
-            return None
-        values[m] = found
-    return values[n]
+    # NOTE: each of one operand at most, so they are in line.
+    found = [_move(m) if len(m.operands) <= 1 else None for m in g.reachable([n]) if m.op not in ("leaf", "stop")]
+    moves = tuple(m for m in found if m is not None)
+    return moves if len(moves) == len(found) else None
 
 
-def _move(n: Node, x: Array) -> Array | None:
+def _move(n: Node) -> Move | None:
     shape: Any = n.shape
     match n.op:
-        case "leaf" | "stop":
-            return x
         case "permute":
             assert isinstance(n.attrs, g.Axes)
-            return x.transpose(n.attrs.axes)
+            return methodcaller("transpose", n.attrs.axes)
         case "reshape":
-            return x.reshape(shape)
+            return methodcaller("reshape", shape)
         case "expand":
-            return np.broadcast_to(x, shape)
+            return partial(np.broadcast_to, shape=shape)
         case "slice":
             assert isinstance(n.attrs, g.Slice)
-            return x[tuple(map(_slice, n.attrs.starts, n.attrs.steps, shape))]
-        case "real":
-            return x.real
-        case "imag":
-            return x.imag
+            return itemgetter(tuple(map(_slice, n.attrs.starts, n.attrs.steps, shape)))
+        case "real" | "imag":
+            return attrgetter(n.op)
     return None
 
 

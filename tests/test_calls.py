@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import lazyt as lt
+from lazyt import leaves
 from lazyt.calls import OPERANDS
 from lazyt.errors import DTypeError, IndexOutOfRange, NotSupportedError, ScalarRangeError, ShapeError
-from lazyt.functions import statistics, subscript
+from lazyt.functions import joining, ordering, statistics, subscript
 from lazyt.protocols import signatures
 from lazyt.switches import general
 from lazyt.trace import local
@@ -52,6 +53,7 @@ CALLS = {
     "arange": lambda m, a, b, v, w: m.arange(2, 9, 3),
     "argmax": lambda m, a, b, v, w: m.argmax(a, axis=1),
     "argmin": lambda m, a, b, v, w: m.argmin(v),
+    "argpartition": lambda m, a, b, v, w: m.argpartition(v, 0)[:1],
     "argsort": lambda m, a, b, v, w: m.argsort(a, axis=0),
     "broadcast_to": lambda m, a, b, v, w: m.broadcast_to(v, (3, 4)) + 0,
     "clip": lambda m, a, b, v, w: m.clip(a, -0.5, 0.5),
@@ -79,6 +81,7 @@ CALLS = {
     "ones": lambda m, a, b, v, w: m.ones((2, 2), dtype=np.float32) + 0,
     "outer": lambda m, a, b, v, w: m.outer(v, w),
     "pad": lambda m, a, b, v, w: m.pad(a, 1),
+    "partition": lambda m, a, b, v, w: m.partition(v, 2)[2],
     "permute_dims": lambda m, a, b, v, w: m.permute_dims(a, (1, 0)) + 0,
     "prod": lambda m, a, b, v, w: m.prod(a, axis=1),
     "ravel": lambda m, a, b, v, w: m.ravel(a) + 0,
@@ -156,6 +159,25 @@ def test_taken_in_short(calls, monkeypatch):
         lt.sync()
     assert calls
     np.testing.assert_allclose(y.numpy(), np.cumsum(array(3, 4), axis=1), rtol=1e-6)
+
+
+def test_integers_made_anew_are_taken_in_short(monkeypatch):
+    """What was worked out (a size, a shape) is another object each time."""
+    a = array(1200, 4)
+    x = lt.asarray(a)
+    for i in range(TIMES):
+        n = int("600")
+        if i == TIMES - 1:
+            monkeypatch.setattr(joining, "record", _record_fails)
+            monkeypatch.setattr(ordering, "record_numpy", _record_fails)
+        rolled = lt.roll(x, (n, n - 599), axis=(0, 1))
+        parted = lt.partition(x, n, axis=0)
+        lt.sync()
+    np.testing.assert_array_equal(rolled.numpy(), np.roll(a, (600, 1), axis=(0, 1)))
+    np.testing.assert_array_equal(parted.numpy()[600], np.partition(a, 600, axis=0)[600])
+    monkeypatch.undo()
+    for k in (601, -1, True):
+        np.testing.assert_array_equal(lt.roll(x, (k, 1), axis=(0, 1)).numpy(), np.roll(a, (k, 1), axis=(0, 1)))
 
 
 @pytest.mark.parametrize(
@@ -462,3 +484,17 @@ def test_a_power_in_place_has_the_bits_of_the_other(n):
         np.testing.assert_array_equal(x.numpy(), y.numpy(), strict=True)
     with pytest.raises(TypeError, match="unsupported operand"):
         x **= "2"
+
+
+@pytest.mark.parametrize("n", [1000, 80])
+def test_large_leaves_count_for_the_bound_each_time(n):
+    a = array(n, 3)
+    x, y = lt.asarray(a), lt.asarray(a + 1)
+    lt.sync()
+    for _ in range(TIMES):
+        z = lt.sum(x + y, axis=1)
+        again = x + 1
+        assert local.trace.nbytes == (2 * a.nbytes if a.nbytes > leaves.SMALL else 0)
+        lt.sync()
+        np.testing.assert_allclose(z.numpy(), (2 * a + 1).sum(1), atol=1e-4)
+        np.testing.assert_array_equal(again.numpy(), a + 1)

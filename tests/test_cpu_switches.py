@@ -86,7 +86,8 @@ for name in ("?", "i1", "f2", "f4", "i8", "f8"):
         return x.swapaxes(1, 2)[:, ::-1] * t
     show("across " + name, across, x, t, exact=lambda x, t: across(np, x, t))
 show("library", lambda m, x: (m.real(m.fft.rfft(x)), m.sort(m.partition(x, 50)[:, :50])), f32(90, 1000), rtol=1e-3)
-show("its ufuncs", lambda m, x: m.frexp(x), f32(n))
+show("its ufuncs", lambda m, x: m.spacing(x), f32(n))
+show("two parts", lambda m, x: m.frexp(x), f32(n))
 show("complex", lambda m, x: m.abs(m.exp(x * 1j)), f32(n))
 show("reversed", lambda m, x, y: m.sum((x.T + y)[::-1, 1:] * y[:, 1:], axis=0), f32(300, 300), f32(300, 300))
 """

@@ -10,7 +10,7 @@ from test_programs import forget
 
 import lazyt as lt
 from lazyt import planning
-from lazyt.backends.cpu.emit_row import LOOK
+from lazyt.backends.cpu.emit_row import FAR, LOOK
 from lazyt.backends.cpu.switches import switches
 
 
@@ -24,7 +24,8 @@ def _planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize(
-    "shape", [(1,), (17,), (LOOK,), (2 * LOOK + 5,), (3, LOOK + 1), (5, 3, 700), (1 << 19,), (1 << 22,)]
+    "shape",
+    [(1,), (17,), (LOOK,), (2 * LOOK + 5,), (3, LOOK + 1), (5, 3, 700), (2 * FAR + LOOK + 5,), (1 << 19,), (1 << 22,)],
 )
 def test_wherever_the_decision_is(shape: tuple[int, ...], early: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(switches, "early", early)

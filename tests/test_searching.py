@@ -116,3 +116,18 @@ def test_singular_matrices_are_refused_at_the_sync() -> None:
     y = linalg.inv(lt.zeros((2, 2)))
     with pytest.raises(np.linalg.LinAlgError, match="Singular matrix"):
         y.numpy()
+
+
+def test_what_is_found_in_values_that_are_here_records_nothing() -> None:
+    x, c, at = lt.asarray(X), lt.asarray(X > 0), lt.asarray([1, 4])
+    lt.sync()
+    found = lt.extract(c, x), lt.compress([True, False, True], x), lt.compress([False, True], x, axis=0)
+    left = lt.delete(x, at), lt.delete(x, [0], axis=1), lt.delete(x, slice(0, 2))
+    assert not lt.pending().lines
+    same(found, (X[X > 0], X.ravel()[[0, 2]], X[1:]))
+    same(left, (np.delete(X, [1, 4]), X[:, 1:], X.ravel()[2:]))
+    # What is not, is deferred once it is known which they are.
+    y = x + 1
+    same(lt.extract(c, y), (X + 1)[X > 0])
+    same(lt.delete(x + 1, 2), np.delete(X + 1, 2))
+    same(lt.delete(x + 1, -1, axis=1), np.delete(X + 1, -1, axis=1))

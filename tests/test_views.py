@@ -353,3 +353,21 @@ def test_gradients_through_parts_that_are_written() -> None:
     with lt.no_grad():
         w.real = 0
     np.testing.assert_array_equal(w.detach().numpy(), [2j, -1j])
+
+
+def test_a_view_of_a_value_is_read_as_numpys_of_whatever_size():
+    kept = []
+    for n in (10, 10, 12, 12, 10, 3):
+        for dtype in ("f4", "c8", "i8"):
+            a = np.arange(n * 4).reshape(n, 4).astype(dtype)
+            x = lt.asarray(a)
+            lt.sync()
+            views = x[::-1].T[1:], lt.broadcast_to(x[2], (2, 4)), lt.real(x)[1:, ::2], lt.reshape(x[:2], (8,))
+            want = a[::-1].T[1:], np.broadcast_to(a[2], (2, 4)), a.real[1:, ::2], a[:2].reshape(8)
+            for _ in range(2):
+                for v, w in zip(views, want, strict=True):
+                    np.testing.assert_array_equal(v.numpy(), w, strict=True)
+            kept.append((x, views[0], a))
+    for x, v, a in kept:
+        x += 1
+        np.testing.assert_array_equal(v.numpy(), (a + 1)[::-1].T[1:])

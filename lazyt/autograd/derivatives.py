@@ -41,5 +41,7 @@ NONDIFFERENTIABLE: dict[str, str] = {
     **dict.fromkeys(("leaf", "scalar", "constant", "extent", "iota"), _SOURCE),
     **dict.fromkeys(("any", "all", "argmax", "argmin", "argsort", "topk"), _POSITION),
     **dict.fromkeys(("isin", "searchsorted", "position"), _POSITION),
+    **dict.fromkeys(("packbits", "unpackbits"), "bits are no numbers that vary"),
+    "frexp": "recording it refuses operands that ask for a gradient",
     "stop": "what it is for: reverse mode takes it as a constant",
 }

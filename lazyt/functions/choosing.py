@@ -14,7 +14,7 @@ from lazyt.functions.arithmetic import clip, remainder
 from lazyt.functions.indexing import take, take_along_axis
 from lazyt.functions.joining import stack
 from lazyt.functions.logic import logical_not, logical_or, where
-from lazyt.functions.manipulation import astype, broadcast_to, expand_dims, moveaxis, ravel, reshape
+from lazyt.functions.manipulation import astype, broadcast_to, expand_dims, moveaxis, reshape
 from lazyt.functions.searching import host
 from lazyt.functions.subscript import getitem
 from lazyt.ir import dtypes
@@ -120,10 +120,7 @@ def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None) -> Ten
     >>> lt.compress([True, False, True], lt.asarray([1, 2, 3])).tolist()
     [1, 3]
     """
-    t = tensor(a)
-    if axis is None:
-        t, axis = ravel(t), 0
-    holds = host(condition, "compress")
+    t, holds = tensor(a), host(condition, "compress")
     if at_hand(t) and holds.ndim == 1:
         return adopted(np.compress(holds, t._array("compress"), axis))
     return take(t, np.flatnonzero(holds), axis=axis)
@@ -137,10 +134,10 @@ def extract(condition: ArrayLike, arr: ArrayLike) -> Tensor:
     >>> lt.extract(x > 2, x).tolist()
     [3, 4]
     """
-    t, holds = ravel(arr), host(condition, "extract")
+    t, holds = tensor(arr), host(condition, "extract")
     if at_hand(t) and holds.size == t.size:
         return adopted(t._array("extract").take(np.flatnonzero(holds)))
-    return take(t, np.flatnonzero(holds))
+    return take(t, np.flatnonzero(holds), axis=None)
 
 
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: ArrayLike, *args: Any, **kwargs: Any) -> Tensor:

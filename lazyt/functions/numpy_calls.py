@@ -67,15 +67,19 @@ def record_call(
     call: Call, operands: Sequence[Any], casts: tuple[Any, ...], outputs: Sequence[tuple[tuple[int, ...], np.dtype]]
 ) -> Any:
     """Record a call whose operands (tensors, weak Python scalars) are cast to `casts` where those are not None."""
-    if any(dtypes.kind(d) in "fc" for _, d in outputs) and recording.is_grad_enabled():
-        for t in operands:
-            if isinstance(t, Handle) and inplace.requires_grad(t):
-                raise AutogradError(
-                    f"{call.name}: not supported: a gradient through it, because it runs in NumPy and has no "
-                    "derivative; detach() its argument or record it under no_grad()"
-                )
+    if any(dtypes.kind(d) in "fc" for _, d in outputs):
+        refuse_gradient(call.name, operands)
     static, ints = flattened(outputs)
     return recording.record(operation(call.name), tuple(operands), (call, casts, static), ints)
+
+
+def refuse_gradient(name: str, operands: Sequence[Any], why: str = "it runs in NumPy and has no derivative") -> None:
+    """AutogradError if one of these operands asks for a gradient."""
+    if recording.is_grad_enabled() and any(isinstance(t, Handle) and inplace.requires_grad(t) for t in operands):
+        raise AutogradError(
+            f"{name}: not supported: a gradient through it, because {why}; detach() its argument or record it under "
+            "no_grad()"
+        )
 
 
 def record_ufunc(ufunc: np.ufunc, operands: Sequence[Any]) -> Any:

@@ -177,15 +177,16 @@ def delete(arr: ArrayLike, obj: Any, axis: int | None = None) -> Tensor:
     [1, 3]
     """
     t = tensor(arr)
-    t, a = (ravel(t), 0) if axis is None else (t, one_axis("delete", axis, t.ndim))
+    if axis is not None:
+        axis = one_axis("delete", axis, t.ndim)
     gone = obj if isinstance(obj, slice | int) else host(obj, "delete")
-    n = t.shape[a]
+    n = t.size if axis is None else t.shape[axis]
     if type(gone) is int and -n <= gone < n:
+        t, a = (ravel(t), 0) if axis is None else (t, axis)
         return concat([_part(t, a, 0, gone % n), _part(t, a, gone % n + 1, n)], axis=a)
     if at_hand(t):
-        return adopted(np.delete(t._array("delete"), gone, axis=a))
-    left = np.delete(np.arange(t.shape[a]), gone)
-    return take(t, left, axis=a)
+        return adopted(np.delete(t._array("delete"), gone, axis=axis))
+    return take(t, np.delete(np.arange(n), gone), axis=axis)
 
 
 def _fitted(v: Tensor, t: Tensor, axis: int, count: int) -> Tensor:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.errors import DTypeError, NotSupportedError, ShapeError
-from lazyt.functions.arguments import tensor
+from lazyt.errors import DTypeError, ShapeError
+from lazyt.functions.arguments import record, record_many, tensor
 from lazyt.functions.arithmetic import copysign, multiply, pow, subtract
 from lazyt.functions.elementwise import abs, imag, isinf, round, signbit, sin, trunc
 from lazyt.functions.joining import pad
-from lazyt.functions.logic import bitwise_and, bitwise_right_shift, equal, logical_and, logical_not, not_equal, where
-from lazyt.functions.manipulation import astype, broadcast_to, moveaxis, ravel, reshape
-from lazyt.functions.numpy_calls import record_numpy, record_ufunc
-from lazyt.functions.reductions import sum
+from lazyt.functions.logic import equal, logical_and, logical_not, not_equal, where
+from lazyt.functions.manipulation import astype, broadcast_to
+from lazyt.functions.numpy_calls import record_numpy, record_ufunc, refuse_gradient, resolved
 from lazyt.functions.subscript import getitem
 from lazyt.ir import dtypes
+from lazyt.ops import bits
 from lazyt.ops.axes import one_axis
 from lazyt.ops.elementwise import float_of
 
@@ -143,14 +143,20 @@ def ldexp(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def frexp(x: ArrayLike) -> tuple[Tensor, Tensor]:
-    """The mantissa, of magnitude in [0.5, 1), and the exponent of 2. Runs in NumPy when computed. As `numpy.frexp`.
+    """The mantissa, of magnitude in [0.5, 1), and the exponent of 2. As `numpy.frexp`.
+
+    Raises DTypeError for complex values, AutogradError if a gradient would have to pass through it.
 
     >>> import lazyt as lt
     >>> m, e = lt.frexp(lt.asarray([12.0]))
     >>> m.tolist(), e.tolist()
     ([0.75], [4])
     """
-    return _deferred(np.frexp, x)  # type: ignore[no-any-return]
+    t = tensor(np.asarray(x) if type(x) in (bool, int, float, complex) else x)
+    half = t.dtype == dtypes.bfloat16
+    found = resolved(np.frexp, (dtypes.float32 if half else t.dtype, None, None), "numpy.frexp")
+    refuse_gradient("numpy.frexp", (t,), "it has no derivative")
+    return record_many(bits.FREXP, (t,), (found[0], dtypes.bfloat16 if half else found[1]))  # type: ignore[return-value]
 
 
 def spacing(x: ArrayLike) -> Tensor:
@@ -268,21 +274,6 @@ def isreal(x: ArrayLike) -> Tensor:
     return logical_not(iscomplex(x))
 
 
-# Of fewer elements a deferred call of NumPy costs more than it saves.
-BITS_BY_NUMPY = 1 << 14
-_BITS = {"big": np.arange(7, -1, -1, dtype=np.uint8), "little": np.arange(8, dtype=np.uint8)}
-
-
-def _check_bitorder(name: str, bitorder: str) -> None:
-    if bitorder not in _BITS:
-        raise NotSupportedError(f"{name}: not supported: bitorder {bitorder!r}, because it is 'big' or 'little'")
-
-
-def _long(t: Tensor) -> bool:
-    """Whether NumPy packs or unpacks these bits: it does eight bytes with one instruction, a kernel one."""
-    return t.device == "cpu" and t.size >= BITS_BY_NUMPY
-
-
 def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Tensor:
     """Whether elements are not 0, eight to a byte along an axis (of the flattened array, without one); uint8.
 
@@ -293,20 +284,8 @@ def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Te
     [129, 128]
     """
     t = tensor(a)
-    if dtypes.kind(t.dtype) not in "biu":
-        raise DTypeError(f"packbits: integers or bool are required, got {t.dtype}")
-    _check_bitorder("packbits", bitorder)
-    t, axis = (ravel(t), 0) if axis is None else (t, one_axis("packbits", axis, t.ndim))
-    if _long(t):
-        shape = (*t.shape[:axis], -(-t.shape[axis] // 8), *t.shape[axis + 1 :])
-        options = {"axis": axis, "bitorder": bitorder}
-        return record_numpy("numpy.packbits", np.packbits, (t,), options, [(shape, dtypes.uint8)])  # type: ignore[no-any-return]
-    t = moveaxis(astype(not_equal(t, 0), dtypes.uint8), axis, -1)
-    short = -t.shape[-1] % 8
-    if short:
-        t = pad(t, [(0, 0)] * (t.ndim - 1) + [(0, short)])
-    t = reshape(t, (*t.shape[:-1], t.shape[-1] // 8, 8))
-    return moveaxis(sum(t << tensor(_BITS[bitorder]), axis=-1, dtype=dtypes.uint8), -1, axis)
+    n = t.size if axis is None else t.shape[one_axis("packbits", axis, t.ndim)]
+    return record(bits.PACKBITS, (t,), (axis, bitorder, n % 8 == 0), (-(-n // 8),))
 
 
 def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Tensor:
@@ -319,23 +298,13 @@ def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None, 
     [0, 0, 0, 0, 0, 1, 0, 1]
     """
     t = tensor(a)
-    if t.dtype != dtypes.uint8:
-        raise DTypeError(f"unpackbits: uint8 is required, got {t.dtype}")
-    _check_bitorder("unpackbits", bitorder)
-    t, axis = (ravel(t), 0) if axis is None else (t, one_axis("unpackbits", axis, t.ndim))
-    if count is None and _long(t):
-        whole = (*t.shape[:axis], 8 * t.shape[axis], *t.shape[axis + 1 :])
-        options = {"axis": axis, "bitorder": bitorder}
-        return record_numpy("numpy.unpackbits", np.unpackbits, (t,), options, [(whole, dtypes.uint8)])  # type: ignore[no-any-return]
-    t = moveaxis(t, axis, -1)
-    bits = bitwise_and(bitwise_right_shift(reshape(t, (*t.shape, 1)), tensor(_BITS[bitorder])), 1)
-    bits = reshape(bits, (*t.shape[:-1], t.shape[-1] * 8))
-    if count is not None:
-        n = bits.shape[-1]
-        if count > n:
-            bits = pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, count - n)])
-        elif count < -n:
-            raise ShapeError(f"unpackbits: count {count} leaves nothing of {n} bits")
-        else:
-            bits = getitem(bits, (..., slice(0, count)))
-    return moveaxis(bits, -1, axis)
+    found = record(bits.UNPACKBITS, (t,), (axis, bitorder))
+    if count is None:
+        return found
+    at = 0 if axis is None else one_axis("unpackbits", axis, t.ndim)
+    n = found.shape[at]
+    if count > n:
+        return pad(found, [(0, count - n if i == at else 0) for i in range(found.ndim)])
+    if count < -n:
+        raise ShapeError(f"unpackbits: count {count} leaves nothing of {n} bits")
+    return getitem(found, (*(slice(None),) * at, slice(0, count)))

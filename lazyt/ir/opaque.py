@@ -165,6 +165,24 @@ def isin(x: Array, values: Array) -> Array:
     return np.isin(_wide(x), _wide(values))
 
 
+@register("packbits")
+def packbits(x: Array, bitorder: Any) -> Array:
+    """Whether each eight along the last axis are not 0, in a byte."""
+    return np.packbits(x, axis=-1, bitorder=bitorder)[..., 0]
+
+
+@register("unpackbits")
+def unpackbits(x: Array, bitorder: Any) -> Array:
+    """The eight bits of each byte along a new last axis."""
+    return np.unpackbits(x[..., None], axis=-1, bitorder=bitorder)
+
+
+@register("frexp")
+def frexp(x: Array) -> tuple[Array, Array]:
+    """`np.frexp`."""
+    return np.frexp(x)
+
+
 @register("call")
 def numpy_call(*rest: Any) -> tuple[Array, ...]:
     """A recorded call of NumPy (`ops/numpy_calls.py`): operands, the call, (shape, dtype) of its results."""

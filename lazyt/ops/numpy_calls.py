@@ -54,12 +54,15 @@ class Call:
         return f if self.args == tuple(Place(i) for i in range(f.nin)) else None
 
     def __call__(self, arrays: Sequence[Any]) -> Any:
-        def fill(a: Any) -> Any:
-            if isinstance(a, Place):
-                return arrays[a.index]
-            return a.make(*map(fill, a.items)) if isinstance(a, Nest) else a
+        return self.function(
+            *[_filled(a, arrays) for a in self.args], **{k: _filled(v, arrays) for k, v in self.kwargs}
+        )
 
-        return self.function(*map(fill, self.args), **{k: fill(v) for k, v in self.kwargs})
+
+def _filled(a: Any, arrays: Sequence[Any]) -> Any:
+    if isinstance(a, Place):
+        return arrays[a.index]
+    return a.make(*[_filled(x, arrays) for x in a.items]) if isinstance(a, Nest) else a
 
 
 def _lower(b: Builder, *rest: Any, ints: tuple[int | Dim, ...]) -> Node | tuple[Node, ...]:

@@ -16,7 +16,7 @@ import numpy as np
 
 import lazyt as lt
 from lazyt import memory, planning, stepwise, syncing
-from lazyt.backends.cpu import binding, products, scan, scatter, sorting
+from lazyt.backends.cpu import binding, bits, products, scan, scatter, sorting
 from lazyt.backends.cpu.switches import switches
 from lazyt.device import Device
 from lazyt.errors import DeviceError
@@ -31,7 +31,7 @@ from lazyt.trace import Ext, Slot, Step, Trace, local, user_site
 NEVER, ALWAYS, RANDOM = "never", "always", "random"
 # How much work is divided among threads, and which results may take the memory of leaves.
 _SIZES: tuple[tuple[Any, str], ...] = (
-    (binding, "GRAIN"), (binding, "DONATED"), (scan, "GRAIN"), (scatter, "GRAIN"), (sorting, "GRAIN"),
+    (binding, "GRAIN"), (binding, "DONATED"), (bits, "GRAIN"), (scan, "GRAIN"), (scatter, "GRAIN"), (sorting, "GRAIN"),
     (products, "PRODUCT_GRAIN"),
 )  # fmt: skip
 # Plans of one operation that were bound while work was divided finely: nobody else should run by them.

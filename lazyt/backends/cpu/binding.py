@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from lazyt.backends.cpu import attention, scan, scatter
+from lazyt.backends.cpu import attention, scatter
 from lazyt.backends.cpu.code import Compiled, compiled
 from lazyt.backends.cpu.convolutions import Convolution, choose_convolution
 from lazyt.backends.cpu.emit_pairs import PAIR_ROWS, over_pairs
+from lazyt.backends.cpu.natives import room_of
 from lazyt.backends.cpu.products import Product, choose
 from lazyt.backends.cpu.receipt import WRITTEN
 from lazyt.backends.cpu.switches import switches
@@ -192,7 +193,9 @@ class Binding:
                     elif isinstance(c, AttentionCall):
                         attention.launch(self, c, rows, table, patches)
                     else:
-                        scan.launch(self, c, rows, table, patches)
+                        room = room_of(c)
+                        assert room is not None, "asked for in `_native`"
+                        room.launch(self, c, rows, table, patches)
                 else:
                     flush()
                     parts.append(c)
@@ -216,7 +219,7 @@ class Binding:
         if isinstance(c, MatmulCall):
             return self.products[c].choice.how != "numpy"
         if isinstance(c, LibraryCall) and not isinstance(c, AttentionCall):
-            return self.exe.native and scan.native(c)
+            return self.exe.native and room_of(c) is not None
         return isinstance(c, KernelCall | AttentionCall) or self.exe.native
 
     def _safe_region(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from lazyt.backends.cpu.executor import Bound
     from lazyt.ir.graph import Node
 
+    # Of the bases of a run, its results, its temporaries and its leaves.
+    Run = Callable[[list[int], list[Any], Any, Sequence[Any]], None]
+
 # NumPy's results of fewer bytes are copied: their memory is not worth an object of its own.
 ADOPTED = 1 << 16
 MAX_LENT = 16
@@ -42,6 +46,9 @@ class Callback:
         self.bound = bound
         self.call = call
         self.places: dict[Node, tuple[tuple[int, ...], int, int]] = {}
+        # What a run is, once that is known, and of a function its arguments that are no values.
+        self.how: Run | None = None
+        self.function: Callable[..., Any] | None = None
         self.statics: tuple[Any, ...] | None = None
         # What of sorting.py the call is, once its statics are known, and the arrays that it had, by where they lie.
         self.sorts: Callable[..., None] | None = None
@@ -104,69 +111,104 @@ class Callback:
         return found
 
     def run(self, bases: list[int], outs: list[Any], arena: Any, leaves: Sequence[Any]) -> None:
+        how = self.how
+        if how is None:
+            how = self.how = self._chosen()
+        how(bases, outs, arena, leaves)
+
+    def _chosen(self) -> Run:
+        """What the call comes to, which stays so: all but where its values lie is known."""
         c = self.call
-        if self.sorts is not None:
-            i, j = self.sorts_at
-            found = self.sorted.get((bases[i], bases[j])) if i >= 0 else None
-            if found is None:
-                found = self._sorted(bases)
-            if found:
-                self.sorts(*found)
-            return
-        n = c.node
-
-        def get(x: Node, writable: bool = False) -> np.ndarray[Any, Any]:
-            return self._view(x, outs, arena, leaves, writable)
-
         if isinstance(c, MatmulCall):
-            views = []
-            for x, (base, strides, offset) in zip(n.operands, c.operands, strict=True):
-                flat = self._view(base, outs, arena, leaves, False).reshape(-1)
-                b, size = self.bound, n.dtype.itemsize
-                shape = [b.value(d) for d in x.shape]
-                start = flat[b.value(offset) :] if flat.size else flat
-                views.append(np.lib.stride_tricks.as_strided(start, shape, [b.value(s) * size for s in strides]))
-            np.matmul(views[0], views[1], out=get(n, True))
-        elif isinstance(c, ScatterCall):
-            out = get(n, True)
-            out[...] = c.fill.attrs.value if c.fill is not None else get(c.x)  # type: ignore[arg-type,union-attr]
-            updates = np.broadcast_to(get(c.v), [self.bound.value(d) for d in n.operands[1].shape])
-            out[...] = PRIMITIVES["scatter"](n, [out, updates, get(c.at)], Walk((), (), None))
+            return self._product
+        if isinstance(c, ScatterCall):
+            return self._scatter
+        n, x = c.node, c.operands[0]
+        assert isinstance(n.attrs, g.Opaque)
+        fn, native = n.attrs.fn, self.bound.exe.native
+        statics = self.statics = evaluated(n.attrs.statics, self.bound)
+        if native and sorting.takes(fn, self._shape(x), statics):
+            self.sorts = sorting.FUNCTIONS[fn]
+            return self._sort
+        first = c.results[0]
+        if (ufunc := _ufunc(fn, statics)) is not None and None not in c.results:
+            return partial(self._by_element, lambda xs, to: ufunc(*xs, out=to))
+        self.function = function = FUNCTIONS[fn]
+        if fn.startswith(COMPLEX) and not statics and first is not None:
+            return partial(self._by_element, lambda xs, to: np.copyto(to[0], function(*xs)))
+        return self._library
+
+    def _of_library(self) -> tuple[LibraryCall, tuple[Any, ...]]:
+        """The call as one of a library, which it was found to be, and its arguments that are no values."""
+        c = self.call
+        assert isinstance(c, LibraryCall), "chosen"
+        assert self.statics is not None, "chosen"
+        return c, self.statics
+
+    def _sort(self, bases: list[int], outs: list[Any], arena: Any, leaves: Sequence[Any]) -> None:
+        i, j = self.sorts_at
+        found = self.sorted.get((bases[i], bases[j])) if i >= 0 else None
+        if found is None:
+            found = self._sorted(bases)
+        if found:
+            assert self.sorts is not None, "chosen"
+            self.sorts(*found)
+
+    def _product(self, bases: list[int], outs: list[Any], arena: Any, leaves: Sequence[Any]) -> None:
+        c, b = self.call, self.bound
+        assert isinstance(c, MatmulCall), "chosen"
+        views = []
+        for x, (base, strides, offset) in zip(c.node.operands, c.operands, strict=True):
+            flat = self._view(base, outs, arena, leaves, False).reshape(-1)
+            size = c.node.dtype.itemsize
+            shape = [b.value(d) for d in x.shape]
+            start = flat[b.value(offset) :] if flat.size else flat
+            views.append(np.lib.stride_tricks.as_strided(start, shape, [b.value(s) * size for s in strides]))
+        np.matmul(views[0], views[1], out=self._view(c.node, outs, arena, leaves, True))
+
+    def _scatter(self, bases: list[int], outs: list[Any], arena: Any, leaves: Sequence[Any]) -> None:
+        c = self.call
+        assert isinstance(c, ScatterCall), "chosen"
+        n = c.node
+        out = self._view(n, outs, arena, leaves, True)
+        at, v = (self._view(x, outs, arena, leaves, False) for x in (c.at, c.v))
+        if c.fill is not None:
+            out[...] = c.fill.attrs.value  # type: ignore[union-attr]
         else:
-            assert isinstance(n.attrs, g.Opaque)
-            if self.statics is None:
-                self.statics = evaluated(n.attrs.statics, self.bound)
-            statics = self.statics
-            assert statics is not None
-            if self.bound.exe.native and sorting.takes(n.attrs.fn, self._shape(c.operands[0]), statics):
-                self.sorts = sorting.FUNCTIONS[n.attrs.fn]
-                self.run(bases, outs, arena, leaves)
-                return
-            if (ufunc := _ufunc(n.attrs.fn, statics)) is not None and None not in c.results:
-                into = tuple(get(r, True) for r in c.results if r is not None)
-                self._elementwise(lambda xs, to: ufunc(*xs, out=to), [get(x) for x in c.operands], into)
-                return
-            function = FUNCTIONS[n.attrs.fn]
-            if n.attrs.fn.startswith(COMPLEX) and not statics and c.results[0] is not None:
-                to = get(c.results[0], True)
-                self._elementwise(lambda xs, to: np.copyto(to[0], function(*xs)), [get(x) for x in c.operands], (to,))
-                return
-            try:
-                got = function(*(get(x) for x in c.operands), *statics)
-            except Exception as e:
-                recorded_at(e, *line_of(n))
-                name = getattr(n.site, "name", n.attrs.fn)
-                if type(e) is not np.linalg.LinAlgError:  # what a call of NumPy deferred has to say stays as it is
-                    e.add_note(f"{name}, recorded at {n.site}; found at the sync")
-                    raise
-                e.args = (f"{name}: {e} (recorded at {n.site}; found at the sync)",)
+            assert c.x is not None, "either one"
+            out[...] = self._view(c.x, outs, arena, leaves, False)
+        updates = np.broadcast_to(v, [self.bound.value(d) for d in n.operands[1].shape])
+        out[...] = PRIMITIVES["scatter"](n, [out, updates, at], Walk((), (), None))
+
+    def _by_element(
+        self, call: Callable[[list[Any], tuple[Any, ...]], Any], bases: list[int], outs: list[Any], arena: Any,
+        leaves: Sequence[Any],
+    ) -> None:  # fmt: skip
+        c, _ = self._of_library()
+        into = tuple(self._view(r, outs, arena, leaves, True) for r in c.results if r is not None)
+        self._elementwise(call, [self._view(x, outs, arena, leaves, False) for x in c.operands], into)
+
+    def _library(self, bases: list[int], outs: list[Any], arena: Any, leaves: Sequence[Any]) -> None:
+        c, statics = self._of_library()
+        n, function = c.node, self.function
+        assert isinstance(n.attrs, g.Opaque)
+        assert function is not None, "chosen"
+        try:
+            got = function(*[self._view(x, outs, arena, leaves, False) for x in c.operands], *statics)
+        except Exception as e:
+            recorded_at(e, *line_of(n))
+            name = getattr(n.site, "name", n.attrs.fn)
+            if type(e) is not np.linalg.LinAlgError:  # what a call of NumPy deferred has to say stays as it is
+                e.add_note(f"{name}, recorded at {n.site}; found at the sync")
                 raise
-            results = list(got) if isinstance(got, tuple) else [got]
-            del got
-            for r in reversed(c.results):
-                if r is not None and not self._adopt(r, results, bases, outs):
-                    get(r, True)[...] = results[-1]
-                results.pop()
+            e.args = (f"{name}: {e} (recorded at {n.site}; found at the sync)",)
+            raise
+        results = list(got) if isinstance(got, tuple) else [got]
+        del got
+        for r in reversed(c.results):
+            if r is not None and not self._adopt(r, results, bases, outs):
+                self._view(r, outs, arena, leaves, True)[...] = results[-1]
+            results.pop()
 
     def _elementwise(
         self, call: Callable[[list[Any], tuple[Any, ...]], Any], operands: list[Any], results: tuple[Any, ...]

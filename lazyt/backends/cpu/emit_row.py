@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 # A stage that only asks whether any or all are true looks after so many elements whether that is decided.
 LOOK = 256
+# ... and goes past what is left by so many. NOTE: not at once: where an index depends on what was read, the next
+# elements are read only when that is here.
+FAR = 64 * LOOK
 
 
 class RowStage:
@@ -97,14 +100,18 @@ class RowStage:
         return self._walk(axis, "0", extent, state)
 
     def _while_open(self, axis: int, extent: str, state: State) -> State:
-        """The innermost axis by LOOK elements, of which those behind a decision have none left to do."""
+        """The innermost axis by FAR and by LOOK elements, of which those behind a decision have none left to do."""
 
         def some(index: str, state: State) -> State:
             stop = self._stop(index, LOOK, extent)
             return self._walk(axis, index, self._unless_decided(state, index, stop), state)
 
+        def many(index: str, state: State) -> State:
+            end = self._unless_decided(state, index, self._stop(index, FAR, extent))
+            return self._loop((index, end, LOOK), "", state, some)
+
         end = self._unless_decided(state, "0", extent)
-        return self._loop(("0", end, LOOK), "", state, some)
+        return self._loop(("0", end, FAR), "", state, many)
 
     def _unless_decided(self, state: State, start: str, stop: str) -> str:
         """`stop`; `start` where no element can change any fold."""

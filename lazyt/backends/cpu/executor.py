@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from lazyt.backends.cpu import blas, memory, scan, scatter
+from lazyt.backends.cpu import blas, memory, scatter
 from lazyt.backends.cpu.binding import Binding
 from lazyt.backends.cpu.callbacks import Callback, extents_in
 from lazyt.backends.cpu.code import compile_all
 from lazyt.backends.cpu.engine import compile_ahead, counters
 from lazyt.backends.cpu.expressions import Expressions
 from lazyt.backends.cpu.lanes import arrange
+from lazyt.backends.cpu.natives import room_of
 from lazyt.backends.cpu.products import Product
 from lazyt.backends.cpu.rebinding import Found, Rebinder
 from lazyt.backends.cpu.receipt import Receipt, chosen
@@ -104,8 +105,8 @@ class Executable:
         for c in self.schedule.launches:
             if isinstance(c, ScatterCall) and self.native:
                 scatter.of(c)
-            elif isinstance(c, LibraryCall) and self.native and scan.native(c):
-                scan.prepare(c)
+            elif isinstance(c, LibraryCall) and self.native and (room := room_of(c)) is not None:
+                room.prepare(c)
         self.compiles = counters.compiles - before
         self.compile_time = time.perf_counter() - t0
 

@@ -163,6 +163,24 @@ for _name in (
 ):
     FUNCTIONS[f"complex_{_name}"] = partial(_complex, _NAMES.get(_name, _name))
 
+# Bits
+
+
+@_enter("packbits")
+def packbits(xp: Any, x: Any, bitorder: str) -> Any:
+    return xp.packbits(x.ravel(), bitorder=bitorder).reshape(x.shape[:-1])
+
+
+@_enter("unpackbits")
+def unpackbits(xp: Any, x: Any, bitorder: str) -> Any:
+    return xp.unpackbits(x.ravel(), bitorder=bitorder).reshape(*x.shape, 8)
+
+
+@_enter("frexp")
+def frexp(xp: Any, x: Any) -> Any:
+    return tuple(xp.frexp(x))
+
+
 # What has no GPU form, and why: done on the host, counted, and named by `explain()`.
 ON_HOST = {
     "call": "a function that is NumPy's alone",
