@@ -195,7 +195,7 @@ class _Kernelizer:
                 if self.loaded(x):
                     return []
                 raise LazytInternalError(f"no affine map through {n}")
-            return [(x, q), (n.operands[1], Place((), q.guards[: len(q.guards)]))] if n.op == "pad" else [(x, q)]
+            return [(x, q), (n.operands[1], Place((), p.guards))] if n.op == "pad" else [(x, q)]
         return [(x, p) for x in n.operands]
 
     def loaded(self, n: Node) -> bool:
@@ -269,7 +269,7 @@ class _Kernelizer:
         cond = self.guard(q.guards[len(p.guards) :])
         if cond is None:
             return inner
-        fill = self.made[n.operands[1], Place((), q.guards)]
+        fill = self.made[n.operands[1], Place((), p.guards)]
         return self.op("select", (cond, inner, fill), n.dtype)
 
     def part(self, n: Node, p: Place) -> int:
