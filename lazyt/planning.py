@@ -307,6 +307,11 @@ def _is_tiny(pos: Step, ext: Ext) -> bool:
     return not planned and _is_small(pos, ext, TINY_SIZE) and runs_stepwise(pos.steps())
 
 
+def runs_alone(pos: Step, ext: Ext) -> bool:
+    """Whether the steps of a program that is not fused run one by one, by NumPy where that has the same bits."""
+    return settings["first"] and _is_tiny(pos, ext)
+
+
 def _is_small(pos: Step, ext: Ext, most: int = SMALL_SIZE) -> bool:
     size = 0
     for s in pos.steps():

@@ -1,8 +1,11 @@
-"""The first run of a small program: each step through a plan of its own, shared by every program with such a step.
+"""The first run of a small program: each step by itself, interpreted or through a plan of its own; the same bits.
 
 Planning a program whole costs hundreds of microseconds a step, which a REPL or a test suite pays for programs that
 never come again. A step's plan is found by its operation, attributes, and the dtypes and ranks of its operands, so
-nothing is planned here once the steps are known. The kernels are those of one operation each; the bits are the same.
+nothing is planned here once the steps are known. The kernels are those of one operation each.
+
+Such a plan costs milliseconds, of which most are its code's. So a step whose primitives are exact (ir/exact.py) is
+interpreted, by NumPy, until its kind has come so often that code pays.
 """
 
 from __future__ import annotations
@@ -10,22 +13,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from lazyt import memory
 from lazyt.backends.cpu.executor import Bound, Executable
 from lazyt.backends.cpu.receipt import Receipt
+from lazyt.errors import is_ours
 from lazyt.handle import Data
 from lazyt.ir import graph as g
 from lazyt.ir.canonicalize import canonicalize
+from lazyt.ir.exact import Form
 from lazyt.ir.extents import guard_source
 from lazyt.ir.fuse import fuse
 from lazyt.ir.graph import Graph
 from lazyt.ir.schedule import Schedule, schedule
 from lazyt.lowering import Lowered, primitives_of
+from lazyt.shapes import form_of
+from lazyt.switches import general as settings
 from lazyt.trace import Slot, Step
 from lazyt.walk import ASSIGN, LEAF, MODE
 
 if TYPE_CHECKING:
-    import numpy as np
-
+    from lazyt.ir.graph import Node
     from lazyt.planning import Plan
 
 Extents = tuple[int, ...]
@@ -33,6 +42,8 @@ Extents = tuple[int, ...]
 Recipe = list[tuple[int, int, int, Extents, "np.dtype"]]
 
 MAX_KINDS = 4096
+# A kind of step is interpreted so often before it is compiled: NumPy takes 50 us more than code, a plan 2 to 20 ms.
+INTERPRETED = 32
 
 
 def guards_hold(guards: Sequence[Any]) -> Callable[[Extents], bool]:
@@ -121,20 +132,75 @@ class OneStep:
 _kinds: dict[tuple[Any, ...], list[OneStep]] = {}
 
 
-def _find(s: Step, operands: Sequence[Data], extents: Extents, scalars: Sequence[Any], parts: Any) -> OneStep:
-    """The plan of such a step, made when there is none."""
-    key = (s.op, s.statics, tuple(map(type, s.statics)), s.info, parts, s.n_ints, s.n_offsets)
-    known = _kinds.get(key)
-    if known is None:
-        if len(_kinds) >= MAX_KINDS:
-            _kinds.clear()
-        known = _kinds[key] = []
-    for plan in known:
+# How often such steps were interpreted.
+_interpreted: dict[tuple[Any, ...], int] = {}
+
+
+def _find(key: tuple[Any, ...], extents: Extents) -> OneStep | None:
+    """The plan of such a step, if there is one."""
+    for plan in _kinds.get(key, ()):
         if plan.holds(extents):
             return plan
+    return None
+
+
+def _make(
+    key: tuple[Any, ...], s: Step, operands: Sequence[Data], extents: Extents, scalars: Sequence[Any]
+) -> OneStep:  # fmt: skip
     plan = OneStep(s, operands, extents, scalars)
-    known.append(plan)
+    if key not in _kinds and len(_kinds) >= MAX_KINDS:
+        _kinds.clear()
+    _kinds.setdefault(key, []).append(plan)
     return plan
+
+
+def _interpret(
+    key: tuple[Any, ...], s: Step, operands: Sequence[Any], extents: Extents, scalars: Sequence[Any]
+) -> list[Data] | None:  # fmt: skip
+    """The results of a step by NumPy; None where a plan is better: not every bit is certain, or it comes often.
+
+    operands: of each a value, or the type of a scalar.
+    """
+    n = _interpreted.get(key, 0)
+    if n >= INTERPRETED:
+        return None
+    ints = tuple(extents[len(extents) - s.n_ints :]) if "ints" in s.info else None
+    offsets = tuple(scalars[s.n_weak :]) if "offsets" in s.info else None
+    forms = [(x.dtype, x.shape) if type(x) is Data else x for x in operands]
+    form = form_of(s, forms, ints, offsets)
+    if not form.nodes:
+        return None
+    try:
+        values = form.values([memory.as_array(x) if type(x) is Data else x for x in operands], scalars)
+        found = _taken(form, values, operands)
+    except Exception as e:
+        # What is the user's mistake a plan raises in its own words.
+        if settings["strict"] and is_ours(e):
+            raise
+        return None
+    if len(_interpreted) >= MAX_KINDS:
+        _interpreted.clear()
+    _interpreted[key] = n + 1
+    return found
+
+
+def _taken(form: Form, values: dict[Node, Any], leaves: Sequence[Any]) -> list[Data]:
+    """The outputs in memory of their own; what is an operand under its own or another shape is that, as in a plan."""
+    found: list[Data] = []
+    made: dict[tuple[Node, Any], Data] = {}
+    for n in form.outputs:
+        base = n
+        while base.op == "reshape":
+            base = base.operands[0]
+        d = made.get((base, n.shape))
+        if d is None and isinstance(base.attrs, g.Leaf):
+            d = leaves[base.attrs.index]
+            d = d if d.shape == n.shape else Data(d.buffer, n.shape, n.dtype)  # type: ignore[arg-type]
+        elif d is None:
+            d = memory.from_array(np.asarray(values[n], n.dtype))
+        made[base, n.shape] = d
+        found.append(d)
+    return found
 
 
 def runs_stepwise(steps: Sequence[Step]) -> bool:
@@ -154,6 +220,7 @@ class Stepwise:
         self.wanted = wanted
         self.drafted = drafted
         self.kernels = self.launches = 0
+        self.interpreted: set[int] = set()  # the steps that NumPy computed, by index
         self._compiles = (0, 0.0)
         self._plan: Plan | None = None
 
@@ -229,7 +296,16 @@ class Stepwise:
         if s.n_ints:
             own += extents[s.ext_start : s.ext_start + s.n_ints]
         more = scalars[s.scalar_start : s.scalar_start + s.n_scalars]
-        plan = _find(s, operands, own, more, tuple(parts))
+        key = (s.op, s.statics, tuple(map(type, s.statics)), s.info, tuple(parts), s.n_ints, s.n_offsets)
+        plan = _find(key, own)
+        if plan is None and settings["first"]:
+            found = _interpret(key, s, [values[x] if isinstance(x, Slot) else x for x in s.operands], own, more)
+            if found is not None:
+                self.interpreted.add(s.index)
+                values.update(zip(s.slots, found, strict=True))
+                return
+        if plan is None:
+            plan = _make(key, s, operands, own, more)
         compiles, seconds = plan.executable.compiles, plan.executable.compile_time
         if compiles:
             self._compiles = (self._compiles[0] + compiles, self._compiles[1] + seconds)

@@ -16,6 +16,7 @@ from lazyt.handle import Data, Gradient, Handle, Holder, Storage
 from lazyt.looking.report import SyncReport
 from lazyt.planning import Plan, find_plan
 from lazyt.repeating import Again, counters
+from lazyt.stepwise import Stepwise
 from lazyt.trace import Several, Site, Slot, Step, Trace, holding, local, user_site
 from lazyt.updating import remember
 from lazyt.walk import LEAF, hooks
@@ -280,6 +281,8 @@ def _compute_on_one(
     report.plan_time += t1 - t0 - seconds
     report.kernels += plan.kernels
     report.launches += plan.launches
+    if isinstance(plan, Stepwise):
+        report.interpreted += len(plan.interpreted)
     if compiles:
         report.compiles += compiles
         report.compile_time += seconds

@@ -1,0 +1,111 @@
+"""Graphs that need no kernels: NumPy gives every bit of what they would, because each primitive has one right result.
+
+What machine code computes in a way of its own (elementary functions, products, convolutions) is not among them. Sums
+have the order of kernels (orders.py). tests/test_exact.py holds each entry of `KINDS` against compiled code.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lazyt.ir import dtypes
+from lazyt.ir import graph as g
+from lazyt.ir.fuse import lanes_of
+from lazyt.ir.interpret import PRIMITIVES, Walk
+from lazyt.ir.kernel import CHUNK
+from lazyt.ir.orders import summed
+from lazyt.ir.prims import MOVEMENT, SOURCES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lazyt.ir.graph import Node
+
+    Array = np.ndarray[Any, Any]
+    Number = bool | int | float | complex
+
+
+def _kinds(*rows: tuple[str, str]) -> dict[str, str]:
+    return {name: kinds for names, kinds in rows for name in names.split()}
+
+
+# The kinds of dtypes for which a primitive is exact: those of its last operand, where it has one.
+KINDS = _kinds(
+    (" ".join((*SOURCES, *MOVEMENT)), "biufc"),
+    ("iota position", "i"),
+    ("cast update gather item", "biufc"),
+    ("add", "biufc"),
+    ("sub neg", "iufc"),
+    ("mul", "biuf"),
+    ("div copysign floor ceil trunc round sqrt signbit", "f"),
+    ("floordiv rem fmod abs sign", "iuf"),
+    ("pow shl shr", "iu"),
+    ("maximum minimum lt le gt ge", "biuf"),
+    ("eq ne select", "biufc"),
+    ("and or xor not", "biu"),
+    ("isnan isinf isfinite", "fc"),
+    ("real imag conj", "c"),
+    ("complex", "f"),
+    ("random_bits", "i"),
+    ("sum prod", "iuf"),
+    ("max min argmax argmin", "biuf"),
+    ("any all", "b"),
+)
+# Functions of `opaque` that kernels call, or compute in an order that is theirs too.
+FUNCTIONS = frozenset(("sort", "argsort", "topk", "searchsorted", "isin", "cumsum", "cumprod"))
+
+
+class Form:
+    """What a call's results are made of, over ints."""
+
+    __slots__ = ("_nodes", "outputs")
+
+    def __init__(self, outputs: tuple[Node, ...]) -> None:
+        self.outputs = outputs
+        self._nodes: list[Node] | None = None
+
+    @property
+    def nodes(self) -> list[Node]:
+        """All that the results need, in order; nothing if a part of it is not exact."""
+        if self._nodes is None:
+            nodes = g.reachable(self.outputs)
+            self._nodes = nodes if all(map(is_exact, nodes)) else []
+        return self._nodes
+
+    def values(self, leaves: Sequence[Any], scalars: Sequence[Number]) -> dict[Node, Array]:
+        """The value of each of `nodes`; what an operand cannot be (an index out of range) is raised by some error."""
+        walk = Walk(leaves, scalars, None)
+        values: dict[Node, Any] = {}
+        with np.errstate(all="ignore"):
+            for n in self.nodes:
+                xs = [values[x] for x in n.operands]
+                values[n] = _ordered(n, xs[0]) if _has_order(n) else PRIMITIVES[n.op](n, xs, walk)
+        return values
+
+
+def is_exact(n: Node) -> bool:
+    """Whether NumPy gives this node's bits, if it has its operands'."""
+    if n.op == "opaque":
+        assert isinstance(n.attrs, g.Opaque)
+        return n.attrs.fn in FUNCTIONS and all(dtypes.kind(x.dtype) != "c" for x in n.operands)
+    if dtypes.kind((n.operands[-1] if n.operands else n).dtype) not in KINDS.get(n.op, ""):
+        return False
+    if n.op in ("max", "min"):
+        return 0 not in n.operands[0].shape
+    return not _has_order(n) or _rows(n)[-1] <= CHUNK
+
+
+def _has_order(n: Node) -> bool:
+    return n.op in ("sum", "prod") and dtypes.kind(n.dtype) == "f"
+
+
+def _rows(n: Node) -> list[Any]:
+    assert isinstance(n.attrs, g.Axes)
+    return [n.operands[0].shape[a] for a in n.attrs.axes]
+
+
+def _ordered(n: Node, x: Array) -> Array:
+    assert isinstance(n.attrs, g.Axes)
+    return summed(n.op, x, n.attrs.axes, lanes_of(n))
