@@ -259,7 +259,7 @@ def _compute_on_one(
         report.earlier = (*report.earlier, report.plan)
     report.plan, report.extents = plan, extents
     if reason:
-        report.reason = reason
+        report.why = reason
         report.plans += 1
         counters.plans += 1
     report.plan_hit = not reason

@@ -8,6 +8,7 @@ from lazyt.looking.kernels import KernelView, kernel_views
 from lazyt.looking.text import aligned, html_text, plural, site_text, time_text
 
 if TYPE_CHECKING:
+    from lazyt.looking.reasons import Why
     from lazyt.planning import Plan
     from lazyt.stepwise import Stepwise
     from lazyt.trace import Site
@@ -31,7 +32,7 @@ class SyncReport:
 
     # NOTE: defaults are the class's: one is made at every sync, and most of them stay as they are.
     plan_hit: bool = False
-    reason: str = ""  # why the plan was not a hit
+    why: str | Why = ""  # the plan was not a hit
     plans: int = 0
     compiles: int = 0
     kernels: int = 0
@@ -54,6 +55,11 @@ class SyncReport:
         self.steps = steps
         self.outputs = outputs
         self.record_time = record_time
+
+    @property
+    def reason(self) -> str:
+        """Why the plan was not a hit; '' if it was."""
+        return self.why if isinstance(self.why, str) else self.why()
 
     @property
     def plan_kernels(self) -> list[KernelView]:
