@@ -194,7 +194,7 @@ def _of_a_function(ours: Function, theirs: Function) -> Function:
 
     def call(*args: Any, **options: Any) -> Any:
         # NOTE: nor are the signatures read (a millisecond or two) for what has only what both require.
-        if len(args) <= plain and options.keys() <= names:
+        if len(args) <= plain and (not options or options.keys() <= names):
             return ours(*args, **options)
         p = pair()
         if options.keys() <= names and len(args) <= p.most and (len(args) <= p.at or type(args[p.at]) in p.of_ours):
