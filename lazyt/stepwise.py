@@ -18,7 +18,7 @@ import numpy as np
 from lazyt import memory
 from lazyt.backends.cpu.executor import Bound, Executable
 from lazyt.backends.cpu.receipt import Receipt
-from lazyt.errors import is_ours
+from lazyt.errors import OutOfMemory, is_ours
 from lazyt.handle import Data
 from lazyt.ir import graph as g
 from lazyt.ir.canonicalize import canonicalize
@@ -38,12 +38,16 @@ if TYPE_CHECKING:
     from lazyt.planning import Plan
 
 Extents = tuple[int, ...]
+Array = np.ndarray[Any, Any]
+Value = Data | Array  # an array: NumPy computed it, and no kernel has asked for it
 # (same as an earlier one, leaf, output's position, shape, dtype) of each result; -1 where it is none.
 Recipe = list[tuple[int, int, int, Extents, "np.dtype"]]
 
 MAX_KINDS = 4096
-# A kind of step is interpreted so often before it is compiled: NumPy takes 50 us more than code, a plan 2 to 20 ms.
-INTERPRETED = 32
+# A kind of step is interpreted so often before it is compiled: NumPy takes 8 us more than code, a plan 2 to 20 ms.
+INTERPRETED = 256
+# Forms of a kind that are kept.
+MAX_FORMS = 16
 
 
 def guards_hold(guards: Sequence[Any]) -> Callable[[Extents], bool]:
@@ -129,78 +133,91 @@ class OneStep:
         return values_of(recipe, buffers, operands)
 
 
-_kinds: dict[tuple[Any, ...], list[OneStep]] = {}
+class Kind(list[OneStep]):
+    """The plans of such steps; how often they were interpreted, and what they are written as on some extents."""
 
+    __slots__ = ("forms", "interpreted")
 
-# How often such steps were interpreted.
-_interpreted: dict[tuple[Any, ...], int] = {}
+    def __init__(self) -> None:
+        super().__init__()
+        self.interpreted = 0
+        self.forms: dict[tuple[Extents, tuple[int, ...] | None], Form] = {}
 
-
-def _find(key: tuple[Any, ...], extents: Extents) -> OneStep | None:
-    """The plan of such a step, if there is one."""
-    for plan in _kinds.get(key, ()):
-        if plan.holds(extents):
-            return plan
-    return None
-
-
-def _make(
-    key: tuple[Any, ...], s: Step, operands: Sequence[Data], extents: Extents, scalars: Sequence[Any]
-) -> OneStep:  # fmt: skip
-    plan = OneStep(s, operands, extents, scalars)
-    if key not in _kinds and len(_kinds) >= MAX_KINDS:
-        _kinds.clear()
-    _kinds.setdefault(key, []).append(plan)
-    return plan
-
-
-def _interpret(
-    key: tuple[Any, ...], s: Step, operands: Sequence[Any], extents: Extents, scalars: Sequence[Any]
-) -> list[Data] | None:  # fmt: skip
-    """The results of a step by NumPy; None where a plan is better: not every bit is certain, or it comes often.
-
-    operands: of each a value, or the type of a scalar.
-    """
-    n = _interpreted.get(key, 0)
-    if n >= INTERPRETED:
+    def find(self, extents: Extents) -> OneStep | None:
+        """A plan for such extents, if there is one."""
+        for plan in self:
+            if plan.holds(extents):
+                return plan
         return None
-    ints = tuple(extents[len(extents) - s.n_ints :]) if "ints" in s.info else None
-    offsets = tuple(scalars[s.n_weak :]) if "offsets" in s.info else None
-    forms = [(x.dtype, x.shape) if type(x) is Data else x for x in operands]
-    form = form_of(s, forms, ints, offsets)
-    if not form.nodes:
-        return None
+
+    def form(self, s: Step, operands: Sequence[Any], extents: Extents, scalars: Sequence[Any]) -> Form:
+        """What the step is written as, over ints."""
+        offsets = tuple(scalars[s.n_weak :]) if "offsets" in s.info else None
+        form = self.forms.get((extents, offsets))
+        if form is None:
+            if len(self.forms) >= MAX_FORMS:
+                self.forms.clear()
+            ints = tuple(extents[len(extents) - s.n_ints :]) if "ints" in s.info else None
+            shaped = [x if isinstance(x, type) else (x.dtype, x.shape) for x in operands]
+            form = self.forms[extents, offsets] = form_of(s, shaped, ints, offsets)
+        return form
+
+    def interpret(
+        self, s: Step, operands: Sequence[Any], extents: Extents, scalars: Sequence[Any]
+    ) -> list[Value] | None:  # fmt: skip
+        """The results of a step by NumPy; None where a plan is better: not every bit is certain, or it comes often.
+
+        operands: of each a value, or the type of a scalar.
+        """
+        if self.interpreted >= INTERPRETED:
+            self.forms.clear()
+            return None
+        form = self.form(s, operands, extents, scalars)
+        if not form.nodes:
+            return None
+        try:
+            values = form.values([memory.as_array(x) if type(x) is Data else x for x in operands], scalars)
+        except Exception as e:
+            # What is the user's mistake a plan raises in its own words.
+            if settings["strict"] and is_ours(e):
+                raise
+            return None
+        self.interpreted += 1
+        return [_result(n, values, operands) for n in form.outputs]
+
+
+_kinds: dict[tuple[Any, ...], Kind] = {}
+
+
+def _kind(key: tuple[Any, ...]) -> Kind:
+    kind = _kinds.get(key)
+    if kind is None:
+        if len(_kinds) >= MAX_KINDS:
+            _kinds.clear()
+        kind = _kinds[key] = Kind()
+    return kind
+
+
+def _result(n: Node, values: dict[Node, Any], leaves: Sequence[Any]) -> Value:
+    """A result of what was interpreted; an operand under its own or another shape is that, as in a plan."""
+    base = n
+    while base.op == "reshape":
+        base = base.operands[0]
+    x = leaves[base.attrs.index] if isinstance(base.attrs, g.Leaf) else None
+    if type(x) is Data:
+        return x if x.shape == n.shape else Data(x.buffer, n.shape, n.dtype)  # type: ignore[arg-type]
+    found: Array = np.asarray(values[n], n.dtype)
+    return found
+
+
+def _in_memory(x: Value) -> Data:
+    """A value in memory of the pool's."""
+    if isinstance(x, Data):
+        return x
     try:
-        values = form.values([memory.as_array(x) if type(x) is Data else x for x in operands], scalars)
-        found = _taken(form, values, operands)
-    except Exception as e:
-        # What is the user's mistake a plan raises in its own words.
-        if settings["strict"] and is_ours(e):
-            raise
-        return None
-    if len(_interpreted) >= MAX_KINDS:
-        _interpreted.clear()
-    _interpreted[key] = n + 1
-    return found
-
-
-def _taken(form: Form, values: dict[Node, Any], leaves: Sequence[Any]) -> list[Data]:
-    """The outputs in memory of their own; what is an operand under its own or another shape is that, as in a plan."""
-    found: list[Data] = []
-    made: dict[tuple[Node, Any], Data] = {}
-    for n in form.outputs:
-        base = n
-        while base.op == "reshape":
-            base = base.operands[0]
-        d = made.get((base, n.shape))
-        if d is None and isinstance(base.attrs, g.Leaf):
-            d = leaves[base.attrs.index]
-            d = d if d.shape == n.shape else Data(d.buffer, n.shape, n.dtype)  # type: ignore[arg-type]
-        elif d is None:
-            d = memory.from_array(np.asarray(values[n], n.dtype))
-        made[base, n.shape] = d
-        found.append(d)
-    return found
+        return memory.from_array(x)
+    except MemoryError as e:
+        raise OutOfMemory(f"sync: {e}") from None
 
 
 def runs_stepwise(steps: Sequence[Step]) -> bool:
@@ -240,7 +257,7 @@ class Stepwise:
         receipt: Receipt | None = None,
     ) -> list[Data]:  # fmt: skip
         """The values of `want`; no leaf is overwritten."""
-        values: dict[Slot, Data] = {}
+        values: dict[Slot, Value] = {}
         last = self._last_uses(want)
         n_leaves = 0
         for s in self.steps:
@@ -257,7 +274,9 @@ class Stepwise:
                     self._step(s, extents, scalars, values)
                 for x in last[s]:
                     del values[x]
-        return [values[s] for s in want]
+        for x in want:
+            values[x] = _in_memory(values[x])
+        return [values[x] for x in want]  # type: ignore[misc]
 
     def _last_uses(self, want: Sequence[Slot]) -> dict[Step, list[Slot]]:
         """The steps that are needed, each with the values that nothing needs after it."""
@@ -275,8 +294,8 @@ class Stepwise:
                     done.append(x)
         return last
 
-    def _step(self, s: Step, extents: Extents, scalars: Sequence[Any], values: dict[Slot, Data]) -> None:
-        operands: list[Data] = []
+    def _step(self, s: Step, extents: Extents, scalars: Sequence[Any], values: dict[Slot, Value]) -> None:
+        operands: list[Slot] = []
         seen: dict[Slot, int] = {}
         parts: list[Any] = []
         own: Extents = ()
@@ -288,7 +307,7 @@ class Stepwise:
             if i is None:
                 d = values[x]
                 i = seen[x] = len(operands)
-                operands.append(d)
+                operands.append(x)
                 own += d.shape
                 parts.append((i, d.dtype, len(d.shape)))
             else:
@@ -297,19 +316,23 @@ class Stepwise:
             own += extents[s.ext_start : s.ext_start + s.n_ints]
         more = scalars[s.scalar_start : s.scalar_start + s.n_scalars]
         key = (s.op, s.statics, tuple(map(type, s.statics)), s.info, tuple(parts), s.n_ints, s.n_offsets)
-        plan = _find(key, own)
+        kind = _kind(key)
+        plan = kind.find(own)
         if plan is None and settings["first"]:
-            found = _interpret(key, s, [values[x] if isinstance(x, Slot) else x for x in s.operands], own, more)
+            found = kind.interpret(s, [values[x] if isinstance(x, Slot) else x for x in s.operands], own, more)
             if found is not None:
                 self.interpreted.add(s.index)
                 values.update(zip(s.slots, found, strict=True))
                 return
+        read = [_in_memory(values[x]) for x in operands]
+        values.update(zip(operands, read, strict=True))
         if plan is None:
-            plan = _make(key, s, operands, own, more)
+            plan = OneStep(s, read, own, more)
+            kind.append(plan)
         compiles, seconds = plan.executable.compiles, plan.executable.compile_time
         if compiles:
             self._compiles = (self._compiles[0] + compiles, self._compiles[1] + seconds)
             plan.executable.compiles = 0
         self.kernels += plan.kernels
         self.launches += plan.launches
-        values.update(zip(s.slots, plan.run(s.site, own, more, operands), strict=True))
+        values.update(zip(s.slots, plan.run(s.site, own, more, read), strict=True))

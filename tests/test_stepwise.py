@@ -189,7 +189,6 @@ def test_a_synced_forward_keeps_its_graph():
 @pytest.fixture
 def interpreted(monkeypatch) -> Callable[[], int]:
     """How many steps of the last sync NumPy computed; such steps were never met before."""
-    monkeypatch.setattr(stepwise, "_interpreted", {})
     monkeypatch.setitem(planning.settings, "first", True)
     return lambda: lt.last_sync().interpreted
 
@@ -261,13 +260,17 @@ def test_what_fails_has_the_words_of_kernels(interpreted):
 
 
 def test_a_mistake_of_lazyts_own_is_not_covered(interpreted, monkeypatch):
-    def wrong(form, values, leaves):
+    def wrong(form, leaves, scalars):
         raise AssertionError("a mistake")
 
-    monkeypatch.setattr(stepwise, "_taken", wrong)
-    monkeypatch.setitem(planning.settings, "strict", False)
+    monkeypatch.setattr(stepwise.Form, "values", wrong)
+    monkeypatch.setattr(stepwise, "is_ours", lambda error: True)
     x = ramp(3)
-    np.testing.assert_array_equal((x + 1).numpy(), x.numpy() + 1)
+    y = x + 1
+    with pytest.raises(AssertionError, match="a mistake"):
+        y.numpy()
+    monkeypatch.setitem(planning.settings, "strict", False)
+    np.testing.assert_array_equal(y.numpy(), x.numpy() + 1)
     assert interpreted() == 0
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -36,8 +37,8 @@ _SIZES: tuple[tuple[Any, str], ...] = (
 )  # fmt: skip
 # Plans of one operation that were bound while work was divided finely: nobody else should run by them.
 _fine_kinds: dict[Any, Any] = {}
-# Those of what is interpreted where that has the same bits: what is not.
-_inexact_kinds: dict[Any, Any] = {}
+# Those of a mode in which all is interpreted that may be.
+_kinds_by_numpy: dict[Any, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Any]:
     inner.grad = outer.grad
     inner.start()
     settings, programs, threads = dict(general), planning._programs, lt.get_num_threads()
-    kinds, interpreted = stepwise._kinds, stepwise._interpreted
+    kinds, interpreted = stepwise._kinds, stepwise.INTERPRETED
     allowed, sizes = dict(switches), [getattr(room, name) for room, name in _SIZES]
     try:
         general.update(strict=True, fuse=m.fuse, tiers=m.tiers, interpret=m.interpret or settings["interpret"])
@@ -170,7 +171,7 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Any]:
             for room, name in _SIZES:
                 setattr(room, name, 1)
         if m.first:
-            stepwise._kinds, stepwise._interpreted = _inexact_kinds, {}
+            stepwise._kinds, stepwise.INTERPRETED = _kinds_by_numpy, sys.maxsize
         planning._programs = {}
         if m.threads is not None:
             lt.set_num_threads(m.threads)
@@ -184,7 +185,7 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Any]:
         switches.update(allowed)
         for (room, name), size in zip(_SIZES, sizes, strict=True):
             setattr(room, name, size)
-        planning._programs, stepwise._kinds, stepwise._interpreted = programs, kinds, interpreted
+        planning._programs, stepwise._kinds, stepwise.INTERPRETED = programs, kinds, interpreted
         if m.threads is not None:
             lt.set_num_threads(threads)
 
