@@ -173,7 +173,7 @@ class Kind(list[OneStep]):
             self.forms.clear()
             return None
         form = self.form(s, operands, extents, scalars)
-        if not form.nodes:
+        if not form.exact:
             return None
         try:
             values = form.values([memory.as_array(x) if type(x) is Data else x for x in operands], scalars)

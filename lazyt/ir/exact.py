@@ -19,12 +19,13 @@ from lazyt.ir.orders import summed
 from lazyt.ir.prims import MOVEMENT, SOURCES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lazyt.ir.graph import Node
 
     Array = np.ndarray[Any, Any]
     Number = bool | int | float | complex
+    Meaning = Callable[[Node, list[Any], Walk], Any]
 
 
 def _kinds(*rows: tuple[str, str]) -> dict[str, str]:
@@ -60,28 +61,29 @@ FUNCTIONS = frozenset(("sort", "argsort", "topk", "searchsorted", "isin", "cumsu
 class Form:
     """What a call's results are made of, over ints."""
 
-    __slots__ = ("_nodes", "outputs")
+    __slots__ = ("_steps", "outputs")
 
     def __init__(self, outputs: tuple[Node, ...]) -> None:
         self.outputs = outputs
-        self._nodes: list[Node] | None = None
+        self._steps: list[tuple[Node, Meaning]] | None = None
 
     @property
-    def nodes(self) -> list[Node]:
-        """All that the results need, in order; nothing if a part of it is not exact."""
-        if self._nodes is None:
+    def exact(self) -> bool:
+        """Whether NumPy gives the bits of all that the results need."""
+        if self._steps is None:
             nodes = g.reachable(self.outputs)
-            self._nodes = nodes if all(map(is_exact, nodes)) else []
-        return self._nodes
+            exact = all(map(is_exact, nodes))
+            self._steps = [(n, _ordered if _has_order(n) else PRIMITIVES[n.op]) for n in nodes] if exact else []
+        return bool(self._steps)
 
     def values(self, leaves: Sequence[Any], scalars: Sequence[Number]) -> dict[Node, Array]:
-        """The value of each of `nodes`; what an operand cannot be (an index out of range) is raised by some error."""
+        """The value of each node; what an operand cannot be (an index out of range) is raised by some error."""
+        assert self.exact, "a part of it is not exact"
         walk = Walk(leaves, scalars, None)
         values: dict[Node, Any] = {}
         with np.errstate(all="ignore"):
-            for n in self.nodes:
-                xs = [values[x] for x in n.operands]
-                values[n] = _ordered(n, xs[0]) if _has_order(n) else PRIMITIVES[n.op](n, xs, walk)
+            for n, meaning in self._steps or ():
+                values[n] = meaning(n, [values[x] for x in n.operands], walk)
         return values
 
 
@@ -106,6 +108,6 @@ def _rows(n: Node) -> list[Any]:
     return [n.operands[0].shape[a] for a in n.attrs.axes]
 
 
-def _ordered(n: Node, x: Array) -> Array:
+def _ordered(n: Node, xs: list[Any], walk: Walk) -> Array:
     assert isinstance(n.attrs, g.Axes)
-    return summed(n.op, x, n.attrs.axes, lanes_of(n))
+    return summed(n.op, xs[0], n.attrs.axes, lanes_of(n))
