@@ -205,7 +205,9 @@ def _program(pos: Step) -> Program:
     return found
 
 
-def find_plan(pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any]) -> tuple[Plan | Stepwise, str]:
+def find_plan(
+    pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any]
+) -> tuple[Plan | Stepwise, str | reasons.Why]:
     """A plan that computes `want` for these extents, and why one had to be made ('' when none had)."""
     with _lock:
         program = _program(pos)
@@ -220,14 +222,14 @@ def find_plan(pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any])
 
 def _choose(
     program: Program, pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars: Sequence[Any]
-) -> tuple[Plan | Stepwise, str]:
+) -> tuple[Plan | Stepwise, str | reasons.Why]:
     fused = _fused(program, pos, ext)
     program.seen += 1
     if not fused and _is_tiny(pos, ext):
         program.stepped = True
-        reason = reasons.new_program(pos)
+        why = reasons.new_program(pos)
         reasons.mark_known(pos)
-        return _stepwise(pos, ext, want, wanted, scalars), reason
+        return _stepwise(pos, ext, want, wanted, scalars), why
     found, reason = _search(program, pos, ext, wanted, fused)
     if found is not None:
         program.last = found
@@ -280,7 +282,7 @@ def _search(program: Program, pos: Step, ext: Ext, wanted: Wanted, fused: bool) 
         if near.holds(ext.values):
             return None, reasons.liveness(near.wanted, wanted, pos)
         return None, reasons.guards_fail(near.guards, ext.values, pos)
-    return None, reasons.SEEN_AGAIN if unfused else reasons.new_program(pos)
+    return None, reasons.SEEN_AGAIN if unfused else reasons.new_program(pos)()
 
 
 def outlook(pos: Step, ext: Ext, want: Sequence[Slot]) -> tuple[Plan | None, str, bool]:
@@ -289,7 +291,7 @@ def outlook(pos: Step, ext: Ext, want: Sequence[Slot]) -> tuple[Plan | None, str
         program = pos.plans or _programs.get(pos.sid)
         fused = _fused(program, pos, ext)
         if program is None:
-            return None, reasons.new_program(pos), fused
+            return None, reasons.new_program(pos)(), fused
         plan, reason = _search(program, pos, ext, names(want), fused)
         return plan, reason, fused
 
@@ -305,6 +307,11 @@ def _is_tiny(pos: Step, ext: Ext) -> bool:
     """Whether a program that is not fused runs step by step."""
     planned = not settings["fuse"] or settings["verify"] or settings["interpret"]
     return not planned and _is_small(pos, ext, TINY_SIZE) and runs_stepwise(pos.steps())
+
+
+def runs_alone(pos: Step, ext: Ext) -> bool:
+    """Whether the steps of a program that is not fused run one by one, by NumPy where that has the same bits."""
+    return settings["first"] and _is_tiny(pos, ext)
 
 
 def _is_small(pos: Step, ext: Ext, most: int = SMALL_SIZE) -> bool:

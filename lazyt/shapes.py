@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lazyt.errors import ShapeError
 from lazyt.ir import dtypes
 from lazyt.ir.builder import Builder, Weak
+from lazyt.ir.exact import Form
 from lazyt.ir.extents import Scope, guard_source, source
 from lazyt.ops.core import OpDef
 from lazyt.switches import general
@@ -36,6 +37,9 @@ MOST_RULES = 2
 Inferred = tuple[tuple[tuple[tuple[int, ...], "np.dtype"], ...], tuple[tuple[int, int, int], ...]]
 _inferred: dict[tuple[Any, ...], Inferred] = {}
 MOST_INFERRED = 4096
+# What those calls were written as, the latest of them.
+_forms: dict[tuple[Any, ...], Form] = {}
+MOST_FORMS = 512
 MOST_BYTES = (1 << 63) - 1
 
 
@@ -71,7 +75,27 @@ def inferred(
         if len(_inferred) >= MOST_INFERRED:
             _inferred.clear()
         _inferred[key] = found
+        _keep(key, nodes)
     return found
+
+
+def _keep(key: tuple[Any, ...], nodes: tuple[Node, ...]) -> Form:
+    if len(_forms) >= MOST_FORMS:
+        _forms.clear()
+    form = _forms[key] = Form(nodes)
+    return form
+
+
+def form_of(
+    s: Step, operands: Sequence[Any], ints: tuple[int, ...] | None, offsets: tuple[int, ...] | None
+) -> Form:  # fmt: skip
+    """What a step is written as, over ints, on operands of these (dtype, shape), or of a scalar's type."""
+    key = (s.op, tuple(operands), s.statics, tuple(map(type, s.statics)), ints, offsets)
+    form = _forms.get(key)
+    if form is None:
+        shapes = [x[1] for x in operands if isinstance(x, tuple)]
+        form = _keep(key, _lower(Builder(), s.op, s.operands, shapes, s.statics, ints, offsets)[1])
+    return form
 
 
 def _bounded(op: OpDef, shapes: Sequence[Any], values: Sequence[Any]) -> None:

@@ -1,8 +1,11 @@
-"""The first run of a small program: each step through a plan of its own, shared by every program with such a step.
+"""The first run of a small program: each step by itself, interpreted or through a plan of its own; the same bits.
 
 Planning a program whole costs hundreds of microseconds a step, which a REPL or a test suite pays for programs that
 never come again. A step's plan is found by its operation, attributes, and the dtypes and ranks of its operands, so
-nothing is planned here once the steps are known. The kernels are those of one operation each; the bits are the same.
+nothing is planned here once the steps are known. The kernels are those of one operation each.
+
+Such a plan costs milliseconds, of which most are its code's. So a step whose primitives are exact (ir/exact.py) is
+interpreted, by NumPy, until its kind has come so often that code pays.
 """
 
 from __future__ import annotations
@@ -10,29 +13,41 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from lazyt import memory
 from lazyt.backends.cpu.executor import Bound, Executable
 from lazyt.backends.cpu.receipt import Receipt
+from lazyt.errors import OutOfMemory, is_ours
 from lazyt.handle import Data
 from lazyt.ir import graph as g
 from lazyt.ir.canonicalize import canonicalize
+from lazyt.ir.exact import Form
 from lazyt.ir.extents import guard_source
 from lazyt.ir.fuse import fuse
 from lazyt.ir.graph import Graph
 from lazyt.ir.schedule import Schedule, schedule
 from lazyt.lowering import Lowered, primitives_of
+from lazyt.shapes import form_of
+from lazyt.switches import general as settings
 from lazyt.trace import Slot, Step
 from lazyt.walk import ASSIGN, LEAF, MODE
 
 if TYPE_CHECKING:
-    import numpy as np
-
+    from lazyt.ir.graph import Node
     from lazyt.planning import Plan
 
 Extents = tuple[int, ...]
+Array = np.ndarray[Any, Any]
+Value = Data | Array  # an array: NumPy computed it, and no kernel has asked for it
 # (same as an earlier one, leaf, output's position, shape, dtype) of each result; -1 where it is none.
 Recipe = list[tuple[int, int, int, Extents, "np.dtype"]]
 
 MAX_KINDS = 4096
+# A kind of step is interpreted so often before it is compiled: NumPy takes 8 us more than code, a plan 2 to 20 ms.
+INTERPRETED = 256
+# Forms of a kind that are kept.
+MAX_FORMS = 16
 
 
 def guards_hold(guards: Sequence[Any]) -> Callable[[Extents], bool]:
@@ -118,23 +133,91 @@ class OneStep:
         return values_of(recipe, buffers, operands)
 
 
-_kinds: dict[tuple[Any, ...], list[OneStep]] = {}
+class Kind(list[OneStep]):
+    """The plans of such steps; how often they were interpreted, and what they are written as on some extents."""
+
+    __slots__ = ("forms", "interpreted")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.interpreted = 0
+        self.forms: dict[tuple[Extents, tuple[int, ...] | None], Form] = {}
+
+    def find(self, extents: Extents) -> OneStep | None:
+        """A plan for such extents, if there is one."""
+        for plan in self:
+            if plan.holds(extents):
+                return plan
+        return None
+
+    def form(self, s: Step, operands: Sequence[Any], extents: Extents, scalars: Sequence[Any]) -> Form:
+        """What the step is written as, over ints."""
+        offsets = tuple(scalars[s.n_weak :]) if "offsets" in s.info else None
+        form = self.forms.get((extents, offsets))
+        if form is None:
+            if len(self.forms) >= MAX_FORMS:
+                self.forms.clear()
+            ints = tuple(extents[len(extents) - s.n_ints :]) if "ints" in s.info else None
+            shaped = [x if isinstance(x, type) else (x.dtype, x.shape) for x in operands]
+            form = self.forms[extents, offsets] = form_of(s, shaped, ints, offsets)
+        return form
+
+    def interpret(
+        self, s: Step, operands: Sequence[Any], extents: Extents, scalars: Sequence[Any]
+    ) -> list[Value] | None:  # fmt: skip
+        """The results of a step by NumPy; None where a plan is better: not every bit is certain, or it comes often.
+
+        operands: of each a value, or the type of a scalar.
+        """
+        if self.interpreted >= INTERPRETED:
+            self.forms.clear()
+            return None
+        form = self.form(s, operands, extents, scalars)
+        if not form.exact:
+            return None
+        try:
+            values = form.values([memory.as_array(x) if type(x) is Data else x for x in operands], scalars)
+        except Exception as e:
+            # What is the user's mistake a plan raises in its own words.
+            if settings["strict"] and is_ours(e):
+                raise
+            return None
+        self.interpreted += 1
+        return [_result(n, values, operands) for n in form.outputs]
 
 
-def _find(s: Step, operands: Sequence[Data], extents: Extents, scalars: Sequence[Any], parts: Any) -> OneStep:
-    """The plan of such a step, made when there is none."""
-    key = (s.op, s.statics, tuple(map(type, s.statics)), s.info, parts, s.n_ints, s.n_offsets)
-    known = _kinds.get(key)
-    if known is None:
+_kinds: dict[tuple[Any, ...], Kind] = {}
+
+
+def _kind(key: tuple[Any, ...]) -> Kind:
+    kind = _kinds.get(key)
+    if kind is None:
         if len(_kinds) >= MAX_KINDS:
             _kinds.clear()
-        known = _kinds[key] = []
-    for plan in known:
-        if plan.holds(extents):
-            return plan
-    plan = OneStep(s, operands, extents, scalars)
-    known.append(plan)
-    return plan
+        kind = _kinds[key] = Kind()
+    return kind
+
+
+def _result(n: Node, values: dict[Node, Any], leaves: Sequence[Any]) -> Value:
+    """A result of what was interpreted; an operand under its own or another shape is that, as in a plan."""
+    base = n
+    while base.op == "reshape":
+        base = base.operands[0]
+    x = leaves[base.attrs.index] if isinstance(base.attrs, g.Leaf) else None
+    if type(x) is Data:
+        return x if x.shape == n.shape else Data(x.buffer, n.shape, n.dtype)  # type: ignore[arg-type]
+    found: Array = np.asarray(values[n], n.dtype)
+    return found
+
+
+def _in_memory(x: Value) -> Data:
+    """A value in memory of the pool's."""
+    if isinstance(x, Data):
+        return x
+    try:
+        return memory.from_array(x)
+    except MemoryError as e:
+        raise OutOfMemory(f"sync: {e}") from None
 
 
 def runs_stepwise(steps: Sequence[Step]) -> bool:
@@ -154,6 +237,7 @@ class Stepwise:
         self.wanted = wanted
         self.drafted = drafted
         self.kernels = self.launches = 0
+        self.interpreted: set[int] = set()  # the steps that NumPy computed, by index
         self._compiles = (0, 0.0)
         self._plan: Plan | None = None
 
@@ -173,7 +257,7 @@ class Stepwise:
         receipt: Receipt | None = None,
     ) -> list[Data]:  # fmt: skip
         """The values of `want`; no leaf is overwritten."""
-        values: dict[Slot, Data] = {}
+        values: dict[Slot, Value] = {}
         last = self._last_uses(want)
         n_leaves = 0
         for s in self.steps:
@@ -190,7 +274,9 @@ class Stepwise:
                     self._step(s, extents, scalars, values)
                 for x in last[s]:
                     del values[x]
-        return [values[s] for s in want]
+        for x in want:
+            values[x] = _in_memory(values[x])
+        return [values[x] for x in want]  # type: ignore[misc]
 
     def _last_uses(self, want: Sequence[Slot]) -> dict[Step, list[Slot]]:
         """The steps that are needed, each with the values that nothing needs after it."""
@@ -208,8 +294,8 @@ class Stepwise:
                     done.append(x)
         return last
 
-    def _step(self, s: Step, extents: Extents, scalars: Sequence[Any], values: dict[Slot, Data]) -> None:
-        operands: list[Data] = []
+    def _step(self, s: Step, extents: Extents, scalars: Sequence[Any], values: dict[Slot, Value]) -> None:
+        operands: list[Slot] = []
         seen: dict[Slot, int] = {}
         parts: list[Any] = []
         own: Extents = ()
@@ -221,7 +307,7 @@ class Stepwise:
             if i is None:
                 d = values[x]
                 i = seen[x] = len(operands)
-                operands.append(d)
+                operands.append(x)
                 own += d.shape
                 parts.append((i, d.dtype, len(d.shape)))
             else:
@@ -229,11 +315,24 @@ class Stepwise:
         if s.n_ints:
             own += extents[s.ext_start : s.ext_start + s.n_ints]
         more = scalars[s.scalar_start : s.scalar_start + s.n_scalars]
-        plan = _find(s, operands, own, more, tuple(parts))
+        key = (s.op, s.statics, tuple(map(type, s.statics)), s.info, tuple(parts), s.n_ints, s.n_offsets)
+        kind = _kind(key)
+        plan = kind.find(own)
+        if plan is None and settings["first"]:
+            found = kind.interpret(s, [values[x] if isinstance(x, Slot) else x for x in s.operands], own, more)
+            if found is not None:
+                self.interpreted.add(s.index)
+                values.update(zip(s.slots, found, strict=True))
+                return
+        read = [_in_memory(values[x]) for x in operands]
+        values.update(zip(operands, read, strict=True))
+        if plan is None:
+            plan = OneStep(s, read, own, more)
+            kind.append(plan)
         compiles, seconds = plan.executable.compiles, plan.executable.compile_time
         if compiles:
             self._compiles = (self._compiles[0] + compiles, self._compiles[1] + seconds)
             plan.executable.compiles = 0
         self.kernels += plan.kernels
         self.launches += plan.launches
-        values.update(zip(s.slots, plan.run(s.site, own, more, operands), strict=True))
+        values.update(zip(s.slots, plan.run(s.site, own, more, read), strict=True))

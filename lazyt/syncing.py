@@ -16,6 +16,7 @@ from lazyt.handle import Data, Gradient, Handle, Holder, Storage
 from lazyt.looking.report import SyncReport
 from lazyt.planning import Plan, find_plan
 from lazyt.repeating import Again, counters
+from lazyt.stepwise import Stepwise
 from lazyt.trace import Several, Site, Slot, Step, Trace, holding, local, user_site
 from lazyt.updating import remember
 from lazyt.walk import LEAF, hooks
@@ -258,7 +259,7 @@ def _compute_on_one(
         report.earlier = (*report.earlier, report.plan)
     report.plan, report.extents = plan, extents
     if reason:
-        report.reason = reason
+        report.why = reason
         report.plans += 1
         counters.plans += 1
     report.plan_hit = not reason
@@ -280,6 +281,8 @@ def _compute_on_one(
     report.plan_time += t1 - t0 - seconds
     report.kernels += plan.kernels
     report.launches += plan.launches
+    if isinstance(plan, Stepwise):
+        report.interpreted += len(plan.interpreted)
     if compiles:
         report.compiles += compiles
         report.compile_time += seconds

@@ -10,6 +10,8 @@ from lazyt.trace import local
 
 # A mistake of lazyt's own in what it does again in short would go the general way, and nobody would hear of it.
 general["strict"] = True
+# Most tests run a tiny program once: they are of kernels. What interprets it first has tests that turn that on.
+general["first"] = False
 
 
 @pytest.fixture(autouse=True)

@@ -284,3 +284,11 @@ class TestNumbering:
         for got, (x, y) in ((first, (a, b)), (second, (c, a))):
             want = np.sqrt(np.abs(x.numpy() - y.numpy()) * np.float32(3) + np.float32(2))
             np.testing.assert_array_equal(got.numpy(), want)
+
+
+@pytest.mark.parametrize("value", [7.0, 5 + 6j, np.array(7.0)], ids=str)
+def test_what_is_padded_with_is_read_outside(value):
+    x = np.array([1.0, 2.0], np.complex128 if isinstance(value, complex) else np.float64)
+    fill = lt.asarray(value) if isinstance(value, np.ndarray) else value
+    got = lt.pad(lt.asarray(x) * 2, 1, constant_values=fill)[:-1]
+    np.testing.assert_array_equal(got.numpy(), np.pad(x * 2, 1, constant_values=value)[:-1])

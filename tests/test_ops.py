@@ -11,6 +11,8 @@ import pytest
 import lazyt as lt
 from lazyt import planning
 from lazyt.ops.core import OPS
+from lazyt.testing.closeness import same_bits
+from lazyt.testing.modes import FIRST_BY_NUMPY, FIRST_RUN, mode
 
 # Relative tolerance by dtype; integers and bools are exact.
 TOLERANCE = {
@@ -80,6 +82,18 @@ def test_against_numpy_in_every_regime(name, monkeypatch):
         if not any(part in name for part in INEXACT):
             for a, b in zip(fused, eager, strict=True):
                 assert a.tobytes() == b.tobytes() or np.array_equal(wide(a), wide(b), equal_nan=True)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if not any(part in n for part in INEXACT)])
+def test_a_first_run_by_numpy_has_the_bits_of_kernels(name):
+    for args, kwargs in OPS[name].samples():  # type: ignore[misc]
+        found = []
+        for m in (FIRST_RUN, FIRST_BY_NUMPY):
+            with mode(m):
+                found.append(run(name, args, kwargs))
+        for a, b in zip(*found, strict=True):
+            assert (a.dtype, a.shape) == (b.dtype, b.shape)
+            assert a.tobytes() == b.tobytes() or same_bits(a, b)
 
 
 WRONG = [(n, i) for n, op in sorted(OPS.items()) if public(n) is not None for i in range(len(op.errors))]

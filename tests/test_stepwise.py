@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -177,3 +181,121 @@ def test_a_synced_forward_keeps_its_graph():
     assert isinstance(lt.last_sync().plan, Stepwise)
     y.backward()
     np.testing.assert_allclose(w.grad.numpy(), np.exp([1, 2]) * np.array([2, 3]), rtol=1e-6)
+
+
+# What NumPy does the first times, where that has the same bits.
+
+
+@pytest.fixture
+def interpreted(monkeypatch) -> Callable[[], int]:
+    """How many steps of the last sync NumPy computed; such steps were never met before."""
+    monkeypatch.setitem(planning.settings, "first", True)
+    return lambda: lt.last_sync().interpreted
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (1, 6), (0, 2)])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_numpy_gives_the_bits_of_kernels(name, shape, interpreted, monkeypatch):
+    if name == "in place" and shape[0] < 2:
+        shape = (2, 2)
+    got = PROGRAMS[name](ramp(*shape)).numpy()
+    assert interpreted() or name in ("a product", "complex")
+    monkeypatch.setitem(planning.settings, "first", False)
+    forget()
+    want = PROGRAMS[name](ramp(*shape)).numpy()
+    assert isinstance(lt.last_sync().plan, Stepwise) and not interpreted()
+    assert (got.dtype, got.shape, got.tobytes()) == (want.dtype, want.shape, want.tobytes())
+
+
+def test_a_kind_of_step_that_comes_often_is_compiled(interpreted, monkeypatch):
+    monkeypatch.setattr(stepwise, "INTERPRETED", 2)
+    for n in (3, 4, 5, 6):
+        got = (ramp(n) + 0.5).numpy()
+        np.testing.assert_array_equal(got, ramp(n).numpy() + np.float32(0.5))
+        report = lt.last_sync()
+        assert (report.interpreted, report.kernels) == ((1, 0) if n < 5 else (0, 1))
+        forget()
+
+
+def test_a_plan_at_hand_is_taken(interpreted, monkeypatch):
+    monkeypatch.setitem(planning.settings, "first", False)
+    (ramp(3) * 2).numpy()
+    monkeypatch.setitem(planning.settings, "first", True)
+    forget()
+    (ramp(5) * 3).numpy()
+    assert interpreted() == 0 and lt.last_sync().kernels == 1
+
+
+def test_a_report_tells_what_numpy_did_from_kernels(interpreted):
+    y = lt.exp(ramp(3) + 1) * 2
+    assert "one by one, by NumPy where that has the same bits" in str(y.explain())
+    y.numpy()
+    report = lt.last_sync()
+    assert (report.interpreted, report.kernels, report.launches) == (2, 1, 1)
+    assert [v.title for v in report.plan_kernels] == ["exp (exp)"]
+    assert "2 steps interpreted by NumPy, 1 kernel in 1 launch" in str(report)
+    assert "2 steps interpreted, 1 kernel" in repr(report)
+    (ramp(3) - 1).numpy()
+    assert lt.last_sync().plan_kernels == [] and "1 step interpreted by NumPy, " in str(lt.last_sync())
+    assert "kernel" not in str(lt.last_sync())
+
+
+def test_what_fails_has_the_words_of_kernels(interpreted):
+    x, i = ramp(3), lt.asarray([5])
+    y = x[i]
+    line = test_what_fails_has_the_words_of_kernels.__code__.co_firstlineno + 2
+    with pytest.raises(IndexOutOfRange, match=f"index 5 is out of bounds.*test_stepwise.py:{line};"):
+        y.numpy()
+    assert y.is_pending
+    del y
+    before = lt.memory.allocated()
+    z = x + 1
+    lt.memory.set_limit(before)
+    try:
+        with pytest.raises(lt.OutOfMemory):
+            lt.sync()
+    finally:
+        lt.memory.set_limit(None)
+    np.testing.assert_array_equal(z.numpy(), x.numpy() + 1)
+
+
+def test_a_mistake_of_lazyts_own_is_not_covered(interpreted, monkeypatch):
+    def wrong(form, leaves, scalars):
+        raise AssertionError("a mistake")
+
+    monkeypatch.setattr(stepwise.Form, "values", wrong)
+    monkeypatch.setattr(stepwise, "is_ours", lambda error: True)
+    x = ramp(3)
+    y = x + 1
+    with pytest.raises(AssertionError, match="a mistake"):
+        y.numpy()
+    monkeypatch.setitem(planning.settings, "strict", False)
+    np.testing.assert_array_equal(y.numpy(), x.numpy() + 1)
+    assert interpreted() == 0
+
+
+def test_results_are_in_memory_of_their_own(interpreted):
+    x = ramp(4, 3)
+    pool, own = type(x._data.buffer), x._data.address
+    rows, same = x[1:3] + 0, x.reshape((12,)) * 1
+    half, turned = lt.split(x, 2)[0] + 0, lt.transpose(x) + 0
+    lt.sync()
+    assert interpreted() > 0
+    for y in (rows, same, half, turned):
+        assert type(y._data.buffer) is pool and y._data.address % 64 == 0 and y._data.address != own
+    x[0] = 9.0
+    assert same.numpy()[0] == ramp(4, 3).numpy()[0, 0]
+
+
+def test_a_process_may_compute_without_compiling():
+    code = """
+import numpy as np, lazyt as lt
+from lazyt.backends.cpu.engine import counters
+x = lt.asarray(np.arange(6, dtype="float32").reshape(2, 3))
+y = ((x + 1) * 2 - lt.mean(x, axis=0))[::-1, 1:]
+assert y.tolist() == [[7.5, 8.5], [1.5, 2.5]] and float(x.max()) == 5.0
+assert lt.last_sync().interpreted and not counters.compiles, counters.compiles
+"""
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, env={**os.environ, "LAZYT_CACHE_DIR": "", "LAZYT_DEBUG": ""}
+    )

@@ -1,7 +1,8 @@
 """Programs on ten numbers, as users write them in NumPy: where an operation costs what its call costs.
 
-Each runs with a sync at every line (the worst that can be done to deferred arrays), and deferred to its end. The last
-workload is of programs that the process has never seen, each of operations that it has.
+Each runs with a sync at every line (the worst that can be done to deferred arrays), and deferred to its end. Two
+workloads are whole processes, in which nothing was met before; the last is of programs that its process has never seen,
+each of operations that it has.
 """
 
 from __future__ import annotations
@@ -176,6 +177,27 @@ for _program in PROGRAMS:
             rtol=1e-3,
             atol=1e-4,
         )
+
+
+# --- the first time in a process
+
+
+def _all_lines(peer: Any, inputs: Inputs) -> Callable[[], Any]:
+    calls = [_build(p, True, peer, inputs) for p in PROGRAMS]
+    return lambda: [x for call in calls for x in call()]
+
+
+for _start, _caches in (("warm", "with the caches of an earlier one"), ("cold", "with empty caches")):
+    workload(
+        name=f"small_{_start}_start",
+        what=f"a new process to the end of these programs, synced at every line, {_caches}",
+        inputs=_inputs,
+        reference=lambda inputs: [x for p in PROGRAMS for x in _reference(p, inputs)],
+        builds=dict.fromkeys(("lazyt", "numpy"), _all_lines),
+        start=_start,
+        rtol=1e-3,
+        atol=1e-4,
+    )
 
 
 # --- programs never seen before

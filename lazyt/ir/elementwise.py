@@ -44,6 +44,8 @@ def cast(x: Array, dtype: np.dtype[Any]) -> Array:
     if dtypes.kind(x.dtype) == "c" and k != "c":
         x = x.real
     if dtypes.kind(x.dtype) != "f" or k not in "iu":
+        if dtype == dtypes.bfloat16 and x.dtype.itemsize >= 4:
+            return round_once((_sticky(x) if x.dtype.itemsize == 8 and _is_int(x) else x).astype(np.float64), dtype)
         return x.astype(dtype)
     info = np.iinfo(dtype)
     whole = np.trunc(x.astype(np.float64))
@@ -51,6 +53,25 @@ def cast(x: Array, dtype: np.dtype[Any]) -> Array:
     high, low = whole >= float(info.max), whole <= float(info.min)
     inside = np.where(high | low | np.isnan(whole), 0.0, whole).astype(dtype)
     return np.asarray(np.where(high, dtype.type(info.max), np.where(low, dtype.type(info.min), inside)))
+
+
+def round_once(x: Array, dtype: np.dtype[Any]) -> Array:
+    """float64 -> `dtype` with one rounding; ml_dtypes takes bfloat16 through float32: two."""
+    if dtype != dtypes.bfloat16:
+        return x.astype(dtype)
+    near = x.astype(np.float32)
+    back = near.astype(np.float64)
+    bits = near.view(np.uint32) - (np.abs(back) > np.abs(x))
+    odd = np.where((back != x) & np.isfinite(x), bits | 1, near.view(np.uint32)).astype(np.uint32)
+    return odd.view(np.float32).astype(dtypes.bfloat16)
+
+
+def _sticky(x: Array) -> Array:
+    """64-bit integers with at most 53 significant bits, the last of them set where others were: they round alike."""
+    one = x.dtype.type(1)
+    low = x & x.dtype.type(0xFFF)
+    large = np.abs(x.astype(np.float64)) >= 2.0**53
+    return np.where(large, x - low + np.where(low != 0, one << x.dtype.type(11), x.dtype.type(0)), x)
 
 
 # Elementwise
@@ -108,6 +129,16 @@ def _shift(f: Callable[..., Array]) -> Callable[..., Array]:
     return apply
 
 
+def _maximum(x: Array, y: Array) -> Array:
+    """-0.0 lies below 0.0; NumPy gives either."""
+    # NOTE: the sum of two zeros is -0.0 only where both are.
+    return np.where((x == 0) & (y == 0), x + y, np.maximum(x, y)) if dtypes.kind(x.dtype) == "f" else np.maximum(x, y)
+
+
+def _minimum(x: Array, y: Array) -> Array:
+    return -_maximum(-x, -y) if dtypes.kind(x.dtype) == "f" else np.minimum(x, y)
+
+
 def _complex(re: Array, im: Array) -> Array:
     out = np.empty(re.shape, dtypes.complex_of(re.dtype))
     out.real, out.imag = re, im
@@ -147,7 +178,7 @@ _NUMPY_NAMES = {
 }  # fmt: skip
 
 _EXACT = (
-    "add sub mul div maximum minimum copysign eq ne lt le gt ge and or xor neg abs sign not "
+    "add sub mul div copysign eq ne lt le gt ge and or xor neg abs sign not "
     "floor ceil trunc round sqrt isnan isinf isfinite signbit real imag conj"
 )
 _ELEMENTARY = (
@@ -168,6 +199,8 @@ ELEMENTWISE: dict[str, Callable[..., Array]] = {
     "pow": _half_wise(_pow),
     "shl": _shift(np.left_shift),
     "shr": _shift(np.right_shift),
+    "maximum": _half_wise(_maximum),
+    "minimum": _half_wise(_minimum),
     "nextafter": np.nextafter,
     "complex": _half_wise(_complex),
     "select": np.where,

@@ -377,22 +377,10 @@ class _Fuser:
 
     # Reductions
 
-    def _mode(self, n: Node) -> str:
-        """Which axis carries the lanes: decided by the reduction's extents and axes alone."""
-        x = n.operands[0]
-        assert isinstance(n.attrs, g.Axes)
-        if x.ndim - 1 not in n.attrs.axes:
-            return "outer"
-        if len(n.attrs.axes) == x.ndim:
-            return "row"
-        count = product(x.shape[a] for a in n.attrs.axes)
-        narrow = not (count >= NARROW if isinstance(count, int) else self.scope.at_least(count, NARROW))  # type: ignore[union-attr]
-        return "outer" if narrow else "row"
-
     def _reduction(self, n: Node, wanted: dict[Group, list[Place]]) -> None:
         assert isinstance(n.attrs, g.Axes)
         x, axes = n.operands[0], n.attrs.axes
-        mode = self._mode(n)
+        mode = lanes_of(n, self.scope)
         reduced = [x.shape[a] for a in axes]
         parts = self.parts.pop(n, [])
         latest = max([self._latest(n, wanted), *(num for _, _, num in parts)])
@@ -548,6 +536,21 @@ class _Fuser:
         if x.op in SOURCES:
             return
         self._want(group, x, place)
+
+
+def lanes_of(n: Node, scope: Scope | None = None) -> str:
+    """Which axis of a reduction carries the lanes, a kernel's `vector`: decided by its extents and axes alone."""
+    x = n.operands[0]
+    assert isinstance(n.attrs, g.Axes)
+    if x.ndim - 1 not in n.attrs.axes:
+        return "outer"
+    if len(n.attrs.axes) == x.ndim:
+        return "row"
+    count = product(x.shape[a] for a in n.attrs.axes)
+    if isinstance(count, int):
+        return "row" if count >= NARROW else "outer"
+    assert scope is not None, "a symbol has a scope"
+    return "row" if scope.at_least(count, NARROW) else "outer"
 
 
 def _near(n: Node) -> set[Node]:

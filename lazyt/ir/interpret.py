@@ -16,6 +16,7 @@ from lazyt.ir import graph as g
 from lazyt.ir.elementwise import ELEMENTWISE, cast, precise, wide
 from lazyt.ir.extents import Dim, hint
 from lazyt.ir.opaque import FUNCTIONS
+from lazyt.ir.orders import folded, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -116,7 +117,9 @@ def _leaf(n: Node, xs: list[Array], walk: Walk) -> Array:
 
 def _scalar(n: Node, xs: list[Array], walk: Walk) -> Array:
     assert isinstance(n.attrs, g.Scalar)
-    return cast(np.asarray(walk.scalars[n.attrs.position]), n.dtype)
+    v = walk.scalars[n.attrs.position]
+    # NOTE: an integer becomes a float by way of a double, as kernels get it.
+    return cast(np.asarray(float(v) if dtypes.kind(n.dtype) == "f" and isinstance(v, int) else v), n.dtype)
 
 
 def _constant(n: Node, xs: list[Array], walk: Walk) -> Array:
@@ -206,6 +209,8 @@ def _reduce(n: Node, xs: list[Array], walk: Walk) -> Array:
             y = precise(x)
             return np.asarray(getattr(np, n.op)(y, axis=axes, dtype=y.dtype)).astype(n.dtype)
         case "max" | "min":
+            if x.size and dtypes.kind(x.dtype) == "f":
+                return folded(n.op, rows_of(x, axes)).astype(n.dtype)
             start = _bound(n.dtype, -1 if n.op == "max" else 1)
             return np.asarray(getattr(np, n.op)(wide(x), axis=axes, initial=start)).astype(n.dtype)
         case "any" | "all":

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.ir import dtypes
-from lazyt.ir.elementwise import ELEMENTWISE, cast
+from lazyt.ir.elementwise import ELEMENTWISE, cast, round_once
 from lazyt.ir.kernel import (
     CHUNK,
     FLUSH,
@@ -32,6 +32,7 @@ from lazyt.ir.kernel import (
     Stage,
     operands_of,
 )
+from lazyt.ir.orders import folded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -216,21 +217,8 @@ def reduce_rows(kernel: Kernel, reduce: Reduce, x: Array) -> Array:
             rows = x.reshape(*outer, math.prod(x.shape[kernel.outer : -1]), x.shape[-1])
             out = round_once(_blocked(kernel, reduce.name, rows), reduce.dtype)
         else:
-            out = _fold(reduce.name, x.reshape(*outer, math.prod(x.shape[kernel.outer :])))
+            out = folded(reduce.name, x.reshape(*outer, math.prod(x.shape[kernel.outer :])))
     return out.astype(reduce.dtype).reshape(*outer, *(1 for _ in range(kernel.rows)))
-
-
-def _fold(name: str, x: Array) -> Array:
-    """Whatever the order of the last axis does not matter to."""
-    # NOTE: ml_dtypes' argmax of bfloat16 does not let NaN win.
-    wide = x.astype(np.float32) if x.dtype == dtypes.bfloat16 else x
-    out = np.asarray(getattr(np, name)(wide, axis=-1))
-    if name in ("max", "min") and dtypes.kind(x.dtype) == "f":
-        # -0.0 lies below 0.0 for an extreme; NumPy gives either.
-        zeros = (wide == 0) & (np.signbit(wide) == (name == "min"))
-        zero = wide.dtype.type(-0.0 if name == "min" else 0.0)
-        out = np.where((out == 0) & zeros.any(axis=-1), zero, out)
-    return out
 
 
 def _blocked(kernel: Kernel, name: str, rows: Array) -> Array:
@@ -273,17 +261,6 @@ def _tree(step: Any, wide: Array) -> Array:
         half = wide.shape[-1] // 2
         wide = step(wide[..., :half], wide[..., half:])
     return wide[..., 0]
-
-
-def round_once(x: Array, dtype: np.dtype[Any]) -> Array:
-    """float64 -> `dtype` with one rounding; ml_dtypes takes bfloat16 through float32: two."""
-    if dtype != dtypes.bfloat16:
-        return x.astype(dtype)
-    near = x.astype(np.float32)
-    back = near.astype(np.float64)
-    bits = near.view(np.uint32) - (np.abs(back) > np.abs(x))
-    odd = np.where((back != x) & np.isfinite(x), bits | 1, near.view(np.uint32)).astype(np.uint32)
-    return odd.view(np.float32).astype(dtypes.bfloat16)
 
 
 def evaluate_op(name: str, operands: Sequence[Array], dtype: np.dtype[Any]) -> Array:

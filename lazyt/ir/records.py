@@ -49,7 +49,7 @@ def _late(cls: Any, name: str, frozen: bool) -> Callable[..., Any]:
     """Stands for a method: writes it, puts it in its own place, and calls it."""
 
     def method(*args: Any, **options: Any) -> Any:
-        f = _init(cls, frozen) if name == "__init__" else _library(cls, name)
+        f = _init(cls, frozen) if name == "__init__" else _shown(cls) if name == "__repr__" else _compared(cls, name)
         setattr(cls, name, f)
         return f(*args, **options)
 
@@ -81,15 +81,26 @@ def _init(cls: Any, frozen: bool) -> Callable[..., Any]:
     return init
 
 
-def _library(cls: Any, name: str) -> Callable[..., Any]:
-    """The method that the standard library writes."""
+def _compared(cls: Any, name: str) -> Callable[..., Any]:
+    """`__eq__` or `__hash__`, as the standard library writes them, for a third of the time."""
+    names = [f.name for f in dataclasses.fields(cls) if f.compare]
+    mine, theirs = ("(" + "".join(f"{x}.{n}, " for n in names) + ")" for x in ("self", "other"))
+    text = f"def __hash__(self):\n return hash({mine})"
+    if name == "__eq__":
+        same = "other.__class__ is self.__class__"
+        text = f"def __eq__(self, other):\n return {mine} == {theirs} if {same} else NotImplemented"
+    space: dict[str, Any] = {}
+    exec(text, space)
+    f: Callable[..., Any] = space[name]
+    f.__qualname__ = f"{cls.__qualname__}.{name}"
+    return f
+
+
+def _shown(cls: Any) -> Callable[..., Any]:
+    """`__repr__`, which the standard library writes."""
     fields = [(f.name, f.type, f) for f in dataclasses.fields(cls)]
-    shown = name == "__repr__"
-    twin = dataclasses.make_dataclass(
-        cls.__qualname__, fields, namespace={"__doc__": "-"}, init=False, repr=shown, eq=not shown,
-        unsafe_hash=name == "__hash__",
-    )  # fmt: skip
-    f: Callable[..., Any] = vars(twin)[name]
+    twin = dataclasses.make_dataclass(cls.__qualname__, fields, namespace={"__doc__": "-"}, init=False, eq=False)
+    f: Callable[..., Any] = vars(twin)["__repr__"]
     return f
 
 

@@ -11,7 +11,7 @@ from lazyt.ir import graph as g
 from lazyt.ir.schedule import nbytes
 from lazyt.looking.kernels import KernelView, kernel_views, sizes
 from lazyt.looking.text import aligned, bytes_text, count_text, html_text, plural
-from lazyt.planning import Plan, draft, outlook
+from lazyt.planning import Plan, draft, outlook, runs_alone
 from lazyt.switches import general as settings
 from lazyt.syncing import differentiable, wanted_of
 from lazyt.trace import Slot, Trace, local
@@ -26,7 +26,7 @@ class Explanation:
 
     def __init__(
         self, plan: Plan, bound: Bound, *, steps: int, known: bool, reason: str, fused: bool, unfused: Plan | None,
-        needed: set[int] | None,
+        needed: set[int] | None, alone: bool,
     ) -> None:  # fmt: skip
         self.plan = plan
         self.bound = bound
@@ -36,6 +36,7 @@ class Explanation:
         self.fused = fused
         self._unfused = unfused
         self._needed = needed
+        self._alone = alone  # whether a sync runs its steps one by one instead
         self.kernels: list[KernelView] = kernel_views(plan, bound)
         size = sizes(bound)
         self.leaves: int = sum(size(nbytes(n)) for n in plan.graph.nodes if isinstance(n.attrs, g.Leaf))
@@ -72,7 +73,10 @@ class Explanation:
         if self._together:
             rows.append(("together", self._together))
         rows += [("on host", x.fallback) for x in ks if x.fallback]
-        if self._unfused is not None and self._unfused.kernels > self.plan.kernels:
+        if self._alone:
+            how = "one by one, by NumPy where that has the same bits"
+            rows.insert(2, ("first", f"new and small: this once its steps run {how}"))
+        elif self._unfused is not None and self._unfused.kernels > self.plan.kernels:
             many = plural(self._unfused.kernels, "kernel")
             rows.insert(2, ("first", f"new and small: this once {many} of one operation each run instead, same bits"))
         head = f"would run: {plural(self.plan.kernels, 'kernel')} in {plural(self.launches, 'launch')}"
@@ -107,7 +111,7 @@ def explain(*tensors: Handle, fused: bool = True) -> Explanation | Nothing:
     """Which kernels a sync would run now, what each fuses and why its results are stored. Runs and compiles nothing.
 
     With tensors given, kernels that they do not need are marked. `fused=False` shows the kernels of one operation
-    each that a new and small program runs the first time.
+    each that a new and small program runs the first time, unless NumPy does what they would.
 
     >>> import lazyt as lt
     >>> lt.sync()
@@ -137,7 +141,7 @@ def explain(*tensors: Handle, fused: bool = True) -> Explanation | Nothing:
     needed = _needed(plan, slots) if slots else None
     return Explanation(
         plan, bound, steps=len(pos.steps()), known=found is not None, reason=reason, fused=fused, unfused=tiered,
-        needed=needed,
+        needed=needed, alone=not now_fused and runs_alone(pos, tr.ext),
     )  # fmt: skip
 
 

@@ -234,6 +234,11 @@ class KernelView:
         return sorted(found, key=lambda o: o.backward)
 
     @property
+    def steps(self) -> set[int]:
+        """Where the operations in it stand in the program."""
+        return {o.step for o in self._origins}
+
+    @property
     def fuses(self) -> list[tuple[str, str]]:
         """The public operations in it, each with the user's line."""
         return list(dict.fromkeys((_label(o), site_text(o.site)) for o in self._origins))

@@ -8,7 +8,7 @@ with the longest common beginning, whichever lines recorded it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lazyt.ir.extents import Dim, guard_source, source
 from lazyt.looking.steps import call_text, value_name
@@ -17,6 +17,7 @@ from lazyt.trace import Step
 from lazyt.walk import LEAF
 
 Guard = tuple[str, int | Dim, int | Dim]
+Why = Callable[[], str]
 Wanted = tuple[tuple[int, int], ...]
 
 # At most this many programs with the same beginning are followed.
@@ -37,17 +38,22 @@ def mark_known(pos: Step) -> None:
     root.known = True
 
 
-def new_program(pos: Step) -> str:
-    """Where this program leaves the closest known one."""
+def new_program(pos: Step) -> Why:
+    """Where this program leaves the closest known one: found now, and written when somebody asks."""
     difference = first_difference(pos)
-    return f"{NEW}: {difference}" if difference else NEW
+
+    def text() -> str:
+        found = difference()
+        return f"{NEW}: {found}" if found else NEW
+
+    return text
 
 
-def first_difference(pos: Step) -> str:
+def first_difference(pos: Step) -> Why:
     """The first step that no known program with the same beginning has; '' when none begins like this."""
     path = pos.steps()
     if not path or path[0].parent is None:
-        return ""
+        return str
     at: list[Step] = [path[0].parent]
     for s in path:
         known = [c for k in at for c in k.children.values() if c.known]
@@ -57,19 +63,20 @@ def first_difference(pos: Step) -> str:
         at = same[-FOLLOWED:]
     further = [c for k in at for c in k.children.values() if c.known]
     if not further:
-        return ""
-    return f"it ends after step {pos.index}, where the closest known program goes on with {_named(further[-1])}"
+        return str
+    return lambda: f"it ends after step {pos.index}, where the closest known program goes on with {_named(further[-1])}"
 
 
-def _difference(s: Step, known: Sequence[Step], ended: bool) -> str:
+def _difference(s: Step, known: Sequence[Step], ended: bool) -> Why:
     """This program goes on with `s`; the known ones went on differently, or ended."""
     same_line = [c for c in known if c.site is not None and c.site == s.site]
     if s.index == 0 and not same_line:
-        return ""
+        return str
     near = same_line or [c for c in known if c.op is s.op]
     if near or (known and not ended):
-        return f"step {s.index} is {_named(s)}, where the closest known program has {_named((near or known)[-1])}"
-    return f"it goes on with {_named(s)}, where the closest known program ends"
+        other = (near or known)[-1]
+        return lambda: f"step {s.index} is {_named(s)}, where the closest known program has {_named(other)}"
+    return lambda: f"it goes on with {_named(s)}, where the closest known program ends"
 
 
 def _named(s: Step) -> str:

@@ -8,6 +8,7 @@ from lazyt.looking.kernels import KernelView, kernel_views
 from lazyt.looking.text import aligned, html_text, plural, site_text, time_text
 
 if TYPE_CHECKING:
+    from lazyt.looking.reasons import Why
     from lazyt.planning import Plan
     from lazyt.stepwise import Stepwise
     from lazyt.trace import Site
@@ -31,11 +32,12 @@ class SyncReport:
 
     # NOTE: defaults are the class's: one is made at every sync, and most of them stay as they are.
     plan_hit: bool = False
-    reason: str = ""  # why the plan was not a hit
+    why: str | Why = ""  # the plan was not a hit
     plans: int = 0
     compiles: int = 0
     kernels: int = 0
     launches: int = 0
+    interpreted: int = 0  # steps that NumPy computed instead, with the same bits: the first runs of a small program
     plan_time: float = 0.0
     compile_time: float = 0.0
     run_time: float = 0.0
@@ -55,13 +57,20 @@ class SyncReport:
         self.record_time = record_time
 
     @property
+    def reason(self) -> str:
+        """Why the plan was not a hit; '' if it was."""
+        return self.why if isinstance(self.why, str) else self.why()
+
+    @property
     def plan_kernels(self) -> list[KernelView]:
         """The kernels and library calls that ran, in order: `.title`, `.ir`, `.source()`, `.assembly()`."""
         found: list[KernelView] = []
         for ran in () if self.plan is None else (*self.earlier, self.plan):
             plan = ran.whole()
             bound = plan.executable.bound.get(self.extents)
-            found += [] if bound is None else kernel_views(plan, bound)
+            by_numpy: set[int] = getattr(ran, "interpreted", set())
+            views = [] if bound is None else kernel_views(plan, bound)
+            found += [v for v in views if not v.steps or not v.steps <= by_numpy]
         return found
 
     @property
@@ -79,7 +88,7 @@ class SyncReport:
             ("recorded", f"{plural(self.steps, 'step')} in {recorded}, your code between them included"),
             ("plan", f"known, found in {planned}" if self.plan_hit else f"made in {planned}: {self.reason}"),
             ("compiled", f"{plural(self.compiles, 'kernel')} in {compiled}" if self.compiles else "nothing"),
-            ("ran", f"{plural(self.kernels, 'kernel')} in {plural(self.launches, 'launch')}, {ran}"),
+            ("ran", f"{self._what_ran}, {ran}"),
         ]
         if self.superset:
             rows.append(("more", "the plan computed values that nobody holds any more (at most 5 % of the bytes)"))
@@ -89,11 +98,20 @@ class SyncReport:
         head = f"last sync: {where}, {plural(self.outputs, 'value')} computed"
         return "\n".join([head, *aligned(rows, "  "), *("  " + line for line in lines)])
 
+    @property
+    def _what_ran(self) -> str:
+        kernels = f"{plural(self.kernels, 'kernel')} in {plural(self.launches, 'launch')}"
+        if not self.interpreted:
+            return kernels
+        steps = f"{plural(self.interpreted, 'step')} interpreted by NumPy"
+        return f"{steps}, {kernels}" if self.kernels else steps
+
     def __repr__(self) -> str:
+        by_numpy = f"{plural(self.interpreted, 'step')} interpreted, " if self.interpreted else ""
         what = "nothing ran" if self.plan is None else "plan known" if self.plan_hit else f"plan made ({self.reason})"
         return (
             f"<SyncReport {self.cause} at {site_text(self.site)}: {plural(self.steps, 'step')}, {what}, "
-            f"{plural(self.kernels, 'kernel')}, {plural(self.compiles, 'compile')}>"
+            f"{by_numpy}{plural(self.kernels, 'kernel')}, {plural(self.compiles, 'compile')}>"
         )
 
     def _repr_html_(self) -> str:

@@ -175,6 +175,13 @@ def _keywords(f: Any) -> frozenset[str]:
     return frozenset(p.name for p in inspect.signature(f).parameters.values() if p.kind in named)
 
 
+def _required(f: Any) -> int:
+    """How many arguments by position have no default: up to there the two are alike (see `_Pair.at`)."""
+    inner: Any = inspect.unwrap(f)
+    code = getattr(inner, "__code__", None)
+    return 0 if code is None else code.co_argcount - len(inner.__defaults__ or ())
+
+
 def _of_a_function(ours: Function, theirs: Function) -> Function:
     names = _keywords(ours)
     try:
@@ -183,8 +190,12 @@ def _of_a_function(ours: Function, theirs: Function) -> Function:
     except ValueError:  # NumPy's compiled functions tell none before NumPy 2.2
         return ours
     pair = functools.cache(lambda: _Pair(ours, theirs))
+    plain = _required(ours)
 
     def call(*args: Any, **options: Any) -> Any:
+        # NOTE: nor are the signatures read (a millisecond or two) for what has only what both require.
+        if len(args) <= plain and (not options or options.keys() <= names):
+            return ours(*args, **options)
         p = pair()
         if options.keys() <= names and len(args) <= p.most and (len(args) <= p.at or type(args[p.at]) in p.of_ours):
             return ours(*args, **options)

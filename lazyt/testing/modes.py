@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -36,6 +37,8 @@ _SIZES: tuple[tuple[Any, str], ...] = (
 )  # fmt: skip
 # Plans of one operation that were bound while work was divided finely: nobody else should run by them.
 _fine_kinds: dict[Any, Any] = {}
+# Those of a mode in which all is interpreted that may be.
+_kinds_by_numpy: dict[Any, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class Mode:
     off: tuple[str, ...] = ()  # what LAZYT_DEBUG=no-... turns off
     interpret: bool = False  # the interpreter of the graph IR in place of kernels
     fine: bool = False  # small programs divide work among threads and overwrite leaves as large ones do
+    first: bool = False  # exact steps of a small program by NumPy, each time as if it were the first in the process
     short: bool = False  # recorded and synced as users do, by the shortest ways: what is tried is that these agree
 
     def due(self) -> Callable[[int], bool]:
@@ -155,16 +159,19 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Any]:
     inner.grad = outer.grad
     inner.start()
     settings, programs, threads = dict(general), planning._programs, lt.get_num_threads()
-    kinds = stepwise._kinds
+    kinds, interpreted = stepwise._kinds, stepwise.INTERPRETED
     allowed, sizes = dict(switches), [getattr(room, name) for room, name in _SIZES]
     try:
         general.update(strict=True, fuse=m.fuse, tiers=m.tiers, interpret=m.interpret or settings["interpret"])
+        general["first"] = m.first
         for name in m.off:
             (switches if name in switches else general)[name] = False
         if m.fine:
             stepwise._kinds = _fine_kinds
             for room, name in _SIZES:
                 setattr(room, name, 1)
+        if m.first:
+            stepwise._kinds, stepwise.INTERPRETED = _kinds_by_numpy, sys.maxsize
         planning._programs = {}
         if m.threads is not None:
             lt.set_num_threads(m.threads)
@@ -178,7 +185,7 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Any]:
         switches.update(allowed)
         for (room, name), size in zip(_SIZES, sizes, strict=True):
             setattr(room, name, size)
-        planning._programs, stepwise._kinds = programs, kinds
+        planning._programs, stepwise._kinds, stepwise.INTERPRETED = programs, kinds, interpreted
         if m.threads is not None:
             lt.set_num_threads(threads)
 
@@ -226,8 +233,10 @@ def devices() -> list[str]:
     return [*found, "cuda"]
 
 
-# What a small program's first run is, as users have it: each operation through a plan that all programs share.
+# What a small program's first run is: each operation through a plan that all programs share. Users have NumPy do the
+# exact ones until they have come often.
 FIRST_RUN = Mode("a first run", tiers=True)
+FIRST_BY_NUMPY = Mode("a first run, by NumPy where that has the same bits", tiers=True, first=True)
 FIRST_RUN_EACH = Mode("a first run, synced after each operation", ALWAYS, tiers=True)
 FIRST = Mode("synced at the end", threads=1)
 EAGER = Mode("synced after each operation", ALWAYS)

@@ -21,7 +21,7 @@ from lazyt.testing.gradient_programs import SMOOTH, GradientWriter, check_gradie
 from lazyt.testing.loop_programs import LoopWriter
 from lazyt.testing.loops import again_loop, check_loop, loop_script
 from lazyt.testing.mixed_programs import CALLED, table
-from lazyt.testing.modes import FIRST_RUN, FIRST_RUN_EACH, RANDOM, Mode, mode
+from lazyt.testing.modes import FIRST_BY_NUMPY, FIRST_RUN, FIRST_RUN_EACH, RANDOM, Mode, mode
 from lazyt.testing.scripts import script
 from lazyt.testing.shrink import shrink
 from lazyt.testing.shrink_source import shrink_source
@@ -257,7 +257,7 @@ def _fails(seed: int, kind: str, lines: list[str], w: Writer | None, covered: Co
     if kind == "compiled":
         modes = tuple(random.Random(seed).sample(MODES, 2))
     else:
-        modes = (FIRST_RUN,) if seed // 7 % 2 else (SELDOM,)
+        modes = ((FIRST_RUN, SELDOM, FIRST_BY_NUMPY)[seed // 7 % 3],)
     covered.modes.update(map(str, modes))
     if isinstance(w, view_programs.Writer):
         fine = in_modes(lines, {n: np.array(w.array(n)) for n in w.names}, set(), modes) is None

@@ -22,7 +22,19 @@ from lazyt.testing import departures
 from lazyt.testing.array_programs import INEXACT, WORD, leaf
 from lazyt.testing.closeness import Tolerance, compare, same_bits
 from lazyt.testing.mixed_programs import CALLED, REFUSALS, sample
-from lazyt.testing.modes import AGAIN, ALWAYS, EAGER, FIRST, FIRST_RUN, FIRST_RUN_EACH, RANDOM, UNFUSED, Mode, mode
+from lazyt.testing.modes import (
+    AGAIN,
+    ALWAYS,
+    EAGER,
+    FIRST,
+    FIRST_BY_NUMPY,
+    FIRST_RUN,
+    FIRST_RUN_EACH,
+    RANDOM,
+    UNFUSED,
+    Mode,
+    mode,
+)
 from lazyt.testing.numpy_names import reference
 
 Array = np.ndarray[Any, Any]
@@ -50,7 +62,7 @@ INTERPRETED = Mode("the interpreter", ALWAYS, interpret=True)
 # What `check_program` tries.
 CHECKED = MODES[:6]
 # What every program runs through, because it costs least.
-LIGHT = (FIRST_RUN, FIRST_RUN_EACH, SELDOM)
+LIGHT = (FIRST_RUN, FIRST_RUN_EACH, SELDOM, FIRST_BY_NUMPY)
 
 
 @dataclass(frozen=True)
