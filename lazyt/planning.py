@@ -1,7 +1,7 @@
 """Plans of walks: found by what is wanted of a program and by the guards they rely on; made when there is none.
 
-A program that is new and small runs at once through kernels of one operation each, which most programs share; when it
-comes again it gets fused kernels. Both give the same bits.
+A program that is new and small runs at once through kernels of one operation each, which most programs share, or by
+NumPy (stepwise.py); when it comes again it gets fused kernels. All give the same bits.
 """
 
 from __future__ import annotations
