@@ -339,6 +339,10 @@ class _Canonicalizer:
         if n.op == "pad":
             fill = n.operands[1].attrs
             return isinstance(fill, g.Constant) and repr(complex(fill.value)) == "0j"  # and no part is -0.0
+        if n.op == "slice" and n.dtype == dtypes.complex128:
+            # Two words that do not follow one another would be two passes over memory, their parts are one.
+            assert isinstance(n.attrs, g.Slice)
+            return n.attrs.steps[-1:] in ((), (1,))
         return n.op in MOVEMENT and n.op != "concat"
 
     def _together(self, n: Node) -> Node:
