@@ -364,7 +364,7 @@ WRONG = [
     (lambda x: lt.polyder(x, -1), lt.ShapeError, "m must not be negative"),
     (lambda x: lt.polyint(x, -1), lt.ShapeError, "m must not be negative"),
     (lambda x: lt.polyint(x, 3, [1.0, 2.0]), lt.ShapeError, "2 constants for 3 integrations"),
-    (lambda x: lt.packbits(x), lt.DTypeError, "integers or bool are required"),
+    (lambda x: lt.packbits(x), lt.DTypeError, "packbits: an integer or bool dtype is required, got float64"),
     (lambda x: lt.packbits(x > 0, bitorder="middle"), lt.NotSupportedError, "bitorder 'middle'"),
     (lambda x: lt.unpackbits(x), lt.DTypeError, "uint8 is required"),
     (lambda x: lt.unpackbits(lt.ones(1, dtype=lt.uint8), count=-9), lt.ShapeError, "leaves nothing of 8 bits"),

@@ -34,7 +34,7 @@ def _line(b: Builder, name: str, x: Node, axis: int | None, bitorder: str) -> tu
 def packbits(b: Builder, x: Operand, axis: int | None, bitorder: str, whole: bool, ints: Shape) -> Node:
     """Statics: the axis, the order, whether the extent is `whole` bytes; ints: how many bytes there are."""
     d = result_type(x)
-    require_kind("packbits", d, "biu", "integers or bool")
+    require_kind("packbits", d, "biu", "an integer or bool dtype")
     v = node_of(b, x, d)
     if d != dtypes.bool_:
         v = b.ne(v, b.expand_to(b.constant(0, d), v.shape))
