@@ -10,8 +10,6 @@ from lazyt.trace import local
 
 # A mistake of lazyt's own in what it does again in short would go the general way, and nobody would hear of it.
 general["strict"] = True
-# Most tests run a tiny program once: they are of kernels. What interprets it first has tests that turn that on.
-general["first"] = False
 
 
 @pytest.fixture(autouse=True)
@@ -22,6 +20,15 @@ def nothing_pending():
     except Exception:  # noqa: BLE001 - an earlier test's mistake, which it has reported
         if not local.trace.empty:
             local.trace.leave()
+
+
+@pytest.fixture(autouse=True)
+def of_kernels(monkeypatch: pytest.MonkeyPatch):
+    """Most tests run a tiny program once: they are of kernels. What interprets it first has tests that turn that on.
+
+    NOTE: doctests outside of this folder, which may run in the same process, are as users have it.
+    """
+    monkeypatch.setitem(general, "first", False)
 
 
 @pytest.fixture(params=[1, 2, 4])

@@ -526,7 +526,7 @@ def test_the_command_reports_what_it_finds(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_crash_is_a_finding(tmp_path: Path) -> None:
     crash = "os.kill(os.getpid(), signal.SIGSEGV) if n.ndim else 0; return n"
-    code, text = search(tmp_path, crash, ["fuzz", "--minutes", "0.2", "--programs", "1", "--seed", "6"])
+    code, text = search(tmp_path, crash, ["fuzz", "--minutes", "0.4", "--programs", "8", "--seed", "6"])
     assert code == 1, text
     assert "the process died of SIGSEGV" in text and "def program(xp" in text
 
