@@ -150,3 +150,31 @@ def test_an_index_out_of_range_is_told() -> None:
     a, i = lt.ones((4, 5), dtype="complex128"), lt.asarray(np.array([1, 4]))
     with pytest.raises(IndexOutOfRange, match="index 4"):
         lt.take(a, i, axis=0).numpy()
+
+
+@pytest.mark.parametrize("n", [5, 300])
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_rows_of_two_beside_single_elements(n: int, dtype: str) -> None:
+    """What is copied by halves joins no kernel whose last axis happens to have two as well."""
+    at, a = np.arange(n)[::-1].copy(), (np.arange(1, n + 1) * (1 + 2j)).astype(dtype)
+    for _ in range(3):
+        z, i = lt.asarray(a), lt.asarray(at)
+        s = lt.stack([z, z * 2], axis=1)
+        rows, single = s[i], z[i]
+        np.testing.assert_array_equal(rows.numpy(), np.stack([a, 2 * a], 1)[at])
+        np.testing.assert_array_equal(single.numpy(), a[at])
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_a_copy_beside_arithmetic_on_the_same_array(dtype: str) -> None:
+    b = (np.arange(12).reshape(3, 4) * (1 + 2j)).astype(dtype)
+    for _ in range(3):
+        z = lt.asarray(b)
+        f, g = lt.asarray(lt.flip(z, axis=0), copy=True), z + 1
+        np.testing.assert_array_equal(f.numpy(), b[::-1])
+        np.testing.assert_array_equal(g.numpy(), b + 1)
+        c = lt.asarray(z, copy=True)
+        c[...] = lt.flip(z, axis=0)
+        n = -z
+        np.testing.assert_array_equal(n.numpy(), -b)
+        np.testing.assert_array_equal(c.numpy(), b[::-1])

@@ -299,7 +299,8 @@ class _Fuser:
         parts = self.parts.pop(n, [])
         latest = max([latest, *(num for _, _, num in parts)])
         exclusive = max([self.buffers.get(n, -1), *(num for _, _, num in parts)])
-        group = self._joinable(n, wanted, latest, exclusive) if self.enabled else None
+        # NOTE: what is copied by halves has an axis of its own for them, which no sibling has.
+        group = self._joinable(n, wanted, latest, exclusive) if self.enabled and not are_halves(n) else None
         if group is None:
             found = self._copy_group(n, why)
         else:
