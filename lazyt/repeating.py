@@ -213,7 +213,7 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
         "held": [i for i, _ in at],
         "dead": [s.index for s in path if results[s.index] is not None and s.op is not LEAF and s.index not in wanted],
         "leaf": [s.index for s in path if s.op is LEAF and s.index not in tr.refs],
-        "none": [s.index for s in path if results[s.index] is None and s.op is not LEAF] if tr.refs else [],
+        "none": [s.index for s in path if results[s.index] is None and s.op is not LEAF],
         "scalar": [],
         "donor": [],
     }
@@ -398,14 +398,19 @@ def _text(
         different += [f"{{*map(id, none(results))}} != {{{id(None)}}}"]
     different += [f"count(results[{p}]) <= {_UNHELD}" for p in held]
     if "dead" in names:
-        different += [f"count(results[{p}]) > {_UNHELD}" for p in names["dead"]]
+        alive = " or ".join(f"count(results[{p}]) > {_UNHELD}" for p in names["dead"])
         referred = " or ".join(f"results[{p}].__weakref__ is not None" for p in names["dead"])
     else:
         # None has less than this, so the sum says it of each.
-        different += [f"sum(map(count, dead(results))) > {AMONG * n_dead}"]
+        alive = f"sum(map(count, dead(results))) > {AMONG * n_dead}"
         referred = "any(map(references, dead(results)))"
+    different += [alive] if alive else []
     lines = ["started, results = now(), tr.results", f"if {' or '.join(different)}:", "    return False"]
+    lines += [f"known = {referred}"] if referred else []
     lines += found + launch
+    if launch and alive:
+        # Who has a weak reference may have made a reference of it while this ran.
+        lines += [f"if known and ({alive}):", "    return False"]
     # NOTE: from here to the last handle, no call but for what has a storage: see `_written`.
     lines += [f"h_{p} = results[{p}]" for p in (*held, *leaf)]
     lines += [f"if {' or '.join([*more_refs, *(f'h_{p} is None' for p in held)])}:", "    return False"]
@@ -422,7 +427,7 @@ def _text(
     lines += ["if tr.metas or tr.more:", "    tr.begin(root, blank)", "else:"]
     lines += [f"    results[{p}] = None" for p in (*held, *leaf)]
     # NOTE: what nobody holds is left for the next walk's handles, unless somebody has a weak reference to it.
-    lines += [f"    if {referred}:", "        results[span] = blank"] if referred else []
+    lines += ["    if known:", "        results[span] = blank"] if referred else []
     lines += ["    tr.last_refs, tr.refs = tr.refs, {}"] if left else []
     lines += ["    tr.pos, tr.ext, tr.leaves, tr.walk = root, tr.ext_root, [], next(walks)"]
     lines += ["    tr.nbytes, tr.started = 0, 0.0"]

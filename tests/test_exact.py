@@ -157,7 +157,7 @@ def test_numbers_of_the_program(dtype):
     given = {
         "b": [False, True],
         "f": [0.1, -0.0, 1e30, 2**60 + 2**36 + 1, 3, np.inf, 2.0**-140, 1.0000001, 65519.99],
-        "c": [0.1 + 2j, 1.5, 3, complex(-0.0, 1e30)],
+        "c": [0.1 + 2j, 1.5, 3, complex(-0.0, 1e30), 2**60 + 2**36 + 1],
     }.get(kind, [0, 5, np.iinfo(dtype).max if kind in "iu" else 0, np.iinfo(dtype).min if kind in "iu" else 0])
     for v in given:
         check(lambda b, x: b.add(x, b.expand_to(b.scalar(0, dtype), x.shape)), np.zeros(3, dtype), scalars=[v])

@@ -398,3 +398,19 @@ def test_ix_keeps_the_dtype_of_empty_arrays() -> None:
     empty = np.array([], np.int32)
     for got, want in zip(lt.ix_(lt.asarray(empty), []), np.ix_(empty, []), strict=True):
         assert (got.shape, got.dtype) == (want.shape, want.dtype)
+
+
+def test_the_sign_of_zero_tells_programs_apart():
+    x = lt.asarray(np.array([np.nan, 1.0, np.inf]))
+    for _ in range(3):
+        for zero in (0.0, -0.0):
+            for options in ({"nan": zero}, {"posinf": zero}):
+                got, want = lt.nan_to_num(x, **options).numpy(), np.nan_to_num(x.numpy(), **options)
+                np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
+
+
+def test_nothing_to_delete():
+    x = np.arange(6.0).reshape(2, 3)
+    for axis in (None, 0, 1):
+        for t in (lt.asarray(x), lt.asarray(x) + 0):
+            np.testing.assert_array_equal(lt.delete(t, [], axis=axis).numpy(), np.delete(x, [], axis=axis))

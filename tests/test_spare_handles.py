@@ -151,3 +151,95 @@ def test_a_value_that_another_thread_computed_is_no_spare_handle(repeated: list[
     assert len(repeated) >= 2
     for z in results:
         np.testing.assert_array_equal(z.numpy(), (X + 1) * 2)
+
+
+def test_a_step_whose_result_was_refused_is_no_place_for_one(repeated: list[Any]) -> None:
+    """In that place another turn has a result: it is computed, and stays what it is."""
+    n, m = lt.asarray(np.arange(3)), lt.asarray(np.array([1.0, 4.0, 9.0]))
+    lt.sync()
+
+    def turn(in_place: bool) -> Any:
+        t = -n
+        z = None
+        if in_place:
+            with pytest.raises(lt.DTypeError):
+                t += 0.5
+        else:
+            z = t + 0.5
+        w = t * 2
+        lt.sync()
+        assert w.tolist() == [0, -2, -4]
+        return z
+
+    def other() -> Any:
+        return lt.sqrt(lt.abs(m))
+
+    for _ in range(6):
+        other()
+        lt.sync()
+    for _ in range(6):
+        turn(True)
+    z = turn(False)
+    b = other()
+    assert b is not z
+    lt.sync()
+    np.testing.assert_array_equal(z.numpy(), [0.5, -0.5, -1.5])
+    np.testing.assert_array_equal(b.numpy(), [1.0, 2.0, 3.0])
+
+
+def test_a_value_that_another_thread_read_and_dropped_is_held_the_next_time() -> None:
+    x = lt.asarray(np.arange(3, dtype=np.float32))
+    lt.sync()
+
+    def turn(read: bool) -> Any:
+        t = -x
+        y = t * 2.0
+        if read:
+            other = threading.Thread(target=lambda: y.numpy())
+            other.start()
+            other.join()
+            y = other = None
+        w = t + 1.0
+        lt.sync()
+        assert w.tolist() == [1.0, 0.0, -1.0]
+        return y
+
+    for _ in range(6):
+        turn(True)
+    y = turn(False)
+    np.testing.assert_array_equal(y.numpy(), [0.0, -2.0, -4.0])
+
+
+def test_a_weak_reference_becomes_one_while_the_sync_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the sync goes the general way, which computes what is held by then."""
+    x = lt.asarray(X)
+    lt.sync()
+    found: list[Any] = []
+    known: list[Any] = []
+
+    def turn(keep: bool) -> Any:
+        y = x + 1.0
+        if keep:
+            known.append(weakref.ref(y))
+        z = y * 2.0
+        del y
+        lt.sync()
+        return z
+
+    for _ in range(6):
+        turn(False)
+    again = local.trace.ended
+    assert again is not None
+    launch = again.run.__globals__["launch"]
+
+    def reviving(bases: list[int]) -> None:
+        launch(bases)
+        found.extend(r() for r in known)
+
+    monkeypatch.setitem(again.run.__globals__, "launch", reviving)
+    turn(True)
+    (y,) = found
+    z = turn(False)
+    assert z is not y
+    np.testing.assert_array_equal(y.numpy(), X + 1)
+    np.testing.assert_array_equal(z.numpy(), (X + 1) * 2)

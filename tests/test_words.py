@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -178,3 +179,17 @@ def test_a_copy_beside_arithmetic_on_the_same_array(dtype: str) -> None:
         n = -z
         np.testing.assert_array_equal(n.numpy(), -b)
         np.testing.assert_array_equal(c.numpy(), b[::-1])
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_a_wrong_index_is_that_of_its_own_line(dtype: str) -> None:
+    """What is gathered by words is so where it was recorded, not where it is read; others have their values."""
+    for _ in range(4):
+        x = lt.asarray(np.ones((1, 3), dtype))
+        bad = lt.take(x, lt.asarray([0, 1]), axis=0)
+        line = inspect.currentframe().f_lineno - 1
+        good = x + 1
+        assert good.tolist() == [[2, 2, 2]]
+        with pytest.raises(lt.IndexOutOfRange, match=rf"test_words.py:{line}; found at the sync"):
+            bad.numpy()
+        del bad, good

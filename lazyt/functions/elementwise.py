@@ -577,7 +577,9 @@ def nan_to_num(x: ArrayLike, /, nan: float = 0.0, posinf: float | None = None, n
     >>> lt.nan_to_num(lt.asarray([1.0, float('nan'), float('inf')]), posinf=9.0).tolist()
     [1.0, 0.0, 9.0]
     """
-    return record(ops.NAN_TO_NUM, (x,), (nan, posinf, neginf))
+    # NOTE: what is part of a program is compared, and -0.0 == 0.0.
+    given = ("-0.0" if isinstance(v, float) and repr(float(v)) == "-0.0" else v for v in (nan, posinf, neginf))
+    return record(ops.NAN_TO_NUM, (x,), tuple(given))
 
 
 # NumPy's other names

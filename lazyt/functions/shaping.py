@@ -180,6 +180,8 @@ def delete(arr: ArrayLike, obj: Any, axis: int | None = None) -> Tensor:
     if axis is not None:
         axis = one_axis("delete", axis, t.ndim)
     gone = obj if isinstance(obj, slice | int) else host(obj, "delete")
+    if isinstance(obj, list | tuple) and not len(obj):
+        gone = np.zeros(0, np.intp)
     n = t.size if axis is None else t.shape[axis]
     if type(gone) is int and -n <= gone < n:
         t, a = (ravel(t), 0) if axis is None else (t, axis)

@@ -326,10 +326,12 @@ class _Canonicalizer:
             x = x.operands[0]
         if x not in self.real or dtypes.kind(self.real[x].dtype) != "c":
             return None
-        moved = self.real[x]
+        moved, site = self.real[x], self.b.site
         for y in reversed(chain):
+            self.b.site = y.site  # whose index may be out of range
             more = [self.b.constant(0, n.dtype)] if y.op == "pad" else [self.real[i] for i in y.operands[1:]]
             moved = self._make(y, (moved, *more))
+        self.b.site = site
         return moved
 
     def _is_movement(self, n: Node) -> bool:

@@ -119,7 +119,7 @@ def _scalar(n: Node, xs: list[Array], walk: Walk) -> Array:
     assert isinstance(n.attrs, g.Scalar)
     v = walk.scalars[n.attrs.position]
     # NOTE: an integer becomes a float by way of a double, as kernels get it.
-    return cast(np.asarray(float(v) if dtypes.kind(n.dtype) == "f" and isinstance(v, int) else v), n.dtype)
+    return cast(np.asarray(float(v) if dtypes.kind(n.dtype) in "fc" and isinstance(v, int) else v), n.dtype)
 
 
 def _constant(n: Node, xs: list[Array], walk: Walk) -> Array:

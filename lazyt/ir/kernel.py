@@ -152,6 +152,11 @@ class Check:
 Value = Load | Gather | Index | Scalar | Const | Op | Cast | Reduce | Check
 
 
+def key_of(value: Value) -> object:
+    """What tells a value from all others; equality does not tell 0.0 from -0.0."""
+    return (value, repr(value.value)) if type(value) is Const else value
+
+
 @dataclass(frozen=True, slots=True)
 class Store:
     access: int

@@ -105,7 +105,7 @@ class _Kernelizer:
         self.stored = stored
         self.own = {r.node for r in group.roots if r.target is r.node} | set(group.reductions)
         self.values: list[k.Value] = []
-        self.numbers: dict[k.Value, int] = {}
+        self.numbers: dict[object, int] = {}
         self.made: dict[Key, int] = {}
         self.stage: list[int] = []
         self.accesses: list[tuple[np.dtype, bool, Node, Index]] = []
@@ -119,9 +119,10 @@ class _Kernelizer:
     # Values
 
     def value(self, v: k.Value, stage: int) -> int:
-        n = self.numbers.get(v)
+        key = k.key_of(v)
+        n = self.numbers.get(key)
         if n is None:
-            n = self.numbers[v] = len(self.values)
+            n = self.numbers[key] = len(self.values)
             self.values.append(v)
             self.stage.append(stage)
         return n

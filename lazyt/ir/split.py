@@ -307,7 +307,7 @@ class _Copy:
         self.chunked = chunked
         self.start = start  # the first element of the innermost row axis
         self.values: list[k.Value] = []
-        self.numbers: dict[k.Value, int] = {}
+        self.numbers: dict[object, int] = {}
         self.made: dict[int, int] = {}
         self.accesses: list[k.Access] = []
         self.operands: list[Operand] = []
@@ -317,9 +317,10 @@ class _Copy:
         self.affine_args: list[tuple[int | None, tuple[int, ...], int]] = []
 
     def add(self, value: k.Value) -> int:
-        n = self.numbers.get(value)
+        key = k.key_of(value)
+        n = self.numbers.get(key)
         if n is None:
-            n = self.numbers[value] = len(self.values)
+            n = self.numbers[key] = len(self.values)
             self.values.append(value)
         return n
 

@@ -351,7 +351,10 @@ ISINF = _test("isinf", "isinf", False, np.isinf)
 ISFINITE = _test("isfinite", "isfinite", True, np.isfinite)
 
 
-def _nan_to_num(b: Builder, x: Operand, nan: float, posinf: float | None, neginf: float | None) -> Node:
+Told = float | str  # a number; -0.0 as text
+
+
+def _nan_to_num(b: Builder, x: Operand, nan: Told, posinf: Told | None, neginf: Told | None) -> Node:
     v = node_of(b, x, result_type(x))
     k = dtypes.kind(v.dtype)
     if k == "c":
@@ -359,11 +362,11 @@ def _nan_to_num(b: Builder, x: Operand, nan: float, posinf: float | None, neginf
     return _replaced(b, v, nan, posinf, neginf) if k == "f" else v
 
 
-def _replaced(b: Builder, x: Node, nan: float, posinf: float | None, neginf: float | None) -> Node:
+def _replaced(b: Builder, x: Node, nan: Told, posinf: Told | None, neginf: Told | None) -> Node:
     largest = float(largest_float(x.dtype))
-    high = constant(b, largest if posinf is None else posinf, x)
-    low = constant(b, -largest if neginf is None else neginf, x)
-    y = b.select(b.isnan(x), constant(b, nan, x), x)
+    high = constant(b, largest if posinf is None else float(posinf), x)
+    low = constant(b, -largest if neginf is None else float(neginf), x)
+    y = b.select(b.isnan(x), constant(b, float(nan), x), x)
     y = b.select(b.eq(x, constant(b, math.inf, x)), high, y)
     return b.select(b.eq(x, constant(b, -math.inf, x)), low, y)
 
