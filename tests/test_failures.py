@@ -253,3 +253,16 @@ def test_objects_that_are_not_arrays_are_refused():
 def test_what_is_no_dtype_is_named(spec: object, message: str) -> None:
     with pytest.raises(lt.DTypeError, match=message):
         lt.zeros(2, dtype=spec)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [lt.linalg.svd, lt.linalg.pinv, lambda a: lt.linalg.lstsq(a, lt.ones(5, dtype=a.dtype))],
+    ids=["svd", "pinv", "lstsq"],
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
+def test_a_decomposition_of_an_infinity_fails_where_lapack_never_returns(f, dtype):
+    x = np.random.default_rng(1).standard_normal((5, 3)).astype(dtype)
+    x[2, 0] = np.inf
+    with pytest.raises(np.linalg.LinAlgError, match="SVD did not converge: the matrix holds infinities"):
+        lt.sync(f(lt.asarray(x))[0])

@@ -18,6 +18,7 @@ from lazyt.functions.logic import logical_and, logical_not, where
 from lazyt.functions.manipulation import moveaxis, reshape
 from lazyt.functions.reductions import all as all_
 from lazyt.functions.reductions import any as any_
+from lazyt.ir.opaque import check_svd
 from lazyt.ops import linalg as ops
 from lazyt.ops.axes import integer
 
@@ -195,7 +196,8 @@ def svd(x: Any, /, full_matrices: bool = True) -> SVDResult:
     """The singular value decomposition U @ diag(S) @ Vh of (..., m, n).
 
     U is (..., m, m) and Vh (..., n, n), or (..., m, k) and (..., k, n), k = min(m, n), without `full_matrices`. Raises
-    ShapeError, DTypeError. As `numpy.linalg.svd`.
+    ShapeError, DTypeError; LinAlgError at the sync if x holds NaN or an infinity (with which NumPy may never return).
+    As `numpy.linalg.svd`.
 
     >>> import lazyt as lt
     >>> lt.linalg.svd(lt.asarray([[3.0, 0.0], [0.0, 4.0]])).S.tolist()
@@ -246,7 +248,8 @@ def solve(x1: Any, x2: Any, /) -> Tensor:
 def pinv(x: Any, /, *, rtol: Any = None) -> Tensor:
     """The Moore-Penrose inverses; singular values below rtol times the largest count as 0.
 
-    `rtol`, a number or one for each matrix, is by default max(m, n) * eps. Raises ShapeError, DTypeError.
+    `rtol`, a number or one for each matrix, is by default max(m, n) * eps. Raises ShapeError, DTypeError; LinAlgError
+    at the sync if x holds NaN or an infinity.
 
     As `numpy.linalg.pinv`.
 
@@ -384,13 +387,15 @@ def multi_dot(arrays: Sequence[Any], /) -> Tensor:
 def lstsq(a: Any, b: Any, /, rcond: float | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The x that makes |a @ x - b| least: (x, residuals, rank, singular values). A sync: the residuals' shape is data.
 
-    Raises LinAlgError if it does not converge. As `numpy.linalg.lstsq`.
+    Raises LinAlgError if it does not converge, as with NaN or an infinity in a. As `numpy.linalg.lstsq`.
 
     >>> import lazyt as lt
     >>> lt.linalg.lstsq(lt.asarray([[2.0], [2.0]]), lt.asarray([4.0, 4.0]))[0].shape
     (1,)
     """
-    found = np.linalg.lstsq(tensor(a).numpy(), tensor(b).numpy(), rcond=rcond)
+    left = tensor(a).numpy()
+    check_svd(left)
+    found = np.linalg.lstsq(left, tensor(b).numpy(), rcond=rcond)
     x, residuals, rank, s = (tensor(np.asarray(v)) for v in found)
     return x, residuals, rank, s
 

@@ -84,8 +84,20 @@ register("linalg_eigvalsh")(np.linalg.eigvalsh)
 register("linalg_det")(np.linalg.det)
 register("linalg_slogdet")(lambda x: tuple(np.linalg.slogdet(x)))
 register("linalg_qr")(lambda x, mode: tuple(out) if isinstance(out := np.linalg.qr(x, mode), tuple) else out)
-register("linalg_svd")(lambda x, full_matrices: tuple(np.linalg.svd(x, full_matrices)))
 register("linalg_solve")(np.linalg.solve)
+
+
+def check_svd(x: Array) -> None:
+    """Raise `LinAlgError` where LAPACK's divide and conquer, which gives vectors too, may never end."""
+    if np.isinf(x).any():
+        raise np.linalg.LinAlgError("SVD did not converge: the matrix holds infinities")
+
+
+@register("linalg_svd")
+def svd(x: Array, full_matrices: bool) -> tuple[Array, ...]:
+    """`np.linalg.svd`, which never returns for a matrix with an infinity (seen with OpenBLAS); here it fails."""
+    check_svd(x)
+    return tuple(np.linalg.svd(x, full_matrices))
 
 
 def _epsilon(x: Array) -> float:
@@ -95,6 +107,7 @@ def _epsilon(x: Array) -> float:
 @register("linalg_pinv")
 def pinv(x: Array, rtol: Array | None = None) -> Array:
     """`np.linalg.pinv`; the default `rtol` is the Array API's, max(M, N) * eps."""
+    check_svd(x)
     return np.linalg.pinv(x, rcond=_epsilon(x) if rtol is None else rtol)
 
 
