@@ -445,6 +445,12 @@ def test_equal_elements_are_sorted_as_lazyt_has_them() -> None:
     assert reference.argsort(np.array([[7.0, 7.0, 0.0, 0.0]])).tolist() == [[2, 3, 0, 1]]
 
 
+def test_eigenvalues_are_complex_numbers_where_all_are_real_too() -> None:
+    assert np.linalg.eigvals(np.eye(2)).dtype == np.float64
+    check_against_numpy(lambda x, xp: (xp.linalg.eigvals(x), *xp.linalg.eig(x)), np.eye(2), sync="always")
+    assert check(["v0 = new(xp.linalg.eigvals(xp.asarray(np.eye(2))))"]) is None
+
+
 def test_singular_values_are_0_where_the_standard_says_so() -> None:
     a = np.array([[11.480464935302734, 9.085765838623047], [9.085765838623047, 7.19057559967041]], np.float32)
     check_against_numpy(lambda x, xp: xp.linalg.pinv(x), a, sync="always")

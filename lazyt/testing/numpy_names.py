@@ -18,8 +18,9 @@ from lazyt.ops.core import OPS
 # NumPy's functions that write into an argument, where lazyt's give a new tensor.
 _IN_PLACE = frozenset({"put_along_axis"})
 # Functions whose record says what is meant, because NumPy's own default is another: argsort keeps the order of equal
-# elements, and pinv takes singular values below max(m, n) eps for 0, as the standard says (NumPy: below 1e-15).
-_CHOSEN = frozenset({"argsort", "pinv"})
+# elements, and as the standard says pinv takes singular values below max(m, n) eps for 0 (NumPy: below 1e-15), and
+# eigenvalues are complex numbers (NumPy: real ones where all of them are).
+_CHOSEN = frozenset({"argsort", "eig", "eigvals", "pinv"})
 # Where an operation's public function is looked for; `linalg.inv` is lt.linalg.inv.
 _SPACES: tuple[Any, ...] = (lt, lt.linalg, lt.fft, lt.nn.functional)
 
