@@ -36,6 +36,10 @@ SLAB_LIMIT = 1 << 20
 CACHE_FLOOR = 64 << 20
 LARGEST = 1 << 47
 KNOWN_SIZES_LIMIT = 4096
+# Large blocks begin at so many places of a page in turn, so far apart. A load that has the same last 12 bits of its
+# address as a store still under way waits for it, and were all blocks to begin at pages, a kernel that writes `out[i]`
+# and then reads `x[i]` would wait all the time.
+COLOURS, COLOUR = 8, 512
 
 
 def class_size(nbytes: int) -> int:
@@ -139,15 +143,16 @@ class _Bin(list[int]):
         self.bases: list[int] = []
         self.regions: dict[int, _Region] = {}
 
-    def grow(self, size: int) -> int:
-        """Map `size` more bytes; the address of one new block, the others are free."""
+    def grow(self, size: int, colour: int) -> int:
+        """Map `size` more bytes; the address of one new block, the others are free. The first begins at `colour`."""
         region = _Region(size)
         bisect.insort(self.bases, region.base)
         self.regions[region.base] = region
-        last = region.base + (size // self.size - 1) * self.size
+        first = region.base + colour
+        last = first + (size // self.size - 1) * self.size
         # In this order the lowest address is handed out first.
-        self.extend(range(last, region.base, -self.size))
-        return region.base
+        self.extend(range(last, first, -self.size))
+        return first
 
     def release(self) -> int:
         """Unmap the regions of which every block is free; how many bytes that was."""
@@ -185,6 +190,7 @@ class Pool:
         self._peak = 0
         self._high_water = 0
         self._limit: int | None = None
+        self._mapped = 0  # large blocks
         # NOTE: min(limit, peak): one comparison in `allocate` serves both.
         self._ceiling = 0
 
@@ -287,6 +293,11 @@ class Pool:
         if self._limit is not None and self._used + origin.size > self._limit:
             raise self._out_of_memory(nbytes)
         one = -(-origin.size // mmap.PAGESIZE) * mmap.PAGESIZE
+        colour = 0
+        if origin.size > SLAB_BLOCK:
+            self._mapped += 1
+            colour = self._mapped % COLOURS * COLOUR
+            one += mmap.PAGESIZE
         size = one
         if origin.size <= SLAB_BLOCK:
             # As much again as the class has: few mappings, and no more than half of a slab idle.
@@ -300,12 +311,12 @@ class Pool:
             self.empty_cache()
             size = one
         try:
-            address = origin.grow(size)
+            address = origin.grow(size, colour)
         except (OSError, OverflowError, ValueError):
             self.empty_cache()
             size = one
             try:
-                address = origin.grow(size)
+                address = origin.grow(size, colour)
             except (OSError, OverflowError, ValueError) as error:
                 raise self._out_of_memory(nbytes) from error
         self._reserved += size
