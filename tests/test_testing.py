@@ -445,6 +445,11 @@ def test_equal_elements_are_sorted_as_lazyt_has_them() -> None:
     assert reference.argsort(np.array([[7.0, 7.0, 0.0, 0.0]])).tolist() == [[2, 3, 0, 1]]
 
 
+@pytest.mark.parametrize("call", ["softplus(v0, 2.0)", "mish(v0)", "logsigmoid(-v0)"])
+def test_references_of_activations_do_not_overflow(call: str) -> None:
+    assert check(["v0 = xp.asarray(np.array([54103.0, 0.5]))", f"v1 = new(xp.{call})"]) is None
+
+
 def test_eigenvalues_are_complex_numbers_where_all_are_real_too() -> None:
     assert np.linalg.eigvals(np.eye(2)).dtype == np.float64
     check_against_numpy(lambda x, xp: (xp.linalg.eigvals(x), *xp.linalg.eig(x)), np.eye(2), sync="always")

@@ -85,8 +85,8 @@ GELU_TANH = activation(
     "gelu_tanh", _gelu_tanh, lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 )
 SILU = activation("silu", lambda b, x: b.mul(x, sigmoid(b, x)), lambda x: x * _sigmoid(x))
-MISH = activation("mish", lambda b, x: b.mul(x, b.tanh(softplus(b, x))), lambda x: x * np.tanh(np.log1p(np.exp(x))))
-LOGSIGMOID = activation("logsigmoid", lambda b, x: b.neg(softplus(b, b.neg(x))), lambda x: -np.log1p(np.exp(-x)))
+MISH = activation("mish", lambda b, x: b.mul(x, b.tanh(softplus(b, x))), lambda x: x * np.tanh(np.logaddexp(0, x)))
+LOGSIGMOID = activation("logsigmoid", lambda b, x: b.neg(softplus(b, b.neg(x))), lambda x: -np.logaddexp(0, -x))
 
 
 def _softplus(b: Builder, x: Node, beta: Node, threshold: Node) -> Node:
@@ -94,7 +94,7 @@ def _softplus(b: Builder, x: Node, beta: Node, threshold: Node) -> Node:
     return b.select(b.gt(scaled, threshold), x, b.div(softplus(b, scaled), beta))
 
 
-SOFTPLUS = activation("softplus", _softplus, lambda x, beta=1.0, threshold=20.0: np.log1p(np.exp(beta * x)) / beta, 2.0)
+SOFTPLUS = activation("softplus", _softplus, lambda x, beta=1.0, threshold=20.0: np.logaddexp(0, beta * x) / beta, 2.0)
 
 
 def _exp_below(b: Builder, x: Node) -> Node:
