@@ -450,6 +450,12 @@ def test_references_of_activations_do_not_overflow(call: str) -> None:
     assert check(["v0 = xp.asarray(np.array([54103.0, 0.5]))", f"v1 = new(xp.{call})"]) is None
 
 
+@pytest.mark.parametrize("call", ["svd(v0)[1]", "pinv(v0)"])
+def test_the_reference_refuses_an_infinity_where_lazyt_does(call: str) -> None:
+    with pytest.raises(Stopped, match="the matrix holds infinities"):
+        check(["v0 = xp.asarray(np.full((3, 2), np.inf))", f"v1 = new(xp.linalg.{call})"])
+
+
 def test_eigenvalues_are_complex_numbers_where_all_are_real_too() -> None:
     assert np.linalg.eigvals(np.eye(2)).dtype == np.float64
     check_against_numpy(lambda x, xp: (xp.linalg.eigvals(x), *xp.linalg.eig(x)), np.eye(2), sync="always")

@@ -19,8 +19,9 @@ from lazyt.ops.core import OPS
 _IN_PLACE = frozenset({"put_along_axis"})
 # Functions whose record says what is meant, because NumPy's own default is another: argsort keeps the order of equal
 # elements, and as the standard says pinv takes singular values below max(m, n) eps for 0 (NumPy: below 1e-15), and
-# eigenvalues are complex numbers (NumPy: real ones where all of them are).
-_CHOSEN = frozenset({"argsort", "eig", "eigvals", "pinv"})
+# eigenvalues are complex numbers (NumPy: real ones where all of them are). With an infinity svd fails (NumPy: it may
+# never return).
+_CHOSEN = frozenset({"argsort", "eig", "eigvals", "pinv", "svd"})
 # Where an operation's public function is looked for; `linalg.inv` is lt.linalg.inv.
 _SPACES: tuple[Any, ...] = (lt, lt.linalg, lt.fft, lt.nn.functional)
 
