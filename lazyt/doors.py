@@ -74,7 +74,7 @@ def record_comparison(op: OpDef, x: Any, y: Any) -> Any:
     try:
         return record_two(op, x, y)
     except ScalarRangeError:
-        x, y = (math.copysign(math.inf, v) if type(v) is int else v for v in (x, y))
+        x, y = ((math.inf if v > 0 else -math.inf) if type(v) is int else v for v in (x, y))
         return record_two(op, x, y)
 
 

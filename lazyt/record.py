@@ -17,6 +17,7 @@ from lazyt.leaves import LEAF_CALLERS, bind_leaf
 from lazyt.ops.core import OpDef
 from lazyt.shapes import inferred, shapes_of
 from lazyt.trace import (
+    LARGEST,
     NONE,
     Ext,
     Key,
@@ -145,7 +146,10 @@ def _foreign(tr: Trace, holder: Holder) -> Slot:
 
 
 def _range_error(op: OpDef, value: int, low: int, high: int) -> ScalarRangeError:
-    return ScalarRangeError(f"{op.name}: Python integer {value} is out of range: the array's dtype holds {low}..{high}")
+    # NOTE: Python refuses to write integers of thousands of digits.
+    text = str(value) if value.bit_length() <= 256 else f"of {value.bit_length()} bits"
+    held = f"the array's dtype holds {low}..{high}" if high < LARGEST else f"a float64 holds up to {float(high):.2e}"
+    return ScalarRangeError(f"{op.name}: Python integer {text} is out of range: {held}")
 
 
 def advance(

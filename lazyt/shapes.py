@@ -17,6 +17,7 @@ from lazyt.ir import dtypes
 from lazyt.ir.builder import Builder, Weak
 from lazyt.ir.exact import Form
 from lazyt.ir.extents import Scope, guard_source, source
+from lazyt.ir.graph import Scalar
 from lazyt.ops.core import OpDef
 from lazyt.switches import general
 from lazyt.trace import Slot, Step, dtype_range
@@ -69,14 +70,23 @@ def inferred(
     found = _inferred.get(key) if general["shapes"] else None
     if found is None:
         b, nodes = infer(op, slots, statics, ints, offsets)
-        whole = [n for n in b.nodes if n.op == "scalar" and dtypes.kind(n.dtype) in "iu"]
-        ranges = tuple((n.attrs.position, *dtype_range(n.dtype)) for n in whole)  # type: ignore[union-attr]
-        found = tuple((n.shape, n.dtype) for n in nodes), ranges  # type: ignore[misc]
+        found = tuple((n.shape, n.dtype) for n in nodes), _ranges(b, slots)  # type: ignore[misc]
         if len(_inferred) >= MOST_INFERRED:
             _inferred.clear()
         _inferred[key] = found
         _keep(key, nodes)
     return found
+
+
+def _ranges(b: Builder, slots: Sequence[Any]) -> tuple[tuple[int, int, int], ...]:
+    weak = [s for s in slots if not isinstance(s, Slot)]
+    found: dict[tuple[int, int, int], None] = {}
+    for n in b.nodes:
+        if isinstance(n.attrs, Scalar):
+            p = n.attrs.position
+            if dtypes.kind(n.dtype) in "iu" or (p < len(weak) and weak[p] is int):
+                found[p, *dtype_range(n.dtype)] = None
+    return tuple(found)
 
 
 def _keep(key: tuple[Any, ...], nodes: tuple[Node, ...]) -> Form:

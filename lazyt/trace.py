@@ -526,7 +526,13 @@ _owners = threading.local()
 local = _Local()
 
 
+# The greatest integer that a float64 is the nearest to.
+LARGEST = (1 << 1024) - (1 << 970) - 1
+
+
 def dtype_range(dtype: np.dtype) -> tuple[int, int]:
-    """The integers an integer dtype holds."""
+    """The integers that an integer dtype holds; for the others, those that are converted to float64 on the way."""
+    if dtype.kind not in "iu":
+        return -LARGEST, LARGEST
     bits = dtype.itemsize * 8
     return (0, (1 << bits) - 1) if dtype.kind == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)

@@ -27,6 +27,13 @@ def test_bits_along_an_axis(axis, bitorder, threads):
                 np.testing.assert_array_equal(got.numpy(), np.unpackbits(a, axis, count, bitorder))
 
 
+@pytest.mark.parametrize("axis", [None, 0, -1])
+def test_bits_of_a_single_element(axis):
+    x = np.array(5, np.uint8)
+    for ours, theirs in ((lt.packbits, np.packbits), (lt.unpackbits, np.unpackbits)):
+        np.testing.assert_array_equal(ours(lt.asarray(x), axis=axis).numpy(), theirs(x, axis=axis))
+
+
 def test_many_bits_are_one_native_step_which_waits():
     x = RNG.random((700, 301)) < 0.5
     for _ in range(4):

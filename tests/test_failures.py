@@ -13,6 +13,7 @@ import pytest
 
 import lazyt as lt
 from lazyt import syncing
+from lazyt.trace import LARGEST
 
 
 @pytest.fixture
@@ -266,3 +267,29 @@ def test_a_decomposition_of_an_infinity_fails_where_lapack_never_returns(f, dtyp
     x[2, 0] = np.inf
     with pytest.raises(np.linalg.LinAlgError, match="SVD did not converge: the matrix holds infinities"):
         lt.sync(f(lt.asarray(x))[0])
+
+
+BIG = 10**400
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x + BIG, lambda x: -BIG * x, lambda x: x.astype(lt.float32) - BIG, lambda x: (x * 1j) + BIG,
+        lambda x: lt.where(x > 2, x, BIG), lambda x: lt.full(3, 10**5000, dtype=lt.float64),
+        lambda x: lt.maximum(x, BIG), lambda x: x.__setitem__(0, BIG), lambda x: x.__iadd__(BIG),
+    ],
+)  # fmt: skip
+def test_an_integer_that_no_float_holds_is_refused_where_it_is_written(f):
+    # It was recorded, and every sync from then on raised.
+    x = lt.arange(4, dtype=lt.float64)
+    kept = x * 2
+    for _ in range(3):
+        with pytest.raises(
+            lt.ScalarRangeError, match=r"integer of \d+ bits is out of range: a float64 holds up to 1\.80e"
+        ):
+            f(x)
+    lt.sync()
+    assert kept.tolist() == [0, 2, 4, 6] and x.tolist() == [0, 1, 2, 3]
+    assert (x + LARGEST).tolist() == [float(LARGEST)] * 4
+    assert (x < BIG).all() and (x > -(10**5000)).all() and not (x == BIG).any()

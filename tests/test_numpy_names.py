@@ -20,6 +20,7 @@ C = V + 1j * V[::-1]
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.5, -2.5])
 INFINITE = [np.array(a) for a in ([np.inf], [1, np.inf, 2], [np.inf, 1], [np.inf, -np.inf], [1, np.inf, np.inf, 2])]
 INC = np.array([0.0, 1.0, 2.5, 4.0])
+ZERO_D = np.array(3)
 METHODS = (
     "linear", "lower", "higher", "midpoint", "nearest", "hazen", "weibull", "median_unbiased", "normal_unbiased",
     "inverted_cdf", "averaged_inverted_cdf", "closest_observation", "interpolated_inverted_cdf",
@@ -161,11 +162,11 @@ CASES = {
     "unpackbits": over(np.arange(5, dtype=np.uint8)) + [((np.arange(6, dtype=np.uint8).reshape(2, 3), 1, n, o), {})
                                                         for n in (None, 5, 30, -3) for o in ("big", "little")],
     # histograms
-    "histogram": over(V, M, f4(V), INTS) + call(V, 4, (-1, 1)) + call(V, INC) + call(V, 3, density=True)
+    "histogram": over(V, M, f4(V), INTS) + call(V, 4, (-1, 1)) + call(V, INC) + call(V, 3, density=True) + call(V, ZERO_D)
     + call(V, 3, weights=np.abs(V)) + call(V, [0, 1, 2]) + call(INTS, 3, weights=INTS) + call(V, 3, None, True, np.abs(V)),
-    "histogram2d": call(V, V[::-1]) + call(V, V[::-1], 3, [(-1, 1), (-2, 2)]) + call(V, V, [2, 3]) + call(V, V, [INC, 3])
+    "histogram2d": call(V, V[::-1]) + call(V, V[::-1], 3, [(-1, 1), (-2, 2)]) + call(V, V, [2, 3]) + call(V, V, [INC, 3]) + call(V, V, ZERO_D)
     + call(V, V, INC) + call(V, V, 2, density=True) + call(V, V, 2, weights=np.abs(V)),
-    "histogram_bin_edges": over(V, f4(V), INTS) + call(V, 3, (0, 1)) + call(V, INC),
+    "histogram_bin_edges": over(V, f4(V), INTS) + call(V, 3, (0, 1)) + call(V, INC) + call(V, ZERO_D),
 }  # fmt: skip
 # What NumPy rounds in another order.
 LOOSE = {"cov", "corrcoef", "i0", "polyval"}

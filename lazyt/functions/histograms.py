@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,7 +43,7 @@ def histogram(
     if isinstance(bins, str):
         edges = histogram_bin_edges(a, bins, range, weights)
     else:
-        edges = _count("histogram", bins) if isinstance(bins, int | np.integer) else tensor(bins, tensor(a))
+        edges = _edges("histogram", bins, tensor(a))
     t, n = tensor(a), edges.size - 1 if isinstance(edges, Handle) else int(edges)
     w = None if weights is None else tensor(weights, t)
     d: Any = np.float64 if density else np.int64 if w is None else w.dtype
@@ -71,7 +72,7 @@ def histogram_bin_edges(a: ArrayLike, bins: Any = 10, range: Any = None, weights
     if isinstance(bins, str):
         return tensor(np.histogram_bin_edges(host(a, "histogram_bin_edges"), bins, range, weights))
     t = tensor(a)
-    edges = _count("histogram_bin_edges", bins) if isinstance(bins, int | np.integer) else tensor(bins, t)
+    edges = _edges("histogram_bin_edges", bins, t)
     n = int(edges) + 1 if isinstance(edges, int | np.integer) else edges.size
     d = _edge_dtype(t.dtype) if isinstance(edges, int | np.integer) else edges.dtype
     if isinstance(edges, int) and range is None and t.size > FEW and dtypes.kind(t.dtype) in "fiu":
@@ -85,6 +86,17 @@ def _pair(range: Any) -> Any:
     return None if range is None else tuple(range)
 
 
+def _edges(name: str, bins: Any, t: Tensor | None = None) -> Any:
+    """How many bins, or their edges beside t."""
+    bins = _number(bins)
+    return _count(name, bins) if isinstance(bins, int | np.integer) else tensor(bins, t)
+
+
+def _number(bins: Any) -> Any:
+    """`bins`, but that a 0-d array is the integer in it (a tensor is asked for its value now)."""
+    return index(bins) if isinstance(bins, Handle | np.ndarray) and not bins.ndim else bins
+
+
 def _count(name: str, bins: Any) -> int:
     if bins < 1:
         raise ShapeError(f"{name}: a number of bins is at least 1, got {bins}")
@@ -93,11 +105,12 @@ def _count(name: str, bins: Any) -> int:
 
 def _bins(name: str, bins: Any, rank: int) -> list[Any]:
     """One number of bins or vector of edges an axis."""
+    bins = _number(bins)
     if isinstance(bins, int | np.integer):
         return [_count(name, bins)] * rank
     if len(bins) != rank:
         raise ShapeError(f"{name}: {len(bins)} bins for {rank} axes")
-    return [_count(name, b) if isinstance(b, int | np.integer) else tensor(b) for b in bins]
+    return [_edges(name, b) for b in bins]
 
 
 def _many(name: str, function: Any, operands: tuple[Any, ...], every: list[Any], options: dict[str, Any]) -> Any:
@@ -154,6 +167,7 @@ def histogram2d(
     options: dict[str, Any] = {"range": range if range is None else tuple(map(_pair, range)), "density": bool(density)}
     if weights is not None:
         options["weights"] = tensor(weights)
+    bins = _number(bins)
     if not isinstance(bins, int | np.integer) and len(bins) not in (1, 2):
         bins = [tensor(bins)] * 2  # one vector of edges for both axes
     every = _bins("histogram2d", bins, 2)

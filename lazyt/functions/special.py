@@ -16,7 +16,7 @@ from lazyt.functions.arithmetic import copysign, multiply, pow, subtract
 from lazyt.functions.elementwise import abs, imag, isinf, round, signbit, sin, trunc
 from lazyt.functions.joining import pad
 from lazyt.functions.logic import equal, logical_and, logical_not, not_equal, where
-from lazyt.functions.manipulation import astype, broadcast_to
+from lazyt.functions.manipulation import astype, atleast_1d, broadcast_to
 from lazyt.functions.numpy_calls import record_numpy, record_ufunc, refuse_gradient, resolved
 from lazyt.functions.subscript import getitem
 from lazyt.ir import dtypes
@@ -283,7 +283,7 @@ def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Te
     >>> lt.packbits(lt.asarray([1, 0, 0, 0, 0, 0, 0, 1, 1])).tolist()
     [129, 128]
     """
-    t = tensor(a)
+    t = atleast_1d(a)
     n = t.size if axis is None else t.shape[one_axis("packbits", axis, t.ndim)]
     return record(bits.PACKBITS, (t,), (axis, bitorder, n % 8 == 0), (-(-n // 8),))
 
@@ -297,7 +297,7 @@ def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None, 
     >>> lt.unpackbits(lt.asarray([5], dtype=lt.uint8)).tolist()
     [0, 0, 0, 0, 0, 1, 0, 1]
     """
-    t = tensor(a)
+    t = atleast_1d(a)
     found = record(bits.UNPACKBITS, (t,), (axis, bitorder))
     if count is None:
         return found
