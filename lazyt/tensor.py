@@ -364,7 +364,7 @@ class Tensor(Handle):
         if self._view is not None:
             engine.own_value(self)
         holder: Holder = self._storage if self._storage is not None else self
-        if holder._data is None:
+        if engine.is_pending(holder):
             (engine.make_leaf if value else engine.freeze)(holder)
         else:
             holder._slot = None

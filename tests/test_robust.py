@@ -388,6 +388,24 @@ def test_a_leaf_is_differentiated_in_any_thread() -> None:
     assert w.grad is not None and w.grad.tolist() == [4.0, 6.0]
 
 
+@pytest.mark.parametrize("begins", ["there", "here"])
+def test_gradients_asked_for_in_another_thread(begins: str) -> None:
+    for _ in range(4):
+        y = lt.ones(3) * 2  # pending here
+        if begins == "there":
+            in_threads(y.requires_grad_)
+            in_threads(lambda y=y: (y * 3).sum().backward())
+        else:
+            y.requires_grad_()
+            in_threads(lambda y=y: y.requires_grad_(False))
+        lt.sync()
+        assert y.tolist() == [2, 2, 2] and y.is_leaf
+        assert y.requires_grad == (begins == "there")
+        if y.requires_grad:
+            (y * y).sum().backward()
+            assert y.grad.tolist() == [7, 7, 7]
+
+
 def test_what_another_thread_writes_is_seen_here() -> None:
     x = lt.asarray(np.arange(4.0)) * 2
     v = x[1:]

@@ -22,7 +22,7 @@ from lazyt.ir.graph import Node
 from lazyt.lowering import Lowered
 from lazyt.ops.core import OPS, OpDef
 from lazyt.record import advance, begin, record, record_view, set_device, slot_of
-from lazyt.trace import Several, Slot, Step, Trace, user_line, user_site
+from lazyt.trace import Several, Slot, Step, Trace, local, user_line, user_site
 from lazyt.walk import LEAF, follow, hooks, insert, new_tensor, plain_slots, run_sync
 
 ref = weakref.ref
@@ -379,6 +379,13 @@ def custom(out: Handle, inputs: Sequence[Handle], rule: Callable[[Any], list[Any
     h = new_tensor(s)
     tr.refs[s.index] = ref(h)
     return h
+
+
+def is_pending(holder: Holder) -> bool:
+    """Whether a value is still to be computed in this thread; what another thread has pending is computed now."""
+    while holder._data is None and (slot := holder._slot) is not None and slot.step.owner is not local.trace:
+        hooks.compute_foreign(holder)
+    return holder._data is None
 
 
 def make_leaf(holder: Holder) -> None:
