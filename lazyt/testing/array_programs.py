@@ -7,7 +7,7 @@ is found by running it alone in NumPy on the values that lazyt had before it, so
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,17 @@ INEXACT = re.compile(
     r"trace|scaled_dot_product_attention|bmm|addmm|interp|polyval|matvec|vecmat|polymul|avg_pool2d|max_pool2d)\("
 )
 WORD = re.compile(r"\bv\d+\b")
+_SIGNS = re.compile(r"\b(signbit|copysign)\(")
+
+
+def is_loose(text: str, values: Mapping[str, np.ndarray[Any, Any]], tainted: Collection[str]) -> bool:
+    """Whether the bits that a statement gives may be others in another mode, given what its names have."""
+    used = WORD.findall(text)
+    if INEXACT.search(text) or any(n in tainted for n in used):
+        return True
+    # Nothing defines the sign of a NaN (NumPy's depends on the dtype); one may come of an infinity or a zero on the way.
+    seen = [values[n] for n in used if n in values] if _SIGNS.search(text) else []
+    return not all(np.all(np.isfinite(v) & (v != 0)) for v in seen)
 
 
 class Writer:
@@ -89,7 +100,7 @@ class Writer:
         self.values[name] = value
         self.history.append({name: value})
         self.alive.append(name)
-        if INEXACT.search(expression) or any(n in self.tainted for n in WORD.findall(expression)):
+        if is_loose(expression, self.values, self.tainted):
             self.tainted.add(name)
         return True
 

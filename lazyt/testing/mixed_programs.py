@@ -18,7 +18,7 @@ import lazyt as lt
 from lazyt.errors import DTypeError, NotSupportedError, ScalarRangeError, ShapeError
 from lazyt.ir import dtypes
 from lazyt.ops.core import OPS
-from lazyt.testing.array_programs import INEXACT, MAX_SIZE, WORD, Pick, Writer
+from lazyt.testing.array_programs import MAX_SIZE, WORD, Pick, Writer, is_loose
 from lazyt.testing.choices import EVERYTHING, Choices
 from lazyt.testing.composed import COMPOSED, KINDS
 from lazyt.testing.numpy_names import names
@@ -129,10 +129,10 @@ class MixedWriter(Writer):
         self.lines.append(line)
         used = WORD.findall(line)
         group = {n for n in self.shares if self.shares[n] == self.shares[used[0]]}
+        if is_loose(line, self.values, self.tainted):
+            self.tainted |= group
         self.history.append({n: self.space[n].numpy() for n in group & self.values.keys()})
         self.values.update(self.history[-1])
-        if INEXACT.search(line) or any(n in self.tainted for n in used):
-            self.tainted |= group
         self.trying = ""
         return True
 

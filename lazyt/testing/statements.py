@@ -19,7 +19,7 @@ import lazyt as lt
 from lazyt.handle import Handle
 from lazyt.ir import dtypes
 from lazyt.testing import departures
-from lazyt.testing.array_programs import INEXACT, WORD, leaf
+from lazyt.testing.array_programs import WORD, is_loose, leaf
 from lazyt.testing.closeness import Tolerance, compare, same_bits
 from lazyt.testing.mixed_programs import CALLED, REFUSALS, sample
 from lazyt.testing.modes import (
@@ -122,7 +122,7 @@ def beside_numpy(lines: Sequence[str], each: Mode = EAGER) -> tuple[dict[str, Ar
             before, values = values, {n: x._array("testing") for n, x in ours.items() if isinstance(x, Handle)}
             used = WORD.findall(line)
             changed = [n for n, v in values.items() if n not in before or not same_bits(v, before[n])]
-            if INEXACT.search(line) or any(n in tainted for n in used):
+            if is_loose(line, before, tainted):
                 tainted |= {*changed, *used[:1]}
             for n in values:
                 failure = _against(line, n, theirs[n], values[n], [before[m] for m in used if m in before])
