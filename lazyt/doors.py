@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ScalarRangeError
-from lazyt.leaves import bind_leaf
-from lazyt.record import MAX_BYTES, record
+from lazyt.leaves import LEAF_CALLERS, bind_leaf
+from lazyt.record import MAX_BYTES, record, slot_of
 from lazyt.trace import local
 from lazyt.walk import LEAF, hooks
 
@@ -24,8 +24,8 @@ def record_one(op: OpDef, x: Any) -> Any:
     tr, tensor = local.trace, hooks.tensor
     if type(x) is tensor and not tr.watched:
         s = tr.pos.next
-        if s.op is LEAF and x._slot is None and x._storage is None and tr.nbytes < MAX_BYTES:
-            bind_leaf(tr, x)
+        if s.op is LEAF and x._slot is None and tr.nbytes < MAX_BYTES:
+            bind_leaf(tr, x) if x._storage is None else slot_of(tr, x, LEAF_CALLERS)
             s = tr.pos.next
         if s.op is op and s.a is x._slot and s.ext is tr.ext:
             h = tr.results[s.index]
@@ -45,10 +45,10 @@ def record_two(op: OpDef, x: Any, y: Any) -> Any:
     if type(x) is tensor and not tr.watched:
         s = tr.pos.next
         if s.op is LEAF and tr.nbytes < MAX_BYTES:
-            if x._slot is None and x._storage is None:
-                bind_leaf(tr, x)
-            if kind is tensor and y._slot is None and y._storage is None:
-                bind_leaf(tr, y)
+            if x._slot is None:
+                bind_leaf(tr, x) if x._storage is None else slot_of(tr, x, LEAF_CALLERS)
+            if kind is tensor and y._slot is None:
+                bind_leaf(tr, y) if y._storage is None else slot_of(tr, y, LEAF_CALLERS)
             s = tr.pos.next
         if (
             s.op is op
@@ -89,8 +89,8 @@ def of_one(op: OpDef, slow: Callable[..., Any]) -> Callable[..., Any]:
         if type(x) is tensor and out is None and not options:
             tr = local.trace
             s = tr.pos.next
-            if s.op is LEAF and x._slot is None and x._storage is None and not tr.watched and tr.nbytes < MAX_BYTES:
-                bind_leaf(tr, x, 2)
+            if s.op is LEAF and x._slot is None and not tr.watched and tr.nbytes < MAX_BYTES:
+                bind_leaf(tr, x, 2) if x._storage is None else slot_of(tr, x, 2)
                 s = tr.pos.next
             if s.op is op and s.a is x._slot and s.ext is tr.ext:
                 h = tr.results[s.index]
@@ -115,10 +115,10 @@ def of_two(op: OpDef, slow: Callable[..., Any]) -> Callable[..., Any]:
             tr, kind = local.trace, type(x2)
             s = tr.pos.next
             if s.op is LEAF and not tr.watched and tr.nbytes < MAX_BYTES:
-                if x1._slot is None and x1._storage is None:
-                    bind_leaf(tr, x1, 2)
-                if kind is tensor and x2._slot is None and x2._storage is None:
-                    bind_leaf(tr, x2, 2)
+                if x1._slot is None:
+                    bind_leaf(tr, x1, 2) if x1._storage is None else slot_of(tr, x1, 2)
+                if kind is tensor and x2._slot is None:
+                    bind_leaf(tr, x2, 2) if x2._storage is None else slot_of(tr, x2, 2)
                 s = tr.pos.next
             if (
                 s.op is op

@@ -34,10 +34,10 @@ def method(self, other):
     tr = local.trace
     s = tr.pos.next
     if s.op is leaf and tr.nbytes < most and not tr.watched and type(other) in plain:
-        if self._slot is None and self._storage is None:
-            bind_leaf(tr, self, 2)
-        if type(other) is Tensor and other._slot is None and other._storage is None:
-            bind_leaf(tr, other, 2)
+        if self._slot is None:
+            bind_leaf(tr, self, 2) if self._storage is None else slot_of(tr, self, 2)
+        if type(other) is Tensor and other._slot is None:
+            bind_leaf(tr, other, 2) if other._storage is None else slot_of(tr, other, 2)
         s = tr.pos.next
     if s.op is op and s.{mine} is self._slot and s.ext is tr.ext:
         t = type(other)
@@ -70,8 +70,8 @@ _UNARY = """
 def method(self):
     tr = local.trace
     s = tr.pos.next
-    if s.op is leaf and tr.nbytes < most and not tr.watched and self._slot is None and self._storage is None:
-        bind_leaf(tr, self, 2)
+    if s.op is leaf and tr.nbytes < most and not tr.watched and self._slot is None:
+        bind_leaf(tr, self, 2) if self._storage is None else slot_of(tr, self, 2)
         s = tr.pos.next
     if s.op is op and s.a is self._slot and s.ext is tr.ext:
         h = tr.results[s.index]
@@ -107,7 +107,7 @@ def _attach(method: str, op_name: str, template: str, **parts: str) -> None:
     space: dict[str, Any] = {
         "plain": plain,
         "__name__": __name__, "local": local, "op": OPS[op_name], "Tensor": Tensor, "made": hooks.made,
-        "leaf": LEAF, "bind_leaf": bind_leaf, "most": recording.MAX_BYTES,
+        "leaf": LEAF, "bind_leaf": bind_leaf, "slot_of": recording.slot_of, "most": recording.MAX_BYTES,
         "record": recording.record, "compare": record_comparison, "operand": _is_operand,
         "record_inplace": inplace.record_inplace,
     }  # fmt: skip
