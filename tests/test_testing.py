@@ -436,6 +436,21 @@ def test_what_the_search_found_and_lazyt_means(seed: int) -> None:
     assert try_seed(seed) is None
 
 
+def test_what_fails_while_a_loop_is_written_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Singular values of NaN, which NumPy refuses too; it ended the process of a search.
+    assert try_seed(70109471) is None
+
+    def fails(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("broken on purpose")
+
+    assert any("xp.nonzero(v3)" in line for line in write(1571))
+    told: list[list[str]] = []
+    monkeypatch.setattr(lt, "nonzero", fails)
+    found = try_seed(1571, seconds=1.0, tell=told.append)
+    assert found is not None and "broken on purpose" in found.failure.message and "nonzero(v3)" in found.lines[-1]
+    assert found.lines in told
+
+
 def test_a_jump_in_bfloat16_is_where_bfloat16_has_it() -> None:
     # The difference is -3.1445 before it is rounded, a jump of more than half a period, and -3.1406 after it.
     assert check(["v0 = xp.asarray(np.array([2.34375, -0.80078125], 'bfloat16'))", "v1 = new(xp.unwrap(v0))"]) is None

@@ -7,14 +7,13 @@ of that is drawn from a seed, and written as the source of a module that uses th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from lazyt.testing.array_programs import Pick
 from lazyt.testing.choices import EVERYTHING, Choices
-from lazyt.testing.mixed_programs import MixedWriter
-from lazyt.testing.modes import FIRST_RUN_EACH, mode
+from lazyt.testing.mixed_programs import MixedWriter, write_at_once
 
 # What a function does to a matrix `t` of n rows and d columns, beside `a`, its argument, `s`, a scalar, and the weights
 # `w` (d, d) and `v` (d,): values of the same shape again.
@@ -118,6 +117,7 @@ class LoopWriter:
         self.pick = pick
         self.choices = choices
         self.lines: list[str] = []
+        self.tell: Callable[[list[str]], None] = lambda lines: None  # what is run while it is written
         self.history: list[dict[str, np.ndarray]] = []
         self.values = ["h", "g"]
         self.weights = ["w", "v"]
@@ -212,8 +212,9 @@ class LoopWriter:
     def table(self) -> str:
         """Define a function of statements over the whole operation table."""
         w = MixedWriter(self.pick, choices=self.choices)
-        with mode(FIRST_RUN_EACH), np.errstate(all="ignore"):
-            w.program(2 + self.pick(4))
+        w.tell = self.tell
+        with np.errstate(all="ignore"):
+            write_at_once(w, 2 + self.pick(4))
         constants = [n for n in w.lines if "leaf(" in n]
         names = [n.split(" ")[0] for n in constants]
         self.lines += ["xp = lt", *constants, "def g0():", *[f"    global {', '.join(names)}"] * bool(names)]

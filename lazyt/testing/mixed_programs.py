@@ -21,6 +21,7 @@ from lazyt.ops.core import OPS
 from lazyt.testing.array_programs import MAX_SIZE, WORD, Pick, Writer, is_loose
 from lazyt.testing.choices import EVERYTHING, Choices
 from lazyt.testing.composed import COMPOSED, KINDS
+from lazyt.testing.modes import FIRST_RUN_EACH, mode
 from lazyt.testing.numpy_names import names
 
 # What raises at the user's line: an operation that refuses its operands.
@@ -300,3 +301,23 @@ class MixedWriter(Writer):
         key = self.key(v.shape)
         part = v[eval(f"np.s_[{key}]", {"np": np})]
         return self.emit(f"{n}[{key}] {op} {self.value(n, part.shape)}")
+
+
+class Unwritten(Exception):
+    """lazyt failed, and did not refuse, on the last of these statements."""
+
+    def __init__(self, lines: list[str], why: str) -> None:
+        super().__init__(why)
+        self.lines = lines
+
+
+def write_at_once(w: Writer, length: int) -> None:
+    """Write a program, each statement run as the first one of its kind. Raises `Unwritten` where lazyt fails."""
+    with mode(FIRST_RUN_EACH):
+        try:
+            w.program(length)
+        except Exception as e:
+            tried = getattr(w, "trying", "")
+            if not tried:
+                raise
+            raise Unwritten([*w.lines, tried], f"{type(e).__name__}: {e}") from e

@@ -19,9 +19,9 @@ from lazyt.testing.choices import choices_of
 from lazyt.testing.composed import COMPOSED
 from lazyt.testing.gradient_programs import SMOOTH, GradientWriter, check_gradients
 from lazyt.testing.loop_programs import LoopWriter
-from lazyt.testing.loops import again_loop, check_loop, loop_script
-from lazyt.testing.mixed_programs import CALLED, table
-from lazyt.testing.modes import FIRST_BY_NUMPY, FIRST_RUN, FIRST_RUN_EACH, RANDOM, Mode, mode
+from lazyt.testing.loops import again_loop, check_loop, is_loop, loop_script
+from lazyt.testing.mixed_programs import CALLED, Unwritten, table
+from lazyt.testing.modes import FIRST_BY_NUMPY, FIRST_RUN, FIRST_RUN_EACH, RANDOM, Mode
 from lazyt.testing.scripts import script
 from lazyt.testing.shrink import shrink
 from lazyt.testing.shrink_source import shrink_source
@@ -147,14 +147,6 @@ def kind_of(seed: int) -> str:
     return {4: "arrays", 5: "views"}.get(seed % 6, "mixed")
 
 
-class Unwritten(Exception):
-    """lazyt failed, and did not refuse, on the last of these statements."""
-
-    def __init__(self, lines: list[str], why: str) -> None:
-        super().__init__(why)
-        self.lines = lines
-
-
 def _nobody(lines: list[str]) -> None:
     """Nobody is told."""
 
@@ -175,6 +167,7 @@ def written_program(seed: int, length: int = LENGTH, tell: Callable[[list[str]],
     kind, choices = kind_of(seed), choices_of(seed)
     if kind == "loops":
         loop = LoopWriter(pick, choices)
+        loop.tell = tell
         loop.program()
         return loop
     if kind == "views":
@@ -185,14 +178,7 @@ def written_program(seed: int, length: int = LENGTH, tell: Callable[[list[str]],
     made = {"arrays": array_programs.Writer, "gradients": GradientWriter}.get(kind, mixed_programs.MixedWriter)
     w: array_programs.Writer = made(pick, choices=choices)
     w.tell = tell
-    with mode(FIRST_RUN_EACH):
-        try:
-            w.program(length)
-        except Exception as e:
-            tried = getattr(w, "trying", "")
-            if not tried:
-                raise
-            raise Unwritten([*w.lines, tried], f"{type(e).__name__}: {e}") from e
+    mixed_programs.write_at_once(w, length)
     return w
 
 
@@ -234,7 +220,7 @@ def try_seed(
         return Found(seed, lines, up_to(lines, failure), failure)
     if known is not None:
         known.add(signature)
-    if kind == "loops":
+    if is_loop(lines):
         return small_loop(seed, lines, failure, lambda x: again_loop(x, failure), seconds)
     again = recheck_gradients if kind == "gradients" and failure.kind.startswith("gradient") else recheck
     return small(seed, lines, failure, lambda x: again(x, failure), seconds)
