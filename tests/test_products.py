@@ -481,3 +481,21 @@ class TestVectors:
         lt.sync()
         assert z.shape == (70, 1)
         assert any(isinstance(c, MatmulCall) for c in lt.last_sync().plan.schedule.launches)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+@pytest.mark.parametrize("shape", [(3, 1), (3, 2), (2, 3), (40, 1), (1, 40), (9, 5), (70, 33)])
+def test_operands_that_lie_apart(shape, dtype):
+    # A line of one element has any stride: (1, n) of a transposed view was read as if its elements were neighbours.
+    a = array(*shape, dtype=dtype)
+    for key in (np.s_[::2], np.s_[:, ::2], np.s_[::2, :1], np.s_[:1], np.s_[::-1], np.s_[1:, 1:]):
+        x = a[key]
+        for f in (
+            lambda x: x @ x.T,
+            lambda x: x.T @ x,
+            lambda x: (x + 0) @ x.T,
+            lambda x: (x.T + 0) @ x,
+            lambda x: x @ (x.T + 0),
+        ):
+            got = f(lt.asarray(a)[key]).numpy()
+            np.testing.assert_allclose(got, f(x), rtol=1e-4, atol=1e-4, err_msg=f"{shape} {key}")

@@ -174,9 +174,7 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
         assert tile is not None
     far = kk * n * size > NEAR and m > MANY
     aliased = tb[1] * size % ALIASED == 0 and kk > 32 and m > 4 * tile.rows[0]
-    pack_b = "across" if tb[0] != blas.NO_TRANS and kk > 1 else "panel" if far or aliased else ""
-    if tb[0] != blas.NO_TRANS and n <= 1:
-        pack_b = "across"
+    pack_b = "across" if tb[0] != blas.NO_TRANS else "panel" if far or aliased else ""
     estimate = _generated(tile, m, n, kk, count, pack_a, pack_b, c)
     library_estimate = _blas(tile, m, n, kk, count, c, tb[0] != blas.NO_TRANS) if by_blas else 0
     how = "generated" if not by_blas or not library or estimate < library_estimate else "blas"
