@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from lazyt import memory
+from lazyt import memory, stepwise
 from lazyt.autograd.engine import BACKWARD
 from lazyt.backends import cuda
-from lazyt.backends.cpu import attention
+from lazyt.backends.cpu import attention, engine
 from lazyt.backends.cpu.executor import Executable
 from lazyt.backends.cpu.receipt import Receipt
 from lazyt.handle import Data
@@ -190,6 +190,15 @@ class Program:
 
 _programs: dict[int, Program] = {}
 MAX_PROGRAMS = 1 << 14
+
+
+def drop_plans() -> bool:
+    """Forget the plans that are kept by their programs, where the process has too much code; whether it had."""
+    if not engine.is_crowded():
+        return False
+    _programs.clear()
+    stepwise.forget()
+    return True
 
 
 def _program(pos: Step) -> Program:

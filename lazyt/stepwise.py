@@ -198,6 +198,11 @@ def _kind(key: tuple[Any, ...]) -> Kind:
     return kind
 
 
+def forget() -> None:
+    """Drop the plans of single steps."""
+    _kinds.clear()
+
+
 def _result(n: Node, values: dict[Node, Any], leaves: Sequence[Any]) -> Value:
     """A result of what was interpreted; an operand under its own or another shape is that, as in a plan."""
     base = n

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from time import perf_counter
 from types import FrameType
@@ -14,7 +15,7 @@ from lazyt.backends.cpu.receipt import Receipt
 from lazyt.errors import SyncError, relocate, site_of
 from lazyt.handle import Data, Gradient, Handle, Holder, Storage
 from lazyt.looking.report import SyncReport
-from lazyt.planning import Plan, find_plan
+from lazyt.planning import Plan, drop_plans, find_plan
 from lazyt.repeating import Again, counters
 from lazyt.stepwise import Stepwise
 from lazyt.trace import Several, Site, Slot, Step, Trace, holding, local, user_site
@@ -187,6 +188,9 @@ def _finish(tr: Trace, report: SyncReport) -> None:
     _note(tr, report)
     if tr.n_steps > recording.MAX_TRIE:
         tr.reset_trie()
+    elif drop_plans():
+        tr.reset_trie()
+        gc.collect()  # steps refer to each other
     else:
         tr.start()
 

@@ -40,7 +40,7 @@ def forget() -> None:
     """Make every program a new one."""
     local.trace.reset_trie()
     planning._programs.clear()
-    stepwise._kinds.clear()
+    stepwise.forget()
 
 
 def bits(a: np.ndarray) -> bytes:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from typing import Any, TextIO
 
-from lazyt import stepwise
 from lazyt.testing.loops import check_loop, is_loop
 from lazyt.testing.seeds import Coverage, Found, signature_of, small, small_loop, try_seed
 from lazyt.testing.statements import Failure, Stopped, check
@@ -21,8 +20,6 @@ HANGS = 180.0
 BATCH = 32
 # Room for the statements of the program that runs.
 TEXT = 1 << 16
-# Plans of single steps that a process keeps.
-KINDS = 1 << 14
 
 
 class Board:
@@ -50,7 +47,6 @@ class Board:
 def _worker(pipe: Any, board: Board) -> None:
     """Try the seeds that come, until None."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    stepwise.MAX_KINDS = KINDS
     known: set[tuple[str, ...]] = set()
     while (task := pipe.recv()) is not None:
         kind, what = task

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 # Part of the key of cached objects: raise it when the same text should give other code.
 CODEGEN_VERSION = 1
 GENERATION_OBJECTS = 128
+# NOTE: an object takes two mappings of memory, of which Linux gives a process 65,530; LLVM ends the process without.
+MAX_OBJECTS = 1 << 14
 # NOTE: never 0: that code generator aborts the process on <32 x float>.
 OPT_LEVEL = 2
 
@@ -210,6 +212,8 @@ class _Loader:
         self._modules: weakref.WeakValueDictionary[str, Module] = weakref.WeakValueDictionary()
         self._current: _Generation | None = None
         self._permanent: _Generation | None = None
+        self._generations: weakref.WeakSet[_Generation] = weakref.WeakSet()
+        self.room = MAX_OBJECTS  # for so many more objects, until they are counted again
         self.ahead: dict[str, bytes] = {}  # object code made and not yet asked for
         self._early: ahead.Making | None = None  # ... and being made for a plan that is not yet there
 
@@ -226,6 +230,7 @@ class _Loader:
                     counters.memory_hits += 1
                 else:
                     generation.add(key, _object_code(key, ir_text, names, cache), names)
+                    self.room -= 1
                 module = Module(ir_text, generation)
             module._resolve(names)
             self._modules[ir_text] = module
@@ -279,7 +284,12 @@ class _Loader:
             return self._permanent
         if self._current is None or len(self._current.keys) >= GENERATION_OBJECTS:
             self._current = _Generation()
+            self._generations.add(self._current)
         return self._current
+
+    def objects(self) -> int:
+        """How many are loaded that can be dropped."""
+        return sum(len(g.keys) for g in list(self._generations))
 
     def after_fork(self) -> None:
         """In the child: another thread may have held the lock when the process was copied."""
@@ -303,6 +313,16 @@ def _object_code(key: str, ir_text: str, names: Sequence[str], cache: objcache.O
 _loader = _Loader()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_loader.after_fork)
+
+
+def is_crowded() -> bool:
+    """Whether so much code is loaded that some has to be dropped; if so, not again before a quarter as much came."""
+    if _loader.room > 0:
+        return False
+    with _loader.lock:
+        left = MAX_OBJECTS - _loader.objects()
+        _loader.room = max(left, MAX_OBJECTS // 4)
+    return left <= 0
 
 
 def assembly(ir_text: str, names: Sequence[str]) -> str:
