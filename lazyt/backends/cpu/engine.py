@@ -35,6 +35,7 @@ CODEGEN_VERSION = 1
 GENERATION_OBJECTS = 128
 # NOTE: an object takes two mappings of memory, of which Linux gives a process 65,530; LLVM ends the process without.
 MAX_OBJECTS = 1 << 14
+ROOM = MAX_OBJECTS // 4  # so many more come before it is looked at again
 # NOTE: never 0: that code generator aborts the process on <32 x float>.
 OPT_LEVEL = 2
 
@@ -316,12 +317,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def is_crowded() -> bool:
-    """Whether so much code is loaded that some has to be dropped; if so, not again before a quarter as much came."""
+    """Whether so much code is loaded that some has to be dropped; if so, not again before `ROOM` more came."""
     if _loader.room > 0:
         return False
     with _loader.lock:
         left = MAX_OBJECTS - _loader.objects()
-        _loader.room = max(left, MAX_OBJECTS // 4)
+        _loader.room = max(left, ROOM)
     return left <= 0
 
 
