@@ -293,13 +293,13 @@ class Pool:
         if self._limit is not None and self._used + origin.size > self._limit:
             raise self._out_of_memory(nbytes)
         one = -(-origin.size // mmap.PAGESIZE) * mmap.PAGESIZE
-        colour = 0
         if origin.size > SLAB_BLOCK:
             self._mapped += 1
             colour = self._mapped % COLOURS * COLOUR
             one += mmap.PAGESIZE
-        size = one
-        if origin.size <= SLAB_BLOCK:
+            size = one
+        else:
+            colour = 0
             # As much again as the class has: few mappings, and no more than half of a slab idle.
             have = sum(region.size for region in origin.regions.values())
             size = max(one, min(have, SLAB_LIMIT) // one * one)
