@@ -50,6 +50,7 @@ from lazyt.functions.manipulation import *
 from lazyt.functions.nan_reductions import *
 from lazyt.functions.normalization import *
 from lazyt.functions.ordering import *
+from lazyt.functions.padding import *
 from lazyt.functions.polynomials import *
 from lazyt.functions.quantiles import *
 from lazyt.functions.reductions import *

@@ -93,7 +93,7 @@ def method(self, other):
 
 
 def _is_operand(x: Any) -> bool:
-    return isinstance(x, Tensor | float | int | complex | np.ndarray | np.generic | list | tuple)
+    return isinstance(x, Tensor | float | int | complex | np.ndarray | np.generic | list | tuple | range)
 
 
 @functools.cache

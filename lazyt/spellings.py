@@ -1,4 +1,4 @@
-"""What PyTorch's users ask tensors and functions for by its names, and how lazyt spells it: an error says so.
+"""What PyTorch's and NumPy's users ask for by names that lazyt has not, and how it is spelled: an error says so.
 
 A name stands in Tensor's class as an object whose lookup fails: `__getattr__`, asked whenever a lookup fails, would
 make each lookup that does not slower (83 ns for 10, as CPython then caches no slots).
@@ -12,11 +12,22 @@ from typing import Any, Never
 _UPDATES = {"add_": "+=", "sub_": "-=", "mul_": "*=", "div_": "/=", "pow_": "**=", "neg_": "*= -1"}
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mm": "@", "bmm": "@", "mv": "@"}
 
-# A tensor's attributes in PyTorch -> the like here.
+_OF_MEMORY = "`x.numpy()`, whose memory has {}"
+
+# A tensor's attributes in PyTorch, or an array's in NumPy -> the like here.
 ATTRIBUTES = {
+    "base": _OF_MEMORY.format("an owner"),
+    "byteswap": "`x.numpy().byteswap()`",
+    "ctypes": _OF_MEMORY.format("an address"),
+    "flags": _OF_MEMORY.format("flags"),
+    "flat": "`x.ravel()`, or `x[...] = values.reshape(x.shape)`",
+    "partition": "`lt.partition(x, kth, axis=...)`",
+    "put": "`np.put(x, indices, values)`",
+    "resize": "`lt.resize(x, shape)`",
+    "strides": _OF_MEMORY.format("strides"),
+    "tofile": "`x.numpy().tofile(path)`, or `lt.save({'x': x}, path)`",
     **{name: f"`x {op}`" if " " in op else f"`x {op} y`" for name, op in _UPDATES.items()},
     **{name: f"`x {op} y`" for name, op in _OPERATORS.items()},
-    "argsort": "`lt.argsort(x, axis=...)`",
     "chunk": "`lt.array_split(x, n, axis=...)`",
     "clamp_": "`x[...] = x.clip(low, high)`",
     "contiguous": "nothing, as values are always contiguous",
@@ -74,7 +85,7 @@ class Elsewhere:
 
 
 def attach_spellings(cls: Any) -> None:
-    """Have lookups of PyTorch's names on instances of `cls` say how they are spelled here."""
+    """Have lookups of others' names on instances of `cls` say how they are spelled here."""
     for name, here in ATTRIBUTES.items():
         assert not hasattr(cls, name), "what is there needs no other spelling"
         setattr(cls, name, Elsewhere(name, here))

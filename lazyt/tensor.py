@@ -14,7 +14,7 @@ from lazyt.device import CPU, Device
 from lazyt.device import check as check_device
 from lazyt.errors import AutogradError, DeviceError, DTypeError, NotOneElement, ShapeError
 from lazyt.functions import interchange
-from lazyt.functions.host import holds_tensor, host_array, list_dtype, tensors_in
+from lazyt.functions.host import ARRAYS, holds_tensor, host_array, list_dtype, tensors_in
 from lazyt.functions.joining import stack
 from lazyt.functions.subscript import getitem, setitem
 from lazyt.handle import Data, Gradient, Handle, Holder
@@ -586,7 +586,7 @@ def from_numpy(a: np.ndarray[Any, Any]) -> Tensor:
 def _as_operand(x: Any, device: Any = None, beside: Sequence[Any] = ()) -> Tensor:
     if isinstance(x, list | tuple):
         return asarray(x, device=device) if holds_tensor(x) else _part(x, device, beside)
-    if isinstance(x, np.ndarray | np.generic) or hasattr(x, "__array__"):
+    if isinstance(x, ARRAYS) or hasattr(x, "__array__"):
         return asarray(x, device=device)
     raise DTypeError(f"not an array or a Python scalar: {type(x).__name__!r} object {x!r:.60}")
 

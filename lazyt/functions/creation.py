@@ -11,6 +11,7 @@ from lazyt.device import Device
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.functions.arguments import dtype_or_none, record, shape_of, tensor
 from lazyt.functions.arithmetic import add, divide, multiply, pow, subtract
+from lazyt.functions.elementwise import floor
 from lazyt.functions.linear import diagonal
 from lazyt.functions.logic import equal, where
 from lazyt.functions.manipulation import astype, broadcast_arrays, broadcast_to, moveaxis, reshape
@@ -113,10 +114,10 @@ def empty(shape: ShapeLike, dtype: Any = None, *, device: Any = None) -> Tensor:
 
 @_placed
 def full(shape: ShapeLike, fill_value: ArrayLike, dtype: Any = None, *, device: Any = None) -> Tensor:
-    """One value everywhere; by default of the value's dtype (bool, int64, float32, complex64 for Python
-    scalars).
+    """One value everywhere, or an array broadcast to the shape; by default of the value's dtype (bool, int64, float32,
+    complex64 for Python scalars).
 
-    Raises ShapeError for a negative extent or a value that is not a scalar. As `numpy.full`.
+    Raises ShapeError for a negative extent or a value that does not broadcast. As `numpy.full`.
 
     >>> import lazyt as lt
     >>> lt.full((2,), 7).tolist()
@@ -130,7 +131,17 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: Any = None, *, device: 
     else:
         value = tensor(fill_value)
         d = _default(dtype, value.dtype)
+        if value.ndim:
+            return _filled(value, shape_of("full", shape), d)
     return record(ops.FULL, (value,), (d,), shape_of("full", shape))
+
+
+def _filled(value: Tensor, shape: tuple[int, ...], d: np.dtype) -> Tensor:
+    """A copy of an array broadcast to a shape."""
+    lead = len(shape) - value.ndim
+    if lead < 0 or any(n not in (1, m) for n, m in zip(value.shape, shape[lead:], strict=True)):
+        raise ShapeError(f"full: a fill value of shape {value.shape} does not broadcast to {shape}")
+    return astype(broadcast_to(value, shape), d)
 
 
 def zeros_like(x: ArrayLike, /, dtype: Any = None, *, device: Any = None) -> Tensor:
@@ -166,7 +177,7 @@ def empty_like(x: ArrayLike, /, dtype: Any = None, *, device: Any = None) -> Ten
 
 
 def full_like(x: ArrayLike, /, fill_value: ArrayLike, dtype: Any = None, *, device: Any = None) -> Tensor:
-    """One value everywhere, of x's shape and, by default, dtype. As `numpy.full_like`.
+    """One value everywhere, or an array broadcast to x's shape; by default of x's dtype. As `numpy.full_like`.
 
     >>> import lazyt as lt
     >>> lt.full_like(lt.asarray([1, 2]), 9).tolist()
@@ -261,7 +272,7 @@ def _between(start: Tensor, stop: Tensor, num: int, dtype: np.dtype, endpoint: b
     out = add(multiply(k, divide(gap, max(num - 1 if endpoint else num, 1))), a)
     if endpoint and num > 1:
         out = where(equal(k, num - 1), b, out)
-    return astype(out, dtype, copy=False)
+    return astype(floor(out) if dtypes.kind(dtype) in "iu" else out, dtype, copy=False)
 
 
 def _bound_dtype(bounds: list[Any]) -> np.dtype:

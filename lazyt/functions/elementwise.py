@@ -56,7 +56,6 @@ __all__ = [
     "log1p",
     "log2",
     "log10",
-    "nan_to_num",
     "negative",
     "positive",
     "rad2deg",
@@ -567,19 +566,6 @@ def round(x: ArrayLike, /, decimals: int = 0) -> Tensor:
     [2.0, 2.0, -1.0]
     """
     return record(ops.ROUND, (x,), (integer("round", "decimals", decimals),))
-
-
-def nan_to_num(x: ArrayLike, /, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
-    """NaN and infinities replaced by numbers, infinities by default by the largest finite ones. As
-    `numpy.nan_to_num`.
-
-    >>> import lazyt as lt
-    >>> lt.nan_to_num(lt.asarray([1.0, float('nan'), float('inf')]), posinf=9.0).tolist()
-    [1.0, 0.0, 9.0]
-    """
-    # NOTE: what is part of a program is compared, and -0.0 == 0.0.
-    given = ("-0.0" if isinstance(v, float) and repr(float(v)) == "-0.0" else v for v in (nan, posinf, neginf))
-    return record(ops.NAN_TO_NUM, (x,), tuple(given))
 
 
 # NumPy's other names

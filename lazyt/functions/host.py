@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,6 +12,9 @@ import numpy as np
 from lazyt.errors import DTypeError, ScalarRangeError, ShapeError
 from lazyt.handle import Handle
 from lazyt.ir import dtypes
+
+# What is an array as it stands.
+ARRAYS = (np.ndarray, np.generic, range, memoryview, bytearray, array)
 
 
 def host_array(obj: Any, dtype: np.dtype | None) -> np.ndarray[Any, Any]:

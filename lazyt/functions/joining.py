@@ -1,8 +1,8 @@
-"""Arrays put together, repeated, rolled, padded, and their differences."""
+"""Arrays put together, repeated, rolled, and their differences."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from lazyt.ops import joining as ops
 from lazyt.ops.axes import integer, one_axis
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from lazyt.functions.arguments import ArrayLike
     from lazyt.tensor import Tensor
@@ -33,7 +33,6 @@ __all__ = [
     "diff",
     "dstack",
     "hstack",
-    "pad",
     "repeat",
     "roll",
     "stack",
@@ -192,72 +191,6 @@ def roll(x: ArrayLike, /, shift: int | tuple[int, ...], axis: int | tuple[int, .
         raise ShapeError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
     ints = tuple(s % t.shape[a] if t.shape[a] else 0 for s, a in zip(shifts, axes, strict=True))
     return record(ops.ROLL, (t,), (axes,), ints)
-
-
-# Padding
-
-_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
-
-
-def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
-    """One pair (before, after) an axis."""
-    if isinstance(pad_width, dict):
-        pairs = [(0, 0)] * ndim
-        for axis, w in pad_width.items():
-            before, after = np.broadcast_to(np.asarray(w), (2,)).tolist()
-            pairs[one_axis("pad", axis, ndim)] = (before, after)
-    else:
-        given = np.asarray(pad_width)
-        if given.size and given.dtype.kind not in "iu":
-            integer("pad", "pad_width", pad_width)
-        try:
-            wide = np.broadcast_to(given.reshape(-1, 1) if given.shape == (ndim, 1) else given, (ndim, 2))
-        except ValueError:
-            raise ShapeError(f"pad: pad_width of shape {given.shape} for an array of {ndim} dimensions") from None
-        pairs = [(int(p), int(q)) for p, q in wide.tolist()]
-    if any(w < 0 for p in pairs for w in p):
-        raise ShapeError(f"pad: negative widths in {pairs}")
-    return pairs
-
-
-def _reach(mode: str, n: int) -> int:
-    """How far a mode pads an axis of n by one copy of what is there."""
-    return n - 1 if mode == "reflect" else n if mode in ("symmetric", "wrap") else 1 << 62
-
-
-def pad(
-    x: ArrayLike, pad_width: int | Iterable[Any] | Mapping[int, Any], /, mode: str = "constant", *,
-    constant_values: ArrayLike = 0,
-) -> Tensor:  # fmt: skip
-    """x with `pad_width` (a number, a pair, a pair an axis, or a dict by axis) more elements before and
-    after.
-
-    Modes: 'constant', 'edge', 'reflect', 'symmetric', 'wrap'. Other widths are not another program. Raises
-    ShapeError for widths that are negative or do not fit x, or another mode. As `numpy.pad`, with one
-    constant.
-
-    >>> import lazyt as lt
-    >>> lt.pad(lt.asarray([1, 2, 3]), (1, 2), "reflect").tolist()
-    [2, 1, 2, 3, 2, 1]
-    """
-    t = tensor(x)
-    if mode not in _MODES:
-        raise ShapeError(f"pad: mode {mode!r} is not one of {', '.join(_MODES)}")
-    pairs = _widths(pad_width, t.ndim)
-    value = constant_values if mode == "constant" else 0
-    near: dict[int, tuple[int, int]] = {}
-    for a, pair in enumerate(pairs):
-        if pair == (0, 0):
-            continue
-        if max(pair) <= _reach(mode, t.shape[a]):
-            near[a] = pair
-        else:
-            # Copies of copies: where each element comes from is worked out here.
-            if not t.shape[a]:
-                raise ShapeError(f"pad: mode {mode!r} cannot extend axis {a} of extent 0")
-            t = take(t, np.pad(np.arange(t.shape[a]), pair, mode), axis=a)  # type: ignore[call-overload]
-    ints = tuple(w for pair in near.values() for w in pair)
-    return record(ops.PAD, (t, value), (mode, tuple(near)), ints)
 
 
 def diff(

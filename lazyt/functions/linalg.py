@@ -12,12 +12,14 @@ from lazyt.functions import linear
 from lazyt.functions.arguments import axes as regular_axes
 from lazyt.functions.arguments import record, record_many, tensor
 from lazyt.functions.arithmetic import divide
+from lazyt.functions.creation import eye, full_like
 from lazyt.functions.elementwise import isfinite, isnan
 from lazyt.functions.linear import cross, matmul, matrix_transpose, tensordot, vecdot
-from lazyt.functions.logic import logical_and, logical_not, where
-from lazyt.functions.manipulation import moveaxis, reshape
+from lazyt.functions.logic import logical_and, logical_not, not_equal, where
+from lazyt.functions.manipulation import astype, moveaxis, reshape
 from lazyt.functions.reductions import all as all_
 from lazyt.functions.reductions import any as any_
+from lazyt.ir import dtypes
 from lazyt.ir.opaque import check_svd
 from lazyt.ops import linalg as ops
 from lazyt.ops.axes import integer
@@ -263,25 +265,40 @@ def pinv(x: Any, /, *, rtol: Any = None) -> Tensor:
 def matrix_rank(x: Any, /, *, rtol: Any = None) -> Tensor:
     """How many singular values are above rtol (by default max(m, n) * eps) times the largest; int64.
 
-    `rtol` is a number or one for each matrix. Raises ShapeError, DTypeError. As `numpy.linalg.matrix_rank`.
+    `rtol` is a number or one for each matrix. Of less than a matrix, whether it has anything but zeros. Raises
+    ShapeError, DTypeError. As `numpy.linalg.matrix_rank`.
 
     >>> import lazyt as lt
     >>> lt.linalg.matrix_rank(lt.ones((3, 3))).item()
     1
     """
-    return record(ops.MATRIX_RANK, (x,) if rtol is None else (x, rtol))
+    t = tensor(x)
+    if t.ndim < 2:
+        return astype(any_(not_equal(t, 0)), dtypes.int64)
+    return record(ops.MATRIX_RANK, (t,) if rtol is None else (t, rtol))
 
 
 def matrix_power(x: Any, n: int, /) -> Tensor:
     """x multiplied by itself n times; the inverse's power for a negative n, the identity for 0.
 
-    Raises ShapeError, DTypeError. As `numpy.linalg.matrix_power`.
+    Integers stay integers unless n is negative. Raises ShapeError, DTypeError. As `numpy.linalg.matrix_power`.
 
     >>> import lazyt as lt
     >>> lt.linalg.matrix_power(lt.asarray([[1.0, 1.0], [0.0, 1.0]]), 3).tolist()
     [[1.0, 3.0], [0.0, 1.0]]
     """
-    return record(ops.MATRIX_POWER, (x,), (integer("linalg.matrix_power", "n", n),))
+    t, times = tensor(x), integer("linalg.matrix_power", "n", n)
+    if dtypes.kind(t.dtype) in "fc" or times < 0 or t.ndim < 2 or t.shape[-1] != t.shape[-2]:
+        return record(ops.MATRIX_POWER, (t,), (times,))
+    if not times:
+        return full_like(t, eye(t.shape[-1], dtype=t.dtype))
+    out = None
+    for bit in bin(times)[:1:-1]:
+        if bit == "1":
+            out = t if out is None else matmul(out, t)
+        t = matmul(t, t)
+    assert out is not None, "a positive number has a bit that is set"
+    return out
 
 
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float | None = 2) -> Tensor:

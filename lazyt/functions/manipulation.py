@@ -21,7 +21,7 @@ from lazyt.ops import manipulation as ops
 from lazyt.ops.axes import integer, many_axes, one_axis
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lazyt.functions.arguments import ArrayLike, AxisLike, ShapeLike
     from lazyt.tensor import Tensor
@@ -99,26 +99,36 @@ def _reshaped(t: Tensor, ints: tuple[int, ...], copy: bool | None = None) -> Ten
     return record_view(ops.RESHAPE, t, (), ints)
 
 
-def ravel(x: ArrayLike, /) -> Tensor:
+def ravel(x: ArrayLike, /, order: str = "C") -> Tensor:
     """All elements in one axis, as a view where `reshape` gives one. As `numpy.ravel`.
+
+    The last axis runs fastest, with `order="F"` the first ("A" and "K" mean "C": values lie in that order). Raises
+    ShapeError for another order.
 
     >>> import lazyt as lt
     >>> lt.ravel(lt.asarray([[1, 2], [3, 4]])).tolist()
     [1, 2, 3, 4]
     """
-    t = tensor(x)
+    t = _in_order("ravel", tensor(x), order)
     return _reshaped(t, (t.size,))
 
 
-def flatten(x: ArrayLike, /) -> Tensor:
-    """All elements in one axis, as a copy. As `numpy.ndarray.flatten`.
+def flatten(x: ArrayLike, /, order: str = "C") -> Tensor:
+    """All elements in one axis, as a copy; `order` as in `ravel`. As `numpy.ndarray.flatten`.
 
     >>> import lazyt as lt
     >>> lt.flatten(lt.asarray([[1, 2], [3, 4]])).tolist()
     [1, 2, 3, 4]
     """
-    t = tensor(x)
+    t = _in_order("flatten", tensor(x), order)
     return record(ops.FLATTEN, (t,), (), (t.size,))
+
+
+def _in_order(name: str, t: Tensor, order: str) -> Tensor:
+    """What has its elements, read in C order, in this order of x's."""
+    if order not in ("C", "F", "A", "K"):
+        raise ShapeError(f"{name}: order is one of C, F, A and K, got {order!r}")
+    return transpose(t) if order == "F" and t.ndim > 1 else t
 
 
 def expand_dims(x: ArrayLike, /, axis: AxisLike = 0) -> Tensor:
@@ -261,39 +271,43 @@ def rot90(x: ArrayLike, /, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor
             return flip(swapaxes(t, i, j), axis=j)
 
 
-def atleast_1d(x: ArrayLike, /) -> Tensor:
-    """x with at least one axis, new ones leading, as a view. As `numpy.atleast_1d`.
+def atleast_1d(*arys: ArrayLike) -> Any:
+    """Arrays with at least one axis, new ones leading, as views: a tuple, of one array itself. As `numpy.atleast_1d`.
 
     >>> import lazyt as lt
     >>> lt.atleast_1d(lt.asarray(5)).shape
     (1,)
     """
-    t = tensor(x)
-    return t if t.ndim else reshape(t, (1,))
+    return _each(arys, lambda shape: (1,) * (1 - len(shape)) + shape)
 
 
-def atleast_2d(x: ArrayLike, /) -> Tensor:
-    """x with at least two axes, new ones leading, as a view. As `numpy.atleast_2d`.
+def atleast_2d(*arys: ArrayLike) -> Any:
+    """Arrays with at least two axes, new ones leading, as views: a tuple, of one array itself. As `numpy.atleast_2d`.
 
     >>> import lazyt as lt
     >>> lt.atleast_2d(lt.asarray([1, 2])).shape
     (1, 2)
     """
-    t = tensor(x)
-    return t if t.ndim >= 2 else reshape(t, (1,) * (2 - t.ndim) + t.shape)
+    return _each(arys, lambda shape: (1,) * (2 - len(shape)) + shape)
 
 
-def atleast_3d(x: ArrayLike, /) -> Tensor:
-    """x with at least three axes; a vector becomes (1, n, 1), a matrix (m, n, 1). As `numpy.atleast_3d`.
+def atleast_3d(*arys: ArrayLike) -> Any:
+    """Arrays with at least three axes, as views: a vector becomes (1, n, 1), a matrix (m, n, 1). As `numpy.atleast_3d`.
+
+    A tuple, of one array itself.
 
     >>> import lazyt as lt
     >>> lt.atleast_3d(lt.asarray([1, 2])).shape
     (1, 2, 1)
     """
-    t = tensor(x)
-    if t.ndim >= 3:
-        return t
-    return reshape(t, {0: (1, 1, 1), 1: (1, *t.shape, 1), 2: (*t.shape, 1)}[t.ndim])
+    return _each(arys, lambda shape: {0: (1, 1, 1), 1: (1, *shape, 1), 2: (*shape, 1)}.get(len(shape), shape))
+
+
+def _each(arys: Sequence[ArrayLike], shape_of_one: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Any:
+    """Arrays under the shapes that theirs become: themselves where it is the same; of one array not in a tuple."""
+    found = [tensor(x) for x in arys]
+    found = [t if (shape := shape_of_one(t.shape)) == t.shape else reshape(t, shape) for t in found]
+    return found[0] if len(found) == 1 else tuple(found)
 
 
 def broadcast_to(x: ArrayLike, /, shape: ShapeLike) -> Tensor:

@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from lazyt.errors import ShapeError
+import numpy as np
+
+from lazyt.errors import DTypeError, NotSupportedError, ShapeError
 from lazyt.functions import (
     arithmetic,
+    choosing,
     elementwise,
     indexing,
     joining,
     linear,
     manipulation,
+    ordering,
     reductions,
+    searching,
+    sorting,
     statistics,
+    subscript,
 )
 from lazyt.ir import dtypes
 
@@ -33,6 +40,16 @@ def _several(args: tuple[Any, ...]) -> Any:
 def reshape(self: Tensor, *shape: Any, copy: bool | None = None) -> Tensor:
     """`lazyt.reshape`, with the extents one by one or in a tuple."""
     return manipulation.reshape(self, _several(shape), copy=copy)
+
+
+def view(self: Tensor, *shape: Any) -> Tensor:
+    """`lazyt.reshape`, under PyTorch's name. NotSupportedError for a dtype, as which others read the bytes."""
+    if len(shape) == 1 and isinstance(shape[0], np.dtype | type | str):
+        raise NotSupportedError(
+            f"view: not supported: the bytes of {self.dtype} read as {shape[0]!r}, because a pending value has none; "
+            "x.numpy().view(dtype) has them, x.astype(dtype) converts"
+        )
+    return manipulation.reshape(self, _several(shape))
 
 
 def permute(self: Tensor, *axes: Any) -> Tensor:
@@ -75,9 +92,32 @@ def take(self: Tensor, indices: ArrayLike, axis: int | None = None) -> Tensor:
     return indexing.take(self, indices, axis=axis)
 
 
-def astype(self: Tensor, dtype: Any, *, copy: bool = True) -> Tensor:
-    """`lazyt.astype`."""
-    return manipulation.astype(self, dtype, copy=copy)
+_CASTING = ("no", "equiv", "safe", "same_kind", "unsafe")
+
+
+def astype(self: Tensor, dtype: Any, order: str = "K", casting: str = "unsafe", *, copy: bool = True) -> Tensor:
+    """`lazyt.astype`. DTypeError where NumPy's rule `casting` does not allow it. As `numpy.ndarray.astype`."""
+    d = dtypes.as_dtype(dtype)
+    if casting not in _CASTING:
+        raise DTypeError(f"astype: casting is one of {', '.join(_CASTING)}, got {casting!r}")
+    if casting != "unsafe" and not np.can_cast(self.dtype, d, casting):  # type: ignore[arg-type]
+        raise DTypeError(f"astype: {self.dtype} cannot be cast to {d} by the rule {casting!r}")
+    return manipulation.astype(self, d, copy=copy)
+
+
+def fill(self: Tensor, value: Any) -> None:
+    """`x[...] = value`. As `numpy.ndarray.fill`."""
+    subscript.setitem(self, Ellipsis, value)
+
+
+def compress(self: Tensor, condition: Any, axis: int | None = None) -> Tensor:
+    """`lazyt.compress`."""
+    return choosing.compress(condition, self, axis=axis)
+
+
+def tobytes(self: Tensor, order: str = "C") -> bytes:
+    """The value's bytes, by default in C order: a sync. As `numpy.ndarray.tobytes`."""
+    return self.numpy().tobytes(order)  # type: ignore[arg-type]
 
 
 def _cast_to(dtype: Any) -> Callable[[Tensor], Tensor]:
@@ -104,7 +144,7 @@ def _named(module: Any, names: str) -> dict[str, Callable[..., Any]]:
 METHODS: dict[str, Callable[..., Any]] = {
     **_named(
         elementwise,
-        "abs ceil conj cos exp floor isfinite isinf isnan log log1p log2 relu round rsqrt sigmoid sign sin "
+        "abs ceil conj conjugate cos exp floor isfinite isinf isnan log log1p log2 relu round rsqrt sigmoid sign sin "
         "sqrt square tan tanh trunc erf reciprocal",
     ),
     **_named(arithmetic, "clip isclose maximum minimum pow"),
@@ -116,6 +156,10 @@ METHODS: dict[str, Callable[..., Any]] = {
     **_named(manipulation, "flatten ravel squeeze swapaxes split unstack moveaxis broadcast_to expand_dims"),
     **_named(joining, "tile diff roll"),
     **_named(indexing, "index_add put_along_axis scatter_add take_along_axis"),
+    **_named(ordering, "argpartition"),
+    **_named(searching, "searchsorted"),
+    **_named(sorting, "argsort"),
+    **_named(choosing, "choose"),
     **_named(linear, "diagonal dot matmul trace"),
     "__round__": _round,
     "__trunc__": _trunc,
@@ -129,7 +173,10 @@ METHODS: dict[str, Callable[..., Any]] = {
     "take": take,
     "transpose": transpose,
     "unsqueeze": unsqueeze,
-    "view": reshape,
+    "view": view,
+    "compress": compress,
+    "fill": fill,
+    "tobytes": tobytes,
     "float": _cast_to(dtypes.float32),
     "double": _cast_to(dtypes.float64),
     "half": _cast_to(dtypes.float16),

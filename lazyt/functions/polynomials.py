@@ -74,9 +74,9 @@ def polyadd(a1: ArrayLike, a2: ArrayLike) -> Tensor:
     >>> lt.polyadd([1, 2], [3]).tolist()
     [1, 5]
     """
-    a1, a2 = map(atleast_1d, tensors((a1, a2)))
-    n = max(a1.shape[0], a2.shape[0])
-    return add(_padded(a1, n), _padded(a2, n))
+    p1, p2 = atleast_1d(*tensors((a1, a2)))
+    n = max(p1.shape[0], p2.shape[0])
+    return add(_padded(p1, n), _padded(p2, n))
 
 
 def polysub(a1: ArrayLike, a2: ArrayLike) -> Tensor:
@@ -86,9 +86,9 @@ def polysub(a1: ArrayLike, a2: ArrayLike) -> Tensor:
     >>> lt.polysub([1, 2], [3]).tolist()
     [1, -1]
     """
-    a1, a2 = map(atleast_1d, tensors((a1, a2)))
-    n = max(a1.shape[0], a2.shape[0])
-    return subtract(_padded(a1, n), _padded(a2, n))
+    p1, p2 = atleast_1d(*tensors((a1, a2)))
+    n = max(p1.shape[0], p2.shape[0])
+    return subtract(_padded(p1, n), _padded(p2, n))
 
 
 def polymul(a1: ArrayLike, a2: ArrayLike) -> Tensor:

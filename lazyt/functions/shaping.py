@@ -17,12 +17,12 @@ from lazyt.functions.searching import host, nonzero
 from lazyt.functions.subscript import getitem
 from lazyt.handle import Handle
 from lazyt.ir import dtypes
-from lazyt.ops.axes import integer, one_axis
+from lazyt.ops.axes import integer, many_axes, one_axis
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lazyt.functions.arguments import ArrayLike, ShapeLike
+    from lazyt.functions.arguments import ArrayLike, AxisLike, ShapeLike
     from lazyt.tensor import Tensor
 
 __all__ = [
@@ -228,21 +228,27 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
     return take(concat([t, _fitted(v, t, a, count)], axis=a), np.where(order < 0, n - 1 - order, order), axis=a)
 
 
-def trim_zeros(filt: ArrayLike, trim: str = "fb") -> Tensor:
-    """A vector without the zeros at its front ('f') and back ('b'). A sync: their number is data. As
-    `numpy.trim_zeros`.
+def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: AxisLike = None) -> Tensor:
+    """A view without what is zero all over at the front ('f') and the back ('b') of axes (all of them, without any).
+
+    A sync: their number is data. Of zeros alone nothing is left. Raises ShapeError for a bad axis or another `trim`.
+    As `numpy.trim_zeros`.
 
     >>> import lazyt as lt
     >>> lt.trim_zeros(lt.asarray([0, 1, 0, 2, 0])).tolist()
     [1, 0, 2]
     """
     t = tensor(filt)
-    if t.ndim != 1:
-        raise ShapeError(f"trim_zeros: a vector is required, got shape {t.shape}")
-    at = np.flatnonzero(host(t, "trim_zeros"))
-    start = int(at[0]) if at.size and "f" in trim.lower() else 0
-    stop = int(at[-1]) + 1 if at.size and "b" in trim.lower() else t.size
-    return getitem(t, slice(start, stop if at.size else 0))
+    ends = trim.lower()
+    if ends not in ("fb", "bf", "f", "b"):
+        raise ShapeError(f"trim_zeros: trim is 'fb', 'f' or 'b', got {trim!r}")
+    axes = many_axes("trim_zeros", axis, t.ndim)
+    key = [slice(None)] * t.ndim
+    for a, at in enumerate(np.nonzero(host(t, "trim_zeros")) if axes else ()):
+        if a in axes:
+            start = int(at.min()) if at.size and "f" in ends else 0
+            key[a] = slice(start, int(at.max()) + 1 if at.size and "b" in ends else t.shape[a] if at.size else 0)
+    return getitem(t, tuple(key)) if axes else t
 
 
 def diagflat(v: ArrayLike, k: int = 0) -> Tensor:
@@ -365,11 +371,11 @@ def unravel_index(indices: ArrayLike, shape: ShapeLike) -> tuple[Tensor, ...]:
     return tuple(reversed(out))
 
 
-def ravel_multi_index(multi_index: Any, dims: ShapeLike, mode: str = "raise") -> Tensor:
+def ravel_multi_index(multi_index: Any, dims: ShapeLike, mode: str | Sequence[str] = "raise") -> Tensor:
     """One index array an axis as flat indices, in C order; 'wrap' and 'clip' bring indices into bounds.
 
-    With 'raise' indices are not checked when they are data. Raises ShapeError for a wrong number of arrays. As
-    `numpy.ravel_multi_index`.
+    `mode` is one for all axes or one for each. With 'raise' indices are not checked when they are data. Raises
+    ShapeError for a wrong number of arrays or another mode. As `numpy.ravel_multi_index`.
 
     >>> import lazyt as lt
     >>> lt.ravel_multi_index((lt.asarray([1]), lt.asarray([2])), (2, 3)).tolist()
@@ -378,12 +384,15 @@ def ravel_multi_index(multi_index: Any, dims: ShapeLike, mode: str = "raise") ->
     shape = shape_of("ravel_multi_index", dims)
     if len(multi_index) != len(shape):
         raise ShapeError(f"ravel_multi_index: {len(multi_index)} index arrays for {len(shape)} axes")
+    modes = (mode,) * len(shape) if isinstance(mode, str) else tuple(mode)
+    if len(modes) != len(shape) or not {*modes} <= {"raise", "wrap", "clip"}:
+        raise ShapeError(f"ravel_multi_index: mode is 'raise', 'wrap' or 'clip', or one an axis, got {mode!r}")
     out: Any = 0
-    for i, n in zip(multi_index, shape, strict=True):
+    for i, n, how in zip(multi_index, shape, modes, strict=True):
         t = astype(tensor(i), dtypes.int64, copy=False)
-        if mode == "wrap":
+        if how == "wrap":
             t = remainder(t, n)
-        elif mode == "clip":
+        elif how == "clip":
             t = clip(t, 0, n - 1)
         out = out * n + t
     return tensor(out)

@@ -13,14 +13,15 @@ import numpy as np
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.functions.arguments import record, record_many, tensor
 from lazyt.functions.arithmetic import copysign, multiply, pow, subtract
-from lazyt.functions.elementwise import abs, imag, isinf, round, signbit, sin, trunc
-from lazyt.functions.joining import pad
+from lazyt.functions.elementwise import abs, imag, imag_part, isinf, isnan, real_part, round, signbit, sin, trunc
 from lazyt.functions.logic import equal, logical_and, logical_not, not_equal, where
 from lazyt.functions.manipulation import astype, atleast_1d, broadcast_to
 from lazyt.functions.numpy_calls import record_numpy, record_ufunc, refuse_gradient, resolved
+from lazyt.functions.padding import pad
 from lazyt.functions.subscript import getitem
+from lazyt.inplace import assign
 from lazyt.ir import dtypes
-from lazyt.ops import bits
+from lazyt.ops import bits, elementwise
 from lazyt.ops.axes import one_axis
 from lazyt.ops.elementwise import float_of
 
@@ -45,6 +46,7 @@ __all__ = [
     "ldexp",
     "logaddexp2",
     "modf",
+    "nan_to_num",
     "packbits",
     "rint",
     "sinc",
@@ -53,6 +55,40 @@ __all__ = [
 ]
 
 around = round
+
+
+def nan_to_num(
+    x: ArrayLike, /, nan: ArrayLike = 0.0, posinf: ArrayLike | None = None, neginf: ArrayLike | None = None
+) -> Tensor:
+    """NaN and infinities replaced: by numbers, or by the elements of arrays that broadcast against x; of x's dtype.
+
+    Infinities become the largest finite values by default. Raises ShapeError for arrays that do not broadcast to x. As
+    `numpy.nan_to_num`.
+
+    >>> import lazyt as lt
+    >>> lt.nan_to_num(lt.asarray([1.0, float('nan'), float('inf')]), posinf=9.0).tolist()
+    [1.0, 0.0, 9.0]
+    """
+    given = (nan, posinf, neginf)
+    if all(v is None or isinstance(v, bool | int | float) for v in given):
+        # NOTE: what is part of a program is compared, and -0.0 == 0.0.
+        texts = ("-0.0" if isinstance(v, float) and repr(float(v)) == "-0.0" else v for v in given)
+        return record(elementwise.NAN_TO_NUM, (x,), tuple(texts))
+    t = tensor(x)
+    kind = dtypes.kind(t.dtype)
+    out = nan_to_num(t)
+    if kind == "c":
+        for part in (real_part, imag_part):
+            assign(part(out), nan_to_num(part(t), *given), "nan_to_num")
+        return out
+    if kind != "f":
+        return out
+    wrong = (isnan(t), isposinf(t), isneginf(t))
+    for at, v in zip(wrong, given, strict=True):
+        if v is not None:
+            value = broadcast_to(astype(tensor(v), t.dtype, copy=False), t.shape)
+            out = where(at, value, out)
+    return out
 
 
 def rint(x: ArrayLike, /) -> Tensor:

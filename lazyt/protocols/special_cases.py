@@ -12,16 +12,17 @@ from lazyt.errors import ShapeError
 from lazyt.functions import (
     arithmetic,
     creation,
-    elementwise,
     joining,
     linalg,
     linear,
     logic,
     manipulation,
+    padding,
     quantiles,
     reductions,
     searching,
     sorting,
+    special,
 )
 from lazyt.functions.arguments import tensor
 from lazyt.functions.numpy_calls import record_numpy
@@ -281,9 +282,7 @@ def _writing(function: Callable[..., Any], first: str) -> Callable[..., Any]:
 
 def _nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     t = tensor(x)
-    if any(isinstance(v, Tensor | np.ndarray) for v in (nan, posinf, neginf)):
-        return NotImplemented
-    got = t if dtypes.kind(t.dtype) in "biu" else elementwise.nan_to_num(t, nan=nan, posinf=posinf, neginf=neginf)
+    got = t if dtypes.kind(t.dtype) in "biu" else special.nan_to_num(t, nan=nan, posinf=posinf, neginf=neginf)
     if not copy and isinstance(x, Tensor):
         assign(x, got, "nan_to_num")
         return x
@@ -367,11 +366,11 @@ def _broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Any, ...]:
 
 
 def _pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Any:
-    if mode not in ("constant", "edge", "reflect", "symmetric", "wrap") or kwargs.keys() - {"constant_values"}:
-        return NotImplemented
-    if np.ndim(kwargs.get("constant_values", 0)):
-        return NotImplemented  # a value for each end
-    return joining.pad(array, pad_width, mode, **kwargs)
+    if not isinstance(mode, str) or kwargs.keys() - {"constant_values", "end_values", "stat_length"}:
+        return NotImplemented  # a function, which writes NumPy's vectors; reflections of another sign
+    if mode in ("maximum", "median", "minimum") and dtypes.kind(tensor(array).dtype) == "c":
+        return NotImplemented  # NumPy's order of complex numbers
+    return padding.pad(array, pad_width, mode, **kwargs)
 
 
 def _meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
@@ -384,10 +383,6 @@ def _reshape(a: Any, /, shape: Any, order: str = "C", *, copy: Any = None) -> An
     # In Fortran's order the first axis runs fastest: the transpose's rows, read in C order.
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
     return manipulation.transpose(manipulation.reshape(manipulation.transpose(a), extents[::-1]))
-
-
-def _ravel(a: Any, order: str = "C") -> Any:
-    return manipulation.ravel(manipulation.transpose(a) if order == "F" else a)
 
 
 def _svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
@@ -462,7 +457,6 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     np.broadcast_arrays: _broadcast_arrays,
     np.pad: _pad,
     np.reshape: _reshape,
-    np.ravel: _ravel,
     np.meshgrid: _meshgrid,
     np.geomspace: _computed,
     np.linalg.svd: _svd,

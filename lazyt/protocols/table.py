@@ -22,6 +22,7 @@ from lazyt.functions import (
     manipulation,
     nan_reductions,
     ordering,
+    padding,
     polynomials,
     quantiles,
     reductions,
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 
 _ROOMS: tuple[Any, ...] = (
     arithmetic, asking, choosing, comparing, creation, data_types, elementwise, histograms, indexing, joining, linear,
-    logic, manipulation, nan_reductions, ordering, polynomials, quantiles, reductions, searching, sets, shaping,
-    signals, sorting, special, statistics,
+    logic, manipulation, nan_reductions, ordering, padding, polynomials, quantiles, reductions, searching, sets,
+    shaping, signals, sorting, special, statistics,
 )  # fmt: skip
 
 PUBLIC: dict[str, Callable[..., Any]] = {n: f for m in _ROOMS for n in m.__all__ if callable(f := getattr(m, n))}

@@ -21,7 +21,7 @@ from lazyt.tensor import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_KNOWN = (Tensor, np.generic, bool, int, float, complex, list, tuple)
+_KNOWN = (Tensor, np.generic, bool, int, float, complex, list, tuple, range)
 
 
 def is_ours(x: Any) -> bool:

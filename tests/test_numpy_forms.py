@@ -1,0 +1,199 @@
+"""Further forms of arguments that NumPy's functions take: pairs and arrays where one number is usual, other modes."""
+
+from __future__ import annotations
+
+import warnings
+from operator import attrgetter
+
+import numpy as np
+import pytest
+
+import lazyt as lt
+
+RNG = np.random.default_rng(4)
+ARRAYS = {
+    "int64": RNG.integers(-9, 9, (3, 4)), "uint8": RNG.integers(0, 200, 5).astype(np.uint8),
+    "float64": RNG.standard_normal((2, 3)), "float32": RNG.standard_normal((2, 3, 2)).astype(np.float32),
+    "bool": RNG.random((3, 3)) > 0.5, "complex128": RNG.standard_normal(3) + 1j, "empty": np.zeros((2, 0)),
+    "0-d": np.array(3.0),
+}  # fmt: skip
+PADS = [
+    *(("constant", {"constant_values": v}) for v in (3, (4, 6), "each")),
+    *((mode, {"stat_length": n}) for mode in ("maximum", "minimum", "mean", "median") for n in (None, 1, (2, 1), 9)),
+    *(("linear_ramp", {"end_values": v}) for v in (0, 5, (1.5, 2), "each")),
+]
+
+
+def outcome(f, args, options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return f(*args, **options)
+        except (ValueError, TypeError) as error:
+            return type(error)
+
+
+def tensors(x):
+    return lt.asarray(x) if isinstance(x, np.ndarray) else x
+
+
+def check(name, *args, **options):
+    """lazyt's function and NumPy's, on tensors: as NumPy's on arrays, or all raise. `.name` is a method."""
+    ours = [tensors(x) for x in args], {k: tensors(x) for k, x in options.items()}
+    if name.startswith("."):
+        want = outcome(getattr(args[0], name[1:]), args[1:], options)
+        found = [outcome(getattr(ours[0][0], name[1:]), ours[0][1:], ours[1])]
+    else:
+        want = outcome(attrgetter(name)(np), args, options)
+        found = [outcome(attrgetter(name)(space), *ours) for space in (lt, np)]
+    for got in found:
+        if isinstance(want, type):
+            assert isinstance(got, type), (name, args, options, got, want)
+            continue
+        for g, w in zip(*((x if isinstance(x, tuple) else (x,)) for x in (got, want)), strict=True):
+            g, w = np.asarray(g), np.asarray(w)
+            assert (g.shape, g.dtype) == (w.shape, w.dtype), (name, args, options)
+            np.testing.assert_allclose(g, w, rtol=1e-5 if w.dtype == np.float32 else 1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_padding(name):
+    a = ARRAYS[name]
+    for mode, options in PADS:
+        if name == "complex128" and mode in ("maximum", "minimum", "median"):
+            continue
+        each = tuple((i, i + 1) for i in range(a.ndim))
+        options = {k: each if v == "each" else v for k, v in options.items()}
+        for width in (0, 1, (2, 3), ((0, 3), (1, 0))[: a.ndim]):
+            check("pad", a, width, mode, **options)
+    with lt.no_sync():
+        assert lt.pad(lt.asarray(a) + 0, 2, "empty").shape == np.pad(a, 2, "empty").shape
+
+
+def test_numpy_orders_complex_numbers():
+    a = ARRAYS["complex128"]
+    for mode in ("maximum", "minimum", "median"):
+        np.testing.assert_allclose(np.asarray(np.pad(lt.asarray(a), 2, mode)), np.pad(a, 2, mode))
+        with pytest.raises(lt.DTypeError, match="real"):
+            lt.pad(lt.asarray(a), 2, mode)
+
+
+def test_padding_is_differentiable():
+    x = lt.tensor([1.0, 2.0, 5.0], requires_grad=True)
+    lt.pad(x, (2, 1), "mean").sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), [2.0, 2.0, 2.0])
+
+
+def test_indices_by_a_mode_each():
+    at = np.array([[3, 6, 6], [4, 5, 1]])
+    for mode in ("wrap", "clip", ("clip", "wrap"), ["wrap", "clip"], "other", ("wrap",)):
+        check("ravel_multi_index", at, (4, 4), mode=mode)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "complex128", "int64"])
+def test_numbers_for_what_is_none_by_arrays(dtype):
+    a = np.arange(6).reshape(2, 3).astype(dtype)
+    if dtype == "complex128":
+        a.imag[:] = [[1, np.nan, np.inf], [-np.inf, 2, 3]]
+    if dtype != "int64":
+        a.real[:] = [[np.nan, np.inf, -np.inf], [1, 2, np.nan]]
+        check("nan_to_num", a, nan=np.ones((3, 3)))
+    check("nan_to_num", a, nan=np.array([5.0, 6.0, 7.0]))
+    check("nan_to_num", a, nan=np.ones((2, 1)), posinf=np.array(9.0))
+    check("nan_to_num", a, neginf=[1.0, 2.0, 3.0])
+
+
+def test_an_array_fills_what_it_broadcasts_to():
+    for shape, value in (
+        ((2, 2), np.array([1, 2])),
+        ((2, 3), np.ones((2, 1))),
+        ((2, 3), np.ones(2)),
+        (2, np.ones((2, 2))),
+    ):
+        check("full_like", np.zeros(shape, np.float32), value)
+        check("full", shape, value, np.int32)
+    filled = lt.full((2, 2), lt.asarray([1.0, 2.0]))
+    filled[0, 0] = 7
+    assert filled.tolist() == [[7, 2], [1, 2]]
+    with pytest.raises(lt.ShapeError, match=r"full: a fill value of shape \(3,\) does not broadcast to \(2,\)"):
+        lt.full(2, [1, 2, 3])
+
+
+def test_zeros_are_trimmed_along_any_axes():
+    middle = np.pad(np.array([[1, 0], [0, 2]]), ((1, 2), (0, 3)))
+    for a in (middle, middle * 0, middle[1], np.zeros((2, 0)), np.array(0)):
+        for trim in ("fb", "f", "B", "x"):
+            for axis in (None, 0, -1, (0,), (), 5):
+                check("trim_zeros", a, trim, axis=axis)
+
+
+def test_powers_and_ranks_of_integers_and_vectors():
+    for a in (
+        np.array([[2, 1], [0, 3]]),
+        np.array([[[0, 1], [-1, 0]]] * 2),
+        np.eye(2, dtype=bool),
+        np.eye(2),
+        np.ones((2, 3)),
+    ):
+        for n in (0, 1, 2, 3, 6):
+            check("linalg.matrix_power", a, n)
+    for a in (np.zeros(3), np.array([0.0, 2.0]), np.array(0.0), np.array(4)):
+        check("linalg.matrix_rank", a)
+
+
+def test_steps_between_arrays_are_rounded_down():
+    for stop in (np.array([-7.0, 5.0]), np.array([[3.0], [-4.5]])):
+        for endpoint in (True, False):
+            check("linspace", 0.0, stop, 4, endpoint=endpoint, dtype=np.int32)
+
+
+def test_several_arrays_at_once():
+    a = np.ones((2, 2))
+    for name in ("atleast_1d", "atleast_2d", "atleast_3d"):
+        check(name, a, np.array([1, 2]), np.array(3))
+        assert getattr(lt, name)() == ()
+
+
+def test_a_range_is_an_array():
+    a = np.array([3, 1, 2])
+    check("add", range(3), a)
+    check("sum", range(4))
+    check("concatenate", [range(4), a])
+    check("take", a, range(2))
+    check("sum", memoryview(a))
+    x = lt.asarray(a)
+    assert (x + range(3)).tolist() == [3, 2, 4] and (range(3) - x).tolist() == [-3, 0, 0]
+    assert x[range(2)].tolist() == [3, 1]
+
+
+def test_orders_of_what_is_flattened():
+    a = ARRAYS["float32"]
+    for order in "CF":
+        check("ravel", a, order)
+        check(".ravel", a, order=order)
+        check(".flatten", a, order)
+        assert lt.asarray(a).tobytes(order) == a.tobytes(order)
+    with pytest.raises(lt.ShapeError, match="ravel: order is one of C, F, A and K, got 'X'"):
+        lt.asarray(a).ravel("X")
+
+
+def test_methods_of_arrays():
+    a = np.array([3, 1, 2])
+    check(".argsort", a)
+    check(".searchsorted", np.array([1, 3]), a, "right")
+    check(".compress", a, [True, False, True])
+    check(".choose", np.array([1, 0, 1]), [a, -a])
+    check(".astype", a, "f4", "K", "same_kind")
+    check(".conjugate", a * 1j)
+    for rule in ("no", "equiv", "safe", "same_kind", "other"):
+        check(".astype", a * 1.5, "i4", casting=rule)
+    x = lt.asarray(a)
+    assert x[x.argpartition(1)][1].item() == 2
+    y = x + 0
+    with lt.no_sync():
+        assert y[:2].fill(7) is None
+    assert y.tolist() == [7, 7, 2]
+    with pytest.raises(lt.NotSupportedError, match="view: not supported: the bytes of int64 read as 'f8'"):
+        x.view("f8")
+    with pytest.raises(lt.DTypeError, match="astype: int64 cannot be cast to int8 by the rule 'safe'"):
+        x.astype("i1", casting="safe")
