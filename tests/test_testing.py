@@ -451,6 +451,17 @@ def test_what_fails_while_a_loop_is_written_is_looked_at(monkeypatch: pytest.Mon
     assert found.lines in told
 
 
+def test_floats_of_small_integers_are_wider_than_numpys() -> None:
+    # NumPy's are float16, which has no 162,754.
+    lines = ["v0 = xp.asarray(np.array([12, 3, -5, 100], 'int8'))", "v1 = new(xp.expm1(v0))"]
+    assert check(lines) is None
+    x = np.array([12, 3, -5, 100], np.int8)
+    for f in ("expm1", "exp", "sinh", "tanh"):
+        check_against_numpy(lambda a, xp, f=f: getattr(xp, f)(a), x)
+    with broken_lowering("exp", one_more), pytest.raises(AssertionError, match="first difference: exp"):
+        check_against_numpy(lambda a, xp: xp.exp(a), x)
+
+
 def test_a_jump_in_bfloat16_is_where_bfloat16_has_it() -> None:
     # The difference is -3.1445 before it is rounded, a jump of more than half a period, and -3.1406 after it.
     assert check(["v0 = xp.asarray(np.array([2.34375, -0.80078125], 'bfloat16'))", "v1 = new(xp.unwrap(v0))"]) is None

@@ -24,8 +24,7 @@ COMPOSED: tuple[str, ...] = (
     # single elements
     "bitwise_count({I0})", "cbrt({F0})", "float_power({F0}, {K})", "frexp({F0})", "gcd({I0}, {Y})", "lcm({I0}, {K})",
     "i0({F0})", "ldexp({F0}, {K})", "logaddexp2({F0}, {P})", "modf({F0})", "sinc({F0})", "spacing({F0})",
-    "heaviside({F0}, 0.5)", "nan_to_num({F0})", "nan_to_num({F0}, nan={P})", "angle({C0})", "unwrap({F1}, axis={A})",
-    "copysign({F0}, {Y})",
+    "heaviside({F0}, 0.5)", "nan_to_num({F0})", "angle({C0})", "unwrap({F1}, axis={A})", "copysign({F0}, {Y})",
     # shapes
     "append({X1}, {P}, axis={A})", "atleast_1d({Q0})", "atleast_2d({Q0})", "atleast_3d({Q0})",
     "column_stack([{X1}, {P}])", "hstack([{X1}, {P}])", "vstack([{X1}, {P}])", "dstack([{X1}, {P}])",
@@ -33,10 +32,7 @@ COMPOSED: tuple[str, ...] = (
     "resize({X1}, (3, {K}))", "array_split({X1}, 2, axis={A})", "hsplit({X1}, [1])", "vsplit({X2}, [1])",
     "dsplit({X3}, [1])", "delete({X1}, 0, axis={A})", "insert({X1}, 0, 3, axis={A})", "broadcast_arrays({X0}, {P})",
     "copy({Q0})", "meshgrid({X11}, {P})", "full_like({X0}, 3)", "ones_like({Q0})", "zeros_like({Q0})",
-    "matvec({F22}, {F22}[0])", "vecmat({F22}[:, 0], {F22})", "trim_zeros({X11})", "trim_zeros({X1} * ({P} > 0))",
-    "full_like({X0}, {P})", "atleast_2d({Q0}, {P})", "pad({X1}, 1, constant_values=(1, 2))",
-    "pad({X1}, (1, 2), 'maximum')", "pad({F1}, (2, 1), 'mean')", "pad({F1}, 1, 'median', stat_length=2)",
-    "pad({F1}, 2, 'linear_ramp', end_values=(1, -3))",
+    "matvec({F22}, {F22}[0])", "vecmat({F22}[:, 0], {F22})", "trim_zeros({X11})",
     # orders and searches
     "median({F1}, axis={A})", "median({X1})", "percentile({F1}, 30.0, axis={A})", "quantile({F1}, 0.6, axis={A})",
     "lexsort(({X1}, {P}), axis={A})", "sort_complex({X11})", "argwhere({Q1})", "flatnonzero({Q1})", "nonzero({Q1})",
@@ -61,9 +57,8 @@ COMPOSED: tuple[str, ...] = (
     # choices
     "select([{F0} > 1, {P} > 0], [{P}, {P} * 2], -1)", "piecewise({F0}, [{P} > 0], [3, 5])", "packbits({B1}, axis={A})",
     "unpackbits(xp.astype({B1}, 'uint8'), axis={A})", "unravel_index({I0} % 6, (2, 3))",
-    "ravel_multi_index(({I0} % 2, {P} % 2), (2, 3))", "ravel_multi_index(({I0}, {P}), (2, 3), mode=('clip', 'wrap'))",
-    "ix_({I11}, {P})", "rollaxis({X1}, {A})",
-    "moveaxis({X1}, {A}, 0)", "swapaxes({X1}, {A}, 0)", "transpose({Q0})", "ravel({Q0})", "ravel({Q0}, order='F')",
+    "ravel_multi_index(({I0} % 2, {P} % 2), (2, 3))", "ix_({I11}, {P})", "rollaxis({X1}, {A})",
+    "moveaxis({X1}, {A}, 0)", "swapaxes({X1}, {A}, 0)", "transpose({Q0})", "ravel({Q0})",
     "apply_over_axes(xp.sum, {F1}, [{A}])", "tril_indices_from({X22})", "triu_indices_from({X22})",
     # transforms and matrices: what does not depend on a choice of sign
     "fft.fftshift({C1})", "fft.ifftshift({C1})", "fft.fft({F1}, axis={A})", "fft.ifft({C1}, axis={A})",
@@ -73,7 +68,7 @@ COMPOSED: tuple[str, ...] = (
     f"linalg.cond({_GRAM} + 9 * xp.eye({{F22}}.shape[0]))",
     f"linalg.inv({_GRAM} + 9 * xp.eye({{F22}}.shape[0]))",
     f"linalg.slogdet({_GRAM} + xp.eye({{F22}}.shape[0]))",
-    "linalg.matrix_power({F22} @ {F22}.T, 2)", "linalg.matrix_power({I22} @ {I22}.T, 3)", "linalg.matrix_rank({F11})",
+    "linalg.matrix_power({F22} @ {F22}.T, 2)",
     # creation
     "array({Q0})", "linspace(0, 1, {K} + 3)", "logspace(0, 1, {K} + 2)", "geomspace(1, 8, {K} + 2)", "identity({K})",
     "hanning({K} + 1)", "hamming({K} + 1)", "bartlett({K} + 1)", "blackman({K} + 1)", "kaiser({K} + 2, 2.0)",

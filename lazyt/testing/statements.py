@@ -199,7 +199,8 @@ def _take(space: Space, name: str, value: Array) -> None:
 
 def _against(line: str, name: str, want: Any, got: Array, operands: list[Array]) -> Failure | None:
     e = np.asarray(want)
-    if dtypes.bfloat16 in (got.dtype, *(a.dtype for a in operands)) or departures.dtype_meant(got, e, operands, line):
+    e = departures.in_dtype(got, e, operands, line)
+    if dtypes.bfloat16 in (got.dtype, *(a.dtype for a in operands)):
         e = e.astype(got.dtype)
     if (got.dtype, got.shape) != (e.dtype, e.shape):
         message = f"{got.dtype} {got.shape} where NumPy has {e.dtype} {e.shape}"
