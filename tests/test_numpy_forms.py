@@ -177,6 +177,35 @@ def test_orders_of_what_is_flattened():
         lt.asarray(a).ravel("X")
 
 
+@pytest.mark.parametrize("dtype", ["int64", "int8", "float32", "bool", "complex128"])
+def test_reductions_are_written_into_any_dtype(dtype):
+    a = np.arange(9.0).reshape(3, 3) + 0.5
+    for name in (
+        "sum",
+        "prod",
+        "max",
+        "min",
+        "mean",
+        "median",
+        "var",
+        "nansum",
+        "nanprod",
+        "nanmax",
+        "cumsum",
+        "cumprod",
+    ):
+        shape = (3, 3) if name.startswith("cum") else 3
+        check(name, a, axis=0, out=np.zeros(shape, dtype))
+    for f in (np.add, np.multiply, np.maximum):
+        for method, more, shape in (("reduce", (), 3), ("accumulate", (), (3, 3)), ("reduceat", ([0, 1],), (2, 3))):
+            want = getattr(f, method)(a, *more, out=np.zeros(shape, dtype))
+            got = getattr(f, method)(lt.asarray(a), *more, out=lt.zeros(shape, dtype=dtype))
+            np.testing.assert_array_equal(np.asarray(got), want)
+    if dtype != "float32":
+        check("ptp", a, axis=0, out=np.zeros(3, dtype))
+        check("add", a[0], a[1], out=np.zeros(3, dtype))
+
+
 def test_methods_of_arrays():
     a = np.array([3, 1, 2])
     check(".argsort", a)
@@ -193,6 +222,8 @@ def test_methods_of_arrays():
     with lt.no_sync():
         assert y[:2].fill(7) is None
     assert y.tolist() == [7, 7, 2]
+    x.view()[0] = 5
+    assert x.tolist() == [5, 1, 2]
     with pytest.raises(lt.NotSupportedError, match="view: not supported: the bytes of int64 read as 'f8'"):
         x.view("f8")
     with pytest.raises(lt.DTypeError, match="astype: int64 cannot be cast to int8 by the rule 'safe'"):

@@ -43,13 +43,13 @@ def reshape(self: Tensor, *shape: Any, copy: bool | None = None) -> Tensor:
 
 
 def view(self: Tensor, *shape: Any) -> Tensor:
-    """`lazyt.reshape`, under PyTorch's name. NotSupportedError for a dtype, as which others read the bytes."""
+    """`lazyt.reshape`, under PyTorch's name; of no shape, x again. NotSupportedError for a dtype, as in NumPy."""
     if len(shape) == 1 and isinstance(shape[0], np.dtype | type | str):
         raise NotSupportedError(
             f"view: not supported: the bytes of {self.dtype} read as {shape[0]!r}, because a pending value has none; "
             "x.numpy().view(dtype) has them, x.astype(dtype) converts"
         )
-    return manipulation.reshape(self, _several(shape))
+    return manipulation.reshape(self, _several(shape) if shape else self.shape)
 
 
 def permute(self: Tensor, *axes: Any) -> Tensor:

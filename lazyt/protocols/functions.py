@@ -112,6 +112,14 @@ def _foreign(t: type) -> bool:
     return not issubclass(t, Tensor) and t is not np.ndarray and t is not np.memmap
 
 
+# Reductions and scans, whose result NumPy casts to any dtype of `out`.
+_CAST_TO_ANY = frozenset(
+    f"numpy.{name}"
+    for name in (
+        "amax", "amin", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "max", "mean", "median", "min",
+        "nancumprod", "nancumsum", "nanmax", "nanmin", "nanprod", "nansum", "prod", "sum", "var",
+    )
+)  # fmt: skip
 # What NumPy gives as a list.
 _LISTS = {np.split, np.array_split, np.hsplit, np.vsplit, np.dsplit}
 
@@ -134,7 +142,10 @@ def array_function(self: Tensor, f: Any, types: Any, args: tuple[Any, ...], kwar
     if len(args) > (at := _place_of_out(f)):
         out, args = args[at], (*args[:at], None, *args[at + 1 :])
     result = _dispatched(f, args, rest)
-    return result if out is None else write_out(name_of(f), out, result)
+    if out is None:
+        return result
+    name = name_of(f)
+    return write_out(name, out, result, casting="unsafe" if name in _CAST_TO_ANY else "same_kind")
 
 
 def _dispatched(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

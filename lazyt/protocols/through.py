@@ -8,6 +8,7 @@ import numpy as np
 
 from lazyt.errors import AutogradError, NotSupportedError, ShapeError
 from lazyt.functions.arguments import tensor
+from lazyt.functions.manipulation import astype
 from lazyt.inplace import assign, requires_grad
 from lazyt.ir import dtypes
 from lazyt.record import check_writable_dtype, is_grad_enabled
@@ -15,6 +16,9 @@ from lazyt.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Literal
+
+    Casting = Literal["same_kind", "unsafe"]
 
 
 def name_of(f: Any) -> str:
@@ -80,13 +84,16 @@ def _tensors(a: Any) -> Iterator[Tensor]:
         yield from _tensors(tuple(a.values()))
 
 
-def write_out(name: str, out: Any, result: Any, where: Any = True) -> Any:
+def write_out(name: str, out: Any, result: Any, where: Any = True, casting: Casting = "same_kind") -> Any:
     """Put a result into `out=`, which has its shape and takes its dtype's kind: a deferred write for a tensor.
 
-    NumPy's own array is written at once, which computes the result.
+    Reductions and scans are cast to any dtype in NumPy: `casting` is "unsafe". NumPy's own array is written at once,
+    which computes the result.
     """
     if isinstance(out, Tensor):
         value = tensor(result)
+        if casting == "unsafe":
+            value = astype(value, out.dtype, copy=False)
         lead = len(out.shape) - len(value.shape)
         if lead < 0 or any(n not in (1, m) for n, m in zip(value.shape, out.shape[lead:], strict=True)):
             raise ShapeError(f"{name}: out has shape {out.shape}, the result {value.shape}")
@@ -95,5 +102,5 @@ def write_out(name: str, out: Any, result: Any, where: Any = True) -> Any:
         return out
     if not isinstance(out, np.ndarray):
         raise NotSupportedError(f"{name}: not supported: out= of type {type(out).__name__!r}, because it is no array")
-    np.copyto(out, values(result, f"{name}(out=ndarray)"), casting="same_kind", where=values(where, f"{name}(where=)"))
+    np.copyto(out, values(result, f"{name}(out=ndarray)"), casting=casting, where=values(where, f"{name}(where=)"))
     return out

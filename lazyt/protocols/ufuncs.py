@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 _KNOWN = (Tensor, np.generic, bool, int, float, complex, list, tuple, range)
 
+# Methods whose result NumPy casts to any dtype of `out`.
+_FOLDS = frozenset(("reduce", "accumulate", "reduceat"))
+
 
 def is_ours(x: Any) -> bool:
     """Whether lazyt may take this operand: another class with protocols of its own comes first."""
@@ -61,10 +64,8 @@ def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **kwar
     if out is None:
         return result
     results = result if isinstance(result, tuple) else (result,)
-    written = tuple(
-        r if o is None else write_out(name, o, r, True if method != "__call__" else where)
-        for o, r in zip(out, results, strict=True)
-    )
+    more: Any = {"casting": "unsafe"} if method in _FOLDS else {"where": where if method == "__call__" else True}
+    written = tuple(r if o is None else write_out(name, o, r, **more) for o, r in zip(out, results, strict=True))
     return written if len(written) > 1 else written[0]
 
 

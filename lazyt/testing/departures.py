@@ -87,6 +87,19 @@ def _may_overflow(got: Array, want: Array, operands: Sequence[Array]) -> Array:
     return found
 
 
+def _absorbed(got: Array, want: Array, operands: Sequence[Array]) -> Array:
+    """Everything, where an operand has numbers so different that adding the large ones loses the small ones."""
+    if dtypes.kind(got.dtype) not in "fc":
+        return np.zeros(got.shape, bool)
+    eps = float(ml_dtypes.finfo(got.dtype).eps)  # type: ignore[no-untyped-call]
+    for a in map(_float, operands):
+        sizes = np.abs(a).astype(np.float64)
+        sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
+        if sizes.size and sizes.min() < eps * sizes.max():
+            return np.ones(got.shape, bool)
+    return np.zeros(got.shape, bool)
+
+
 DEPARTURES: tuple[Departure, ...] = (
     Departure(
         ("floor_divide", "divmod", "//"),
@@ -135,6 +148,12 @@ DEPARTURES: tuple[Departure, ...] = (
         "where one of the two is infinite or NaN and large operands can overflow",
         "products are added up in another order, and by fused multiply-adds, so another part of the sum overflows",
         _may_overflow,
+    ),
+    Departure(
+        ("nll_loss", "cross_entropy"),
+        "where weights are so different that their sum loses the small ones",
+        "the sum that is divided by is added up in another order, in which large weights cancel to 0 or not",
+        _absorbed,
     ),
     Departure(
         ("nan_to_num",),
