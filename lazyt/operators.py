@@ -20,6 +20,7 @@ from lazyt.functions.arithmetic import divmod as quotient_and_rest
 from lazyt.functions.arithmetic import pow as power
 from lazyt.functions.arithmetic import power_of
 from lazyt.functions.elementwise import imag_part, real_part, set_imag_part, set_real_part
+from lazyt.functions.flat import Flat, set_flat
 from lazyt.functions.manipulation import transpose
 from lazyt.functions.methods import METHODS
 from lazyt.leaves import bind_leaf
@@ -177,5 +178,6 @@ def attach_methods() -> None:
     Tensor.T = property(in_short("transpose", transpose, transpose), doc="The transpose: all axes reversed.")  # type: ignore[attr-defined]
     Tensor.real = property(real_part, set_real_part, doc="The real part, as a view.")  # type: ignore[attr-defined]
     Tensor.imag = property(imag_part, set_imag_part, doc="The imaginary part, as a view.")  # type: ignore[attr-defined]
+    Tensor.flat = property(Flat, set_flat, doc="The elements one after another: `lazyt.functions.flat.Flat`.")  # type: ignore[attr-defined]
     Tensor.mT = property(lambda self: self.swapaxes(-1, -2), doc="The last two axes swapped.")  # type: ignore[attr-defined]
     attach_spellings(Tensor)

@@ -20,7 +20,6 @@ ATTRIBUTES = {
     "byteswap": "`x.numpy().byteswap()`",
     "ctypes": _OF_MEMORY.format("an address"),
     "flags": _OF_MEMORY.format("flags"),
-    "flat": "`x.ravel()`, or `x[...] = values.reshape(x.shape)`",
     "partition": "`lt.partition(x, kth, axis=...)`",
     "put": "`np.put(x, indices, values)`",
     "resize": "`lt.resize(x, shape)`",

@@ -137,6 +137,15 @@ def test_a_record_by_identity_and_without_slots():
     assert repr(a).endswith("Named(name='a')")
 
 
+def test_functions_are_pickled_by_their_names():
+    spaces = {"": lt, "linalg.": lt.linalg, "fft.": lt.fft, "nn.functional.": lt.nn.functional, "random.": lt.random}
+    for prefix, space in spaces.items():
+        for name in dir(space):
+            f = getattr(space, name)
+            if callable(f) and not name.startswith("_"):
+                assert pickle.loads(pickle.dumps(f)) is f, prefix + name
+
+
 def test_a_record_is_pickled():
     from lazyt.ir import graph as g
 

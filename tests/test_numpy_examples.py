@@ -29,13 +29,13 @@ DEPARTURES = {
     ("", r"'[SU]\d|dtype=\[|\"U\"|dtype=object|dtype=dtype|datetime64|timedelta64"): "dtypes that lazyt has not",
     ("", r"\(first_names|'a', 'b'|np\.(ma|matrix)\b"): "text, and arrays of other classes",
     ("save|load", ""): "lazyt's files are its own",
-    ("", r"\.(flat|flags|base|ctypes|strides|byteswap|resize|shape =|sort\(|partition\(|nonzero\(\))"):
+    ("", r"\.(flags|base|ctypes|strides|byteswap|resize|shape =|sort\(|partition\(|nonzero\(\))"):
         "about memory or written in place: the error says what to write instead",
     ("", r"\bview\(|np\.shares_memory"): "bytes read as another dtype",
     ("", r"poly1d"): "a class of NumPy's for polynomials",
     ("", r"np\.u?int\d+\(\d|np\.uint32\(\["): "lazyt's dtypes are no functions",
-    ("", r"np\.\w+\.reduce\("): "a method of ufuncs, which lazyt's functions are not",
-    ("", r"np\.\w+ is np\.\w+|\) is x\b"): "whether two names mean one object",
+
+    ("", r"np\.\w+ is np\.\w+|\) is x\b|type\(x\.flat\)"): "whether two names mean one object, or class",
     ("empty|empty_like", ""): "what NumPy leaves undefined is zeros here",
     ("arange", r"0\.5, dtype=int|print\(x2\)"): "steps are rounded last; a tensor in a list shows that it is pending",
     ("allclose|isclose|logaddexp2?|nan_to_num|tanh?|result_type|can_cast", ""): "Python's floats are float32 here",

@@ -206,6 +206,50 @@ def test_reductions_are_written_into_any_dtype(dtype):
         check("add", a[0], a[1], out=np.zeros(3, dtype))
 
 
+def flat_of(make):
+    """What reading and writing `flat` gives."""
+    a = make(np.arange(12.0).reshape(3, 4))
+    found = [a.flat[3], a.flat[2:5], a.flat[[1, 4]], a.T.flat[3], a.flat[a.ravel() > 5], a.flat.copy(), np.sum(a.flat)]
+    found += [*a[:, ::2].flat, len(a.flat), a.T.flat]
+    for key, value in ((3, 5.0), ([1, 4], 1), (slice(1, 6), [7, 8]), (slice(None, None, 5), 0), (slice(1, 4), [])):
+        a.flat[key] = value
+        found.append(a + 0)
+    a[1:].flat = [1, 2]
+    a.T[:2].flat = 3
+    a[:, ::2].flat[::2] = 9
+    for write in (lambda: a.flat[12], lambda: a.flat.__setitem__(12, 1)):
+        with pytest.raises(IndexError):
+            write()
+    return [np.asarray(x).tolist() for x in (*found, a)]
+
+
+def test_flat_elements():
+    assert flat_of(lt.asarray) == flat_of(np.array)
+    x = lt.arange(6.0).reshape(2, 3) + 0
+    with lt.no_sync():
+        x.flat[::4] = x.flat[1]
+    assert x.tolist() == [[1, 1, 2], [3, 1, 5]]
+
+
+@pytest.mark.parametrize("name", ["add", "multiply", "maximum", "subtract", "logaddexp", "gcd", "logical_or", "hypot"])
+def test_functions_have_the_methods_of_ufuncs(name):
+    ours, theirs = getattr(lt, name), getattr(np, name)
+    a = np.array([[12, 18, 30], [4, 6, 9]])
+    for method, args in (
+        ("reduce", (a,)), ("reduce", (a, 1)), ("accumulate", (a, 1)), ("reduceat", (a, [0, 1])), ("outer", (a[0], 7)),
+    ):  # fmt: skip
+        want = getattr(theirs, method)(*args)
+        with lt.no_sync():
+            got = getattr(ours, method)(lt.asarray(args[0]), *args[1:])
+        np.testing.assert_allclose(np.asarray(got), want)
+    if name == "add":
+        x = lt.asarray(a)
+        lt.add.at(x, ([0, 0, 1], [1, 1, 2]), 1)
+        lt.negative.at(x, (0, 0))
+        assert x.tolist() == [[-12, 20, 30], [4, 6, 10]]
+        assert lt.add.reduce([1, 2, 3]).item() == 6
+
+
 def test_methods_of_arrays():
     a = np.array([3, 1, 2])
     check(".argsort", a)

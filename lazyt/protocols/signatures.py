@@ -48,8 +48,10 @@ def install(lt: dict[str, Any], linalg: dict[str, Any], fft: dict[str, Any]) -> 
                     space[name] = _of_a_ufunc(f, named)
             elif named in SPECIAL or named in NATIVE:
                 called = _of_a_function(f, named)
-                # NOTE: what is not wrapped stays itself, so that it can be pickled.
                 space[name] = f if called is f else in_short(name, f, called)
+            if space.get(name, f) is not f:
+                # Pickled by this name: `lazyt.absolute` is not `lazyt.abs`.
+                space[name].__module__, space[name].__qualname__ = space["__name__"], name
 
 
 class _Shown:
@@ -114,7 +116,16 @@ def _of_a_ufunc(ours: Function, ufunc: np.ufunc) -> Function:
     op = _operation(ours)
     if op is not None:
         call = (of_one if ufunc.nin == 1 else of_two)(op, call)
-    return _shown(call, shown)
+    found = _shown(call, shown)
+    if ufunc.nout == 1 and ufunc.signature is None:
+        for name in ("at",) if ufunc.nin == 1 else ("at", "accumulate", "outer", "reduce", "reduceat"):
+            setattr(found, name, functools.partial(_by_method, getattr(ufunc, name)))
+    return found
+
+
+def _by_method(method: Function, x: Any, /, *args: Any, **options: Any) -> Any:
+    """`lt.add.reduce(x)` and its like: NumPy's methods, which find lazyt's by the protocol."""
+    return method(tensor(x), *args, **options)
 
 
 def _operation(f: Function) -> Any:
