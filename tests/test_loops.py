@@ -71,6 +71,16 @@ def test_a_way_on_from_another_mode_is_found_and_made_small(monkeypatch: pytest.
     exec(compile(found.script(), "<script>", "exec"), {"__name__": "script"})
 
 
+def test_a_value_that_was_let_go_has_no_hook():
+    text = """
+h = None
+hook = on_gradient(h)
+retain(h)
+note(hook)
+"""
+    assert check_loop(text, (AS_USED,)) is None
+
+
 def test_a_hook_that_is_not_called_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     text = """
 w = param((3,), 1)

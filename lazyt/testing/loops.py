@@ -107,7 +107,7 @@ class Run:
             self.note(g.shape)
             return g * 2
 
-        return x.register_hook(twice) if x.requires_grad else None
+        return x.register_hook(twice) if x is not None and x.requires_grad else None
 
     def finish(self, *xs: Any) -> None:
         """Tell everything that is left, each by itself: some of it may fail."""
@@ -133,7 +133,7 @@ def _mask(t: Any) -> Array:
 
 
 def _retain(x: Any) -> None:
-    if x.requires_grad:
+    if x is not None and x.requires_grad:
         x.retain_grad()
 
 
