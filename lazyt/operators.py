@@ -10,8 +10,6 @@ import functools
 import types
 from typing import Any
 
-import numpy as np
-
 from lazyt import inplace
 from lazyt import record as recording
 from lazyt.calls import in_short
@@ -21,6 +19,7 @@ from lazyt.functions.arithmetic import pow as power
 from lazyt.functions.arithmetic import power_of
 from lazyt.functions.elementwise import imag_part, real_part, set_imag_part, set_real_part
 from lazyt.functions.flat import Flat, set_flat
+from lazyt.functions.host import ARRAYS
 from lazyt.functions.manipulation import transpose
 from lazyt.functions.methods import METHODS
 from lazyt.leaves import bind_leaf
@@ -93,8 +92,11 @@ def method(self, other):
 """
 
 
+_OPERANDS = (Tensor, float, int, complex, list, tuple, *ARRAYS)
+
+
 def _is_operand(x: Any) -> bool:
-    return isinstance(x, Tensor | float | int | complex | np.ndarray | np.generic | list | tuple | range)
+    return isinstance(x, _OPERANDS)
 
 
 @functools.cache

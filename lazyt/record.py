@@ -147,9 +147,11 @@ def _foreign(tr: Trace, holder: Holder) -> Slot:
 
 def _range_error(op: OpDef, value: int, low: int, high: int) -> ScalarRangeError:
     # NOTE: Python refuses to write integers of thousands of digits.
-    text = str(value) if value.bit_length() <= 256 else f"of {value.bit_length()} bits"
+    text = str(value) if not isinstance(value, int) or value.bit_length() <= 256 else f"of {value.bit_length()} bits"
     held = f"the array's dtype holds {low}..{high}" if high < LARGEST else f"a float64 holds up to {float(high):.2e}"
-    return ScalarRangeError(f"{op.name}: Python integer {text} is out of range: {held}")
+    return ScalarRangeError(
+        f"{op.name}: Python {'integer' if isinstance(value, int) else 'number'} {text} is out of range: {held}"
+    )
 
 
 def advance(

@@ -13,7 +13,7 @@ from lazyt.autograd import crossing, engine
 from lazyt.device import CPU, Device
 from lazyt.device import check as check_device
 from lazyt.errors import AutogradError, DeviceError, DTypeError, NotOneElement, ShapeError
-from lazyt.functions import interchange
+from lazyt.functions import flat, interchange
 from lazyt.functions.host import ARRAYS, holds_tensor, host_array, list_dtype, tensors_in
 from lazyt.functions.joining import stack
 from lazyt.functions.subscript import getitem, setitem
@@ -457,8 +457,7 @@ def _moved(x: Tensor, device: Device) -> Tensor:
         x = x.clone()  # what is viewed, or a view, is no value of its own
     out = tensor_of(memory.from_array(memory.as_array(materialise(x, f".to({str(device)!r})")), device))
     if differentiable:
-        home = x.device
-        crossing.copied(out, x, lambda ct: _moved(ct, home))  # type: ignore[arg-type]
+        crossing.copied(out, x, lambda ct, home=x.device: _moved(ct, home))  # type: ignore[misc]
     return out
 
 
@@ -516,6 +515,7 @@ def asarray(
     """
     name = recording.current_device() if device is None else check_device(device)
     want = None if dtype is None else dtypes.as_dtype(dtype)
+    obj = obj.copy() if type(obj) is flat.Flat else obj
     if isinstance(obj, Tensor):
         moved = device is not None and obj.device != name
         if copy is False and (moved or (want is not None and obj.dtype != want)):

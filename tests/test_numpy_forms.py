@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from array import array
 from operator import attrgetter
 
 import numpy as np
 import pytest
 
 import lazyt as lt
+from tests.cuda.fake import FakeDriver, installed
 
 RNG = np.random.default_rng(4)
 ARRAYS = {
@@ -39,17 +41,17 @@ def tensors(x):
 
 def check(name, *args, **options):
     """lazyt's function and NumPy's, on tensors: as NumPy's on arrays, or all raise. `.name` is a method."""
-    ours = [tensors(x) for x in args], {k: tensors(x) for k, x in options.items()}
-    if name.startswith("."):
-        want = outcome(getattr(args[0], name[1:]), args[1:], options)
-        found = [outcome(getattr(ours[0][0], name[1:]), ours[0][1:], ours[1])]
-    else:
-        want = outcome(attrgetter(name)(np), args, options)
-        found = [outcome(attrgetter(name)(space), *ours) for space in (lt, np)]
-    for got in found:
+    method = name.startswith(".")
+    copied = {k: x.copy() if k == "out" else x for k, x in options.items()}
+    want = outcome(getattr(args[0], name[1:]) if method else attrgetter(name)(np), args[method:], copied)
+    for space in (None,) if method else (lt, np):
+        ours = [tensors(x) for x in args]
+        theirs = {k: tensors(x) for k, x in options.items()}
+        got = outcome(getattr(ours[0], name[1:]) if method else attrgetter(name)(space), ours[method:], theirs)
         if isinstance(want, type):
             assert isinstance(got, type), (name, args, options, got, want)
             continue
+        assert "out" not in options or got is theirs["out"]
         for g, w in zip(*((x if isinstance(x, tuple) else (x,)) for x in (got, want)), strict=True):
             g, w = np.asarray(g), np.asarray(w)
             assert (g.shape, g.dtype) == (w.shape, w.dtype), (name, args, options)
@@ -68,6 +70,60 @@ def test_padding(name):
             check("pad", a, width, mode, **options)
     with lt.no_sync():
         assert lt.pad(lt.asarray(a) + 0, 2, "empty").shape == np.pad(a, 2, "empty").shape
+
+
+def test_what_is_padded_is_a_copy():
+    x = lt.asarray([1.0, 2.0])
+    for mode, options in (*PADS[3:], ("constant", {"constant_values": (1, 2)}), ("empty", {}), ("edge", {})):
+        y = lt.pad(x, 0, mode, **options) if "each" not in options.values() else x + 0
+        y[0] = 9
+        assert x.tolist() == [1, 2]
+
+
+def test_padding_by_tensors_is_deferred_and_differentiable():
+    x, e = lt.tensor([1.0, 2.0], requires_grad=True), lt.tensor(3.0, requires_grad=True)
+    pair = lt.asarray([4.0, 5.0]) + 0
+    with lt.no_sync():
+        ramp = lt.pad(x, 2, "linear_ramp", end_values=e * 1)
+        ends = lt.pad(x, 1, constant_values=(e * 1, 7.0))
+        both = np.pad(x, 1, constant_values=pair)
+    (ramp.sum() + ends.sum()).backward()
+    np.testing.assert_allclose(e.grad.numpy(), 2 * 1.5 + 1)
+    assert ramp.tolist() == [3, 2, 1, 2, 2.5, 3] and ends.tolist() == [3, 1, 2, 7] and both.tolist() == [4, 1, 2, 5]
+
+
+WRONG = [
+    (lambda x: lt.pad(x, 1, "edge", stat_length=2), lt.ShapeError, "pad: mode 'edge' takes no stat_length, got 2"),
+    (lambda x: lt.pad(x, 1, "mean", end_values=0), lt.ShapeError, "pad: mode 'mean' takes no end_values, got 0"),
+    (lambda x: lt.pad(x, 1, constant_values=((1, 2), 3)), lt.ShapeError, "constant_values are one, a pair, or"),
+    (
+        lambda x: lt.pad(x, 1, constant_values=lt.ones(3)),
+        lt.ShapeError,
+        r"constant_values of shape \(3,\) for an array",
+    ),
+    (lambda x: lt.pad(x, 1, "linear_ramp", end_values="a"), lt.DTypeError, "pad: end_values are numbers, got 'a'"),
+    (lambda x: lt.pad(x, 1, "linear_ramp", end_values=1j), lt.DTypeError, "complex end_values for an array of dtype"),
+    (lambda x: lt.pad(x.astype(int), 1, constant_values=(1, np.nan)), lt.ScalarRangeError, "pad: Python number nan"),
+    (lambda x: lt.nan_to_num(x, nan=1j), lt.DTypeError, "nan_to_num: .* got complex values"),
+    (lambda x: lt.nan_to_num(x, nan=lt.ones(3)), lt.ShapeError, r"nan_to_num: .*broadcast"),
+    (lambda x: x.flat.__setitem__(0, [1, 2]), lt.ShapeError, r"flat: a single element is set .* got shape \(2,\)"),
+    (lambda x: x.flat.__setitem__(2, []), IndexError, "out of bounds"),
+    (lambda x: x.flat[None], IndexError, "flat: an index, a slice, or an array of indices is required, got None"),
+    (lambda x: np.asarray(x.flat, copy=False), ValueError, "a copy is needed"),
+    (lambda x: x.fill([1, 2]), lt.ShapeError, r"fill: one value is required, got shape \(2,\)"),
+    (lambda x: x.astype("f4", "Q"), lt.ShapeError, "astype: order is one of C, F, A and K, got 'Q'"),
+    (lambda x: x.view(dtype="i8"), lt.NotSupportedError, "view: not supported"),
+    (lambda x: lt.trim_zeros(x, 5), lt.ShapeError, "trim_zeros: trim is"),
+    (lambda x: lt.ravel_multi_index((x, x), (2, 2), None), lt.ShapeError, "ravel_multi_index: mode is"),
+    (lambda x: lt.add.at([1, 2], [0], 1), TypeError, "array"),
+]
+
+
+@pytest.mark.parametrize("case", range(len(WRONG)))
+def test_what_cannot_be_is_refused_when_recorded(case):
+    f, error, match = WRONG[case]
+    with lt.no_sync(), pytest.raises(error, match=match):
+        f(lt.asarray([1.0, 2.0]) * 1)
 
 
 def test_numpy_orders_complex_numbers():
@@ -147,6 +203,28 @@ def test_steps_between_arrays_are_rounded_down():
             check("linspace", 0.0, stop, 4, endpoint=endpoint, dtype=np.int32)
 
 
+ELSEWHERE = {
+    "full": lambda x, i: lt.full((2, 3), np.ones(3), device="cuda:0"),
+    "full_like": lambda x, i: lt.full_like(x, [1.0, 2.0, 3.0]),
+    "nan_to_num": lambda x, i: lt.nan_to_num(x, nan=np.ones(3)) + lt.nan_to_num(x, nan=np.float32(3)),
+    "ramp": lambda x, i: lt.pad(x, 2, "linear_ramp", end_values=(1, 2)),
+    "median": lambda x, i: lt.pad(x, 1, "median"),
+    "ends": lambda x, i: lt.pad(x, 1, constant_values=(1, 2)),
+    "matrix_power": lambda x, i: lt.linalg.matrix_power(i, 0) + i,
+    "ravel_multi_index": lambda x, i: lt.ravel_multi_index((i[0], [0, 1]), (5, 5), ("wrap", "clip")),
+    "linspace": lambda x, i: lt.linspace(0.0, x, 4, dtype="int32"),
+    "outer": lambda x, i: lt.add.outer(np.ones(2), x) + np.add.outer(np.ones(2), x),
+    "flat": lambda x, i: (x.flat.__setitem__(slice(None), [7, 8]), x.flat[1:])[1],
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_what_is_of_the_host_goes_where_the_tensor_is(name):
+    with installed(FakeDriver()):
+        x, i = lt.asarray([1.0, 2.0, 3.0], device="cuda:0"), lt.asarray([[1, 2], [3, 4]], device="cuda:0")
+        assert ELSEWHERE[name](x, i).device == "cuda:0"
+
+
 def test_several_arrays_at_once():
     a = np.ones((2, 2))
     for name in ("atleast_1d", "atleast_2d", "atleast_3d"):
@@ -162,6 +240,7 @@ def test_a_range_is_an_array():
     check("take", a, range(2))
     check("sum", memoryview(a))
     x = lt.asarray(a)
+    assert (x + memoryview(a)).tolist() == (x + array("q", a.tolist())).tolist() == (x + x).tolist()
     assert (x + range(3)).tolist() == [3, 2, 4] and (range(3) - x).tolist() == [-3, 0, 0]
     assert x[range(2)].tolist() == [3, 1]
 
@@ -173,6 +252,7 @@ def test_orders_of_what_is_flattened():
         check(".ravel", a, order=order)
         check(".flatten", a, order)
         assert lt.asarray(a).tobytes(order) == a.tobytes(order)
+    check("ravel", a, None)
     with pytest.raises(lt.ShapeError, match="ravel: order is one of C, F, A and K, got 'X'"):
         lt.asarray(a).ravel("X")
 
@@ -228,7 +308,13 @@ def test_flat_elements():
     x = lt.arange(6.0).reshape(2, 3) + 0
     with lt.no_sync():
         x.flat[::4] = x.flat[1]
-    assert x.tolist() == [[1, 1, 2], [3, 1, 5]]
+        x.flat[[1, 2]] = [x[0, 0], x[0, 1]]
+        y = np.sum(x.flat) + lt.sum(x.flat) + (x.flat == 1).sum()
+        z = lt.zeros((3, 2))
+        z.flat = x.flat
+        w = x.ravel() + x.flat
+    assert x.tolist() == [[1, 1, 1], [3, 1, 5]] and y.item() == 28 and z.tolist() == [[1, 1], [1, 3], [1, 5]]
+    assert w.tolist() == [2, 2, 2, 6, 2, 10]
 
 
 @pytest.mark.parametrize("name", ["add", "multiply", "maximum", "subtract", "logaddexp", "gcd", "logical_or", "hypot"])
@@ -247,7 +333,9 @@ def test_functions_have_the_methods_of_ufuncs(name):
         lt.add.at(x, ([0, 0, 1], [1, 1, 2]), 1)
         lt.negative.at(x, (0, 0))
         assert x.tolist() == [[-12, 20, 30], [4, 6, 10]]
-        assert lt.add.reduce([1, 2, 3]).item() == 6
+        lt.add.at(a, ([0, 0], [0, 0]), lt.asarray(1))
+        assert a[0, 0] == 14
+        assert lt.add.reduce(array=[1, 2, 3]).item() == 6 and lt.add.reduce(lt.asarray(4)).item() == 4
 
 
 def test_methods_of_arrays():

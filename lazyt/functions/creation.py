@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from lazyt.device import Device
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.functions.arguments import dtype_or_none, record, shape_of, tensor
@@ -22,8 +24,6 @@ from lazyt.ops.axes import integer
 from lazyt.record import current_device, set_device
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from lazyt.functions.arguments import ArrayLike, ShapeLike
     from lazyt.tensor import Tensor
 
@@ -129,7 +129,7 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: Any = None, *, device: 
         if type(value) is complex and dtypes.kind(d) != "c":
             raise DTypeError(f"full: a complex value for dtype {d}")
     else:
-        value = tensor(fill_value)
+        value = fill_value if isinstance(fill_value, Handle) else tensor(fill_value).to(device=current_device())
         d = _default(dtype, value.dtype)
         if value.ndim:
             return _filled(value, shape_of("full", shape), d)
@@ -138,6 +138,8 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: Any = None, *, device: 
 
 def _filled(value: Tensor, shape: tuple[int, ...], d: np.dtype) -> Tensor:
     """A copy of an array broadcast to a shape."""
+    while value.ndim > len(shape) and value.shape[0] == 1:
+        value = reshape(value, value.shape[1:])
     lead = len(shape) - value.ndim
     if lead < 0 or any(n not in (1, m) for n, m in zip(value.shape, shape[lead:], strict=True)):
         raise ShapeError(f"full: a fill value of shape {value.shape} does not broadcast to {shape}")
@@ -255,11 +257,13 @@ def linspace(
     >>> lt.linspace(0.0, 1.0, 5).tolist()
     [0.0, 0.25, 0.5, 0.75, 1.0]
     """
-    bounds = [v if type(v) in (int, float, complex) else tensor(v) for v in (start, stop)]
+    beside: Any = next((v for v in (start, stop) if isinstance(v, Handle)), None)
+    bounds = [v if type(v) in (int, float, complex) else tensor(v, beside) for v in (start, stop)]
     d = dtype_or_none(dtype) or _default(None, _bound_dtype(bounds))
     shape = shape_of("linspace", integer("linspace", "num", num))
     if any(isinstance(v, Handle) and v.ndim for v in bounds):
-        return moveaxis(_between(tensor(start), tensor(stop), shape[0], d, endpoint), 0, axis)
+        first, last = (v if isinstance(v, Handle) else tensor(np.asarray(v), beside) for v in bounds)
+        return moveaxis(_between(first, last, shape[0], d, endpoint), 0, axis)
     return record(ops.LINSPACE, tuple(bounds), (d, bool(endpoint)), shape)
 
 

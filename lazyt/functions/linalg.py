@@ -291,14 +291,16 @@ def matrix_power(x: Any, n: int, /) -> Tensor:
     if dtypes.kind(t.dtype) in "fc" or times < 0 or t.ndim < 2 or t.shape[-1] != t.shape[-2]:
         return record(ops.MATRIX_POWER, (t,), (times,))
     if not times:
-        return full_like(t, eye(t.shape[-1], dtype=t.dtype))
+        return full_like(t, eye(t.shape[-1], dtype=t.dtype, device=t.device))
     out = None
-    for bit in bin(times)[:1:-1]:
-        if bit == "1":
+    while True:
+        if times & 1:
             out = t if out is None else matmul(out, t)
+        times >>= 1
+        if not times:
+            assert out is not None, "a positive number has a bit that is set"
+            return out
         t = matmul(t, t)
-    assert out is not None, "a positive number has a bit that is set"
-    return out
 
 
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float | None = 2) -> Tensor:

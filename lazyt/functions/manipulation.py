@@ -99,7 +99,7 @@ def _reshaped(t: Tensor, ints: tuple[int, ...], copy: bool | None = None) -> Ten
     return record_view(ops.RESHAPE, t, (), ints)
 
 
-def ravel(x: ArrayLike, /, order: str = "C") -> Tensor:
+def ravel(x: ArrayLike, /, order: str | None = "C") -> Tensor:
     """All elements in one axis, as a view where `reshape` gives one. As `numpy.ravel`.
 
     The last axis runs fastest, with `order="F"` the first ("A" and "K" mean "C": values lie in that order). Raises
@@ -113,7 +113,7 @@ def ravel(x: ArrayLike, /, order: str = "C") -> Tensor:
     return _reshaped(t, (t.size,))
 
 
-def flatten(x: ArrayLike, /, order: str = "C") -> Tensor:
+def flatten(x: ArrayLike, /, order: str | None = "C") -> Tensor:
     """All elements in one axis, as a copy; `order` as in `ravel`. As `numpy.ndarray.flatten`.
 
     >>> import lazyt as lt
@@ -124,11 +124,14 @@ def flatten(x: ArrayLike, /, order: str = "C") -> Tensor:
     return record(ops.FLATTEN, (t,), (), (t.size,))
 
 
-def _in_order(name: str, t: Tensor, order: str) -> Tensor:
+_ORDERS = (None, *"CFAKcfak")
+
+
+def _in_order(name: str, t: Tensor, order: str | None) -> Tensor:
     """What has its elements, read in C order, in this order of x's."""
-    if order not in ("C", "F", "A", "K"):
+    if order not in _ORDERS:
         raise ShapeError(f"{name}: order is one of C, F, A and K, got {order!r}")
-    return transpose(t) if order == "F" and t.ndim > 1 else t
+    return transpose(t) if order in ("F", "f") and t.ndim > 1 else t
 
 
 def expand_dims(x: ArrayLike, /, axis: AxisLike = 0) -> Tensor:

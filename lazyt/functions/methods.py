@@ -42,11 +42,13 @@ def reshape(self: Tensor, *shape: Any, copy: bool | None = None) -> Tensor:
     return manipulation.reshape(self, _several(shape), copy=copy)
 
 
-def view(self: Tensor, *shape: Any) -> Tensor:
+def view(self: Tensor, *shape: Any, dtype: Any = None) -> Tensor:
     """`lazyt.reshape`, under PyTorch's name; of no shape, x again. NotSupportedError for a dtype, as in NumPy."""
     if len(shape) == 1 and isinstance(shape[0], np.dtype | type | str):
+        dtype = shape[0]
+    if dtype is not None:
         raise NotSupportedError(
-            f"view: not supported: the bytes of {self.dtype} read as {shape[0]!r}, because a pending value has none; "
+            f"view: not supported: the bytes of {self.dtype} read as {dtype!r}, because a pending value has none; "
             "x.numpy().view(dtype) has them, x.astype(dtype) converts"
         )
     return manipulation.reshape(self, _several(shape) if shape else self.shape)
@@ -98,6 +100,8 @@ _CASTING = ("no", "equiv", "safe", "same_kind", "unsafe")
 def astype(self: Tensor, dtype: Any, order: str = "K", casting: str = "unsafe", *, copy: bool = True) -> Tensor:
     """`lazyt.astype`. DTypeError where NumPy's rule `casting` does not allow it. As `numpy.ndarray.astype`."""
     d = dtypes.as_dtype(dtype)
+    if order not in tuple("CFAK"):
+        raise ShapeError(f"astype: order is one of C, F, A and K, got {order!r}")
     if casting not in _CASTING:
         raise DTypeError(f"astype: casting is one of {', '.join(_CASTING)}, got {casting!r}")
     if casting != "unsafe" and not np.can_cast(self.dtype, d, casting):  # type: ignore[arg-type]
@@ -106,7 +110,9 @@ def astype(self: Tensor, dtype: Any, order: str = "K", casting: str = "unsafe", 
 
 
 def fill(self: Tensor, value: Any) -> None:
-    """`x[...] = value`. As `numpy.ndarray.fill`."""
+    """`x[...] = value`, of one element. As `numpy.ndarray.fill`."""
+    if np.ndim(value):
+        raise ShapeError(f"fill: one value is required, got shape {np.shape(value)}")
     subscript.setitem(self, Ellipsis, value)
 
 

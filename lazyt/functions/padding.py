@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.errors import ShapeError
+from lazyt.errors import DTypeError, ShapeError
 from lazyt.functions.arguments import record, tensor
 from lazyt.functions.creation import linspace
 from lazyt.functions.elementwise import round
+from lazyt.functions.host import holds_tensor
 from lazyt.functions.indexing import take
 from lazyt.functions.joining import concat
 from lazyt.functions.manipulation import astype, broadcast_to, flip
@@ -64,6 +65,23 @@ def _paired(what: str, given: np.ndarray[Any, Any], ndim: int) -> Pairs:
     return [tuple(p) for p in wide.tolist()]
 
 
+def _values(what: str, given: ArrayLike, t: Tensor) -> Pairs:
+    """The value for each end: scalars, or where tensors were given tensors of no dimensions."""
+    if isinstance(given, Handle) or (isinstance(given, list | tuple) and holds_tensor(given)):
+        value = tensor(given, t)
+        if value.ndim and value.shape not in ((1,), (2,), (t.ndim, 1), (1, 2), (t.ndim, 2)):
+            raise ShapeError(f"pad: {what} of shape {value.shape} for an array of {t.ndim} dimensions")
+        wide = broadcast_to(value, (t.ndim, 2))
+        return [(getitem(wide, (a, 0)), getitem(wide, (a, 1))) for a in range(t.ndim)]
+    try:
+        found = np.asarray(given)
+    except ValueError:
+        raise ShapeError(f"pad: {what} are one, a pair, or a pair an axis, got {given!r}") from None
+    if found.dtype.kind not in "biufc":
+        raise DTypeError(f"pad: {what} are numbers, got {given!r}")
+    return _paired(what, found, t.ndim)
+
+
 def _reach(mode: str, n: int) -> int:
     """How far a mode pads an axis of n by one copy of what is there."""
     return n - 1 if mode == "reflect" else n if mode in ("symmetric", "wrap") else 1 << 62
@@ -71,14 +89,14 @@ def _reach(mode: str, n: int) -> int:
 
 def pad(
     x: ArrayLike, pad_width: int | Iterable[Any] | Mapping[int, Any], /, mode: str = "constant", *,
-    stat_length: Any = None, constant_values: ArrayLike = 0, end_values: ArrayLike = 0,
+    stat_length: Any = None, constant_values: ArrayLike = 0, end_values: ArrayLike | None = None,
 ) -> Tensor:  # fmt: skip
     """x with `pad_width` (a number, a pair, a pair an axis, or a dict by axis) more elements before and
     after.
 
     Modes: 'constant' (`constant_values`), 'edge', 'reflect', 'symmetric', 'wrap'; 'maximum', 'mean', 'median' and
-    'minimum' of the `stat_length` elements at that end (by default all); 'linear_ramp' to `end_values`; 'empty', which
-    is zeros. Values and lengths are one, a pair, or a pair an axis. Other widths are not another program. Raises
+    'minimum' of the `stat_length` elements at that end (by default all); 'linear_ramp' to `end_values` (0); 'empty',
+    which is zeros. Values and lengths are one, a pair, or a pair an axis. Other widths are not another program. Raises
     ShapeError for widths that are negative or do not fit x, or another mode. As `numpy.pad`.
 
     >>> import lazyt as lt
@@ -88,11 +106,19 @@ def pad(
     t = tensor(x)
     if not isinstance(mode, str) or mode not in _MODES:
         raise ShapeError(f"pad: mode {mode!r} is not one of {', '.join(_MODES)}")
+    for name, given, takes in (
+        ("stat_length", stat_length, mode in _STATISTICS), ("end_values", end_values, mode == "linear_ramp"),
+    ):  # fmt: skip
+        if given is not None and not takes:
+            raise ShapeError(f"pad: mode {mode!r} takes no {name}, got {given!r}")
     pairs = _widths(pad_width, t.ndim)
-    if mode == "constant" and not isinstance(constant_values, Handle) and np.ndim(constant_values):
-        return _constants(t, pairs, _paired("constant_values", np.asarray(constant_values), t.ndim))
+    many = (
+        constant_values.ndim if isinstance(constant_values, Handle | np.ndarray) else not np.isscalar(constant_values)
+    )
+    if mode == "constant" and many:
+        return _constants(t, pairs, _values("constant_values", constant_values, t))
     if mode == "linear_ramp":
-        return _ends(t, pairs, _paired("end_values", np.asarray(end_values), t.ndim), _ramps)
+        return _ends(t, pairs, _values("end_values", 0 if end_values is None else end_values, t), _ramps)
     if mode in _STATISTICS:
         lengths = [(None, None)] * t.ndim if stat_length is None else _lengths(mode, stat_length, t.ndim)
         return _ends(t, pairs, lengths, functools.partial(_statistic, mode))
@@ -117,9 +143,10 @@ def _copied(t: Tensor, pairs: list[tuple[int, int]], mode: str, value: ArrayLike
 
 def _constants(t: Tensor, pairs: list[tuple[int, int]], values: Pairs) -> Tensor:
     """With a value for each end: axis after axis, so the last one's are in the corners."""
-    given = {repr(v): v for ends in values for v in ends}  # NOTE: -0.0 == 0.0
-    if len(given) == 1:
-        return _copied(t, pairs, "constant", *given.values())
+    # NOTE: -0.0 == 0.0.
+    given = {id(v) if isinstance(v, Handle) else repr(v): v for ends in values for v in ends}
+    if len(given) == 1 or not any(map(any, pairs)):
+        return _copied(t, pairs, "constant", next(iter(given.values()), 0))
     for a, (widths, ends) in enumerate(zip(pairs, values, strict=True)):
         for width, value, where in zip(widths, ends, ((1, 0), (0, 1)), strict=True):
             if width:
@@ -129,6 +156,8 @@ def _constants(t: Tensor, pairs: list[tuple[int, int]], values: Pairs) -> Tensor
 
 def _ends(t: Tensor, pairs: list[tuple[int, int]], given: Pairs, end: Callable[..., Tensor]) -> Tensor:
     """With what `end` makes of an axis, a width, what is given for that end, and whether it is the last."""
+    if not any(map(any, pairs)):
+        return _copied(t, pairs, "constant", 0)
     for a, (widths, what) in enumerate(zip(pairs, given, strict=True)):
         if widths == (0, 0):
             continue
@@ -148,7 +177,10 @@ def _ramps(t: Tensor, axis: int, width: int, value: Any, last: bool) -> Tensor:
     n = t.shape[axis]
     edge = getitem(t, (*(slice(None),) * axis, n - 1 if last else 0))
     wide = astype(edge, dtypes.complex128 if dtypes.kind(t.dtype) == "c" else dtypes.float64, copy=False)
-    ramp = linspace(np.asarray(value) * 1.0, wide, width, endpoint=False, axis=axis, dtype=t.dtype)
+    start = tensor(np.asarray(value) if np.isscalar(value) else value, t)
+    if dtypes.kind(start.dtype) == "c" and dtypes.kind(t.dtype) != "c":
+        raise DTypeError(f"pad: complex end_values for an array of dtype {t.dtype}")
+    ramp = linspace(start, wide, width, endpoint=False, axis=axis, dtype=t.dtype)
     return flip(ramp, axis=axis) if last else ramp
 
 
@@ -162,7 +194,10 @@ def _statistic(mode: str, t: Tensor, axis: int, width: int, length: int | None, 
 
 
 def _lengths(mode: str, stat_length: Any, ndim: int) -> Pairs:
-    lengths = _paired("stat_length", np.asarray(stat_length), ndim)
+    try:
+        lengths = _paired("stat_length", np.asarray(stat_length), ndim)
+    except ValueError as e:
+        raise ShapeError(f"pad: stat_length is one, a pair, or a pair an axis, got {stat_length!r}") from e
     least = 1 if mode in ("maximum", "minimum") else 0
     if any(integer("pad", "stat_length", n) < least for pair in lengths for n in pair):
         raise ShapeError(f"pad: stat_length is at least {least} for mode {mode!r}, got {stat_length!r}")

@@ -145,7 +145,7 @@ def _quantile(
         out = _at(s, index)
         if weight is not None:
             above = _at(s, np.minimum(index + 1, n - 1))
-            weight = tensor(np.reshape(weight, (*shape, *(1,) * len(left))).astype(d))
+            weight = tensor(np.reshape(weight, (*shape, *(1,) * len(left))).astype(d), out)
             out = join(astype(out, d, copy=False), astype(above, d, copy=False), weight)
     else:
         out = _by_count(s, missing if skip else None, q, method, n, d, join)

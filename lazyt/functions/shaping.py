@@ -239,7 +239,7 @@ def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: AxisLike = None) -> Tens
     [1, 0, 2]
     """
     t = tensor(filt)
-    ends = trim.lower()
+    ends = str(trim).lower()
     if ends not in ("fb", "bf", "f", "b"):
         raise ShapeError(f"trim_zeros: trim is 'fb', 'f' or 'b', got {trim!r}")
     axes = many_axes("trim_zeros", axis, t.ndim)
@@ -384,12 +384,13 @@ def ravel_multi_index(multi_index: Any, dims: ShapeLike, mode: str | Sequence[st
     shape = shape_of("ravel_multi_index", dims)
     if len(multi_index) != len(shape):
         raise ShapeError(f"ravel_multi_index: {len(multi_index)} index arrays for {len(shape)} axes")
-    modes = (mode,) * len(shape) if isinstance(mode, str) else tuple(mode)
-    if len(modes) != len(shape) or not {*modes} <= {"raise", "wrap", "clip"}:
+    modes = tuple(mode) if isinstance(mode, list | tuple) else (mode,) * len(shape)
+    if len(modes) != len(shape) or any(m not in ("raise", "wrap", "clip") for m in modes):
         raise ShapeError(f"ravel_multi_index: mode is 'raise', 'wrap' or 'clip', or one an axis, got {mode!r}")
     out: Any = 0
+    beside: Any = next((i for i in multi_index if isinstance(i, Handle)), None)
     for i, n, how in zip(multi_index, shape, modes, strict=True):
-        t = astype(tensor(i), dtypes.int64, copy=False)
+        t = astype(tensor(i, beside), dtypes.int64, copy=False)
         if how == "wrap":
             t = remainder(t, n)
         elif how == "clip":

@@ -69,7 +69,7 @@ def nan_to_num(
     >>> lt.nan_to_num(lt.asarray([1.0, float('nan'), float('inf')]), posinf=9.0).tolist()
     [1.0, 0.0, 9.0]
     """
-    given = (nan, posinf, neginf)
+    given: Any = tuple(v.item() if isinstance(v, np.generic) else v for v in (nan, posinf, neginf))
     if all(v is None or isinstance(v, bool | int | float) for v in given):
         # NOTE: what is part of a program is compared, and -0.0 == 0.0.
         texts = ("-0.0" if isinstance(v, float) and repr(float(v)) == "-0.0" else v for v in given)
@@ -85,9 +85,15 @@ def nan_to_num(
         return out
     wrong = (isnan(t), isposinf(t), isneginf(t))
     for at, v in zip(wrong, given, strict=True):
-        if v is not None:
-            value = broadcast_to(astype(tensor(v), t.dtype, copy=False), t.shape)
-            out = where(at, value, out)
+        if v is None:
+            continue
+        value = tensor(v, t)
+        if dtypes.kind(value.dtype) == "c":
+            raise DTypeError("nan_to_num: what is put in place of a real number is real, got complex values")
+        lead = t.ndim - value.ndim
+        if lead < 0 or any(n not in (1, m) for n, m in zip(value.shape, t.shape[lead:], strict=True)):
+            raise ShapeError(f"nan_to_num: values of shape {value.shape} do not broadcast to {t.shape}")
+        out = astype(where(at, value, out), t.dtype, copy=False)
     return out
 
 

@@ -117,7 +117,8 @@ _CAST_TO_ANY = frozenset(
     f"numpy.{name}"
     for name in (
         "amax", "amin", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "max", "mean", "median", "min",
-        "nancumprod", "nancumsum", "nanmax", "nanmin", "nanprod", "nansum", "prod", "sum", "var",
+        "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmedian", "nanmin", "nanprod", "nansum", "nanvar", "prod",
+        "sum", "var",
     )
 )  # fmt: skip
 # What NumPy gives as a list.

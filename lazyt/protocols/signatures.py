@@ -123,9 +123,14 @@ def _of_a_ufunc(ours: Function, ufunc: np.ufunc) -> Function:
     return found
 
 
-def _by_method(method: Function, x: Any, /, *args: Any, **options: Any) -> Any:
+def _by_method(method: Function, array: Any, *args: Any, **options: Any) -> Any:
     """`lt.add.reduce(x)` and its like: NumPy's methods, which find lazyt's by the protocol."""
-    return method(tensor(x), *args, **options)
+    if method.__name__ == "at":  # which writes: NumPy's arrays are its own
+        return method(array, *args, **options)
+    if (dtype := options.get("dtype")) is float or dtype is complex:
+        options["dtype"] = _FLOATS[dtype]
+    found = array if any(isinstance(x, Handle) for x in args) else tensor(array)
+    return method(found, *args, **options)
 
 
 def _operation(f: Function) -> Any:

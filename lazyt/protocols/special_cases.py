@@ -282,7 +282,7 @@ def _writing(function: Callable[..., Any], first: str) -> Callable[..., Any]:
 
 def _nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     t = tensor(x)
-    got = t if dtypes.kind(t.dtype) in "biu" else special.nan_to_num(t, nan=nan, posinf=posinf, neginf=neginf)
+    got = special.nan_to_num(t, nan=nan, posinf=posinf, neginf=neginf)
     if not copy and isinstance(x, Tensor):
         assign(x, got, "nan_to_num")
         return x

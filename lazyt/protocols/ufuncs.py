@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from lazyt.tensor import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_KNOWN = (Tensor, np.generic, bool, int, float, complex, list, tuple, range)
+_KNOWN = (Tensor, np.generic, bool, int, float, complex, list, tuple, range, memoryview, bytearray, array)
 
 # Methods whose result NumPy casts to any dtype of `out`.
 _FOLDS = frozenset(("reduce", "accumulate", "reduceat"))
@@ -114,6 +115,7 @@ def _call(ufunc: np.ufunc, name: str, inputs: Sequence[Any], kwargs: dict[str, A
 def _reduce(ufunc: np.ufunc, name: str, inputs: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
     x = tensor(inputs[0])
     axis, keepdims = kwargs.pop("axis", 0), kwargs.pop("keepdims", False)
+    axis = () if not x.ndim and axis == 0 else axis  # as in NumPy
     dtype, initial, where = kwargs.pop("dtype", None), kwargs.pop("initial", None), kwargs.pop("where", True)
     _plain(name, kwargs)
     if ufunc in REDUCTIONS and (initial is None or not isinstance(initial, bool)):
@@ -182,7 +184,8 @@ def _reduceat(ufunc: np.ufunc, name: str, inputs: Sequence[Any], kwargs: dict[st
 
 
 def _outer(ufunc: np.ufunc, name: str, inputs: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
-    a, b = map(tensor, inputs)
+    beside = next((x for x in inputs if isinstance(x, Tensor)), None)
+    a, b = (tensor(x, beside) for x in inputs)
     return _call(ufunc, name, (manipulation.reshape(a, (*a.shape, *(1,) * b.ndim)), b), kwargs, out)
 
 

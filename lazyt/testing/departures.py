@@ -150,6 +150,12 @@ DEPARTURES: tuple[Departure, ...] = (
         _may_overflow,
     ),
     Departure(
+        ("cumsum", "cumulative_sum", "nancumsum", "sum", "nansum", "mean", "nanmean"),
+        "where one of the two is infinite or NaN and large elements can overflow",
+        "elements are grouped otherwise than one after another, so another part of the sum overflows",
+        _may_overflow,
+    ),
+    Departure(
         ("nll_loss", "cross_entropy"),
         "where weights are so different that their sum loses the small ones",
         "the sum that is divided by is added up in another order, in which large weights cancel to 0 or not",
