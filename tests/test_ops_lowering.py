@@ -32,7 +32,8 @@ FAMILIES = (
     "joining",
     "indexing",
 )
-MODULES = [importlib.import_module(f"lazyt.functions.{m}") for m in (*FAMILIES, "special", "subscript", "linear")]
+ROOMS = (*FAMILIES, "padding", "special", "subscript", "linear")
+MODULES = [importlib.import_module(f"lazyt.functions.{m}") for m in ROOMS]
 SCALARS = (bool, int, float, complex)
 
 
