@@ -102,6 +102,12 @@ def axes(axis: Any) -> Any:
     return operator.index(axis) if isinstance(axis, np.ndarray) and not axis.ndim else axis
 
 
+def broadcasts_to(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    """Whether an array of a shape is broadcast to `target`, and to no greater one."""
+    lead = len(target) - len(shape)
+    return lead >= 0 and all(n in (1, m) for n, m in zip(shape, target[lead:], strict=True))
+
+
 def shape_of(name: str, shape: ShapeLike) -> tuple[int, ...]:
     """A shape argument as a tuple of non-negative ints; ShapeError otherwise."""
     try:

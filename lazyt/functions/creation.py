@@ -11,7 +11,7 @@ import numpy as np
 
 from lazyt.device import Device
 from lazyt.errors import DTypeError, ShapeError
-from lazyt.functions.arguments import dtype_or_none, record, shape_of, tensor
+from lazyt.functions.arguments import broadcasts_to, dtype_or_none, record, shape_of, tensor
 from lazyt.functions.arithmetic import add, divide, multiply, pow, subtract
 from lazyt.functions.elementwise import floor
 from lazyt.functions.linear import diagonal
@@ -140,8 +140,7 @@ def _filled(value: Tensor, shape: tuple[int, ...], d: np.dtype) -> Tensor:
     """A copy of an array broadcast to a shape."""
     while value.ndim > len(shape) and value.shape[0] == 1:
         value = reshape(value, value.shape[1:])
-    lead = len(shape) - value.ndim
-    if lead < 0 or any(n not in (1, m) for n, m in zip(value.shape, shape[lead:], strict=True)):
+    if not broadcasts_to(value.shape, shape):
         raise ShapeError(f"full: a fill value of shape {value.shape} does not broadcast to {shape}")
     return astype(broadcast_to(value, shape), d)
 

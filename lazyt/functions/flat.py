@@ -47,19 +47,19 @@ class Flat(NDArrayOperatorsMixin):
         return getitem(flatten(self.base), _checked(key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        x = self.base
+        x, key = self.base, _checked(key)
         elements = flatten(x)
         if isinstance(value, Flat):
             value = flatten(value.base)
         if not isinstance(value, bool | int | float | complex):
             value = tensor(value, x)
-            there = getitem(elements, _checked(key)).shape
+            there = getitem(elements, key).shape
             if value.ndim and not there:
                 raise ShapeError(f"flat: a single element is set to a single value, got shape {value.shape}")
             if not value.size:
                 return
             value = resize(value, there) if value.ndim else value
-        setitem(elements, _checked(key), value)
+        setitem(elements, key, value)
         setitem(x, Ellipsis, reshape(elements, x.shape))
 
     def copy(self) -> Tensor:

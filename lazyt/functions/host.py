@@ -13,8 +13,9 @@ from lazyt.errors import DTypeError, ScalarRangeError, ShapeError
 from lazyt.handle import Handle
 from lazyt.ir import dtypes
 
-# What is an array as it stands.
-ARRAYS = (np.ndarray, np.generic, range, memoryview, bytearray, array)
+# What is an array as it stands; those of Python's.
+PYTHONS = (range, memoryview, bytearray, array)
+ARRAYS = (np.ndarray, np.generic, *PYTHONS)
 
 
 def host_array(obj: Any, dtype: np.dtype | None) -> np.ndarray[Any, Any]:

@@ -47,7 +47,7 @@ def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
             before, after = np.broadcast_to(np.asarray(w), (2,)).tolist()
             pairs[one_axis("pad", axis, ndim)] = (before, after)
     else:
-        given = np.asarray(pad_width)
+        given = _array("pad_width", pad_width)
         if given.size and given.dtype.kind not in "iu":
             integer("pad", "pad_width", pad_width)
         pairs = [(int(p), int(q)) for p, q in _paired("pad_width", given, ndim)]
@@ -65,6 +65,13 @@ def _paired(what: str, given: np.ndarray[Any, Any], ndim: int) -> Pairs:
     return [tuple(p) for p in wide.tolist()]
 
 
+def _array(what: str, given: Any) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(given)
+    except ValueError:
+        raise ShapeError(f"pad: {what} are one, a pair, or a pair an axis, got {given!r}") from None
+
+
 def _values(what: str, given: ArrayLike, t: Tensor) -> Pairs:
     """The value for each end: scalars, or where tensors were given tensors of no dimensions."""
     if isinstance(given, Handle) or (isinstance(given, list | tuple) and holds_tensor(given)):
@@ -73,10 +80,7 @@ def _values(what: str, given: ArrayLike, t: Tensor) -> Pairs:
             raise ShapeError(f"pad: {what} of shape {value.shape} for an array of {t.ndim} dimensions")
         wide = broadcast_to(value, (t.ndim, 2))
         return [(getitem(wide, (a, 0)), getitem(wide, (a, 1))) for a in range(t.ndim)]
-    try:
-        found = np.asarray(given)
-    except ValueError:
-        raise ShapeError(f"pad: {what} are one, a pair, or a pair an axis, got {given!r}") from None
+    found = _array(what, given)
     if found.dtype.kind not in "biufc":
         raise DTypeError(f"pad: {what} are numbers, got {given!r}")
     return _paired(what, found, t.ndim)
@@ -194,10 +198,7 @@ def _statistic(mode: str, t: Tensor, axis: int, width: int, length: int | None, 
 
 
 def _lengths(mode: str, stat_length: Any, ndim: int) -> Pairs:
-    try:
-        lengths = _paired("stat_length", np.asarray(stat_length), ndim)
-    except ValueError as e:
-        raise ShapeError(f"pad: stat_length is one, a pair, or a pair an axis, got {stat_length!r}") from e
+    lengths = _paired("stat_length", _array("stat_length", stat_length), ndim)
     least = 1 if mode in ("maximum", "minimum") else 0
     if any(integer("pad", "stat_length", n) < least for pair in lengths for n in pair):
         raise ShapeError(f"pad: stat_length is at least {least} for mode {mode!r}, got {stat_length!r}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import DTypeError, ShapeError
-from lazyt.functions.arguments import record, record_many, tensor
+from lazyt.functions.arguments import broadcasts_to, record, record_many, tensor
 from lazyt.functions.arithmetic import copysign, multiply, pow, subtract
 from lazyt.functions.elementwise import abs, imag, imag_part, isinf, isnan, real_part, round, signbit, sin, trunc
 from lazyt.functions.logic import equal, logical_and, logical_not, not_equal, where
@@ -90,8 +90,7 @@ def nan_to_num(
         value = tensor(v, t)
         if dtypes.kind(value.dtype) == "c":
             raise DTypeError("nan_to_num: what is put in place of a real number is real, got complex values")
-        lead = t.ndim - value.ndim
-        if lead < 0 or any(n not in (1, m) for n, m in zip(value.shape, t.shape[lead:], strict=True)):
+        if not broadcasts_to(value.shape, t.shape):
             raise ShapeError(f"nan_to_num: values of shape {value.shape} do not broadcast to {t.shape}")
         out = astype(where(at, value, out), t.dtype, copy=False)
     return out

@@ -118,15 +118,14 @@ def _of_a_ufunc(ours: Function, ufunc: np.ufunc) -> Function:
         call = (of_one if ufunc.nin == 1 else of_two)(op, call)
     found = _shown(call, shown)
     if ufunc.nout == 1 and ufunc.signature is None:
-        for name in ("at",) if ufunc.nin == 1 else ("at", "accumulate", "outer", "reduce", "reduceat"):
+        found.at = ufunc.at  # type: ignore[attr-defined] # it writes, so NumPy's arrays stay its own
+        for name in ("accumulate", "outer", "reduce", "reduceat") if ufunc.nin == 2 else ():
             setattr(found, name, functools.partial(_by_method, getattr(ufunc, name)))
     return found
 
 
 def _by_method(method: Function, array: Any, *args: Any, **options: Any) -> Any:
     """`lt.add.reduce(x)` and its like: NumPy's methods, which find lazyt's by the protocol."""
-    if method.__name__ == "at":  # which writes: NumPy's arrays are its own
-        return method(array, *args, **options)
     if (dtype := options.get("dtype")) is float or dtype is complex:
         options["dtype"] = _FLOATS[dtype]
     found = array if any(isinstance(x, Handle) for x in args) else tensor(array)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import AutogradError, NotSupportedError, ShapeError
-from lazyt.functions.arguments import tensor
+from lazyt.functions.arguments import broadcasts_to, tensor
 from lazyt.functions.manipulation import astype
 from lazyt.inplace import assign, requires_grad
 from lazyt.ir import dtypes
@@ -94,8 +94,7 @@ def write_out(name: str, out: Any, result: Any, where: Any = True, casting: Cast
         value = tensor(result)
         if casting == "unsafe":
             value = astype(value, out.dtype, copy=False)
-        lead = len(out.shape) - len(value.shape)
-        if lead < 0 or any(n not in (1, m) for n, m in zip(value.shape, out.shape[lead:], strict=True)):
+        if not broadcasts_to(value.shape, out.shape):
             raise ShapeError(f"{name}: out has shape {out.shape}, the result {value.shape}")
         check_writable_dtype(name, value.dtype, out.dtype)
         assign(out, value, name)

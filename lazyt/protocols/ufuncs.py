@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from lazyt.errors import DTypeError, IndexOutOfRange, NotSupportedError, ShapeError
 from lazyt.functions import arithmetic, indexing, linear, logic, manipulation, statistics
 from lazyt.functions.arguments import tensor
+from lazyt.functions.host import PYTHONS
 from lazyt.functions.numpy_calls import record_numpy, record_ufunc, ufunc_name
 from lazyt.inplace import assign
 from lazyt.ir import dtypes
@@ -22,7 +22,7 @@ from lazyt.tensor import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_KNOWN = (Tensor, np.generic, bool, int, float, complex, list, tuple, range, memoryview, bytearray, array)
+_KNOWN = (Tensor, np.generic, bool, int, float, complex, list, tuple, *PYTHONS)
 
 # Methods whose result NumPy casts to any dtype of `out`.
 _FOLDS = frozenset(("reduce", "accumulate", "reduceat"))
