@@ -8,7 +8,7 @@ import pytest
 
 import lazyt as lt
 from lazyt import planning
-from lazyt.backends.cpu import sorting
+from lazyt.backends.cpu import insertion, sorting
 from lazyt.ir import opaque
 
 DTYPES = [
@@ -38,12 +38,20 @@ def bits(x: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(x).reshape(-1).view("u1")
 
 
-@pytest.mark.parametrize("few", [0, sorting.FEW])
+@pytest.mark.parametrize("few", [0, sorting.FEW, "lines"])
 @pytest.mark.parametrize("special", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_results_are_those_of_a_stable_sort(dtype, special, few, threads, monkeypatch):
-    monkeypatch.setattr(sorting, "FEW", few)
+    if few == "lines":  # the short ones, in machine code
+        monkeypatch.setattr(insertion, "GRAIN", 16)
+        monkeypatch.setattr(insertion, "SMALL", 1 << 20)
+    else:
+        monkeypatch.setattr(insertion, "FEW", 0)
+        monkeypatch.setattr(sorting, "FEW", few)
+    planning.drop_plans()
     for shape, axis in SHAPES:
+        if few == "lines" and shape[axis] > insertion.FEW:
+            continue
         x = values(shape, dtype, special)
         t = lt.asarray(x)
         for down in (False, True):
@@ -57,6 +65,17 @@ def test_the_results_are_those_of_a_stable_sort(dtype, special, few, threads, mo
                 first = np.take(order, np.arange(k), axis)
                 np.testing.assert_array_equal(top.indices.numpy(), first)
                 np.testing.assert_array_equal(bits(top.values.numpy()), bits(np.take_along_axis(x, first, axis)))
+
+
+def test_one_program_for_short_and_long_lines():
+    """Which of the two ways sorts is decided anew for other extents, whoever works out what these take."""
+    rng = np.random.default_rng(0)
+    for n in [10, 64, 65, 200, 5, 63, 300, 66, 11, 12, 90, 64, 13, 70]:
+        x = rng.integers(0, 9, (2, n)).astype("f4")
+        for down in (False, True):
+            found = lt.argsort(lt.asarray(x), axis=1, descending=down)
+            assert ("native argsort" in str(lt.explain())) == (n <= insertion.FEW), n
+            np.testing.assert_array_equal(found.numpy(), opaque.argsort(x, 1, down))
 
 
 def test_of_a_view():

@@ -13,7 +13,7 @@ from lazyt.backends.cpu.binding import DONATED
 from lazyt.backends.cpu.code import assembly_of, code_at, source_of
 from lazyt.backends.cpu.emit import ways_of
 from lazyt.backends.cpu.executor import Bound
-from lazyt.backends.cpu.natives import room_of
+from lazyt.backends.cpu.natives import bound_room_of
 from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cpu.threads import get_num_threads
 from lazyt.errors import NotSupportedError
@@ -138,7 +138,7 @@ class KernelView:
         if isinstance(c, LibraryCall):
             assert isinstance(c.node.attrs, g.Opaque)
             fn = c.node.attrs.fn
-            if self._plan.executable.native and room_of(c) is not None:
+            if self._plan.executable.native and bound_room_of(self._bound, c) is not None:
                 return f"native {fn}"
             if self._on_gpu and fn in cuda.library.FUNCTIONS:
                 return f"CuPy {fn.replace('_', '.', 1)}"

@@ -12,7 +12,7 @@ from lazyt.backends.cpu import attention, scatter
 from lazyt.backends.cpu.code import Compiled, compiled
 from lazyt.backends.cpu.convolutions import Convolution, choose_convolution
 from lazyt.backends.cpu.emit_pairs import PAIR_ROWS, over_pairs
-from lazyt.backends.cpu.natives import room_of
+from lazyt.backends.cpu.natives import bound_room_of
 from lazyt.backends.cpu.products import Product, choose
 from lazyt.backends.cpu.receipt import WRITTEN
 from lazyt.backends.cpu.switches import switches
@@ -195,7 +195,7 @@ class Binding:
                     elif isinstance(c, AttentionCall):
                         attention.launch(self, c, rows, table, patches)
                     else:
-                        room = room_of(c)
+                        room = bound_room_of(self, c)
                         assert room is not None, "asked for in `_native`"
                         room.launch(self, c, rows, table, patches)
                 else:
@@ -221,7 +221,7 @@ class Binding:
         if isinstance(c, MatmulCall):
             return self.products[c].choice.how != "numpy"
         if isinstance(c, LibraryCall) and not isinstance(c, AttentionCall):
-            return self.exe.native and room_of(c) is not None
+            return self.exe.native and bound_room_of(self, c) is not None
         return isinstance(c, KernelCall | AttentionCall) or self.exe.native
 
     def _safe_region(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from lazyt.backends.cpu import bits, scan
+from lazyt.backends.cpu import bits, insertion, scan
 
 if TYPE_CHECKING:
     from lazyt.backends.cpu.binding import Binding
@@ -17,6 +17,9 @@ class Room(Protocol):
     def native(self, c: LibraryCall, /) -> bool:
         """Whether there is machine code for this call."""
 
+    def suits(self, b: Binding, c: LibraryCall, /) -> bool:
+        """Whether it is to be used for these extents."""
+
     def prepare(self, c: LibraryCall, /) -> None:
         """Have the machine code that a call most likely needs."""
 
@@ -27,9 +30,15 @@ class Room(Protocol):
         """Write the rows of a program for one call."""
 
 
-ROOMS: tuple[Room, ...] = (scan, bits)
+ROOMS: tuple[Room, ...] = (scan, bits, insertion)
 
 
 def room_of(c: LibraryCall) -> Room | None:
     """Who has machine code for this call; None where it is one of NumPy."""
     return next((r for r in ROOMS if r.native(c)), None)
+
+
+def bound_room_of(b: Binding, c: LibraryCall) -> Room | None:
+    """The same for the extents of a binding: also None where NumPy's call is the faster one."""
+    room = room_of(c)
+    return room if room is not None and room.suits(b, c) else None

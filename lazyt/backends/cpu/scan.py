@@ -60,6 +60,11 @@ def _multiplies(c: LibraryCall) -> bool:
     return c.node.attrs.fn == "cumprod" and dtypes.kind(c.operands[0].dtype) == "c"
 
 
+def suits(b: Binding, c: LibraryCall) -> bool:
+    """For all extents."""
+    return True
+
+
 def prepare(c: LibraryCall) -> None:
     """Have the machine code that a call most likely needs."""
     assert isinstance(c.node.attrs, g.Opaque)
