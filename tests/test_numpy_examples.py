@@ -35,7 +35,7 @@ DEPARTURES = {
     ("", r"poly1d"): "a class of NumPy's for polynomials",
     ("", r"np\.u?int\d+\(\d|np\.uint32\(\["): "lazyt's dtypes are no functions",
 
-    ("", r"np\.\w+ is np\.\w+|\) is x\b|type\(x\.flat\)"): "whether two names mean one object, or class",
+    ("", r"np\.\w+ is np\.\w+|\) is x\b|\bid\(|type\(x\.flat\)"): "whether two names mean one object, or class",
     ("empty|empty_like", ""): "what NumPy leaves undefined is zeros here",
     ("arange", r"0\.5, dtype=int|print\(x2\)"): "steps are rounded last; a tensor in a list shows that it is pending",
     ("allclose|isclose|logaddexp2?|nan_to_num|tanh?|result_type|can_cast", ""): "Python's floats are float32 here",
