@@ -138,12 +138,6 @@ class Tensor(Handle):
             a = memory.as_array(materialise(self, cause))
         return a.copy() if copy else a
 
-    def item(self) -> Any:
-        """The one element as a Python scalar; syncs if pending. ShapeError unless there is exactly one."""
-        if self.size != 1:
-            raise ShapeError(f"item: needs exactly one element, the tensor has shape {self.shape}")
-        return self._array("item()").item()
-
     def tolist(self) -> Any:
         """The elements as nested lists of Python scalars; syncs if pending."""
         return self._array("tolist()").tolist()
@@ -228,8 +222,6 @@ class Tensor(Handle):
         """The same value as a tensor of its own: writes to either are not seen by the other. Gradients pass through."""
         out: Tensor = recording.record(CLONE, (self,))
         return out
-
-    copy = clone
 
     def to(self, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False) -> Tensor:
         """This value with another dtype or on another device, given by position or by name; self if nothing changes.

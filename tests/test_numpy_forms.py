@@ -116,6 +116,11 @@ WRONG = [
     (lambda x: lt.trim_zeros(x, 5), lt.ShapeError, "trim_zeros: trim is"),
     (lambda x: lt.ravel_multi_index((x, x), (2, 2), None), lt.ShapeError, "ravel_multi_index: mode is"),
     (lambda x: lt.add.at([1, 2], [0], 1), TypeError, "array"),
+    (lambda x: x.choose([x, x]), lt.DTypeError, "choose: integers are required to choose by, got float32"),
+    (lambda x: x.copy("Q"), lt.ShapeError, "copy: order is one of C, F, A and K, got 'Q'"),
+    (lambda x: x.sum(0, bogus=1), TypeError, r"sum\(\) got an unexpected keyword argument 'bogus'"),
+    (lambda x: lt.exp(x, bogus=1), TypeError, r"exp\(\) got an unexpected keyword argument 'bogus'"),
+    (lambda x: np.exp(x, signature="d->d"), lt.NotSupportedError, "numpy.exp: not supported: signature="),
 ]
 
 
@@ -315,6 +320,11 @@ def test_flat_elements():
         w = x.ravel() + x.flat
     assert x.tolist() == [[1, 1, 1], [3, 1, 5]] and y.item() == 28 and z.tolist() == [[1, 1], [1, 3], [1, 5]]
     assert w.tolist() == [2, 2, 2, 6, 2, 10]
+    ours, theirs = lt.asarray([[1, 2], [3, 4]]).flat, np.array([[1, 2], [3, 4]]).flat
+    assert (next(ours).item(), ours.index) == (next(theirs), theirs.index)
+    assert (next(lt.zeros((0, 2)).flat, "none"), [next(ours).item() for _ in range(3)]) == ("none", [2, 3, 4])
+    with pytest.raises(StopIteration):
+        next(ours)
 
 
 @pytest.mark.parametrize("name", ["add", "multiply", "maximum", "subtract", "logaddexp", "gcd", "logical_or", "hypot"])
@@ -360,3 +370,42 @@ def test_methods_of_arrays():
         x.view("f8")
     with pytest.raises(lt.DTypeError, match="astype: int64 cannot be cast to int8 by the rule 'safe'"):
         x.astype("i1", casting="safe")
+
+
+# What NumPy's methods take beside what the functions show: the name, by position, by keyword (a function: made anew).
+TAKEN = [
+    ("all", (0,), {"keepdims": True, "where": [[True, False, True]]}),
+    ("all", (), {"out": lambda: np.zeros((), bool)}), ("all", (0,), {"out": lambda: np.zeros(3, bool)}),
+    ("any", (), {"where": [[True], [False]]}), ("argmax", (0,), {"out": lambda: np.zeros(3, int)}),
+    ("argmin", (0, None), {"keepdims": True}), ("argpartition", (1, -1, "introselect"), {}),
+    ("argsort", (0, "stable"), {}), ("argsort", (), {"kind": None, "order": None}),
+    ("astype", ("f8", "C", "same_kind", False, False), {}),
+    ("clip", (1,), {"max": 2, "out": lambda: np.zeros((2, 3), "f4")}),
+    ("compress", ([True, False], 0), {"out": lambda: np.zeros((1, 3), "f4")}), ("copy", ("F",), {}),
+    ("cumprod", (), {"axis": 0, "out": lambda: np.zeros((2, 3))}), ("cumsum", (0, "f8"), {}),
+    ("dot", (np.ones((3, 2), "f4"),), {"out": lambda: np.zeros((2, 2), "f4")}), ("item", (4,), {}),
+    ("item", (1, 2), {}), ("item", ((1, -1),), {}), ("max", (0, None, True), {}),
+    ("max", (0,), {"initial": 2, "where": [[True, False, True]]}), ("max", (), {"out": lambda: np.zeros((), "f4")}),
+    ("mean", (0, "f8"), {"where": [[True], [False]]}), ("min", (0,), {"initial": 2}),
+    ("prod", (), {"axis": 0, "dtype": "f8", "initial": 3}), ("reshape", (3, 2), {"order": "F"}),
+    ("reshape", ((3, 2),), {"order": "A"}), ("round", (1,), {"out": lambda: np.zeros((2, 3), "f4")}),
+    ("std", (0, "f8"), {"ddof": 1, "keepdims": True}), ("std", (1,), {"mean": np.zeros((2, 1), "f4")}),
+    ("sum", (0,), {"initial": 3, "where": [[True], [False]]}), ("sum", (0, None, None), {}),
+    ("take", ([1, 7], 1, None, "clip"), {}), ("take", ([0, 1],), {"axis": 1, "out": lambda: np.zeros((2, 2), "f4")}),
+    ("trace", (1, 0, 1, "f8"), {}), ("var", (1, None, None, 1), {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "args", "options"), TAKEN)
+def test_methods_take_what_numpys_take(name, args, options):
+    given = {k: v() if callable(v) else v for k, v in options.items()}
+    check(f".{name}", np.array([[3, 1, 2], [1, 5, 0]], "f4"), *args, **given)
+
+
+def test_methods_record_with_numpys_arguments():
+    x = lt.asarray([[1.0, 2.0], [3.0, 4.0]]) * 1
+    with lt.no_sync():
+        a = x.sum(axis=0, where=x > 1, initial=10.0)
+        b = x.std(axis=1, dtype="f8", ddof=1)
+        x.cumsum(axis=1, out=x)
+    assert (a.tolist(), b.dtype, x.tolist()) == ([13.0, 16.0], np.float64, [[1.0, 3.0], [3.0, 7.0]])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.errors import NotSupportedError, ShapeError
+from lazyt.errors import DTypeError, NotSupportedError, ShapeError
 from lazyt.functions.arguments import adopted, at_hand, tensor
 from lazyt.functions.arithmetic import clip, remainder
 from lazyt.functions.indexing import take, take_along_axis
@@ -56,13 +56,16 @@ def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], defau
 def choose(a: ArrayLike, choices: Any, *, mode: str = "raise") -> Tensor:
     """choices[a[i]][i] for every i; all broadcast. An index out of bounds raises at the sync, wraps or is clipped.
 
-    Raises ShapeError if the shapes do not broadcast, IndexOutOfRange at the sync. As `numpy.choose`.
+    Raises DTypeError for an `a` of floats, ShapeError if the shapes do not broadcast, IndexOutOfRange at the sync. As
+    `numpy.choose`.
 
     >>> import lazyt as lt
     >>> lt.choose(lt.asarray([1, 0, 1]), [[1, 2, 3], [10, 20, 30]]).tolist()
     [10, 2, 30]
     """
     t = tensor(a)
+    if dtypes.kind(t.dtype) not in "biu":
+        raise DTypeError(f"choose: integers are required to choose by, got {t.dtype}")
     every = [tensor(c) for c in choices]
     shape = np.broadcast_shapes(t.shape, *(c.shape for c in every))
     table = stack([broadcast_to(c, shape) for c in every])

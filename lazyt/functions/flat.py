@@ -32,16 +32,23 @@ class Flat(NDArrayOperatorsMixin):
     ([[0, 2], [3, 0]], 2, [0, 2, 3, 0])
     """
 
-    __slots__ = ("base",)
+    __slots__ = ("base", "index")
 
     def __init__(self, x: Tensor) -> None:
         self.base = x
+        self.index = 0  # of the element that `next` gives
 
     def __len__(self) -> int:
         return self.base.size
 
     def __iter__(self) -> Iterator[Tensor]:
         return iter(flatten(self.base))
+
+    def __next__(self) -> Tensor:
+        if self.index >= len(self):
+            raise StopIteration
+        self.index += 1
+        return self[self.index - 1]
 
     def __getitem__(self, key: Any) -> Tensor:
         return getitem(flatten(self.base), _checked(key))

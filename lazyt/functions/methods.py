@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.errors import DTypeError, NotSupportedError, ShapeError
+from lazyt.errors import DTypeError, IndexOutOfRange, NotSupportedError, ShapeError
 from lazyt.functions import (
     arithmetic,
     choosing,
@@ -37,9 +37,13 @@ def _several(args: tuple[Any, ...]) -> Any:
     return args[0] if len(args) == 1 and not isinstance(args[0], int) else args
 
 
-def reshape(self: Tensor, *shape: Any, copy: bool | None = None) -> Tensor:
-    """`lazyt.reshape`, with the extents one by one or in a tuple."""
-    return manipulation.reshape(self, _several(shape), copy=copy)
+def reshape(self: Tensor, *shape: Any, order: str = "C", copy: bool | None = None) -> Tensor:
+    """`lazyt.reshape`, with the extents one by one or in a tuple. As `numpy.ndarray.reshape`."""
+    if order == "C":
+        return manipulation.reshape(self, _several(shape), copy=copy)
+    options: dict[str, Any] = {} if copy is None else {"copy": copy}
+    found: Any = np.reshape(self, _several(shape), order, **options)  # type: ignore[call-overload]
+    return found  # type: ignore[no-any-return]
 
 
 def view(self: Tensor, *shape: Any, dtype: Any = None) -> Tensor:
@@ -89,18 +93,24 @@ def repeat(self: Tensor, repeats: ArrayLike, axis: int | None = None) -> Tensor:
     return joining.repeat(self, repeats, axis=axis)
 
 
-def take(self: Tensor, indices: ArrayLike, axis: int | None = None) -> Tensor:
-    """`lazyt.take`."""
-    return indexing.take(self, indices, axis=axis)
+def take(self: Tensor, indices: ArrayLike, axis: int | None = None, out: Any = None, mode: str = "raise") -> Tensor:
+    """`lazyt.take`. As `numpy.ndarray.take`."""
+    if out is None and mode == "raise":
+        return indexing.take(self, indices, axis=axis)
+    found: Any = np.take(self, indices, axis, out, mode)  # type: ignore[call-overload]
+    return found  # type: ignore[no-any-return]
 
 
+_ORDERS = ("C", "F", "A", "K")
 _CASTING = ("no", "equiv", "safe", "same_kind", "unsafe")
 
 
-def astype(self: Tensor, dtype: Any, order: str = "K", casting: str = "unsafe", *, copy: bool = True) -> Tensor:
+def astype(
+    self: Tensor, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
+) -> Tensor:  # fmt: skip
     """`lazyt.astype`. DTypeError where NumPy's rule `casting` does not allow it. As `numpy.ndarray.astype`."""
     d = dtypes.as_dtype(dtype)
-    if order not in tuple("CFAK"):
+    if order not in _ORDERS:
         raise ShapeError(f"astype: order is one of C, F, A and K, got {order!r}")
     if casting not in _CASTING:
         raise DTypeError(f"astype: casting is one of {', '.join(_CASTING)}, got {casting!r}")
@@ -116,9 +126,32 @@ def fill(self: Tensor, value: Any) -> None:
     subscript.setitem(self, Ellipsis, value)
 
 
-def compress(self: Tensor, condition: Any, axis: int | None = None) -> Tensor:
-    """`lazyt.compress`."""
-    return choosing.compress(condition, self, axis=axis)
+def compress(self: Tensor, condition: Any, axis: int | None = None, out: Any = None) -> Tensor:
+    """`lazyt.compress`. As `numpy.ndarray.compress`."""
+    if out is None:
+        return choosing.compress(condition, self, axis=axis)
+    found: Any = np.compress(condition, self, axis, out)
+    return found  # type: ignore[no-any-return]
+
+
+def copy(self: Tensor, order: str = "C") -> Tensor:
+    """`x.clone()`. As `numpy.ndarray.copy`."""
+    if order not in _ORDERS:
+        raise ShapeError(f"copy: order is one of C, F, A and K, got {order!r}")
+    return self.clone()
+
+
+def item(self: Tensor, *index: Any) -> Any:
+    """The one element, or that at an index (also one into the elements in a row), as a Python scalar: a sync.
+
+    Raises ShapeError unless there is exactly one, IndexOutOfRange. As `numpy.ndarray.item`.
+    """
+    if not index and self.size != 1:
+        raise ShapeError(f"item: needs exactly one element, the tensor has shape {self.shape}")
+    try:
+        return self._array("item()").item(*index)
+    except (IndexError, ValueError) as error:
+        raise IndexOutOfRange(f"item: {error} (shape {self.shape})") from None
 
 
 def tobytes(self: Tensor, order: str = "C") -> bytes:
@@ -181,7 +214,9 @@ METHODS: dict[str, Callable[..., Any]] = {
     "unsqueeze": unsqueeze,
     "view": view,
     "compress": compress,
+    "copy": copy,
     "fill": fill,
+    "item": item,
     "tobytes": tobytes,
     "float": _cast_to(dtypes.float32),
     "double": _cast_to(dtypes.float64),

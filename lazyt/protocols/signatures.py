@@ -19,6 +19,7 @@ import numpy as np
 from lazyt.calls import in_short
 from lazyt.doors import of_one, of_two
 from lazyt.functions.arguments import tensor
+from lazyt.functions.methods import METHODS
 from lazyt.handle import Handle
 from lazyt.ir import dtypes
 from lazyt.protocols.functions import NATIVE, array_function
@@ -26,6 +27,7 @@ from lazyt.protocols.special_cases import SPECIAL
 from lazyt.protocols.table import FFT, LINALG, PUBLIC
 from lazyt.protocols.ufuncs import UFUNCS, array_ufunc
 from lazyt.spellings import keyword_error
+from lazyt.walk import hooks
 
 Function = Callable[..., Any]
 # Parameters of NumPy's that say nothing of what is computed here: they are taken, and not shown.
@@ -52,6 +54,10 @@ def install(lt: dict[str, Any], linalg: dict[str, Any], fft: dict[str, Any]) -> 
             if space.get(name, f) is not f:
                 # Pickled by this name: `lazyt.absolute` is not `lazyt.abs`.
                 space[name].__module__, space[name].__qualname__ = space["__name__"], name
+    for name, f in METHODS.items():
+        # A method of NumPy's has the arguments of its function.
+        if hasattr(np.ndarray, name) and PUBLIC.get(name) is f and not isinstance(getattr(np, name, None), np.ufunc):
+            setattr(hooks.tensor, name, lt[name])
 
 
 class _Shown:
@@ -217,7 +223,7 @@ def _of_a_function(ours: Function, theirs: Function) -> Function:
         try:
             p.signature.bind(*args, **options)
         except TypeError as error:
-            raise keyword_error(error, ours.__name__, options) from None
+            raise keyword_error(TypeError(f"{ours.__name__}() {error}"), ours.__name__, options) from None
         args = tuple(_FLOATS[a] if a is float or a is complex else a for a in args)
         if (dtype := options.get("dtype")) is float or dtype is complex:
             options["dtype"] = _FLOATS[dtype]

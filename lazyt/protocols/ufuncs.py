@@ -70,12 +70,18 @@ def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **kwar
     return written if len(written) > 1 else written[0]
 
 
+# Options of ufuncs by which NumPy's loop is chosen, or the axes that it goes over.
+_LOOP = frozenset(("axes", "axis", "extobj", "keepdims", "sig", "signature"))
+
+
 def _plain(name: str, kwargs: dict[str, Any]) -> None:
     """Drop the options that change nothing here; refuse the others by name."""
     for k, harmless in (("order", ("K", "C", "A", "F")), ("subok", (True, False)), ("casting", ("same_kind", "safe"))):
         value = kwargs.pop(k, harmless[0])
         if value not in harmless:
             raise NotSupportedError(f"{name}: not supported: {k}={value!r}, because results are C-contiguous tensors")
+    if unknown := sorted(kwargs.keys() - _LOOP):
+        raise TypeError(f"{name.removeprefix('numpy.')}() got an unexpected keyword argument {unknown[0]!r}")
     if kwargs:
         raise NotSupportedError(f"{name}: not supported: {', '.join(sorted(kwargs))}=, because lazyt chooses the loop")
 
