@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt.backends.cpu import memory
+from lazyt.backends.cpu import callbacks, memory, sorting
 from lazyt.backends.cpu.switches import switches
 from lazyt.functions.numpy_calls import record_numpy, record_ufunc
 from lazyt.functions.subscript import getitem
@@ -171,7 +171,8 @@ def test_a_mask_leaves_what_is_pending_pending():
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_ufuncs_and_complex_functions_in_parts(threads):
+def test_ufuncs_and_complex_functions_in_parts(threads, monkeypatch):
+    monkeypatch.setattr(callbacks, "THREADED", 0.0)  # whatever takes no time too
     before = lt.get_num_threads()
     lt.set_num_threads(threads)
     x = np.random.default_rng(1).standard_normal(300_001)
@@ -195,6 +196,18 @@ def test_ufuncs_and_complex_functions_in_parts(threads):
         assert lt.expm1(lt.asarray(np.array(complex(np.inf, 0)))).numpy() == complex(np.inf, 0)
     finally:
         lt.set_num_threads(before)
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_only_a_ufunc_that_takes_its_time_is_divided(slow, adopt, monkeypatch):
+    divided, ran, clock = [], sorting.divided, iter(range(1000))
+    monkeypatch.setattr(sorting, "divided", lambda *args: divided.append(args[0]) or ran(*args))
+    monkeypatch.setattr(callbacks, "perf_counter", lambda: next(clock) * (1.0 if slow else 1e-9))
+    # NOTE: extents of its own, for a plan remembers how long it took there.
+    x = np.arange(100_000 + 2 * slow + adopt, dtype=np.uint8)
+    for _ in range(3):
+        np.testing.assert_array_equal(lt.bitwise_count(lt.asarray(x)).numpy(), np.bitwise_count(x))
+    assert divided == ([x.size, x.size] if slow and adopt else [])
 
 
 def test_running_products_of_complex_numbers():

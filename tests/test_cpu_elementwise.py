@@ -282,6 +282,23 @@ def test_integers_wrap_and_never_trap(op, dtype):
     np.testing.assert_array_equal(got, np.array(want, got.dtype))
 
 
+@pytest.mark.parametrize("op", ["floordiv", "rem"])
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
+def test_quotients_next_to_multiples(op, dtype):
+    """Where a quotient by floats is nearest to another integer."""
+    rng, info = np.random.default_rng(0), np.iinfo(dtype)
+    divisors = [int(y) for y in rng.integers(info.min, info.max, 40, dtype, endpoint=True)]
+    xs, ys = [], []
+    for y in {*divisors, *(d // 2**k for d in divisors for k in (2, 5)), 1, 2, 3, 7, info.max, info.max - 1} - {0, -1}:
+        most = max(-info.min, info.max) // abs(y)
+        for n in {most, most // 2, most // 3, 1, *(int(most * v) for v in rng.random(20))}:
+            near = [s * n * y + e for s in (1, -1) for e in (-1, 0, 1)]
+            xs += [x for x in near if info.min <= x <= info.max]
+            ys += [y] * (len(xs) - len(ys))
+    want = [x // y if op == "floordiv" else x % y for x, y in zip(xs, ys, strict=True)]
+    np.testing.assert_array_equal(kernel(op, np.dtype(dtype))(np.array(xs, dtype), np.array(ys, dtype)), want)
+
+
 def test_bools():
     x, y = np.array([False, False, True, True]), np.array([False, True, False, True])
     like = {

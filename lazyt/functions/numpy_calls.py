@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -88,24 +89,35 @@ def record_ufunc(ufunc: np.ufunc, operands: Sequence[Any]) -> Any:
     Raises DTypeError where the ufunc has no loop for these dtypes, or one over dtypes that lazyt has not.
     """
     given: list[Any] = []
-    casts: list[Any] = []
+    kinds: list[Any] = []
+    shapes: set[tuple[int, ...]] = set()
     for x in operands:
         if type(x) in (int, float, complex):
             given.append(x)
-            casts.append(type(x))
+            kinds.append(type(x))
         else:
             t = tensor(x)
             given.append(t)
-            casts.append(dtypes.float32 if t.dtype == dtypes.bfloat16 else t.dtype)
+            kinds.append(t.dtype)
+            shapes.add(t.shape)
+    call, casts, made = _as_step(ufunc, tuple(kinds))
+    shape = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
+    return record_call(call, given, casts, [(shape, d) for d in made])
+
+
+@lru_cache(maxsize=1024)
+def _as_step(
+    ufunc: np.ufunc, kinds: tuple[Any, ...]
+) -> tuple[Call, tuple[np.dtype, ...], tuple[np.dtype, ...]]:  # fmt: skip
+    """The call of a ufunc on operands of these dtypes (types, of Python scalars), what they are cast to, and the dtypes
+    of its results.
+    """
+    half = [d == dtypes.bfloat16 for d in kinds]
+    casts = tuple(dtypes.float32 if h else d for d, h in zip(kinds, half, strict=True))
     name = ufunc_name(ufunc)
     found = resolved(ufunc, (*casts, *(None,) * ufunc.nout), name)
-    halves = [t for t in given if isinstance(t, Handle) and t.dtype == dtypes.bfloat16]
-    shape = np.broadcast_shapes(*(t.shape if isinstance(t, Handle) else () for t in given))
-    outputs = [
-        (shape, dtypes.bfloat16 if len(halves) == len(given) and d == dtypes.float32 else d) for d in found[ufunc.nin :]
-    ]
-    call = Call(name, ufunc, tuple(map(Place, range(len(given)))), ())
-    return record_call(call, given, tuple(found[: ufunc.nin]), outputs)
+    made = tuple(dtypes.bfloat16 if all(half) and d == dtypes.float32 else d for d in found[ufunc.nin :])
+    return Call(name, ufunc, tuple(map(Place, range(len(kinds)))), ()), found[: ufunc.nin], made
 
 
 def ufunc_name(ufunc: np.ufunc) -> str:

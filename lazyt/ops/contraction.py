@@ -62,14 +62,17 @@ def _sum_out(b: Builder, x: Node, xl: Labels, needed: Labels) -> tuple[Node, Lab
 
 def _product(b: Builder, x: Node, xl: Labels, y: Node, yl: Labels, out: Labels, inner: Labels) -> Node:
     """Elementwise over the labels of `out` and `inner`, then the sum over `inner`."""
-    order = (*out, *inner)
+    # What is summed up is read as the operand with more axes lies.
+    first, second = (xl, yl) if len(xl) >= len(yl) else (yl, xl)
+    order = (*first, *(k for k in second if k not in first)) if inner else out
     xs, ys = (_aligned(b, v, vl, order) for v, vl in ((x, xl), (y, yl)))
     shape = tuple(
         b.same(p, q) if k in xl and k in yl else p if k in xl else q
         for k, p, q in zip(order, xs.shape, ys.shape, strict=True)
     )
     z = b.mul(b.expand(xs, shape), b.expand(ys, shape))
-    return summed(b, z, range(len(out), len(order)))
+    left = [k for k in order if k not in inner]
+    return b.permute(summed(b, z, [order.index(k) for k in inner]), [left.index(k) for k in out])
 
 
 def _aligned(b: Builder, x: Node, xl: Labels, order: Labels) -> Node:

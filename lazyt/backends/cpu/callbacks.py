@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 # NumPy's results of fewer bytes are copied: their memory is not worth an object of its own.
 ADOPTED = 1 << 16
 MAX_LENT = 16
+# Seconds of one thread's that are worth starting others: measured, these cost a few hundred microseconds.
+THREADED = 2e-3
 # What the names of elementary functions of complex values begin with.
 COMPLEX = "complex_"
 
@@ -55,6 +58,7 @@ class Callback:
         self.sorted: dict[tuple[int, int], tuple[Any, ...]] = {}
         self.sorts_at = -1, -1
         self.lent: dict[tuple[Node, int], np.ndarray[Any, Any]] = {}
+        self.pace = 0.0  # seconds an element, of a ufunc on one thread, the last time
 
     def _shape(self, n: Node) -> tuple[int, ...]:
         return tuple(self.bound.value(d) for d in n.shape)
@@ -213,20 +217,27 @@ class Callback:
     def _elementwise(
         self, call: Callable[[list[Any], tuple[Any, ...]], Any], operands: list[Any], results: tuple[Any, ...]
     ) -> None:
-        """Have `call` write results element by element, parts of them on several threads."""
+        """Have `call` write results element by element; parts of them on several threads, if that took its time."""
 
         def some(part: slice) -> None:
             with np.errstate(all="ignore"):
                 call([x if x.size == 1 else x[part] for x in operands], tuple(r[part] for r in results))
 
         shape, size = results[0].shape, results[0].size
-        if self.bound.exe.native and shape and all(x.shape == shape or x.size == 1 for x in operands):
+        if (
+            self.pace * size >= THREADED
+            and self.bound.exe.native
+            and shape
+            and all(x.shape == shape or x.size == 1 for x in operands)
+        ):
             operands = [x.reshape(-1) if x.shape == shape else x.reshape(()) for x in operands]
             results = tuple(r.reshape(-1) for r in results)
             sorting.divided(size, 1, some)
-        else:
-            with np.errstate(all="ignore"):
-                call(operands, results)
+            return
+        start = perf_counter()
+        with np.errstate(all="ignore"):
+            call(operands, results)
+        self.pace = (perf_counter() - start) / max(size, 1)
 
     def _adopt(self, n: Node, results: list[Any], bases: list[int], outs: list[Any]) -> bool:
         """Take the memory of NumPy's last result as that of a result of the plan, instead of a copy."""

@@ -26,8 +26,8 @@ def _divide_wide(x: Vec, y: Vec) -> Vec:
 def _divide(x: Vec, y: Vec, signed: bool) -> Vec:
     """The truncated quotient of x by y, y neither 0 nor (signed) -1.
 
-    Up to 32 bits the quotient of the two as floats never reaches the next integer by rounding: it
-    is off by less than 1/y.
+    Up to 32 bits by floats of twice as many: |x| + 1/2 over |y| is 1/(2*|y|) or more from any integer, and the product
+    with the reciprocal (which is made once for a y that is the same for all x) is off by less.
     """
     if x.bits == 64:
         if not signed:
@@ -36,7 +36,8 @@ def _divide(x: Vec, y: Vec, signed: bool) -> Vec:
         return where((x ^ y) < 0, 0 - q, q)
     element = "float" if x.bits <= 16 else "double"
     up, down = ("sitofp", "fptosi") if signed else ("uitofp", "fptoui")
-    return (x.convert(up, element) / y.convert(up, element)).convert(down, x.element)
+    half = where(x < 0, -0.5, constant(x.convert(up, element), 0.5)) if signed else 0.5
+    return ((x.convert(up, element) + half) * (1.0 / y.convert(up, element))).convert(down, x.element)
 
 
 def _quotient(x: Vec, y: Vec, signed: bool) -> tuple[Vec, Vec]:
