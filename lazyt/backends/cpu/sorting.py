@@ -224,7 +224,7 @@ def _order(rows: Array, descending: bool) -> Array:
         pairs.sort(axis=-1)
         return _positions(pairs)
     if rows.shape[1] < LONG:
-        return _by_halves(keys, descending)
+        return _by_high_bits_of_rows(keys, descending)
     found = np.empty(rows.shape, np.int64)
     for i, row in enumerate(keys):
         if not _by_high_bits(row, descending, found[i]):
@@ -263,6 +263,36 @@ def _by_high_bits(keys: Array, descending: bool, out: Array) -> bool:
     # NOTE: stable, so equal keys stay by position.
     out[where] = places[np.lexsort((high - own if descending else own, pairs[where]))]
     return True
+
+
+def _by_high_bits_of_rows(keys: Array, descending: bool) -> Array:
+    """The order of rows of 64-bit keys: of each what there is room for above the positions, and again if that told not
+    enough.
+    """
+    n = keys.shape[1]
+    if keys.size == 0:
+        return np.empty(keys.shape, np.int64)
+    low, high = keys.min(axis=1, keepdims=True), keys.max(axis=1, keepdims=True)
+    bits = (n - 1).bit_length()
+    room = np.uint64(bits)
+    widths = np.array([int(s).bit_length() for s in (high - low).ravel().tolist()])
+    dropped = np.maximum(widths + bits - 64, 0).astype(np.uint64)[:, None]
+    pairs = high - keys if descending else keys - low
+    pairs >>= dropped
+    pairs <<= room
+    pairs |= np.arange(n, dtype=np.uint64)
+    pairs.sort(axis=-1)
+    found = (pairs & np.uint64((1 << bits) - 1)).view(np.int64)
+    pairs >>= room
+    tied = np.flatnonzero((pairs[:, 1:] == pairs[:, :-1]).any(axis=1) & (dropped[:, 0] > 0))
+    if len(tied):
+        # Equal in their high bits, so as they stand: in order but where the low ones say otherwise.
+        ordered = np.take_along_axis(keys[tied], found[tied], 1)
+        before, after = (ordered[:, 1:], ordered[:, :-1]) if descending else (ordered[:, :-1], ordered[:, 1:])
+        wrong = tied[(before > after).any(axis=1)]
+        if len(wrong):
+            found[wrong] = _by_halves(keys[wrong], descending)
+    return found
 
 
 def _by_halves(keys: Array, descending: bool) -> Array:
