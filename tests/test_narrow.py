@@ -61,3 +61,23 @@ def test_a_plan_for_a_narrow_axis_is_not_used_for_a_wide_one() -> None:
         return lt.last_sync().plans
 
     assert [plans(w) for w in (6, 4, 8, 30, 200, 6)] == [1, 0, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 5])
+def test_pixels_of_few_channels(channels: int) -> None:
+    """More of them than a cache has room for: turned as long as memory is gone through a few times."""
+    rng = np.random.default_rng(channels)
+    x = rng.standard_normal((2, 40, 50, channels)).astype(np.float32)
+    t, planes = lt.asarray(x), lt.asarray(np.ascontiguousarray(x.transpose(0, 3, 1, 2)))
+    found = lt.permute_dims(planes, (0, 2, 3, 1)).clone()
+    turned = "lanes along axis 1" in str(lt.explain())
+    assert turned == ("avx512f" in host_features() and channels <= narrow.TIMES)
+    np.testing.assert_array_equal(found.numpy(), x)
+    np.testing.assert_array_equal(lt.permute_dims(t, (0, 3, 1, 2)).clone().numpy(), planes.numpy())
+    points = t.reshape(-1, channels)
+    np.testing.assert_array_equal((points - points[0]).numpy(), (x - x[0, 0, 0]).reshape(-1, channels))
+    # Strided reads of a few columns; of more, tiles.
+    y = lt.permute_dims(t, (0, 3, 1, 2)) + 1
+    ways = str(lt.explain())
+    np.testing.assert_array_equal(y.numpy(), planes.numpy() + 1)
+    assert ("reads across memory in tiles" in ways) == (channels >= narrow.NARROW)

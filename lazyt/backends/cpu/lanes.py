@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 def arrange(call: KernelCall, widens: bool) -> None:
     """Each of the ways in turn; `widens` says whether narrow maps may have lanes along another axis."""
-    if switches["tile"]:
-        tile(call)
     if widens and switches["widen"]:
         widen(call)
+    if switches["tile"]:
+        tile(call)
     if switches["alternate"]:
         alternate(call)

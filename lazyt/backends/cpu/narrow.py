@@ -20,9 +20,11 @@ from lazyt.ir.kernelize import AccessArg, KernelCall
 
 # A last axis of fewer elements is narrow (at seven, gathering costs what idle lanes do).
 NARROW = 5
-# Lanes run along the nearest axis that fills them, if it is short enough that what they reach stays in a cache.
+# Lanes run along the nearest axis that fills them, if it is short enough that what they reach stays in a cache; along
+# a longer one (pixels of few channels, points of the plane or of space) if memory is gone through that few times.
 LANES = 16
 LONGEST = 1024
+TIMES = 3
 
 
 def widen(call: KernelCall) -> None:
@@ -32,7 +34,7 @@ def widen(call: KernelCall) -> None:
         return
     extents = [hint(e) for e in call.extents]
     along = next((a for a in reversed(range(kernel.outer - 1)) if extents[a] >= LANES), None)
-    if along is None or extents[along] > LONGEST or extents[-1] >= NARROW:
+    if along is None or extents[-1] >= NARROW or (extents[along] > LONGEST and extents[-1] > TIMES):
         return
     last = call.extents[-1]
     if isinstance(last, Dim):

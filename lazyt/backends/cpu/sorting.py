@@ -282,7 +282,7 @@ def _by_high_bits_of_rows(keys: Array, descending: bool) -> Array:
     pairs <<= room
     pairs |= np.arange(n, dtype=np.uint64)
     pairs.sort(axis=-1)
-    found = (pairs & np.uint64((1 << bits) - 1)).view(np.int64)
+    found: Array = (pairs & np.uint64((1 << bits) - 1)).view(np.int64)
     pairs >>= room
     tied = np.flatnonzero((pairs[:, 1:] == pairs[:, :-1]).any(axis=1) & (dropped[:, 0] > 0))
     if len(tied):

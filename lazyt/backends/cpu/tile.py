@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from lazyt.backends.cpu.narrow import NARROW
 from lazyt.ir import kernel as k
+from lazyt.ir.extents import hint
 from lazyt.ir.kernelize import AccessArg, KernelCall
 
 
@@ -44,6 +46,8 @@ def tile(call: KernelCall) -> None:
     if any(a.writes and a.classes[vector] == "n" for a in kernel.accesses):
         return
     for along in range(kernel.outer - 1):
+        if hint(call.extents[along]) < NARROW:
+            continue  # of tiles of so few columns, strided reads cost less
         if any(not a.writes and _strided(a.classes, vector, along) for a in kernel.accesses):
             break
     else:
