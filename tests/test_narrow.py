@@ -81,3 +81,12 @@ def test_pixels_of_few_channels(channels: int) -> None:
     ways = str(lt.explain())
     np.testing.assert_array_equal(y.numpy(), planes.numpy() + 1)
     assert ("reads across memory in tiles" in ways) == (channels >= narrow.NARROW)
+
+
+def test_a_plan_with_tiles_is_not_used_for_a_few_columns() -> None:
+    x = np.random.default_rng(0).standard_normal((2000, 10)).astype(np.float32)
+    for columns in (10, 2, 7, 1, 10):
+        y = lt.asarray(x[:, :columns].copy()).T + 1
+        tiled = "reads across memory in tiles" in str(lt.explain())
+        np.testing.assert_array_equal(y.numpy(), x[:, :columns].T + 1)
+        assert tiled == (columns >= narrow.NARROW), columns

@@ -14,7 +14,7 @@ from typing import Any
 
 from lazyt.backends.cpu.narrow import NARROW
 from lazyt.ir import kernel as k
-from lazyt.ir.extents import hint
+from lazyt.ir.extents import Dim, hint
 from lazyt.ir.kernelize import AccessArg, KernelCall
 
 
@@ -52,6 +52,8 @@ def tile(call: KernelCall) -> None:
             break
     else:
         return
+    if isinstance(columns := call.extents[along], Dim):
+        columns.scope.at_least(columns, NARROW)  # a guard: the plan so made holds while there are as many
 
     def moved(own: Sequence[Any]) -> tuple[Any, ...]:
         return (*own[:along], *own[along + 1 :], own[along])
