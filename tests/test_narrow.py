@@ -10,7 +10,7 @@ from test_programs import forget
 
 import lazyt as lt
 from lazyt import planning
-from lazyt.backends.cpu import narrow
+from lazyt.backends.cpu import narrow, tile
 from lazyt.backends.cpu.engine import host_features
 from lazyt.backends.cpu.switches import switches
 from lazyt.ir.extents import hint
@@ -86,7 +86,27 @@ def test_pixels_of_few_channels(channels: int) -> None:
 def test_a_plan_with_tiles_is_not_used_for_a_few_columns() -> None:
     x = np.random.default_rng(0).standard_normal((2000, 10)).astype(np.float32)
     for columns in (10, 2, 7, 1, 10):
-        y = lt.asarray(x[:, :columns].copy()).T + 1
+        part = np.ascontiguousarray(x[:, :columns])
+        y = lt.asarray(part).T + 1
         tiled = "reads across memory in tiles" in str(lt.explain())
-        np.testing.assert_array_equal(y.numpy(), x[:, :columns].T + 1)
+        np.testing.assert_array_equal(y.numpy(), part.T + 1)
         assert tiled == (columns >= narrow.NARROW), columns
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 4, 5, 9])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i1"])
+def test_rows_of_a_few_elements(dtype: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reductions of them read strided lanes, not tiles; the bits are the same."""
+    x = (np.random.default_rng(0).standard_normal((1003, columns)) * 50).astype(dtype)
+
+    def found() -> list[np.ndarray]:
+        forget()
+        t = lt.asarray(x)
+        return [v.numpy() for v in (t.sum(axis=1), t.max(axis=1), lt.argmin(t, axis=1), (t * t[::-1]).mean(axis=1))]
+
+    results = found()
+    np.testing.assert_array_equal(results[1], x.max(axis=1))
+    np.testing.assert_array_equal(results[2], x.argmin(axis=1))
+    monkeypatch.setattr(tile, "NARROW", 0)
+    for strided, tiled in zip(results, found(), strict=True):
+        np.testing.assert_array_equal(strided, tiled)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lazyt.backends.cpu.alternate import alternate
 from lazyt.backends.cpu.narrow import widen
 from lazyt.backends.cpu.switches import switches
-from lazyt.backends.cpu.tile import tile
+from lazyt.backends.cpu.tile import tile, untile
 
 if TYPE_CHECKING:
     from lazyt.ir.kernelize import KernelCall
@@ -19,5 +19,6 @@ def arrange(call: KernelCall, widens: bool) -> None:
         widen(call)
     if switches["tile"]:
         tile(call)
+        untile(call)
     if switches["alternate"]:
         alternate(call)

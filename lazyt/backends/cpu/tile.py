@@ -14,7 +14,7 @@ from typing import Any
 
 from lazyt.backends.cpu.narrow import NARROW
 from lazyt.ir import kernel as k
-from lazyt.ir.extents import Dim, hint
+from lazyt.ir.extents import Dim
 from lazyt.ir.kernelize import AccessArg, KernelCall
 
 
@@ -46,14 +46,12 @@ def tile(call: KernelCall) -> None:
     if any(a.writes and a.classes[vector] == "n" for a in kernel.accesses):
         return
     for along in range(kernel.outer - 1):
-        if hint(call.extents[along]) < NARROW:
-            continue  # of tiles of so few columns, strided reads cost less
-        if any(not a.writes and _strided(a.classes, vector, along) for a in kernel.accesses):
+        # NOTE: of tiles of a few columns strided reads cost less.
+        read = any(not a.writes and _strided(a.classes, vector, along) for a in kernel.accesses)
+        if read and _has_columns(call.extents[along]):
             break
     else:
         return
-    if isinstance(columns := call.extents[along], Dim):
-        columns.scope.at_least(columns, NARROW)  # a guard: the plan so made holds while there are as many
 
     def moved(own: Sequence[Any]) -> tuple[Any, ...]:
         return (*own[:along], *own[along + 1 :], own[along])
@@ -72,3 +70,22 @@ def tile(call: KernelCall) -> None:
         call.extents = moved(call.extents)
         call.accesses = [AccessArg(a.buffer, a.offset, moved(a.strides), a.itemsize) for a in call.accesses]
         call.affines = [(moved(coefs), offset) for coefs, offset in call.affines]
+
+
+def untile(call: KernelCall) -> None:
+    """Read a few columns by strided lanes, where a reduction would read them in tiles; else change nothing."""
+    kernel, columns = call.kernel, call.extents[-1]
+    found = tiled_accesses(kernel)
+    if not found or _has_columns(columns):
+        return
+    call.kernel = replace(
+        kernel,
+        accesses=tuple(
+            replace(a, classes=a.classes[:-1] + "n") if i in found else a for i, a in enumerate(kernel.accesses)
+        ),
+    )
+
+
+def _has_columns(columns: int | Dim) -> bool:
+    """Whether there are enough of them for tiles; the plan so made holds while that is so (a guard)."""
+    return columns.scope.at_least(columns, NARROW) if isinstance(columns, Dim) else columns >= NARROW
