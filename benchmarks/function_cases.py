@@ -172,6 +172,14 @@ CALLS = (
         xp.einsum('bij,bjk->bik', t, t); xp.einsum('ij,ij->i', x, y); xp.einsum('i,j->ij', x[0], y[0])
     """),
     ("l", "xp.matmul(x[:200], y[:, :200]); xp.dot(v, w); xp.vecdot(x, y)"),
+    # other shapes and arguments: few columns, long windows, columns summed up, one number
+    ("fd", """
+        xp.subtract(f3, f3[0]); xp.max(f3, axis=1); xp.sum(f3, axis=1); xp.matvec(f3, f3[0]);
+        xp.permute_dims(f3, (1, 0)); xp.permute_dims(g3.T, (1, 0)); xp.multiply(f3, v[:size // 3, None]);
+        xp.subtract(v[:, None], v[:1]); xp.max(v[:, None], axis=1); xp.convolve(v, x[0, :100]);
+        xp.convolve(v, x[0], 'valid'); xp.einsum('ij,ij->j', x, y); xp.einsum('ij,ji->j', x, y)
+    """),
+    ("li", "xp.floor_divide(x, 7); xp.remainder(x, 7)"),
     ("FD", "xp.matmul(x, y); xp.vdot(v, w); xp.dot(v, w)"),
     # linear algebra
     ("fd", """
