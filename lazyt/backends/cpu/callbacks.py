@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 ADOPTED = 1 << 16
 MAX_LENT = 16
 # Seconds of one thread's that are worth starting others: measured, these cost a few hundred microseconds.
-THREADED = 2e-3
+THREADED = 1e-3
 # What the names of elementary functions of complex values begin with.
 COMPLEX = "complex_"
 
