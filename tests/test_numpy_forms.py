@@ -409,3 +409,11 @@ def test_methods_record_with_numpys_arguments():
         b = x.std(axis=1, dtype="f8", ddof=1)
         x.cumsum(axis=1, out=x)
     assert (a.tolist(), b.dtype, x.tolist()) == ([13.0, 16.0], np.float64, [[1.0, 3.0], [3.0, 7.0]])
+
+
+def test_what_a_value_raises_is_not_what_its_index_raises():
+    x = lt.asarray([1.0, 2.0])
+    with pytest.raises(lt.IndexOutOfRange, match=r"^item: index 2 is out of bounds .* \(shape \(2,\)\)"):
+        x.item(2)
+    with pytest.raises(lt.IndexOutOfRange, match=r"^index 5 is out of bounds .*recorded at .*test_numpy_forms"):
+        x[lt.asarray([5]) + 0].item()

@@ -148,8 +148,9 @@ def item(self: Tensor, *index: Any) -> Any:
     """
     if not index and self.size != 1:
         raise ShapeError(f"item: needs exactly one element, the tensor has shape {self.shape}")
+    a = self._array("item()")
     try:
-        return self._array("item()").item(*index)
+        return a.item(*index)
     except (IndexError, ValueError) as error:
         raise IndexOutOfRange(f"item: {error} (shape {self.shape})") from None
 
