@@ -38,7 +38,7 @@ ref = weakref.ref
 _slot_held = attrgetter("_slot")
 SCALARS = (float, int, bool, complex)
 
-# The bound on a walk: steps, and bytes of leaf buffers.
+# The bound on a walk: steps, and bytes of leaf buffers. A walk that goes round a loop ends sooner (`Trace.bound`).
 MAX_STEPS = 1 << 17
 MAX_BYTES = 8 << 30
 # The bound on a trie: steps and extent chains; past it, it is forgotten between walks.
@@ -50,15 +50,22 @@ STEP_CALLERS = 2
 
 
 def _check_bound(tr: Trace, site: Site) -> None:
-    """Sync when the walk has reached its bound, at the place of the previous cut if that comes round again."""
+    """Sync when the walk has reached its bound, at the place of the previous cut if that comes round again.
+
+    Recording a new step costs a hundred times what a known one does, and a known plan is free. So a walk of some
+    length that goes round a loop ends between two turns: the walks behind it repeat it.
+    """
     pos = tr.pos
-    if pos.cut:
-        run_sync(tr, "bound", site)
-        return
     if pos.index < MAX_STEPS and tr.nbytes < MAX_BYTES:
+        left = hooks.turn_left(tr, pos.cut)
+        if left == 0:
+            pos.cut, pos.next = True, NONE
+            run_sync(tr, "bound", site)
+        else:
+            tr.bound = min(MAX_STEPS, 2 * tr.bound if left is None else pos.index + left)
         return
     previous = tr.cut_site
-    if previous is None or site == previous or pos.index >= 2 * MAX_STEPS or tr.nbytes >= 2 * MAX_BYTES:
+    if pos.cut or previous is None or site == previous or pos.index >= 2 * MAX_STEPS or tr.nbytes >= 2 * MAX_BYTES:
         tr.cut_site = site
         pos.cut, pos.next = True, NONE
         run_sync(tr, "bound", site)
@@ -302,7 +309,7 @@ def begin() -> Trace:
     """This thread's walk, with room for one more call: past its bound, what is pending is computed first."""
     tr = local.trace
     pos = tr.pos
-    if pos.cut or pos.index >= MAX_STEPS or tr.nbytes >= MAX_BYTES:
+    if pos.cut or pos.index >= tr.bound or tr.nbytes >= MAX_BYTES:
         _check_bound(tr, user_site())
     return tr
 

@@ -19,7 +19,7 @@ from lazyt.errors import SettingError
 general = {
     "fuse": True, "tiers": True, "reuse": True, "native": True, "epilogues": True, "gemm": True, "blas": True,
     "attention": True, "cover": True, "turn": True, "vectors": True, "slices": True, "repeat": True, "shapes": True,
-    "calls": True, "first": True,
+    "calls": True, "first": True, "partition": True,
     "interpret": False, "verify": False, "strict": False,
 }  # fmt: skip
 cpu = {

@@ -18,6 +18,7 @@ from lazyt.looking.report import SyncReport
 from lazyt.planning import Plan, drop_plans, find_plan
 from lazyt.repeating import Again, counters
 from lazyt.stepwise import Stepwise
+from lazyt.subprograms import Part, Partition, partition, turn_left
 from lazyt.trace import Several, Site, Slot, Step, Trace, holding, local, user_site
 from lazyt.updating import remember
 from lazyt.walk import LEAF, hooks
@@ -150,7 +151,7 @@ def sync(
                 raise
             _finish(tr, report)
             return
-    if (report.plan_hit or not slots) and not extra:
+    if (report.plan_hit or not slots) and not extra and not report.parts:
         remember(tr, report.plan, slots, holders, others, segment, idle, receipt.donated)
     _finish(tr, report)
 
@@ -168,9 +169,10 @@ def expected(tr: Trace) -> None:
 
 def _repeated(again: Again, cause: str, site: Site, record_time: float, run_time: float) -> SyncReport:
     report = SyncReport(cause, site, again.steps, again.n_outputs, record_time)
-    plan = report.plan = again.plan
+    plan = again.plan
     if plan is not None:
-        report.extents, report.plan_hit = again.ext.values, True
+        report.add(plan, again.ext.values)
+        report.plan_hit = True
         report.kernels, report.launches = plan.kernels, plan.launches
         report.run_time, report.in_place = run_time, again.in_place
     return report
@@ -212,7 +214,7 @@ def _without(
         good = [(s, h) for s, h in zip(slots, holders, strict=True) if s.step not in spoilt]
         want = [s for s, _ in good]
         segment = differentiable(tr, want)
-        report.plan, report.earlier = None, ()  # what failed is not what ran
+        report.forget()  # what failed is not what ran
         try:
             values = _compute(walk, want if segment is None else [*want, *segment.slots], report) if good else []
         except Exception as e:  # noqa: BLE001 - the first error is the one that is raised
@@ -236,6 +238,27 @@ class _Snapshot:
         self.scalars = tr.scalars[: pos.scalar_start + pos.n_scalars]
         self.leaves = tr.leaves
 
+    def sites(self) -> list[Any]:
+        """The user's line of each step."""
+        return [s.site for s in self.pos.steps()]
+
+
+class _PartRun:
+    """A part of a walk with the values that it reads: what `_compute_on_one` takes as a walk of its own."""
+
+    __slots__ = ("ext", "leaves", "part", "pos", "scalars")
+
+    def __init__(self, part: Part, scalars: Sequence[Any], leaves: list[Data]) -> None:
+        self.part = part
+        self.pos = part.template.enter(part.form)
+        self.ext = part.form.ext
+        self.scalars = [v for start, stop in part.scalars for v in scalars[start:stop]]
+        self.leaves = leaves
+
+    def sites(self) -> list[Any]:
+        """The user's line of each step."""
+        return self.part.sites()
+
 
 def _compute(
     walk: _Snapshot, want: Sequence[Slot], report: SyncReport, receipt: Receipt | None = None
@@ -252,28 +275,47 @@ def _compute(
     return [values[s] for s in want]
 
 
-def _compute_on_one(
-    walk: _Snapshot, want: Sequence[Slot], report: SyncReport, receipt: Receipt | None
+def _compute_parts(
+    walk: _Snapshot, parts: Partition, want: Sequence[Slot], report: SyncReport
 ) -> list[Data]:  # fmt: skip
+    """The values of `want` from the parts of a long walk, one after the other.
+
+    NOTE: no leaf of the walk is overwritten, for any part may fail; what an earlier part computed may be.
+    """
+    values: dict[Slot, Data] = {}
+    for part in parts.parts:
+        leaves = [parts.value(x, values, walk.leaves) for x in part.inputs]
+        for x in part.done:
+            del values[x]
+        run = _PartRun(part, walk.scalars, leaves)
+        del leaves
+        values.update(zip(part.want, _compute_on_one(run, part.wanted, report, Receipt()), strict=True))
+    report.parts += len(parts.parts)
+    return [values[x] for x in want]
+
+
+def _compute_on_one(
+    walk: _Snapshot | _PartRun, want: Sequence[Slot], report: SyncReport, receipt: Receipt | None
+) -> list[Data]:  # fmt: skip
+    if type(walk) is _Snapshot and (parts := partition(walk.pos, walk.ext, want)) is not None:
+        return _compute_parts(walk, parts, want, report)
     extents = walk.ext.values
     t0 = perf_counter()
     plan, reason = find_plan(walk.pos, walk.ext, want, walk.scalars)
     t1 = perf_counter()
-    if report.plan is not None:
-        report.earlier = (*report.earlier, report.plan)
-    report.plan, report.extents = plan, extents
+    report.add(plan, extents)
     if reason:
-        report.why = reason
+        report.why = report.why or reason
         report.plans += 1
         counters.plans += 1
-    report.plan_hit = not reason
+    report.plan_hit = not report.plans
     if len(plan.wanted) > len(want):
         report.superset = True
         counters.superset_plans += 1
     try:
         out = plan.run(extents, walk.scalars, walk.leaves, want, receipt)
     except Exception as e:
-        relocate(e, lambda: [s.site for s in walk.pos.steps()])
+        relocate(e, walk.sites)
         raise
     if want[0].step.device != "cpu" and report.cause not in ENQUEUE:
         # Before anything is put behind a handle, so that it all stays pending.
@@ -370,5 +412,20 @@ def _run(tr: Trace, cause: str, site: Any = None) -> None:
     sync(tr, cause, site)
 
 
+def _turn_left(tr: Trace, cut: bool) -> int | None:
+    """How many steps at least are left of a loop's turn; None where the walk must not end between two turns.
+
+    A value that somebody may still differentiate keeps its walk: across a sync, hooks and custom rules are refused.
+    cut: a walk ended here before.
+    """
+    if tr.syncs_forbidden:
+        return None
+    freed = consumed_on(tr)
+    if any(x.requires_grad and x.leaf is None and x.step not in freed for x in wanted_of(tr)[0]):
+        return None
+    return 0 if cut else turn_left(tr.pos)
+
+
 hooks.sync = _run
+hooks.turn_left = _turn_left
 hooks.compute_foreign = compute_foreign

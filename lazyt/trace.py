@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 Key = tuple[Any, ...]
 
 _FIRST_RESULTS = 4096
+# After so many steps, and at each doubling, it is asked whether a walk goes round a loop (see `record.begin`).
+FIRST_BOUND = 4096
 # What no operand is, and no form of a leaf.
 _UNORDERED = object()
 NO_FORM = object()
@@ -94,8 +96,9 @@ class Step(Slot):
 
     __slots__ = (
         "a", "again", "b", "bare", "before", "by_ext", "call", "checks", "children", "consumed", "counted", "current",
-        "cut", "device", "ext", "ext_start", "form", "high", "index", "info", "kept", "key", "known", "leaves", "like",
-        "low", "mixed", "mode", "n_ints", "n_offsets", "n_scalars", "n_weak", "next", "op", "operands", "owner",
+        "cut", "device", "division", "ext", "ext_start", "form", "high", "index", "info", "kept", "key", "known",
+        "leaves", "like", "low", "mixed", "mode", "n_ints", "n_offsets", "n_scalars", "n_weak", "next", "op",
+        "operands", "owner",
         "parent", "path", "plans", "pulled", "rules", "scalar_start", "shaped", "sid", "simple", "site", "slots",
         "statics", "stops", "targets", "view",
     )  # fmt: skip
@@ -151,6 +154,7 @@ class Step(Slot):
         self.before: Ext | None = None
         self.again: Any = None  # what the last sync here did, False if it is nothing to repeat (see repeating.py)
         self.path: list[Step] | None = None
+        self.division: Any = None  # memo: where a trace that ends here is divided (see subprograms.py)
         self.targets: tuple[Slot, ...] = ()  # for an in-place step: the values it supersedes
         self.stops: frozenset[Slot] = frozenset()  # for a backward: values that pass nothing on
         self.like: tuple[Slot, ...] = ()  # for a backward: the values its results have the shapes of
@@ -330,7 +334,7 @@ class Trace:
     """The pending program of one thread."""
 
     __slots__ = (
-        "_roots", "customs", "cut_site", "device", "eager", "ended", "expectations", "ext", "ext_root",
+        "_roots", "bound", "customs", "cut_site", "device", "eager", "ended", "expectations", "ext", "ext_root",
         "foreign", "grad", "last_refs", "leaves", "metas", "more", "n_exts", "n_steps", "nbytes", "pos", "refs",
         "replayed", "report", "results", "retained", "scalars", "slot_hooks", "started", "syncs_forbidden",
         "walk", "watched",
@@ -392,6 +396,7 @@ class Trace:
         """Return to the root: a new, empty program."""
         root = self.roots[self.grad]
         root.next = NONE
+        self.bound = FIRST_BOUND
         self.begin(root, [None] * self.n_results())
         self.ended = None
 

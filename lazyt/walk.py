@@ -48,6 +48,7 @@ class Hooks:
     over_data: Callable[[Data], Handle]
     over_array: Callable[[np.ndarray[Any, Any]], Handle]
     sync: Callable[[Trace, str, Any], None]
+    turn_left: Callable[[Trace, bool], int | None]
     compute_foreign: Callable[[Holder], Data]
 
     def use(self, tensor: type[Handle]) -> None:
@@ -111,7 +112,7 @@ def follow(tr: Trace, key: Key) -> Step | None:
     if nxt is not NONE and nxt.key == key:
         return nxt
     s = pos.children.get(key)
-    if s is not None and pos.parent is not None:
+    if s is not None and pos.parent is not None and not pos.cut:
         pos.next = s
     return s
 
@@ -127,7 +128,7 @@ def insert(tr: Trace, step: Step, key: Key, plain: Key) -> None:
         tr.scalars.extend([0] * len(tr.scalars))
     tr.n_steps += 1
     pos.children[key] = step
-    if pos.parent is not None:
+    if pos.parent is not None and not pos.cut:
         pos.next = step
 
 

@@ -250,7 +250,7 @@ class TestTransposedProducts:
         forget()
         off = self.gradient(batch=batch).numpy()
         assert self.products()[-1] == (*batch, 70, 33)
-        np.testing.assert_allclose(on, off, rtol=1e-5)
+        np.testing.assert_allclose(on, off, rtol=1e-5, atol=1e-5)  # sums of 24 products, some of which cancel
 
     def test_one_that_somebody_else_reads_stays(self):
         y = tensor(5, 7) @ tensor(7, 6)

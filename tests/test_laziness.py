@@ -199,6 +199,9 @@ def test_a_pending_value_of_another_thread_is_computed_for_the_reader():
 
 def test_the_bound_computes_what_is_pending(monkeypatch):
     monkeypatch.setattr(recording, "MAX_STEPS", 40)
+    monkeypatch.setattr(sys.modules["lazyt.trace"], "FIRST_BOUND", 40)
+    lt.sync()
+    local.trace.start()
     x = lt.asarray([1.0])
     reports = []
     with lt.expect() as seen:

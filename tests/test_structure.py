@@ -50,6 +50,7 @@ ROOMS = (
     "inplace",
     "lowering",
     "autograd",
+    "subprograms",
     "looking.text",
     "looking.steps",
     "looking.reasons",

@@ -69,7 +69,7 @@ class Shape:
         """The kept values."""
         if self.slots is None:
             kept = _kept(path, self.order, self.reach, segment)
-            numbers = _leaf_numbers(path)
+            numbers = leaf_numbers(path)
             self.leaves = [(s, numbers[s]) for s in _closure(self.order, set(kept)) if s.op is LEAF]
             self.slots = kept
         return self.slots
@@ -206,7 +206,7 @@ def _is_version(x: Slot) -> bool:
     return x.leaf is not None and x.leaf is not x
 
 
-def _leaf_numbers(path: Sequence[Step]) -> dict[Step, int]:
+def leaf_numbers(path: Sequence[Step]) -> dict[Step, int]:
     """Which of the walk's buffers each leaf step has."""
     numbers: dict[Step, int] = {}
     n = 0

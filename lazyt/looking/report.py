@@ -43,9 +43,8 @@ class SyncReport:
     run_time: float = 0.0
     in_place: int = 0  # results that were written where a value was that nobody holds any more
     superset: bool = False  # the plan computed more than was wanted
-    plan: Plan | Stepwise | None = None  # of a walk over several devices the last
-    extents: tuple[int, ...] = ()
-    earlier: tuple[Plan | Stepwise, ...] = ()  # what ran before it, on other devices
+    plan: Plan | Stepwise | None = None  # the last that ran; a walk over several devices, or a long one, has several
+    parts: int = 0  # programs that a long walk was divided into; most share a plan
 
     def __init__(
         self, cause: str = "", site: Site | None = None, steps: int = 0, outputs: int = 0, record_time: float = 0.0
@@ -55,6 +54,18 @@ class SyncReport:
         self.steps = steps
         self.outputs = outputs
         self.record_time = record_time
+        self.ran: dict[tuple[int, tuple[int, ...]], Plan | Stepwise] = {}  # by their id and the extents
+
+    def add(self, plan: Plan | Stepwise, extents: tuple[int, ...]) -> None:
+        """A plan that runs for these extents."""
+        self.plan = plan
+        self.ran[id(plan), extents] = plan
+
+    def forget(self) -> None:
+        """Nothing of what was added ran."""
+        self.plan = None
+        self.parts = 0
+        self.ran.clear()
 
     @property
     def reason(self) -> str:
@@ -63,11 +74,14 @@ class SyncReport:
 
     @property
     def plan_kernels(self) -> list[KernelView]:
-        """The kernels and library calls that ran, in order: `.title`, `.ir`, `.source()`, `.assembly()`."""
+        """The kernels and library calls that ran, in order: `.title`, `.ir`, `.source()`, `.assembly()`.
+
+        Those of a plan that several parts of a long walk share are listed once.
+        """
         found: list[KernelView] = []
-        for ran in () if self.plan is None else (*self.earlier, self.plan):
+        for (_, extents), ran in self.ran.items():
             plan = ran.whole()
-            bound = plan.executable.bound.get(self.extents)
+            bound = plan.executable.bound.get(extents)
             by_numpy: set[int] = getattr(ran, "interpreted", set())
             views = [] if bound is None else kernel_views(plan, bound)
             found += [v for v in views if not v.steps or not v.steps <= by_numpy]
@@ -90,6 +104,8 @@ class SyncReport:
             ("compiled", f"{plural(self.compiles, 'kernel')} in {compiled}" if self.compiles else "nothing"),
             ("ran", f"{self._what_ran}, {ran}"),
         ]
+        if self.parts:
+            rows.insert(1, ("parts", f"{self.parts:,}, by {plural(len(self.ran), 'plan')}: a long walk is divided"))
         if self.superset:
             rows.append(("more", "the plan computed values that nobody holds any more (at most 5 % of the bytes)"))
         views = self.plan_kernels
