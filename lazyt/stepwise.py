@@ -62,10 +62,11 @@ def recipe_of(graph: Graph, sched: Schedule, exe: Executable, bound: Bound) -> R
     """How each output comes about: the same as another, a leaf, or a buffer of the plan's; shape and dtype."""
     made: dict[tuple[Any, Extents], int] = {}
     recipe: Recipe = []
+    outputs = {n: i for i, n in enumerate(exe.outputs)}
     for i, (n, base, shape) in enumerate(zip(graph.outputs, sched.outputs, bound.shapes, strict=True)):
         same = made.setdefault((base, shape), i)
         leaf = base.attrs.index if isinstance(base.attrs, g.Leaf) else -1
-        output = -1 if leaf >= 0 else exe.outputs.index(base)
+        output = -1 if leaf >= 0 else outputs[base]
         recipe.append((same if same != i else -1, leaf, output, shape, n.dtype))
     return recipe
 

@@ -10,6 +10,7 @@ or after the whole product: the bits are the same. A product that nobody else re
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from lazyt.ir.extents import hint
 from lazyt.ir.kernelize import KernelCall, matrix_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from lazyt.ir.graph import Node
     from lazyt.ir.schedule import Launch, MatmulCall
@@ -30,46 +31,94 @@ if TYPE_CHECKING:
 STREAMS = 4
 
 
-def over_product(kernel: KernelCall, products: Sequence[Node], along: Callable[[Node], KernelCall]) -> KernelCall:
+def over_product(
+    kernel: KernelCall, products: Mapping[Node, int], along: Callable[[Node], KernelCall]
+) -> KernelCall:  # fmt: skip
     """A map kernel made again over the axes of the latest product that it reads, where that can be."""
     if kernel.kernel.rows:
         return kernel
-    reads = kernel.reads
-    for p in reversed(products):
-        if p in reads:
-            again = along(p)
-            if again.product is not None:
-                return again
+    for p in sorted((n for n in kernel.reads if n in products), key=products.__getitem__, reverse=True):
+        again = along(p)
+        if again.product is not None:
+            return again
     return kernel
 
 
 def attach_epilogues(launches: list[Launch], outputs: set[Node]) -> list[Launch]:
     """The launches with kernels over a product's elements made epilogues of it, where the order allows that."""
-    out: list[Launch] = list(launches)
-    for kernel in launches:
+    order = _Order(launches)
+    for q, kernel in enumerate(launches):
         if not isinstance(kernel, KernelCall) or kernel.product is None or _streams(kernel) > STREAMS:
             continue
-        q = out.index(kernel)
-        p = next(i for i, c in enumerate(out) if not isinstance(c, KernelCall) and kernel.product in c.writes)
-        product: MatmulCall = out[p]  # type: ignore[assignment]
+        n = kernel.product
+        p = order.product(n)
+        product: MatmulCall = order.at[p]  # type: ignore[assignment]
         if product.epilogue is not None:
             continue
-        between = out[p + 1 : q]
-        later = not any(c.reads & product.writes or c.writes & (product.reads | product.writes) for c in between)
-        earlier = not any(c.writes & (kernel.reads | kernel.writes) or c.reads & kernel.writes for c in between)
-        if not (later or earlier):
+        later = not order.between(p, q, reads=product.writes, writes=product.reads | product.writes)
+        if not later and order.between(p, q, reads=kernel.writes, writes=kernel.reads | kernel.writes):
             continue
-        read = product.node in outputs or any(
-            product.node in c.reads or product.node in c.writes for c in out if c is not kernel and c is not product
-        )
+        read = n in outputs or order.others(n, p, q)
         both = replace(product, epilogue=kernel, kept=read)
-        if later:
-            out[q] = both
-            del out[p]
-        else:
-            out[p] = both
-            del out[q]
-    return out
+        order.merge(p, q, both, q if later else p)
+    return [c for c in order.at if c is not None]
+
+
+class _Order:
+    """Launches by their places, and the places where each buffer that is written is read and written.
+
+    NOTE: a place is where a launch stood in the beginning, so that those of others stay when one is moved.
+    """
+
+    def __init__(self, launches: Sequence[Launch]) -> None:
+        self.at: list[Launch | None] = list(launches)
+        self.readers: dict[Node, list[int]] = {}
+        self.writers: dict[Node, list[int]] = {}
+        for i, c in enumerate(launches):
+            for n in c.writes:
+                self.writers.setdefault(n, []).append(i)
+        for i, c in enumerate(launches):
+            for n in c.reads:
+                if n in self.writers:
+                    self.readers.setdefault(n, []).append(i)
+
+    def product(self, n: Node) -> int:
+        """The first place of a call that writes n."""
+        return next(i for i in self.writers[n] if not isinstance(self.at[i], KernelCall))
+
+    def between(self, p: int, q: int, reads: Collection[Node], writes: Collection[Node]) -> bool:
+        """Whether a launch between two places reads one of `reads` or writes one of `writes`."""
+        return any(_between(self.readers.get(n), p, q) for n in reads) or any(
+            _between(self.writers.get(n), p, q) for n in writes
+        )
+
+    def others(self, n: Node, p: int, q: int) -> bool:
+        """Whether a launch at another place than these two reads or writes n."""
+        return any(i not in (p, q) for by in (self.readers, self.writers) for i in by.get(n, ()))
+
+    def merge(self, p: int, q: int, both: MatmulCall, at: int) -> None:
+        """One launch, at one of two places, for the two that stand there."""
+        for i in (p, q):
+            old = self.at[i]
+            assert old is not None, "a launch is made an epilogue once"
+            for by, nodes in ((self.readers, old.reads), (self.writers, old.writes)):
+                for n in nodes:
+                    if n in by:
+                        del by[n][bisect_left(by[n], i)]
+            self.at[i] = None
+        self.at[at] = both
+        for by, nodes in ((self.readers, both.reads), (self.writers, both.writes)):
+            for n in nodes:
+                if n in self.writers:
+                    insort(by.setdefault(n, []), at)
+
+
+def _between(places: list[int] | None, p: int, q: int) -> bool:
+    """Whether one of these ascending places lies between two."""
+    if not places:
+        return False
+    i = bisect_right(places, p)
+    return i < len(places) and places[i] < q
 
 
 def _streams(kernel: KernelCall) -> int:

@@ -20,7 +20,9 @@ Sibling fusion: roots over one domain that read a common value become one kernel
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from bisect import insort
+from collections.abc import Container, Iterable, Iterator, Sequence
+from operator import attrgetter
 
 from lazyt.ir import graph as g
 from lazyt.ir.access import (
@@ -51,8 +53,15 @@ NARROW = 16
 COLUMN_JOIN = 256
 
 CALLS = frozenset({"matmul", *CONVOLUTIONS, "opaque", "scatter"})
+FREE = frozenset({"constant", "scalar", "extent", "iota"})
+# What has more operands than this is not looked through to find siblings.
+WIDE = 64
 WRITES = frozenset({"concat", "update"})
 FUSED = frozenset({"cast", "iota", "gather", "position", *ELEMENTWISE})
+
+
+# What the axes of a group, or the shape of a value, are: see `_Fuser._forms`.
+Form = tuple["str | int | Dim", ...]
 
 
 def fuse(graph: Graph, scope: Scope | None, enabled: bool = True) -> Fused:
@@ -66,7 +75,7 @@ class _Fuser:
         self.scope = scope
         self.enabled = enabled
         self.units: list[Unit] = []
-        self.groups: list[Group] = []
+        self.open = _Open()
         # node -> group -> places it is wanted at in that group
         self.wanted: dict[Node, dict[Group, list[Place]]] = {}
         # node -> the highest number among units that read its whole buffer
@@ -221,6 +230,8 @@ class _Fuser:
     # Requests
 
     def _want(self, group: Group, n: Node, place: Place) -> None:
+        if n.op == "leaf":  # it is there, wherever it is read
+            return
         places = self.wanted.setdefault(n, {}).setdefault(group, [])
         if place not in places:
             places.append(place)
@@ -273,6 +284,7 @@ class _Fuser:
             terms.append(axis_index(a).times(stride))
             stride = stride * a.extent
         group.splits.append((s.axis, add(*terms)))
+        self._reformed(group)
 
     # Roots
 
@@ -287,7 +299,6 @@ class _Fuser:
     def _new_group(self, outer: Sequence[AxisVar], rows: Sequence[AxisVar], vector: str, why: str) -> Group:
         group = Group(self._number(), list(outer), list(rows), vector, why=why)
         self.units.append(group)
-        self.groups.append(group)
         return group
 
     def _root(self, n: Node, wanted: dict[Group, list[Place]], why: str) -> None:
@@ -310,7 +321,7 @@ class _Fuser:
             gr.roots.append(Root(n, place, n))
         for target, at, _ in parts:
             gr.roots.append(Root(n, place, target, at))
-        gr.near |= _near(n)
+        self._near_to(gr, _near(n))
         if n.op in SOURCES:
             return
         self._inline(gr, n, place)
@@ -328,22 +339,51 @@ class _Fuser:
     def _joinable(
         self, n: Node, wanted: dict[Group, list[Place]], latest: int, exclusive: int
     ) -> tuple[Group, Place] | None:
-        for group in reversed(self.groups):
-            if group.number < latest or group.number <= exclusive:
-                break
-            if len(group.roots) >= MAX_ROOTS or group.size >= MAX_GROUP:
-                continue
-            places = wanted.get(group)
-            if places is not None:
-                # NOTE: a chain cut for its length must not join what it was cut from.
-                place = group.normal(places[0])
-                if len(places) == 1 and self.stored.get(n) != "size" and self._covers(group, n, place):
+        """The newest group that n may be stored by: one that wants it at each of its points, or a sibling over them."""
+        least = max(latest, exclusive + 1)
+        sibling = self.open.newest(_near(n), ("map", *self._normal(n.shape)), least, wanted)
+        for group in self._readers_to_join(wanted, least if sibling is None else max(least, sibling.number + 1)):
+            # NOTE: a chain cut for its length must not join what it was cut from.
+            if len(wanted[group]) == 1 and self.stored.get(n) != "size":
+                place = group.normal(wanted[group][0])
+                if self._covers(group, n, place):
                     return group, place
-            elif self._sibling(group, n):
-                same = self._identity([*group.outer, *group.rows], n.shape) or self._identity(group.outer, n.shape)
-                if same is not None:
-                    return group, same
-        return None
+        if sibling is None:
+            return None
+        same = self._identity([*sibling.outer, *sibling.rows], n.shape) or self._identity(sibling.outer, n.shape)
+        assert same is not None, "it was found by its axes"
+        return sibling, same
+
+    def _readers_to_join(self, wanted: dict[Group, list[Place]], least: int) -> list[Group]:
+        """The groups with room among those that want a value, from a number on; the newest first."""
+        found = [group for group in wanted if group.number >= least and _has_room(group)]
+        return sorted(found, key=lambda group: -group.number)
+
+    def _normal(self, shape: g.Shape) -> g.Shape:
+        """Extents by what they are known to be equal to."""
+        return shape if self.scope is None else tuple(map(self.scope.normal, shape))
+
+    def _near_to(self, group: Group, near: set[Node]) -> None:
+        """A group has a root or a reduction more, made from these values."""
+        self.open.add(group, near - group.near, self.open.forms.get(group) or self._forms(group))
+        group.near |= near
+
+    def _reformed(self, group: Group) -> None:
+        """A group may have other axes than before."""
+        forms = self._forms(group)
+        if forms != self.open.forms.get(group):
+            self.open.add(group, group.near, forms)
+
+    def _forms(self, group: Group) -> tuple[Form, ...]:
+        """What a value's shape may be for it to be stored by a group, or reduced in it, at each of its points."""
+        outer = self._normal(tuple(a.extent for a in group.outer))
+        rows = self._normal(tuple(a.extent for a in group.rows))
+        forms: dict[Form, None] = {("map", *outer, *rows): None, ("map", *outer): None}
+        if all(_one(a) for a in group.outer):
+            forms["map",] = None
+        if rows:
+            forms[group.vector, len(outer), *outer, *rows] = None
+        return tuple(forms)
 
     def _covers(self, group: Group, n: Node, p: Place) -> bool:
         """Whether p is one-to-one between all of n and all axes of the group, or its outer axes."""
@@ -373,9 +413,6 @@ class _Fuser:
     def _equal(self, a: int | Dim, b: int | Dim) -> bool:
         return a is b or a == b or (self.scope is not None and self.scope.known_equal(a, b))
 
-    def _sibling(self, group: Group, n: Node) -> bool:
-        return not group.near.isdisjoint(_near(n))
-
     # Reductions
 
     def _reduction(self, n: Node, wanted: dict[Group, list[Place]]) -> None:
@@ -403,37 +440,26 @@ class _Fuser:
         operand = Place(tuple(axis_index(next(rows_iter)) if i in axes else next(kept_iter) for i in range(x.ndim)))
         group.reductions[n] = operand
         group.size += 1
-        group.near |= _near(n)
+        self._near_to(group, _near(n))
         self._want(group, x, operand)
 
     def _row_group(
         self, n: Node, wanted: dict[Group, list[Place]], latest: int, exclusive: int, mode: str,
         reduced: list[int | Dim],
     ) -> tuple[Group, Place] | None:  # fmt: skip
-        for group in reversed(self.groups):
-            if group.number < latest or group.number <= exclusive:
-                break
-            if group.size >= MAX_GROUP or len(group.roots) >= MAX_ROOTS:
-                continue
-            places = wanted.get(group)
-            if places is None:
-                if not group.rows or group.vector != mode or not self._sibling(group, n):
-                    continue
-                if len(group.rows) != len(reduced) or len(group.outer) != max(n.ndim, 1):
-                    continue
-                if n.ndim and not all(self._equal(a.extent, d) for a, d in zip(group.outer, n.shape, strict=True)):
-                    continue
-                if not n.ndim and not _one(group.outer[0]):
-                    continue
-                if all(self._equal(a.extent, d) for a, d in zip(group.rows, reduced, strict=True)):
-                    return group, Place(tuple(axis_index(a) for a in group.outer[: n.ndim]))
-                continue
-            if len(places) != 1:
-                continue
-            place = group.normal(places[0])
-            if self._stage(group, n, place, mode, reduced):
-                return group, place
-        return None
+        least = max(latest, exclusive + 1)
+        outer = n.shape or (1,)
+        form = (mode, len(outer), *self._normal((*outer, *reduced)))
+        sibling = self.open.newest(_near(n), form, least, wanted)
+        for group in self._readers_to_join(wanted, least if sibling is None else max(least, sibling.number + 1)):
+            if len(wanted[group]) == 1:
+                place = group.normal(wanted[group][0])
+                if self._stage(group, n, place, mode, reduced):
+                    self._reformed(group)
+                    return group, place
+        if sibling is None:
+            return None
+        return sibling, Place(tuple(axis_index(a) for a in sibling.outer[: n.ndim]))
 
     def _stage(self, group: Group, n: Node, place: Place, mode: str, reduced: list[int | Dim]) -> bool:
         """Make n an earlier stage of the group that spreads it back over its rows, if their axes agree."""
@@ -555,13 +581,58 @@ def lanes_of(n: Node, scope: Scope | None = None) -> str:
 
 
 def _near(n: Node) -> set[Node]:
-    """The values that n is made from, three steps back; what is free to make does not count."""
+    """The values that n is made from, three steps back; what is free to make does not count.
+
+    Nor do the parts of what is put together from many: all that reads it would be looked at for each of them.
+    """
     out: set[Node] = set()
     layer = {n}
     for _ in range(3):
-        layer = {x for y in layer for x in y.operands if x.op not in ("constant", "scalar", "extent", "iota")}
+        layer = {x for y in layer if len(y.operands) <= WIDE for x in y.operands if x.op not in FREE}
         out |= layer
     return out
+
+
+def _has_room(group: Group) -> bool:
+    """Whether a group may have one root more. NOTE: one that has no room never has again."""
+    return group.size < MAX_GROUP and len(group.roots) < MAX_ROOTS
+
+
+class _Open:
+    """Groups by the values that they are made from and by their forms: so siblings are found without a search."""
+
+    def __init__(self) -> None:
+        self.groups: dict[tuple[Node, Form], list[Group]] = {}  # ascending in their numbers
+        self.forms: dict[Group, tuple[Form, ...]] = {}  # as they are now: what is listed under others is out of date
+
+    def add(self, group: Group, near: Iterable[Node], forms: tuple[Form, ...]) -> None:
+        """A group of these forms is made from these values."""
+        self.forms[group] = forms
+        for n in near:
+            for form in forms:
+                listed = self.groups.setdefault((n, form), [])
+                if not listed or listed[-1].number < group.number:
+                    listed.append(group)
+                elif listed[-1] is not group:
+                    insort(listed, group, key=_number)
+
+    def newest(self, near: Iterable[Node], form: Form, least: int, but: Container[Group]) -> Group | None:
+        """The newest group of a form that is made from one of these values, has room and at least such a number, and
+        is none of those in `but`."""
+        found: Group | None = None
+        for n in near:
+            listed = self.groups.get((n, form), ())
+            i = len(listed) - 1
+            while i >= 0 and (group := listed[i]).number >= least:
+                if not (_has_room(group) and form in self.forms[group]):
+                    del listed[i]  # type: ignore[union-attr]
+                elif group not in but:
+                    least, found = group.number + 1, group
+                i -= 1
+        return found
+
+
+_number = attrgetter("number")
 
 
 def _one(a: AxisVar) -> bool:

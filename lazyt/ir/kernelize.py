@@ -6,6 +6,7 @@ What is structure goes into the `Kernel`; what is size goes into `KernelCall`, a
 from __future__ import annotations
 
 from dataclasses import field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lazyt.errors import LazytInternalError
@@ -70,15 +71,18 @@ class KernelCall:
     product: Node | None = None
     ways: tuple[str, ...] = ()  # what passes chose for it, in words, for `explain()`
 
-    @property
-    def reads(self) -> set[Node]:
+    # NOTE: found once. Passes change a call's axes and the order of its accesses, but not which buffers those are of.
+    @cached_property
+    def reads(self) -> frozenset[Node]:
         """Buffers of others that it reads (not what it wrote itself)."""
         both = zip(self.accesses, self.kernel.accesses, strict=True)
-        return {a.buffer for a, x in both if not x.writes} - self.writes
+        return frozenset([a.buffer for a, x in both if not x.writes]) - self.writes
 
-    @property
-    def writes(self) -> set[Node]:
-        return {a.buffer for a, x in zip(self.accesses, self.kernel.accesses, strict=True) if x.writes}
+    @cached_property
+    def writes(self) -> frozenset[Node]:
+        """Buffers that it writes."""
+        both = zip(self.accesses, self.kernel.accesses, strict=True)
+        return frozenset([a.buffer for a, x in both if x.writes])
 
 
 def kernelize(

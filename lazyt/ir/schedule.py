@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
+from functools import cached_property
 
 from lazyt.ir import dtypes
 from lazyt.ir import graph as g
@@ -36,14 +37,17 @@ class MatmulCall:
     epilogue: KernelCall | None = None  # a map over the elements of the product: see epilogue.py
     kept: bool = True  # whether somebody reads the product itself; otherwise only its epilogue does
 
-    @property
-    def reads(self) -> set[Node]:
-        own = {b for b, _, _ in self.operands}
+    @cached_property
+    def reads(self) -> frozenset[Node]:
+        """Buffers that it reads, and its epilogue of others."""
+        own = frozenset([b for b, _, _ in self.operands])
         return own if self.epilogue is None else own | (self.epilogue.reads - {self.node})
 
-    @property
-    def writes(self) -> set[Node]:
-        return {self.node} if self.epilogue is None else {self.node} | self.epilogue.writes
+    @cached_property
+    def writes(self) -> frozenset[Node]:
+        """Its own buffer, and those of its epilogue."""
+        own = frozenset([self.node])
+        return own if self.epilogue is None else own | self.epilogue.writes
 
 
 @dataclass(eq=False)
@@ -55,13 +59,15 @@ class LibraryCall:
     results: tuple[Node | None, ...]  # the items that somebody reads
     scratch: Node | None = None  # of a scan: two numbers a block, for a backend that divides an axis
 
-    @property
-    def reads(self) -> set[Node]:
-        return {buffer_of(x) for x in self.operands}
+    @cached_property
+    def reads(self) -> frozenset[Node]:
+        """Buffers that it reads."""
+        return frozenset([buffer_of(x) for x in self.operands])
 
-    @property
-    def writes(self) -> set[Node]:
-        return {r for r in (*self.results, self.scratch) if r is not None}
+    @cached_property
+    def writes(self) -> frozenset[Node]:
+        """Buffers of the results that somebody reads, and of its scratch."""
+        return frozenset([r for r in (*self.results, self.scratch) if r is not None])
 
 
 @dataclass(eq=False)
@@ -70,9 +76,10 @@ class AttentionCall(LibraryCall):
 
     views: tuple[tuple[Node, tuple[int | Dim, ...], int | Dim], ...] = ()
 
-    @property
-    def reads(self) -> set[Node]:
-        return {base for base, _, _ in self.views}
+    @cached_property
+    def reads(self) -> frozenset[Node]:
+        """Buffers that it reads."""
+        return frozenset([base for base, _, _ in self.views])
 
     @property
     def scalars(self) -> list[ScalarArg]:
@@ -104,13 +111,15 @@ class ScatterCall:
     def operands(self) -> tuple[Node, ...]:
         return (*(() if self.x is None else (self.x,)), self.v, self.at)
 
-    @property
-    def reads(self) -> set[Node]:
-        return {buffer_of(x) for x in self.operands}
+    @cached_property
+    def reads(self) -> frozenset[Node]:
+        """Buffers that it reads."""
+        return frozenset([buffer_of(x) for x in self.operands])
 
-    @property
-    def writes(self) -> set[Node]:
-        return {self.node} if self.scratch is None else {self.node, self.scratch}
+    @cached_property
+    def writes(self) -> frozenset[Node]:
+        """Its own buffer, and that of its scratch."""
+        return frozenset([self.node] if self.scratch is None else [self.node, self.scratch])
 
 
 Launch = KernelCall | MatmulCall | LibraryCall | ScatterCall
@@ -144,7 +153,7 @@ def schedule(graph: Graph, fused: Fused, scope: Scope | None, reuse: bool = True
         if n.op == "item" and n in fused.stored:
             items[n.operands[0]].append(n)
     launches: list[Launch] = []
-    products: list[Node] = []
+    products: dict[Node, int] = {}  # -> their order
     for u in fused.units:
         if isinstance(u, Group):
             kernel = kernelize(u, scope, fused.stored, _title(u))
@@ -158,7 +167,7 @@ def schedule(graph: Graph, fused: Fused, scope: Scope | None, reuse: bool = True
         else:
             launches.append(_call(u, scope, fused, items))
             if u.node.op in ("matmul", "convolve"):
-                products.append(u.node)
+                products[u.node] = len(products)
     outputs = [buffer_of(n) for n in graph.outputs]
     if epilogues:
         launches = attach_epilogues(launches, set(outputs))

@@ -9,6 +9,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from lazyt.backends.cpu import attention, scatter
+from lazyt.backends.cpu.arena import MANY_BLOCKS, by_size, by_time
 from lazyt.backends.cpu.code import Compiled, compiled
 from lazyt.backends.cpu.convolutions import Convolution, choose_convolution
 from lazyt.backends.cpu.emit_pairs import PAIR_ROWS, over_pairs
@@ -109,7 +110,7 @@ class Binding:
         return list(found)
 
     def _plan_memory(self) -> int:
-        """Offsets of temporaries in the arena: the largest first, each at the lowest place free while it lives."""
+        """Offsets of temporaries in the arena, and its size: see arena.py."""
         lives: dict[Temporary, tuple[int, int]] = {}
         sizes: dict[Temporary, int] = {}
         for n, span in self.exe.schedule.lives.items():
@@ -121,26 +122,15 @@ class Binding:
                         lives[c, name], sizes[c, name] = (i, i), size
                     if self.products[c].choice.on_stack:
                         del sizes[c.node]
-        self.offsets: dict[Temporary, int] = {}
-        placed: list[tuple[int, int, int, int]] = []  # start, end, first, last
-        top = 0
 
         def order(temporary: Temporary) -> tuple[int, int, str]:
             node, name = (temporary, "") if isinstance(temporary, Node) else (temporary[0].node, temporary[1])
             return -sizes[temporary], node.serial, name
 
-        for temporary in sorted(sizes, key=order):
-            size = -(-sizes[temporary] // 64) * 64
-            first, last = lives[temporary]
-            at = 0
-            for start, end, f, t in sorted(placed):
-                if f <= last and t >= first:
-                    if start - at >= size:
-                        break
-                    at = max(at, end)
-            self.offsets[temporary] = at
-            placed.append((at, at + size, first, last))
-            top = max(top, at + size)
+        largest_first = sorted(sizes, key=order)
+        blocks = [(-(-sizes[t] // 64) * 64, *lives[t]) for t in largest_first]
+        found, top = (by_size if len(blocks) <= MANY_BLOCKS else by_time)(blocks)
+        self.offsets: dict[Temporary, int] = dict(zip(largest_first, found, strict=True))
         return top
 
     def _base(self, n: Node) -> tuple[int, int]:
