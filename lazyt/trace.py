@@ -58,13 +58,28 @@ class Slot:
 class Ext:
     """A node in the chain of extents met: equal walks over equal extents reach the same object."""
 
-    __slots__ = ("children", "last", "last_key", "values")
+    __slots__ = ("_values", "children", "last", "last_key", "more", "parent")
 
-    def __init__(self, values: tuple[int, ...]) -> None:
-        self.values = values
+    def __init__(self, parent: Ext | None = None, more: tuple[int, ...] = ()) -> None:
+        self.parent = parent
+        self.more = more  # what was met here
         self.children: dict[tuple[int, ...], Ext] = {}
         self.last_key: tuple[int, ...] | None = None
         self.last: Any = None
+        self._values: tuple[int, ...] | None = None
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """All that were met up to here, found when a sync asks: a chain of which each node had its own would take the
+        square of its length."""
+        if self._values is None:
+            parts: list[tuple[int, ...]] = []
+            node: Ext | None = self
+            while node is not None:
+                parts.append(node.more)
+                node = node.parent
+            self._values = tuple(itertools.chain.from_iterable(reversed(parts)))
+        return self._values
 
     def child(self, more: tuple[int, ...]) -> Ext:
         """The node after also meeting `more` (always a node of its own, even for no extents)."""
@@ -74,7 +89,7 @@ class Ext:
         if c is None:
             if len(self.children) >= MAX_EXTENTS:
                 self.children.clear()
-            c = self.children[more] = Ext(self.values + more)
+            c = self.children[more] = Ext(self, more)
         self.last_key, self.last = more, c
         return c
 
@@ -374,7 +389,7 @@ class Trace:
         self._roots: dict[str, dict[bool, Step]] = {}
         self.n_steps = 0
         self.results = [None] * _FIRST_RESULTS
-        self.ext_root = Ext(())
+        self.ext_root = Ext()
         self.n_exts = 0
         self.start()
 

@@ -20,9 +20,7 @@ Sibling fusion: roots over one domain that read a common value become one kernel
 from __future__ import annotations
 
 import heapq
-from bisect import insort
-from collections.abc import Container, Iterable, Iterator, Sequence
-from operator import attrgetter
+from collections.abc import Iterator, Sequence
 
 from lazyt.ir import graph as g
 from lazyt.ir.access import (
@@ -41,11 +39,10 @@ from lazyt.ir.extents import Dim, Scope, hint, product
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.operands import attention_operands, buffer_of, scattered, strided_base
 from lazyt.ir.prims import CONVOLUTIONS, ELEMENTWISE, MOVEMENT, REDUCTIONS, SOURCES
+from lazyt.ir.siblings import MAX_GROUP, Siblings, has_room, is_one
 from lazyt.ir.words import are_halves
 
-MAX_GROUP = 1024
 MAX_DEPTH = 256
-MAX_ROOTS = 24
 CHEAP = 4
 # A reduction over fewer elements than this, innermost ones included, runs with a lane for each output.
 NARROW = 16
@@ -53,15 +50,8 @@ NARROW = 16
 COLUMN_JOIN = 256
 
 CALLS = frozenset({"matmul", *CONVOLUTIONS, "opaque", "scatter"})
-FREE = frozenset({"constant", "scalar", "extent", "iota"})
-# What has more operands than this is not looked through to find siblings.
-WIDE = 64
 WRITES = frozenset({"concat", "update"})
 FUSED = frozenset({"cast", "iota", "gather", "position", *ELEMENTWISE})
-
-
-# What the axes of a group, or the shape of a value, are: see `_Fuser._forms`.
-Form = tuple["str | int | Dim", ...]
 
 
 def fuse(graph: Graph, scope: Scope | None, enabled: bool = True) -> Fused:
@@ -75,7 +65,7 @@ class _Fuser:
         self.scope = scope
         self.enabled = enabled
         self.units: list[Unit] = []
-        self.open = _Open()
+        self.siblings = Siblings(scope)
         # node -> group -> places it is wanted at in that group
         self.wanted: dict[Node, dict[Group, list[Place]]] = {}
         # node -> the highest number among units that read its whole buffer
@@ -224,7 +214,7 @@ class _Fuser:
         for a in group.outer:
             if a in used and missing:
                 return True
-            missing = missing or (a not in used and not _one(a))
+            missing = missing or (a not in used and not is_one(a))
         return False
 
     # Requests
@@ -284,7 +274,7 @@ class _Fuser:
             terms.append(axis_index(a).times(stride))
             stride = stride * a.extent
         group.splits.append((s.axis, add(*terms)))
-        self._reformed(group)
+        self.siblings.reform(group)
 
     # Roots
 
@@ -321,7 +311,7 @@ class _Fuser:
             gr.roots.append(Root(n, place, n))
         for target, at, _ in parts:
             gr.roots.append(Root(n, place, target, at))
-        self._near_to(gr, _near(n))
+        self.siblings.join(gr, n)
         if n.op in SOURCES:
             return
         self._inline(gr, n, place)
@@ -341,7 +331,7 @@ class _Fuser:
     ) -> tuple[Group, Place] | None:
         """The newest group that n may be stored by: one that wants it at each of its points, or a sibling over them."""
         least = max(latest, exclusive + 1)
-        sibling = self.open.newest(_near(n), ("map", *self._normal(n.shape)), least, wanted)
+        sibling = self.siblings.newest(n, ("map", *n.shape), least, wanted)
         for group in self._readers_to_join(wanted, least if sibling is None else max(least, sibling.number + 1)):
             # NOTE: a chain cut for its length must not join what it was cut from.
             if len(wanted[group]) == 1 and self.stored.get(n) != "size":
@@ -356,34 +346,8 @@ class _Fuser:
 
     def _readers_to_join(self, wanted: dict[Group, list[Place]], least: int) -> list[Group]:
         """The groups with room among those that want a value, from a number on; the newest first."""
-        found = [group for group in wanted if group.number >= least and _has_room(group)]
+        found = [group for group in wanted if group.number >= least and has_room(group)]
         return sorted(found, key=lambda group: -group.number)
-
-    def _normal(self, shape: g.Shape) -> g.Shape:
-        """Extents by what they are known to be equal to."""
-        return shape if self.scope is None else tuple(map(self.scope.normal, shape))
-
-    def _near_to(self, group: Group, near: set[Node]) -> None:
-        """A group has a root or a reduction more, made from these values."""
-        self.open.add(group, near - group.near, self.open.forms.get(group) or self._forms(group))
-        group.near |= near
-
-    def _reformed(self, group: Group) -> None:
-        """A group may have other axes than before."""
-        forms = self._forms(group)
-        if forms != self.open.forms.get(group):
-            self.open.add(group, group.near, forms)
-
-    def _forms(self, group: Group) -> tuple[Form, ...]:
-        """What a value's shape may be for it to be stored by a group, or reduced in it, at each of its points."""
-        outer = self._normal(tuple(a.extent for a in group.outer))
-        rows = self._normal(tuple(a.extent for a in group.rows))
-        forms: dict[Form, None] = {("map", *outer, *rows): None, ("map", *outer): None}
-        if all(_one(a) for a in group.outer):
-            forms["map",] = None
-        if rows:
-            forms[group.vector, len(outer), *outer, *rows] = None
-        return tuple(forms)
 
     def _covers(self, group: Group, n: Node, p: Place) -> bool:
         """Whether p is one-to-one between all of n and all axes of the group, or its outer axes."""
@@ -398,13 +362,13 @@ class _Fuser:
             used.extend(digits)
         if len(set(used)) != len(used):
             return False
-        covered = {a for a in used if not _one(a)}
-        outer = {a for a in group.outer if not _one(a)}
-        return covered in (outer, outer | {a for a in group.rows if not _one(a)})
+        covered = {a for a in used if not is_one(a)}
+        outer = {a for a in group.outer if not is_one(a)}
+        return covered in (outer, outer | {a for a in group.rows if not is_one(a)})
 
     def _identity(self, axes: Sequence[AxisVar], shape: g.Shape) -> Place | None:
         """The place of a value whose axes are exactly these."""
-        if not shape and all(_one(a) for a in axes):
+        if not shape and all(is_one(a) for a in axes):
             return Place(())
         if len(axes) == len(shape) and all(self._equal(a.extent, d) for a, d in zip(axes, shape, strict=True)):
             return Place(tuple(axis_index(a) for a in axes))
@@ -440,7 +404,7 @@ class _Fuser:
         operand = Place(tuple(axis_index(next(rows_iter)) if i in axes else next(kept_iter) for i in range(x.ndim)))
         group.reductions[n] = operand
         group.size += 1
-        self._near_to(group, _near(n))
+        self.siblings.join(group, n)
         self._want(group, x, operand)
 
     def _row_group(
@@ -449,13 +413,12 @@ class _Fuser:
     ) -> tuple[Group, Place] | None:  # fmt: skip
         least = max(latest, exclusive + 1)
         outer = n.shape or (1,)
-        form = (mode, len(outer), *self._normal((*outer, *reduced)))
-        sibling = self.open.newest(_near(n), form, least, wanted)
+        sibling = self.siblings.newest(n, (mode, len(outer), *outer, *reduced), least, wanted)
         for group in self._readers_to_join(wanted, least if sibling is None else max(least, sibling.number + 1)):
             if len(wanted[group]) == 1:
                 place = group.normal(wanted[group][0])
                 if self._stage(group, n, place, mode, reduced):
-                    self._reformed(group)
+                    self.siblings.reform(group)
                     return group, place
         if sibling is None:
             return None
@@ -474,22 +437,22 @@ class _Fuser:
         if len(set(used)) != len(used):
             return False
         if group.rows:
-            outer = {a for a in group.outer if not _one(a)}
+            outer = {a for a in group.outer if not is_one(a)}
             return (
                 group.vector == mode
-                and {a for a in used if not _one(a)} == outer
+                and {a for a in used if not is_one(a)} == outer
                 and len(group.rows) == len(reduced)
                 and all(self._equal(a.extent, d) for a, d in zip(group.rows, reduced, strict=True))
             )
         rest = [a for a in group.outer if a not in used]
-        if all(_one(a) for a in rest) and reduced:
+        if all(is_one(a) for a in rest) and reduced:
             # The group only reads the result: it becomes the end of the reduction's own kernel.
             group.outer = used or [AxisVar(1)]
             group.rows = [AxisVar(d) for d in reduced]
             group.vector = mode
             return True
         if len(rest) > len(reduced):
-            rest = [a for a in rest if not _one(a)]
+            rest = [a for a in rest if not is_one(a)]
         if len(rest) != len(reduced) or not self._parallel(n, used, mode):
             return False
         if not all(self._equal(a.extent, d) for a, d in zip(rest, reduced, strict=True)):
@@ -578,65 +541,6 @@ def lanes_of(n: Node, scope: Scope | None = None) -> str:
         return "row" if count >= NARROW else "outer"
     assert scope is not None, "a symbol has a scope"
     return "row" if scope.at_least(count, NARROW) else "outer"
-
-
-def _near(n: Node) -> set[Node]:
-    """The values that n is made from, three steps back; what is free to make does not count.
-
-    Nor do the parts of what is put together from many: all that reads it would be looked at for each of them.
-    """
-    out: set[Node] = set()
-    layer = {n}
-    for _ in range(3):
-        layer = {x for y in layer if len(y.operands) <= WIDE for x in y.operands if x.op not in FREE}
-        out |= layer
-    return out
-
-
-def _has_room(group: Group) -> bool:
-    """Whether a group may have one root more. NOTE: one that has no room never has again."""
-    return group.size < MAX_GROUP and len(group.roots) < MAX_ROOTS
-
-
-class _Open:
-    """Groups by the values that they are made from and by their forms: so siblings are found without a search."""
-
-    def __init__(self) -> None:
-        self.groups: dict[tuple[Node, Form], list[Group]] = {}  # ascending in their numbers
-        self.forms: dict[Group, tuple[Form, ...]] = {}  # as they are now: what is listed under others is out of date
-
-    def add(self, group: Group, near: Iterable[Node], forms: tuple[Form, ...]) -> None:
-        """A group of these forms is made from these values."""
-        self.forms[group] = forms
-        for n in near:
-            for form in forms:
-                listed = self.groups.setdefault((n, form), [])
-                if not listed or listed[-1].number < group.number:
-                    listed.append(group)
-                elif listed[-1] is not group:
-                    insort(listed, group, key=_number)
-
-    def newest(self, near: Iterable[Node], form: Form, least: int, but: Container[Group]) -> Group | None:
-        """The newest group of a form that is made from one of these values, has room and at least such a number, and
-        is none of those in `but`."""
-        found: Group | None = None
-        for n in near:
-            listed = self.groups.get((n, form), ())
-            i = len(listed) - 1
-            while i >= 0 and (group := listed[i]).number >= least:
-                if not (_has_room(group) and form in self.forms[group]):
-                    del listed[i]  # type: ignore[union-attr]
-                elif group not in but:
-                    least, found = group.number + 1, group
-                i -= 1
-        return found
-
-
-_number = attrgetter("number")
-
-
-def _one(a: AxisVar) -> bool:
-    return isinstance(a.extent, int) and a.extent == 1
 
 
 def _digits(x: Index) -> list[AxisVar] | None:
