@@ -350,8 +350,8 @@ class Trace:
 
     __slots__ = (
         "_roots", "bound", "customs", "cut_site", "device", "eager", "ended", "expectations", "ext", "ext_root",
-        "foreign", "grad", "last_refs", "leaves", "metas", "more", "n_exts", "n_steps", "nbytes", "pos", "refs",
-        "replayed", "report", "results", "retained", "scalars", "slot_hooks", "started", "syncs_forbidden",
+        "foreign", "grad", "history", "last_refs", "leaves", "metas", "more", "n_exts", "n_steps", "nbytes", "pos",
+        "refs", "replayed", "report", "results", "retained", "scalars", "slot_hooks", "started", "syncs_forbidden",
         "walk", "watched",
     )  # fmt: skip
 
@@ -387,6 +387,7 @@ class Trace:
     def reset_trie(self) -> None:
         """Forget every program seen (the bound on the trie); only between walks."""
         self._roots: dict[str, dict[bool, Step]] = {}
+        self.history: Any = None  # what a walk has freed and overwritten (see autograd/reach.py)
         self.n_steps = 0
         self.results = [None] * _FIRST_RESULTS
         self.ext_root = Ext()

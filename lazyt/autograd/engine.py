@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lazyt.autograd.crossing import Totals, pull_across
-from lazyt.autograd.reach import Reach, check_reach, refuse_hooks
+from lazyt.autograd.reach import History, Reach, refuse_hooks
 from lazyt.autograd.reverse import backward as reverse
 from lazyt.autograd.segment import Passed, consume, link_synced, retained
 from lazyt.autograd.track import CUSTOM, TRACK
@@ -139,7 +139,10 @@ def vjp_step(
     statics = (create, retain, len(outputs), bool(cotangents), len(links), frozenset(reach.barriers))
 
     def make() -> Sequence[Slot]:
-        check_reach(tr.pos.steps(), reach, consumed_on(tr))
+        if tr.history is None:
+            tr.history = History()
+        tr.history.reach(tr.pos)
+        tr.history.check(reach)
         return [g[0] for g in groups]
 
     s = special_step(tr, BACKWARD, operands, statics, tuple(groups), make)

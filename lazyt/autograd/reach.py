@@ -104,10 +104,15 @@ class Writes:
     A view of a replaced value is replaced too: `bases` has what each value is a view of.
     """
 
-    def __init__(self, steps: Iterable[Step]) -> None:
+    def __init__(self, steps: Iterable[Step] = ()) -> None:
         self.over: dict[Slot, Step] = {}
         self.bases: dict[Slot, Slot] = {}
-        views: dict[Slot, list[Slot]] = {}
+        self._views: dict[Slot, list[Slot]] = {}
+        self.extend(steps)
+
+    def extend(self, steps: Iterable[Step]) -> None:
+        """The walk went on by these steps."""
+        views = self._views
         for s in steps:
             if getattr(s.op, "write", None) is not None:
                 base = self.bases[s] = self.bases.get(s.operands[0], s.operands[0])
@@ -142,11 +147,34 @@ def _is_in_place(s: Step, assign: Step) -> bool:
     return isinstance(n, Slot) and n.step is s
 
 
-def check_reach(path: Sequence[Step], reach: Reach, consumed: frozenset[Step]) -> None:
-    """Raise AutogradError if this walk has freed or overwritten what a backward through `reach` keeps."""
-    for _, s, _ in saved_slots(reach.steps):
-        if s in consumed:
-            raise refuse_second_time(s)
-    writes = Writes(path)
-    for saved, s, i in writes.lost(reach.steps):
-        raise refuse_overwritten(saved, s, i, f"at {writes.over[saved].site}")
+class History:
+    """What a walk has freed and overwritten up to one of its steps; it goes on with the walk."""
+
+    def __init__(self) -> None:
+        self.step: Step | None = None
+        self.consumed: set[Step] = set()
+        self.writes = Writes()
+
+    def reach(self, pos: Step) -> None:
+        """Go on to `pos`. On another walk than before, from its beginning."""
+        steps: list[Step] = []
+        at: Step | None = pos
+        while at is not self.step and at is not None and at.parent is not None:
+            steps.append(at)
+            at = at.parent
+        if at is not self.step:
+            self.consumed, self.writes = set(), Writes()
+        steps.reverse()
+        for s in steps:
+            if s.leaves:  # of a backward, which frees them
+                self.consumed |= s.leaves
+        self.writes.extend(steps)
+        self.step = pos
+
+    def check(self, reach: Reach) -> None:
+        """Raise AutogradError if the walk has freed or overwritten what a backward through `reach` keeps."""
+        for _, s, _ in saved_slots(reach.steps):
+            if s in self.consumed:
+                raise refuse_second_time(s)
+        for saved, s, i in self.writes.lost(reach.steps):
+            raise refuse_overwritten(saved, s, i, f"at {self.writes.over[saved].site}")

@@ -34,7 +34,7 @@ def backward(
     nodes in `blocked` pass nothing on.
     """
     groups = [list(dict.fromkeys(group)) for group in wanted]
-    path, through = _path(outputs, {n for group in groups for n in group}, blocked)
+    path, through = _path(b, outputs, {n for group in groups for n in group}, blocked)
     found: Found = {}
     for y, ct in zip(outputs, cotangents, strict=True):
         if y in through:
@@ -64,17 +64,44 @@ def needed(b: Builder, outputs: Sequence[Node], wanted: Sequence[Sequence[Node]]
     return {o for n in made for o in n.operands if o.serial < old} | {n for n in gradients if n.serial < old}
 
 
-def _path(outputs: Sequence[Node], wanted: set[Node], blocked: Collection[Node]) -> tuple[list[Node], dict[Node, bool]]:
-    """The nodes that vary with a wanted one, in order; and whether they pass cotangents to their operands."""
+def _path(
+    b: Builder, outputs: Sequence[Node], wanted: set[Node], blocked: Collection[Node]
+) -> tuple[list[Node], dict[Node, bool]]:  # fmt: skip
+    """The nodes that vary with a wanted one, in order; and whether they pass cotangents to their operands.
+
+    What passes nothing on, or cannot vary with a wanted node, is not looked behind: there lie, for one, all earlier
+    turns of a loop.
+    """
+    tracked = b.tracked
+    for n in b.nodes[len(tracked) :]:
+        tracked.append(n.op == "track" or (n.op != "stop" and any(tracked[o.serial] for o in n.operands)))
+    first = min((n.serial for n in wanted), default=len(b.nodes))
+    anywhere = not all(tracked[n.serial] for n in wanted)
+    may: dict[Node, bool] = {}
+
+    def enters(n: Node) -> bool:
+        fn = n.attrs.fn if isinstance(n.attrs, g.Opaque) else n.op
+        found = may[n] = (
+            n.serial > first
+            and (anywhere or tracked[n.serial])
+            and _varies(n)
+            and fn not in NONDIFFERENTIABLE
+            and n not in blocked
+        )
+        return found
+
     path, through = [], {}
-    for n in g.reachable(outputs):
-        if carries(n) or n.op == "opaque":
-            fn = n.attrs.fn if isinstance(n.attrs, g.Opaque) else n.op
-            passes = fn not in NONDIFFERENTIABLE and n not in blocked and any(o in through for o in n.operands)
-            if passes or n in wanted:
-                path.append(n)
-                through[n] = passes
+    for n in g.reachable(outputs, enters):
+        passes = may[n] and any(o in through for o in n.operands)
+        if passes or (n in wanted and _varies(n)):
+            path.append(n)
+            through[n] = passes
     return path, through
+
+
+def _varies(n: Node) -> bool:
+    """Whether n has a derivative at all."""
+    return carries(n) or n.op == "opaque"
 
 
 def _contribute(b: Builder, found: Found, n: Node, output: int, ct: Node) -> None:

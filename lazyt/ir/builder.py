@@ -7,6 +7,7 @@ result; when a program is planned, over symbolic extents. Rules that need two ex
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import LazytInternalError, ShapeError
@@ -18,9 +19,15 @@ from lazyt.ir.prims import ELEMENTWISE, result_dtype
 from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import numpy as np
+
+
+# How a number of a dtype's kind is made.
+_NUMBERS: dict[str, Callable[[Any], bool | int | float | complex]] = {
+    "b": bool, "i": int, "u": int, "f": float, "c": complex,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +49,26 @@ class Builder:
         self.nodes: list[Node] = []
         self.site: Any = None
         self._made: dict[tuple[Any, ...], Node] = {}
+        self.tracked: list[bool] = []  # by serial number: whether a node is made from a `track`; kept by reverse mode
 
     def make(self, op: str, operands: tuple[Node, ...], attrs: g.Attrs, shape: g.Shape, dtype: np.dtype) -> Node:
         """The node with these parts, made once."""
-        key = (op, operands, attrs, shape, dtype)
-        n = self._made.get(key) if self.share else None
-        if n is None:
+        if self.share:
+            key = (op, operands, attrs, shape, dtype)
+            n = self._made.get(key)
+            if n is not None:
+                return n
             n = self._made[key] = Node(op, operands, attrs, shape, dtype, len(self.nodes), self.site)
-            self.nodes.append(n)
+        else:
+            n = Node(op, operands, attrs, shape, dtype, len(self.nodes), self.site)
+        self.nodes.append(n)
         return n
 
     def fork(self) -> Builder:
         """A builder that goes on from here: what it makes is not seen here, but its guards are (one scope)."""
         other = Builder(self.scope, self.share)
         other.nodes, other._made, other.site = list(self.nodes), dict(self._made), self.site
+        other.tracked = list(self.tracked)
         return other
 
     # Extents
@@ -89,10 +102,7 @@ class Builder:
         return self.make("scalar", (), g.Scalar(position), (), dtype)
 
     def constant(self, value: bool | complex, dtype: np.dtype) -> Node:
-        kinds: dict[str, Callable[[Any], bool | int | float | complex]] = {
-            "b": bool, "i": int, "u": int, "f": float, "c": complex,
-        }  # fmt: skip
-        v = kinds[dtypes.kind(dtype)](value)
+        v = _NUMBERS[dtypes.kind(dtype)](value)
         return self.make("constant", (), g.Constant(v, repr(v)), (), dtype)
 
     def extent(self, n: int | Dim, dtype: np.dtype = dtypes.int64) -> Node:

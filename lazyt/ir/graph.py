@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Any
 from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import numpy as np
 
@@ -272,13 +272,17 @@ def graph_lines(graph: Graph) -> Iterator[str]:
     yield "return " + ", ".join(name(n) for n in graph.outputs)
 
 
-def reachable(outputs: Iterable[Node]) -> list[Node]:
-    """Every node that `outputs` need, in order (iterative: graphs may be 100,000 deep)."""
+def reachable(outputs: Iterable[Node], enters: Callable[[Node], bool] | None = None) -> list[Node]:
+    """Every node that `outputs` need, in order (iterative: graphs may be 100,000 deep).
+
+    With `enters`, not what is needed only by nodes for which that is false.
+    """
     seen: set[Node] = set()
     todo = list(outputs)
     while todo:
         n = todo.pop()
         if n not in seen:
             seen.add(n)
-            todo.extend(n.operands)
+            if enters is None or enters(n):
+                todo.extend(n.operands)
     return sorted(seen, key=lambda n: n.serial)
