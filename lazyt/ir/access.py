@@ -9,6 +9,7 @@ but for a reshape that mixes axes; splitting an axis of the kernel makes most of
 
 from __future__ import annotations
 
+from dataclasses import field
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,16 @@ class Index:
 
     terms: tuple[tuple[AxisVar, int | Dim], ...]
     offset: int | Dim = 0
+    _hash: int = field(init=False, compare=False, repr=False)
+
+    def __hash__(self) -> int:
+        # NOTE: places are looked up more often than anything else when kernels are made.
+        try:
+            return self._hash
+        except AttributeError:
+            found = hash((self.terms, self.offset))
+            object.__setattr__(self, "_hash", found)
+            return found
 
     def plus(self, offset: int | Dim) -> Index:
         return self if isinstance(offset, int) and offset == 0 else Index(self.terms, self.offset + offset)
@@ -92,6 +103,15 @@ class Place:
 
     indices: tuple[Index, ...]
     guards: tuple[Guard, ...] = ()
+    _hash: int = field(init=False, compare=False, repr=False)
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            found = hash((self.indices, self.guards))
+            object.__setattr__(self, "_hash", found)
+            return found
 
 
 @dataclass(frozen=True, slots=True)

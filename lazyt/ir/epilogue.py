@@ -20,7 +20,7 @@ from lazyt.ir.extents import hint
 from lazyt.ir.kernelize import KernelCall, matrix_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from lazyt.ir.graph import Node
     from lazyt.ir.schedule import Launch, MatmulCall
@@ -29,19 +29,6 @@ if TYPE_CHECKING:
 # A kernel that moves more arrays of the product's size than this, besides it, has a pass of its own. On blocks each of
 # them is many short runs of memory, which costs more than it saves to meet the product in the cache (Adam moves six).
 STREAMS = 4
-
-
-def over_product(
-    kernel: KernelCall, products: Mapping[Node, int], along: Callable[[Node], KernelCall]
-) -> KernelCall:  # fmt: skip
-    """A map kernel made again over the axes of the latest product that it reads, where that can be."""
-    if kernel.kernel.rows:
-        return kernel
-    for p in sorted((n for n in kernel.reads if n in products), key=products.__getitem__, reverse=True):
-        again = along(p)
-        if again.product is not None:
-            return again
-    return kernel
 
 
 def attach_epilogues(launches: list[Launch], outputs: set[Node]) -> list[Launch]:

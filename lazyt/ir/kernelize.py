@@ -24,6 +24,8 @@ from lazyt.ir.records import dataclass
 from lazyt.ir.words import word
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
 
     Extent = int | Dim
@@ -86,10 +88,10 @@ class KernelCall:
 
 
 def kernelize(
-    group: Group, scope: Scope | None, stored: set[Node], title: str = "", product: Node | None = None
+    group: Group, scope: Scope | None, stored: set[Node], title: str = "", products: Mapping[Node, int] | None = None
 ) -> KernelCall:
-    """The kernel of a group; over the axes of `product`, which it reads, if its own are parts of those."""
-    return _Kernelizer(group, scope, stored).run(title, product)
+    """The kernel of a group; over the axes of the latest of `products` that it reads, if its own are parts of those."""
+    return _Kernelizer(group, scope, stored).run(title, products or {})
 
 
 def matrix_shape(product: Node) -> g.Shape:
@@ -343,7 +345,7 @@ class _Kernelizer:
 
     # The kernel
 
-    def run(self, title: str, product: Node | None = None) -> KernelCall:
+    def run(self, title: str, products: Mapping[Node, int]) -> KernelCall:
         group = self.group
         if not group.outer and not group.rows:
             group.outer = [AxisVar(1)]
@@ -355,12 +357,8 @@ class _Kernelizer:
             stores.extend(self.store(root))
         rows, outer = list(group.rows), list(group.outer)
         indices = [a[3] for a in self.accesses] + list(self.affines)
-        along = None if product is None else self.along(product)
-        merged = None if along is None else _collapse_along(self.scope, indices, outer, along)
-        if merged is None:
-            product = None
-            merged = _collapse(self.scope, indices, outer)
-        indices, outer = merged
+        product, merged = self.over_product(products, indices, outer)
+        indices, outer = _collapse(self.scope, indices, outer) if merged is None else merged
         if not rows and product is None and _narrow(outer):
             # The lanes go along an axis that has work for them; elements of a map may be computed in any order.
             outer[-2:] = reversed(outer[-2:])
@@ -394,6 +392,21 @@ class _Kernelizer:
             nodes=self.computed(),
             product=product,
         )
+
+    def over_product(
+        self, products: Mapping[Node, int], indices: list[Index], outer: list[AxisVar]
+    ) -> tuple[Node | None, tuple[list[Index], list[AxisVar]] | None]:
+        """The latest product over whose axes a map can be, and what indices and axes are then; None where none is."""
+        if not products or self.group.rows:
+            return None, None
+        reads = {b for _, w, b, _ in self.accesses if not w and b in products}
+        reads -= {b for _, w, b, _ in self.accesses if w}
+        for product in sorted(reads, key=products.__getitem__, reverse=True):
+            along = self.along(product)
+            merged = None if along is None else _collapse_along(self.scope, indices, outer, along)
+            if merged is not None:
+                return product, merged
+        return None, None
 
     def along(self, product: Node) -> list[list[AxisVar]] | None:
         """The outer axes of a map that make up each dimension of a product, if it reads every element at one place."""

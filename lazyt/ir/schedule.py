@@ -14,7 +14,7 @@ from lazyt.ir import dtypes
 from lazyt.ir import graph as g
 from lazyt.ir.attention import is_attention
 from lazyt.ir.division import Call, Fused, Group
-from lazyt.ir.epilogue import attach_epilogues, over_product
+from lazyt.ir.epilogue import attach_epilogues
 from lazyt.ir.extents import Dim, Scope, product
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.kernelize import KernelCall, ScalarArg, kernelize
@@ -156,13 +156,7 @@ def schedule(graph: Graph, fused: Fused, scope: Scope | None, reuse: bool = True
     products: dict[Node, int] = {}  # -> their order
     for u in fused.units:
         if isinstance(u, Group):
-            kernel = kernelize(u, scope, fused.stored, _title(u))
-            if epilogues:
-                kernel = over_product(
-                    kernel,
-                    products,
-                    lambda p, u=u: kernelize(u, scope, fused.stored, _title(u), p),  # type: ignore[misc]
-                )
+            kernel = kernelize(u, scope, fused.stored, _title(u), products if epilogues else None)
             launches.append(reuse_costly(kernel) if reuse else kernel)
         else:
             launches.append(_call(u, scope, fused, items))

@@ -28,7 +28,8 @@ def by_size(blocks: Iterable[Block]) -> tuple[list[int], int]:
             if f <= last and t >= first:
                 if start - at >= size:
                     break
-                at = max(at, end)
+                if end > at:
+                    at = end
         offsets.append(at)
         insort(placed, (at, at + size, first, last))
         top = max(top, at + size)

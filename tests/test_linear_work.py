@@ -1,0 +1,366 @@
+"""The work of a sync grows as its program does: recording, planning and binding of long programs, by counts.
+
+What is counted are calls (of Python's and C's functions), so the tests say the same on any machine. What no call is
+made for (a search through a list) the slow tests find, which count lines run, and those that measure time.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lazyt as lt
+from lazyt import nn, optim, planning, record
+from lazyt.backends.cpu import binding, code
+from lazyt.syncing import wanted_of
+from lazyt.trace import local
+
+LAZYT = lt.__file__.removesuffix("__init__.py")
+# The work of twice the steps, in that of the steps: less than this. (Of n log n, and of tables that grow by steps.)
+MOST = 2.3
+
+Result = Any
+
+
+def full(*shape: int) -> lt.Tensor:
+    n = int(np.prod(shape))
+    return lt.asarray((np.arange(n) % 7 * 0.1 - 0.3).astype(np.float32).reshape(shape))
+
+
+def weight(*shape: int) -> lt.Tensor:
+    w = full(*shape)
+    w.requires_grad = True
+    return w
+
+
+def elementwise(n: int) -> Result:
+    x, y = full(8, 8), full(8, 8)
+    for _ in range(n):
+        x = x * 0.5 + y
+    return x
+
+
+def products(n: int) -> Result:
+    w, x = full(8, 8), full(8, 8)
+    for i in range(n):
+        x = lt.tanh(x @ w) + x[i % 8]
+    return x
+
+
+def products_of_one(n: int) -> Result:
+    """A computed value that every product reads."""
+    w, x = full(8, 8) * 0.5, full(8, 8)
+    for _ in range(n):
+        x = lt.maximum(x @ w, 0.0) + 0.1
+    return x, w
+
+
+def rows(n: int) -> Result:
+    w = full(8, 64)
+    for _ in range(n):
+        w = w - 0.1 * lt.softmax(w, axis=-1)
+    return w
+
+
+def reductions(n: int) -> Result:
+    x = full(8, 8)
+    for _ in range(n):
+        x = x / (x * x).sum()
+    return x
+
+
+def in_place(n: int) -> Result:
+    a = full(64)
+    for _ in range(n):
+        a[1:-1] = a[1:-1] + 0.1 * (a[2:] - a[1:-1])
+    return a
+
+
+def in_place_of_the_plane(n: int) -> Result:
+    a = full(8, 8)
+    for _ in range(n):
+        a[1:-1, 1:-1] += 0.1 * (a[2:, 1:-1] - a[:-2, 1:-1])
+    return a
+
+
+def gradient(n: int) -> Result:
+    w, x = weight(8, 8), full(8, 8)
+    for _ in range(n):
+        x = lt.tanh(x @ w)
+    x.sum().backward()
+    return w.grad
+
+
+def gradient_of_elements(n: int) -> Result:
+    w, x = weight(8), full(8)
+    for _ in range(n):
+        x = lt.tanh(x * w)
+    x.sum().backward()
+    return w.grad
+
+
+def gradients(n: int) -> Result:
+    """Of many losses by one weight, beside a state without gradients that goes on."""
+    w, x = weight(8), full(8)
+    for _ in range(n):
+        x = x * 0.5 + 1.0
+        (x * w).sum().backward()
+    return w.grad
+
+
+def sgd(n: int) -> Result:
+    w, x = weight(8, 8), full(4, 8)
+    optimizer = optim.SGD([w], lr=0.1, momentum=0.9)
+    total: Any = 0.0
+    for _ in range(n):
+        optimizer.zero_grad()
+        loss = ((x @ w) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        total = total + loss.detach()
+    return total, w
+
+
+def adamw(n: int) -> Result:
+    layer, x = nn.Linear(8, 1), full(4, 8)
+    optimizer = optim.AdamW(layer.parameters(), lr=0.1)
+    for _ in range(n):
+        optimizer.zero_grad()
+        (layer(x) ** 2).mean().backward()
+        optimizer.step()
+    return list(layer.parameters())
+
+
+def many_results(n: int) -> Result:
+    x = full(8, 8)
+    return [x * float(i) for i in range(n)]
+
+
+def many_shapes(n: int) -> Result:
+    x = full(n + 1)
+    return [x[: i + 1] * 2.0 for i in range(n)]
+
+
+def a_chain_that_is_held(n: int) -> Result:
+    x, out = full(8, 8), []
+    for _ in range(n):
+        x = lt.tanh(x)
+        out.append(x)
+    return out
+
+
+def wide_sum(n: int) -> Result:
+    x = full(8, 8)
+    values = [x * float(i) for i in range(n)]
+    total = x
+    for v in values:
+        total = total + v
+    return total
+
+
+def leaves(n: int) -> Result:
+    total, *rest = [full(8) for _ in range(n)]
+    for v in rest:
+        total = v + total
+    return total
+
+
+def concatenation(n: int) -> Result:
+    x = full(8, 8)
+    return lt.concat([x * float(i) for i in range(n)], axis=0)
+
+
+def stacked_states(n: int) -> Result:
+    x, out = full(8), []
+    for _ in range(n):
+        x = lt.tanh(x * 0.9)
+        out.append(x)
+    return lt.stack(out)
+
+
+def parts_of_a_stack(n: int) -> Result:
+    x = full(8)
+    s = lt.stack([x * float(i) for i in range(n)])
+    return [s[i] * 2.0 for i in range(n)]
+
+
+def scan(n: int) -> Result:
+    xs, h = full(n, 8), lt.zeros(8, dtype=lt.float32)
+    for i in range(n):
+        h = lt.tanh(h * 0.5 + xs[i])
+    return h
+
+
+def scan_written(n: int) -> Result:
+    xs, h, out = full(n, 8), lt.zeros(8, dtype=lt.float32), lt.zeros((n, 8), dtype=lt.float32)
+    for i in range(n):
+        h = lt.tanh(h * 0.5 + xs[i])
+        out[i] = h
+    return out
+
+
+def lstm(n: int) -> Result:
+    size = 8
+    w, b, xs = weight(2 * size, 4 * size), weight(4 * size), full(n, 4, size)
+    h = c = lt.zeros((4, size), dtype=lt.float32)
+    for i in range(n):
+        gates = lt.concat([xs[i], h], axis=1) @ w + b
+        c = lt.sigmoid(gates[:, :size]) * c + lt.sigmoid(gates[:, size : 2 * size]) * lt.tanh(
+            gates[:, 2 * size : -size]
+        )
+        h = lt.sigmoid(gates[:, -size:]) * lt.tanh(c)
+    (h**2).mean().backward()
+    return w.grad, b.grad
+
+
+def kalman(n: int) -> Result:
+    f, p, x, h, zs, out = full(3, 3), full(3, 3), full(3, 1), full(1, 3), full(n, 1, 1), []
+    one = lt.eye(3, dtype=lt.float32)
+    for i in range(n):
+        x, p = f @ x, f @ p @ f.T + 0.01
+        k = p @ h.T / (h @ p @ h.T + 0.1)
+        x, p = x + k @ (zs[i] - h @ x), (one - k @ h) @ p
+        out.append(x)
+    return lt.stack(out)
+
+
+def gathers(n: int) -> Result:
+    x, at = full(64), lt.asarray(np.arange(64)[::-1].copy())
+    for _ in range(n):
+        x = x[at] * 0.5
+    return x
+
+
+# By the steps of the quick test: so many that a square would show, in a second or so.
+KINDS: dict[Callable[[int], Result], int] = {
+    **dict.fromkeys((lstm, kalman, adamw), 40),
+    **dict.fromkeys((sgd, gradient, gradient_of_elements, in_place, in_place_of_the_plane, rows, scan_written), 64),
+    **dict.fromkeys((elementwise, products, products_of_one, reductions, gradients, many_results, many_shapes), 150),
+    **dict.fromkeys((a_chain_that_is_held, wide_sum, leaves, concatenation, stacked_states, parts_of_a_stack), 150),
+    **dict.fromkeys((scan, gathers), 150),
+}
+EVERY = pytest.mark.parametrize("program", KINDS, ids=lambda f: f.__name__)
+
+
+class Counter:
+    """How much was done."""
+
+    n = 0
+
+
+@contextmanager
+def calls() -> Iterator[Counter]:
+    """Counts calls, in the whole process."""
+    counter = Counter()
+
+    def note(_frame: Any, event: str, _arg: Any) -> None:
+        if event in ("call", "c_call"):
+            counter.n += 1
+
+    sys.setprofile(note)
+    try:
+        yield counter
+    finally:
+        sys.setprofile(None)
+
+
+@contextmanager
+def lines() -> Iterator[Counter]:
+    """Counts the lines of lazyt that are run, each turn of a loop too."""
+    counter = Counter()
+
+    def note(_frame: Any, event: str, _arg: Any) -> Any:
+        if event == "line":
+            counter.n += 1
+        return note
+
+    def enter(frame: Any, _event: str, _arg: Any) -> Any:
+        return note if frame.f_code.co_filename.startswith(LAZYT) else None
+
+    before = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        yield counter
+    finally:
+        sys.settrace(before)
+
+
+class NoCode:
+    """Stands for machine code that nobody runs: what it costs to make grows with kernels, not with steps."""
+
+    address = 0
+
+
+@pytest.fixture
+def without_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (binding, code):
+        monkeypatch.setattr(module, "compiled", lambda *_: NoCode())
+
+
+def plan_and_bind() -> None:
+    """What a first sync does, but for compiling and running."""
+    tr = local.trace
+    want, _, _ = wanted_of(tr)
+    planning.names(want)
+    plan = planning.draft(tr.pos, tr.ext, want, tr.scalars, True)
+    bound = plan.executable.draft(tr.ext.values, tr.scalars)
+    bound.divide(0)
+
+
+def work_of(program: Callable[[int], Result], n: int, counted: Callable[[], Any]) -> tuple[int, int]:
+    """Of recording a program of n steps for the first time, and of planning it."""
+    local.trace.reset_trie()
+    planning._programs.clear()
+    with counted() as recording:
+        kept = program(n)
+    with counted() as planning_:
+        plan_and_bind()
+    local.trace.leave()
+    del kept
+    return recording.n, planning_.n
+
+
+def check_ratios(program: Callable[[int], Result], sizes: list[int], counted: Callable[[], Any]) -> None:
+    work_of(program, 8, counted)
+    found = [work_of(program, n, counted) for n in sizes]
+    for (a, b), (c, d), n in zip(found, found[1:], sizes[1:], strict=False):
+        assert c < MOST * a, f"recording of {n} steps: {c} calls or lines, of half as many {a}"
+        assert d < MOST * b, f"planning of {n} steps: {d} calls or lines, of half as many {b}"
+
+
+@EVERY
+def test_twice_the_steps_are_twice_the_calls(program, without_code):
+    check_ratios(program, [KINDS[program] // 2, KINDS[program]], calls)
+
+
+@pytest.mark.slow
+@EVERY
+def test_twice_the_steps_are_twice_the_lines(program, without_code):
+    check_ratios(program, [n * KINDS[program] for n in (2, 4, 8)], lines)
+
+
+def seconds() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_utime
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", [elementwise, products, in_place, gradient, sgd, many_results, leaves, scan])
+def test_long_programs_take_time_as_their_steps(program, monkeypatch):
+    """What only C runs is in no count. Three times the time for twice the steps is far from four."""
+    monkeypatch.setattr(record, "MAX_STEPS", 1 << 30)
+    times = []
+    for n in (4000, 8000, 16000):
+        local.trace.reset_trie()
+        planning._programs.clear()
+        start = seconds()
+        kept = program(n)
+        lt.sync()
+        times.append(seconds() - start)
+        del kept
+    assert times[2] < 3 * times[1], times
