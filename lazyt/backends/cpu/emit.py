@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lazyt.backends.cpu.emit_columns import RUN_UNITS, ColumnStage
+from lazyt.backends.cpu.column_slots import column_slots
+from lazyt.backends.cpu.emit_columns import ColumnStage
 from lazyt.backends.cpu.emit_levels import KERNEL, Levels
 from lazyt.backends.cpu.emit_pairs import emit_pairs, over_pairs
 from lazyt.backends.cpu.emit_row import RowStage
@@ -60,6 +61,8 @@ def _function(kernel: Kernel, name: str, module: Module, linkage: str = "") -> s
         module.ways[f"{lanes} lanes side by side"] = None
     bytes_alone = lanes == BYTES and _over_bytes(kernel, levels)
     scope = Scope(kernel, levels, body, lanes, counter="i8" if bytes_alone else "i32")
+    if kernel.rows and kernel.vector == "outer":
+        scope.columns = column_slots(kernel, levels)
     for axis in range(kernel.axes):
         scope.extent[axis] = scope.argument(kernel.layout.extents + axis)
     # Nothing may be read, nor divided by an extent, when there is nothing to do.
@@ -159,7 +162,8 @@ def _units(scope: Scope) -> None:
 def _run_length(scope: Scope, unit: str, block: str, blocks: str) -> str:
     """How many units, next to each other along the vector axis, are done together."""
     body = scope.body
-    length = str(RUN_UNITS)
+    assert scope.columns is not None, "a kernel of columns has its runs counted"
+    length = str(scope.columns.units)
     for limit in (body.let(f"sub i64 %end, {unit}"), body.let(f"sub i64 {blocks}, {block}")):
         length = body.call("i64", "llvm.smin.i64", ("i64", length), ("i64", limit))
     return length
@@ -186,5 +190,6 @@ def _columns(scope: Scope, first: str, count: str, block: int) -> None:
     start = body.let(f"mul i64 {first}, {block}")
     after = body.let(f"add i64 {start}, {body.let(f'mul i64 {count}, {block}')}")
     stop = body.call("i64", "llvm.smin.i64", ("i64", after), ("i64", scope.extent[kernel.outer - 1]))
-    for stage in kernel.stages:
-        ColumnStage(scope, stage, start, stop).emit()
+    slots = scope.columns.stages if scope.columns is not None else [None] * len(kernel.stages)
+    for stage, own in zip(kernel.stages, slots, strict=True):
+        ColumnStage(scope, stage, own, start, stop).emit()

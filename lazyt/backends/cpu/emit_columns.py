@@ -7,32 +7,25 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.emit_levels import UNIT
 from lazyt.backends.cpu.emit_memory import load_neighbours, pointer, store, transposed, turned
-from lazyt.backends.cpu.emit_reduce import WIDE, Fold, folds_of
+from lazyt.backends.cpu.emit_reduce import WIDE, Fold
 from lazyt.backends.cpu.emit_scope import reg_vector
 from lazyt.backends.cpu.emit_values import open_level, read_slot, write_slot
 from lazyt.backends.cpu.switches import switches
 from lazyt.backends.cpu.text import mem_type
-from lazyt.backends.cpu.tile import tiled_accesses
-from lazyt.ir.kernel import COLUMNS, FLUSH, LANES, Index, Load, used_accesses
+from lazyt.ir.kernel import FLUSH, LANES, Index, Load, used_accesses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lazyt.backends.cpu.column_slots import StageSlots
     from lazyt.backends.cpu.emit_scope import Scope
     from lazyt.ir.kernel import Stage
 
-# So many units with row axes are done together: runs of 1024 elements are read at the speed of
-# memory, runs of COLUMNS (a size for sharing work between threads) at a quarter of it.
-RUN_UNITS = 16
-# So many registers hold the lanes of one row of a run.
-GROUPS = RUN_UNITS * COLUMNS // LANES
 # So many rows go through the registers of one lane group together: what its folds keep is read and written once for
 # them. As many as the first cache has ways, for rows that are a power of two apart.
 TOGETHER = 8
 # ... if what they keep is in at most so many registers of LANES numbers of 8 bytes.
 KEPT = 6
-# Accesses of a stage that are read in tiles: each takes LANES rows of a run on the stack.
-MAX_TILES = 4
 
 
 class ColumnStage:
@@ -42,32 +35,24 @@ class ColumnStage:
     a lane keeps from row to row is on the stack.
     """
 
-    def __init__(self, scope: Scope, stage: Stage, start: str, stop: str) -> None:
+    def __init__(self, scope: Scope, stage: Stage, own: StageSlots | None, start: str, stop: str) -> None:
+        """own: its slots, of a kernel with row axes."""
         self.scope = scope
         self.stage = stage
         self.start = start
         self.stop = stop
-        self.folds = folds_of(scope.kernel, stage.reduces)
-        self.lanes = [[self._slot(t) for t in f.types] for f in self.folds]
-        self.wide = [self._slot(WIDE) if f.blocked else "" for f in self.folds]
         self.needed: list[int] = []
         self.accesses: set[int] = set()
-        self.tiles: dict[int, str] = {}
-        if stage.loops and switches["tile"]:
-            read = {v.access for i in self._evaluated() if isinstance(v := scope.kernel.values[i], Load)}
-            for a in [a for a in tiled_accesses(scope.kernel) if a in read][:MAX_TILES]:
-                self.tiles[a] = scope.slot(scope.in_memory(scope.kernel.accesses[a].dtype), LANES * GROUPS)
-
-    def _slot(self, kind: str) -> str:
-        return self.scope.slot(kind, GROUPS)
-
-    def _evaluated(self) -> list[int]:
-        return self.scope.levels.needed(self.scope.levels.roots(self.stage), self.scope.names, self.scope.slots)
+        self.own = own
+        self.folds = own.folds if own is not None else ()
+        self.lanes = [[scope.slot(s) for s in slots] for slots in own.lanes] if own is not None else []
+        self.wide = [scope.slot(s) if s >= 0 else "" for s in own.wide] if own is not None else []
+        self.tiles = {a: scope.slot(s) for a, s in own.tiles.items()} if own is not None else {}
 
     def emit(self) -> None:
         scope, stage, levels = self.scope, self.stage, self.scope.levels
         roots = levels.roots(stage)
-        kept = [v for v in levels.kept_in_slots(stage) if v not in scope.slots] if stage.loops else []
+        kept = list(self.own.kept) if self.own is not None else []
         self._plan(kept + roots)
         open_level(scope, UNIT, self.needed, self.accesses)
         if kept or self.folds:
@@ -103,7 +88,7 @@ class ColumnStage:
     def _before(self, kept: list[int]) -> None:
         """Begin the folds, and compute what is kept in slots."""
         scope = self.scope
-        slots = {v: self._slot(reg_vector(scope.kernel.values[v].dtype)) for v in kept}
+        slots = {v: scope.slot(self.own.kept[v]) for v in kept} if self.own is not None else {}
         with self._columns():
             if kept:
                 open_level(
@@ -164,7 +149,7 @@ class ColumnStage:
             self._read_tiles(axis, block.index, end)
             with scope.loop(block.index, end, 1) as loop:
                 row = scope.body.let(f"sub i64 {loop.index}, {block.index}")
-                scope.tile_at = scope.body.let(f"mul i64 {row}, {GROUPS}")
+                scope.tile_at = scope.body.let(f"mul i64 {row}, {scope.groups}")
                 self._open_row(axis, loop.index)
                 with self._columns():
                     self._points()
@@ -235,7 +220,7 @@ class ColumnStage:
             at = body.let(f"getelementptr {element}, ptr {at}, i64 {stride}")
         rows = transposed(scope, typ, lanes)
         for i, x in enumerate(reversed(rows) if back else rows):
-            own = body.let(f"getelementptr {typ}, ptr {slot}, i64 {i * GROUPS}")
+            own = body.let(f"getelementptr {typ}, ptr {slot}, i64 {i * self.scope.groups}")
             own = body.let(f"getelementptr {typ}, ptr {own}, i64 {slot_at}")
             body.line(f"store {typ} {x}, ptr {own}")
 
@@ -275,13 +260,14 @@ class ColumnStage:
     def _after(self) -> None:
         """Finish the folds: their results are in slots for later stages."""
         scope = self.scope
+        assert self.own is not None, "a fold has slots"
+        slots = [scope.slot(s) for s in self.own.results]
         with self._columns():
-            for r, fold, lanes, wide in zip(self.stage.reduces, self.folds, self.lanes, self.wide, strict=True):
+            for fold, slot, lanes, wide in zip(self.folds, slots, self.lanes, self.wide, strict=True):
                 if fold.blocked:
                     x = fold.narrow(scope, read_slot(scope, wide, WIDE))
                 else:
                     own = [read_slot(scope, s, t) for s, t in zip(lanes, fold.types, strict=True)]
                     x = fold.result_of_lanes(scope, own)
-                kind = reg_vector(fold.dtype)
-                slot = scope.slots[r] = self._slot(kind)
-                write_slot(scope, slot, kind, x)
+                write_slot(scope, slot, reg_vector(fold.dtype), x)
+        scope.slots.update(zip(self.stage.reduces, slots, strict=True))

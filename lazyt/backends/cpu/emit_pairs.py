@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from lazyt.backends.cpu.column_slots import lanes_bytes
 from lazyt.backends.cpu.emit_levels import KERNEL, UNIT, Levels
 from lazyt.backends.cpu.emit_memory import gather_lanes, pointer, store
 from lazyt.backends.cpu.emit_reduce import WIDE, Fold, folds_of
@@ -19,7 +20,7 @@ from lazyt.backends.cpu.emit_scope import Scope
 from lazyt.backends.cpu.emit_values import open_level
 from lazyt.backends.cpu.lines import Module
 from lazyt.backends.cpu.switches import switches
-from lazyt.backends.cpu.text import Body
+from lazyt.backends.cpu.text import Body, mem_type
 from lazyt.ir.kernel import FLUSH, LANES, Cast, Check, Gather, Kernel, Load, Op, Reduce, used_accesses
 from lazyt.ir.prims import ELEMENTWISE
 
@@ -126,7 +127,7 @@ class _Pairs:
             scope.extent[axis] = scope.argument(self.kernel.layout.extents + axis)
         body.lines.append("start:")
         open_level(scope, KERNEL, levels.needed(self.roots), ())
-        self.slots = [scope.slot(f.types[0], LANES if f.blocked else 1) for f in self.folds]
+        self.slots = [scope.room(lanes_bytes(f.types[0]) * (LANES if f.blocked else 1)) for f in self.folds]
         with scope.loop("%j0", "%j1", LANES) as columns:
             scope.index[1] = columns.index
             scope.set_mask(columns.index, "%j1")
@@ -164,7 +165,7 @@ class _Pairs:
         for access in sorted(strided):
             what = self.kernel.accesses[access]
             typ = scope.in_memory(what.dtype)
-            tile = scope.slot(typ, SHORT_ROW)
+            tile = scope.room(lanes_bytes(mem_type(what.dtype)) * SHORT_ROW)
             offsets = scope.lane_offsets(scope.stride(access, 1))
             with scope.loop("0", scope.extent[2], 1) as row:
                 scope.index[2] = row.index

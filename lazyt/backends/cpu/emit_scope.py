@@ -15,6 +15,7 @@ from lazyt.ir.kernel import LANES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from lazyt.backends.cpu.column_slots import ColumnSlots
     from lazyt.backends.cpu.emit_levels import Levels
     from lazyt.backends.cpu.text import Body
     from lazyt.ir.kernel import Kernel
@@ -58,6 +59,10 @@ class Scope:
         self.arguments: dict[tuple[int, str], str] = {}
         self.splats: dict[str, str] = {}
         self.slots: dict[int, str] = {}
+        # Of a kernel with rows of lanes: its slots, and where each is.
+        self.columns: ColumnSlots | None = None
+        self.rooms: dict[int, str] = {}
+        self.stack = 0  # bytes of all rooms
         # The active lanes, inside the lanes loop, and how far the slots are from their start there.
         self.mask = ""
         self.active = ""  # how many they are, an i64
@@ -102,11 +107,25 @@ class Scope:
             return "1"
         return self.argument(self.kernel.layout.affines[affine] + axis)
 
-    def slot(self, kind: str, count: int) -> str:
-        """The address of `count` values of a type on the stack, 64-byte aligned."""
+    def room(self, nbytes: int) -> str:
+        """The address of so many bytes on the stack, 64-byte aligned."""
         name = "%" + self.body.fresh("slot")
-        self.entry.append(f"  {name} = alloca {kind}, i64 {count}, align 64")
+        self.entry.append(f"  {name} = alloca i8, i64 {nbytes}, align 64")
+        self.stack += -(-nbytes // 64) * 64
         return name
+
+    def slot(self, number: int) -> str:
+        """The address of one of the kernel's column slots."""
+        assert self.columns is not None, "a kernel with slots has them counted"
+        if number not in self.rooms:
+            self.rooms[number] = self.room(self.columns.sizes[number] * self.groups)
+        return self.rooms[number]
+
+    @property
+    def groups(self) -> int:
+        """Registers of LANES lanes in a run of columns."""
+        assert self.columns is not None, "a kernel of columns has its runs counted"
+        return self.columns.groups
 
     # Arithmetic on i64 scalars that does not spell out what is known.
 
