@@ -16,12 +16,13 @@ import numpy as np
 from lazyt import memory, stepwise
 from lazyt.autograd.engine import BACKWARD
 from lazyt.backends import cuda
-from lazyt.backends.cpu import attention, engine
+from lazyt.backends.cpu import attention, engine, needs
 from lazyt.backends.cpu.executor import Executable
 from lazyt.backends.cpu.receipt import Receipt
 from lazyt.handle import Data
 from lazyt.ir import graph as g
 from lazyt.ir.canonicalize import Rewrites, canonicalize
+from lazyt.ir.divide import fuse_bounded
 from lazyt.ir.epilogue import verify_epilogue
 from lazyt.ir.fuse import fuse
 from lazyt.ir.interpret import interpret
@@ -75,8 +76,10 @@ class Plan:
             verify(self.graph)
         if soon and on_cpu and not settings["interpret"]:
             attention.begin(self.graph)
-        self.division = fuse(self.graph, low.scope, fused)
         reuse, epilogues = settings["reuse"] and on_cpu, fused and settings["epilogues"] and on_cpu
+        self.division = (
+            fuse_bounded(self.graph, low.scope, reuse, needs.share_of) if fused else fuse(self.graph, low.scope, False)
+        )
         self.schedule = schedule(self.graph, self.division, low.scope, reuse, epilogues)
         if settings["verify"]:
             for c in self.schedule.launches:

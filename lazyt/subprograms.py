@@ -274,7 +274,7 @@ class Template:
             shapes: list[tuple[Slot, tuple[int, ...]]] = [(path[i], x.shape) for i, x in enumerate(inputs)]
             for s, v in zip(live, path[n:], strict=True):
                 shapes += [(y, x.shape) for x, y in zip(s.slots, v.slots, strict=True)]
-            found = self.forms[key] = Form(Ext(key), shapes)
+            found = self.forms[key] = Form(Ext(None, key), shapes)
         return found
 
     def enter(self, form: Form) -> Step:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from lazyt.ir.access import AxisVar, Index, Place, substitute
 from lazyt.ir.graph import Node
 from lazyt.ir.records import dataclass
+
+if TYPE_CHECKING:
+    from lazyt.ir.kernelize import KernelCall
 
 
 @dataclass(eq=False, slots=True)
@@ -34,6 +38,12 @@ class Group:
     size: int = 0
     near: set[Node] = field(default_factory=set)  # what its roots are made from, a few steps back
     pair: AxisVar | None = None  # over the two words of each element: see words.py
+    piece: int = 0  # of a kernel that was divided: see divide.py
+
+    @property
+    def title(self) -> str:
+        """What a person reads about its kernel."""
+        return "+".join(sorted({r.node.op for r in self.roots} | {r.op for r in self.reductions}))
 
     def normal(self, p: Place) -> Place:
         """`p` over the axes as they are now."""
@@ -60,3 +70,9 @@ class Fused:
     units: list[Unit]
     stored: set[Node]
     why: dict[Node, str]
+    # The kernels of the groups, where somebody looked at them already: see divide.py.
+    kernels: dict[Group, KernelCall] = field(default_factory=dict)
+
+    @property
+    def groups(self) -> list[Group]:
+        return [u for u in self.units if isinstance(u, Group)]

@@ -13,6 +13,7 @@ A boundary stands where:  a library call, a product or a scatter wants or gives 
   `axes`       an index map is not affine, even with an axis split
   `size`       the group has reached MAX_GROUP operations, or a chain MAX_DEPTH (so that a longer unroll of a loop
                reuses the kernels of its prefix)
+  `needs`      the kernel's code would need more stack, or more time to compile, than a backend lets it: see divide.py
 Row fusion: a reduction whose readers spread it back over the same rows becomes an earlier stage of their kernel.
 Sibling fusion: roots over one domain that read a common value become one kernel with several outputs.
 """
@@ -20,7 +21,7 @@ Sibling fusion: roots over one domain that read a common value become one kernel
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from lazyt.ir import graph as g
 from lazyt.ir.access import (
@@ -54,14 +55,20 @@ WRITES = frozenset({"concat", "update"})
 FUSED = frozenset({"cast", "iota", "gather", "position", *ELEMENTWISE})
 
 
-def fuse(graph: Graph, scope: Scope | None, enabled: bool = True) -> Fused:
-    """Divide a graph into groups and calls. With `enabled` off every operation is a kernel of its own."""
-    return _Fuser(graph, scope, enabled).run()
+def fuse(
+    graph: Graph, scope: Scope | None, enabled: bool = True, pieces: Mapping[Node, int] | None = None
+) -> Fused:  # fmt: skip
+    """Divide a graph into groups and calls. With `enabled` off every operation is a kernel of its own.
+
+    pieces: nodes of different numbers (0 where there is none) are stored by different groups.
+    """
+    return _Fuser(graph, scope, enabled, pieces or {}).run()
 
 
 class _Fuser:
-    def __init__(self, graph: Graph, scope: Scope | None, enabled: bool) -> None:
+    def __init__(self, graph: Graph, scope: Scope | None, enabled: bool, pieces: Mapping[Node, int]) -> None:
         self.graph = graph
+        self.pieces = pieces
         self.scope = scope
         self.enabled = enabled
         self.units: list[Unit] = []
@@ -197,12 +204,18 @@ class _Fuser:
             return "fusion is off"
         if places > 1 and not cheap:
             return "places"
+        piece = self._piece(n)
         for group, ps in wanted.items():
+            if not cheap and group.piece != piece:
+                return "needs"
             if group.size >= MAX_GROUP:
                 return "size"
             if not cheap and any(self._repeated(group, p) for p in ps):
                 return "repeated"
         return ""
+
+    def _piece(self, n: Node) -> int:
+        return self.pieces.get(n, 0)
 
     def _repeated(self, group: Group, place: Place) -> bool:
         """Whether the value would be computed again along an outer axis that it lacks, with one that it has inside.
@@ -282,12 +295,13 @@ class _Fuser:
         """A group over n's elements, and over both words of each where a word is half an element."""
         outer, place = whole(n.shape)
         pair = AxisVar(2) if are_halves(n) else None
-        group = self._new_group(outer if pair is None else (*outer, pair), (), "outer", why)
+        group = self._new_group(n, outer if pair is None else (*outer, pair), (), "outer", why)
         group.pair = pair
         return group, place
 
-    def _new_group(self, outer: Sequence[AxisVar], rows: Sequence[AxisVar], vector: str, why: str) -> Group:
-        group = Group(self._number(), list(outer), list(rows), vector, why=why)
+    def _new_group(self, n: Node, outer: Sequence[AxisVar], rows: Sequence[AxisVar], vector: str, why: str) -> Group:
+        """A group that will store n."""
+        group = Group(self._number(), list(outer), list(rows), vector, why=why, piece=self._piece(n))
         self.units.append(group)
         return group
 
@@ -331,8 +345,8 @@ class _Fuser:
     ) -> tuple[Group, Place] | None:
         """The newest group that n may be stored by: one that wants it at each of its points, or a sibling over them."""
         least = max(latest, exclusive + 1)
-        sibling = self.siblings.newest(n, ("map", *n.shape), least, wanted)
-        for group in self._readers_to_join(wanted, least if sibling is None else max(least, sibling.number + 1)):
+        sibling = self.siblings.newest(n, ("map", self._piece(n), *n.shape), least, wanted)
+        for group in self._readers_to_join(n, wanted, least if sibling is None else max(least, sibling.number + 1)):
             # NOTE: a chain cut for its length must not join what it was cut from.
             if len(wanted[group]) == 1 and self.stored.get(n) != "size":
                 place = group.normal(wanted[group][0])
@@ -344,9 +358,10 @@ class _Fuser:
         assert same is not None, "it was found by its axes"
         return sibling, same
 
-    def _readers_to_join(self, wanted: dict[Group, list[Place]], least: int) -> list[Group]:
-        """The groups with room among those that want a value, from a number on; the newest first."""
-        found = [group for group in wanted if group.number >= least and has_room(group)]
+    def _readers_to_join(self, n: Node, wanted: dict[Group, list[Place]], least: int) -> list[Group]:
+        """The groups of n's piece with room among those that want it, from a number on; the newest first."""
+        piece = self._piece(n)
+        found = [group for group in wanted if group.number >= least and group.piece == piece and has_room(group)]
         return sorted(found, key=lambda group: -group.number)
 
     def _covers(self, group: Group, n: Node, p: Place) -> bool:
@@ -392,10 +407,11 @@ class _Fuser:
             outer = [AxisVar(d) for d in n.shape] or [AxisVar(1)]
             rows = [AxisVar(d) for d in reduced]
             place = Place(tuple(axis_index(a) for a in outer[: n.ndim]))
-            found = (self._new_group(outer, rows, mode, self.stored.get(n, "reduction")), place)
+            found = (self._new_group(n, outer, rows, mode, self.stored.get(n, "reduction")), place)
         group, place = found
         if n in self.stored or parts or any(gr is not group for gr in wanted):
-            self.stored.setdefault(n, "reduction")
+            divided = any(gr.piece != group.piece for gr in wanted)
+            self.stored.setdefault(n, "needs" if divided else "reduction")
             group.roots.append(Root(n, place, n))
         for target, at, _ in parts:
             group.roots.append(Root(n, place, target, at))
@@ -413,8 +429,8 @@ class _Fuser:
     ) -> tuple[Group, Place] | None:  # fmt: skip
         least = max(latest, exclusive + 1)
         outer = n.shape or (1,)
-        sibling = self.siblings.newest(n, (mode, len(outer), *outer, *reduced), least, wanted)
-        for group in self._readers_to_join(wanted, least if sibling is None else max(least, sibling.number + 1)):
+        sibling = self.siblings.newest(n, (mode, self._piece(n), len(outer), *outer, *reduced), least, wanted)
+        for group in self._readers_to_join(n, wanted, least if sibling is None else max(least, sibling.number + 1)):
             if len(wanted[group]) == 1:
                 place = group.normal(wanted[group][0])
                 if self._stage(group, n, place, mode, reduced):
@@ -495,11 +511,11 @@ class _Fuser:
             at = Place(
                 tuple(i.times(s).plus(o) for i, s, o in zip(place.indices, n.attrs.steps, n.attrs.starts, strict=True))
             )
-            over = self._new_group(outer, (), "outer", "update")
+            over = self._new_group(n, outer, (), "outer", "update")
             over.roots.append(Root(v, place, n, at))
             self._want_root(over, v, place)
             outer, place = whole(x.shape)
-            copy = self._new_group(outer, (), "outer", "update")
+            copy = self._new_group(n, outer, (), "outer", "update")
             copy.roots.append(Root(x, place, n))
             self._want_root(copy, x, place)
             return

@@ -156,8 +156,11 @@ def schedule(graph: Graph, fused: Fused, scope: Scope | None, reuse: bool = True
     products: dict[Node, int] = {}  # -> their order
     for u in fused.units:
         if isinstance(u, Group):
-            kernel = kernelize(u, scope, fused.stored, _title(u), products if epilogues else None)
-            launches.append(reuse_costly(kernel) if reuse else kernel)
+            kernel = fused.kernels.get(u)
+            if kernel is None or (epilogues and any(b in products for b in kernel.reads)):
+                kernel = kernelize(u, scope, fused.stored, u.title, products if epilogues else None)
+                kernel = reuse_costly(kernel) if reuse else kernel
+            launches.append(kernel)
         else:
             launches.append(_call(u, scope, fused, items))
             if u.node.op in ("matmul", "convolve"):
@@ -194,11 +197,6 @@ def _mark_phases(launches: Sequence[Launch]) -> None:
 def _single(c: KernelCall) -> bool:
     """Whether a kernel reduces everything to single values."""
     return all(isinstance(e, int) and e == 1 for e in c.extents[: c.kernel.outer])
-
-
-def _title(group: Group) -> str:
-    names = sorted({r.node.op for r in group.roots} | {r.op for r in group.reductions})
-    return "+".join(names)
 
 
 def _call(u: Call, scope: Scope | None, fused: Fused, items: dict[Node, list[Node]]) -> Launch:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from lazyt.ir.extents import Dim, Scope
     from lazyt.ir.graph import Node
 
-    # ('map', extents) of a value that a group may store, (lanes, outer axes, extents) of one that it may reduce.
+    # ('map', piece, extents) of a value that a group may store, (lanes, piece, outer axes, extents) of one that it may
+    # reduce.
     Form = tuple[str | int | Dim, ...]
 
 # The operations of a group, and the values that it stores.
@@ -106,11 +107,12 @@ class Siblings:
         """What a value's form may be for it to be stored by a group, or reduced in it, at each of its points."""
         outer = self._normal(tuple(a.extent for a in group.outer))
         rows = self._normal(tuple(a.extent for a in group.rows))
-        forms: dict[Form, None] = {("map", *outer, *rows): None, ("map", *outer): None}
+        piece = group.piece
+        forms: dict[Form, None] = {("map", piece, *outer, *rows): None, ("map", piece, *outer): None}
         if all(is_one(a) for a in group.outer):
-            forms["map",] = None
+            forms["map", piece] = None
         if rows:
-            forms[group.vector, len(outer), *outer, *rows] = None
+            forms[group.vector, piece, len(outer), *outer, *rows] = None
         return tuple(forms)
 
     def _normal(self, form: Form) -> Form:

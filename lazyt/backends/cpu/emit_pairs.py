@@ -33,6 +33,8 @@ FEW = 8
 # Values that are computed LANES times in the text of a loop.
 SHORT_BODY = 12
 FLOATS = f"<{LANES} x float>"
+# Bytes of what is gathered and of partial sums.
+ROOM = 1 << 15
 # So many rows of pairs make gathering worth it.
 PAIR_ROWS = 256
 
@@ -52,7 +54,17 @@ def over_pairs(kernel: Kernel) -> bool:
     reduced = [v for v in Levels(kernel).needed(Levels(kernel).roots(loops[0])) if isinstance(kernel.values[v], Load)]
     classes = [kernel.accesses[v.access].classes for v in map(kernel.values.__getitem__, reduced)]  # type: ignore[union-attr]
     moves = [(c[0] != "0", c[1] != "0") for c in classes]
-    return (True, True) not in moves and (True, False) in moves and (False, True) in moves
+    apart = (True, True) not in moves and (True, False) in moves and (False, True) in moves
+    return apart and pair_slots(kernel) <= ROOM
+
+
+def pair_slots(kernel: Kernel) -> int:
+    """Bytes of the slots of the function over pairs: its folds, and what it gathers."""
+    loop = next(s for s in kernel.stages if s.loops)
+    folds = sum(lanes_bytes(f.types[0]) * (LANES if f.blocked else 1) for f in folds_of(kernel, loop.reduces))
+    gathered = {v.access for v in kernel.values if isinstance(v, Load) and _Pairs.gathers(kernel, v.access)}
+    tiles = sum(lanes_bytes(mem_type(kernel.accesses[a].dtype)) * SHORT_ROW for a in gathered)
+    return folds + tiles
 
 
 def emit_pairs(kernel: Kernel, name: str, rows: str, module: Module) -> str:
@@ -151,7 +163,8 @@ class _Pairs:
         return "\n".join([head, *guard, body.text(), "done:", "  ret void", "}"])
 
     @staticmethod
-    def _gathered(classes: str) -> bool:
+    def gathers(kernel: Kernel, access: int) -> bool:
+        classes = kernel.accesses[access].classes
         return classes[1] == "n" and classes[2] != "0"
 
     def _gather(self) -> None:
@@ -160,7 +173,7 @@ class _Pairs:
         strided = {
             v.access
             for i in self.reduced
-            if isinstance(v := self.kernel.values[i], Load) and self._gathered(self.kernel.accesses[v.access].classes)
+            if isinstance(v := self.kernel.values[i], Load) and self.gathers(self.kernel, v.access)
         }
         for access in sorted(strided):
             what = self.kernel.accesses[access]
