@@ -77,8 +77,9 @@ class Plan:
         if soon and on_cpu and not settings["interpret"]:
             attention.begin(self.graph)
         reuse, epilogues = settings["reuse"] and on_cpu, fused and settings["epilogues"] and on_cpu
+        share = needs.share_of if on_cpu else cuda.needs.share_of
         self.division = (
-            fuse_bounded(self.graph, low.scope, reuse, needs.share_of) if fused else fuse(self.graph, low.scope, False)
+            fuse_bounded(self.graph, low.scope, reuse, share) if fused else fuse(self.graph, low.scope, False)
         )
         self.schedule = schedule(self.graph, self.division, low.scope, reuse, epilogues)
         if settings["verify"]:

@@ -56,7 +56,7 @@ def _emitted(kernel: Kernel, name: str) -> tuple[str, Module]:
 def _function(kernel: Kernel, name: str, module: Module, linkage: str = "") -> str:
     levels = Levels(kernel)
     body = Body(module, block="start")
-    lanes = _lanes(kernel, levels)
+    lanes = lanes_of(kernel, levels)
     if lanes > LANES:
         module.ways[f"{lanes} lanes side by side"] = None
     bytes_alone = lanes == BYTES and _over_bytes(kernel, levels)
@@ -81,7 +81,7 @@ def _function(kernel: Kernel, name: str, module: Module, linkage: str = "") -> s
     return "\n".join([head, *guard, body.text(), "done:", "  ret void", "}"])
 
 
-def _lanes(kernel: Kernel, levels: Levels) -> int:
+def lanes_of(kernel: Kernel, levels: Levels) -> int:
     """How many points a map does side by side: two native registers of 4-byte values hide the latency of long chains.
 
     As many bytes as fill one, where all values are bytes. Four registers where several costly functions, or a chain of

@@ -15,10 +15,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.column_slots import column_slots
+from lazyt.backends.cpu.emit import lanes_of
 from lazyt.backends.cpu.emit_levels import UNIT, Levels
 from lazyt.backends.cpu.emit_pairs import over_pairs, pair_slots
+from lazyt.backends.cpu.engine import host_features
+from lazyt.backends.cpu.switches import variant
 from lazyt.ir.kernel import (
-    LANES,
     Access,
     Cast,
     Check,
@@ -31,8 +33,8 @@ from lazyt.ir.kernel import (
     Scalar,
     operands_of,
 )
-from lazyt.ir.needs import Needs
 from lazyt.ir.prims import ELEMENTWISE
+from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 
 # Bytes of stack: a kernel may run on a user's own thread, which may have as little as 256 KB.
 FRAME = 1 << 16
-# Instructions: some 60 to 100 us each to compile, on a CPU of 2020.
+# Instructions of a CPU with registers of 32 bytes: some 60 to 100 us each to compile, on one of 2020.
 CODE = 10_000
 # Instructions for a value that takes 64 bytes: operations by kind, ...
 CHEAP, DIVIDES, COSTLY = 10, 300, 250
@@ -58,15 +60,36 @@ TEMPORARIES, PLACE, FEW, FIXED = 16, 4, 8, 1024
 _DIVIDES = frozenset({"floordiv", "rem", "fmod", "nextafter", "div"})
 
 
-def needs_of(kernel: Kernel, most: int = 0) -> Needs:
-    """What the code of a kernel needs; counts no further than to `most` instructions, if that is given."""
-    return _Counter(kernel).run(most)
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Bytes of stack, and instructions."""
+
+    frame: int
+    code: int
+
+
+# By a kernel's key: most plans have kernels that others have, and a divided one's pieces are alike.
+_known: dict[str, Needs] = {}
+MAX_KNOWN = 1 << 14
+
+
+def needs_of(kernel: Kernel) -> Needs:
+    """What the code of a kernel needs."""
+    key = kernel.key + variant()
+    found = _known.get(key)
+    if found is None:
+        if len(_known) >= MAX_KNOWN:
+            _known.clear()
+        found = _known[key] = _Counter(kernel).run()
+    return found
 
 
 def share_of(call: KernelCall) -> float:
     """How much of what a kernel may need its code does: above 1 it must be divided."""
     needs = needs_of(call.kernel)
-    return max(needs.frame / FRAME, needs.code / CODE)
+    # NOTE: where a register has 64 bytes, half the instructions do.
+    code = CODE * (2 if "avx512f" in host_features() else 1)
+    return max(needs.frame / FRAME, needs.code / code)
 
 
 class _Counter:
@@ -74,14 +97,15 @@ class _Counter:
         self.kernel = kernel
         self.levels = Levels(kernel)
         self.columns = column_slots(kernel, self.levels) if kernel.rows and kernel.vector == "outer" else None
-        self.lanes = LANES
+        self.lanes = lanes_of(kernel, self.levels)
+        self.full = "avx512f" in host_features()
         self.code = 0
         self.peak = 0  # of bytes that a stage has alive
         # Of elementary functions: bytes of a value by name, and at all places together.
         self.costly: dict[str, int] = {}
         self.places = 0
 
-    def run(self, most: int) -> Needs:
+    def run(self) -> Needs:
         kernel = self.kernel
         known: set[int] = set()
         held: set[int] = set()
@@ -98,8 +122,6 @@ class _Counter:
             if self.columns is None:
                 known |= {*stage.reduces}
             self.code += AROUND + self._around(stage)
-            if most and self.code > most:
-                break
         return Needs(self._frame(known), self.code)
 
     def _frame(self, known: set[int]) -> int:
@@ -108,13 +130,16 @@ class _Counter:
         if over_pairs(kernel):
             slots = max(slots, pair_slots(kernel))
         still = sum(self._bytes(v) for v in known if not isinstance(kernel.values[v], Const))
-        strides = 8 * LANES * sum("n" in a.classes[kernel.vector_axis] for a in (*kernel.accesses, *kernel.affines))
+        classes = [a.classes for a in kernel.accesses] + [f.classes for f in kernel.affines]
+        strides = 8 * self.lanes * sum(c[kernel.vector_axis] == "n" for c in classes)
         addresses = 8 * (kernel.layout.size + len(kernel.accesses) * (self.levels.lanes + 1))
         widest = max((self._bytes(v) for v in range(len(kernel.values))), default=0)
         temporaries = FEW * widest + PLACE * self.places + TEMPORARIES * sum(self.costly.values()) + FIXED
         return slots + still + self.peak + strides + addresses + temporaries
 
     def _bytes(self, v: int) -> int:
+        if isinstance(self.kernel.values[v], Scalar):
+            return REGISTER  # however many lanes, they are all the same
         return max(self.kernel.values[v].dtype.itemsize, 1) * self.lanes
 
     def _units(self, v: int) -> int:
@@ -132,7 +157,8 @@ class _Counter:
                 source = kernel.values[value.operands[-1]]
                 units = max(units, self._units(value.operands[-1]))
                 if ELEMENTWISE[value.name].costly:
-                    return COSTLY * units
+                    # NOTE: as it is with registers of 64 bytes, which halve these more than once.
+                    return COSTLY * ((units + 1) // 2 if self.full else units)
                 if value.name in _DIVIDES and (source.dtype.kind != "f" or value.name != "div"):
                     return DIVIDES * units
                 return CHEAP * units * (4 if value.dtype.itemsize == 2 else 1)

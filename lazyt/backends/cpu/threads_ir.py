@@ -24,11 +24,14 @@ from __future__ import annotations
 import hashlib
 from string import Template
 
+from lazyt.backends.cpu.gemm_tile import FINISHED, PACKED_B, SCRATCH
+from lazyt.backends.cpu.needs import FRAME
 from lazyt.ir.records import dataclass
 
 MAX_WORKERS = 255
-# Bytes of a worker's stack: products pack on it (see gemm_tile.py), and some systems' own choice is less.
-STACK = 1 << 21
+# Bytes of a worker's stack; some systems' own choice is less. What a kernel may need, on top of a product that packs
+# on the stack and calls it as its epilogue, and as much again for whatever else is native.
+STACK = 2 * (FRAME + FINISHED + PACKED_B + SCRATCH)
 ROW_FIELDS = 5
 CONTROL_FIELDS = 8
 # About 50 us on x86: longer than the gap between the regions of one program.

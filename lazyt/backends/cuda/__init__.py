@@ -18,13 +18,15 @@ if TYPE_CHECKING:
         executor,
         finding,
         library,
+        needs,
         products,
         scatter,
     )
 
 # What the rest of the house asks for.
 __all__ = [
-    "attention", "attention_kernels", "convolutions", "device", "executor", "finding", "library", "products", "scatter",
+    "attention", "attention_kernels", "convolutions", "device", "executor", "finding", "library", "needs", "products",
+    "scatter",
 ]  # fmt: skip
 
 
