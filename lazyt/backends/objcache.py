@@ -1,9 +1,10 @@
 """The disk cache of object code: private to the user, checked before use, bounded, nothing pickled.
 
 Loading an object means running it, so nothing is read from a directory or file that another user
-could have written. Every file carries a checksum of its content and appears whole or not at all
-(`os.replace`). Whatever is wrong with the cache only costs compile time: a damaged file is a miss,
-an unusable directory means memory only.
+could have written. Every file carries a checksum of its key and content, and appears whole or not
+at all (`os.replace`). Whatever is wrong with the cache only costs compile time: a file that is
+damaged, or another key's, is a miss and is replaced; where nothing can be written, what is there is
+still read; an unusable directory means memory only.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from pathlib import Path
 
 from lazyt.errors import LazytWarning
 
-MAGIC = b"LAZYTOB1"
+MAGIC = b"LAZYTOB2"  # the format of a file; part of every key, so versions do not replace each other's files
 DIGEST_SIZE = hashlib.sha256().digest_size
 DEFAULT_LIMIT = 512 << 20
 TOUCH_AFTER_SECONDS = 3600
 STALE_TEMPORARY_SECONDS = 3600
+_PLAINLY = sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 
 
 class LazytCacheWarning(LazytWarning, RuntimeWarning):
@@ -32,7 +34,7 @@ class LazytCacheWarning(LazytWarning, RuntimeWarning):
 
 def make_key(*parts: str) -> str:
     """The cache key of everything that object code depends on (text, versions, CPU features)."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(MAGIC)
     for part in parts:
         encoded = part.encode()
         # The length keeps ("ab", "c") and ("a", "bc") apart.
@@ -51,9 +53,20 @@ def default_directory() -> Path | None:
     return None if base.startswith("~") else Path(base) / "lazyt"
 
 
-def _foreign(status: os.stat_result) -> bool:
-    """Whether another user owns it (never so where the system has no user ids)."""
-    return hasattr(os, "getuid") and status.st_uid != os.getuid()
+def _header(key: str, data: bytes) -> bytes:
+    """What a file begins with. NOTE: the key is in it, so that a file under another's name does not match."""
+    digest = hashlib.sha256(key.encode())
+    digest.update(data)
+    return MAGIC + digest.digest()
+
+
+def _distrust(status: os.stat_result) -> str | None:
+    """Why other users could have written it, or None (as where the system has no user ids)."""
+    if hasattr(os, "getuid") and status.st_uid != os.getuid():
+        return f"it belongs to user {status.st_uid}"
+    if os.name == "posix" and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"others may write to it (mode {stat.S_IMODE(status.st_mode):04o})"
+    return None
 
 
 def _prepare(directory: Path) -> str | None:
@@ -65,11 +78,7 @@ def _prepare(directory: Path) -> str | None:
         return str(error)
     if not stat.S_ISDIR(status.st_mode):
         return "it is not a directory"
-    if _foreign(status):
-        return f"it belongs to user {status.st_uid}"
-    if os.name == "posix" and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return f"others may write to it (mode {stat.S_IMODE(status.st_mode):04o}; chmod it to 0700)"
-    return None
+    return _distrust(status)
 
 
 class ObjectCache:
@@ -84,70 +93,102 @@ class ObjectCache:
         self._directory = None if directory is None else Path(directory).absolute()
         self._checked = directory is None
         self._limit = limit
-        self.damaged = 0
+        self._warned: set[str] = set()  # each kind of trouble is told once
+        self.writes = True  # until one fails: a full disk, a directory that is only to be read
+        self.damaged = 0  # files that were not used, whatever for
 
     @property
     def directory(self) -> Path | None:
         """Where objects are kept, or None if they are not."""
         if not self._checked:
             self._checked = True
-            assert self._directory is not None, "only a cache with a directory is unchecked"
-            problem = _prepare(self._directory)
-            if problem is not None:
-                self._disable(problem)
+            self._check()
         return self._directory
+
+    def _check(self) -> None:
+        """Make the directory if need be; the cache is off if it must not be used."""
+        directory = self._directory
+        assert directory is not None, "only a cache with a directory is unchecked"
+        problem = _prepare(directory)
+        if problem is not None:
+            self._directory = None
+            self._warn(
+                "off", f"the object cache {directory} is not used: {problem} (it has to be yours, with mode 0700)"
+            )
 
     def __contains__(self, key: str) -> bool:
         """Whether there is a file under `key`; whether it is whole is found out when it is loaded."""
         return self.directory is not None and (self.directory / f"{key}.o").exists()
 
     def load(self, key: str) -> bytes | None:
-        """The object stored under `key`, or None; a damaged or foreign file is deleted: a miss."""
+        """The object stored under `key`, or None.
+
+        A file that is damaged, another key's, unreadable or not this user's alone is a miss, and is deleted.
+        """
         directory = self.directory
         if directory is None:
             return None
         path = directory / f"{key}.o"
+        problem, touched = None, 0.0
         try:
-            with open(path, "rb") as file:
+            # NOTE: neither a link is followed nor a pipe waited for.
+            with open(os.open(path, os.O_RDONLY | _PLAINLY), "rb") as file:
                 status = os.fstat(file.fileno())
-                blob = file.read()
-            header = len(MAGIC) + DIGEST_SIZE
-            payload = blob[header:]
-            whole = MAGIC + hashlib.sha256(payload).digest() == blob[:header]
-            if _foreign(status) or not whole:
-                self.damaged += 1
-                path.unlink(missing_ok=True)
-                return None
-            # The access time that pruning goes by: `noatime` mounts do not keep one.
-            if time.time() - status.st_mtime > TOUCH_AFTER_SECONDS:
-                os.utime(path)
+                problem = _distrust(status) if stat.S_ISREG(status.st_mode) else "it is not a regular file"
+                blob, touched = b"" if problem else file.read(), status.st_mtime
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._disable(str(error))
+            blob, problem = b"", str(error)
+        payload = blob[len(MAGIC) + DIGEST_SIZE :]
+        if not blob.startswith(_header(key, payload)):
+            self._refuse(path, problem)
             return None
+        # The access time that pruning goes by: `noatime` mounts do not keep one.
+        if time.time() - touched > TOUCH_AFTER_SECONDS:
+            with contextlib.suppress(OSError):  # deleted meanwhile, or on a disk that is only to be read
+                os.utime(path)
         return payload
 
+    def _refuse(self, path: Path, problem: str | None) -> None:
+        """A file that is not used: it makes place for one that is; with a `problem`, one warning."""
+        self.damaged += 1
+        with contextlib.suppress(OSError):  # where it cannot be deleted it is refused again
+            os.unlink(path)
+        if problem is not None:
+            self._warn("refused", f"the file {path} of the object cache is not used: {problem}")
+
     def store(self, key: str, data: bytes) -> None:
-        """Keep `data` under `key`; a failure turns the cache off, with one warning."""
-        directory = self.directory
-        if directory is None:
+        """Keep `data` under `key`; after a failure nothing more is written, with one warning."""
+        if self.directory is None or not self.writes:
             return
         try:
-            descriptor, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=directory)
             try:
-                with open(descriptor, "wb") as file:
-                    file.write(MAGIC + hashlib.sha256(data).digest() + data)
-                os.replace(temporary, directory / f"{key}.o")
-            except BaseException:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary)
-                raise
+                self._write(key, data)
+            except (FileNotFoundError, NotADirectoryError):
+                # Somebody has deleted the directory, or the temporary file in it.
+                self._check()
+                self._write(key, data)
             # Keys are uniform, so this is one store in 64, however short-lived the processes are.
             if int(key[:8], 16) % 64 == 0:
                 self.prune()
         except OSError as error:
-            self._disable(str(error))
+            self.writes = False
+            self._warn("read-only", f"nothing more is written to the object cache {self._directory}: {error}")
+
+    def _write(self, key: str, data: bytes) -> None:
+        directory = self._directory
+        if directory is None:
+            return
+        descriptor, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=directory)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(_header(key, data) + data)
+            os.replace(temporary, directory / f"{key}.o")
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
 
     def prune(self) -> None:
         """Delete the least recently used objects until three quarters of the limit are left."""
@@ -156,7 +197,11 @@ class ObjectCache:
             return
         entries: list[tuple[float, int, Path]] = []
         stale = time.time() - STALE_TEMPORARY_SECONDS
-        for entry in os.scandir(directory):
+        try:
+            found = list(os.scandir(directory))
+        except FileNotFoundError:
+            return
+        for entry in found:
             # Another process may delete the entry at any time.
             with contextlib.suppress(FileNotFoundError):
                 status = entry.stat(follow_symlinks=False)
@@ -173,14 +218,13 @@ class ObjectCache:
             path.unlink(missing_ok=True)
             total -= size
 
-    def _disable(self, reason: str) -> None:
-        directory, self._directory = self._directory, None
-        if directory is not None:
+    def _warn(self, kind: str, what: str) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
             warnings.warn(
-                f"lazyt: the object cache {directory} is not used: {reason}; "
-                "kernels are compiled anew in this process (LAZYT_CACHE_DIR= turns the cache off)",
+                f"lazyt: {what}; kernels are compiled anew in this process (LAZYT_CACHE_DIR= turns the cache off)",
                 LazytCacheWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import llvmlite.binding as llvm
 from llvmlite.binding import ffi
 
+from lazyt.backends.cpu import room
 from lazyt.errors import LazytInternalError
 
 _OBJECT = 1  # what LLVMPY_TargetMachineEmitToMemory makes: 0 would be assembly
@@ -52,12 +53,18 @@ class Making:
                 self._todo.put((-len(text), text))
 
     def start(self, lanes: int) -> None:
-        """Have so many threads of its own at work."""
+        """Have so many threads of its own at work, or fewer where the system has no more or there is little memory."""
         at_work = sum(t.is_alive() for t in self._threads)
         for _ in range(min(lanes, self._todo.qsize()) - at_work):
+            # NOTE: a thread without memory for its own variables ends the process.
+            if not room.available(room.THREAD):
+                return
             t = threading.Thread(target=self._work, name="lazyt compile")
+            try:
+                t.start()
+            except RuntimeError:  # "can't start new thread": whoever waits does the work
+                return
             self._threads.append(t)
-            t.start()
 
     def finish(self) -> dict[str, bytes | None]:
         """Work along until everything is made."""
@@ -70,7 +77,7 @@ class Making:
 
     def _work(self) -> None:
         emit = _emitter()
-        if emit is None:
+        if emit is None or not room.available(room.LOADING):
             return
         machine = self._create_machine()
         while True:
@@ -78,6 +85,8 @@ class Making:
                 _, text = self._todo.get_nowait()
             except queue.Empty:
                 return
+            if not room.available(room.compiling(text) * (len(self._threads) + 1)):
+                continue  # the caller compiles it alone, or says that there is no memory
             try:
                 module = self._parse(text, llvm.create_context())
             except LazytInternalError:  # the caller compiles it alone, and raises this again

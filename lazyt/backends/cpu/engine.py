@@ -22,7 +22,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from lazyt.backends import objcache
-from lazyt.backends.cpu import ahead
+from lazyt.backends.cpu import ahead, room
 from lazyt.backends.cpu.switches import switches, without_wide
 from lazyt.errors import LazytInternalError
 from lazyt.ir.records import dataclass
@@ -137,6 +137,7 @@ class _Generation:
     """One engine and the objects in it."""
 
     def __init__(self) -> None:
+        room.require(room.LOADING, "loading code")
         shell = llvm.parse_assembly("")
         self._engine = llvm.create_mcjit_compiler(shell, host().create_machine())
         self.keys: set[str] = set()
@@ -302,12 +303,15 @@ def _object_code(key: str, ir_text: str, names: Sequence[str], cache: objcache.O
     data = cache.load(key)
     if data is not None:
         counters.disk_hits += 1
+        room.require(room.LOADING + 4 * len(data), "loading code")
         return data
     emitted = _loader.ahead.pop(key, None)
     if emitted is None:
+        room.require(room.compiling(ir_text), f"compiling {names[0]}")
         emitted = host().machine.emit_object(host().parse(ir_text, names))
     counters.compiles += 1
     cache.store(key, emitted)
+    room.require(room.LOADING + 4 * len(emitted), "loading code")
     return emitted
 
 
@@ -328,6 +332,7 @@ def is_crowded() -> bool:
 
 def assembly(ir_text: str, names: Sequence[str]) -> str:
     """The assembly text of a module for the host CPU."""
+    room.require(room.compiling(ir_text), f"compiling {names[0]}")
     text: str = host().machine.emit_assembly(host().parse(ir_text, names))
     return text
 

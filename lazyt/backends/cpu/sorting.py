@@ -11,6 +11,7 @@ the k-th value first and sorts what is not behind it.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -130,19 +131,30 @@ def divided(count: int, length: int, some: Callable[[slice], None]) -> None:
 def _together(parts: Sequence[slice], some: Callable[[slice], None]) -> None:
     """Every part, the first on this thread. NumPy lets others run while it sorts."""
     failures: list[BaseException] = []
+    left = deque(parts[1:])
 
-    def other(part: slice) -> None:
+    def other() -> None:
+        try:
+            part = left.popleft()
+        except IndexError:  # the caller has done it, or was interrupted
+            return
         try:
             some(part)
         except BaseException as e:  # noqa: BLE001 - it is raised on the caller's thread, below
             failures.append(e)
 
-    others = [threading.Thread(target=other, args=(p,), daemon=True) for p in parts[1:]]
-    for t in others:
-        t.start()
+    others = [threading.Thread(target=other, daemon=True) for _ in left]
     try:
+        for t in others:
+            try:
+                t.start()
+            except RuntimeError:  # "can't start new thread": the caller does what is left
+                break
         some(parts[0])
+        while left and not failures:
+            other()
     finally:
+        left.clear()  # a thread that only now begins finds nothing
         # NOTE: they write into memory of this plan's: nobody leaves before them, not even interrupted.
         for t in others:
             while t.is_alive():

@@ -1,0 +1,48 @@
+"""Address space that LLVM will need: where it gets none it ends the process, so it is asked for beforehand.
+
+A reservation is made and given back at once. That sees every limit of the system's (`RLIMIT_AS`, `RLIMIT_DATA`, strict
+overcommit) and costs microseconds, where a compile costs milliseconds.
+"""
+
+from __future__ import annotations
+
+import mmap
+
+from lazyt.errors import OutOfMemory
+
+# An engine, and the code of an object beside its own bytes.
+LOADING = 8 << 20
+# A thread: its stack, and a heap that its first allocation makes.
+THREAD = 48 << 20
+# Parsing and compiling took up to 75 times the text (measured on texts of 2 to 200 KB), and 1 MB.
+_COMPILING, _TIMES = 8 << 20, 160
+
+
+def compiling(text: str) -> int:
+    """What a compile of this text may take."""
+    return _COMPILING + _TIMES * len(text)
+
+
+def available(nbytes: int) -> bool:
+    """Whether the system would give this process so many bytes now."""
+    try:
+        _reserve(nbytes).close()
+    except OSError:
+        return False
+    return True
+
+
+def require(nbytes: int, what: str) -> None:
+    """OutOfMemory if the system has not so many bytes for `what`."""
+    if not available(nbytes):
+        raise OutOfMemory(
+            f"{what}: the system has no {nbytes >> 20} MB of memory left for it (a limit on address space is "
+            "`ulimit -v`); what was pending still is, and can be computed once there is more"
+        )
+
+
+def _reserve(nbytes: int) -> mmap.mmap:
+    # NOTE: the default is shared memory, which some limits do not count.
+    if hasattr(mmap, "MAP_PRIVATE"):
+        return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return mmap.mmap(-1, nbytes)
