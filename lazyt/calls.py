@@ -74,9 +74,9 @@ class Call:
         self.before: Any = NO_CALL
         self.after: Any = NO_CALL
         # The first arguments, slots for tensors; all others, their ids, and the names of the last of them.
-        self.x1: Any = None
-        self.x2: Any = None
-        self.x3: Any = None
+        self.x1: Any = MISSING
+        self.x2: Any = MISSING
+        self.x3: Any = MISSING
         self.key: Any = ()
         self.ids: list[int] = []
         self.names: tuple[str, ...] = ()
@@ -255,7 +255,9 @@ def _text(n: int) -> str:
         parts.update(fits=" and type(x1) is Tensor", meets=_MEET.format(test="", x="x1"), test=_VIEWED)
         parts["same"] = " and c.x1 is x1._slot and c.parent is x1._view"
     elif n > 1:
-        parts["same"] = "".join(f" and c.{x} is ({x}._slot if type({x}) is Tensor else {x})" for x in names)
+        # NOTE: kinds before identities: a tensor that no walk has met has None for a slot, which is an argument as well.
+        same = " and (c.{x} is {x}._slot is not None if type({x}) is Tensor else c.{x} is {x})"
+        parts["same"] = "".join(same.format(x=x) for x in names)
         parts["meets"] = "".join(_MEET.format(test=f"type({x}) is Tensor and ", x=x) for x in names)
     else:
         parts.update(fits=" and type(x1) in (list, tuple) and {*map(type, x1)} == tensors", meets=_MEET_ALL)

@@ -178,11 +178,10 @@ def advance(
         s.op is op
         and s.operands == (slots := tuple(slots))
         and s.n_scalars == len(scalars) + (0 if offsets is None else len(offsets))
-        and s.statics == statics
         and (
-            (s.simple and ints is None and offsets is None)
+            (s.simple and ints is None and offsets is None and not statics)
             or (
-                (s.statics is statics or s.key[3] == tuple(map(type, statics)))
+                (s.statics is statics or (s.key[2] == tuple(map(type, statics)) and s.statics == statics))
                 and s.key[4] == (-1 if ints is None else len(ints))
                 and s.key[5] == (-1 if offsets is None else len(offsets))
             )
@@ -213,8 +212,10 @@ def _unpredicted(
     plain: Key = (
         op,
         tuple(slots),
-        statics,
+        # NOTE: types before values, which are compared only where they are of one type: equal ones may mean different
+        # things, and those of NumPy compare to arrays.
         tuple(map(type, statics)),
+        statics,
         -1 if ints is None else len(ints),
         -1 if offsets is None else len(offsets),
     )
@@ -405,7 +406,7 @@ def record(
         and s.ext is ext
         and s.bare
         and offsets is None
-        and (s.statics is statics or (s.statics == statics and s.key[3] == tuple(map(type, statics))))
+        and (s.statics is statics or (s.key[2] == tuple(map(type, statics)) and s.statics == statics))
         and (
             getattr(operands[0], "_slot", None) is s.a is not None
             if s.b is None and len(operands) == 1
@@ -452,7 +453,7 @@ def record_view(
         s.op is op
         and s.a is slot
         and s.ext is ext
-        and (s.statics is statics or (s.statics == statics and s.key[3] == tuple(map(type, statics))))
+        and (s.statics is statics or (s.key[2] == tuple(map(type, statics)) and s.statics == statics))
         and s.key[5] == (-1 if offsets is None else len(offsets))
     ):
         if offsets:

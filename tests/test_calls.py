@@ -498,3 +498,80 @@ def test_large_leaves_count_for_the_bound_each_time(n):
         lt.sync()
         np.testing.assert_allclose(z.numpy(), (2 * a + 1).sum(1), atol=1e-4)
         np.testing.assert_array_equal(again.numpy(), a + 1)
+
+
+def _kinds(bound):
+    """An argument of each kind that means a bound, or none: made once, made anew, pending, and seen through a view."""
+    kept, pair = lt.asarray(np.float32(bound)), lt.asarray(np.array([bound, 9], np.float32))
+    lt.sync()
+    return {
+        "None": lambda: None, "float": lambda: bound, "int": lambda: int(bound), "bool": lambda: bool(bound),
+        "float32": lambda: np.float32(bound), "int64": lambda: np.int64(bound), "kept": lambda: kept,
+        "new": lambda: lt.asarray(np.float32(bound)), "pending": lambda: kept * 1, "view": lambda: pair[0],
+    }  # fmt: skip
+
+
+TAKEN = {
+    "clip from below": (lambda x, b: lt.clip(x * 1, b, 4.0), lambda a, b: np.clip(a, b, 4)),
+    "clip from above": (lambda x, b: lt.clip(x * 1, -9.0, b), lambda a, b: np.clip(a, -9, b)),
+    "clamp": (lambda x, b: (x * 1).clamp(b, 4.0), lambda a, b: np.clip(a, b, 4)),
+    "where": (lambda x, b: lt.where(x * 1 > 0, 0.0 if b is None else b, x), lambda a, b: np.where(a > 0, b or 0, a)),
+    "isclose": (lambda x, b: lt.isclose(x * 1, 3.0 if b is None else b), lambda a, b: np.isclose(a, b or 3)),
+    "maximum": (lambda x, b: lt.maximum(x * 1, -9.0 if b is None else b), lambda a, b: np.maximum(a, b or -9)),
+    "sum": (lambda x, b: lt.sum(x * 1, 0 if b is None else (0, 1)), lambda a, b: a.sum(0 if b is None else (0, 1))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TAKEN)
+@pytest.mark.parametrize("first", list(_kinds(1.0)))
+def test_an_argument_of_another_kind_is_not_the_one_that_is_remembered(name, first):
+    """A tensor that no walk has met has no slot, as None has none."""
+    a = np.array([[1.0, 5.0, -3.0], [0.0, -1.0, 3.0]], np.float32)
+    x, kinds = lt.asarray(a), _kinds(1.0)
+    ours, numpys = TAKEN[name]
+    for then in kinds:
+        for k in range(6):
+            kind = first if k < 4 else then
+            want = numpys(a, None if kind == "None" else 1.0)
+            np.testing.assert_array_equal(ours(x, kinds[kind]()).numpy(), want, err_msg=f"{kind} after {first}")
+
+
+@pytest.mark.parametrize("form", ["key", "key, 0", "0, key", "..., key", "key, key"])
+def test_a_part_of_a_key_of_another_kind_is_not_the_one_that_is_remembered(form):
+    a = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+    x, kept = lt.asarray(a), lt.asarray(np.array([1]))
+    kinds = {
+        "None": (None, lambda: None), "int": (1, lambda: 1), "bool": (True, lambda: True), "slice": (slice(1), None),
+        "int64": (np.int64(1), None), "kept": ([1], lambda: kept), "new": ([1], lambda: lt.asarray(np.array([1]))),
+        "pending": ([1], lambda: kept * 1), "view": ([1], lambda: kept[:]), "list": ([1], None),
+    }  # fmt: skip
+    parts = eval(f"lambda key: ({form})")
+
+    def at(y, key):
+        return (y * 1)[parts(key)] if type(y) is lt.Tensor else y[parts(key)]
+
+    for first in kinds:
+        for then in ("kept", "new", "None", "int", "bool"):
+            for k in range(5):
+                kind = first if k < 3 else then
+                of_numpy, made = kinds[kind]
+                got = at(x, made() if made is not None else of_numpy).numpy()
+                np.testing.assert_array_equal(got, at(a, of_numpy), err_msg=f"{kind} after {first}", strict=True)
+
+
+def test_static_arguments_of_other_kinds_are_compared_by_kind_first():
+    """NumPy's integers compare to an array with a tuple, and 1, True and 1.0 are equal."""
+    a = array(3, 4)
+    x = lt.asarray(a)
+    for k in range(TIMES):
+        axis = (np.int64(0), (0, 1), None, 1, np.int32(1))[k % 5]
+        np.testing.assert_allclose(lt.sum(x * 1, axis=axis).numpy(), a.sum(axis=axis), rtol=1e-5)
+
+
+def test_constants_of_a_deferred_call_of_numpy_are_compared_by_kind_and_sign():
+    for value in (0.0, -0.0, 0.0, 0, -0.0, True):
+        x, a = lt.asarray([1.0, 2.0]) * 1, np.array([1.0, 2.0], np.float32)
+        np.multiply.at(x, [0], value)
+        np.multiply.at(a, [0], value)
+        np.testing.assert_array_equal(np.signbit(x.numpy()), np.signbit(a))
+        np.testing.assert_array_equal(x.numpy(), a)

@@ -13,6 +13,7 @@ import pytest
 import lazyt as lt
 from lazyt import record, repeating, updating
 from lazyt.autograd import engine
+from lazyt.functions import subscript
 from lazyt.switches import general as settings
 from lazyt.testing.choices import choices_of
 from lazyt.testing.loop_programs import LoopWriter
@@ -33,6 +34,36 @@ def test_loops_give_the_bits_of_the_general_way(seed: int) -> None:
     lines = written(seed)
     assert is_loop(lines) and lines == written(seed)
     assert check_loop(lines, (AS_USED, FINE)[seed % 2 :][:1]) is None
+
+
+CHANGED = """
+x = data((3, 4), 1)
+lo = data((4,), 2)
+at = lt.asarray([1])
+for k in turns(12):
+    see(lt.clip(x * 1, None if k < 5 else lo, 4.0))
+    see((x * 1)[None if k < 7 else at, 0])
+    see(lt.sum(x * 1, axis=(0, 1) if k < 9 else np.int64(1)))
+"""
+
+
+def test_an_argument_that_changes_its_kind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_loop(CHANGED, (AS_USED,)) is None
+    if not settings["calls"] or settings["interpret"]:
+        return
+
+    def by_identity(key: Any, known: Any) -> bool:
+        return all(k is m or getattr(k, "_slot", k) is m for k, m in zip(key, known, strict=True))
+
+    monkeypatch.setattr(subscript, "_is_tuple", by_identity)
+    failure = check_loop(CHANGED, (AS_USED,))
+    assert failure is not None and failure.kind == "loops, as used: see" and "line 7, turn 7" in failure.message
+
+
+def test_programs_have_arguments_that_change_their_kind() -> None:
+    texts = ["\n".join(written(seed)) for seed in range(200)]
+    for kind in ("None", "np.float32(0.5)", "lt.asarray(0.5)", "data(v.shape, k)", "w[0]", "True", "v * 0.5"):
+        assert any(f"({kind} if k" in text for text in texts), kind
 
 
 # A validation between the steps of a training, in turns that are not always the same.

@@ -13,7 +13,7 @@ from lazyt.errors import AutogradError, DTypeError
 from lazyt.functions.arguments import tensor
 from lazyt.handle import Handle
 from lazyt.ir import dtypes
-from lazyt.ops.numpy_calls import Call, Nest, Place, flattened, operation
+from lazyt.ops.numpy_calls import Call, Nest, Place, flattened, kinds_of, operation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -54,12 +54,9 @@ def record_numpy(
     Raises AutogradError if a gradient would have to pass through it.
     """
     operands: list[Any] = []
-    call = Call(
-        name,
-        function,
-        tuple(_templated(a, operands) for a in args),
-        tuple((k, _templated(v, operands)) for k, v in sorted(kwargs.items())),
-    )
+    places = tuple(_templated(a, operands) for a in args)
+    options = tuple((k, _templated(v, operands)) for k, v in sorted(kwargs.items()))
+    call = Call(name, function, places, options, kinds_of((places, tuple(v for _, v in options))))
     casts = tuple(dtypes.float32 if t.dtype == dtypes.bfloat16 else None for t in operands)
     return record_call(call, operands, casts, [(tuple(s), dtypes.as_dtype(d)) for s, d in outputs])
 

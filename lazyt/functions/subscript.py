@@ -400,7 +400,8 @@ def _is_tuple(key: tuple[Any, ...], known: tuple[Any, ...]) -> bool:
         if k is not m and not (
             k.start is m[0] and k.stop is m[1] and k.step is m[2]
             if type(k) is slice and type(m) is list
-            else isinstance(k, Handle) and k._slot is m
+            # NOTE: a tensor that was not met has None for a slot, which is a part of keys as well.
+            else isinstance(k, Handle) and k._slot is m is not None
         ):  # fmt: skip
             return False
     return True

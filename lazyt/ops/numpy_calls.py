@@ -41,6 +41,8 @@ class Call:
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: tuple[tuple[str, Any], ...]
+    # NOTE: equal numbers are not the same argument (1, True and 1.0; 0.0 and -0.0), so the key says more than they do.
+    kinds: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return self.name
@@ -57,6 +59,17 @@ class Call:
         return self.function(
             *[_filled(a, arrays) for a in self.args], **{k: _filled(v, arrays) for k, v in self.kwargs}
         )
+
+
+def kinds_of(a: Any) -> tuple[str, ...]:
+    """What tells the numbers in an argument from equal ones."""
+    if isinstance(a, Nest | tuple):
+        return tuple(kind for x in (a.items if isinstance(a, Nest) else a) for kind in kinds_of(x))
+    return (
+        (repr(a) if isinstance(a, float | complex) else type(a).__name__,)
+        if isinstance(a, int | float | complex)
+        else ()
+    )
 
 
 def _filled(a: Any, arrays: Sequence[Any]) -> Any:

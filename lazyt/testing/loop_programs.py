@@ -65,6 +65,24 @@ SCALARS = (
     "(2 if k % 6 else 0.5)",
     "(1.0 if k % 4 else 1)", "lt.asarray(0.5)", "(0.5 if k % 5 else np.float32(2))", "-0.0", "float(k)",
 )  # fmt: skip
+# Calls of which an argument changes its kind from turn to turn: {o} and {m} are numbers or broadcast against `t`, {o} may
+# be None, {j} is an index of its rows, {x} an axis.
+CHANGING = (
+    "lt.clip({t} * 1, {o}, {o})", "lt.clip({t}, {o}, 2)", "({t} + 0).clip({m}, {o})", "lt.where({t} * 1 > 0, {m}, {t})",
+    "lt.where({t} > 0, {t} * 1, {m})", "({t} * 1) + {m}", "{m} - {t}", "({t} + 1) * {m}", "lt.maximum({t} * 1, {m})",
+    "lt.minimum({m}, {t})", "({t} * 1 > {m}) * {t}", "lt.isclose({t} * 1, {m}) + {t}", "{t} * lt.dot(v * 1, {m}).sum()",
+    "{t} + ({t} * 1)[{j}].sum()", "{t} + ({t} * 1)[{j}, 0].mean()", "{t} * ({t} * 1)[{j}, {j}].sum()",
+    "{t} - lt.sum({t} * 1, {x}, keepdims=True)", "{t} + lt.flip({t} * 1, {x})", "np.clip({t} * 1, {o}, {m})",
+)  # fmt: skip
+ARGUMENTS = {
+    # A number, one of NumPy's, a tensor that was met before or not, one that is new or pending, a view.
+    "m": ("2", "0.5", "True", "-0.0", "np.float32(0.5)", "np.int64(1)", "v", "data(v.shape, k)", "lt.asarray(0.5)",
+          "v * 0.5", "w[0]", "{t}[:1]", "s"),
+    "j": ("0", "-1", "None", "...", "[0, 1]", "np.int64(1)", "True", "slice(None)", "slice(0, 1)", "at[:2] % 2", "at[0] % 2",
+          "lt.asarray([0, 1])", "lt.asarray(1)", "lt.argmax({t}[:, 0])"),
+    "x": ("0", "1", "-1", "None", "(0, 1)", "np.int64(0)", "True"),
+}  # fmt: skip
+ARGUMENTS["o"] = ("None", "None", *ARGUMENTS["m"])
 LOSSES = (
     "lt.mean({h} * {h})", "lt.sum(abs({h})) * 0.1", "lt.nn.functional.mse_loss({h}, y[:{h}.shape[0]])",
     "lt.nn.functional.cross_entropy({h}, at[:{h}.shape[0]] % {h}.shape[1])", "({h}[0] * {h}[0]).sum()", "{h}.std()",
@@ -196,7 +214,7 @@ class LoopWriter:
                 body.append(self.fill(self.one(WRITES, 8)))
                 continue
             other = "u" if any(line.startswith("u = ") for line in body) and self.pick(2) else "a"
-            template = self.one(kinds[self.pick(len(kinds))], 12)
+            template = self.one(kinds[self.pick(len(kinds))], 12) if self.pick(6) else self.changing()
             if self.pick(5) == 0:
                 body.append("u = t")
             body.append(f"t = {self.fill(template, u=other)}")
@@ -208,6 +226,16 @@ class LoopWriter:
             body.insert(1 + self.pick(len(body)), f"if {self.when()}: kept[:] = [*kept, t][-3:]")
         self.lines += [f"def {name}(a, s):", *(f"    {line}" for line in body)]
         return f"{name}({{t}}, {{s}})"
+
+    def changing(self) -> str:
+        """A call of which arguments are of one kind in some turns, and of others in the rest."""
+        out = self.one(CHANGING)
+        for name, kinds in ARGUMENTS.items():
+            while (place := f"{{{name}}}") in out:
+                a, b, c = (self.one(kinds) for _ in range(3))
+                other = f"({b} if {self.when()} else {c})" if self.pick(3) == 0 else b
+                out = out.replace(place, f"({a} if {self.when()} else {other})", 1)
+        return out
 
     def table(self) -> str:
         """Define a function of statements over the whole operation table."""
