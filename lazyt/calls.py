@@ -255,7 +255,7 @@ def _text(n: int) -> str:
         parts.update(fits=" and type(x1) is Tensor", meets=_MEET.format(test="", x="x1"), test=_VIEWED)
         parts["same"] = " and c.x1 is x1._slot and c.parent is x1._view"
     elif n > 1:
-        # NOTE: kinds before identities: a tensor that no walk has met has None for a slot, which is an argument as well.
+        # NOTE: kinds before identities: a tensor that no walk has met has None for a slot, which is an argument too.
         same = " and (c.{x} is {x}._slot is not None if type({x}) is Tensor else c.{x} is {x})"
         parts["same"] = "".join(same.format(x=x) for x in names)
         parts["meets"] = "".join(_MEET.format(test=f"type({x}) is Tensor and ", x=x) for x in names)

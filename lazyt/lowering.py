@@ -66,7 +66,8 @@ def _lower_assign(low: Lowered, s: Step) -> None:
     n = low.nodes[s.operands[0]]
     if len(s.operands) > 1:
         # Written under no_grad: the new value, and the old one's gradient.
-        n = b.make("known", (low.nodes[s.operands[1]], b.stop(n)), None, n.shape, n.dtype)
+        old = low.nodes[s.operands[1]]
+        n = b.make("known", (old, b.stop(n)), None, b.same_shape(old.shape, n.shape), n.dtype)
     elif s.statics[0]:
         n = low.track(b.stop(n), s, 0)
     low.nodes[s] = n

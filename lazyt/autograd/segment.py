@@ -39,7 +39,8 @@ from lazyt.walk import ASSIGN, LEAF, MODE
 ref = weakref.ref
 _numbers = itertools.count()
 
-KNOWN = OpDef("known", lambda b, y, x: b.make("known", (y, x), None, y.shape, y.dtype))
+# NOTE: a stored copy is a leaf with extents of its own, and they are y's: a plan that is made where one is 1 says so.
+KNOWN = OpDef("known", lambda b, y, x: b.make("known", (y, x), None, b.same_shape(x.shape, y.shape), y.dtype))
 
 
 class Shape:

@@ -166,8 +166,9 @@ def through(scope: Scope | None, n: Node, place: Place) -> Place | Split | None:
                 out[a] = idx[i]
             return Place(tuple(out), place.guards)
         case "expand":
+            # NOTE: an axis grows where it is surely 1, not where it is as long here: under the same guards it may be more.
             grown = tuple(
-                ZERO if _is(p, 1) or (hint(p) == 1 and hint(q) != 1) else i
+                ZERO if _equal(scope, p, 1) or (hint(p) == 1 and hint(q) != 1) else i
                 for i, p, q in zip(idx, x.shape, n.shape, strict=True)
             )
             return Place(grown, place.guards)

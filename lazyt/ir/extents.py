@@ -14,6 +14,7 @@ looked for again under every other binding); a scope can note those looks (`look
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from lazyt.errors import LazytInternalError
@@ -33,6 +34,7 @@ class Scope:
         self.hints: list[int] = []
         self._numbers: dict[tuple[object, ...], int] = {}
         self._solved: dict[int, int | Dim] = {}  # atom number -> what it equals
+        self._alike: dict[Dim, int | Dim] = {}  # what is no atom -> what it equals
         self._normal: dict[Dim, int | Dim] = {}
         self.guards: list[tuple[str, int | Dim, int | Dim]] = []  # ('eq' | 'ge' | 'lt', a, b)
         self.symbols: dict[int, Dim] = {}
@@ -64,12 +66,17 @@ class Scope:
 
     def normal(self, a: int | Dim) -> int | Dim:
         """`a` with everything that was unified replaced."""
-        if isinstance(a, int) or not self._solved:
+        if isinstance(a, int) or not (self._solved or self._alike):
             return a
         # NOTE: what was solved stays so: an earlier normal form is a start, and mostly still the answer.
         found = start = self._normal.get(a, a)
-        while isinstance(found, Dim) and self._mentions_solved(found):
-            found = self._replaced(found)
+        while isinstance(found, Dim):
+            if self._mentions_solved(found):
+                found = self._replaced(found)
+            elif found in self._alike:
+                found = self._alike[found]
+            else:
+                break
         if found is not start:
             self._normal[a] = found
         return found
@@ -102,18 +109,42 @@ class Scope:
         return a is b or self.normal(a) == self.normal(b)
 
     def unify(self, a: int | Dim, b: int | Dim) -> int | Dim:
-        """Rely on a == b (their hints are equal): guard it, and let one stand for both from now on."""
+        """Rely on a == b (their hints are equal): guard it, and let one stand for both from now on.
+
+        What the guard says may be more than that: of `s0·s2 == s0` it is `s2 == 1`, of `s0·s1 == 1` that both are 1.
+        """
         a, b = self.normal(a), self.normal(b)
         if a == b:
             return a
         if guarded(a) != guarded(b):
             raise LazytInternalError(f"unify({a}, {b}): hints {guarded(a)} and {guarded(b)} differ")
-        self.guards.append(("eq", a, b))
-        for x, y in ((b, a), (a, b)):
-            if isinstance(x, Dim) and (lone := x.lone_symbol()) is not None and not _mentions(self, y, lone):
-                self._solved[lone] = y
-                return y
-        return a
+        x, y = _reduced(self, a, b)
+        ones = _all_ones(x, y)
+        if len(ones) > 1:
+            for d in ones:
+                self.unify(d, 1)
+            return self.normal(b)
+        self.guards.append(("eq", x, y))
+        for p, q in ((y, x), (x, y)):
+            if isinstance(p, Dim) and (lone := p.lone_atom()) is not None and not _mentions(self, q, lone):
+                self._solved[lone] = q
+                self._compare_again()
+                return self.normal(b)
+        # Neither is one atom: the whole of one stands for the whole of the other.
+        for p, q in dict.fromkeys(((x, y), (a, b))):
+            if isinstance(p, int) or (isinstance(q, Dim) and len(q.terms) > len(p.terms)):
+                p, q = q, p
+            assert isinstance(p, Dim), "two different integers have different hints"
+            self._alike[p] = q
+        return self.normal(b)
+
+    def _compare_again(self) -> None:
+        """What is alike under the new normal forms."""
+        if self._alike:
+            alike, self._alike = self._alike, {}
+            self._normal.clear()
+            for x, y in alike.items():
+                self.unify(x, y)
 
     def at_least(self, a: int | Dim, bound: int) -> bool:
         """Whether a >= bound, guarded either way."""
@@ -125,6 +156,13 @@ class Scope:
         if guard not in self.guards:
             self.guards.append(guard)
         return yes
+
+
+def _all_ones(a: int | Dim, b: int | Dim) -> Sequence[Dim]:
+    """What must be 1 where a == b: each factor of a product that is, as extents are not negative."""
+    if isinstance(a, int):
+        a, b = b, a
+    return a.factors() if isinstance(a, Dim) and b == 1 else ()
 
 
 def _mentions(scope: Scope, a: int | Dim, atom: int) -> bool:
@@ -154,13 +192,19 @@ class Dim:
             total += coef
         self.hint: int = total
 
-    def lone_symbol(self) -> int | None:
-        """The atom number if this is exactly one symbol."""
+    def lone_atom(self) -> int | None:
+        """The atom number if this is exactly one, and no offset, which is another at every run."""
         if len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1:
             n = self.terms[0][0][0]
-            if self.scope.atoms[n][0] == "symbol":
+            if self.scope.atoms[n][0] != "offset":
                 return n
         return None
+
+    def factors(self) -> list[Dim]:
+        """The atoms of which this is the product; none where it is anything else."""
+        if len(self.terms) != 1 or self.terms[0][1] != 1:
+            return []
+        return [Dim(self.scope, (((n,), 1),)) for n in self.terms[0][0]]
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Dim) and self.terms == other.terms)
@@ -227,6 +271,44 @@ def _collect(scope: Scope, terms: Iterable[tuple[Monomial, int]]) -> int | Dim:
     if len(kept) == 1 and kept[0][0] == ():
         return kept[0][1]
     return Dim(scope, kept)
+
+
+def _reduced(scope: Scope, a: int | Dim, b: int | Dim) -> tuple[int | Dim, int | Dim]:
+    """An equality without what both sides have: `s0 + 1 == s1 + 1 --> s0 == s1`, `s0·s2 == s0 --> s2 == 1`.
+
+    NOTE: only a factor that is not 0 here goes, and then the guard says more than the equality where it is 0.
+    """
+    x, y = dict(_terms(a)), dict(_terms(b))
+    for m in {*x} & {*y}:
+        if (x[m] > 0) == (y[m] > 0):
+            c = min(x[m], y[m], key=abs)
+            x[m], y[m] = x[m] - c, y[m] - c
+    x, y = ({m: c for m, c in side.items() if c} for side in (x, y))
+    terms = [*x.items(), *y.items()]
+    common = list(terms[0][0])
+    for m, _ in terms[1:]:
+        common = _shared(common, m)
+    common = [n for n in common if scope.hints[n]]
+    coef = math.gcd(*(c for _, c in terms))
+    x, y = ({_without(m, common): c // coef for m, c in side.items()} for side in (x, y))
+    return _collect(scope, x.items()), _collect(scope, y.items())
+
+
+def _shared(atoms: Sequence[int], others: Sequence[int]) -> list[int]:
+    """The atoms that are in both, as often as in both."""
+    rest, found = list(others), []
+    for n in atoms:
+        if n in rest:
+            rest.remove(n)
+            found.append(n)
+    return found
+
+
+def _without(m: Monomial, atoms: Sequence[int]) -> Monomial:
+    rest = list(m)
+    for n in atoms:
+        rest.remove(n)
+    return tuple(rest)
 
 
 def _divide(a: Dim, b: int | Dim) -> int | Dim | None:

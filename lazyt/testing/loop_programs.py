@@ -65,8 +65,8 @@ SCALARS = (
     "(2 if k % 6 else 0.5)",
     "(1.0 if k % 4 else 1)", "lt.asarray(0.5)", "(0.5 if k % 5 else np.float32(2))", "-0.0", "float(k)",
 )  # fmt: skip
-# Calls of which an argument changes its kind from turn to turn: {o} and {m} are numbers or broadcast against `t`, {o} may
-# be None, {j} is an index of its rows, {x} an axis.
+# Calls of which an argument changes its kind from turn to turn: {o} and {m} are numbers or broadcast against `t`, {o}
+# may be None, {j} is an index of its rows, {x} an axis.
 CHANGING = (
     "lt.clip({t} * 1, {o}, {o})", "lt.clip({t}, {o}, 2)", "({t} + 0).clip({m}, {o})", "lt.where({t} * 1 > 0, {m}, {t})",
     "lt.where({t} > 0, {t} * 1, {m})", "({t} * 1) + {m}", "{m} - {t}", "({t} + 1) * {m}", "lt.maximum({t} * 1, {m})",
@@ -78,8 +78,8 @@ ARGUMENTS = {
     # A number, one of NumPy's, a tensor that was met before or not, one that is new or pending, a view.
     "m": ("2", "0.5", "True", "-0.0", "np.float32(0.5)", "np.int64(1)", "v", "data(v.shape, k)", "lt.asarray(0.5)",
           "v * 0.5", "w[0]", "{t}[:1]", "s"),
-    "j": ("0", "-1", "None", "...", "[0, 1]", "np.int64(1)", "True", "slice(None)", "slice(0, 1)", "at[:2] % 2", "at[0] % 2",
-          "lt.asarray([0, 1])", "lt.asarray(1)", "lt.argmax({t}[:, 0])"),
+    "j": ("0", "-1", "None", "...", "[0, 1]", "np.int64(1)", "True", "slice(None)", "slice(0, 1)", "at[:2] % 2",
+          "at[0] % 2", "lt.asarray([0, 1])", "lt.asarray(1)", "lt.argmax({t}[:, 0])"),
     "x": ("0", "1", "-1", "None", "(0, 1)", "np.int64(0)", "True"),
 }  # fmt: skip
 ARGUMENTS["o"] = ("None", "None", *ARGUMENTS["m"])
