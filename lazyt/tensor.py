@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -14,7 +15,7 @@ from lazyt.device import CPU, Device
 from lazyt.device import check as check_device
 from lazyt.errors import AutogradError, DeviceError, DTypeError, NotOneElement, ShapeError
 from lazyt.functions import flat, interchange
-from lazyt.functions.host import ARRAYS, holds_tensor, host_array, list_dtype, tensors_in
+from lazyt.functions.host import ALONE, ARRAYS, holds_tensor, host_array, is_constant, list_dtype, tensors_in
 from lazyt.functions.joining import stack
 from lazyt.functions.subscript import getitem, setitem
 from lazyt.handle import Data, Gradient, Handle, Holder
@@ -457,10 +458,11 @@ CLONE = OpDef("clone", lambda b, x: x)
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor over the memory of anything that speaks DLPack; `copy=True` copies it, as other strides than C's do.
+    """A tensor of what anything that speaks DLPack holds now: a copy on the CPU, its memory on a GPU.
 
-    As with `from_numpy`, lazyt never writes shared memory, and reads it at the sync. `device="cpu"` asks the owner of
-    memory elsewhere to copy it here. Raises DeviceError, DTypeError; BufferError when `copy=False` cannot be.
+    `copy=False` shares the memory on the CPU too, `copy=True` copies it on a GPU. lazyt never writes shared memory, and
+    reads it at the sync: writing it before then changes what was recorded. `device="cpu"` asks the owner of memory
+    elsewhere to copy it here. Raises DeviceError, DTypeError; BufferError when `copy=False` cannot be.
 
     >>> import lazyt as lt, numpy as np
     >>> lt.from_dlpack(np.arange(3)).tolist()
@@ -479,7 +481,8 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
         return out if device is None else asarray(out, device=device, copy=copy)
     if device not in (None, "cpu"):
         return asarray(interchange.imported(x, None, copy), device=device)
-    return from_numpy(interchange.imported(x, device, copy))
+    a = interchange.imported(x, device, copy)
+    return _shared(a) if copy is not None or interchange.is_elsewhere(x) else tensor_of(memory.from_array(a))
 
 
 def _adopted(x: Any, copy: bool) -> Tensor:
@@ -524,7 +527,7 @@ def asarray(
     if copy is False:
         if not isinstance(obj, np.ndarray) or want not in (None, obj.dtype) or not obj.flags.c_contiguous:
             raise ValueError("asarray: copy=False, and only C-contiguous NumPy memory of the same dtype needs no copy")
-        return from_numpy(obj)
+        return _shared(obj)
     return tensor_of(memory.from_array(host_array(obj, want), name))
 
 
@@ -558,20 +561,26 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
 
 
 def from_numpy(a: np.ndarray[Any, Any]) -> Tensor:
-    """A tensor over NumPy's memory without a copy (C-contiguous arrays; others are copied).
+    """A tensor of what a NumPy array holds now; without a copy where nobody can write its memory.
 
-    lazyt never writes it (an in-place write goes to new memory) and reads it at the sync: writing the array
-    from NumPy before then is undefined.
+    That is where it is read-only, with all that it is a view of (`a.setflags(write=False)`, `mmap_mode="r"`), or where
+    nobody else refers to it. `asarray(a, copy=False)` shares any: a write before the sync changes what was recorded.
 
-    >>> import lazyt as lt
-    >>> import numpy as np
-    >>> lt.from_numpy(np.arange(3)).tolist()
-    [0, 1, 2]
+    >>> import lazyt as lt, numpy as np
+    >>> x, a[:] = lt.from_numpy(a := np.arange(3)) * 2, 7
+    >>> x.tolist()
+    [0, 2, 4]
     """
     if not isinstance(a, np.ndarray):
         raise DTypeError(f"from_numpy: a numpy.ndarray is required, not {type(a).__name__}")
     if any(s < 0 for s in a.strides):
         raise ShapeError("from_numpy: negative strides are not supported; copy the array first")
+    alone = memory.pool.COUNTED and getrefcount(a) == ALONE and type(a) is np.ndarray and a.base is None
+    return _shared(a) if alone or is_constant(a) else tensor_of(memory.from_array(host_array(a, None)))
+
+
+def _shared(a: np.ndarray[Any, Any]) -> Tensor:
+    """A tensor over NumPy's memory, which whoever asked for it does not write."""
     return tensor_of(memory.wrap_array(host_array(a, None)))
 
 
@@ -585,8 +594,7 @@ def _as_operand(x: Any, device: Any = None, beside: Sequence[Any] = ()) -> Tenso
 
 hooks.use(Tensor)
 hooks.tensor_of_slot, hooks.over_data = _make, tensor_of
-hooks.as_tensor = _as_operand
-hooks.over_array = lambda a: tensor_of(memory.wrap_array(host_array(a, None)))
+hooks.as_tensor, hooks.over_array = _as_operand, _shared
 
 
 __all__ = ["Tensor", "asarray", "from_dlpack", "from_numpy", "tensor"]

@@ -101,8 +101,13 @@ def test_many_programs_over_shapes_with_ones() -> None:
         check(seed)
 
 
-@pytest.mark.parametrize("repeated", [lambda a: lt.tile(a, (1, 1)), lambda a: lt.repeat(a, 1, axis=0),
-                                      lambda a: lt.broadcast_to(a, (1, *a.shape)).reshape(-1, 3), lambda a: a[:1]])  # fmt: skip
+REPEATED = (
+    lambda a: lt.tile(a, (1, 1)), lambda a: lt.repeat(a, 1, axis=0), lambda a: a[:1],
+    lambda a: lt.broadcast_to(a, (1, *a.shape)).reshape(-1, 3),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("repeated", REPEATED)
 def test_a_product_of_extents_that_is_one(repeated: Any) -> None:
     local.trace.start()
     for n in (1, 1, 2, 1):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from array import array
 from collections.abc import Iterator, Sequence
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,29 @@ from lazyt.ir import dtypes
 # What is an array as it stands; those of Python's.
 PYTHONS = (range, memoryview, bytearray, array)
 ARRAYS = (np.ndarray, np.generic, *PYTHONS)
+
+
+def _count(a: np.ndarray[Any, Any]) -> int:
+    return getrefcount(a)
+
+
+# What a function counts of its argument, an array that only the call refers to.
+ALONE = _count(np.empty(1))
+
+
+def is_constant(a: Any) -> bool:
+    """Whether an array is read-only, and all that it is a view of."""
+    while isinstance(a, np.ndarray):
+        if a.flags.writeable:
+            return False
+        if a.base is None:
+            return True
+        a = a.base
+    try:
+        with memoryview(a) as view:
+            return view.readonly
+    except (TypeError, BufferError):
+        return False
 
 
 def host_array(obj: Any, dtype: np.dtype | None) -> np.ndarray[Any, Any]:

@@ -188,11 +188,16 @@ class _Unflagged:
         self.__array_interface__ = interface
 
 
+def is_elsewhere(x: Any) -> bool:
+    """Whether what speaks DLPack has its memory on another device than the CPU."""
+    return tuple(map(int, x.__dlpack_device__())) != CPU_DEVICE
+
+
 def imported(x: Any, device: Any, copy: bool | None) -> np.ndarray[Any, Any]:
     """A NumPy array over what `x` hands out by DLPack. Raises DeviceError for memory elsewhere than on the CPU."""
     if not hasattr(x, "__dlpack__"):
         raise DTypeError(f"from_dlpack: an object with __dlpack__ is required, not {type(x).__name__!r}")
-    elsewhere = tuple(map(int, x.__dlpack_device__())) != CPU_DEVICE
+    elsewhere = is_elsewhere(x)
     if elsewhere and device is None:
         raise DeviceError(
             f"from_dlpack: not supported: memory of DLPack device {x.__dlpack_device__()}, because lazyt runs on the "

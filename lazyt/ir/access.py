@@ -166,7 +166,7 @@ def through(scope: Scope | None, n: Node, place: Place) -> Place | Split | None:
                 out[a] = idx[i]
             return Place(tuple(out), place.guards)
         case "expand":
-            # NOTE: an axis grows where it is surely 1, not where it is as long here: under the same guards it may be more.
+            # NOTE: an axis grows where it is surely 1: of two that are 1 here, one may be more under the same guards.
             grown = tuple(
                 ZERO if _equal(scope, p, 1) or (hint(p) == 1 and hint(q) != 1) else i
                 for i, p, q in zip(idx, x.shape, n.shape, strict=True)
