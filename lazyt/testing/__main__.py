@@ -1,4 +1,4 @@
-"""`python -m lazyt.testing fuzz --minutes N` and `python -m lazyt.testing replay SEED`."""
+"""`python -m lazyt.testing fuzz --minutes N`, `python -m lazyt.testing replay SEED`, `python -m lazyt.testing soak`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import random
 import sys
 
 from lazyt.testing.fuzz import Search, replay
+
+# Of programs that a search may write.
+KINDS = ("all", "long")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -20,14 +23,19 @@ def main(arguments: list[str] | None = None) -> int:
     fuzz.add_argument("--seed", type=int, help="of the first program; the others follow (default: a new one)")
     fuzz.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
     fuzz.add_argument("--programs", type=int, help="stop after so many programs")
+    fuzz.add_argument(
+        "--kind", choices=KINDS, default="all", help="long: loops that go unread (default: all the others)"
+    )
     one = commands.add_parser("replay", help="run the program of a seed again")
     one.add_argument("seed", type=int)
+    one.add_argument("--kind", choices=KINDS, default="all")
     a = parser.parse_args(arguments)
+    kind = "" if a.kind == "all" else a.kind
     if a.command == "replay":
-        return 1 if replay(a.seed) is not None else 0
+        return 1 if replay(a.seed, kind=kind) is not None else 0
     seed = random.randrange(1 << 30) if a.seed is None else a.seed
     print(f"seeds from {seed}", flush=True)
-    found = Search(seed, max(a.jobs, 1)).run(a.minutes * 60, a.programs)
+    found = Search(seed, max(a.jobs, 1), kind).run(a.minutes * 60, a.programs)
     return 1 if found else 0
 
 

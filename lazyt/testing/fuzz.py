@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import faulthandler
+import gc
 import multiprocessing
+import os
 import signal
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any, TextIO
 
+from lazyt.testing.long import check_long, is_known
 from lazyt.testing.loops import check_loop, is_loop
-from lazyt.testing.seeds import Coverage, Found, signature_of, small, small_loop, try_seed
+from lazyt.testing.seeds import Coverage, Found, small, small_loop, try_seed
 from lazyt.testing.statements import Failure, Stopped, check
 
 # A program that takes longer than this hangs.
@@ -20,6 +26,8 @@ HANGS = 180.0
 BATCH = 32
 # Room for the statements of the program that runs.
 TEXT = 1 << 16
+# Memory of a process that no program needs; a process that has this much after many programs is replaced.
+GROWS, FULL = 4 << 30, 2 << 30
 
 
 class Board:
@@ -44,35 +52,42 @@ class Board:
         return bytes(self.text[: self.size.value]).decode().split("\n") if self.size.value else []
 
 
-def _worker(pipe: Any, board: Board) -> None:
-    """Try the seeds that come, until None."""
+def _worker(pipe: Any, board: Board, stacks: str, kind: str) -> None:
+    """Try the seeds that come, until None. A crash, and SIGUSR1, write every thread's stack into the file `stacks`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     known: set[tuple[str, ...]] = set()
-    while (task := pipe.recv()) is not None:
-        kind, what = task
-        if kind == "seeds":
-            covered = Coverage()
-            for seed in what:
-                board.seed.value = seed
-                found = try_seed(seed, tell=board.tell, covered=covered, known=known)
-                if found is not None:
-                    pipe.send(("found", found))
-            pipe.send(("done", covered))
-        else:
-            try:
-                pipe.send(("done", check_loop(what) if is_loop(what) else check(what)))
-            except (Stopped, SyntaxError):
-                pipe.send(("done", None))
+    with open(stacks, "w") as log:
+        faulthandler.enable(log)
+        faulthandler.register(signal.SIGUSR1, log)
+        gc.freeze()  # programs collect often: what was imported is not looked at each time
+        while (task := pipe.recv()) is not None:
+            asked, what = task
+            if asked == "seeds":
+                covered = Coverage()
+                for seed in what:
+                    board.seed.value = seed
+                    found = try_seed(seed, tell=board.tell, covered=covered, known=known, kind=kind)
+                    if found is not None:
+                        pipe.send(("found", found))
+                pipe.send(("done", covered))
+            else:
+                try:
+                    checked = check_long if kind == "long" else check_loop if is_loop(what) else check
+                    pipe.send(("done", checked(what)))
+                except (Stopped, SyntaxError):
+                    pipe.send(("done", None))
 
 
 class Worker:
     """A process that tries one program at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str = "") -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.board = Board()
-        self.process = context.Process(target=_worker, args=(theirs, self.board), daemon=True)
+        handle, self.log = tempfile.mkstemp(".stacks")
+        os.close(handle)
+        self.process = context.Process(target=_worker, args=(theirs, self.board, self.log, kind), daemon=True)
         self.process.start()
         theirs.close()
         self.seeds: list[int] = []  # what it was given
@@ -96,11 +111,26 @@ class Worker:
         self.waited += seconds
         return self.waited > HANGS + 60
 
+    def resident(self) -> int:
+        """Bytes of memory that the process has; 0 where the system does not say."""
+        try:
+            return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        except (OSError, IndexError):
+            return 0  # it ended just now, or this is no Linux
+
+    def stacks(self, ask: bool = False) -> str:
+        """What every thread did when the process crashed, or does now."""
+        if ask and self.process.is_alive() and self.process.pid is not None:
+            os.kill(self.process.pid, signal.SIGUSR1)
+            time.sleep(1.0)
+        return Path(self.log).read_text()[-20000:]
+
     def stop(self) -> None:
         """End the process."""
         self.process.kill()
         self.process.join()
         self.pipe.close()
+        Path(self.log).unlink(missing_ok=True)
 
     def ended(self) -> str:
         """How the process died."""
@@ -109,18 +139,18 @@ class Worker:
         return f"the process died of {signal.Signals(-code).name}" if code < 0 else f"the process ended with {code}"
 
 
-def check_apart(lines: list[str], seconds: float = HANGS) -> Failure | None:
+def check_apart(lines: list[str], seconds: float = HANGS, kind: str = "") -> Failure | None:
     """Check a program in a process of its own, because it crashes or hangs."""
-    w = Worker()
+    w = Worker(kind)
     w.pipe.send(("lines", lines))
     try:
         # NOTE: many short waits: time in which the machine, or all of its processes, stood still does not count.
         if not any(w.pipe.poll(1.0) for _ in range(max(int(seconds), 1))):
-            return Failure("hangs", "", f"no result after {seconds:.0f} s")
+            return Failure("hangs", "", f"no result after {seconds:.0f} s\n{w.stacks(ask=True)}")
         answer: Failure | None = w.pipe.recv()[1]
         return answer
     except EOFError:
-        return Failure("crashes", "", w.ended())
+        return Failure("crashes", "", f"{w.ended()}\n{w.stacks()}")
     finally:
         w.stop()
 
@@ -131,13 +161,16 @@ class Search:
 
     seed: int
     jobs: int = 1
+    kind: str = ""  # of all programs: 'long'; otherwise each seed says its own
     out: TextIO = field(default_factory=lambda: sys.stdout)
     found: list[Found] = field(default_factory=list)
     covered: Coverage = field(default_factory=Coverage)
     again: int = 0  # findings like one before
+    known: int = 0  # findings that stand in the table of known ones
     shown: float = 0.0
     quiet: bool = False
     lines: list[str] = field(default_factory=list)  # of the last program
+    slowest: tuple[float, int] = (0.0, -1)  # seconds, seed
 
     @property
     def tried(self) -> int:
@@ -166,7 +199,7 @@ class Search:
         try:
             while True:
                 if len(workers) < self.jobs and (seeds := batch()):
-                    workers.append(Worker())
+                    workers.append(Worker(self.kind))
                     workers[-1].start(seeds)
                     continue
                 busy = [w for w in workers if w.seeds]
@@ -176,11 +209,16 @@ class Search:
                 ready = wait([w.pipe for w in busy], timeout=1.0)
                 passed = min(time.monotonic() - asked, 2.0)
                 for w in busy:
-                    hangs = w.wait(passed)
+                    self.slowest = max(self.slowest, (w.waited, w.at))
+                    hangs = w.wait(passed) or (w.board.size.value and w.resident() > GROWS)
                     if w.pipe not in ready and not hangs:
                         continue
                     if self._take(w, w.pipe in ready):
                         left += w.left()
+                        workers.remove(w)
+                    elif not w.seeds and w.resident() > FULL:
+                        self.covered.programs["processes replaced"] += 1
+                        w.stop()
                         workers.remove(w)
                     elif not w.seeds and (seeds := batch()):
                         w.start(seeds)
@@ -199,7 +237,7 @@ class Search:
             except EOFError:
                 self.lines = w.board.lines
                 self.covered.programs["crashes"] += 1
-                self._report(self._apart(w, Failure("crashes", "", w.ended())))
+                self._report(self._apart(w, Failure("crashes", "", f"{w.ended()}\n{w.stacks()}")))
                 w.stop()
                 return True
             if what == "found":
@@ -208,21 +246,35 @@ class Search:
                 self.covered.add(told)
                 w.seeds = []
             return False
+        if w.resident() > GROWS:
+            self.covered.programs["memory"] += 1
+            failure = Failure("memory", "", f"the process has {w.resident() >> 20:,} MB\n{w.stacks(ask=True)}")
+            self._report(Found(w.board.seed.value, w.board.lines, w.board.lines, failure))
+            w.stop()
+            return True
         self.covered.programs["hangs"] += 1
+        stacks = w.stacks(ask=True)
         w.stop()
-        failure = check_apart(w.board.lines)
-        if failure is not None:
-            self._report(self._apart(w, failure))
+        failure = check_apart(w.board.lines, kind=self.kind) or Failure("hangs once", "", f"and not again\n{stacks}")
+        self._report(self._apart(w, failure))
         return True
 
     def _apart(self, w: Worker, failure: Failure) -> Found:
         """A program that kills its process, made small in processes of its own."""
+        if is_known(failure, w.board.lines):
+            return Found(w.board.seed.value, w.board.lines, w.board.lines, failure)
+        if self.kind == "long":
+            again = lambda x: check_apart(x, 30.0, "long")
+            return small_loop(w.board.seed.value, w.board.lines, failure, again, 120.0)
         make = small_loop if is_loop(w.board.lines) else small
         return make(w.board.seed.value, w.board.lines, failure, lambda x: check_apart(x, 30.0), 120.0)
 
     def _report(self, found: Found) -> None:
-        signature = signature_of(found.failure, found.small[-1])
-        if any(signature == signature_of(f.failure, f.small[-1]) for f in self.found):
+        if is_known(found.failure, found.small):
+            self.known += 1
+            return
+        signature = found.signature()
+        if any(signature == f.signature() for f in self.found):
             self.again += 1
             return
         self.found.append(found)
@@ -241,7 +293,10 @@ class Search:
             return
         self.shown = now
         twice = f" ({self.again} more of the same kind)" if self.again else ""
-        text = f"{self.tried:,} programs, {len(self.found)} found{twice}, {_clock(now)} of {_clock(seconds)}"
+        known = f", {self.known} known" if self.known else ""
+        slow = f"; seed {self.slowest[1]} took {self.slowest[0]:.0f} s" if self.slowest[0] > 20 else ""
+        found = f"{len(self.found)} found{twice}{known}"
+        text = f"{self.tried:,} programs, {found}, {_clock(now)} of {_clock(seconds)}{slow}"
         print(f"\r{text}" if tty else text, end="" if tty and not last else "\n", file=self.out, flush=True)
         if last:
             print(self.covered, file=self.out, flush=True)
@@ -251,14 +306,20 @@ def _clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
-def replay(seed: int, out: Any = None) -> Found | None:
+def replay(seed: int, out: Any = None, kind: str = "") -> Found | None:
     """Print the program of a seed, run it, and print it small if it fails."""
     out = out or sys.stdout
-    search = Search(seed, out=out, quiet=True)
+    search = Search(seed, kind=kind, out=out, quiet=True)
     search.run(HANGS + 60, most=1)
     print("\n".join(search.lines), file=out, flush=True)
     if not search.found:
-        other = "itself in the general way" if is_loop(search.lines) else "NumPy, in every mode"
+        other = (
+            "itself, synced each turn"
+            if kind == "long"
+            else "itself in the general way"
+            if is_loop(search.lines)
+            else "NumPy, in every mode"
+        )
         print(f"\nlazyt agrees with {other}", file=out)
         return None
     found = search.found[0]

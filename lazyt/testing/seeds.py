@@ -18,6 +18,8 @@ from lazyt.testing import array_programs, mixed_programs, view_programs
 from lazyt.testing.choices import choices_of
 from lazyt.testing.composed import COMPOSED
 from lazyt.testing.gradient_programs import SMOOTH, GradientWriter, check_gradients
+from lazyt.testing.long import again_long, check_long, is_known, is_long, long_script, ways_of
+from lazyt.testing.long_programs import LongWriter
 from lazyt.testing.loop_programs import LoopWriter
 from lazyt.testing.loops import again_loop, check_loop, is_loop, loop_script
 from lazyt.testing.mixed_programs import CALLED, Unwritten, table
@@ -72,12 +74,18 @@ class Found:
     small: list[str]
     failure: Failure
 
+    def signature(self) -> tuple[str, ...]:
+        """What is like another finding."""
+        return signature_of(self.failure, self.small[-1] if self.small else "")
+
     def script(self) -> str:
         """The small program as a script that shows NumPy's result and lazyt's, and exits with 1 while they differ."""
         if self.failure.kind.startswith("gradient"):
             return _GRADIENT.format(seed=self.seed, lines=",\n    ".join(map(repr, self.small)))
         if self.failure.kind.startswith("loops"):
             return loop_script(f"Seed {self.seed}", self.small)
+        if self.failure.kind.startswith("long") or is_long(self.lines):
+            return long_script(f"Seed {self.seed}", self.small)
         return script(f"Seed {self.seed}", self.small, self.failure)
 
 
@@ -90,10 +98,11 @@ class Coverage:
     functions: Counter[str] = field(default_factory=Counter)
     dtypes: Counter[str] = field(default_factory=Counter)
     statements: Counter[str] = field(default_factory=Counter)  # all, views, writes in place
+    families: Counter[str] = field(default_factory=Counter)  # of long programs
 
     def add(self, other: Coverage) -> None:
         """Add what another search covered."""
-        for name in ("programs", "modes", "functions", "dtypes", "statements"):
+        for name in ("programs", "modes", "functions", "dtypes", "statements", "families"):
             getattr(self, name).update(getattr(other, name))
 
     def of(self, lines: Sequence[str], history: Sequence[dict[str, Array]] = ()) -> None:
@@ -116,6 +125,7 @@ class Coverage:
             "modes: " + _counts(self.modes),
             "statements: " + _counts(self.statements),
             "results: " + _counts(self.dtypes),
+            *(["families: " + _counts(self.families)] if self.families else []),
             f"functions: {len(everything() & called)} of {len(everything())}"
             + (f"; never drawn: {', '.join(missing)}" if missing else "")
             + "; seldomest: " + _counts(Counter({n: self.functions[n] for n in everything() & called}), seldom=5),
@@ -151,20 +161,26 @@ def _nobody(lines: list[str]) -> None:
     """Nobody is told."""
 
 
-Writer = array_programs.Writer | view_programs.Writer | LoopWriter
+Writer = array_programs.Writer | view_programs.Writer | LoopWriter | LongWriter
 
 
-def written_program(seed: int, length: int = LENGTH, tell: Callable[[list[str]], None] = _nobody) -> Writer:
+def written_program(
+    seed: int, length: int = LENGTH, tell: Callable[[list[str]], None] = _nobody, kind: str = ""
+) -> Writer:
     """The writer of the program of a seed, done. Raises `Unwritten` where lazyt fails while it is being written.
 
-    `tell` is called with the statements so far before each one is run.
+    `tell` is called with the statements so far before each one is run. `kind`: another one than the seed's.
     """
     rng = random.Random(seed)
 
     def pick(n: int) -> int:
         return rng.randrange(n)
 
-    kind, choices = kind_of(seed), choices_of(seed)
+    kind, choices = kind or kind_of(seed), choices_of(seed)
+    if kind == "long":
+        long = LongWriter(pick)
+        long.program()
+        return long
     if kind == "loops":
         loop = LoopWriter(pick, choices)
         loop.tell = tell
@@ -193,17 +209,18 @@ def try_seed(
     tell: Callable[[list[str]], None] = _nobody,
     covered: Coverage | None = None,
     known: set[tuple[str, ...]] | None = None,
+    kind: str = "",
 ) -> Found | None:
     """Write the program of a seed, run it, and make it small if it fails; `tell` hears of what is run.
 
     A failure of a kind in `known` is not made small; any other is put there.
     """
     covered = Coverage() if covered is None else covered
-    kind = kind_of(seed)
+    kind = kind or kind_of(seed)
     covered.programs[kind] += 1
     w: Writer | None = None
     try:
-        w = written_program(seed, tell=tell)
+        w = written_program(seed, tell=tell, kind=kind)
         lines = w.lines
         covered.of(lines, getattr(w, "history", ()))
     except Unwritten as e:
@@ -216,10 +233,14 @@ def try_seed(
         return None
     if failure is None:
         return None
+    if is_known(failure, lines):
+        return Found(seed, lines, lines, failure)
     if known is not None and (signature := signature_of(failure, lines[min(failure.line, len(lines) - 1)])) in known:
         return Found(seed, lines, up_to(lines, failure), failure)
     if known is not None:
         known.add(signature)
+    if kind == "long":
+        return small_loop(seed, lines, failure, lambda x: again_long(x, failure), seconds)
     if is_loop(lines):
         return small_loop(seed, lines, failure, lambda x: again_loop(x, failure), seconds)
     again = recheck_gradients if kind == "gradients" and failure.kind.startswith("gradient") else recheck
@@ -230,6 +251,10 @@ def _fails(seed: int, kind: str, lines: list[str], w: Writer | None, covered: Co
     if w is None:
         return check(lines, (*LIGHT, *CHECKED))
     modes: tuple[Mode, ...]
+    if isinstance(w, LongWriter):
+        covered.modes.update(f"long, {way}" for way in ways_of(seed))
+        covered.families[w.family] += 1
+        return check_long(lines, ways_of(seed))
     if isinstance(w, LoopWriter):
         covered.modes["loops, as used and in the general way"] += 1
         return check_loop(lines)
@@ -255,7 +280,7 @@ def _fails(seed: int, kind: str, lines: list[str], w: Writer | None, covered: Co
 
 def _unlike(lines: list[str], w: Writer) -> Failure | None:
     """A failure that another run of the program does not show: while it was written lazyt gave something else."""
-    if isinstance(w, view_programs.Writer | LoopWriter):
+    if isinstance(w, view_programs.Writer | LoopWriter | LongWriter):
         return None
     each = beside_numpy(lines, FIRST_RUN_EACH)[1]
     return each or Failure("once", lines[-1].split(" ")[0], "wrong while it was written, and not again")

@@ -121,14 +121,22 @@ def _blocks_opened(tree: ast.Module) -> Iterator[ast.Module]:
 
 def _fewer_turns(tree: ast.Module) -> Iterator[ast.Module]:
     def value(node: ast.AST) -> int:
+        """How many turns there are now."""
         fits = isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and len(node.iter.args) == 1
         n = node.iter.args[0] if fits else None  # type: ignore[attr-defined]
         return n.value if isinstance(n, ast.Constant) and isinstance(n.value, int) else 0
 
-    def change(node: ast.AST, way: int) -> None:
-        node.iter.args[0] = ast.Constant(way + 1)  # type: ignore[attr-defined]
+    def fewer(node: ast.AST) -> list[int]:
+        """Numbers to try: each one up to 12, and growing ones up to one less."""
+        n = value(node)
+        return sorted(
+            {*range(1, min(n, 13)), *(m for i in range(12) if 12 < (m := 3 * 2**i // 2) < n), *[n - 1] * (n > 1)}
+        )
 
-    return _edited(tree, lambda node: max(value(node) - 1, 0), change)
+    def change(node: ast.AST, way: int) -> None:
+        node.iter.args[0] = ast.Constant(fewer(node)[way])  # type: ignore[attr-defined]
+
+    return _edited(tree, lambda node: len(fewer(node)), change)
 
 
 def _parts(node: ast.AST) -> list[ast.expr]:
