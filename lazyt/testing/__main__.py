@@ -7,6 +7,8 @@ import random
 import sys
 
 from lazyt.testing.fuzz import Search, replay
+from lazyt.testing.soak import KINDS as DISTURBANCES
+from lazyt.testing.soak import Soak
 
 # Of programs that a search may write.
 KINDS = ("all", "long")
@@ -29,7 +31,14 @@ def main(arguments: list[str] | None = None) -> int:
     one = commands.add_parser("replay", help="run the program of a seed again")
     one.add_argument("seed", type=int)
     one.add_argument("--kind", choices=KINDS, default="all")
+    soak = commands.add_parser("soak", help="train, fail, interrupt; memory and latency must stay flat")
+    soak.add_argument("--minutes", type=float, default=30.0, help="how long to go on (default: 30)")
+    soak.add_argument("--seed", type=int, default=0)
+    soak.add_argument("--interval", type=float, default=60.0, help="seconds between two lines (default: 60)")
+    soak.add_argument("--without", nargs="*", choices=DISTURBANCES, default=[], help="leave these out")
     a = parser.parse_args(arguments)
+    if a.command == "soak":
+        return 1 if Soak(a.seed, frozenset(a.without)).run(a.minutes, a.interval) else 0
     kind = "" if a.kind == "all" else a.kind
     if a.command == "replay":
         return 1 if replay(a.seed, kind=kind) is not None else 0

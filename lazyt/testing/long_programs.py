@@ -17,7 +17,7 @@ LOOP = "for k in unread("
 # At most so many row kernels between two reads, and so many steps. None: as many as are drawn.
 # NOTE: kernels are not of bounded size yet, nor is planning linear; a longer run finds these two alone.
 ROW_STAGES: int | None = 5
-STEPS: int = 250
+STEPS: int = 300
 MOST_STEPS: int = 2000
 
 # What a turn makes of a matrix `t` of `n` rows and `d` columns, beside `u`, one like it, `w` (d, d) and `v` (d,).
@@ -227,7 +227,7 @@ class LongWriter:
 
     def turns(self, body: Sequence[str]) -> int:
         """How many: mostly few, at times 300, and no more steps than there may be."""
-        steps = max(4 * sum(line.count("\n") + 1 for line in body) * (8 if self.trained else 1), 1)
+        steps = 3 * sum(line.count("\n") + 1 for line in body) + (20 if self.trained else 0)
         most = MOST_STEPS if self.pick(25) == 0 else STEPS
         wanted = (2 + self.pick(8), 5 + self.pick(20), 10 + self.pick(50), 60 + self.pick(240))[self.pick(4)]
         return max(2, min(wanted, most // steps))
@@ -246,7 +246,7 @@ class LongWriter:
         makers = {"arguments": self.call, "writes": self.write, "extents": self.extents, "gradients": self.training,
                   "optimizers": self.training}  # fmt: skip
         make = makers.get(self.family, self.update)
-        for _ in range(1 if self.trained else 1 + self.pick(3)):
+        for _ in range(1 if self.trained else 2 + self.pick(4) if self.family == "arguments" else 1 + self.pick(3)):
             out += make()
             out += self.more()
         if self.pick(3) == 0:
