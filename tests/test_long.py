@@ -134,7 +134,7 @@ def test_an_error_of_lazyts_own_is_found() -> None:
 
 
 def test_a_search_of_long_programs() -> None:
-    assert try_seed(109, kind="long") is None
+    assert try_seed(8, kind="long") is None
     lines = ["for k in unread(2):", "    note('a\\\\n')"]
     exec(compile(long_script("A program", lines), "<script>", "exec"), {"__name__": "script"})
     found = Found(1, lines, lines, Failure("long, unread: see", "see", "differs"))
@@ -177,7 +177,7 @@ def test_a_long_program_that_hangs_or_dies_tells_where() -> None:
 @pytest.mark.slow
 def test_a_process_that_takes_too_much_memory_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lazyt.testing.fuzz.GROWS", 1 << 20)
-    s = Search(109, kind="long", out=io.StringIO())
+    s = Search(8, kind="long", out=io.StringIO())
     found = s.run(60, most=6)
     assert {f.failure.kind for f in found} == {"memory"} and "MB" in found[0].failure.message
 

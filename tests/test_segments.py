@@ -318,3 +318,46 @@ def test_a_hook_on_a_value_before_a_sync_is_refused_not_forgotten() -> None:
         hook.remove()
         loss.backward()
         assert w.grad.tolist() == [8.0, 16.0]
+
+
+@pytest.mark.parametrize("dropped", [0, 1])
+def test_a_leaf_made_on_the_way_may_be_held_in_one_turn_and_dropped_in_another(dropped: int) -> None:
+    x, start, v = lt.ones((2, 3)), lt.ones((3, 3)), lt.ones((3,)).requires_grad_()
+    want = float(2 * 3 * 3 / np.cosh(6.0) ** 2)
+    for k in range(4):
+        w = (start * 2).detach().requires_grad_()
+        h = lt.tanh(x @ w) * v
+        if k % 2 == dropped:
+            del w
+        lt.sync()
+        h.sum().backward()
+        if k % 2 != dropped:
+            np.testing.assert_allclose(float(w.grad.sum()), want, rtol=1e-2)
+    np.testing.assert_allclose(v.grad.numpy(), np.full(3, 4 * 2 * np.tanh(6.0)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_leaf_that_a_gradient_updated_and_a_sync_between_forward_and_backward(twice: bool) -> None:
+    rng = np.random.default_rng(0)
+    x, w0, v0 = rng.normal(size=(4, 5)), rng.normal(size=(5, 5)) * 0.3, rng.normal(size=5)
+
+    def trained(syncs: bool, read: bool) -> list[np.ndarray]:
+        w, v = (lt.tensor(a, dtype=lt.float64).requires_grad_() for a in (w0, v0))
+        for k in range(3):
+            h = lt.tanh(lt.asarray(x) @ w) * v
+            if read and k:
+                loss.item()  # noqa: F821 - of the turn before
+            loss = (h * h).mean()
+            if twice:
+                loss.backward(retain_graph=True)
+            loss.backward()
+            # What the backward before gave for v is not read by what made w.
+            w = (w - 0.1 * w.grad).detach().requires_grad_()
+            if syncs:
+                lt.sync()
+        return [w.detach().numpy(), v.grad.numpy()]
+
+    want = trained(True, False)
+    for got in (trained(False, True), trained(False, False), trained(False, True)):
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-10)

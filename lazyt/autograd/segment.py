@@ -69,7 +69,7 @@ class Shape:
     def complete(self, path: Sequence[Step], segment: Segment) -> list[Slot]:
         """The kept values."""
         if self.slots is None:
-            kept = _kept(path, self.order, self.reach, segment)
+            kept = _kept(path, self.order, self.reach, self.records, segment)
             numbers = leaf_numbers(path)
             self.leaves = [(s, numbers[s]) for s in _closure(self.order, set(kept)) if s.op is LEAF]
             self.slots = kept
@@ -141,18 +141,20 @@ class Segment:
             new[s] = bind_leaf(tr, Holder(self.leaves[s], self.metas.get(s.index)))
             return
         if s.op is TRACK:
+            # NOTE: the tensor may be gone: then nobody asks for its gradient, and what is behind it is whole.
+            meta = self.metas.get(s.index)
             operand: Any = s.operands[0]
-            if operand.requires_grad and s in self.saved and not self.metas[s.index].is_leaf:
+            cuts = s in self.saved and (meta is not None or not operand.requires_grad)
+            if cuts and operand.requires_grad and meta is not None and not meta.is_leaf:
                 raise NotSupportedError(
                     "not supported: grad and vjp of a function that syncs, by a value with a graph of its own, because "
                     "that graph would be lost; call it with x.detach(), or take the sync out of it"
                 )
-            new[s] = self._leaf(tr, s, self.metas[s.index]) if s in self.saved else new[s.operands[0]]
+            new[s] = self._leaf(tr, s, meta) if cuts else new[operand]
             return
-        free = [x for x in s.slots if x in self.saved and not x.requires_grad]
-        if len(free) == len(s.slots):
-            new[s] = self._leaf(tr, s)
-            for x in free[1:]:
+        if all(x in self.saved and not x.requires_grad for x in wanted):
+            # NOTE: what else the step gave (another gradient of one backward) nobody asks for, and need not be kept.
+            for x in wanted:
                 new[x] = self._leaf(tr, x)
             return
         if all(_is_version(x) and x in self.saved for x in wanted):
@@ -219,7 +221,9 @@ def leaf_numbers(path: Sequence[Step]) -> dict[Step, int]:
     return numbers
 
 
-def _kept(path: Sequence[Step], outputs: Sequence[Slot], reach: Reach, segment: Segment) -> list[Slot]:
+def _kept(
+    path: Sequence[Step], outputs: Sequence[Slot], reach: Reach, records: Sequence[int], segment: Segment
+) -> list[Slot]:
     """What the plan must compute for a later backward.
 
     The values that the gradients read, where they are values of steps; for one inside a step (the exponentials of a
@@ -246,7 +250,8 @@ def _kept(path: Sequence[Step], outputs: Sequence[Slot], reach: Reach, segment: 
     # Later values of leaves: what wrote them, a step of an optimizer with the gradients behind it, is not repeated.
     kept.update((x, None) for versions in reach.leaves.values() for x in versions if _is_version(x))
     for s in _closure(outputs, set(kept)):
-        if s.op is TRACK and s.index in segment.metas:
+        # NOTE: whoever holds it: the next segment of this program keeps the same, and there it may be another's.
+        if s.op is TRACK and s.index in records:
             kept[s] = None
         for x in s.operands:
             if isinstance(x, Slot) and getattr(x.step.op, "expand", None) is not None and not x.requires_grad:

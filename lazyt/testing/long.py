@@ -47,6 +47,8 @@ APART = {"float16": 0.1, "bfloat16": 0.3, "float32": 5e-3, "float64": 1e-6, "com
 # Sums that a plan may group otherwise, and what makes large differences of small ones.
 INEXACT = re.compile(r" @ |matmul|einsum|linear\(|net\(|Linear|linalg")
 JUMPS = re.compile(r"sort|argmax|round|sign|fmod|median|float16|astype|[xyztupgvw01)] [<>]|\*\* 2 %")
+# What fails at a sync: the interpreter does not say which line it was, so all of a walk stays pending.
+FAILS = re.compile(r"10 ?\*\* ?6|linalg")
 # What no NumPy reference is there for.
 OF_LAZYT = re.compile(r"\blt\.|param\(|pickle|settle|apart|fails|\.is_pending|detach|random")
 
@@ -272,6 +274,8 @@ def check_long(lines: Sequence[str] | str, ways: Sequence[Way] = WAYS) -> Failur
     if failure is not None:
         return failure
     for way in ways:
+        if way.mode.interpret and FAILS.search(text):
+            continue
         if way is NUMPY and (OF_LAZYT.search(text) or JUMPS.search(text)):
             continue
         got, kept_here = long_events(code, way)
