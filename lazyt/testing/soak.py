@@ -71,7 +71,7 @@ def resident() -> int:
 
 
 class Training:
-    """A model of one to three layers, its optimizer, and its steps; the same from the same seed."""
+    """A model of a few layers, its optimizer, and its steps; the same from the same seed."""
 
     def __init__(self, name: str, layers: int, width: int, seed: int) -> None:
         self.made = name, layers, width, seed
@@ -224,14 +224,14 @@ class Soak:
     def _round(self) -> None:
         """Some steps of one model, and one disturbance."""
         if len(self.trained) < 4 or self.rng.random() < 0.05:
-            # NOTE: few forms of models and of rounds: each has plans of its own, and what is kept of plans is bounded,
-            # but not small.
+            # NOTE: few forms of models and of rounds: each has plans of its own, a megabyte with their code, which are
+            # kept. Memory is flat once every form was there.
             name = self.rng.choice(list(OPTIMIZERS))
-            self.trained = [*self.trained[-3:], Training(name, 1 + self.rng.randrange(3), 8, self.rng.randrange(99))]
+            self.trained = [*self.trained[-3:], Training(name, 1 + self.rng.randrange(2), 8, self.rng.randrange(99))]
             self.did["models"] += 1
         t = self.rng.choice(self.trained)
-        for _ in range(self.rng.randrange(6)):
-            n = 1 if "shapes" in self.without else self.rng.choice((1, 2, 3, 8, 5))
+        n = 4 if "shapes" in self.without else self.rng.choice((1, 2, 3, 8, 5))
+        for _ in range(3):
             t.step(*t.batch(n), every=len(t.made[0]) % 3 + 1)
             self.did["steps"] += 1
         lt.sync()
