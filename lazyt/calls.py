@@ -152,28 +152,32 @@ def noted(
 
 
 def given(tr: Trace, c: Call, s: Step, x: Any) -> Any:
-    """Take the step that a call took: what it gives, which may be a view of x."""
-    if c.scalars:
-        tr.scalars[c.place] = c.scalars
+    """Take the step that a call took: what it gives, which may be a view of x; None if the walk is elsewhere by now."""
     h = next(hooks.made)
-    h._slot = s
-    h._data = h._meta = None
+    h._data = h._meta = h._storage = None
     h._writes = 0
-    if c.view is None:
-        h._storage = h._view = None
-        tr.results[s.index] = h
-    else:
+    view = h._view = c.view
+    reference = None
+    if view is not None:
         st = h._storage = x._storage or share(tr, x)
-        h._view = c.view
         reference = ref(h)
         aliases = st.aliases
         aliases.append(reference)
         if len(aliases) > 64 and len(aliases) & (len(aliases) - 1) == 0:
             st.aliases = [r for r in aliases if r() is not None]
+    # NOTE: no call from here on.
+    if s.parent is not tr.pos or x._slot is not c.x1:
+        h._slot = None
+        return None
+    if c.scalars:
+        tr.scalars[c.place] = c.scalars
+    if reference is None:
+        tr.results[s.index] = h
+    else:
         tr.refs[s.index] = reference
         tr.results[s.index] = None
     tr.ext = c.after
-    tr.pos = s
+    h._slot = tr.pos = s
     return h
 
 
@@ -199,18 +203,21 @@ def make(f, slow, note, Tensor, tensors, made):
                 and (c.code is None or ((here := _getframe(1)).f_lasti == c.lasti and here.f_code is c.code))
             ):
 {test}
-                if c.scalars:
-                    tr.scalars[c.place] = c.scalars
+{first}
                 h = tr.results[s.index]
                 if h is None:
-                    h = tr.results[s.index] = next(made)
+                    for h in made:
+                        break
                     h._data = h._meta = h._storage = h._view = None
                     h._writes = 0
-                h._slot = s
-{first}
-                tr.ext = c.after
-                tr.pos = s
-                return h
+                if s.parent is tr.pos:
+                    if c.scalars:
+                        tr.scalars[c.place] = c.scalars
+                    tr.results[s.index] = h
+                    h._slot = s
+                    tr.ext = c.after
+                    tr.pos = s
+                    return h
         start, ext = tr.pos, tr.ext
         operands = {operands}
         try:
@@ -232,8 +239,8 @@ _MEET_ALL = """
                         if x._slot is None:
                             bind_leaf(tr, x, 2) if x._storage is None else slot_of(tr, x, 2)"""
 _VIEWED = """
-                if c.view is not None:
-                    return given(tr, c, s, x1)"""
+                if c.view is not None and (h := given(tr, c, s, x1)) is not None:
+                    return h"""
 # What has no operand may be the first step of a walk.
 _FIRST = """
                 if not s.index:

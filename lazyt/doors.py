@@ -29,13 +29,19 @@ def record_one(op: OpDef, x: Any) -> Any:
             s = tr.pos.next
         if s.op is op and s.a is x._slot and s.ext is tr.ext:
             h = tr.results[s.index]
-            if h is None:
-                h = tr.results[s.index] = next(hooks.made)
-                h._data = h._meta = h._storage = h._view = None
-                h._writes = 0
-            h._slot = s
-            tr.pos = s
-            return h
+            if h is not None:
+                h._slot = s
+                tr.pos = s
+                return h
+            for h in hooks.made:  # noqa: B007 - as in `record`
+                break
+            h._data = h._meta = h._storage = h._view = None
+            h._writes = 0
+            if s.parent is tr.pos:
+                tr.results[s.index] = h
+                h._slot = s
+                tr.pos = s
+                return h
     return record(op, (x,))
 
 
@@ -59,13 +65,19 @@ def record_two(op: OpDef, x: Any, y: Any) -> Any:
             if s.n_scalars:
                 tr.scalars[s.scalar_start] = y
             h = tr.results[s.index]
-            if h is None:
-                h = tr.results[s.index] = next(hooks.made)
-                h._data = h._meta = h._storage = h._view = None
-                h._writes = 0
-            h._slot = s
-            tr.pos = s
-            return h
+            if h is not None:
+                h._slot = s
+                tr.pos = s
+                return h
+            for h in hooks.made:  # noqa: B007 - as in `record`
+                break
+            h._data = h._meta = h._storage = h._view = None
+            h._writes = 0
+            if s.parent is tr.pos:
+                tr.results[s.index] = h
+                h._slot = s
+                tr.pos = s
+                return h
     return record(op, (x, y))
 
 
@@ -94,13 +106,19 @@ def of_one(op: OpDef, slow: Callable[..., Any]) -> Callable[..., Any]:
                 s = tr.pos.next
             if s.op is op and s.a is x._slot and s.ext is tr.ext:
                 h = tr.results[s.index]
-                if h is None:
-                    h = tr.results[s.index] = next(made)
-                    h._data = h._meta = h._storage = h._view = None
-                    h._writes = 0
-                h._slot = s
-                tr.pos = s
-                return h
+                if h is not None:
+                    h._slot = s
+                    tr.pos = s
+                    return h
+                for h in made:  # noqa: B007 - as in `record`
+                    break
+                h._data = h._meta = h._storage = h._view = None
+                h._writes = 0
+                if s.parent is tr.pos:
+                    tr.results[s.index] = h
+                    h._slot = s
+                    tr.pos = s
+                    return h
         return slow(x, out, **options)
 
     return call
@@ -129,13 +147,19 @@ def of_two(op: OpDef, slow: Callable[..., Any]) -> Callable[..., Any]:
                 if s.n_scalars:
                     tr.scalars[s.scalar_start] = x2
                 h = tr.results[s.index]
-                if h is None:
-                    h = tr.results[s.index] = next(made)
-                    h._data = h._meta = h._storage = h._view = None
-                    h._writes = 0
-                h._slot = s
-                tr.pos = s
-                return h
+                if h is not None:
+                    h._slot = s
+                    tr.pos = s
+                    return h
+                for h in made:  # noqa: B007 - as in `record`
+                    break
+                h._data = h._meta = h._storage = h._view = None
+                h._writes = 0
+                if s.parent is tr.pos:
+                    tr.results[s.index] = h
+                    h._slot = s
+                    tr.pos = s
+                    return h
         return slow(x1, x2, out, **options)
 
     return call

@@ -119,6 +119,39 @@ def is_ours(error: BaseException) -> bool:
     return str(f.f_globals.get("__name__")).startswith("lazyt.") or f.f_code.co_filename.startswith("<lazyt ")
 
 
+# What a plan may fail by that is nobody's fault, and may be gone the next time.
+_PASSING = (MemoryError, OSError, Warning)
+
+
+def failed_to_plan(error: Exception) -> None:
+    """Say that an error came out of planning: whatever its kind, it is a fault of lazyt's own."""
+    if isinstance(error, _PASSING) or (isinstance(error, LazytError) and not isinstance(error, LazytInternalError)):
+        return
+    t = error.__traceback__
+    while t is not None and t.tb_next is not None:
+        t = t.tb_next
+    if t is not None and t.tb_frame.f_globals.get("__name__") != "threading":  # no thread can be started
+        error._lazyt_fault = True  # type: ignore[attr-defined]
+
+
+def is_fault(error: BaseException) -> bool:
+    """Whether a sync failed by a fault of lazyt's own: neither by its data nor for want of memory."""
+    return getattr(error, "_lazyt_fault", False) or (is_ours(error) and site_of(error) is None)
+
+
+REPORT = (
+    "this is a fault of lazyt's own. Each value that was pending is computed by itself when it is read, and everything "
+    "else goes on. LAZYT_DEBUG=no-fuse may help, and says where it is from (docs/architecture.md, Switches). Please "
+    "report it, with this traceback and what lazyt.explain() says of the program"
+)
+
+
+def described(error: Exception) -> LazytInternalError:
+    """The error of a sync that failed by a fault of lazyt's own."""
+    what = str(error) if isinstance(error, LazytInternalError) else f"{type(error).__name__}: {error}"
+    return LazytInternalError(what if REPORT in what else f"sync: {what}; {REPORT}")
+
+
 class LazytInternalError(LazytError, AssertionError):
     """An invariant of lazyt's own broke: a bug to report."""
 

@@ -87,6 +87,12 @@ class Storage(Holder):
         super().__init__()
         self.aliases: list[weakref.ref[Handle]] = []
 
+    def alive(self) -> list[tuple[weakref.ref[Handle], Handle]]:
+        """The aliases that there are, with the references to them."""
+        found = [(r, r()) for r in self.aliases]
+        # NOTE: a view that gradients were asked for has its value to itself from then on (engine.own_value).
+        return [(r, h) for r, h in found if h is not None and h._storage is self]
+
     def invalidate(self, keep: Handle | None) -> None:
         """After a write: every alias but `keep` must derive its value anew."""
         alive = []

@@ -7,9 +7,13 @@ turned into a write of its base: each view operation knows how to put a value ba
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain
+from operator import attrgetter, is_, setitem
 from typing import Any
 
+from lazyt.commit import Change, carry_out, prepared
+from lazyt.current import restore_grad_mode, set_grad_mode
 from lazyt.errors import AutogradError, ShapeError
 from lazyt.handle import Handle, Holder, View
 from lazyt.ir import dtypes
@@ -20,14 +24,14 @@ from lazyt.record import (
     begin,
     check_devices,
     check_writable_dtype,
+    find_step,
     meta_of,
     operand_slots,
     own_slot,
-    set_grad_mode,
     slot_of,
 )
 from lazyt.trace import Several, Slot, Step, Trace, user_site
-from lazyt.walk import ASSIGN, follow, insert, plain_slots, run_sync
+from lazyt.walk import ASSIGN, Moved, follow, insert, plain_slots, run_sync
 
 ref = weakref.ref
 
@@ -163,7 +167,22 @@ STOP = OpDef("detach", lambda b, x: b.stop(x), differentiable=False)
 
 
 def assign_step(tr: Trace, new: Slot, old: Slot | None, keeps: str) -> Step:
-    """The step after which a holder has `new` for `old`. What is written under no_grad changes no gradient's way."""
+    """Take the step after which a holder has `new` for `old`.
+
+    What is written under no_grad changes no gradient's way.
+    """
+    while True:
+        s = _find_assign(tr, new, old, keeps)
+        # NOTE: no call from here on.
+        if s.parent is tr.pos:
+            break
+    s.shape, s.ext = new.shape, tr.ext
+    tr.results[s.index] = None
+    tr.pos = s
+    return s
+
+
+def _find_assign(tr: Trace, new: Slot, old: Slot | None, keeps: str) -> Step:
     plain = (ASSIGN, (new, old), keeps)
     s = follow(tr, plain)
     if s is None:
@@ -182,14 +201,11 @@ def assign_step(tr: Trace, new: Slot, old: Slot | None, keeps: str) -> Step:
             s.leaf = old.leaf
         old_at = None if old is None else (old.step.index, old.k)
         insert(tr, s, plain, (ASSIGN, plain_slots((new,)), old_at, keeps))
-    s.shape, s.ext = new.shape, tr.ext
-    tr.results[s.index] = None
-    tr.pos = s
     return s
 
 
 def _store(tr: Trace, holder: Holder, new: Slot, old: Slot) -> Slot:
-    """Let `holder` hold `new` in place of `old`."""
+    """Let `holder` hold `new` in place of `old`; `Moved` if it holds another value by now."""
     meta = holder._meta
     keeps = ""
     if not tr.grad:
@@ -197,15 +213,25 @@ def _store(tr: Trace, holder: Holder, new: Slot, old: Slot) -> Slot:
             new = advance(tr, STOP, [new], (), None, None, ())
         if old.requires_grad:
             keeps = KEEPS_LEAF if meta is not None and meta.is_leaf and old.leaf is not None else KEEPS_GRAPH
-    s = assign_step(tr, new, old, keeps)
-    tr.refs[s.index] = ref(holder)
-    held = tr.results[old.step.index]
-    writes = holder._writes + 1
-    if held is holder:
-        tr.results[old.step.index] = None
+    held = ref(holder)
+    while True:
+        s = _find_assign(tr, new, old, keeps)
+        # NOTE: no call from here on: the walk and the holder go on together, or not.
+        if s.parent is tr.pos:
+            break
+    now = holder._slot
+    if now is not old and (now is None or now.step.owner is tr):
+        raise Moved
+    results, i = tr.results, old.step.index
+    s.shape, s.ext = new.shape, tr.ext
+    tr.refs[s.index] = held
+    results[s.index] = None
+    if results[i] is holder:
+        results[i] = None
+    tr.pos = s
     holder._slot = s
     holder._data = None
-    holder._writes = writes
+    holder._writes += 1
     if s.requires_grad and keeps != KEEPS_LEAF and meta is not None:
         holder._meta = None
     return s
@@ -218,11 +244,11 @@ def put(tr: Trace, name: str, x: Handle, value: Slot) -> None:
         _store(tr, x, value, slot_of(tr, x))
         return
     if tr.grad and is_detached(x):
-        set_grad_mode(False)
+        before = set_grad_mode(False)
         try:
             put(tr, name, x, value)
         finally:
-            set_grad_mode(True)
+            restore_grad_mode(before)
         return
     base = own_slot(tr, st)
     # The chain of values from the base to x, then back up: each view puts the new value into what it views.
@@ -250,12 +276,33 @@ def put(tr: Trace, name: str, x: Handle, value: Slot) -> None:
         x._slot = stored
 
 
+def _whole(attempt: Callable[[Trace], None]) -> None:
+    """Record a write: again from the start if a handler of signals wrote to the same tensor meanwhile."""
+    tr = begin()
+    busy = tr.busy
+    tr.busy = True
+    try:
+        while True:
+            try:
+                attempt(tr)
+                break
+            except Moved:
+                continue
+    finally:
+        tr.busy = busy
+    if tr.eager:
+        run_sync(tr, "eager", user_site())
+
+
 def assign(x: Handle, value: Any, name: str = "assign") -> None:
     """x[...] = value: value is broadcast and cast to x (floats to integers too, as both NumPy and PyTorch do).
 
     DTypeError for what would lose an imaginary part, ShapeError or AutogradError as NumPy and PyTorch.
     """
-    tr = begin()
+    _whole(lambda tr: _assign(tr, x, value, name))
+
+
+def _assign(tr: Trace, x: Handle, value: Any, name: str) -> None:
     slots, scalars = operand_slots(tr, (x, value))
     value_grad = isinstance(slots[1], Slot) and slots[1].requires_grad
     check_legal(tr, name, x, value_grad)
@@ -273,13 +320,15 @@ def assign(x: Handle, value: Any, name: str = "assign") -> None:
     else:
         new = advance(tr, PUT, slots, (), None, None, scalars)
     put(tr, name, x, new)
-    if tr.eager:
-        run_sync(tr, "eager", user_site())
 
 
 def record_inplace(op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple[Any, ...] = ()) -> Handle:
     """x = op(x, ...) written into x: the right-hand side is read first, whatever it shares with x."""
-    tr = begin()
+    _whole(lambda tr: _record_inplace(tr, op, x, operands, statics))
+    return x
+
+
+def _record_inplace(tr: Trace, op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple[Any, ...]) -> None:
     slots, scalars = operand_slots(tr, (x, *operands))
     check_legal(tr, op.name, x, any(isinstance(s, Slot) and s.requires_grad for s in slots[1:]))
     s = advance(tr, op, slots, statics, None, None, scalars)
@@ -290,37 +339,51 @@ def record_inplace(op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple
         check_writable_dtype(op.name, s.dtype, slots[0].dtype)
         new = advance(tr, PUT, [slots[0], s], (), None, None, ())
     put(tr, op.name, x, new)
-    if tr.eager:
-        run_sync(tr, "eager", user_site())
-    return x
 
 
-def record_update(op: OpDef, operands: Sequence[Any], statics: tuple[Any, ...], targets: Sequence[Handle]) -> None:
-    """Record op and write its outputs into `targets`: one step for an optimizer, however many tensors."""
-    tr = begin()
+# A container, a key, and what stands there from then on.
+Item = tuple[Any, Any, Any]
+
+
+def record_update(
+    op: OpDef, operands: Sequence[Any], statics: tuple[Any, ...], targets: Sequence[Handle],
+    items: Sequence[Item] = (),
+) -> None:  # fmt: skip
+    """Record op and write its outputs into `targets`: one step for an optimizer, however many tensors.
+
+    All targets have their new values, and `items` are set, or nothing has changed.
+    """
+    _whole(lambda tr: _record_update(tr, op, operands, statics, targets, items))
+
+
+def _record_update(
+    tr: Trace, op: OpDef, operands: Sequence[Any], statics: tuple[Any, ...], targets: Sequence[Handle],
+    items: Sequence[Item],
+) -> None:  # fmt: skip
     slots, scalars = operand_slots(tr, operands)
     views = [t for t in targets if t._view is not None]
     for t in targets if tr.grad else views:
         check_legal(tr, op.name, t, False)
-    s = advance(tr, op, slots, statics, None, None, scalars)
     if tr.grad or views:
+        s = advance(tr, op, slots, statics, None, None, scalars)
+        stored = _items(items)
+        # NOTE: one after another: a view's write is several steps.
         for slot, t in zip(s.slots, targets, strict=True):
             put(tr, op.name, t, slot)
-    else:
-        _update_all(tr, s, targets)
-    if tr.eager:
-        run_sync(tr, "eager", user_site())
-
-
-def _update_all(tr: Trace, s: Step, targets: Sequence[Handle]) -> None:
-    """Let each target hold its value of the step: of what is not a view, without gradients, one step does for all."""
+        carry_out(stored)
+        return
+    s, ext, given = find_step(tr, op, slots, statics, None, None, scalars)
     if not s.targets:
         # NOTE: targets are operands of the operation, so the step's key says which values are superseded.
-        s.targets = tuple(slot_of(tr, t) for t in targets)
-        for slot, old, t in zip(s.slots, s.targets, targets, strict=True):
+        old_slots = tuple(slot_of(tr, t) for t in targets)
+        for slot, old, t in zip(s.slots, old_slots, targets, strict=True):
             if old.leaf is not None and meta_of(t) is not None:
                 slot.leaf, slot.requires_grad = old.leaf, True
+        s.targets = old_slots  # last, for it says that the rest is there
     refs: list[Any] = []
+    changes: list[Change] = []
+    items = [*items]
+    holders: list[Holder] = []
     results = tr.results
     for slot, old, t in zip(s.slots, s.targets, targets, strict=True):
         assert t._slot is old or slot_of(tr, t) is old, "an update's targets are among its operands"
@@ -329,13 +392,30 @@ def _update_all(tr: Trace, s: Step, targets: Sequence[Handle]) -> None:
         if st is not None:
             if len(st.aliases) > 1:
                 st.invalidate(t)
-            st._slot = slot
+            changes.append((st, "_slot", slot))
             holder = st
-        holder._data = None
-        holder._writes += 1
-        t._slot = slot
+        changes += (holder, "_data", None), (holder, "_writes", holder._writes + 1), (t, "_slot", slot)
         refs.append(ref(holder))
-        at = old.step.index
-        if results[at] is holder:
-            results[at] = None
-    tr.refs[s.index] = Several(refs) if len(refs) > 1 else refs[0]
+        holders.append(holder)
+        if results[old.step.index] is holder:
+            items.append((results, old.step.index, None))
+    held = Several(refs) if len(refs) > 1 else refs[0]
+    unchanged = map(is_, map(slot_held, holders), [*map(slot_held, holders)])
+    stored = chain(prepared(changes), _items(items))
+    # NOTE: no call from here on but of what is entered without a look at signals.
+    if s.parent is not tr.pos or False in unchanged:
+        raise Moved
+    carry_out(stored)
+    if s.n_scalars:
+        tr.scalars[s.scalar_start : s.scalar_start + s.n_scalars] = given
+    results[s.index] = None
+    tr.refs[s.index] = held
+    tr.ext = ext
+    tr.pos = s
+
+
+slot_held = attrgetter("_slot")
+
+
+def _items(items: Sequence[Item]) -> Any:
+    return map(setitem, *zip(*items, strict=True)) if items else iter(())

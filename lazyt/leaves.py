@@ -37,21 +37,30 @@ def bind_leaf(tr: Trace, holder: Holder, known: int = LEAF_CALLERS) -> Slot:
             if (f.f_lasti != key[-1] or id(f.f_code) != key[-2]) and not is_line(key[-2:], known):
                 return _bind_leaf(tr, holder, known + 1)
             tr.started = perf_counter()
-        if type(holder) is Storage:
-            tr.refs[s.index] = ref(holder)
+        held = ref(holder) if type(holder) is Storage else None
+        walk, met = tr.walk, (data,)
+        # NOTE: no call from here on: an interrupt comes before all of this or after it.
+        if s.parent is not tr.pos or holder._data is not met[0]:
+            return _met(tr, holder, known + 1)
+        if held is not None:
+            tr.refs[s.index] = held
             tr.results[s.index] = None
         else:
             tr.results[s.index] = holder
-        walk = tr.walk
-        # NOTE: no call from here on: an interrupt comes before all of this or after it.
         if s.counted:
             tr.nbytes += data.nbytes
-        tr.leaves += (data,)
+        tr.leaves += met
         data.met = walk
         tr.ext = s.ext  # type: ignore[assignment]
         holder._slot = tr.pos = s
         return s
     return _bind_leaf(tr, holder, known + 1)
+
+
+def _met(tr: Trace, holder: Holder, known: int) -> Slot:
+    """`bind_leaf` of what a handler of signals, or a finalizer, may have met meanwhile, or written."""
+    slot = holder._slot
+    return slot if slot is not None and slot.step.owner is tr else bind_leaf(tr, holder, known + 1)
 
 
 # Values of more bytes count for the bound on walks.
@@ -90,18 +99,22 @@ def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
             s = _leaf_step(tr, (data.dtype, len(shape), grad, at, data.device), known)
         ext = before.last if before.last_key == shape else before.child(shape)
     index = s.index
-    if grad:
-        # A leaf's record lives with its tensor; that of a synced value must outlast a write to the tensor.
-        tr.metas[index] = ref(meta) if grad == 1 else partial(_itself, meta)
-    if meta is not None or type(holder) is Storage:
-        tr.refs[index] = ref(holder)
+    # A leaf's record lives with its tensor; that of a synced value must outlast a write to the tensor.
+    record = None if not grad else ref(meta) if grad == 1 else partial(_itself, meta)
+    held = ref(holder) if meta is not None or type(holder) is Storage else None
+    small, met = data.nbytes <= SMALL, [data]
+    # NOTE: no call from here on: an interrupt comes before all of this or after it.
+    if s.parent is not tr.pos or holder._data is not data or holder._meta is not meta:
+        return _met(tr, holder, known + 1)
+    if record is not None:
+        tr.metas[index] = record
+    if held is not None:
+        tr.refs[index] = held
         tr.results[index] = None
     else:
         tr.results[index] = holder
-    small = data.nbytes <= SMALL
-    # NOTE: no call from here on: an interrupt comes before all of this or after it.
     if at < 0:
-        leaves += [data]
+        leaves += met
         data.met = walk
         if meta is not None or not small:
             tr.nbytes += data.nbytes

@@ -7,10 +7,11 @@ from functools import wraps
 from sys import _getframe
 from typing import Any, Self, TypeVar
 
-from lazyt import record as recording
 from lazyt import syncing
 from lazyt.backends import cuda
 from lazyt.backends.cpu import threads
+from lazyt.commit import uninterrupted
+from lazyt.current import restore_device, restore_grad_mode, set_device, set_grad_mode
 from lazyt.device import Device
 from lazyt.errors import SyncError
 from lazyt.handle import Handle
@@ -43,15 +44,6 @@ class _Context:
         return type(self)()
 
 
-def _restore_grad_mode(before: bool) -> None:
-    try:
-        recording.set_grad_mode(before)
-    except BaseException:
-        # An interrupt on the way out must not leave the mode behind.
-        recording.set_grad_mode(before)
-        raise
-
-
 class no_grad(_Context):  # noqa: N801 - a name that other programs rely on
     """Record operations without gradients, in a `with` block or as a decorator.
 
@@ -63,22 +55,24 @@ class no_grad(_Context):  # noqa: N801 - a name that other programs rely on
     """
 
     def __enter__(self) -> Self:
-        self._before = recording.set_grad_mode(False)
+        self._before = set_grad_mode(False)
         return self
 
+    @uninterrupted
     def __exit__(self, *exc: object) -> None:
-        _restore_grad_mode(self._before)
+        restore_grad_mode(self._before)
 
 
 class enable_grad(_Context):  # noqa: N801
     """Record gradients again inside `no_grad`."""
 
     def __enter__(self) -> Self:
-        self._before = recording.set_grad_mode(True)
+        self._before = set_grad_mode(True)
         return self
 
+    @uninterrupted
     def __exit__(self, *exc: object) -> None:
-        _restore_grad_mode(self._before)
+        restore_grad_mode(self._before)
 
 
 class device(_Context):  # noqa: N801 - the Array API's word
@@ -96,11 +90,12 @@ class device(_Context):  # noqa: N801 - the Array API's word
         self.name = Device.check(name)
 
     def __enter__(self) -> Self:
-        self._before = recording.set_device(self.name)
+        self._before = set_device(self.name)
         return self
 
+    @uninterrupted
     def __exit__(self, *exc: object) -> None:
-        recording.set_device(self._before)
+        restore_device(self._before)
 
     def _again(self) -> _Context:
         return type(self)(self.name)
@@ -122,7 +117,7 @@ def sync(*tensors: Handle) -> None:
     if not tensors:
         pos = tr.pos
         again = pos.again
-        if again and not tr.syncs_forbidden:
+        if again and not tr.syncs_forbidden and not tr.busy:
             # Mostly it does what the last one here did.
             here = _getframe(1)
             if again.lasti != here.f_lasti or again.code is not here.f_code:
@@ -154,13 +149,17 @@ class no_sync(_Context):  # noqa: N801
     """
 
     def __enter__(self) -> Self:
-        self._first = local.trace.pos.index + 1
-        local.trace.syncs_forbidden.append(user_site())
+        tr = local.trace
+        self._first, self._before = tr.pos.index + 1, tr.syncs_forbidden
+        self._site = site = user_site()
+        tr.syncs_forbidden = [*self._before, site]
         return self
 
+    @uninterrupted
     def __exit__(self, *exc: object) -> None:
-        site = local.trace.syncs_forbidden.pop()
-        hosted = recorded_fallbacks(local.trace, self._first) if exc[0] is None else ()
+        tr, site = local.trace, self._site
+        tr.syncs_forbidden = self._before
+        hosted = recorded_fallbacks(tr, self._first) if exc[0] is None else ()
         if hosted:
             lines = "".join(f"\n  {line}" for line in hosted)
             raise SyncError(f"no_sync (entered at {site}): a sync would wait for the host to do{lines}")
@@ -196,11 +195,14 @@ class expect(_Context):  # noqa: N801
     def __enter__(self) -> Self:
         self.reports: list[SyncReport] = []
         self.site = user_site()
-        local.trace.expectations.append(self)
+        tr = local.trace
+        self._before = tr.expectations
+        tr.expectations = [*self._before, self]
         return self
 
+    @uninterrupted
     def __exit__(self, *exc: object) -> None:
-        local.trace.expectations.remove(self)
+        local.trace.expectations = self._before
         if exc[0] is not None:
             return
         got = {
@@ -234,6 +236,7 @@ class eager(_Context):  # noqa: N801
         tr.eager = tr.watched = True
         return self
 
+    @uninterrupted
     def __exit__(self, *exc: object) -> None:
         tr = local.trace
         tr.eager, tr.watched = self._before

@@ -44,23 +44,35 @@ def method(self, other):
         if t is Tensor:
             if s.{theirs} is other._slot:
                 h = tr.results[s.index]
-                if h is None:
-                    h = tr.results[s.index] = next(made)
-                    h._data = h._meta = h._storage = h._view = None
-                    h._writes = 0
-                h._slot = s
-                tr.pos = s
-                return h
+                if h is not None:
+                    h._slot = s
+                    tr.pos = s
+                    return h
+                for h in made:
+                    break
+                h._data = h._meta = h._storage = h._view = None
+                h._writes = 0
+                if s.parent is tr.pos:
+                    tr.results[s.index] = h
+                    h._slot = s
+                    tr.pos = s
+                    return h
         elif s.{theirs} is t and s.low <= other <= s.high:
             tr.scalars[s.scalar_start] = other
             h = tr.results[s.index]
-            if h is None:
-                h = tr.results[s.index] = next(made)
-                h._data = h._meta = h._storage = h._view = None
-                h._writes = 0
-            h._slot = s
-            tr.pos = s
-            return h
+            if h is not None:
+                h._slot = s
+                tr.pos = s
+                return h
+            for h in made:
+                break
+            h._data = h._meta = h._storage = h._view = None
+            h._writes = 0
+            if s.parent is tr.pos:
+                tr.results[s.index] = h
+                h._slot = s
+                tr.pos = s
+                return h
     if type(other) is not Tensor and not operand(other):
         return NotImplemented
     return record(op, {order})
@@ -75,13 +87,19 @@ def method(self):
         s = tr.pos.next
     if s.op is op and s.a is self._slot and s.ext is tr.ext:
         h = tr.results[s.index]
-        if h is None:
-            h = tr.results[s.index] = next(made)
-            h._data = h._meta = h._storage = h._view = None
-            h._writes = 0
-        h._slot = s
-        tr.pos = s
-        return h
+        if h is not None:
+            h._slot = s
+            tr.pos = s
+            return h
+        for h in made:
+            break
+        h._data = h._meta = h._storage = h._view = None
+        h._writes = 0
+        if s.parent is tr.pos:
+            tr.results[s.index] = h
+            h._slot = s
+            tr.pos = s
+            return h
     return record(op, (self,))
 """
 _INPLACE = """

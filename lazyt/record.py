@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from lazyt.current import restore_grad_mode, set_grad_mode
 from lazyt.errors import DeviceError, DTypeError, ScalarRangeError
 from lazyt.handle import Gradient, Handle, Holder, Storage, View
 from lazyt.ir import dtypes
@@ -32,7 +33,16 @@ from lazyt.trace import (
     user_line,
     user_site,
 )
-from lazyt.walk import LEAF, MODE, follow, hooks, insert, new_storage, new_tensor, plain_slots, run_sync
+from lazyt.walk import (
+    LEAF,
+    follow,
+    hooks,
+    insert,
+    new_storage,
+    new_tensor,
+    plain_slots,
+    run_sync,
+)
 
 ref = weakref.ref
 _slot_held = attrgetter("_slot")
@@ -45,8 +55,8 @@ MAX_BYTES = 8 << 30
 MAX_TRIE = 1 << 18
 
 
-# Who is lazyt's behind a function that asks for the user's line: `advance`, and what calls it.
-STEP_CALLERS = 2
+# Who is lazyt's behind a function that asks for the user's line: `find_step`, `advance`, and what calls it.
+STEP_CALLERS = 3
 
 
 def _check_bound(tr: Trace, site: Site) -> None:
@@ -95,15 +105,20 @@ def slot_of(tr: Trace, h: Handle, known: int = 1) -> Slot:
     # A view belongs to the graph or not as when it was made, whatever mode it is derived anew in.
     mode = chain[0].made_under_grad if slot.requires_grad else tr.grad
     if mode != tr.grad:
-        set_grad_mode(mode)
+        before = set_grad_mode(mode)
         try:
             return slot_of(tr, h)
         finally:
-            set_grad_mode(not mode)
+            restore_grad_mode(before)
+    base = slot
     for v in reversed(chain):
         slot = _derived(tr, slot, v)
         # NOTE: an intermediate view has no holder; only the last one is this handle's.
-    tr.refs[slot.step.index] = ref(h)
+    held = ref(h)
+    # NOTE: no call from here on.
+    if st._slot is not base and (st._slot is None or st._slot.step.owner is tr):
+        return slot_of(tr, h, known)  # a handler of signals wrote meanwhile
+    tr.refs[slot.step.index] = held
     h._slot = slot
     return slot
 
@@ -116,10 +131,10 @@ def _derived(tr: Trace, slot: Slot, v: View) -> Step:
         ext = tr.ext
         if v.ints is not None:
             ext = ext.last if ext.last_key == v.ints else ext.child(v.ints)
-        if s.ext is ext:
+        # NOTE: no call from here on.
+        if s.ext is ext and s.parent is tr.pos:
             if v.offsets:
-                at = s.scalar_start
-                tr.scalars[at : at + len(v.offsets)] = v.offsets
+                tr.scalars[s.scalar_start : s.scalar_start + s.n_scalars] = v.offsets
             tr.ext = ext
             tr.results[s.index] = None
             tr.pos = s
@@ -171,6 +186,28 @@ def advance(
     scalars: Sequence[Any],
 ) -> Step:
     """Take the step for this call, making it when it is new; its errors are raised before anything changed."""
+    while True:
+        s, ext, given = find_step(tr, op, slots, statics, ints, offsets, scalars)
+        # NOTE: no call from here on. A handler of signals may have recorded meanwhile: then behind that.
+        if s.parent is tr.pos:
+            if s.n_scalars:
+                tr.scalars[s.scalar_start : s.scalar_start + s.n_scalars] = given
+            tr.ext = ext
+            tr.results[s.index] = None
+            tr.pos = s
+            return s
+
+
+def find_step(
+    tr: Trace,
+    op: OpDef,
+    slots: Sequence[Any],
+    statics: tuple[Any, ...],
+    ints: tuple[int, ...] | None,
+    offsets: tuple[int, ...] | None,
+    scalars: Sequence[Any],
+) -> tuple[Step, Ext, Sequence[Any]]:
+    """The step for this call, which is not taken yet, the extents behind it, and its scalars."""
     ext = tr.ext if ints is None else tr.ext.child(ints)
     s = tr.pos.next
     # The step predicted by the last walk, compared part by part: most calls are this one.
@@ -197,12 +234,7 @@ def advance(
             v = scalars[position]
             if not low <= v <= high:
                 raise _range_error(op, v, low, high)
-        at = s.scalar_start
-        tr.scalars[at : at + s.n_scalars] = [*scalars, *offsets] if offsets else scalars
-    tr.ext = ext
-    tr.results[s.index] = None
-    tr.pos = s
-    return s
+    return s, ext, [*scalars, *offsets] if offsets else scalars
 
 
 def _unpredicted(
@@ -348,8 +380,6 @@ def results(tr: Trace, s: Step) -> Any:
     else:
         out = tuple(new_tensor(slot) for slot in s.slots)
         tr.refs[s.index] = Several(ref(h) for h in out)
-    if tr.eager:
-        run_sync(tr, "eager", s.site)
     return out
 
 
@@ -363,18 +393,24 @@ def _are_operands(tr: Trace, s: Step, operands: Sequence[Any]) -> bool:
             return False
     if len(expected) != len(operands):
         return False
-    at = start = s.scalar_start
     tensor = hooks.tensor
+    scalars: list[Any] = []
     for x, y in zip(operands, expected):  # noqa: B905 - strict costs, and they are as many
         if type(x) is tensor:
             if x._slot is not y:
                 return False
         elif type(x) is y:
-            tr.scalars[at] = x
-            at += 1
+            scalars += (x,)
         else:
             return False
-    return all(low <= tr.scalars[start + i] <= high for i, low, high in s.checks) if s.checks else True
+    for i, low, high in s.checks:
+        if not low <= scalars[i] <= high:
+            return False
+    # NOTE: no call from here on. Another one's scalars may stand there by now.
+    if s.parent is not tr.pos:
+        return False
+    tr.scalars[s.scalar_start : s.scalar_start + s.n_weak] = scalars
+    return True
 
 
 def record(
@@ -417,18 +453,30 @@ def record(
     ):
         h = tr.results[s.index]
         if h is None:
-            h = tr.results[s.index] = next(hooks.made)
+            for h in hooks.made:  # noqa: B007 - `next` would be a call, behind which CPython looks at signals
+                break
             h._data = h._meta = h._storage = h._view = None
             h._writes = 0
-        h._slot = s
-        tr.ext = ext
-        tr.pos = s
-        if tr.eager:
-            run_sync(tr, "eager", s.site)
-        return h
+        if s.parent is tr.pos:
+            h._slot = s
+            tr.results[s.index] = h
+            tr.ext = ext
+            tr.pos = s
+            if tr.eager:
+                run_sync(tr, "eager", s.site)
+            return h
     tr = begin()
-    slots, scalars = operand_slots(tr, operands)
-    return results(tr, advance(tr, op, slots, statics, ints, offsets, scalars))
+    busy = tr.busy
+    tr.busy = True
+    try:
+        slots, scalars = operand_slots(tr, operands)
+        s = advance(tr, op, slots, statics, ints, offsets, scalars)
+        out = results(tr, s)
+    finally:
+        tr.busy = busy
+    if tr.eager:
+        run_sync(tr, "eager", s.site)
+    return out
 
 
 def record_view(
@@ -440,52 +488,60 @@ def record_view(
 ) -> Any:
     """Record a view of x: its result shares x's storage, and writes through either are seen by both."""
     tr = begin()
-    slot = x._slot
-    if slot is None or slot.step.owner is not tr:
-        slot = slot_of(tr, x, LEAF_CALLERS)
-    ext = tr.ext
-    if ints is not None:
-        ext = ext.last if ext.last_key == ints else ext.child(ints)
-    s = tr.pos.next
-    parent = x._view
-    # Mostly the view that was made here the last time: `advance`, in short.
-    if (
-        s.op is op
-        and s.a is slot
-        and s.ext is ext
-        and (s.statics is statics or (s.key[2] == tuple(map(type, statics)) and s.statics == statics))
-        and s.key[5] == (-1 if offsets is None else len(offsets))
-    ):
-        if offsets:
-            at = s.scalar_start
-            tr.scalars[at : at + len(offsets)] = offsets
-        tr.ext = ext
-        tr.results[s.index] = None
-        tr.pos = s
-        view = s.view
+    busy = tr.busy
+    tr.busy = True
+    try:
+        slot = x._slot
+        if slot is None or slot.step.owner is not tr:
+            slot = slot_of(tr, x, LEAF_CALLERS)
+        ext = tr.ext
+        if ints is not None:
+            ext = ext.last if ext.last_key == ints else ext.child(ints)
+        s = tr.pos.next
+        parent = x._view
+        # Mostly the view that was made here the last time: `advance`, in short.
         if (
-            view is None
-            or view.parent is not parent
-            or view.shape is not s.shape
-            or view.offsets != offsets
-            or view.ints != ints
+            s.op is op
+            and s.a is slot
+            and s.ext is ext
+            and (s.statics is statics or (s.key[2] == tuple(map(type, statics)) and s.statics == statics))
+            and s.key[5] == (-1 if offsets is None else len(offsets))
+            and s.parent is tr.pos
         ):
-            view = s.view = View(parent, op, statics, ints, offsets, tr.grad, s)
-    else:
-        s = advance(tr, op, (slot,), statics, ints, offsets, ())
-        view = View(parent, op, statics, ints, offsets, tr.grad, s)
-    h = next(hooks.made)
-    h._slot = s
-    h._data = h._meta = None
-    h._writes = 0
-    st = h._storage = x._storage or share(tr, x)
-    h._view = view
-    reference = ref(h)
-    aliases = st.aliases
-    aliases.append(reference)
-    if len(aliases) > 64 and len(aliases) & (len(aliases) - 1) == 0:
-        st.aliases = [r for r in aliases if r() is not None]
-    tr.refs[s.index] = reference
+            # NOTE: no call from here on but the last comparison.
+            if offsets:
+                tr.scalars[s.scalar_start : s.scalar_start + s.n_scalars] = offsets
+            tr.ext = ext
+            tr.results[s.index] = None
+            tr.pos = s
+            view = s.view
+            if (
+                view is None
+                or view.parent is not parent
+                or view.shape is not s.shape
+                or view.offsets != offsets
+                or view.ints != ints
+            ):
+                view = s.view = View(parent, op, statics, ints, offsets, tr.grad, s)
+        else:
+            s = advance(tr, op, (slot,), statics, ints, offsets, ())
+            view = View(parent, op, statics, ints, offsets, tr.grad, s)
+        h = next(hooks.made)
+        h._slot = s
+        h._data = h._meta = None
+        h._writes = 0
+        st = h._storage = x._storage or share(tr, x)
+        h._view = view
+        reference = ref(h)
+        aliases = st.aliases
+        aliases.append(reference)
+        if len(aliases) > 64 and len(aliases) & (len(aliases) - 1) == 0:
+            st.aliases = [r for r in aliases if r() is not None]
+        tr.refs[s.index] = reference
+        if x._slot is not slot:  # a handler of signals wrote meanwhile: this is seen anew
+            h._slot = None
+    finally:
+        tr.busy = busy
     if tr.eager:
         run_sync(tr, "eager", s.site)
     return h
@@ -513,55 +569,6 @@ def check_devices(name: str, slots: Sequence[Any]) -> None:
 def current_device() -> str:
     """The device that this thread's operations without operands record on."""
     return local.trace.device
-
-
-def set_device(name: str) -> str:
-    """Switch the device that this thread's operations without operands record on; returns what it was."""
-    tr = local.trace
-    before = tr.device
-    if before != name:
-        tr.device = name
-        tr.pos = _other_root(tr, tr.grad) if tr.pos.parent is None else _mode_step(tr, name)
-    return before
-
-
-def _other_root(tr: Trace, mode: bool) -> Step:
-    """Where a walk begins under another mode, or on another device, than the last one ended.
-
-    NOTE: what is recorded first there is no way on from the root that the last sync left, nor a guess from here.
-    """
-    root, tr.ended = tr.roots[mode], None
-    root.next = NONE
-    return root
-
-
-def _mode_step(tr: Trace, value: bool | str) -> Step:
-    """The step that changes the grad mode, or the device, in the middle of a walk."""
-    key: Key = (MODE, value)
-    s = follow(tr, key)
-    if s is None:
-        pos = tr.pos
-        s = Step(pos, MODE, (), (value,), key, pos.index + 1)
-        if isinstance(value, str):
-            s.current = s.device = value
-        else:
-            s.mode = value
-        s.site = user_site()
-        insert(tr, s, key, key)
-    s.ext = tr.ext
-    tr.results[s.index] = None
-    return s
-
-
-def set_grad_mode(enabled: bool) -> bool:
-    """Switch recording of gradients for this thread; returns what it was."""
-    tr = local.trace
-    before = tr.grad
-    if before != enabled:
-        s = _other_root(tr, enabled) if tr.pos.parent is None else _mode_step(tr, enabled)
-        tr.grad = enabled
-        tr.pos = s
-    return before
 
 
 def is_grad_enabled() -> bool:

@@ -405,12 +405,15 @@ def _text(
         alive = f"sum(map(count, dead(results))) > {AMONG * n_dead}"
         referred = "any(map(references, dead(results)))"
     different += [alive] if alive else []
-    lines = ["started, results = now(), tr.results", f"if {' or '.join(different)}:", "    return False"]
+    lines = ["here, met, started, results = tr.pos, tr.leaves, now(), tr.results"]
+    lines += [f"if {' or '.join(different)}:", "    return False"]
     lines += [f"known = {referred}"] if referred else []
     lines += found + launch
     if launch and alive:
         # Who has a weak reference may have made a reference of it while this ran.
         lines += [f"if known and ({alive}):", "    return False"]
+    # A handler of signals may have recorded while it ran, or synced.
+    lines += ["if tr.pos is not here or tr.leaves is not met:", "    return False"]
     # NOTE: from here to the last handle, no call but for what has a storage: see `_written`.
     lines += [f"h_{p} = results[{p}]" for p in (*held, *leaf)]
     lines += [f"if {' or '.join([*more_refs, *(f'h_{p} is None' for p in held)])}:", "    return False"]

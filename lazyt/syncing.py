@@ -12,7 +12,8 @@ from lazyt import record as recording
 from lazyt.autograd.engine import consumed_on
 from lazyt.autograd.segment import Segment, make_segment
 from lazyt.backends.cpu.receipt import Receipt
-from lazyt.errors import SyncError, relocate, site_of
+from lazyt.commit import Change, carry_out, finish, prepared
+from lazyt.errors import SyncError, described, failed_to_plan, is_fault, relocate, site_of
 from lazyt.handle import Data, Gradient, Handle, Holder, Storage
 from lazyt.looking.report import SyncReport
 from lazyt.planning import Plan, drop_plans, find_plan
@@ -21,7 +22,7 @@ from lazyt.stepwise import Stepwise
 from lazyt.subprograms import Part, Partition, partition, turn_left
 from lazyt.trace import Several, Site, Slot, Step, Trace, holding, local, user_site
 from lazyt.updating import remember
-from lazyt.walk import LEAF, hooks
+from lazyt.walk import LEAF, hooks, settle
 
 # Syncs that nobody reads the results of yet: what is known when a GPU has run (a wrong index) is for who waits for it.
 ENQUEUE = frozenset(("sync()", "eager", "bound"))
@@ -115,6 +116,12 @@ def sync(
         site = user_site()
     if tr.syncs_forbidden:
         check_allowed(tr, cause, site)
+    if tr.busy:
+        _read_aside(tr, cause, site, extra, asked)
+        return
+    if pos.mode is not tr.grad or pos.current != tr.device:
+        settle(tr)
+        pos = tr.pos
     if pos.again and not extra and pos.again.run(tr, cause, site):
         if tr.expectations:
             expected(tr)
@@ -122,6 +129,7 @@ def sync(
     # NOTE: also what is computed goes behind its holders under the lock: another thread that waits for it to compute a
     # value of this walk must then find the value, because the walk's leaves may be overwritten.
     with holding:
+        pos = tr.pos
         slots, holders, others = wanted_of(tr)
         for slot, h in extra:
             if slot not in slots:
@@ -132,25 +140,36 @@ def sync(
         want = slots if segment is None else [*slots, *segment.slots]
         idle = tr.let_go()
         walk, receipt = _Snapshot(tr), Receipt()
+        # NOTE: whoever records meanwhile (a handler of signals, a finalizer) has a walk of its own.
+        aside = tr.aside()
+        own = local.trace
+        tr.computing, local.trace = True, aside
         try:
             values = _compute(walk, want, report, receipt) if slots else []
             _commit(slots, holders, others, values, segment)
         except BaseException as e:
-            raised = True
+            raised, fault = True, None
             if isinstance(e, Exception) and _without(tr, e, walk, slots, holders, others, report):
                 raised = cause != "bound" if asked is None else asked._data is None
                 tr.leave()
             elif receipt.written and isinstance(report.plan, Plan):
                 # An interrupt after the leaves were overwritten: the results stand, and it goes on afterwards.
-                values = report.plan.values(receipt.buffers, walk.ext.values, walk.leaves, want)
-                _commit(slots, holders, others, values, segment)
-                tr.start()
+                finish(lambda: _stand(tr, report, receipt, walk, want, slots, holders, others, segment))
+            elif isinstance(e, Exception) and is_fault(e):
+                # What a value of this walk needs alone may be without the fault: whoever wants one tries.
+                tr.leave()
+                raised, fault = False, described(e)
             # NOTE: a traceback keeps this frame, which must not keep tensors alive: they would be wanted again.
             del slots, holders, others, segment, want, walk, extra
+            if fault is not None:
+                raise fault from e
             if raised:
                 raise
             _finish(tr, report)
             return
+        finally:
+            tr.computing = False
+            local.trace = own
     if (report.plan_hit or not slots) and not extra and not report.parts:
         remember(tr, report.plan, slots, holders, others, segment, idle, receipt.donated)
     _finish(tr, report)
@@ -301,7 +320,11 @@ def _compute_on_one(
         return _compute_parts(walk, parts, want, report)
     extents = walk.ext.values
     t0 = perf_counter()
-    plan, reason = find_plan(walk.pos, walk.ext, want, walk.scalars)
+    try:
+        plan, reason = find_plan(walk.pos, walk.ext, want, walk.scalars)
+    except Exception as e:
+        failed_to_plan(e)
+        raise
     t1 = perf_counter()
     report.add(plan, extents)
     if reason:
@@ -339,28 +362,66 @@ def _compute_on_one(
 
 
 def _commit(
-    slots: Sequence[Slot], holders: Sequence[Holder], others: list[Holder], values: Sequence[Data], segment: Any
-) -> None:
-    """Values go behind their holders; every holder leaves the walk. Cannot fail."""
+    slots: Sequence[Slot], holders: Sequence[Holder], others: Sequence[Holder], values: Sequence[Data], segment: Any
+) -> None:  # fmt: skip
+    """Values go behind their holders; every holder leaves the walk: all at once."""
+    changes: list[Change] = []
     for slot, h, data in zip(slots, holders, values, strict=False):
-        h._data = data
+        changes.append((h, "_data", data))
         if slot.leaf is None:
             if slot.requires_grad:
-                if h._meta is None:
-                    h._meta = Gradient(True, is_leaf=False)
-                h._meta.slot = slot
-                h._meta.segment = segment if segment is not None and slot in segment.outputs else None
+                meta = Gradient(True, is_leaf=False) if h._meta is None else h._meta
+                kept = segment if segment is not None and slot in segment.outputs else None
+                changes += (h, "_meta", meta), (meta, "slot", slot), (meta, "segment", kept)
             elif h._meta is not None and not h._meta.is_leaf:
-                h._meta = None
+                changes.append((h, "_meta", None))
     if segment is not None:
         segment.keep(values[len(slots) :])
-    others += holders
-    for h in others:
+    computed = {*map(id, holders)}
+    for h in (*others, *holders):
         # NOTE: what has no value here, and is no view, was written by another thread: that one has it pending.
-        if h._data is not None or h._storage is not None:
-            h._slot = None
+        if id(h) in computed or h._data is not None or h._storage is not None:
+            changes.append((h, "_slot", None))
         if type(h) is Storage:
-            h.invalidate(None)
+            aliases = h.alive()
+            changes += ((x, "_slot", None) for _, x in aliases)
+            changes.append((h, "aliases", [r for r, _ in aliases]))
+    assignments = prepared(changes)
+    # NOTE: before `carry_out`, which nothing interrupts, nothing has changed that is seen.
+    carry_out(assignments)
+
+
+def _stand(
+    tr: Trace, report: SyncReport, receipt: Receipt, walk: _Snapshot, want: Sequence[Slot], slots: Sequence[Slot],
+    holders: Sequence[Holder], others: Sequence[Holder], segment: Any,
+) -> None:  # fmt: skip
+    assert isinstance(report.plan, Plan), "only a plan overwrites leaves"
+    values = report.plan.values(receipt.buffers, walk.ext.values, walk.leaves, want)
+    _commit(slots, holders, others, values, segment)
+    tr.start()
+
+
+def _read_aside(
+    tr: Trace, cause: str, site: Site | None, extra: Sequence[tuple[Slot, Holder]], asked: Holder | None
+) -> None:  # fmt: skip
+    """While an operation is being recorded a handler of signals, or a finalizer, reads: the walk does not end for it.
+
+    What is asked for is computed of the walk as it stands; what `sync()` would compute is left to the next one.
+    """
+    wanted = [*extra]
+    if asked is not None and asked._slot is not None:
+        wanted.append((asked._slot, asked))
+    if not wanted:
+        return
+    report = SyncReport(cause, user_site() if site is None else site)
+    with holding:
+        values = _compute(_Snapshot(tr), [s for s, _ in wanted], report)
+    tr.more = True  # NOTE: a handle that has a value is none for another walk (see `Trace.results`)
+    for (slot, h), data in zip(wanted, values, strict=True):
+        if h._slot is slot or h._slot is None:
+            h._data = data
+    counters.syncs += 1
+    tr.report = report
 
 
 def materialise(h: Handle, cause: str) -> Data:
@@ -394,12 +455,22 @@ def compute_foreign(holder: Holder) -> Data:
                 assert holder._data is not None, "a holder with neither a pending nor a computed value"
                 return holder._data  # its owner was faster
             tr = slot.step.owner
+            if tr.computing:
+                raise SyncError(
+                    "sync: a value that is being computed cannot be used by what interrupts that (a handler of "
+                    "signals, a finalizer): it can be used afterwards"
+                )
             leaves = tr.leaves
             walk = _Snapshot(tr)
             # NOTE: the owner may have synced meanwhile: only one walk's parts belong together.
             if tr.leaves is leaves and holder._slot is slot:
                 break
-        data = _compute(walk, [slot], report)[0]
+        try:
+            data = _compute(walk, [slot], report)[0]
+        except Exception as e:
+            if is_fault(e):
+                raise described(e) from e
+            raise
     if holder._slot is slot:
         tr.more = True  # NOTE: a handle that has a value is none for another walk (see `Trace.results`)
         holder._data = data

@@ -21,8 +21,11 @@ import weakref
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
+from lazyt.commit import carry_out, prepared, uninterrupted
+
 if TYPE_CHECKING:
     import types
+    from collections.abc import Iterable
 
     import numpy as np
 
@@ -308,7 +311,7 @@ if hasattr(os, "register_at_fork"):
 MAX_SIDS = 1 << 20
 _sids: dict[tuple[Any, ...], int] = {}
 _numbers = itertools.count(1)
-_sid_lock = threading.Lock()
+_sid_lock = threading.RLock()
 
 
 def structure_id(parent: int, key: tuple[Any, ...]) -> int:
@@ -349,16 +352,20 @@ class Trace:
     """The pending program of one thread."""
 
     __slots__ = (
-        "_roots", "bound", "customs", "cut_site", "device", "eager", "ended", "expectations", "ext", "ext_root",
-        "foreign", "grad", "history", "last_refs", "leaves", "metas", "more", "n_exts", "n_steps", "nbytes", "pos",
-        "refs", "replayed", "report", "results", "retained", "scalars", "slot_hooks", "started", "syncs_forbidden",
-        "walk", "watched",
+        "_roots", "bound", "busy", "computing", "customs", "cut_site", "device", "eager", "ended", "expectations",
+        "ext", "ext_root", "foreign", "grad", "history", "inner", "last_refs", "leaves", "metas", "more", "n_exts",
+        "n_steps", "nbytes", "pos", "refs", "replayed", "report", "results", "retained", "scalars", "slot_hooks",
+        "started", "syncs_forbidden", "walk", "watched",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.grad = True
         self.eager = False
         self.watched = False  # whether `eager` is asked after each operation: then none takes the shortest way
+        # Whether an operation is being recorded, the walk being computed: who records or reads then is a handler of
+        # signals or a finalizer, and the walk does not end for it.
+        self.busy = self.computing = False
+        self.inner: Trace | None = None
         self.cut_site: Site | None = None
         self.pos: Step = Step(None, None, (), (), (), -1)
         # Who holds each step's values, by step index. What an operation returns is held here as well, and what is met
@@ -380,63 +387,90 @@ class Trace:
         self.replayed: dict[Any, dict[Slot, Slot]] = {}  # segments recorded again on this walk
         self.slot_hooks: dict[Slot, list[Any]] = {}  # hooks on intermediate values
         self.retained: dict[Slot, Any] = {}  # intermediate values that keep their gradient, and its record
+        self.history: Any = None  # what a walk has freed and overwritten (see autograd/reach.py)
         self.customs: dict[Slot, Any] = {}  # results of custom_vjp: (inputs, the rule)
         self.foreign: dict[int, Slot] = {}  # id of a Data of another thread -> the leaf it is here
+        self.ext_root = self.ext = Ext(())
+        self.leaves: list[Any] = []  # Data bound so far, by leaf index
+        self.walk = 0  # which walk of the process this is
+        self.nbytes = 0  # of leaf buffers that only the trace may hold
+        self.started = 0.0  # when its first step was recorded
+        self._roots: dict[str, dict[bool, Step]] = {}
+        self.n_steps = self.n_exts = 0
         self.reset_trie()
 
     def reset_trie(self) -> None:
         """Forget every program seen (the bound on the trie); only between walks."""
-        self._roots: dict[str, dict[bool, Step]] = {}
-        self.history: Any = None  # what a walk has freed and overwritten (see autograd/reach.py)
-        self.n_steps = 0
-        self.results = [None] * _FIRST_RESULTS
-        self.ext_root = Ext()
-        self.n_exts = 0
-        self.start()
+        self._forget(iter(()))
+
+    def _forget(self, assignments: Iterable[Any]) -> None:
+        """A new walk in an empty trie, and some assignments with that."""
+        roots, results, ext_root, fresh = self._new_roots(self.device), [None] * _FIRST_RESULTS, Ext(), self._fresh()
+        trie, nothing = {self.device: roots}, slice(0)
+        before = self.results
+        # NOTE: no call from here on but of what is entered without a look at signals.
+        carry_out(assignments)
+        self._roots, self.n_steps, self.results, self.ext_root, self.n_exts = trie, 0, results, ext_root, 0
+        self.history = None
+        self._restart(roots[self.grad], [], nothing, fresh)
+        del before  # what nobody else held dies when all is done
 
     @property
     def roots(self) -> dict[bool, Step]:
         """Where walks on this thread's device begin, by grad mode."""
-        found = self._roots.get(self.device)
+        return self.roots_on(self.device)
+
+    def roots_on(self, device: str) -> dict[bool, Step]:
+        """Where walks on a device begin, by grad mode."""
+        found = self._roots.get(device)
         if found is None:
-            found = self._roots[self.device] = {}
-            for mode in (True, False):
-                root = found[mode] = Step(None, None, (), (), (), -1)
-                root.mode = mode
-                root.owner = self
-                root.current = root.device = self.device
-                root.sid = -1 - mode if self.device == "cpu" else structure_id(-1 - mode, (self.device,))
+            found = self._roots[device] = self._new_roots(device)
+        return found
+
+    def _new_roots(self, device: str) -> dict[bool, Step]:
+        found: dict[bool, Step] = {}
+        for mode in (True, False):
+            root = found[mode] = Step(None, None, (), (), (), -1)
+            root.mode = mode
+            root.owner = self
+            root.current = root.device = device
+            root.sid = -1 - mode if device == "cpu" else structure_id(-1 - mode, (device,))
         return found
 
     def start(self) -> None:
         """Return to the root: a new, empty program."""
-        root = self.roots[self.grad]
+        root, blank = self.roots[self.grad], [None] * self.n_results()
         root.next = NONE
-        self.bound = FIRST_BOUND
-        self.begin(root, [None] * self.n_results())
-        self.ended = None
+        self.begin(root, blank)
 
     def begin(self, root: Step, blank: list[None]) -> None:
         """A new walk from `root`, over the results of the last one: as many as there are in `blank`.
 
         NOTE: `repeating._text` writes it out.
         """
-        self.results[: len(blank)] = blank
+        self._restart(root, blank, slice(len(blank)), self._fresh())
+
+    def _fresh(self) -> tuple[Any, ...]:
+        """What a new walk needs, made before the last one is left."""
+        return next(walks), [], {}, {}, ({}, {}, {}, {}, {}) if self.more else None
+
+    @uninterrupted
+    def _restart(self, root: Step, blank: list[None], span: slice, fresh: tuple[Any, ...]) -> None:
+        # NOTE: no call in here.
+        self.walk, self.leaves, refs, metas, more = fresh
+        self.ext = self.ext_root
         if self.refs:
             # NOTE: kept for one walk more, because a weak reference that is there costs less than a new one.
-            self.last_refs, self.refs = self.refs, {}
-        self.pos = root
-        self.ext = self.ext_root
-        self.leaves: list[Any] = []  # Data bound so far, by leaf index
-        self.walk = next(walks)  # which walk of the process this is
+            self.last_refs, self.refs = self.refs, refs
         if self.metas:
-            self.metas = {}
-        if self.more:
+            self.metas = metas
+        if more is not None:
             self.more = False
-            for d in (self.replayed, self.slot_hooks, self.retained, self.customs, self.foreign):
-                d.clear()
-        self.nbytes = 0  # of leaf buffers that only the trace may hold
-        self.started = 0.0  # when its first step was recorded
+            self.replayed, self.slot_hooks, self.retained, self.customs, self.foreign = more
+        self.nbytes, self.started, self.ended, self.bound = 0, 0.0, None, FIRST_BOUND
+        self.pos = root
+        # Last: what dies here may be somebody's who is told, and who records.
+        self.results[span] = blank
 
     def leave(self) -> None:
         """End this walk where it stands, for values of it that cannot be computed now: whoever wants one tries again.
@@ -444,11 +478,20 @@ class Trace:
         The walk goes to a trace of its own, as if another thread had recorded it; the trie that knows it goes too.
         """
         other = Trace()
-        for s in self.pos.steps():
-            s.owner = other
         other.pos, other.ext, other.leaves = self.pos, self.ext, self.leaves
         other.scalars = self.scalars[: self.pos.scalar_start + self.pos.n_scalars]
-        self.reset_trie()
+        # NOTE: all steps, or none: a walk of two traces could never be computed.
+        self._forget(prepared((s, "owner", other) for s in self.pos.steps()))
+
+    def aside(self) -> Trace:
+        """The trace of what records on this thread while this one's walk is computed; nothing is pending there."""
+        other = self.inner
+        if other is None or other.pos.parent is not None or other.grad is not self.grad or other.device != self.device:
+            other = Trace()
+            other.grad, other.device = self.grad, self.device
+            other.start()
+            self.inner = other
+        return other
 
     def n_results(self) -> int:
         """How many entries of `results` belong to this walk; an interrupted call may have left one more."""

@@ -17,11 +17,12 @@ from lazyt import repeating
 from lazyt.autograd.engine import consumed_on
 from lazyt.autograd.segment import Segment, make_segment
 from lazyt.backends.cpu import memory
+from lazyt.commit import finish
 from lazyt.handle import Data, Gradient, Holder, Storage
 from lazyt.planning import Plan
 from lazyt.repeating import AMONG, Again, counters
 from lazyt.switches import general as settings
-from lazyt.trace import Several, Slot, holding
+from lazyt.trace import Several, Slot, holding, local
 from lazyt.walk import LEAF
 
 if TYPE_CHECKING:
@@ -113,15 +114,19 @@ class Update(Again):
         begun, flag = perf_counter(), run.flag
         buffers: list[Any] = []
         flag[0] = 0
+        # NOTE: as in `sync`, whoever records meanwhile has a walk of its own.
+        aside, ran = tr.aside(), False
+        own = local.trace
+        tr.computing, local.trace = True, aside
         try:
             if not self._run(tr, buffers):
                 return False
+            ran = True
             self._commit(tr, found, buffers, segment)
         except BaseException as e:
-            if flag[0]:
+            if ran or flag[0]:
                 # As in `sync`: leaves are overwritten, so the results stand, and it goes on afterwards.
-                self._commit(tr, found, buffers, segment)
-                tr.start()
+                finish(lambda: self._stand(tr, found, buffers, segment))
             elif isinstance(e, Exception):
                 repeating.failed(e)
                 # What fails the general way meets again, and says which line it is of.
@@ -129,6 +134,9 @@ class Update(Again):
             # NOTE: a traceback keeps this frame, which must not keep tensors alive.
             del found, segment
             raise
+        finally:
+            tr.computing = False
+            local.trace = own
         ended = perf_counter()
         counters.syncs += 1
         counters.kernels += self.kernels
@@ -139,6 +147,12 @@ class Update(Again):
         tr.begin(root, self.blank)
         root.next, tr.ended = self.then, self
         return True
+
+    def _stand(
+        self, tr: Trace, found: tuple[list[Any], list[Any]], buffers: Sequence[Any], segment: Segment | None
+    ) -> None:  # fmt: skip
+        self._commit(tr, found, buffers, segment)
+        tr.start()
 
     def _run(self, tr: Trace, buffers: list[Any]) -> bool:
         """Take memory, or leaves to overwrite, for the results, and run: whether all indices were right."""

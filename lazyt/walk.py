@@ -6,8 +6,9 @@ import weakref
 from itertools import repeat, starmap
 from typing import TYPE_CHECKING, Any
 
+from lazyt.commit import uninterrupted
 from lazyt.handle import Storage
-from lazyt.trace import NONE, Key, Several, Slot, Step, Trace, structure_id
+from lazyt.trace import NONE, Key, Several, Slot, Step, Trace, structure_id, user_site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +36,10 @@ class _Special:
 LEAF = _Special("leaf")
 MODE = _Special("grad_mode")
 ASSIGN = _Special("assign")
+
+
+class Moved(Exception):
+    """A signal's handler, or a finalizer, changed what an operation was changing: the operation begins again."""
 
 
 class Hooks:
@@ -77,11 +82,13 @@ def tensor_over(data: Data) -> Any:
 def new_storage(x: Handle) -> Storage:
     """The value of x moves to a storage."""
     st = object.__new__(Storage)
-    slot = x._slot
-    st._slot, st._data, st._meta, st._writes = slot, x._data, x._meta, x._writes
     st.aliases = [weakref.ref(x)]
+    slot = x._slot
     if slot is None:
         # NOTE: no call from here on: an interrupt comes before all of this or after it.
+        if x._storage is not None:
+            return x._storage
+        st._slot, st._data, st._meta, st._writes = x._slot, x._data, x._meta, x._writes
         x._storage = st
         x._data = None
         return st
@@ -93,6 +100,9 @@ def new_storage(x: Handle) -> Storage:
     else:
         held = weakref.ref(st)
     # NOTE: no call from here on, as above.
+    if x._slot is not slot or x._storage is not None:  # a handler of signals was here
+        return x._storage or new_storage(x)
+    st._slot, st._data, st._meta, st._writes = slot, x._data, x._meta, x._writes
     owner.refs[i] = held
     x._storage = st
     x._data = None
@@ -105,8 +115,66 @@ def run_sync(tr: Trace, cause: str, site: Any = None) -> None:
     hooks.sync(tr, cause, site)
 
 
+def other_root(tr: Trace, mode: bool, device: str) -> Step:
+    """Where a walk begins under another mode, or on another device, than the last one ended.
+
+    NOTE: what is recorded first there is no way on from the root that the last sync left, nor a guess from here.
+    """
+    root, tr.ended = tr.roots_on(device)[mode], None
+    root.next = NONE
+    return root
+
+
+def mode_step(tr: Trace, value: bool | str) -> Step:
+    """The step that changes the grad mode, or the device, in the middle of a walk; it is not taken yet."""
+    key: Key = (MODE, value)
+    s = _follow(tr, key)
+    if s is None:
+        pos = tr.pos
+        s = Step(pos, MODE, (), (value,), key, pos.index + 1)
+        if isinstance(value, str):
+            s.current = s.device = value
+        else:
+            s.mode = value
+        s.site = user_site()
+        insert(tr, s, key, key)
+    return s
+
+
+def settle(tr: Trace) -> None:
+    """Take the walk to where the grad mode and the device are: what restored them had to do it before any call."""
+    while True:
+        pos, mode, device = tr.pos, tr.grad, tr.device
+        if pos.mode is mode and pos.current == device:
+            return
+        if pos.parent is None:
+            s = other_root(tr, mode, device)
+        else:
+            s = mode_step(tr, mode if pos.mode is not mode else device)
+        # NOTE: no call from here on.
+        if pos is tr.pos and tr.grad is mode and tr.device is device:
+            enter_mode(tr, s)
+
+
+@uninterrupted
+def enter_mode(tr: Trace, s: Step) -> None:
+    """Go on under another mode, or on another device."""
+    # NOTE: no call in here.
+    if s.parent is not None:
+        s.ext = tr.ext
+        tr.results[s.index] = None
+    tr.pos = s
+
+
 def follow(tr: Trace, key: Key) -> Step | None:
     """The known child for this key; in a fresh walk the caller's line is part of the key."""
+    pos = tr.pos
+    if pos.mode is not tr.grad or pos.current != tr.device:
+        settle(tr)
+    return _follow(tr, key)
+
+
+def _follow(tr: Trace, key: Key) -> Step | None:
     pos = tr.pos
     nxt = pos.next
     if nxt is not NONE and nxt.key == key:

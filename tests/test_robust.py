@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -9,12 +10,12 @@ import subprocess
 import sys
 import threading
 import time
-import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from interrupts import Places, raises
 
 import lazyt as lt
 from lazyt import memory
@@ -189,29 +190,19 @@ def test_refused_operations_leave_the_program_as_it_was() -> None:
 # --- interrupts ------------------------------------------------------------------------------------------------------
 
 
-class Interrupt:
-    """Raises KeyboardInterrupt at the n-th place where CPython looks for signals inside lazyt: entries and calls."""
+class Interrupt(Places):
+    """Raises KeyboardInterrupt at the n-th place where CPython looks for signals inside lazyt."""
 
     def __init__(self, n: int) -> None:
-        self.n = n
-        self.seen = 0
+        super().__init__(n, raises(KeyboardInterrupt))
 
-    def __call__(self, frame: types.FrameType, event: str, arg: object) -> None:
-        name = frame.f_code.co_filename
-        if event in ("call", "c_return") and ("/lazyt/" in name or name.startswith("<lazyt")):
-            self.seen += 1
-            if self.seen == self.n:
-                sys.setprofile(None)
-                raise KeyboardInterrupt
+    @property
+    def n(self) -> int:
+        return self.k
 
     def run(self, f: Callable[[], object]) -> None:
-        sys.setprofile(self)
-        try:
-            f()
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.setprofile(None)
+        with contextlib.suppress(KeyboardInterrupt):
+            super().run(f)
 
 
 def state(xp: Any) -> dict[str, Any]:

@@ -27,6 +27,7 @@ TOP = Path(__file__).parent.parent
 # of its own within the folder it stands in.
 ROOMS = (
     "errors",
+    "commit",
     "spellings",
     "switches",
     "ir",
@@ -43,6 +44,7 @@ ROOMS = (
     "layout",
     "shapes",
     "walk",
+    "current",
     "leaves",
     "record",
     "doors",
@@ -85,11 +87,12 @@ ONLY = {
     "ops": {"errors", "ir"},
     "backends.objcache": {"errors"},
     "backends.rules": {"errors", "ir"},
-    "backends.cpu": {"backends.objcache", "backends.rules", "errors", "ir", "switches"},
+    "backends.cpu": {"backends.objcache", "backends.rules", "commit", "errors", "ir", "switches"},
     # How a plan's arguments and temporaries are found is the CPU executor's; code generation is each backend's own.
     "backends.cuda": {"backends.cpu", "backends.objcache", "backends.rules", "errors", "ir", "switches"},
     "handle": set(),
-    "trace": set(),
+    "commit": set(),
+    "trace": {"commit"},
 }
 # Packages that one backend alone may import.
 FOREIGN = {"llvmlite": "backends.cpu", "cupy": "backends.cuda", "cudnn": "backends.cuda"}

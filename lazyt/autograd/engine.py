@@ -15,13 +15,14 @@ from lazyt.autograd.reach import History, Reach, refuse_hooks
 from lazyt.autograd.reverse import backward as reverse
 from lazyt.autograd.segment import Passed, consume, link_synced, retained
 from lazyt.autograd.track import CUSTOM, TRACK
+from lazyt.current import restore_device, set_device
 from lazyt.errors import AutogradError, NotSupportedError, ShapeError
 from lazyt.handle import Gradient, Handle, Holder
 from lazyt.inplace import is_leaf, record_inplace, requires_grad
 from lazyt.ir.graph import Node
 from lazyt.lowering import Lowered
 from lazyt.ops.core import OPS, OpDef
-from lazyt.record import advance, begin, record, record_view, set_device, slot_of
+from lazyt.record import advance, begin, record, record_view, slot_of
 from lazyt.trace import Several, Slot, Step, Trace, local, user_line, user_site
 from lazyt.walk import LEAF, follow, hooks, insert, new_tensor, plain_slots, run_sync
 
@@ -197,7 +198,7 @@ def zeros_of(slot: Slot) -> Handle:
     try:
         made: Handle = record(OPS["zeros"], (), (slot.dtype,), slot.shape)
     finally:
-        set_device(before)
+        restore_device(before)
     return made
 
 

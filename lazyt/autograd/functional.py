@@ -10,12 +10,13 @@ from lazyt.autograd import engine
 from lazyt.autograd.crossing import pull_across
 from lazyt.autograd.reach import Reach
 from lazyt.autograd.segment import Passed, link_synced
+from lazyt.current import restore_grad_mode, set_grad_mode
 from lazyt.errors import AutogradError, DTypeError
 from lazyt.handle import Gradient, Handle
 from lazyt.inplace import requires_grad
 from lazyt.ir import dtypes
 from lazyt.ops.core import OpDef
-from lazyt.record import begin, is_grad_enabled, record, set_grad_mode, slot_of
+from lazyt.record import begin, is_grad_enabled, record, slot_of
 
 
 def flatten(tree: Any, leaves: list[Handle]) -> Any:
@@ -125,7 +126,7 @@ def value_and_grad(
                 raise AutogradError(f"grad: the function must return a scalar, not shape {value.shape}")
             grads = _pull_back([value], [], tracked, records)
         finally:
-            set_grad_mode(before)
+            restore_grad_mode(before)
         result = [unflatten(t, grads) for t in trees]
         return out, (tuple(result) if several else result[0])
 
@@ -164,7 +165,7 @@ def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., tuple[
         records: list[Any] = [x._meta for x in tracked]
         out = f(*unflatten(tree, tracked))
     finally:
-        set_grad_mode(before)
+        restore_grad_mode(before)
     outs: list[Handle] = []
     shape = flatten(out, outs)
 
@@ -213,7 +214,7 @@ class custom_vjp:  # noqa: N801 - a name that other programs rely on
         try:
             out, residuals = forward(*args)
         finally:
-            set_grad_mode(before)
+            restore_grad_mode(before)
         if not isinstance(out, Handle):
             raise AutogradError(
                 f"custom_vjp: forward must return (tensor, residuals), got {type(out).__name__!r} first"

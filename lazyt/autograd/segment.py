@@ -24,6 +24,7 @@ from lazyt.autograd.reach import (
 )
 from lazyt.autograd.reverse import needed
 from lazyt.autograd.track import TRACK
+from lazyt.current import restore_grad_mode, set_grad_mode
 from lazyt.errors import NotSupportedError
 from lazyt.handle import Data, Gradient, Holder
 from lazyt.inplace import KEEPS_LEAF, assign_step
@@ -32,7 +33,7 @@ from lazyt.ir.prims import SOURCES
 from lazyt.leaves import bind_leaf
 from lazyt.lowering import lower
 from lazyt.ops.core import OpDef
-from lazyt.record import advance, set_grad_mode
+from lazyt.record import advance
 from lazyt.trace import Slot, Step, Trace
 from lazyt.walk import ASSIGN, LEAF, MODE
 
@@ -133,7 +134,7 @@ class Segment:
                     set_grad_mode(s.mode)
                     self._again(tr, s, missing, new)
         finally:
-            set_grad_mode(before)
+            restore_grad_mode(before)
         return new[target]
 
     def _again(self, tr: Trace, s: Step, wanted: Sequence[Slot], new: dict[Slot, Slot]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from lazyt.current import restore_device, set_device
 from lazyt.device import Device
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.functions.arguments import broadcasts_to, dtype_or_none, record, shape_of, tensor
@@ -21,7 +22,7 @@ from lazyt.handle import Handle
 from lazyt.ir import dtypes
 from lazyt.ops import creation as ops
 from lazyt.ops.axes import integer
-from lazyt.record import current_device, set_device
+from lazyt.record import current_device
 
 if TYPE_CHECKING:
     from lazyt.functions.arguments import ArrayLike, ShapeLike
@@ -66,7 +67,7 @@ def _placed(make: Make) -> Make:
         try:
             return make(*args, **kwargs)
         finally:
-            set_device(before)
+            restore_device(before)
 
     return placed  # type: ignore[return-value]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lazyt.current import restore_grad_mode, set_grad_mode
 from lazyt.errors import ShapeError
 from lazyt.functions.arguments import record, tensor
 from lazyt.inplace import record_update
 from lazyt.ops import normalization as ops
 from lazyt.ops.axes import integer
-from lazyt.record import set_grad_mode
 
 if TYPE_CHECKING:
     from lazyt.tensor import Tensor
@@ -106,7 +106,7 @@ def batch_norm(
         try:
             _update(x, running_mean, running_var, momentum)
         finally:
-            set_grad_mode(before)
+            restore_grad_mode(before)
     return y
 
 

@@ -371,8 +371,9 @@ def getitem(x: Tensor, key: Any) -> Tensor:
             )
             and (c.code is None or ((here := _getframe(1)).f_lasti == c.lasti and here.f_code is c.code))
         ):  # fmt: skip
-            found: Tensor = given(tr, c, s, x)
-            return found
+            found: Tensor | None = given(tr, c, s, x)
+            if found is not None:
+                return found
     start, ext = tr.pos, tr.ext
     h = _item(x, key)
     s = tr.pos

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from lazyt.current import restore_grad_mode, set_grad_mode
 from lazyt.functions.arguments import record
 from lazyt.functions.joining import concat
 from lazyt.functions.manipulation import reshape
@@ -12,7 +13,6 @@ from lazyt.handle import Handle
 from lazyt.inplace import record_update
 from lazyt.ops.optim import CLIP, NORM
 from lazyt.optim.parameters import write
-from lazyt.record import set_grad_mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,7 +45,7 @@ def clip_grad_norm_(parameters: Any, max_norm: float, norm_type: float = 2.0) ->
         norm = record(NORM, (*grads,), (float(norm_type),))
         record_update(CLIP, (*grads, norm, float(max_norm)), ("norm",), grads)
     finally:
-        set_grad_mode(before)
+        restore_grad_mode(before)
     return norm
 
 
@@ -65,7 +65,7 @@ def clip_grad_value_(parameters: Any, clip_value: float) -> None:
         try:
             record_update(CLIP, (*grads, float(clip_value)), ("value",), grads)
         finally:
-            set_grad_mode(before)
+            restore_grad_mode(before)
 
 
 def parameters_to_vector(parameters: Iterable[Any]) -> Tensor:

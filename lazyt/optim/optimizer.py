@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyt.current import restore_grad_mode, set_grad_mode
 from lazyt.errors import LazytError
 from lazyt.functions.arguments import tensor
 from lazyt.functions.manipulation import astype
 from lazyt.handle import Handle
-from lazyt.inplace import record_update
+from lazyt.inplace import Item, record_update
 from lazyt.ops.optim import RULES
 from lazyt.optim.parameters import clear_gradient
-from lazyt.record import set_grad_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -35,13 +35,15 @@ _NUMBERS = frozenset({
 class _Bucket:
     """Parameters that share scalars: with their gradients and state, and what of that is written."""
 
-    __slots__ = ("flags", "group", "members", "step", "targets", "tensors")
+    __slots__ = ("flags", "group", "items", "members", "step", "targets", "tensors")
 
     def __init__(self, group: Group, step: int, flags: dict[str, bool]) -> None:
         self.group, self.step, self.flags = group, step, flags
         self.members = 0
         self.tensors: list[Any] = []
         self.targets: list[Any] = []
+        # What of the optimizer's own state changes with the update, and not before.
+        self.items: list[Item] = []
 
 
 class Optimizer:
@@ -125,12 +127,12 @@ class Optimizer:
             try:
                 loss = closure()
             finally:
-                set_grad_mode(before)
+                restore_grad_mode(before)
         before = set_grad_mode(False)
         try:
             self._record()
         finally:
-            set_grad_mode(before)
+            restore_grad_mode(before)
         return loss
 
     def _record(self) -> None:
@@ -145,10 +147,9 @@ class Optimizer:
                 gradient = p.grad
                 if gradient is None:
                     continue
-                state = states.get(index)
-                if state is None:
-                    state = states[index] = self.new_state(group, p, names)
-                step = state["step"] = state["step"] + 1
+                known = states.get(index)
+                state = self.new_state(group, p, names) if known is None else known
+                step = state["step"] + 1
                 if bucket is None or step != bucket.step or several:
                     key = p.device if several else None, g, self.shared(step)
                     bucket = buckets.get(key)
@@ -156,6 +157,9 @@ class Optimizer:
                         bucket = buckets[key] = _Bucket(group, step, flags)
                 tensors, targets = bucket.tensors, bucket.targets
                 bucket.members += 1
+                bucket.items.append((state, "step", step))
+                if known is None:
+                    bucket.items.append((states, index, state))
                 tensors += p, gradient
                 targets.append(p)
                 for name in names:
@@ -173,13 +177,15 @@ class Optimizer:
         targets: list[Any] = []
         scalars: list[float] = []
         layout: list[tuple[Any, ...]] = []
+        items: list[Item] = []
         for bucket in buckets:
             values = self.scalars(bucket.group, bucket.step)
             scalars += [float(values[name]) for name in rule.scalars]
             layout.append((bucket.members, *(bool(bucket.flags[name]) for name in rule.flags)))
             tensors += bucket.tensors
             targets += bucket.targets
-        record_update(self.op, (*tensors, *scalars), (tuple(layout),), targets)
+            items += bucket.items
+        record_update(self.op, (*tensors, *scalars), (tuple(layout),), targets, items)
 
     def state_dict(self) -> dict[str, Any]:
         """The state of every parameter by its position, and the groups' options, as in PyTorch."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from lazyt.current import restore_grad_mode, set_grad_mode
 from lazyt.inplace import assign
-from lazyt.record import set_grad_mode
 
 
 def write(x: Any, value: Any) -> None:
@@ -14,7 +14,7 @@ def write(x: Any, value: Any) -> None:
     try:
         assign(x, value)
     finally:
-        set_grad_mode(before)
+        restore_grad_mode(before)
 
 
 def clear_gradient(p: Any, set_to_none: bool) -> None:

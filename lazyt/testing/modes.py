@@ -19,12 +19,12 @@ import lazyt as lt
 from lazyt import memory, planning, stepwise, syncing
 from lazyt.backends.cpu import binding, bits, products, scan, scatter, sorting
 from lazyt.backends.cpu.switches import switches
+from lazyt.current import restore_device, set_device
 from lazyt.device import Device
 from lazyt.errors import DeviceError
 from lazyt.handle import Data
 from lazyt.ir import graph as g
 from lazyt.lowering import lower
-from lazyt.record import set_device
 from lazyt.switches import general
 from lazyt.testing.closeness import Work, work_of
 from lazyt.trace import Ext, Slot, Step, Trace, local, user_site
@@ -215,7 +215,7 @@ def on_device(name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        set_device(before)
+        restore_device(before)
 
 
 def check_device(name: str) -> Device:

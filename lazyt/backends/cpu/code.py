@@ -13,7 +13,7 @@ from lazyt.ir import kernel as k
 
 # Machine code lives as long as some plan uses it.
 _kernels: weakref.WeakValueDictionary[str, Compiled] = weakref.WeakValueDictionary()
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 
 class Compiled:

@@ -142,6 +142,7 @@ class _Generation:
         self._engine = llvm.create_mcjit_compiler(shell, host().create_machine())
         self.keys: set[str] = set()
         self._symbols: set[str] = set()
+        self.loading = False  # an object; or that was interrupted, and nothing more is loaded here
 
     def add(self, key: str, data: bytes, names: Sequence[str]) -> None:
         """Load an object, after a check that LLVM will find all that it needs."""
@@ -158,10 +159,14 @@ class _Generation:
                 raise LazytInternalError(
                     f"two modules define {', '.join(twice)}: names must contain a hash of the content"
                 )
-            self._symbols |= defined
+        # NOTE: who is interrupted from here on leaves an engine that may have the object or not, and cannot be asked.
+        self.loading = True
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
         self._engine.finalize_object()
         self.keys.add(key)
+        if symbols is not None:
+            self._symbols |= defined
+        self.loading = False
 
     def find(self, name: str) -> int:
         address: int = self._engine.get_function_address(name)
@@ -281,10 +286,10 @@ class _Loader:
 
     def _generation(self, permanent: bool) -> _Generation:
         if permanent:
-            if self._permanent is None:
+            if self._permanent is None or self._permanent.loading:
                 self._permanent = _Generation()
             return self._permanent
-        if self._current is None or len(self._current.keys) >= GENERATION_OBJECTS:
+        if self._current is None or self._current.loading or len(self._current.keys) >= GENERATION_OBJECTS:
             self._current = _Generation()
             self._generations.add(self._current)
         return self._current

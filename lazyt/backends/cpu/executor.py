@@ -221,7 +221,7 @@ class Bound(Binding):
         self.variants: dict[frozenset[int], Bound] = {}
         # The references of leaves met last, and what was chosen for them: see `donating`.
         self.chosen: tuple[memory.References | None, Bound, Sequence[int]] = None, self, ()
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
 
     def build(self) -> None:
         """Divide the regions into native programs and library calls."""
