@@ -390,7 +390,7 @@ class Trace:
         self.history: Any = None  # what a walk has freed and overwritten (see autograd/reach.py)
         self.customs: dict[Slot, Any] = {}  # results of custom_vjp: (inputs, the rule)
         self.foreign: dict[int, Slot] = {}  # id of a Data of another thread -> the leaf it is here
-        self.ext_root = self.ext = Ext(())
+        self.ext_root = self.ext = Ext()
         self.leaves: list[Any] = []  # Data bound so far, by leaf index
         self.walk = 0  # which walk of the process this is
         self.nbytes = 0  # of leaf buffers that only the trace may hold
