@@ -149,7 +149,7 @@ REPORT = (
 def described(error: Exception) -> LazytInternalError:
     """The error of a sync that failed by a fault of lazyt's own."""
     what = str(error) if isinstance(error, LazytInternalError) else f"{type(error).__name__}: {error}"
-    return LazytInternalError(what if REPORT in what else f"sync: {what}; {REPORT}")
+    return LazytInternalError(what if REPORT in what else f"{what}; {REPORT}")
 
 
 class LazytInternalError(LazytError, AssertionError):

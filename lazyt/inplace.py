@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from itertools import chain
+from itertools import chain, repeat
 from operator import attrgetter, is_, setitem
 from typing import Any
 
-from lazyt.commit import Change, carry_out, prepared
+from lazyt.commit import carry_out
 from lazyt.current import restore_grad_mode, set_grad_mode
 from lazyt.errors import AutogradError, ShapeError
 from lazyt.handle import Handle, Holder, View
@@ -24,7 +24,6 @@ from lazyt.record import (
     begin,
     check_devices,
     check_writable_dtype,
-    find_step,
     meta_of,
     operand_slots,
     own_slot,
@@ -276,7 +275,7 @@ def put(tr: Trace, name: str, x: Handle, value: Slot) -> None:
         x._slot = stored
 
 
-def _whole(attempt: Callable[[Trace], None]) -> None:
+def _whole(attempt: Callable[..., None], *args: Any) -> None:
     """Record a write: again from the start if a handler of signals wrote to the same tensor meanwhile."""
     tr = begin()
     busy = tr.busy
@@ -284,7 +283,7 @@ def _whole(attempt: Callable[[Trace], None]) -> None:
     try:
         while True:
             try:
-                attempt(tr)
+                attempt(tr, *args)
                 break
             except Moved:
                 continue
@@ -299,7 +298,7 @@ def assign(x: Handle, value: Any, name: str = "assign") -> None:
 
     DTypeError for what would lose an imaginary part, ShapeError or AutogradError as NumPy and PyTorch.
     """
-    _whole(lambda tr: _assign(tr, x, value, name))
+    _whole(_assign, x, value, name)
 
 
 def _assign(tr: Trace, x: Handle, value: Any, name: str) -> None:
@@ -324,7 +323,7 @@ def _assign(tr: Trace, x: Handle, value: Any, name: str) -> None:
 
 def record_inplace(op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple[Any, ...] = ()) -> Handle:
     """x = op(x, ...) written into x: the right-hand side is read first, whatever it shares with x."""
-    _whole(lambda tr: _record_inplace(tr, op, x, operands, statics))
+    _whole(_record_inplace, op, x, operands, statics)
     return x
 
 
@@ -353,7 +352,7 @@ def record_update(
 
     All targets have their new values, and `items` are set, or nothing has changed.
     """
-    _whole(lambda tr: _record_update(tr, op, operands, statics, targets, items))
+    _whole(_record_update, op, operands, statics, targets, items)
 
 
 def _record_update(
@@ -372,7 +371,8 @@ def _record_update(
             put(tr, op.name, t, slot)
         carry_out(stored)
         return
-    s, ext, given = find_step(tr, op, slots, statics, None, None, scalars)
+    pos = tr.pos
+    s = advance(tr, op, slots, statics, None, None, scalars, take=False)
     if not s.targets:
         # NOTE: targets are operands of the operation, so the step's key says which values are superseded.
         old_slots = tuple(slot_of(tr, t) for t in targets)
@@ -380,37 +380,38 @@ def _record_update(
             if old.leaf is not None and meta_of(t) is not None:
                 slot.leaf, slot.requires_grad = old.leaf, True
         s.targets = old_slots  # last, for it says that the rest is there
-    refs: list[Any] = []
-    changes: list[Change] = []
-    items = [*items]
-    holders: list[Holder] = []
+    elif [*map(slot_held, targets)] != [*s.targets]:
+        met = [slot_of(tr, t) for t in targets]
+        assert met == [*s.targets], "an update's targets are among its operands"
+    holders: list[Any] = [t._storage or t for t in targets]
+    stored = []
+    if holders != [*targets]:
+        for t, h in zip(targets, holders, strict=True):
+            if h is not t and len(h.aliases) > 1:
+                h.invalidate(t)
+        stored = [map(setattr, targets, repeat("_slot"), s.slots)]
     results = tr.results
-    for slot, old, t in zip(s.slots, s.targets, targets, strict=True):
-        assert t._slot is old or slot_of(tr, t) is old, "an update's targets are among its operands"
-        holder: Holder = t
-        st = t._storage
-        if st is not None:
-            if len(st.aliases) > 1:
-                st.invalidate(t)
-            changes.append((st, "_slot", slot))
-            holder = st
-        changes += (holder, "_data", None), (holder, "_writes", holder._writes + 1), (t, "_slot", slot)
-        refs.append(ref(holder))
-        holders.append(holder)
-        if results[old.step.index] is holder:
-            items.append((results, old.step.index, None))
+    own = [i for i, h in zip([old.step.index for old in s.targets], holders, strict=True) if results[i] is h]
+    refs = [*map(ref, holders)]
     held = Several(refs) if len(refs) > 1 else refs[0]
     unchanged = map(is_, map(slot_held, holders), [*map(slot_held, holders)])
-    stored = chain(prepared(changes), _items(items))
+    assignments = chain(
+        map(setattr, holders, repeat("_data"), repeat(None)),
+        map(setattr, holders, repeat("_writes"), [h._writes + 1 for h in holders]),
+        map(setattr, holders, repeat("_slot"), s.slots),
+        *stored,
+        map(setitem, repeat(results), own, repeat(None)),
+        _items(items),
+    )
     # NOTE: no call from here on but of what is entered without a look at signals.
-    if s.parent is not tr.pos or False in unchanged:
+    if pos is not tr.pos or pos is not s.parent or False in unchanged:
         raise Moved
-    carry_out(stored)
+    carry_out(assignments)
     if s.n_scalars:
-        tr.scalars[s.scalar_start : s.scalar_start + s.n_scalars] = given
+        tr.scalars[s.scalar_start : s.scalar_start + s.n_scalars] = scalars
     results[s.index] = None
     tr.refs[s.index] = held
-    tr.ext = ext
+    tr.ext = s.ext  # type: ignore[assignment]
     tr.pos = s
 
 

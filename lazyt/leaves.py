@@ -28,6 +28,7 @@ def bind_leaf(tr: Trace, holder: Holder, known: int = LEAF_CALLERS) -> Slot:
     So many callers are `known` to be lazyt's, this among them.
     """
     data: Any = holder._data
+    met = (data,)
     s = tr.pos.next
     # Mostly a value like the one that was met here the last time: the rest of this function, in short.
     if s.form is data.form and s.before is tr.ext and data.met != tr.walk and holder._meta is None:
@@ -37,16 +38,22 @@ def bind_leaf(tr: Trace, holder: Holder, known: int = LEAF_CALLERS) -> Slot:
             if (f.f_lasti != key[-1] or id(f.f_code) != key[-2]) and not is_line(key[-2:], known):
                 return _bind_leaf(tr, holder, known + 1)
             tr.started = perf_counter()
-        held = ref(holder) if type(holder) is Storage else None
-        walk, met = tr.walk, (data,)
+            if holder._data is not met[0]:
+                return _met(tr, holder, known + 1)
+        held = None
+        if type(holder) is Storage:
+            held = ref(holder)
+            if holder._data is not met[0]:
+                return _met(tr, holder, known + 1)
+        walk = tr.walk
         # NOTE: no call from here on: an interrupt comes before all of this or after it.
-        if s.parent is not tr.pos or holder._data is not met[0]:
+        if s.parent is not tr.pos:
             return _met(tr, holder, known + 1)
-        if held is not None:
+        if held is None:
+            tr.results[s.index] = holder
+        else:
             tr.refs[s.index] = held
             tr.results[s.index] = None
-        else:
-            tr.results[s.index] = holder
         if s.counted:
             tr.nbytes += data.nbytes
         tr.leaves += met
@@ -82,7 +89,8 @@ def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
     """`bind_leaf` of a leaf with gradients, of one that was met before, or one not predicted."""
     data = holder._data
     assert data is not None, "a holder with neither a pending nor a computed value"
-    meta, s = holder._meta, tr.pos.next
+    meta, pos = holder._meta, tr.pos
+    s = pos.next
     grad = 0 if meta is None or not meta.requires_grad else 1 if meta.is_leaf else 2
     leaves, walk, before, at = tr.leaves, tr.walk, tr.ext, -1
     ext: Any
@@ -104,7 +112,7 @@ def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
     held = ref(holder) if meta is not None or type(holder) is Storage else None
     small, met = data.nbytes <= SMALL, [data]
     # NOTE: no call from here on: an interrupt comes before all of this or after it.
-    if s.parent is not tr.pos or holder._data is not data or holder._meta is not meta:
+    if pos is not tr.pos or pos is not s.parent or holder._data is not data or holder._meta is not meta:
         return _met(tr, holder, known + 1)
     if record is not None:
         tr.metas[index] = record

@@ -55,8 +55,8 @@ MAX_BYTES = 8 << 30
 MAX_TRIE = 1 << 18
 
 
-# Who is lazyt's behind a function that asks for the user's line: `find_step`, `advance`, and what calls it.
-STEP_CALLERS = 3
+# Who is lazyt's behind a function that asks for the user's line: `advance`, and what calls it.
+STEP_CALLERS = 2
 
 
 def _check_bound(tr: Trace, site: Site) -> None:
@@ -184,32 +184,16 @@ def advance(
     ints: tuple[int, ...] | None,
     offsets: tuple[int, ...] | None,
     scalars: Sequence[Any],
+    take: bool = True,
 ) -> Step:
-    """Take the step for this call, making it when it is new; its errors are raised before anything changed."""
-    while True:
-        s, ext, given = find_step(tr, op, slots, statics, ints, offsets, scalars)
-        # NOTE: no call from here on. A handler of signals may have recorded meanwhile: then behind that.
-        if s.parent is tr.pos:
-            if s.n_scalars:
-                tr.scalars[s.scalar_start : s.scalar_start + s.n_scalars] = given
-            tr.ext = ext
-            tr.results[s.index] = None
-            tr.pos = s
-            return s
+    """Take the step for this call, making it when it is new; its errors are raised before anything changed.
 
-
-def find_step(
-    tr: Trace,
-    op: OpDef,
-    slots: Sequence[Any],
-    statics: tuple[Any, ...],
-    ints: tuple[int, ...] | None,
-    offsets: tuple[int, ...] | None,
-    scalars: Sequence[Any],
-) -> tuple[Step, Ext, Sequence[Any]]:
-    """The step for this call, which is not taken yet, the extents behind it, and its scalars."""
-    ext = tr.ext if ints is None else tr.ext.child(ints)
-    s = tr.pos.next
+    With `take` False it is only found: its extents are `s.ext`, and who takes it sees that the walk is where it was.
+    """
+    pos, ext = tr.pos, tr.ext
+    if ints is not None:
+        ext = ext.child(ints)
+    s = pos.next
     # The step predicted by the last walk, compared part by part: most calls are this one.
     if not (
         s.op is op
@@ -234,7 +218,19 @@ def find_step(
             v = scalars[position]
             if not low <= v <= high:
                 raise _range_error(op, v, low, high)
-    return s, ext, [*scalars, *offsets] if offsets else scalars
+        given = [*scalars, *offsets] if offsets else scalars
+        # NOTE: no call from here on.
+        if take and pos is tr.pos is s.parent:
+            tr.scalars[s.scalar_start : s.scalar_start + s.n_scalars] = given
+    if not take:
+        return s
+    # NOTE: no call from here on. Behind what a handler of signals has recorded meanwhile it is another step.
+    if pos is not tr.pos or pos is not s.parent:
+        return advance(tr, op, slots, statics, ints, offsets, scalars)
+    tr.ext = ext
+    tr.results[s.index] = None
+    tr.pos = s
+    return s
 
 
 def _unpredicted(

@@ -412,6 +412,7 @@ def _text(
     if launch and alive:
         # Who has a weak reference may have made a reference of it while this ran.
         lines += [f"if known and ({alive}):", "    return False"]
+    lines += ["spent, number, fresh = now() - started, next(walks), []"]
     # A handler of signals may have recorded while it ran, or synced.
     lines += ["if tr.pos is not here or tr.leaves is not met:", "    return False"]
     # NOTE: from here to the last handle, no call but for what has a storage: see `_written`.
@@ -425,14 +426,16 @@ def _text(
     lines += ["counters.syncs += 1"]
     if launch:
         lines += ["counters.kernels += kernels", "plan.runs += 1"]
-    lines += ["tr.report = again, cause, site, started - tr.started, now() - started"]
+    lines += ["tr.report = again, cause, site, started - tr.started, spent"]
     # `Trace.begin`, in short.
+    if left:  # what was recorded meanwhile is pending, so the walk goes on
+        lines += ["if tr.pos is not here:", "    return True"]
     lines += ["if tr.metas or tr.more:", "    tr.begin(root, blank)", "else:"]
     lines += [f"    results[{p}] = None" for p in (*held, *leaf)]
     # NOTE: what nobody holds is left for the next walk's handles, unless somebody has a weak reference to it.
     lines += ["    if known:", "        results[span] = blank"] if referred else []
     lines += ["    tr.last_refs, tr.refs = tr.refs, {}"] if left else []
-    lines += ["    tr.pos, tr.ext, tr.leaves, tr.walk = root, tr.ext_root, [], next(walks)"]
+    lines += ["    tr.pos, tr.ext, tr.leaves, tr.walk = root, tr.ext_root, fresh, number"]
     lines += ["    tr.nbytes, tr.started = 0, 0.0"]
     lines += ["root.next, tr.ended = again.then, again", "return True"]
     if locked:

@@ -129,50 +129,50 @@ def sync(
     # NOTE: also what is computed goes behind its holders under the lock: another thread that waits for it to compute a
     # value of this walk must then find the value, because the walk's leaves may be overwritten.
     with holding:
-        pos = tr.pos
-        slots, holders, others = wanted_of(tr)
-        for slot, h in extra:
-            if slot not in slots:
-                slots.append(slot)
-                holders.append(h)
-        report = SyncReport(cause, site, pos.index + 1, len(slots), perf_counter() - tr.started)
-        segment = differentiable(tr, slots)
-        want = slots if segment is None else [*slots, *segment.slots]
-        idle = tr.let_go()
-        walk, receipt = _Snapshot(tr), Receipt()
         # NOTE: whoever records meanwhile (a handler of signals, a finalizer) has a walk of its own.
         aside = tr.aside()
-        own = local.trace
+        own, pos = local.trace, tr.pos
         tr.computing, local.trace = True, aside
         try:
-            values = _compute(walk, want, report, receipt) if slots else []
-            _commit(slots, holders, others, values, segment)
-        except BaseException as e:
-            raised, fault = True, None
-            if isinstance(e, Exception) and _without(tr, e, walk, slots, holders, others, report):
-                raised = cause != "bound" if asked is None else asked._data is None
-                tr.leave()
-            elif receipt.written and isinstance(report.plan, Plan):
-                # An interrupt after the leaves were overwritten: the results stand, and it goes on afterwards.
-                finish(lambda: _stand(tr, report, receipt, walk, want, slots, holders, others, segment))
-            elif isinstance(e, Exception) and is_fault(e):
-                # What a value of this walk needs alone may be without the fault: whoever wants one tries.
-                tr.leave()
-                raised, fault = False, described(e)
-            # NOTE: a traceback keeps this frame, which must not keep tensors alive: they would be wanted again.
-            del slots, holders, others, segment, want, walk, extra
-            if fault is not None:
-                raise fault from e
-            if raised:
-                raise
+            slots, holders, others = wanted_of(tr)
+            for slot, h in extra:
+                if slot not in slots:
+                    slots.append(slot)
+                    holders.append(h)
+            report = SyncReport(cause, site, pos.index + 1, len(slots), perf_counter() - tr.started)
+            segment = differentiable(tr, slots)
+            want = slots if segment is None else [*slots, *segment.slots]
+            idle = tr.let_go()
+            walk, receipt = _Snapshot(tr), Receipt()
+            try:
+                values = _compute(walk, want, report, receipt) if slots else []
+                _commit(slots, holders, others, values, segment)
+            except BaseException as e:
+                raised, fault = True, None
+                if isinstance(e, Exception) and _without(tr, e, walk, slots, holders, others, report):
+                    raised = cause != "bound" if asked is None else asked._data is None
+                    tr.leave()
+                elif receipt.written and isinstance(report.plan, Plan):
+                    # An interrupt after the leaves were overwritten: the results stand, and it goes on afterwards.
+                    finish(lambda: _stand(tr, report, receipt, walk, want, slots, holders, others, segment))
+                elif isinstance(e, Exception) and is_fault(e):
+                    # What a value of this walk needs alone may be without the fault: whoever wants one tries.
+                    tr.leave()
+                    raised, fault = False, described(e)
+                # NOTE: a traceback keeps this frame, which must not keep tensors alive: they would be wanted again.
+                del slots, holders, others, segment, want, walk, extra
+                if fault is not None:
+                    raise fault from e
+                if raised:
+                    raise
+                _finish(tr, report)
+                return
+            if (report.plan_hit or not slots) and not extra and not report.parts:
+                remember(tr, report.plan, slots, holders, others, segment, idle, receipt.donated)
             _finish(tr, report)
-            return
         finally:
             tr.computing = False
             local.trace = own
-    if (report.plan_hit or not slots) and not extra and not report.parts:
-        remember(tr, report.plan, slots, holders, others, segment, idle, receipt.donated)
-    _finish(tr, report)
 
 
 def called_from(again: Again, frame: FrameType) -> None:

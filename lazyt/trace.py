@@ -437,18 +437,22 @@ class Trace:
             root.sid = -1 - mode if device == "cpu" else structure_id(-1 - mode, (device,))
         return found
 
-    def start(self) -> None:
-        """Return to the root: a new, empty program."""
+    def start(self, end: Step | None = None) -> None:
+        """Return to the root: a new, empty program; but not from elsewhere than `end`, where that is given."""
         root, blank = self.roots[self.grad], [None] * self.n_results()
         root.next = NONE
-        self.begin(root, blank)
+        if end is None or end is self.pos:
+            self.begin(root, blank)
 
     def begin(self, root: Step, blank: list[None]) -> None:
         """A new walk from `root`, over the results of the last one: as many as there are in `blank`.
 
         NOTE: `repeating._text` writes it out.
         """
-        self._restart(root, blank, slice(len(blank)), self._fresh())
+        pos, span, fresh = self.pos, slice(len(blank)), self._fresh()
+        # NOTE: what a handler of signals has recorded meanwhile is pending: then the walk goes on.
+        if pos is self.pos:
+            self._restart(root, blank, span, fresh)
 
     def _fresh(self) -> tuple[Any, ...]:
         """What a new walk needs, made before the last one is left."""

@@ -96,7 +96,14 @@ class Update(Again):
         if tr.ext is not self.ext or settings["interpret"] or not settings["repeat"]:
             return False
         with holding:
-            return self._repeat(tr, cause, site)
+            # NOTE: as in `sync`, whoever records meanwhile has a walk of its own.
+            aside, own = tr.aside(), local.trace
+            tr.computing, local.trace = True, aside
+            try:
+                return self._repeat(tr, cause, site)
+            finally:
+                tr.computing = False
+                local.trace = own
 
     def _repeat(self, tr: Trace, cause: str, site: Site) -> bool:
         started = perf_counter()
@@ -114,10 +121,7 @@ class Update(Again):
         begun, flag = perf_counter(), run.flag
         buffers: list[Any] = []
         flag[0] = 0
-        # NOTE: as in `sync`, whoever records meanwhile has a walk of its own.
-        aside, ran = tr.aside(), False
-        own = local.trace
-        tr.computing, local.trace = True, aside
+        ran = False
         try:
             if not self._run(tr, buffers):
                 return False
@@ -134,9 +138,6 @@ class Update(Again):
             # NOTE: a traceback keeps this frame, which must not keep tensors alive.
             del found, segment
             raise
-        finally:
-            tr.computing = False
-            local.trace = own
         ended = perf_counter()
         counters.syncs += 1
         counters.kernels += self.kernels

@@ -154,6 +154,8 @@ def settle(tr: Trace) -> None:
         # NOTE: no call from here on.
         if pos is tr.pos and tr.grad is mode and tr.device is device:
             enter_mode(tr, s)
+            if s.mode is mode and s.current == device:
+                return
 
 
 @uninterrupted
@@ -186,8 +188,12 @@ def _follow(tr: Trace, key: Key) -> Step | None:
 
 
 def insert(tr: Trace, step: Step, key: Key, plain: Key) -> None:
-    """Make a finished step known. NOTE: an interrupt may come after any call, so what others see comes last."""
-    pos = tr.pos
+    """Make a finished step known. NOTE: an interrupt may come after any call, so what others see comes last.
+
+    It follows its parent: the walk may have been taken elsewhere since it was made.
+    """
+    pos = step.parent
+    assert pos is not None, "a step follows another one"
     step.sid = structure_id(pos.sid, plain)
     step.mixed = pos.mixed or (pos.parent is not None and step.device != pos.device)
     if step.index >= len(tr.results) - 2:

@@ -89,8 +89,22 @@ def special_step(
     make: Callable[[], Sequence[Slot]],
 ) -> Step:
     """The step of a special operation; `make` checks it and gives slots of its results when it is new."""
+    while True:
+        s = _find_special(tr, op, operands, statics, extra, make)
+        # NOTE: no call from here on. Behind what a handler of signals has recorded meanwhile it is another step.
+        if s.parent is tr.pos:
+            s.ext = tr.ext
+            tr.results[s.index] = None
+            tr.pos = s
+            return s
+
+
+def _find_special(
+    tr: Trace, op: Any, operands: Sequence[Slot], statics: tuple[Any, ...], extra: Any,
+    make: Callable[[], Sequence[Slot]],
+) -> Step:  # fmt: skip
     plain = (op, tuple(operands), statics, extra)
-    key: Any = (*plain, *user_line(1)) if tr.pos.parent is None else plain
+    key: Any = (*plain, *user_line(2)) if tr.pos.parent is None else plain
     s = follow(tr, key)
     pos = tr.pos
     if s is None:
@@ -107,9 +121,6 @@ def special_step(
     else:
         for slot, x in zip(s.slots, s.like, strict=True):
             slot.shape = x.shape
-        s.ext = tr.ext
-    tr.results[s.index] = None
-    tr.pos = s
     return s
 
 
@@ -249,11 +260,30 @@ def backward(
 ) -> None:  # fmt: skip
     """Accumulate d(loss)/d(leaf) into `.grad` of every leaf that requires it (see Tensor.backward)."""
     tr = begin()
+    busy = tr.busy
+    tr.busy = True
+    try:
+        received = _backward(tr, loss, gradient, retain_graph, create_graph, inputs)
+    finally:
+        tr.busy = busy
+    for meta, h in received:
+        _receive(meta, h)
+    if tr.eager:
+        run_sync(tr, "eager", user_site())
+
+
+def _backward(
+    tr: Trace, loss: Handle, gradient: Any, retain_graph: bool | None, create_graph: bool,
+    inputs: Sequence[Handle] | None,
+) -> list[tuple[Gradient, Handle]]:  # fmt: skip
+    """Record the step of `backward`: what is to be received, by whom."""
     slot = slot_of(tr, loss)
     pulled = tr.pos.next.pulled
     plain = gradient is None and inputs is None and not create_graph and not tr.more
-    if plain and pulled is not None and pulled[:2] == (slot, bool(retain_graph)) and _backward_again(tr, pulled[2]):
-        return
+    if plain and pulled is not None and pulled[:2] == (slot, bool(retain_graph)):
+        found = _backward_again(tr, pulled[2])
+        if found is not None:
+            return found
     if not slot.requires_grad:
         raise AutogradError("backward: element 0 of tensors does not require grad and does not have a grad_fn")
     cotangents: list[Slot] = []
@@ -292,12 +322,7 @@ def backward(
         pull_across(totals, passed, lambda tr, x, ct, by: pull_behind(tr, x, ct, by, is_wanted, create_graph))
     if not retain:
         consume(passed)
-    for meta, h in totals.items():
-        if crosses and meta.crossing is not None and meta not in kept:
-            continue
-        _receive(meta, h)
-    if tr.eager:
-        run_sync(tr, "eager", user_site())
+    return [(m, h) for m, h in totals.items() if not (crosses and m.crossing is not None and m not in kept)]
 
 
 def _receive(meta: Any, h: Any) -> None:
@@ -308,18 +333,18 @@ def _receive(meta: Any, h: Any) -> None:
     _accumulate(meta, h)
 
 
-def _backward_again(tr: Trace, leaves: Sequence[int]) -> bool:
+def _backward_again(tr: Trace, leaves: Sequence[int]) -> list[tuple[Gradient, Handle]] | None:
     """`backward` as the next step was recorded the last time: one leaf a gradient, and nothing on the way to them.
 
-    False, and nothing done, if these leaves' records are others.
+    None, and nothing done, if these leaves' records are others.
     """
     found = [tr.metas.get(i) for i in leaves]
     metas: list[Any] = [None if m is None else m() for m in found]
     for meta in metas:
         if meta is None or not meta.is_leaf or not meta.requires_grad or meta.crossing is not None:
-            return False
+            return None
     if len({*metas}) < len(metas):
-        return False
+        return None
     s = tr.pos.next
     handles = []
     for slot, like in zip(s.slots, s.like):  # noqa: B905 - strict costs, and they are as many
@@ -329,15 +354,16 @@ def _backward_again(tr: Trace, leaves: Sequence[int]) -> bool:
         h._data = h._meta = h._storage = h._view = None
         h._writes = 0
         handles.append(h)
-    tr.refs[s.index] = Several(map(ref, handles)) if len(handles) > 1 else ref(handles[0])
+    held = Several(map(ref, handles)) if len(handles) > 1 else ref(handles[0])
+    received = [*zip(metas, handles)]  # noqa: B905 - as above
+    # NOTE: no call from here on.
+    if s.parent is not tr.pos:
+        return None
+    tr.refs[s.index] = held
     tr.results[s.index] = None
     s.ext = tr.ext
     tr.pos = s
-    for meta, h in zip(metas, handles):  # noqa: B905 - as above
-        _receive(meta, h)
-    if tr.eager:
-        run_sync(tr, "eager", user_site())
-    return True
+    return received
 
 
 def pull_behind(
