@@ -10,11 +10,14 @@ so the handler is called at exactly the places where a real signal may be. The k
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import ctypes
 import gc
+import random
 import signal
 import sys
+import time
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -329,3 +332,131 @@ class Run:
             got = self.scenario.read(s)
             assert same(got, self.edges[i]), f"{where}: {i - self.warm} steps later {_differing(got, self.edges[i])}"
         assert float((lt.ones(3) * 2).sum()) == 6.0, where
+
+
+# --- what is done at a place ----------------------------------------------------------------------------------------
+
+_kept = lt.asarray([1.0, 2.0])
+
+
+def records() -> None:
+    """A handler that records, and keeps nothing."""
+    (lt.ones(3) * 2 + _kept[0]) * 2
+
+
+def reads() -> None:
+    """A handler that reads a value of its own."""
+    assert float((lt.ones(3) * 2 + _kept[0]).sum()) == 9.0
+
+
+def trains() -> None:
+    """A handler that takes a training step of its own, and syncs."""
+    p = lt.tensor([1.0, 2.0], requires_grad=True)
+    (p * p).sum().backward()
+    lt.optim.SGD([p], lr=0.5).step()
+    lt.sync()
+    assert p.detach().tolist() == [0.0, 0.0]
+
+
+ACTS: dict[str, tuple[Callable[[], None], type[BaseException] | None]] = {
+    "KeyboardInterrupt": (raises(KeyboardInterrupt), KeyboardInterrupt),
+    "records": (records, None),
+    "reads": (reads, None),
+    "trains": (trains, None),
+}
+
+
+# --- by a real timer -------------------------------------------------------------------------------------------------
+
+
+class Late(BaseException):
+    """What the timer raises."""
+
+
+def by_timer(scenario: Scenario, interrupts: int, until: float, rng: random.Random) -> tuple[int, int]:
+    """Interrupt steps of a scenario by a timer, so many times: how many there were, and how many between two edges.
+
+    The state is compared with that of an uninterrupted run after each, which starts anew every 20 steps.
+    """
+    run = Run(scenario, 0)
+    length = 20
+    s = scenario.start()
+    edges = [scenario.read(s)]
+    for _ in range(length):
+        scenario.step(s)
+        edges.append(scenario.read(s))
+    begun = time.perf_counter()
+    scenario.step(s)
+    scenario.read(s)
+    span = max(time.perf_counter() - begun, 2e-4)
+    hit = wrong = 0
+
+    def late(signum: int, frame: Any) -> None:
+        raise Late
+
+    before = signal.signal(signal.SIGALRM, late)
+    try:
+        while hit < interrupts and time.monotonic() < until:
+            s, i = run.begin(), 0
+            while i < length:
+                gc.disable()  # what is raised in a collector's callback is lost
+                try:
+                    try:
+                        signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, span))
+                        scenario.step(s)
+                    finally:
+                        signal.setitimer(signal.ITIMER_REAL, 0)
+                except Late:
+                    hit += 1
+                gc.enable()
+                got = scenario.read(s)
+                if same(got, edges[i + 1]):
+                    i += 1
+                elif not same(got, edges[i]):
+                    wrong += 1
+                    print(
+                        f"{scenario.name}: neither at {i} nor at {i + 1}: {_differing(got, edges[i + 1])}", flush=True
+                    )
+                    break
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        gc.enable()
+    return hit, wrong
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a search; 1 if something was found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.interrupts", description="Interrupts at every place.")
+    parser.add_argument("--minutes", type=float, default=5.0, help="how long to go on (default: 5)")
+    parser.add_argument("--signals", type=int, help="so many interrupts by a timer instead, over all scenarios")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--name", default="", help="scenarios whose name has this in it")
+    a = parser.parse_args(arguments)
+    rng, until = random.Random(a.seed), time.monotonic() + a.minutes * 60
+    chosen = [x for x in scenarios() if a.name in x.name]
+    bad = total = 0
+    if a.signals:
+        for n, scenario in enumerate(chosen):
+            end = time.monotonic() + (until - time.monotonic()) / (len(chosen) - n)
+            hit, wrong = by_timer(scenario, -(-a.signals // len(chosen)), end, rng)
+            print(f"{scenario.name}: {hit} interrupts, {wrong} between two edges", flush=True)
+            total, bad = total + hit, bad + wrong
+    else:
+        while time.monotonic() < until:
+            run = Run(rng.choice(chosen), rng.randrange(4))
+            act, error = ACTS[rng.choice([*ACTS])]
+            n = run.places()
+            for k in rng.sample(range(1, n + 1), min(n, 50)):
+                total += 1
+                try:
+                    run.at(k, act, error)
+                except AssertionError as e:
+                    bad += 1
+                    print(e, flush=True)
+    print(f"{total} places, {bad} wrong", flush=True)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""Interrupts, handlers and faults at sampled places: a step was taken or not, and the thread goes on.
+
+`python -m tests.interrupts` tries all places, and real signals.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+import random
+import signal
+from typing import Any
+
+import pytest
+from interrupts import ACTS, OPTIMIZERS, WRITES, Places, Run, Scenario, Training, Write, raises, scenarios
+
+import lazyt as lt
+from lazyt import memory, planning
+from lazyt.backends.cpu import engine
+from lazyt.commit import carry_out, prepared, uninterrupted
+from lazyt.errors import LazytInternalError
+from lazyt.trace import local
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+SAMPLES = 2
+
+
+def _try(scenario: Scenario, act: str, samples: int, warm: int) -> None:
+    run = Run(scenario, warm)
+    n = run.places()
+    rng = random.Random(scenario.name)
+    for k in sorted(rng.sample(range(1, n + 1), min(n, samples))):
+        run.at(k, *ACTS[act])
+
+
+@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("synced", [False, True])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_training_step_is_taken_or_not(name: str, synced: bool, act: str) -> None:
+    _try(Training(name, synced), act, SAMPLES, 3)
+
+
+@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_is_done_or_not(name: str, act: str) -> None:
+    _try(Write(name, WRITES[name], False), act, SAMPLES, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("warm", [0, 3])
+@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("scenario", [*scenarios()], ids=lambda s: s.name)
+def test_every_scenario_at_many_places(scenario: Scenario, act: str, warm: int) -> None:
+    _try(scenario, act, 200, warm)
+
+
+def test_the_interrupter_finds_what_a_call_divides() -> None:
+    class Divided(Scenario):
+        name = "two lists"
+
+        def start(self) -> Any:
+            return [0], [0]
+
+        def step(self, s: Any) -> None:
+            s[0][0] += 1
+            lt.is_grad_enabled()
+            s[1][0] += 1
+
+        def read(self, s: Any) -> dict[str, Any]:
+            return {"a": s[0][0], "b": s[1][0]}
+
+    run = Run(Divided(), 1)
+    found = 0
+    for k in range(1, run.places() + 1):
+        try:
+            run.at(k, *ACTS["KeyboardInterrupt"])
+        except AssertionError as e:
+            found += "neither before nor after" in str(e)
+    assert found
+
+
+def test_an_uninterrupted_function_is_entered_without_a_look_at_signals() -> None:
+    class Mark:
+        done = False
+
+    @uninterrupted
+    def quiet() -> None:
+        Mark.done = True
+        int("1")
+
+    def late(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, late)
+    try:
+        from interrupts import _pending
+
+        with pytest.raises(KeyboardInterrupt):
+            _ = -_pending or quiet()  # type: ignore[operator]
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert Mark.done
+
+
+def test_assignments_are_made_at_once() -> None:
+    class Two:
+        a = b = 0
+
+    x = Two()
+    carry_out(prepared([(x, "a", 1), (x, "b", 2), (x, "a", 3)]))
+    assert (x.a, x.b) == (3, 2)
+    carry_out(prepared([]))
+
+
+def test_an_interrupted_load_can_be_repeated() -> None:
+    texts = [
+        f"define i64 @lazyt_k_interrupted_{n}() {{\n  ret i64 {n}\n}}\n" for n in range(1, 40)
+    ]  # fmt: skip
+    for n, text in enumerate(texts, 1):
+        name = f"lazyt_k_interrupted_{n}"
+        places = Places(n, raises(KeyboardInterrupt))
+        with contextlib.suppress(KeyboardInterrupt):
+            places.run(lambda text=text, name=name: engine.compile_module(text, [name]))  # type: ignore[misc]
+        module = engine.compile_module(text, [name])
+        assert module.address(name)
+
+
+PASSES = ("lower", "canonicalize", "fuse", "schedule", "verify", "names")
+
+
+@pytest.mark.parametrize("error", [KeyError, AssertionError, IndexError, LazytInternalError])
+@pytest.mark.parametrize("name", PASSES)
+def test_a_fault_of_a_pass_costs_no_thread(name: str, error: type[Exception], monkeypatch: Any) -> None:
+    def faulty(*_: Any, **__: Any) -> Any:
+        raise error("injected")
+
+    x = lt.asarray([1.0, 2.0, 3.0])
+    monkeypatch.setitem(planning.settings, "tiers", False)
+    monkeypatch.setitem(planning.settings, "verify", True)
+    for turn in range(3):
+        y = lt.tanh(x + turn) * 2.5
+        with monkeypatch.context() as m:
+            planning._programs.clear()
+            local.trace.reset_trie() if local.trace.empty else None
+            y = lt.tanh(x + turn) * 2.5
+            m.setattr(planning, name, faulty)
+            with pytest.raises(LazytInternalError, match=r"injected.*Please report it"):
+                lt.sync()
+            assert local.trace.empty
+            with pytest.raises(LazytInternalError, match="injected"):
+                y.numpy()
+        # The fault is gone, and nothing was lost.
+        assert y.shape == (3,) and float((x * 2).sum()) == 12.0
+        assert abs(float(y[0]) - 2.5 * math.tanh(1.0 + turn)) < 1e-6
+
+
+def test_faults_again_and_again_keep_no_memory(monkeypatch: Any) -> None:
+    def faulty(*_: Any, **__: Any) -> Any:
+        raise KeyError("injected")
+
+    x = lt.ones((1 << 16,)) * 1
+    lt.sync()
+    monkeypatch.setattr(planning, "lower", faulty)
+    used: list[int] = []
+    for turn in range(12):
+        lt.asarray([float(turn)] * 1000) + x
+        y = x * (turn + 2)
+        with pytest.raises(LazytInternalError):
+            lt.sync()
+        del y
+        gc.collect()
+        used.append(memory.allocated())
+    assert used[-1] <= used[3]
