@@ -144,6 +144,7 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "gathers": lambda: gathers(40),
     "integers": lambda: integers(30),
     "pairs": lambda: pairs(12),
+    "a pair of float64": lambda: ((data(400, 20)[:, None, :] - data(30, 20)[None, :, :]) ** 2).sum(-1),
     "a training step": training_step,
 }
 
@@ -187,7 +188,7 @@ def stack_of(assembly: str, name: str) -> int:
                     own[current] += max(grows, 0)
                 case ["andq", size, "%rsp"]:
                     own[current] += -int(size[1:]) - 8
-                case ["callq", to, *_]:
+                case ["callq" | "jmp", to, *_]:  # a jump to a function is its last call
                     calls[current].add(to.strip('"'))
     return own[name] + max((stack_of_known(own, calls, to) for to in calls[name]), default=0)
 
@@ -197,7 +198,16 @@ def stack_of_known(own: dict[str, int], calls: dict[str, set[str]], name: str) -
 
 
 # Those that compile in a second or so together; the rest have a slow test.
-QUICK = ("softmax", "columns", "elementary functions in float16", "read often", "outputs", "pairs", "a training step")
+QUICK = (
+    "softmax",
+    "columns",
+    "elementary functions in float16",
+    "read often",
+    "outputs",
+    "pairs",
+    "a pair of float64",
+    "a training step",
+)
 
 
 @pytest.fixture(scope="module")

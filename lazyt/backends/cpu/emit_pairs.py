@@ -34,7 +34,7 @@ FEW = 8
 SHORT_BODY = 12
 FLOATS = f"<{LANES} x float>"
 # Bytes of what is gathered and of partial sums.
-ROOM = 1 << 15
+ROOM = 40 << 10
 # So many rows of pairs make gathering worth it.
 PAIR_ROWS = 256
 
