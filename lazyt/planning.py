@@ -24,7 +24,7 @@ from lazyt.ir import graph as g
 from lazyt.ir.canonicalize import Rewrites, canonicalize
 from lazyt.ir.divide import fuse_bounded
 from lazyt.ir.epilogue import verify_epilogue
-from lazyt.ir.fuse import fuse
+from lazyt.ir.fuse import divided_alike, fuse
 from lazyt.ir.interpret import interpret
 from lazyt.ir.schedule import MatmulCall, schedule
 from lazyt.ir.verify import verify
@@ -81,6 +81,10 @@ class Plan:
         self.division = (
             fuse_bounded(self.graph, low.scope, reuse, share) if fused else fuse(self.graph, low.scope, False)
         )
+        if not fused and settings["fuse"] and settings["tiers"]:
+            # NOTE: a program without anything to fuse is not planned again when it comes again.
+            alike = divided_alike(self.graph, low.scope, self.division)
+            self.division, self.fused = alike or self.division, alike is not None
         self.schedule = schedule(self.graph, self.division, low.scope, reuse, epilogues)
         if settings["verify"]:
             for c in self.schedule.launches:

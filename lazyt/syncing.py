@@ -352,6 +352,10 @@ def _compute_on_one(
     report.launches += plan.launches
     if isinstance(plan, Stepwise):
         report.interpreted += len(plan.interpreted)
+        if not plan.launches:
+            # Nothing was planned: NumPy computed it all.
+            report.plans -= 1
+            counters.plans -= 1
     if compiles:
         report.compiles += compiles
         report.compile_time += seconds

@@ -240,8 +240,10 @@ def gathers(n: int) -> Result:
 # By the steps of the quick test: so many that a square would show, in a second or so.
 KINDS: dict[Callable[[int], Result], int] = {
     **dict.fromkeys((lstm, kalman, adamw), 40),
-    **dict.fromkeys((sgd, gradient, gradient_of_elements, in_place, in_place_of_the_plane, rows, scan_written), 64),
-    **dict.fromkeys((elementwise, products, products_of_one, reductions, gradients, many_results, many_shapes), 150),
+    **dict.fromkeys(
+        (sgd, gradient, gradients, gradient_of_elements, in_place, in_place_of_the_plane, rows, scan_written), 64
+    ),
+    **dict.fromkeys((elementwise, products, products_of_one, reductions, many_results, many_shapes), 150),
     **dict.fromkeys((a_chain_that_is_held, wide_sum, leaves, concatenation, stacked_states, parts_of_a_stack), 150),
     **dict.fromkeys((scan, gathers), 150),
 }

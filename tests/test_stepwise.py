@@ -299,3 +299,34 @@ assert lt.last_sync().interpreted and not counters.compiles, counters.compiles
     subprocess.run(
         [sys.executable, "-c", code], check=True, env={**os.environ, "LAZYT_CACHE_DIR": "", "LAZYT_DEBUG": ""}
     )
+
+
+def plans_of(program: Callable[[], lt.Tensor]) -> list[int]:
+    """How many plans each of three runs makes, of a program that is too large to run step by step."""
+    made = []
+    for _ in range(3):
+        program().numpy()
+        made.append(lt.last_sync().plans)
+    return made
+
+
+def test_a_program_with_nothing_to_fuse_is_planned_once():
+    x, y = (lt.asarray(np.ones((3, 160, 160), np.float32)) for _ in range(2))
+    for program in (lambda: x + y, lambda: x[1:] - y[1:], lambda: lt.sin(x), lambda: x.sum(axis=1)):
+        assert plans_of(program) == [1, 0, 0]
+
+
+def test_a_program_that_fuses_is_planned_again():
+    x, y = (lt.asarray(np.ones((3, 160, 160), np.float32)) for _ in range(2))
+    for program in (lambda: (x + y) * x, lambda: lt.softmax(x), lambda: lt.exp(x).sum()):
+        assert plans_of(program) == [1, 1, 0]
+
+
+def test_what_numpy_computes_is_not_counted_as_a_plan(monkeypatch):
+    monkeypatch.setitem(planning.settings, "first", True)
+    x = lt.asarray(np.arange(6.0).reshape(1, 2, 3))
+    with lt.expect(plans=0):
+        (x * 2.0 - x).numpy()
+    assert lt.last_sync().interpreted == 2
+    with lt.expect(plans=1):
+        (x * 2.0 - x).numpy()

@@ -37,6 +37,7 @@ class Scope:
         self._alike: dict[Dim, int | Dim] = {}  # what is no atom -> what it equals
         self._normal: dict[Dim, int | Dim] = {}
         self.guards: list[tuple[str, int | Dim, int | Dim]] = []  # ('eq' | 'ge' | 'lt', a, b)
+        self._bounds: set[tuple[str, int | Dim, int]] = set()  # those that are no equality
         self.symbols: dict[int, Dim] = {}
         self.offsets: dict[int, Dim] = {}
         # The extents whose hints somebody looked at without leaving a guard, if anyone wants to know.
@@ -153,7 +154,8 @@ class Scope:
             return a >= bound
         yes = a.hint >= bound
         guard = ("ge" if yes else "lt", a, bound)
-        if guard not in self.guards:
+        if guard not in self._bounds:
+            self._bounds.add(guard)
             self.guards.append(guard)
         return yes
 

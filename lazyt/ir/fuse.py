@@ -21,6 +21,7 @@ Sibling fusion: roots over one domain that read a common value become one kernel
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from lazyt.ir import graph as g
@@ -63,6 +64,21 @@ def fuse(
     pieces: nodes of different numbers (0 where there is none) are stored by different groups.
     """
     return _Fuser(graph, scope, enabled, pieces or {}).run()
+
+
+def divided_alike(graph: Graph, scope: Scope | None, apart: Fused) -> Fused | None:
+    """The graph divided as it is when fusion is on, if that comes to the same as each operation by itself.
+
+    None where passes before or behind do more than with single operations: around products, and for updates.
+    """
+    read_by = Counter([x for n in graph.nodes for x in n.operands] + graph.outputs)
+    for n in graph.nodes:
+        if n.op in WRITES or n.op in CALLS:
+            return None
+        if n.op in FUSED and any(x.op in FUSED and read_by[x] == 1 for x in n.operands):
+            return None  # this one is fused, mostly: it need not be found out
+    fused = fuse(graph, scope)
+    return fused if len(fused.units) == len(apart.units) and fused.stored == apart.stored else None
 
 
 class _Fuser:
