@@ -80,7 +80,7 @@ def test_assigning_changes_the_kind_of_an_attribute() -> None:
         m.register_parameter("forward", nn.Parameter([1.0]))
 
     m.w = nn.Parameter([1.0])
-    with pytest.raises(LazytError, match="Module: 'w' is a parameter; assign a tensor or None, not 'float'"):
+    with pytest.raises(LazytError, match="Module: cannot assign 'float' as parameter 'w'"):
         m.w = 0.5
 
     class Early(nn.Module):
@@ -379,3 +379,21 @@ def test_a_module_can_be_copied() -> None:
     np.testing.assert_array_equal(values(net(x)), values(twin(x)))
     nn.init.zeros_(twin.scale)
     assert net.scale.item() == 2.0 and twin.scale.requires_grad
+
+
+def test_a_parameter_is_not_replaced_by_what_is_not_trained():
+    m = nn.Linear(2, 3)
+    w = m.weight
+    for value in (lt.ones((3, 2)), w * 2, w.detach()):
+        with pytest.raises(
+            TypeError, match="Linear: cannot assign a tensor that would not be trained as parameter 'we"
+        ):
+            m.weight = value
+    assert m.weight is w and len([*m.parameters()]) == 2
+    m.weight = nn.Parameter(lt.ones((3, 2)))
+    m.weight.requires_grad_(False)
+    m.weight = m.weight  # frozen, and the same
+    m.bias = None
+    assert [n for n, _ in m.named_parameters()] == ["weight"]
+    m.register_parameter("weight", lt.zeros((3, 2)))
+    assert m.weight.tolist() == [[0.0, 0.0]] * 3

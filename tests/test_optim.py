@@ -285,3 +285,27 @@ def test_gradients_are_clipped() -> None:
     lt.nn.utils.clip_grad_value_([a, b], 0.7)
     np.testing.assert_allclose([a.grad.item(), b.grad.item()], [0.6, -0.7], rtol=1e-5)
     assert lt.nn.utils.clip_grad_norm_([lt.tensor([1.0], requires_grad=True)], 1.0) is None
+
+
+@pytest.mark.parametrize(
+    ("made", "want"),
+    [
+        (lambda o: lt.optim.lr_scheduler.StepLR(o, 2, 0.1), [5.0, 0.5, 0.5, 0.05]),
+        (lambda o: lt.optim.lr_scheduler.MultiStepLR(o, [3, 4], 0.5), [5.0, 5.0, 2.5, 1.25]),
+        (lambda o: lt.optim.lr_scheduler.ExponentialLR(o, 0.5), [2.5, 1.25, 0.625, 0.3125]),
+        (lambda o: lt.optim.lr_scheduler.LinearLR(o, 0.5, 1.0, 2), [5.0 * 0.75 / 0.5, 10.0, 10.0, 10.0]),
+        (lambda o: lt.optim.lr_scheduler.CosineAnnealingLR(o, 4),
+         [5.0 * (1 + math.cos(math.pi * k / 4)) / 2 for k in (1, 2, 3, 4)]),
+        (lambda o: lt.optim.lr_scheduler.LambdaLR(o, lambda e: 0.5**e), [0.05, 0.025, 0.0125, 0.00625]),
+    ],
+)  # fmt: skip
+def test_a_rate_that_was_set_by_hand_goes_on_from_there(made, want):
+    """As in PyTorch, but for what is a function of the epoch there too."""
+    optimizer = lt.optim.SGD([lt.nn.Parameter([1.0])], lr=0.1)
+    scheduler = made(optimizer)
+    optimizer.param_groups[0]["lr"] = 5.0
+    found = []
+    for _ in range(4):
+        scheduler.step()
+        found += scheduler.get_last_lr()
+    np.testing.assert_allclose(found, want, rtol=1e-12, atol=1e-15)

@@ -98,13 +98,15 @@ class Module:
         elif isinstance(value, Handle) and value.requires_grad and value.is_leaf:
             _forget(name, modules, buffers, fields)
             parameters[name] = value
-        elif name in parameters and (value is None or isinstance(value, Handle)):
+        elif name in parameters and (value is None or value is parameters[name]):
             parameters[name] = value
         elif name in modules and value is None:
             modules[name] = None
         elif name in parameters:
-            raise LazytError(
-                f"{type(self).__name__}: {name!r} is a parameter; assign a tensor or None, not {type(value).__name__!r}"
+            what = "a tensor that would not be trained" if isinstance(value, Handle) else repr(type(value).__name__)
+            raise DTypeError(
+                f"{type(self).__name__}: cannot assign {what} as parameter {name!r} (Parameter or None "
+                f"expected): wrap it in nn.Parameter, or register_parameter({name!r}, ...) one that stays frozen"
             )
         else:
             _forget(name, parameters, modules, buffers)

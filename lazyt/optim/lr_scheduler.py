@@ -39,6 +39,13 @@ class LRScheduler:
         """The learning rate of group number `index`, whose first one was `base`."""
         raise NotImplementedError
 
+    def next_rate(self, lr: float, base: float, epoch: int, index: int) -> float:
+        """The rate after one more step, from that of now: one that was set by hand goes on from there, as in PyTorch.
+
+        Where a rule has no such form (`LambdaLR`), it is `rate`.
+        """
+        return self.rate(base, epoch, index)
+
     def step(self) -> None:
         """Count an epoch and set the learning rates."""
         self.last_epoch += 1
@@ -46,7 +53,10 @@ class LRScheduler:
             if i == len(self.base_lrs):
                 group.setdefault("initial_lr", group["lr"])
                 self.base_lrs.append(group["initial_lr"])
-            group["lr"] = self.rate(self.base_lrs[i], self.last_epoch, i)
+            base, epoch = self.base_lrs[i], self.last_epoch
+            # NOTE: what nobody set since goes by the closed form, whose rounding errors do not add up.
+            by_hand = epoch > 0 and group["lr"] != self.rate(base, epoch - 1, i)
+            group["lr"] = self.next_rate(group["lr"], base, epoch, i) if by_hand else self.rate(base, epoch, i)
 
     def get_last_lr(self) -> list[float]:
         """The learning rates now, one a group."""
@@ -89,6 +99,9 @@ class StepLR(LRScheduler):
     def rate(self, base: float, epoch: int, index: int) -> float:
         return base * self.gamma ** (epoch // self.step_size)
 
+    def next_rate(self, lr: float, base: float, epoch: int, index: int) -> float:
+        return lr if epoch % self.step_size else lr * self.gamma
+
 
 class MultiStepLR(LRScheduler):
     """The base rate times gamma at every milestone."""
@@ -102,6 +115,9 @@ class MultiStepLR(LRScheduler):
     def rate(self, base: float, epoch: int, index: int) -> float:
         return base * self.gamma ** bisect_right(self.milestones, epoch)
 
+    def next_rate(self, lr: float, base: float, epoch: int, index: int) -> float:
+        return lr * self.gamma ** self.milestones.count(epoch)
+
 
 class ExponentialLR(LRScheduler):
     """The base rate times gamma every epoch."""
@@ -112,6 +128,9 @@ class ExponentialLR(LRScheduler):
 
     def rate(self, base: float, epoch: int, index: int) -> float:
         return base * self.gamma**epoch
+
+    def next_rate(self, lr: float, base: float, epoch: int, index: int) -> float:
+        return lr * self.gamma
 
 
 class LinearLR(LRScheduler):
@@ -132,6 +151,12 @@ class LinearLR(LRScheduler):
         done = min(epoch, self.total_iters) / self.total_iters
         return base * (self.start_factor + (self.end_factor - self.start_factor) * done)
 
+    def next_rate(self, lr: float, base: float, epoch: int, index: int) -> float:
+        if epoch > self.total_iters:
+            return lr
+        before = self.rate(1.0, epoch - 1, index)
+        return lr * self.rate(1.0, epoch, index) / before if before else self.rate(base, epoch, index)
+
 
 class CosineAnnealingLR(LRScheduler):
     """From the base rate to eta_min along half a cosine of T_max epochs, and back. Loshchilov, Hutter (2016)."""
@@ -142,3 +167,9 @@ class CosineAnnealingLR(LRScheduler):
 
     def rate(self, base: float, epoch: int, index: int) -> float:
         return self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * epoch / self.T_max)) / 2
+
+    def next_rate(self, lr: float, base: float, epoch: int, index: int) -> float:
+        if (epoch - 1 - self.T_max) % (2 * self.T_max) == 0:  # at the bottom
+            return lr + (base - self.eta_min) * (1 - math.cos(math.pi / self.T_max)) / 2
+        now, then = (1 + math.cos(math.pi * e / self.T_max) for e in (epoch - 1, epoch))
+        return self.eta_min + (lr - self.eta_min) * then / now
