@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import lazyt as lt
 from lazyt.autograd.derivatives import NONDIFFERENTIABLE, OPAQUE_VJP, VJP
 from lazyt.autograd.reverse import backward, needed
 from lazyt.errors import NotSupportedError
@@ -483,3 +484,22 @@ def test_a_chain_of_100_000_nodes():
     grads, _ = backward(b, [y], [b.constant(1.0, F)], [[x]])
     (got,) = interpret(b.nodes, grads, [np.array(1.0)])
     assert np.isfinite(got)
+
+
+@pytest.mark.parametrize("as_tensors", [False, True])
+def test_clip_at_its_bounds_and_at_nan(as_tensors: bool) -> None:
+    """As in PyTorch: 1 at a bound, 0 at a NaN; a bound has the gradient of what it replaced."""
+    values = [-2.0, -1.0, 0.0, 1.0, 2.0, np.nan]
+    cases = [
+        (-1.0, 1.0, [0, 1, 1, 1, 0, 0]), (-1.0, None, [0, 1, 1, 1, 1, 0]), (None, 1.0, [1, 1, 1, 1, 0, 0]),
+        (1.0, -1.0, [0] * 6), (0.0, 0.0, [0, 0, 1, 0, 0, 0]),
+    ]  # fmt: skip
+    for lo, hi, want in cases:
+        x = lt.tensor(values, requires_grad=True)
+        bounds = [None if v is None else lt.tensor([v] * 6, requires_grad=True) if as_tensors else v for v in (lo, hi)]
+        y = lt.clip(x, *bounds)
+        np.testing.assert_array_equal(y.detach().numpy(), np.clip(np.float32(values), lo, hi))
+        y.sum().backward()
+        assert x.grad.tolist() == want, (lo, hi)
+        if as_tensors and lo == -1.0 and hi == 1.0:
+            assert bounds[0].grad.tolist() == [1, 0, 0, 0, 0, 0] and bounds[1].grad.tolist() == [0, 0, 0, 0, 1, 0]

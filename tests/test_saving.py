@@ -49,7 +49,7 @@ x, y = lt.arange(6).reshape(2, 3), lt.asarray(2.5)
 TREES = {
     "a tensor": x, "0-d": y, "empty": lt.ones((0, 3)), "bfloat16": lt.ones(3, dtype=lt.bfloat16), "bool": x > 2,
     "flat": {"w": x, "b": y}, "one name by two ways": {"a": {"b": x}, "a.b": y, "a.b~2": x + 1},
-    "an empty name": {"": x}, "empty names": {"": {"": x, ".": y}}, 
+    "an empty name": {"": x}, "empty names": {"": {"": x, ".": y}},
     "numbered": {0: x, "0": y, None: 1, 1.5: 2, True: 3},
     "plain": {"i": 3, "big": 10**30, "f": 0.1, "nan": math.nan, "inf": -math.inf, "zero": -0.0, "s": "a.b", "n": None,
               "yes": True, "c": 1 + 2j, "text": "\u00e4\n"},

@@ -213,10 +213,24 @@ def _clip(b: Builder, x: Operand, *rest: Any) -> Node:
     d = result_type(x, *bounds)
     require_kind("clip", d, "biuf", "a real dtype")
     nodes = list(promoted(b, "clip", x, *bounds, dtype=d))
-    y = nodes.pop(0)
+    y = v = nodes[0]
     if has_min:
-        y = b.maximum(y, nodes.pop(0))
-    return b.minimum(y, nodes.pop(0)) if has_max else y
+        y = b.maximum(y, nodes[1])
+    if has_max:
+        y = b.minimum(y, nodes[-1])
+    if len(nodes) == 1 or dtypes.kind(d) != "f":
+        return y
+    # The derivative is PyTorch's: at a bound it is x's, and a NaN has none.
+    of = b.expand_to(b.constant(0, d), v.shape)
+    inside = [b.ge(v, nodes[1])] * has_min + [b.le(v, nodes[-1])] * has_max
+    if has_min:
+        below = b.lt(v, nodes[1])
+        of = b.select(b.and_(below, b.lt(nodes[1], nodes[-1])) if has_max else below, nodes[1], of)
+    if has_max:
+        above = b.gt(v, nodes[-1])
+        of = b.select(b.or_(above, b.lt(nodes[-1], nodes[1])) if has_min else above, nodes[-1], of)
+    of = b.select(b.and_(*inside) if len(inside) == 2 else inside[0], v, of)
+    return b.make("known", (of, b.stop(y)), None, y.shape, d)
 
 
 def _clip_numpy(x: Any, min: Any = None, max: Any = None) -> Any:
