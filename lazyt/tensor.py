@@ -575,7 +575,7 @@ def from_numpy(a: np.ndarray[Any, Any]) -> Tensor:
         raise DTypeError(f"from_numpy: a numpy.ndarray is required, not {type(a).__name__}")
     if any(s < 0 for s in a.strides):
         raise ShapeError("from_numpy: negative strides are not supported; copy the array first")
-    alone = memory.pool.COUNTED and getrefcount(a) == ALONE and type(a) is np.ndarray and a.base is None
+    alone = getrefcount(a) == ALONE and type(a) is np.ndarray and a.base is None
     return _shared(a) if alone or is_constant(a) else tensor_of(memory.from_array(host_array(a, None)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from sys import getrefcount
@@ -23,8 +24,8 @@ def _count(a: np.ndarray[Any, Any]) -> int:
     return getrefcount(a)
 
 
-# What a function counts of its argument, an array that only the call refers to.
-ALONE = _count(np.empty(1))
+# What a function counts of its argument, an array that only the call refers to; without a GIL that says nothing.
+ALONE = _count(np.empty(1)) if getattr(sys, "_is_gil_enabled", lambda: True)() else -1
 
 
 def is_constant(a: Any) -> bool:
