@@ -93,6 +93,9 @@ def test_what_is_not_flat_is_wrong() -> None:
     assert len(s.growth()) == 1 and "memory grows: 130 MB" in s.out.getvalue()  # type: ignore[attr-defined]
     s.intervals = [Interval(100 << 20, times, [t * (1 + k) for t in times]) for k in range(7)]
     assert len(s.growth()) == 1 and "a step takes longer" in s.out.getvalue()  # type: ignore[attr-defined]
+    for k, i in enumerate(s.intervals):  # the machine is slower, not the step
+        i.yard = [0.002 * (1 + k)]
+    assert s.growth() == []
 
 
 def test_what_a_round_raises_is_reported_with_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
