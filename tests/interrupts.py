@@ -398,7 +398,7 @@ def by_timer(scenario: Scenario, interrupts: int, until: float, rng: random.Rand
     try:
         while hit < interrupts and time.monotonic() < until:
             s, i = run.begin(), 0
-            while i < length:
+            while i < length and hit < interrupts and time.monotonic() < until:
                 gc.disable()  # what is raised in a collector's callback is lost
                 try:
                     try:
