@@ -437,12 +437,11 @@ class Trace:
             root.sid = -1 - mode if device == "cpu" else structure_id(-1 - mode, (device,))
         return found
 
-    def start(self, end: Step | None = None) -> None:
-        """Return to the root: a new, empty program; but not from elsewhere than `end`, where that is given."""
+    def start(self) -> None:
+        """Return to the root: a new, empty program."""
         root, blank = self.roots[self.grad], [None] * self.n_results()
         root.next = NONE
-        if end is None or end is self.pos:
-            self.begin(root, blank)
+        self.begin(root, blank)
 
     def begin(self, root: Step, blank: list[None]) -> None:
         """A new walk from `root`, over the results of the last one: as many as there are in `blank`.
