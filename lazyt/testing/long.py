@@ -342,13 +342,6 @@ def _close(x: Any, y: Any, apart: float) -> bool:
 
 # NOTE: what is known to be wrong, and is not reported: a pattern of the failure, one of the program, and why.
 KNOWN: tuple[tuple[re.Pattern[str], re.Pattern[str], str], ...] = (
-    (re.compile(r"unify\(.*hints .* differ"), re.compile(""), "hints of a broadcast extent"),
-    (
-        re.compile("crashes|hangs"),
-        re.compile("softmax|layer_norm|std|var|cumulative|logsumexp"),
-        "frames of row kernels",
-    ),
-    (re.compile(r"^long"), re.compile(r"None if|else None"), "a remembered call, None before"),
     (re.compile("IndexOutOfRange"), re.compile(r"backward"), "a failing line spoils every later backward of its walk"),
 )
 

@@ -16,7 +16,7 @@ from lazyt.testing.array_programs import Pick
 LOOP = "for k in unread("
 # At most so many row kernels between two reads, and so many steps. None: as many as are drawn.
 # NOTE: kernels are not of bounded size yet, nor is planning linear; a longer run finds these two alone.
-ROW_STAGES: int | None = 5
+ROW_STAGES: int | None = None
 STEPS: int = 300
 MOST_STEPS: int = 2000
 
