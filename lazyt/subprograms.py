@@ -299,6 +299,14 @@ class Part:
     scalars: list[tuple[int, int]]  # ranges of the trace's scalars
     done: list[Slot]  # the inputs that no later part reads
 
+    def end(self) -> Step:
+        """The end of the template's path, its values in the shapes that they have in this part."""
+        return self.template.enter(self.form)
+
+    def scalars_of(self, scalars: Sequence[Any]) -> list[Any]:
+        """Of the trace's scalars those of this part."""
+        return [v for start, stop in self.scalars for v in scalars[start:stop]]
+
     def sites(self) -> list[Site | None]:
         """The user's lines, as the template numbers its steps."""
         return [x.step.site for x in self.inputs] + [s.site for s in self.steps]
@@ -333,6 +341,13 @@ class Partition:
             need.update(inputs)
             parts.append(_part(live, inputs, wanted, done, extents))
         self.parts = parts[::-1]
+
+    def alike(self) -> list[list[Part]]:
+        """The parts that one plan computes together, in the order of their first ones."""
+        found: dict[tuple[int, int, tuple[int, ...]], list[Part]] = {}
+        for p in self.parts:
+            found.setdefault((id(p.template), id(p.form), tuple(map(id, p.wanted))), []).append(p)
+        return list(found.values())
 
     def value(self, x: Slot, values: dict[Slot, Data], leaves: Sequence[Data]) -> Data:
         """An input: a leaf of the trace, or what an earlier part computed."""
@@ -460,7 +475,7 @@ def _template(live: Sequence[Step], inputs: Sequence[Slot], sid: int) -> Templat
 # --- found again ---------------------------------------------------------------------------------------------------
 
 
-class Division:
+class Places:
     """Where the trace that ends in a step is divided, and its last partitions."""
 
     def __init__(self, path: Sequence[Step]) -> None:
@@ -488,7 +503,7 @@ def partition(pos: Step, ext: Ext, want: Sequence[Slot]) -> Partition | None:
         return None
     division = pos.division
     if division is None:
-        division = pos.division = Division(pos.steps())
+        division = pos.division = Places(pos.steps())
     found: Partition | None = division.partition(pos.steps(), ext, want)
     return found
 

@@ -269,9 +269,9 @@ class _PartRun:
 
     def __init__(self, part: Part, scalars: Sequence[Any], leaves: list[Data]) -> None:
         self.part = part
-        self.pos = part.template.enter(part.form)
+        self.pos = part.end()
         self.ext = part.form.ext
-        self.scalars = [v for start, stop in part.scalars for v in scalars[start:stop]]
+        self.scalars = part.scalars_of(scalars)
         self.leaves = leaves
 
     def sites(self) -> list[Any]:

@@ -20,7 +20,7 @@ from lazyt.functions.joining import stack
 from lazyt.functions.subscript import getitem, setitem
 from lazyt.handle import Data, Gradient, Handle, Holder
 from lazyt.ir import dtypes
-from lazyt.looking.explain import Explanation, Nothing, explain
+from lazyt.looking.explain import Explanation, Nothing, PartsExplanation, explain
 from lazyt.looking.pending import GraphText
 from lazyt.looking.pending import graph as pending_graph
 from lazyt.looking.tensors import tensor_html, tensor_repr
@@ -205,7 +205,7 @@ class Tensor(Handle):
             raise AttributeError("__array_interface__: the value is pending, or not plain contiguous memory")
         return {**a.__array_interface__, "data": memoryview(a).cast("B")}  # type: ignore[arg-type]
 
-    def explain(self, *, fused: bool = True) -> Explanation | Nothing:
+    def explain(self, *, fused: bool = True) -> Explanation | PartsExplanation | Nothing:
         """Which kernels would run if this were read now, what each fuses and why: see `lazyt.explain`."""
         return explain(self, fused=fused)
 

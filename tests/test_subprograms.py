@@ -241,6 +241,22 @@ def test_a_value_that_is_kept_can_be_differentiated_afterwards(monkeypatch: pyte
         np.testing.assert_array_equal(a.numpy(), b)
 
 
+@pytest.mark.usefixtures("eager_parts")
+def test_what_would_run_is_explained_by_kinds_of_parts() -> None:
+    local.trace.reset_trie()
+    x = row_kernels(20)[0]
+    found = lt.explain(x)
+    text = str(found)
+    assert "parts of a long trace, by" in text
+    assert found.launches > len(found.kernels) > 0
+    assert found.peak > 0
+    lt.sync()
+    report = lt.last_sync()
+    assert f"{report.parts} parts of a long trace" in text
+    assert len(report.plan_kernels) <= 2 * len(found.kernels)
+    assert f"{report.parts}, by" in str(report)
+
+
 def test_gradients_of_a_few_batches_are_one_program() -> None:
     w = rows(8, 8).requires_grad_()
     for _ in range(4):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lazyt.backends import cuda
 from lazyt.backends.cpu.executor import Bound
@@ -12,9 +12,10 @@ from lazyt.ir.schedule import nbytes
 from lazyt.looking.kernels import KernelView, kernel_views, sizes
 from lazyt.looking.text import aligned, bytes_text, count_text, html_text, plural
 from lazyt.planning import Plan, draft, outlook, runs_alone
+from lazyt.subprograms import partition
 from lazyt.switches import general as settings
 from lazyt.syncing import differentiable, wanted_of
-from lazyt.trace import Slot, Trace, local
+from lazyt.trace import Ext, Slot, Step, Trace, local
 
 if TYPE_CHECKING:
     from lazyt.ir.graph import Node
@@ -92,6 +93,37 @@ class Explanation:
         return html_text(str(self))
 
 
+class PartsExplanation:
+    """What a sync would run of a long trace: its parts one after another, those of equal structure by one plan.
+
+    `parts` has an explanation for each kind of part, and how many there are of it; `kernels` are those of all kinds.
+    """
+
+    def __init__(self, parts: list[tuple[Explanation, int]]) -> None:
+        self.parts = parts
+        self.kernels: list[KernelView] = [k for e, _ in parts for k in e.kernels]
+
+    @property
+    def peak(self) -> int:
+        """Bytes of leaves, results and temporaries of the part that needs most; what crosses it comes on top."""
+        return max(e.peak for e, _ in self.parts)
+
+    @property
+    def launches(self) -> int:
+        """How many parallel regions run one after another, in all parts."""
+        return sum(e.launches * n for e, n in self.parts)
+
+    def __str__(self) -> str:
+        n = sum(n for _, n in self.parts)
+        head = f"would run: {plural(n, 'part')} of a long trace, by {plural(len(self.parts), 'plan')}"
+        return "\n".join([head, *(f"{plural(n, 'part')}: {e}" for e, n in self.parts)])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
+
+
 class Nothing:
     """Why nothing would run."""
 
@@ -107,7 +139,7 @@ class Nothing:
     __repr__ = __str__
 
 
-def explain(*tensors: Handle, fused: bool = True) -> Explanation | Nothing:
+def explain(*tensors: Handle, fused: bool = True) -> Explanation | PartsExplanation | Nothing:
     """Which kernels a sync would run now, what each fuses and why its results are stored. Runs and compiles nothing.
 
     With tensors given, kernels that they do not need are marked. `fused=False` shows the kernels of one operation
@@ -134,14 +166,30 @@ def explain(*tensors: Handle, fused: bool = True) -> Explanation | Nothing:
     if not want:
         return Nothing("nobody holds what is pending")
     scalars = tr.scalars[: pos.scalar_start + pos.n_scalars]
-    found, reason, now_fused = outlook(pos, tr.ext, want)
-    plan = found if found is not None and found.fused == fused else draft(pos, tr.ext, want, scalars, fused)
-    bound = plan.executable.draft(tr.ext.values, scalars)
-    tiered = draft(pos, tr.ext, want, scalars, False) if fused and not now_fused else None
+    parts = partition(pos, tr.ext, want) if fused else None
+    if parts is None:
+        return _explained(pos, tr.ext, want, scalars, fused, slots)
+    return PartsExplanation(
+        [
+            (_explained(p.end(), p.form.ext, p.wanted, p.scalars_of(scalars), True, []), len(same))
+            for same in parts.alike()
+            for p in same[:1]
+        ]
+    )
+
+
+def _explained(
+    pos: Step, ext: Ext, want: list[Slot], scalars: list[Any], fused: bool, slots: list[Slot]
+) -> Explanation:  # fmt: skip
+    """What would run for one program; `slots` are the values that kernels are marked for."""
+    found, reason, now_fused = outlook(pos, ext, want)
+    plan = found if found is not None and found.fused == fused else draft(pos, ext, want, scalars, fused)
+    bound = plan.executable.draft(ext.values, scalars)
+    tiered = draft(pos, ext, want, scalars, False) if fused and not now_fused else None
     needed = _needed(plan, slots) if slots else None
     return Explanation(
         plan, bound, steps=len(pos.steps()), known=found is not None, reason=reason, fused=fused, unfused=tiered,
-        needed=needed, alone=not now_fused and runs_alone(pos, tr.ext),
+        needed=needed, alone=not now_fused and runs_alone(pos, ext),
     )  # fmt: skip
 
 
@@ -166,4 +214,4 @@ def _needed(plan: Plan, slots: list[Slot]) -> set[int] | None:
     return found if len(found) < len(launches) else None
 
 
-__all__ = ["Explanation", "Nothing", "explain"]
+__all__ = ["Explanation", "Nothing", "PartsExplanation", "explain"]
