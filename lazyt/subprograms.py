@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 MIN_STEPS = 64
 MIN_WEIGHT, MIN_TURNS = 2048, 4
 MIN_TRAINING_WEIGHT, MIN_TRAINING_TURNS = 256, 8
-# A part has as many turns as go into this weight, one at least.
+# A part has as many turns as go into this weight, one at least; of what trains it has one.
 PART_WEIGHT = 64
 # Where no turns are equal, a part has about this weight.
 LONGEST = 8192
@@ -220,7 +220,8 @@ def _between_turns(body: Body, turns: Turns) -> list[int]:
     """The places between groups of turns, from the first turn's beginning to the last one's end."""
     first = turns.start + (turns.phase - turns.start) % turns.period
     a_turn = max(body.weight(first, first + turns.period), 1)
-    step = turns.period * max(1, PART_WEIGHT // a_turn)
+    # NOTE: between turns that train, the values that a turn replaces give their memory to what replaces them.
+    step = turns.period * (1 if body.trains else max(1, PART_WEIGHT // a_turn))
     places = list(range(first, turns.stop + 1, step))
     last = first + (turns.stop - first) // turns.period * turns.period
     return places if places[-1] == last else [*places, last]
