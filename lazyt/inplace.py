@@ -29,7 +29,8 @@ from lazyt.record import (
     own_slot,
     slot_of,
 )
-from lazyt.trace import Several, Slot, Step, Trace, user_site
+from lazyt.site import user_site
+from lazyt.trace import Several, Slot, Step, Trace
 from lazyt.walk import ASSIGN, Moved, follow, insert, plain_slots, run_sync
 
 ref = weakref.ref

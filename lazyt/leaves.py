@@ -9,7 +9,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from lazyt.handle import Storage
-from lazyt.trace import NO_FORM, Step, is_line, user_line, user_site
+from lazyt.site import is_line, user_line, user_site
+from lazyt.trace import NO_FORM, Step
 from lazyt.walk import LEAF, follow, insert
 
 if TYPE_CHECKING:

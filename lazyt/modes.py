@@ -18,7 +18,8 @@ from lazyt.handle import Handle
 from lazyt.looking.hosted import recorded_fallbacks
 from lazyt.looking.report import SyncReport
 from lazyt.record import is_grad_enabled
-from lazyt.trace import local, user_site
+from lazyt.site import user_site
+from lazyt.trace import local
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -17,22 +17,8 @@ from lazyt.ir import dtypes
 from lazyt.leaves import LEAF_CALLERS, bind_leaf
 from lazyt.ops.core import OpDef
 from lazyt.shapes import inferred, shapes_of
-from lazyt.trace import (
-    LARGEST,
-    NONE,
-    Ext,
-    Key,
-    Several,
-    Site,
-    Slot,
-    Step,
-    Trace,
-    holding,
-    is_line,
-    local,
-    user_line,
-    user_site,
-)
+from lazyt.site import Site, is_line, user_line, user_site
+from lazyt.trace import LARGEST, NONE, Ext, Key, Several, Slot, Step, Trace, holding, local
 from lazyt.walk import (
     LEAF,
     follow,

@@ -28,7 +28,8 @@ from lazyt.trace import NONE, Several, Slot, Trace, holding, walks
 from lazyt.walk import LEAF
 
 if TYPE_CHECKING:
-    from lazyt.trace import Ext, Site, Step
+    from lazyt.site import Site
+    from lazyt.trace import Ext, Step
 
 # Results and temporaries of at most so many bytes have memory that is kept, so many times over.
 KEPT_BYTES = 4096

@@ -24,8 +24,9 @@ import numpy as np
 from lazyt.autograd.engine import BACKWARD
 from lazyt.autograd.segment import leaf_numbers
 from lazyt.ir.records import dataclass
+from lazyt.site import Site
 from lazyt.switches import general as settings
-from lazyt.trace import Ext, Site, Slot, Step, structure_id
+from lazyt.trace import Ext, Slot, Step, structure_id
 from lazyt.walk import ASSIGN, LEAF, MODE
 
 if TYPE_CHECKING:

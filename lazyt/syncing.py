@@ -18,9 +18,10 @@ from lazyt.handle import Data, Gradient, Handle, Holder, Storage
 from lazyt.looking.report import SyncReport
 from lazyt.planning import Plan, drop_plans, find_plan
 from lazyt.repeating import Again, counters
+from lazyt.site import Site, user_site
 from lazyt.stepwise import Stepwise
 from lazyt.subprograms import Part, Partition, partition, turn_left
-from lazyt.trace import Several, Site, Slot, Step, Trace, holding, local, user_site
+from lazyt.trace import Several, Slot, Step, Trace, holding, local
 from lazyt.updating import remember
 from lazyt.walk import LEAF, hooks, settle
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import sys
 import threading
 import weakref
 from sys import getrefcount
@@ -24,10 +23,11 @@ from typing import TYPE_CHECKING, Any
 from lazyt.commit import carry_out, prepared, uninterrupted
 
 if TYPE_CHECKING:
-    import types
     from collections.abc import Iterable
 
     import numpy as np
+
+    from lazyt.site import Site
 
 Key = tuple[Any, ...]
 
@@ -208,97 +208,6 @@ class _No:
 
 
 NONE: Any = _No()
-
-
-class Site:
-    """A user's line, kept as (code, instruction offset); the line number is computed only for messages."""
-
-    __slots__ = ("code", "lasti")
-
-    def __init__(self, code: types.CodeType, lasti: int) -> None:
-        self.code = code
-        self.lasti = lasti
-
-    @property
-    def line(self) -> int:
-        for start, end, line in self.code.co_lines():
-            if start <= self.lasti < end and line is not None:
-                return line
-        return self.code.co_firstlineno
-
-    def __str__(self) -> str:
-        return f"{self.code.co_filename}:{self.line}"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Site) and self.code is other.code and self.lasti == other.lasti
-
-    def __hash__(self) -> int:
-        return hash((id(self.code), self.lasti))
-
-
-_PACKAGE = __name__.rpartition(".")[0] + "."
-_THROUGH = frozenset(("contextlib", "copy", "functools", "pickle"))
-_users: dict[str, bool] = {}  # whether a module of this name is the user's
-
-
-_inside: set[int] = set()  # ids of the global spaces of modules that are not the user's; they stay
-
-
-def _is_users(name: str, space: dict[str, Any]) -> bool:
-    found = _users.get(name)
-    if found is None:
-        inside = name.startswith(_PACKAGE) or name == _PACKAGE[:-1]
-        found = (not inside and name not in _THROUGH) or name.startswith(_PACKAGE + "testing")
-        if len(_users) < 1 << 14:
-            _users[name] = found
-    if not found and getattr(sys.modules.get(name), "__dict__", None) is space:
-        _inside.add(id(space))
-    return found
-
-
-def user_frame(known: int) -> types.FrameType:
-    """The innermost frame outside lazyt, and outside modules that only pass calls on.
-
-    So many callers are `known` to be lazyt's: a frame that is looked at costs its function 0.3 us more.
-    """
-    f: types.FrameType | None = sys._getframe(known + 1)
-    last = f
-    while f is not None:
-        space = f.f_globals
-        if id(space) not in _inside:
-            name = space.get("__name__") or ""
-            if _users.get(name) or _is_users(name, space):
-                return f
-        last, f = f, f.f_back
-    assert last is not None
-    return last
-
-
-def user_site() -> Site:
-    """The line of the user's that is running."""
-    f = user_frame(1)
-    return Site(f.f_code, f.f_lasti)
-
-
-def user_line(known: int) -> tuple[int, int]:
-    """The same line as part of a key, for a step that keeps its `user_site()`: so the code's id stays its own.
-
-    Behind the caller come so many callers that are `known` to be lazyt's.
-    """
-    f = user_frame(known + 2)
-    return id(f.f_code), f.f_lasti
-
-
-def is_line(line: tuple[int, int], known: int) -> bool:
-    """Whether `user_line(known)` is this; False where that is not found at once."""
-    f: types.FrameType | None = sys._getframe(known + 1)
-    while f is not None:
-        if f.f_lasti == line[1] and id(f.f_code) == line[0]:
-            return True
-        if id(f.f_globals) not in _inside:
-            return False
-        f = f.f_back
-    return False
 
 
 # Held while the values of a walk are computed and put behind their holders, and by another thread than the walk's that

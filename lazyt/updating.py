@@ -27,7 +27,8 @@ from lazyt.walk import LEAF
 
 if TYPE_CHECKING:
     from lazyt.backends.cpu.executor import Bound
-    from lazyt.trace import Site, Trace
+    from lazyt.site import Site
+    from lazyt.trace import Trace
 
 # So many syncs in a row that are not like the one that is kept, before another one is kept in its place.
 MISSES = 2

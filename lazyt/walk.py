@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.commit import uninterrupted
 from lazyt.handle import Storage
-from lazyt.trace import NONE, Key, Several, Slot, Step, Trace, structure_id, user_site
+from lazyt.site import user_site
+from lazyt.trace import NONE, Key, Several, Slot, Step, Trace, structure_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -20,8 +20,9 @@ from lazyt.looking import holders
 from lazyt.looking.explain import Explanation
 from lazyt.looking.kernels import WHY
 from lazyt.looking.text import aligned, html_table, site_text
+from lazyt.site import Site
 from lazyt.syncing import counters
-from lazyt.trace import Site, local
+from lazyt.trace import local
 
 
 @pytest.fixture(autouse=True)

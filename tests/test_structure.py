@@ -38,6 +38,7 @@ ROOMS = (
     "backends.cuda",
     "device",
     "handle",
+    "site",
     "trace",
     "memory",
     "views",
@@ -92,6 +93,7 @@ ONLY = {
     "backends.cuda": {"backends.cpu", "backends.objcache", "backends.rules", "errors", "ir", "switches"},
     "handle": set(),
     "commit": set(),
+    "site": set(),
     "trace": {"commit"},
 }
 # Packages that one backend alone may import.

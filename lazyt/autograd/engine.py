@@ -23,7 +23,8 @@ from lazyt.ir.graph import Node
 from lazyt.lowering import Lowered
 from lazyt.ops.core import OPS, OpDef
 from lazyt.record import advance, begin, record, record_view, slot_of
-from lazyt.trace import Several, Slot, Step, Trace, local, user_line, user_site
+from lazyt.site import user_line, user_site
+from lazyt.trace import Several, Slot, Step, Trace, local
 from lazyt.walk import LEAF, follow, hooks, insert, new_tensor, plain_slots, run_sync
 
 ref = weakref.ref

@@ -10,8 +10,8 @@ from lazyt.looking.text import aligned, html_text, plural, site_text, time_text
 if TYPE_CHECKING:
     from lazyt.looking.reasons import Why
     from lazyt.planning import Plan
+    from lazyt.site import Site
     from lazyt.stepwise import Stepwise
-    from lazyt.trace import Site
 
 # Kernels that the text of a report lists.
 LISTED = 12

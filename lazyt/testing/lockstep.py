@@ -18,6 +18,7 @@ import numpy as np
 import lazyt as lt
 from lazyt.handle import Handle
 from lazyt.looking.text import site_text
+from lazyt.site import Site
 from lazyt.tensor import Tensor
 from lazyt.testing import departures
 from lazyt.testing.asserting import array
@@ -25,7 +26,6 @@ from lazyt.testing.closeness import Comparison, Work, compare, tolerance
 from lazyt.testing.finding import Finding, Refused, operand_text
 from lazyt.testing.modes import Program, Watched
 from lazyt.testing.numpy_names import reference
-from lazyt.trace import Site
 
 
 class Differs(Exception):

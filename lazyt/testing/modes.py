@@ -25,9 +25,10 @@ from lazyt.errors import DeviceError
 from lazyt.handle import Data
 from lazyt.ir import graph as g
 from lazyt.lowering import lower
+from lazyt.site import user_site
 from lazyt.switches import general
 from lazyt.testing.closeness import Work, work_of
-from lazyt.trace import Ext, Slot, Step, Trace, local, user_site
+from lazyt.trace import Ext, Slot, Step, Trace, local
 
 NEVER, ALWAYS, RANDOM = "never", "always", "random"
 # How much work is divided among threads, and which results may take the memory of leaves.
