@@ -28,6 +28,7 @@ from lazyt.errors import (
     ScalarRangeError,
     ShapeError,
     SyncError,
+    ThreadError,
     ZeroWeights,
 )
 from lazyt.functions.activations import *

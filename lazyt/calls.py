@@ -164,7 +164,7 @@ def given(tr: Trace, c: Call, s: Step, x: Any) -> Any:
         aliases = st.aliases
         aliases.append(reference)
         if len(aliases) > 64 and len(aliases) & (len(aliases) - 1) == 0:
-            st.aliases = [r for r in aliases if r() is not None]
+            st.prune()
     # NOTE: no call from here on.
     if s.parent is not tr.pos or x._slot is not c.x1:
         h._slot = None

@@ -66,6 +66,10 @@ class AutogradError(LazytError, RuntimeError):
     """What reverse mode cannot do: no graph, a freed graph, a value overwritten in place."""
 
 
+class ThreadError(LazytError, RuntimeError):
+    """What cannot be done with a value of another thread's: differentiating through a graph that it has recorded."""
+
+
 class SyncError(LazytError, RuntimeError):
     """A sync where none is allowed (`no_sync`, `expect`)."""
 

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from lazyt.trace import Slot
 
 
+# In place of a segment: the graph behind a value is another thread's.
+ELSEWHERE = object()
 # With more aliases than this a storage looks which are gone.
 GONE = 4
 
@@ -81,10 +83,11 @@ class Holder:
 class Storage(Holder):
     """The value that a base and its views share; comes into being with the first view."""
 
-    __slots__ = ("aliases",)
+    __slots__ = ("aliases", "shared")
 
     def __init__(self) -> None:
         super().__init__()
+        self.shared = 0  # so many writes more are computed soon, because threads have taken turns (see inplace.py)
         self.aliases: list[weakref.ref[Handle]] = []
 
     def alive(self) -> list[tuple[weakref.ref[Handle], Handle]]:
@@ -95,15 +98,24 @@ class Storage(Holder):
 
     def invalidate(self, keep: Handle | None) -> None:
         """After a write: every alias but `keep` must derive its value anew."""
-        alive = []
-        for r in self.aliases:
+        alive, aliases = [], self.aliases
+        for r in aliases:
             h = r()
             # NOTE: a view that gradients were asked for has its value to itself from then on (engine.own_value).
             if h is not None and h._storage is self:
                 alive.append(r)
                 if h is not keep:
                     h._slot = None
-        self.aliases = alive
+        if len(alive) < len(aliases):
+            self.prune()
+
+    def prune(self) -> None:
+        """Forget aliases that are gone. NOTE: another thread may add one meanwhile, or do this too."""
+        aliases = self.aliases
+        n = len(aliases)
+        alive = [r for r in aliases[:n] if (h := r()) is not None and h._storage is self]
+        if self.aliases is aliases:
+            self.aliases = alive + aliases[n:]
 
     def let_go(self) -> None:
         """After a sync: `invalidate(None)`, but that a few aliases that are gone stay listed."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain, repeat
-from operator import attrgetter, is_, setitem
-from typing import Any
+from operator import attrgetter, eq, is_, setitem
+from typing import Any, TypeVar
 
 from lazyt.commit import carry_out
 from lazyt.current import restore_grad_mode, set_grad_mode
@@ -30,10 +31,11 @@ from lazyt.record import (
     slot_of,
 )
 from lazyt.site import user_site
-from lazyt.trace import Several, Slot, Step, Trace
-from lazyt.walk import ASSIGN, Moved, follow, insert, plain_slots, run_sync
+from lazyt.trace import Several, Slot, Step, Trace, holding, several, waiting
+from lazyt.walk import ASSIGN, LEAF, Moved, follow, hooks, insert, plain_slots, run_sync
 
 ref = weakref.ref
+T = TypeVar("T")
 
 
 def _lower_put(b: Any, x: Any, value: Any) -> Any:
@@ -204,8 +206,11 @@ def _find_assign(tr: Trace, new: Slot, old: Slot | None, keeps: str) -> Step:
     return s
 
 
-def _store(tr: Trace, holder: Holder, new: Slot, old: Slot) -> Slot:
-    """Let `holder` hold `new` in place of `old`; `Moved` if it holds another value by now."""
+def _store(tr: Trace, holder: Holder, new: Slot, old: Slot, writes: int) -> Slot | None:
+    """Let `holder` hold `new` in place of `old`, its value after so many `writes`; `Moved` if it holds another by now.
+
+    None, and nothing done, if another thread has written it meanwhile, or somebody has made a storage of it.
+    """
     meta = holder._meta
     keeps = ""
     if not tr.grad:
@@ -214,14 +219,21 @@ def _store(tr: Trace, holder: Holder, new: Slot, old: Slot) -> Slot:
         if old.requires_grad:
             keeps = KEEPS_LEAF if meta is not None and meta.is_leaf and old.leaf is not None else KEEPS_GRAPH
     held = ref(holder)
+    before = holder._slot
+    if before is not None and before.step.owner is not tr and before.step.op is not LEAF:
+        if id(tr) not in waiting:
+            return None
+        _take_over(holder, before, held)
     while True:
         s = _find_assign(tr, new, old, keeps)
         # NOTE: no call from here on: the walk and the holder go on together, or not.
         if s.parent is tr.pos:
             break
     now = holder._slot
-    if now is not old and (now is None or now.step.owner is tr):
+    if now is not old and now is not None and now.step.owner is tr:
         raise Moved
+    if holder._writes != writes or holder._storage is not None:
+        return None
     results, i = tr.results, old.step.index
     s.shape, s.ext = new.shape, tr.ext
     tr.refs[s.index] = held
@@ -231,25 +243,90 @@ def _store(tr: Trace, holder: Holder, new: Slot, old: Slot) -> Slot:
     tr.pos = s
     holder._slot = s
     holder._data = None
-    holder._writes += 1
+    holder._writes = writes + 1
     if s.requires_grad and keeps != KEEPS_LEAF and meta is not None:
         holder._meta = None
     return s
 
 
-def put(tr: Trace, name: str, x: Handle, value: Slot) -> None:
-    """Make `value` (x's shape and dtype) the new value of x, through its views where it has any."""
+# So many writes after a turn are computed soon: then a thread is taken to write alone.
+TURNS = 256
+
+
+def _take_over(holder: Holder, slot: Slot, reference: Any) -> None:
+    """What another thread has pending in `slot` will be written here: from now on it knows the holder weakly only.
+
+    NOTE: a sync of its that asks for no lock looks for just that before it gives the holder a value (repeating.py).
+    """
+    owner, i = slot.step.owner, slot.step.index
+    results = owner.results
+    if holder._slot is slot and results[i] is holder:
+        owner.refs[i] = reference
+        results[i] = None
+
+
+class _Meanwhile(Exception):
+    """Another thread has written what was to be written (see `rewrite`)."""
+
+
+def _in_turn(tr: Trace, act: Callable[[], T]) -> T:
+    """Do it while the others' writes wait: this thread writes what another has pending."""
+    me = id(tr)
+    with holding:
+        first = me not in waiting
+        try:
+            if first:
+                waiting.add(me)
+            return act()
+        finally:
+            if first:
+                waiting.discard(me)
+
+
+def put(tr: Trace, x: Handle, value: Slot, writes: int = -1) -> bool:
+    """Make `value` (x's shape and dtype) the new value of x, through its views where it has any.
+
+    Returns whether another thread writes x too: then it should be computed soon.
+
+    NOTE: writes are exact without a lock, because each goes back to the start if another came between. Where another
+    thread's value is pending, which has to be computed first, there is a lock, and that thread's writes wait for it.
+    Of a value that was made from x itself after so many `writes`, whoever made it has to go back: `_Meanwhile`.
+    """
+    st = x._storage
+    slot = x._slot if st is None else st._slot
+    alone = slot is None or slot.step.owner is tr or slot.step.op is LEAF
+    if alone and (not waiting or id(tr) in waiting) and _put(tr, x, value, writes):
+        if st is None or not st.shared:
+            return False
+        st.shared -= 1
+        return True
+    _in_turn(tr, partial(_put_again, tr, x, value, writes))
+    if several and x._storage is not None:
+        x._storage.shared = TURNS
+    return bool(several)
+
+
+def _put_again(tr: Trace, x: Handle, value: Slot, writes: int) -> None:
+    while not _put(tr, x, value, writes):
+        if writes >= 0:
+            raise _Meanwhile
+
+
+def _put(tr: Trace, x: Handle, value: Slot, writes: int = -1) -> bool:
+    """`put`, unless another thread writes x meanwhile; False then."""
     st = x._storage
     if st is None:
-        _store(tr, x, value, slot_of(tr, x))
-        return
+        if writes < 0:
+            writes = x._writes
+        return _store(tr, x, value, slot_of(tr, x), writes) is not None
     if tr.grad and is_detached(x):
         before = set_grad_mode(False)
         try:
-            put(tr, name, x, value)
+            return _put(tr, x, value, writes)
         finally:
             restore_grad_mode(before)
-        return
+    if writes < 0:
+        writes = st._writes
     base = own_slot(tr, st)
     # The chain of values from the base to x, then back up: each view puts the new value into what it views.
     chain: list[View] = []
@@ -268,41 +345,72 @@ def put(tr: Trace, name: str, x: Handle, value: Slot) -> None:
         new = s
     # Before the write: an alias that derives its value anew never sees half of one.
     st.invalidate(None)
-    stored = _store(tr, st, new, base)
-    if chain:
-        # What was written is the view's value; under no_grad its gradient goes another way.
-        x._slot = value if value.requires_grad == stored.requires_grad else None
-    else:
-        x._slot = stored
+    stored = _store(tr, st, new, base, writes)
+    if stored is None:
+        return False
+    if several:
+        st.invalidate(None)  # what another thread has derived between
+    # What was written is the view's value; under no_grad its gradient goes another way.
+    seen = (value if value.requires_grad == stored.requires_grad else None) if chain else stored
+    if st._slot is stored:
+        x._slot = seen
+    return True
 
 
-def _whole(attempt: Callable[..., None], *args: Any) -> None:
-    """Record a write: again from the start if a handler of signals wrote to the same tensor meanwhile."""
+def _whole(attempt: Callable[..., Handle | None], *args: Any) -> None:
+    """Record a write: again from the start if a handler of signals wrote to the same tensor meanwhile.
+
+    An attempt returns what should be computed soon, because other threads write it too.
+    """
     tr = begin()
     busy = tr.busy
     tr.busy = True
     try:
         while True:
             try:
-                attempt(tr, *args)
+                shared = attempt(tr, *args)
                 break
             except Moved:
                 continue
     finally:
         tr.busy = busy
+    if shared is not None and not tr.syncs_forbidden:
+        # Threads that take turns at writing it find it computed: programs stay short, and are the same ones again.
+        hooks.sync_for(tr, shared)
     if tr.eager:
         run_sync(tr, "eager", user_site())
 
 
-def assign(x: Handle, value: Any, name: str = "assign") -> None:
+def rewrite(x: Handle, changed: Callable[[], Any], name: str) -> None:
+    """`assign(x, changed())`, where `changed` makes of x what it is after a write of a part.
+
+    NOTE: again from the start if another thread, or a handler of signals, has written another part meanwhile.
+    """
+    if several:
+        _in_turn(begin(), partial(_rewrite, x, changed, name))
+    else:
+        _rewrite(x, changed, name)
+
+
+def _rewrite(x: Handle, changed: Callable[[], Any], name: str) -> None:
+    while True:
+        writes = x._version
+        try:
+            assign(x, changed(), name, writes)
+        except _Meanwhile:
+            continue
+        return
+
+
+def assign(x: Handle, value: Any, name: str = "assign", writes: int = -1) -> None:
     """x[...] = value: value is broadcast and cast to x (floats to integers too, as both NumPy and PyTorch do).
 
     DTypeError for what would lose an imaginary part, ShapeError or AutogradError as NumPy and PyTorch.
     """
-    _whole(_assign, x, value, name)
+    _whole(_assign, x, value, name, writes)
 
 
-def _assign(tr: Trace, x: Handle, value: Any, name: str) -> None:
+def _assign(tr: Trace, x: Handle, value: Any, name: str, writes: int) -> Handle | None:
     slots, scalars = operand_slots(tr, (x, value))
     value_grad = isinstance(slots[1], Slot) and slots[1].requires_grad
     check_legal(tr, name, x, value_grad)
@@ -319,7 +427,7 @@ def _assign(tr: Trace, x: Handle, value: Any, name: str) -> None:
         new = slots[1]
     else:
         new = advance(tr, PUT, slots, (), None, None, scalars)
-    put(tr, name, x, new)
+    return x if put(tr, x, new, writes) else None
 
 
 def record_inplace(op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple[Any, ...] = ()) -> Handle:
@@ -328,7 +436,9 @@ def record_inplace(op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple
     return x
 
 
-def _record_inplace(tr: Trace, op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple[Any, ...]) -> None:
+def _record_inplace(
+    tr: Trace, op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple[Any, ...]
+) -> Handle | None:  # fmt: skip
     slots, scalars = operand_slots(tr, (x, *operands))
     check_legal(tr, op.name, x, any(isinstance(s, Slot) and s.requires_grad for s in slots[1:]))
     s = advance(tr, op, slots, statics, None, None, scalars)
@@ -338,7 +448,7 @@ def _record_inplace(tr: Trace, op: OpDef, x: Handle, operands: Sequence[Any], st
     if s.dtype != slots[0].dtype:
         check_writable_dtype(op.name, s.dtype, slots[0].dtype)
         new = advance(tr, PUT, [slots[0], s], (), None, None, ())
-    put(tr, op.name, x, new)
+    return x if put(tr, x, new) else None
 
 
 # A container, a key, and what stands there from then on.
@@ -353,13 +463,21 @@ def record_update(
 
     All targets have their new values, and `items` are set, or nothing has changed.
     """
-    _whole(_record_update, op, operands, statics, targets, items)
+    if several:
+        with holding:  # a sync of another thread's comes before all of it or after
+            _whole(_record_update, op, operands, statics, targets, items)
+    else:
+        _whole(_record_update, op, operands, statics, targets, items)
 
 
 def _record_update(
     tr: Trace, op: OpDef, operands: Sequence[Any], statics: tuple[Any, ...], targets: Sequence[Handle],
     items: Sequence[Item],
 ) -> None:  # fmt: skip
+    # NOTE: looked at before the operands: what is written between was not read.
+    storages = [t._storage for t in targets]
+    holders: list[Any] = [t if st is None else st for t, st in zip(targets, storages, strict=True)]
+    writes, refs = [h._writes for h in holders], [*map(ref, holders)]
     slots, scalars = operand_slots(tr, operands)
     views = [t for t in targets if t._view is not None]
     for t in targets if tr.grad else views:
@@ -369,36 +487,41 @@ def _record_update(
         stored = _items(items)
         # NOTE: one after another: a view's write is several steps.
         for slot, t in zip(s.slots, targets, strict=True):
-            put(tr, op.name, t, slot)
+            put(tr, t, slot)
         carry_out(stored)
         return
     pos = tr.pos
     s = advance(tr, op, slots, statics, None, None, scalars, take=False)
     if not s.targets:
         # NOTE: targets are operands of the operation, so the step's key says which values are superseded.
-        old_slots = tuple(slot_of(tr, t) for t in targets)
+        of = {id(x): slot for x, slot in zip(operands, slots, strict=True)}
+        old_slots = tuple(of[id(t)] for t in targets)
         for slot, old, t in zip(s.slots, old_slots, targets, strict=True):
             if old.leaf is not None and meta_of(t) is not None:
                 slot.leaf, slot.requires_grad = old.leaf, True
         s.targets = old_slots  # last, for it says that the rest is there
-    elif [*map(slot_held, targets)] != [*s.targets]:
-        met = [slot_of(tr, t) for t in targets]
-        assert met == [*s.targets], "an update's targets are among its operands"
-    holders: list[Any] = [t._storage or t for t in targets]
+    if several:
+        for h, r in zip(holders, refs, strict=True):
+            pending = h._slot
+            if pending is not None and pending.step.owner is not tr and pending.step.op is not LEAF:
+                _take_over(h, pending, r)
     stored = []
-    if holders != [*targets]:
+    if storages.count(None) < len(storages):
         for t, h in zip(targets, holders, strict=True):
             if h is not t and len(h.aliases) > 1:
                 h.invalidate(t)
         stored = [map(setattr, targets, repeat("_slot"), s.slots)]
     results = tr.results
     own = [i for i, h in zip([old.step.index for old in s.targets], holders, strict=True) if results[i] is h]
-    refs = [*map(ref, holders)]
     held = Several(refs) if len(refs) > 1 else refs[0]
-    unchanged = map(is_, map(slot_held, holders), [*map(slot_held, holders)])
+    unchanged = chain(
+        map(is_, map(slot_held, holders), [*map(slot_held, holders)]),
+        map(is_, map(_storage_held, targets), storages),
+        map(eq, map(_writes_held, holders), writes),
+    )
     assignments = chain(
         map(setattr, holders, repeat("_data"), repeat(None)),
-        map(setattr, holders, repeat("_writes"), [h._writes + 1 for h in holders]),
+        map(setattr, holders, repeat("_writes"), [n + 1 for n in writes]),
         map(setattr, holders, repeat("_slot"), s.slots),
         *stored,
         map(setitem, repeat(results), own, repeat(None)),
@@ -417,6 +540,8 @@ def _record_update(
 
 
 slot_held = attrgetter("_slot")
+_storage_held = attrgetter("_storage")
+_writes_held = attrgetter("_writes")
 
 
 def _items(items: Sequence[Item]) -> Any:

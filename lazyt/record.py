@@ -14,7 +14,7 @@ from lazyt.current import restore_grad_mode, set_grad_mode
 from lazyt.errors import DeviceError, DTypeError, ScalarRangeError
 from lazyt.handle import Gradient, Handle, Holder, Storage, View
 from lazyt.ir import dtypes
-from lazyt.leaves import LEAF_CALLERS, bind_leaf
+from lazyt.leaves import LEAF_CALLERS, bind_leaf, foreign
 from lazyt.ops.core import OpDef
 from lazyt.shapes import inferred, shapes_of
 from lazyt.site import Site, is_line, user_line, user_site
@@ -37,6 +37,8 @@ SCALARS = (float, int, bool, complex)
 # The bound on a walk: steps, and bytes of leaf buffers. A walk that goes round a loop ends sooner (`Trace.bound`).
 MAX_STEPS = 1 << 17
 MAX_BYTES = 8 << 30
+# So often other threads may compute values of one walk, before it is synced.
+POLLS = 8
 # The bound on a trie: steps and extent chains; past it, it is forgotten between walks.
 MAX_TRIE = 1 << 18
 
@@ -52,6 +54,11 @@ def _check_bound(tr: Trace, site: Site) -> None:
     length that goes round a loop ends between two turns: the walks behind it repeat it.
     """
     pos = tr.pos
+    if tr.polled >= POLLS:
+        # Threads ask for values of a walk that goes on and on: each time it is another program.
+        if not tr.syncs_forbidden:
+            run_sync(tr, "another thread", site)
+        return
     if pos.index < MAX_STEPS and tr.nbytes < MAX_BYTES:
         left = hooks.turn_left(tr, pos.cut)
         if left == 0:
@@ -78,6 +85,7 @@ def slot_of(tr: Trace, h: Handle, known: int = 1) -> Slot:
     st = h._storage
     if st is None:
         return own_slot(tr, h)
+    writes = st._writes
     slot = bind_leaf(tr, st, known + 1) if st._slot is None else own_slot(tr, st)
     v = h._view
     if v is None:
@@ -102,10 +110,12 @@ def slot_of(tr: Trace, h: Handle, known: int = 1) -> Slot:
         # NOTE: an intermediate view has no holder; only the last one is this handle's.
     held = ref(h)
     # NOTE: no call from here on.
-    if st._slot is not base and (st._slot is None or st._slot.step.owner is tr):
+    now = st._slot
+    if now is not base and now is not None and now.step.owner is tr:
         return slot_of(tr, h, known)  # a handler of signals wrote meanwhile
-    tr.refs[slot.step.index] = held
-    h._slot = slot
+    if st._writes == writes:  # else another thread has written it meanwhile
+        tr.refs[slot.step.index] = held
+        h._slot = slot
     return slot
 
 
@@ -135,22 +145,7 @@ def own_slot(tr: Trace, holder: Holder) -> Slot:
     slot = holder._slot
     if slot is None:
         return bind_leaf(tr, holder)
-    return slot if slot.step.owner is tr else _foreign(tr, holder)
-
-
-def _foreign(tr: Trace, holder: Holder) -> Slot:
-    """What is pending in another thread: that program is computed as it stands, and its value met as a leaf here.
-
-    NOTE: the holder is left alone; its owner's walk goes on.
-    """
-    data = holder._data
-    if data is None:
-        data = hooks.compute_foreign(holder)
-    slot = tr.foreign.get(id(data))
-    if slot is None:
-        tr.more = True
-        slot = tr.foreign[id(data)] = bind_leaf(tr, Holder(data, holder._meta))
-    return slot
+    return slot if slot.step.owner is tr else foreign(tr, holder)
 
 
 def _range_error(op: OpDef, value: int, low: int, high: int) -> ScalarRangeError:
@@ -518,9 +513,9 @@ def record_view(
         aliases = st.aliases
         aliases.append(reference)
         if len(aliases) > 64 and len(aliases) & (len(aliases) - 1) == 0:
-            st.aliases = [r for r in aliases if r() is not None]
+            st.prune()
         tr.refs[s.index] = reference
-        if x._slot is not slot:  # a handler of signals wrote meanwhile: this is seen anew
+        if x._slot is not slot:  # another thread or a handler of signals wrote meanwhile: this is seen anew
             h._slot = None
     finally:
         tr.busy = busy
@@ -536,9 +531,14 @@ def share(tr: Trace, x: Handle) -> Storage:
         return st
     slot = x._slot
     if slot is None or slot.step.owner is tr:
-        return new_storage(x)
+        made = new_storage(x)
+        if made is not None:
+            return made
     with holding:  # its walk may be computed just now
-        return x._storage or new_storage(x)
+        while True:
+            made = x._storage or new_storage(x)
+            if made is not None:
+                return made
 
 
 def check_devices(name: str, slots: Sequence[Any]) -> None:

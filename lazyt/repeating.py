@@ -249,6 +249,7 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
         "references": getweakrefcount, "root": tr.roots[tr.grad], "settings": settings, "Storage": Storage,
         "walks": walks,
         **{f"step{n}": path[i] for n, i in enumerate(tr.refs)},
+        **{f"at_{name}": path[i] for name, i in zip(names["leaf"], places["leaf"], strict=True)},
         "span": slice(0, tr.n_results()), "used": slice(0, again.n_scalars),
         "status": status,
         "status_address": status.buffer_info()[0] if native else 0 if bound is None else bound.status_address,
@@ -366,7 +367,7 @@ def _spelled(again: Written, refs: dict[int, Any], path: Sequence[Step]) -> Refe
         elif path[i].op is not LEAF:
             different += [f"(s{n} is not None and s{n}._slot is step{n} and s{n}._storage is None)"]
         left += [f"if s{n} is not None and {_LEFT.format(h=f's{n}')}:", f"    s{n}._slot = None"]
-        left += [f"    if type(s{n}) is Storage:", f"        s{n}.let_go()"]
+        left += [f"if type(s{n}) is Storage:", f"    s{n}.let_go()"]
     if different:
         found += [f"if {' or '.join(different)}:", "    return False"]
     return ["[*tr.refs] != keys"], found, given, left
@@ -381,7 +382,7 @@ def _listed(again: Written) -> References:
         given = [f"values = ({''.join(f'value{n}, ' for n in range(again.n_outputs))})"]
         given += ["for h, k in stored:", "    h._data = values[k]"]
     left = ["for r in tr.refs.values():", "    h = r()", f"    if h is not None and {_LEFT.format(h='h')}:"]
-    left += ["        h._slot = None", "        if type(h) is Storage:", "            h.let_go()"]
+    left += ["        h._slot = None", "    if type(h) is Storage:", "        h.let_go()"]
     return ["len(tr.refs) != n_refs"], found, given, left
 
 
@@ -422,7 +423,8 @@ def _text(
     lines += [f"h_{p}._data = value{k}" for p, k in zip(held, values, strict=True)]
     lines += [f"h_{p}._slot = None" for p in held]
     for p in leaf:
-        lines += [f"if h_{p} is not None and {_LEFT.format(h=f'h_{p}')}:", f"    h_{p}._slot = None"]
+        # NOTE: else another thread has written it, or met it.
+        lines += [f"if h_{p} is not None and h_{p}._slot is at_{p}:", f"    h_{p}._slot = None"]
     lines += given + left
     lines += ["counters.syncs += 1"]
     if launch:

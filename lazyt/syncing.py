@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
-from time import perf_counter
+from itertools import chain, compress, repeat
+from operator import and_, attrgetter, is_
+from time import perf_counter, sleep
 from types import FrameType
 from typing import Any
 
@@ -14,7 +16,8 @@ from lazyt.autograd.segment import Segment, make_segment
 from lazyt.backends.cpu.receipt import Receipt
 from lazyt.commit import Change, carry_out, finish, prepared
 from lazyt.errors import SyncError, described, failed_to_plan, is_fault, relocate, site_of
-from lazyt.handle import Data, Gradient, Handle, Holder, Storage
+from lazyt.handle import GONE, Data, Gradient, Handle, Holder, Storage
+from lazyt.leaves import MANY, without_value
 from lazyt.looking.report import SyncReport
 from lazyt.planning import Plan, drop_plans, find_plan
 from lazyt.repeating import Again, counters
@@ -25,8 +28,11 @@ from lazyt.trace import Several, Slot, Step, Trace, holding, local
 from lazyt.updating import remember
 from lazyt.walk import LEAF, hooks, settle
 
+# Syncs that come at a line which has nothing to do with what is computed.
+UNASKED = frozenset(("bound", "another thread"))
 # Syncs that nobody reads the results of yet: what is known when a GPU has run (a wrong index) is for who waits for it.
 ENQUEUE = frozenset(("sync()", "eager", "bound"))
+_slot_held = attrgetter("_slot")
 
 
 def last_report() -> SyncReport | None:
@@ -147,11 +153,11 @@ def sync(
             walk, receipt = _Snapshot(tr), Receipt()
             try:
                 values = _compute(walk, want, report, receipt) if slots else []
-                _commit(slots, holders, others, values, segment)
+                _commit(tr, slots, holders, others, values, segment)
             except BaseException as e:
                 raised, fault = True, None
                 if isinstance(e, Exception) and _without(tr, e, walk, slots, holders, others, report):
-                    raised = cause != "bound" if asked is None else asked._data is None
+                    raised = cause not in UNASKED if asked is None else asked._data is None
                     tr.leave()
                 elif receipt.written and isinstance(report.plan, Plan):
                     # An interrupt after the leaves were overwritten: the results stand, and it goes on afterwards.
@@ -242,7 +248,7 @@ def _without(
             continue
         # NOTE: a holder that was written is met at its old value too.
         left = {id(h) for s, h in zip(slots, holders, strict=True) if s.step in spoilt}
-        _commit(want, [h for _, h in good], [h for h in others if id(h) not in left], values, segment)
+        _commit(tr, want, [h for _, h in good], [h for h in others if id(h) not in left], values, segment)
         return True
     return False
 
@@ -367,7 +373,8 @@ def _compute_on_one(
 
 
 def _commit(
-    slots: Sequence[Slot], holders: Sequence[Holder], others: Sequence[Holder], values: Sequence[Data], segment: Any
+    tr: Trace, slots: Sequence[Slot], holders: Sequence[Holder], others: Sequence[Holder], values: Sequence[Data],
+    segment: Any,
 ) -> None:  # fmt: skip
     """Values go behind their holders; every holder leaves the walk: all at once."""
     changes: list[Change] = []
@@ -382,18 +389,23 @@ def _commit(
                 changes.append((h, "_meta", None))
     if segment is not None:
         segment.keep(values[len(slots) :])
-    computed = {*map(id, holders)}
-    for h in (*others, *holders):
-        # NOTE: what has no value here, and is no view, was written by another thread: that one has it pending.
-        if id(h) in computed or h._data is not None or h._storage is not None:
-            changes.append((h, "_slot", None))
-        if type(h) is Storage:
-            aliases = h.alive()
-            changes += ((x, "_slot", None) for _, x in aliases)
-            changes.append((h, "aliases", [r for r, _ in aliases]))
-    assignments = prepared(changes)
+    changes += ((h, "_slot", None) for h in holders)
+    aliases = [x for h in (*others, *holders) if type(h) is Storage for _, x in h.alive()]
+    changes += ((x, "_slot", None) for x in aliases)
+    # NOTE: another thread may meet or write one meanwhile: then that one has it. What has no value here, and is no
+    # view, is pending there.
+    known = [h._slot for h in others]
+    left = [
+        slot is not None and slot.step.owner is tr and (h._data is not None or h._storage is not None)
+        for h, slot in zip(others, known, strict=True)
+    ]
+    same = map(and_, left, map(is_, map(_slot_held, others), known))
+    assignments = chain(prepared(changes), map(setattr, compress(others, same), repeat("_slot"), repeat(None)))
     # NOTE: before `carry_out`, which nothing interrupts, nothing has changed that is seen.
     carry_out(assignments)
+    for h in (*others, *holders):
+        if type(h) is Storage and len(h.aliases) > GONE:
+            h.prune()
 
 
 def _stand(
@@ -402,7 +414,7 @@ def _stand(
 ) -> None:  # fmt: skip
     assert isinstance(report.plan, Plan), "only a plan overwrites leaves"
     values = report.plan.values(receipt.buffers, walk.ext.values, walk.leaves, want)
-    _commit(slots, holders, others, values, segment)
+    _commit(tr, slots, holders, others, values, segment)
     tr.start()
 
 
@@ -438,14 +450,19 @@ def materialise(h: Handle, cause: str) -> Data:
         sync(tr, cause, None, [(slot, box)], box)
         assert box._data is not None
         return box._data
-    holder: Holder = h._storage if h._storage is not None else h
-    if holder._data is None:
-        slot = holder._slot  # type: ignore[assignment]
-        if slot.step.owner is not local.trace:
-            return compute_foreign(holder)
-        sync(local.trace, cause, None, (), holder)
-    assert holder._data is not None
-    return holder._data
+    for _ in range(MANY):
+        holder: Holder = h._storage if h._storage is not None else h
+        data = holder._data
+        if data is not None:
+            return data
+        pending = holder._slot
+        if pending is None:  # NOTE: another thread computes it, or makes a storage of it, between two looks
+            sleep(0)
+        elif pending.step.owner is not local.trace:
+            return compute_foreign(h)
+        else:
+            sync(local.trace, cause, None, (), holder)
+    raise without_value()
 
 
 def compute_foreign(holder: Holder) -> Data:
@@ -454,11 +471,15 @@ def compute_foreign(holder: Holder) -> Data:
     report = SyncReport("another thread", user_site())
     # NOTE: from here on the owner cannot overwrite the leaves of its walk.
     with holding:
-        while True:
-            slot = holder._slot
-            if slot is None:
-                assert holder._data is not None, "a holder with neither a pending nor a computed value"
-                return holder._data  # its owner was faster
+        for _ in range(MANY):
+            if holder._storage is not None:
+                holder = holder._storage
+            found, slot = holder._data, holder._slot
+            if found is not None:
+                return found  # its owner was faster
+            if slot is None:  # NOTE: between two looks it got a value, or a storage
+                sleep(0)
+                continue
             tr = slot.step.owner
             if tr.computing:
                 raise SyncError(
@@ -470,15 +491,23 @@ def compute_foreign(holder: Holder) -> Data:
             # NOTE: the owner may have synced meanwhile: only one walk's parts belong together.
             if tr.leaves is leaves and holder._slot is slot:
                 break
+        else:
+            raise without_value()
         try:
             data = _compute(walk, [slot], report)[0]
         except Exception as e:
             if is_fault(e):
                 raise described(e) from e
             raise
-    if holder._slot is slot:
+        limit = recording.MAX_BYTES
+    # NOTE: no call in here. The same slot may stand for a value of the owner's next walk.
+    if tr.leaves is leaves:
         tr.more = True  # NOTE: a handle that has a value is none for another walk (see `Trace.results`)
-        holder._data = data
+        tr.polled += 1
+        if tr.polled >= recording.POLLS:
+            tr.nbytes = limit  # so the owner looks
+        if holder._slot is slot and holder._storage is None:
+            holder._data = data
     counters.syncs += 1
     local.trace.report = report
     return data
@@ -502,6 +531,13 @@ def _turn_left(tr: Trace, cut: bool) -> int | None:
     return 0 if cut else turn_left(tr.pos)
 
 
-hooks.sync = _run
+def _sync_for(tr: Trace, x: Handle) -> None:
+    """Compute what is pending here for x, which threads take turns at writing."""
+    holder: Holder = x._storage or x
+    if holder._data is None:
+        sync(tr, "another thread", None, (), holder)
+
+
+hooks.sync, hooks.sync_for = _run, _sync_for
 hooks.turn_left = _turn_left
 hooks.compute_foreign = compute_foreign

@@ -426,7 +426,10 @@ def _value(h: Tensor) -> Any:
     """The slot or data of a handle whose own caches are empty: a view after a write or a sync, or a base."""
     st = h._storage
     assert st is not None
-    return h._view if h._view is not None else st._slot if st._slot is not None else st._data
+    found: Any = h._view
+    while found is None:  # NOTE: another thread may write it between two looks
+        found = st._slot or st._data
+    return found
 
 
 def _make(slot: Slot) -> Tensor:

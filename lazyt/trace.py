@@ -217,6 +217,11 @@ if hasattr(os, "register_at_fork"):
     # A child has no thread that would let go of it, nor of the locks of what is running: a fork waits for a sync.
     os.register_at_fork(before=holding.acquire, after_in_parent=holding.release, after_in_child=holding.release)
 
+# Threads that are about to write what another has pending: the others' writes wait for their turn (see inplace.py).
+waiting: set[int] = set()
+# Whether values may be shared: empty until a second thread records.
+several: list[bool] = []
+
 MAX_SIDS = 1 << 20
 _sids: dict[tuple[Any, ...], int] = {}
 _numbers = itertools.count(1)
@@ -263,8 +268,8 @@ class Trace:
     __slots__ = (
         "_roots", "bound", "busy", "computing", "customs", "cut_site", "device", "eager", "ended", "expectations",
         "ext", "ext_root", "foreign", "grad", "history", "inner", "last_refs", "leaves", "metas", "more", "n_exts",
-        "n_steps", "nbytes", "pos", "refs", "replayed", "report", "results", "retained", "scalars", "slot_hooks",
-        "started", "syncs_forbidden", "walk", "watched",
+        "n_steps", "nbytes", "polled", "pos", "refs", "replayed", "report", "results", "retained", "scalars",
+        "slot_hooks", "started", "syncs_forbidden", "walk", "watched",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -298,7 +303,8 @@ class Trace:
         self.retained: dict[Slot, Any] = {}  # intermediate values that keep their gradient, and its record
         self.history: Any = None  # what a walk has freed and overwritten (see autograd/reach.py)
         self.customs: dict[Slot, Any] = {}  # results of custom_vjp: (inputs, the rule)
-        self.foreign: dict[int, Slot] = {}  # id of a Data of another thread -> the leaf it is here
+        self.foreign: dict[int, Slot] = {}  # id of a Data that several threads know -> the leaf it is here
+        self.polled = 0  # how often another thread has computed values of this walk
         self.ext_root = self.ext = Ext()
         self.leaves: list[Any] = []  # Data bound so far, by leaf index
         self.walk = 0  # which walk of the process this is
@@ -378,6 +384,7 @@ class Trace:
             self.metas = metas
         if more is not None:
             self.more = False
+            self.polled = 0
             self.replayed, self.slot_hooks, self.retained, self.customs, self.foreign = more
         self.nbytes, self.started, self.ended, self.bound = 0, 0.0, None, FIRST_BOUND
         self.pos = root
@@ -467,6 +474,7 @@ class _Local(threading.local):
 
 
 _free: list[Trace] = []
+_adopted = itertools.count()
 
 
 class _Owner:
@@ -481,6 +489,8 @@ class _Owner:
 def _adopt() -> Trace:
     """A trace for a new thread: one whose thread is gone (its trie knows programs already), or a new one."""
     trace = _free.pop() if _free else Trace()
+    if next(_adopted):
+        several[:] = [True]
     owner = _Owner(trace)
     _owners.value = owner
     weakref.finalize(owner, _return, trace)

@@ -244,7 +244,8 @@ class Update(Again):
             segment.keep(values[self.n_outputs :])
         for h in (*holders, *others):
             if h is not None:
-                if h._data is not None or h._storage is not None:  # as in `syncing._commit`
+                slot = h._slot  # as in `syncing._commit`
+                if slot is not None and slot.step.owner is tr and (h._data is not None or h._storage is not None):
                     h._slot = None
                 if type(h) is Storage:
                     h.invalidate(None)

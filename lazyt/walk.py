@@ -55,6 +55,7 @@ class Hooks:
     over_array: Callable[[np.ndarray[Any, Any]], Handle]
     sync: Callable[[Trace, str, Any], None]
     turn_left: Callable[[Trace, bool], int | None]
+    sync_for: Callable[[Trace, Handle], None]
     compute_foreign: Callable[[Holder], Data]
 
     def use(self, tensor: type[Handle]) -> None:
@@ -80,16 +81,16 @@ def tensor_over(data: Data) -> Any:
     return h
 
 
-def new_storage(x: Handle) -> Storage:
-    """The value of x moves to a storage."""
+def new_storage(x: Handle) -> Storage | None:
+    """The value of x moves to a storage; None, and nothing done, if x was changed meanwhile."""
     st = object.__new__(Storage)
     st.aliases = [weakref.ref(x)]
-    slot = x._slot
+    slot, writes = x._slot, x._writes
     if slot is None:
-        # NOTE: no call from here on: an interrupt comes before all of this or after it.
-        if x._storage is not None:
-            return x._storage
-        st._slot, st._data, st._meta, st._writes = x._slot, x._data, x._meta, x._writes
+        # NOTE: no call from here on: an interrupt, or another thread, comes before all of this or after it.
+        if x._slot is not None or x._storage is not None:
+            return None
+        st._slot, st._data, st._meta, st._writes, st.shared = None, x._data, x._meta, x._writes, 0
         x._storage = st
         x._data = None
         return st
@@ -101,9 +102,9 @@ def new_storage(x: Handle) -> Storage:
     else:
         held = weakref.ref(st)
     # NOTE: no call from here on, as above.
-    if x._slot is not slot or x._storage is not None:  # a handler of signals was here
-        return x._storage or new_storage(x)
-    st._slot, st._data, st._meta, st._writes = slot, x._data, x._meta, x._writes
+    if x._slot is not slot or x._writes != writes or x._storage is not None:
+        return None
+    st._slot, st._data, st._meta, st._writes, st.shared = slot, x._data, x._meta, writes, 0
     owner.refs[i] = held
     x._storage = st
     x._data = None

@@ -416,6 +416,7 @@ def is_pending(holder: Holder) -> bool:
     """Whether a value is still to be computed in this thread; what another thread has pending is computed now."""
     while holder._data is None and (slot := holder._slot) is not None and slot.step.owner is not local.trace:
         hooks.compute_foreign(holder)
+        holder = holder._storage or holder
     return holder._data is None
 
 

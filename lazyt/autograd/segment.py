@@ -25,8 +25,8 @@ from lazyt.autograd.reach import (
 from lazyt.autograd.reverse import needed
 from lazyt.autograd.track import TRACK
 from lazyt.current import restore_grad_mode, set_grad_mode
-from lazyt.errors import NotSupportedError
-from lazyt.handle import Data, Gradient, Holder
+from lazyt.errors import NotSupportedError, ThreadError
+from lazyt.handle import ELSEWHERE, Data, Gradient, Holder
 from lazyt.inplace import KEEPS_LEAF, assign_step
 from lazyt.ir.graph import Node
 from lazyt.ir.prims import SOURCES
@@ -314,6 +314,12 @@ Passed = list[tuple[Segment, Reach]]
 def behind(tr: Trace, meta: Gradient, passed: Passed) -> Slot:
     """The synced value of a record, made again on this walk; what is behind it must be whole."""
     assert meta.slot is not None
+    if meta.segment is ELSEWHERE:
+        step = meta.slot.step
+        raise ThreadError(
+            f"backward: its way leads through a value that another thread has recorded ({step.op.name} at {step.site}) "
+            "and not computed, and that graph is the other thread's: call sync() there first, or detach() the value"
+        )
     if meta.segment is None:
         raise refuse_second_time(meta.slot.step)
     inside = Reach([meta.slot])

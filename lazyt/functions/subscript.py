@@ -13,7 +13,7 @@ from lazyt.calls import given, noted
 from lazyt.errors import IndexOutOfRange, ShapeError
 from lazyt.functions.arguments import adopted, at_hand, found_on_device, record, record_view, tensor
 from lazyt.handle import Handle
-from lazyt.inplace import assign, puts_back
+from lazyt.inplace import assign, puts_back, rewrite
 from lazyt.ir import dtypes
 from lazyt.ir.records import dataclass
 from lazyt.leaves import bind_leaf
@@ -503,12 +503,13 @@ def setitem(x: Tensor, key: Any, value: ArrayLike) -> None:
     if _is_mask(key) or isinstance(key, tuple):
         mask = _lazy_mask(x, key, value)
         if mask is not None:
-            assign(x, record(ops.MASK_PUT, (x, mask, value)), "setitem")
+            rewrite(x, lambda: record(ops.MASK_PUT, (x, mask, value)), "setitem")
             return
     p, arrays = _parsed(key, x.shape)
     if not arrays and puts_back(x, value, (ops.GETITEM, (p.spec,), p.ints, p.offsets)):
         return
     target = x if p.is_whole else _viewed(x, p)
     if arrays:
-        value = record(ops.INDEX_PUT, (target, value, *arrays), (p.axes, p.at))
+        rewrite(target, lambda: record(ops.INDEX_PUT, (target, value, *arrays), (p.axes, p.at)), "setitem")
+        return
     assign(target, value, "setitem")

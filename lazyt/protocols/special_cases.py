@@ -26,7 +26,7 @@ from lazyt.functions import (
 )
 from lazyt.functions.arguments import tensor
 from lazyt.functions.numpy_calls import record_numpy
-from lazyt.inplace import assign
+from lazyt.inplace import assign, rewrite
 from lazyt.ir import dtypes
 from lazyt.protocols import reducing
 from lazyt.protocols.through import through_numpy, write_out
@@ -243,11 +243,17 @@ def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -
     value = tensor(src) if not isinstance(src, bool | int | float | complex) else src
     if isinstance(value, Tensor) and casting != "unsafe":
         check_writable_dtype("numpy.copyto", value.dtype, dst.dtype)
-    if where is not True:
-        value = manipulation.astype(tensor(logic.where(where, value, dst)), dst.dtype, copy=False)
-        if value.shape != dst.shape:
-            raise ShapeError(f"numpy.copyto: shapes {value.shape} and {dst.shape} do not match")
-    assign(dst, value, "copyto")
+    if where is True:
+        assign(dst, value, "copyto")
+        return None
+
+    def chosen() -> Tensor:
+        found: Tensor = manipulation.astype(tensor(logic.where(where, value, dst)), dst.dtype, copy=False)
+        if found.shape != dst.shape:
+            raise ShapeError(f"numpy.copyto: shapes {found.shape} and {dst.shape} do not match")
+        return found
+
+    rewrite(dst, chosen, "copyto")
     return None
 
 
@@ -270,8 +276,8 @@ def _writing(function: Callable[..., Any], first: str) -> Callable[..., Any]:
         if not isinstance(x, Tensor):
             return NotImplemented
         rest = tuple(np.asarray(a) if isinstance(a, list | tuple) else a for a in rest)
-        new = record_numpy(f"numpy.{function.__name__}", copying, (x, *rest), kwargs, [(x.shape, x.dtype)])
-        assign(x, new, function.__name__)
+        name, like = f"numpy.{function.__name__}", [(x.shape, x.dtype)]
+        rewrite(x, lambda: record_numpy(name, copying, (x, *rest), kwargs, like), function.__name__)
         return None
 
     return f

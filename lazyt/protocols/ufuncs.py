@@ -11,7 +11,7 @@ from lazyt.functions import arithmetic, indexing, linear, logic, manipulation, s
 from lazyt.functions.arguments import tensor
 from lazyt.functions.host import PYTHONS
 from lazyt.functions.numpy_calls import record_numpy, record_ufunc, ufunc_name
-from lazyt.inplace import assign
+from lazyt.inplace import rewrite
 from lazyt.ir import dtypes
 from lazyt.ops.axes import many_axes, one_axis
 from lazyt.protocols import reducing
@@ -212,7 +212,8 @@ def _at(ufunc: np.ufunc, name: str, x: Any, indices: Any, *values: Any) -> None:
         value = tensor(values[0])
         if not np.can_cast(value.dtype, x.dtype, "same_kind"):
             raise DTypeError(f"{name}: a value of dtype {value.dtype} cannot be added to a tensor of dtype {x.dtype}")
-        assign(x, indexing.add_at(x, indices, manipulation.astype(value, x.dtype, copy=False)), name)
+        added = manipulation.astype(value, x.dtype, copy=False)
+        rewrite(x, lambda: indexing.add_at(x, indices, added), name)
         return
     beside = [_stand_in(v).reshape(-1)[:1] if isinstance(v, Tensor | np.ndarray) else v for v in values]
     _tried(
@@ -221,8 +222,7 @@ def _at(ufunc: np.ufunc, name: str, x: Any, indices: Any, *values: Any) -> None:
         (np.zeros(1, _stand_in(x).dtype), [0] * len(np.ravel(beside[0])) if beside else [0], *beside),
         {},
     )
-    new = record_numpy(name, _written_at, (x, ufunc, indices, *values), {}, [(x.shape, x.dtype)])
-    assign(x, new, name)
+    rewrite(x, lambda: record_numpy(name, _written_at, (x, ufunc, indices, *values), {}, [(x.shape, x.dtype)]), name)
 
 
 _METHODS: dict[str, Callable[..., Any]] = {
