@@ -98,7 +98,7 @@ class Storage(Holder):
 
     def invalidate(self, keep: Handle | None) -> None:
         """After a write: every alias but `keep` must derive its value anew."""
-        alive, aliases = [], self.aliases
+        alive, aliases, gone = [], self.aliases, 0
         for r in aliases:
             h = r()
             # NOTE: a view that gradients were asked for has its value to itself from then on (engine.own_value).
@@ -106,15 +106,20 @@ class Storage(Holder):
                 alive.append(r)
                 if h is not keep:
                     h._slot = None
-        if len(alive) < len(aliases):
-            self.prune()
+            else:
+                gone += 1
+        if gone:
+            n = len(alive) + gone
+            # NOTE: another thread may have added one meanwhile, or have done this.
+            if self.aliases is aliases:
+                self.aliases = alive + aliases[n:]
 
     def prune(self) -> None:
-        """Forget aliases that are gone. NOTE: another thread may add one meanwhile, or do this too."""
+        """Forget aliases that are gone."""
         aliases = self.aliases
         n = len(aliases)
         alive = [r for r in aliases[:n] if (h := r()) is not None and h._storage is self]
-        if self.aliases is aliases:
+        if self.aliases is aliases:  # as above
             self.aliases = alive + aliases[n:]
 
     def let_go(self) -> None:
