@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ShapeError
 from lazyt.functions.arguments import record
 from lazyt.functions.arithmetic import divide
 from lazyt.ops import losses as ops
+from lazyt.trace import Slot, user_frame
 
 if TYPE_CHECKING:
     from lazyt.ops.core import OpDef
@@ -36,30 +38,59 @@ def _pointwise(op: OpDef, x: Any, target: Any, reduction: str, *params: float) -
     return record(op, (x, target, *map(float, params)), (_reduction(op.name, reduction),))
 
 
+def _regression(op: OpDef, x: Any, target: Any, reduction: str, *params: float) -> Tensor:
+    """The same, with PyTorch's warning where the operands are of different sizes: their loss is seldom what is meant."""
+    loss = record(op, (x, target, *map(float, params)), (_reduction(op.name, reduction),))
+    # The values that the step met have their sizes at hand; a Python number has none.
+    s: Any = loss._slot
+    a, b = s.a, s.b
+    if isinstance(a, Slot) and isinstance(b, Slot) and a.shape != b.shape:
+        _warn_of_sizes(a.shape, b.shape)
+    return loss
+
+
+def _warn_of_sizes(size: tuple[int, ...], target_size: tuple[int, ...]) -> None:
+    """At the user's line, which a loss module calls from further away than a function."""
+    f = user_frame(3)
+    warnings.warn_explicit(
+        f"Using a target size ({target_size}) that is different to the input size ({size}). This will likely lead to"
+        " incorrect results due to broadcasting. Please ensure they have the same size.",
+        UserWarning,
+        f.f_code.co_filename,
+        f.f_lineno,
+        f.f_globals.get("__name__", "<string>"),
+        f.f_globals.setdefault("__warningregistry__", {}),
+    )
+
+
 def mse_loss(x: Any, target: Any, reduction: str = "mean") -> Tensor:
-    """(x - target)**2; the operands broadcast. Raises DTypeError unless floating. As `torch.nn.functional.mse_loss`.
+    """(x - target)**2; operands of different sizes broadcast, with a UserWarning. As `torch.nn.functional.mse_loss`.
+
+    Raises DTypeError unless floating.
 
     >>> import lazyt as lt
     >>> lt.nn.functional.mse_loss(lt.asarray([1.0, 2.0]), lt.asarray([1.0, 4.0])).item()
     2.0
     """
-    return _pointwise(ops.MSE_LOSS, x, target, reduction)
+    return _regression(ops.MSE_LOSS, x, target, reduction)
 
 
 def l1_loss(x: Any, target: Any, reduction: str = "mean") -> Tensor:
-    """|x - target|; the operands broadcast. Raises DTypeError unless floating. As `torch.nn.functional.l1_loss`.
+    """|x - target|; operands of different sizes broadcast, with a UserWarning. As `torch.nn.functional.l1_loss`.
+
+    Raises DTypeError unless floating.
 
     >>> import lazyt as lt
     >>> lt.nn.functional.l1_loss(lt.asarray([1.0, 2.0]), lt.asarray([1.0, 4.0])).item()
     1.0
     """
-    return _pointwise(ops.L1_LOSS, x, target, reduction)
+    return _regression(ops.L1_LOSS, x, target, reduction)
 
 
 def huber_loss(x: Any, target: Any, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """d**2 / 2 where d = |x - target| < delta, else delta * (d - delta / 2). As `torch.nn.functional.huber_loss`.
 
-    Raises ShapeError unless delta is positive.
+    Raises ShapeError unless delta is positive; warns of operands of different sizes.
 
     >>> import lazyt as lt
     >>> lt.nn.functional.huber_loss(lt.asarray([3.0]), lt.asarray([0.0])).item()
@@ -67,13 +98,13 @@ def huber_loss(x: Any, target: Any, reduction: str = "mean", delta: float = 1.0)
     """
     if delta <= 0:
         raise ShapeError(f"huber_loss: a positive delta is required, got {delta}")
-    return _pointwise(ops.HUBER_LOSS, x, target, reduction, delta)
+    return _regression(ops.HUBER_LOSS, x, target, reduction, delta)
 
 
 def smooth_l1_loss(x: Any, target: Any, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """d**2 / (2 * beta) where d = |x - target| < beta, else d - beta / 2. As `torch.nn.functional.smooth_l1_loss`.
 
-    Raises ShapeError for a negative beta.
+    Raises ShapeError for a negative beta; warns of operands of different sizes.
 
     >>> import lazyt as lt
     >>> lt.nn.functional.smooth_l1_loss(lt.asarray([3.0]), lt.asarray([0.0])).item()
@@ -81,13 +112,15 @@ def smooth_l1_loss(x: Any, target: Any, reduction: str = "mean", beta: float = 1
     """
     if beta < 0:
         raise ShapeError(f"smooth_l1_loss: beta is at least 0, got {beta}")
-    return _pointwise(ops.SMOOTH_L1_LOSS, x, target, reduction, beta)
+    return _regression(ops.SMOOTH_L1_LOSS, x, target, reduction, beta)
 
 
 def binary_cross_entropy(x: Any, target: Any, reduction: str = "mean") -> Tensor:
     """-(t * log(x) + (1 - t) * log(1 - x)) for probabilities x; logarithms are at least -100.
 
-    Raises DTypeError unless floating. As `torch.nn.functional.binary_cross_entropy`.
+    Raises DTypeError unless floating, ShapeError for a target of another size.
+
+    As `torch.nn.functional.binary_cross_entropy`.
 
     >>> import lazyt as lt
     >>> lt.nn.functional.binary_cross_entropy(lt.asarray([1.0, 0.0]), lt.asarray([1.0, 1.0])).item()
@@ -101,7 +134,9 @@ def binary_cross_entropy_with_logits(
 ) -> Tensor:
     """`binary_cross_entropy` of sigmoid(x) without overflow; `pos_weight` weighs the targets of 1, `weight` all.
 
-    Raises DTypeError unless floating. As `torch.nn.functional.binary_cross_entropy_with_logits`.
+    Raises DTypeError unless floating, ShapeError for a target of another size.
+
+    As `torch.nn.functional.binary_cross_entropy_with_logits`.
 
     >>> import lazyt as lt
     >>> lt.nn.functional.binary_cross_entropy_with_logits(lt.asarray([100.0]), lt.asarray([0.0])).item()

@@ -9,6 +9,7 @@ import numpy as np
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.ir import dtypes
 from lazyt.ir.extents import hint
+from lazyt.ir.graph import Node
 from lazyt.ops import samples
 from lazyt.ops.activations import softplus
 from lazyt.ops.core import OpDef, Operand, define, node_of, promoted, require_kind, result_type
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lazyt.ir.builder import Builder
-    from lazyt.ir.graph import Node
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -40,10 +40,29 @@ def _numpy_reduced(v: Any, reduction: str) -> Any:
 _P, _T = samples.array((3, 4)), samples.array((3, 4), seed=1)
 _UNIT = (samples.array((3, 4), low=0.01, high=0.99), samples.array((3, 4), low=0, high=1, seed=1))
 _BROADCAST: Any = ((_P, samples.array((2, 4))), {}, ShapeError, r"shapes \(3, 4\) and \(2, 4\) do not broadcast")
+_SIZES: Any = (
+    (_P, samples.array((1, 4))),
+    {},
+    ShapeError,
+    r"a target of the input's size \(3, 4\) is required, got \(1, 4\)",
+)
+
+
+def _need_one_size(name: str, x: Operand, target: Operand) -> None:
+    """Probabilities and targets are of one size, as in PyTorch; a Python number stands for any."""
+    if isinstance(x, Node) and isinstance(target, Node):
+        size, other = tuple(map(hint, x.shape)), tuple(map(hint, target.shape))
+        if size != other:
+            raise ShapeError(f"{name}: a target of the input's size {size} is required, got {other}")
 
 
 def _pointwise(
-    name: str, body: Callable[..., Node], ref: Callable[..., Any], pair: Any = (_P, _T), **params: float
+    name: str,
+    body: Callable[..., Node],
+    ref: Callable[..., Any],
+    pair: Any = (_P, _T),
+    one_size: bool = False,
+    **params: float,
 ) -> OpDef:
     """body(b, x, target, *params) -> the loss of each element; the parameters are scalar operands."""
 
@@ -51,6 +70,8 @@ def _pointwise(
         *scalars, reduction = rest
         d = result_type(x, target)
         require_kind(name, d, "f", "a real floating dtype")
+        if one_size:
+            _need_one_size(name, x, target)
         work = work_dtype(d)
         p, t = promoted(b, name, x, target, dtype=work)
         return b.cast(_reduced(b, body(b, p, t, *(node_of(b, s, work) for s in scalars)), reduction), d)
@@ -65,7 +86,9 @@ def _pointwise(
         return [*((pair, {**m, **params}) for m in more), (half, dict(params))]
 
     integers: Any = ((_P.astype(int), _T.astype(int)), {}, DTypeError, f"{name}: a real floating dtype")
-    return define(name, lower, saves=(0, 1), numpy=reference, samples=calls, errors=[_BROADCAST, integers])
+    return define(
+        name, lower, saves=(0, 1), numpy=reference, samples=calls, errors=[_SIZES if one_size else _BROADCAST, integers]
+    )
 
 
 def _squared(b: Builder, x: Node, t: Node) -> Node:
@@ -129,6 +152,7 @@ BINARY_CROSS_ENTROPY = _pointwise(
     _bce,
     lambda x, t: -(t * np.maximum(np.log(x), -100) + (1 - t) * np.maximum(np.log(1 - x), -100)),
     _UNIT,
+    one_size=True,
 )
 
 
@@ -155,6 +179,7 @@ def binary_cross_entropy_with_logits(b: Builder, x: Operand, target: Operand, *r
     name = "binary_cross_entropy_with_logits"
     d = result_type(x, target)
     require_kind(name, d, "f", "a real floating dtype")
+    _need_one_size(name, x, target)
     p, t = promoted(b, name, x, target, dtype=work_dtype(d))
     one = b.constant(1, p.dtype)
     tail = softplus(b, b.neg(p))
@@ -187,7 +212,7 @@ BINARY_CROSS_ENTROPY_WITH_LOGITS = define(
         (_P, _UNIT[1], _EACH, {"reduction": "none"}),
         (_P, _UNIT[1], _EACH, {"pos_weight": _EACH[::-1].copy()}),
     ),
-    errors=[_BROADCAST],
+    errors=[_SIZES],
 )
 
 
