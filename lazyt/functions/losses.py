@@ -39,7 +39,7 @@ def _pointwise(op: OpDef, x: Any, target: Any, reduction: str, *params: float) -
 
 
 def _regression(op: OpDef, x: Any, target: Any, reduction: str, *params: float) -> Tensor:
-    """The same, with PyTorch's warning where the operands are of different sizes: their loss is seldom what is meant."""
+    """The same, with PyTorch's warning where the operands are of different sizes, which is seldom meant."""
     loss = record(op, (x, target, *map(float, params)), (_reduction(op.name, reduction),))
     # The values that the step met have their sizes at hand; a Python number has none.
     s: Any = loss._slot

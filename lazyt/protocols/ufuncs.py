@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.errors import DTypeError, IndexOutOfRange, NotSupportedError, ShapeError
+from lazyt.errors import DTypeError, IndexOutOfRange, NotSupportedError, ScalarRangeError, ShapeError
 from lazyt.functions import arithmetic, indexing, linear, logic, manipulation, statistics
 from lazyt.functions.arguments import tensor
 from lazyt.functions.host import PYTHONS
@@ -201,6 +201,13 @@ def _written_at(x: np.ndarray[Any, Any], ufunc: np.ufunc, indices: Any, *values:
     return x
 
 
+def _integer(name: str, value: int) -> Any:
+    """A Python integer as an array of 64 bits, unsigned where it must be."""
+    if not -(1 << 63) <= value < 1 << 64:
+        raise ScalarRangeError(f"{name}: {value} is no integer of 64 bits")
+    return np.asarray(value, np.int64 if value < 1 << 63 else np.uint64)
+
+
 def _at(ufunc: np.ufunc, name: str, x: Any, indices: Any, *values: Any) -> None:
     """x[indices] = ufunc(x[indices], value), once for each time that an index occurs: a deferred write."""
     if not isinstance(x, Tensor):
@@ -209,8 +216,11 @@ def _at(ufunc: np.ufunc, name: str, x: Any, indices: Any, *values: Any) -> None:
     # lazyt's own way takes an index of arrays alone, or of none.
     arrays = [isinstance(i, list | np.ndarray | Tensor) for i in (indices if isinstance(indices, tuple) else (None,))]
     if ufunc is np.add and dtypes.kind(x.dtype) != "b" and any(arrays) == all(arrays):
-        value = tensor(values[0])
-        if not np.can_cast(value.dtype, x.dtype, "same_kind"):
+        whole = type(values[0]) is int and dtypes.kind(x.dtype) in "iu"
+        value = tensor(_integer(name, values[0]) if whole else values[0])
+        # Integers are added modulo the range of x, as NumPy adds them here.
+        integers = dtypes.kind(value.dtype) in "biu" and dtypes.kind(x.dtype) in "iu"
+        if not integers and not np.can_cast(value.dtype, x.dtype, "same_kind"):
             raise DTypeError(f"{name}: a value of dtype {value.dtype} cannot be added to a tensor of dtype {x.dtype}")
         added = manipulation.astype(value, x.dtype, copy=False)
         rewrite(x, lambda: indexing.add_at(x, indices, added), name)
