@@ -279,10 +279,11 @@ def _backward(
 ) -> list[tuple[Gradient, Handle]]:  # fmt: skip
     """Record the step of `backward`: what is to be received, by whom."""
     slot = slot_of(tr, loss)
-    pulled = tr.pos.next.pulled
+    following = tr.pos.next
+    pulled = following.pulled
     plain = gradient is None and inputs is None and not create_graph and not tr.more
     if plain and pulled is not None and pulled[:2] == (slot, bool(retain_graph)):
-        found = _backward_again(tr, pulled[2])
+        found = _backward_again(tr, following, pulled[2])
         if found is not None:
             return found
     if not slot.requires_grad:
@@ -334,8 +335,8 @@ def _receive(meta: Any, h: Any) -> None:
     _accumulate(meta, h)
 
 
-def _backward_again(tr: Trace, leaves: Sequence[int]) -> list[tuple[Gradient, Handle]] | None:
-    """`backward` as the next step was recorded the last time: one leaf a gradient, and nothing on the way to them.
+def _backward_again(tr: Trace, s: Step, leaves: Sequence[int]) -> list[tuple[Gradient, Handle]] | None:
+    """`backward` as the step s was recorded the last time: one leaf a gradient, and nothing on the way to them.
 
     None, and nothing done, if these leaves' records are others.
     """
@@ -346,7 +347,6 @@ def _backward_again(tr: Trace, leaves: Sequence[int]) -> list[tuple[Gradient, Ha
             return None
     if len({*metas}) < len(metas):
         return None
-    s = tr.pos.next
     handles = []
     for slot, like in zip(s.slots, s.like):  # noqa: B905 - strict costs, and they are as many
         slot.shape = like.shape
