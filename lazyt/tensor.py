@@ -426,10 +426,7 @@ def _value(h: Tensor) -> Any:
     """The slot or data of a handle whose own caches are empty: a view after a write or a sync, or a base."""
     st = h._storage
     assert st is not None
-    found: Any = h._view
-    while found is None:  # NOTE: another thread may write it between two looks
-        found = st._slot or st._data
-    return found
+    return h._view or st._slot or st._data  # NOTE: no call: another thread writes it before or after
 
 
 def _make(slot: Slot) -> Tensor:
