@@ -503,3 +503,14 @@ def test_clip_at_its_bounds_and_at_nan(as_tensors: bool) -> None:
         assert x.grad.tolist() == want, (lo, hi)
         if as_tensors and lo == -1.0 and hi == 1.0:
             assert bounds[0].grad.tolist() == [1, 0, 0, 0, 0, 0] and bounds[1].grad.tolist() == [0, 0, 0, 0, 1, 0]
+
+
+def test_the_slope_of_a_standard_deviation_of_0_is_0() -> None:
+    """PyTorch's: 0 where nothing varies, NaN where the deviation is NaN."""
+    for x in ([[3.0]], [[2.0, 2.0, 2.0]], [[1.0], [5.0]]):
+        v = lt.tensor(x, requires_grad=True)
+        lt.std(v, axis=-1).sum().backward()
+        np.testing.assert_array_equal(v.grad.numpy(), np.zeros_like(x, np.float32))
+    v = lt.tensor([[3.0]], requires_grad=True)
+    lt.std(v, axis=-1, correction=1).sum().backward()
+    assert np.isnan(v.grad.numpy()).all()

@@ -14,6 +14,7 @@ from test_programs import bits, forget
 
 import lazyt as lt
 from lazyt.errors import LazytError
+from lazyt.ir.extents import Scope
 from lazyt.testing import array_programs
 from lazyt.testing.array_programs import Writer
 from lazyt.trace import local
@@ -357,3 +358,14 @@ def test_a_plan_gives_the_same_bits_for_other_extents(data: st.DataObject) -> No
         for name, got in run(d).items() if d in want else ():
             assert (got.dtype, got.shape) == (want[d][name].dtype, want[d][name].shape)
             assert name in w.tainted or bits(got) == bits(want[d][name]), f"{d}: {name}"
+
+
+def test_what_holds_both_ways_round_does_not_go_round() -> None:
+    """s0 == 2·(s0//2) has its atom on both sides: each stands for the other once at most."""
+    scope = Scope()
+    s = scope.symbol(0, 6)
+    half = s // 2
+    for a, b in ((s, half * 2), (half * 2, s), (s * 3, half * 6), (half * 6, s * 3)):
+        scope.unify(a, b)
+        assert scope.known_equal(a, b)
+    assert scope.normal(s) == scope.normal(half * 2)

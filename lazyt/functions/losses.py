@@ -9,7 +9,8 @@ from lazyt.errors import ShapeError
 from lazyt.functions.arguments import record
 from lazyt.functions.arithmetic import divide
 from lazyt.ops import losses as ops
-from lazyt.trace import Slot, user_frame
+from lazyt.site import user_frame
+from lazyt.trace import Slot
 
 if TYPE_CHECKING:
     from lazyt.ops.core import OpDef

@@ -132,7 +132,11 @@ class Scope:
                 self._compare_again()
                 return self.normal(b)
         # Neither is one atom: the whole of one stands for the whole of the other.
-        for p, q in dict.fromkeys(((x, y), (a, b))):
+        for p, q in ((x, y), (a, b)):
+            # NOTE: as they are by now, so that none leads back to itself: `s0 == 2·(s0//2)` may come either way.
+            p, q = self.normal(p), self.normal(q)
+            if p == q:
+                continue
             if isinstance(p, int) or (isinstance(q, Dim) and len(q.terms) > len(p.terms)):
                 p, q = q, p
             assert isinstance(p, Dim), "two different integers have different hints"

@@ -16,7 +16,7 @@ from lazyt.ops.axes import Axis, many_axes
 from lazyt.ops.core import OpDef, Operand, define, node_of, require_kind, result_type
 from lazyt.ops.elementwise import float_of
 from lazyt.ops.linear import matmul_nodes, sizes_text
-from lazyt.ops.reductions import reduce
+from lazyt.ops.reductions import reduce, root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -343,13 +343,6 @@ def magnitude(b: Builder, v: Node, power: float) -> Node:
         return b.real(b.mul(v, b.conj(v))) if dtypes.kind(v.dtype) == "c" else b.mul(v, v)
     size = b.abs(v)
     return size if power == 1 else b.pow(size, b.constant(power, size.dtype))
-
-
-def root(b: Builder, s: Node) -> Node:
-    """sqrt(s), whose derivative at 0 is 0 rather than infinite."""
-    zero = b.constant(0, s.dtype)
-    none = b.eq(s, b.expand_to(zero, s.shape))
-    return b.select(none, zero, b.sqrt(b.select(none, b.constant(1, s.dtype), s)))
 
 
 def norm_over(b: Builder, v: Node, axes: tuple[int, ...], order: float, keepdims: bool) -> Node:

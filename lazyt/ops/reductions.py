@@ -62,7 +62,8 @@ def count(x: Node, axes: Sequence[int]) -> int | Dim:
 
 
 def _need_elements(name: str, x: Node, axes: Sequence[int]) -> None:
-    if hint(count(x, axes)) == 0 and 0 not in [hint(d) for i, d in enumerate(x.shape) if i not in axes]:
+    # NOTE: also where the result has no elements, as in NumPy.
+    if hint(count(x, axes)) == 0:
         raise ShapeError(f"{name}: zero-size axes have no {name}; the operand's shape is {tuple(map(hint, x.shape))}")
 
 
@@ -330,8 +331,15 @@ def _var(b: Builder, x: Operand, axis: Axis, correction: float, keepdims: bool) 
     return _rounded(b, _variance(b, "var", x, axis, correction, keepdims), x)
 
 
+def root(b: Builder, s: Node) -> Node:
+    """sqrt(s), whose derivative at 0 is 0 rather than infinite, as in PyTorch."""
+    zero = b.constant(0, s.dtype)
+    none = b.eq(s, b.expand_to(zero, s.shape))
+    return b.select(none, zero, b.sqrt(b.select(none, b.constant(1, s.dtype), s)))
+
+
 def _std(b: Builder, x: Operand, axis: Axis, correction: float, keepdims: bool) -> Node:
-    return _rounded(b, b.sqrt(_variance(b, "std", x, axis, correction, keepdims)), x)
+    return _rounded(b, root(b, _variance(b, "std", x, axis, correction, keepdims)), x)
 
 
 _VAR = samples.calls(
