@@ -55,7 +55,7 @@ def test_a_write_is_done_or_not(name: str, act: str) -> None:
 @pytest.mark.parametrize("act", SHORT)
 @pytest.mark.parametrize("scenario", [*scenarios()], ids=lambda s: s.name)
 def test_every_scenario_at_many_places(scenario: Scenario, act: str, warm: int) -> None:
-    _try(scenario, act, 200, warm)
+    _try(scenario, act, 8, warm)
 
 
 def test_the_interrupter_finds_what_a_call_divides() -> None:

@@ -26,7 +26,11 @@ def line() -> int:
     return int(frame.f_back.f_lineno)
 
 
-@pytest.mark.parametrize("call", [*(getattr(F, n) for n in REGRESSION), *(m() for m in MODULES)], ids=str)
+@pytest.mark.parametrize(
+    "call",
+    [*(getattr(F, n) for n in REGRESSION), *(m() for m in MODULES)],
+    ids=lambda f: getattr(f, "__name__", type(f).__name__),
+)
 def test_a_target_of_another_size_is_warned_of_at_the_users_line(call: Any) -> None:
     text = r"target size \(\(4,\)\) that is different to the input size \(\(4, 1\)\)\. This will likely lead"
     with pytest.warns(UserWarning, match=text) as found:
