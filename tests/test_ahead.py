@@ -118,5 +118,5 @@ assert ["@lazyt_attention_" in text for text in begun[0]] == [True], "attention'
 
 def test_all_that_a_plan_calls_is_made_together(tmp_path: Path) -> None:
     """Kernels, products and attention; in a process that has none of them yet."""
-    environment = {**os.environ, "LAZYT_CACHE_DIR": str(tmp_path), "LAZYT_DEBUG": "no-tiers"}
+    environment = {**os.environ, "LAZYT_CACHE_DIR": str(tmp_path), "LAZYT_DEBUG": "no-tiers,no-blas"}
     subprocess.run([sys.executable, "-c", ALONE], env=environment, check=True)

@@ -75,3 +75,11 @@ def test_cross_entropies_of_another_size_are_refused_in_every_turn(name: str) ->
         else:
             assert loss(ones(4), ones(n)).shape == ()
     assert loss(ones(4), 1.0).shape == ()
+
+
+def test_a_loss_that_is_computed_at_once_warns_too() -> None:
+    with (
+        lt.eager(),
+        pytest.warns(UserWarning, match=r"target size \(\(4,\)\) that is different to the input size \(\(4, 1\)\)"),
+    ):
+        assert F.mse_loss(lt.ones((4, 1)), lt.zeros(4)).item() == 1.0

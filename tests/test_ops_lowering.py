@@ -123,10 +123,14 @@ def assign(x: Any, value: Any, name: str = "") -> None:
         assign(base, whole)
 
 
+def rewrite(x: Any, changed: Any, name: str) -> None:
+    assign(x, changed(), name)
+
+
 @pytest.fixture(autouse=True)
 def records_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in MODULES:
-        for name, f in (("record", record), ("record_view", record_view), ("assign", assign)):
+        for name, f in (("record", record), ("record_view", record_view), ("assign", assign), ("rewrite", rewrite)):
             monkeypatch.setattr(module, name, f, raising=False)
     monkeypatch.setattr(lazyt.record, "as_tensor", lambda x: x if isinstance(x, Array) else array(x), raising=False)
 

@@ -10,7 +10,6 @@ from lazyt.functions.arguments import record
 from lazyt.functions.arithmetic import divide
 from lazyt.ops import losses as ops
 from lazyt.site import user_frame
-from lazyt.trace import Slot
 
 if TYPE_CHECKING:
     from lazyt.ops.core import OpDef
@@ -42,11 +41,10 @@ def _pointwise(op: OpDef, x: Any, target: Any, reduction: str, *params: float) -
 def _regression(op: OpDef, x: Any, target: Any, reduction: str, *params: float) -> Tensor:
     """The same, with PyTorch's warning where the operands are of different sizes, which is seldom meant."""
     loss = record(op, (x, target, *map(float, params)), (_reduction(op.name, reduction),))
-    # The values that the step met have their sizes at hand; a Python number has none.
-    s: Any = loss._slot
-    a, b = s.a, s.b
-    if isinstance(a, Slot) and isinstance(b, Slot) and a.shape != b.shape:
-        _warn_of_sizes(a.shape, b.shape)
+    # NOTE: a Python number has no size, and lists are seldom given.
+    a, b = getattr(x, "shape", None), getattr(target, "shape", None)
+    if a != b and a is not None and b is not None:
+        _warn_of_sizes(tuple(a), tuple(b))
     return loss
 
 
