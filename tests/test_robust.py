@@ -38,7 +38,12 @@ def nothing_pending() -> Iterator[None]:
 # --- length ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_chain_of_100000_operations_is_recorded_and_deleted_without_recursion() -> None:
+def test_a_chain_of_100000_operations_is_recorded_and_deleted_without_recursion(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # NOTE: a loop ends its walk much sooner.
+    monkeypatch.setattr(sys.modules["lazyt.trace"], "FIRST_BOUND", 1 << 17)
+    local.trace.reset_trie()
     x = lt.zeros(2)
     before = counters.syncs
     for _ in range(100_000):
@@ -79,6 +84,8 @@ def test_a_long_chain_of_views_is_written_through() -> None:
 
 def test_a_loop_that_never_syncs_keeps_bounded_memory_and_stops_planning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "MAX_STEPS", 64)
+    monkeypatch.setattr(sys.modules["lazyt.trace"], "FIRST_BOUND", 64)
+    local.trace.start()
     x = lt.zeros(1000)
     w = lt.tensor(np.ones(1000, np.float32), requires_grad=True)
     plans, sizes = [], []

@@ -302,11 +302,11 @@ def test_a_wrong_sync_is_found_by_leaving_the_others_out(monkeypatch: pytest.Mon
 
     commit = syncing._commit
 
-    def wrong(slots: Any, holders: Any, others: Any, values: Any, segment: Any) -> None:
+    def wrong(tr: Any, slots: Any, holders: Any, others: Any, values: Any, segment: Any) -> None:
         # A sync right after exp keeps the wrong value.
-        if local.trace.pos.op is OPS["exp"] and len(values) > 1:
+        if tr.pos.op is OPS["exp"] and len(values) > 1:
             values = [values[0]] * len(values)
-        commit(slots, holders, others, values, segment)
+        commit(tr, slots, holders, others, values, segment)
 
     monkeypatch.setattr(syncing, "_commit", wrong)
     seed = next(seed for seed in range(200) if _syncs_after(seed, 7))
@@ -443,10 +443,10 @@ def test_what_fails_while_a_loop_is_written_is_looked_at(monkeypatch: pytest.Mon
     def fails(*args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("broken on purpose")
 
-    assert any("xp.nonzero(v3)" in line for line in write(1571))
+    assert any("xp.nonzero(v3)" in line for line in write(1581))
     told: list[list[str]] = []
     monkeypatch.setattr(lt, "nonzero", fails)
-    found = try_seed(1571, seconds=1.0, tell=told.append)
+    found = try_seed(1581, seconds=1.0, tell=told.append)
     assert found is not None and "broken on purpose" in found.failure.message and "nonzero(v3)" in found.lines[-1]
     assert found.lines in told
 

@@ -44,6 +44,7 @@ class SyncReport:
     in_place: int = 0  # results that were written where a value was that nobody holds any more
     superset: bool = False  # the plan computed more than was wanted
     plan: Plan | Stepwise | None = None  # the last that ran; a walk over several devices, or a long one, has several
+    extents: tuple[int, ...] = ()  # those that it ran for
     parts: int = 0  # programs that a long walk was divided into; most share a plan
 
     def __init__(
@@ -58,7 +59,7 @@ class SyncReport:
 
     def add(self, plan: Plan | Stepwise, extents: tuple[int, ...]) -> None:
         """A plan that runs for these extents."""
-        self.plan = plan
+        self.plan, self.extents = plan, extents
         self.ran[id(plan), extents] = plan
 
     def forget(self) -> None:
