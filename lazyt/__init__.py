@@ -10,9 +10,8 @@
 """
 
 # The families say in their own `__all__` what is public.
-from lazyt import autograd, memory
+from lazyt import autograd
 from lazyt.autograd.functional import *
-from lazyt.device import Device
 from lazyt.errors import (
     AutogradError,
     AxisError,
@@ -33,9 +32,8 @@ from lazyt.errors import (
 )
 from lazyt.functions.activations import *
 from lazyt.functions.arithmetic import *
-from lazyt.functions.asking import *
-from lazyt.functions.choosing import *
-from lazyt.functions.comparing import *
+from lazyt.functions.array_info import *
+from lazyt.functions.comparison import *
 from lazyt.functions.convolution import *
 from lazyt.functions.creation import *
 from lazyt.functions.data_types import *
@@ -43,33 +41,36 @@ from lazyt.functions.elementwise import *
 from lazyt.functions.histograms import *
 from lazyt.functions.indexing import *
 from lazyt.functions.inspection import *
+from lazyt.functions.interop import announce
+from lazyt.functions.io import *
 from lazyt.functions.joining import *
-from lazyt.functions.linear import *
 from lazyt.functions.logic import *
 from lazyt.functions.losses import *
 from lazyt.functions.manipulation import *
 from lazyt.functions.nan_reductions import *
 from lazyt.functions.normalization import *
+from lazyt.functions.operators import attach_methods, attach_operators
 from lazyt.functions.ordering import *
 from lazyt.functions.padding import *
 from lazyt.functions.polynomials import *
+from lazyt.functions.products import *
+from lazyt.functions.protocols.attach import attach_protocols
 from lazyt.functions.quantiles import *
 from lazyt.functions.reductions import *
+from lazyt.functions.reshaping import *
 from lazyt.functions.searching import *
+from lazyt.functions.select import *
 from lazyt.functions.sets import *
-from lazyt.functions.shaping import *
 from lazyt.functions.signals import *
 from lazyt.functions.sorting import *
 from lazyt.functions.special import *
 from lazyt.functions.statistics import *
-from lazyt.interop import announce
-from lazyt.looking.explain import explain
-from lazyt.looking.pending import pending
-from lazyt.modes import *
-from lazyt.operators import attach_methods, attach_operators
-from lazyt.protocols.attach import attach_protocols
-from lazyt.saving import *
-from lazyt.tensor import *
+from lazyt.inspect.explain import explain
+from lazyt.inspect.pending import pending
+from lazyt.runtime import memory
+from lazyt.runtime.context import *
+from lazyt.runtime.device import Device
+from lazyt.runtime.tensor import *
 
 attach_operators()
 attach_methods()
@@ -78,7 +79,7 @@ announce()
 del announce, attach_methods, attach_operators, attach_protocols
 
 from lazyt import fft, linalg, nn, optim, random  # noqa: E402 - they need Tensor's operators
-from lazyt.protocols.signatures import install  # noqa: E402 - of the functions that are there now
+from lazyt.functions.protocols.signatures import install  # noqa: E402 - of the functions that are there now
 
 install(globals(), vars(linalg), vars(fft))
 del install

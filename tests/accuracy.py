@@ -36,7 +36,7 @@ Errors are in units of the last place (ULP), against a wider reference (float64 
 half a unit is the nearest number. `python -m tests.accuracy` writes this page; `pytest -m slow` asserts the bounds on
 every float32. The halves are computed in float32 and rounded once. Special values are exact: NaN, infinities and zeros
 come out as in C99; nothing defines the sign of a NaN. The code is the same IEEE operations on every processor and
-backend (`lazyt/backends/rules/`), so these are its errors everywhere, but for exp and tanh of float32 and the halves on
+backend (`lazyt/backends/math/`), so these are its errors everywhere, but for exp and tanh of float32 and the halves on
 a GPU: by its own 2**x and 1/x they are within 2 and 1.4, exp of x less its row's maximum within 2.5
 (`LAZYT_DEBUG=no-native-math` has the others' code).
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import lazyt as lt
-from lazyt.switches import general
-from lazyt.trace import local
+from lazyt.config import general
+from lazyt.tracing.trace import local
 
 # A mistake of lazyt's own in what it does again in short would go the general way, and nobody would hear of it.
 general["strict"] = True

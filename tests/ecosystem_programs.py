@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import lazyt as lt
-from lazyt.syncing import counters
+from lazyt.runtime.sync import counters
 
 RNG = np.random.default_rng(0)
 A = RNG.standard_normal((60, 5))

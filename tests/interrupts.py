@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 import lazyt as lt
-from lazyt.trace import local
+from lazyt.tracing.trace import local
 
 
 class _Pending:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt.backends.cpu import ahead, engine
-from lazyt.backends.cpu.switches import switches
+from lazyt.backends.cpu import engine, parallel_compile
+from lazyt.backends.cpu.flags import switches
 from lazyt.errors import LazytInternalError
 
 
@@ -33,7 +33,7 @@ def _parse(text: str, context: Any) -> Any:
 def test_the_code_is_that_of_one_thread_alone(lanes: int) -> None:
     host = engine.host()
     texts = [_text(f"ahead_{i}", i * 7 % 5 + 1) for i in range(9)]
-    making = ahead.Making(host.create_machine, _parse)
+    making = parallel_compile.Making(host.create_machine, _parse)
     making.add(texts[:4])
     making.start(lanes - 1)
     making.add(texts)
@@ -42,7 +42,7 @@ def test_the_code_is_that_of_one_thread_alone(lanes: int) -> None:
 
 def test_what_llvm_rejects_is_left_to_whoever_compiles_it() -> None:
     host = engine.host()
-    making = ahead.Making(host.create_machine, _parse)
+    making = parallel_compile.Making(host.create_machine, _parse)
     making.add(["nonsense", _text("ahead_good", 2)])
     making.start(1)
     assert [code is None for code in making.finish().values()] == [True, False]

@@ -10,12 +10,12 @@ from test_derivatives import check
 from test_programs import forget
 
 import lazyt as lt
-from lazyt import planning
-from lazyt.backends.cpu import attention as cpu
-from lazyt.backends.cpu.attention_tile import FEATURES, KEYS
+from lazyt.backends.cpu.library import attention as cpu
+from lazyt.backends.cpu.library.attention_tile import FEATURES, KEYS
 from lazyt.ir import attention as ir
-from lazyt.ir.schedule import AttentionCall
+from lazyt.ir.passes.schedule import AttentionCall
 from lazyt.nn import functional as F
+from lazyt.runtime import plan_cache
 
 # Queries, keys, features of these, features of values.
 SIZES = {
@@ -33,7 +33,7 @@ SIZES = {
 def _planned(monkeypatch):
     forget()
     for name, value in {"tiers": False, "verify": True}.items():
-        monkeypatch.setitem(planning.settings, name, value)
+        monkeypatch.setitem(plan_cache.settings, name, value)
     yield
     forget()
 
@@ -185,7 +185,7 @@ class TestAgainstItsProducts:
         got, calls = results(*args, mask, **how)
         assert calls == 2
         forget()
-        monkeypatch.setitem(planning.settings, "attention", False)
+        monkeypatch.setitem(plan_cache.settings, "attention", False)
         want, calls = results(*args, mask, **how)
         assert calls == 0
         close(got, want)
@@ -195,13 +195,13 @@ class TestAgainstItsProducts:
         args, mask = operands("odd"), mask_of("bool", "odd")
         want, _ = results(*args, mask)
         forget()
-        monkeypatch.setitem(planning.settings, name, name == "interpret")
+        monkeypatch.setitem(plan_cache.settings, name, name == "interpret")
         close(results(*args, mask)[0], want)
 
     @pytest.mark.parametrize("on", [True, False])
     @pytest.mark.parametrize("mask", ["bool", "added"])
     def test_a_row_without_keys_is_not_a_number(self, on, mask, monkeypatch):
-        monkeypatch.setitem(planning.settings, "attention", on)
+        monkeypatch.setitem(plan_cache.settings, "attention", on)
         q, k, v, ct = operands("usual")
         seen = np.ones((64, 64), bool)
         seen[3] = False
@@ -218,7 +218,7 @@ class TestAgainstItsProducts:
 
     @pytest.mark.parametrize("on", [True, False])
     def test_the_first_keys_may_all_be_hidden(self, on, monkeypatch):
-        monkeypatch.setitem(planning.settings, "attention", on)
+        monkeypatch.setitem(plan_cache.settings, "attention", on)
         t, s = 40, 3 * KEYS + 20
         args = array(1, t, 8), array(1, s, 8, seed=1), array(1, s, 8, seed=2), array(1, t, 8, seed=3)
         seen = np.broadcast_to(np.arange(s) >= 2 * KEYS + np.arange(t)[:, None] % 3, (t, s)).copy()
@@ -226,7 +226,7 @@ class TestAgainstItsProducts:
 
     @pytest.mark.parametrize("on", [True, False])
     def test_infinities_and_nan(self, on, monkeypatch):
-        monkeypatch.setitem(planning.settings, "attention", on)
+        monkeypatch.setitem(plan_cache.settings, "attention", on)
         q, k, v, ct = operands("usual")
         q[0, 0, 5, 1] = np.nan
         q[0, 1, 6, 0] = np.inf
@@ -239,7 +239,7 @@ class TestAgainstItsProducts:
 
     @pytest.mark.parametrize("on", [True, False])
     def test_large_scores(self, on, monkeypatch):
-        monkeypatch.setitem(planning.settings, "attention", on)
+        monkeypatch.setitem(plan_cache.settings, "attention", on)
         q, k, v, ct = operands("usual")
         (y, *_), _ = results(q * 60, k * 60, v, ct)
         close([y], exact(q * 60, k * 60, v, ct)[:1], factor=3e4)

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from benchmarks import __main__ as command
-from benchmarks import function_cases, functions, picture, report, stats
+from benchmarks import __main__ as command, function_cases, functions, picture, report, stats
 from benchmarks.core import LIMITS, WORKLOADS, Duel, Result, Workload, in_float64
 from benchmarks.measure import Setting, duel, survey, undisturbed
 from benchmarks.peers import PEERS

@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt.backends import objcache
-from lazyt.backends.cpu import ahead, engine, room, sorting
+from lazyt.backends import object_cache
+from lazyt.backends.cpu import engine, parallel_compile, room
+from lazyt.backends.cpu.library import sorting
 from lazyt.backends.cuda import engine as cuda_engine
 
 KEYS = ["ab" * 32, "cd" * 32]
@@ -85,7 +86,7 @@ def test_files_that_do_not_match_are_misses_and_are_replaced(filled, tmp_path) -
 
 @pytest.mark.parametrize("size", [0, 5, 8, 30, 40, 41, 43])
 def test_a_part_of_a_file_is_a_miss(tmp_path, size) -> None:
-    cache = objcache.ObjectCache(tmp_path / "c")
+    cache = object_cache.ObjectCache(tmp_path / "c")
     for data in (b"code", b""):
         cache.store(KEYS[0], data)
         path = tmp_path / "c" / f"{KEYS[0]}.o"
@@ -96,8 +97,8 @@ def test_a_part_of_a_file_is_a_miss(tmp_path, size) -> None:
 
 def test_a_whole_file_under_another_name_is_a_miss(tmp_path) -> None:
     """The CUDA backend keeps its objects in the same cache."""
-    assert cuda_engine.objcache is objcache
-    cache = objcache.ObjectCache(tmp_path / "c")
+    assert cuda_engine.objcache is object_cache
+    cache = object_cache.ObjectCache(tmp_path / "c")
     for key in KEYS:
         cache.store(key, b"code of " + key.encode())
     (tmp_path / "c" / f"{KEYS[0]}.o").replace(tmp_path / "c" / f"{KEYS[1]}.o")
@@ -122,7 +123,7 @@ def test_files_that_others_may_write_are_not_loaded(filled, tmp_path) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="POSIX files")
 def test_what_is_no_file_of_its_own_is_not_read(tmp_path) -> None:
     """A link, a pipe (which would be waited for), a directory."""
-    cache = objcache.ObjectCache(tmp_path / "c")
+    cache = object_cache.ObjectCache(tmp_path / "c")
     for key in KEYS:
         cache.store(key, b"code")
     elsewhere = tmp_path / "elsewhere"
@@ -132,7 +133,7 @@ def test_what_is_no_file_of_its_own_is_not_read(tmp_path) -> None:
     places[1].unlink()
     os.mkfifo(places[1])
     places[2].mkdir()
-    with pytest.warns(objcache.LazytCacheWarning) as told:
+    with pytest.warns(object_cache.LazytCacheWarning) as told:
         assert [cache.load(p.stem) for p in places] == [None] * 3
     assert len(told) == 1 and cache.damaged == 3
     cache.store(KEYS[0], b"again")
@@ -140,7 +141,7 @@ def test_what_is_no_file_of_its_own_is_not_read(tmp_path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_a_miss(tmp_path, monkeypatch) -> None:
-    cache = objcache.ObjectCache(tmp_path / "c")
+    cache = object_cache.ObjectCache(tmp_path / "c")
     cache.store(KEYS[0], b"code")
     real = os.open
 
@@ -150,7 +151,7 @@ def test_a_file_that_cannot_be_read_is_a_miss(tmp_path, monkeypatch) -> None:
         return real(path, *rest)
 
     monkeypatch.setattr(os, "open", refuses)
-    with pytest.warns(objcache.LazytCacheWarning, match="Input/output error"):
+    with pytest.warns(object_cache.LazytCacheWarning, match="Input/output error"):
         assert cache.load(KEYS[0]) is None
     monkeypatch.undo()
     cache.store(KEYS[0], b"code")
@@ -160,7 +161,7 @@ def test_a_file_that_cannot_be_read_is_a_miss(tmp_path, monkeypatch) -> None:
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT])
 def test_where_nothing_can_be_written_what_is_there_is_read(tmp_path, monkeypatch, number) -> None:
     """A full disk, a read-only one, a directory without permission, a quota."""
-    cache = objcache.ObjectCache(tmp_path / "c")
+    cache = object_cache.ObjectCache(tmp_path / "c")
     cache.store(KEYS[0], b"code")
 
     def refuses(*_: Any, **__: Any) -> None:
@@ -170,7 +171,7 @@ def test_where_nothing_can_be_written_what_is_there_is_read(tmp_path, monkeypatc
         monkeypatch.setattr(os, "replace", refuses)
     else:
         monkeypatch.setattr(tempfile, "mkstemp", refuses)
-    with pytest.warns(objcache.LazytCacheWarning, match="nothing more is written to the object cache"):
+    with pytest.warns(object_cache.LazytCacheWarning, match="nothing more is written to the object cache"):
         cache.store(KEYS[1], b"more")
     cache.store(KEYS[1], b"more")  # without another warning
     assert cache.load(KEYS[0]) == b"code" and cache.load(KEYS[1]) is None
@@ -187,7 +188,7 @@ def test_a_disk_that_fills_up_while_a_file_is_written(filled, tmp_path) -> None:
 
 
 def test_the_directory_is_made_again_when_it_was_deleted(tmp_path) -> None:
-    cache = objcache.ObjectCache(tmp_path / "gone")
+    cache = object_cache.ObjectCache(tmp_path / "gone")
     assert cache.load(KEYS[0]) is None
     for key in KEYS:
         shutil.rmtree(tmp_path / "gone")
@@ -200,11 +201,11 @@ def test_the_directory_is_made_again_when_it_was_deleted(tmp_path) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="POSIX permissions")
 def test_a_directory_that_cannot_be_made_again_turns_it_off(tmp_path) -> None:
-    cache = objcache.ObjectCache(tmp_path / "gone")
+    cache = object_cache.ObjectCache(tmp_path / "gone")
     cache.store(KEYS[0], b"code")
     shutil.rmtree(tmp_path / "gone")
     (tmp_path / "gone").write_text("a file")
-    with pytest.warns(objcache.LazytCacheWarning):
+    with pytest.warns(object_cache.LazytCacheWarning):
         cache.store(KEYS[0], b"code")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -264,7 +265,7 @@ class _Refused(threading.Thread):
 @pytest.mark.parametrize("left", [0, 1])
 def test_without_threads_the_compile_goes_on_with_fewer(monkeypatch, tmp_path, left) -> None:
     monkeypatch.setattr(_Refused, "left", left)
-    monkeypatch.setattr(ahead.threading, "Thread", _Refused)
+    monkeypatch.setattr(parallel_compile.threading, "Thread", _Refused)
     monkeypatch.setenv("LAZYT_CACHE_DIR", str(tmp_path))
     lt.set_num_threads(3)
     compiles = engine.counters.compiles

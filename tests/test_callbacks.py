@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt.backends.cpu import callbacks, memory, sorting
-from lazyt.backends.cpu.switches import switches
+from lazyt.backends.cpu import callbacks, memory
+from lazyt.backends.cpu.flags import switches
+from lazyt.backends.cpu.library import sorting
 from lazyt.functions.numpy_calls import record_numpy, record_ufunc
 from lazyt.functions.subscript import getitem
 

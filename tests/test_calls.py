@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt import leaves
-from lazyt.calls import OPERANDS
+from lazyt.config import general
 from lazyt.errors import DTypeError, IndexOutOfRange, ScalarRangeError, ShapeError
 from lazyt.functions import joining, ordering, statistics, subscript
-from lazyt.protocols import signatures
-from lazyt.switches import general
-from lazyt.trace import local
+from lazyt.functions.protocols import signatures
+from lazyt.tracing import inputs
+from lazyt.tracing.call_cache import OPERANDS
+from lazyt.tracing.trace import local
 
 TIMES = (
     9  # the first leaf of a walk is predicted once its sync is, and a call remembered after two: the last are in short
@@ -494,7 +494,7 @@ def test_large_leaves_count_for_the_bound_each_time(n):
     for _ in range(TIMES):
         z = lt.sum(x + y, axis=1)
         again = x + 1
-        assert local.trace.nbytes == (2 * a.nbytes if a.nbytes > leaves.SMALL else 0)
+        assert local.trace.nbytes == (2 * a.nbytes if a.nbytes > inputs.SMALL else 0)
         lt.sync()
         np.testing.assert_allclose(z.numpy(), (2 * a + 1).sum(1), atol=1e-4)
         np.testing.assert_array_equal(again.numpy(), a + 1)

@@ -9,13 +9,13 @@ import pytest
 from test_programs import forget
 
 import lazyt as lt
-from lazyt import planning
+from lazyt.runtime import plan_cache
 
 
 @pytest.fixture(autouse=True)
 def _planned(monkeypatch: pytest.MonkeyPatch) -> Any:
     forget()
-    monkeypatch.setitem(planning.settings, "tiers", False)
+    monkeypatch.setitem(plan_cache.settings, "tiers", False)
     yield
     forget()
 
@@ -54,7 +54,7 @@ PROGRAMS = {
 def test_concatenations_are_those_of_numpy(
     program: str, dtype: str, fused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(planning.settings, "fuse", fused)
+    monkeypatch.setitem(plan_cache.settings, "fuse", fused)
     rng = np.random.default_rng(0)
     # Small whole numbers: every sum is exact, so bits can be compared.
     a, b = ((rng.integers(-9, 9, (5, 7)) + (1j if dtype[0] == "c" else 0)).astype(dtype) for _ in range(2))
@@ -93,7 +93,7 @@ def test_a_roll_along_several_axes_moves_each_element_once() -> None:
 @pytest.mark.parametrize("fused", [True, False])
 def test_what_surrounds_a_padded_array_may_lie_in_memory(fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The parts of a complex number do, where each operation is a kernel; they are read where the array is not."""
-    monkeypatch.setitem(planning.settings, "fuse", fused)
+    monkeypatch.setitem(plan_cache.settings, "fuse", fused)
     x = np.ones((5, 7), np.complex64)
     twice = lt.pad(lt.pad(lt.asarray(x), 1, constant_values=2 + 3j), (2, 0), constant_values=5 - 1j)
     want = np.pad(np.pad(x, 1, constant_values=2 + 3j), (2, 0), constant_values=5 - 1j)

@@ -9,15 +9,16 @@ import pytest
 from test_programs import forget
 
 import lazyt as lt
-from lazyt import nn, planning
+from lazyt import nn
 from lazyt.ir import graph as g
 from lazyt.ir.builder import Builder
-from lazyt.ir.canonicalize import Rewrites, canonicalize
-from lazyt.ir.extents import hint
 from lazyt.ir.graph import Convolution
-from lazyt.ir.interpret import interpret
-from lazyt.ir.schedule import MatmulCall
-from lazyt.ir.verify import verify
+from lazyt.ir.graph_interpreter import interpret
+from lazyt.ir.passes.canonicalize import Rewrites, canonicalize
+from lazyt.ir.passes.schedule import MatmulCall
+from lazyt.ir.passes.verify import verify
+from lazyt.ir.symbolic import hint
+from lazyt.runtime import plan_cache
 
 CASES = {
     "one of everything": ((1, 1, 3, 3), (1, 1, 3, 3), 0, 1),
@@ -37,7 +38,7 @@ CASES = {
 def _planned(monkeypatch):
     forget()
     for name, value in {"tiers": False, "verify": True}.items():
-        monkeypatch.setitem(planning.settings, name, value)
+        monkeypatch.setitem(plan_cache.settings, name, value)
     yield
     forget()
 
@@ -70,7 +71,7 @@ class TestConvolutions:
         # The gradient of a padded input is the middle of a convolution.
         sizes = []
         for on in (True, False):
-            monkeypatch.setitem(planning.settings, "slices", on)
+            monkeypatch.setitem(plan_cache.settings, "slices", on)
             forget()
             got, _ = results(case)
             calls = [c for c in lt.last_sync().plan.schedule.launches if isinstance(c, MatmulCall)]
@@ -87,7 +88,7 @@ class TestConvolutions:
         got, ops = results(case, dtype)
         assert {"convolve", "convolve_filter"} <= set(ops)
         forget()
-        monkeypatch.setitem(planning.settings, "gemm", False)
+        monkeypatch.setitem(plan_cache.settings, "gemm", False)
         exact, ops = results(case, dtype)
         assert "convolve" not in ops
         eps = float(np.finfo(dtype).eps)
@@ -99,7 +100,7 @@ class TestConvolutions:
     def test_against_the_interpreter(self, case, monkeypatch):
         got, _ = results(case)
         forget()
-        monkeypatch.setitem(planning.settings, "interpret", True)
+        monkeypatch.setitem(plan_cache.settings, "interpret", True)
         exact, _ = results(case)
         for p, q in zip(got, exact, strict=True):
             np.testing.assert_allclose(p, q, rtol=1e-4, atol=1e-4 * float(np.abs(q).max()))
@@ -125,7 +126,7 @@ class TestConvolutions:
         try:
             for threads, epilogues in [(1, True), (2, True), (4, True), (2, False)]:
                 lt.set_num_threads(threads)
-                monkeypatch.setitem(planning.settings, "epilogues", epilogues)
+                monkeypatch.setitem(plan_cache.settings, "epilogues", epilogues)
                 forget()
                 found.add(b"".join(v.tobytes() for v in results(case)[0]))
         finally:

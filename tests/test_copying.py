@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt.backends.cpu import copying
-from lazyt.backends.cpu.copying import FEW, PARTS, SHARED
-from lazyt.backends.cpu.threads import runtime
+from lazyt.backends.cpu import parallel_copy
+from lazyt.backends.cpu.parallel_copy import FEW, PARTS, SHARED
+from lazyt.backends.cpu.thread_pool import runtime
 
 
 @pytest.fixture(params=[1, 2, 3])
@@ -27,7 +27,7 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
 def test_every_byte_is_copied_and_none_beside(size: int) -> None:
     a = np.random.default_rng(size).integers(0, 256, size + 2, np.uint8)[1 : size + 1]
     for _ in range(FEW + 2):
-        buffer = copying.copied(a)
+        buffer = parallel_copy.copied(a)
         whole = np.ctypeslib.as_array((np.ctypeslib.ctypes.c_uint8 * max(size, 1)).from_address(buffer.address))
         np.testing.assert_array_equal(whole[:size], a)
 
@@ -37,7 +37,7 @@ def test_what_lies_behind_stays() -> None:
     to, a = np.zeros(2 * size, np.uint8), np.ones(size, np.uint8)
     for _ in range(FEW + 2):
         to[:] = 0
-        copying._copier.copy(to.ctypes.data, a.ctypes.data, size)
+        parallel_copy._copier.copy(to.ctypes.data, a.ctypes.data, size)
         assert to[:size].all() and not to[size:].any()
 
 
@@ -50,7 +50,7 @@ def test_large_copies_are_shared() -> None:
             lt.asarray(np.zeros(SHARED, np.uint8))
     finally:
         lt.set_num_threads(before)
-    assert copying._copier.program is not None
+    assert parallel_copy._copier.program is not None
 
 
 def test_threads_that_copy_at_once() -> None:

@@ -23,7 +23,8 @@ from vector_kernels import (
     text_of,
 )
 
-from lazyt.backends.cpu import elementwise, engine
+from lazyt.backends.cpu import engine
+from lazyt.backends.cpu.codegen import elementwise
 
 
 @pytest.fixture(autouse=True)

@@ -38,10 +38,10 @@ from vector_kernels import (
     within,
 )
 
-from lazyt.backends.cpu import elementwise
-from lazyt.backends.cpu.text import Body
-from lazyt.backends.rules.philox import philox_4x32_10
-from lazyt.backends.rules.vector import Vec
+from lazyt.backends.cpu.codegen import elementwise
+from lazyt.backends.cpu.codegen.text import Body
+from lazyt.backends.math.philox import philox_4x32_10
+from lazyt.backends.math.vector import Vec
 from lazyt.errors import LazytInternalError
 
 LONG = np.longdouble

@@ -10,16 +10,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from kernel_builder import Builder, layernorm, reduction, softmax
 
 from lazyt.backends.cpu import engine
-from lazyt.backends.cpu.emit import emit
-from lazyt.backends.objcache import ObjectCache
+from lazyt.backends.cpu.codegen.emit import emit
+from lazyt.backends.object_cache import ObjectCache
 from lazyt.errors import LazytInternalError
-from lazyt.ir import kernel as ir
-from lazyt.ir import kernel_interpreter as oracle
+from lazyt.ir import kernel as ir, kernel_interpreter as oracle
 from lazyt.ir.kernel_interpreter import Arguments, Bound
 
 BOOL, INT64, UINT64 = np.dtype(bool), np.dtype(np.int64), np.dtype(np.uint64)

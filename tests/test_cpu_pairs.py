@@ -7,7 +7,7 @@ import pytest
 from kernel_builder import Builder
 from test_cpu_emit import BF16, BOOL, F16, F32, F64, check, finite
 
-from lazyt.backends.cpu.emit import emit
+from lazyt.backends.cpu.codegen.emit import emit
 
 
 @pytest.fixture

@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lazyt.backends import objcache
-from lazyt.backends.cpu import engine, memory, threads, threads_ir
+from lazyt.backends import object_cache
+from lazyt.backends.cpu import engine, memory, thread_pool, thread_pool_ir
 from lazyt.errors import LazytInternalError
 
 ROOT = Path(__file__).resolve().parent.parent
-NO_CACHE = objcache.ObjectCache(None)
+NO_CACHE = object_cache.ObjectCache(None)
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +56,7 @@ out:
 """
 
 
-def compiled(template: str, cache: objcache.ObjectCache = NO_CACHE) -> tuple[engine.Module, int]:
+def compiled(template: str, cache: object_cache.ObjectCache = NO_CACHE) -> tuple[engine.Module, int]:
     name = f"test_{hashlib.sha256(template.encode()).hexdigest()[:16]}"
     module = engine.compile_module(template.replace("NAME", name), [name], cache=cache)
     return module, module.address(name)
@@ -135,17 +135,17 @@ KEY = "ab" * 32
 
 class TestObjectCache:
     def test_round_trip_and_privacy(self, tmp_path):
-        cache = objcache.ObjectCache(tmp_path / "a" / "b")
+        cache = object_cache.ObjectCache(tmp_path / "a" / "b")
         assert cache.load(KEY) is None
         cache.store(KEY, b"code")
         assert cache.load(KEY) == b"code"
-        assert objcache.ObjectCache(tmp_path / "a" / "b").load(KEY) == b"code"
+        assert object_cache.ObjectCache(tmp_path / "a" / "b").load(KEY) == b"code"
         assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
         assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == [f"{KEY}.o"]
 
     @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "other"])
     def test_damaged_file_is_a_miss(self, tmp_path, damage):
-        cache = objcache.ObjectCache(tmp_path / "c")
+        cache = object_cache.ObjectCache(tmp_path / "c")
         cache.store(KEY, b"code" * 100)
         path = tmp_path / "c" / f"{KEY}.o"
         blob = path.read_bytes()
@@ -158,11 +158,11 @@ class TestObjectCache:
         assert cache.load(KEY) == b"again"
 
     def test_damaged_object_is_compiled_again(self, tmp_path):
-        cache = objcache.ObjectCache(tmp_path / "c")
+        cache = object_cache.ObjectCache(tmp_path / "c")
         host = engine.host()
         module, _ = compiled(constant(7001), cache)
         (path,) = (tmp_path / "c").iterdir()
-        assert path.name == f"{objcache.make_key(module.ir, *host.fingerprint)}.o"
+        assert path.name == f"{object_cache.make_key(module.ir, *host.fingerprint)}.o"
         good = path.read_bytes()
         path.write_bytes(good[:-8] + b"\0" * 8)
         compiles = engine.counters.compiles
@@ -180,8 +180,8 @@ class TestObjectCache:
         directory.mkdir()
         directory.chmod(mode)
         (directory / f"{KEY}.o").write_bytes(b"evil")
-        cache = objcache.ObjectCache(directory)
-        with pytest.warns(objcache.LazytCacheWarning, match="others may write to it") as caught:
+        cache = object_cache.ObjectCache(directory)
+        with pytest.warns(object_cache.LazytCacheWarning, match="others may write to it") as caught:
             assert cache.load(KEY) is None
         cache.store(KEY, b"code")
         assert cache.load(KEY) is None and cache.directory is None
@@ -190,44 +190,46 @@ class TestObjectCache:
 
     @pytest.mark.skipif(not hasattr(os, "getuid"), reason="user ids")
     def test_directory_and_file_of_another_user(self, tmp_path, monkeypatch):
-        used = objcache.ObjectCache(tmp_path / "mine")
+        used = object_cache.ObjectCache(tmp_path / "mine")
         used.store(KEY, b"code")
         mine = os.getuid()
         monkeypatch.setattr(os, "getuid", lambda: mine + 1)
-        with pytest.warns(objcache.LazytCacheWarning, match=f"it belongs to user {mine}"):
-            assert objcache.ObjectCache(tmp_path / "mine").load(KEY) is None
+        with pytest.warns(object_cache.LazytCacheWarning, match=f"it belongs to user {mine}"):
+            assert object_cache.ObjectCache(tmp_path / "mine").load(KEY) is None
         # The directory was checked before; the file's owner is checked on every load.
-        with pytest.warns(objcache.LazytCacheWarning, match=f"{KEY}.o of the object cache is not used: it belongs to"):
+        with pytest.warns(
+            object_cache.LazytCacheWarning, match=f"{KEY}.o of the object cache is not used: it belongs to"
+        ):
             assert used.load(KEY) is None
         assert used.damaged == 1
 
     def test_not_a_directory(self, tmp_path):
         (tmp_path / "file").write_bytes(b"")
         for path in (tmp_path / "file", tmp_path / "file" / "below"):
-            cache = objcache.ObjectCache(path)
-            with pytest.warns(objcache.LazytCacheWarning, match="is not used: .*compiled anew"):
+            cache = object_cache.ObjectCache(path)
+            with pytest.warns(object_cache.LazytCacheWarning, match="is not used: .*compiled anew"):
                 cache.store(KEY, b"code")
             assert cache.load(KEY) is None
 
     def test_default_directory(self, monkeypatch, tmp_path):
         monkeypatch.setenv("LAZYT_CACHE_DIR", "")
-        assert objcache.default_directory() is None
-        assert objcache.default_cache().directory is None
+        assert object_cache.default_directory() is None
+        assert object_cache.default_cache().directory is None
         monkeypatch.setenv("LAZYT_CACHE_DIR", str(tmp_path))
-        assert objcache.default_directory() == tmp_path
-        assert objcache.default_cache() is objcache.default_cache()
+        assert object_cache.default_directory() == tmp_path
+        assert object_cache.default_cache() is object_cache.default_cache()
         monkeypatch.delenv("LAZYT_CACHE_DIR")
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-        assert objcache.default_directory() == tmp_path / "xdg" / "lazyt"
+        assert object_cache.default_directory() == tmp_path / "xdg" / "lazyt"
         monkeypatch.delenv("XDG_CACHE_HOME")
         monkeypatch.setenv("HOME", str(tmp_path))
-        assert objcache.default_directory() == tmp_path / ".cache" / "lazyt"
+        assert object_cache.default_directory() == tmp_path / ".cache" / "lazyt"
 
     def test_key_separates_its_parts(self):
-        assert objcache.make_key("ab", "c") != objcache.make_key("a", "bc")
+        assert object_cache.make_key("ab", "c") != object_cache.make_key("a", "bc")
 
     def test_prune_keeps_the_recently_used(self, tmp_path):
-        cache = objcache.ObjectCache(tmp_path / "p", limit=5000)
+        cache = object_cache.ObjectCache(tmp_path / "p", limit=5000)
         keys = [f"{i:08x}".ljust(64, "0") for i in range(1, 11)]  # none of them prunes when stored
         for age, key in enumerate(keys):
             cache.store(key, b"x" * 960)
@@ -245,7 +247,7 @@ class TestObjectCache:
         seen: list[bytes | None] = []
 
         def work() -> None:
-            cache = objcache.ObjectCache(tmp_path / "many")
+            cache = object_cache.ObjectCache(tmp_path / "many")
             for _ in range(50):
                 cache.store(KEY, b"code" * 5000)
                 seen.append(cache.load(KEY))
@@ -275,7 +277,7 @@ class TestObjectCache:
         assert third.stdout.split() == ["0", "1"]
 
 
-def add_program(x: np.ndarray, y: np.ndarray) -> tuple[threads.Program, list[int]]:
+def add_program(x: np.ndarray, y: np.ndarray) -> tuple[thread_pool.Program, list[int]]:
     """x += 1 three times, y += 10 three times, with joins, odd grains and a row of no units."""
     _, add = compiled(ADD)
     n, m = x.size, y.size
@@ -288,7 +290,7 @@ def add_program(x: np.ndarray, y: np.ndarray) -> tuple[threads.Program, list[int
         (add, 0, n, n, 1),
         (add, 2, m, 1, 0),
     ]
-    program = threads.Program(rows, [0, 1, 0, 10], [(0, 0, 0), (2, 1, 0)], 2)
+    program = thread_pool.Program(rows, [0, 1, 0, 10], [(0, 0, 0), (2, 1, 0)], 2)
     return program, [x.ctypes.data, y.ctypes.data]
 
 
@@ -297,36 +299,36 @@ KEPT = compiled(ADD)[0]  # programs hold addresses only
 
 @pytest.fixture
 def _threads_restored():
-    before = threads.get_num_threads()
+    before = thread_pool.get_num_threads()
     yield
-    threads.set_num_threads(before)
+    thread_pool.set_num_threads(before)
 
 
 @pytest.mark.usefixtures("_threads_restored")
 class TestPrograms:
     @pytest.mark.parametrize("count", [1, 2, 4])
     def test_units_run_once_each(self, count):
-        threads.set_num_threads(count)
+        thread_pool.set_num_threads(count)
         x, y = np.zeros(20_000, np.int64), np.zeros(300, np.int64)
         program, bases = add_program(x, y)
         for _ in range(50):
             program.launch(bases)
         np.testing.assert_array_equal(x, 150)
         np.testing.assert_array_equal(y, 1500)
-        assert threads.get_num_threads() == count
-        assert threads.runtime().workers() == count - 1
+        assert thread_pool.get_num_threads() == count
+        assert thread_pool.runtime().workers() == count - 1
 
     def test_patches_and_bases(self):
         x = np.zeros(8, np.int64)
         _, add = compiled(ADD)
-        program = threads.Program([(add, 1, 4, 0, 0)], [5, 0, 3], [(1, 1, 16)], 2)
+        program = thread_pool.Program([(add, 1, 4, 0, 0)], [5, 0, 3], [(1, 1, 16)], 2)
         program.bases[1] = x.ctypes.data
         program.run()
         np.testing.assert_array_equal(x, [0, 0, 3, 3, 3, 3, 0, 0])
         assert program.table.tolist() == [5, x.ctypes.data + 16, 3]
         program.rows[0, 2] = 1  # another extent
         program.table[2] = 100  # another scalar
-        threads.run(program.address)
+        thread_pool.run(program.address)
         np.testing.assert_array_equal(x, [0, 0, 103, 3, 3, 3, 0, 0])
         twin = program.copy()
         twin.run()
@@ -334,32 +336,32 @@ class TestPrograms:
 
     def test_bound_run_outlives_the_program(self):
         x = np.zeros(4, np.int64)
-        run = threads.Program([(compiled(ADD)[1], 0, 4, 0, 0)], [x.ctypes.data, 1]).run
+        run = thread_pool.Program([(compiled(ADD)[1], 0, 4, 0, 0)], [x.ctypes.data, 1]).run
         gc.collect()
         run()
         np.testing.assert_array_equal(x, 1)
 
     @pytest.mark.parametrize("count", [1, 2])
     def test_long_program_in_order(self, count):
-        threads.set_num_threads(count)
+        thread_pool.set_num_threads(count)
         x = np.zeros(16, np.int64)
         _, add = compiled(ADD)
-        threads.Program([(add, 0, 16, 8, 0)] * 2000, [x.ctypes.data, 1]).run()
-        threads.Program([(add, 0, 16, 0, 0)] * 2000, [x.ctypes.data, 1]).run()
+        thread_pool.Program([(add, 0, 16, 8, 0)] * 2000, [x.ctypes.data, 1]).run()
+        thread_pool.Program([(add, 0, 16, 0, 0)] * 2000, [x.ctypes.data, 1]).run()
         np.testing.assert_array_equal(x, 4000)
 
     def test_wide_region_of_many_rows(self):
-        threads.set_num_threads(2)
+        thread_pool.set_num_threads(2)
         x = np.zeros((100, 50), np.int64)
         _, add = compiled(ADD)
         rows = [(add, 2 * i, i % 51, 7, 1) for i in range(100)]
         table = [word for i in range(100) for word in (x[i].ctypes.data, i)]
-        threads.Program(rows, table).run()
+        thread_pool.Program(rows, table).run()
         expected = [[i if j < i % 51 else 0 for j in range(50)] for i in range(100)]
         np.testing.assert_array_equal(x, expected)
 
     def test_concurrent_callers(self):
-        threads.set_num_threads(2)
+        thread_pool.set_num_threads(2)
         results = []
 
         def work() -> None:
@@ -372,7 +374,7 @@ class TestPrograms:
         callers = [threading.Thread(target=work) for _ in range(4)]
         for caller in callers:
             caller.start()
-        threads.set_num_threads(3)  # resizing waits for whoever has the pool
+        thread_pool.set_num_threads(3)  # resizing waits for whoever has the pool
         for caller in callers:
             caller.join()
         assert results == [({300}, {3000})] * 4
@@ -380,7 +382,7 @@ class TestPrograms:
     def test_one_program_in_two_threads_is_refused(self):
         x = np.zeros(400_000, np.int64)
         _, add = compiled(ADD)
-        program = threads.Program([(add, 0, x.size, 1000, 0)] * 200, [x.ctypes.data, 1])
+        program = thread_pool.Program([(add, 0, x.size, 1000, 0)] * 200, [x.ctypes.data, 1])
         caller = threading.Thread(target=program.run)
         caller.start()
         refused = ""
@@ -394,7 +396,7 @@ class TestPrograms:
         program.run()
 
     def test_idle_workers_sleep(self):
-        threads.set_num_threads(2)
+        thread_pool.set_num_threads(2)
         x, y = np.zeros(20_000, np.int64), np.zeros(300, np.int64)
         program, bases = add_program(x, y)
         program.launch(bases)
@@ -413,7 +415,7 @@ class TestPrograms:
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="fork")
     @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
     def test_forked_child(self):
-        threads.set_num_threads(2)
+        thread_pool.set_num_threads(2)
         x, y = np.zeros(20_000, np.int64), np.zeros(300, np.int64)
         program, bases = add_program(x, y)
         program.launch(bases)
@@ -423,13 +425,13 @@ class TestPrograms:
         if child == 0:
             status = 1
             try:
-                fresh = threads.runtime().workers() == 0
+                fresh = thread_pool.runtime().workers() == 0
                 program.launch(bases)
                 memory.set_limit(None)
                 ctypes.memset(held.address, 2, 4096)
                 ctypes.memset(memory.allocate(1 << 20).address, 2, 1 << 20)
                 value = call(compiled(constant(9090))[1])
-                grown = threads.runtime().workers() == 1
+                grown = thread_pool.runtime().workers() == 1
                 if fresh and grown and value == 9090 and set(x.tolist()) == {6}:
                     status = 0
             finally:
@@ -456,7 +458,7 @@ class TestPrograms:
         assert done.stdout.split() == ["2", "0"], done.stderr
 
     def test_flush_to_zero_of_the_caller_changes_nothing(self):
-        if threads.current_platform().architecture != "x86_64":
+        if thread_pool.current_platform().architecture != "x86_64":
             pytest.skip("sets MXCSR")
         halve = """
 define void @NAME(ptr %args, i64 %begin, i64 %end) nounwind {
@@ -485,7 +487,7 @@ define i64 @NAME(i64 %new) nounwind {
         setter, setter_address = compiled(set_modes)
         modes = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(setter_address)
         x = np.array([2.2250738585072014e-308])
-        program = threads.Program([(address, 0, 1, 0, 0)], [x.ctypes.data])
+        program = thread_pool.Program([(address, 0, 1, 0, 0)], [x.ctypes.data])
         usual = modes(0x9FC0)  # flush to zero, denormals are zero
         program.run()
         after = modes(usual)
@@ -505,17 +507,17 @@ define i64 @NAME(i64 %new) nounwind {
     )
     def test_wrong_programs(self, rows, table, patches, nbases, message):
         with pytest.raises(ValueError, match=message):
-            threads.Program(rows, table, patches, nbases)
+            thread_pool.Program(rows, table, patches, nbases)
 
     def test_wrong_launches(self):
-        program = threads.Program([], [0], [], 2)
+        program = thread_pool.Program([], [0], [], 2)
         for given in ([1], (1, 2), None):
             with pytest.raises(ValueError, match="launch: a list of 2 base addresses is required"):
                 program.launch(given)
         with pytest.raises(TypeError, match="integer"):
             program.launch([1, "2"])
         with pytest.raises(ValueError, match="-1 is no address"):
-            threads.run(-1)
+            thread_pool.run(-1)
         with pytest.raises(OverflowError):
             program.launch([1, 1 << 64])
         program.launch([1, -1])  # a base may be any number: scalar arguments travel as bases too
@@ -523,9 +525,9 @@ define i64 @NAME(i64 %new) nounwind {
 
     def test_wrong_thread_counts(self):
         with pytest.raises(ValueError, match="at least 1 thread is required, not 0"):
-            threads.set_num_threads(0)
+            thread_pool.set_num_threads(0)
         with pytest.raises(TypeError):
-            threads.set_num_threads(1.5)
+            thread_pool.set_num_threads(1.5)
 
 
 @pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: ())(0)) < 2, reason="needs two CPUs of Linux")
@@ -533,10 +535,10 @@ class TestPlaces:
     """Where workers may run: their affinity after each of some launches."""
 
     def masks(self, monkeypatch, threads_wanted: int, affinity: bool) -> list[set[frozenset[int]]]:
-        platform = dataclasses.replace(threads.current_platform(), affinity=affinity)
+        platform = dataclasses.replace(thread_pool.current_platform(), affinity=affinity)
         before = set(os.listdir("/proc/self/task"))
-        other = threads.Runtime(platform, threads_wanted)
-        monkeypatch.setattr(threads, "runtime", lambda: other)
+        other = thread_pool.Runtime(platform, threads_wanted)
+        monkeypatch.setattr(thread_pool, "runtime", lambda: other)
         x, y = np.zeros(20_000, np.int64), np.zeros(300, np.int64)
         program, bases = add_program(x, y)
         found = []
@@ -567,9 +569,9 @@ class TestPlaces:
 
 class TestOtherPlatforms:
     def test_condition_variable_instead_of_futex(self, monkeypatch):
-        platform = dataclasses.replace(threads.current_platform(), futex=None)
-        other = threads.Runtime(platform, 3)
-        monkeypatch.setattr(threads, "runtime", lambda: other)
+        platform = dataclasses.replace(thread_pool.current_platform(), futex=None)
+        other = thread_pool.Runtime(platform, 3)
+        monkeypatch.setattr(thread_pool, "runtime", lambda: other)
         x, y = np.zeros(20_000, np.int64), np.zeros(300, np.int64)
         program, bases = add_program(x, y)
         for i in range(60):
@@ -584,6 +586,6 @@ class TestOtherPlatforms:
 
     @pytest.mark.parametrize("architecture", ["aarch64", "riscv64"])
     def test_ir_of_other_architectures_is_valid(self, architecture):
-        platform = dataclasses.replace(threads.current_platform(), architecture=architecture)
-        text, prefix = threads_ir.render(platform)
+        platform = dataclasses.replace(thread_pool.current_platform(), architecture=architecture)
+        text, prefix = thread_pool_ir.render(platform)
         engine.host().parse(text, [prefix])

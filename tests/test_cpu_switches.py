@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from lazyt.config import cpu, cuda, general, known, read, registers
 from lazyt.errors import SettingError
-from lazyt.switches import cpu, cuda, general, known, read, registers
 
 TOP = Path(__file__).parent.parent
 

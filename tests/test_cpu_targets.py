@@ -13,21 +13,19 @@ import numpy as np
 import pytest
 import test_cpu_emit as cpu
 
-from lazyt.backends.cpu import (
+from lazyt.backends.cpu import engine, thread_pool, thread_pool_ir
+from lazyt.backends.cpu.codegen import routine
+from lazyt.backends.cpu.codegen.emit import emit
+from lazyt.backends.cpu.library import (
     attention_gradient_ir,
     attention_ir,
     attention_tile,
-    engine,
     gemm_ir,
     gemm_tile,
-    routine,
     scan,
     scan_complex,
     scatter,
-    threads,
-    threads_ir,
 )
-from lazyt.backends.cpu.emit import emit
 from tests.cuda.recorded import cases_of
 
 TARGETS = {
@@ -111,9 +109,9 @@ def test_routines(target: engine.Host, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_runtime(target: engine.Host) -> None:
-    futex = threads._FUTEX_NUMBERS.get(target.architecture) if "linux" in target.triple else None
-    here = threads.current_platform()
+    futex = thread_pool._FUTEX_NUMBERS.get(target.architecture) if "linux" in target.triple else None
+    here = thread_pool.current_platform()
     there = dataclasses.replace(here, architecture=target.architecture, futex=futex, affinity=bool(futex))
-    text, _ = threads_ir.render(there)
+    text, _ = thread_pool_ir.render(there)
     others = {s for s in needed(target, text) - FROM_C if not s.startswith(("pthread_", "Py", "_Py"))}
-    assert others <= ({"syscall", *threads_ir.AFFINITY} if futex else set()), others
+    assert others <= ({"syscall", *thread_pool_ir.AFFINITY} if futex else set()), others

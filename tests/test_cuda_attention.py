@@ -13,20 +13,20 @@ from test_attention import SIZES, array, close, exact, mask_of, operands, result
 from test_programs import forget
 
 import lazyt as lt
-from lazyt import planning
 from lazyt.backends.cuda import engine
-from lazyt.backends.cuda.attention_emit import attention_text
-from lazyt.backends.cuda.attention_gradient_emit import gradient_text
-from lazyt.backends.cuda.attention_kernels import Kernels
-from lazyt.backends.cuda.attention_tile import Variant, tile_for, widest
 from lazyt.backends.cuda.device import device
-from lazyt.backends.cuda.switches import switches
-from lazyt.backends.objcache import ObjectCache
-from lazyt.backends.rules.elements import BFLOAT16
+from lazyt.backends.cuda.flags import switches
+from lazyt.backends.cuda.library.attention_emit import attention_text
+from lazyt.backends.cuda.library.attention_gradient_emit import gradient_text
+from lazyt.backends.cuda.library.attention_kernels import Kernels
+from lazyt.backends.cuda.library.attention_tile import Variant, tile_for, widest
+from lazyt.backends.math.elements import BFLOAT16
+from lazyt.backends.object_cache import ObjectCache
 from lazyt.errors import DeviceError, NotSupportedError
 from lazyt.ir.attention import attention_of, gradient_of
-from lazyt.ir.schedule import AttentionCall
+from lazyt.ir.passes.schedule import AttentionCall
 from lazyt.nn import functional as F
+from lazyt.runtime import plan_cache
 from tests.cuda.attention import forward, gradient
 from tests.cuda.fake import FakeDriver, installed
 from tests.cuda.fake_cudnn import FakeCudnn
@@ -194,7 +194,7 @@ def test_what_a_tile_is() -> None:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
     forget()
     for name, value in {"tiers": False, "verify": True}.items():
-        monkeypatch.setitem(planning.settings, name, value)
+        monkeypatch.setitem(plan_cache.settings, name, value)
     with installed(FakeDriver()) as driver, lt.device("cuda:0"):
         yield driver
     forget()
@@ -224,7 +224,7 @@ def test_on_and_off(kind: str | None, gpu: FakeDriver, monkeypatch: pytest.Monke
     got, calls = results(*args, mask, **how)
     assert calls == 2
     forget()
-    monkeypatch.setitem(planning.settings, "attention", False)
+    monkeypatch.setitem(plan_cache.settings, "attention", False)
     want, calls = results(*args, mask, **how)
     assert calls == 0
     assert gpu.products
@@ -429,7 +429,7 @@ def test_its_machine_code_wants_a_disassembler(gpu: FakeDriver) -> None:
 
 @pytest.mark.parametrize(("on", "why"), [(True, "no kernel has its sizes, or dropout"), (False, "it is switched off")])
 def test_it_says_why_not(on: bool, why: str, gpu: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(planning.settings, "attention", on)
+    monkeypatch.setitem(plan_cache.settings, "attention", on)
     q = lt.asarray(array(2, 60, 8))
     text = str(F.scaled_dot_product_attention(q, q, q, dropout_p=0.5 * on).explain())
     assert f"attention is products with all weights in memory: {why}" in text

@@ -11,18 +11,19 @@ import numpy as np
 import pytest
 from vector_kernels import BINARY, BOOL, PREDICATES
 
-from lazyt.backends.cuda import elementwise, engine
-from lazyt.backends.cuda.emit import program
-from lazyt.backends.cuda.mapping import Mapping, choose, phases
-from lazyt.backends.cuda.preamble import PREAMBLE
-from lazyt.backends.cuda.text import Module, literal, type_of
-from lazyt.backends.objcache import ObjectCache
-from lazyt.backends.rules.elements import reg_type
-from lazyt.backends.rules.table import RULES
+from lazyt.backends.cuda import engine
+from lazyt.backends.cuda.codegen import elementwise
+from lazyt.backends.cuda.codegen.emit import program
+from lazyt.backends.cuda.codegen.mapping import Mapping, choose, phases
+from lazyt.backends.cuda.codegen.preamble import PREAMBLE
+from lazyt.backends.cuda.codegen.text import Module, literal, type_of
+from lazyt.backends.math.elements import reg_type
+from lazyt.backends.math.table import RULES
+from lazyt.backends.object_cache import ObjectCache
 from lazyt.errors import DeviceError, LazytInternalError
 from lazyt.ir.kernel import Kernel
 from lazyt.ir.kernel_interpreter import table
-from lazyt.ops.core import OPS
+from lazyt.ops.definition import OPS
 from tests.cuda.programs import BENCHMARKS, PROCESSORS, PROGRAMS, Launch, launches
 from tests.cuda.recorded import cases_of
 

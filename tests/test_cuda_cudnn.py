@@ -12,13 +12,12 @@ import pytest
 from test_cuda_runtime import gpu as gpu
 
 import lazyt as lt
-from lazyt.backends.cuda import cudnn as by_cudnn
-from lazyt.backends.cuda import cudnn_attention as by_attention
-from lazyt.backends.cuda import driver as drivers
-from lazyt.backends.cuda.cudnn import NEVER, PRECISE, Geometry
-from lazyt.backends.cuda.cudnn_attention import Attended
+from lazyt.backends.cuda import cupy_driver as drivers
 from lazyt.backends.cuda.device import device
-from lazyt.backends.cuda.switches import switches
+from lazyt.backends.cuda.flags import switches
+from lazyt.backends.cuda.library import cudnn as by_cudnn, cudnn_attention as by_attention
+from lazyt.backends.cuda.library.cudnn import NEVER, PRECISE, Geometry
+from lazyt.backends.cuda.library.cudnn_attention import Attended
 from lazyt.errors import DeviceError
 from lazyt.ir.graph import Convolution
 from lazyt.nn import functional as F

@@ -14,7 +14,7 @@ import test_cpu_emit as cpu
 from kernel_builder import Builder, layernorm, reduction, softmax
 from test_cpu_emit import F32, checked_gather, close, finite, same_bits
 
-from lazyt.backends.cuda.mapping import WARP, Mapping, choose, phases
+from lazyt.backends.cuda.codegen.mapping import WARP, Mapping, choose, phases
 from lazyt.ir.kernel import Kernel
 from lazyt.ir.kernel_interpreter import Arguments, table
 from tests.cuda import shim

@@ -12,12 +12,12 @@ import pytest
 import test_ops
 
 import lazyt as lt
-from lazyt import planning
-from lazyt.backends.cpu.switches import switches
-from lazyt.backends.cuda import driver
-from lazyt.backends.cuda.switches import switches as own
+from lazyt.backends.cpu.flags import switches
+from lazyt.backends.cuda import cupy_driver
+from lazyt.backends.cuda.flags import switches as own
 from lazyt.nn import functional as F
-from lazyt.ops.core import OPS
+from lazyt.ops.definition import OPS
+from lazyt.runtime import plan_cache
 from tests.cuda.programs import PROGRAMS
 
 # What CuPy warns of (a CUDA that it found or did not) is not lazyt's.
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("default")]
 @pytest.fixture(autouse=True)
 def _has_a_gpu() -> None:
     try:
-        found = driver.get().count()
+        found = cupy_driver.get().count()
     except lt.DeviceError as error:
         if os.environ.get("LAZYT_REQUIRE_CUDA") == "1":
             raise
@@ -49,7 +49,7 @@ def flat(values: Any) -> list[np.ndarray]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_give_the_bits_of_the_cpu(name: str) -> None:
     # The device's own exp and tanh have other bits: see `test_native_math_is_near_the_cpu`.
-    with mock.patch.dict(planning.settings, {"tiers": False}), mock.patch.dict(own, {"native-math": False}):
+    with mock.patch.dict(plan_cache.settings, {"tiers": False}), mock.patch.dict(own, {"native-math": False}):
         lt.random.seed(5)
         want = flat(PROGRAMS[name]())
         lt.random.seed(5)

@@ -11,18 +11,18 @@ import pytest
 from test_cuda_runtime import gpu as gpu
 
 import lazyt as lt
-from lazyt.backends.cuda import device as devices
-from lazyt.backends.cuda import engine, library, scatter
+from lazyt.backends.cuda import device as devices, engine
+from lazyt.backends.cuda.library import registry, scatter
 from lazyt.errors import DeviceError
-from lazyt.ir import opaque
+from lazyt.ir import library_calls
 from lazyt.ir.attention import ATTENTION
 from tests.cuda.fake import FakeDriver
 
 
 def test_every_opaque_function_has_a_gpu_form_or_a_reason() -> None:
     """One list for both backends: what the CPU does, the GPU does, or says that it asks the host."""
-    assert not set(library.FUNCTIONS) & set(library.ON_HOST)
-    assert set(library.FUNCTIONS) | set(library.ON_HOST) == set(opaque.FUNCTIONS)
+    assert not set(registry.FUNCTIONS) & set(registry.ON_HOST)
+    assert set(registry.FUNCTIONS) | set(registry.ON_HOST) == set(library_calls.FUNCTIONS)
 
 
 RNG = np.random.default_rng(1)
@@ -88,7 +88,7 @@ def test_library_calls_stay_on_the_device(name: str, gpu: FakeDriver) -> None:
 
 def test_calls_cover_the_table() -> None:
     # Attention is asked of CuPy where cuDNN refuses it: tests/test_cuda_cudnn.py.
-    assert set(CALLS) == set(library.FUNCTIONS) - ATTENTION
+    assert set(CALLS) == set(registry.FUNCTIONS) - ATTENTION
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -170,7 +170,7 @@ def test_scatter_programs_compile(dtype: str) -> None:
         engine.nvrtc()
     except DeviceError as error:
         pytest.skip(f"kernels are compiled by NVRTC: {error}")
-    kind = library.BFLOAT16 if dtype == "bf16" else np.dtype(dtype)
+    kind = registry.BFLOAT16 if dtype == "bf16" else np.dtype(dtype)
     for mode, filled, single in (("add", True, False), ("set", False, True)):
         found = engine.compile_program(scatter.program(kind, mode, filled, single), 90)
         assert set(found.resources) == set(scatter.NAMES)

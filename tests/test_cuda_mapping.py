@@ -12,8 +12,8 @@ from test_cpu_emit import F32, same_bits
 from test_cuda_emit import chosen, verify
 from vector_kernels import BFLOAT16, ulp_error
 
-from lazyt.backends.cuda.mapping import divisors, extras, magic, sizes
-from lazyt.backends.cuda.switches import switches
+from lazyt.backends.cuda.codegen.mapping import divisors, extras, magic, sizes
+from lazyt.backends.cuda.flags import switches
 from tests.cuda.recorded import Case
 from tests.cuda.shim import Library, compiler
 

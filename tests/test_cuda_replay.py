@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt import planning
-from lazyt.backends.cpu.switches import switches
-from lazyt.backends.cuda import libcuda
-from lazyt.backends.cuda.driver import KernelNode, Product
+from lazyt.backends.cpu.flags import switches
+from lazyt.backends.cuda import driver_api
+from lazyt.backends.cuda.cupy_driver import KernelNode, Product
 from lazyt.nn import functional as F
+from lazyt.runtime import plan_cache
 from tests.cuda.fake import FakeDriver, FakeStream, installed
 from tests.cuda.shim import compiler
 
@@ -26,7 +26,7 @@ from tests.cuda.shim import compiler
 @pytest.fixture
 def gpu() -> Iterator[FakeDriver]:
     compiler()
-    with mock.patch.dict(planning.settings, {"tiers": False}), installed(FakeDriver()) as fake:
+    with mock.patch.dict(plan_cache.settings, {"tiers": False}), installed(FakeDriver()) as fake:
         yield fake
 
 
@@ -341,23 +341,27 @@ def test_the_layout_is_that_of_the_header(tmp_path: Path) -> None:
              "kernelParams", "extra", "kern", "ctx"]  # fmt: skip
     prints = "".join(f'printf("%zu ", offsetof(CUDA_KERNEL_NODE_PARAMS_v2, {n}));' for n in names)
     # The versions of the functions are those that the header means by their plain names.
-    uses = "".join(f"(void)&{n.removesuffix('_v2')};" for n in libcuda.DRIVER)
+    uses = "".join(f"(void)&{n.removesuffix('_v2')};" for n in driver_api.DRIVER)
     text = f"""#include <cuda.h>
 #include <cstdio>
 #include <cstddef>
 #define STRING(x) #x
 #define NAME(x) STRING(x)
 int main() {{ {prints} printf("%zu %d ", sizeof(CUDA_KERNEL_NODE_PARAMS_v2), CU_STREAM_CAPTURE_MODE_RELAXED);
-    {"".join(f'printf("%s ", NAME({n.removesuffix("_v2").removesuffix("WithFlags")}));' for n in libcuda.DRIVER)} }}
+    {"".join(f'printf("%s ", NAME({n.removesuffix("_v2").removesuffix("WithFlags")}));' for n in driver_api.DRIVER)} }}
 """
     assert uses
     (tmp_path / "layout.cpp").write_text(text)
     subprocess.run([cxx, f"-I{where.parent}", "-o", tmp_path / "layout", tmp_path / "layout.cpp"], check=True)
     done = subprocess.run([tmp_path / "layout"], check=True, capture_output=True, text=True)
     found = done.stdout.split()
-    own = [getattr(libcuda.KernelNodeParams, n).offset for n, *_ in libcuda.KernelNodeParams._fields_]
+    own = [getattr(driver_api.KernelNodeParams, n).offset for n, *_ in driver_api.KernelNodeParams._fields_]
     assert found[: len(own)] == [str(o) for o in own]
-    assert found[len(own) :] == [str(ctypes.sizeof(libcuda.KernelNodeParams)), str(libcuda.RELAXED), *libcuda.DRIVER]
+    assert found[len(own) :] == [
+        str(ctypes.sizeof(driver_api.KernelNodeParams)),
+        str(driver_api.RELAXED),
+        *driver_api.DRIVER,
+    ]
 
 
 class Library:
@@ -401,10 +405,10 @@ def native(fails: str = "") -> tuple[list[str], Any]:
     node = KernelNode(Function(), 2, 64, 0, 0, 3)
     product = Product(np.dtype("f4"), 2, 2, 2, 1, 2, 3, 2, 2, False, False, 1, 0, 0, 4, False)
     with (
-        mock.patch.object(libcuda, "libcuda", return_value=Library(log, fails)),
-        mock.patch.object(libcuda, "libcublas", return_value=Library(log, fails)),
+        mock.patch.object(driver_api, "libcuda", return_value=Library(log, fails)),
+        mock.patch.object(driver_api, "libcublas", return_value=Library(log, fails)),
     ):
-        graph = libcuda.NativeGraph([(node, ()), (product, (0,)), (node, (0, 1))], capturing)
+        graph = driver_api.NativeGraph([(node, ()), (product, (0,)), (node, (0, 1))], capturing)
         made = list(log)
         graph.update(0, node)
         graph.update(1, product)  # captured before
@@ -433,12 +437,12 @@ def test_what_is_called_of_the_driver() -> None:
 
 @pytest.mark.parametrize("fails", ["cuGraphCreate", "cublasGemmStridedBatchedEx", "cuGraphInstantiateWithFlags"])
 def test_a_call_that_fails_is_an_error_with_its_name(fails: str) -> None:
-    with pytest.raises(libcuda.GraphError, match=f"{fails}: error 1"):
+    with pytest.raises(driver_api.GraphError, match=f"{fails}: error 1"):
         native(fails)
 
 
 def test_a_driver_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(libcuda.GraphError, match=r"liblazyt-is-not-here\.so"):
-        libcuda._library("liblazyt-is-not-here.so", libcuda.DRIVER)
-    with pytest.raises(libcuda.GraphError, match="cuGraphCreate"):
-        libcuda._library("libc.so.6", libcuda.DRIVER)
+    with pytest.raises(driver_api.GraphError, match=r"liblazyt-is-not-here\.so"):
+        driver_api._library("liblazyt-is-not-here.so", driver_api.DRIVER)
+    with pytest.raises(driver_api.GraphError, match="cuGraphCreate"):
+        driver_api._library("libc.so.6", driver_api.DRIVER)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt.backends.cuda import driver
-from lazyt.backends.cuda.switches import switches
+from lazyt.backends.cuda import cupy_driver
+from lazyt.backends.cuda.flags import switches
 from tests.cuda.fake import FakeDriver, installed
 from tests.cuda.shim import compiler
 
@@ -32,7 +32,7 @@ def flat(values: Any) -> list[np.ndarray]:
 
 
 class ManyProcessors(FakeDriver):
-    def properties(self, device: int) -> driver.Properties:
+    def properties(self, device: int) -> cupy_driver.Properties:
         return dataclasses.replace(super().properties(device), processors=24)
 
 

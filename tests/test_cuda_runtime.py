@@ -17,10 +17,9 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt import planning
-from lazyt.backends.cuda import device as devices
-from lazyt.backends.cuda import driver, together
-from lazyt.backends.cuda.switches import switches
+from lazyt.backends.cuda import cupy_driver, device as devices, horizontal_fusion
+from lazyt.backends.cuda.flags import switches
+from lazyt.runtime import plan_cache
 from tests.cuda import on_gpu as on_gpu_script
 from tests.cuda.fake import FakeDriver, installed
 from tests.cuda.fake_cudnn import FakeCudnn
@@ -65,7 +64,7 @@ INEXACT = {"network"}
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_give_the_bits_of_the_cpu(name: str, gpu: FakeDriver) -> None:
-    with mock.patch.dict(planning.settings, {"tiers": False}):
+    with mock.patch.dict(plan_cache.settings, {"tiers": False}):
         lt.random.seed(5)
         want = flat(PROGRAMS[name]())
         lt.random.seed(5)
@@ -198,7 +197,7 @@ def test_updates_of_many_tensors_are_one_launch(
     gpu: FakeDriver, processors: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not processors:
-        monkeypatch.setattr(together, "RESIDENT", 2)  # fewer blocks than members have
+        monkeypatch.setattr(horizontal_fusion, "RESIDENT", 2)  # fewer blocks than members have
     sizes = [4, 1000, 1024, 3000, 4096, 8, 2048, 1028, 4100, 20_000]
     counts, found = [], []
     for on in (True, False):
@@ -207,7 +206,7 @@ def test_updates_of_many_tensors_are_one_launch(
         before = gpu.launches
         found.append(_updates(some, 1))
         counts.append(gpu.launches - before)
-        planning._programs.clear()
+        plan_cache._programs.clear()
     assert counts == [1, 10]
     for got, want in zip(found[0][:-1], found[1][:-1], strict=True):
         np.testing.assert_array_equal(got, want)
@@ -219,7 +218,7 @@ def test_updates_of_many_tensors_in_a_loop(gpu: FakeDriver, monkeypatch: pytest.
     for on in (True, False):
         monkeypatch.setitem(switches, "many", on)
         found.append(_updates(sizes, 12))
-        planning._programs.clear()
+        plan_cache._programs.clear()
     for got, want in zip(*found, strict=True):
         np.testing.assert_array_equal(got, want)
 
@@ -253,7 +252,7 @@ def _on_cpu(sizes: Sequence[tuple[int, ...]], steps: int, optimizer: Any) -> lis
 
 def test_explain_names_what_is_launched_together(gpu: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     xs = [on_gpu(100_000 + 4 * i, seed=i) for i in range(8)]
-    monkeypatch.setitem(planning.settings, "tiers", False)
+    monkeypatch.setitem(plan_cache.settings, "tiers", False)
     kept = ys = [x * 2 + 1 for x in xs]
     what = ys[0].explain()
     assert "8 kernels in 1 launch, as they are equal and independent" in str(what)
@@ -515,7 +514,7 @@ BAD = {
 @pytest.mark.parametrize("what", BAD)
 def test_what_is_missing_is_one_error_at_the_first_use(what: str) -> None:
     modules, name, message = BAD[what]
-    before = driver.use(None)
+    before = cupy_driver.use(None)
     try:
         with mock.patch.dict("sys.modules", modules):
             for use in (lambda: lt.zeros(3, device=name), lambda: lt.ones(3).to(name), lambda: lt.device(name)):
@@ -523,7 +522,7 @@ def test_what_is_missing_is_one_error_at_the_first_use(what: str) -> None:
                     use()
         assert lt.zeros(3).tolist() == [0, 0, 0], "the CPU goes on"
     finally:
-        driver.use(before)
+        cupy_driver.use(before)
 
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there is a GPU")

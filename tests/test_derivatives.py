@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt.autograd.derivatives import NONDIFFERENTIABLE, OPAQUE_VJP, VJP
 from lazyt.autograd.reverse import backward, needed
+from lazyt.autograd.rules.registry import NONDIFFERENTIABLE, OPAQUE_VJP, VJP
 from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes, prims
 from lazyt.ir.builder import Builder
-from lazyt.ir.extents import Scope
 from lazyt.ir.graph import Graph
-from lazyt.ir.interpret import interpret
-from lazyt.ir.opaque import FUNCTIONS
-from lazyt.ir.verify import verify
+from lazyt.ir.graph_interpreter import interpret
+from lazyt.ir.library_calls import FUNCTIONS
+from lazyt.ir.passes.verify import verify
+from lazyt.ir.symbolic import Scope
 
 pytestmark = pytest.mark.filterwarnings("error")
 F, C, INT = dtypes.float64, dtypes.complex128, dtypes.int64

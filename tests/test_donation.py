@@ -10,10 +10,10 @@ import pytest
 from test_robust import Interrupt
 
 import lazyt as lt
-from lazyt import memory
-from lazyt.backends.cpu.switches import switches
-from lazyt.ir.schedule import MatmulCall
-from lazyt.trace import local
+from lazyt.backends.cpu.flags import switches
+from lazyt.ir.passes.schedule import MatmulCall
+from lazyt.runtime import memory
+from lazyt.tracing.trace import local
 
 SHAPE = (128, 64)  # 32 KB: large enough to be worth it
 

@@ -9,15 +9,15 @@ import pytest
 from test_programs import forget
 
 import lazyt as lt
-from lazyt import planning
-from lazyt.backends.cpu.emit_row import FAR, LOOK
-from lazyt.backends.cpu.switches import switches
+from lazyt.backends.cpu.codegen.emit_row import FAR, LOOK
+from lazyt.backends.cpu.flags import switches
+from lazyt.runtime import plan_cache
 
 
 @pytest.fixture(autouse=True)
 def _planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     forget()
-    monkeypatch.setitem(planning.settings, "tiers", False)
+    monkeypatch.setitem(plan_cache.settings, "tiers", False)
     yield
     forget()
 

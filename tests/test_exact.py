@@ -8,17 +8,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from lazyt import memory
 from lazyt.backends.cpu.executor import Executable
-from lazyt.ir import dtypes, exact, prims
-from lazyt.ir import graph as g
+from lazyt.ir import bit_exact, dtypes, graph as g, prims
+from lazyt.ir.bit_exact import KINDS, Form
 from lazyt.ir.builder import Builder
-from lazyt.ir.canonicalize import canonicalize
-from lazyt.ir.exact import KINDS, Form
-from lazyt.ir.extents import Scope
-from lazyt.ir.fuse import fuse
 from lazyt.ir.graph import Node
-from lazyt.ir.schedule import schedule
+from lazyt.ir.passes.canonicalize import canonicalize
+from lazyt.ir.passes.fuse import fuse
+from lazyt.ir.passes.schedule import schedule
+from lazyt.ir.symbolic import Scope
+from lazyt.runtime import memory
 
 Build = Callable[..., Node]
 HALVES = (dtypes.float16, dtypes.bfloat16)
@@ -241,7 +240,7 @@ def test_functions_of_whole_arrays(dtype):
         check(lambda b, x, a=axis, d=down: b.opaque("argsort", [x], (a, d), [(x.shape, dtypes.int64)])[0], x)
     check(lambda b, x: b.opaque("topk", [x], (1, True, 3), [((7, 3), dtypes.int64)])[0], x)
     check(lambda b, x, y: b.opaque("isin", [x, y], (), [(x.shape, dtypes.bool_)])[0], x, v[::3].copy())
-    row = np.sort(exact.PRIMITIVES["cast"](Node("cast", (), None, (), dtypes.float32, 0, None), [x[0]], None))
+    row = np.sort(bit_exact.PRIMITIVES["cast"](Node("cast", (), None, (), dtypes.float32, 0, None), [x[0]], None))
     check(
         lambda b, r, y: b.opaque("searchsorted", [r, y], ("left",), [(y.shape, dtypes.int64)])[0], row, row[::2].copy()
     )

@@ -14,10 +14,10 @@ from test_programs import bits, forget
 
 import lazyt as lt
 from lazyt.errors import LazytError
-from lazyt.ir.extents import Scope
+from lazyt.ir.symbolic import Scope
 from lazyt.testing import array_programs
 from lazyt.testing.array_programs import Writer
-from lazyt.trace import local
+from lazyt.tracing.trace import local
 
 EXAMPLES = int(os.environ.get("LAZYT_EXAMPLES", "0"))
 RNG = np.random.default_rng(0)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt import syncing
-from lazyt.trace import LARGEST
+from lazyt.runtime import sync
+from lazyt.tracing.trace import LARGEST
 
 
 @pytest.fixture
@@ -201,14 +201,14 @@ def test_a_forked_child_computes():
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_forked_while_another_thread_syncs_computes(monkeypatch: pytest.MonkeyPatch):
-    inside, compute = threading.Event(), syncing._compute
+    inside, compute = threading.Event(), sync._compute
 
     def slowly(*args):
         inside.set()
         time.sleep(0.2)
         return compute(*args)
 
-    monkeypatch.setattr(syncing, "_compute", slowly)
+    monkeypatch.setattr(sync, "_compute", slowly)
     other = threading.Thread(target=lambda: (lt.ones(7) * 2).tolist())
     other.start()
     assert inside.wait(10)

@@ -7,17 +7,18 @@ import pytest
 from test_programs import forget
 
 import lazyt as lt
-from lazyt import nn, optim, planning
-from lazyt.ir.extents import hint
+from lazyt import nn, optim
 from lazyt.ir.kernel import Load, Scalar
-from lazyt.ir.schedule import MatmulCall
+from lazyt.ir.passes.schedule import MatmulCall
+from lazyt.ir.symbolic import hint
+from lazyt.runtime import plan_cache
 
 
 @pytest.fixture(autouse=True)
 def _fused_at_once(monkeypatch):
     """Plan for speed from the first time on: the tier for small programs is tested elsewhere."""
-    monkeypatch.setitem(planning.settings, "tiers", False)
-    monkeypatch.setitem(planning.settings, "verify", True)
+    monkeypatch.setitem(plan_cache.settings, "tiers", False)
+    monkeypatch.setitem(plan_cache.settings, "verify", True)
 
 
 def tensor(*shape, grad=False, seed=0):
@@ -170,7 +171,7 @@ class TestReuse:
     def test_softmax_reads_its_exponentials_back(self, monkeypatch):
         x = tensor(33, 100)
         stages, accesses, on = self.exps(lt.softmax(x, axis=-1))
-        monkeypatch.setitem(planning.settings, "reuse", False)
+        monkeypatch.setitem(plan_cache.settings, "reuse", False)
         y = lt.softmax(x * 1, axis=-1)
         _, fewer, off = self.exps(y)
         assert (stages, accesses, fewer) == (3, 3, 2)
@@ -208,7 +209,7 @@ class TestUpdates:
 
     def test_the_bits_are_those_of_a_copy(self, monkeypatch):
         on = self.steps(3).numpy()
-        monkeypatch.setitem(planning.settings, "cover", False)
+        monkeypatch.setitem(plan_cache.settings, "cover", False)
         off = self.steps(3, seed=0)
         off += 0  # another program
         assert kernels(off) > 4
@@ -246,7 +247,7 @@ class TestTransposedProducts:
     def test_on_and_off(self, monkeypatch, batch):
         on = self.gradient(batch=batch).numpy()
         assert self.products()[-1] == (*batch, 33, 70)
-        monkeypatch.setitem(planning.settings, "turn", False)
+        monkeypatch.setitem(plan_cache.settings, "turn", False)
         forget()
         off = self.gradient(batch=batch).numpy()
         assert self.products()[-1] == (*batch, 70, 33)

@@ -8,10 +8,10 @@ import pytest
 from lazyt.errors import IndexOutOfRange, LazytInternalError
 from lazyt.ir import dtypes, prims
 from lazyt.ir.builder import Builder
-from lazyt.ir.elementwise import ELEMENTWISE, philox
-from lazyt.ir.extents import Scope, maximum
-from lazyt.ir.interpret import PRIMITIVES, interpret
-from lazyt.ir.opaque import FUNCTIONS
+from lazyt.ir.graph_interpreter import PRIMITIVES, interpret
+from lazyt.ir.library_calls import FUNCTIONS
+from lazyt.ir.numpy_semantics import ELEMENTWISE, philox
+from lazyt.ir.symbolic import Scope, maximum
 
 pytestmark = pytest.mark.filterwarnings("error")
 

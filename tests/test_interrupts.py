@@ -16,11 +16,11 @@ import pytest
 from interrupts import ACTS, OPTIMIZERS, WRITES, Places, Run, Scenario, Training, Write, raises, scenarios
 
 import lazyt as lt
-from lazyt import memory, planning
 from lazyt.backends.cpu import engine
-from lazyt.commit import carry_out, prepared, uninterrupted
 from lazyt.errors import LazytInternalError
-from lazyt.trace import local
+from lazyt.runtime import memory, plan_cache
+from lazyt.tracing.commit import carry_out, prepared, uninterrupted
+from lazyt.tracing.trace import local
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 SAMPLES = 2
@@ -139,15 +139,15 @@ def test_a_fault_of_a_pass_costs_no_thread(name: str, error: type[Exception], mo
         raise error("injected")
 
     x = lt.asarray([1.0, 2.0, 3.0])
-    monkeypatch.setitem(planning.settings, "tiers", False)
-    monkeypatch.setitem(planning.settings, "verify", True)
+    monkeypatch.setitem(plan_cache.settings, "tiers", False)
+    monkeypatch.setitem(plan_cache.settings, "verify", True)
     for turn in range(3):
         lt.sync()
-        planning._programs.clear()
+        plan_cache._programs.clear()
         local.trace.reset_trie()  # its steps know plans of their own
         with monkeypatch.context() as m:
             y = lt.tanh(x + turn) * 2.5
-            m.setattr(planning, name, faulty)
+            m.setattr(plan_cache, name, faulty)
             with pytest.raises(LazytInternalError, match=r"injected.*Please report it"):
                 lt.sync()
             assert local.trace.empty
@@ -164,7 +164,7 @@ def test_faults_again_and_again_keep_no_memory(monkeypatch: Any) -> None:
 
     x = lt.ones((1 << 16,)) * 1
     lt.sync()
-    monkeypatch.setattr(planning, "lower", faulty)
+    monkeypatch.setattr(plan_cache, "lower", faulty)
     used: list[int] = []
     for turn in range(12):
         y = x * (turn + 2)

@@ -15,18 +15,19 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt import planning
-from lazyt.backends.cpu import code, needs
+from lazyt.backends.cpu import code_cache
+from lazyt.backends.cpu.codegen import needs
 from lazyt.backends.cpu.engine import host_features
 from lazyt.backends.cuda import engine
-from lazyt.backends.cuda import needs as cuda_needs
-from lazyt.backends.cuda.emit import program as cuda_program
-from lazyt.backends.cuda.mapping import choose
-from lazyt.backends.objcache import ObjectCache
+from lazyt.backends.cuda.codegen import needs as cuda_needs
+from lazyt.backends.cuda.codegen.emit import program as cuda_program
+from lazyt.backends.cuda.codegen.mapping import choose
+from lazyt.backends.object_cache import ObjectCache
 from lazyt.errors import DeviceError
 from lazyt.ir.kernel import Kernel
-from lazyt.syncing import last_report
-from lazyt.trace import local
+from lazyt.runtime import plan_cache
+from lazyt.runtime.sync import last_report
+from lazyt.tracing.trace import local
 
 RNG = np.random.default_rng(0)
 
@@ -153,13 +154,13 @@ def forget() -> None:
     """Plans are kept, and know nothing of another bound."""
     lt.sync()
     local.trace.reset_trie()
-    planning._programs.clear()
+    plan_cache._programs.clear()
 
 
 def kernels_of(program: Callable[[], Any]) -> list[Kernel]:
     """The kernels of a program's plan, made anew, each once."""
     forget()
-    with mock.patch.dict(planning.settings, {"tiers": False}):
+    with mock.patch.dict(plan_cache.settings, {"tiers": False}):
         values = program()
         lt.sync()
         report = last_report()
@@ -218,8 +219,8 @@ class TestDeclared:
         large = 0
         for kernel in found:
             declared = needs.needs_of(kernel)
-            assembly = code.assembly_of(kernel)
-            taken = stack_of(assembly, code.symbol_of(kernel))
+            assembly = code_cache.assembly_of(kernel)
+            taken = stack_of(assembly, code_cache.symbol_of(kernel))
             assert taken <= declared.frame, (taken, declared, kernel.text)
             if "avx2" in host_features():  # narrower registers take a multiple, which no bound counts
                 assert assembly.count("\n") <= 2 * declared.code + 400, (declared, kernel.text)
@@ -251,7 +252,7 @@ class TestDeclared:
                 if kernel.vector != "outer" or not kernel.rows:
                     continue
                 slots = needs.column_slots(kernel, needs.Levels(kernel))
-                text = code.source_of(kernel)
+                text = code_cache.source_of(kernel)
                 rooms = sum(int(n) for n in re.findall(r"= alloca i8, i64 (\d+)", text))
                 assert rooms == slots.nbytes
                 assert slots.nbytes <= needs.FRAME
@@ -281,7 +282,7 @@ class TestBounded:
         assert len(short & long) >= len(short) - 1
 
     def test_the_boundary_has_a_name(self) -> None:
-        with mock.patch.dict(planning.settings, {"tiers": False}):
+        with mock.patch.dict(plan_cache.settings, {"tiers": False}):
             text = str(softmaxes(6).explain())
         assert "one kernel would need more stack, or more code, than kernels may" in text
 
@@ -298,7 +299,7 @@ class TestBounded:
 
     def test_a_kernel_of_one_operation_stays(self) -> None:
         """Nothing can be divided, whatever is allowed: planning ends, and the value is right."""
-        with mock.patch.object(needs, "CODE", 1), mock.patch.dict(planning.settings, {"tiers": False}):
+        with mock.patch.object(needs, "CODE", 1), mock.patch.dict(plan_cache.settings, {"tiers": False}):
             x = data(30, 10)
             got = lt.softmax(x * 2, axis=-1) + x
             want = np.exp(x.numpy() * 2) / np.exp(x.numpy() * 2).sum(-1, keepdims=True) + x.numpy()
@@ -319,7 +320,7 @@ class TestBits:
         for allowed in (1.0, 0.1, 4.0):
             RNG = np.random.default_rng(1)
             sizes = {"FRAME": int(needs.FRAME * allowed), "CODE": int(needs.CODE * allowed)}
-            with mock.patch.multiple(needs, **sizes), mock.patch.dict(planning.settings, {"tiers": False}):
+            with mock.patch.multiple(needs, **sizes), mock.patch.dict(plan_cache.settings, {"tiers": False}):
                 forget()
                 found.append(program(5).numpy())
         np.testing.assert_array_equal(found[0], found[1])
@@ -463,7 +464,7 @@ class TestOnAGPU:
     def planned(self, program: Callable[[], Any]) -> list[Kernel]:
         """The kernels that a plan for a GPU would have: with its bound, and nothing of the CPU's own."""
         off = {"tiers": False, "reuse": False, "epilogues": False, "gemm": False}
-        with mock.patch.dict(planning.settings, off), mock.patch.object(needs, "share_of", cuda_needs.share_of):
+        with mock.patch.dict(plan_cache.settings, off), mock.patch.object(needs, "share_of", cuda_needs.share_of):
             return kernels_of(program)
 
     @pytest.mark.parametrize("name", ["softmaxes of long rows", "inputs", "columns", "elementary functions in float64"])

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt import memory
-from lazyt import record as recording
 from lazyt.backends.cpu import engine
 from lazyt.errors import IndexOutOfRange, SyncError
 from lazyt.functions import searching, sets
-from lazyt.looking.text import site_text
-from lazyt.syncing import counters
-from lazyt.trace import local
+from lazyt.runtime import memory
+from lazyt.runtime.sync import counters
+from lazyt.tracing import record as recording
+from lazyt.tracing.printer import site_text
+from lazyt.tracing.trace import local
 
 DOC = Path(__file__).parent.parent / "docs" / "when-does-it-compute.md"
 
@@ -199,7 +199,7 @@ def test_a_pending_value_of_another_thread_is_computed_for_the_reader():
 
 def test_the_bound_computes_what_is_pending(monkeypatch):
     monkeypatch.setattr(recording, "MAX_STEPS", 40)
-    monkeypatch.setattr(sys.modules["lazyt.trace"], "FIRST_BOUND", 40)
+    monkeypatch.setattr(sys.modules["lazyt.tracing.trace"], "FIRST_BOUND", 40)
     lt.sync()
     local.trace.start()
     x = lt.asarray([1.0])

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt import nn, optim, planning
-from lazyt.backends.cpu import binding, code
-from lazyt.syncing import wanted_of
-from lazyt.trace import local
+from lazyt import nn, optim
+from lazyt.backends.cpu import binding, code_cache
+from lazyt.runtime import plan_cache
+from lazyt.runtime.sync import wanted_of
+from lazyt.tracing.trace import local
 
 LAZYT = lt.__file__.removesuffix("__init__.py")
 # The work of twice the steps, in that of the steps: less than this. (Of n log n, and of tables that grow by steps.)
@@ -300,7 +301,7 @@ class NoCode:
 
 @pytest.fixture
 def without_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (binding, code):
+    for module in (binding, code_cache):
         monkeypatch.setattr(module, "compiled", lambda *_: NoCode())
 
 
@@ -308,8 +309,8 @@ def plan_and_bind() -> None:
     """What a first sync does, but for compiling and running."""
     tr = local.trace
     want, _, _ = wanted_of(tr)
-    planning.names(want)
-    plan = planning.draft(tr.pos, tr.ext, want, tr.scalars, True)
+    plan_cache.names(want)
+    plan = plan_cache.draft(tr.pos, tr.ext, want, tr.scalars, True)
     bound = plan.executable.draft(tr.ext.values, tr.scalars)
     bound.divide(0)
 
@@ -317,7 +318,7 @@ def plan_and_bind() -> None:
 def work_of(program: Callable[[int], Result], n: int, counted: Callable[[], Any]) -> tuple[int, int]:
     """Of recording a program of n steps for the first time, and of planning it."""
     local.trace.reset_trie()
-    planning._programs.clear()
+    plan_cache._programs.clear()
     with counted() as recording:
         kept = program(n)
     with counted() as planning_:

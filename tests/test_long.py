@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt import memory
+from lazyt.runtime import memory
 from lazyt.testing import long
 from lazyt.testing.fuzz import Search, Worker, check_apart
 from lazyt.testing.long import (

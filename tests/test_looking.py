@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt import memory, planning
-from lazyt.backends.cpu import code, engine
-from lazyt.backends.cpu.switches import variant
-from lazyt.ir import fuse
-from lazyt.looking import holders
-from lazyt.looking.explain import Explanation
-from lazyt.looking.kernels import WHY
-from lazyt.looking.text import aligned, html_table, site_text
-from lazyt.site import Site
-from lazyt.syncing import counters
-from lazyt.trace import local
+from lazyt.backends.cpu import code_cache as code, engine
+from lazyt.backends.cpu.flags import variant
+from lazyt.inspect import names
+from lazyt.inspect.explain import Explanation
+from lazyt.inspect.kernels import WHY
+from lazyt.ir.passes import fuse
+from lazyt.runtime import memory, plan_cache
+from lazyt.runtime.sync import counters
+from lazyt.tracing.call_site import Site
+from lazyt.tracing.printer import aligned, html_table, site_text
+from lazyt.tracing.trace import local
 
 
 @pytest.fixture(autouse=True)
@@ -208,7 +208,7 @@ def test_looking_runs_compiles_and_records_nothing():
     loss = lt.log1p(y @ y.T).sum()
     loss.backward()
     v = y.detach()[1:]
-    before, programs = done(), len(planning._programs)
+    before, programs = done(), len(plan_cache._programs)
     with lt.no_sync():
         e = loss.explain()
         for thing in (e, lt.explain(), lt.pending(), y, v, loss.explain(fused=False)):
@@ -216,7 +216,7 @@ def test_looking_runs_compiles_and_records_nothing():
         str(loss.graph()), str(lt.pending().graph())
         for k in e.kernels:
             k.source(), k.ir, k.code, k.intensity
-    assert done() == before and len(planning._programs) == programs
+    assert done() == before and len(plan_cache._programs) == programs
     assert loss.is_pending and w.grad.is_pending
 
 
@@ -242,7 +242,7 @@ def test_explain_does_not_change_what_the_sync_reports():
 
 
 def test_explain_says_what_each_kernel_is(monkeypatch):
-    monkeypatch.setitem(planning.settings, "gemm", False)  # the product is a library's
+    monkeypatch.setitem(plan_cache.settings, "gemm", False)  # the product is a library's
     x = ramp(64, 100)
     y = lt.softmax(x * 2.0, axis=-1)
     z = y @ y.T
@@ -269,7 +269,7 @@ def test_explain_says_what_each_kernel_is(monkeypatch):
 
 def test_explain_says_whether_code_is_there(tmp_path, monkeypatch):
     monkeypatch.setenv("LAZYT_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setitem(planning.settings, "tiers", False)
+    monkeypatch.setitem(plan_cache.settings, "tiers", False)
     y = lt.exp2(lt.atan(ramp(9) - 0.0625))
     (kernel,) = y.explain().kernels
     assert kernel.code == "" and "not compiled yet" in str(kernel)
@@ -308,7 +308,7 @@ def test_every_reason_of_fusion_has_words():
     named = set(re.findall(r'(?:_store|_root|_new_group)\([^"\n]*"(\w[\w ]*)"\)', source))
     named |= set(re.findall(r'return "([\w ]+)"', inspect.getsource(fuse._Fuser._why_store)))
     named |= set(re.findall(r'stored(?:\[n\] = |\.setdefault\([^"\n]*)"(\w+)"', source)) - {"outer"}
-    assert named - WHY.keys() == set(), "give them words in lazyt/looking/kernels.py"
+    assert named - WHY.keys() == set(), "give them words in lazyt/inspect/kernels.py"
 
 
 def test_the_planned_peak_is_what_is_allocated():
@@ -526,7 +526,7 @@ def test_names_in_frames_leave_a_debuggers_view_alone():
         t = ramp(2)
         frame = sys._getframe()
         frame.f_trace = lambda *a: None
-        found = holders.names_in_frames(frame)
+        found = names.names_in_frames(frame)
         frame.f_trace = None
         return found[id(t)]
 

@@ -11,16 +11,17 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt import current, record, repeating, updating
 from lazyt.autograd import engine
+from lazyt.config import general as settings
 from lazyt.functions import subscript
-from lazyt.switches import general as settings
+from lazyt.runtime import replay, replay_update
 from lazyt.testing.choices import choices_of
 from lazyt.testing.loop_programs import LoopWriter
 from lazyt.testing.loops import AS_USED, FINE, again_loop, check_loop, is_loop, loop_script
 from lazyt.testing.seeds import Found, kind_of, small_loop, try_seed
 from lazyt.testing.shrink_source import shrink_source
 from lazyt.testing.statements import Failure
+from lazyt.tracing import current, record
 
 
 def written(seed: int) -> list[str]:
@@ -170,19 +171,19 @@ def test_a_value_that_is_held_for_once_and_a_record_for_once_are_found(monkeypat
     assert check_loop(HELD, (AS_USED,)) is None and check_loop(RETAINED, (AS_USED,)) is None
     if not settings["repeat"] or settings["interpret"]:
         return
-    text, made = repeating._text, updating.Update.__init__
+    text, made = replay._text, replay_update.Update.__init__
 
     def unchecked(*args: Any) -> str:
         return re.sub(r" or count\(results\[dead\d+\]\) > \d+", "", text(*args))
 
-    def unmarked(self: updating.Update, *args: Any) -> None:
+    def unmarked(self: replay_update.Update, *args: Any) -> None:
         made(self, *args)
         self.unmarked = []
 
-    monkeypatch.setattr(repeating, "_text", unchecked)
+    monkeypatch.setattr(replay, "_text", unchecked)
     failure = check_loop(HELD, (AS_USED,))
     assert failure is not None and failure.kind.endswith("an error of lazyt's own")
-    monkeypatch.setattr(updating.Update, "__init__", unmarked)
+    monkeypatch.setattr(replay_update.Update, "__init__", unmarked)
     failure = check_loop(RETAINED, (AS_USED,))
     assert failure is not None and failure.kind == "loops, as used: see" and "None" in failure.message
 
@@ -207,11 +208,11 @@ def test_a_mistake_of_our_own_is_not_covered_by_the_general_way(trained: bool, m
     x = lt.asarray(np.ones(16, np.float32)).requires_grad_(trained)
     wrong: list[Any] = []
     start = itertools.count()
-    room, name = (updating.Update, "_run") if trained else (repeating.Written, "move")
+    room, name = (replay_update.Update, "_run") if trained else (replay.Written, "move")
     usual = getattr(room, name)
 
     def moved(*args: Any) -> Any:
-        return repeating.remember(*wrong) if wrong else usual(*args)
+        return replay.remember(*wrong) if wrong else usual(*args)
 
     def line() -> Any:
         k = next(start)
@@ -238,9 +239,9 @@ def test_other_events_and_errors_that_are_not_caught() -> None:
     assert check_loop("for k in turns(2):\n    note(k)\nraise ValueError('here')") is None
     with pytest.raises(SyntaxError):
         check_loop("for k in turns(2):")
-    failure = check_loop("from lazyt.switches import general\nnote(general['calls'])", (AS_USED,))
+    failure = check_loop("from lazyt.config import general\nnote(general['calls'])", (AS_USED,))
     assert failure is not None and failure.kind == "loops, as used: note" and "line 2, turn -1" in failure.message
-    text = "from lazyt.switches import general\nfor k in turns(2 + general['calls']): note(1)"
+    text = "from lazyt.config import general\nfor k in turns(2 + general['calls']): note(1)"
     assert (failure := check_loop(text, (AS_USED,))) is not None and failure.kind == "loops, as used: end"
 
 

@@ -9,17 +9,17 @@ import pytest
 from test_programs import forget
 
 import lazyt as lt
-from lazyt import planning
-from lazyt.backends.cpu import narrow, tile
+from lazyt.backends.cpu.codegen import short_axes, transposed_access
 from lazyt.backends.cpu.engine import host_features
-from lazyt.backends.cpu.switches import switches
-from lazyt.ir.extents import hint
+from lazyt.backends.cpu.flags import switches
+from lazyt.ir.symbolic import hint
+from lazyt.runtime import plan_cache
 
 
 @pytest.fixture(autouse=True)
 def _planned(monkeypatch: pytest.MonkeyPatch) -> Any:
     forget()
-    monkeypatch.setitem(planning.settings, "tiers", False)
+    monkeypatch.setitem(plan_cache.settings, "tiers", False)
     yield
     forget()
 
@@ -44,7 +44,9 @@ def test_bits_are_those_of_lanes_along_the_last_axis(
     x = np.random.default_rng(width).standard_normal((3, channels, 8, width)).astype(np.float32)
     found = _program(x).numpy()
     turned = any(axes[-1] == 3 * channels for axes in _axes())
-    assert turned == ("avx512f" in host_features() and 3 * channels >= narrow.LANES and width // 2 + 1 < narrow.NARROW)
+    assert turned == (
+        "avx512f" in host_features() and 3 * channels >= short_axes.LANES and width // 2 + 1 < short_axes.NARROW
+    )
     forget()
     monkeypatch.setitem(switches, "widen", False)
     np.testing.assert_array_equal(found, _program(x).numpy())
@@ -71,7 +73,7 @@ def test_pixels_of_few_channels(channels: int) -> None:
     t, planes = lt.asarray(x), lt.asarray(np.ascontiguousarray(x.transpose(0, 3, 1, 2)))
     found = lt.permute_dims(planes, (0, 2, 3, 1)).clone()
     turned = "lanes along axis 1" in str(lt.explain())
-    assert turned == ("avx512f" in host_features() and channels <= narrow.TIMES)
+    assert turned == ("avx512f" in host_features() and channels <= short_axes.TIMES)
     np.testing.assert_array_equal(found.numpy(), x)
     np.testing.assert_array_equal(lt.permute_dims(t, (0, 3, 1, 2)).clone().numpy(), planes.numpy())
     points = t.reshape(-1, channels)
@@ -80,7 +82,7 @@ def test_pixels_of_few_channels(channels: int) -> None:
     y = lt.permute_dims(t, (0, 3, 1, 2)) + 1
     ways = str(lt.explain())
     np.testing.assert_array_equal(y.numpy(), planes.numpy() + 1)
-    assert ("reads across memory in tiles" in ways) == (channels >= narrow.NARROW)
+    assert ("reads across memory in tiles" in ways) == (channels >= short_axes.NARROW)
 
 
 def test_a_plan_with_tiles_is_not_used_for_a_few_columns() -> None:
@@ -90,7 +92,7 @@ def test_a_plan_with_tiles_is_not_used_for_a_few_columns() -> None:
         y = lt.asarray(part).T + 1
         tiled = "reads across memory in tiles" in str(lt.explain())
         np.testing.assert_array_equal(y.numpy(), part.T + 1)
-        assert tiled == (columns >= narrow.NARROW), columns
+        assert tiled == (columns >= short_axes.NARROW), columns
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3, 4, 5, 9])
@@ -107,6 +109,6 @@ def test_rows_of_a_few_elements(dtype: str, columns: int, monkeypatch: pytest.Mo
     results = found()
     np.testing.assert_array_equal(results[1], x.max(axis=1))
     np.testing.assert_array_equal(results[2], x.argmin(axis=1))
-    monkeypatch.setattr(tile, "NARROW", 0)
+    monkeypatch.setattr(transposed_access, "NARROW", 0)
     for strided, tiled in zip(results, found(), strict=True):
         np.testing.assert_array_equal(strided, tiled)

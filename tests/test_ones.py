@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt.ir.extents import Scope
-from lazyt.trace import local
+from lazyt.ir.symbolic import Scope
+from lazyt.tracing.trace import local
 
 OPERATIONS = (
     "m.tile({t}, ({r}, {r}))", "m.tile({t}, {r})", "m.repeat({t}, {r}, axis={ax})", "m.repeat({t}, {r})[:, None]",

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt import planning
-from lazyt.ops.core import OPS
+from lazyt.ops.definition import OPS
+from lazyt.runtime import plan_cache
 from lazyt.testing.closeness import same_bits
 from lazyt.testing.modes import FIRST_BY_NUMPY, FIRST_RUN, mode
 
@@ -67,7 +67,7 @@ def wide(a: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("name", NAMES)
 def test_against_numpy_in_every_regime(name, monkeypatch):
     for args, kwargs in OPS[name].samples():  # type: ignore[misc]
-        monkeypatch.setitem(planning.settings, "tiers", False)
+        monkeypatch.setitem(plan_cache.settings, "tiers", False)
         fused = run(name, args, kwargs)
         for got, want in zip(fused, expected(name, args, kwargs, len(fused) > 1), strict=True):
             assert (got.shape, got.dtype) == (want.shape, want.dtype)
@@ -76,7 +76,7 @@ def test_against_numpy_in_every_regime(name, monkeypatch):
                 np.testing.assert_allclose(wide(got), wide(want), rtol=tol, atol=tol / 10)
             else:
                 np.testing.assert_array_equal(got, want)
-        monkeypatch.setitem(planning.settings, "tiers", True)
+        monkeypatch.setitem(plan_cache.settings, "tiers", True)
         with lt.eager():
             eager = run(name, args, kwargs)
         if not any(part in name for part in INEXACT):

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-import lazyt.record
+import lazyt.tracing.record
 from lazyt.errors import DeviceError, IndexOutOfRange, ShapeError
 from lazyt.ir import dtypes
 from lazyt.ir.builder import Builder, Weak
-from lazyt.ir.extents import Scope
 from lazyt.ir.graph import Graph, Node
-from lazyt.ir.interpret import interpret
-from lazyt.ir.verify import verify
-from lazyt.ops.core import OPS, OpDef
+from lazyt.ir.graph_interpreter import interpret
+from lazyt.ir.passes.verify import verify
+from lazyt.ir.symbolic import Scope
+from lazyt.ops.definition import OPS, OpDef
 
 FAMILIES = (
     "elementwise",
@@ -132,7 +132,9 @@ def records_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in MODULES:
         for name, f in (("record", record), ("record_view", record_view), ("assign", assign), ("rewrite", rewrite)):
             monkeypatch.setattr(module, name, f, raising=False)
-    monkeypatch.setattr(lazyt.record, "as_tensor", lambda x: x if isinstance(x, Array) else array(x), raising=False)
+    monkeypatch.setattr(
+        lazyt.tracing.record, "as_tensor", lambda x: x if isinstance(x, Array) else array(x), raising=False
+    )
 
 
 def function(name: str) -> Any:

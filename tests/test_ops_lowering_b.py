@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 
 import lazyt.random
-import lazyt.record
-import lazyt.syncing
+import lazyt.runtime.sync
+import lazyt.tracing.record
 from lazyt.errors import DTypeError, IndexOutOfRange, ScalarRangeError, ShapeError
 from lazyt.ir import dtypes
 from lazyt.ir.builder import Builder, Weak
-from lazyt.ir.extents import Scope, guard_source
 from lazyt.ir.graph import Graph, Node
-from lazyt.ir.interpret import interpret
-from lazyt.ir.verify import verify
+from lazyt.ir.graph_interpreter import interpret
+from lazyt.ir.passes.verify import verify
+from lazyt.ir.symbolic import Scope, guard_source
 from lazyt.ops import random as random_ops
-from lazyt.ops.core import OPS, OpDef
+from lazyt.ops.definition import OPS, OpDef
 
 SCALARS = (bool, int, float, complex)
 
@@ -122,7 +122,7 @@ def records_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "record_two", lambda op, x, y: interpreted(op, (x, y)), raising=False)
         monkeypatch.setattr(module, "record_view", _interpreted_view, raising=False)
         monkeypatch.setattr(module, "record_update", _interpreted_update, raising=False)
-    monkeypatch.setattr(lazyt.record.hooks, "as_tensor", array, raising=False)
+    monkeypatch.setattr(lazyt.tracing.record.hooks, "as_tensor", array, raising=False)
 
 
 def module_of(name: str) -> Any:

@@ -9,17 +9,17 @@ import pytest
 from test_programs import forget
 
 import lazyt as lt
-from lazyt import planning
-from lazyt.backends import objcache
-from lazyt.backends.cpu import products, tuning
+from lazyt.backends import object_cache
 from lazyt.backends.cpu.engine import compile_module, host_features
-from lazyt.backends.cpu.gemm_ir import product_text
-from lazyt.backends.cpu.gemm_tile import AT, HEAD, SIZE, tile_of
-from lazyt.backends.cpu.switches import switches
-from lazyt.backends.cpu.threads import Program
+from lazyt.backends.cpu.flags import switches
+from lazyt.backends.cpu.library import products, tuning
+from lazyt.backends.cpu.library.gemm_ir import product_text
+from lazyt.backends.cpu.library.gemm_tile import AT, HEAD, SIZE, tile_of
+from lazyt.backends.cpu.thread_pool import Program
 from lazyt.errors import LazytInternalError
-from lazyt.ir.epilogue import verify_epilogue
-from lazyt.ir.schedule import MatmulCall
+from lazyt.ir.passes.epilogue import verify_epilogue
+from lazyt.ir.passes.schedule import MatmulCall
+from lazyt.runtime import plan_cache
 
 # rows, columns, length: tails of every kind, several blocks of k, one element, nothing.
 SIZES = [
@@ -34,7 +34,7 @@ def _generated(monkeypatch):
     """Fused from the first time on, by generated code wherever there is some, and checked."""
     forget()
     for name, value in {"tiers": False, "verify": True, "blas": False}.items():
-        monkeypatch.setitem(planning.settings, name, value)
+        monkeypatch.setitem(plan_cache.settings, name, value)
     yield
     forget()
 
@@ -222,10 +222,10 @@ class TestEpilogues:
     def test_same_bits_on_and_off(self, name, blas, monkeypatch):
         make, other = _epilogues()[name]
         a, b = array(90, 70), array(70, 48, seed=1)
-        monkeypatch.setitem(planning.settings, "gemm", not blas)
+        monkeypatch.setitem(plan_cache.settings, "gemm", not blas)
         got = []
         for on in (True, False):
-            monkeypatch.setitem(planning.settings, "epilogues", on)
+            monkeypatch.setitem(plan_cache.settings, "epilogues", on)
             forget()
             x, y, w = tensors(a, b, other)
             out = make(x @ y, w)
@@ -320,7 +320,7 @@ class TestEpilogues:
 
 class TestChoice:
     def test_by_size_not_by_threads(self, monkeypatch):
-        monkeypatch.setitem(planning.settings, "blas", True)
+        monkeypatch.setitem(plan_cache.settings, "blas", True)
         x, y = tensors(array(64, 64, 64), array(64, 64, 64))
         before = lt.get_num_threads()
         try:
@@ -335,8 +335,8 @@ class TestChoice:
     def test_switches(self, monkeypatch):
         x, y = tensors(array(30, 30), array(30, 30))
         assert (x @ y).explain().kernels[0].library.startswith("generated ")
-        monkeypatch.setitem(planning.settings, "blas", True)
-        monkeypatch.setitem(planning.settings, "gemm", False)
+        monkeypatch.setitem(plan_cache.settings, "blas", True)
+        monkeypatch.setitem(plan_cache.settings, "gemm", False)
         assert not (x @ y).explain().kernels[0].library.startswith("generated ")
 
     def test_complex_products_are_by_blas(self):
@@ -347,7 +347,7 @@ class TestChoice:
 
 @pytest.mark.parametrize("name", ["matrix by vector", "column", "vector by matrix", "row", "transposed", "flat"])
 def test_an_epilogue_over_a_product_of_one_row_or_column(name, monkeypatch):
-    monkeypatch.setitem(planning.settings, "tiers", False)
+    monkeypatch.setitem(plan_cache.settings, "tiers", False)
     programs = {
         "matrix by vector": lambda a, b: (a @ b[:, 0]) * 2 - 1.5,
         "column": lambda a, b: (a @ b[:, :1]) * 2 - 1.5,
@@ -366,10 +366,10 @@ def test_an_epilogue_over_a_product_of_one_row_or_column(name, monkeypatch):
 @pytest.fixture
 def autotune(monkeypatch, tmp_path):
     """On, with an empty cache."""
-    cache = objcache.ObjectCache(tmp_path)
+    cache = object_cache.ObjectCache(tmp_path)
     monkeypatch.setattr(tuning.objcache, "default_cache", lambda: cache)
     monkeypatch.setitem(switches, "autotune", True)
-    monkeypatch.setitem(planning.settings, "blas", True)
+    monkeypatch.setitem(plan_cache.settings, "blas", True)
     tuning.forget()
     yield cache
     tuning.forget()
@@ -416,7 +416,7 @@ class TestAutotuner:
                 return {**fields, "generated": 1.0, "blas": 1.0}
 
             monkeypatch.setattr(tuning, "_measured", chosen)
-            monkeypatch.setattr(objcache.ObjectCache, "load", lambda *_: None)
+            monkeypatch.setattr(object_cache.ObjectCache, "load", lambda *_: None)
             x, y, v = tensors(a, b, w)
             p, q = x.T if left else x, y.T if right else y
             z = p @ q + v
@@ -461,7 +461,7 @@ class TestVectors:
         arrays = [array(*shape, dtype=dtype, seed=i) for i, shape in enumerate([(70, 90), (70,), (90,)])]
         want = FORMS[form](*(a.astype("f8") for a in arrays))
         for on in (True, False):
-            monkeypatch.setitem(planning.settings, "vectors", on)
+            monkeypatch.setitem(plan_cache.settings, "vectors", on)
             forget()
             got = FORMS[form](*tensors(*arrays)).numpy()
             np.testing.assert_allclose(got, want, rtol=2e-2 if dtype == "float16" else 1e-5, atol=1e-2)

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 
 import lazyt as lt
-from lazyt import planning, stepwise
 from lazyt.backends.cpu import binding
+from lazyt.runtime import first_run, plan_cache
 from lazyt.testing import array_programs, reference
 from lazyt.testing.array_programs import WORD, Writer
-from lazyt.trace import local
+from lazyt.tracing.trace import local
 
 EXAMPLES = int(os.environ.get("LAZYT_EXAMPLES", "0"))
 TOLERANCE = {"float16": 4e-3, "float32": 2e-5, "float64": 1e-11}
@@ -27,8 +27,8 @@ TOLERANCE = {"float16": 4e-3, "float32": 2e-5, "float64": 1e-11}
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let small kernels have work for several threads, and what a test changes be put back."""
     monkeypatch.setattr(binding, "GRAIN", 8)
-    for name in planning.settings:
-        monkeypatch.setitem(planning.settings, name, planning.settings[name])
+    for name in plan_cache.settings:
+        monkeypatch.setitem(plan_cache.settings, name, plan_cache.settings[name])
     threads = lt.get_num_threads()
     lt.set_num_threads(2)
     yield
@@ -39,8 +39,8 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def forget() -> None:
     """Make every program a new one."""
     local.trace.reset_trie()
-    planning._programs.clear()
-    stepwise.forget()
+    plan_cache._programs.clear()
+    first_run.forget()
 
 
 def bits(a: np.ndarray) -> bytes:
@@ -72,7 +72,7 @@ def check_numpy(w: Writer, line: str) -> None:
 
 def run(regime: str, lines: list[str], w: Writer) -> dict[str, np.ndarray]:
     """The values of a program's names under a regime."""
-    s = planning.settings
+    s = plan_cache.settings
     forget()
     s["tiers"], s["fuse"] = regime in ("first seen", "eager"), regime != "unfused"
     lt.set_num_threads(1 if regime == "one thread" else 2)
@@ -102,7 +102,7 @@ REGIMES = ("fused", "the rest is dead", "first seen", "unfused", "eager", "one t
 )
 @given(st.data())
 def test_every_way_to_run_a_program_gives_the_same_bits(data: st.DataObject) -> None:
-    planning.settings["tiers"] = True
+    plan_cache.settings["tiers"] = True
     w = Writer(lambda n: data.draw(st.integers(0, n - 1)))
     w.program(length=12)
     note("\n".join(w.lines))
@@ -123,7 +123,7 @@ def test_reductions_have_one_order_whatever_they_are_fused_with(dtype: str, shap
     x = array_programs.leaf(shape, dtype, 7)
     found = []
     for fuse in (True, False):
-        planning.settings["tiers"], planning.settings["fuse"] = False, fuse
+        plan_cache.settings["tiers"], plan_cache.settings["fuse"] = False, fuse
         for threads in (1, 2):
             forget()
             lt.set_num_threads(threads)
@@ -138,7 +138,7 @@ def test_reductions_have_one_order_whatever_they_are_fused_with(dtype: str, shap
 
 def test_an_axis_split_twice_is_still_affine() -> None:
     """repeat puts an axis between, reshape merges all: what a library call reads is computed in one kernel."""
-    planning.settings["tiers"] = False
+    plan_cache.settings["tiers"] = False
     a = np.arange(24).reshape(4, 3, 2)
     x = lt.cumsum(lt.reshape(lt.repeat(lt.asarray(a), 2, axis=0) - 1, -1))
     y = x + 0
@@ -147,7 +147,7 @@ def test_an_axis_split_twice_is_still_affine() -> None:
 
 
 def test_a_part_of_two_concatenations_is_copied_after_it_is_written() -> None:
-    planning.settings["tiers"] = False
+    plan_cache.settings["tiers"] = False
     c, x, y = lt.asarray([False]), lt.asarray([7.0]), lt.asarray(np.arange(3, dtype=np.float32))
     part = lt.where(c, x, -1.0)
     whole = lt.concat([part, y])
@@ -158,7 +158,7 @@ def test_a_part_of_two_concatenations_is_copied_after_it_is_written() -> None:
 
 
 def test_a_written_value_is_copied_into_a_concatenation_after_both_writes() -> None:
-    planning.settings["tiers"] = False
+    plan_cache.settings["tiers"] = False
     x = lt.asarray(np.arange(4))
     x[0:1] = 100
     assert lt.concat([x, x[::-1]]).tolist() == [100, 1, 2, 3, 3, 2, 1, 100]
@@ -166,7 +166,7 @@ def test_a_written_value_is_copied_into_a_concatenation_after_both_writes() -> N
 
 def test_several_gathers_of_one_plan_keep_their_strides() -> None:
     """The code of the second index check is 2, and the stride of what it indexes is 1."""
-    planning.settings["tiers"] = False
+    plan_cache.settings["tiers"] = False
     x, y = lt.asarray(np.arange(6)), lt.asarray(np.arange(10, 16))
     i, j = lt.asarray([5, 1]), lt.asarray([0, 4])
     p, q, r = x[i], y[j], x[j]

@@ -15,16 +15,16 @@ from test_extents import CASES
 from test_programs import forget
 
 import lazyt as lt
-from lazyt.backends.cpu import binding, rebinding
+from lazyt.backends.cpu import binding, symbolic_binding
 from lazyt.backends.cpu.binding import Binding
 from lazyt.backends.cpu.executor import Bound, Executable, Rebound
-from lazyt.backends.cpu.rebinding import Function, Notes, Number, Untold
-from lazyt.backends.cpu.switches import switches
+from lazyt.backends.cpu.flags import switches
+from lazyt.backends.cpu.symbolic_binding import Function, Notes, Number, Untold
+from lazyt.config import general
 from lazyt.errors import LazytError
-from lazyt.switches import general
 from lazyt.testing import array_programs
 from lazyt.testing.array_programs import Writer
-from lazyt.trace import local
+from lazyt.tracing.trace import local
 
 if not switches["rebind"] or general["interpret"]:
     pytest.skip("LAZYT_DEBUG=no-rebind or interpret", allow_module_level=True)
@@ -69,7 +69,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Bound]]:
     lt.sync()
     forget()
     monkeypatch.setattr(Executable, "make", compared)
-    monkeypatch.setattr(rebinding, "OTHERS", -20)
+    monkeypatch.setattr(symbolic_binding, "OTHERS", -20)
     yield made
     forget()
 
@@ -220,7 +220,7 @@ def test_random_programs_of_random_extents(data: st.DataObject) -> None:
     patch = pytest.MonkeyPatch()
     with patch.context() as m:
         m.setattr(binding, "GRAIN", 8)
-        m.setattr(rebinding, "OTHERS", -20)
+        m.setattr(symbolic_binding, "OTHERS", -20)
         make = Executable.make
 
         def compared(*args: Any) -> Bound:
@@ -250,7 +250,7 @@ def written(f: Callable[..., Any], *values: int) -> Callable[..., Any]:
     """f as the function that is written of it, from its run on these values."""
     notes = Notes()
     result = f(*(notes.leaf(f"v[{i}]", v) for i, v in enumerate(values)))
-    lines = rebinding._needed(notes.lines, [f"return {rebinding._name(result)}"])
+    lines = symbolic_binding._needed(notes.lines, [f"return {symbolic_binding._name(result)}"])
     space: dict[str, Any] = {"trunc": math.trunc, "ceil": math.ceil}
     exec("def g(*v):\n    " + "\n    ".join(lines), space)
     made: Callable[..., Any] = space["g"]
@@ -303,10 +303,10 @@ def test_what_would_lose_where_a_number_comes_from(f: Callable[[Any], Any]) -> N
 
 def test_numbers_are_only_what_a_program_may_differ_in() -> None:
     n = Number(Notes(), "v[0]", 5)
-    rebinding._template([[1, 0, n, n, 0]], [n, 2], [(1, 0, n)], 1)
+    symbolic_binding._template([[1, 0, n, n, 0]], [n, 2], [(1, 0, n)], 1)
     for row, patch in (([n, 0, 1, 1, 0], (0, 0, 0)), ([1, n, 1, 1, 0], (0, 0, 0)), ([1, 0, 1, 1, 0], (n, 0, 0))):
         with pytest.raises(Untold):
-            rebinding._template([row], [0, 2], [patch], 1)  # type: ignore[list-item]
+            symbolic_binding._template([row], [0, 2], [patch], 1)  # type: ignore[list-item]
 
 
 def test_functions_are_text_of_what_differs() -> None:

@@ -17,10 +17,10 @@ import pytest
 from numpy.testing import overrides
 
 import lazyt as lt
-from lazyt.protocols.functions import NATIVE
-from lazyt.protocols.special_cases import REFUSED, SPECIAL
-from lazyt.protocols.through import name_of
-from lazyt.protocols.ufuncs import UFUNCS
+from lazyt.functions.protocols.functions import NATIVE
+from lazyt.functions.protocols.special_cases import REFUSED, SPECIAL
+from lazyt.functions.protocols.through import name_of
+from lazyt.functions.protocols.ufuncs import UFUNCS
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 SPACES = ("lazyt", "lazyt.linalg", "lazyt.fft", "lazyt.random", "lazyt.nn.functional")

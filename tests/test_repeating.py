@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt import repeating, syncing
 from lazyt.backends.cpu.executor import Bound
-from lazyt.backends.cpu.switches import switches
-from lazyt.switches import general as settings
-from lazyt.trace import local
-from lazyt.walk import hooks
+from lazyt.backends.cpu.flags import switches
+from lazyt.config import general as settings
+from lazyt.runtime import replay, sync
+from lazyt.tracing.steps import hooks
+from lazyt.tracing.trace import local
 
 X = np.arange(1, 9, dtype=np.float32)
 
@@ -32,7 +32,7 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Every sync that was a repetition."""
     found: list[Any] = []
 
-    written = repeating._written
+    written = replay._written
 
     def counting(tr: Any, again: Any, at: Any) -> Any:
         run = written(tr, again, at)
@@ -45,7 +45,7 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
         return counted
 
-    monkeypatch.setattr(repeating, "_written", counting)
+    monkeypatch.setattr(replay, "_written", counting)
     return found
 
 
@@ -222,12 +222,12 @@ def test_a_leaf_that_is_written_and_dropped_is_not_computed() -> None:
 def test_sizes_that_are_new_each_time_are_not_kept(monkeypatch: pytest.MonkeyPatch, repeated: list[Any]) -> None:
     made: list[Any] = []
 
-    class Counted(repeating.Written):
+    class Counted(replay.Written):
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
             made.append(self)
 
-    monkeypatch.setattr(repeating, "Written", Counted)
+    monkeypatch.setattr(replay, "Written", Counted)
     for n in [*range(10, 20), 15, 15, 15]:
         y = lt.asarray(np.ones(n, np.float32)) * 3
         lt.sync()
@@ -473,7 +473,7 @@ def test_a_view_that_another_thread_makes_during_the_sync(again: bool, monkeypat
     local.trace.reset_trie()  # what was remembered has the native call as it was then
     x = lt.asarray(X)
     views: list[Any] = []
-    compute, program, give = hooks.compute_foreign, Bound.launch_only, syncing._compute
+    compute, program, give = hooks.compute_foreign, Bound.launch_only, sync._compute
 
     def then_wait(holder: Any) -> Any:
         data = compute(holder)
@@ -505,7 +505,7 @@ def test_a_view_that_another_thread_makes_during_the_sync(again: bool, monkeypat
 
     monkeypatch.setattr(hooks, "compute_foreign", then_wait)
     monkeypatch.setattr(Bound, "launch_only", running)
-    monkeypatch.setattr(syncing, "_compute", computing)
+    monkeypatch.setattr(sync, "_compute", computing)
     for i in range(8):
         y = x * (i + 1.0)
         if i == 6:
@@ -535,9 +535,9 @@ def test_long_walks_have_a_function_and_many_results_have_none(repeated: list[An
     assert len(repeated) >= 2
     del repeated[:]
     for i in range(4):
-        results = [x + float(k + i) for k in range(repeating.MOST + 1)]
+        results = [x + float(k + i) for k in range(replay.MOST + 1)]
         lt.sync()
-        np.testing.assert_array_equal(results[-1].numpy(), X + np.float32(repeating.MOST + i))
+        np.testing.assert_array_equal(results[-1].numpy(), X + np.float32(replay.MOST + i))
     assert not repeated
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt import repeating
+from lazyt.runtime import replay
 from tests import test_repeating
 from tests.test_repeating import X
 
@@ -27,7 +27,7 @@ def test_scalars_are_converted_as_in_the_general_way(many: bool, repeated: list[
         results = [x.astype(np.float64) * k, z * complex(k, -0.0), n + k, lt.where(n > i, k, x)]
         want = [X.astype(np.float64) * k, X.astype(np.complex64) * complex(k, -0.0), np.arange(8) + k]
         want.append(np.where(np.arange(8) > i, np.float32(k), X))
-        for j in range(repeating.SPELLED if many else 0):
+        for j in range(replay.SPELLED if many else 0):
             results[0] = results[0] + k * j
             want[0] = want[0] + k * j
         lt.sync()
@@ -46,7 +46,7 @@ def test_what_moves_is_found_again_where_it_is_now(repeated: list[Any]) -> None:
     assert repeated
 
 
-@pytest.mark.parametrize("views", [1, repeating.SPELLED + 3])
+@pytest.mark.parametrize("views", [1, replay.SPELLED + 3])
 def test_any_number_of_views_and_written_values_leave_the_walk(views: int, repeated: list[Any]) -> None:
     x, want = lt.asarray(X), X.copy()
     for i in range(9):

@@ -18,12 +18,12 @@ import pytest
 from interrupts import Places, raises
 
 import lazyt as lt
-from lazyt import memory
-from lazyt import record as recording
 from lazyt.backends.cpu import executor
 from lazyt.errors import IndexOutOfRange, OutOfMemory
-from lazyt.syncing import counters
-from lazyt.trace import local
+from lazyt.runtime import memory
+from lazyt.runtime.sync import counters
+from lazyt.tracing import record as recording
+from lazyt.tracing.trace import local
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def test_a_chain_of_100000_operations_is_recorded_and_deleted_without_recursion(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # NOTE: a loop ends its walk much sooner.
-    monkeypatch.setattr(sys.modules["lazyt.trace"], "FIRST_BOUND", 1 << 17)
+    monkeypatch.setattr(sys.modules["lazyt.tracing.trace"], "FIRST_BOUND", 1 << 17)
     local.trace.reset_trie()
     x = lt.zeros(2)
     before = counters.syncs
@@ -84,7 +84,7 @@ def test_a_long_chain_of_views_is_written_through() -> None:
 
 def test_a_loop_that_never_syncs_keeps_bounded_memory_and_stops_planning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "MAX_STEPS", 64)
-    monkeypatch.setattr(sys.modules["lazyt.trace"], "FIRST_BOUND", 64)
+    monkeypatch.setattr(sys.modules["lazyt.tracing.trace"], "FIRST_BOUND", 64)
     local.trace.start()
     x = lt.zeros(1000)
     w = lt.tensor(np.ones(1000, np.float32), requires_grad=True)
@@ -509,7 +509,7 @@ CROWDED = """
 import numpy as np
 import lazyt as lt
 from lazyt.backends.cpu import engine
-from lazyt.switches import general
+from lazyt.config import general
 
 engine.GENERATION_OBJECTS, engine.MAX_OBJECTS, engine.ROOM, engine._loader.room = 4, 24, 6, 24
 general["tiers"] = False  # each program has kernels of its own from the first time on

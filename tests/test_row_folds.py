@@ -10,7 +10,7 @@ import pytest
 from test_programs import forget
 
 import lazyt as lt
-from lazyt import planning
+from lazyt.runtime import plan_cache
 
 SHAPES = [(1,), (15,), (16,), (17,), (3, 33), (5, 0), (40, 3), (7, 3, 700), (1 << 17,), (2, 70001)]
 
@@ -18,7 +18,7 @@ SHAPES = [(1,), (15,), (16,), (17,), (3, 33), (5, 0), (40, 3), (7, 3, 700), (1 <
 @pytest.fixture(autouse=True)
 def _planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     forget()
-    monkeypatch.setitem(planning.settings, "tiers", False)
+    monkeypatch.setitem(plan_cache.settings, "tiers", False)
     yield
     forget()
 

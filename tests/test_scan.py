@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt import planning
 from lazyt.backends.cpu.callbacks import Callback
 from lazyt.ir.scan import BLOCK, scan
+from lazyt.runtime import plan_cache
 
 DTYPES = [
     np.dtype(d)
@@ -115,9 +115,9 @@ def test_off_it_is_a_call_of_numpy(monkeypatch):
     x = values("cumsum", (50, 70), np.dtype("f4"))
     y = lt.cumulative_sum(lt.asarray(x) - 1, axis=1).numpy()
     assert not called, "a scan is native"
-    monkeypatch.setitem(planning.settings, "native", False)
+    monkeypatch.setitem(plan_cache.settings, "native", False)
     # Another program, whole: plans that were made with the setting on are not asked.
-    monkeypatch.setitem(planning.settings, "tiers", False)
+    monkeypatch.setitem(plan_cache.settings, "tiers", False)
     z = lt.cumulative_sum(lt.asarray(x) - 1, axis=1)
     w = (z + 0.0).numpy()
     assert called

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt import planning
 from lazyt.backends.cpu.callbacks import Callback
-from lazyt.backends.cpu.threads import Program
+from lazyt.backends.cpu.thread_pool import Program
 from lazyt.errors import IndexOutOfRange
+from lazyt.runtime import plan_cache
 
 HALVES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 DTYPES = [
@@ -109,8 +109,8 @@ def test_off_it_is_a_call_of_numpy(monkeypatch):
     called: list[int] = []
     run = Callback.run
     monkeypatch.setattr(Callback, "run", lambda *a: called.append(1) or run(*a))
-    monkeypatch.setitem(planning.settings, "native", False)
-    monkeypatch.setitem(planning.settings, "tiers", False)
+    monkeypatch.setitem(plan_cache.settings, "native", False)
+    monkeypatch.setitem(plan_cache.settings, "tiers", False)
     rng = np.random.default_rng(3)
     for shape, spec in CASES:
         key, x = key_of(rng, shape, spec), values(rng, shape, np.dtype("f4"))
@@ -123,19 +123,19 @@ def test_off_it_is_a_call_of_numpy(monkeypatch):
 
 
 def parts_of_last_plan(step) -> list:
-    made: list[planning.Plan] = []
-    init = planning.Plan.__init__
+    made: list[plan_cache.Plan] = []
+    init = plan_cache.Plan.__init__
 
     def record(self, *args, **more):
         init(self, *args, **more)
         made.append(self)
 
-    planning.Plan.__init__ = record
+    plan_cache.Plan.__init__ = record
     try:
         for _ in range(3):
             step()
     finally:
-        planning.Plan.__init__ = init
+        plan_cache.Plan.__init__ = init
     return [type(p) for p in next(iter(made[-1].executable.bound.values())).parts]
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt import shapes
-from lazyt.switches import general
-from lazyt.trace import local
+from lazyt.config import general
+from lazyt.tracing import shape_inference
+from lazyt.tracing.trace import local
 
 W = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 
@@ -60,13 +60,13 @@ def _run(f: Callable[[Any], Any], n: int) -> Any:
 def inferred(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of operations lowered over ints."""
     names: list[str] = []
-    real = shapes.infer
+    real = shape_inference.infer
 
     def counted(op: Any, *rest: Any) -> Any:
         names.append(op.name)
         return real(op, *rest)
 
-    monkeypatch.setattr(shapes, "infer", counted)
+    monkeypatch.setattr(shape_inference, "infer", counted)
     return names
 
 

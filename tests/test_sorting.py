@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt import planning
-from lazyt.backends.cpu import insertion, sorting
-from lazyt.ir import opaque
+from lazyt.backends.cpu.library import insertion_sort, sorting
+from lazyt.ir import library_calls
+from lazyt.runtime import plan_cache
 
 DTYPES = [
     np.dtype(d) for d in (*("?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"), ml_dtypes.bfloat16)
@@ -43,19 +43,19 @@ def bits(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_results_are_those_of_a_stable_sort(dtype, special, few, threads, monkeypatch):
     if few == "lines":  # the short ones, in machine code
-        monkeypatch.setattr(insertion, "GRAIN", 16)
-        monkeypatch.setattr(insertion, "SMALL", 1 << 20)
+        monkeypatch.setattr(insertion_sort, "GRAIN", 16)
+        monkeypatch.setattr(insertion_sort, "SMALL", 1 << 20)
     else:
-        monkeypatch.setattr(insertion, "FEW", 0)
+        monkeypatch.setattr(insertion_sort, "FEW", 0)
         monkeypatch.setattr(sorting, "FEW", few)
-    planning.drop_plans()
+    plan_cache.drop_plans()
     for shape, axis in SHAPES:
-        if few == "lines" and shape[axis] > insertion.FEW:
+        if few == "lines" and shape[axis] > insertion_sort.FEW:
             continue
         x = values(shape, dtype, special)
         t = lt.asarray(x)
         for down in (False, True):
-            order = opaque.argsort(x, axis, down)
+            order = library_calls.argsort(x, axis, down)
             np.testing.assert_array_equal(lt.argsort(t, axis=axis, descending=down).numpy(), order)
             y = lt.sort(t, axis=axis, descending=down).numpy()
             assert y.dtype == dtype
@@ -74,8 +74,8 @@ def test_one_program_for_short_and_long_lines():
         x = rng.integers(0, 9, (2, n)).astype("f4")
         for down in (False, True):
             found = lt.argsort(lt.asarray(x), axis=1, descending=down)
-            assert ("native argsort" in str(lt.explain())) == (n <= insertion.FEW), n
-            np.testing.assert_array_equal(found.numpy(), opaque.argsort(x, 1, down))
+            assert ("native argsort" in str(lt.explain())) == (n <= insertion_sort.FEW), n
+            np.testing.assert_array_equal(found.numpy(), library_calls.argsort(x, 1, down))
 
 
 def test_of_a_view():
@@ -109,7 +109,7 @@ def test_what_fails_on_a_thread_is_raised():
 
 @pytest.mark.parametrize("native", [True, False])
 def test_a_gradient_through_topk(native, monkeypatch):
-    monkeypatch.setitem(planning.settings, "native", native)
+    monkeypatch.setitem(plan_cache.settings, "native", native)
     x = lt.tensor([3.0, 1.0, 4.0, 1.5], requires_grad=True)
     (lt.topk(x, 2).values * lt.asarray([1.0, 10.0])).sum().backward()
     assert x.grad.tolist() == [10.0, 0.0, 1.0, 0.0]

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt import repeating
-from lazyt.switches import general as settings
-from lazyt.trace import local
+from lazyt.config import general as settings
+from lazyt.runtime import replay
+from lazyt.tracing.trace import local
 
 X = np.arange(1, 9, dtype=np.float32)
 
@@ -28,7 +28,7 @@ def _switched_on():
 def repeated(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Every sync that was a repetition."""
     found: list[Any] = []
-    written = repeating._written
+    written = replay._written
 
     def counting(tr: Any, again: Any, at: Any) -> Any:
         run = written(tr, again, at)
@@ -41,7 +41,7 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
         return counted
 
-    monkeypatch.setattr(repeating, "_written", counting)
+    monkeypatch.setattr(replay, "_written", counting)
     return found
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt.spellings import ATTRIBUTES
+from lazyt.tracing.name_hints import ATTRIBUTES
 
 
 @pytest.mark.parametrize("name", ATTRIBUTES)

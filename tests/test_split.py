@@ -9,13 +9,13 @@ import pytest
 from test_programs import forget
 
 import lazyt as lt
-from lazyt import planning
-from lazyt.backends.cpu.switches import switches
+from lazyt.backends.cpu.flags import switches
+from lazyt.runtime import plan_cache
 
 
 @pytest.fixture(autouse=True)
 def _threads(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setitem(planning.settings, "tiers", False)
+    monkeypatch.setitem(plan_cache.settings, "tiers", False)
     before = lt.get_num_threads()
     lt.set_num_threads(3)
     forget()

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt import planning, stepwise
 from lazyt.errors import IndexOutOfRange
-from lazyt.stepwise import Stepwise
-from lazyt.trace import local
+from lazyt.runtime import first_run, plan_cache
+from lazyt.runtime.first_run import Stepwise
+from lazyt.tracing.trace import local
 
 
 def forget() -> None:
     """Let every program be new."""
-    planning._programs.clear()
+    plan_cache._programs.clear()
     local.trace.reset_trie()
 
 
@@ -29,7 +29,7 @@ def _nothing_known(monkeypatch):
     gc.collect()
     lt.sync()
     forget()
-    monkeypatch.setattr(stepwise, "_kinds", {})
+    monkeypatch.setattr(first_run, "_kinds", {})
 
 
 def ramp(*shape: int, dtype: str = "float32") -> lt.Tensor:
@@ -65,7 +65,7 @@ def test_the_bits_are_those_of_a_plan(name, shape, monkeypatch):
         shape = (2, 2)
     stepped = PROGRAMS[name](ramp(*shape)).numpy()
     assert isinstance(lt.last_sync().plan, Stepwise)
-    monkeypatch.setitem(planning.settings, "tiers", False)
+    monkeypatch.setitem(plan_cache.settings, "tiers", False)
     planned = PROGRAMS[name](ramp(*shape)).numpy()
     assert not isinstance(lt.last_sync().plan, Stepwise)
     assert stepped.dtype == planned.dtype and stepped.shape == planned.shape
@@ -79,14 +79,14 @@ def test_programs_share_the_plans_of_their_steps(monkeypatch):
     x, y = ramp(5), ramp(5)
     (lt.sin(x) + y).numpy()
     lt.sin(x + y * x).numpy()
-    known = {id(p) for ps in stepwise._kinds.values() for p in ps}
+    known = {id(p) for ps in first_run._kinds.values() for p in ps}
     # Other programs of the same operations, at another size.
-    monkeypatch.setattr(stepwise, "OneStep", None)
+    monkeypatch.setattr(first_run, "OneStep", None)
     x, y = ramp(7), ramp(7)
     (lt.sin(lt.sin(x) + y) * y + x).numpy()
     report = lt.last_sync()
     assert isinstance(report.plan, Stepwise) and report.compiles == 0 and report.kernels == 5
-    assert {id(p) for ps in stepwise._kinds.values() for p in ps} == known
+    assert {id(p) for ps in first_run._kinds.values() for p in ps} == known
 
 
 def test_dtypes_ranks_and_repeats_tell_steps_apart():
@@ -129,10 +129,10 @@ def test_a_report_shows_the_kernels_of_each_operation():
     assert [v.title for v in report.plan_kernels] == ["exp (exp)", "add (add)"] and "2 kernels" in str(report)
 
 
-@pytest.mark.parametrize("size", [planning.TINY_SIZE, planning.TINY_SIZE + 1])
+@pytest.mark.parametrize("size", [plan_cache.TINY_SIZE, plan_cache.TINY_SIZE + 1])
 def test_larger_programs_are_planned(size):
     (lt.ones(size) + 1).numpy()
-    assert isinstance(lt.last_sync().plan, Stepwise) == (size == planning.TINY_SIZE)
+    assert isinstance(lt.last_sync().plan, Stepwise) == (size == plan_cache.TINY_SIZE)
 
 
 def test_what_fails_names_its_own_line_though_steps_share_a_plan():
@@ -144,7 +144,7 @@ def test_what_fails_names_its_own_line_though_steps_share_a_plan():
 
     assert first([1]).tolist() == [ramp(3).tolist()[1]]
     assert isinstance(lt.last_sync().plan, Stepwise)
-    kinds = sum(map(len, stepwise._kinds.values()))
+    kinds = sum(map(len, first_run._kinds.values()))
     for f in (first, second):
         y = f([5])
         line = f.__code__.co_firstlineno + 1
@@ -152,7 +152,7 @@ def test_what_fails_names_its_own_line_though_steps_share_a_plan():
             y.numpy()
         assert y.is_pending
         del y
-    assert sum(map(len, stepwise._kinds.values())) == kinds
+    assert sum(map(len, first_run._kinds.values())) == kinds
 
 
 def test_values_die_with_their_last_reader():
@@ -189,7 +189,7 @@ def test_a_synced_forward_keeps_its_graph():
 @pytest.fixture
 def interpreted(monkeypatch) -> Callable[[], int]:
     """How many steps of the last sync NumPy computed; such steps were never met before."""
-    monkeypatch.setitem(planning.settings, "first", True)
+    monkeypatch.setitem(plan_cache.settings, "first", True)
     return lambda: lt.last_sync().interpreted
 
 
@@ -200,7 +200,7 @@ def test_numpy_gives_the_bits_of_kernels(name, shape, interpreted, monkeypatch):
         shape = (2, 2)
     got = PROGRAMS[name](ramp(*shape)).numpy()
     assert interpreted() or name in ("a product", "complex")
-    monkeypatch.setitem(planning.settings, "first", False)
+    monkeypatch.setitem(plan_cache.settings, "first", False)
     forget()
     want = PROGRAMS[name](ramp(*shape)).numpy()
     assert isinstance(lt.last_sync().plan, Stepwise) and not interpreted()
@@ -208,7 +208,7 @@ def test_numpy_gives_the_bits_of_kernels(name, shape, interpreted, monkeypatch):
 
 
 def test_a_kind_of_step_that_comes_often_is_compiled(interpreted, monkeypatch):
-    monkeypatch.setattr(stepwise, "INTERPRETED", 2)
+    monkeypatch.setattr(first_run, "INTERPRETED", 2)
     for n in (3, 4, 5, 6):
         got = (ramp(n) + 0.5).numpy()
         np.testing.assert_array_equal(got, ramp(n).numpy() + np.float32(0.5))
@@ -218,9 +218,9 @@ def test_a_kind_of_step_that_comes_often_is_compiled(interpreted, monkeypatch):
 
 
 def test_a_plan_at_hand_is_taken(interpreted, monkeypatch):
-    monkeypatch.setitem(planning.settings, "first", False)
+    monkeypatch.setitem(plan_cache.settings, "first", False)
     (ramp(3) * 2).numpy()
-    monkeypatch.setitem(planning.settings, "first", True)
+    monkeypatch.setitem(plan_cache.settings, "first", True)
     forget()
     (ramp(5) * 3).numpy()
     assert interpreted() == 0 and lt.last_sync().kernels == 1
@@ -263,13 +263,13 @@ def test_a_mistake_of_lazyts_own_is_not_covered(interpreted, monkeypatch):
     def wrong(form, leaves, scalars):
         raise AssertionError("a mistake")
 
-    monkeypatch.setattr(stepwise.Form, "values", wrong)
-    monkeypatch.setattr(stepwise, "is_ours", lambda error: True)
+    monkeypatch.setattr(first_run.Form, "values", wrong)
+    monkeypatch.setattr(first_run, "is_ours", lambda error: True)
     x = ramp(3)
     y = x + 1
     with pytest.raises(AssertionError, match="a mistake"):
         y.numpy()
-    monkeypatch.setitem(planning.settings, "strict", False)
+    monkeypatch.setitem(plan_cache.settings, "strict", False)
     np.testing.assert_array_equal(y.numpy(), x.numpy() + 1)
     assert interpreted() == 0
 
@@ -323,7 +323,7 @@ def test_a_program_that_fuses_is_planned_again():
 
 
 def test_what_numpy_computes_is_not_counted_as_a_plan(monkeypatch):
-    monkeypatch.setitem(planning.settings, "first", True)
+    monkeypatch.setitem(plan_cache.settings, "first", True)
     x = lt.asarray(np.arange(6.0).reshape(1, 2, 3))
     with lt.expect(plans=0):
         (x * 2.0 - x).numpy()

@@ -13,88 +13,60 @@ from pathlib import Path
 
 import pytest
 
-from lazyt.autograd.derivatives import NONDIFFERENTIABLE, OPAQUE_VJP, VJP
-from lazyt.backends.cpu import elementwise as cpu
-from lazyt.ir import elementwise as meaning
-from lazyt.ir import fuse, interpret, kernel_interpreter, opaque, prims, verify
-from lazyt.ops.core import OPS
+import lazyt as lt
+from lazyt.autograd.rules.registry import NONDIFFERENTIABLE, OPAQUE_VJP, VJP
+from lazyt.backends.cpu.codegen import elementwise as cpu
+from lazyt.ir import graph_interpreter, kernel_interpreter, library_calls, numpy_semantics as meaning, prims
+from lazyt.ir.passes import fuse, verify
+from lazyt.ops.definition import OPS
 
 TOP = Path(__file__).parent.parent
 
 # --- imports point one way ---------------------------------------------------------------------------------------
 
-# The rooms of the house, foundations first. A room may import those above it in this list. A dotted name is a room
-# of its own within the folder it stands in.
-ROOMS = (
+# The packages, foundations first. A module may import its own package and those above it in this list.
+ORDER = (
     "errors",
-    "commit",
-    "spellings",
-    "switches",
+    "config",
     "ir",
-    "ops",
-    "backends.objcache",
-    "backends.rules",
+    "backends.object_cache",
+    "backends.math",
+    "backends.common",
     "backends.cpu",
     "backends.cuda",
-    "device",
-    "handle",
-    "site",
-    "trace",
-    "memory",
-    "views",
-    "layout",
-    "shapes",
-    "walk",
-    "current",
-    "leaves",
-    "record",
-    "doors",
-    "calls",
-    "inplace",
-    "lowering",
+    "backends",
+    "ops",
+    "tracing",
     "autograd",
-    "subprograms",
-    "looking.text",
-    "looking.steps",
-    "looking.reasons",
-    "stepwise",
-    "planning",
-    "repeating",
-    "updating",
-    "looking.kernels",
-    "looking.report",
-    "syncing",
-    "looking",
-    "functions.arguments",
-    "random",
+    "runtime",
+    "inspect",
     "functions",
-    "tensor",
-    "operators",
-    "protocols",
-    "modes",
-    "saving",
-    "interop",
     "fft",
     "linalg",
+    "random",
     "optim",
     "nn",
     "lazyt",
     "testing",
 )
-# What the order alone would allow, and should not.
+# What the order alone would allow, and should not. Backends stand on the IR alone; what records knows no backend.
 ONLY = {
-    "ir": {"errors"},
-    "switches": {"errors"},
+    "config": {"errors"},
+    "ir": {"config", "errors"},
     "ops": {"errors", "ir"},
-    "backends.objcache": {"errors"},
-    "backends.rules": {"errors", "ir"},
-    "backends.cpu": {"backends.objcache", "backends.rules", "commit", "errors", "ir", "switches"},
-    # How a plan's arguments and temporaries are found is the CPU executor's; code generation is each backend's own.
-    "backends.cuda": {"backends.cpu", "backends.objcache", "backends.rules", "errors", "ir", "switches"},
-    "handle": set(),
-    "commit": set(),
-    "site": set(),
-    "trace": {"commit"},
+    "backends.object_cache": {"errors"},
+    "backends.math": {"errors", "ir"},
+    "backends.common": {"config", "errors", "ir"},
+    "backends.cpu": {"backends.common", "backends.math", "backends.object_cache", "config", "errors", "ir"},
+    "backends.cuda": {"backends.common", "backends.math", "backends.object_cache", "config", "errors", "ir"},
+    "tracing": {"config", "errors", "ir", "ops"},
+    "autograd": {"config", "errors", "ir", "ops", "tracing"},
+}
+# (importing package, imported package) -> what the import against the order is for, until a seam takes its place.
+EXCEPTIONS = {
+    ("backends.cuda", "backends.cpu"): "binding and library calls, which both share",
+    ("runtime", "inspect"): "a tensor shows itself; a sync's report names kernels",
+    ("runtime", "functions"): "a tensor's indexing and copies",
 }
 # Packages that one backend alone may import.
 FOREIGN = {"llvmlite": "backends.cpu", "cupy": "backends.cuda", "cudnn": "backends.cuda"}
@@ -158,28 +130,31 @@ SOURCES = {(m := _module(p)): Source(m, p) for p in sorted((TOP / "lazyt").rglob
 IMPORTS = [i for s in SOURCES.values() for i in s.imports]
 
 
-def room(module: str) -> str:
-    """The room that a module stands in: the longest name of one that it begins with."""
+def package(module: str) -> str:
+    """The package that a module belongs to: the longest of ORDER that its name begins with."""
     inner = module.removeprefix("lazyt.")
     if inner in ("lazyt", "backends"):
         return "lazyt"
-    return next((r for r in sorted(ROOMS, key=len, reverse=True) if inner == r or inner.startswith(r + ".")), inner)
+    return next((r for r in sorted(ORDER, key=len, reverse=True) if inner == r or inner.startswith(r + ".")), inner)
 
 
-def test_every_module_has_its_room():
-    strays = sorted({m for m in SOURCES if room(m) not in ROOMS})
-    assert not strays, "give them a place in ROOMS"
+def test_every_module_has_its_package():
+    strays = sorted({m for m in SOURCES if package(m) not in ORDER})
+    assert not strays, "give them a place in ORDER"
 
 
 def test_imports_point_one_way():
-    wrong = []
+    wrong, seen = [], set()
     for i in IMPORTS:
-        here, there = room(i.module), room(i.target)
+        here, there = package(i.module), package(i.target)
         if i.typing or not i.target.startswith("lazyt") or here == there:
             continue
-        if ROOMS.index(there) > ROOMS.index(here) or there not in ONLY.get(here, {there}):
+        if (here, there) in EXCEPTIONS:
+            seen.add((here, there))
+        elif ORDER.index(there) > ORDER.index(here) or there not in ONLY.get(here, {there}):
             wrong.append(f"{i.module} imports {i.target}" + (f" inside {i.inside}" if i.inside else ""))
     assert not wrong, "\n".join(wrong)
+    assert not EXCEPTIONS.keys() - seen, "these are gone: take them off EXCEPTIONS"
 
 
 def test_imports_make_no_cycle():
@@ -216,7 +191,7 @@ def test_each_foreign_package_stays_in_its_backend():
     wrong = [
         f"{i.module} imports {i.target}"
         for i in IMPORTS
-        if room(i.module) != FOREIGN.get(i.target.split(".")[0], room(i.module))
+        if package(i.module) != FOREIGN.get(i.target.split(".")[0], package(i.module))
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -250,7 +225,7 @@ def same(found: object, want: object, what: str) -> None:
 
 
 def test_the_interpreter_and_the_verifier_know_every_primitive():
-    same(interpret.PRIMITIVES, PRIMITIVES, "interpreter")
+    same(graph_interpreter.PRIMITIVES, PRIMITIVES, "interpreter")
     same(meaning.ELEMENTWISE, prims.ELEMENTWISE, "meaning of elementwise primitives")
     same(verify._FORM, PRIMITIVES, "verifier, forms")
     same(verify._RULES, PRIMITIVES - {"leaf"}, "verifier, rules")
@@ -259,7 +234,7 @@ def test_the_interpreter_and_the_verifier_know_every_primitive():
 def test_every_primitive_has_a_derivative_or_a_reason():
     rules = [*VJP, *OPAQUE_VJP, *NONDIFFERENTIABLE]
     assert len(rules) == len(set(rules)), "a name has two entries"
-    same(rules, (PRIMITIVES - {"opaque", "item"}) | set(opaque.FUNCTIONS), "derivatives")
+    same(rules, (PRIMITIVES - {"opaque", "item"}) | set(library_calls.FUNCTIONS), "derivatives")
     assert all(NONDIFFERENTIABLE.values()), "a reason is given"
 
 
@@ -292,7 +267,7 @@ NAMESPACES = ("lazyt", "lazyt.nn", "lazyt.nn.functional", "lazyt.nn.init", "lazy
 
 def public(namespace: str) -> dict[str, object]:
     """What `from namespace import *` would give, modules apart."""
-    module = importlib.import_module(namespace)
+    module = lt.memory if namespace == "lazyt.memory" else importlib.import_module(namespace)
     names = getattr(module, "__all__", None) or [n for n in vars(module) if not n.startswith("_")]
     found = {f"{namespace}.{n}": getattr(module, n) for n in names}
     return {n: o for n, o in found.items() if not isinstance(o, types.ModuleType)}
@@ -337,7 +312,7 @@ def test_every_module_says_what_it_is():
 
 MAX_LINES = 600
 LONG = {
-    "lazyt/backends/cpu/threads_ir.py": "one runtime as LLVM text: its functions share the pool's state",
+    "lazyt/backends/cpu/thread_pool_ir.py": "one runtime as LLVM text: its functions share the pool's state",
 }
 
 

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt import nn, optim, subprograms
+from lazyt import nn, optim
+from lazyt.config import general
 from lazyt.errors import IndexOutOfRange, SyncError
-from lazyt.switches import general
-from lazyt.trace import local
+from lazyt.runtime import subprograms
+from lazyt.tracing.trace import local
 
 Arrays = list[Any]
 
@@ -292,7 +293,7 @@ def test_a_loop_that_nobody_reads_ends_its_walk_between_two_turns() -> None:
 @pytest.fixture
 def early_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Walks of some hundred steps are asked whether they go round a loop."""
-    monkeypatch.setattr(sys.modules["lazyt.trace"], "FIRST_BOUND", 256)
+    monkeypatch.setattr(sys.modules["lazyt.tracing.trace"], "FIRST_BOUND", 256)
     lt.sync()
     # NOTE: steps that are known are taken without a question.
     local.trace.reset_trie()

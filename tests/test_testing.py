@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt import planning, syncing
 from lazyt.ir import graph as g
-from lazyt.ops.core import OPS
+from lazyt.ops.definition import OPS
+from lazyt.runtime import plan_cache, sync as syncing
 from lazyt.testing import Mismatch, assert_close, check_against_numpy, reference, ulp_distance
 from lazyt.testing.bisect import first_of, needed
 from lazyt.testing.departures import DEPARTURES
@@ -27,7 +27,7 @@ from lazyt.testing.modes import AGAIN, EAGER, FIRST, FIRST_BY_NUMPY, RANDOM, Mod
 from lazyt.testing.seeds import recheck, small, try_seed, up_to, write
 from lazyt.testing.shrink import shrink
 from lazyt.testing.statements import Failure, Stopped, check
-from lazyt.trace import local
+from lazyt.tracing.trace import local
 
 HERE = Path(__file__).name
 
@@ -63,7 +63,7 @@ def one_more(b: Any, n: Any) -> Any:
 
 def rewritten(monkeypatch: pytest.MonkeyPatch, old: str, new: str, when: Callable[[g.Graph], bool]) -> None:
     """Plans compute primitive `new` where the program says `old`, in graphs that fit."""
-    canonicalize = planning.canonicalize
+    canonicalize = plan_cache.canonicalize
 
     def wrong(*args: Any) -> g.Graph:
         graph = canonicalize(*args)
@@ -72,7 +72,7 @@ def rewritten(monkeypatch: pytest.MonkeyPatch, old: str, new: str, when: Callabl
                 n.op = new
         return graph
 
-    monkeypatch.setattr(planning, "canonicalize", wrong)
+    monkeypatch.setattr(plan_cache, "canonicalize", wrong)
 
 
 # --- assert_close ---------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def test_tolerances() -> None:
 
 def test_modes_sync_where_they_say_and_leave_nothing_behind() -> None:
     outside = lt.ones(3) + 1
-    trace, settings, programs = local.trace, dict(planning.settings), planning._programs
+    trace, settings, programs = local.trace, dict(plan_cache.settings), plan_cache._programs
 
     def work() -> list[bool]:
         x = lt.ones(3) * 2
@@ -179,7 +179,7 @@ def test_modes_sync_where_they_say_and_leave_nothing_behind() -> None:
             assert kept.numpy().shape == (3,)
             hits.append(lt.last_sync().plan_hit)
     assert not hits[0] and hits[2]
-    assert local.trace is trace and planning.settings == settings and planning._programs is programs
+    assert local.trace is trace and plan_cache.settings == settings and plan_cache._programs is programs
     assert outside.tolist() == [2.0, 2.0, 2.0]
     with pytest.raises(ValueError, match="sync='sometimes'"):
         modes("sometimes", 0)
@@ -270,13 +270,13 @@ def test_a_wrong_fusion_is_traced_to_the_step_that_shows_it(monkeypatch: pytest.
 
     # Wrong only where floor and exp meet in one fused plan.
     now: dict[str, bool] = {}
-    init = planning.Plan.__init__
+    init = plan_cache.Plan.__init__
 
     def noted(self: Any, low: Any, want: Any, fused: bool, soon: bool = False) -> None:
         now["fused"] = fused
         init(self, low, want, fused, soon)
 
-    monkeypatch.setattr(planning.Plan, "__init__", noted)
+    monkeypatch.setattr(plan_cache.Plan, "__init__", noted)
     rewritten(
         monkeypatch, "floor", "ceil", lambda graph: now["fused"] and {"exp", "floor"} <= {n.op for n in graph.nodes}
     )
@@ -542,7 +542,7 @@ def test_what_is_wrong_only_when_fused_is_made_small_in_that_mode(monkeypatch: p
 
 SCRIPT = """
 import os, signal, sys
-from lazyt.ops.core import OPS
+from lazyt.ops.definition import OPS
 from lazyt.testing.__main__ import main
 
 for name in ("add", "multiply", "subtract", "sum", "max"):

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt import record as recording
-from lazyt.trace import local, waiting
+from lazyt.tracing import record as recording
+from lazyt.tracing.trace import local, waiting
 
 SECONDS = 40  # after which a test hangs: everybody's lines are printed, and the process ends
 

@@ -7,8 +7,8 @@ import ctypes
 import numpy as np
 import pytest
 
+from lazyt.backends.cpu.codegen.transpose import Turning
 from lazyt.backends.cpu.engine import compile_module
-from lazyt.backends.cpu.turning import Turning
 
 KINDS = [
     ("float32", 1), ("float32", 2), ("float32", 4), ("float32", 8), ("float32", 16), ("float64", 1), ("float64", 2),

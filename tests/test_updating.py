@@ -11,10 +11,10 @@ import pytest
 from test_robust import Interrupt
 
 import lazyt as lt
-from lazyt import updating
 from lazyt.backends.cpu import executor
-from lazyt.backends.cpu.switches import switches
-from lazyt.switches import general as settings
+from lazyt.backends.cpu.flags import switches
+from lazyt.config import general as settings
+from lazyt.runtime import replay_update
 
 N = 64  # parameters of 16 KB: large enough to be overwritten where they are
 DATA = np.random.default_rng(0).standard_normal((8, N)).astype(np.float32)
@@ -24,9 +24,9 @@ LABELS = np.arange(8) % N
 
 @pytest.fixture
 def repeated(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Every sync that was a repetition by `updating.py`."""
+    """Every sync that was a repetition by `replay_update.py`."""
     found: list[Any] = []
-    again = updating.Update._repeat
+    again = replay_update.Update._repeat
 
     def counting(self: Any, *args: Any) -> bool:
         done = again(self, *args)
@@ -34,7 +34,7 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             found.append(self)
         return done
 
-    monkeypatch.setattr(updating.Update, "_repeat", counting)
+    monkeypatch.setattr(replay_update.Update, "_repeat", counting)
     return found
 
 

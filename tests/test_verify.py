@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from lazyt.errors import LazytInternalError
-from lazyt.ir import dtypes
-from lazyt.ir import graph as g
+from lazyt.ir import dtypes, graph as g
 from lazyt.ir.builder import Builder
-from lazyt.ir.extents import Scope
 from lazyt.ir.graph import Graph, Node
-from lazyt.ir.verify import verify
+from lazyt.ir.passes.verify import verify
+from lazyt.ir.symbolic import Scope
 
 F, INT, B = dtypes.float32, dtypes.int64, dtypes.bool_
 

@@ -7,7 +7,7 @@ import pytest
 
 import lazyt as lt
 from lazyt.backends.cpu.engine import host_features
-from lazyt.switches import cpu, general, registers
+from lazyt.config import cpu, general, registers
 
 
 def array(*shape):

@@ -1,4 +1,4 @@
-"""Complex arrays that are only moved go by whole words (ir/words.py): every bit as NumPy's, whatever else is asked."""
+"""Complex arrays that are only moved go by whole words (complex_words.py): every bit as NumPy's, whatever else is asked."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 from test_programs import forget
 
 import lazyt as lt
-from lazyt import planning
 from lazyt.errors import IndexOutOfRange
+from lazyt.runtime import plan_cache
 
 
 @pytest.fixture(autouse=True)
 def _planned(monkeypatch: pytest.MonkeyPatch) -> Any:
     forget()
-    monkeypatch.setitem(planning.settings, "tiers", False)
-    monkeypatch.setitem(planning.settings, "verify", True)
+    monkeypatch.setitem(plan_cache.settings, "tiers", False)
+    monkeypatch.setitem(plan_cache.settings, "verify", True)
     yield
     forget()
 
@@ -80,7 +80,7 @@ MOVES = {
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 @pytest.mark.parametrize("move", MOVES)
 def test_what_moves_keeps_all_its_bits(move: str, dtype: str, fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(planning.settings, "fuse", fused)
+    monkeypatch.setitem(plan_cache.settings, "fuse", fused)
     # The second one is another size of the same plan, the third takes the plan again.
     for columns in (8, 32, 32):
         x, i = numbers((6, columns), dtype), np.array([3, 0, 3, 5, 1])

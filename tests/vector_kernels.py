@@ -10,8 +10,9 @@ import llvmlite.binding as llvm
 import ml_dtypes
 import numpy as np
 
-from lazyt.backends.cpu import elementwise, engine
-from lazyt.backends.cpu.text import Body, mem_type, vector
+from lazyt.backends.cpu import engine
+from lazyt.backends.cpu.codegen import elementwise
+from lazyt.backends.cpu.codegen.text import Body, mem_type, vector
 
 LANES = 16
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)

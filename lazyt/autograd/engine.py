@@ -10,22 +10,22 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lazyt.autograd.crossing import Totals, pull_across
-from lazyt.autograd.reach import History, Reach, refuse_hooks
+from lazyt.autograd.reachability import History, Reach, refuse_hooks
 from lazyt.autograd.reverse import backward as reverse
-from lazyt.autograd.segment import Passed, consume, link_synced, retained
+from lazyt.autograd.saved_segment import Passed, consume, link_synced, retained
 from lazyt.autograd.track import CUSTOM, TRACK
-from lazyt.current import restore_device, set_device
+from lazyt.autograd.transfers import Totals, pull_across
 from lazyt.errors import AutogradError, NotSupportedError, ShapeError
-from lazyt.handle import Gradient, Handle, Holder
-from lazyt.inplace import is_leaf, record_inplace, requires_grad
 from lazyt.ir.graph import Node
-from lazyt.lowering import Lowered
-from lazyt.ops.core import OPS, OpDef
-from lazyt.record import advance, begin, record, record_view, slot_of
-from lazyt.site import user_line, user_site
-from lazyt.trace import Several, Slot, Step, Trace, local
-from lazyt.walk import LEAF, follow, hooks, insert, new_tensor, plain_slots, run_sync
+from lazyt.ops.definition import OPS, OpDef
+from lazyt.tracing.call_site import user_line, user_site
+from lazyt.tracing.current import restore_device, set_device
+from lazyt.tracing.inplace import is_leaf, record_inplace, requires_grad
+from lazyt.tracing.lower import Lowered
+from lazyt.tracing.record import advance, begin, record, record_view, slot_of
+from lazyt.tracing.steps import LEAF, follow, hooks, insert, new_tensor, plain_slots, run_sync
+from lazyt.tracing.tensor_state import Gradient, Handle, Holder
+from lazyt.tracing.trace import Several, Slot, Step, Trace, local
 
 ref = weakref.ref
 _new = object.__new__
@@ -33,7 +33,8 @@ _new = object.__new__
 
 class VJP:
     """The kind of step that pulls cotangents back. statics: (create_graph, retain_graph, n outputs, cotangents given,
-    n links); operands: the outputs, their cotangents if given, the linked pairs (see segment.py), the wanted slots."""
+    n links); operands: the outputs, their cotangents if given, the linked pairs (see saved_segment.py), the wanted
+    slots."""
 
     name = "backward"
     saves: tuple[int, ...] = ()

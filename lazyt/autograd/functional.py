@@ -7,16 +7,16 @@ from functools import update_wrapper
 from typing import Any
 
 from lazyt.autograd import engine
-from lazyt.autograd.crossing import pull_across
-from lazyt.autograd.reach import Reach
-from lazyt.autograd.segment import Passed, link_synced
-from lazyt.current import restore_grad_mode, set_grad_mode
+from lazyt.autograd.reachability import Reach
+from lazyt.autograd.saved_segment import Passed, link_synced
+from lazyt.autograd.transfers import pull_across
 from lazyt.errors import AutogradError, DTypeError
-from lazyt.handle import Gradient, Handle
-from lazyt.inplace import requires_grad
 from lazyt.ir import dtypes
-from lazyt.ops.core import OpDef
-from lazyt.record import begin, is_grad_enabled, record, slot_of
+from lazyt.ops.definition import OpDef
+from lazyt.tracing.current import restore_grad_mode, set_grad_mode
+from lazyt.tracing.inplace import requires_grad
+from lazyt.tracing.record import begin, is_grad_enabled, record, slot_of
+from lazyt.tracing.tensor_state import Gradient, Handle
 
 
 def flatten(tree: Any, leaves: list[Handle]) -> Any:

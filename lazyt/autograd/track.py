@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lazyt.ir.graph import Node
-    from lazyt.lowering import Lowered
-    from lazyt.trace import Step
+    from lazyt.tracing.lower import Lowered
+    from lazyt.tracing.trace import Step
 
 
 class Track:

@@ -9,7 +9,7 @@ from lazyt.functions.arguments import record
 from lazyt.ops import activations as ops
 
 if TYPE_CHECKING:
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = [
     "elu",

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
-from lazyt import doors, inplace, memory
-from lazyt import record as recording
 from lazyt.errors import DTypeError, ShapeError
-from lazyt.handle import Handle
 from lazyt.ir import dtypes
-from lazyt.syncing import materialise
-from lazyt.walk import hooks
+from lazyt.runtime import memory
+from lazyt.runtime.sync import materialise
+from lazyt.tracing import fast_paths, inplace, record as recording
+from lazyt.tracing.steps import hooks
+from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
     record: Callable[..., Tensor]
     record_one: Callable[..., Tensor]
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     ShapeLike: TypeAlias = int | Iterable[int]
 
 record, record_view, record_many = recording.record, recording.record_view, recording.record
-record_one, record_two, record_comparison = doors.record_one, doors.record_two, doors.record_comparison
+record_one, record_two, record_comparison = fast_paths.record_one, fast_paths.record_two, fast_paths.record_comparison
 
 _SCALARS = (bool, int, float, complex)
 # A result of NumPy's with fewer bytes is copied: its memory is not worth an object of its own.

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 from lazyt.errors import DTypeError
 from lazyt.functions.arguments import record, record_two, tensor
 from lazyt.ir import dtypes
-from lazyt.ops import arithmetic as ops
-from lazyt.ops import elementwise as unary
+from lazyt.ops import arithmetic as ops, elementwise as unary
 
 if TYPE_CHECKING:
     from lazyt.functions.arguments import ArrayLike
-    from lazyt.ops.core import OpDef
-    from lazyt.tensor import Tensor
+    from lazyt.ops.definition import OpDef
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = [
     "add",

@@ -13,7 +13,7 @@ from lazyt.ops import linear as ops
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
 
 def path_of(subscripts: str, operands: Sequence[Any], optimize: Any) -> list[tuple[int, ...]]:

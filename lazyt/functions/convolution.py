@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ShapeError
 from lazyt.functions.arguments import record
-from lazyt.ops import convolution as ops
-from lazyt.ops import pooling
+from lazyt.ops import convolution as ops, pooling
 from lazyt.ops.axes import integer
 
 if TYPE_CHECKING:
-    from lazyt.ops.core import OpDef
-    from lazyt.tensor import Tensor
+    from lazyt.ops.definition import OpDef
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = [
     "adaptive_avg_pool2d",

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from lazyt.current import restore_device, set_device
-from lazyt.device import Device
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.functions.arguments import broadcasts_to, dtype_or_none, record, shape_of, tensor
 from lazyt.functions.arithmetic import add, divide, multiply, pow, subtract
 from lazyt.functions.elementwise import floor
-from lazyt.functions.linear import diagonal
 from lazyt.functions.logic import equal, where
 from lazyt.functions.manipulation import astype, broadcast_arrays, broadcast_to, moveaxis, reshape
-from lazyt.handle import Handle
+from lazyt.functions.products import diagonal
 from lazyt.ir import dtypes
 from lazyt.ops import creation as ops
 from lazyt.ops.axes import integer
-from lazyt.record import current_device
+from lazyt.runtime.device import Device
+from lazyt.tracing.current import restore_device, set_device
+from lazyt.tracing.record import current_device
+from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
     from lazyt.functions.arguments import ArrayLike, ShapeLike
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
     Number = bool | int | float | complex
 

@@ -10,7 +10,6 @@ import ml_dtypes
 import numpy as np
 
 from lazyt.errors import DTypeError
-from lazyt.handle import Handle
 from lazyt.ir import dtypes
 from lazyt.ir.dtypes import (
     bfloat16,
@@ -28,7 +27,8 @@ from lazyt.ir.dtypes import (
     uint32,
     uint64,
 )
-from lazyt.ops.core import result_type as _promoted
+from lazyt.ops.definition import result_type as _promoted
+from lazyt.tracing.tensor_state import Handle
 
 bool = dtypes.bool_
 e, inf, nan, pi = math.e, math.inf, math.nan, math.pi

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from lazyt.errors import DTypeError
 from lazyt.functions.arguments import record, record_one, record_view
-from lazyt.inplace import assign, puts_back
 from lazyt.ir import dtypes
 from lazyt.ops import elementwise as ops
 from lazyt.ops.axes import integer
+from lazyt.tracing.inplace import assign, puts_back
 
 if TYPE_CHECKING:
     from lazyt.functions.arguments import ArrayLike
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = [
     "abs",

@@ -14,8 +14,8 @@ from lazyt.ops import fft as ops
 from lazyt.ops.axes import integer, many_axes
 
 if TYPE_CHECKING:
-    from lazyt.ops.core import OpDef
-    from lazyt.tensor import Tensor
+    from lazyt.ops.definition import OpDef
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = [
     "fft",

@@ -11,12 +11,12 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from lazyt.errors import IndexOutOfRange, ShapeError
 from lazyt.functions.arguments import tensor
 from lazyt.functions.manipulation import flatten, reshape
-from lazyt.functions.shaping import resize
+from lazyt.functions.reshaping import resize
 from lazyt.functions.subscript import getitem, setitem
 
 if TYPE_CHECKING:
     from lazyt.functions.arguments import ArrayLike
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
 
 class Flat(NDArrayOperatorsMixin):

@@ -14,12 +14,12 @@ from lazyt.functions.joining import stack
 from lazyt.functions.numpy_calls import record_numpy
 from lazyt.functions.reductions import max, min
 from lazyt.functions.searching import host
-from lazyt.handle import Handle
 from lazyt.ir import dtypes
+from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
     from lazyt.functions.arguments import ArrayLike
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
 # Of so few elements NumPy finds the range as fast.
 FEW = 1024

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from lazyt.errors import DTypeError, ScalarRangeError, ShapeError
-from lazyt.handle import Handle
 from lazyt.ir import dtypes
+from lazyt.tracing.tensor_state import Handle
 
 # What is an array as it stands; those of Python's.
 PYTHONS = (range, memoryview, bytearray, array)

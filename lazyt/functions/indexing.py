@@ -11,16 +11,14 @@ import numpy as np
 from lazyt.errors import IndexOutOfRange, ShapeError
 from lazyt.functions.arguments import record, tensor
 from lazyt.functions.manipulation import ravel
-from lazyt.functions.subscript import getitem as getitem
-from lazyt.functions.subscript import parse
-from lazyt.functions.subscript import setitem as setitem
-from lazyt.handle import Handle
+from lazyt.functions.subscript import getitem as getitem, parse, setitem as setitem
 from lazyt.ops import indexing as ops
 from lazyt.ops.axes import one_axis
+from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
     from lazyt.functions.arguments import ArrayLike
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = [
     "add_at",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lazyt.device import CPU, Device
 from lazyt.errors import DTypeError
 from lazyt.functions.data_types import isdtype
 from lazyt.ir import dtypes
+from lazyt.runtime.device import CPU, Device
 
 if TYPE_CHECKING:
     import numpy as np

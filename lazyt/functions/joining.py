@@ -13,16 +13,16 @@ from lazyt.functions.indexing import take
 from lazyt.functions.logic import not_equal
 from lazyt.functions.manipulation import atleast_1d, atleast_2d, atleast_3d, broadcast_to, ravel, reshape
 from lazyt.functions.subscript import getitem
-from lazyt.handle import Handle
 from lazyt.ir import dtypes
 from lazyt.ops import joining as ops
 from lazyt.ops.axes import integer, one_axis
+from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lazyt.functions.arguments import ArrayLike
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
     Arrays = Iterable[ArrayLike]
 

@@ -8,26 +8,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lazyt.errors import ShapeError
-from lazyt.functions import linear
-from lazyt.functions.arguments import axes as regular_axes
-from lazyt.functions.arguments import record, record_many, tensor
+from lazyt.functions import products
+from lazyt.functions.arguments import axes as regular_axes, record, record_many, tensor
 from lazyt.functions.arithmetic import divide
 from lazyt.functions.creation import eye, full_like
 from lazyt.functions.elementwise import isfinite, isnan
-from lazyt.functions.linear import cross, matmul, matrix_transpose, tensordot, vecdot
 from lazyt.functions.logic import logical_and, logical_not, not_equal, where
 from lazyt.functions.manipulation import astype, moveaxis, reshape
-from lazyt.functions.reductions import all as all_
-from lazyt.functions.reductions import any as any_
+from lazyt.functions.products import cross, matmul, matrix_transpose, tensordot, vecdot
+from lazyt.functions.reductions import all as all_, any as any_
 from lazyt.ir import dtypes
-from lazyt.ir.opaque import check_svd
+from lazyt.ir.library_calls import check_svd
 from lazyt.ops import linalg as ops
 from lazyt.ops.axes import integer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = [
     "cholesky",
@@ -431,7 +429,7 @@ def outer(x1: Any, x2: Any, /) -> Tensor:
     x1, x2 = tensor(x1), tensor(x2)
     if len(x1.shape) != 1 or len(x2.shape) != 1:
         raise ShapeError(f"linalg.outer: vectors are required, got shapes {x1.shape} and {x2.shape}")
-    return linear.outer(x1, x2)
+    return products.outer(x1, x2)
 
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
@@ -441,7 +439,7 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
     >>> lt.linalg.diagonal(lt.asarray([[1, 2], [3, 4]])).tolist()
     [1, 4]
     """
-    return linear.diagonal(x, offset, -2, -1)
+    return products.diagonal(x, offset, -2, -1)
 
 
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
@@ -451,4 +449,4 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
     >>> lt.linalg.trace(lt.asarray([[1, 2], [3, 4]])).item()
     5
     """
-    return linear.trace(x, offset, -2, -1, dtype)
+    return products.trace(x, offset, -2, -1, dtype)

@@ -11,7 +11,7 @@ from lazyt.ops import logic as ops
 
 if TYPE_CHECKING:
     from lazyt.functions.arguments import ArrayLike
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = [
     "bitwise_and",

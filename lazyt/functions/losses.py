@@ -9,11 +9,11 @@ from lazyt.errors import ShapeError
 from lazyt.functions.arguments import record
 from lazyt.functions.arithmetic import divide
 from lazyt.ops import losses as ops
-from lazyt.site import user_frame
+from lazyt.tracing.call_site import user_frame
 
 if TYPE_CHECKING:
-    from lazyt.ops.core import OpDef
-    from lazyt.tensor import Tensor
+    from lazyt.ops.definition import OpDef
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = [
     "binary_cross_entropy",

@@ -8,23 +8,21 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
-from lazyt.device import Device
 from lazyt.errors import ShapeError
-from lazyt.functions.arguments import axes as axes_
-from lazyt.functions.arguments import record, record_view, shape_of, tensor
+from lazyt.functions.arguments import axes as axes_, record, record_view, shape_of, tensor
 from lazyt.functions.subscript import getitem
 from lazyt.ir import dtypes
 from lazyt.ir.graph import shape_text
-from lazyt.layout import reshapes_in_place
-from lazyt.ops import indexing
-from lazyt.ops import manipulation as ops
+from lazyt.ops import indexing, manipulation as ops
 from lazyt.ops.axes import integer, many_axes, one_axis
+from lazyt.runtime.device import Device
+from lazyt.tracing.strides import reshapes_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lazyt.functions.arguments import ArrayLike, AxisLike, ShapeLike
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = [
     "array_split",

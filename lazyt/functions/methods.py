@@ -10,15 +10,15 @@ import numpy as np
 from lazyt.errors import DTypeError, IndexOutOfRange, NotSupportedError, ShapeError
 from lazyt.functions import (
     arithmetic,
-    choosing,
     elementwise,
     indexing,
     joining,
-    linear,
     manipulation,
     ordering,
+    products,
     reductions,
     searching,
+    select,
     sorting,
     statistics,
     subscript,
@@ -27,7 +27,7 @@ from lazyt.ir import dtypes
 
 if TYPE_CHECKING:
     from lazyt.functions.arguments import ArrayLike
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = ["METHODS"]
 
@@ -129,7 +129,7 @@ def fill(self: Tensor, value: Any) -> None:
 def compress(self: Tensor, condition: Any, axis: int | None = None, out: Any = None) -> Tensor:
     """`lazyt.compress`. As `numpy.ndarray.compress`."""
     if out is None:
-        return choosing.compress(condition, self, axis=axis)
+        return select.compress(condition, self, axis=axis)
     found: Any = np.compress(condition, self, axis, out)
     return found  # type: ignore[no-any-return]
 
@@ -199,8 +199,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     **_named(ordering, "argpartition"),
     **_named(searching, "searchsorted"),
     **_named(sorting, "argsort"),
-    **_named(choosing, "choose"),
-    **_named(linear, "diagonal dot matmul trace"),
+    **_named(select, "choose"),
+    **_named(products, "diagonal dot matmul trace"),
     "__round__": _round,
     "__trunc__": _trunc,
     "astype": astype,

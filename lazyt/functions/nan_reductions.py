@@ -16,7 +16,7 @@ from lazyt.ops.checks import checked
 
 if TYPE_CHECKING:
     from lazyt.functions.arguments import ArrayLike, AxisLike
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = ["nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanprod", "nanstd", "nanvar"]
 

@@ -12,12 +12,12 @@ from lazyt.functions.arguments import record, tensor
 from lazyt.functions.convolution import *  # noqa: F403
 from lazyt.functions.losses import *  # noqa: F403
 from lazyt.functions.normalization import *  # noqa: F403
+from lazyt.functions.random import default_generator
 from lazyt.ops import nn as ops
-from lazyt.random import default_generator
 
 if TYPE_CHECKING:
-    from lazyt.random import Generator
-    from lazyt.tensor import Tensor
+    from lazyt.functions.random import Generator
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = [
     *activations.__all__,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lazyt.current import restore_grad_mode, set_grad_mode
 from lazyt.errors import ShapeError
 from lazyt.functions.arguments import record, tensor
-from lazyt.inplace import record_update
 from lazyt.ops import normalization as ops
 from lazyt.ops.axes import integer
+from lazyt.tracing.current import restore_grad_mode, set_grad_mode
+from lazyt.tracing.inplace import record_update
 
 if TYPE_CHECKING:
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = ["batch_norm", "group_norm", "layer_norm", "rms_norm"]
 

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt import inplace
-from lazyt import record as recording
 from lazyt.errors import AutogradError, DTypeError
 from lazyt.functions.arguments import tensor
-from lazyt.handle import Handle
 from lazyt.ir import dtypes
 from lazyt.ops.numpy_calls import Call, Nest, Place, flattened, kinds_of, operation
+from lazyt.tracing import inplace, record as recording
+from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

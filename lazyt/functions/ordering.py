@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt import inplace
-from lazyt import record as recording
 from lazyt.errors import ShapeError
 from lazyt.functions.arguments import tensor
 from lazyt.functions.indexing import take_along_axis
@@ -16,12 +14,13 @@ from lazyt.functions.numpy_calls import record_numpy
 from lazyt.functions.sorting import argsort, sort
 from lazyt.ir import dtypes
 from lazyt.ops.axes import integer, one_axis
+from lazyt.tracing import inplace, record as recording
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lazyt.functions.arguments import ArrayLike
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = ["argpartition", "lexsort", "partition", "sort_complex"]
 

@@ -18,16 +18,16 @@ from lazyt.functions.manipulation import astype, broadcast_to, flip
 from lazyt.functions.quantiles import median
 from lazyt.functions.reductions import amax, amin, mean
 from lazyt.functions.subscript import getitem
-from lazyt.handle import Handle
 from lazyt.ir import dtypes
 from lazyt.ops import joining as ops
 from lazyt.ops.axes import integer, one_axis
+from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from lazyt.functions.arguments import ArrayLike
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
     Pairs = list[tuple[Any, Any]]
 

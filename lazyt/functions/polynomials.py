@@ -19,7 +19,7 @@ from lazyt.ops.axes import integer
 
 if TYPE_CHECKING:
     from lazyt.functions.arguments import ArrayLike
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = ["polyadd", "polyder", "polyint", "polymul", "polysub", "polyval", "vander"]
 

@@ -16,16 +16,16 @@ from lazyt.functions.logic import equal, where
 from lazyt.functions.manipulation import astype, broadcast_to, moveaxis, reshape
 from lazyt.functions.sorting import sort
 from lazyt.functions.subscript import getitem
-from lazyt.handle import Handle
 from lazyt.ir import dtypes
 from lazyt.ops.axes import many_axes
 from lazyt.ops.checks import checked
+from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lazyt.functions.arguments import ArrayLike, AxisLike
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = [
     "average",

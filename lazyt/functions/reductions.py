@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ShapeError
 from lazyt.functions.arguments import axes, dtype_or_none, record
-from lazyt.ops import reductions as ops
-from lazyt.ops import statistics as more
+from lazyt.ops import reductions as ops, statistics as more
 
 if TYPE_CHECKING:
     from lazyt.functions.arguments import ArrayLike, AxisLike
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = [
     "all",

@@ -8,12 +8,11 @@ import numpy as np
 
 from lazyt.errors import ShapeError
 from lazyt.functions.arguments import adopted, found_on_device, record, record_view, tensor
-from lazyt.handle import Handle
-from lazyt.ops import arithmetic, logic, manipulation
-from lazyt.ops import searching as ops
+from lazyt.ops import arithmetic, logic, manipulation, searching as ops
+from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = [
     "argwhere",

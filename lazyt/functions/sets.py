@@ -10,7 +10,7 @@ from lazyt.functions.arguments import adopted, found_on_device
 from lazyt.functions.searching import host
 
 if TYPE_CHECKING:
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = [
     "intersect1d",

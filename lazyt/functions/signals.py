@@ -14,9 +14,9 @@ from lazyt.functions.creation import zeros
 from lazyt.functions.elementwise import abs, conj, imag, isnan, real, sqrt
 from lazyt.functions.indexing import take
 from lazyt.functions.joining import concat, diff
-from lazyt.functions.linear import diagonal, matmul, matrix_transpose
 from lazyt.functions.logic import equal, logical_and, where
 from lazyt.functions.manipulation import astype, flip, ravel, reshape
+from lazyt.functions.products import diagonal, matmul, matrix_transpose
 from lazyt.functions.quantiles import average
 from lazyt.functions.searching import searchsorted
 from lazyt.functions.sorting import argsort
@@ -28,7 +28,7 @@ from lazyt.ops.axes import integer, many_axes, one_axis
 
 if TYPE_CHECKING:
     from lazyt.functions.arguments import ArrayLike, AxisLike
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = [
     "convolve",

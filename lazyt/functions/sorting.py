@@ -10,7 +10,7 @@ from lazyt.ops import sorting as ops
 from lazyt.ops.axes import integer
 
 if TYPE_CHECKING:
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = ["argsort", "sort", "topk"]
 

@@ -19,15 +19,15 @@ from lazyt.functions.manipulation import astype, atleast_1d, broadcast_to
 from lazyt.functions.numpy_calls import record_numpy, record_ufunc, refuse_gradient, resolved
 from lazyt.functions.padding import pad
 from lazyt.functions.subscript import getitem
-from lazyt.inplace import assign
 from lazyt.ir import dtypes
 from lazyt.ops import bits, elementwise
 from lazyt.ops.axes import one_axis
 from lazyt.ops.elementwise import float_of
+from lazyt.tracing.inplace import assign
 
 if TYPE_CHECKING:
     from lazyt.functions.arguments import ArrayLike
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = [
     "around",

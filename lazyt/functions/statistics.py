@@ -11,8 +11,8 @@ from lazyt.ops import statistics as ops
 
 if TYPE_CHECKING:
     from lazyt.functions.arguments import ArrayLike, AxisLike
-    from lazyt.ops.core import OpDef
-    from lazyt.tensor import Tensor
+    from lazyt.ops.definition import OpDef
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = ["cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "log_softmax", "softmax"]
 

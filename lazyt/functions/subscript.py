@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.calls import given, noted
 from lazyt.errors import IndexOutOfRange, ShapeError
 from lazyt.functions.arguments import adopted, at_hand, found_on_device, record, record_view, tensor
-from lazyt.handle import Handle
-from lazyt.inplace import assign, puts_back, rewrite
 from lazyt.ir import dtypes
 from lazyt.ir.records import dataclass
-from lazyt.leaves import bind_leaf
 from lazyt.ops import indexing as ops
-from lazyt.record import MAX_BYTES, slot_of
-from lazyt.trace import NO_CALL, local
-from lazyt.walk import tensor_over
+from lazyt.tracing.call_cache import given, noted
+from lazyt.tracing.inplace import assign, puts_back, rewrite
+from lazyt.tracing.inputs import bind_leaf
+from lazyt.tracing.record import MAX_BYTES, slot_of
+from lazyt.tracing.steps import tensor_over
+from lazyt.tracing.tensor_state import Handle
+from lazyt.tracing.trace import NO_CALL, local
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lazyt.functions.arguments import ArrayLike
-    from lazyt.handle import Data
-    from lazyt.tensor import Tensor
-    from lazyt.trace import Slot, Step, Trace
+    from lazyt.runtime.tensor import Tensor
+    from lazyt.tracing.tensor_state import Data
+    from lazyt.tracing.trace import Slot, Step, Trace
 
     Shape = tuple[int, ...]
 

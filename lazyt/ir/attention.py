@@ -24,9 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.ir import dtypes
-from lazyt.ir import graph as g
-from lazyt.ir.opaque import register
+from lazyt.ir import dtypes, graph as g
+from lazyt.ir.library_calls import register
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

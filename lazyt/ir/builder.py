@@ -11,12 +11,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import LazytInternalError, ShapeError
-from lazyt.ir import dtypes
-from lazyt.ir import graph as g
-from lazyt.ir.extents import Dim, Scope, guarded, product
+from lazyt.ir import dtypes, graph as g
 from lazyt.ir.graph import Node
 from lazyt.ir.prims import ELEMENTWISE, result_dtype
 from lazyt.ir.records import dataclass
+from lazyt.ir.symbolic import Dim, Scope, guarded, product
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

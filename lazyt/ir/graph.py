@@ -13,7 +13,7 @@
             | convolve c | convolve_filter c | convolve_image c    c: sizes, dilations, strides, groups, padding
             | gather axes | scatter axes mode | position sizes | update starts steps | opaque fn statics | item k
             | stop | track k | known                               marks for reverse mode
-    shape  := extent*                     ints or symbols (see extents.py)
+    shape  := extent*                     ints or symbols (see symbolic.py)
 
 expand      (.., 1, ..) -> (.., n, ..)            same rank; an axis stays or grows from 1
 slice       y[i] = x[start + i * step]            one start and one int step an axis (steps may be negative)
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from lazyt.ir.extents import Dim
+    from lazyt.ir.symbolic import Dim
 
 Shape = tuple["int | Dim", ...]
 

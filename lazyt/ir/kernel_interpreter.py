@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.ir import dtypes
-from lazyt.ir.elementwise import ELEMENTWISE, cast, round_once
 from lazyt.ir.kernel import (
     CHUNK,
     FLUSH,
@@ -32,7 +31,8 @@ from lazyt.ir.kernel import (
     Stage,
     operands_of,
 )
-from lazyt.ir.orders import folded
+from lazyt.ir.numpy_semantics import ELEMENTWISE, cast, round_once
+from lazyt.ir.reduction_order import folded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lazyt.functions import elementwise, statistics
-from lazyt.functions import nn as functional
+from lazyt.functions import elementwise, nn as functional, statistics
 from lazyt.functions.creation import full
 from lazyt.nn.module import Module, Parameter
 

@@ -9,9 +9,9 @@ from lazyt.errors import ShapeError
 from lazyt.functions import nn as functional
 from lazyt.functions.arithmetic import add, multiply
 from lazyt.functions.creation import full, tri, zeros
-from lazyt.functions.linear import matmul, matrix_transpose
 from lazyt.functions.logic import logical_and, logical_not, where
 from lazyt.functions.manipulation import expand_dims, permute_dims, reshape, split, squeeze, swapaxes
+from lazyt.functions.products import matmul, matrix_transpose
 from lazyt.functions.reductions import mean
 from lazyt.functions.statistics import softmax
 from lazyt.ir import dtypes
@@ -20,7 +20,7 @@ from lazyt.nn.layers import Linear, new_parameter
 from lazyt.nn.module import Module, Parameter
 
 if TYPE_CHECKING:
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = ["MultiheadAttention"]
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from lazyt import random
 from lazyt.errors import ShapeError
+from lazyt.functions import random
 from lazyt.functions.arguments import record
 from lazyt.functions.arithmetic import multiply
 from lazyt.functions.creation import eye
 from lazyt.functions.linalg import qr
-from lazyt.functions.linear import diagonal, matrix_transpose
 from lazyt.functions.logic import greater_equal, where
 from lazyt.functions.manipulation import reshape
+from lazyt.functions.products import diagonal, matrix_transpose
 from lazyt.ops.random import TRUNCATED_NORMAL
 from lazyt.optim.parameters import write
 
 if TYPE_CHECKING:
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = [
     "calculate_gain",

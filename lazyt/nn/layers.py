@@ -11,11 +11,11 @@ from lazyt.functions.arithmetic import multiply
 from lazyt.functions.creation import arange, empty
 from lazyt.functions.logic import not_equal
 from lazyt.functions.manipulation import expand_dims, reshape
+from lazyt.functions.random import standard_normal
 from lazyt.ir import dtypes
 from lazyt.nn import init
 from lazyt.nn.module import Module, Parameter
 from lazyt.optim.parameters import write
-from lazyt.random import standard_normal
 
 __all__ = [
     "AdaptiveAvgPool2d",

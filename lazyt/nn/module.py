@@ -6,18 +6,18 @@ import itertools
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lazyt.device import Device
 from lazyt.errors import DTypeError, LazytError, ShapeError
 from lazyt.functions.arguments import tensor
 from lazyt.functions.manipulation import astype
-from lazyt.handle import Handle
 from lazyt.ir import dtypes
 from lazyt.optim.parameters import clear_gradient, write
+from lazyt.runtime.device import Device
+from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
 
 def Parameter(data: Any, requires_grad: bool = True) -> Tensor:  # noqa: N802  PyTorch's name

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from lazyt.current import restore_grad_mode, set_grad_mode
 from lazyt.functions.arguments import record
 from lazyt.functions.joining import concat
 from lazyt.functions.manipulation import reshape
-from lazyt.handle import Handle
-from lazyt.inplace import record_update
 from lazyt.ops.optim import CLIP, NORM
 from lazyt.optim.parameters import write
+from lazyt.tracing.current import restore_grad_mode, set_grad_mode
+from lazyt.tracing.inplace import record_update
+from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lazyt.tensor import Tensor
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = ["clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "vector_to_parameters"]
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.ir import dtypes
-from lazyt.ir.extents import hint
+from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
 from lazyt.ops.axes import one_axis
-from lazyt.ops.core import OpDef, Operand, define, node_of, require_kind, result_type
+from lazyt.ops.definition import OpDef, Operand, define, node_of, require_kind, result_type
 from lazyt.ops.elementwise import SIGMOID, constant, float_of, work_dtype
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.ir import dtypes
 from lazyt.ops import samples
-from lazyt.ops.core import PRODUCT, OpDef, Operand, define, promoted, require_kind, result_type
+from lazyt.ops.definition import PRODUCT, OpDef, Operand, define, promoted, require_kind, result_type
 from lazyt.ops.elementwise import complex_call, constant, float_of, work_dtype
 
 if TYPE_CHECKING:

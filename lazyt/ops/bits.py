@@ -8,10 +8,10 @@ import numpy as np
 
 from lazyt.errors import DTypeError, NotSupportedError
 from lazyt.ir import dtypes
-from lazyt.ir.extents import product
+from lazyt.ir.symbolic import product
 from lazyt.ops import samples
 from lazyt.ops.axes import one_axis
-from lazyt.ops.core import Operand, define, node_of, require_kind, result_type
+from lazyt.ops.definition import Operand, define, node_of, require_kind, result_type
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder

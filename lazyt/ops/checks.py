@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from lazyt.ir import dtypes
-from lazyt.ops.core import OpDef, Operand, node_of, result_type
+from lazyt.ops.definition import OpDef, Operand, node_of, result_type
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder

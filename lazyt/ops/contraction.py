@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.errors import ShapeError
 from lazyt.ir import dtypes
-from lazyt.ir.extents import hint, maximum, product
+from lazyt.ir.symbolic import hint, maximum, product
 from lazyt.ops.reductions import reduce
 
 if TYPE_CHECKING:

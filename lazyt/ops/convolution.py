@@ -9,11 +9,11 @@ import numpy as np
 
 from lazyt.errors import ShapeError
 from lazyt.ir import dtypes
-from lazyt.ir.convolution import UNROLLED, convolved
-from lazyt.ir.extents import hint
 from lazyt.ir.graph import Convolution
+from lazyt.ir.passes.lower_convolution import UNROLLED, convolved
+from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
-from lazyt.ops.core import PRODUCT, OpDef, define, require_kind, result_type
+from lazyt.ops.definition import PRODUCT, OpDef, define, require_kind, result_type
 from lazyt.ops.elementwise import work_dtype
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def convolve(
     require_windows(name, x, sizes, dilations)
     features = None
     if groups > 1 and hint(x.shape[1]) == hint(w.shape[0]) == groups and math.prod(sizes) <= UNROLLED:
-        # A sum over each window's elements relies on it (ir/convolution.py), and so may all that is made of it.
+        # A sum over each window's elements relies on it (ir/passes/lower_convolution.py), and so may its readers.
         features = b.same(x.shape[1], groups)
         b.same(w.shape[0], groups)
     attrs = Convolution(sizes, dilations, strides, groups, (0,) * len(sizes))

@@ -8,14 +8,14 @@ import numpy as np
 
 from lazyt.errors import ShapeError
 from lazyt.ir import dtypes
-from lazyt.ir.extents import hint, maximum
+from lazyt.ir.symbolic import hint, maximum
 from lazyt.ops import samples
-from lazyt.ops.core import Operand, define, node_of, require_kind, result_type
+from lazyt.ops.definition import Operand, define, node_of, require_kind, result_type
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
-    from lazyt.ir.extents import Dim
     from lazyt.ir.graph import Node, Shape
+    from lazyt.ir.symbolic import Dim
 
 
 def _full(b: Builder, value: Operand, dtype: np.dtype, ints: Shape) -> Node:

@@ -17,7 +17,7 @@ import numpy as np
 from lazyt.errors import DTypeError
 from lazyt.ir import dtypes
 from lazyt.ops import samples
-from lazyt.ops.core import OpDef, Operand, define, node_of, require_kind, result_type
+from lazyt.ops.definition import OpDef, Operand, define, node_of, require_kind, result_type
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder

@@ -8,16 +8,16 @@ import numpy as np
 
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.ir import dtypes
-from lazyt.ir.extents import hint
+from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
 from lazyt.ops.axes import many_axes, one_axis
-from lazyt.ops.core import OpDef, Operand, define, node_of, result_type
+from lazyt.ops.definition import OpDef, Operand, define, node_of, result_type
 from lazyt.ops.elementwise import float_of
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
-    from lazyt.ir.extents import Dim
     from lazyt.ir.graph import Node
+    from lazyt.ir.symbolic import Dim
 
     Size = int | Dim
 

@@ -14,11 +14,11 @@ import numpy as np
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.ir import dtypes
 from lazyt.ir.builder import broadcast_shapes
-from lazyt.ir.extents import hint
 from lazyt.ir.graph import Node, Shape, shape_text
+from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
 from lazyt.ops.axes import one_axis
-from lazyt.ops.core import OpDef, Operand, define, node_of, result_type
+from lazyt.ops.definition import OpDef, Operand, define, node_of, result_type
 from lazyt.ops.logic import truth
 from lazyt.ops.manipulation import node
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lazyt.ir.builder import Builder
-    from lazyt.ir.extents import Dim
+    from lazyt.ir.symbolic import Dim
 
 Spec = tuple[Any, ...]
 SAVED_INDICES = tuple(range(1, 17))

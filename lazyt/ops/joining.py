@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import ShapeError
-from lazyt.ir.extents import hint, product
 from lazyt.ir.graph import Node, Shape, shape_text
+from lazyt.ir.symbolic import hint, product
 from lazyt.ops import samples
 from lazyt.ops.axes import one_axis
-from lazyt.ops.core import Operand, define, node_of, result_type
+from lazyt.ops.definition import Operand, define, node_of, result_type
 from lazyt.ops.manipulation import node
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lazyt.ir.builder import Builder
-    from lazyt.ir.extents import Dim
+    from lazyt.ir.symbolic import Dim
 
 # So many axes are rolled in one pass: of 2 to the power of them parts.
 ROLLED = 3

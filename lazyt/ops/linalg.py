@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import DTypeError, ShapeError
-from lazyt.ir import dtypes, opaque
+from lazyt.ir import dtypes, library_calls
 from lazyt.ir.builder import broadcast_shapes
-from lazyt.ir.extents import hint, maximum
+from lazyt.ir.symbolic import hint, maximum
 from lazyt.ops import samples
 from lazyt.ops.axes import Axis, many_axes
-from lazyt.ops.core import OpDef, Operand, define, node_of, require_kind, result_type
+from lazyt.ops.definition import OpDef, Operand, define, node_of, require_kind, result_type
 from lazyt.ops.elementwise import float_of
 from lazyt.ops.linear import matmul_nodes, sizes_text
 from lazyt.ops.reductions import reduce, root
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lazyt.ir.builder import Builder
-    from lazyt.ir.extents import Dim
     from lazyt.ir.graph import Node, Shape
+    from lazyt.ir.symbolic import Dim
 
 SUPPORTED = (dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128)
 
@@ -226,7 +226,7 @@ SVD = define(
     svd,
     saves=(-1,),
     fallible=True,
-    numpy=lambda x, full_matrices=True: opaque.svd(x, full_matrices),
+    numpy=lambda x, full_matrices=True: library_calls.svd(x, full_matrices),
     samples=samples.calls((_A,), (_WIDE,), (_TALL, {"full_matrices": False}), (_COMPLEX,)),
     errors=[_HALF, _VECTOR],
 )
@@ -291,7 +291,7 @@ PINV = define(
     pinv,
     saves=(0, -1),
     fallible=True,
-    numpy=opaque.pinv,
+    numpy=library_calls.pinv,
     samples=samples.calls((_A,), (_WIDE,), (_TALL,), (_TALL, {"rtol": 0.4}), (_STACK, {"rtol": np.array([0.1, 0.5])})),
     errors=[_HALF, _VECTOR],
 )

@@ -8,11 +8,11 @@ import numpy as np
 
 from lazyt.errors import ShapeError
 from lazyt.ir.builder import broadcast_shapes
-from lazyt.ir.extents import hint, product
 from lazyt.ir.graph import Node, shape_text
+from lazyt.ir.symbolic import hint, product
 from lazyt.ops.axes import one_axis
 from lazyt.ops.contraction import contract, diagonal_of, einsum_nodes, summed
-from lazyt.ops.core import PRODUCT, Operand, define, node_of, require_kind, result_type
+from lazyt.ops.definition import PRODUCT, Operand, define, node_of, require_kind, result_type
 from lazyt.ops.elementwise import work_dtype
 from lazyt.ops.reductions import total_dtype
 

@@ -11,7 +11,7 @@ from lazyt.ir import dtypes
 from lazyt.ir.builder import broadcast_shapes
 from lazyt.ops import samples
 from lazyt.ops.arithmetic import SHAPES
-from lazyt.ops.core import OpDef, Operand, define, node_of, promoted, require_kind, result_type
+from lazyt.ops.definition import OpDef, Operand, define, node_of, promoted, require_kind, result_type
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder

@@ -8,11 +8,11 @@ import numpy as np
 
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.ir import dtypes
-from lazyt.ir.extents import hint
 from lazyt.ir.graph import Node
+from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
 from lazyt.ops.activations import softplus
-from lazyt.ops.core import OpDef, Operand, define, node_of, promoted, require_kind, result_type
+from lazyt.ops.definition import OpDef, Operand, define, node_of, promoted, require_kind, result_type
 from lazyt.ops.elementwise import work_dtype
 from lazyt.ops.reductions import mean_node, reduce
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from lazyt.errors import ShapeError
 from lazyt.ir import dtypes
-from lazyt.ir.extents import hint, product
 from lazyt.ir.graph import Node, shape_text
+from lazyt.ir.symbolic import hint, product
 from lazyt.ops import samples
 from lazyt.ops.axes import Axis, many_axes
-from lazyt.ops.core import OpDef, Operand, define, node_of, result_type
+from lazyt.ops.definition import OpDef, Operand, define, node_of, result_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable

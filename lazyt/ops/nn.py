@@ -11,9 +11,9 @@ from lazyt.errors import DTypeError, ShapeError
 from lazyt.ir import dtypes
 from lazyt.ir.attention import attention as call_attention
 from lazyt.ir.builder import broadcast_shapes
-from lazyt.ir.extents import hint
+from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
-from lazyt.ops.core import PRODUCT, Operand, define, node_of, require_kind, result_type
+from lazyt.ops.definition import PRODUCT, Operand, define, node_of, require_kind, result_type
 from lazyt.ops.elementwise import work_dtype
 from lazyt.ops.linear import matmul_nodes
 from lazyt.ops.random import uniform_bits

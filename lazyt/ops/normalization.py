@@ -8,9 +8,9 @@ import ml_dtypes
 import numpy as np
 
 from lazyt.errors import DTypeError, ShapeError
-from lazyt.ir.extents import hint, product
+from lazyt.ir.symbolic import hint, product
 from lazyt.ops import samples
-from lazyt.ops.core import Operand, define, node_of, require_kind
+from lazyt.ops.definition import Operand, define, node_of, require_kind
 from lazyt.ops.elementwise import work_dtype
 from lazyt.ops.reductions import count, mean_node
 

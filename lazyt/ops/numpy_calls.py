@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.ir.records import dataclass
-from lazyt.ops.core import OpDef, Operand, node_of, result_type
+from lazyt.ops.definition import OpDef, Operand, node_of, result_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lazyt.ir.builder import Builder
-    from lazyt.ir.extents import Dim
     from lazyt.ir.graph import Node
+    from lazyt.ir.symbolic import Dim
 
 
 @dataclass(frozen=True, slots=True)

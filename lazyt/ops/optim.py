@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lazyt.ops.core import OpDef, Operand, define, node_of
+from lazyt.ops.definition import OpDef, Operand, define, node_of
 from lazyt.ops.elementwise import work_dtype
 from lazyt.ops.reductions import reduce
 

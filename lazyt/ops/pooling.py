@@ -10,11 +10,11 @@ import numpy as np
 
 from lazyt.errors import NotSupportedError, ShapeError
 from lazyt.ir import dtypes
-from lazyt.ir.convolution import UNROLLED
-from lazyt.ir.extents import hint, maximum
+from lazyt.ir.passes.lower_convolution import UNROLLED
+from lazyt.ir.symbolic import hint, maximum
 from lazyt.ops import samples
 from lazyt.ops.convolution import counts, offsets_of, padded, require_windows, strided
-from lazyt.ops.core import OpDef, define, require_kind
+from lazyt.ops.definition import OpDef, define, require_kind
 from lazyt.ops.elementwise import work_dtype
 from lazyt.ops.reductions import mean_node, reduce
 

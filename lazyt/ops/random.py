@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ShapeError
 from lazyt.ir import dtypes
-from lazyt.ir.extents import hint, product
-from lazyt.ops.core import Operand, define, node_of
+from lazyt.ir.symbolic import hint, product
+from lazyt.ops.definition import Operand, define, node_of
 from lazyt.ops.elementwise import work_dtype
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ import numpy as np
 
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.ir import dtypes
-from lazyt.ir.extents import hint, product
+from lazyt.ir.symbolic import hint, product
 from lazyt.ops import samples
 from lazyt.ops.axes import Axis, many_axes, one_axis
-from lazyt.ops.core import OpDef, Operand, define, node_of, require_kind, result_type
+from lazyt.ops.definition import OpDef, Operand, define, node_of, require_kind, result_type
 from lazyt.ops.elementwise import work_dtype
 from lazyt.ops.logic import truth
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lazyt.ir.builder import Builder
-    from lazyt.ir.extents import Dim
     from lazyt.ir.graph import Node
+    from lazyt.ir.symbolic import Dim
 
     DType = np.dtype | None
 

@@ -9,7 +9,7 @@ import numpy as np
 from lazyt.errors import ShapeError
 from lazyt.ir import dtypes
 from lazyt.ops import samples
-from lazyt.ops.core import Operand, define, node_of, require_kind, result_type
+from lazyt.ops.definition import Operand, define, node_of, require_kind, result_type
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder

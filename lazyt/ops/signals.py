@@ -8,7 +8,7 @@ import numpy as np
 
 from lazyt.ir import dtypes
 from lazyt.ops import samples
-from lazyt.ops.core import PRODUCT, Operand, define, node_of, result_type
+from lazyt.ops.definition import PRODUCT, Operand, define, node_of, result_type
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder

@@ -8,15 +8,15 @@ import numpy as np
 
 from lazyt.errors import ShapeError
 from lazyt.ir import dtypes
-from lazyt.ir.extents import hint
+from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
 from lazyt.ops.axes import one_axis
-from lazyt.ops.core import Operand, define, node_of, require_kind, result_type
+from lazyt.ops.definition import Operand, define, node_of, require_kind, result_type
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
-    from lazyt.ir.extents import Dim
     from lazyt.ir.graph import Node
+    from lazyt.ir.symbolic import Dim
 
 
 def _keys(b: Builder, name: str, x: Operand, axis: int) -> tuple[Node, int]:

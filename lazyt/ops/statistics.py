@@ -9,10 +9,10 @@ import numpy as np
 
 from lazyt.errors import ShapeError
 from lazyt.ir import dtypes
-from lazyt.ir.extents import hint
+from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
 from lazyt.ops.axes import Axis, many_axes, one_axis
-from lazyt.ops.core import OpDef, Operand, define, node_of, require_kind, result_type
+from lazyt.ops.definition import OpDef, Operand, define, node_of, require_kind, result_type
 from lazyt.ops.elementwise import float_of, work_dtype
 from lazyt.ops.reductions import AXIS_CALLS, BAD_AXIS, reduce, total_dtype, total_prim
 

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.current import restore_grad_mode, set_grad_mode
 from lazyt.errors import LazytError
 from lazyt.functions.arguments import tensor
 from lazyt.functions.manipulation import astype
-from lazyt.handle import Handle
-from lazyt.inplace import Item, record_update
 from lazyt.ops.optim import RULES
 from lazyt.optim.parameters import clear_gradient
+from lazyt.tracing.current import restore_grad_mode, set_grad_mode
+from lazyt.tracing.inplace import Item, record_update
+from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from lazyt.ops.core import OpDef
-    from lazyt.tensor import Tensor
+    from lazyt.ops.definition import OpDef
+    from lazyt.runtime.tensor import Tensor
 
     Group = dict[str, Any]
     State = dict[str, Any]

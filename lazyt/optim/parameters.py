@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lazyt.current import restore_grad_mode, set_grad_mode
-from lazyt.inplace import assign
+from lazyt.tracing.current import restore_grad_mode, set_grad_mode
+from lazyt.tracing.inplace import assign
 
 
 def write(x: Any, value: Any) -> None:

@@ -7,8 +7,7 @@ import random
 import sys
 
 from lazyt.testing.fuzz import Search, replay
-from lazyt.testing.soak import KINDS as DISTURBANCES
-from lazyt.testing.soak import Soak
+from lazyt.testing.soak import KINDS as DISTURBANCES, Soak
 
 # Of programs that a search may write.
 KINDS = ("all", "long")

@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from lazyt.handle import Handle, Holder
-from lazyt.ir import dtypes
-from lazyt.ir import graph as g
-from lazyt.looking.steps import call_text
-from lazyt.looking.text import site_text
-from lazyt.lowering import lower
+from lazyt.ir import dtypes, graph as g
 from lazyt.testing.closeness import Tolerance, Work, compare, tolerance, work_of
-from lazyt.trace import Slot
-from lazyt.walk import LEAF
+from lazyt.tracing.lower import lower
+from lazyt.tracing.printer import site_text
+from lazyt.tracing.step_printer import call_text
+from lazyt.tracing.steps import LEAF
+from lazyt.tracing.tensor_state import Handle, Holder
+from lazyt.tracing.trace import Slot
 
 
 def pending_slot(x: Any) -> Slot | None:

@@ -1,8 +1,8 @@
 """From a program that ran to the first step that went wrong, and which part of lazyt is to blame.
 
 Three questions are asked of it, each step in recorded order. Does the kernel of the operation alone give what the
-graph IR means (`ir/interpret.py`), on the operands that it had? Does a fused kernel give the bits of the operations
-alone? If neither finds anything, a sync did it: which ones are needed?
+graph IR means (`ir/graph_interpreter.py`), on the operands that it had? Does a fused kernel give the bits of the
+operations alone? If neither finds anything, a sync did it: which ones are needed?
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from lazyt import memory
 from lazyt.errors import IndexOutOfRange
 from lazyt.ir.graph import node_line, reachable
-from lazyt.ir.interpret import interpret
-from lazyt.looking.steps import call_text
-from lazyt.looking.text import site_text
-from lazyt.shapes import infer
+from lazyt.ir.graph_interpreter import interpret
+from lazyt.runtime import memory
 from lazyt.testing.closeness import compare, same_bits, tolerance, work_of
 from lazyt.testing.finding import Finding, operand_text
 from lazyt.testing.modes import Program
-from lazyt.trace import Slot, Step
-from lazyt.walk import ASSIGN, LEAF, MODE
+from lazyt.tracing.printer import site_text
+from lazyt.tracing.shape_inference import infer
+from lazyt.tracing.step_printer import call_text
+from lazyt.tracing.steps import ASSIGN, LEAF, MODE
+from lazyt.tracing.trace import Slot, Step
 
 Array = np.ndarray[Any, Any]
 Values = dict[Slot, Array]

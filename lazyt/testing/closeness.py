@@ -15,8 +15,8 @@ import ml_dtypes
 import numpy as np
 
 from lazyt.ir import dtypes
-from lazyt.ir.extents import hint
 from lazyt.ir.prims import ELEMENTWISE
+from lazyt.ir.symbolic import hint
 
 if TYPE_CHECKING:
     from lazyt.ir.graph import Node

@@ -13,8 +13,6 @@ import numpy as np
 
 import lazyt as lt
 from lazyt.errors import LazytError
-from lazyt.handle import Handle
-from lazyt.looking.text import site_text
 from lazyt.testing.asserting import array, pending_slot, work_of_slots
 from lazyt.testing.bisect import bisect, needed
 from lazyt.testing.closeness import Comparison, Tolerance, Work, compare, same_bits, tolerance
@@ -22,6 +20,8 @@ from lazyt.testing.finding import Finding, Refused
 from lazyt.testing.lockstep import Differs, Lockstep, Namespace, Pair, plain
 from lazyt.testing.modes import EAGER, Mode, Run, devices, mode, modes
 from lazyt.testing.numpy_names import reference
+from lazyt.tracing.printer import site_text
+from lazyt.tracing.tensor_state import Handle
 
 
 class Mismatch(AssertionError):

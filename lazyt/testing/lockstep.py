@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 
 import lazyt as lt
-from lazyt.handle import Handle
-from lazyt.looking.text import site_text
-from lazyt.site import Site
-from lazyt.tensor import Tensor
+from lazyt.runtime.tensor import Tensor
 from lazyt.testing import departures
 from lazyt.testing.asserting import array
 from lazyt.testing.closeness import Comparison, Work, compare, tolerance
 from lazyt.testing.finding import Finding, Refused, operand_text
 from lazyt.testing.modes import Program, Watched
 from lazyt.testing.numpy_names import reference
+from lazyt.tracing.call_site import Site
+from lazyt.tracing.printer import site_text
+from lazyt.tracing.tensor_state import Handle
 
 
 class Differs(Exception):

@@ -23,17 +23,17 @@ from typing import Any
 import numpy as np
 
 import lazyt as lt
-from lazyt import memory, syncing
 from lazyt.errors import REFUSALS, IndexOutOfRange
-from lazyt.handle import Handle
 from lazyt.ir import dtypes
+from lazyt.runtime import memory, sync
 from lazyt.testing.closeness import same_bits
 from lazyt.testing.long_programs import LOOP
 from lazyt.testing.loops import REMEMBERING, Event, Run, _is_mistake, _known, _short, _value
 from lazyt.testing.modes import Mode, mode
 from lazyt.testing.numpy_names import reference
 from lazyt.testing.statements import Failure
-from lazyt.trace import local
+from lazyt.tracing.tensor_state import Handle
+from lazyt.tracing.trace import local
 
 NEVER, EACH, RANDOM = "never", "each", "random"
 # What a sync raises for a program's data.
@@ -181,7 +181,7 @@ def _settle(*xs: Any) -> None:
 @contextlib.contextmanager
 def _segments(found: list[int]) -> Iterator[None]:
     """Count the syncs that keep a graph: the parts of a cotangent are added in another order behind them."""
-    usual: Any = syncing.differentiable
+    usual: Any = sync.differentiable
 
     def counted(*args: Any) -> Any:
         segment = usual(*args)
@@ -189,7 +189,7 @@ def _segments(found: list[int]) -> Iterator[None]:
             found.append(1)
         return segment
 
-    room: Any = syncing
+    room: Any = sync
     room.differentiable = counted
     try:
         yield

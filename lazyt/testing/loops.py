@@ -18,14 +18,14 @@ import numpy as np
 
 import lazyt as lt
 from lazyt.errors import is_ours
-from lazyt.handle import Handle
 from lazyt.ir import dtypes
 from lazyt.testing.array_programs import leaf
 from lazyt.testing.closeness import same_bits
 from lazyt.testing.mixed_programs import sample
 from lazyt.testing.modes import Mode, mode
 from lazyt.testing.statements import Failure
-from lazyt.trace import local
+from lazyt.tracing.tensor_state import Handle
+from lazyt.tracing.trace import local
 
 Array = np.ndarray[Any, Any]
 # Every switch of what is done in short because it was done before; see docs/architecture.md.

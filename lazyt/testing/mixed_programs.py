@@ -17,7 +17,7 @@ import numpy as np
 import lazyt as lt
 from lazyt.errors import DTypeError, NotSupportedError, ScalarRangeError, ShapeError
 from lazyt.ir import dtypes
-from lazyt.ops.core import OPS
+from lazyt.ops.definition import OPS
 from lazyt.testing.array_programs import MAX_SIZE, WORD, Pick, Writer, is_loose
 from lazyt.testing.choices import EVERYTHING, Choices
 from lazyt.testing.composed import COMPOSED, KINDS

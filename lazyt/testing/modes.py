@@ -16,25 +16,26 @@ from typing import Any
 import numpy as np
 
 import lazyt as lt
-from lazyt import memory, planning, stepwise, syncing
-from lazyt.backends.cpu import binding, bits, products, scan, scatter, sorting
-from lazyt.backends.cpu.switches import switches
-from lazyt.current import restore_device, set_device
-from lazyt.device import Device
+from lazyt.backends.cpu import binding
+from lazyt.backends.cpu.flags import switches
+from lazyt.backends.cpu.library import bit_packing, products, scan, scatter, sorting
+from lazyt.config import general
 from lazyt.errors import DeviceError
-from lazyt.handle import Data
 from lazyt.ir import graph as g
-from lazyt.lowering import lower
-from lazyt.site import user_site
-from lazyt.switches import general
+from lazyt.runtime import first_run, memory, plan_cache, sync as syncing
+from lazyt.runtime.device import Device
 from lazyt.testing.closeness import Work, work_of
-from lazyt.trace import Ext, Slot, Step, Trace, local
+from lazyt.tracing.call_site import user_site
+from lazyt.tracing.current import restore_device, set_device
+from lazyt.tracing.lower import lower
+from lazyt.tracing.tensor_state import Data
+from lazyt.tracing.trace import Ext, Slot, Step, Trace, local
 
 NEVER, ALWAYS, RANDOM = "never", "always", "random"
 # How much work is divided among threads, and which results may take the memory of leaves.
 _SIZES: tuple[tuple[Any, str], ...] = (
-    (binding, "GRAIN"), (binding, "DONATED"), (bits, "GRAIN"), (scan, "GRAIN"), (scatter, "GRAIN"), (sorting, "GRAIN"),
-    (products, "PRODUCT_GRAIN"),
+    (binding, "GRAIN"), (binding, "DONATED"), (bit_packing, "GRAIN"), (scan, "GRAIN"), (scatter, "GRAIN"),
+    (sorting, "GRAIN"), (products, "PRODUCT_GRAIN"),
 )  # fmt: skip
 # Plans of one operation that were bound while work was divided finely: nobody else should run by them.
 _fine_kinds: dict[Any, Any] = {}
@@ -100,7 +101,7 @@ class Program:
 
     def compute(self, slots: Sequence[Slot], fused: bool) -> list[np.ndarray[Any, Any]]:
         """These values, through kernels that are planned for them alone."""
-        plan = planning.draft(self.pos, self.ext, slots, self.scalars, fused)
+        plan = plan_cache.draft(self.pos, self.ext, slots, self.scalars, fused)
         plan.compile(self.ext.values, self.scalars)
         return [memory.as_array(d) for d in plan.run(self.ext.values, self.scalars, self.leaves, slots)]
 
@@ -142,7 +143,7 @@ class Watched(Trace):
             if self.forget:
                 super().start()
                 self.reset_trie()
-                planning._programs.clear()
+                plan_cache._programs.clear()
                 return
         super().start()
 
@@ -159,8 +160,8 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Any]:
     inner: Trace = Trace() if m.short else Watched(m.due(), forget=m.repeat == 1, keep=keep)
     inner.grad = outer.grad
     inner.start()
-    settings, programs, threads = dict(general), planning._programs, lt.get_num_threads()
-    kinds, interpreted = stepwise._kinds, stepwise.INTERPRETED
+    settings, programs, threads = dict(general), plan_cache._programs, lt.get_num_threads()
+    kinds, interpreted = first_run._kinds, first_run.INTERPRETED
     allowed, sizes = dict(switches), [getattr(room, name) for room, name in _SIZES]
     try:
         general.update(strict=True, fuse=m.fuse, tiers=m.tiers, interpret=m.interpret or settings["interpret"])
@@ -168,12 +169,12 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Any]:
         for name in m.off:
             (switches if name in switches else general)[name] = False
         if m.fine:
-            stepwise._kinds = _fine_kinds
+            first_run._kinds = _fine_kinds
             for room, name in _SIZES:
                 setattr(room, name, 1)
         if m.first:
-            stepwise._kinds, stepwise.INTERPRETED = _kinds_by_numpy, sys.maxsize
-        planning._programs = {}
+            first_run._kinds, first_run.INTERPRETED = _kinds_by_numpy, sys.maxsize
+        plan_cache._programs = {}
         if m.threads is not None:
             lt.set_num_threads(m.threads)
         local.trace = inner
@@ -186,7 +187,7 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Any]:
         switches.update(allowed)
         for (room, name), size in zip(_SIZES, sizes, strict=True):
             setattr(room, name, size)
-        planning._programs, stepwise._kinds, stepwise.INTERPRETED = programs, kinds, interpreted
+        plan_cache._programs, first_run._kinds, first_run.INTERPRETED = programs, kinds, interpreted
         if m.threads is not None:
             lt.set_num_threads(threads)
 

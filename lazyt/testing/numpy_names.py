@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import lazyt as lt
-from lazyt.ops.core import OPS
+from lazyt.ops.definition import OPS
 
 # NumPy's functions that write into an argument, where lazyt's give a new tensor.
 _IN_PLACE = frozenset({"put_along_axis"})

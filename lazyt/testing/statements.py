@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 import lazyt as lt
-from lazyt.handle import Handle
 from lazyt.ir import dtypes
 from lazyt.testing import departures
 from lazyt.testing.array_programs import WORD, is_loose, leaf
@@ -36,6 +35,7 @@ from lazyt.testing.modes import (
     mode,
 )
 from lazyt.testing.numpy_names import reference
+from lazyt.tracing.tensor_state import Handle
 
 Array = np.ndarray[Any, Any]
 Space = dict[str, Any]

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from lazyt.backends.cpu.attention_tile import AT, HEAD, OPERANDS, SIZE, STEP
-from lazyt.backends.cuda.attention_emit import FORWARD, attention_text
-from lazyt.backends.cuda.attention_gradient_emit import KEYS, QUERIES, gradient_text
-from lazyt.backends.cuda.attention_tile import Variant
+from lazyt.backends.cpu.library.attention_tile import AT, HEAD, OPERANDS, SIZE, STEP
+from lazyt.backends.cuda.library.attention_emit import FORWARD, attention_text
+from lazyt.backends.cuda.library.attention_gradient_emit import KEYS, QUERIES, gradient_text
+from lazyt.backends.cuda.library.attention_tile import Variant
 from tests.cuda.shim import built
 
 # What is not to be written, or is read where nothing was.

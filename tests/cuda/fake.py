@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 import lazyt as lt
-from lazyt import planning
-from lazyt.backends.cuda import driver
-from lazyt.backends.cuda.driver import Adopted, KernelNode, Ordered, Product, Properties, Work
-from lazyt.backends.cuda.libcuda import GraphError
+from lazyt.backends.cuda import cupy_driver as driver
+from lazyt.backends.cuda.cupy_driver import Adopted, KernelNode, Ordered, Product, Properties, Work
+from lazyt.backends.cuda.driver_api import GraphError
 from lazyt.errors import DeviceError
-from lazyt.trace import local
+from lazyt.runtime import plan_cache
+from lazyt.tracing.trace import local
 from tests.cuda.shim import built
 
 ALIGNMENT = 256
@@ -322,14 +322,14 @@ def installed(fake: FakeDriver) -> Iterator[FakeDriver]:
     """The fake in the place of CuPy, and no plan that was made for another one."""
     lt.sync()
     before = driver.use(fake)
-    planning._programs.clear()
+    plan_cache._programs.clear()
     local.trace.reset_trie()
     try:
         yield fake
         lt.sync()
     finally:
         local.trace.start()
-        planning._programs.clear()
+        plan_cache._programs.clear()
         local.trace.reset_trie()
         driver.use(before)
 

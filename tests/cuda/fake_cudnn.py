@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from lazyt.ir import dtypes as dtypes  # NumPy knows bfloat16 by name then
 from tests.cuda.fake import FakeDriver
 
 FLOAT32 = np.dtype(np.float32)

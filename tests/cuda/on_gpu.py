@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 
 import lazyt as lt
-from lazyt.backends.cpu.switches import switches
-from lazyt.backends.cuda import device as devices
-from lazyt.backends.cuda import driver
+from lazyt.backends.cpu.flags import switches
+from lazyt.backends.cuda import cupy_driver, device as devices
 from lazyt.nn import functional as F
 
 # Of all that this may take; tests get the first part.
@@ -388,7 +387,7 @@ def main() -> int:
         if path is not None:
             path.write_text("\n".join(report) + "\n")
 
-    properties = driver.get().properties(0)
+    properties = cupy_driver.get().properties(0)
     tell(f"{properties.name}, compute capability {properties.capability / 10}, {properties.processors} processors")
     tell(tests())
     passed = report[-1].startswith("tests marked cuda: passed")

@@ -9,12 +9,12 @@ from unittest import mock
 import numpy as np
 
 import lazyt as lt
-from lazyt import planning
-from lazyt.backends.cuda.mapping import pieces_of
+from lazyt.backends.cuda.codegen.mapping import pieces_of
 from lazyt.ir.kernel import Kernel
-from lazyt.ir.kernelize import KernelCall
+from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.nn import functional as F
-from lazyt.syncing import last_report
+from lazyt.runtime import plan_cache
+from lazyt.runtime.sync import last_report
 
 Launch = tuple[Kernel, list[int]]
 PROCESSORS = 132
@@ -182,7 +182,7 @@ PROGRAMS: dict[str, Callable[[], Any]] = BENCHMARKS | {
 
 def launches(program: Callable[[], Any]) -> list[Launch]:
     """The kernels of a program's last plan, fused, each with the argument entries of its launch (addresses 0)."""
-    with mock.patch.dict(planning.settings, {"tiers": False, "reuse": False, "epilogues": False, "gemm": False}):
+    with mock.patch.dict(plan_cache.settings, {"tiers": False, "reuse": False, "epilogues": False, "gemm": False}):
         values = program()
         lt.sync()
     report = last_report()

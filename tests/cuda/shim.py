@@ -14,9 +14,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lazyt.backends.cuda.emit import arguments, program
-from lazyt.backends.cuda.mapping import Mapping as Threads
-from lazyt.backends.cuda.mapping import extras, grid, phases, portions, scratch_words, shared_bytes
+from lazyt.backends.cuda.codegen.emit import arguments, program
+from lazyt.backends.cuda.codegen.mapping import (
+    Mapping as Threads,
+    extras,
+    grid,
+    phases,
+    portions,
+    scratch_words,
+    shared_bytes,
+)
 from lazyt.ir.kernel import Kernel
 from lazyt.ir.kernel_interpreter import Arguments, table
 

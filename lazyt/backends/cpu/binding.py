@@ -8,28 +8,27 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from lazyt.backends.cpu import attention, scatter
 from lazyt.backends.cpu.arena import MANY_BLOCKS, by_size, by_time
-from lazyt.backends.cpu.code import Compiled, compiled
-from lazyt.backends.cpu.convolutions import Convolution, choose_convolution
-from lazyt.backends.cpu.emit_pairs import PAIR_ROWS, over_pairs
-from lazyt.backends.cpu.natives import bound_room_of
-from lazyt.backends.cpu.products import Product, choose
+from lazyt.backends.cpu.code_cache import Compiled, compiled
+from lazyt.backends.cpu.codegen.emit_pairs import PAIR_ROWS, over_pairs
+from lazyt.backends.cpu.flags import switches
+from lazyt.backends.cpu.library import attention, scatter
+from lazyt.backends.cpu.library.convolutions import Convolution, choose_convolution
+from lazyt.backends.cpu.library.products import Product, choose
+from lazyt.backends.cpu.library.registry import bound_room_of
+from lazyt.backends.cpu.library.tuning import tuned
 from lazyt.backends.cpu.receipt import WRITTEN
-from lazyt.backends.cpu.switches import switches
-from lazyt.backends.cpu.threads import get_num_threads
-from lazyt.backends.cpu.tuning import tuned
-from lazyt.ir import graph as g
-from lazyt.ir import kernel as k
-from lazyt.ir.extents import Dim, uses_offset
+from lazyt.backends.cpu.thread_pool import get_num_threads
+from lazyt.ir import graph as g, kernel as k
 from lazyt.ir.graph import Node
-from lazyt.ir.kernelize import KernelCall, ScalarArg
-from lazyt.ir.schedule import AttentionCall, Launch, LibraryCall, MatmulCall, ScatterCall
-from lazyt.ir.split import Piece, Scratch, split, whole, worth_splitting
+from lazyt.ir.passes.kernelize import KernelCall, ScalarArg
+from lazyt.ir.passes.schedule import AttentionCall, Launch, LibraryCall, MatmulCall, ScatterCall
+from lazyt.ir.passes.split_reduction import Piece, Scratch, split, whole, worth_splitting
+from lazyt.ir.symbolic import Dim, uses_offset
 
 if TYPE_CHECKING:
     from lazyt.backends.cpu.executor import Executable
-    from lazyt.ir.donate import Donation
+    from lazyt.ir.passes.donate import Donation
 
 # Elements of work that a chunk should have at least, so that dividing it pays: so many of 4 bytes and more, and as
 # many bytes of narrower ones. (Measured: of a megabyte of bytes threads that take turns with less take each other's

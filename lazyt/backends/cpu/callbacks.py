@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.backends.cpu import memory, sorting
-from lazyt.backends.cpu.switches import switches
+from lazyt.backends.cpu import memory
+from lazyt.backends.cpu.flags import switches
+from lazyt.backends.cpu.library import sorting
 from lazyt.errors import recorded_at
-from lazyt.ir import dtypes
-from lazyt.ir import graph as g
-from lazyt.ir.extents import Dim
-from lazyt.ir.interpret import PRIMITIVES, Walk
-from lazyt.ir.opaque import FUNCTIONS
-from lazyt.ir.schedule import LibraryCall, MatmulCall, ScatterCall
+from lazyt.ir import dtypes, graph as g
+from lazyt.ir.graph_interpreter import PRIMITIVES, Walk
+from lazyt.ir.library_calls import FUNCTIONS
+from lazyt.ir.passes.schedule import LibraryCall, MatmulCall, ScatterCall
+from lazyt.ir.symbolic import Dim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 import llvmlite
 import llvmlite.binding as llvm
 
-from lazyt.backends import objcache
-from lazyt.backends.cpu import ahead, room
-from lazyt.backends.cpu.switches import switches, without_wide
+from lazyt.backends import object_cache
+from lazyt.backends.cpu import parallel_compile, room
+from lazyt.backends.cpu.flags import switches, without_wide
 from lazyt.errors import LazytInternalError
 from lazyt.ir.records import dataclass
 
@@ -222,9 +222,9 @@ class _Loader:
         self._generations: weakref.WeakSet[_Generation] = weakref.WeakSet()
         self.room = MAX_OBJECTS  # for so many more objects, until they are counted again
         self.ahead: dict[str, bytes] = {}  # object code made and not yet asked for
-        self._early: ahead.Making | None = None  # ... and being made for a plan that is not yet there
+        self._early: parallel_compile.Making | None = None  # ... and being made for a plan that is not yet there
 
-    def load(self, ir_text: str, names: Sequence[str], cache: objcache.ObjectCache, permanent: bool) -> Module:
+    def load(self, ir_text: str, names: Sequence[str], cache: object_cache.ObjectCache, permanent: bool) -> Module:
         _check_names(ir_text, names)
         with self.lock:
             module = self._modules.get(ir_text)
@@ -232,7 +232,7 @@ class _Loader:
                 counters.memory_hits += 1
             else:
                 generation = self._generation(permanent)
-                key = objcache.make_key(ir_text, *host().fingerprint)
+                key = object_cache.make_key(ir_text, *host().fingerprint)
                 if key in generation.keys:
                     counters.memory_hits += 1
                 else:
@@ -263,24 +263,24 @@ class _Loader:
             making.start(lanes - 1)
             for text, code in making.finish().items():
                 if code is not None:
-                    self.ahead[objcache.make_key(text, *host().fingerprint)] = code
+                    self.ahead[object_cache.make_key(text, *host().fingerprint)] = code
 
     def _missing(self, modules: Sequence[tuple[str, str]]) -> dict[str, tuple[str, str]]:
         """By the key of their object code, those that are neither loaded nor made nor on disk."""
-        cache = objcache.default_cache()
+        cache = object_cache.default_cache()
         missing: dict[str, tuple[str, str]] = {}
         for text, name in modules:
             if self._modules.get(text) is None:
-                key = objcache.make_key(text, *host().fingerprint)
+                key = object_cache.make_key(text, *host().fingerprint)
                 if key not in self.ahead and key not in cache:
                     missing[key] = text, name
         return missing
 
-    def _making(self, modules: dict[str, tuple[str, str]]) -> ahead.Making:
+    def _making(self, modules: dict[str, tuple[str, str]]) -> parallel_compile.Making:
         def parse(text: str, context: Any) -> Any:
             return host().parse(text, _DEFINED.findall(text)[-1:], context)
 
-        making = ahead.Making(host().create_machine, parse)
+        making = parallel_compile.Making(host().create_machine, parse)
         making.add(text for text, _ in modules.values())
         return making
 
@@ -304,7 +304,7 @@ class _Loader:
         self._early = None  # its threads are not here
 
 
-def _object_code(key: str, ir_text: str, names: Sequence[str], cache: objcache.ObjectCache) -> bytes:
+def _object_code(key: str, ir_text: str, names: Sequence[str], cache: object_cache.ObjectCache) -> bytes:
     data = cache.load(key)
     if data is not None:
         counters.disk_hits += 1
@@ -344,7 +344,7 @@ def assembly(ir_text: str, names: Sequence[str]) -> str:
 
 def is_cached(ir_text: str) -> bool:
     """Whether the disk cache has the object code of this text; reads and counts nothing."""
-    return objcache.make_key(ir_text, *host().fingerprint) in objcache.default_cache()
+    return object_cache.make_key(ir_text, *host().fingerprint) in object_cache.default_cache()
 
 
 def compile_early(modules: Sequence[tuple[str, str]], lanes: int) -> None:
@@ -363,7 +363,7 @@ def compile_module(
     ir_text: str,
     names: Sequence[str],
     *,
-    cache: objcache.ObjectCache | None = None,
+    cache: object_cache.ObjectCache | None = None,
     permanent: bool = False,
 ) -> Module:
     """Machine code for a module of LLVM IR, from memory, from the disk cache, or compiled now.
@@ -374,5 +374,5 @@ def compile_module(
     Raises `LazytInternalError` for IR that LLVM rejects, for symbols that this process does not
     have, and for names that are not defined.
     """
-    chosen = objcache.default_cache() if cache is None else cache
+    chosen = object_cache.default_cache() if cache is None else cache
     return _loader.load(ir_text, names, chosen, permanent)

@@ -16,25 +16,26 @@ from typing import Any
 
 import numpy as np
 
-from lazyt.backends.cpu import blas, memory, scatter
+from lazyt.backends.cpu import memory
 from lazyt.backends.cpu.binding import Binding
 from lazyt.backends.cpu.callbacks import Callback, extents_in
-from lazyt.backends.cpu.code import compile_all
+from lazyt.backends.cpu.code_cache import compile_all
+from lazyt.backends.cpu.codegen.vector_axis import arrange
+from lazyt.backends.cpu.data_errors import index_error
 from lazyt.backends.cpu.engine import compile_ahead, counters
 from lazyt.backends.cpu.expressions import Expressions
-from lazyt.backends.cpu.lanes import arrange
-from lazyt.backends.cpu.natives import room_of
-from lazyt.backends.cpu.products import Product
-from lazyt.backends.cpu.rebinding import Found, Rebinder
+from lazyt.backends.cpu.flags import switches
+from lazyt.backends.cpu.library import blas, scatter
+from lazyt.backends.cpu.library.products import Product
+from lazyt.backends.cpu.library.registry import room_of
 from lazyt.backends.cpu.receipt import Receipt, chosen
-from lazyt.backends.cpu.refusals import index_error
-from lazyt.backends.cpu.switches import switches
-from lazyt.backends.cpu.threads import Program, get_num_threads, unloaded
+from lazyt.backends.cpu.symbolic_binding import Found, Rebinder
+from lazyt.backends.cpu.thread_pool import Program, get_num_threads, unloaded
 from lazyt.errors import LazytError, OutOfMemory
 from lazyt.ir import graph as g
-from lazyt.ir.donate import donations
-from lazyt.ir.kernelize import KernelCall
-from lazyt.ir.schedule import AttentionCall, LibraryCall, MatmulCall, ScatterCall, Schedule, nbytes
+from lazyt.ir.passes.donate import donations
+from lazyt.ir.passes.kernelize import KernelCall
+from lazyt.ir.passes.schedule import AttentionCall, LibraryCall, MatmulCall, ScatterCall, Schedule, nbytes
 
 MAX_VARIANTS = 8  # combinations of copies left out that a plan keeps tables for
 
@@ -68,7 +69,7 @@ class ScalarWords:
 class Executable:
     """A schedule with its kernels; `bind` makes what runs it for given extents."""
 
-    widens = True  # whether narrow maps have lanes along another axis (see narrow.py)
+    widens = True  # whether narrow maps have lanes along another axis (see short_axes.py)
 
     def __init__(self, sched: Schedule, native: bool = True, gemm: bool = True, library: bool = True) -> None:
         self.schedule = sched
@@ -215,7 +216,7 @@ class Bound(Binding):
     def _begin(self, extents: tuple[int, ...], state: np.ndarray[Any, Any]) -> None:
         """What it shares with no other. state: the status word's two numbers, and the flag of a receipt."""
         self.extents = extents
-        self.met = False  # whether the last sync of these extents left it for the next (see repeating.py)
+        self.met = False  # whether the last sync of these extents left it for the next (see replay.py)
         self.status, self.flag = state[:2], state[2:]
         self.status_address: int = state.ctypes.data
         self.variants: dict[frozenset[int], Bound] = {}
@@ -344,7 +345,7 @@ class Bound(Binding):
 
 
 class Rebound(Bound):
-    """A binding that a function found (see rebinding.py); what only a person looks at is worked out when asked for."""
+    """A binding that a function found (see symbolic_binding.py); its descriptions are made when they are asked for."""
 
     def __init__(self, extents: tuple[int, ...], values: list[int], state: np.ndarray[Any, Any], found: Found) -> None:
         self.__dict__.update(found.common)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lazyt.ir.extents import Dim, source
+from lazyt.ir.symbolic import Dim, source
 
 
 class _Known(dict["int | Dim", int]):

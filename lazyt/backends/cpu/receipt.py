@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.backends.cpu import memory
-from lazyt.ir import dtypes
-from lazyt.ir import kernel as k
+from lazyt.ir import dtypes, kernel as k
 
 if TYPE_CHECKING:
-    from lazyt.ir.donate import Donation
     from lazyt.ir.graph import Node
+    from lazyt.ir.passes.donate import Donation
 
 
 class Receipt:

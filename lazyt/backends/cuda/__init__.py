@@ -10,27 +10,35 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lazyt.backends.cuda import (
+    from lazyt.backends.cuda import device, executor
+    from lazyt.backends.cuda.codegen import needs
+    from lazyt.backends.cuda.library import (
         attention,
         attention_kernels,
         convolutions,
-        device,
-        executor,
         finding,
-        library,
-        needs,
         products,
+        registry,
         scatter,
     )
 
-# What the rest of the house asks for.
+# Where each module that the rest of lazyt asks for stands; it is imported when it is first used.
+_PLACES = {
+    "device": "device",
+    "executor": "executor",
+    "needs": "codegen.needs",
+    **{
+        name: f"library.{name}"
+        for name in ("attention", "attention_kernels", "convolutions", "finding", "products", "registry", "scatter")
+    },
+}
 __all__ = [
-    "attention", "attention_kernels", "convolutions", "device", "executor", "finding", "library", "needs", "products",
+    "attention", "attention_kernels", "convolutions", "device", "executor", "finding", "needs", "products", "registry",
     "scatter",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return importlib.import_module(f"{__name__}.{name}")
+    return importlib.import_module(f"{__name__}.{_PLACES[name]}")

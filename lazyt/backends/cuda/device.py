@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.backends.cuda import driver
-from lazyt.backends.cuda.cudnn import Cudnn
-from lazyt.backends.cuda.staging import Staging
+from lazyt.backends.cuda import cupy_driver
+from lazyt.backends.cuda.library.cudnn import Cudnn
+from lazyt.backends.cuda.pinned_copies import Staging
 from lazyt.errors import DeviceError, OutOfMemory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lazyt.backends.cuda.checks import Check
+    from lazyt.backends.cuda.deferred_checks import Check
 
     Array = np.ndarray[Any, Any]
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Device:
     """One GPU. `fallbacks` counts the calls that were done on the host for want of a GPU form."""
 
-    def __init__(self, number: int, found: driver.Driver) -> None:
+    def __init__(self, number: int, found: cupy_driver.Driver) -> None:
         self.number = number
         self.name = f"cuda:{number}"
         self.driver = found
@@ -136,7 +136,7 @@ def number_of(name: str) -> int:
 
 def device(name: str) -> Device:
     """The device called `name`; DeviceError for what is missing: CuPy, a driver, a GPU, this GPU."""
-    found, number = driver.get(), number_of(name)
+    found, number = cupy_driver.get(), number_of(name)
     known = _devices.get((id(found), number))
     if known is None:
         count = found.count()
@@ -144,7 +144,7 @@ def device(name: str) -> Device:
             have = "there is none" if not count else f"there are {count}: cuda:0 to cuda:{count - 1}"
             raise DeviceError(f"device {name!r}: no such GPU; {have}")
         known = Device(number, found)
-        oldest, own = driver.OLDEST, known.properties.capability
+        oldest, own = cupy_driver.OLDEST, known.properties.capability
         if own < oldest:
             raise DeviceError(
                 f"device {name!r}: {known.properties.name} has compute capability {own // 10}.{own % 10}; "
@@ -192,7 +192,7 @@ def described(buffer: DeviceBuffer, dtype: np.dtype, shape: tuple[int, ...]) -> 
 
 def adopted(x: Any, copy: bool) -> tuple[DeviceBuffer, np.dtype, tuple[int, ...]]:
     """Memory that another library has on a GPU, kept as long as the buffer, or a copy; DeviceError if it fails."""
-    found = driver.get()
+    found = cupy_driver.get()
     found.count()  # CuPy's own errors for a machine without a driver do not say what to do
     try:
         a = found.adopt(x, copy)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lazyt.backends import objcache
+from lazyt.backends import object_cache
 from lazyt.errors import DeviceError, LazytInternalError, NotSupportedError
 
 if TYPE_CHECKING:
@@ -87,11 +87,11 @@ def nvrtc() -> Any:
     return module
 
 
-def compile_program(source: str, capability: int, cache: objcache.ObjectCache | None = None) -> Compiled:
+def compile_program(source: str, capability: int, cache: object_cache.ObjectCache | None = None) -> Compiled:
     """The cubin of a program for a compute capability (90 for 9.0), from the disk cache when it is there."""
     options = (f"--gpu-architecture=sm_{capability}", *OPTIONS)
-    chosen = objcache.default_cache() if cache is None else cache
-    key = objcache.make_key("cuda", str(CODEGEN_VERSION), str(nvrtc().getVersion()), *options, source)
+    chosen = object_cache.default_cache() if cache is None else cache
+    key = object_cache.make_key("cuda", str(CODEGEN_VERSION), str(nvrtc().getVersion()), *options, source)
     blob = chosen.load(key)
     if blob is None:
         log, cubin = _compile(source, options)

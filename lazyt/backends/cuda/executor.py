@@ -1,7 +1,7 @@
 """Running a schedule on a GPU: kernels mapped and compiled when it is bound to extents, then launched in order.
 
 What an argument is and where a temporary lies is found as on the CPU (`backends/cpu/binding.py`). Launches are
-enqueued, from the second run on as graphs (`replay.py`); who reads a value waits, and hears of a wrong index.
+enqueued, from the second run on as graphs (`cuda_graph.py`); who reads a value waits, and hears of a wrong index.
 """
 
 from __future__ import annotations
@@ -19,15 +19,10 @@ import numpy as np
 
 from lazyt.backends.cpu import executor as host
 from lazyt.backends.cpu.callbacks import Callback, evaluated
-from lazyt.backends.cpu.switches import switches
-from lazyt.backends.cuda import attention as by_cudnn
-from lazyt.backends.cuda import attention_kernels, engine, library
-from lazyt.backends.cuda.attention import Attention
-from lazyt.backends.cuda.checks import WORD, Check, unsettled
-from lazyt.backends.cuda.convolutions import Convolution
-from lazyt.backends.cuda.device import Device, device
-from lazyt.backends.cuda.emit import arguments, emit, program
-from lazyt.backends.cuda.mapping import (
+from lazyt.backends.cpu.flags import switches
+from lazyt.backends.cuda import engine
+from lazyt.backends.cuda.codegen.emit import arguments, emit, program
+from lazyt.backends.cuda.codegen.mapping import (
     Mapping,
     choose,
     extras,
@@ -38,18 +33,22 @@ from lazyt.backends.cuda.mapping import (
     scratch_words,
     shared_bytes,
 )
-from lazyt.backends.cuda.products import ByLibrary, Product, Zeros, is_tf32
-from lazyt.backends.cuda.replay import Launch, Segment
-from lazyt.backends.cuda.scatter import Scatter
-from lazyt.backends.cuda.switches import switches as own
-from lazyt.backends.cuda.switches import variant
-from lazyt.backends.cuda.text import Module
-from lazyt.backends.cuda.together import FEWEST, SHARE, Share, Shares, groups, taken_together
+from lazyt.backends.cuda.codegen.text import Module
+from lazyt.backends.cuda.cuda_graph import Launch, Segment
+from lazyt.backends.cuda.deferred_checks import WORD, Check, unsettled
+from lazyt.backends.cuda.device import Device, device
+from lazyt.backends.cuda.flags import switches as own, variant
+from lazyt.backends.cuda.horizontal_fusion import FEWEST, SHARE, Share, Shares, groups, taken_together
+from lazyt.backends.cuda.library import attention as by_cudnn, attention_kernels, registry
+from lazyt.backends.cuda.library.attention import Attention
+from lazyt.backends.cuda.library.convolutions import Convolution
+from lazyt.backends.cuda.library.products import ByLibrary, Product, Zeros, is_tf32
+from lazyt.backends.cuda.library.scatter import Scatter
 from lazyt.ir import graph as g
-from lazyt.ir.extents import uses_offset
-from lazyt.ir.kernelize import KernelCall
-from lazyt.ir.schedule import AttentionCall, LibraryCall, MatmulCall, ScatterCall
-from lazyt.ir.split import Piece, Scratch
+from lazyt.ir.passes.kernelize import KernelCall
+from lazyt.ir.passes.schedule import AttentionCall, LibraryCall, MatmulCall, ScatterCall
+from lazyt.ir.passes.split_reduction import Piece, Scratch
+from lazyt.ir.symbolic import uses_offset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
     from lazyt.ir import kernel as k
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
-    from lazyt.ir.schedule import Schedule
+    from lazyt.ir.passes.schedule import Schedule
 
     Array = np.ndarray[Any, Any]
 
@@ -252,7 +251,7 @@ class Bound(host.Bound):
                 return attention.launches(attention.place(table, patches), level)
             attention.place(table, patches)
             return [] if attention.empty else [attention]
-        if isinstance(c, LibraryCall) and c.node.attrs.fn in library.FUNCTIONS:  # type: ignore[union-attr]
+        if isinstance(c, LibraryCall) and c.node.attrs.fn in registry.FUNCTIONS:  # type: ignore[union-attr]
             return [_Library(self, c)]
         return [_OnHost(self, c)]
 
@@ -483,10 +482,10 @@ class _Library(_OnHost):
         assert isinstance(c.node.attrs, g.Opaque)
         with bound.where.driver.library(bound.where.number) as xp:
             operands = [(self._array(x, run.bases), x.dtype) for x in c.operands]
-            got = library.call(xp, c.node.attrs.fn, operands, evaluated(c.node.attrs.statics, bound))
+            got = registry.call(xp, c.node.attrs.fn, operands, evaluated(c.node.attrs.statics, bound))
             for r, value in zip(c.results, got, strict=True):
                 if r is not None:
-                    library.put(xp, self._array(r, run.bases), r.dtype, value)
+                    registry.put(xp, self._array(r, run.bases), r.dtype, value)
 
     def _array(self, n: Node, bases: Sequence[int]) -> Any:
         bound = self.bound
@@ -496,4 +495,4 @@ class _Library(_OnHost):
             base = base.operands[0]
         where, shape = bound.where, [bound.value(d) for d in n.shape]
         address = bound.address_of(base, bases)
-        return where.driver.view(where.number, address, library.memory_dtype(n.dtype), shape)
+        return where.driver.view(where.number, address, registry.memory_dtype(n.dtype), shape)

@@ -1,0 +1,384 @@
+"""Gradients across a sync.
+
+A sync ends the walk. Where a value that somebody holds still has a graph behind it, the walk is kept as a *segment*:
+its steps, scalars and leaves, and the values that its derivatives keep (the plan computes those too). A later backward
+records the segment's steps again on its own walk, with every kept value read from memory (`known`), and pulls the
+cotangent through that. What nobody reads of the repetition is dead code; the steps are found in the trie.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from lazyt.autograd.reachability import (
+    SYNCED,
+    Reach,
+    Writes,
+    refuse_hooks,
+    refuse_overwritten,
+    refuse_second_time,
+    saved_slots,
+)
+from lazyt.autograd.reverse import needed
+from lazyt.autograd.track import TRACK
+from lazyt.errors import NotSupportedError, ThreadError
+from lazyt.ir.graph import Node
+from lazyt.ir.prims import SOURCES
+from lazyt.ops.definition import OpDef
+from lazyt.tracing.current import restore_grad_mode, set_grad_mode
+from lazyt.tracing.inplace import KEEPS_LEAF, assign_step
+from lazyt.tracing.inputs import bind_leaf
+from lazyt.tracing.lower import lower
+from lazyt.tracing.record import advance
+from lazyt.tracing.steps import ASSIGN, LEAF, MODE
+from lazyt.tracing.tensor_state import ELSEWHERE, Data, Gradient, Holder
+from lazyt.tracing.trace import Slot, Step, Trace
+
+ref = weakref.ref
+_numbers = itertools.count()
+
+# NOTE: a stored copy is a leaf with extents of its own, and they are y's: a plan that is made where one is 1 says so.
+KNOWN = OpDef("known", lambda b, y, x: b.make("known", (y, x), None, b.same_shape(x.shape, y.shape), y.dtype))
+
+
+class Shape:
+    """What the segments of one program with the same differentiable values have in common: found once."""
+
+    def __init__(self, path: Sequence[Step], outputs: Sequence[Slot]) -> None:
+        self.outputs = frozenset(outputs)
+        self.order = list(outputs)
+        self.reach = reach = Reach(outputs)
+        # NOTE: only what a backward reaches: the record of a synced value keeps that one's own segment alive.
+        self.records = sorted({x.step.index for x in (*reach.leaves, *reach.synced)})
+        writes = Writes(path)
+        # Kept values that were written over, and where: found out when somebody differentiates.
+        self.overwritten = {(x, s): f"at {writes.over[x].site}" for x, s, _ in writes.lost(reach.steps)}
+        # Values that must not be written later, and who holds them: a view may be gone and what it views not.
+        self.watched = [
+            (x, y)
+            for x, _, _ in saved_slots(reach.steps)
+            if x not in writes.over
+            for y in dict.fromkeys((x, writes.bases.get(x, x)))
+        ]
+        # Set by the first segment: what the plan computes for the derivatives, and the leaves of what is repeated.
+        self.slots: list[Slot] | None = None
+        self.leaves: list[tuple[Step, int]] = []
+
+    def complete(self, path: Sequence[Step], segment: Segment) -> list[Slot]:
+        """The kept values."""
+        if self.slots is None:
+            kept = _kept(path, self.order, self.reach, self.records, segment)
+            numbers = leaf_numbers(path)
+            self.leaves = [(s, numbers[s]) for s in _closure(self.order, set(kept)) if s.op is LEAF]
+            self.slots = kept
+        return self.slots
+
+
+class Segment:
+    """A walk that was synced while some of its values can still be differentiated."""
+
+    def __init__(self, tr: Trace, shape: Shape, consumed: frozenset[Step]) -> None:
+        self.number = next(_numbers)
+        self.outputs = shape.outputs
+        path = tr.pos.steps()
+        self.scalars = tr.scalars[: tr.pos.scalar_start + tr.pos.n_scalars]
+        self.extents = tr.ext.values
+        self.consumed = consumed
+        self.saved: dict[Slot, Data] = {}
+        metas = tr.metas
+        self.metas = {i: m for i in shape.records if i in metas and (m := metas[i]()) is not None}
+        # What was asked of values before the sync: Python functions that take their cotangents, records of gradients.
+        self.hooks = {x: hooks for x, hooks in tr.slot_hooks.items() if x in shape.reach.through}
+        self.retained = {x: ref(m) for x, m in tr.retained.items() if x in shape.reach.through}
+        self.overwritten = shape.overwritten
+        self.watched: dict[Slot, tuple[weakref.ref[Any], int]] = {}
+        for x, y in shape.watched:
+            h = tr.holder(y)
+            if h is not None:
+                self.watched[x] = (ref(h), h._version)
+        self.slots = shape.complete(path, self)
+        self.leaves = {s: tr.leaves[n] for s, n in shape.leaves}
+
+    def keep(self, values: Sequence[Data]) -> None:
+        """Take the kept values, in the order of `slots`, from what the plan computed."""
+        self.saved = dict(zip(self.slots, values, strict=True))
+
+    def check(self, reach: Reach) -> None:
+        """Raise AutogradError if what this backward needs was freed or overwritten; NotSupportedError for a hook."""
+        for x, s, i in saved_slots(reach.steps):
+            if s in self.consumed:
+                raise refuse_second_time(s)
+            if (x, s) in self.overwritten:
+                raise refuse_overwritten(x, s, i, self.overwritten[x, s])
+            watched = self.watched.get(x)
+            if watched is not None and (h := watched[0]()) is not None and h._version != watched[1]:
+                raise refuse_overwritten(x, s, i, "after the sync")
+        if any(hooks and x in reach.through for x, hooks in self.hooks.items()):
+            raise refuse_hooks()
+
+    def replay(self, tr: Trace, target: Slot) -> Slot:
+        """Record what leads to `target` again on this walk; its value there."""
+        tr.more = True
+        new: dict[Slot, Slot] = tr.replayed.setdefault(self, {})
+        if target in new:
+            return new[target]
+        before = tr.grad
+        try:
+            for s, slots in _closure([target], set(self.saved)).items():
+                # NOTE: another target may have asked for other results of the same step.
+                missing = [x for x in slots if x not in new]
+                if missing:
+                    set_grad_mode(s.mode)
+                    self._again(tr, s, missing, new)
+        finally:
+            restore_grad_mode(before)
+        return new[target]
+
+    def _again(self, tr: Trace, s: Step, wanted: Sequence[Slot], new: dict[Slot, Slot]) -> None:
+        if s.op is LEAF:
+            new[s] = bind_leaf(tr, Holder(self.leaves[s], self.metas.get(s.index)))
+            return
+        if s.op is TRACK:
+            # NOTE: the tensor may be gone: then nobody asks for its gradient, and what is behind it is whole.
+            meta = self.metas.get(s.index)
+            operand: Any = s.operands[0]
+            cuts = s in self.saved and (meta is not None or not operand.requires_grad)
+            if cuts and operand.requires_grad and meta is not None and not meta.is_leaf:
+                raise NotSupportedError(
+                    "not supported: grad and vjp of a function that syncs, by a value with a graph of its own, because "
+                    "that graph would be lost; call it with x.detach(), or take the sync out of it"
+                )
+            new[s] = self._leaf(tr, s, meta) if cuts else new[operand]
+            return
+        if all(x in self.saved and not x.requires_grad for x in wanted):
+            # NOTE: what else the step gave (another gradient of one backward) nobody asks for, and need not be kept.
+            for x in wanted:
+                new[x] = self._leaf(tr, x)
+            return
+        if all(_is_version(x) and x in self.saved for x in wanted):
+            # A leaf that was written under no_grad, by itself or by an optimizer: its kept value is written again.
+            for x in wanted:
+                put = assign_step(tr, self._leaf(tr, x), new[x.leaf], KEEPS_LEAF)  # type: ignore[index]
+                new[x] = put
+            return
+        if s.op is ASSIGN:
+            old = new.get(s.targets[0]) if s.targets else None
+            kept = bool(s.statics[0]) and s in self.saved
+            made: Step = assign_step(tr, self._leaf(tr, s) if kept else new[s.operands[0]], old, s.statics[0])
+            if kept:
+                # NOTE: `known` would stand between the value written and the one whose gradient it has.
+                new[s] = made
+                return
+        elif getattr(s.op, "expand", None) is not None:
+            raise NotSupportedError(
+                f"not supported: differentiating through {s.op.name} (recorded at {s.site}) after a sync, because its "
+                "own graph was freed; call backward before the sync"
+            )
+        else:
+            made = self._op(tr, s, new)
+        for x, y in zip(s.slots, made.slots, strict=True):
+            if x in new:
+                continue
+            new[x] = y
+            if _is_version(x):
+                value = self._leaf(tr, x) if x in self.saved else y
+                put = assign_step(tr, value, new[x.leaf], KEEPS_LEAF)  # type: ignore[index]
+                new[x] = put
+            elif x in self.saved:
+                known = advance(tr, KNOWN, [y, self._leaf(tr, x)], (), None, None, ())
+                new[x] = known
+
+    def _op(self, tr: Trace, s: Step, new: dict[Slot, Slot]) -> Step:
+        operands = [new[x] if isinstance(x, Slot) else x for x in s.operands]
+        at = s.scalar_start
+        scalars = self.scalars[at : at + s.n_weak]
+        ints = self.extents[s.ext_start : s.ext_start + s.n_ints] if "ints" in s.info else None
+        offsets = None
+        if "offsets" in s.info:
+            offsets = tuple(self.scalars[at + s.n_weak : at + s.n_scalars])
+        return advance(tr, s.op, operands, s.statics, ints, offsets, scalars)
+
+    def _leaf(self, tr: Trace, x: Slot, meta: Gradient | None = None) -> Slot:
+        return bind_leaf(tr, Holder(self.saved[x], meta))
+
+
+def _is_version(x: Slot) -> bool:
+    """Whether x is a later value of a leaf: written under no_grad."""
+    return x.leaf is not None and x.leaf is not x
+
+
+def leaf_numbers(path: Sequence[Step]) -> dict[Step, int]:
+    """Which of the walk's buffers each leaf step has."""
+    numbers: dict[Step, int] = {}
+    n = 0
+    for s in path:
+        if s.op is LEAF:
+            at = s.statics[3]
+            numbers[s] = at if at >= 0 else n
+            n += at < 0
+    return numbers
+
+
+def _kept(
+    path: Sequence[Step], outputs: Sequence[Slot], reach: Reach, records: Sequence[int], segment: Segment
+) -> list[Slot]:
+    """What the plan must compute for a later backward.
+
+    The values that the gradients read, where they are values of steps; for one inside a step (the exponentials of a
+    softmax) the operands of that step, from which it is made again. And results that cannot be replayed.
+    """
+    low = lower(path, segment.extents, segment.scalars)
+    groups = [[low.nodes[s] for s in versions] for versions in reach.leaves.values()]
+    groups += [[low.nodes[s]] for s in reach.synced]
+    slot_of_node = {low.nodes[x]: x for s in reversed(path) for x in s.slots if x in low.nodes}
+    kept: dict[Slot, None] = {}
+    todo = sorted(needed(low.builder, [low.nodes[x] for x in outputs], groups), key=lambda n: -n.serial)
+    met: set[Node] = set()
+    while todo:
+        n = todo.pop()
+        if n in met or n.op in SOURCES:
+            continue
+        met.add(n)
+        slot = slot_of_node.get(n)
+        if slot is not None:
+            kept[slot] = None
+        else:
+            # A value inside a step is computed again, from what the step read.
+            todo.extend(reversed(n.operands))
+    # Later values of leaves: what wrote them, a step of an optimizer with the gradients behind it, is not repeated.
+    kept.update((x, None) for versions in reach.leaves.values() for x in versions if _is_version(x))
+    for s in _closure(outputs, set(kept)):
+        # NOTE: whoever holds it: the next segment of this program keeps the same, and there it may be another's.
+        if s.op is TRACK and s.index in records:
+            kept[s] = None
+        for x in s.operands:
+            if isinstance(x, Slot) and getattr(x.step.op, "expand", None) is not None and not x.requires_grad:
+                kept[x] = None
+    return [x for x in kept if x.step.op is not LEAF]
+
+
+def _closure(targets: Sequence[Slot], known: set[Slot]) -> dict[Step, list[Slot]]:
+    """The steps that compute the targets, in order, and which of their values are used.
+
+    A kept value that needs no gradient ends the search, and so does a kept value of a leaf.
+    """
+    found: dict[Step, list[Slot]] = {}
+    seen: set[Slot] = set()
+    todo = list(targets)
+    while todo:
+        slot = todo.pop()
+        s = slot.step
+        if slot in seen or s.op is MODE:
+            continue
+        seen.add(slot)
+        found.setdefault(s, []).append(slot)
+        if slot in known and not slot.requires_grad:
+            continue
+        if slot in known and _is_version(slot):
+            todo.append(slot.leaf)  # type: ignore[arg-type]
+            continue
+        todo.extend(x for x in s.operands if isinstance(x, Slot))
+        if _is_version(slot):
+            todo.append(slot.leaf)  # type: ignore[arg-type]
+        elif s.op is ASSIGN and s.statics[0]:
+            todo.extend(s.targets)
+    return dict(sorted(found.items(), key=lambda item: item[0].index))
+
+
+def _freed(output: Slot, consumed: frozenset[Step]) -> bool:
+    """Whether a backward from here needs something that was freed; sums and copies keep nothing."""
+    return any(s in consumed for _, s, _ in saved_slots(Reach([output]).steps))
+
+
+def make_segment(tr: Trace, outputs: Sequence[Slot], consumed: frozenset[Step]) -> Segment | None:
+    """The segment to keep for these values (held, not leaves, requiring grad); None when nothing is left to pull."""
+    memo = tr.pos.kept
+    key = tuple(outputs)
+    if key not in memo:
+        # NOTE: what was consumed is a matter of the path too.
+        live = [s for s in outputs if s.step not in consumed or not _freed(s, consumed)]
+        memo[key] = Shape(tr.pos.steps(), live) if live else None
+    shape = memo[key]
+    return Segment(tr, shape, consumed) if shape is not None else None
+
+
+Links = tuple[tuple[Slot, Slot], ...]
+Versions = dict[Gradient, list[Slot]]
+# The segments that a backward went through, and by which steps.
+Passed = list[tuple[Segment, Reach]]
+
+
+def behind(tr: Trace, meta: Gradient, passed: Passed) -> Slot:
+    """The synced value of a record, made again on this walk; what is behind it must be whole."""
+    assert meta.slot is not None
+    if meta.segment is ELSEWHERE:
+        step = meta.slot.step
+        raise ThreadError(
+            f"backward: its way leads through a value that another thread has recorded ({step.op.name} at {step.site}) "
+            "and not computed, and that graph is the other thread's: call sync() there first, or detach() the value"
+        )
+    if meta.segment is None:
+        raise refuse_second_time(meta.slot.step)
+    inside = Reach([meta.slot])
+    meta.segment.check(inside)
+    passed.append((meta.segment, inside))
+    found: Slot = meta.segment.replay(tr, meta.slot)
+    return found
+
+
+def retained(tr: Trace, passed: Passed) -> dict[Gradient, tuple[Slot, ...]]:
+    """The records of synced values that keep their gradient, among what a backward goes through; the values there."""
+    found = [
+        (record(), (tr.replayed[segment][x],))
+        for segment, inside in passed
+        for x, record in segment.retained.items()
+        if x in inside.through
+    ]
+    return {m: group for m, group in found if m is not None}
+
+
+def consume(passed: Passed) -> None:
+    """Free the graph of all that a backward went through."""
+    for segment, inside in passed:
+        segment.consumed = segment.consumed | set(inside.steps)
+
+
+def link_synced(tr: Trace, reach: Reach, passed: Passed) -> tuple[Links, Versions]:
+    """Follow a backward across syncs: which leaf of this walk stands for which replayed value, and every leaf met.
+
+    As leaves count values without anything behind them on this device: copies from another one, and what a function
+    is differentiated by.
+    """
+    versions: Versions = {}
+    links: list[tuple[int, Slot, Slot]] = []
+    todo = [reach]
+    met: set[Slot] = set()
+    while todo:
+        r = todo.pop()
+        for leaf, slots in r.leaves.items():
+            found = tr.metas.get(leaf.step.index)
+            meta = found() if found is not None else None
+            if meta is not None:
+                group = versions.setdefault(meta, [])
+                group.extend(s for s in slots if s not in group)
+        for slot in r.synced:
+            if slot in met:
+                continue
+            met.add(slot)
+            meta = tr.metas[slot.step.index]()
+            if meta is None:
+                continue
+            if meta.slot is None:
+                versions.setdefault(meta, []).append(slot)
+                continue
+            origin = behind(tr, meta, passed)
+            links.append((meta.segment.number, slot, origin))
+            todo.append(Reach([origin]))
+    links.sort(key=lambda t: (-t[0], t[1].step.index))
+    return tuple((a, b) for _, a, b in links), versions
+
+
+__all__ = ["SYNCED", "Segment", "behind", "consume", "link_synced", "make_segment", "retained"]

@@ -1,0 +1,76 @@
+"""The machine code of kernels: made once a process, kept while some plan uses it."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+
+from lazyt.backends.cpu.codegen.emit import emit
+from lazyt.backends.cpu.engine import assembly, compile_ahead, compile_module, is_cached
+from lazyt.backends.cpu.flags import variant
+from lazyt.ir import kernel as k
+
+# Machine code lives as long as some plan uses it.
+_kernels: weakref.WeakValueDictionary[str, Compiled] = weakref.WeakValueDictionary()
+_lock = threading.RLock()
+
+
+class Compiled:
+    """A kernel's machine code."""
+
+    __slots__ = ("__weakref__", "address", "kernel", "module")
+
+    def __init__(self, kernel: k.Kernel, source: str | None = None) -> None:
+        self.kernel = kernel
+        name = symbol_of(kernel)
+        self.module = compile_module(source_of(kernel) if source is None else source, [name])
+        self.address = self.module.address(name)
+
+
+def compiled(kernel: k.Kernel) -> Compiled:
+    """The machine code of a kernel, made once a process (and kept on disk)."""
+    name = kernel.key + variant()
+    c = _kernels.get(name)
+    if c is None:
+        with _lock:
+            c = _kernels.get(name)
+            if c is None:
+                c = _kernels[name] = Compiled(kernel)
+    return c
+
+
+def compile_all(kernels: Sequence[k.Kernel], lanes: int, others: Sequence[tuple[str, str]] = ()) -> list[Compiled]:
+    """The machine code of kernels; what must be compiled is compiled by so many threads.
+
+    So are `others`, modules with one function each (text, its name), which are left for `compile_module`.
+    """
+    new = {x.key + variant(): x for x in kernels if x.key + variant() not in _kernels}
+    sources = {name: source_of(x) for name, x in new.items()}
+    compile_ahead([*((text, symbol_of(new[name])) for name, text in sources.items()), *others], lanes)
+    with _lock:
+        made = {name: Compiled(x, sources[name]) for name, x in new.items() if name not in _kernels}
+        _kernels.update(made)
+    return [compiled(x) for x in kernels]
+
+
+def code_at(kernel: k.Kernel) -> str:
+    """Where a kernel's machine code is: 'memory', 'disk', or '' when it would have to be compiled."""
+    if kernel.key + variant() in _kernels:
+        return "memory"
+    return "disk" if is_cached(source_of(kernel)) else ""
+
+
+def source_of(kernel: k.Kernel) -> str:
+    """A kernel's LLVM IR; compiles nothing."""
+    return emit(kernel, symbol_of(kernel))
+
+
+def assembly_of(kernel: k.Kernel) -> str:
+    """A kernel's assembly for this host, generated for reading; loads nothing."""
+    return assembly(source_of(kernel), [symbol_of(kernel)])
+
+
+def symbol_of(kernel: k.Kernel) -> str:
+    """The name of a kernel's function."""
+    return f"lazyt_k_{kernel.key}{variant()}"

@@ -1,0 +1,273 @@
+"""Stages of a `vector='outer'` kernel: each lane is a point (and a reduction) of its own."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from lazyt.backends.cpu.codegen.emit_levels import UNIT
+from lazyt.backends.cpu.codegen.emit_memory import load_neighbours, pointer, store, transposed, turned
+from lazyt.backends.cpu.codegen.emit_reduce import WIDE, Fold
+from lazyt.backends.cpu.codegen.emit_scope import reg_vector
+from lazyt.backends.cpu.codegen.emit_values import open_level, read_slot, write_slot
+from lazyt.backends.cpu.codegen.text import mem_type
+from lazyt.backends.cpu.flags import switches
+from lazyt.ir.kernel import FLUSH, LANES, Index, Load, used_accesses
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lazyt.backends.cpu.codegen.column_slots import StageSlots
+    from lazyt.backends.cpu.codegen.emit_scope import Scope
+    from lazyt.ir.kernel import Stage
+
+# So many rows go through the registers of one lane group together: what its folds keep is read and written once for
+# them. As many as the first cache has ways, for rows that are a power of two apart.
+TOGETHER = 8
+# ... if what they keep is in at most so many registers of LANES numbers of 8 bytes.
+KEPT = 6
+
+
+class ColumnStage:
+    """One stage for elements [start, stop) of the vector axis: a block of a map, or a run of units.
+
+    With row axes the lanes' loop is inside the row loops, so that memory is read in its order; what
+    a lane keeps from row to row is on the stack.
+    """
+
+    def __init__(self, scope: Scope, stage: Stage, own: StageSlots | None, start: str, stop: str) -> None:
+        """own: its slots, of a kernel with row axes."""
+        self.scope = scope
+        self.stage = stage
+        self.start = start
+        self.stop = stop
+        self.needed: list[int] = []
+        self.accesses: set[int] = set()
+        self.own = own
+        self.folds = own.folds if own is not None else ()
+        self.lanes = [[scope.slot(s) for s in slots] for slots in own.lanes] if own is not None else []
+        self.wide = [scope.slot(s) if s >= 0 else "" for s in own.wide] if own is not None else []
+        self.tiles = {a: scope.slot(s) for a, s in own.tiles.items()} if own is not None else {}
+
+    def emit(self) -> None:
+        scope, stage, levels = self.scope, self.stage, self.scope.levels
+        roots = levels.roots(stage)
+        kept = list(self.own.kept) if self.own is not None else []
+        self._plan(kept + roots)
+        open_level(scope, UNIT, self.needed, self.accesses)
+        if kept or self.folds:
+            self._before(kept)
+        self._plan(roots)
+        if not stage.loops:
+            with self._columns():
+                self._points()
+            return
+        scope.tiles = self.tiles
+        self._rows(0)
+        scope.tiles = {}
+        if self.folds:
+            self._after()
+
+    def _plan(self, roots: list[int]) -> None:
+        scope = self.scope
+        self.needed = scope.levels.needed(roots, scope.names, scope.slots)
+        computed = [v for v in self.needed if v not in scope.slots]
+        self.accesses = used_accesses(scope.kernel, computed, self.stage.stores)
+
+    @contextmanager
+    def _columns(self) -> Iterator[None]:
+        """The lanes' loop over the unit's elements."""
+        scope = self.scope
+        with scope.loop(self.start, self.stop, scope.lanes) as loop:
+            scope.index[scope.kernel.vector_axis] = loop.index
+            scope.set_mask(loop.index, self.stop)
+            done = scope.body.let(f"sub i64 {loop.index}, {self.start}")
+            scope.slot_at = scope.body.let(f"sdiv exact i64 {done}, {scope.lanes}")
+            yield
+
+    def _before(self, kept: list[int]) -> None:
+        """Begin the folds, and compute what is kept in slots."""
+        scope = self.scope
+        slots = {v: scope.slot(self.own.kept[v]) for v in kept} if self.own is not None else {}
+        with self._columns():
+            if kept:
+                open_level(
+                    scope,
+                    scope.levels.lanes,
+                    scope.levels.needed(kept, scope.names, scope.slots),
+                    (),
+                )
+                for v, slot in slots.items():
+                    write_slot(scope, slot, reg_vector(scope.kernel.values[v].dtype), scope.names[v])
+            for fold, lanes, wide in zip(self.folds, self.lanes, self.wide, strict=True):
+                for slot, kind, start in zip(lanes, fold.types, fold.start, strict=True):
+                    write_slot(scope, slot, kind, start)
+                if fold.blocked:
+                    write_slot(scope, wide, WIDE, fold.wide_start)
+        scope.slots.update(slots)
+
+    def _rows(self, k: int) -> None:
+        """Row axis k and all inside it; the innermost one by FLUSH rows if a fold is blocked."""
+        scope = self.scope
+        axis = scope.kernel.outer + k
+        extent = scope.extent[axis]
+        if k < scope.kernel.rows - 1:
+            with scope.loop("0", extent, 1) as loop:
+                self._open_row(axis, loop.index)
+                self._rows(k + 1)
+        elif any(f.blocked for f in self.folds):
+            with scope.loop("0", extent, FLUSH) as block:
+                after = scope.body.let(f"add i64 {block.index}, {FLUSH}")
+                stop = scope.body.call("i64", "llvm.smin.i64", ("i64", after), ("i64", extent))
+                self._run(axis, block.index, stop)
+                self._flush()
+        else:
+            self._run(axis, "0", extent)
+
+    def _run(self, axis: int, start: str, stop: str) -> None:
+        """Rows [start, stop) of the innermost row axis."""
+        scope = self.scope
+        ways = scope.body.module.ways
+        if self._together(axis):
+            ways[f"columns, {TOGETHER} rows at a time through registers"] = None
+            with scope.loop(start, stop, TOGETHER) as block:
+                after = scope.body.let(f"add i64 {block.index}, {TOGETHER}")
+                end = scope.body.call("i64", "llvm.smin.i64", ("i64", after), ("i64", stop))
+                with self._columns():
+                    self._some_rows(axis, block.index, end)
+            return
+        if not self.tiles:
+            with scope.loop(start, stop, 1) as loop:
+                self._open_row(axis, loop.index)
+                with self._columns():
+                    self._points()
+            return
+        ways[f"reads across memory in tiles of {LANES} rows"] = None
+        with scope.loop(start, stop, LANES) as block:
+            after = scope.body.let(f"add i64 {block.index}, {LANES}")
+            end = scope.body.call("i64", "llvm.smin.i64", ("i64", after), ("i64", stop))
+            self._read_tiles(axis, block.index, end)
+            with scope.loop(block.index, end, 1) as loop:
+                row = scope.body.let(f"sub i64 {loop.index}, {block.index}")
+                scope.tile_at = scope.body.let(f"mul i64 {row}, {scope.groups}")
+                self._open_row(axis, loop.index)
+                with self._columns():
+                    self._points()
+
+    def _together(self, axis: int) -> bool:
+        """Whether a lane group goes through some rows at a time: then what belongs to a row is read for each group."""
+        if not self.folds or self.tiles or not switches["together"]:
+            return False
+        values, levels = self.scope.kernel.values, self.scope.levels
+        of_row = [values[v] for v in self.needed if levels.of_value[v] == levels.of_axis[axis]]
+        cheap = all(isinstance(v, Load | Index) for v in of_row)
+        return cheap and sum(len(f.types) for f in self.folds) <= KEPT
+
+    def _some_rows(self, axis: int, start: str, end: str) -> None:
+        """Rows [start, end) of one lane group, the folds in registers."""
+        scope, levels = self.scope, self.scope.levels
+        rows = frozenset(range(scope.kernel.outer, scope.kernel.axes))
+        # What no row changes; a load's address is known without the innermost row.
+        still = [v for v in self.needed if levels.of_value[v] == levels.lanes and not levels.moves[v] & rows]
+        scope.index[axis] = start
+        open_level(scope, levels.lanes, still, ())
+        flat = [(t, read_slot(scope, s, t)) for f, own in self._kept() for s, t in zip(own, f.types, strict=True)]
+        with scope.loop(start, end, 1, flat) as loop:
+            self._open_row(axis, loop.index)
+            open_level(scope, levels.lanes, self.needed, ())
+            left = iter(loop.carried)
+            loop.next = [x for f, _ in self._kept() for x in self._step(f, [next(left) for _ in f.types])]
+            for t in self.stage.stores:
+                store(scope, t, levels.lanes)
+        done = iter(loop.results)
+        for f, own in self._kept():
+            for slot, kind in zip(own, f.types, strict=True):
+                write_slot(scope, slot, kind, next(done))
+
+    def _kept(self) -> Iterator[tuple[Fold, list[str]]]:
+        yield from zip(self.folds, self.lanes, strict=True)
+
+    def _read_tiles(self, axis: int, row: str, end: str) -> None:
+        """Rows [row, end) of the tiled accesses, at most LANES of them: read along the rows, kept along the lanes."""
+        scope = self.scope
+        above = scope.levels.of_axis[axis] - 1
+        starts = {a: pointer(scope, a, above) for a in self.tiles}
+        with self._columns():
+            column, slot_at = scope.index[scope.kernel.vector_axis], scope.slot_at
+            scope.set_mask(row, end)
+            rows_mask = scope.mask
+            for access, slot in self.tiles.items():
+                self._read_tile(access, slot, starts[access], (row, column, slot_at), rows_mask)
+
+    def _read_tile(self, access: int, slot: str, at: str, where: tuple[str, str, str], rows_mask: str) -> None:
+        scope, body = self.scope, self.scope.body
+        row, column, slot_at = where
+        what = scope.kernel.accesses[access]
+        element, typ = mem_type(what.dtype), scope.in_memory(what.dtype)
+        back = what.classes[-1] == "-"
+        stride = scope.stride(access, scope.kernel.vector_axis)
+        if back:
+            row = body.let(f"sub i64 {1 - LANES}, {row}")
+            rows_mask = turned(scope, scope.i1, rows_mask)
+        at = body.let(f"getelementptr {element}, ptr {at}, i64 {row}")
+        at = body.let(f"getelementptr {element}, ptr {at}, i64 {scope.mul(column, stride)}")
+        lanes = []
+        for lane in range(LANES):
+            # Lanes past the last column read nothing.
+            there = body.let(f"icmp slt i64 {body.let(f'add i64 {column}, {lane}')}, {self.stop}")
+            mask = body.let(f"select i1 {there}, {scope.i1} {rows_mask}, {scope.i1} zeroinitializer")
+            lanes.append(load_neighbours(scope, what.dtype, at, mask))
+            at = body.let(f"getelementptr {element}, ptr {at}, i64 {stride}")
+        rows = transposed(scope, typ, lanes)
+        for i, x in enumerate(reversed(rows) if back else rows):
+            own = body.let(f"getelementptr {typ}, ptr {slot}, i64 {i * self.scope.groups}")
+            own = body.let(f"getelementptr {typ}, ptr {own}, i64 {slot_at}")
+            body.line(f"store {typ} {x}, ptr {own}")
+
+    def _open_row(self, axis: int, index: str) -> None:
+        self.scope.index[axis] = index
+        open_level(self.scope, self.scope.levels.of_axis[axis], self.needed, self.accesses)
+
+    def _points(self) -> None:
+        """LANES points: the stage's values, one step of its folds, its stores."""
+        scope = self.scope
+        open_level(scope, scope.levels.lanes, self.needed, ())
+        for fold, slots in self._kept():
+            old = [read_slot(scope, s, t) for s, t in zip(slots, fold.types, strict=True)]
+            for slot, kind, x in zip(slots, fold.types, self._step(fold, old), strict=True):
+                write_slot(scope, slot, kind, x)
+        for t in self.stage.stores:
+            store(scope, t, scope.levels.lanes)
+
+    def _step(self, fold: Fold, old: list[str]) -> list[str]:
+        """What a fold keeps after the values at hand."""
+        row = self.scope.splat("i64", self.scope.index[self.scope.kernel.axes - 1]) if fold.is_arg else ""
+        return fold.step(self.scope, old, row, masked=False)
+
+    def _blocked(self) -> Iterator[tuple[Fold, str, str]]:
+        for fold, lanes, wide in zip(self.folds, self.lanes, self.wide, strict=True):
+            if fold.blocked:
+                yield fold, lanes[0], wide
+
+    def _flush(self) -> None:
+        scope = self.scope
+        with self._columns():
+            for fold, lanes, wide in self._blocked():
+                part = read_slot(scope, lanes, fold.types[0])
+                write_slot(scope, wide, WIDE, fold.widen(scope, part, read_slot(scope, wide, WIDE)))
+                write_slot(scope, lanes, fold.types[0], fold.start[0])
+
+    def _after(self) -> None:
+        """Finish the folds: their results are in slots for later stages."""
+        scope = self.scope
+        assert self.own is not None, "a fold has slots"
+        slots = [scope.slot(s) for s in self.own.results]
+        with self._columns():
+            for fold, slot, lanes, wide in zip(self.folds, slots, self.lanes, self.wide, strict=True):
+                if fold.blocked:
+                    x = fold.narrow(scope, read_slot(scope, wide, WIDE))
+                else:
+                    own = [read_slot(scope, s, t) for s, t in zip(lanes, fold.types, strict=True)]
+                    x = fold.result_of_lanes(scope, own)
+                write_slot(scope, slot, reg_vector(fold.dtype), x)
+        scope.slots.update(zip(self.stage.reduces, slots, strict=True))

@@ -1,0 +1,346 @@
+"""Addresses, loads, gathers and stores of a kernel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lazyt.backends.cpu.codegen.emit_levels import KERNEL
+from lazyt.backends.cpu.codegen.text import mem_type, vector
+from lazyt.ir.kernel import bounds_below
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from lazyt.backends.cpu.codegen.emit_scope import Scope
+    from lazyt.ir.kernel import Gather, Load, Store
+
+# Bytes of the widest registers there are.
+REGISTER = 64
+# What a lane reads when it must read nothing.
+NOTHING = "@nothing = private constant [16 x i8] zeroinitializer, align 16"
+
+
+def pointer(scope: Scope, access: int, level: int) -> str:
+    """The address of `access` with the indices of all axes up to `level` applied (of lane 0)."""
+    if level == KERNEL:
+        return scope.argument(scope.kernel.layout.accesses[access], "ptr")
+    key = (access, level)
+    if key not in scope.pointers:
+        at = pointer(scope, access, level - 1)
+        what = scope.kernel.accesses[access]
+        for axis in scope.levels.axes_at(level):
+            if what.classes[axis] != "0":
+                steps = scope.mul(scope.index[axis], scope.stride(access, axis))
+                at = scope.body.let(f"getelementptr {mem_type(what.dtype)}, ptr {at}, i64 {steps}")
+        scope.pointers[key] = at
+    return scope.pointers[key]
+
+
+def affine(scope: Scope, number: int, level: int) -> str:
+    """The i64 value of an affine with the indices of all axes up to `level` applied (of lane 0)."""
+    layout = scope.kernel.layout
+    if level == KERNEL:
+        return scope.argument(layout.affines[number] + scope.kernel.axes)
+    key = (number, level)
+    if key not in scope.offsets:
+        at = affine(scope, number, level - 1)
+        for axis in scope.levels.axes_at(level):
+            if scope.kernel.affines[number].classes[axis] != "0":
+                step = scope.mul(scope.index[axis], scope.coefficient(number, axis))
+                at = scope.body.let(f"add i64 {at}, {step}")
+        scope.offsets[key] = at
+    return scope.offsets[key]
+
+
+def index_value(scope: Scope, number: int, level: int) -> str:
+    """The lanes of an affine."""
+    all_lanes = scope.splat("i64", affine(scope, number, level))
+    axis = scope.kernel.vector_axis
+    if scope.kernel.affines[number].classes[axis] == "0":
+        return all_lanes
+    return scope.body.let(f"add {scope.i64} {all_lanes}, {scope.lane_offsets(scope.coefficient(number, axis))}")
+
+
+def _both(scope: Scope, a: str, b: str) -> str:
+    """The lanes of both masks; '' is all lanes."""
+    if not a or not b:
+        return a or b
+    return scope.body.let(f"and {scope.i1} {a}, {b}")
+
+
+def any_lane(scope: Scope, mask: str) -> str:
+    return scope.body.call("i1", f"llvm.vector.reduce.or.v{scope.lanes}i1", (scope.i1, mask))
+
+
+def _from_memory(scope: Scope, dtype: np.dtype, x: str) -> str:
+    """Lanes as they lie in memory -> as they are in registers."""
+    if dtype.kind != "b":
+        return x
+    return scope.body.let(f"icmp ne {scope.in_memory(dtype)} {x}, zeroinitializer")
+
+
+def _to_memory(scope: Scope, dtype: np.dtype, x: str) -> str:
+    if dtype.kind != "b":
+        return x
+    return scope.body.let(f"zext {scope.in_registers(dtype)} {x} to {scope.in_memory(dtype)}")
+
+
+def _load_one(scope: Scope, dtype: np.dtype, at: str, where: str, vector_where: bool) -> str:
+    """The element at `at` in the lanes of `where` ('' is all); not read if there are none."""
+    body = scope.body
+    if where:
+        body.declare(NOTHING)
+        read = any_lane(scope, _both(scope, scope.mask, where)) if vector_where else first_lane(scope, scope.i1, where)
+        at = body.let(f"select i1 {read}, ptr {at}, ptr @nothing")
+    element = mem_type(dtype)
+    x = scope.splat(element, body.let(f"load {element}, ptr {at}, align {dtype.itemsize}"))
+    if where and vector_where:
+        typ = scope.in_memory(dtype)
+        x = body.let(f"select {scope.i1} {where}, {typ} {x}, {typ} zeroinitializer")
+    return _from_memory(scope, dtype, x)
+
+
+def first_lane(scope: Scope, kind: str, x: str) -> str:
+    return scope.body.let(f"extractelement {kind} {x}, i64 0")
+
+
+def load(scope: Scope, v: int, value: Load) -> str:
+    """A Load: one element for all lanes, 16 neighbours, every other one of 32, or 16 elements at a stride."""
+    kernel, levels = scope.kernel, scope.levels
+    what = kernel.accesses[value.access]
+    level = levels.of_value[v]
+    at = pointer(scope, value.access, level)
+    where = "" if value.where is None else scope.names[value.where]
+    klass = what.classes[kernel.vector_axis]
+    if klass == "0":
+        vector_where = value.where is not None and levels.is_vector(value.where)
+        return _load_one(scope, what.dtype, at, where, vector_where)
+    mask = _both(scope, scope.mask, where)
+    if value.access in scope.tiles:
+        typ = scope.in_memory(what.dtype)
+        own = scope.body.let(f"getelementptr {typ}, ptr {scope.tiles[value.access]}, i64 {scope.tile_at}")
+        own = scope.body.let(f"getelementptr {typ}, ptr {own}, i64 {scope.slot_at}")
+        return _from_memory(scope, what.dtype, scope.body.let(f"load {typ}, ptr {own}"))
+    if klass == "1":
+        return _from_memory(scope, what.dtype, load_neighbours(scope, what.dtype, at, mask))
+    if klass == "-":
+        last = scope.body.let(f"getelementptr {mem_type(what.dtype)}, ptr {at}, i64 {1 - scope.lanes}")
+        x = load_neighbours(scope, what.dtype, last, turned(scope, scope.i1, mask))
+        return _from_memory(scope, what.dtype, turned(scope, scope.in_memory(what.dtype), x))
+    if klass == "2" and not where:
+        return _from_memory(scope, what.dtype, _every_other(scope, what.dtype, at))
+    if klass == "=" and not where:
+        return _from_memory(scope, what.dtype, _every_other_back(scope, what.dtype, at))
+    offsets = scope.lane_offsets(scope.stride(value.access, kernel.vector_axis))
+    return _from_memory(scope, what.dtype, gather_lanes(scope, what.dtype, at, offsets, mask))
+
+
+def load_neighbours(scope: Scope, dtype: np.dtype, at: str, mask: str) -> str:
+    """Neighbours from `at` on, as they lie in memory; zero in the lanes that `mask` leaves out."""
+    typ = scope.in_memory(dtype)
+    return scope.body.call(
+        typ,
+        f"llvm.masked.load.v{scope.lanes}{_suffix(dtype)}.p0",
+        ("ptr", f"align {dtype.itemsize} {at}"),
+        (scope.i1, mask),
+        (typ, "zeroinitializer"),
+    )
+
+
+def _every_other(scope: Scope, dtype: np.dtype, at: str) -> str:
+    """The active lanes' elements from `at` on, two apart, as they lie in memory."""
+    body, lanes = scope.body, 2 * scope.lanes
+    typ, mask = vector(mem_type(dtype), lanes), scope.doubled_mask(every_other=False)
+    both = body.call(
+        typ,
+        f"llvm.masked.load.v{lanes}{_suffix(dtype)}.p0",
+        ("ptr", f"align {dtype.itemsize} {at}"),
+        (vector("i1", lanes), mask),
+        (typ, "zeroinitializer"),
+    )
+    even = ", ".join(f"i32 {i}" for i in range(0, lanes, 2))
+    return body.let(f"shufflevector {typ} {both}, {typ} poison, {scope.i32} <{even}>")
+
+
+def _every_other_back(scope: Scope, dtype: np.dtype, at: str) -> str:
+    """The active lanes' elements from `at` back, two apart, as they lie in memory."""
+    body, lanes = scope.body, 2 * scope.lanes
+    typ, kind = vector(mem_type(dtype), lanes), vector("i1", lanes)
+    mask = scope.doubled_mask(every_other=True)
+    # Lane 0 is the last but one of them; the odd ones are never active.
+    order = ", ".join(f"i32 {1 if i % 2 else lanes - 2 - i}" for i in range(lanes))
+    mask = body.let(f"shufflevector {kind} {mask}, {kind} poison, {vector('i32', lanes)} <{order}>")
+    first = body.let(f"getelementptr {mem_type(dtype)}, ptr {at}, i64 {2 - lanes}")
+    both = body.call(
+        typ,
+        f"llvm.masked.load.v{lanes}{_suffix(dtype)}.p0",
+        ("ptr", f"align {dtype.itemsize} {first}"),
+        (kind, mask),
+        (typ, "zeroinitializer"),
+    )
+    back = ", ".join(f"i32 {i}" for i in range(lanes - 2, -1, -2))
+    return body.let(f"shufflevector {typ} {both}, {typ} poison, {scope.i32} <{back}>")
+
+
+def _store_every_other(scope: Scope, dtype: np.dtype, at: str, x: str) -> None:
+    """Write the active lanes two elements apart; what lies between them is left alone."""
+    body, lanes = scope.body, 2 * scope.lanes
+    one, typ, mask = scope.in_memory(dtype), vector(mem_type(dtype), lanes), scope.doubled_mask(every_other=True)
+    spread = ", ".join(f"i32 {i // 2}" if i % 2 == 0 else "i32 poison" for i in range(lanes))
+    wide = body.let(f"shufflevector {one} {x}, {one} poison, <{lanes} x i32> <{spread}>")
+    name = f"llvm.masked.store.v{lanes}{_suffix(dtype)}.p0"
+    kind = vector("i1", lanes)
+    body.declare(f"declare void @{name}({typ}, ptr align {dtype.itemsize}, {kind})")
+    body.line(f"call void @{name}({typ} {wide}, ptr align {dtype.itemsize} {at}, {kind} {mask})")
+
+
+def turned(scope: Scope, typ: str, x: str) -> str:
+    """The lanes in the opposite order."""
+    order = ", ".join(f"i32 {i}" for i in reversed(range(scope.lanes)))
+    return scope.body.let(f"shufflevector {typ} {x}, {typ} poison, {scope.i32} <{order}>")
+
+
+def transposed(scope: Scope, typ: str, rows: list[str]) -> list[str]:
+    """As many registers as they have lanes -> the registers of their first lanes, second lanes, ...
+
+    A bit of (register, lane) after the other is exchanged.
+    """
+    n = len(rows)
+    bit = n // 2
+    while bit:
+        low = [lane if not lane & bit else n + lane - bit for lane in range(n)]
+        high = [lane + bit if not lane & bit else n + lane for lane in range(n)]
+        new = list(rows)
+        for i in range(n):
+            if not i & bit:
+                for at, picks in ((i, low), (i | bit, high)):
+                    order = ", ".join(f"i32 {p}" for p in picks)
+                    both = f"{typ} {rows[i]}, {typ} {rows[i | bit]}"
+                    new[at] = scope.body.let(f"shufflevector {both}, <{n} x i32> <{order}>")
+        rows = new
+        bit //= 2
+    return rows
+
+
+def gather(scope: Scope, v: int, value: Gather) -> str:
+    """A Gather; out of a table without elements it reads nothing, whatever its indices are."""
+    kernel, levels, body = scope.kernel, scope.levels, scope.body
+    what = kernel.accesses[value.access]
+    at = pointer(scope, value.access, levels.of_value[v])
+    where = "" if value.where is None else scope.names[value.where]
+    for bound in sorted(bounds_below(kernel, [i for i, _ in value.indices])):
+        some = body.let(f"icmp sgt {scope.i64} {scope.names[bound]}, zeroinitializer")
+        where = _both(scope, where, some)
+    if not levels.is_vector(v):
+        for i, s in value.indices:
+            steps = scope.mul(first_lane(scope, scope.i64, scope.names[i]), scope.scalar(s))
+            at = body.let(f"getelementptr {mem_type(what.dtype)}, ptr {at}, i64 {steps}")
+        return _load_one(scope, what.dtype, at, where, vector_where=False)
+    mask = _both(scope, scope.mask, where)
+    klass = what.classes[kernel.vector_axis]
+    if (klass == "1" or (klass == "2" and not where)) and not any(levels.is_vector(i) for i, _ in value.indices):
+        # One index for all lanes: neighbours of one row.
+        for i, s in value.indices:
+            steps = scope.mul(first_lane(scope, scope.i64, scope.names[i]), scope.scalar(s))
+            at = body.let(f"getelementptr {mem_type(what.dtype)}, ptr {at}, i64 {steps}")
+        row = _every_other(scope, what.dtype, at) if klass == "2" else load_neighbours(scope, what.dtype, at, mask)
+        return _from_memory(scope, what.dtype, row)
+    offsets = ""
+    if klass != "0":
+        offsets = scope.lane_offsets(scope.stride(value.access, kernel.vector_axis))
+    for i, s in value.indices:
+        steps = body.let(f"mul {scope.i64} {scope.names[i]}, {scope.splat_argument(scope.scalar(s))}")
+        offsets = body.let(f"add {scope.i64} {offsets}, {steps}") if offsets else steps
+    if not offsets:
+        offsets = "zeroinitializer"
+    return _from_memory(scope, what.dtype, gather_lanes(scope, what.dtype, at, offsets, mask))
+
+
+def _suffix(dtype: np.dtype) -> str:
+    """How intrinsics spell the element type in memory."""
+    return {"half": "f16", "float": "f32", "double": "f64"}.get(mem_type(dtype), mem_type(dtype))
+
+
+def gather_lanes(scope: Scope, dtype: np.dtype, at: str, offsets: str, mask: str) -> str:
+    """Elements at `at` + `offsets` elements, as they lie in memory; zero in the other lanes.
+
+    No host gathers one or two bytes, and LLVM's substitute is a branch a lane. So the aligned word
+    around such an element is gathered: it is on the element's page, so it can be read.
+    """
+    body = scope.body
+    if dtype.itemsize >= 4:
+        where = body.let(f"getelementptr {mem_type(dtype)}, ptr {at}, {scope.i64} {offsets}")
+        return _masked_gather(scope, scope.in_memory(dtype), _suffix(dtype), dtype.itemsize, where, mask)
+    where = body.let(f"getelementptr {mem_type(dtype)}, ptr {at}, {scope.i64} {offsets}")
+    address = body.let(f"ptrtoint <{scope.lanes} x ptr> {where} to {scope.i64}")
+    word = body.let(f"and {scope.i64} {address}, splat (i64 -4)")
+    words = body.let(f"inttoptr {scope.i64} {word} to <{scope.lanes} x ptr>")
+    x = _masked_gather(scope, scope.i32, "i32", 4, words, mask)
+    byte = body.let(f"and {scope.i64} {address}, splat (i64 3)")
+    bits = body.let(f"shl {scope.i32} {body.let(f'trunc {scope.i64} {byte} to {scope.i32}')}, splat (i32 3)")
+    shifted = body.let(f"lshr {scope.i32} {x}, {bits}")
+    raw = f"<{scope.lanes} x i{8 * dtype.itemsize}>"
+    small = body.let(f"trunc {scope.i32} {shifted} to {raw}")
+    return small if scope.in_memory(dtype) == raw else body.let(f"bitcast {raw} {small} to {scope.in_memory(dtype)}")
+
+
+def _masked_gather(scope: Scope, typ: str, suffix: str, align: int, where: str, mask: str) -> str:
+    return scope.body.call(
+        typ,
+        f"llvm.masked.gather.v{scope.lanes}{suffix}.v{scope.lanes}p0",
+        (f"<{scope.lanes} x ptr>", f"align {align} {where}"),
+        (scope.i1, mask),
+        (typ, "zeroinitializer"),
+    )
+
+
+def store(scope: Scope, what: Store, level: int) -> None:
+    """Write the active lanes; one element outside the lanes' loop or if of class '0' there."""
+    kernel, body = scope.kernel, scope.body
+    access = kernel.accesses[what.access]
+    x = scope.names[what.value]
+    at = pointer(scope, what.access, level)
+    klass = access.classes[kernel.vector_axis]
+    typ = scope.in_memory(access.dtype)
+    x = _to_memory(scope, access.dtype, x)
+    if klass == "0" or level != scope.levels.lanes:
+        one = first_lane(scope, typ, x)
+        body.line(f"store {mem_type(access.dtype)} {one}, ptr {at}, align {access.dtype.itemsize}")
+        return
+    align = access.dtype.itemsize
+    mask = scope.mask
+    if klass == "2":
+        _store_every_other(scope, access.dtype, at, x)
+        return
+    if klass == "-":
+        at = body.let(f"getelementptr {mem_type(access.dtype)}, ptr {at}, i64 {1 - scope.lanes}")
+        x, mask = turned(scope, typ, x), turned(scope, scope.i1, mask)
+    if klass in "1-":
+        _store_neighbours(scope, access.dtype, at, x, mask)
+        return
+    offsets = scope.lane_offsets(scope.stride(what.access, kernel.vector_axis))
+    ptrs = body.let(f"getelementptr {mem_type(access.dtype)}, ptr {at}, {scope.i64} {offsets}")
+    name = f"llvm.masked.scatter.v{scope.lanes}{_suffix(access.dtype)}.v{scope.lanes}p0"
+    pointers = f"<{scope.lanes} x ptr>"
+    body.declare(f"declare void @{name}({typ}, {pointers}, {scope.i1})")
+    body.line(f"call void @{name}({typ} {x}, {pointers} align {align} {ptrs}, {scope.i1} {mask})")
+
+
+def _store_neighbours(scope: Scope, dtype: np.dtype, at: str, x: str, mask: str) -> None:
+    """Write the lanes of `mask` from `at` on, a register at a time from the lowest address up.
+
+    LLVM divides a wide store the other way round, and lines that two registers share then cost half as much again.
+    """
+    body, element = scope.body, mem_type(dtype)
+    count = min(scope.lanes, max(REGISTER // dtype.itemsize, 1))
+    name, kind, bits = f"llvm.masked.store.v{count}{_suffix(dtype)}.p0", vector(element, count), vector("i1", count)
+    body.declare(f"declare void @{name}({kind}, ptr align {dtype.itemsize}, {bits})")
+    for first in range(0, scope.lanes, count):
+        part, on, to = x, mask, at
+        if count < scope.lanes:
+            picks = ", ".join(f"i32 {first + i}" for i in range(count))
+            whole = scope.in_memory(dtype)
+            part = body.let(f"shufflevector {whole} {x}, {whole} poison, <{count} x i32> <{picks}>")
+            on = body.let(f"shufflevector {scope.i1} {mask}, {scope.i1} poison, <{count} x i32> <{picks}>")
+            to = body.let(f"getelementptr {element}, ptr {at}, i64 {first}")
+        body.line(f"call void @{name}({kind} {part}, ptr align {dtype.itemsize} {to}, {bits} {on})")

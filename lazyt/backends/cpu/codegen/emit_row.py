@@ -1,0 +1,174 @@
+"""Stages of a `vector='row'` kernel: the lanes walk along the innermost row axis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lazyt.backends.cpu.codegen.emit_levels import UNIT
+from lazyt.backends.cpu.codegen.emit_memory import store
+from lazyt.backends.cpu.codegen.emit_reduce import WIDE, NoNumbers, folds_along
+from lazyt.backends.cpu.codegen.emit_scope import I64, IOTA64, MASK
+from lazyt.backends.cpu.codegen.emit_values import open_level
+from lazyt.backends.cpu.flags import switches
+from lazyt.ir.kernel import CHUNK, FLUSH, LANES, used_accesses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lazyt.backends.cpu.codegen.emit_scope import Scope
+    from lazyt.ir.kernel import Stage
+
+    # The registers of each fold.
+    State = list[list[str]]
+
+# A stage that only asks whether any or all are true looks after so many elements whether that is decided.
+LOOK = 256
+# ... and goes past what is left by so many. NOTE: not at once: where an index depends on what was read, the next
+# elements are read only when that is here.
+FAR = 64 * LOOK
+
+
+class RowStage:
+    """One stage for the current unit."""
+
+    def __init__(self, scope: Scope, stage: Stage) -> None:
+        self.scope = scope
+        self.stage = stage
+        self.folds = folds_along(scope.kernel, stage.reduces)
+        self.needed = scope.levels.needed(scope.levels.roots(stage), scope.names)
+        self.accesses = used_accesses(scope.kernel, self.needed, stage.stores)
+        self.early = switches["early"] and scope.kernel.asks(stage)
+        if self.early:
+            scope.body.module.ways["any and all end where they are decided"] = None
+
+    def emit(self) -> None:
+        scope = self.scope
+        open_level(scope, UNIT, self.needed, self.accesses)
+        if not self.stage.loops:
+            for t in self.stage.stores:
+                store(scope, t, UNIT)
+            return
+        start = [[f.wide_one] if f.blocked else f.start for f in self.folds]
+        state = self._rows(0, start)
+        for r, fold, own in zip(self.stage.reduces, self.folds, state, strict=True):
+            if fold.blocked:
+                scope.names[r] = fold.narrow(scope, scope.splat("double", own[0]))
+            else:
+                lanes = state[self.folds.index(fold.numbers)] if isinstance(fold, NoNumbers) else own
+                scope.names[r] = fold.result_across(scope, lanes)
+
+    def _loop(
+        self,
+        span: tuple[str, str, int],
+        blocked: str,
+        state: State,
+        inside: Callable[[str, State], State],
+    ) -> State:
+        """A loop that carries the state; blocked folds have one register of type `blocked` in it.
+
+        `inside(index, state)` writes the loop's body and gives the next state.
+        """
+        kinds = [[blocked] if f.blocked and blocked else f.types for f in self.folds]
+        flat = [pair for ks, own in zip(kinds, state, strict=True) for pair in zip(ks, own, strict=True)]
+
+        def by_fold(registers: list[str]) -> State:
+            left = iter(registers)
+            return [[next(left) for _ in ks] for ks in kinds]
+
+        with self.scope.loop(*span, flat) as loop:
+            after = inside(loop.index, by_fold(loop.carried))
+            loop.next = [x for own in after for x in own]
+        return by_fold(loop.results)
+
+    def _rows(self, k: int, state: State) -> State:
+        """Row axis k and all inside it."""
+        scope = self.scope
+        axis = scope.kernel.outer + k
+        extent = scope.extent[axis]
+
+        def row(index: str, state: State) -> State:
+            scope.index[axis] = index
+            open_level(scope, scope.levels.of_axis[axis], self.needed, self.accesses)
+            return self._rows(k + 1, state)
+
+        if k < scope.kernel.rows - 1:
+            return self._loop(("0", extent, 1), "double", state, row)
+        if any(f.blocked for f in self.folds):
+            return self._blocks(axis, state)
+        if self.early:
+            return self._while_open(axis, extent, state)
+        return self._walk(axis, "0", extent, state)
+
+    def _while_open(self, axis: int, extent: str, state: State) -> State:
+        """The innermost axis by FAR and by LOOK elements, of which those behind a decision have none left to do."""
+
+        def some(index: str, state: State) -> State:
+            stop = self._stop(index, LOOK, extent)
+            return self._walk(axis, index, self._unless_decided(state, index, stop), state)
+
+        def many(index: str, state: State) -> State:
+            end = self._unless_decided(state, index, self._stop(index, FAR, extent))
+            return self._loop((index, end, LOOK), "", state, some)
+
+        end = self._unless_decided(state, "0", extent)
+        return self._loop(("0", end, FAR), "", state, many)
+
+    def _unless_decided(self, state: State, start: str, stop: str) -> str:
+        """`stop`; `start` where no element can change any fold."""
+        body, bits = self.scope.body, f"i{LANES}"
+        decided = "true"
+        for fold, own in zip(self.folds, state, strict=True):
+            lanes = body.let(f"bitcast {MASK} {own[0]} to {bits}")
+            one = body.let(f"icmp ne {bits} {lanes}, {0 if fold.name == 'any' else -1}")
+            decided = body.let(f"and i1 {decided}, {one}")
+        return body.let(f"select i1 {decided}, i64 {start}, i64 {stop}")
+
+    def _blocks(self, axis: int, state: State) -> State:
+        """The innermost axis: chunks with float64 partials, of FLUSH steps with fresh lanes."""
+        scope, folds = self.scope, self.folds
+        extent = scope.extent[axis]
+
+        def afresh(starts: list[list[str]], state: State) -> State:
+            return [s if f.blocked else own for f, s, own in zip(folds, starts, state, strict=True)]
+
+        def chunk(index: str, state: State) -> State:
+            stop = self._stop(index, CHUNK, extent)
+
+            def flush(index: str, state: State) -> State:
+                end = self._stop(index, FLUSH * LANES, stop)
+                parts = self._walk(axis, index, end, afresh([f.start for f in folds], state))
+                return [
+                    [f.widen(scope, part[0], own[0])] if f.blocked else part
+                    for f, part, own in zip(folds, parts, state, strict=True)
+                ]
+
+            wide = afresh([[f.wide_start] for f in folds], state)
+            wide = self._loop((index, stop, FLUSH * LANES), WIDE, wide, flush)
+            return [
+                [f.add_to_total(scope, w[0], own[0])] if f.blocked else w
+                for f, w, own in zip(folds, wide, state, strict=True)
+            ]
+
+        return self._loop(("0", extent, CHUNK), "double", state, chunk)
+
+    def _stop(self, index: str, step: int, stop: str) -> str:
+        after = self.scope.body.let(f"add i64 {index}, {step}")
+        return self.scope.body.call("i64", "llvm.smin.i64", ("i64", after), ("i64", stop))
+
+    def _walk(self, axis: int, start: str, stop: str, state: State) -> State:
+        """The lanes' loop over [start, stop)."""
+        scope = self.scope
+
+        def step(at: str, state: State) -> State:
+            scope.index[axis] = at
+            scope.set_mask(at, scope.extent[axis])
+            open_level(scope, scope.levels.lanes, self.needed, ())
+            index = ""
+            if any(f.is_arg for f in self.folds):
+                index = scope.body.let(f"add {I64} {scope.splat('i64', at)}, {IOTA64}")
+            after = [f.step(scope, own, index, masked=True) for f, own in zip(self.folds, state, strict=True)]
+            for t in self.stage.stores:
+                store(scope, t, scope.levels.lanes)
+            return after
+
+        return self._loop((start, stop, LANES), "", state, step)

@@ -1,0 +1,54 @@
+"""Maps whose last axis is shorter than a register: lanes run along another axis.
+
+    y[i, j, v] = x[i, j, v], v < 5    -->    lanes along j: y[i, v, j]
+
+Images of few pixels are such: lanes along a row of three pixels leave most of a register idle, and what a unit costs
+(addresses, masks) is paid for three elements. Across channels every lane works; loads and stores then gather and
+scatter, which pays where the machine can. The plan so made holds only while the last axis is narrow (a guard).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from lazyt.backends.cpu.engine import host_features
+from lazyt.ir import kernel as k
+from lazyt.ir.passes.kernelize import AccessArg, KernelCall
+from lazyt.ir.symbolic import Dim, hint
+
+# A last axis of fewer elements is narrow (at seven, gathering costs what idle lanes do).
+NARROW = 5
+# Lanes run along the nearest axis that fills them, if it is short enough that what they reach stays in a cache; along
+# a longer one (pixels of few channels, points of the plane or of space) if memory is gone through that few times.
+LANES = 16
+LONGEST = 1024
+TIMES = 3
+
+
+def widen(call: KernelCall) -> None:
+    """Make an axis that fills a register the last one of a narrow map; else change nothing."""
+    kernel = call.kernel
+    if kernel.rows or kernel.has_check or kernel.outer < 2 or "avx512f" not in host_features():
+        return
+    extents = [hint(e) for e in call.extents]
+    along = next((a for a in reversed(range(kernel.outer - 1)) if extents[a] >= LANES), None)
+    if along is None or extents[-1] >= NARROW or (extents[along] > LONGEST and extents[-1] > TIMES):
+        return
+    last = call.extents[-1]
+    if isinstance(last, Dim):
+        last.scope.at_least(last, NARROW)
+
+    def moved(own: Sequence[Any]) -> tuple[Any, ...]:
+        return (*own[:along], *own[along + 1 :], own[along])
+
+    call.kernel = replace(
+        kernel,
+        accesses=tuple(replace(a, classes="".join(moved(a.classes))) for a in kernel.accesses),
+        affines=tuple(k.Affine("".join(moved(a.classes))) for a in kernel.affines),
+    )
+    call.extents = moved(call.extents)
+    call.ways += (f"lanes along axis {along}, the last is short",)
+    call.accesses = [AccessArg(a.buffer, a.offset, moved(a.strides), a.itemsize) for a in call.accesses]
+    call.affines = [(moved(coefs), offset) for coefs, offset in call.affines]

@@ -1,0 +1,34 @@
+"""Accesses of every other element along the lanes: read and written as neighbours.
+
+    y[i] = x[2 * i]     -->    the access is of class '2': two registers of neighbours, and a shuffle
+    y[i] = x[-2 * i]    -->    the same, of class '=', which is read only
+
+Parts of complex numbers lie so. A gather costs a cycle an element, whatever the stride is; this costs what twice as
+many neighbours do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lazyt.backends.cpu.codegen.emit_pairs import over_pairs
+
+if TYPE_CHECKING:
+    from lazyt.ir.passes.kernelize import KernelCall
+
+
+def alternate(call: KernelCall) -> None:
+    """Name the accesses of stride 2 or -2 along the vector axis; else change nothing."""
+    kernel, axis = call.kernel, call.kernel.vector_axis
+    if call.product is not None or over_pairs(kernel):
+        return
+    accesses = [
+        replace(own, classes=own.classes[:axis] + ("2" if step > 0 else "=") + own.classes[axis + 1 :])
+        if isinstance(step := argument.strides[axis], int) and (step == 2 or (step == -2 and not own.writes))
+        else own
+        for own, argument in zip(kernel.accesses, call.accesses, strict=True)
+    ]
+    if accesses != list(kernel.accesses):
+        call.kernel = replace(kernel, accesses=tuple(accesses))
+        call.ways += ("every other element as two of neighbours and a shuffle",)

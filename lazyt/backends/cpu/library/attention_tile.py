@@ -1,0 +1,58 @@
+"""Sizes of generated attention, and the arguments of its native functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lazyt.backends.cpu.library.gemm_tile import MAX_BATCH
+
+if TYPE_CHECKING:
+    from lazyt.backends.cpu.library.gemm_tile import Family, Tile
+
+# Keys that a panel of queries meets together: their scores stay in the first-level cache.
+KEYS = 64
+# Features of a query, a key or a value, at most: what a panel of queries needs of them lies on the stack.
+FEATURES = 256
+# Heights of micro-kernels beside the tallest: rows are features or a block of keys, so few are left over.
+HEIGHTS = (4, 1)
+# Bytes of the stack for panels turned around: of the forward function, and of the gradient's.
+PANELS = 1 << 17
+PANELS_BACK = 200 << 10
+
+# Entries of the int64 arguments; after HEAD, MAX_BATCH times (extent, then the strides of q, k, v, mask and ct).
+FIELDS = (
+    "queries", "keys", "d", "e", "q_row", "k_row", "v_row", "g_row", "mask_row", "causal", "unit_rows", "blocks",
+    "batch", "by", "q", "k", "v", "mask", "o", "l",
+    # Of the gradient: the cotangent, what is taken from its products, and the results.
+    "g", "delta", "dq", "dk", "dv",
+)  # fmt: skip
+POINTERS = ("q", "k", "v", "mask", "o", "l", "g", "delta", "dq", "dk", "dv")
+AT = {name: i for i, name in enumerate(FIELDS)}
+HEAD = len(FIELDS)
+OPERANDS = ("q", "k", "v", "mask", "g")
+STEP = 1 + len(OPERANDS)
+SIZE = HEAD + STEP * MAX_BATCH
+
+
+def widths(tile: Tile) -> list[int]:
+    """The vectors of a panel that there may be code for; what is left of queries takes the next more."""
+    return sorted({1, 2, tile.vectors})
+
+
+def panels(tile: Tile, queries: int) -> tuple[int, ...]:
+    """The vectors of the panels that so many queries may make.
+
+    Behind whole panels all are had: lengths that change should find their code, and a plan its binding.
+    """
+    if queries < tile.columns:
+        return (next(w for w in widths(tile) if queries <= w * tile.lanes),)
+    return tuple(widths(tile)) if queries % tile.columns else (tile.vectors,)
+
+
+def parts(tile: Tile, features: int) -> tuple[Family, ...]:
+    """The micro-kernels that so many features take along the columns of a product; masked ones only where they must."""
+    whole, rest = ((tile.vectors, False),) if features >= tile.columns else (), features % tile.columns
+    for v in range(1, tile.vectors + 1):
+        if rest and rest <= v * tile.lanes:
+            return (*whole, (v, v not in widths(tile) or rest != v * tile.lanes))
+    return whole

@@ -1,0 +1,219 @@
+"""The LLVM IR of generated matrix products: register-tile micro-kernels, packing, and the walk over tiles.
+
+    C[m, n] = sum over k of A[m, k] * B[k, n], one *unit* a block of rows and columns of one product of a batch
+
+A micro-kernel keeps `rows x vectors` registers of C, and for each k broadcasts one element of every row of A against
+one row of B. It reads A either along its rows (form 'row': any row stride, unit k stride) or along its columns (form
+'col': unit row stride, any k stride); B is read by vectors along n, `bs` elements from one k to the next. So operands
+are read where they lie whenever that is cheap, and *packed* otherwise. B is packed by the unit that needs it, on its
+stack: a group of panels of `columns` columns, which stay in the second-level cache while all the unit's rows meet them
+(those of A stay there too). A large transposed A is turned beforehand, into rows a little apart (rows at multiples of
+4 KiB fall into the same cache sets). To copy an A whose rows are so from the start does not pay.
+
+Order of the sum: KC products are added up in order (fused multiply-add where the host has it), and these blocks are
+added up in order. That depends on k alone: bits do not depend on the division among threads, on tiles or on packing.
+A tile of C meets several blocks (DEPTH) in one go, so that its part of A and what the hardware fetches ahead go on.
+
+An *epilogue* is a kernel over the product's elements. It is called for a chunk of them when that is finished and still
+in the cache; its arguments are copied and moved to that part (gemm_epilogue.py). If nobody else reads a
+product of at most DEPTH along k, its part lives on the stack and no memory is written.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from lazyt.backends.cpu.codegen.looptext import Function, named
+from lazyt.backends.cpu.codegen.text import mem_type
+from lazyt.backends.cpu.codegen.transpose import Turning
+from lazyt.backends.cpu.library.gemm_epilogue import epilogue_text
+from lazyt.backends.cpu.library.gemm_micro import Micro
+from lazyt.backends.cpu.library.gemm_pack import Packing
+from lazyt.backends.cpu.library.gemm_tile import DEPTH, FIELDS, FINISHED, HEAD, KC, PACK_B, PACKED_B
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from lazyt.backends.cpu.library.gemm_tile import Family, Tile
+
+
+class _Driver:
+    """The walk over units, blocks of k, groups of columns, chunks of rows, panels of columns and tiles."""
+
+    def __init__(self, dtype: np.dtype, tile: Tile, form: str) -> None:
+        self.dtype, self.tile, self.form = dtype, tile, form
+        self.element = mem_type(dtype)
+        self.f = Function()
+        self.arg: dict[str, str] = {}
+
+    def text(self, name: str) -> tuple[str, set[str]]:
+        f, t, e = self.f, self.tile, self.element
+        f.line(f"%tile = alloca i8, i64 {FINISHED}, align 64")
+        f.line(f"%packed = alloca i8, i64 {PACKED_B}, align 64")
+        for i, field in enumerate(FIELDS):
+            kind = "ptr" if field in ("A", "B", "C", "epilogue") else "i64"
+            self.arg[field] = f.load(kind, f.at("i64", "%args", str(i)))
+        arg = self.arg
+        has_epilogue = f.let(f"icmp ne ptr {arg['epilogue']}, null")
+        on_stack = f.let(f"icmp ne i64 {arg['scratch']}, 0")
+        elsewhere = f.let(f"xor i1 {on_stack}, true")
+        packs = f.let(f"icmp ne i64 {arg['pack_b']}, 0")
+        across = f.let(f"icmp eq i64 {arg['pack_b']}, {PACK_B.index('across')}")
+        row_major = self.form == "row"
+        a_step = arg["a_row"] if row_major else "1"
+        a_inner = arg["a_row"] if row_major else arg["a_col"]
+        b_row = f.let(f"select i1 {packs}, i64 {t.columns}, i64 {arg['b_row']}")
+        # Elements of a packed panel: whole squares, as they are turned.
+        deepest = f.let(f"add i64 {f.smin(arg['k'], str(DEPTH))}, {t.lanes - 1}")
+        panel_size = f.let(f"mul i64 {f.let(f'and i64 {deepest}, {-t.lanes}')}, {t.columns}")
+        b_panel = f.let(f"select i1 {packs}, i64 {panel_size}, i64 {t.columns}")
+        b_col = f.let(f"select i1 {across}, i64 {arg['b_row']}, i64 1")
+        b_deep = f.let(f"select i1 {across}, i64 1, i64 {arg['b_row']}")
+        with f.loop("%begin", "%end", "1") as unit:
+            ib = f.let(f"urem i64 {unit.index}, {arg['row_blocks']}")
+            rest = f.let(f"udiv i64 {unit.index}, {arg['row_blocks']}")
+            jb = f.let(f"urem i64 {rest}, {arg['col_blocks']}")
+            number = f.let(f"udiv i64 {rest}, {arg['col_blocks']}")
+            i0, j0 = f.let(f"mul i64 {ib}, {arg['unit_rows']}"), f.let(f"mul i64 {jb}, {arg['unit_cols']}")
+            mu = f.smin(f.let(f"sub i64 {arg['m']}, {i0}"), arg["unit_rows"])
+            nu = f.smin(f.let(f"sub i64 {arg['n']}, {j0}"), arg["unit_cols"])
+            ao, bo = self._batch(number)
+            a0 = f.at(e, f.at(e, arg["A"], ao), f.let(f"mul i64 {i0}, {a_step}"))
+            b0 = f.at(e, f.at(e, arg["B"], bo), f.let(f"mul i64 {j0}, {b_col}"))
+            co = f.let(f"mul i64 {number}, {arg['c_batch']}")
+            c_at = f.at(e, f.at(e, f.at(e, arg["C"], co), f.let(f"mul i64 {i0}, {arg['c_row']}")), j0)
+            c0 = f.let(f"select i1 {on_stack}, ptr %tile, ptr {c_at}")
+            ldc = f.let(f"select i1 {on_stack}, i64 {arg['group']}, i64 {arg['c_row']}")
+            # NOTE: one trip even if k is 0, which makes zeros.
+            last_k = f.body.call("i64", "llvm.smax.i64", ("i64", arg["k"]), ("i64", "1"))
+            with f.loop("0", last_k, str(DEPTH)) as block:
+                kk = f.smin(f.let(f"sub i64 {arg['k']}, {block.index}"), str(DEPTH))
+                add = f.let(f"icmp ne i64 {block.index}, 0")
+                after = f.let(f"add i64 {block.index}, {DEPTH}")
+                is_last = f.let(f"icmp sge i64 {after}, {arg['k']}")
+                finished = f.let(f"and i1 {has_epilogue}, {is_last}")
+                a1 = f.at(e, a0, block.index if row_major else f.let(f"mul i64 {block.index}, {arg['a_col']}"))
+                b1 = f.at(e, b0, f.let(f"mul i64 {block.index}, {b_deep}"))
+                with f.loop("0", nu, arg["group"]) as group:
+                    ng = f.smin(f.let(f"sub i64 {nu}, {group.index}"), arg["group"])
+                    j1 = f.let(f"add i64 {j0}, {group.index}")
+                    b2 = f.at(e, b1, f.let(f"mul i64 {group.index}, {b_col}"))
+                    with f.when(packs):
+                        which = f.let(f"select i1 {across}, ptr @pack.across, ptr @pack.panel")
+                        f.line(
+                            f"call void {which}(ptr {b2}, i64 {arg['b_row']}, i64 {kk}, i64 {ng}, ptr %packed, "
+                            f"i64 {panel_size}, i64 {t.columns})"
+                        )
+                    b3 = f.let(f"select i1 {packs}, ptr %packed, ptr {b2}")
+                    c1 = f.at(e, c0, f.let(f"select i1 {on_stack}, i64 0, i64 {group.index}"))
+                    with f.loop("0", mu, arg["chunk"]) as part:
+                        rows = f.smin(f.let(f"sub i64 {mu}, {part.index}"), arg["chunk"])
+                        a2 = f.at(e, a1, f.let(f"mul i64 {part.index}, {a_step}"))
+                        done = f.let(f"select i1 {on_stack}, i64 0, i64 {part.index}")
+                        c2 = f.at(e, c1, f.let(f"mul i64 {done}, {ldc}"))
+                        with f.loop("0", ng, str(t.columns), [("ptr", b3)]) as panel:
+                            nr = f.smin(f.let(f"sub i64 {ng}, {panel.index}"), str(t.columns))
+                            c3 = f.at(e, c2, panel.index)
+                            self._rows(kk, a2, a_step, a_inner, panel.carried[0], b_row, c3, ldc, rows, nr, add)
+                            panel.next = [f.at(e, panel.carried[0], b_panel)]
+                        with f.when(f.let(f"and i1 {finished}, {on_stack}")):
+                            i1 = f.let(f"add i64 {i0}, {part.index}")
+                            f.line(
+                                f"call void @epilogue(ptr %args, i64 {number}, i64 {i1}, i64 {j1}, i64 {rows}, "
+                                f"i64 {ng}, ptr {c2}, i64 {ldc})"
+                            )
+            with f.when(f.let(f"and i1 {has_epilogue}, {elsewhere}")):
+                f.line(
+                    f"call void @epilogue(ptr %args, i64 {number}, i64 {i0}, i64 {j0}, i64 {mu}, i64 {nu}, ptr {c0}, "
+                    f"i64 {ldc})"
+                )
+        f.line("ret void")
+        head = f"define void @{name}(ptr %args, i64 %begin, i64 %end) nounwind {{\nentry:"
+        return f"{head}\n{f.text()}\n}}", set(f.body.module.text().splitlines())
+
+    def _batch(self, number: str) -> tuple[str, str]:
+        """The offsets of product `number` of the batch in A and B."""
+        f = self.f
+        with f.loop("0", self.arg["batch"], "1", [("i64", number), ("i64", "0"), ("i64", "0")]) as axis:
+            back = f.let(f"sub i64 {self.arg['batch']}, {axis.index}")
+            at = f.at("i64", "%args", f.let(f"add i64 {f.let(f'mul i64 {back}, 3')}, {HEAD - 3}"))
+            extent, sa, sb = (f.load("i64", f.at("i64", at, str(i))) for i in range(3))
+            rest, ao, bo = axis.carried
+            digit = f.let(f"urem i64 {rest}, {extent}")
+            axis.next = [
+                f.let(f"udiv i64 {rest}, {extent}"),
+                f.let(f"add i64 {ao}, {f.let(f'mul i64 {digit}, {sa}')}"),
+                f.let(f"add i64 {bo}, {f.let(f'mul i64 {digit}, {sb}')}"),
+            ]
+        return axis.carried[1], axis.carried[2]
+
+    def _rows(
+        self, kk: str, a: str, a_step: str, a_inner: str, b: str, b_row: str, c: str, ldc: str, mu: str, nr: str,
+        add: str,
+    ) -> None:  # fmt: skip
+        """All tiles of one panel of columns."""
+        f, t, e = self.f, self.tile, self.element
+        full = f.let(f"icmp eq i64 {nr}, {t.columns}")
+        vectors = f.let(f"udiv i64 {f.let(f'add i64 {nr}, {t.lanes - 1}')}, {t.lanes}")
+        kind = f.let(f"select i1 {full}, i64 0, i64 {vectors}")
+        before = f.let(f"mul i64 {f.let(f'sub i64 {vectors}, 1')}, {t.lanes}")
+        last = f.let(f"sub i64 {nr}, {before}")
+        first = f.let(f"mul i64 {kind}, {_tallest(t) + 1}")
+        with f.loop("0", mu, "1") as row:
+            left = f.smin(f.let(f"sub i64 {mu}, {row.index}"), str(_tallest(t)))
+            which = f.let(f"add i64 {first}, {left}")
+            micro = f.load("ptr", f.at("ptr", "@micros", which))
+            row.step = f.load("i64", f.at("i64", "@heights", which))
+            ar = f.at(e, a, f.let(f"mul i64 {row.index}, {a_step}"))
+            cr = f.at(e, c, f.let(f"mul i64 {row.index}, {ldc}"))
+            deepest = f.body.call("i64", "llvm.smax.i64", ("i64", kk), ("i64", "1"))
+            with f.loop("0", deepest, str(KC)) as part:
+                k1 = f.smin(f.let(f"sub i64 {kk}, {part.index}"), str(KC))
+                along = part.index if self.form == "row" else f.let(f"mul i64 {part.index}, {a_inner}")
+                ak, bk = f.at(e, ar, along), f.at(e, b, f.let(f"mul i64 {part.index}, {b_row}"))
+                more = f.let(f"or i1 {add}, {f.let(f'icmp ne i64 {part.index}, 0')}")
+                f.line(
+                    f"call void {micro}(i64 {k1}, ptr {ak}, i64 {a_inner}, ptr {bk}, i64 {b_row}, ptr {cr}, "
+                    f"i64 {ldc}, i1 {more}, i64 {last})"
+                )
+
+
+def _tallest(t: Tile) -> int:
+    return max(t.heights(v + 1)[0] for v in range(t.vectors))
+
+
+@cache
+def product_text(dtype: np.dtype, tile: Tile, form: str, families: tuple[Family, ...]) -> tuple[str, str]:
+    """The module of a product kernel (`form`: how A is read; for columns of these families), and its name.
+
+    NOTE: all families together take three times as long to compile as the one that most sizes need.
+    """
+    micros = {
+        (family, mr): Micro(dtype, tile, form, mr, *family) for family in families for mr in tile.heights(family[0])
+    }
+    driver, declared = _Driver(dtype, tile, form).text("lazyt_gemm")
+    bodies = []
+    for micro in micros.values():
+        bodies.append(micro.text())
+        declared |= set(micro.f.body.module.text().splitlines())
+    for kind in ("panel", "across"):
+        packing = Packing(dtype, tile)
+        bodies.append(packing.function(kind))
+        declared |= packing.declared
+    turning, more = Turning(dtype, tile.lanes).text()
+    bodies.append(turning)
+    declared |= more
+    # By family, then by how many rows are left: the tallest that fits.
+    names, heights = [], []
+    for family in ((tile.vectors, False), *((v + 1, True) for v in range(tile.vectors))):
+        for left in range(_tallest(tile) + 1):
+            height = max(h for h in tile.heights(family[0]) if h <= left or h == 1)
+            names.append(f"ptr @{micros[family, height].name}" if family in families else "ptr null")
+            heights.append(f"i64 {height}")
+    parts = [
+        *sorted(line for line in declared if line),
+        f"@micros = internal constant [{len(names)} x ptr] [{', '.join(names)}]",
+        f"@heights = internal constant [{len(names)} x i64] [{', '.join(heights)}]", *bodies, epilogue_text(), driver,
+    ]  # fmt: skip
+    return named("\n".join(parts), "lazyt_gemm")

@@ -1,0 +1,163 @@
+"""Packing: copies of a product's operands that micro-kernels read well.
+
+'panel'  a unit is a panel of columns:     to[unit][k][j] = from[k * row_step + unit * columns + j]
+'across' lines of the source across those of the copy: to[unit * to_unit + k * to_row + j] =
+         from[(unit * columns + j) * row_step + k]; panels of a transposed B, or rows of a transposed A
+
+As launches they run before a product (`pack_text`: its A); as functions of its module it calls them for the part of B
+that it needs next.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from lazyt.backends.cpu.codegen.looptext import Function, named, suffix_of
+from lazyt.backends.cpu.codegen.text import mem_type
+from lazyt.backends.cpu.codegen.transpose import Turning
+from lazyt.backends.cpu.library.gemm_tile import PACK_FIELDS, PACK_HEAD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+
+    from lazyt.backends.cpu.library.gemm_tile import Tile
+
+
+# Rows that packing asks for ahead of their use: each may be on a page of its own, where nothing foresees it.
+AHEAD = 8
+
+
+@cache
+def pack_text(dtype: np.dtype, tile: Tile, kind: str) -> tuple[str, str]:
+    """The module of a packing, and its name."""
+    return Packing(dtype, tile).text(kind)
+
+
+class Packing:
+    def __init__(self, dtype: np.dtype, tile: Tile) -> None:
+        self.tile = tile
+        self.element, self.size = mem_type(dtype), dtype.itemsize
+        self.vector = f"<{tile.lanes} x {self.element}>"
+        self.masked = f"llvm.masked.load.v{tile.lanes}{suffix_of(dtype)}.p0"
+        self.f = Function()
+        self.arg: dict[str, str] = {}
+        self.turning = Turning(dtype, tile.lanes)
+        self.room = self.turning.allocate(self.f)
+
+    def text(self, kind: str) -> tuple[str, str]:
+        f, e = self.f, self.element
+        for i, field in enumerate(PACK_FIELDS):
+            self.arg[field] = f.load("ptr" if field in ("from", "to") else "i64", f.at("i64", "%args", str(i)))
+        arg = self.arg
+        with f.loop("%begin", "%end", "1") as unit:
+            inside = f.let(f"urem i64 {unit.index}, {arg['units']}")
+            number = f.let(f"udiv i64 {unit.index}, {arg['units']}")
+            source = f.at(e, arg["from"], self._batch(number))
+            target = f.at(e, arg["to"], f.let(f"mul i64 {number}, {arg['to_batch']}"))
+            target = f.at(e, target, f.let(f"mul i64 {inside}, {arg['to_unit']}"))
+            self._kinds[kind](inside, source, target)
+        f.line("ret void")
+        head = "define void @lazyt_pack(ptr %args, i64 %begin, i64 %end) nounwind {\nentry:"
+        turning, declared = self.turning.text()
+        text = "\n".join([*sorted(x for x in self.declared | declared if x), turning, head, f.text(), "}"])
+        return named(text, "lazyt_pack")
+
+    @property
+    def _kinds(self) -> dict[str, Callable[[str, str, str], None]]:
+        return {"panel": self._panel, "across": self._across}
+
+    def function(self, kind: str) -> str:
+        """`@pack.kind(from, row_step, rows, cols, to, to_unit, to_row)`"""
+        f = self.f
+        self.arg = {name: f"%{name}" for name in ("row_step", "rows", "cols", "to_unit", "to_row")}
+        if kind == "panel":
+            self._panels()
+        else:
+            add = f.let(f"add i64 %cols, {self.tile.columns - 1}")
+            with f.loop("0", f.let(f"udiv i64 {add}, {self.tile.columns}"), "1") as panel:
+                target = f.at(self.element, "%to", f.let(f"mul i64 {panel.index}, %to_unit"))
+                self._kinds[kind](panel.index, "%from", target)
+        f.line("ret void")
+        params = "ptr %from, i64 %row_step, i64 %rows, i64 %cols, ptr %to, i64 %to_unit, i64 %to_row"
+        return f"define internal void @pack.{kind}({params}) nounwind noinline {{\nentry:\n{f.text()}\n}}"
+
+    @property
+    def declared(self) -> set[str]:
+        return set(self.f.body.module.text().splitlines())
+
+    def _batch(self, number: str) -> str:
+        """The offset of matrix `number` of the batch."""
+        f, arg = self.f, self.arg
+        with f.loop("0", arg["batch"], "1", [("i64", number), ("i64", "0")]) as axis:
+            back = f.let(f"sub i64 {arg['batch']}, {axis.index}")
+            at = f.at("i64", "%args", f.let(f"add i64 {f.let(f'shl i64 {back}, 1')}, {PACK_HEAD - 2}"))
+            extent, stride = f.load("i64", at), f.load("i64", f.at("i64", at, "1"))
+            digit = f.let(f"urem i64 {axis.carried[0]}, {extent}")
+            axis.next = [
+                f.let(f"udiv i64 {axis.carried[0]}, {extent}"),
+                f.let(f"add i64 {axis.carried[1]}, {f.let(f'mul i64 {digit}, {stride}')}"),
+            ]
+        return axis.carried[1]
+
+    def _get(self, at: str, mask: str) -> str:
+        return self.f.body.call(
+            self.vector, self.masked, ("ptr", f"align {self.size} {at}"), (f"<{self.tile.lanes} x i1>", mask),
+            (self.vector, "zeroinitializer"),
+        )  # fmt: skip
+
+    def _put(self, x: str, at: str) -> None:
+        self.f.line(f"store {self.vector} {x}, ptr {at}, align {self.size}")
+
+    def _panel(self, inside: str, source: str, target: str) -> None:
+        f, e, lanes, arg = self.f, self.element, self.tile.lanes, self.arg
+        first = f.let(f"mul i64 {inside}, {self.tile.columns}")
+        source = f.at(e, source, first)
+        left = f.let(f"sub i64 {arg['cols']}, {first}")
+        masks = []
+        for v in range(self.tile.vectors):
+            n = f.body.call("i64", "llvm.smax.i64", ("i64", f.let(f"sub i64 {left}, {v * lanes}")), ("i64", "0"))
+            masks.append(f.mask(lanes, f.smin(n, str(lanes))))
+        with f.loop("0", arg["rows"], "1") as row:
+            s = f.at(e, source, f.let(f"mul i64 {row.index}, {arg['row_step']}"))
+            t = f.at(e, target, f.let(f"mul i64 {row.index}, {self.tile.columns}"))
+            for v, mask in enumerate(masks):
+                self._put(self._get(f.at(e, s, str(v * lanes)), mask), f.at(e, t, str(v * lanes)))
+
+    def _panels(self) -> None:
+        """All whole panels row by row, so that what is read lies together; then what is left."""
+        f, e, lanes, columns = self.f, self.element, self.tile.lanes, self.tile.columns
+        whole = f.let(f"udiv i64 %cols, {columns}")
+        f.body.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        ahead = f.let(f"mul i64 %row_step, {AHEAD}")
+        with f.loop("0", "%rows", "1", [("ptr", "%from"), ("ptr", "%to")]) as row:
+            s, t = row.carried
+            with f.loop("0", whole, "1", [("ptr", s), ("ptr", t)]) as panel:
+                source, target = panel.carried
+                later = f.at(e, source, ahead)
+                for v in range(self.tile.vectors):
+                    f.line(f"call void @llvm.prefetch.p0(ptr {f.at(e, later, str(v * lanes))}, i32 0, i32 3, i32 1)")
+                    x = f.let(f"load {self.vector}, ptr {f.at(e, source, str(v * lanes))}, align {self.size}")
+                    self._put(x, f.at(e, target, str(v * lanes)))
+                panel.next = [f.at(e, source, str(columns)), f.at(e, target, "%to_unit")]
+            row.next = [f.at(e, s, "%row_step"), f.at(e, t, str(columns))]
+        done = f.let(f"mul i64 {whole}, {columns}")
+        with f.when(f.let(f"icmp slt i64 {done}, %cols")):
+            self._panel(whole, "%from", f.at(e, "%to", f.let(f"mul i64 {whole}, %to_unit")))
+
+    def _across(self, inside: str, source: str, target: str) -> None:
+        """Group by group of as many lines as a vector has lanes."""
+        f, e, lanes, columns, arg = self.f, self.element, self.tile.lanes, self.tile.columns, self.arg
+        end = f.let(f"sub i64 {arg['cols']}, 1")
+        before = f.let(f"mul i64 {inside}, {columns}")
+        count = f.smin(f.let(f"sub i64 {arg['cols']}, {before}"), str(columns))
+        with f.loop("0", count, str(lanes)) as group:
+            first = f.let(f"add i64 {before}, {group.index}")
+            lines = []
+            for r in range(lanes):
+                # Lines past the last one repeat it: nothing reads what comes of them.
+                line = f.smin(f.let(f"add i64 {first}, {r}"), end)
+                lines.append(f.at(e, source, f.let(f"mul i64 {line}, {arg['row_step']}")))
+            self.turning.call(f, lines, arg["rows"], str(lanes), f.at(e, target, group.index), arg["to_row"], self.room)

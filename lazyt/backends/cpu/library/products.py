@@ -1,0 +1,494 @@
+"""Matrix products: by generated code or by BLAS, chosen once sizes are known; their launches and memory.
+
+The choice is made by counting cycles (`Choice.generated_cycles`, `blas_cycles`). It reads the sizes, the strides and
+the dtype, and nothing that could differ between two runs: not the number of threads, and no clock.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lazyt.backends.cpu.engine import compile_module, host_features
+from lazyt.backends.cpu.library import blas
+from lazyt.backends.cpu.library.gemm_ir import product_text
+from lazyt.backends.cpu.library.gemm_pack import pack_text
+from lazyt.backends.cpu.library.gemm_tile import (
+    AT,
+    CHUNK,
+    DEPTH,
+    FINISHED,
+    HEAD,
+    KC,
+    MAX_ARGUMENTS,
+    MAX_BATCH,
+    PACK_AT,
+    PACK_B,
+    PACK_HEAD,
+    PACK_SIZE,
+    PACKED_B,
+    PAD,
+    SIZE,
+    Family,
+    Tile,
+    tile_of,
+)
+from lazyt.backends.cpu.thread_pool import get_num_threads
+from lazyt.ir.records import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lazyt.backends.cpu.binding import Binding
+    from lazyt.ir.graph import Node
+    from lazyt.ir.passes.schedule import MatmulCall
+    from lazyt.ir.symbolic import Dim
+
+    Patches = list[tuple[int, int, int]]
+    Value = Callable[[int | Dim], int]
+
+# Multiply-adds that a chunk of a batch of products should have, and that a panel of one product must have.
+PRODUCT_GRAIN = 1 << 18
+PANEL = 1 << 20
+# ... or as long as which many take an element of B to read, where few rows meet it.
+READ = 4
+# A unit of a generated product has about this many multiply-adds (20 us), if there are enough of them to share.
+UNIT = 1 << 21
+# Rows and columns of a unit, at most: its part of A stays in the second-level cache, and so does a packed group of B.
+DEEP = 384
+WIDE = 512
+# Operands up to this many bytes are read where they lie: they stay in the second-level cache.
+NEAR = 1 << 16
+# ... and so are larger ones, if at most this many rows of A meet them.
+MANY = 40
+# A transposed left operand up to this many bytes is read where it lies: it stays in the first-level cache.
+CLOSE = 1 << 15
+# Rows this far apart (or a multiple) fall into the same sets of the first-level cache.
+ALIASED = 4096
+
+# The cost model, in cycles.
+PACK_CYCLES = {"": 0.0, "panel": 0.5, "across": 0.6}
+MICRO_CYCLES = 120  # a call of a micro-kernel, and storing its tile
+REGION_CYCLES = 2500  # one more region of the program: threads meet
+BLAS_CALL = 1500
+BLAS_TILE = 32
+BLAS_ELEMENT = 0.15  # of C
+BLAS_PACK = 1.2  # of A and B, of products from here on
+BLAS_SMALL = 1e6
+BLAS_EFFICIENCY = 0.83  # of the peak
+BLAS_TRANSPOSED = 0.45  # of small products with a transposed right operand
+GENERATED_EFFICIENCY = 0.95
+BLOCKS_EFFICIENCY = 0.88  # where C is gone through several times
+# What a pass over memory costs that an epilogue saves: cycles for each byte, beyond the caches.
+MEMORY_CYCLES = 0.25
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How one product is computed, and why."""
+
+    how: str  # 'generated' | 'blas' | 'numpy'
+    m: int
+    n: int
+    k: int
+    count: int  # products in the batch
+    generated_cycles: int  # 0 where there is no generated code for it
+    blas_cycles: int  # 0 where BLAS has no routine for it
+    tile: Tile | None = None
+    families: tuple[Family, ...] = ()  # the micro-kernels that it takes
+    form: str = "row"  # how a micro-kernel reads A
+    pack_a: str = ""  # '' or 'across'
+    pack_b: str = ""  # '', 'panel' or 'across'
+    on_stack: bool = False  # whether nobody but the epilogue needs the product
+    deep: int = DEEP  # rows of a unit at most, where there are several blocks of k
+    wide: int = WIDE  # columns of a unit at most
+    leading: tuple[tuple[int, int], ...] = ()  # how A and B lie (see `leading`), where one that is not NumPy reads them
+    timed: str = ""  # what the autotuner measured, if it was asked
+
+    def text(self, dtype: np.dtype) -> tuple[str, str]:
+        """The module of a generated product, and its name."""
+        assert self.tile is not None
+        return product_text(dtype, self.tile, self.form, self.families)
+
+    @property
+    def reason(self) -> str:
+        """The estimates, or what was measured, for a person to read."""
+        if self.timed:
+            return self.timed
+        if not self.blas_cycles:
+            return "BLAS has no routine for it"
+        if not self.generated_cycles:
+            return "there is no generated code for it"
+        return f"estimated {self.generated_cycles / 1e3:,.0f} kcycles generated, {self.blas_cycles / 1e3:,.0f} by BLAS"
+
+
+def leading(x: Node, strides: tuple[int | Dim, ...], value: Value) -> tuple[int, int] | None:
+    """(transposition, leading dimension) of a matrix operand, if BLAS can read it."""
+    r, s = (value(d) for d in x.shape[-2:])
+    a, b = (value(d) for d in strides[-2:])
+    if b == 1 and (a >= max(s, 1) or r <= 1):
+        return blas.NO_TRANS, max(a if r > 1 else s, s, 1)
+    if a == 1 and (b >= max(r, 1) or s <= 1):
+        return blas.TRANS, max(b if s > 1 else r, r, 1)
+    if s <= 1 and r <= 1:
+        return blas.NO_TRANS, max(s, 1)
+    if r <= 1 and b == 1:
+        return blas.NO_TRANS, max(s, 1)
+    return None
+
+
+@lru_cache(maxsize=16)
+def tile_for(dtype: np.dtype, form: str = "row") -> Tile | None:
+    """The micro-kernels for products of a dtype that read A so; None when there are none."""
+    if dtype.kind in "iu" or dtype in (np.dtype(np.float32), np.dtype(np.float64)):
+        return tile_of(dtype, host_features(), form=form)
+    return None
+
+
+def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
+    """By generated code, BLAS or NumPy. `gemm` and `library` off: not by generated code, not by BLAS if avoidable."""
+    x, y = c.node.operands
+    m, kk = (value(d) for d in x.shape[-2:])
+    n = value(y.shape[-1])
+    count = math.prod(value(d) for d in x.shape[:-2])
+    dtype = c.node.dtype
+    ta, tb = leading(x, c.operands[0][1], value), leading(y, c.operands[1][1], value)
+    readable = ta is not None and tb is not None and c.node.ndim - 2 <= min(MAX_BATCH, blas.MAX_BATCH)
+    lie = (ta, tb) if ta is not None and tb is not None else ()
+    form = "col" if ta is not None and ta[0] == blas.TRANS else "row"
+    tile = tile_for(dtype, form) if readable else None
+    by_blas = readable and blas.available(dtype)
+    # The generated code of the largest integers' products is needed: no library has them.
+    if tile is None or not (gemm or not by_blas):
+        return Choice("blas" if by_blas else "numpy", m, n, kk, count, 0, int(by_blas), leading=lie)
+    assert ta is not None
+    assert tb is not None
+    size = dtype.itemsize
+    pack_a = ""
+    if form == "col" and n > tile.columns and m * kk * size > CLOSE:
+        pack_a, form = "across", "row"
+        tile = tile_for(dtype)
+        assert tile is not None
+    far = kk * n * size > NEAR and m > MANY
+    aliased = tb[1] * size % ALIASED == 0 and kk > 32 and m > 4 * tile.rows[0]
+    pack_b = "across" if tb[0] != blas.NO_TRANS else "panel" if far or aliased else ""
+    estimate = _generated(tile, m, n, kk, count, pack_a, pack_b, c)
+    library_estimate = _blas(tile, m, n, kk, count, c, tb[0] != blas.NO_TRANS) if by_blas else 0
+    how = "generated" if not by_blas or not library or estimate < library_estimate else "blas"
+    on_stack = how == "generated" and stays_on_stack(c, kk)
+    return Choice(
+        how, m, n, kk, count, estimate, library_estimate, tile, tile.families(n), form, pack_a, pack_b, on_stack,
+        leading=lie,
+    )  # fmt: skip
+
+
+def stays_on_stack(c: MatmulCall, k: int) -> bool:
+    """Whether a generated product needs no memory: only its epilogue reads it, and it is finished in one go along k."""
+    return c.epilogue is not None and not c.kept and c.epilogue.kernel.layout.size <= MAX_ARGUMENTS and k <= DEPTH
+
+
+def _generated(tile: Tile, m: int, n: int, kk: int, count: int, pack_a: str, pack_b: str, c: MatmulCall) -> int:
+    """Cycles of one core: two multiply-adds a cycle, but four cycles until a sum can be added to again."""
+    blocks = max(-(-kk // KC), 1)
+    efficiency = GENERATED_EFFICIENCY if kk <= DEPTH else BLOCKS_EFFICIENCY
+    cycles = 0.0
+    full, rest = divmod(n, tile.columns)
+    for vectors, times in ((tile.vectors, full), (-(-rest // tile.lanes), 1 if rest else 0)):
+        left = m
+        for height in tile.heights(vectors) if times else ():
+            work = max(height * vectors / 2 / efficiency, 4.0)
+            cycles += times * (left // height) * (kk * work + blocks * MICRO_CYCLES)
+            left %= height
+    # Units that share a part of B pack it again.
+    cycles += max(m // DEEP, 1) * kk * n * PACK_CYCLES[pack_b] + m * kk * PACK_CYCLES[pack_a]
+    return math.trunc(count * cycles) + bool(pack_a) * REGION_CYCLES
+
+
+def _blas(tile: Tile, m: int, n: int, kk: int, count: int, c: MatmulCall, turned: bool) -> int:
+    # Its tiles are large, and computed whole.
+    work = max(m, BLAS_TILE) * max(n, BLAS_TILE) * kk / tile.lanes / 2
+    small = m * n * kk <= BLAS_SMALL
+    packed = 0 if small else (m + n) * kk * BLAS_PACK
+    efficiency = BLAS_TRANSPOSED if small and turned else BLAS_EFFICIENCY
+    cycles = count * (work / efficiency + BLAS_CALL + m * n * BLAS_ELEMENT + packed)
+    if c.epilogue is not None:
+        # The product is written, and read again.
+        moved = count * m * n * c.node.dtype.itemsize
+        cycles += REGION_CYCLES + 2 * moved * MEMORY_CYCLES * (moved > NEAR)
+    return math.trunc(cycles)
+
+
+@lru_cache(maxsize=64)
+def code_of(text: str, name: str) -> int:
+    """The address of a function of a module that stays loaded."""
+    module = compile_module(text, [name], permanent=True)
+    _modules.append(module)
+    return module.address(name)
+
+
+_modules: list[object] = []
+
+
+class Product:
+    """One product of a bound plan: the rows of the program and what memory they need beside it."""
+
+    def __init__(self, bound: Binding, call: MatmulCall, choice: Choice) -> None:
+        self.bound = bound
+        self.call = call
+        self.choice = choice
+
+    @property
+    def extra(self) -> dict[str, int]:
+        """Bytes of operands that are packed beforehand."""
+        ch = self.choice
+        return {"A": self._lines() * self._batch(0) * self.call.node.dtype.itemsize} if ch.pack_a else {}
+
+    @property
+    def modules(self) -> list[tuple[str, str]]:
+        """The code that its launches call (text, name of the function), where that is generated."""
+        ch, dtype = self.choice, self.call.node.dtype
+        if ch.how != "generated":
+            return []
+        assert ch.tile is not None
+        # NOTE: B is packed by the product's own code.
+        packs = [pack_text(dtype, ch.tile, ch.pack_a)] if ch.pack_a else []
+        return [ch.text(dtype), *packs]
+
+    def _lines(self) -> int:
+        """Elements of one packed A."""
+        tile = self.choice.tile
+        assert tile is not None
+        return -(-self.choice.m // tile.lanes) * tile.lanes * self._line()
+
+    def _line(self) -> int:
+        """From row to row of a packed A: a little more than it is long."""
+        tile = self.choice.tile
+        assert tile is not None
+        return -(-self.choice.k // tile.columns) * tile.columns + PAD
+
+    def _panel(self) -> int:
+        """Elements of one packed panel of B."""
+        ch = self.choice
+        assert ch.tile is not None
+        return -(-ch.k // ch.tile.lanes) * ch.tile.lanes * ch.tile.columns
+
+    def _strides(self, i: int) -> list[int]:
+        """The strides of an operand along the axes of the batch."""
+        return [self.bound.value(s) for s in self.call.operands[i][1][:-2]]
+
+    def _batch(self, i: int) -> int:
+        """How many different matrices an operand has: one that is repeated is packed once."""
+        return self.choice.count if any(self._strides(i)) else 1
+
+    def rows(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
+        """Append this product's launches, with their arguments."""
+        if self.choice.how == "blas":
+            self._blas(rows, table, patches)
+        else:
+            self._generated(rows, table, patches)
+
+    # Generated code
+
+    def _generated(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
+        b, c, ch = self.bound, self.call, self.choice
+        tile = ch.tile
+        assert tile is not None
+        x = c.node.operands[0]
+        la, lb = ch.leading
+        dtype = c.node.dtype
+        batch = [b.value(d) for d in x.shape[:-2]]
+        steps_a, steps_b = self._strides(0), self._strides(1)
+        a_line = la[1]
+        if ch.pack_a:
+            a_line = self._line()
+            units = -(-ch.k // tile.columns)
+            head = {"rows": ch.m, "cols": ch.k, "row_step": la[1], "to_unit": tile.columns, "to_row": a_line}
+            self._pack(ch.pack_a, head, units, self._lines(), 0, c.operands[0][::2], rows, table, patches)
+            steps_a = self._dense(batch, steps_a, self._lines())
+        at = len(table)
+        unit_rows, unit_cols, group, chunk = self._unit()
+        row_blocks, col_blocks = max(-(-ch.m // unit_rows), 1), max(-(-ch.n // unit_cols), 1)
+        args = [0] * SIZE
+        values = {
+            "m": ch.m, "n": ch.n, "k": ch.k, "a_row": a_line if ch.form == "row" else 1,
+            "a_col": 1 if ch.form == "row" else a_line, "b_row": lb[1], "c_row": ch.n,
+            "pack_b": PACK_B.index(ch.pack_b), "group": group, "chunk": chunk,
+            "unit_rows": unit_rows, "unit_cols": unit_cols, "row_blocks": row_blocks, "col_blocks": col_blocks,
+            "c_batch": ch.m * ch.n, "batch": len(batch), "scratch": int(ch.on_stack),
+        }  # fmt: skip
+        for name, v in values.items():
+            args[AT[name]] = v
+        for i, e in enumerate(batch):
+            args[HEAD + 3 * i : HEAD + 3 * i + 3] = [e, steps_a[i], steps_b[i]]
+        table.extend(args)
+        if ch.pack_a:
+            patches.append((at + AT["A"], b.arena_base, b.offsets[c, "A"]))
+        else:
+            b._address(c.operands[0][0], c.operands[0][2], dtype.itemsize, at + AT["A"], patches)
+        b._address(c.operands[1][0], c.operands[1][2], dtype.itemsize, at + AT["B"], patches)
+        if not ch.on_stack:
+            b._address(c.node, 0, dtype.itemsize, at + AT["C"], patches)
+        own = True
+        if c.epilogue is not None:
+            own = self._epilogue(at, table, patches)
+        units = row_blocks * col_blocks * ch.count if ch.m and ch.n else 0
+        grain = max(PRODUCT_GRAIN // max(max(unit_rows, READ) * unit_cols * ch.k, 1), 1)
+        rows.append([code_of(*ch.text(dtype)), at, units, grain, 0])
+        if not own:
+            assert c.epilogue is not None
+            b._kernel(c.epilogue, rows, table, patches, False)
+
+    def _dense(self, batch: Sequence[int], strides: Sequence[int], size: int) -> list[int]:
+        """The strides of packed matrices, one after another."""
+        if not any(strides):
+            return [0] * len(batch)
+        out: list[int] = []
+        step = size
+        for e in reversed(batch):
+            out.insert(0, step)
+            step *= e
+        return out
+
+    def _pack(
+        self, kind: str, head: dict[str, int], units: int, size: int, operand: int, source: tuple[Node, int | Dim],
+        rows: list[list[int]], table: list[int], patches: Patches,
+    ) -> None:  # fmt: skip
+        extents = (
+            [self.bound.value(d) for d in self.call.node.operands[0].shape[:-2]] if self._batch(operand) > 1 else []
+        )
+        batch = list(zip(extents, self._strides(operand), strict=False))
+        self._pack_from(source, kind, head, units, size, "AB"[operand], batch, rows, table, patches)
+
+    def _pack_from(
+        self, source: tuple[Node, int | Dim], kind: str, head: dict[str, int], units: int, size: int, name: str,
+        batch: Sequence[tuple[int, int]], rows: list[list[int]], table: list[int], patches: Patches,
+    ) -> None:  # fmt: skip
+        """Append a packing of `units` parts of each of a batch of (extent, stride) matrices, `size` elements each."""
+        b, c, tile = self.bound, self.call, self.choice.tile
+        assert tile is not None
+        at = len(table)
+        args = [0] * PACK_SIZE
+        for field, v in {**head, "units": units, "batch": len(batch), "to_batch": size}.items():
+            args[PACK_AT[field]] = v
+        count = 1
+        for i, (e, s) in enumerate(batch):
+            args[PACK_HEAD + 2 * i : PACK_HEAD + 2 * i + 2] = [e, s]
+            count *= e
+        table.extend(args)
+        b._address(source[0], source[1], c.node.dtype.itemsize, at + PACK_AT["from"], patches)
+        patches.append((at + PACK_AT["to"], b.arena_base, b.offsets[c, name]))
+        grain = max(16384 * units // max(size, 1), 1)
+        rows.append([code_of(*pack_text(c.node.dtype, tile, kind)), at, units * count, grain, 0])
+
+    def _unit(self) -> tuple[int, int, int, int]:
+        """Rows and columns of a unit, columns of a group, rows of a chunk.
+
+        Units are small enough to be shared and to lie in a cache, large enough to be worth it; groups fit the stack.
+        """
+        ch = self.choice
+        tile = ch.tile
+        assert tile is not None
+        size = self.call.node.dtype.itemsize
+        m, n, high = max(ch.m, 1), max(ch.n, 1), tile.rows[0]
+        whole = -(-n // tile.columns) * tile.columns
+        chunk = -(-CHUNK // high) * high
+        cols = min(whole, ch.wide) if m > 2 * high or ch.on_stack else whole
+        rows = m
+        work = m * n * max(ch.k, 1)
+        threads = get_num_threads()
+        parts = 1
+        if threads > 1 and ch.count * work >= PANEL:
+            # As many units as can be shared evenly, each still worth a thread's while.
+            parts = max(-(-threads // ch.count), min(work // UNIT, -(-4 * threads // ch.count)))
+            parts = max(min(parts, work // PRODUCT_GRAIN), 1)
+        elif threads > 1 and ch.count * n * ch.k * READ >= PANEL:
+            # Few rows wait for B's memory, which two threads read faster than one.
+            parts = -(-threads // ch.count)
+        if ch.k > DEPTH and m > ch.deep:
+            rows = -(-m // -(-m // ch.deep))
+        if parts > 1 and (ch.pack_b or m < parts * high) and n > tile.columns:
+            # Along n nothing is packed twice.
+            wanted = -(-parts // -(-m // rows))
+            cols = min(cols, max(-(-n // wanted // tile.columns), 2 if n > 4 * tile.columns else 1) * tile.columns)
+        deep = -(-parts // -(-n // cols))
+        if deep > -(-m // rows):
+            rows = -(-m // deep)
+        if rows < m:
+            rows = -(-rows // high) * high if rows > 4 * high else rows
+        group = cols
+        if ch.pack_b:
+            line = -(-min(max(ch.k, 1), DEPTH) // tile.lanes) * tile.lanes * tile.columns * size
+            group = min(cols, max(PACKED_B // line, 1) * tile.columns)
+        if ch.on_stack:
+            group = min(group, FINISHED // (chunk * size) // tile.columns * tile.columns)
+        return max(rows, 1), cols, group, chunk
+
+    def _epilogue(self, at: int, table: list[int], patches: Patches) -> bool:
+        """The epilogue's arguments and what must be known to move them; False if it must be launched on its own."""
+        b, c = self.bound, self.call
+        call = c.epilogue
+        assert call is not None
+        layout = call.kernel.layout
+        if layout.size > MAX_ARGUMENTS:
+            return False
+        arguments, code = b.epilogue(call, table, patches)
+        about = len(table)
+        for a, access in zip(call.accesses, call.kernel.accesses, strict=True):
+            own = self.choice.on_stack and a.buffer is c.node and not access.writes
+            table.append(-1 if own else a.itemsize)
+        axes = call.kernel.axes
+        for name, v in {
+            "epilogue": code, "arguments": arguments - at, "size": layout.size, "axes": axes,
+            "accesses": len(call.accesses), "affines": len(call.affines), "about": about - at,
+        }.items():  # fmt: skip
+            table[at + AT[name]] = v
+        return True
+
+    # BLAS
+
+    def _blas(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
+        b, c, ch = self.bound, self.call, self.choice
+        at = len(table)
+        args = [0] * blas.SIZE
+        x = c.node.operands[0]
+        m, n, kk = ch.m, ch.n, ch.k
+        (_, sa, oa), (_, sb, ob) = c.operands
+        la, lb = ch.leading
+        batch = [b.value(d) for d in x.shape[:-2]]
+        panels, pm, pn = _panels(m, n, kk)
+        pa = 0 if pn < n else pm * (la[1] if la[0] == blas.NO_TRANS else 1)
+        pb = 0 if pn == n else pn * (1 if lb[0] == blas.NO_TRANS else lb[1])
+        pc = pm * n if pn == n else pn
+        args[: blas.HEAD] = [
+            m, n, kk, la[1], lb[1], max(n, 1), la[0], lb[0], m * n, len(batch), panels, pm, pn, pa, pb, pc,
+        ]  # fmt: skip
+        units = panels
+        for i, e in enumerate(batch):
+            args[blas.HEAD + 3 * i : blas.HEAD + 3 * i + 3] = [e, b.value(sa[i]), b.value(sb[i])]
+            units *= e
+        size = c.node.dtype.itemsize
+        for i, (node, offset) in enumerate(((c.operands[0][0], oa), (c.operands[1][0], ob), (c.node, 0))):
+            b._address(node, offset, size, at + blas.POINTERS + i, patches)
+        address, args[blas.FUNCTION] = blas.kernel(c.node.dtype)
+        if m == 0 or n == 0:
+            units = 0
+        work = max(m * n * kk // panels, 1)
+        rows.append([address, at, units, max(PRODUCT_GRAIN // work, 1), 0])
+        table.extend(args)
+        if c.epilogue is not None:
+            b._kernel(c.epilogue, rows, table, patches, False)
+
+
+def _panels(m: int, n: int, k: int) -> tuple[int, int, int]:
+    """How many panels one product is divided into, and the rows and columns of each."""
+    threads = get_num_threads()
+    if threads == 1 or m * n * k < PANEL * threads:
+        return 1, max(m, 1), n
+    if m >= n:
+        rows = math.ceil(math.ceil(m / threads) / 8) * 8
+        return math.ceil(m / rows), rows, n
+    columns = math.ceil(math.ceil(n / threads) / 16) * 16
+    return math.ceil(n / columns), m, columns

@@ -1,0 +1,74 @@
+"""NumPy's arrays copied into buffers: large ones by several threads, because one alone is not what memory can give."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import TYPE_CHECKING, Any
+
+from lazyt.backends.cpu.codegen.routine import Routine, Routines
+from lazyt.backends.cpu.memory import Buffer, allocate, as_ndarray
+from lazyt.backends.cpu.thread_pool import Program, get_num_threads, started
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+SHARED = 1 << 19  # bytes from which on waking a thread pays
+PARTS = 8
+FEW = 4  # large copies that a process makes before code for them is worth having
+TO, SOURCE, SIZE, PART = range(4)
+
+
+def _write(r: Routine) -> None:
+    """Copy the bytes of parts [begin, end)."""
+    to, source = r.argument(TO, "ptr"), r.argument(SOURCE, "ptr")
+    size, part = r.argument(SIZE), r.argument(PART)
+    body = r.body
+    first, last = (
+        body.call("i64", "llvm.umin.i64", ("i64", body.let(f"mul i64 {edge}, {part}")), ("i64", size))
+        for edge in ("%begin", "%end")
+    )
+    count = body.let(f"sub i64 {last}, {first}")
+    body.declare("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
+    places = f"ptr {r.at('i8', to, first)}, ptr {r.at('i8', source, first)}"
+    body.line(f"call void @llvm.memcpy.p0.p0.i64({places}, i64 {count}, i1 false)")
+
+
+class _Copier:
+    """The program that copies, for one thread at a time."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.large = 0  # copies so far
+        self.program: Program | None = None
+
+    def copy(self, to: int, source: int, nbytes: int) -> None:
+        if nbytes < SHARED or get_num_threads() == 1 or not self.lock.acquire(blocking=False):
+            ctypes.memmove(to, source, nbytes)
+            return
+        try:
+            self.large += 1
+            # NOTE: nor before something was run: to compile the runtime takes as long as 300 copies of a megabyte.
+            if self.large <= FEW or not started():
+                ctypes.memmove(to, source, nbytes)
+                return
+            if self.program is None:
+                code = Routines({"copy": _write}).address["copy"]
+                self.program = Program([(code, 0, PARTS, 1, 0)], [0] * 4, [(i, i, 0) for i in range(4)], 4)
+            self.program.launch([to, source, nbytes, -(-nbytes // (PARTS * 64)) * 64])
+        finally:
+            self.lock.release()
+
+
+_copier = _Copier()
+
+
+def copied(a: npt.NDArray[Any]) -> Buffer:
+    """The elements of an array in a new buffer, in C order."""
+    buffer = allocate(max(a.nbytes, 1))
+    if a.flags.c_contiguous:
+        # NOTE: an array over the buffer costs more than the copy of a small one.
+        _copier.copy(buffer.address, a.__array_interface__["data"][0], a.nbytes)
+    else:
+        as_ndarray(buffer, a.dtype, a.shape, writable=True)[...] = a
+    return buffer

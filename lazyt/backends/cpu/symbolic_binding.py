@@ -1,0 +1,316 @@
+"""Binding a plan to extents that are new each time: the arithmetic of one binding, written out as a function.
+
+To bind a plan (binding.py) is some thousand operations on small integers, of which nearly all come out as they did for
+the last extents. So a plan that meets ever new ones is bound once over numbers that note what is done to them: what
+comes out are the entries of its tables as expressions, and every comparison that a decision hung on. The function
+checks that the comparisons come out the same, copies the tables, and writes the entries that differ.
+
+    grain = max(GRAIN // work, 1)    -->    t7 = 16384 // t5
+                                            if t7 < 1: return None
+
+It gives what binding would, or None where a decision would be another: then the plan is bound the long way, and its
+arithmetic written out again when that happens often.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lazyt.backends.cpu.binding import Binding
+from lazyt.backends.cpu.flags import switches
+from lazyt.backends.cpu.thread_pool import Program, get_num_threads
+from lazyt.backends.cpu.thread_pool_ir import ROW_FIELDS
+
+if TYPE_CHECKING:
+    from lazyt.backends.cpu.executor import Executable
+
+Extents = tuple[int, ...]
+
+# The binding of a plan is written out when so many extents were bound the long way, then two more each time: it costs
+# as much as four to nine bindings, and should pay.
+OTHERS = 6
+LONG = 200  # characters of an expression
+MOST = 8  # functions of a plan, each for extents of which the same decisions come
+ATTEMPTS = 2
+UNITS, GRAIN = 2, 3  # what may differ in a row of a program
+
+# What of a binding decisions alone determine.
+COMMON = (
+    "_numbers", "arena_base", "checks", "codes", "donations", "exe", "left_out", "measure", "n_fixed", "n_leaves",
+    "output_base", "overwrites_from", "scalar_base", "status_base", "uses_blas",
+)  # fmt: skip
+
+_TEMPORARY = re.compile(r"\bt\d+\b")
+_SYMBOL = re.compile(r"s\[(\d+)\]")
+
+
+_MOVES = "moves"  # the name of what is another number in every run: nothing of a binding may come from it
+
+
+class Untold(Exception):
+    """A number was asked for something that cannot be written out."""
+
+
+def _noted(text: str, compute: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: Number, other: Any) -> Any:
+        return self.notes.computed(text, compute, self, other)
+
+    return method
+
+
+def _turned(text: str, compute: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: Number, other: Any) -> Any:
+        return self.notes.computed(text, compute, other, self)
+
+    return method
+
+
+def _compared(text: str, no: str, compute: Callable[..., bool]) -> Callable[..., Any]:
+    def method(self: Number, other: Any) -> Any:
+        if not isinstance(other, Number | int | float):
+            return NotImplemented
+        yes = compute(self.value, other.value if isinstance(other, Number) else other)
+        self.notes.lines[f"if {self.name} {no if yes else text} {_name(other)}: return None"] = None
+        return yes
+
+    return method
+
+
+def _alone(function: str, compute: Callable[[Any], Any]) -> Callable[[Number], Any]:
+    def method(self: Number) -> Any:
+        return self.notes.computed(f"{function}({{}})", compute, self)
+
+    return method
+
+
+def _untold(self: Number, *_: Any, **__: Any) -> Any:
+    raise Untold
+
+
+class Number:
+    """A number of one binding, and its name in the function that is written."""
+
+    __slots__ = ("name", "notes", "value")
+
+    def __init__(self, notes: Notes, name: str, value: Any) -> None:
+        self.notes, self.name, self.value = notes, name, value
+
+    __add__, __radd__ = _noted("{}+{}", operator.add), _turned("{}+{}", operator.add)
+    __sub__, __rsub__ = _noted("{}-{}", operator.sub), _turned("{}-{}", operator.sub)
+    __mul__, __rmul__ = _noted("{}*{}", operator.mul), _turned("{}*{}", operator.mul)
+    __floordiv__, __rfloordiv__ = _noted("{}//{}", operator.floordiv), _turned("{}//{}", operator.floordiv)
+    __truediv__, __rtruediv__ = _noted("{}/{}", operator.truediv), _turned("{}/{}", operator.truediv)
+    __mod__, __rmod__ = _noted("{}%{}", operator.mod), _turned("{}%{}", operator.mod)
+    __neg__ = _alone("-", operator.neg)
+    __trunc__, __ceil__ = _alone("trunc", math.trunc), _alone("ceil", math.ceil)
+    __lt__, __ge__ = _compared("<", ">=", operator.lt), _compared(">=", "<", operator.ge)
+    __gt__, __le__ = _compared(">", "<=", operator.gt), _compared("<=", ">", operator.le)
+    __eq__, __ne__ = _compared("==", "!=", operator.eq), _compared("!=", "==", operator.ne)
+
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
+
+    def __bool__(self) -> bool:
+        found: bool = self != 0
+        return found
+
+    __array_ufunc__ = None  # NumPy's arrays leave it to these methods
+    # Everything else would lose what the number comes from.
+    __hash__ = __index__ = __int__ = __float__ = __round__ = __floor__ = __array__ = bit_length = _untold
+    __lshift__ = __rlshift__ = __rshift__ = __and__ = __rand__ = __or__ = __ror__ = __pow__ = __str__ = _untold
+
+
+def _unchanged(text: str, a: Any, b: Any = None) -> Any:
+    """The operand that the result is, where the other one changes nothing."""
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, Number) and type(y) in (int, bool):
+            if (text, y) in (("{}*{}", 1), ("{}+{}", 0)):
+                return x
+            if x is a and (text, y) == ("{}//{}", 1) and type(x.value) is int:
+                return x
+    return None
+
+
+def _name(x: Any) -> str:
+    return x.name if isinstance(x, Number) else repr(x)
+
+
+class Notes:
+    """What was done to the numbers of one binding: lines of Python, in order, each once."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, None] = {}
+        self._known: dict[str, Any] = {}
+
+    def leaf(self, name: str, value: int) -> Any:
+        return Number(self, name, value)
+
+    def computed(self, text: str, compute: Callable[..., Any], *operands: Any) -> Any:
+        if not all(isinstance(x, Number | int | float) for x in operands):
+            raise Untold
+        if (same := _unchanged(text, *operands)) is not None:
+            return same
+        source = text.format(*map(_name, operands))
+        found = self._known.get(source)
+        if found is None:
+            value = compute(*(x.value if isinstance(x, Number) else x for x in operands))
+            found = self._known[source] = Number(self, f"t{len(self._known)}", value)
+            self.lines[f"{found.name} = {source}"] = None
+        return found
+
+
+def _needed(lines: Iterable[str], results: Sequence[str]) -> list[str]:
+    """The lines that decisions and results hang on, and the results; what is used once stands where it is used."""
+    uses: Counter[str] = Counter(x for line in results for x in _TEMPORARY.findall(line))
+    kept = []
+    for line in reversed(list(lines)):
+        if line.startswith("if ") or uses[line[: line.index(" ")]]:
+            uses.update(_TEMPORARY.findall(line.partition(" = ")[2] or line))
+            kept.append(line)
+    found: dict[str, str] = {}
+    out = []
+    for line in (*kept[::-1], *results):
+        spelled = _TEMPORARY.sub(lambda m: found.get(m[0], m[0]), line)
+        name, is_value, value = spelled.partition(" = ")
+        if is_value and uses[name] == 1 and len(value) < LONG and _TEMPORARY.fullmatch(name):
+            found[name] = f"({value})"
+        else:
+            out.append(spelled)
+    return out
+
+
+class Found(NamedTuple):
+    """What a plan's binding is, as a function found it; `common` has what is the same for all extents it is for."""
+
+    common: dict[str, Any]
+    shapes: list[Extents]  # of what is wanted
+    sizes: list[int]  # of buffers
+    arena_size: int
+    moving: list[tuple[int, int, int, int]]
+    programs: list[Program]
+
+
+class Function:
+    """The binding of a plan written out, for the extents that leave its decisions as they are."""
+
+    def __init__(
+        self, exe: Executable, extents: Extents, values: list[int], varying: set[int], left_out: frozenset[int] | None
+    ) -> None:
+        """From the binding to these extents. varying: those that may differ. Untold if it cannot be written out."""
+        notes = Notes()
+        numbers: list[Any] = list(values)
+        for text, i in exe.expressions.numbers.items():
+            if "o[" in text:
+                numbers[i] = notes.leaf(_MOVES, values[i])
+            elif not varying.isdisjoint(map(int, _SYMBOL.findall(text))):
+                numbers[i] = notes.leaf(f"v[{i}]", values[i])
+        self.threads = get_num_threads()
+        binding = Binding(exe, numbers, left_out)
+        parts = binding.divide(notes.leaf("flag", 0))
+        nbases = binding.n_fixed + len(binding.moving)
+        self.programs: list[Program] = []
+        self.differing: list[list[int]] = []  # the places of the words that may differ, a program
+        space: dict[str, Any] = {"trunc": math.trunc, "ceil": math.ceil}
+        copies: list[str] = []
+        for n, part in enumerate(parts):
+            if not isinstance(part, tuple):
+                raise Untold  # a call from Python, which finds places and shapes by a binding of its own
+            program, changes = _template(*part, nbases)
+            self.programs.append(program)
+            self.differing.append(list(changes))
+            space[f"words{n}"] = program.words
+            copies.append(f"w{n} = words{n}[:]")
+            copies += [f"w{n}[{at}] = {name}" for at, name in changes.items()]
+        moving = "".join(f"({', '.join(map(_name, m))})," for m in binding.moving)
+        words = "".join(f"w{n}," for n in range(len(parts)))
+        shapes = "".join(f"({''.join(f'{_name(d)},' for d in shape)})," for shape in binding.shapes)
+        sizes = ", ".join(map(_name, binding.sizes))
+        result = f"return [{shapes}], [{sizes}], {_name(binding.arena_size)}, [{moving}], ({words})"
+        fixed = [k for k in range(len(extents)) if k not in varying]
+        same = [f"if ({''.join(f's[{k}],' for k in fixed)}) != {tuple(extents[k] for k in fixed)}: return None"]
+        lines = [*(same if fixed else ()), *_needed(notes.lines, (*copies, result))]
+        self.text = "def bind(s, v, flag):\n    " + "\n    ".join(lines) + "\n"
+        if _MOVES in self.text:
+            raise Untold
+        self.common = {name: getattr(binding, name) for name in COMMON}
+        exec(compile(self.text, "<lazyt binding>", "exec"), space)
+        self._bind = space["bind"]
+
+    def find(self, extents: Extents, values: list[int], flag: int) -> Found | None:
+        """The binding to these extents; None where it would be decided in another way."""
+        found = self._bind(extents, values, flag)
+        if found is None:
+            return None
+        shapes, sizes, arena_size, moving, words = found
+        programs = [p.over(w) for p, w in zip(self.programs, words, strict=True)]
+        return Found(self.common, shapes, sizes, arena_size, moving, programs)
+
+
+def _template(
+    rows: list[list[Any]], table: list[Any], patches: list[tuple[Any, Any, Any]], nbases: int
+) -> tuple[Program, dict[int, str]]:
+    """A program that is never run, and what is to be written over it: by the place among its words, the name."""
+    changes: dict[int, str] = {}
+    plain: list[int] = []
+    first, second = ROW_FIELDS * len(rows), ROW_FIELDS * len(rows) + len(table)
+    for x in (*(x for row in rows for x in row), *table, *(x for patch in patches for x in patch)):
+        at = len(plain)
+        if isinstance(x, Number):
+            # NOTE: of everything else it is checked once that a program reads and writes nothing but its own.
+            free = at % ROW_FIELDS in (UNITS, GRAIN) if at < first else at < second or (at - second) % 3 == 2
+            if not free:
+                raise Untold
+            changes[at] = x.name
+        plain.append(x.value if isinstance(x, Number) else x)
+    row_values = [plain[i : i + ROW_FIELDS] for i in range(0, first, ROW_FIELDS)]
+    patch_values = [plain[i : i + 3] for i in range(second, len(plain), 3)]
+    return Program(row_values, plain[first:second], patch_values, nbases), changes
+
+
+class Rebinder:
+    """How a plan is bound to extents that it has not met; one for each combination of copies left out."""
+
+    def __init__(self, exe: Executable, left_out: frozenset[int] | None) -> None:
+        self.exe, self.left_out = exe, left_out
+        self.functions: list[Function] = []  # the one that served last is the first
+        self.first: Extents | None = None
+        self.varying: set[int] = set()
+        self.missed = 0  # bound the long way since the last function was written
+        self.attempts = ATTEMPTS  # left, at writing out what cannot be
+
+    def find(self, extents: Extents, values: list[int], flag: int) -> Found | None:
+        """The binding to these extents, if a function has it."""
+        if not self.functions or not switches["rebind"]:
+            return None
+        threads = get_num_threads()
+        for i, f in enumerate(self.functions):
+            if f.threads == threads and (found := f.find(extents, values, flag)) is not None:
+                if i:
+                    self.functions.insert(0, self.functions.pop(i))
+                return found
+        return None
+
+    def learn(self, extents: Extents, values: list[int]) -> None:
+        """The plan was bound to these extents the long way; that is written out if it happens often."""
+        if self.first is None:
+            self.first = extents
+            return
+        self.varying.update(k for k, (a, b) in enumerate(zip(extents, self.first, strict=True)) if a != b)
+        self.missed += 1
+        if not switches["rebind"] or switches["autotune"]:
+            return
+        if not self.attempts or self.missed < OTHERS + 2 * len(self.functions):
+            return
+        self.missed = 0
+        try:
+            written = Function(self.exe, extents, values, self.varying, self.left_out)
+        except Untold:
+            self.attempts -= 1
+        else:
+            self.functions.insert(0, written)
+            del self.functions[MOST:]

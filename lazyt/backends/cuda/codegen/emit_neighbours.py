@@ -1,0 +1,131 @@
+"""`wide` neighbours of one thread: loaded and stored as one, computed one after the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lazyt.backends.cuda.codegen.emit_memory import pointer, store
+from lazyt.backends.cuda.codegen.emit_scope import memory_type
+from lazyt.backends.cuda.codegen.emit_values import HALVES, divides_by_shared, odd_divisor, open_level
+from lazyt.backends.cuda.codegen.native_math import QUOTIENTS
+from lazyt.backends.cuda.codegen.text import type_of
+from lazyt.backends.math.elements import BFLOAT16, reg_type
+from lazyt.ir.kernel import Cast, Check, Load, operands_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lazyt.backends.cuda.codegen.emit_reduce import Fold
+    from lazyt.backends.cuda.codegen.emit_scope import Scope
+    from lazyt.ir.kernel import Store, Value
+
+
+def neighbours(
+    scope: Scope,
+    needed: list[int],
+    stores: tuple[Store, ...],
+    start: str,
+    live: str,
+    folds: Iterable[Fold] = (),
+    keeps: Iterable[int] = (),
+) -> None:
+    """The points from index `start` of the last axis on, `live` of them inside the domain ("" if all always are).
+
+    What the row keeps is read from there, and of the values that it `keeps` from now on all are put there.
+    """
+    kernel, body, wide, axis = scope.kernel, scope.body, scope.mapping.wide, scope.kernel.vector_axis
+    at_hand = dict(scope.kept)
+    for v in needed:
+        value = kernel.values[v]
+        if v in scope.kept:
+            _array(scope, f"w{v}", kept_type(value))
+            body.line(f"lt_load(w{v}, row{v} + {start});")
+        elif isinstance(value, Load) and value.where is None and kernel.accesses[value.access].classes[axis] == "1":
+            _array(scope, f"w{v}", memory_type(kernel.accesses[value.access].dtype))
+            body.line(f"lt_load(w{v}, {pointer(scope, value.access, scope.levels.point - 1)} + {start}{_and(live)});")
+        else:
+            continue
+        scope.kept[v] = f"w{v}[k]"
+    packed = [t for t in stores if kernel.accesses[t.access].classes[axis] == "1"]
+    for t in packed:
+        _array(scope, f"w{t.access}_out", memory_type(kernel.accesses[t.access].dtype))
+    for v in keeps:
+        _array(scope, f"w{v}_kept", kept_type(kernel.values[v]))
+
+    def points() -> None:
+        body.line("#pragma unroll")
+        with scope.loop(f"for (int k = 0; k < {wide}; k++)"):
+            scope.index[axis] = f"({start} + k)"
+            scope.live = f"k < {live}" if live else ""
+            open_level(scope, scope.levels.point, [v for v in needed if v not in unread], ())
+            for fold in single:
+                fold.step(scope, scope.index[axis], paired=False)
+            for v in keeps:
+                body.line(f"w{v}_kept[k] = {scope.names[v]};")
+            for t in stores:
+                kind = memory_type(kernel.accesses[t.access].dtype)
+                if t in packed:
+                    body.line(f"w{t.access}_out[k] = ({kind}){scope.names[t.value]};")
+                else:
+                    store(scope, t, scope.levels.point, scope.live)
+
+    single, unread = _folded_as_pairs(scope, needed, stores, live, folds, keeps)
+    divisions = [v for v in needed if divides_by_shared(scope, v) and scope.levels.of_value[v] == scope.levels.point]
+    again = not single and len(packed) == len(stores) and not any(isinstance(kernel.values[v], Check) for v in needed)
+    if divisions and again:
+        # Nothing is done that cannot be done again, so no dividend is looked at by itself.
+        body.line(f"bool odd = {' || '.join(dict.fromkeys(odd_divisor(scope, v) for v in divisions))};")
+        body.module.include(QUOTIENTS)
+        scope.division = "noted"
+        points()
+        scope.division = "whole"
+        with body.block("if (odd)"):
+            points()
+        scope.division = "each"
+    elif single or stores or keeps:
+        points()
+    for v in keeps:
+        body.line(f"lt_store(row{v} + {start}, w{v}_kept);")
+    for t in packed:
+        at = pointer(scope, t.access, scope.levels.point - 1)
+        body.line(f"lt_store({at} + {start}, w{t.access}_out{_and(live)});")
+    scope.kept = at_hand
+
+
+def _folded_as_pairs(
+    scope: Scope, needed: list[int], stores: tuple[Store, ...], live: str, folds: Iterable[Fold], keeps: Iterable[int]
+) -> tuple[list[Fold], set[int]]:
+    """Fold the extremes of halves that are at hand two at a time; the folds that are left, and what only those read.
+
+    The greatest of halves is the greatest of them as float32, so their widening waits until one is left.
+    """
+    values, left = scope.kernel.values, []
+    read = {o for v in needed for o in operands_of(values[v])} | {t.value for t in stores} | set(keeps)
+    unread: set[int] = set()
+    for fold in folds:
+        value = values[fold.operand]
+        source = values[value.operand] if isinstance(value, Cast) else value
+        number = value.operand if isinstance(value, Cast) else fold.operand
+        is_half = isinstance(source, Load) and source.dtype in HALVES and scope.kept.get(number) == f"w{number}[k]"
+        if live or scope.mapping.wide < 2 or fold.name not in ("max", "min") or not is_half:
+            left.append(fold)
+            continue
+        kind = "true" if source.dtype == BFLOAT16 else "false"
+        found = f"lt_extreme<{fold.op}, {kind}>(w{number})"
+        scope.body.line(f"best{fold.number} = {fold.op}::of(best{fold.number}, {found});")
+        unread.add(fold.operand)
+    unread -= read | {f.operand for f in left}
+    return left, unread
+
+
+def kept_type(value: Value) -> str:
+    """A load is kept as it lies in memory."""
+    return memory_type(value.dtype) if isinstance(value, Load) else type_of(reg_type(value.dtype))
+
+
+def _array(scope: Scope, name: str, kind: str) -> None:
+    scope.body.line(f"{kind} {name}[{scope.mapping.wide}];")
+
+
+def _and(live: str) -> str:
+    return f", {live}" if live else ""

@@ -1,0 +1,126 @@
+"""CUDA C of attention's gradient: two kernels make the weights again from the logarithms of the rows.
+
+    w[query][key] = exp(s - l), p[query][key] = sum over e of ct[query, e] * v[key, e], s' = w * (p - delta)
+    queries  a block's queries meet the keys:  dq[query, d] = by * sum over keys of s' * k[key, d]
+    keys     a block's keys meet the queries:  dk[key, d] = sum over queries of s' * (by * q[query, d]),
+                                               dv[key, e] = sum over queries of w * ct[query, e]
+
+So every sum is one thread's, in order, and there are no atomics; scores are made twice. Where queries see earlier keys
+only, neither meets what it does not need.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from lazyt.backends.cpu.library.attention_tile import AT
+from lazyt.backends.cuda.library.attention_emit import opening
+from lazyt.backends.cuda.library.attention_preamble import preamble
+
+if TYPE_CHECKING:
+    from lazyt.backends.cuda.library.attention_tile import Variant
+
+QUERIES = "lazyt_attention_gradient_queries"
+KEYS = "lazyt_attention_gradient_keys"
+
+_QUERIES = """
+    __align__(16) __shared__ T slab[SLAB_SIZE];
+    __align__(16) __shared__ T shared[COLUMNS * ROWS];
+    const s64 tiles = (queries + ROWS - 1) / ROWS, turn = blockIdx.x % tiles;
+    const s64 q0 = (CAUSAL ? tiles - 1 - turn : turn) * ROWS, line = matrix * queries + q0;
+    const int q_live = (int)lt_min_index(queries - q0, (s64)ROWS), row = lt_row(), column = lt_column();
+    const auto own_q = q + (at_q + q0 * q_row), own_g = g + (at_g + q0 * g_row);
+
+    T dq[OWN_ROWS][D_PADDED / ACROSS], log[OWN_ROWS], less[OWN_ROWS];
+    lt_clear(dq);
+#pragma unroll
+    for (int r = 0; r < OWN_ROWS; r++) {
+        const int query = row + lt_apart(r, DOWN);
+        log[r] = query < q_live ? l[line + query] : (T)0;
+        less[r] = query < q_live ? delta[line + query] : (T)0;
+    }
+    const s64 limit = CAUSAL ? lt_min_index(keys, q0 + ROWS) : keys;
+#pragma unroll 1
+    for (s64 k0 = 0; k0 < limit; k0 += COLUMNS) {
+        const int k_live = (int)lt_min_index(limit - k0, (s64)COLUMNS);
+        const int ahead = (int)lt_min_index(q0 - k0, (s64)COLUMNS);
+        const auto these = k + (at_k + k0 * k_row);
+        T s[OWN_ROWS][OWN_COLUMNS], p[OWN_ROWS][OWN_COLUMNS];
+        lt_scores<D>(s, slab, own_q, q_row, q_live, by, these, k_row, k_live, (T)1, row, column);
+        lt_hide<false>(s, q_live, k_live, ahead, row, column);
+        if constexpr (MASKED)
+            lt_mask<false>(s, mask + (at_mask + q0 * mask_row + k0), mask_row, q_live, k_live, row, column);
+        lt_scores<E>(p, slab, own_g, g_row, q_live, (T)1, v + (at_v + k0 * v_row), v_row, k_live, (T)1, row, column);
+#pragma unroll
+        for (int r = 0; r < OWN_ROWS; r++)
+#pragma unroll
+            for (int c = 0; c < OWN_COLUMNS; c++) s[r][c] = lt_exp(s[r][c] - log[r]) * (p[r][c] - less[r]);
+        lt_share(shared, s, row, column);
+        lt_accumulate<D, D_PADDED>(dq, shared, slab, these, k_row, k_live, (T)1, row, column);
+    }
+#pragma unroll
+    for (int r = 0; r < OWN_ROWS; r++) {
+        const int query = row + lt_apart(r, DOWN);
+        if (query < q_live) lt_put<D>(dq_out + (line + query) * D, dq[r], by, column);
+    }
+}
+"""
+
+_KEYS = """
+    __align__(16) __shared__ T slab[SLAB_SIZE];
+    __align__(16) __shared__ T shared[COLUMNS * ROWS];
+    const s64 k0 = blockIdx.x % ((keys + ROWS - 1) / ROWS) * ROWS, line = matrix * queries;
+    const int k_live = (int)lt_min_index(keys - k0, (s64)ROWS), row = lt_row(), column = lt_column();
+    const auto own_k = k + (at_k + k0 * k_row), own_v = v + (at_v + k0 * v_row);
+
+    T dk[OWN_ROWS][D_PADDED / ACROSS], dv[OWN_ROWS][E_PADDED / ACROSS];
+    lt_clear(dk);
+    lt_clear(dv);
+#pragma unroll 1
+    for (s64 q0 = CAUSAL ? k0 / COLUMNS * COLUMNS : 0; q0 < queries; q0 += COLUMNS) {
+        const int q_live = (int)lt_min_index(queries - q0, (s64)COLUMNS);
+        const int ahead = (int)lt_min_index(q0 - k0, (s64)ROWS);
+        const auto these = q + (at_q + q0 * q_row), those = g + (at_g + q0 * g_row);
+        T s[OWN_ROWS][OWN_COLUMNS], p[OWN_ROWS][OWN_COLUMNS];
+        lt_scores<D>(s, slab, own_k, k_row, k_live, (T)1, these, q_row, q_live, by, row, column);
+        lt_hide<true>(s, q_live, k_live, ahead, row, column);
+        if constexpr (MASKED)
+            lt_mask<true>(s, mask + (at_mask + q0 * mask_row + k0), mask_row, q_live, k_live, row, column);
+        lt_scores<E>(p, slab, own_v, v_row, k_live, (T)1, those, g_row, q_live, (T)1, row, column);
+#pragma unroll
+        for (int c = 0; c < OWN_COLUMNS; c++) {
+            const int query = column + lt_apart(c, ACROSS);
+            const T log = query < q_live ? l[line + q0 + query] : (T)0;
+            const T less = query < q_live ? delta[line + q0 + query] : (T)0;
+#pragma unroll
+            for (int r = 0; r < OWN_ROWS; r++) {
+                s[r][c] = lt_exp(s[r][c] - log);
+                p[r][c] = s[r][c] * (p[r][c] - less);
+            }
+        }
+        lt_share(shared, s, row, column);
+        lt_accumulate<E, E_PADDED>(dv, shared, slab, those, g_row, q_live, (T)1, row, column);
+        __syncthreads();
+        lt_share(shared, p, row, column);
+        lt_accumulate<D, D_PADDED>(dk, shared, slab, these, q_row, q_live, by, row, column);
+    }
+#pragma unroll
+    for (int r = 0; r < OWN_ROWS; r++) {
+        const int key = row + lt_apart(r, DOWN);
+        const s64 to = matrix * keys + k0 + key;
+        if (key < k_live) {
+            if (asked_k) lt_put<D>(dk_out + to * D, dk[r], (T)1, column);
+            if (asked_v) lt_put<E>(dv_out + to * E, dv[r], (T)1, column);
+        }
+    }
+}
+"""
+
+
+@lru_cache(maxsize=64)
+def gradient_text(v: Variant) -> str:
+    """The program of the gradient's kernels."""
+    asked = f"    const bool asked_k = args[{AT['dk']}] != 0, asked_v = args[{AT['dv']}] != 0;"
+    parts = [preamble(v), opening(v, QUERIES, ("dq",), "queries") + _QUERIES]
+    return "\n".join([*parts, opening(v, KEYS, ("dk", "dv"), "keys"), asked]) + _KEYS

@@ -1,0 +1,163 @@
+"""Matrix products: by cuBLAS where it can read the operands as they stand, else by CuPy, which copies them first.
+
+A float32 product takes the precision that `lazyt.set_float32_matmul_precision` asks for at the time it runs; halves are
+summed up in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lazyt.backends.cpu.library import blas, products
+from lazyt.backends.cpu.library.products import Choice, leading
+from lazyt.backends.cuda import cupy_driver
+from lazyt.backends.cuda.library import registry
+from lazyt.backends.math.elements import BFLOAT16
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lazyt.backends.cpu.library.products import Patches
+    from lazyt.backends.cuda.executor import Bound, Run
+    from lazyt.backends.cuda.library.convolutions import Convolution
+    from lazyt.ir.passes.schedule import MatmulCall
+
+    Array = np.ndarray[Any, Any]
+
+# As in PyTorch: what is not 'highest' may be tf32, of 10 bits of mantissa.
+PRECISIONS = ("highest", "high", "medium")
+_precision = ["highest"]
+DTYPES = {np.dtype(t) for t in ("f2", "f4", "f8", "c8", "c16")} | {BFLOAT16}
+
+
+def set_precision(precision: str) -> None:
+    assert precision in PRECISIONS, "checked by who calls"
+    _precision[0] = precision
+
+
+def precision() -> str:
+    return _precision[0]
+
+
+def is_tf32(dtype: np.dtype) -> bool:
+    """Whether a product of this dtype is one of tf32 now."""
+    return dtype == np.float32 and _precision[0] != "highest"
+
+
+class Product(products.Product):
+    """One product of a bound plan: the calls of cuBLAS that it takes."""
+
+    bound: Bound
+
+    def __init__(self, bound: Bound, call: MatmulCall) -> None:
+        x, y = call.node.operands
+        value = bound.value
+        found = [leading(o, strides, value) for o, (_, strides, _) in zip((x, y), call.operands, strict=True)]
+        m, k = (value(d) for d in x.shape[-2:])
+        self.batch = [value(d) for d in x.shape[:-2]] or [1]
+        how = "blas" if call.node.dtype in DTYPES and None not in found else "numpy"
+        super().__init__(
+            bound, call, Choice(how, m, value(y.shape[-1]), k, math.prod(self.batch), 0, int(how == "blas"))
+        )
+        self.leading = [1 if f is None else f[1] for f in found]
+        self.transposed = [f is not None and f[0] != blas.NO_TRANS for f in found]
+        self.strides = [[value(s) for s in strides[:-2]] or [0] for _, strides, _ in call.operands]
+
+    def place(self, table: list[int], patches: Patches, level: int) -> None:
+        """The addresses of both operands and the result stand in the table, then whether it is of tf32."""
+        self.at, self.level = len(table), level
+        place(self.bound, self.call, table, patches)
+        table.append(0)
+
+    @property
+    def slots(self) -> range:
+        """Where its addresses stand in the table."""
+        return range(self.at, self.at + 4)
+
+    def works(self, table: Array) -> list[cupy_driver.Product]:
+        """The calls of cuBLAS: the longest batch axis in one, the others one by one."""
+        ch, dtype = self.choice, self.call.node.dtype
+        size = dtype.itemsize
+        if not (ch.m and ch.n and ch.k and ch.count):
+            return []
+        *starts, tf32 = (int(a) for a in table[self.at : self.at + 4])
+        axes = _merged(self.batch, self.strides[0], self.strides[1], ch.m * ch.n)
+        count, *steps = axes.pop(max(range(len(axes)), key=lambda i: axes[i][0]))
+        found = []
+        for index in np.ndindex(*(n for n, *_ in axes)):
+            a, b, c = (
+                start + size * sum(q * axis[1 + i] for q, axis in zip(index, axes, strict=True))
+                for i, start in enumerate(starts)
+            )
+            product = cupy_driver.Product(
+                dtype, ch.m, ch.n, ch.k, a, b, c, self.leading[0], self.leading[1], self.transposed[0],
+                self.transposed[1], count, steps[0], steps[1], steps[2], bool(tf32),
+            )  # fmt: skip
+            found.append(product)
+        return found
+
+
+def place(bound: Bound, call: MatmulCall, table: list[int], patches: Patches) -> None:
+    """The addresses of both operands and the result, at the end of the table."""
+    at, size = len(table), call.node.dtype.itemsize
+    table.extend((0, 0, 0))
+    for i, (buffer, offset) in enumerate((*((b, o) for b, _, o in call.operands), (call.node, 0))):
+        bound._address(buffer, offset, size, at + i, patches)
+
+
+def _merged(batch: Sequence[int], a: Sequence[int], b: Sequence[int], size: int) -> list[tuple[int, int, int, int]]:
+    """Batch axes as (extent, strides of both operands and of the result), those that are walked as one made one."""
+    axes: list[tuple[int, int, int, int]] = []
+    step = size
+    for n, sa, sb in zip(reversed(batch), reversed(a), reversed(b), strict=True):
+        if n == 1 and len(batch) > 1:
+            continue
+        if axes and (sa, sb) == (axes[-1][1] * axes[-1][0], axes[-1][2] * axes[-1][0]):
+            # This axis goes on where the one inside it ends.
+            inner = axes.pop()
+            axes.append((inner[0] * n, *inner[1:]))
+        else:
+            axes.append((n, sa, sb, step))
+        step *= n
+    return axes[::-1] or [(1, 0, 0, size)]
+
+
+class ByLibrary:
+    """A product that cuBLAS cannot read, or of integers: CuPy's matmul, which no graph can hold."""
+
+    def __init__(self, bound: Bound, call: MatmulCall, table: list[int], patches: Patches) -> None:
+        self.bound = bound
+        self.call = call
+        self.at = len(table)
+        place(bound, call, table, patches)
+
+    def run(self, run: Run) -> None:
+        bound, n = self.bound, self.call.node
+        where, value = bound.where, bound.value
+        size, dtype = n.dtype.itemsize, registry.memory_dtype(n.dtype)
+        a, b, out = (int(x) for x in bound.table[self.at : self.at + 3])
+        with where.driver.library(where.number) as xp:
+            views = []
+            for start, x, (_, strides, _) in zip((a, b), n.operands, self.call.operands, strict=True):
+                shape, steps = [value(d) for d in x.shape], [value(s) * size for s in strides]
+                view = where.driver.view(where.number, start, dtype, shape, steps)
+                views.append(registry.widened(xp, view, n.dtype))
+            to = where.driver.view(where.number, out, dtype, [value(d) for d in n.shape])
+            registry.put(xp, to, n.dtype, xp.matmul(*views))
+
+
+class Zeros:
+    """A product over no elements."""
+
+    def __init__(self, product: Product | Convolution) -> None:
+        self.product = product
+
+    def run(self, run: Run) -> None:
+        p = self.product
+        ch, where = p.choice, p.bound.where
+        nbytes = ch.m * ch.n * ch.count * p.call.node.dtype.itemsize
+        if nbytes:
+            where.driver.clear(run.stream, int(p.bound.table[p.at + 2]), nbytes)

@@ -1,0 +1,148 @@
+"""Conversions between dtypes: one rounding each, defined for every input.
+
+Float to integer truncates, saturates and takes NaN to 0; integer to narrower integer wraps; to bool
+is `x != 0`. A double reaches 16 bits through a float32 rounded to odd, which keeps the second
+rounding innocent (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lazyt.backends.math.elements import BFLOAT16, reg_type
+from lazyt.backends.math.vector import Vec, constant, fabs, where
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def half_to_float(x: Vec) -> Vec:
+    if x.body.native_half:
+        return x.convert("fpext", "float")
+    wide = x.as_int().convert("zext", "i32")
+    magnitude = (wide & 0x7FFF) << 13
+    # 2**112 moves the exponent from one bias to the other, subnormals included.
+    finite = (magnitude.as_float() * 2.0**112).as_int()
+    special = where((wide & 0x3FF).ne(0), magnitude | 0x7FC00000, magnitude | 0x7F800000)
+    r = where(magnitude.compare("uge", 0x7C00 << 13), special, finite)
+    return (r | ((wide & 0x8000) << 16)).as_float()
+
+
+def float_to_half(x: Vec) -> Vec:
+    if x.body.native_half:
+        return x.convert("fptrunc", "half")
+    bits = x.as_int()
+    magnitude = bits & 0x7FFFFFFF
+    normal = (magnitude + (0xFFF - (112 << 23)) + ((magnitude >> 13) & 1)) >> 13
+    # Beside 0.5 the last place is 2**-24, which is the subnormals' step.
+    subnormal = (magnitude.as_float() + 0.5).as_int() - 0x3F000000
+    r = where(magnitude < 0x38800000, subnormal, normal)
+    r = where(magnitude > 0x477FEFFF, constant(r, 0x7C00), r)
+    r = where(magnitude > 0x7F800000, ((magnitude >> 13) & 0x3FF) | 0x7E00, r)
+    return (r | ((bits >> 16) & 0x8000)).convert("trunc", "i16").as_float()
+
+
+def bfloat_to_float(x: Vec) -> Vec:
+    return (x.convert("zext", "i32") << 16).as_float()
+
+
+def float_to_bfloat(x: Vec) -> Vec:
+    if x.body.native_bfloat:
+        return Vec(x.body, x.body.round_bfloat(x), "i16", x.lanes)
+    bits = x.as_int()
+    rounded = bits + 0x7FFF + ((bits >> 16) & 1)
+    r = where(x.isnan(), bits | 0x400000, rounded)
+    return (r >> 16).convert("trunc", "i16")
+
+
+def double_to_float_odd(x: Vec) -> Vec:
+    """float32 of a double, rounded to odd: toward zero, the last bit set when inexact."""
+    near = x.convert("fptrunc", "float")
+    back = near.convert("fpext", "double")
+    bits = near.as_int()
+    past = where(fabs(back) > fabs(x), bits - 1, bits)
+    return where(back.compare("one", x), past | 1, bits).as_float()
+
+
+def widen(x: Vec, dtype: np.dtype) -> Vec:
+    """A float16 or bfloat16 as float32, exactly; float32 and float64 as they are."""
+    if dtype == BFLOAT16:
+        return bfloat_to_float(x)
+    return half_to_float(x) if x.element == "half" else x
+
+
+def narrow(x: Vec, dtype: np.dtype) -> Vec:
+    """A float32 or float64 rounded once to `dtype`, no wider than it."""
+    target = reg_type(dtype)
+    if x.element == target:
+        return x
+    if x.element == "double":
+        if target == "float":
+            return x.convert("fptrunc", "float")
+        x = double_to_float_odd(x)
+    return float_to_bfloat(x) if dtype == BFLOAT16 else float_to_half(x)
+
+
+def _to_bool(x: Vec, source: np.dtype) -> Vec:
+    if x.element == "half":
+        x = x.as_int() & 0x7FFF
+    elif source == BFLOAT16:
+        x = x & 0x7FFF
+    return x.ne(0)
+
+
+def _from_bool(x: Vec, target: np.dtype) -> Vec:
+    if target.kind in "iu":
+        return x.convert("zext", reg_type(target))
+    one: float = 0x3F80 if target == BFLOAT16 else 1
+    like = Vec(x.body, "", reg_type(target), x.lanes)
+    return where(x, constant(like, one), 0)
+
+
+def _int_to_float(x: Vec, source: np.dtype, target: np.dtype) -> Vec:
+    signed = source.kind == "i"
+    opcode = "sitofp" if signed else "uitofp"
+    if target.itemsize > 2:
+        return x.convert(opcode, reg_type(target))
+    if x.bits <= 16:
+        return narrow(x.convert(opcode, "float"), target)
+    if target != BFLOAT16:
+        # Past 65520 all is infinite, and what is left is exact in float32.
+        x = x.intrinsic("smax", -(2**17)) if signed else x
+        x = x.intrinsic("smin" if signed else "umin", 2**17)
+        return narrow(x.convert(opcode, "float"), target)
+    if x.bits == 64:
+        # What does not fit 53 bits is rounded to odd at bit 11, then it does.
+        odd = where((x & 2047).ne(0), (x & ~2047) | 2048, x)
+        fits = (x + 2**53).compare("ult", 2**54) if signed else x.compare("ult", 2**53)
+        x = where(fits, x, odd)
+    return narrow(x.convert(opcode, "double"), target)
+
+
+def _float_to_int(x: Vec, target: np.dtype) -> Vec:
+    return x.saturate(reg_type(target), signed=target.kind == "i")
+
+
+def convert(x: Vec, source: np.dtype, target: np.dtype) -> Vec:
+    """`x` of dtype `source` as `target`."""
+    if source == target:
+        return x
+    if target.kind == "b":
+        return _to_bool(x, source)
+    if source.kind == "b":
+        return _from_bool(x, target)
+    integers = source.kind in "iu", target.kind in "iu"
+    if integers == (True, True):
+        if x.bits == 8 * target.itemsize:
+            return x
+        if x.bits > 8 * target.itemsize:
+            return x.convert("trunc", reg_type(target))
+        return x.convert("sext" if source.kind == "i" else "zext", reg_type(target))
+    if integers[0]:
+        return _int_to_float(x, source, target)
+    x = widen(x, source)
+    if integers[1]:
+        return _float_to_int(x, target)
+    if target.itemsize == 8:
+        return x.convert("fpext", "double") if x.element == "float" else x
+    return narrow(x, target)

@@ -1,0 +1,33 @@
+"""Elementary functions of float64: the table, and what is not in a family of its own."""
+
+from __future__ import annotations
+
+from lazyt.backends.math import erf_f64, explog_f64 as e, trig_f64
+from lazyt.backends.math.mathlib import INF
+from lazyt.backends.math.vector import Rules, Vec, constant, fabs, fma, sqrt, where
+
+
+def hypot(x: Vec, y: Vec) -> Vec:
+    """sqrt(x*x + y*y), corrected: Borges, "An improved algorithm for hypot(a, b)" (2020)."""
+    ax, ay = fabs(x), fabs(y)
+    a, b = where(ax > ay, ax, ay), where(ax > ay, ay, ax)
+    large, small = a > 2.0**500, a < 2.0**-500
+    factor = where(large, constant(a, 2.0**-700), where(small, constant(a, 2.0**700), 1.0))
+    back = where(large, constant(a, 2.0**700), where(small, constant(a, 2.0**-700), 1.0))
+    a, b = a * factor, b * factor
+    h = sqrt(fma(a, a, b * b))
+    h_square, a_square = h * h, a * a
+    error = fma(-b, b, h_square - a_square) + fma(h, h, -h_square) - fma(a, a, -a_square)
+    r = where(h > 0.0, h - error / (h + h), h) * back
+    return where(ax.eq(INF) | ay.eq(INF), constant(r, INF), r)
+
+
+RULES: Rules = {"pow": e.power} | {
+    rule.__name__: rule
+    for rule in (
+        e.exp, e.exp2, e.expm1, e.log, e.log2, e.log10, e.log1p, e.logaddexp,
+        e.sinh, e.cosh, e.tanh, e.asinh, e.acosh, e.atanh,
+        trig_f64.sin, trig_f64.cos, trig_f64.tan, trig_f64.asin, trig_f64.acos, trig_f64.atan,
+        trig_f64.atan2, erf_f64.erf, erf_f64.erfc, hypot,
+    )
+}  # fmt: skip

@@ -1,0 +1,233 @@
+"""lazyt's functions called by NumPy's signature: `lt.sum(x, where=mask)`, `lt.add(x, y, out=z)`, `lt.tile(x, reps=2)`.
+
+What lazyt's own signature has not goes the way of NumPy's function called on tensors (functions.py, ufuncs.py), so it
+means the same under both names. A function whose signature is NumPy's already is left as it is. Signatures are read
+when they are first asked for: to read them all took a sixth of the time of an import.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from lazyt.functions.arguments import tensor
+from lazyt.functions.methods import METHODS
+from lazyt.functions.protocols.functions import NATIVE, array_function
+from lazyt.functions.protocols.special_cases import SPECIAL
+from lazyt.functions.protocols.table import FFT, LINALG, PUBLIC
+from lazyt.functions.protocols.ufuncs import UFUNCS, array_ufunc
+from lazyt.ir import dtypes
+from lazyt.tracing.call_cache import in_short
+from lazyt.tracing.fast_paths import of_one, of_two
+from lazyt.tracing.name_hints import keyword_error
+from lazyt.tracing.steps import hooks
+from lazyt.tracing.tensor_state import Handle
+
+Function = Callable[..., Any]
+# Parameters of NumPy's that say nothing of what is computed here: they are taken, and not shown.
+_UNSHOWN = frozenset({"order", "subok", "like", "casting", "signature", "axes"})
+# By the type of a default: what may be meant for it.
+_OWN: dict[type, tuple[type, ...]] = {bool: (bool, np.bool_), float: (float, int)}
+# What Python's types are as dtypes here; in NumPy's functions they are twice as wide.
+_FLOATS: dict[Any, Any] = {float: dtypes.float32, complex: dtypes.complex64}
+# What every ufunc takes.
+_OPTIONS = ("out", "where", "dtype")
+
+
+def install(lt: dict[str, Any], linalg: dict[str, Any], fft: dict[str, Any]) -> None:
+    """Give the functions of the namespaces `lt`, `lt.linalg` and `lt.fft` NumPy's signatures besides their own."""
+    for space, theirs, ours in ((lt, np, PUBLIC), (linalg, np.linalg, LINALG), (fft, np.fft, FFT)):
+        for name, f in ours.items():
+            named: Any = getattr(theirs, name, None)
+            if isinstance(named, np.ufunc):
+                if named in UFUNCS:
+                    space[name] = _of_a_ufunc(f, named)
+            elif named in SPECIAL or named in NATIVE:
+                called = _of_a_function(f, named)
+                space[name] = f if called is f else in_short(name, f, called)
+            if space.get(name, f) is not f:
+                # Pickled by this name: `lazyt.absolute` is not `lazyt.abs`.
+                space[name].__module__, space[name].__qualname__ = space["__name__"], name
+    for name, f in METHODS.items():
+        # A method of NumPy's has the arguments of its function.
+        if hasattr(np.ndarray, name) and PUBLIC.get(name) is f and not isinstance(getattr(np, name, None), np.ufunc):
+            setattr(hooks.tensor, name, lt[name])
+
+
+class _Shown:
+    """What stands behind a function for whoever asks for its signature: its own, and NumPy's arguments behind."""
+
+    def __init__(self, ours: Function, extra: Callable[[], Iterable[str]]) -> None:
+        self.__wrapped__ = ours
+        self._extra = extra
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self.__wrapped__(*args, **options)
+
+    @functools.cached_property
+    def own(self) -> inspect.Signature:
+        return inspect.signature(self.__wrapped__)
+
+    @functools.cached_property
+    def __signature__(self) -> inspect.Signature:
+        own = list(self.own.parameters.values())
+        more = [
+            inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=True if n == "where" else None)
+            for n in self._extra()
+            if n not in _UNSHOWN and n not in self.own.parameters
+        ]
+        at = next((i for i, p in enumerate(own) if p.kind is p.VAR_KEYWORD), len(own))
+        return self.own.replace(parameters=[*own[:at], *more, *own[at:]])
+
+
+def _shown(call: Function, shown: _Shown) -> Function:
+    """The front of a function: its name, its page, its signature."""
+    functools.update_wrapper(call, shown.__wrapped__)
+    call.__wrapped__ = shown  # type: ignore[attr-defined]
+    return call
+
+
+def _of_a_ufunc(ours: Function, ufunc: np.ufunc) -> Function:
+    shown = _Shown(ours, lambda: _OPTIONS)
+    if ufunc.nout == 2:
+
+        def call(*xs: Any, out: Any = None, **options: Any) -> Any:
+            if len(xs) == ufunc.nin and out is None and not options:
+                return ours(*xs)
+            if len(xs) == ufunc.nin + 2 and out is None:
+                xs, out = xs[: ufunc.nin], xs[ufunc.nin :]
+            shown.own.bind_partial(*xs)
+            return _called(shown, ufunc, xs, out, options)
+
+    elif ufunc.nin == 1:
+
+        def call(x: Any, /, out: Any = None, **options: Any) -> Any:  # type: ignore[misc]
+            if out is None and not options:
+                return ours(x)
+            return _called(shown, ufunc, (x,), out, options)
+
+    else:
+
+        def call(x1: Any, x2: Any, /, out: Any = None, **options: Any) -> Any:  # type: ignore[misc]
+            if out is None and not options:
+                return ours(x1, x2)
+            return _called(shown, ufunc, (x1, x2), out, options)
+
+    op = _operation(ours)
+    if op is not None:
+        call = (of_one if ufunc.nin == 1 else of_two)(op, call)
+    found = _shown(call, shown)
+    if ufunc.nout == 1 and ufunc.signature is None:
+        found.at = ufunc.at  # type: ignore[attr-defined] # it writes, so NumPy's arrays stay its own
+        for name in ("accumulate", "outer", "reduce", "reduceat") if ufunc.nin == 2 else ():
+            setattr(found, name, functools.partial(_by_method, getattr(ufunc, name)))
+    return found
+
+
+def _by_method(method: Function, array: Any, *args: Any, **options: Any) -> Any:
+    """`lt.add.reduce(x)` and its like: NumPy's methods, which find lazyt's by the protocol."""
+    if (dtype := options.get("dtype")) is float or dtype is complex:
+        options["dtype"] = _FLOATS[dtype]
+    found = array if any(isinstance(x, Handle) for x in args) else tensor(array)
+    return method(found, *args, **options)
+
+
+def _operation(f: Function) -> Any:
+    """The operation that a function records, if it does nothing else: `return record_one(ops.EXP, x)`."""
+    names = f.__code__.co_names
+    if len(names) != 3 or names[0] not in ("record_one", "record_two", "record_comparison"):
+        return None
+    return getattr(f.__globals__[names[1]], names[2])
+
+
+def _called(shown: _Shown, ufunc: np.ufunc, xs: tuple[Any, ...], out: Any, options: dict[str, Any]) -> Any:
+    ours = shown.__wrapped__
+    if out is None and options.keys() <= shown.own.parameters.keys():
+        return ours(*xs, **options)
+    if out is not None:
+        options["out"] = out if isinstance(out, tuple) else (out,)
+    operand = next((x for x in xs if isinstance(x, Handle)), None)
+    found = array_ufunc(operand, ufunc, "__call__", *xs, **options)  # type: ignore[arg-type]
+    if found is NotImplemented:
+        raise TypeError(f"{ours.__name__}: not arrays, or not of lazyt's: {', '.join(type(x).__name__ for x in xs)}")
+    return found
+
+
+class _Pair:
+    """The signatures of a function of lazyt's and of NumPy's, and where they part."""
+
+    def __init__(self, ours: Function, theirs: Function) -> None:
+        own = inspect.signature(ours).parameters.values()
+        self.signature = inspect.signature(theirs)
+        more = self.signature.parameters.values()
+        positional = [p for p in own if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        self.most = len(positional) if not any(p.kind is p.VAR_POSITIONAL for p in own) else sys.maxsize
+        theirs_at = [p.name for p in more if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        # Where the two have other arguments: `max(x, 0, True)` is ours, `max(x, 0, out)` NumPy's.
+        apart = [
+            i
+            for i, (p, name) in enumerate(zip(positional, theirs_at, strict=False))
+            if type(p.default) in _OWN and p.name != name
+        ]
+        self.at = apart[0] if apart else sys.maxsize
+        self.of_ours = _OWN[type(positional[self.at].default)] if apart else ()
+        # The names of NumPy's operands (`a`, `ary`) are taken too, and not shown.
+        self.extra = [
+            p.name for p in more if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.default is not p.empty
+        ]
+
+
+def _keywords(f: Any) -> frozenset[str]:
+    """The names by which a function takes arguments. ValueError if it does not tell."""
+    inner: Any = inspect.unwrap(f)
+    if code := getattr(inner, "__code__", None):
+        return frozenset(code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount])
+    text = getattr(inner, "__text_signature__", None)
+    if text and "$" not in text:  # read faster than `inspect` does
+        told: Any = ast.parse(f"def f{text}: ...").body[0]
+        return frozenset(a.arg for a in (*told.args.args, *told.args.kwonlyargs))
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return frozenset(p.name for p in inspect.signature(f).parameters.values() if p.kind in named)
+
+
+def _required(f: Any) -> int:
+    """How many arguments by position have no default: up to there the two are alike (see `_Pair.at`)."""
+    inner: Any = inspect.unwrap(f)
+    code = getattr(inner, "__code__", None)
+    return 0 if code is None else code.co_argcount - len(inner.__defaults__ or ())
+
+
+def _of_a_function(ours: Function, theirs: Function) -> Function:
+    names = _keywords(ours)
+    try:
+        if _keywords(theirs) <= names:
+            return ours
+    except ValueError:  # NumPy's compiled functions tell none before NumPy 2.2
+        return ours
+    pair = functools.cache(lambda: _Pair(ours, theirs))
+    plain = _required(ours)
+
+    def call(*args: Any, **options: Any) -> Any:
+        # NOTE: nor are the signatures read (a millisecond or two) for what has only what both require.
+        if len(args) <= plain and (not options or options.keys() <= names):
+            return ours(*args, **options)
+        p = pair()
+        if options.keys() <= names and len(args) <= p.most and (len(args) <= p.at or type(args[p.at]) in p.of_ours):
+            return ours(*args, **options)
+        try:
+            p.signature.bind(*args, **options)
+        except TypeError as error:
+            raise keyword_error(TypeError(f"{ours.__name__}() {error}"), ours.__name__, options) from None
+        args = tuple(_FLOATS[a] if a is float or a is complex else a for a in args)
+        if (dtype := options.get("dtype")) is float or dtype is complex:
+            options["dtype"] = _FLOATS[dtype]
+        found = array_function(None, theirs, (), args, options)  # type: ignore[arg-type]
+        return tensor(found) if isinstance(found, np.ndarray | np.generic) and options.get("out") is None else found
+
+    return _shown(call, _Shown(ours, lambda: pair().extra))

@@ -1,0 +1,154 @@
+"""Kernels of bounded size: what would need too much stack or code as one kernel is divided before it is written.
+
+    softmax of softmax of ... (30 times), one kernel    -->    kernels of a few softmaxes each, an array between them
+
+A backend tells from a kernel what its code needs (its `needs.py`), as a share of what it allows. The values of a kernel
+that needs more are numbered as *pieces*, in the order in which they were recorded, and the graph is fused again with
+no kernel over two of them; so cuts stand where any boundary can, and a kernel of one piece is fused like any other.
+A piece ends where the least has to be kept for the next ones, among places that leave it not much smaller than it may
+be. Pieces are told from the beginning, so a longer unroll of a loop reuses its prefix's kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lazyt.ir.graph import Graph, Node
+from lazyt.ir.passes.call_operands import buffer_of
+from lazyt.ir.passes.fuse import FUSED, fuse
+from lazyt.ir.passes.fusion_result import Fused, Group
+from lazyt.ir.passes.kernelize import KernelCall, kernelize
+from lazyt.ir.passes.stage_reuse import reuse_costly
+from lazyt.ir.prims import ELEMENTWISE, MOVEMENT, REDUCTIONS
+from lazyt.ir.symbolic import Scope
+
+# What the code of a call needs, as a share of what may be: at most 1.
+Share = Callable[[KernelCall], float]
+
+# A piece is this much of what it may be, lest estimates of parts leave it a little too large ...
+FILL = 0.8
+# ... and may be so much less for a better end.
+SLACK = 0.5
+# Rounds of dividing what is still too large: each halves it at least.
+ROUNDS = 12
+
+
+def fuse_bounded(graph: Graph, scope: Scope | None, reuse: bool, share: Share) -> Fused:
+    """Divide a graph into groups and calls, with the kernels of the groups, none of which needs more than it may."""
+    pieces: dict[Node, int] = {}
+    count = 0
+    for _ in range(ROUNDS):
+        fused = fuse(graph, scope, True, pieces)
+        large: list[tuple[KernelCall, float]] = []
+        for group in fused.groups:
+            call = kernelize(group, scope, fused.stored, group.title)
+            call = fused.kernels[group] = reuse_costly(call) if reuse else call
+            needs = share(call)
+            if needs > 1:
+                large.append((call, needs))
+        divided = False
+        for call, needs in large:
+            for piece in _pieces(call, needs):
+                count += 1
+                pieces |= dict.fromkeys(piece, count)
+                divided = True
+        if not divided:
+            break
+    return fused
+
+
+def _pieces(call: KernelCall, needs: float) -> list[Sequence[Node]]:
+    """The nodes that a kernel computes, divided in their order; none for a kernel of one operation."""
+    nodes = call.nodes
+    if sum(n.op in FUSED or n.op in REDUCTIONS for n in nodes) < 2:
+        return []
+    depths = _depths(nodes)
+    kept = _kept_behind(nodes, call.group)
+    most = _Cost.of(nodes, depths) * FILL / needs
+    out: list[Sequence[Node]] = []
+    start = 0
+    while start < len(nodes):
+        end = _end(nodes, depths, kept, start, most)
+        out.append(nodes[start:end])
+        start = end
+    if len(out) == 1:
+        half = len(nodes) // 2
+        return [nodes[:half], nodes[half:]]
+    return out
+
+
+def _end(nodes: Sequence[Node], depths: Sequence[int], kept: Sequence[int], start: int, most: float) -> int:
+    """Where the piece that begins at `start` ends best."""
+    cost = _Cost()
+    best = start + 1
+    for i in range(start, len(nodes)):
+        cost.add(nodes[i], depths[i])
+        if cost.total > most and i > start:
+            return best
+        if cost.total < most * SLACK or kept[i] <= kept[best - 1]:
+            best = i + 1
+    return len(nodes)
+
+
+class _Cost:
+    """What a kernel of some nodes costs, about: a stage computes again what earlier ones had."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.once = 0
+        self.last = -1
+
+    @classmethod
+    def of(cls, nodes: Sequence[Node], depths: Sequence[int]) -> float:
+        cost = cls()
+        for n, d in zip(nodes, depths, strict=True):
+            cost.add(n, d)
+        return cost.total
+
+    def add(self, n: Node, depth: int) -> None:
+        own = _weight(n)
+        if depth > self.last:
+            if self.last >= 0:
+                self.total += self.once * (depth - self.last)
+            self.last = depth
+        self.once += own
+        self.total += own * (self.last - depth + 1)
+
+
+def _weight(n: Node) -> int:
+    if n.op in ELEMENTWISE:
+        return 40 if ELEMENTWISE[n.op].costly else 1
+    if n.op in REDUCTIONS:
+        return 20
+    return 0 if n.op in MOVEMENT else 4
+
+
+def _depths(nodes: Sequence[Node]) -> list[int]:
+    """For each node how many reductions of the kernel stand one behind the other before it."""
+    depth: dict[Node, int] = {}
+    for n in nodes:
+        depth[n] = max((depth[x] + (x.op in REDUCTIONS) for x in n.operands if x in depth), default=0)
+    return list(depth.values())
+
+
+def _kept_behind(nodes: Sequence[Node], group: Group) -> list[int]:
+    """After each node how much later ones read of what it and earlier ones computed, and nobody stores."""
+    at = {n: i for i, n in enumerate(nodes)}
+    stored = {r.node for r in group.roots}
+    last: dict[int, int] = {}
+    for i, n in enumerate(nodes):
+        for x in n.operands:
+            while x.op in MOVEMENT and x in at:
+                x = x.operands[0]
+            if x in at and x not in stored and buffer_of(x) not in stored:
+                last[at[x]] = i
+    ends = [0] * (len(nodes) + 1)
+    for i, end in last.items():
+        # NOTE: by the rank, not by sizes: a new batch size makes no other kernels.
+        size = 16 ** sum(not (isinstance(d, int) and d == 1) for d in nodes[i].shape)
+        ends[i] += size
+        ends[end] -= size
+    out: list[int] = []
+    for change in ends[:-1]:
+        out.append(change + (out[-1] if out else 0))
+    return out

@@ -1,0 +1,154 @@
+"""Which results may stand where a leaf's value was: no launch reads the leaf after its first element is overwritten.
+
+    p' = p - lr * g  (a map)                p is read by that map alone, at the place that it writes, or before
+    c' = update(c, v)  (copy, then part)    the copy falls away when c' stands where c was, if all else reads c before
+
+Whether nobody else holds the leaf is known at run time only; see the backend.
+"""
+
+from __future__ import annotations
+
+from lazyt.ir import graph as g, kernel as k
+from lazyt.ir.graph import Node
+from lazyt.ir.passes.kernelize import AccessArg, KernelCall
+from lazyt.ir.passes.schedule import Launch, MatmulCall, Schedule, nbytes
+from lazyt.ir.passes.stage_reuse import evaluated
+from lazyt.ir.records import dataclass
+from lazyt.ir.symbolic import Dim
+
+
+@dataclass(frozen=True)
+class Donation:
+    """An output that may take a leaf's memory; `copy` is the launch that is then left out.
+
+    The leaf is overwritten in the region of that number. A leaf must outlive all that can fail.
+    """
+
+    leaf: int
+    output: Node
+    region: int
+    copy: KernelCall | None = None
+
+
+def donations(sched: Schedule) -> list[Donation]:
+    """All that are possible, the likely ones first; a run chooses one for a leaf and an output."""
+    region = {id(c): i for i, calls in enumerate(sched.regions) for c in calls}
+    readers: dict[Node, list[Launch]] = {}
+    writers: dict[Node, list[Launch]] = {}
+    for c in sched.launches:
+        for n in c.reads:
+            readers.setdefault(n, []).append(c)
+        for n in c.writes:
+            writers.setdefault(n, []).append(c)
+    kept = {n for n in sched.outputs if n.op == "leaf"}
+    # NOTE: an optimizer's kernel has hundreds of leaves and outputs, so what is asked of each pair is little.
+    kernels: dict[int, _Accessed] = {}
+    found: list[Donation] = []
+    for output in dict.fromkeys(n for n in sched.outputs if n.op != "leaf"):
+        last = writers.get(output, [])
+        if not last or len(last) > 2 or output in readers:
+            continue
+        call, copy = last[-1], last[0] if len(last) == 2 else None
+        writer = _writer(call, output)
+        if writer is None or (copy is not None and (not isinstance(copy, KernelCall) or not _is_copy(copy))):
+            continue
+        kernel = kernels.get(id(writer))
+        if kernel is None:
+            kernel = kernels[id(writer)] = _Accessed(writer)
+        store = kernel.store_of(output)
+        if store is None:
+            continue
+        own = _origin(output)
+        size = _normal(nbytes(output))
+        candidates = [
+            n
+            for n in (writer if copy is None else copy).reads
+            if n.op == "leaf" and n.dtype == output.dtype and kernel.reads_only_at(n, store)
+        ]
+        for leaf in sorted(candidates, key=lambda n: (n is not own, n.serial)):
+            if leaf in kept or _normal(nbytes(leaf)) != size or _multiplies(call, leaf):
+                continue
+            others = [c for c in readers[leaf] if c is not call and c is not copy]
+            if all(region[id(c)] < region[id(call)] for c in others):
+                assert isinstance(leaf.attrs, g.Leaf)
+                found.append(Donation(leaf.attrs.index, output, region[id(call)], copy))
+    return found
+
+
+def _writer(call: Launch, output: Node) -> KernelCall | None:
+    """The kernel that writes an output: a launch of its own, or the epilogue of a product."""
+    kernel = call.epilogue if isinstance(call, MatmulCall) else call
+    return kernel if isinstance(kernel, KernelCall) and output in kernel.writes else None
+
+
+def _multiplies(call: Launch, leaf: Node) -> bool:
+    """Whether a product reads the leaf: all of it, for as long as there are blocks to be finished."""
+    return isinstance(call, MatmulCall) and any(x is leaf for x, _, _ in call.operands)
+
+
+def _origin(n: Node) -> Node:
+    """What a value is made from in the first place: of p - lr * g it is p."""
+    while n.operands:
+        n = n.operands[0]
+    return n
+
+
+def _normal(a: int | Dim) -> int | Dim:
+    return a.scope.normal(a) if isinstance(a, Dim) else a
+
+
+def _is_copy(call: KernelCall) -> bool:
+    """Whether a kernel only copies one buffer to another, element by element."""
+    kernel = call.kernel
+    (stage,) = kernel.stages if len(kernel.stages) == 1 else (None,)
+    return (
+        stage is not None
+        and not kernel.rows
+        and [type(v) for v in kernel.values] == [k.Load]
+        and len(stage.stores) == 1
+        and len(call.accesses) == 2
+        and _place(call.accesses[0]) == _place(call.accesses[1])
+    )
+
+
+def _place(a: AccessArg) -> tuple[object, ...]:
+    """Which element of its buffer an access points to at each point: equal ones are so for all extents."""
+    return (a.itemsize, _normal(a.offset), *map(_normal, a.strides))
+
+
+class _Accessed:
+    """Where a kernel reads and writes its buffers."""
+
+    def __init__(self, call: KernelCall) -> None:
+        self.kernel = kernel = call.kernel
+        self.stores: dict[Node, list[int]] = {}
+        self.reads: dict[Node, list[int]] = {}
+        for i, (a, x) in enumerate(zip(call.accesses, kernel.accesses, strict=True)):
+            (self.stores if x.writes else self.reads).setdefault(a.buffer, []).append(i)
+        gathered = {v.access for v in kernel.values if isinstance(v, k.Gather)}
+        self.places = [None if i in gathered else _place(a) for i, a in enumerate(call.accesses)]
+        self.last = {s.access for s in kernel.stages[-1].stores}
+        self._loaded: dict[int, set[int]] = {}
+
+    def store_of(self, output: Node) -> int | None:
+        """The one access that writes an output, in the last stage; None if there is no such."""
+        stores = self.stores.get(output, [])
+        return stores[0] if len(stores) == 1 and stores[0] in self.last else None
+
+    def reads_only_at(self, leaf: Node, store: int) -> bool:
+        """Whether each point reads the leaf only where it writes the output itself, and not after it did.
+
+        NOTE: a stage before the last may write there too, what later stages read back (`stage_reuse.py`).
+        """
+        places, after = self.places, self._loaded_after(store)
+        return all(places[i] == places[store] and i not in after for i in self.reads.get(leaf, ()))
+
+    def _loaded_after(self, store: int) -> set[int]:
+        """What is read in stages behind the first one that writes here."""
+        kernel = self.kernel
+        first = next(i for i, stage in enumerate(kernel.stages) if any(s.access == store for s in stage.stores))
+        found = self._loaded.get(first)
+        if found is None:
+            values = [kernel.values[v] for stage in kernel.stages[first + 1 :] for v in evaluated(kernel, stage)]
+            found = self._loaded[first] = {v.access for v in values if isinstance(v, k.Load)}
+        return found

@@ -1,0 +1,174 @@
+"""Convolutions as matrix products over windows, for what has no code of its own for them.
+
+convolve x, w          -->  matmul(w as (O, K), windows of x as (N, K, places))          K = C * sizes
+convolve_filter x, y   -->  sum over N of matmul(windows of x as (N, K, places), y as (N, places, O))
+convolve_image y, w    -->  matmul(w as (K, O), y as (N, O, places)), each window added where it was read
+
+In groups each has its own product. Groups of one channel and one feature are a sum over the window's elements.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lazyt.ir import graph as g
+from lazyt.ir.adjoints import fold, place
+from lazyt.ir.symbolic import hint, product
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lazyt.ir.builder import Builder
+    from lazyt.ir.graph import Node
+    from lazyt.ir.symbolic import Dim
+
+# Windows up to this many elements are spelled out, one strided slice an element.
+UNROLLED = 64
+
+
+def by_products(b: Builder, n: Node, x: Node, y: Node) -> Node:
+    """The value of the convolution n, of these operands."""
+    a = n.attrs
+    assert isinstance(a, g.Convolution)
+    alone = replace(a, padding=(0,) * len(a.sizes))
+    if n.op == "convolve":
+        return convolved(b, _padded(b, x, a), y, alone)
+    if n.op == "convolve_filter":
+        return _by_filter(b, _padded(b, x, a), y, alone, n.shape)
+    extents = tuple(d + 2 * p for d, p in zip(n.shape[2:], a.padding, strict=True))
+    whole = _by_image(b, x, y, a, (*n.shape[:2], *extents))
+    return b.slice(whole, (0, 0, *a.padding), n.shape, (1,) * n.ndim)
+
+
+def _padded(b: Builder, x: Node, a: g.Convolution) -> Node:
+    if not any(a.padding):
+        return x
+    shape = (*x.shape[:2], *(d + 2 * p for d, p in zip(x.shape[2:], a.padding, strict=True)))
+    return b.pad(x, (0, 0, *a.padding), shape, b.constant(0, x.dtype))
+
+
+def convolved(b: Builder, x: Node, w: Node, a: g.Convolution) -> Node:
+    """(N, C, *extents) with (O, C / groups, *sizes) gives (N, O, *counts), without padding, of any dtype."""
+    out = a.counts(x.shape[2:])
+    features = w.shape[0]
+    if _is_depthwise(b, x.shape[1], features, a):
+        total: Node | None = None
+        for at in np.ndindex(*a.sizes):
+            part = b.slice(x, *_places(x.shape, at, out, a))
+            term = b.mul(part, _weight(b, w, at, part.shape))
+            total = term if total is None else b.add(total, term)
+        assert total is not None, "a window has at least one element"
+        return total
+    z = b.matmul(_matrix(b, w, x.shape[0], a), _columns(b, x, out, a))
+    return b.reshape(z, (x.shape[0], features, *out))
+
+
+def _by_filter(b: Builder, x: Node, y: Node, a: g.Convolution, shape: g.Shape) -> Node:
+    out, (*depth, features) = y.shape[2:], shape
+    if _is_depthwise(b, x.shape[1], features, a):
+        total: Node | None = None
+        for at in _backwards(a):
+            each = b.mul(y, b.slice(x, *_places(x.shape, at, out, a)))
+            one = b.reduce("sum", each, [i for i in range(x.ndim) if i != 1])
+            placed = place(b, b.reshape(one, (features, *(1,) * (x.ndim - 1))), (features, *depth),
+                           (0, 0, *at), (1,) * x.ndim)  # fmt: skip
+            total = placed if total is None else b.add(total, placed)
+        assert total is not None, "a window has at least one element"
+        return b.permute(total, (*range(1, x.ndim), 0))
+    columns, flat = _columns(b, x, out, a), _flat(b, y, a)
+    if a.is_plain:
+        each = b.matmul(columns, _turned(b, flat))
+        return b.reshape(b.reduce("sum", each, (0,)), (*depth, features))
+    found = b.reduce("sum", b.matmul(flat, _turned(b, columns)), (0,))
+    return b.permute(b.reshape(found, (features, *depth)), (*range(1, x.ndim), 0))
+
+
+def _by_image(b: Builder, y: Node, w: Node, a: g.Convolution, shape: g.Shape) -> Node:
+    """Without padding: `shape` has it."""
+    out, images = y.shape[2:], y.shape[0]
+    if _is_depthwise(b, shape[1], w.shape[0], a):
+        total: Node | None = None
+        for at in _backwards(a):
+            starts, _, steps = _places(shape, at, out, a)
+            term = place(b, b.mul(y, _weight(b, w, at, y.shape)), shape, starts, steps)
+            total = term if total is None else b.add(total, term)
+        assert total is not None, "a window has at least one element"
+        return total
+    columns = b.matmul(_turned(b, _matrix(b, w, images, a)), _flat(b, y, a))
+    if _is_point(a):
+        spread = b.reshape(columns, (*shape[:2], *out))
+        if set(a.strides) == {1}:
+            return spread
+        return place(b, spread, shape, (0,) * len(shape), (1, 1, *a.strides))
+    r = len(a.sizes)
+    apart = b.reshape(columns, (*shape[:2], *a.sizes, *out))
+    windows = b.permute(apart, (0, 1, *range(2 + r, 2 + 2 * r), *range(2, 2 + r)))
+    return fold(b, windows, shape, g.Window(tuple(range(2, 2 + r)), a.sizes, a.strides, a.dilations))
+
+
+def _is_point(a: g.Convolution) -> bool:
+    return all(k == 1 for k in a.sizes)
+
+
+def _is_depthwise(b: Builder, channels: int | Dim, features: int | Dim, a: g.Convolution) -> bool:
+    if a.groups == 1 or math.prod(a.sizes) > UNROLLED or not hint(channels) == hint(features) == a.groups:
+        return False
+    b.same(channels, a.groups)
+    b.same(features, a.groups)
+    return True
+
+
+def _backwards(a: g.Convolution) -> Iterator[tuple[int, ...]]:
+    return reversed(list(np.ndindex(*a.sizes)))
+
+
+def _places(
+    shape: g.Shape, at: tuple[int, ...], out: g.Shape, a: g.Convolution
+) -> tuple[g.Shape, g.Shape, tuple[int, ...]]:
+    """Where element `at` of every window is, in an image: starts, sizes and steps."""
+    starts = tuple(i * e for i, e in zip(at, a.dilations, strict=True))
+    return (0, 0, *starts), (*shape[:2], *out), (1, 1, *a.strides)
+
+
+def _weight(b: Builder, w: Node, at: tuple[int, ...], shape: g.Shape) -> Node:
+    """Element `at` of the one filter of each channel, for all places."""
+    ones = (1,) * len(at)
+    weight = b.slice(w, (0, 0, *at), (w.shape[0], 1, *ones), (1,) * w.ndim)
+    return b.expand(b.reshape(weight, (1, w.shape[0], *ones)), shape)
+
+
+def _matrix(b: Builder, w: Node, images: int | Dim, a: g.Convolution) -> Node:
+    """The filters as rows, for every image: (N, O, K), or (N, groups, O / groups, K)."""
+    features, depth = w.shape[0], w.shape[1] * math.prod(a.sizes)
+    if a.groups == 1:
+        return b.expand_to(b.reshape(w, (features, depth)), (images, features, depth))
+    part = features // a.groups
+    b.same(features, part * a.groups)
+    return b.expand_to(b.reshape(w, (a.groups, part, depth)), (images, a.groups, part, depth))
+
+
+def _columns(b: Builder, x: Node, out: g.Shape, a: g.Convolution) -> Node:
+    """x at every place of a window over its last axes: (N, K, places), or (N, groups, K, places)."""
+    r = len(a.sizes)
+    if _is_point(a):
+        columns = b.slice(x, (0,) * x.ndim, (*x.shape[:2], *out), (1, 1, *a.strides))
+    else:
+        windows = b.window(x, range(2, x.ndim), a.sizes, a.strides, a.dilations)
+        columns = b.permute(windows, [0, 1, *(i + r for i in range(2, x.ndim)), *range(2, x.ndim)])
+    groups = () if a.groups == 1 else (a.groups,)
+    depth = product((b.part(x.shape[1], a.groups), *a.sizes))
+    return b.reshape(columns, (x.shape[0], *groups, depth, product(out)))
+
+
+def _flat(b: Builder, y: Node, a: g.Convolution) -> Node:
+    """What comes of an image with its places as one axis: (N, O, places), or (N, groups, O / groups, places)."""
+    groups = (y.shape[1],) if a.groups == 1 else (a.groups, y.shape[1] // a.groups)
+    return b.reshape(y, (y.shape[0], *groups, product(y.shape[2:])))
+
+
+def _turned(b: Builder, x: Node) -> Node:
+    return b.permute(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))

@@ -1,0 +1,267 @@
+"""From a fused graph to a schedule: calls in order, regions that run together, and which buffers live when.
+
+Units are ordered by their longest way to the end, so that each runs as late as its readers allow; units at one level
+do not depend on each other and form one region (an optimizer's updates over a hundred tensors are one launch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+from functools import cached_property
+
+from lazyt.ir import dtypes, graph as g
+from lazyt.ir.attention import is_attention
+from lazyt.ir.graph import Graph, Node
+from lazyt.ir.passes.call_operands import attention_operands, buffer_of, dense, fill, single, strided
+from lazyt.ir.passes.epilogue import attach_epilogues
+from lazyt.ir.passes.fusion_result import Call, Fused, Group
+from lazyt.ir.passes.kernelize import KernelCall, ScalarArg, kernelize
+from lazyt.ir.passes.stage_reuse import reuse_costly
+from lazyt.ir.prims import CONVOLUTIONS
+from lazyt.ir.records import dataclass
+from lazyt.ir.scan import BLOCK, SCANS
+from lazyt.ir.symbolic import Dim, Scope, product
+
+
+@dataclass(eq=False)
+class MatmulCall:
+    """C = A @ B: stored operands with strides (last two, then batch), in elements; then a kernel on what that gives.
+
+    A convolution is one too, its operands dense: see `matrix_shape`.
+    """
+
+    node: Node
+    operands: tuple[tuple[Node, tuple[int | Dim, ...], int | Dim], ...]
+    epilogue: KernelCall | None = None  # a map over the elements of the product: see epilogue.py
+    kept: bool = True  # whether somebody reads the product itself; otherwise only its epilogue does
+
+    @cached_property
+    def reads(self) -> frozenset[Node]:
+        """Buffers that it reads, and its epilogue of others."""
+        own = frozenset([b for b, _, _ in self.operands])
+        return own if self.epilogue is None else own | (self.epilogue.reads - {self.node})
+
+    @cached_property
+    def writes(self) -> frozenset[Node]:
+        """Its own buffer, and those of its epilogue."""
+        own = frozenset([self.node])
+        return own if self.epilogue is None else own | self.epilogue.writes
+
+
+@dataclass(eq=False)
+class LibraryCall:
+    """A call on whole arrays: an opaque function."""
+
+    node: Node
+    operands: tuple[Node, ...]
+    results: tuple[Node | None, ...]  # the items that somebody reads
+    scratch: Node | None = None  # of a scan: two numbers a block, for a backend that divides an axis
+
+    @cached_property
+    def reads(self) -> frozenset[Node]:
+        """Buffers that it reads."""
+        return frozenset([buffer_of(x) for x in self.operands])
+
+    @cached_property
+    def writes(self) -> frozenset[Node]:
+        """Buffers of the results that somebody reads, and of its scratch."""
+        return frozenset([r for r in (*self.results, self.scratch) if r is not None])
+
+
+@dataclass(eq=False)
+class AttentionCall(LibraryCall):
+    """Attention or its gradient by code of a backend's own: arrays with strides and offsets, in elements."""
+
+    views: tuple[tuple[Node, tuple[int | Dim, ...], int | Dim], ...] = ()
+
+    @cached_property
+    def reads(self) -> frozenset[Node]:
+        """Buffers that it reads."""
+        return frozenset([base for base, _, _ in self.views])
+
+    @property
+    def scalars(self) -> list[ScalarArg]:
+        """Its number, unless that is a constant."""
+        by = self.node.operands[-1]
+        return [ScalarArg(by.attrs.position, "", True)] if isinstance(by.attrs, g.Scalar) else []
+
+
+@dataclass(eq=False)
+class ScatterCall:
+    """Rows of v put or added at positions into a copy of x, in order. x is None for one constant, `fill`.
+
+    `single`: v is one element, for every place. `scratch` has room for a backend's lists of who goes where: a number
+    a destination, then one an update; there is none where lists would cost more than they save.
+    """
+
+    node: Node
+    x: Node | None
+    fill: Node | None
+    v: Node
+    at: Node
+    scratch: Node | None
+
+    @property
+    def single(self) -> bool:
+        return self.v.ndim != self.node.ndim or product(self.v.shape) == 1
+
+    @property
+    def operands(self) -> tuple[Node, ...]:
+        return (*(() if self.x is None else (self.x,)), self.v, self.at)
+
+    @cached_property
+    def reads(self) -> frozenset[Node]:
+        """Buffers that it reads."""
+        return frozenset([buffer_of(x) for x in self.operands])
+
+    @cached_property
+    def writes(self) -> frozenset[Node]:
+        """Its own buffer, and that of its scratch."""
+        return frozenset([self.node] if self.scratch is None else [self.node, self.scratch])
+
+
+Launch = KernelCall | MatmulCall | LibraryCall | ScatterCall
+
+
+@dataclass
+class Schedule:
+    """What a backend runs: regions of independent launches, in order."""
+
+    regions: list[list[Launch]]
+    graph: Graph
+    outputs: list[Node]  # the stored node behind each output of the graph
+    stored: list[Node]  # every node with a buffer of this plan's making
+    lives: dict[Node, tuple[int, int]] = field(default_factory=dict)  # temporary -> first and last region
+
+    @property
+    def launches(self) -> list[Launch]:
+        return [c for r in self.regions for c in r]
+
+    @property
+    def kernels(self) -> list[KernelCall]:
+        """Every kernel, those that are epilogues of a product too."""
+        found = (c.epilogue if isinstance(c, MatmulCall) else c for c in self.launches)
+        return [c for c in found if isinstance(c, KernelCall)]
+
+
+def schedule(graph: Graph, fused: Fused, scope: Scope | None, reuse: bool = True, epilogues: bool = True) -> Schedule:
+    """Order the units and find lifetimes."""
+    items: dict[Node, list[Node]] = {n: [] for n in graph.nodes if n.op == "opaque"}
+    for n in graph.nodes:
+        if n.op == "item" and n in fused.stored:
+            items[n.operands[0]].append(n)
+    launches: list[Launch] = []
+    products: dict[Node, int] = {}  # -> their order
+    for u in fused.units:
+        if isinstance(u, Group):
+            kernel = fused.kernels.get(u)
+            if kernel is None or (epilogues and any(b in products for b in kernel.reads)):
+                kernel = kernelize(u, scope, fused.stored, u.title, products if epilogues else None)
+                kernel = reuse_costly(kernel) if reuse else kernel
+            launches.append(kernel)
+        else:
+            launches.append(_call(u, scope, fused, items))
+            if u.node.op in ("matmul", "convolve"):
+                products[u.node] = len(products)
+    outputs = [buffer_of(n) for n in graph.outputs]
+    if epilogues:
+        launches = attach_epilogues(launches, set(outputs))
+    _mark_phases(launches)
+    regions = _levels(launches)
+    stored = sorted(fused.stored - {n for n in fused.stored if n.op == "opaque"}, key=lambda n: n.serial)
+    stored += [c.scratch for c in launches if isinstance(c, ScatterCall | LibraryCall) and c.scratch is not None]
+    kept = set(outputs)
+    lives: dict[Node, tuple[int, int]] = {}
+    for i, region in enumerate(regions):
+        for call in region:
+            for n in call.writes | call.reads:
+                if n.op != "leaf" and n not in kept:
+                    first, _ = lives.get(n, (i, i))
+                    lives[n] = (first, i)
+    return Schedule(regions, graph, outputs, stored, lives)
+
+
+def _mark_phases(launches: Sequence[Launch]) -> None:
+    """Find kernels that only reduce what a row kernel gives for its rows (a loss over the rows of a batch)."""
+    writers: dict[Node, KernelCall] = {n: c for c in launches if isinstance(c, KernelCall) for n in c.writes}
+    for c in launches:
+        if isinstance(c, KernelCall) and c.kernel.rows and _single(c):
+            made = {writers[n] for n in c.reads if n in writers}
+            mains = [m for m in made if m.kernel.rows and m.phase_of is None and not _single(m)]
+            if len(mains) == 1:
+                c.phase_of = mains[0]
+
+
+def _single(c: KernelCall) -> bool:
+    """Whether a kernel reduces everything to single values."""
+    return all(isinstance(e, int) and e == 1 for e in c.extents[: c.kernel.outer])
+
+
+def _call(u: Call, scope: Scope | None, fused: Fused, items: dict[Node, list[Node]]) -> Launch:
+    n = u.node
+    if n.op == "matmul":
+        return MatmulCall(n, tuple(strided(scope, x) or dense(x) for x in n.operands))
+    if n.op in CONVOLUTIONS:
+        return MatmulCall(n, tuple(dense(x) for x in n.operands))
+    if n.op == "scatter":
+        return _scatter(n)
+    assert isinstance(n.attrs, g.Opaque)
+    results: list[Node | None] = [None] * len(n.attrs.outputs)
+    for item in items[n]:
+        assert isinstance(item.attrs, g.Item)
+        results[item.attrs.index] = item
+    if is_attention(n):
+        return AttentionCall(n, n.operands[:-1], tuple(results), views=tuple(attention_operands(scope, n)))
+    scratch = None
+    if n.attrs.fn in SCANS and n.operands[0].ndim:
+        x = n.operands[0]
+        axis = n.attrs.statics[0] % x.ndim
+        blocks = (x.shape[axis] + (BLOCK - 1)) // BLOCK
+        size = 2 * blocks * product(x.shape[:axis])
+        scratch = Node("scratch", (), None, (size,), dtypes.int64, n.serial, n.site)
+    return LibraryCall(n, n.operands, tuple(results), scratch)
+
+
+def _scatter(n: Node) -> ScatterCall:
+    x, v, at = n.operands
+    constant = fill(x)
+    assert isinstance(n.attrs, g.Scatter)
+    # Elements one by one need no lists, unless a sum is wider than they are.
+    wide = n.attrs.mode == "add" and n.dtype in (dtypes.float16, dtypes.bfloat16)
+    scratch = None
+    if n.ndim > 1 or wide:
+        size = n.shape[0] + at.shape[0]
+        scratch = Node("scratch", (), None, (size,), dtypes.int64, n.serial, n.site)
+    return ScatterCall(n, x if constant is None else None, constant, single(v), at, scratch)
+
+
+def _levels(launches: Sequence[Launch]) -> list[list[Launch]]:
+    """Regions by longest way to the end; calls into libraries stand alone."""
+    level: dict[int, int] = {}
+    readers: dict[Node, int] = {}  # stored node -> highest level among those that need it written first
+    for i in range(len(launches) - 1, -1, -1):
+        c = launches[i]
+        at = max((readers[n] + 1 for n in c.writes if n in readers), default=0)
+        level[i] = at
+        for n in c.reads:
+            readers[n] = max(readers.get(n, -1), at)
+        for n in c.writes:
+            # A later write into the same buffer (an update over a copy) waits for this one.
+            readers[n] = max(readers.get(n, -1), at)
+    order = sorted(range(len(launches)), key=lambda i: (-level[i], i))
+    regions: list[list[Launch]] = []
+    last = -1
+    for i in order:
+        c = launches[i]
+        alone = not isinstance(c, KernelCall)
+        if alone or level[i] != last or not regions or not isinstance(regions[-1][0], KernelCall):
+            regions.append([])
+        regions[-1].append(c)
+        last = level[i]
+    return regions
+
+
+def nbytes(n: Node) -> int | Dim:
+    """Bytes of n's buffer."""
+    return product(n.shape) * n.dtype.itemsize

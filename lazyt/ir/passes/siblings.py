@@ -1,0 +1,121 @@
+"""Siblings: groups that are made from the same values as another value is, over the axes that it has.
+
+A group of a long program has thousands of others beside it. So it is listed under each value that it is made from and
+each form that it has, and a value finds the newest of its siblings there, without a search.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable
+
+    from lazyt.ir.graph import Node
+    from lazyt.ir.passes.fusion_result import Group
+    from lazyt.ir.passes.index_maps import AxisVar
+    from lazyt.ir.symbolic import Dim, Scope
+
+    # ('map', piece, extents) of a value that a group may store, (lanes, piece, outer axes, extents) of one that it may
+    # reduce.
+    Form = tuple[str | int | Dim, ...]
+
+# The operations of a group, and the values that it stores.
+MAX_GROUP = 1024
+MAX_ROOTS = 24
+FREE = frozenset({"constant", "scalar", "extent", "iota"})
+# What has more operands than this is not looked through.
+WIDE = 64
+
+_number = attrgetter("number")
+
+
+def is_one(a: AxisVar) -> bool:
+    """Whether an axis has one element always."""
+    return isinstance(a.extent, int) and a.extent == 1
+
+
+def has_room(group: Group) -> bool:
+    """Whether a group may store one value more. NOTE: one that has no room never has again."""
+    return group.size < MAX_GROUP and len(group.roots) < MAX_ROOTS
+
+
+def made_from(n: Node) -> set[Node]:
+    """The values that n is made from, three steps back; what is free to make does not count.
+
+    Nor do the parts of what is put together from many: all that reads it would be looked at for each of them.
+    """
+    out: set[Node] = set()
+    layer = {n}
+    for _ in range(3):
+        layer = {x for y in layer if len(y.operands) <= WIDE for x in y.operands if x.op not in FREE}
+        out |= layer
+    return out
+
+
+class Siblings:
+    """Groups by the values that they are made from and by their forms."""
+
+    def __init__(self, scope: Scope | None) -> None:
+        self.scope = scope
+        self.groups: dict[tuple[Node, Form], list[Group]] = {}  # ascending in their numbers
+        self.forms: dict[Group, tuple[Form, ...]] = {}  # as they are now: what is listed under others is out of date
+
+    def join(self, group: Group, n: Node) -> None:
+        """n is stored or reduced by a group."""
+        near = made_from(n)
+        self._list(group, near - group.near, self.forms.get(group) or self._forms(group))
+        group.near |= near
+
+    def reform(self, group: Group) -> None:
+        """A group may have other axes than before."""
+        forms = self._forms(group)
+        if forms != self.forms.get(group):
+            self._list(group, group.near, forms)
+
+    def newest(self, n: Node, form: Form, least: int, but: Container[Group]) -> Group | None:
+        """The newest group of a form that is made from what n is made from, has room, and at least such a number.
+
+        None of those in `but`.
+        """
+        form = self._normal(form)
+        found: Group | None = None
+        for x in made_from(n):
+            listed = self.groups.get((x, form), ())
+            i = len(listed) - 1
+            while i >= 0 and (group := listed[i]).number >= least:
+                if not (has_room(group) and form in self.forms[group]):
+                    del listed[i]  # type: ignore[union-attr]
+                elif group not in but:
+                    least, found = group.number + 1, group
+                i -= 1
+        return found
+
+    def _list(self, group: Group, near: Iterable[Node], forms: tuple[Form, ...]) -> None:
+        self.forms[group] = forms
+        for n in near:
+            for form in forms:
+                listed = self.groups.setdefault((n, form), [])
+                if not listed or listed[-1].number < group.number:
+                    listed.append(group)
+                elif listed[-1] is not group:
+                    insort(listed, group, key=_number)
+
+    def _forms(self, group: Group) -> tuple[Form, ...]:
+        """What a value's form may be for it to be stored by a group, or reduced in it, at each of its points."""
+        outer = self._normal(tuple(a.extent for a in group.outer))
+        rows = self._normal(tuple(a.extent for a in group.rows))
+        piece = group.piece
+        forms: dict[Form, None] = {("map", piece, *outer, *rows): None, ("map", piece, *outer): None}
+        if all(is_one(a) for a in group.outer):
+            forms["map", piece] = None
+        if rows:
+            forms[group.vector, piece, len(outer), *outer, *rows] = None
+        return tuple(forms)
+
+    def _normal(self, form: Form) -> Form:
+        """Extents by what they are known to be equal to."""
+        scope = self.scope
+        return form if scope is None else tuple(x if isinstance(x, str | int) else scope.normal(x) for x in form)

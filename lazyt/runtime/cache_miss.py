@@ -1,0 +1,119 @@
+"""Why a plan had to be made, in words: the closest known program and the first difference, the guard that fails, or
+who is alive now and was not. Asked only when a plan is missing.
+
+A program is *known* when it leads to a plan: planning marks the steps on its way. The closest known program is the one
+with the longest common beginning, whichever lines recorded it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from lazyt.ir.symbolic import Dim, guard_source, source
+from lazyt.tracing.printer import site_text
+from lazyt.tracing.step_printer import call_text, value_name
+from lazyt.tracing.steps import LEAF
+from lazyt.tracing.trace import Step
+
+Guard = tuple[str, int | Dim, int | Dim]
+Why = Callable[[], str]
+Wanted = tuple[tuple[int, int], ...]
+
+# At most this many programs with the same beginning are followed.
+FOLLOWED = 64
+SEEN_AGAIN = "seen again: fused kernels take over"
+OTHERS = "other values are wanted"
+NEW = "a new program"
+
+
+def mark_known(pos: Step) -> None:
+    """A plan was made for the program that ends here."""
+    for s in reversed(pos.steps()):
+        if s.known:
+            break
+        s.known = True
+    root = pos.steps()[0].parent if pos.parent is not None else pos
+    assert root is not None
+    root.known = True
+
+
+def new_program(pos: Step) -> Why:
+    """Where this program leaves the closest known one: found now, and written when somebody asks."""
+    difference = first_difference(pos)
+
+    def text() -> str:
+        found = difference()
+        return f"{NEW}: {found}" if found else NEW
+
+    return text
+
+
+def first_difference(pos: Step) -> Why:
+    """The first step that no known program with the same beginning has; '' when none begins like this."""
+    path = pos.steps()
+    if not path or path[0].parent is None:
+        return str
+    at: list[Step] = [path[0].parent]
+    for s in path:
+        known = [c for k in at for c in k.children.values() if c.known]
+        same = [c for c in known if c.sid == s.sid]
+        if not same:
+            return _difference(s, known, any(k.plans is not None for k in at))
+        at = same[-FOLLOWED:]
+    further = [c for k in at for c in k.children.values() if c.known]
+    if not further:
+        return str
+    return lambda: f"it ends after step {pos.index}, where the closest known program goes on with {_named(further[-1])}"
+
+
+def _difference(s: Step, known: Sequence[Step], ended: bool) -> Why:
+    """This program goes on with `s`; the known ones went on differently, or ended."""
+    same_line = [c for c in known if c.site is not None and c.site == s.site]
+    if s.index == 0 and not same_line:
+        return str
+    near = same_line or [c for c in known if c.op is s.op]
+    if near or (known and not ended):
+        other = (near or known)[-1]
+        return lambda: f"step {s.index} is {_named(s)}, where the closest known program has {_named(other)}"
+    return lambda: f"it goes on with {_named(s)}, where the closest known program ends"
+
+
+def _named(s: Step) -> str:
+    return f"`{call_text(s)}`" + (f" at {site_text(s.site)}" if s.site is not None else "")
+
+
+def guards_fail(guards: Sequence[Guard], extents: Sequence[int], pos: Step) -> str:
+    """The first guard of a known plan that these extents break."""
+    sign = {"eq": "==", "ge": ">=", "lt": "<"}
+    for guard in guards:
+        if not eval(guard_source([guard]), {"max": max, "s": extents}):
+            kind, a, b = guard
+            values = [eval(source(x), {"max": max, "s": extents}) for x in (a, b)]
+            found = " and ".join(str(v) for v, x in zip(values, (a, b), strict=True) if isinstance(x, Dim))
+            needs = f"{_extent(a, pos)} {sign[kind]} {_extent(b, pos)}"
+            return f"no plan's guards hold for these extents: the known plan needs {needs}, here {found}"
+    return "no plan's guards hold for these extents"
+
+
+def _extent(e: int | Dim, pos: Step) -> str:
+    def name(m: re.Match[str]) -> str:
+        k = int(m[1])
+        s = next(s for s in reversed(pos.steps()) if s.ext_start <= k < s.ext_start + s.n_ints)
+        what = "axis" if s.op is LEAF else "size"
+        return f"{what} {k - s.ext_start} of {value_name(s)} ({s.op.name} at {site_text(s.site)})"
+
+    return re.sub(r"s\[(\d+)\]", name, source(e))
+
+
+def liveness(planned: Wanted, wanted: Wanted, pos: Step) -> str:
+    """Which values are wanted that a known plan does not compute, or the other way round."""
+    path = pos.steps()
+    words = []
+    for names, what in ((set(wanted) - set(planned), "is"), (set(planned) - set(wanted), "is not")):
+        if names:
+            index, k = min(names)
+            s = path[index]
+            rest = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            words.append(f"{value_name(s.slots[k])} {s.op.name} at {site_text(s.site)}{rest} {what} alive now")
+    return f"{OTHERS}: " + "; ".join(words)

@@ -1,0 +1,307 @@
+"""Contexts and controls of the calling thread: grad mode, syncs that are asked for, refused or counted, eager mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from sys import _getframe
+from typing import Any, Self, TypeVar
+
+from lazyt.backends import cuda
+from lazyt.backends.cpu import thread_pool
+from lazyt.errors import SyncError
+from lazyt.inspect.fallbacks import recorded_fallbacks
+from lazyt.runtime import sync as syncing
+from lazyt.runtime.device import Device
+from lazyt.runtime.sync_report import SyncReport
+from lazyt.tracing.call_site import user_site
+from lazyt.tracing.commit import uninterrupted
+from lazyt.tracing.current import restore_device, restore_grad_mode, set_device, set_grad_mode
+from lazyt.tracing.record import is_grad_enabled
+from lazyt.tracing.tensor_state import Handle
+from lazyt.tracing.trace import local
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Context:
+    """A context manager that also decorates functions."""
+
+    def __enter__(self) -> Self:
+        raise NotImplementedError
+
+    def __exit__(self, *exc: object) -> None:
+        raise NotImplementedError
+
+    def __call__(self, f: F) -> F:
+        @wraps(f)
+        def inner(*args: Any, **kwargs: Any) -> Any:
+            with self._again():
+                return f(*args, **kwargs)
+
+        return inner  # type: ignore[return-value]
+
+    def _again(self) -> _Context:
+        return type(self)()
+
+
+class no_grad(_Context):  # noqa: N801 - a name that other programs rely on
+    """Record operations without gradients, in a `with` block or as a decorator.
+
+    >>> import lazyt as lt
+    >>> w = lt.tensor([1.0], requires_grad=True)
+    >>> with lt.no_grad():
+    ...     (w * 2).requires_grad
+    False
+    """
+
+    def __enter__(self) -> Self:
+        self._before = set_grad_mode(False)
+        return self
+
+    @uninterrupted
+    def __exit__(self, *exc: object) -> None:
+        restore_grad_mode(self._before)
+
+
+class enable_grad(_Context):  # noqa: N801
+    """Record gradients again inside `no_grad`."""
+
+    def __enter__(self) -> Self:
+        self._before = set_grad_mode(True)
+        return self
+
+    @uninterrupted
+    def __exit__(self, *exc: object) -> None:
+        restore_grad_mode(self._before)
+
+
+class device(_Context):  # noqa: N801 - the Array API's word
+    """What is made from nothing (zeros, ranges, random numbers) is made on this device, in the `with` block.
+
+    Raises DeviceError for a device that is not there.
+
+    >>> import lazyt as lt
+    >>> with lt.device("cpu"):
+    ...     lt.zeros(3).device
+    Device('cpu')
+    """
+
+    def __init__(self, name: Any) -> None:
+        self.name = Device.check(name)
+
+    def __enter__(self) -> Self:
+        self._before = set_device(self.name)
+        return self
+
+    @uninterrupted
+    def __exit__(self, *exc: object) -> None:
+        restore_device(self._before)
+
+    def _again(self) -> _Context:
+        return type(self)(self.name)
+
+
+def sync(*tensors: Handle) -> None:
+    """Compute everything alive that is pending in this thread, `tensors` among it, in one plan.
+
+    Errors that only running can find (an index read from data, no memory) are raised here, naming the line that
+    recorded them, and leave everything pending as it was.
+
+    >>> import lazyt as lt
+    >>> x = lt.ones(3) + 1
+    >>> lt.sync()
+    >>> x
+    <lazyt.Tensor shape=(3,) dtype=float32 device=cpu [2., 2., 2.]>
+    """
+    tr = local.trace
+    if not tensors:
+        pos = tr.pos
+        again = pos.again
+        if again and not tr.syncs_forbidden and not tr.busy:
+            # Mostly it does what the last one here did.
+            here = _getframe(1)
+            if again.lasti != here.f_lasti or again.code is not here.f_code:
+                syncing.called_from(again, here)
+            if again.run(tr, "sync()", again.site):
+                if tr.expectations:
+                    syncing.expected(tr)
+                return
+        elif pos.parent is None:
+            return
+    for t in tensors:
+        if not isinstance(t, Handle):
+            raise TypeError(f"sync: tensors are required, not {type(t).__name__!r}")
+    syncing.sync(tr, "sync()", user_site())
+    for t in tensors:
+        syncing.materialise(t, "sync()")
+
+
+class no_sync(_Context):  # noqa: N801
+    """Refuse hidden syncs: SyncError at the line that would compute.
+
+    On a GPU also at the end of the block, naming what was recorded in it that has no GPU form: a sync would wait for
+    the device there, while the host computes.
+
+    >>> import lazyt as lt
+    >>> x = lt.ones(2)
+    >>> with lt.no_sync():
+    ...     y = x + 1
+    """
+
+    def __enter__(self) -> Self:
+        tr = local.trace
+        self._first, self._before = tr.pos.index + 1, tr.syncs_forbidden
+        self._site = site = user_site()
+        tr.syncs_forbidden = [*self._before, site]
+        return self
+
+    @uninterrupted
+    def __exit__(self, *exc: object) -> None:
+        tr, site = local.trace, self._site
+        tr.syncs_forbidden = self._before
+        hosted = recorded_fallbacks(tr, self._first) if exc[0] is None else ()
+        if hosted:
+            lines = "".join(f"\n  {line}" for line in hosted)
+            raise SyncError(f"no_sync (entered at {site}): a sync would wait for the host to do{lines}")
+
+
+class expect(_Context):  # noqa: N801
+    """Assert what happens inside the block: how many syncs, new plans, compiles and kernels. For tests.
+
+    Raises SyncError at the end of the block, naming every sync with its cause, where a count differs.
+
+    >>> import lazyt as lt
+    >>> with lt.expect(syncs=1):
+    ...     _ = float(lt.ones(()) + 1)
+    """
+
+    def __init__(
+        self,
+        *,
+        syncs: int | None = None,
+        plans: int | None = None,
+        compiles: int | None = None,
+        kernels: int | None = None,
+    ) -> None:
+        self.want = {"syncs": syncs, "plans": plans, "compiles": compiles, "kernels": kernels}
+
+    def _again(self) -> expect:
+        return expect(**self.want)
+
+    def note(self, report: SyncReport) -> None:
+        """Called at every sync inside the block."""
+        self.reports.append(report)
+
+    def __enter__(self) -> Self:
+        self.reports: list[SyncReport] = []
+        self.site = user_site()
+        tr = local.trace
+        self._before = tr.expectations
+        tr.expectations = [*self._before, self]
+        return self
+
+    @uninterrupted
+    def __exit__(self, *exc: object) -> None:
+        local.trace.expectations = self._before
+        if exc[0] is not None:
+            return
+        got = {
+            "syncs": len(self.reports),
+            "plans": sum(r.plans for r in self.reports),
+            "compiles": sum(r.compiles for r in self.reports),
+            "kernels": sum(r.kernels for r in self.reports),
+        }
+        wrong = [f"{got[k]} {k}, expected {n}" for k, n in self.want.items() if n is not None and got[k] != n]
+        if wrong:
+            lines = "".join(f"\n  {r.cause} at {r.site}: {r.plans} plans, {r.compiles} compiles, {r.kernels} kernels"
+                            for r in self.reports)  # fmt: skip
+            raise SyncError(f"expect (entered at {self.site}): {'; '.join(wrong)}{lines}")
+
+
+class eager(_Context):  # noqa: N801
+    """Run each operation as it is recorded, with identical results; for debugging.
+
+    >>> import lazyt as lt
+    >>> with lt.eager():
+    ...     x = lt.ones(2) + 1
+    >>> x
+    <lazyt.Tensor shape=(2,) dtype=float32 device=cpu [2., 2.]>
+    """
+
+    def __enter__(self) -> Self:
+        tr = local.trace
+        self._before = tr.eager, tr.watched
+        if not tr.eager:
+            syncing.sync(tr, "eager", user_site())
+        tr.eager = tr.watched = True
+        return self
+
+    @uninterrupted
+    def __exit__(self, *exc: object) -> None:
+        tr = local.trace
+        tr.eager, tr.watched = self._before
+
+
+def last_sync() -> SyncReport | None:
+    """What this thread's last sync did: cause, user line, plan hit or why not, kernels, times. None before the first.
+
+    >>> import lazyt as lt
+    >>> x = float(lt.ones(()) + 1)
+    >>> lt.last_sync().cause
+    'float()'
+    """
+    return syncing.last_report()
+
+
+def set_num_threads(n: int) -> None:
+    """Use n threads for kernels and matrix products (default: the processors this process may use).
+
+    Results do not depend on it.
+
+    >>> import lazyt as lt
+    >>> lt.set_num_threads(lt.get_num_threads())
+    """
+    thread_pool.set_num_threads(n)
+
+
+def get_num_threads() -> int:
+    """How many threads kernels use.
+
+    >>> import lazyt as lt
+    >>> lt.get_num_threads() >= 1
+    True
+    """
+    return thread_pool.get_num_threads()
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """How exactly a GPU multiplies float32 matrices: 'highest' (float32, the default), 'high' or 'medium' (tf32).
+
+    As `torch.set_float32_matmul_precision`, for the whole process. It holds for products that run from now on, those
+    that are pending too. tf32 rounds operands to 10 bits of mantissa and adds in float32; on the CPU nothing changes.
+    ValueError for another word.
+
+    >>> import lazyt as lt
+    >>> lt.set_float32_matmul_precision("highest")
+    """
+    if precision not in cuda.products.PRECISIONS:
+        words = ", ".join(map(repr, cuda.products.PRECISIONS))
+        raise ValueError(f"set_float32_matmul_precision: {precision!r} is none of {words}")
+    cuda.products.set_precision(precision)
+
+
+def get_float32_matmul_precision() -> str:
+    """How exactly a GPU multiplies float32 matrices. As `torch.get_float32_matmul_precision`.
+
+    >>> import lazyt as lt
+    >>> lt.get_float32_matmul_precision()
+    'highest'
+    """
+    return cuda.products.precision()
+
+
+__all__ = [
+    "device", "eager", "enable_grad", "expect", "get_float32_matmul_precision", "get_num_threads", "is_grad_enabled",
+    "last_sync", "no_grad", "no_sync", "set_float32_matmul_precision", "set_num_threads", "sync",
+]  # fmt: skip

@@ -1,0 +1,344 @@
+"""The first run of a small program: each step by itself, interpreted or through a plan of its own; the same bits.
+
+Planning a program whole costs hundreds of microseconds a step, which a REPL or a test suite pays for programs that
+never come again. A step's plan is found by its operation, attributes, and the dtypes and ranks of its operands, so
+nothing is planned here once the steps are known. The kernels are those of one operation each.
+
+Such a plan costs milliseconds, of which most are its code's. So a step whose primitives are exact (ir/bit_exact.py) is
+interpreted, by NumPy, until its kind has come so often that code pays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lazyt.backends.cpu.executor import Bound, Executable
+from lazyt.backends.cpu.receipt import Receipt
+from lazyt.config import general as settings
+from lazyt.errors import OutOfMemory, is_ours
+from lazyt.ir import graph as g
+from lazyt.ir.bit_exact import Form
+from lazyt.ir.graph import Graph
+from lazyt.ir.passes.canonicalize import canonicalize
+from lazyt.ir.passes.fuse import fuse
+from lazyt.ir.passes.schedule import Schedule, schedule
+from lazyt.ir.symbolic import guard_source
+from lazyt.runtime import memory
+from lazyt.tracing.lower import Lowered, primitives_of
+from lazyt.tracing.shape_inference import form_of
+from lazyt.tracing.steps import ASSIGN, LEAF, MODE
+from lazyt.tracing.tensor_state import Data
+from lazyt.tracing.trace import Slot, Step
+
+if TYPE_CHECKING:
+    from lazyt.ir.graph import Node
+    from lazyt.runtime.plan_cache import Plan
+
+Extents = tuple[int, ...]
+Array = np.ndarray[Any, Any]
+Value = Data | Array  # an array: NumPy computed it, and no kernel has asked for it
+# (same as an earlier one, leaf, output's position, shape, dtype) of each result; -1 where it is none.
+Recipe = list[tuple[int, int, int, Extents, "np.dtype"]]
+
+MAX_KINDS = 4096
+# A kind of step is interpreted so often before it is compiled: NumPy takes 8 us more than code, a plan 2 to 20 ms.
+INTERPRETED = 256
+# Forms of a kind that are kept.
+MAX_FORMS = 16
+
+
+def guards_hold(guards: Sequence[Any]) -> Callable[[Extents], bool]:
+    """The test of guards on a walk's extents."""
+    holds: Callable[[Extents], bool] = eval(
+        compile(f"lambda s: {guard_source(guards)}", "<lazyt guards>", "eval"), {"max": max}
+    )
+    return holds
+
+
+def recipe_of(graph: Graph, sched: Schedule, exe: Executable, bound: Bound) -> Recipe:
+    """How each output comes about: the same as another, a leaf, or a buffer of the plan's; shape and dtype."""
+    made: dict[tuple[Any, Extents], int] = {}
+    recipe: Recipe = []
+    outputs = {n: i for i, n in enumerate(exe.outputs)}
+    for i, (n, base, shape) in enumerate(zip(graph.outputs, sched.outputs, bound.shapes, strict=True)):
+        same = made.setdefault((base, shape), i)
+        leaf = base.attrs.index if isinstance(base.attrs, g.Leaf) else -1
+        output = -1 if leaf >= 0 else outputs[base]
+        recipe.append((same if same != i else -1, leaf, output, shape, n.dtype))
+    return recipe
+
+
+def values_of(recipe: Recipe, buffers: Sequence[Any], leaves: Sequence[Data]) -> list[Data]:
+    """The outputs of a run, by its recipe."""
+    values: list[Data] = []
+    for same, leaf, output, shape, dtype in recipe:
+        if same >= 0:
+            values.append(values[same])
+        elif leaf >= 0:
+            d = leaves[leaf]
+            values.append(d if d.shape == shape else Data(d.buffer, shape, dtype))
+        else:
+            b = buffers[output]
+            if type(b) is Data:  # overwritten with the result: nobody else held it
+                values.append(b if b.shape == shape else Data(b.buffer, shape, dtype))
+            else:
+                values.append(Data(b, shape, dtype))
+    return values
+
+
+class _Line:
+    """The line of the step that runs now: plans of one step are shared by all lines, and runs hold the sync's lock."""
+
+    __slots__ = ("site",)
+
+    def __init__(self, site: Any) -> None:
+        self.site = site
+
+    def __str__(self) -> str:
+        return str(self.site)
+
+
+class OneStep:
+    """How to run one operation on operands of some dtypes and ranks; valid for extents that satisfy its guards."""
+
+    def __init__(self, s: Step, operands: Sequence[Data], extents: Extents, scalars: Sequence[Any]) -> None:
+        low = Lowered(extents, scalars)
+        self.line = _Line(s.site)
+        low.builder.site = g.Origin(s.op.name, self.line)
+        at = 0
+        distinct = dict.fromkeys(x for x in s.operands if isinstance(x, Slot))
+        for i, (x, d) in enumerate(zip(distinct, operands, strict=True)):
+            low.nodes[x] = low.builder.leaf(i, low.symbols(at, len(d.shape)), d.dtype)
+            at += len(d.shape)
+        self.graph = canonicalize(primitives_of(low, s, 0, at), low.scope)
+        self.schedule = schedule(self.graph, fuse(self.graph, low.scope, False), low.scope)
+        self.executable = Executable(self.schedule)
+        self.holds = guards_hold(low.scope.guards)
+        self.executable.compile(extents, scalars)
+        self.kernels, self.launches = len(self.schedule.launches), len(self.schedule.regions)
+        self.recipes: dict[Extents, Recipe] = {}
+
+    def run(self, site: Any, extents: Extents, scalars: Sequence[Any], operands: Sequence[Data]) -> list[Data]:
+        """The results of the operation; an error names the line of `site`."""
+        self.line.site = site
+        exe = self.executable
+        buffers = exe.run(extents, scalars, operands)
+        recipe = self.recipes.get(extents)
+        if recipe is None:
+            if len(self.recipes) > 256:
+                self.recipes.clear()
+            recipe = self.recipes[extents] = recipe_of(self.graph, self.schedule, exe, exe.bound[extents])
+        return values_of(recipe, buffers, operands)
+
+
+class Kind(list[OneStep]):
+    """The plans of such steps; how often they were interpreted, and what they are written as on some extents."""
+
+    __slots__ = ("forms", "interpreted")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.interpreted = 0
+        self.forms: dict[tuple[Extents, tuple[int, ...] | None], Form] = {}
+
+    def find(self, extents: Extents) -> OneStep | None:
+        """A plan for such extents, if there is one."""
+        for plan in self:
+            if plan.holds(extents):
+                return plan
+        return None
+
+    def form(self, s: Step, operands: Sequence[Any], extents: Extents, scalars: Sequence[Any]) -> Form:
+        """What the step is written as, over ints."""
+        offsets = tuple(scalars[s.n_weak :]) if "offsets" in s.info else None
+        form = self.forms.get((extents, offsets))
+        if form is None:
+            if len(self.forms) >= MAX_FORMS:
+                self.forms.clear()
+            ints = tuple(extents[len(extents) - s.n_ints :]) if "ints" in s.info else None
+            shaped = [x if isinstance(x, type) else (x.dtype, x.shape) for x in operands]
+            form = self.forms[extents, offsets] = form_of(s, shaped, ints, offsets)
+        return form
+
+    def interpret(
+        self, s: Step, operands: Sequence[Any], extents: Extents, scalars: Sequence[Any]
+    ) -> list[Value] | None:  # fmt: skip
+        """The results of a step by NumPy; None where a plan is better: not every bit is certain, or it comes often.
+
+        operands: of each a value, or the type of a scalar.
+        """
+        if self.interpreted >= INTERPRETED:
+            self.forms.clear()
+            return None
+        form = self.form(s, operands, extents, scalars)
+        if not form.exact:
+            return None
+        try:
+            values = form.values([memory.as_array(x) if type(x) is Data else x for x in operands], scalars)
+        except Exception as e:
+            # What is the user's mistake a plan raises in its own words.
+            if settings["strict"] and is_ours(e):
+                raise
+            return None
+        self.interpreted += 1
+        return [_result(n, values, operands) for n in form.outputs]
+
+
+_kinds: dict[tuple[Any, ...], Kind] = {}
+
+
+def _kind(key: tuple[Any, ...]) -> Kind:
+    kind = _kinds.get(key)
+    if kind is None:
+        if len(_kinds) >= MAX_KINDS:
+            _kinds.clear()
+        kind = _kinds[key] = Kind()
+    return kind
+
+
+def forget() -> None:
+    """Drop the plans of single steps."""
+    _kinds.clear()
+
+
+def _result(n: Node, values: dict[Node, Any], leaves: Sequence[Any]) -> Value:
+    """A result of what was interpreted; an operand under its own or another shape is that, as in a plan."""
+    base = n
+    while base.op == "reshape":
+        base = base.operands[0]
+    x = leaves[base.attrs.index] if isinstance(base.attrs, g.Leaf) else None
+    if type(x) is Data:
+        return x if x.shape == n.shape else Data(x.buffer, n.shape, n.dtype)  # type: ignore[arg-type]
+    found: Array = np.asarray(values[n], n.dtype)
+    return found
+
+
+def _in_memory(x: Value) -> Data:
+    """A value in memory of the pool's."""
+    if isinstance(x, Data):
+        return x
+    try:
+        return memory.from_array(x)
+    except MemoryError as e:
+        raise OutOfMemory(f"sync: {e}") from None
+
+
+def runs_stepwise(steps: Sequence[Step]) -> bool:
+    """Whether each step can run alone, on the CPU: none writes a backward's graph."""
+    if any(s.device != "cpu" for s in steps):
+        return False
+    return not any(s.op not in (LEAF, ASSIGN, MODE) and hasattr(s.op, "expand") for s in steps)
+
+
+class Stepwise:
+    """One run of a program, step by step; `drafted` makes the plan of one operation a kernel, for looking at."""
+
+    fused = False
+
+    def __init__(self, steps: Sequence[Step], wanted: tuple[tuple[int, int], ...], drafted: Callable[[], Plan]) -> None:
+        self.steps = steps
+        self.wanted = wanted
+        self.drafted = drafted
+        self.kernels = self.launches = 0
+        self.interpreted: set[int] = set()  # the steps that NumPy computed, by index
+        self._compiles = (0, 0.0)
+        self._plan: Plan | None = None
+
+    def whole(self) -> Plan:
+        """The plan of the program, a kernel for each operation, to look at; it has no machine code."""
+        if self._plan is None:
+            self._plan = self.drafted()
+        return self._plan
+
+    def take_compiles(self) -> tuple[int, float]:
+        """Kernels compiled for this run since the last call, and how long that took."""
+        out, self._compiles = self._compiles, (0, 0.0)
+        return out
+
+    def run(
+        self, extents: Extents, scalars: Sequence[Any], leaves: Sequence[Data], want: Sequence[Slot],
+        receipt: Receipt | None = None,
+    ) -> list[Data]:  # fmt: skip
+        """The values of `want`; no leaf is overwritten."""
+        values: dict[Slot, Value] = {}
+        last = self._last_uses(want)
+        n_leaves = 0
+        for s in self.steps:
+            if s.op is LEAF:
+                dtype, ndim, _, at = s.statics[:4]
+                d = leaves[n_leaves if at < 0 else at]
+                n_leaves += at < 0
+                shape = extents[s.ext_start : s.ext_start + ndim]
+                values[s] = d if d.shape == shape else Data(d.buffer, shape, dtype)
+            elif s in last:
+                if s.op is ASSIGN:
+                    values[s] = values[s.operands[0]]
+                else:
+                    self._step(s, extents, scalars, values)
+                for x in last[s]:
+                    del values[x]
+        for x in want:
+            values[x] = _in_memory(values[x])
+        return [values[x] for x in want]  # type: ignore[misc]
+
+    def _last_uses(self, want: Sequence[Slot]) -> dict[Step, list[Slot]]:
+        """The steps that are needed, each with the values that nothing needs after it."""
+        kept, needed = set(want), {s.step for s in want}
+        last: dict[Step, list[Slot]] = {}
+        for s in reversed(self.steps):
+            if s not in needed or s.op is LEAF:
+                continue
+            done = last[s] = [x for x in s.slots if x not in kept]
+            reads = s.operands[:1] if s.op is ASSIGN else s.operands
+            for x in reads:
+                if isinstance(x, Slot) and x not in kept:
+                    kept.add(x)
+                    needed.add(x.step)
+                    done.append(x)
+        return last
+
+    def _step(self, s: Step, extents: Extents, scalars: Sequence[Any], values: dict[Slot, Value]) -> None:
+        operands: list[Slot] = []
+        seen: dict[Slot, int] = {}
+        parts: list[Any] = []
+        own: Extents = ()
+        for x in s.operands:
+            if not isinstance(x, Slot):
+                parts.append(x)
+                continue
+            i = seen.get(x)
+            if i is None:
+                d = values[x]
+                i = seen[x] = len(operands)
+                operands.append(x)
+                own += d.shape
+                parts.append((i, d.dtype, len(d.shape)))
+            else:
+                parts.append(i)
+        if s.n_ints:
+            own += extents[s.ext_start : s.ext_start + s.n_ints]
+        more = scalars[s.scalar_start : s.scalar_start + s.n_scalars]
+        key = (s.op, s.statics, tuple(map(type, s.statics)), s.info, tuple(parts), s.n_ints, s.n_offsets)
+        kind = _kind(key)
+        plan = kind.find(own)
+        if plan is None and settings["first"]:
+            found = kind.interpret(s, [values[x] if isinstance(x, Slot) else x for x in s.operands], own, more)
+            if found is not None:
+                self.interpreted.add(s.index)
+                values.update(zip(s.slots, found, strict=True))
+                return
+        read = [_in_memory(values[x]) for x in operands]
+        values.update(zip(operands, read, strict=True))
+        if plan is None:
+            plan = OneStep(s, read, own, more)
+            kind.append(plan)
+        compiles, seconds = plan.executable.compiles, plan.executable.compile_time
+        if compiles:
+            self._compiles = (self._compiles[0] + compiles, self._compiles[1] + seconds)
+            plan.executable.compiles = 0
+        self.kernels += plan.kernels
+        self.launches += plan.launches
+        values.update(zip(s.slots, plan.run(s.site, own, more, read), strict=True))

@@ -1,0 +1,376 @@
+"""Plans of walks: found by what is wanted of a program and by the guards they rely on; made when there is none.
+
+A program that is new and small runs at once through kernels of one operation each, which most programs share, or by
+NumPy (first_run.py); when it comes again it gets fused kernels. All give the same bits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lazyt.autograd.engine import BACKWARD
+from lazyt.backends import cuda
+from lazyt.backends.cpu import engine
+from lazyt.backends.cpu.codegen import needs
+from lazyt.backends.cpu.executor import Executable
+from lazyt.backends.cpu.library import attention
+from lazyt.backends.cpu.receipt import Receipt
+from lazyt.config import general as settings
+from lazyt.ir import graph as g
+from lazyt.ir.graph_interpreter import interpret
+from lazyt.ir.passes.canonicalize import Rewrites, canonicalize
+from lazyt.ir.passes.divide_kernels import fuse_bounded
+from lazyt.ir.passes.epilogue import verify_epilogue
+from lazyt.ir.passes.fuse import divided_alike, fuse
+from lazyt.ir.passes.schedule import MatmulCall, schedule
+from lazyt.ir.passes.verify import verify
+from lazyt.runtime import cache_miss, first_run, memory
+from lazyt.runtime.first_run import Recipe, Stepwise, guards_hold, recipe_of, runs_stepwise, values_of
+from lazyt.tracing.lower import Lowered, lower
+from lazyt.tracing.tensor_state import Data
+from lazyt.tracing.trace import Ext, Slot, Step
+
+# A program with at most this many steps, and no backward among them, runs unfused the first time.
+SMALL_PROGRAM = 24
+# ... when it touches at most this many elements.
+SMALL_SIZE = 1 << 18
+# ... and step by step, without a plan of its own, when it touches at most this many: then planning is what costs.
+TINY_SIZE = 1 << 14
+# A plan that computes more than is wanted is still used when the rest is at most this share of the bytes.
+SUPERSET = 1.05
+
+_lock = threading.RLock()
+
+Wanted = tuple[tuple[int, int], ...]
+
+
+class Plan:
+    """How to compute some values of a program; valid for every walk whose extents satisfy its guards."""
+
+    def __init__(self, low: Lowered, want: Sequence[Slot], fused: bool, soon: bool = False) -> None:
+        """soon: it will run as soon as it is made, so that compiling may begin meanwhile."""
+        self.wanted: Wanted = names(want)
+        self.device = want[0].step.device
+        self.fused = fused
+        nodes = [low.nodes[s] for s in want]
+        if settings["verify"]:
+            verify(g.Graph(g.reachable(nodes), nodes))
+        # A GPU's products are a library's: nothing runs on their blocks, and windows are copied for them, unless
+        # cuDNN computes convolutions. What its kernels need again of a row stays in shared memory.
+        on_cpu = self.device == "cpu"
+        convolutions = settings["gemm"] if on_cpu else partial(cuda.executor.keeps, self.device)
+        cover, turn = (fused and settings[word] for word in ("cover", "turn"))
+        attends = (
+            (attention.calls if on_cpu else partial(cuda.executor.attends, self.device))
+            if settings["attention"]
+            else None
+        )
+        vectors = on_cpu and fused and settings["vectors"]
+        rewrites = Rewrites(convolutions, attends, cover, turn, vectors, settings["slices"])
+        self.graph = canonicalize(nodes, low.scope, rewrites)
+        if settings["verify"]:
+            verify(self.graph)
+        if soon and on_cpu and not settings["interpret"]:
+            attention.begin(self.graph)
+        reuse, epilogues = settings["reuse"] and on_cpu, fused and settings["epilogues"] and on_cpu
+        share = needs.share_of if on_cpu else cuda.needs.share_of
+        self.division = (
+            fuse_bounded(self.graph, low.scope, reuse, share) if fused else fuse(self.graph, low.scope, False)
+        )
+        if not fused and settings["fuse"] and settings["tiers"]:
+            # NOTE: a program without anything to fuse is not planned again when it comes again.
+            alike = divided_alike(self.graph, low.scope, self.division)
+            self.division, self.fused = alike or self.division, alike is not None
+        self.schedule = schedule(self.graph, self.division, low.scope, reuse, epilogues)
+        if settings["verify"]:
+            for c in self.schedule.launches:
+                if isinstance(c, MatmulCall):
+                    verify_epilogue(c)
+        self.executable: Executable = (
+            Executable(self.schedule, settings["native"], settings["gemm"], settings["blas"])
+            if on_cpu
+            else cuda.executor.Executable(self.schedule, self.device)
+        )
+        # NOTE: fusion leaves guards too, so they are read last.
+        self.guards = list(low.scope.guards)
+        self.holds = guards_hold(self.guards)
+        self._compiles = (0, 0.0)
+        self.recipes: dict[tuple[int, ...], Recipe] = {}
+        self.last_recipe: Any = None, None  # of the extents met last (a walk has the same object each time)
+        self.kernels = sum(1 for c in self.schedule.launches if getattr(c, "phase_of", None) is None)
+        self.launches = len(self.schedule.regions)
+        self.runs = 0
+        self.last_want: list[Slot] = []
+
+    def compile(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
+        """Have the machine code of every kernel, unless the interpreter runs in their place."""
+        if settings["interpret"]:
+            return
+        self.executable.compile(extents, scalars)
+        self._compiles = (self.executable.compiles, self.executable.compile_time)
+
+    def whole(self) -> Plan:
+        """The plan to look at: this one."""
+        return self
+
+    def take_compiles(self) -> tuple[int, float]:
+        """Kernels compiled for this plan since the last call, and how long that took."""
+        out, self._compiles = self._compiles, (0, 0.0)
+        return out
+
+    def run(
+        self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Data], want: Sequence[Slot],
+        receipt: Receipt | None = None,
+    ) -> list[Data]:  # fmt: skip
+        """The values of `want` (a part of what this plan computes), in its order; for a receipt see `Executable`."""
+        if settings["interpret"]:
+            return self._interpret(extents, scalars, leaves, want)
+        buffers = self.executable.run(extents, scalars, leaves, receipt)
+        self.runs += 1
+        return self.values(buffers, extents, leaves, want)
+
+    def values(
+        self, buffers: Sequence[Any], extents: tuple[int, ...], leaves: Sequence[Data], want: Sequence[Slot]
+    ) -> list[Data]:
+        """The values of `want` out of the outputs' buffers."""
+        known, recipe = self.last_recipe
+        if known is not extents:
+            recipe = self._recipe(extents)
+        values = values_of(recipe, buffers, leaves)
+        if want == self.last_want:
+            return values
+        if names(want) == self.wanted:
+            self.last_want = list(want)
+            return values
+        at = {name: i for i, name in enumerate(self.wanted)}
+        return [values[at[s.step.index, s.k]] for s in want]
+
+    def order_of(self, extents: tuple[int, ...], want: Sequence[Slot]) -> list[int]:
+        """The buffer of each of `want`; -1 for what is no buffer of its own."""
+        recipe = self._recipe(extents)
+        if names(want) != self.wanted:
+            return []
+        return [-1 if same >= 0 or leaf >= 0 else output for same, leaf, output, _, _ in recipe]
+
+    def _recipe(self, extents: tuple[int, ...]) -> Recipe:
+        recipe = self.recipes.get(extents)
+        if recipe is None:
+            recipe = recipe_of(self.graph, self.schedule, self.executable, self.executable.bound[extents])
+            if len(self.recipes) > 512:
+                self.recipes.clear()
+            self.recipes[extents] = recipe
+        self.last_recipe = extents, recipe
+        return recipe
+
+    def _interpret(
+        self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Data], want: Sequence[Slot]
+    ) -> list[Data]:
+        arrays = [memory.as_array(d) for d in leaves]
+        outs = interpret(self.graph, self.graph.outputs, arrays, scalars, (extents, scalars))
+        by_name = dict(zip(self.wanted, outs, strict=True))
+        return [memory.from_array(np.asarray(by_name[s.step.index, s.k]), self.device) for s in want]
+
+
+def names(want: Sequence[Slot]) -> Wanted:
+    """Slots by their position in the walk, which does not depend on who recorded it."""
+    return tuple((s.step.index, s.k) for s in want)
+
+
+class Program:
+    """The plans of one program (structure), shared by every call site and thread that records it."""
+
+    __slots__ = ("last", "last_ext", "last_slots", "misses", "plans", "seen", "stepped")
+
+    def __init__(self) -> None:
+        self.plans: list[Plan] = []
+        self.seen = 0
+        self.stepped = False  # whether it has run step by step
+        self.last: Plan | None = None
+        # The last request: the same one again needs no search.
+        self.last_ext: Ext | None = None
+        self.last_slots: list[Slot] = []
+        self.misses: list[Wanted] = []
+
+
+_programs: dict[int, Program] = {}
+MAX_PROGRAMS = 1 << 14
+
+
+def drop_plans() -> bool:
+    """Forget the plans that are kept by their programs, where the process has too much code; whether it had."""
+    if not engine.is_crowded():
+        return False
+    _programs.clear()
+    first_run.forget()
+    return True
+
+
+def _program(pos: Step) -> Program:
+    p = pos.plans
+    if p is None:
+        p = _programs.get(pos.sid)
+        if p is None:
+            if len(_programs) >= MAX_PROGRAMS:
+                _programs.clear()
+            p = _programs[pos.sid] = Program()
+        pos.plans = p
+    found: Program = p
+    return found
+
+
+def find_plan(
+    pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any]
+) -> tuple[Plan | Stepwise, str | cache_miss.Why]:
+    """A plan that computes `want` for these extents, and why one had to be made ('' when none had)."""
+    with _lock:
+        program = _program(pos)
+        plan = program.last
+        if plan is not None and ext is program.last_ext and want == program.last_slots and plan.fused:
+            return plan, ""
+        wanted = names(want)
+        found = _choose(program, pos, ext, want, wanted, scalars)
+        program.last_ext, program.last_slots = ext, list(want)
+        return found
+
+
+def _choose(
+    program: Program, pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars: Sequence[Any]
+) -> tuple[Plan | Stepwise, str | cache_miss.Why]:
+    fused = _fused(program, pos, ext)
+    program.seen += 1
+    if not fused and _is_tiny(pos, ext):
+        program.stepped = True
+        why = cache_miss.new_program(pos)
+        cache_miss.mark_known(pos)
+        return _stepwise(pos, ext, want, wanted, scalars), why
+    found, reason = _search(program, pos, ext, wanted, fused)
+    if found is not None:
+        program.last = found
+        cache_miss.mark_known(pos)
+        return found, ""
+    want = list(want)
+    if reason.startswith(cache_miss.OTHERS) and program.misses and _cannot_fail(pos):
+        want = _union(program, pos, want)
+    program.misses.append(wanted)
+    del program.misses[:-4]
+    plan = draft(pos, ext, want, scalars, fused, soon=True)
+    plan.compile(ext.values, scalars)
+    program.plans.append(plan)
+    program.last = plan
+    cache_miss.mark_known(pos)
+    return plan, reason
+
+
+def _stepwise(pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars: Sequence[Any]) -> Stepwise:
+    def drafted() -> Plan:
+        plan = draft(pos, ext, want, scalars, False)
+        plan.executable.bound[ext.values] = plan.executable.draft(ext.values, scalars)
+        return plan
+
+    return Stepwise(pos.steps(), wanted, drafted)
+
+
+def _fused(program: Program | None, pos: Step, ext: Ext) -> bool:
+    """Whether the next run of a program is through fused kernels."""
+    new = program is None or program.seen == 0
+    return settings["fuse"] and not (settings["tiers"] and new and _is_small(pos, ext))
+
+
+def _search(program: Program, pos: Step, ext: Ext, wanted: Wanted, fused: bool) -> tuple[Plan | None, str]:
+    """A plan at hand for what is wanted; or None, and why there is none."""
+    need = set(wanted)
+    near: Plan | None = None
+    unfused = program.stepped and fused
+    safe = _cannot_fail(pos)
+    for plan in program.plans:
+        if fused and not plan.fused and settings["fuse"]:
+            unfused = True
+        elif not plan.holds(ext.values):
+            near = near or plan
+        elif plan.wanted == wanted or (safe and need < set(plan.wanted) and _little_more(plan, ext, need)):
+            return plan, ""
+        else:
+            near = plan
+    if near is not None:
+        if near.holds(ext.values):
+            return None, cache_miss.liveness(near.wanted, wanted, pos)
+        return None, cache_miss.guards_fail(near.guards, ext.values, pos)
+    return None, cache_miss.SEEN_AGAIN if unfused else cache_miss.new_program(pos)()
+
+
+def outlook(pos: Step, ext: Ext, want: Sequence[Slot]) -> tuple[Plan | None, str, bool]:
+    """What a sync would find: a plan, or None and why, and whether it runs fused kernels. Changes nothing."""
+    with _lock:
+        program = pos.plans or _programs.get(pos.sid)
+        fused = _fused(program, pos, ext)
+        if program is None:
+            return None, cache_miss.new_program(pos)(), fused
+        plan, reason = _search(program, pos, ext, names(want), fused)
+        return plan, reason, fused
+
+
+def draft(
+    pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any], fused: bool, soon: bool = False
+) -> Plan:  # fmt: skip
+    """A plan that nobody keeps yet and that has no machine code; soon: it will be compiled and run at once."""
+    return Plan(lower(pos.steps(), ext.values, scalars), want, fused, soon)
+
+
+def _is_tiny(pos: Step, ext: Ext) -> bool:
+    """Whether a program that is not fused runs step by step."""
+    planned = not settings["fuse"] or settings["verify"] or settings["interpret"]
+    return not planned and _is_small(pos, ext, TINY_SIZE) and runs_stepwise(pos.steps())
+
+
+def runs_alone(pos: Step, ext: Ext) -> bool:
+    """Whether the steps of a program that is not fused run one by one, by NumPy where that has the same bits."""
+    return settings["first"] and _is_tiny(pos, ext)
+
+
+def _is_small(pos: Step, ext: Ext, most: int = SMALL_SIZE) -> bool:
+    size = 0
+    for s in pos.steps():
+        if s.op is BACKWARD:
+            return False
+        for slot in s.slots:
+            n = 1
+            for d in slot.shape:
+                n *= d
+            size = max(size, n)
+    return pos.index < SMALL_PROGRAM and size <= most
+
+
+def _little_more(plan: Plan, ext: Ext, need: set[tuple[int, int]]) -> bool:
+    """Whether what the plan computes beyond `need` is at most 5 % of the bytes."""
+    bound = plan.executable.bound.get(ext.values)
+    if bound is None:
+        return False
+    total = wasted = 0
+    for name, n in zip(plan.wanted, plan.graph.outputs, strict=True):
+        size = n.dtype.itemsize
+        for d in n.shape:
+            size *= bound.value(d)
+        total += size
+        if name not in need:
+            wasted += size
+    return wasted * 20 <= total
+
+
+def _cannot_fail(pos: Step) -> bool:
+    """Whether computing more than is wanted does no harm: no index read from data may be out of range."""
+    return not any(s.op.fallible for s in pos.steps())
+
+
+def _union(program: Program, pos: Step, want: list[Slot]) -> list[Slot]:
+    """After two misses that differ only in who is alive: plan for the union of them."""
+    steps = pos.steps()
+    have = set(names(want))
+    for index, kk in program.misses[-1]:
+        if (index, kk) not in have and index < len(steps) and steps[index].device == want[0].step.device:
+            want.append(steps[index].slots[kk])
+    return want

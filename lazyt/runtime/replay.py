@@ -1,0 +1,446 @@
+"""A sync like the last one at this place of a program: the same values held, the same extents.
+
+Where an array has ten elements, what a sync costs is its Python. So what the general way through `sync.py` and the
+executor came to is kept at the last step, as a function written for it: each comparison and each address is spelled
+out, because a loop over three things costs more than the three. Not so where gradients will be asked for, an
+operation has several results, leaves are overwritten, or there are very many of either: see `replay_update.py`.
+
+The memory of small results is kept too, and used again once nobody refers to it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from sys import getrefcount
+from time import perf_counter
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+from weakref import getweakrefcount
+
+from lazyt.backends.cpu import memory
+from lazyt.config import general as settings
+from lazyt.errors import is_ours
+from lazyt.runtime.plan_cache import Plan
+from lazyt.tracing.steps import LEAF
+from lazyt.tracing.tensor_state import Data, Holder, Storage
+from lazyt.tracing.trace import NONE, Several, Slot, Trace, holding, walks
+
+if TYPE_CHECKING:
+    from lazyt.tracing.call_site import Site
+    from lazyt.tracing.trace import Ext, Step
+
+# Results and temporaries of at most so many bytes have memory that is kept, so many times over.
+KEPT_BYTES = 4096
+KEPT = 3
+# More values than this that nobody holds are counted together: text and compiling would outgrow what they save.
+SPELLED = 8
+# Of results that nobody holds, which are looked at twice, so many more are spelled out.
+SPELLED_DEAD = 32
+# With more values held and met than this, a sync is not written out.
+MOST = 256
+_FLOATS, _INTS = (float,), (int, bool)  # types of scalars that a kernel reads as they are
+AS_IT_IS = "{}"
+
+
+class Counters:
+    """Totals of the process, for tests and benchmarks."""
+
+    def __init__(self) -> None:
+        self.syncs = self.plans = self.kernels = self.superset_plans = 0
+
+
+counters = Counters()
+
+
+def _counts() -> tuple[int, int, int, int, int]:
+    """What `getrefcount` says, as `_text` asks it, of a result that nobody else holds; of a value and of its buffer
+    that only what is kept refers to; of a leaf's value that nobody else refers to; of one result among several.
+    """
+    results, leaves = [object(), object()], [object()]
+    (met,) = leaves
+    value = Data(memory.wrap_external(0, 0, None), (), None)  # type: ignore[arg-type]
+    kept = [(value, value.buffer)]
+    del value
+    for v, b in kept:
+        found = getrefcount(results[0]), getrefcount(v), getrefcount(b), getrefcount(met)
+    return *found, max(map(getrefcount, itemgetter(0, 1)(results)))
+
+
+_UNHELD, _VALUE, _BUFFER, _MET, AMONG = _counts()
+
+
+def failed(error: Exception) -> None:
+    """A sync that was to be done again raised this, and goes the general way; with `strict` that covers no mistake."""
+    if settings["strict"] and is_ours(error):
+        raise error
+
+
+class Again:
+    """What a sync did, to be done again by `run(trace, cause, site)`: False, and nothing done, if it is not alike."""
+
+    __slots__ = (
+        "bound", "code", "ext", "in_place", "kernels", "lasti", "n_outputs", "n_scalars", "plan", "run", "site",
+        "steps", "then",
+    )  # fmt: skip
+
+    run: Callable[[Trace, str, Site], bool]
+
+    def __init__(self, tr: Trace, plan: Plan | None, bound: Any, n_outputs: int, in_place: int = 0) -> None:
+        pos = tr.pos
+        self.plan: Any = plan
+        self.bound = bound
+        self.ext: Ext = tr.ext
+        self.kernels = 0 if plan is None else plan.kernels
+        self.steps = pos.index + 1
+        self.n_outputs = n_outputs
+        self.n_scalars = pos.scalar_start + pos.n_scalars
+        self.in_place = in_place
+        # How the next walk begins, and the line that synced here.
+        self.then: Any = NONE
+        self.site: Site | None = None
+        self.code: Any = None
+        self.lasti = -1
+
+
+class Written(Again):
+    """What a sync did that a function was written for."""
+
+    __slots__ = ("kept", "made", "seen", "shifts", "small", "stored")
+
+    def __init__(self, tr: Trace, plan: Plan | None, bound: Any, slots: Sequence[Slot]) -> None:
+        super().__init__(tr, plan, bound, len(slots))
+        self.made = [(s.shape, s.dtype) for s in slots]
+        self.small = bound is not None and sum(bound.sizes) + bound.arena_size <= KEPT_BYTES and memory.COUNTED
+        self.stored: list[tuple[int, Step, int]] = []
+        self.kept: list[tuple[Any, ...]] = []
+        # The scalars met last, and what they add to the bases that move (see `Bound.moved`).
+        self.seen: list[Any] | None = None
+        self.shifts: list[int] = []
+
+    def more(self) -> tuple[Any, ...] | None:
+        """Memory for results, kept if it is small: value, buffer and address of each, the arena's buffer and address.
+
+        None if there is none.
+        """
+        bound = self.bound
+        try:
+            buffers = [*map(memory.allocate, bound.sizes)]
+            arena = memory.allocate(bound.arena_size) if bound.arena_size else None
+        except MemoryError:
+            return None
+        parts: list[Any] = []
+        for b, (shape, dtype) in zip(buffers, self.made, strict=True):
+            parts += (Data(b, shape, dtype), b, b.address)
+        made = (*parts, arena, 0 if arena is None else arena.address)
+        if self.small and len(self.kept) < KEPT:
+            self.kept.append(made)
+        return made
+
+    def move(self, tr: Trace) -> None:
+        """Work out `shifts` for the scalars of this walk."""
+        bound, scalars = self.bound, tr.scalars[: self.n_scalars]
+        values = bound.exe.expressions.evaluate(bound.extents, scalars)
+        shifts = [byte + values[n] * (1 if base < 0 else itemsize) for base, byte, n, itemsize in bound.moving]
+        self.seen, self.shifts = scalars, shifts
+
+    def find(self, refs: dict[int, Any]) -> list[tuple[Any, int]] | None:
+        """Who holds the values with a storage, and such as were written, that are wanted; None if they are others.
+
+        For more of them than `_spelled` writes out.
+        """
+        found: list[tuple[Any, int]] = []
+        for i, step, k in self.stored:
+            r = refs.get(i)
+            h: Any = None if r is None else r()
+            if (h is not None and h._slot is step and h._storage is None) != (k >= 0):
+                return None
+            if k >= 0:
+                if h._meta is not None:
+                    return None
+                found.append((h, k))
+        return found
+
+
+def remember(tr: Trace, plan: Any, slots: Sequence[Slot], holders: Sequence[Holder]) -> None:
+    """Keep what this sync did, if a function can be written for it; before the walk ends."""
+    pos, ext, results = tr.pos, tr.ext, tr.results
+    last, pos.again = pos.again, False
+    if pos.mixed or pos.device != "cpu":
+        return
+    if any(s.k or s.requires_grad or h._meta is not None for s, h in zip(slots, holders, strict=True)):
+        return
+    if len(slots) + len(tr.leaves) + len(tr.refs) > MOST:
+        return
+    path, place = pos.steps(), {s.step.index: k for k, s in enumerate(slots)}
+    # Values with a storage and such as were written: index, step, which of those wanted it is, or -1.
+    stored: list[tuple[int, Step, int]] = []
+    for i, r in tr.refs.items():
+        if type(r) is Several or i >= len(path):
+            return
+        if path[i].op is not LEAF:
+            stored.append((i, path[i], place.get(i, -1) if results[i] is None else -1))
+    bound = None
+    if slots:
+        if type(plan) is not Plan:
+            return
+        bound = plan.executable.bound.get(ext.values)
+        if last is not None and bound is not None and not bound.met:
+            # Sizes that are new each time would be kept in vain.
+            bound.met, pos.again = True, last
+            return
+        if bound is None or [*range(len(slots))] != plan.order_of(ext.values, slots):
+            return
+    at = [(i, k) for i, k in place.items() if results[i] is holders[k]]
+    if len(at) + sum(k >= 0 for *_, k in stored) == len(slots):
+        again = Written(tr, plan if slots else None, bound, slots)
+        again.stored = stored
+        again.run = _written(tr, again, at)
+        pos.again = again
+
+
+# --- the function that does it again
+
+MAX_CODES = 1024
+_codes: dict[str, CodeType] = {}  # by their text, which says no place but by a name: most syncs have one of few
+
+
+def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[Trace, str, Site], bool]:
+    """`run` of this sync, in a global space of its own. at: the places of what is wanted, and which value each is."""
+    bound, path, results = again.bound, tr.pos.steps(), tr.results
+    wanted = {i for i, _ in at}
+    places = {
+        "held": [i for i, _ in at],
+        "dead": [s.index for s in path if results[s.index] is not None and s.op is not LEAF and s.index not in wanted],
+        "leaf": [s.index for s in path if s.op is LEAF and s.index not in tr.refs],
+        "none": [s.index for s in path if results[s.index] is None and s.op is not LEAF],
+        "scalar": [],
+        "donor": [],
+    }
+    native = False
+    launch: list[str] = []
+    status: Any = None
+    if bound is not None:
+        # The leaves whose memory results could take, were they nobody else's.
+        donors = sorted({d.leaf for d in bound.donations})
+        leaves = [s.index for s in path if s.op is LEAF and s.statics[3] < 0]
+        places["donor"] = [leaves[n] for n in donors]
+        program = bound.launch_only()
+        places["scalar"], how = scalars_of(path, bound)
+        native = program is not None
+        # NOTE: of its own, because another thread may run the plan before this one has looked.
+        status = array("q", (0, 0)) if native else bound.status
+        launch = _launch(again, len(tr.leaves), native, how, donors)
+    n_dead = len(places["dead"])
+    most = {"dead": SPELLED_DEAD, "none": SPELLED, "scalar": SPELLED}
+    many = {kind: itemgetter(*places.pop(kind)) for kind, n in most.items() if len(places[kind]) > n}
+    names = {kind: [f"{kind}{n}" for n in range(len(found))] for kind, found in places.items()}
+    refs = _spelled(again, tr.refs, path) if 0 < len(tr.refs) <= SPELLED else _listed(again) if tr.refs else NO_REFS
+    # NOTE: alone, a native call and results with no storage need no lock but the plan's: what is looked at and what is
+    # put behind the handles afterwards are not apart by a call, so no other thread gets between.
+    locked = bool(tr.refs) or not (native or bound is None)
+    text = _text(names, [k for _, k in at], launch, refs, again.n_outputs, n_dead, locked)
+    space = {
+        "again": again, "blank": [None] * tr.n_results(), "bound": bound, "count": getrefcount, "counters": counters,
+        "Data": Data, **many, "ext": again.ext, "failed": failed, "find": again.find, "holding": holding,
+        "kept": again.kept, "kernels": again.kernels, "keys": [*tr.refs],
+        "more": again.more, "move": again.move, "n_refs": len(tr.refs), "now": perf_counter, "plan": again.plan,
+        "references": getweakrefcount, "root": tr.roots[tr.grad], "settings": settings, "Storage": Storage,
+        "walks": walks,
+        **{f"step{n}": path[i] for n, i in enumerate(tr.refs)},
+        **{f"at_{name}": path[i] for name, i in zip(names["leaf"], places["leaf"], strict=True)},
+        "span": slice(0, tr.n_results()), "used": slice(0, again.n_scalars),
+        "status": status,
+        "status_address": status.buffer_info()[0] if native else 0 if bound is None else bound.status_address,
+        "words": None if bound is None else bound.exe.words.of,
+        "launch": program if native else None, "lock": None if bound is None else bound.lock,
+    }  # fmt: skip
+    for kind, found in places.items():
+        space.update(zip(names[kind], found, strict=True))
+    code = _codes.get(text)
+    if code is None:
+        if len(_codes) >= MAX_CODES:
+            _codes.clear()
+        code = _codes[text] = compile(text, "<lazyt again>", "exec")
+    exec(code, space)
+    run: Callable[[Trace, str, Site], bool] = space["run"]
+    return run
+
+
+def scalars_of(path: Sequence[Step], bound: Any) -> tuple[list[int], list[str]]:
+    """The scalars of a run: their places among those of the walk, and how a kernel reads each."""
+    types: dict[int, type] = {}
+    for s in path:
+        weak = [x for x in s.operands if isinstance(x, type)]
+        types.update(zip(range(s.scalar_start, s.scalar_start + s.n_weak), weak, strict=True))
+    how: list[str] = []
+    for p, part, floating in bound.exe.scalars:
+        kind = types.get(p, int)  # what is not weak is an offset
+        if part:
+            how.append(f"float({{}}.{part})")
+        elif kind in (_FLOATS if floating else _INTS):
+            how.append(AS_IT_IS)
+        else:
+            how.append("float({})" if floating else "int({})")
+    return list(bound.exe.words.positions), how
+
+
+def words_of(path: Sequence[Step], bound: Any) -> list[int] | None:
+    """The scalars of a run among those of the walk; None if some have to be converted first."""
+    places, how = scalars_of(path, bound)
+    return None if {*how} - {AS_IT_IS} else places
+
+
+def _launch(again: Written, n_leaves: int, native: bool, how: list[str], donors: Sequence[int]) -> list[str]:
+    """The lines that find memory and run. how: how each scalar is read."""
+    bound, outs = again.bound, range(again.n_outputs)
+    made = "".join(f"value{n}, buffer{n}, address{n}, " for n in outs) + "arena, arena_address"
+    unused = [f"count(value{n}) == {_VALUE} and count(buffer{n}) == {_BUFFER}" for n in outs]
+    bases = [f"met{n}.address" for n in range(bound.n_leaves)]
+    bases += [f"address{n}" for n in outs] + ["arena_address", "status_address"]
+    moved = [f"shift{n}" if m[0] < 0 else f"{bases[m[0]]} + shift{n}" for n, m in enumerate(bound.moving)]
+    if len(how) <= SPELLED:
+        bases += [h.format(f"tr.scalars[scalar{n}]") for n, h in enumerate(how)]
+    else:
+        bases += ["*scalar(tr.scalars)" if {*how} == {AS_IT_IS} else "*words(tr.scalars[used])"]
+    listed = f"[{', '.join((*bases, *moved))}]"
+    lines = [f"({''.join(f'met{n}, ' for n in range(n_leaves))}) = tr.leaves"] if n_leaves else []
+    for i, n in enumerate(donors):
+        # Held by the list and here, or by a tensor as well that only the results of this walk hold.
+        dead = f"count(met{n}) == {_MET + 1} and count(results[donor{i}]) <= {_UNHELD}"
+        lines += [f"if count(met{n}) <= {_MET} or ({dead}):", "    return False"]
+    lines += [
+        f"for {made} in kept:",
+        f"    if {' and '.join(unused)}:",
+        "        break",
+        "else:",
+        "    made = more()",
+        "    if made is None:",
+        "        return False",
+        f"    {made} = made",
+        "try:",
+    ]
+    if moved:
+        lines += ["    if tr.scalars[used] != again.seen:", "        move(tr)"]
+        lines += [f"    ({''.join(f'shift{n}, ' for n in range(len(moved)))}) = again.shifts"]
+    if native and bound.lets_go():
+        # Another thread may run the plan just now.
+        lines += ["    with lock:", f"        launch({listed})"]
+    elif native:
+        lines += [f"    launch({listed})"]
+    else:
+        lines += [f"    bases, outs = {listed}, [{', '.join(f'buffer{n}' for n in outs)}]"]
+        lines += ["    bound.launch(bases, outs, arena, tr.leaves)"]
+    # What fails the general way meets again, and says which line it is of.
+    lines += ["except Exception as e:", "    failed(e)", "    return False"]
+    if bound.checks:
+        lines += ["if status[0]:", "    status[0] = status[1] = 0", "    return False"]
+    for n in outs if not native else ():
+        # NOTE: a result may stand in memory that NumPy returned, not in that which was taken for it.
+        lines += [f"if outs[{n}] is not buffer{n}:"]
+        lines += [f"    value{n} = Data(outs[{n}], value{n}.shape, value{n}.dtype)"]
+    return lines
+
+
+# What has a storage, or is held weakly, by parts of the text: what is different, found before the run, given a value,
+# taken out of the walk.
+References = tuple[list[str], list[str], list[str], list[str]]
+NO_REFS: References = (["tr.refs"], [], [], [])
+_LEFT = "({h}._data is not None or {h}._storage is not None)"  # NOTE: else another thread wrote it: `syncing._commit`
+
+
+def _spelled(again: Written, refs: dict[int, Any], path: Sequence[Step]) -> References:
+    """For a few: each by its name."""
+    kinds = {i: k for i, _, k in again.stored}
+    numbers = range(len(refs))
+    found = [f"({''.join(f'r{n}, ' for n in numbers)}) = tr.refs.values()", *(f"s{n} = r{n}()" for n in numbers)]
+    different: list[str] = []
+    given: list[str] = []
+    left: list[str] = []
+    for n, i in enumerate(refs):
+        k = kinds.get(i, -1)
+        if k >= 0:
+            different += [f"s{n} is None or s{n}._slot is not step{n} or s{n}._storage is not None"]
+            different += [f"s{n}._meta is not None"]
+            given += [f"s{n}._data = value{k}"]
+        elif path[i].op is not LEAF:
+            different += [f"(s{n} is not None and s{n}._slot is step{n} and s{n}._storage is None)"]
+        left += [f"if s{n} is not None and {_LEFT.format(h=f's{n}')}:", f"    s{n}._slot = None"]
+        left += [f"if type(s{n}) is Storage:", f"    s{n}.let_go()"]
+    if different:
+        found += [f"if {' or '.join(different)}:", "    return False"]
+    return ["[*tr.refs] != keys"], found, given, left
+
+
+def _listed(again: Written) -> References:
+    """For many: by loops."""
+    found: list[str] = []
+    given: list[str] = []
+    if again.stored:
+        found = ["stored = find(tr.refs)", "if stored is None:", "    return False"]
+        given = [f"values = ({''.join(f'value{n}, ' for n in range(again.n_outputs))})"]
+        given += ["for h, k in stored:", "    h._data = values[k]"]
+    left = ["for r in tr.refs.values():", "    h = r()", f"    if h is not None and {_LEFT.format(h='h')}:"]
+    left += ["        h._slot = None", "    if type(h) is Storage:", "        h.let_go()"]
+    return ["len(tr.refs) != n_refs"], found, given, left
+
+
+def _text(
+    names: dict[str, list[str]], values: list[int], launch: list[str], refs: References, n_outputs: int, n_dead: int,
+    locked: bool,
+) -> str:  # fmt: skip
+    """The function. names: of the places of results, by what is there; values: which one each of those held gets."""
+    held, leaf = names["held"], names["leaf"]
+    more_refs, found, given, left = refs
+    different = ["tr.ext is not ext", 'settings["interpret"]', 'not settings["repeat"]', *more_refs]
+    if "none" in names:
+        different += [f"results[{p}] is not None" for p in names["none"]]
+    else:
+        different += [f"{{*map(id, none(results))}} != {{{id(None)}}}"]
+    different += [f"count(results[{p}]) <= {_UNHELD}" for p in held]
+    if "dead" in names:
+        alive = " or ".join(f"count(results[{p}]) > {_UNHELD}" for p in names["dead"])
+        referred = " or ".join(f"results[{p}].__weakref__ is not None" for p in names["dead"])
+    else:
+        # None has less than this, so the sum says it of each.
+        alive = f"sum(map(count, dead(results))) > {AMONG * n_dead}"
+        referred = "any(map(references, dead(results)))"
+    different += [alive] if alive else []
+    lines = ["here, met, started, results = tr.pos, tr.leaves, now(), tr.results"]
+    lines += [f"if {' or '.join(different)}:", "    return False"]
+    lines += [f"known = {referred}"] if referred else []
+    lines += found + launch
+    if launch and alive:
+        # Who has a weak reference may have made a reference of it while this ran.
+        lines += [f"if known and ({alive}):", "    return False"]
+    lines += ["spent, number, fresh = now() - started, next(walks), []"]
+    # A handler of signals may have recorded while it ran, or synced.
+    lines += ["if tr.pos is not here or tr.leaves is not met:", "    return False"]
+    # NOTE: from here to the last handle, no call but for what has a storage: see `_written`.
+    lines += [f"h_{p} = results[{p}]" for p in (*held, *leaf)]
+    lines += [f"if {' or '.join([*more_refs, *(f'h_{p} is None' for p in held)])}:", "    return False"]
+    lines += [f"h_{p}._data = value{k}" for p, k in zip(held, values, strict=True)]
+    lines += [f"h_{p}._slot = None" for p in held]
+    for p in leaf:
+        # NOTE: else another thread has written it, or met it.
+        lines += [f"if h_{p} is not None and h_{p}._slot is at_{p}:", f"    h_{p}._slot = None"]
+    lines += given + left
+    lines += ["counters.syncs += 1"]
+    if launch:
+        lines += ["counters.kernels += kernels", "plan.runs += 1"]
+    lines += ["tr.report = again, cause, site, started - tr.started, spent"]
+    # `Trace.begin`, in short.
+    if left:  # what was recorded meanwhile is pending, so the walk goes on
+        lines += ["if tr.pos is not here:", "    return True"]
+    lines += ["if tr.metas or tr.more:", "    tr.begin(root, blank)", "else:"]
+    lines += [f"    results[{p}] = None" for p in (*held, *leaf)]
+    # NOTE: what nobody holds is left for the next walk's handles, unless somebody has a weak reference to it.
+    lines += ["    if known:", "        results[span] = blank"] if referred else []
+    lines += ["    tr.last_refs, tr.refs = tr.refs, {}"] if left else []
+    lines += ["    tr.pos, tr.ext, tr.leaves, tr.walk = root, tr.ext_root, fresh, number"]
+    lines += ["    tr.nbytes, tr.started = 0, 0.0"]
+    lines += ["root.next, tr.ended = again.then, again", "return True"]
+    if locked:
+        lines = ["with holding:", *(f"    {line}" for line in lines)]
+    return "def run(tr, cause, site):\n    " + "\n    ".join(lines) + "\n"

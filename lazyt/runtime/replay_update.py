@@ -1,0 +1,303 @@
+"""A sync like the last one at this place, where no function is written for it (see `replay.py`): by loops.
+
+That is a training step's: leaves are overwritten with what replaces them, one step has many results, values
+that will be differentiated keep what that needs. The same is asked as in `sync.py`, but it is compared with what it
+came to the last time instead of found anew. Whatever is different, or fails, goes the general way, from the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from sys import getrefcount
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from lazyt.autograd.engine import consumed_on
+from lazyt.autograd.saved_segment import Segment, make_segment
+from lazyt.backends.cpu import memory
+from lazyt.config import general as settings
+from lazyt.runtime import replay
+from lazyt.runtime.plan_cache import Plan
+from lazyt.runtime.replay import AMONG, Again, counters
+from lazyt.tracing.commit import finish
+from lazyt.tracing.steps import LEAF
+from lazyt.tracing.tensor_state import Data, Gradient, Holder, Storage
+from lazyt.tracing.trace import Several, Slot, holding, local
+
+if TYPE_CHECKING:
+    from lazyt.backends.cpu.executor import Bound
+    from lazyt.tracing.call_site import Site
+    from lazyt.tracing.trace import Trace
+
+# So many syncs in a row that are not like the one that is kept, before another one is kept in its place.
+MISSES = 2
+
+
+def _at(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """The items at these places."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return (lambda items: (items[places[0]],)) if places else lambda items: ()
+
+
+class Update(Again):
+    """What such a sync did. Holders are met in the order: of the results, then those that are held weakly."""
+
+    __slots__ = (
+        "blank", "donors", "fresh", "graphs", "held", "idle", "missed", "n_own", "none", "order", "others", "places",
+        "refs", "root", "sizes", "slots", "unheld", "unmarked", "variant", "want", "wanted", "words",
+    )  # fmt: skip
+
+    def __init__(
+        self, tr: Trace, plan: Plan, bound: Any, want: Sequence[Slot], holders: Sequence[Holder],
+        others: Sequence[Holder], idle: Sequence[int], in_place: int,
+    ) -> None:  # fmt: skip
+        super().__init__(tr, plan, bound, len(holders), in_place)
+        path = tr.pos.steps()
+        results = tr.results[: len(path)]
+        place = {(s.step.index, s.k): k for k, s in enumerate(want[: len(holders)])}
+        known = {*map(id, holders), *map(id, others)}
+        # Of the results: those that are held, what is wanted first; those that only the walk holds; where none is.
+        held = dict.fromkeys(i for i, h in enumerate(results) if id(h) in known)
+        own = dict.fromkeys(i for i in held if (i, 0) in place and results[i] is holders[place[i, 0]])
+        self.held, self.n_own = _at([*own, *(i for i in held if i not in own)]), len(own)
+        self.unheld = _at([*idle, *(i for i, h in enumerate(results) if h is not None and i not in held)])
+        self.idle = idle
+        self.none = [i for i, h in enumerate(results) if h is None and i not in idle]
+        # Of what is held weakly, by its number: what is wanted; the others, with the step whose value they may not
+        # hold. They may hold any leaf.
+        self.refs = list(tr.refs)
+        weakly = [(i, k, r()) for i, several in tr.refs.items() for k, r in enumerate(_each(several))]
+        wanted = dict.fromkeys(
+            n for n, (i, k, h) in enumerate(weakly) if (i, k) in place and h is holders[place[i, k]]
+        )  # fmt: skip
+        self.wanted = list(wanted)
+        self.others = [(n, path[i]) for n, (i, *_) in enumerate(weakly) if n not in wanted]
+        self.order = [*(place[i, 0] for i in own), *(place[weakly[n][:2]] for n in self.wanted)]
+        self.want = list(want)
+        self.slots = [want[k] for k in self.order]
+        # Those with a graph behind them, and all that are no leaf's: these have no record before the sync.
+        self.graphs = [s for s in want[: len(holders)] if s.requires_grad and s.leaf is None]
+        self.unmarked = [n for n, s in enumerate(self.slots) if s.leaf is None]
+        self.variant: Bound
+        self.places: Sequence[int]
+        _, self.variant, self.places = bound.chosen if bound.donations else (None, bound, ())
+        self.donors = _at([max(at, 0) for at in self.places])
+        self.sizes = [(k, n) for k, n in enumerate(self.variant.sizes) if not self.places or self.places[k] < 0]
+        words = replay.words_of(path, self.variant)
+        self.words = None if words is None else _at(words)
+        self.fresh = _fresh(tr, plan, want, self.places)
+        self.root, self.blank = tr.roots[tr.grad], [None] * tr.n_results()
+        self.missed = 0
+        self.run = self.repeat
+
+    def repeat(self, tr: Trace, cause: str, site: Site) -> bool:
+        """`Again.run`."""
+        if tr.ext is not self.ext or settings["interpret"] or not settings["repeat"]:
+            return False
+        with holding:
+            # NOTE: as in `sync`, whoever records meanwhile has a walk of its own.
+            aside, own = tr.aside(), local.trace
+            tr.computing, local.trace = True, aside
+            try:
+                return self._repeat(tr, cause, site)
+            finally:
+                tr.computing = False
+                local.trace = own
+
+    def _repeat(self, tr: Trace, cause: str, site: Site) -> bool:
+        started = perf_counter()
+        found = self._find(tr)
+        if found is None:
+            return False
+        segment = make_segment(tr, self.graphs, consumed_on(tr)) if self.graphs else None
+        leaves, results, run = tr.leaves, tr.results, self.variant
+        for i in self.idle:
+            results[i] = None
+        if self.bound.donations:
+            variant, places = self.bound.donating(leaves, tr.scalars)
+            if variant is not run or places != self.places:
+                return False
+        begun, flag = perf_counter(), run.flag
+        buffers: list[Any] = []
+        flag[0] = 0
+        ran = False
+        try:
+            if not self._run(tr, buffers):
+                return False
+            ran = True
+            self._commit(tr, found, buffers, segment)
+        except BaseException as e:
+            if ran or flag[0]:
+                # As in `sync`: leaves are overwritten, so the results stand, and it goes on afterwards.
+                finish(lambda: self._stand(tr, found, buffers, segment))
+            elif isinstance(e, Exception):
+                replay.failed(e)
+                # What fails the general way meets again, and says which line it is of.
+                return False
+            # NOTE: a traceback keeps this frame, which must not keep tensors alive.
+            del found, segment
+            raise
+        ended = perf_counter()
+        counters.syncs += 1
+        counters.kernels += self.kernels
+        self.plan.runs += 1
+        self.missed = 0
+        tr.report = self, cause, site, started - tr.started, ended - begun
+        root = self.root
+        tr.begin(root, self.blank)
+        root.next, tr.ended = self.then, self
+        return True
+
+    def _stand(
+        self, tr: Trace, found: tuple[list[Any], list[Any]], buffers: Sequence[Any], segment: Segment | None
+    ) -> None:  # fmt: skip
+        self._commit(tr, found, buffers, segment)
+        tr.start()
+
+    def _run(self, tr: Trace, buffers: list[Any]) -> bool:
+        """Take memory, or leaves to overwrite, for the results, and run: whether all indices were right."""
+        run, leaves = self.variant, tr.leaves
+        bases = [d.address for d in leaves]
+        at = run.n_leaves
+        if at < len(bases):
+            del bases[at:]
+        if self.places:
+            # NOTE: what goes to fresh memory has any leaf here until it has.
+            buffers += self.donors(leaves)
+            bases += self.donors(bases)
+        else:
+            buffers += self.blank[: len(run.sizes)]
+            bases += buffers
+        for k, nbytes in self.sizes:
+            buffer = buffers[k] = memory.allocate(nbytes)
+            bases[at + k] = buffer.address
+        arena = memory.allocate(run.arena_size) if run.arena_size else None
+        bases += 0 if arena is None else arena.address, run.status_address
+        if self.words is not None:
+            bases += self.words(tr.scalars)
+        scalars = tr.scalars[: self.n_scalars] if self.words is None or run.moving else ()
+        if self.words is None:
+            bases += run.exe.words.of(scalars)
+        if run.moving:
+            bases += run.moved(bases, run.exe.expressions.evaluate(run.extents, scalars))
+        run.launch(bases, buffers, arena, leaves)
+        if run.checks and run.status[0]:
+            run.status[:] = 0
+            return False
+        return True
+
+    def _find(self, tr: Trace) -> tuple[list[Any], list[Any]] | None:
+        """Who holds the values, in the order of `slots`, and who else is known; None if they are others."""
+        refs, results = tr.refs, tr.results
+        if [*refs] != self.refs:
+            return None
+        held = self.held(results)
+        if (
+            min(map(getrefcount, held), default=AMONG + 1) <= AMONG
+            or max(map(getrefcount, self.unheld(results)), default=0) > AMONG
+        ):
+            return None
+        for i in self.none:
+            if results[i] is not None:
+                return None
+        weakly: list[Any] = []
+        for r in refs.values():
+            weakly += r if type(r) is Several else (r,)
+        holders, others = [*held[: self.n_own]], [*held[self.n_own :]]
+        holders += [weakly[n]() for n in self.wanted]
+        for h, slot in zip(holders, self.slots):  # noqa: B905 - strict costs, and they are as many
+            if h is None or h._slot is not slot or h._storage is not None:
+                return None
+        for k in self.unmarked:
+            if holders[k]._meta is not None:
+                return None
+        for n, step in self.others:
+            h = weakly[n]()
+            if h is not None:
+                slot = h._slot
+                if slot is not None and slot.step is step and h._storage is None and step.op is not LEAF:
+                    return None
+                others.append(h)
+        return holders, others
+
+    def _commit(
+        self, tr: Trace, found: tuple[list[Any], list[Any]], buffers: Sequence[Any], segment: Segment | None
+    ) -> None:  # fmt: skip
+        """Values go behind their holders; every holder leaves the walk. Done twice it has been done once."""
+        if self.fresh is None:
+            values = self.plan.values(buffers, self.ext.values, tr.leaves, self.want)
+        else:
+            values = [*buffers]
+            for k, shape, dtype in self.fresh:
+                values[k] = Data(values[k], shape, dtype)
+        holders, others = found
+        for h, k in zip(holders, self.order):  # noqa: B905 - as above
+            h._data = values[k]
+        for h, slot in zip(holders, self.slots) if self.graphs else ():  # noqa: B905 - as above
+            if slot.requires_grad and slot.leaf is None:
+                meta = h._meta = Gradient(True, is_leaf=False)
+                meta.slot = slot
+                meta.segment = segment if segment is not None and slot in segment.outputs else None
+        if segment is not None:
+            segment.keep(values[self.n_outputs :])
+        for h in (*holders, *others):
+            if h is not None:
+                slot = h._slot  # as in `syncing._commit`
+                if slot is not None and slot.step.owner is tr and (h._data is not None or h._storage is not None):
+                    h._slot = None
+                if type(h) is Storage:
+                    h.invalidate(None)
+
+
+def _each(reference: Any) -> Sequence[Any]:
+    return reference if type(reference) is Several else (reference,)
+
+
+def _fresh(
+    tr: Trace, plan: Plan, want: Sequence[Slot], places: Sequence[int]
+) -> list[tuple[int, tuple[int, ...], Any]] | None:  # fmt: skip
+    """The values that a run puts into fresh memory, if the others are the leaves that it overwrites as they are.
+
+    None where it is not as simple: values that are one another, or leaves.
+    """
+    if plan.order_of(tr.ext.values, want) != [*range(len(want))]:
+        return None
+    if any(at >= 0 and tr.leaves[at].shape != want[k].shape for k, at in enumerate(places)):
+        return None
+    return [(k, s.shape, s.dtype) for k, s in enumerate(want) if not places or places[k] < 0]
+
+
+def remember(
+    tr: Trace, plan: Any, slots: Sequence[Slot], holders: Sequence[Holder], others: Sequence[Holder],
+    segment: Segment | None, idle: Sequence[int], in_place: int,
+) -> None:  # fmt: skip
+    """Keep what this sync did, if it can be done again; before the walk ends. idle: results that were let go."""
+    pos, ext = tr.pos, tr.ext
+    last = pos.again
+    if last is False:
+        return
+    if type(last) is Update and last.missed < MISSES:
+        last.missed += 1
+        return
+    if not in_place and segment is None:
+        replay.remember(tr, plan, slots, holders)
+        if pos.again is not False:
+            return
+    pos.again = False
+    if pos.mixed or pos.device != "cpu" or not slots or type(plan) is not Plan:
+        return
+    bound = plan.executable.bound.get(ext.values)
+    if bound is None:
+        return
+    if last is not None and not bound.met:
+        # Sizes that are new each time would be kept in vain.
+        bound.met, pos.again = True, last
+        return
+    want = slots if segment is None else [*slots, *segment.slots]
+    if not plan.order_of(ext.values, want):
+        return
+    again = Update(tr, plan, bound, want, holders, others, idle, in_place)
+    if len(again.slots) == len(slots):
+        pos.again = again

@@ -1,0 +1,543 @@
+"""A sync: what is alive says what is wanted, the walk's plan computes it, and the walk ends."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from itertools import chain, compress, repeat
+from operator import and_, attrgetter, is_
+from time import perf_counter, sleep
+from types import FrameType
+from typing import Any
+
+from lazyt.autograd.engine import consumed_on
+from lazyt.autograd.saved_segment import Segment, make_segment
+from lazyt.backends.cpu.receipt import Receipt
+from lazyt.errors import SyncError, described, failed_to_plan, is_fault, relocate, site_of
+from lazyt.runtime.first_run import Stepwise
+from lazyt.runtime.plan_cache import Plan, drop_plans, find_plan
+from lazyt.runtime.replay import Again, counters
+from lazyt.runtime.replay_update import remember
+from lazyt.runtime.subprograms import Part, Partition, partition, turn_left
+from lazyt.runtime.sync_report import SyncReport
+from lazyt.tracing import record as recording
+from lazyt.tracing.call_site import Site, user_site
+from lazyt.tracing.commit import Change, carry_out, finish, prepared
+from lazyt.tracing.inputs import MANY, without_value
+from lazyt.tracing.steps import LEAF, hooks, settle
+from lazyt.tracing.tensor_state import GONE, Data, Gradient, Handle, Holder, Storage
+from lazyt.tracing.trace import Several, Slot, Step, Trace, holding, local
+
+# Syncs that come at a line which has nothing to do with what is computed.
+UNASKED = frozenset(("bound", "another thread"))
+# Syncs that nobody reads the results of yet: what is known when a GPU has run (a wrong index) is for who waits for it.
+ENQUEUE = frozenset(("sync()", "eager", "bound"))
+_slot_held = attrgetter("_slot")
+
+
+def last_report() -> SyncReport | None:
+    """What the last sync of this thread did; that of a repeated one is written now."""
+    tr = local.trace
+    if type(tr.report) is tuple:
+        tr.report = _repeated(*tr.report)
+    found: SyncReport | None = tr.report
+    return found
+
+
+def wanted_of(tr: Trace) -> tuple[list[Slot], list[Holder], list[Holder]]:
+    """The values that somebody holds and that are not computed yet, in order, and who holds them; and every other
+    holder that this walk knows."""
+    slots: list[Slot] = []
+    holders: list[Holder] = []
+    others: list[Holder] = []
+    path = tr.pos.steps()
+    end = len(path)
+    refs, results = tr.refs, tr.results
+    # NOTE: who only looks (`explain`) has no lock: another thread may move a holder from the results to refs meanwhile.
+    for i in sorted({*tr.held_results(), *refs}):
+        h = results[i]
+        if h is None:
+            r = refs[i]
+            if type(r) is Several:
+                _several(r, path[i] if i < end else None, slots, holders, others)
+                continue
+            h = r()
+            if h is None:
+                continue
+        slot = h._slot
+        # NOTE: one with another slot was written since; one with a storage holds no value of its own.
+        if slot is not None and i < end and slot.step is path[i] and h._storage is None and slot.step.op is not LEAF:
+            slots.append(slot)
+            holders.append(h)
+        else:
+            others.append(h)
+    return slots, holders, others
+
+
+def _several(
+    refs: Several, step: Step | None, slots: list[Slot], holders: list[Holder], others: list[Holder]
+) -> None:  # fmt: skip
+    """As in `wanted_of`, for the values of one step."""
+    alive = refs() or []
+    if step is not None and tuple([h._slot for h in alive]) == step.slots:  # mostly all or none are held
+        slots += step.slots
+        holders += alive
+        return
+    for h in alive:
+        slot = h._slot
+        if slot is not None and slot.step is step and h._storage is None:
+            slots.append(slot)
+            holders.append(h)
+        else:
+            others.append(h)
+
+
+def differentiable(tr: Trace, wanted: Sequence[Slot]) -> Segment | None:
+    """What a later backward through these values will need; None when none goes through them."""
+    graphs = [s for s in wanted if s.requires_grad and s.leaf is None]
+    return make_segment(tr, graphs, consumed_on(tr)) if graphs else None
+
+
+def check_allowed(tr: Trace, cause: str, site: Site | None) -> None:
+    """`no_sync()` refuses at the line that would compute."""
+    if tr.syncs_forbidden:
+        raise SyncError(
+            f"no_sync: a sync is not allowed here (cause: {cause}, at {site}), inside no_sync() entered at "
+            f"{tr.syncs_forbidden[-1]}"
+        )
+
+
+def sync(
+    tr: Trace, cause: str, site: Site | None = None, extra: Sequence[tuple[Slot, Holder]] = (),
+    asked: Holder | None = None,
+) -> None:  # fmt: skip
+    """Compute everything alive (and `extra`), put it behind its holders, and start a new walk.
+
+    What fails because of its data (an index) stays pending, in a walk left behind; the rest is computed. The error is
+    raised if `asked` is among what failed, or nothing in particular was asked for.
+    """
+    pos = tr.pos
+    if pos.parent is None:
+        return
+    if site is None:
+        site = user_site()
+    if tr.syncs_forbidden:
+        check_allowed(tr, cause, site)
+    if tr.busy:
+        _read_aside(tr, cause, site, extra, asked)
+        return
+    if pos.mode is not tr.grad or pos.current != tr.device:
+        settle(tr)
+        pos = tr.pos
+    if pos.again and not extra and pos.again.run(tr, cause, site):
+        if tr.expectations:
+            expected(tr)
+        return
+    # NOTE: also what is computed goes behind its holders under the lock: another thread that waits for it to compute a
+    # value of this walk must then find the value, because the walk's leaves may be overwritten.
+    with holding:
+        # NOTE: whoever records meanwhile (a handler of signals, a finalizer) has a walk of its own.
+        aside = tr.aside()
+        own, pos = local.trace, tr.pos
+        tr.computing, local.trace = True, aside
+        try:
+            slots, holders, others = wanted_of(tr)
+            for slot, h in extra:
+                if slot not in slots:
+                    slots.append(slot)
+                    holders.append(h)
+            report = SyncReport(cause, site, pos.index + 1, len(slots), perf_counter() - tr.started)
+            segment = differentiable(tr, slots)
+            want = slots if segment is None else [*slots, *segment.slots]
+            idle = tr.let_go()
+            walk, receipt = _Snapshot(tr), Receipt()
+            try:
+                values = _compute(walk, want, report, receipt) if slots else []
+                _commit(tr, slots, holders, others, values, segment)
+            except BaseException as e:
+                raised, fault = True, None
+                if isinstance(e, Exception) and _without(tr, e, walk, slots, holders, others, report):
+                    raised = cause not in UNASKED if asked is None else asked._data is None
+                    tr.leave()
+                elif receipt.written and isinstance(report.plan, Plan):
+                    # An interrupt after the leaves were overwritten: the results stand, and it goes on afterwards.
+                    finish(lambda: _stand(tr, report, receipt, walk, want, slots, holders, others, segment))
+                elif isinstance(e, Exception) and is_fault(e):
+                    # What a value of this walk needs alone may be without the fault: whoever wants one tries.
+                    tr.leave()
+                    raised, fault = False, described(e)
+                # NOTE: a traceback keeps this frame, which must not keep tensors alive: they would be wanted again.
+                del slots, holders, others, segment, want, walk, extra
+                if fault is not None:
+                    raise fault from e
+                if raised:
+                    raise
+                _finish(tr, report)
+                return
+            if (report.plan_hit or not slots) and not extra and not report.parts:
+                remember(tr, report.plan, slots, holders, others, segment, idle, receipt.donated)
+            _finish(tr, report)
+        finally:
+            tr.computing = False
+            local.trace = own
+
+
+def called_from(again: Again, frame: FrameType) -> None:
+    """The line that calls `lazyt.sync()` is another one than the last time here."""
+    site = again.site = user_site()
+    again.code, again.lasti = frame.f_code, frame.f_lasti if site.code is frame.f_code else -1
+
+
+def expected(tr: Trace) -> None:
+    """The sync that was done again just now is one of those that are counted."""
+    _note(tr, _repeated(*tr.report))
+
+
+def _repeated(again: Again, cause: str, site: Site, record_time: float, run_time: float) -> SyncReport:
+    report = SyncReport(cause, site, again.steps, again.n_outputs, record_time)
+    plan = again.plan
+    if plan is not None:
+        report.add(plan, again.ext.values)
+        report.plan_hit = True
+        report.kernels, report.launches = plan.kernels, plan.launches
+        report.run_time, report.in_place = run_time, again.in_place
+    return report
+
+
+def _note(tr: Trace, report: SyncReport) -> None:
+    for expected in tr.expectations:
+        expected.note(report)
+
+
+def _finish(tr: Trace, report: SyncReport) -> None:
+    """What follows every sync: it is counted, and the walk starts anew."""
+    counters.syncs += 1
+    tr.report = report
+    _note(tr, report)
+    if tr.n_steps > recording.MAX_TRIE:
+        tr.reset_trie()
+    elif drop_plans():
+        tr.reset_trie()
+        gc.collect()  # steps refer to each other
+    else:
+        tr.start()
+
+
+def _without(
+    tr: Trace, error: Exception, walk: _Snapshot, slots: Sequence[Slot], holders: Sequence[Holder],
+    others: Sequence[Holder], report: SyncReport,
+) -> bool:  # fmt: skip
+    """After an error of one line's data: compute what no such line leads to. False if that fails in another way."""
+    failing: set[Any] = set()
+    while site_of(error) is not None and site_of(error) not in failing:
+        failing.add(site_of(error))
+        spoilt: set[Any] = set()
+        for s in walk.pos.steps():
+            # NOTE: a backward reads more than its operands.
+            reads = any(x.step in spoilt for x in s.operands if isinstance(x, Slot))
+            if reads or (spoilt and hasattr(s.op, "expand")) or (s.op.fallible and s.site in failing):
+                spoilt.add(s)
+        good = [(s, h) for s, h in zip(slots, holders, strict=True) if s.step not in spoilt]
+        want = [s for s, _ in good]
+        segment = differentiable(tr, want)
+        report.forget()  # what failed is not what ran
+        try:
+            values = _compute(walk, want if segment is None else [*want, *segment.slots], report) if good else []
+        except Exception as e:  # noqa: BLE001 - the first error is the one that is raised
+            error = e
+            continue
+        # NOTE: a holder that was written is met at its old value too.
+        left = {id(h) for s, h in zip(slots, holders, strict=True) if s.step in spoilt}
+        _commit(tr, want, [h for _, h in good], [h for h in others if id(h) not in left], values, segment)
+        return True
+    return False
+
+
+class _Snapshot:
+    """A walk as it stands: another thread may compute it while its owner goes on."""
+
+    __slots__ = ("ext", "leaves", "pos", "scalars")
+
+    def __init__(self, tr: Trace) -> None:
+        pos = self.pos = tr.pos
+        self.ext = tr.ext
+        self.scalars = tr.scalars[: pos.scalar_start + pos.n_scalars]
+        self.leaves = tr.leaves
+
+    def sites(self) -> list[Any]:
+        """The user's line of each step."""
+        return [s.site for s in self.pos.steps()]
+
+
+class _PartRun:
+    """A part of a walk with the values that it reads: what `_compute_on_one` takes as a walk of its own."""
+
+    __slots__ = ("ext", "leaves", "part", "pos", "scalars")
+
+    def __init__(self, part: Part, scalars: Sequence[Any], leaves: list[Data]) -> None:
+        self.part = part
+        self.pos = part.end()
+        self.ext = part.form.ext
+        self.scalars = part.scalars_of(scalars)
+        self.leaves = leaves
+
+    def sites(self) -> list[Any]:
+        """The user's line of each step."""
+        return self.part.sites()
+
+
+def _compute(
+    walk: _Snapshot, want: Sequence[Slot], report: SyncReport, receipt: Receipt | None = None
+) -> list[Data]:  # fmt: skip
+    """Run the plan of this walk for these slots, one a device; raises with everything still pending."""
+    if not walk.pos.mixed:
+        return _compute_on_one(walk, want, report, receipt)
+    values: dict[Slot, Data] = {}
+    devices = dict.fromkeys(s.step.device for s in want)
+    for d in devices:
+        some = [s for s in want if s.step.device == d]
+        found = _compute_on_one(walk, some, report, receipt if len(devices) == 1 else None)
+        values.update(zip(some, found, strict=True))
+    return [values[s] for s in want]
+
+
+def _compute_parts(
+    walk: _Snapshot, parts: Partition, want: Sequence[Slot], report: SyncReport
+) -> list[Data]:  # fmt: skip
+    """The values of `want` from the parts of a long walk, one after the other.
+
+    NOTE: no leaf of the walk is overwritten, for any part may fail; what an earlier part computed may be.
+    """
+    values: dict[Slot, Data] = {}
+    for part in parts.parts:
+        leaves = [parts.value(x, values, walk.leaves) for x in part.inputs]
+        for x in part.done:
+            del values[x]
+        run = _PartRun(part, walk.scalars, leaves)
+        del leaves
+        values.update(zip(part.want, _compute_on_one(run, part.wanted, report, Receipt()), strict=True))
+    report.parts += len(parts.parts)
+    return [values[x] for x in want]
+
+
+def _compute_on_one(
+    walk: _Snapshot | _PartRun, want: Sequence[Slot], report: SyncReport, receipt: Receipt | None
+) -> list[Data]:  # fmt: skip
+    if type(walk) is _Snapshot and (parts := partition(walk.pos, walk.ext, want)) is not None:
+        return _compute_parts(walk, parts, want, report)
+    extents = walk.ext.values
+    t0 = perf_counter()
+    try:
+        plan, reason = find_plan(walk.pos, walk.ext, want, walk.scalars)
+    except Exception as e:
+        failed_to_plan(e)
+        raise
+    t1 = perf_counter()
+    report.add(plan, extents)
+    if reason:
+        report.why = report.why or reason
+        report.plans += 1
+        counters.plans += 1
+    report.plan_hit = not report.plans
+    if len(plan.wanted) > len(want):
+        report.superset = True
+        counters.superset_plans += 1
+    try:
+        out = plan.run(extents, walk.scalars, walk.leaves, want, receipt)
+    except Exception as e:
+        relocate(e, walk.sites)
+        raise
+    if want[0].step.device != "cpu" and report.cause not in ENQUEUE:
+        # Before anything is put behind a handle, so that it all stays pending.
+        for data in out:
+            data.buffer.settle()
+    compiles, seconds = plan.take_compiles()
+    # Added up: a walk over two devices has a plan on each.
+    report.run_time += perf_counter() - t1
+    report.plan_time += t1 - t0 - seconds
+    report.kernels += plan.kernels
+    report.launches += plan.launches
+    if isinstance(plan, Stepwise):
+        report.interpreted += len(plan.interpreted)
+        if not plan.launches:
+            # Nothing was planned: NumPy computed it all.
+            report.plans -= 1
+            counters.plans -= 1
+    if compiles:
+        report.compiles += compiles
+        report.compile_time += seconds
+    if receipt is not None:
+        report.in_place = receipt.donated
+    counters.kernels += plan.kernels
+    return out
+
+
+def _commit(
+    tr: Trace, slots: Sequence[Slot], holders: Sequence[Holder], others: Sequence[Holder], values: Sequence[Data],
+    segment: Any,
+) -> None:  # fmt: skip
+    """Values go behind their holders; every holder leaves the walk: all at once."""
+    changes: list[Change] = []
+    for slot, h, data in zip(slots, holders, values, strict=False):
+        changes.append((h, "_data", data))
+        if slot.leaf is None:
+            if slot.requires_grad:
+                meta = Gradient(True, is_leaf=False) if h._meta is None else h._meta
+                kept = segment if segment is not None and slot in segment.outputs else None
+                changes += (h, "_meta", meta), (meta, "slot", slot), (meta, "segment", kept)
+            elif h._meta is not None and not h._meta.is_leaf:
+                changes.append((h, "_meta", None))
+    if segment is not None:
+        segment.keep(values[len(slots) :])
+    changes += ((h, "_slot", None) for h in holders)
+    aliases = [x for h in (*others, *holders) if type(h) is Storage for _, x in h.alive()]
+    changes += ((x, "_slot", None) for x in aliases)
+    # NOTE: another thread may meet or write one meanwhile: then that one has it. What has no value here, and is no
+    # view, is pending there.
+    known = [h._slot for h in others]
+    left = [
+        slot is not None and slot.step.owner is tr and (h._data is not None or h._storage is not None)
+        for h, slot in zip(others, known, strict=True)
+    ]
+    same = map(and_, left, map(is_, map(_slot_held, others), known))
+    assignments = chain(prepared(changes), map(setattr, compress(others, same), repeat("_slot"), repeat(None)))
+    # NOTE: before `carry_out`, which nothing interrupts, nothing has changed that is seen.
+    carry_out(assignments)
+    for h in (*others, *holders):
+        if type(h) is Storage and len(h.aliases) > GONE:
+            h.prune()
+
+
+def _stand(
+    tr: Trace, report: SyncReport, receipt: Receipt, walk: _Snapshot, want: Sequence[Slot], slots: Sequence[Slot],
+    holders: Sequence[Holder], others: Sequence[Holder], segment: Any,
+) -> None:  # fmt: skip
+    assert isinstance(report.plan, Plan), "only a plan overwrites leaves"
+    values = report.plan.values(receipt.buffers, walk.ext.values, walk.leaves, want)
+    _commit(tr, slots, holders, others, values, segment)
+    tr.start()
+
+
+def _read_aside(
+    tr: Trace, cause: str, site: Site | None, extra: Sequence[tuple[Slot, Holder]], asked: Holder | None
+) -> None:  # fmt: skip
+    """While an operation is being recorded a handler of signals, or a finalizer, reads: the walk does not end for it.
+
+    What is asked for is computed of the walk as it stands; what `sync()` would compute is left to the next one.
+    """
+    wanted = [*extra]
+    if asked is not None and asked._slot is not None:
+        wanted.append((asked._slot, asked))
+    if not wanted:
+        return
+    report = SyncReport(cause, user_site() if site is None else site)
+    with holding:
+        values = _compute(_Snapshot(tr), [s for s, _ in wanted], report)
+    tr.more = True  # NOTE: a handle that has a value is none for another walk (see `Trace.results`)
+    for (slot, h), data in zip(wanted, values, strict=True):
+        if h._slot is slot or h._slot is None:
+            h._data = data
+    counters.syncs += 1
+    tr.report = report
+
+
+def materialise(h: Handle, cause: str) -> Data:
+    """The computed value of h, syncing if it is pending."""
+    if h._view is not None:
+        box = Holder()
+        tr = local.trace
+        slot = recording.slot_of(tr, h)
+        sync(tr, cause, None, [(slot, box)], box)
+        assert box._data is not None
+        return box._data
+    for _ in range(MANY):
+        holder: Holder = h._storage if h._storage is not None else h
+        data = holder._data
+        if data is not None:
+            return data
+        pending = holder._slot
+        if pending is None:  # NOTE: another thread computes it, or makes a storage of it, between two looks
+            sleep(0)
+        elif pending.step.owner is not local.trace:
+            return compute_foreign(h)
+        else:
+            sync(local.trace, cause, None, (), holder)
+    raise without_value()
+
+
+def compute_foreign(holder: Holder) -> Data:
+    """Compute what another thread has pending so that this one can read it; the owner's walk goes on untouched."""
+    check_allowed(local.trace, "another thread", None)
+    report = SyncReport("another thread", user_site())
+    # NOTE: from here on the owner cannot overwrite the leaves of its walk.
+    with holding:
+        for _ in range(MANY):
+            if holder._storage is not None:
+                holder = holder._storage
+            found, slot = holder._data, holder._slot
+            if found is not None:
+                return found  # its owner was faster
+            if slot is None:  # NOTE: between two looks it got a value, or a storage
+                sleep(0)
+                continue
+            tr = slot.step.owner
+            if tr.computing:
+                raise SyncError(
+                    "sync: a value that is being computed cannot be used by what interrupts that (a handler of "
+                    "signals, a finalizer): it can be used afterwards"
+                )
+            leaves = tr.leaves
+            walk = _Snapshot(tr)
+            # NOTE: the owner may have synced meanwhile: only one walk's parts belong together.
+            if tr.leaves is leaves and holder._slot is slot:
+                break
+        else:
+            raise without_value()
+        try:
+            data = _compute(walk, [slot], report)[0]
+        except Exception as e:
+            if is_fault(e):
+                raise described(e) from e
+            raise
+        limit = recording.MAX_BYTES
+    # NOTE: no call in here. The same slot may stand for a value of the owner's next walk.
+    if tr.leaves is leaves:
+        tr.more = True  # NOTE: a handle that has a value is none for another walk (see `Trace.results`)
+        tr.polled += 1
+        if tr.polled >= recording.POLLS:
+            tr.nbytes = limit  # so the owner looks
+        if holder._slot is slot and holder._storage is None:
+            holder._data = data
+    counters.syncs += 1
+    local.trace.report = report
+    return data
+
+
+def _run(tr: Trace, cause: str, site: Any = None) -> None:
+    sync(tr, cause, site)
+
+
+def _turn_left(tr: Trace, cut: bool) -> int | None:
+    """How many steps at least are left of a loop's turn; None where the walk must not end between two turns.
+
+    A value that somebody may still differentiate keeps its walk: across a sync, hooks and custom rules are refused.
+    cut: a walk ended here before.
+    """
+    if tr.syncs_forbidden:
+        return None
+    freed = consumed_on(tr)
+    if any(x.requires_grad and x.leaf is None and x.step not in freed for x in wanted_of(tr)[0]):
+        return None
+    return 0 if cut else turn_left(tr.pos)
+
+
+def _sync_for(tr: Trace, x: Handle) -> None:
+    """Compute what is pending here for x, which threads take turns at writing."""
+    holder: Holder = x._storage or x
+    if holder._data is None:
+        sync(tr, "another thread", None, (), holder)
+
+
+hooks.sync, hooks.sync_for = _run, _sync_for
+hooks.turn_left = _turn_left
+hooks.compute_foreign = compute_foreign

@@ -1,0 +1,598 @@
+"""The tensor that users hold: a handle on a pending or computed value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from lazyt.autograd import engine, transfers
+from lazyt.errors import AutogradError, DeviceError, DTypeError, NotOneElement, ShapeError
+from lazyt.functions import dlpack, flat
+from lazyt.functions.host import ALONE, ARRAYS, holds_tensor, host_array, is_constant, list_dtype, tensors_in
+from lazyt.functions.joining import stack
+from lazyt.functions.subscript import getitem, setitem
+from lazyt.inspect.explain import Explanation, Nothing, PartsExplanation, explain
+from lazyt.inspect.pending import GraphText, graph as pending_graph
+from lazyt.inspect.tensor_repr import tensor_html, tensor_repr
+from lazyt.ir import dtypes
+from lazyt.ops.definition import OPS, OpDef
+from lazyt.runtime import memory
+from lazyt.runtime.device import CPU, Device, check as check_device
+from lazyt.runtime.host_views import array_of
+from lazyt.runtime.sync import materialise
+from lazyt.tracing import inplace, record as recording
+from lazyt.tracing.steps import hooks, tensor_over
+from lazyt.tracing.tensor_state import Data, Gradient, Handle, Holder
+from lazyt.tracing.trace import Slot
+
+_new = object.__new__
+
+
+class Tensor(Handle):
+    """An n-dimensional array whose operations are recorded and run at a sync point.
+
+    `shape`, `dtype`, `ndim`, `size` and `repr` never compute; `print`, `numpy()`, `item()` and their kin do.
+
+    >>> import lazyt as lt
+    >>> x = lt.asarray([1.0, 2.0]) + 1
+    >>> x
+    <lazyt.Tensor shape=(2,) dtype=float32 device=cpu pending: add>
+    >>> print(x)
+    [2. 3.]
+    """
+
+    __slots__ = ()
+    __array_priority__ = 1000
+
+    def __init__(self, *args: Any) -> None:
+        raise TypeError("make tensors with lazyt.runtime.tensor, lazyt.asarray or lazyt.zeros and its kin")
+
+    def __hash__(self) -> int:
+        raise TypeError(
+            "unhashable type: 'lazyt.Tensor', because == compares elements and a write in place changes them; use "
+            "id(x) to mean this object, or bytes(x.numpy()) to mean its value"
+        )
+
+    # Metadata
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents, as a tuple of ints; never syncs."""
+        slot = self._slot
+        if slot is not None:
+            return slot.shape
+        if self._data is not None:
+            return self._data.shape
+        found: tuple[int, ...] = _value(self).shape
+        return found
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The element type, a `numpy.dtype`."""
+        slot = self._slot
+        found: np.dtype
+        if slot is not None:
+            found = slot.dtype
+        elif self._data is not None:
+            found = self._data.dtype
+        else:
+            found = _value(self).dtype
+        return found
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        n = 1
+        for d in self.shape:
+            n *= d
+        return n
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    @property
+    def device(self) -> Device:
+        """Where the value lives, or will."""
+        holder: Holder = self._storage if self._storage is not None else self
+        return Device(holder._slot.step.device if holder._data is None else holder._data.device)  # type: ignore[union-attr]
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the value is not computed yet."""
+        holder: Holder = self._storage if self._storage is not None else self
+        return holder._data is None
+
+    # Reading: each of these is a sync point
+
+    def numpy(self, *, copy: bool = False) -> np.ndarray[Any, Any]:
+        """The value as a NumPy array: read-only and without a copy, or writable with `copy=True`. Syncs if pending.
+
+        What was exported never changes: later in-place writes go to new memory. Raises AutogradError for a tensor
+        that requires grad.
+        """
+        if inplace.requires_grad(self):
+            raise AutogradError(
+                "numpy: Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+            )
+        return self._array("numpy()", copy)
+
+    def _array(self, cause: str, copy: bool = False) -> np.ndarray[Any, Any]:
+        a = array_of(self)
+        if a is None:
+            a = memory.as_array(materialise(self, cause))
+        return a.copy() if copy else a
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python scalars; syncs if pending."""
+        return self._array("tolist()").tolist()
+
+    def _scalar(self, cause: str) -> Any:
+        if self.size != 1:
+            raise NotOneElement(f"{cause}: only tensors of one element convert to a scalar, not shape {self.shape}")
+        return self._array(cause).reshape(()).item()
+
+    def __float__(self) -> float:
+        return float(self._scalar("float()"))
+
+    def __int__(self) -> int:
+        return int(self._scalar("int()"))
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("bool()"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex()"))
+
+    def __index__(self) -> int:
+        if dtypes.kind(self.dtype) not in "iu":
+            raise DTypeError(f"index: only integer tensors can be used as an index, not {self.dtype}")
+        return int(self._scalar("__index__"))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        a = self._array("__array__")
+        if dtype is not None and a.dtype != dtype:
+            if copy is False:
+                raise ValueError("__array__: a change of dtype needs a copy")
+            return a.astype(dtype)
+        return a.copy() if copy else a
+
+    __array_namespace__ = dlpack.array_namespace
+    __dlpack__, __buffer__ = dlpack.dlpack, dlpack.buffer
+    __dlpack_device__ = dlpack.dlpack_device
+    __cuda_array_interface__ = property(dlpack.cuda_array_interface)
+
+    def __str__(self) -> str:
+        return str(self._array("print"))
+
+    def __format__(self, spec: str) -> str:
+        if not self.shape:
+            return format(self.item(), spec)
+        if spec:
+            raise TypeError(f"unsupported format string {spec!r} for a tensor of shape {self.shape}, not one number")
+        return str(self)
+
+    def __repr__(self) -> str:
+        return tensor_repr(self)
+
+    def _repr_html_(self) -> str:
+        return tensor_html(self)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """NumPy's description of a value that is there and lies in order: AttributeError otherwise, as if absent.
+
+        NOTE: its `data` is a buffer, which keeps the memory alive after a write in place gave the tensor another.
+        """
+        a = array_of(self)
+        if a is None or a.dtype == dtypes.bfloat16 or not a.size or not a.flags.c_contiguous:
+            raise AttributeError("__array_interface__: the value is pending, or not plain contiguous memory")
+        return {**a.__array_interface__, "data": memoryview(a).cast("B")}  # type: ignore[arg-type]
+
+    def explain(self, *, fused: bool = True) -> Explanation | PartsExplanation | Nothing:
+        """Which kernels would run if this were read now, what each fuses and why: see `lazyt.explain`."""
+        return explain(self, fused=fused)
+
+    def graph(self) -> GraphText:
+        """The pending primitives that compute this, as text."""
+        return pending_graph(self)
+
+    def __reduce__(self) -> Any:
+        return _unpickle, (self._array("pickle").copy(), inplace.requires_grad(self) and inplace.is_leaf(self))
+
+    def __copy__(self) -> Tensor:
+        return self.clone()
+
+    def clone(self) -> Tensor:
+        """The same value as a tensor of its own: writes to either are not seen by the other. Gradients pass through."""
+        out: Tensor = recording.record(CLONE, (self,))
+        return out
+
+    def to(self, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False) -> Tensor:
+        """This value with another dtype or on another device, given by position or by name; self if nothing changes.
+
+        Another device is a sync, and so is the way back of a gradient. As `torch.Tensor.to`: a leaf's copy is no leaf.
+
+        >>> import lazyt as lt
+        >>> lt.ones(2).to(lt.float64).dtype
+        dtype('float64')
+        """
+        for a in args:
+            if isinstance(a, str) and a.partition(":")[0] in ("cpu", "cuda"):
+                device = a
+            else:
+                dtype = a
+        want = self.dtype if dtype is None else dtypes.as_dtype(dtype)
+        out = self if want == self.dtype else _astype(self, want)
+        if device is not None and check_device(device) != self.device:
+            return _moved(out, check_device(device))
+        return out.clone() if copy and out is self else out
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+        """This tensor on `device` (Array API); DeviceError for one that is not there."""
+        if stream is not None:
+            raise DeviceError("to_device: the CPU has no streams")
+        return self.to(device=device)
+
+    def cpu(self) -> Tensor:
+        """This tensor on the CPU."""
+        return self.to(device=CPU)
+
+    def cuda(self, device: int = 0) -> Tensor:
+        """This tensor on a GPU; DeviceError where there is none."""
+        return self.to(device=f"cuda:{device}")
+
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        out = tensor_of(materialise(self, "deepcopy"))
+        if inplace.requires_grad(self):
+            if not inplace.is_leaf(self):
+                raise AutogradError("deepcopy: only leaf tensors support deepcopy; detach() the tensor first")
+            out.requires_grad = True
+        memo[id(self)] = out
+        return out
+
+    if TYPE_CHECKING:
+        # What operators.py generates, for checkers of types.
+        _Operator: TypeAlias = Callable[["Tensor", Any], "Tensor"]
+        __add__: _Operator
+        __radd__: _Operator
+        __sub__: _Operator
+        __rsub__: _Operator
+        __mul__: _Operator
+        __rmul__: _Operator
+        __truediv__: _Operator
+        __rtruediv__: _Operator
+        __floordiv__: _Operator
+        __rfloordiv__: _Operator
+        __mod__: _Operator
+        __rmod__: _Operator
+        __pow__: _Operator
+        __rpow__: _Operator
+        __matmul__: _Operator
+        __rmatmul__: _Operator
+        __and__: _Operator
+        __rand__: _Operator
+        __or__: _Operator
+        __ror__: _Operator
+        __xor__: _Operator
+        __rxor__: _Operator
+        __lshift__: _Operator
+        __rlshift__: _Operator
+        __rshift__: _Operator
+        __rrshift__: _Operator
+        __lt__: _Operator
+        __le__: _Operator
+        __gt__: _Operator
+        __ge__: _Operator
+        __neg__: Callable[[Tensor], Tensor]
+        __pos__: Callable[[Tensor], Tensor]
+        __abs__: Callable[[Tensor], Tensor]
+        __invert__: Callable[[Tensor], Tensor]
+
+    # Sequence protocol
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a 0-d tensor")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self.shape:
+            raise TypeError("iteration over a 0-d tensor")
+        return (self[i] for i in range(self.shape[0]))
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((self == value).any())
+
+    __getitem__ = getitem
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        setitem(self, key, value)
+
+    # Gradients
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients flow through this value; set it on leaves only."""
+        return inplace.requires_grad(self)
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, value: bool = True) -> Tensor:
+        """Ask for (or stop) gradients of this leaf; in place.
+
+        A view, such as what `detach()` returns, becomes a leaf with a value of its own: unlike in PyTorch, later writes
+        in place to it are not seen by the tensor that it was a view of, nor the other way round.
+        """
+        if value == inplace.requires_grad(self):
+            return self
+        if not value and not inplace.is_leaf(self):
+            raise AutogradError(
+                "requires_grad: you can only change requires_grad flags of leaf variables. If you want to use a "
+                "computed variable in a subgraph that doesn't require differentiation use x.detach()"
+            )
+        if value and dtypes.kind(self.dtype) not in "fc":
+            raise AutogradError(
+                "requires_grad: only Tensors of floating point and complex dtype can require gradients, "
+                f"not {self.dtype}"
+            )
+        if self._view is not None:
+            engine.own_value(self)
+        holder: Holder = self._storage if self._storage is not None else self
+        if engine.is_pending(holder):
+            (engine.make_leaf if value else engine.freeze)(holder)
+        else:
+            holder._slot = None
+        if self._storage is not None:
+            self._storage.invalidate(None)
+        if holder._meta is None:
+            holder._meta = Gradient(value)
+        holder._meta.requires_grad = value
+        holder._meta.is_leaf = True
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether this is a leaf of the autograd graph."""
+        return inplace.is_leaf(self)
+
+    def _gradient(self) -> Gradient | None:
+        return self._storage._meta if self._storage is not None and self._view is None else self._meta
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The accumulated gradient of a leaf, or None."""
+        meta = self._gradient()
+        return None if meta is None else meta.grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        meta = self._gradient()
+        if meta is None:
+            if value is None:
+                return
+            raise AutogradError("grad: only a leaf that requires grad has .grad")
+        if value is not None and value.shape != self.shape:
+            raise ShapeError(f"grad: shape {value.shape} does not match the tensor's {self.shape}")
+        meta.grad = value
+
+    def backward(
+        self,
+        gradient: Tensor | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Sequence[Tensor] | None = None,
+    ) -> None:
+        """Accumulate d(self)/d(leaf) into `.grad` of every leaf reached, or of `inputs`. Records; runs nothing.
+
+        `gradient` (self's shape) is required unless self has one element. Raises AutogradError as PyTorch does: no
+        graph, a graph that was freed, a saved value that was overwritten in place.
+        """
+        engine.backward(self, gradient, retain_graph, create_graph, inputs)
+
+    def detach(self) -> Tensor:
+        """The same value outside the autograd graph; shares memory and versions as a view does."""
+        out: Tensor = engine.detach(self)
+        return out
+
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Any:
+        """Call `hook(gradient)` whenever a gradient of this tensor is recorded; what it returns replaces it."""
+        return engine.register_hook(self, hook)
+
+    def retain_grad(self) -> None:
+        """Keep `.grad` of this non-leaf too."""
+        engine.retain_grad(self)
+
+
+def _value(h: Tensor) -> Any:
+    """The slot or data of a handle whose own caches are empty: a view after a write or a sync, or a base."""
+    st = h._storage
+    assert st is not None
+    return h._view or st._slot or st._data  # NOTE: no call: another thread writes it before or after
+
+
+def _make(slot: Slot) -> Tensor:
+    h = _new(Tensor)
+    h._slot = slot
+    h._data = h._storage = h._view = h._meta = None
+    h._writes = 0
+    return h
+
+
+def tensor_of(data: Data) -> Tensor:
+    """A tensor over a computed value."""
+    out: Tensor = tensor_over(data)
+    return out
+
+
+def _moved(x: Tensor, device: Device) -> Tensor:
+    """A copy of `x` on another device; syncs if it is pending."""
+    differentiable = inplace.requires_grad(x) and recording.is_grad_enabled()
+    if differentiable and x._storage is not None:
+        x = x.clone()  # what is viewed, or a view, is no value of its own
+    out = tensor_of(memory.from_array(memory.as_array(materialise(x, f".to({str(device)!r})")), device))
+    if differentiable:
+        transfers.copied(out, x, lambda ct, home=x.device: _moved(ct, home))  # type: ignore[misc]
+    return out
+
+
+CLONE = OpDef("clone", lambda b, x: x)
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor of what anything that speaks DLPack holds now: a copy on the CPU, its memory on a GPU.
+
+    `copy=False` shares the memory on the CPU too, `copy=True` copies it on a GPU. lazyt never writes shared memory, and
+    reads it at the sync: writing it before then changes what was recorded. `device="cpu"` asks the owner of memory
+    elsewhere to copy it here. Raises DeviceError, DTypeError; BufferError when `copy=False` cannot be.
+
+    >>> import lazyt as lt, numpy as np
+    >>> lt.from_dlpack(np.arange(3)).tolist()
+    [0, 1, 2]
+    """
+    if isinstance(x, Tensor):
+        return asarray(x, device=device, copy=copy)
+    if hasattr(x, "__dlpack__") and dlpack.on_gpu(x) and device != "cpu":
+        try:
+            out = _adopted(x, bool(copy))
+        except DeviceError as error:
+            raise DeviceError(
+                f"from_dlpack: memory of DLPack device {x.__dlpack_device__()} cannot be used: {error}; "
+                "device='cpu' asks its owner for a copy there"
+            ) from error
+        return out if device is None else asarray(out, device=device, copy=copy)
+    if device not in (None, "cpu"):
+        return asarray(dlpack.imported(x, None, copy), device=device)
+    a = dlpack.imported(x, device, copy)
+    return _shared(a) if copy is not None or dlpack.is_elsewhere(x) else tensor_of(memory.from_array(a))
+
+
+def _adopted(x: Any, copy: bool) -> Tensor:
+    """Another library's memory on a GPU, or a copy of it made now."""
+    data = memory.adopted(x, copy)
+    dtypes.as_dtype(data.dtype)
+    return tensor_of(data)
+
+
+def _unpickle(a: np.ndarray[Any, Any], requires_grad: bool) -> Tensor:
+    return tensor(a, requires_grad=requires_grad)
+
+
+def asarray(
+    obj: Any, /, dtype: Any = None, order: Any = None, *, device: Any = None, copy: bool | None = None, like: Any = None
+) -> Tensor:
+    """A tensor of `obj`: a tensor, a Python scalar, nested sequences, or anything NumPy reads. Copies NumPy memory.
+
+    Python floats give float32, ints int64, bools bool. `order` and `like` change nothing. Raises DTypeError for objects
+    that are not arrays. As `numpy.asarray`.
+
+    >>> import lazyt as lt
+    >>> lt.asarray([[1, 2], [3, 4]]).shape
+    (2, 2)
+    """
+    name = recording.current_device() if device is None else check_device(device)
+    want = None if dtype is None else dtypes.as_dtype(dtype)
+    obj = obj.copy() if type(obj) is flat.Flat else obj
+    if isinstance(obj, Tensor):
+        moved = device is not None and obj.device != name
+        if copy is False and (moved or (want is not None and obj.dtype != want)):
+            raise ValueError(f"asarray: a change of {'device' if moved else 'dtype'} needs a copy")
+        return obj.to(dtype=want, device=device, copy=bool(copy))
+    if not isinstance(obj, np.ndarray | list | tuple) and dlpack.on_gpu(obj):
+        # A copy, as of all that comes from elsewhere: `from_dlpack` shares.
+        return asarray(_adopted(obj, copy is not False), dtype=want, device=device)
+    if isinstance(obj, list | tuple) and (beside := tuple(tensors_in(obj))):
+        out = stack([_part(o, device, beside) for o in obj])
+        return out if want is None else _astype(out, want)
+    if copy is False and name != "cpu":
+        raise ValueError(f"asarray: copy=False, and what comes to {str(name)!r} is a copy")
+    if copy is False:
+        if not isinstance(obj, np.ndarray) or want not in (None, obj.dtype) or not obj.flags.c_contiguous:
+            raise ValueError("asarray: copy=False, and only C-contiguous NumPy memory of the same dtype needs no copy")
+        return _shared(obj)
+    return tensor_of(memory.from_array(host_array(obj, want), name))
+
+
+def _part(o: Any, device: Any, beside: Sequence[Handle]) -> Tensor:
+    """An element of a list with tensors in it: numbers are as wide as what they give with them."""
+    if isinstance(o, list | tuple) and holds_tensor(o):
+        return stack([_part(x, device, beside) for x in o])
+    t = asarray(o, device=device)
+    return asarray(o, dtype=list_dtype(t.dtype, beside), device=device) if isinstance(o, list | tuple | float) else t
+
+
+def _astype(x: Tensor, dtype: np.dtype) -> Tensor:
+    out: Tensor = recording.record(OPS["astype"], (x,), (dtype,))
+    return out
+
+
+def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A new leaf holding a copy of `data` (see `asarray`), asking for gradients if `requires_grad`.
+
+    >>> import lazyt as lt
+    >>> w = lt.tensor([1.0, 2.0], requires_grad=True)
+    >>> (w * w).sum().backward()
+    >>> w.grad.tolist()
+    [2.0, 4.0]
+    """
+    if isinstance(data, Tensor):
+        device = data.device if device is None else device
+        data = data._array("tensor()")
+    out = asarray(data, dtype=dtype, device=device, copy=None)
+    return out.requires_grad_() if requires_grad else out
+
+
+def from_numpy(a: np.ndarray[Any, Any]) -> Tensor:
+    """A tensor of what a NumPy array holds now; without a copy where nobody can write its memory.
+
+    That is where it is read-only, with all that it is a view of (`a.setflags(write=False)`, `mmap_mode="r"`), or where
+    nobody else refers to it. `asarray(a, copy=False)` shares any: a write before the sync changes what was recorded.
+
+    >>> import lazyt as lt, numpy as np
+    >>> x, a[:] = lt.from_numpy(a := np.arange(3)) * 2, 7
+    >>> x.tolist()
+    [0, 2, 4]
+    """
+    if not isinstance(a, np.ndarray):
+        raise DTypeError(f"from_numpy: a numpy.ndarray is required, not {type(a).__name__}")
+    if any(s < 0 for s in a.strides):
+        raise ShapeError("from_numpy: negative strides are not supported; copy the array first")
+    alone = getrefcount(a) == ALONE and type(a) is np.ndarray and a.base is None
+    return _shared(a) if alone or is_constant(a) else tensor_of(memory.from_array(host_array(a, None)))
+
+
+def _shared(a: np.ndarray[Any, Any]) -> Tensor:
+    """A tensor over NumPy's memory, which whoever asked for it does not write."""
+    return tensor_of(memory.wrap_array(host_array(a, None)))
+
+
+def _as_operand(x: Any, device: Any = None, beside: Sequence[Any] = ()) -> Tensor:
+    if isinstance(x, list | tuple):
+        return asarray(x, device=device) if holds_tensor(x) else _part(x, device, beside)
+    if isinstance(x, ARRAYS) or hasattr(x, "__array__"):
+        return asarray(x, device=device)
+    raise DTypeError(f"not an array or a Python scalar: {type(x).__name__!r} object {x!r:.60}")
+
+
+hooks.use(Tensor)
+hooks.tensor_of_slot, hooks.over_data = _make, tensor_of
+hooks.as_tensor, hooks.over_array = _as_operand, _shared
+
+
+__all__ = ["Tensor", "asarray", "from_dlpack", "from_numpy", "tensor"]

@@ -1,0 +1,548 @@
+"""Writing in place: a write records the next version of a value; nothing that was read before changes.
+
+Aliasing follows NumPy, legality under grad mode follows PyTorch (`can_mutate_inplace`). A write through a view is
+turned into a write of its base: each view operation knows how to put a value back (`OpDef.write`).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain, repeat
+from operator import attrgetter, eq, is_, setitem
+from typing import Any, TypeVar
+
+from lazyt.errors import AutogradError, ShapeError
+from lazyt.ir import dtypes
+from lazyt.ops.definition import OpDef, node_of
+from lazyt.ops.indexing import spread
+from lazyt.tracing.call_site import user_site
+from lazyt.tracing.commit import carry_out
+from lazyt.tracing.current import restore_grad_mode, set_grad_mode
+from lazyt.tracing.record import (
+    advance,
+    begin,
+    check_devices,
+    check_writable_dtype,
+    meta_of,
+    operand_slots,
+    own_slot,
+    slot_of,
+)
+from lazyt.tracing.steps import ASSIGN, LEAF, Moved, follow, hooks, insert, plain_slots, run_sync
+from lazyt.tracing.tensor_state import Handle, Holder, View
+from lazyt.tracing.trace import Several, Slot, Step, Trace, holding, several, waiting
+
+ref = weakref.ref
+T = TypeVar("T")
+
+
+def _lower_put(b: Any, x: Any, value: Any) -> Any:
+    """`value` broadcast and cast to x's shape and dtype: what `x[...] = value` makes of x."""
+    return spread(b, "assign", node_of(b, value, x.dtype), x.shape)
+
+
+PUT = OpDef("assign", _lower_put)
+_writes: dict[OpDef, OpDef] = {}
+_write_ops: set[OpDef] = set()
+
+
+def _write_op(view: OpDef) -> OpDef:
+    """The operation that writes through one view operation."""
+    op = _writes.get(view)
+    if op is None:
+        assert view.write is not None
+        op = _writes[view] = OpDef(f"write to {view.name}", view.write)
+        _write_ops.add(op)
+    return op
+
+
+def is_write(op: Any) -> bool:
+    """Whether an operation is `_write_op` of a view: its second operand is what the view has after it."""
+    return op in _write_ops
+
+
+def is_detached(h: Handle) -> bool:
+    """Whether h is a view through `detach`: what is done to it is outside the autograd graph."""
+    view = h._view
+    while view is not None:
+        if not view.op.differentiable:
+            return True
+        view = view.parent
+    return False
+
+
+def requires_grad(h: Handle) -> bool:
+    """Whether gradients flow into h's current value."""
+    slot = h._slot
+    if slot is None and h._storage is not None:
+        if is_detached(h) or not (h._view is None or h._view.made_under_grad):
+            return False
+        holder: Holder = h._storage
+        slot = holder._slot
+    if slot is not None:
+        return slot.requires_grad
+    meta = h._storage._meta if h._storage is not None else h._meta
+    return meta is not None and meta.requires_grad
+
+
+def is_leaf(h: Handle) -> bool:
+    """Whether h is an autograd leaf: a value of its own that requires grad, or one that does not."""
+    if h._view is not None:
+        return not requires_grad(h)
+    meta = h._storage._meta if h._storage is not None else h._meta
+    if meta is not None and meta.requires_grad:
+        return meta.is_leaf
+    return not requires_grad(h)
+
+
+def check_legal(tr: Trace, name: str, x: Handle, value_grad: bool) -> None:
+    """PyTorch's rules, in its order, before anything is recorded."""
+    view = x._view
+    v = view
+    while v is not None:
+        if not v.writable:
+            raise ShapeError(
+                f"{name}: not supported: writing to a view made by {v.op.name}, because more than one of its elements "
+                "may refer to a single memory location; copy it first"
+            )
+        v = v.parent
+    if not tr.grad or not (value_grad or requires_grad(x) or _views_what_requires_grad(x)):
+        return
+    if view is not None:
+        if not view.made_under_grad:
+            raise AutogradError(
+                f"{name}: a view was created in no_grad mode and is being modified inplace with grad mode enabled. "
+                "Given that this use case is ambiguous and error-prone, it is forbidden; move both the view and the "
+                "inplace operation inside the no_grad block, or both outside"
+            )
+        v = view
+        while v is not None:
+            if v.op.name in MULTI_OUTPUT:
+                raise AutogradError(
+                    f"{name}: this view is the output of {v.op.name}, a function that returns multiple views. Such "
+                    "functions do not allow the output views to be modified inplace; use an out-of-place operation"
+                )
+            v = v.parent
+        assert x._storage is not None
+        meta = x._storage._meta
+        if meta is not None and meta.requires_grad and meta.is_leaf:
+            raise AutogradError(
+                f"{name}: a view of a leaf Variable that requires grad is being used in an in-place operation"
+            )
+    elif requires_grad(x) and is_leaf(x):
+        raise AutogradError(f"{name}: a leaf Variable that requires grad is being used in an in-place operation")
+
+
+def _views_what_requires_grad(h: Handle) -> bool:
+    """Whether h is a view, made under no_grad, of a value that gradients flow into."""
+    view, st = h._view, h._storage
+    if view is None or st is None or view.made_under_grad or is_detached(h):
+        return False
+    return st._slot.requires_grad if st._slot is not None else st._meta is not None and st._meta.requires_grad
+
+
+def puts_back(x: Handle, value: Any, how: tuple[OpDef, Any, Any, Any]) -> bool:
+    """Whether `value` is the view of x that the operation `how` (op, statics, ints, offsets) would make, so that
+    writing it there changes nothing. That is what `x[k] += v` ends with; it counts as a write.
+
+    False where gradients flow: then a write of the same value has to be recorded.
+    """
+    st = x._storage
+    if not isinstance(value, Handle) or st is None or value._storage is not st:
+        return False
+    v = value._view
+    if v is None or v.parent is not x._view or (v.op, v.statics, v.ints, v.offsets) != how or not v.writable:
+        return False
+    if requires_grad(x) or requires_grad(value) or _views_what_requires_grad(value):
+        return False
+    st._writes += 1
+    return True
+
+
+MULTI_OUTPUT = frozenset({"unstack", "split", "array_split"})
+
+# What a value written under no_grad keeps of the one it replaces: a leaf stays that leaf, another value its graph.
+KEEPS_LEAF, KEEPS_GRAPH = "leaf", "graph"
+STOP = OpDef("detach", lambda b, x: b.stop(x), differentiable=False)
+
+
+def assign_step(tr: Trace, new: Slot, old: Slot | None, keeps: str) -> Step:
+    """Take the step after which a holder has `new` for `old`.
+
+    What is written under no_grad changes no gradient's way.
+    """
+    while True:
+        s = _find_assign(tr, new, old, keeps)
+        # NOTE: no call from here on.
+        if s.parent is tr.pos:
+            break
+    s.shape, s.ext = new.shape, tr.ext
+    tr.results[s.index] = None
+    tr.pos = s
+    return s
+
+
+def _find_assign(tr: Trace, new: Slot, old: Slot | None, keeps: str) -> Step:
+    plain = (ASSIGN, (new, old), keeps)
+    s = follow(tr, plain)
+    if s is None:
+        if old is not None:
+            check_devices("assign", (new, old))
+        pos = tr.pos
+        operands = (new, old) if keeps == KEEPS_GRAPH else (new,)
+        s = Step(pos, ASSIGN, operands, (keeps,), plain, pos.index + 1)
+        s.targets = () if old is None else (old,)
+        s.dtype = new.dtype
+        s.site = user_site()
+        s.mode = tr.grad
+        s.requires_grad = new.requires_grad or bool(keeps)
+        if keeps == KEEPS_LEAF:
+            assert old is not None
+            s.leaf = old.leaf
+        old_at = None if old is None else (old.step.index, old.k)
+        insert(tr, s, plain, (ASSIGN, plain_slots((new,)), old_at, keeps))
+    return s
+
+
+def _store(tr: Trace, holder: Holder, new: Slot, old: Slot, writes: int) -> Slot | None:
+    """Let `holder` hold `new` in place of `old`, its value after so many `writes`; `Moved` if it holds another by now.
+
+    None, and nothing done, if another thread has written it meanwhile, or somebody has made a storage of it.
+    """
+    meta = holder._meta
+    keeps = ""
+    if not tr.grad:
+        if new.requires_grad:
+            new = advance(tr, STOP, [new], (), None, None, ())
+        if old.requires_grad:
+            keeps = KEEPS_LEAF if meta is not None and meta.is_leaf and old.leaf is not None else KEEPS_GRAPH
+    held = ref(holder)
+    before = holder._slot
+    if before is not None and before.step.owner is not tr and before.step.op is not LEAF:
+        if id(tr) not in waiting:
+            return None
+        _take_over(holder, before, held)
+    while True:
+        s = _find_assign(tr, new, old, keeps)
+        # NOTE: no call from here on: the walk and the holder go on together, or not.
+        if s.parent is tr.pos:
+            break
+    now = holder._slot
+    if now is not old and now is not None and now.step.owner is tr:
+        raise Moved
+    if holder._writes != writes or holder._storage is not None:
+        return None
+    results, i = tr.results, old.step.index
+    s.shape, s.ext = new.shape, tr.ext
+    tr.refs[s.index] = held
+    results[s.index] = None
+    if results[i] is holder:
+        results[i] = None
+    tr.pos = s
+    holder._slot = s
+    holder._data = None
+    holder._writes = writes + 1
+    if s.requires_grad and keeps != KEEPS_LEAF and meta is not None:
+        holder._meta = None
+    return s
+
+
+# So many writes after a turn are computed soon: then a thread is taken to write alone.
+TURNS = 256
+
+
+def _take_over(holder: Holder, slot: Slot, reference: Any) -> None:
+    """What another thread has pending in `slot` will be written here: from now on it knows the holder weakly only.
+
+    NOTE: a sync of its that asks for no lock looks for just that before it gives the holder a value (replay.py).
+    """
+    owner, i = slot.step.owner, slot.step.index
+    results = owner.results
+    if holder._slot is slot and results[i] is holder:
+        owner.refs[i] = reference
+        results[i] = None
+
+
+class _Meanwhile(Exception):
+    """Another thread has written what was to be written (see `rewrite`)."""
+
+
+def _in_turn(tr: Trace, act: Callable[[], T]) -> T:
+    """Do it while the others' writes wait: this thread writes what another has pending."""
+    me = id(tr)
+    with holding:
+        first = me not in waiting
+        try:
+            if first:
+                waiting.add(me)
+            return act()
+        finally:
+            if first:
+                waiting.discard(me)
+
+
+def put(tr: Trace, x: Handle, value: Slot, writes: int = -1) -> bool:
+    """Make `value` (x's shape and dtype) the new value of x, through its views where it has any.
+
+    Returns whether another thread writes x too: then it should be computed soon.
+
+    NOTE: writes are exact without a lock, because each goes back to the start if another came between. Where another
+    thread's value is pending, which has to be computed first, there is a lock, and that thread's writes wait for it.
+    Of a value that was made from x itself after so many `writes`, whoever made it has to go back: `_Meanwhile`.
+    """
+    st = x._storage
+    slot = x._slot if st is None else st._slot
+    alone = slot is None or slot.step.owner is tr or slot.step.op is LEAF
+    if alone and (not waiting or id(tr) in waiting) and _put(tr, x, value, writes):
+        if st is None or not st.shared:
+            return False
+        st.shared -= 1
+        return True
+    _in_turn(tr, partial(_put_again, tr, x, value, writes))
+    if several and x._storage is not None:
+        x._storage.shared = TURNS
+    return bool(several)
+
+
+def _put_again(tr: Trace, x: Handle, value: Slot, writes: int) -> None:
+    while not _put(tr, x, value, writes):
+        if writes >= 0:
+            raise _Meanwhile
+
+
+def _put(tr: Trace, x: Handle, value: Slot, writes: int = -1) -> bool:
+    """`put`, unless another thread writes x meanwhile; False then."""
+    st = x._storage
+    if st is None:
+        if writes < 0:
+            writes = x._writes
+        return _store(tr, x, value, slot_of(tr, x), writes) is not None
+    if tr.grad and is_detached(x):
+        before = set_grad_mode(False)
+        try:
+            return _put(tr, x, value, writes)
+        finally:
+            restore_grad_mode(before)
+    if writes < 0:
+        writes = st._writes
+    base = own_slot(tr, st)
+    # The chain of values from the base to x, then back up: each view puts the new value into what it views.
+    chain: list[View] = []
+    v = x._view
+    while v is not None:
+        chain.append(v)
+        v = v.parent
+    chain.reverse()
+    values: list[Slot] = [base]
+    for v in chain[:-1]:
+        s = advance(tr, v.op, [values[-1]], v.statics, v.ints, v.offsets, ())
+        values.append(s)
+    new = value
+    for v, outer in zip(reversed(chain), reversed(values), strict=True) if chain else ():
+        s = advance(tr, _write_op(v.op), [outer, new], v.statics, v.ints, v.offsets, ())
+        new = s
+    # Before the write: an alias that derives its value anew never sees half of one.
+    st.invalidate(None)
+    stored = _store(tr, st, new, base, writes)
+    if stored is None:
+        return False
+    if several:
+        st.invalidate(None)  # what another thread has derived between
+    # What was written is the view's value; under no_grad its gradient goes another way.
+    seen = (value if value.requires_grad == stored.requires_grad else None) if chain else stored
+    if st._slot is stored:
+        x._slot = seen
+    return True
+
+
+def _whole(attempt: Callable[..., Handle | None], *args: Any) -> None:
+    """Record a write: again from the start if a handler of signals wrote to the same tensor meanwhile.
+
+    An attempt returns what should be computed soon, because other threads write it too.
+    """
+    tr = begin()
+    busy = tr.busy
+    tr.busy = True
+    try:
+        while True:
+            try:
+                shared = attempt(tr, *args)
+                break
+            except Moved:
+                continue
+    finally:
+        tr.busy = busy
+    if shared is not None and not tr.syncs_forbidden:
+        # Threads that take turns at writing it find it computed: programs stay short, and are the same ones again.
+        hooks.sync_for(tr, shared)
+    if tr.eager:
+        run_sync(tr, "eager", user_site())
+
+
+def rewrite(x: Handle, changed: Callable[[], Any], name: str) -> None:
+    """`assign(x, changed())`, where `changed` makes of x what it is after a write of a part.
+
+    NOTE: again from the start if another thread, or a handler of signals, has written another part meanwhile.
+    """
+    if several:
+        _in_turn(begin(), partial(_rewrite, x, changed, name))
+    else:
+        _rewrite(x, changed, name)
+
+
+def _rewrite(x: Handle, changed: Callable[[], Any], name: str) -> None:
+    while True:
+        writes = x._version
+        try:
+            assign(x, changed(), name, writes)
+        except _Meanwhile:
+            continue
+        return
+
+
+def assign(x: Handle, value: Any, name: str = "assign", writes: int = -1) -> None:
+    """x[...] = value: value is broadcast and cast to x (floats to integers too, as both NumPy and PyTorch do).
+
+    DTypeError for what would lose an imaginary part, ShapeError or AutogradError as NumPy and PyTorch.
+    """
+    _whole(_assign, x, value, name, writes)
+
+
+def _assign(tr: Trace, x: Handle, value: Any, name: str, writes: int) -> Handle | None:
+    slots, scalars = operand_slots(tr, (x, value))
+    value_grad = isinstance(slots[1], Slot) and slots[1].requires_grad
+    check_legal(tr, name, x, value_grad)
+    written = slots[1].dtype if isinstance(slots[1], Slot) else dtypes.default_dtype(slots[1])
+    if dtypes.kind(written) == "c":
+        check_writable_dtype(name, written, slots[0].dtype)
+    # NOTE: a view gets a value of its own: writing its base later must not count as a write of what was assigned.
+    if (
+        isinstance(slots[1], Slot)
+        and slots[1].shape == slots[0].shape
+        and slots[1].dtype == slots[0].dtype
+        and x._view is None
+    ):
+        new = slots[1]
+    else:
+        new = advance(tr, PUT, slots, (), None, None, scalars)
+    return x if put(tr, x, new, writes) else None
+
+
+def record_inplace(op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple[Any, ...] = ()) -> Handle:
+    """x = op(x, ...) written into x: the right-hand side is read first, whatever it shares with x."""
+    _whole(_record_inplace, op, x, operands, statics)
+    return x
+
+
+def _record_inplace(
+    tr: Trace, op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple[Any, ...]
+) -> Handle | None:  # fmt: skip
+    slots, scalars = operand_slots(tr, (x, *operands))
+    check_legal(tr, op.name, x, any(isinstance(s, Slot) and s.requires_grad for s in slots[1:]))
+    s = advance(tr, op, slots, statics, None, None, scalars)
+    if s.shape != slots[0].shape:
+        raise ShapeError(f"{op.name}: output with shape {slots[0].shape} doesn't match the broadcast shape {s.shape}")
+    new: Slot = s
+    if s.dtype != slots[0].dtype:
+        check_writable_dtype(op.name, s.dtype, slots[0].dtype)
+        new = advance(tr, PUT, [slots[0], s], (), None, None, ())
+    return x if put(tr, x, new) else None
+
+
+# A container, a key, and what stands there from then on.
+Item = tuple[Any, Any, Any]
+
+
+def record_update(
+    op: OpDef, operands: Sequence[Any], statics: tuple[Any, ...], targets: Sequence[Handle],
+    items: Sequence[Item] = (),
+) -> None:  # fmt: skip
+    """Record op and write its outputs into `targets`: one step for an optimizer, however many tensors.
+
+    All targets have their new values, and `items` are set, or nothing has changed.
+    """
+    if several:
+        with holding:  # a sync of another thread's comes before all of it or after
+            _whole(_record_update, op, operands, statics, targets, items)
+    else:
+        _whole(_record_update, op, operands, statics, targets, items)
+
+
+def _record_update(
+    tr: Trace, op: OpDef, operands: Sequence[Any], statics: tuple[Any, ...], targets: Sequence[Handle],
+    items: Sequence[Item],
+) -> None:  # fmt: skip
+    # NOTE: looked at before the operands: what is written between was not read.
+    storages = [t._storage for t in targets]
+    holders: list[Any] = [t if st is None else st for t, st in zip(targets, storages, strict=True)]
+    writes, refs = [h._writes for h in holders], [*map(ref, holders)]
+    slots, scalars = operand_slots(tr, operands)
+    views = [t for t in targets if t._view is not None]
+    for t in targets if tr.grad else views:
+        check_legal(tr, op.name, t, False)
+    if tr.grad or views:
+        s = advance(tr, op, slots, statics, None, None, scalars)
+        stored = _items(items)
+        # NOTE: one after another: a view's write is several steps.
+        for slot, t in zip(s.slots, targets, strict=True):
+            put(tr, t, slot)
+        carry_out(stored)
+        return
+    pos = tr.pos
+    s = advance(tr, op, slots, statics, None, None, scalars, take=False)
+    if not s.targets:
+        # NOTE: targets are operands of the operation, so the step's key says which values are superseded.
+        of = {id(x): slot for x, slot in zip(operands, slots, strict=True)}
+        old_slots = tuple(of[id(t)] for t in targets)
+        for slot, old, t in zip(s.slots, old_slots, targets, strict=True):
+            if old.leaf is not None and meta_of(t) is not None:
+                slot.leaf, slot.requires_grad = old.leaf, True
+        s.targets = old_slots  # last, for it says that the rest is there
+    if several:
+        for h, r in zip(holders, refs, strict=True):
+            pending = h._slot
+            if pending is not None and pending.step.owner is not tr and pending.step.op is not LEAF:
+                _take_over(h, pending, r)
+    stored = []
+    if storages.count(None) < len(storages):
+        for t, h in zip(targets, holders, strict=True):
+            if h is not t and len(h.aliases) > 1:
+                h.invalidate(t)
+        stored = [map(setattr, targets, repeat("_slot"), s.slots)]
+    results = tr.results
+    own = [i for i, h in zip([old.step.index for old in s.targets], holders, strict=True) if results[i] is h]
+    held = Several(refs) if len(refs) > 1 else refs[0]
+    unchanged = chain(
+        map(is_, map(slot_held, holders), [*map(slot_held, holders)]),
+        map(is_, map(_storage_held, targets), storages),
+        map(eq, map(_writes_held, holders), writes),
+    )
+    assignments = chain(
+        map(setattr, holders, repeat("_data"), repeat(None)),
+        map(setattr, holders, repeat("_writes"), [n + 1 for n in writes]),
+        map(setattr, holders, repeat("_slot"), s.slots),
+        *stored,
+        map(setitem, repeat(results), own, repeat(None)),
+        _items(items),
+    )
+    # NOTE: no call from here on but of what is entered without a look at signals.
+    if pos is not tr.pos or pos is not s.parent or False in unchanged:
+        raise Moved
+    carry_out(assignments)
+    if s.n_scalars:
+        tr.scalars[s.scalar_start : s.scalar_start + s.n_scalars] = scalars
+    results[s.index] = None
+    tr.refs[s.index] = held
+    tr.ext = s.ext  # type: ignore[assignment]
+    tr.pos = s
+
+
+slot_held = attrgetter("_slot")
+_storage_held = attrgetter("_storage")
+_writes_held = attrgetter("_writes")
+
+
+def _items(items: Sequence[Item]) -> Any:
+    return map(setitem, *zip(*items, strict=True)) if items else iter(())

@@ -1,0 +1,233 @@
+"""Meeting a computed value: a leaf step of the walk."""
+
+from __future__ import annotations
+
+import weakref
+from functools import partial
+from sys import _getframe
+from time import perf_counter, sleep
+from typing import TYPE_CHECKING, Any
+
+from lazyt.errors import LazytInternalError
+from lazyt.tracing.call_site import is_line, user_line, user_site
+from lazyt.tracing.steps import LEAF, follow, hooks, insert
+from lazyt.tracing.tensor_state import ELSEWHERE, Gradient, Holder, Storage
+from lazyt.tracing.trace import NO_FORM, Step
+
+if TYPE_CHECKING:
+    from lazyt.tracing.tensor_state import Data
+    from lazyt.tracing.trace import Key, Slot, Trace
+
+ref = weakref.ref
+
+# Who is lazyt's behind the functions that ask for the user's line: `bind_leaf`, what calls it, and what calls that.
+LEAF_CALLERS = 3
+
+
+def bind_leaf(tr: Trace, holder: Holder, known: int = LEAF_CALLERS) -> Slot:
+    """Meet a computed value: a leaf step of this walk. One buffer met twice is one leaf.
+
+    So many callers are `known` to be lazyt's, this among them.
+    """
+    stored = type(holder) is Storage
+    data: Any = holder._data
+    met = (data,)
+    s = tr.pos.next
+    # Mostly a value like the one that was met here the last time: the rest of this function, in short.
+    if data is not None and s.form is data.form and s.before is tr.ext and data.met != tr.walk and holder._meta is None:
+        if not s.index:
+            # The leaf that the last walk was followed by (see replay.py), if the line is that one.
+            f, key = _getframe(known), s.key
+            if (f.f_lasti != key[-1] or id(f.f_code) != key[-2]) and not is_line(key[-2:], known):
+                return _bind_leaf(tr, holder, known + 1)
+            tr.started = perf_counter()
+        if stored:
+            reference = ref(holder)
+        walk = tr.walk
+        # NOTE: no call from here on: an interrupt comes before all of this or after it, and so does another thread.
+        if (stored or not s.index) and (holder._data is not data or holder._slot is not None or s.parent is not tr.pos):
+            return _met_meanwhile(tr, holder, known + 1)
+        if stored:
+            tr.refs[s.index] = reference
+            tr.results[s.index] = None
+        else:
+            tr.results[s.index] = holder
+        if s.counted:
+            tr.nbytes += data.nbytes
+        tr.leaves += met
+        data.met = walk
+        tr.ext = s.ext  # type: ignore[assignment]
+        holder._slot = tr.pos = s
+        return s
+    return _bind_leaf(tr, holder, known + 1)
+
+
+# So often it is looked at a value that others are writing.
+MANY = 1000
+# Values of more bytes count for the bound on walks.
+SMALL = 1024
+MAX_FORMS = 4096
+# The form of a value that several threads have met at a time: a walk finds its leaf in `Trace.foreign`.
+SHARED = object()
+# What stands for a dtype, a shape and a device.
+_forms: dict[tuple[Any, ...], object] = {}
+
+
+def _form_of(data: Data) -> object:
+    """The form of a value that is met the first time."""
+    if len(_forms) >= MAX_FORMS:
+        _forms.clear()
+    form = _forms.setdefault((data.dtype, data.shape, data.device), object())
+    if data.form is None:
+        data.form = form
+    return form
+
+
+def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
+    """`bind_leaf` of a leaf with gradients, of one that was met before, or one not predicted."""
+    data = holder._data
+    if data is None:
+        return _met_meanwhile(tr, holder, known + 1)
+    if data.form is SHARED and (here := _leaf_here(tr, data, holder._meta, None)) is not None:
+        holds, own, i = tr.holder(here), ref(holder), here.step.index
+        # NOTE: only who is known to the walk may have a slot of it, which the sync takes away.
+        takes = (holds is None or holds is holder or type(holds) is Holder) and type(holder) is not Holder
+        # NOTE: no call from here on.
+        if takes and holder._slot is None and holder._data is data and here.step.owner is tr:
+            tr.refs[i] = own
+            tr.results[i] = None
+            holder._slot = here
+        return here
+    meta, pos = holder._meta, tr.pos
+    s = pos.next
+    grad = 0 if meta is None or not meta.requires_grad else 1 if meta.is_leaf else 2
+    leaves, walk, before, at = tr.leaves, tr.walk, tr.ext, -1
+    ext: Any
+    form = data.form
+    if form is None or form is SHARED:
+        form = _form_of(data)
+    if s.shaped is form and s.before is before and data.met != walk and s.index and s.statics[2] == grad:
+        # Like the one that was met here the last time, but with gradients.
+        shape, ext = s.shape, s.ext
+    else:
+        shape = data.shape
+        if data.met == walk:
+            # NOTE: another thread may have met it since; then it is a leaf of its own here.
+            at = next((i for i, d in enumerate(leaves) if d is data), -1)
+        if s.op is not LEAF or s.statics != (data.dtype, len(shape), grad, at, data.device) or tr.pos.parent is None:
+            s = _leaf_step(tr, (data.dtype, len(shape), grad, at, data.device), known)
+        ext = before.last if before.last_key == shape else before.child(shape)
+    index = s.index
+    # A leaf's record lives with its tensor; that of a synced value must outlast a write to the tensor.
+    record: Any = None if not grad else ref(meta) if grad == 1 else partial(_itself, meta)
+    held = ref(holder) if meta is not None or type(holder) is Storage else None
+    small, met, number = data.nbytes <= SMALL, [data], id(data) if data.form is SHARED else 0
+    # NOTE: no call from here on: an interrupt comes before all of this or after it, and so does another thread.
+    if (
+        pos is not tr.pos
+        or pos is not s.parent
+        or holder._data is not data
+        or holder._slot is not None
+        or holder._meta is not meta
+    ):
+        return _met_meanwhile(tr, holder, known + 1)
+    if record is not None:
+        tr.metas[index] = record
+    if held is not None:
+        tr.refs[index] = held
+        tr.results[index] = None
+    else:
+        tr.results[index] = holder
+    if number:
+        tr.more = True
+        tr.foreign[number] = s
+    if at < 0:
+        leaves += met
+        data.met = walk
+        if meta is not None or not small:
+            tr.nbytes += data.nbytes
+        s.shaped = form
+    s.shape, s.before = shape, before
+    s.form = form if meta is None and at < 0 else NO_FORM
+    s.counted = not small
+    s.ext = tr.ext = ext
+    holder._slot = tr.pos = s
+    return s
+
+
+def foreign(tr: Trace, holder: Holder) -> Slot:
+    """What is pending in another thread: that program is computed as it stands, and its value met as a leaf here.
+
+    NOTE: the holder is left alone; its owner's walk goes on.
+    """
+    slot, data, meta = holder._slot, holder._data, holder._meta
+    if data is None:
+        data = hooks.compute_foreign(holder)
+    found = _leaf_here(tr, data, meta, slot)
+    if found is None:
+        if meta is None and slot is not None and slot.requires_grad and slot.leaf is None:
+            # Gradients end here, and whoever asks for them is told so.
+            meta = Gradient(True, is_leaf=False)
+            meta.slot, meta.segment = slot, ELSEWHERE
+        data.form = SHARED
+        found = bind_leaf(tr, Holder(data, meta))
+    return found
+
+
+def _leaf_here(tr: Trace, data: Data, meta: Gradient | None, slot: Slot | None) -> Slot | None:
+    """The leaf that a value known to several threads is in this walk, if it was met with this record of gradients."""
+    found = tr.foreign.get(id(data))
+    if found is None:
+        return None
+    record = tr.metas.get(found.step.index)
+    m = None if record is None else record()
+    return found if m is meta or (m is not None and m.segment is ELSEWHERE and m.slot is slot) else None
+
+
+def _met_meanwhile(tr: Trace, holder: Any, known: int) -> Slot:
+    """`bind_leaf` of what another thread, or a handler of signals, has just met, written, computed or shared."""
+    for _ in range(MANY):
+        st = holder._storage
+        if st is not None:
+            holder = st
+        slot: Slot | None = holder._slot
+        if slot is not None:
+            return slot if slot.step.owner is tr else foreign(tr, holder)
+        if holder._data is not None:
+            return bind_leaf(tr, holder, known + 1)
+        sleep(0)
+    raise without_value()
+
+
+def without_value() -> LazytInternalError:
+    """What no thread and no interrupt may leave behind."""
+    return LazytInternalError("a holder with neither a pending nor a computed value")
+
+
+def _itself(x: Any) -> Any:
+    return x
+
+
+def _leaf_step(tr: Trace, statics: tuple[Any, ...], known: int) -> Step:
+    """The leaf step that was not predicted."""
+    plain: Key = (LEAF, *statics)
+    key: Key = plain
+    first = tr.pos.parent is None
+    if first:
+        key = (*plain, *user_line(known))
+        tr.started = perf_counter()
+    s = follow(tr, key)
+    if s is None:
+        pos = tr.pos
+        s = Step(pos, LEAF, (), statics, key, pos.index + 1)
+        s.dtype = statics[0]
+        s.n_ints = statics[1]
+        s.site = user_site()
+        s.mode = tr.grad
+        s.requires_grad = statics[2] != 0
+        s.device = statics[4]
+        s.leaf = s if s.requires_grad else None
+        insert(tr, s, key, plain)
+    if first and tr.ended is not None:
+        tr.ended.then = s
+    return s

@@ -1,0 +1,110 @@
+"""From a walk to its graph: every step writes its primitives, over symbolic extents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lazyt.ir import graph as g
+from lazyt.ir.builder import Builder, Weak
+from lazyt.ir.graph import Node
+from lazyt.ir.symbolic import Scope
+from lazyt.tracing.steps import ASSIGN, LEAF, MODE
+from lazyt.tracing.trace import Slot, Step
+
+
+class Lowered:
+    """The graph of a walk, and which node stands for which slot."""
+
+    def __init__(self, extents: Sequence[int], scalars: Sequence[Any]) -> None:
+        self.extents = extents
+        self.scalars = scalars
+        self.scope = Scope()
+        self.builder = Builder(self.scope, share=False)
+        self.nodes: dict[Slot, Node] = {}
+        self.leaves: list[Node] = []
+        self.starts: list[int] = []  # how many nodes there were before each step
+
+    def symbols(self, start: int, count: int) -> g.Shape:
+        return tuple(self.scope.symbol(start + i, self.extents[start + i]) for i in range(count))
+
+    def track(self, x: Node, s: Step, k: int) -> Node:
+        """Value k of a step as one that gradients are asked for, apart from others that share its data."""
+        return self.builder.make("track", (x,), g.Identity(s.index, k), x.shape, x.dtype)
+
+
+def lower(steps: Sequence[Step], extents: Sequence[int], scalars: Sequence[Any]) -> Lowered:
+    """Write the primitives of `steps`; `extents` are those of the walk, `scalars` only give offsets their hints."""
+    low = Lowered(extents, scalars)
+    for s in steps:
+        low.builder.site = g.Origin(s.op.name, s.site, step=s.index)
+        low.starts.append(len(low.builder.nodes))
+        if s.op is LEAF:
+            _lower_leaf(low, s)
+        elif s.op is ASSIGN:
+            _lower_assign(low, s)
+        elif s.op is not MODE:
+            expand = getattr(s.op, "expand", None)
+            nodes = expand(low, s) if expand is not None else _lower_op(low, s)
+            for slot, n in zip(s.slots, nodes, strict=True):
+                low.nodes[slot] = n
+    return low
+
+
+def _lower_leaf(low: Lowered, s: Step) -> None:
+    dtype, ndim, grad, at = s.statics[:4]
+    if at < 0:
+        n = low.builder.leaf(len(low.leaves), low.symbols(s.ext_start, ndim), dtype)
+        low.leaves.append(n)
+    else:
+        n = low.leaves[at]
+    low.nodes[s] = low.track(n, s, 0) if grad else n
+
+
+def _lower_assign(low: Lowered, s: Step) -> None:
+    b = low.builder
+    n = low.nodes[s.operands[0]]
+    if len(s.operands) > 1:
+        # Written under no_grad: the new value, and the old one's gradient.
+        old = low.nodes[s.operands[1]]
+        n = b.make("known", (old, b.stop(n)), None, b.same_shape(old.shape, n.shape), n.dtype)
+    elif s.statics[0]:
+        n = low.track(b.stop(n), s, 0)
+    low.nodes[s] = n
+
+
+def primitives_of(low: Lowered, s: Step, scalar_start: int, ext_start: int) -> tuple[Node, ...]:
+    """What the operation of a step is written as, on the nodes of its operands.
+
+    `scalar_start` and `ext_start`: where its scalars (weak ones, then offsets) and its integers stand.
+    """
+    operands: list[Any] = []
+    at = scalar_start
+    for x in s.operands:
+        if isinstance(x, Slot):
+            operands.append(low.nodes[x])
+        else:
+            operands.append(Weak(at, x))
+            at += 1
+    more: dict[str, Any] = {}
+    if "ints" in s.info:
+        more["ints"] = low.symbols(ext_start, s.n_ints)
+    if "offsets" in s.info:
+        more["offsets"] = tuple(low.scope.offset(at + i, low.scalars[at + i]) for i in range(s.n_offsets))
+    out = s.op.lower(low.builder, *operands, *s.statics, **more)
+    return out if isinstance(out, tuple) else (out,)
+
+
+def _lower_op(low: Lowered, s: Step) -> tuple[Node, ...]:
+    b = low.builder
+    nodes = primitives_of(low, s, s.scalar_start, s.ext_start)
+    if s.targets:
+        return tuple(
+            n if slot.leaf is None else low.track(b.stop(n), s, slot.k) for slot, n in zip(s.slots, nodes, strict=True)
+        )
+    if any(isinstance(x, Slot) and x.requires_grad for x in s.operands):
+        nodes = tuple(
+            n if slot.requires_grad or n.op in ("constant", "scalar", "leaf") else b.stop(n)
+            for slot, n in zip(s.slots, nodes, strict=True)
+        )
+    return nodes

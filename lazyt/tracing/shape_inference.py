@@ -1,0 +1,180 @@
+"""The shapes and dtypes of a step's values: inferred over ints, then by a rule that inference over symbols leaves.
+
+An operation's `lower` finds its results' shapes and every error that can be known when it is recorded. Over ints that
+costs tens of microseconds. So a step that meets ever new extents (batches of all sizes) is lowered over symbols too:
+that gives the shapes as expressions, the guards under which they hold, and the extents that were looked at to find
+errors. Where the guards hold and what was looked at is the same, the errors are none and the expressions are right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lazyt.config import general
+from lazyt.errors import ShapeError
+from lazyt.ir import dtypes
+from lazyt.ir.bit_exact import Form
+from lazyt.ir.builder import Builder, Weak
+from lazyt.ir.graph import Scalar
+from lazyt.ir.symbolic import Scope, guard_source, source
+from lazyt.ops.definition import OpDef
+from lazyt.tracing.trace import Slot, Step, dtype_range
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from lazyt.ir.graph import Node
+
+Shapes = tuple[tuple[int, ...], ...]
+# The shapes of a step's values for the extents of its operands and its integers, one after another; None: unknown.
+Rule = Callable[[Sequence[int]], Shapes | None]
+
+# A step gets a rule when it meets other extents for this many times.
+OTHERS = 2
+MOST_RULES = 2
+# (shape, dtype) of each value; (scalar's position, least, greatest) of each that is a weak integer.
+Inferred = tuple[tuple[tuple[tuple[int, ...], "np.dtype"], ...], tuple[tuple[int, int, int], ...]]
+_inferred: dict[tuple[Any, ...], Inferred] = {}
+MOST_INFERRED = 4096
+# What those calls were written as, the latest of them.
+_forms: dict[tuple[Any, ...], Form] = {}
+MOST_FORMS = 512
+MOST_BYTES = (1 << 63) - 1
+
+
+def infer(
+    op: OpDef,
+    slots: Sequence[Any],
+    statics: tuple[Any, ...],
+    ints: tuple[int, ...] | None,
+    offsets: tuple[int, ...] | None,
+) -> tuple[Builder, tuple[Node, ...]]:
+    """Lower over ints: the result's shapes and dtypes, and every error that can be known now."""
+    b, nodes = _lower(Builder(), op, slots, [s.shape for s in slots if isinstance(s, Slot)], statics, ints, offsets)
+    _bounded(op, [n.shape for n in nodes], nodes)
+    return b, nodes
+
+
+def inferred(
+    op: OpDef,
+    slots: Sequence[Any],
+    statics: tuple[Any, ...],
+    ints: tuple[int, ...] | None,
+    offsets: tuple[int, ...] | None,
+) -> Inferred:
+    """What `infer` finds, looked up where such a call was met: new programs are made of operations that were."""
+    types = tuple(map(type, statics))
+    key = (op, tuple((s.dtype, s.shape) if isinstance(s, Slot) else s for s in slots), statics, types, ints, offsets)
+    found = _inferred.get(key) if general["shapes"] else None
+    if found is None:
+        b, nodes = infer(op, slots, statics, ints, offsets)
+        found = tuple((n.shape, n.dtype) for n in nodes), _ranges(b, slots)  # type: ignore[misc]
+        if len(_inferred) >= MOST_INFERRED:
+            _inferred.clear()
+        _inferred[key] = found
+        _keep(key, nodes)
+    return found
+
+
+def _ranges(b: Builder, slots: Sequence[Any]) -> tuple[tuple[int, int, int], ...]:
+    weak = [s for s in slots if not isinstance(s, Slot)]
+    found: dict[tuple[int, int, int], None] = {}
+    for n in b.nodes:
+        if isinstance(n.attrs, Scalar):
+            p = n.attrs.position
+            if dtypes.kind(n.dtype) in "iu" or (p < len(weak) and weak[p] is int):
+                found[p, *dtype_range(n.dtype)] = None
+    return tuple(found)
+
+
+def _keep(key: tuple[Any, ...], nodes: tuple[Node, ...]) -> Form:
+    if len(_forms) >= MOST_FORMS:
+        _forms.clear()
+    form = _forms[key] = Form(nodes)
+    return form
+
+
+def form_of(
+    s: Step, operands: Sequence[Any], ints: tuple[int, ...] | None, offsets: tuple[int, ...] | None
+) -> Form:  # fmt: skip
+    """What a step is written as, over ints, on operands of these (dtype, shape), or of a scalar's type."""
+    key = (s.op, tuple(operands), s.statics, tuple(map(type, s.statics)), ints, offsets)
+    form = _forms.get(key)
+    if form is None:
+        shapes = [x[1] for x in operands if isinstance(x, tuple)]
+        form = _keep(key, _lower(Builder(), s.op, s.operands, shapes, s.statics, ints, offsets)[1])
+    return form
+
+
+def _bounded(op: OpDef, shapes: Sequence[Any], values: Sequence[Any]) -> None:
+    """ShapeError for a value whose bytes no address reaches: sizes are 64 bits wide."""
+    for shape, v in zip(shapes, values, strict=True):
+        size = math.prod(shape) * v.dtype.itemsize
+        if size > MOST_BYTES:
+            raise ShapeError(f"{op.name}: shape {shape} of {v.dtype} is {size} bytes, more than {MOST_BYTES} at most")
+
+
+def _lower(
+    b: Builder, op: OpDef, slots: Sequence[Any], shapes: Sequence[Any], statics: tuple[Any, ...], ints: Any,
+    offsets: Any,
+) -> tuple[Builder, tuple[Node, ...]]:  # fmt: skip
+    operands: list[Any] = []
+    n = 0
+    given = iter(shapes)
+    for i, s in enumerate(slots):
+        if isinstance(s, Slot):
+            operands.append(b.leaf(i, next(given), s.dtype))
+        else:
+            operands.append(Weak(n, s))
+            n += 1
+    more: dict[str, Any] = {}
+    if ints is not None:
+        more["ints"] = ints
+    if offsets is not None:
+        more["offsets"] = offsets
+    out = op.lower(b, *operands, *statics, **more)
+    return b, out if isinstance(out, tuple) else (out,)
+
+
+def shapes_of(s: Step, ints: tuple[int, ...] | None, offsets: tuple[int, ...] | None) -> Shapes:
+    """The shapes of a known step's values for its operands' shapes now; raises what recording it must raise."""
+    ruled = offsets is None and general["shapes"]
+    if ruled:
+        sizes: list[int] = []
+        for x in s.operands:
+            if isinstance(x, Slot):
+                sizes += x.shape
+        if ints is not None:
+            sizes += ints
+        for rule in s.rules:
+            found: Shapes | None = rule(sizes)
+            if found is not None:
+                return found
+    _, nodes = infer(s.op, s.operands, s.statics, ints, offsets)
+    # NOTE: an extent of 0 excuses much, so no rule is made of it or for it.
+    if ruled and len(s.rules) < MOST_RULES and len(s.by_ext) >= OTHERS and 0 not in sizes:
+        s.rules = (*s.rules, _rule(s, sizes, None if ints is None else len(ints)))
+    return tuple(n.shape for n in nodes)  # type: ignore[misc]
+
+
+def _rule(s: Step, sizes: Sequence[int], n_ints: int | None) -> Rule:
+    scope = Scope()
+    scope.looked = []
+    symbols = [scope.symbol(i, n) for i, n in enumerate(sizes)]
+    shapes, at = [], 0
+    for x in s.operands:
+        if isinstance(x, Slot):
+            shapes.append(tuple(symbols[at : at + len(x.shape)]))
+            at += len(x.shape)
+    ints = None if n_ints is None else tuple(symbols[at:])
+    _, nodes = _lower(Builder(scope), s.op, s.operands, shapes, s.statics, ints, None)
+    looked = " and ".join(f"{source(d)}=={d.hint}" for d in dict.fromkeys(scope.looked)) or "True"
+    # What is too large is left to inference over ints, which says so.
+    bounds = [f"{'*'.join(map(source, n.shape))} <= {MOST_BYTES // n.dtype.itemsize}" for n in nodes if n.shape]
+    results = "".join(f"({''.join(f'{source(d)},' for d in n.shape)})," for n in nodes)
+    holds = " and ".join(["0 not in s", guard_source(scope.guards), looked, *bounds])
+    text = f"lambda s: ({results}) if {holds} else None"
+    rule: Rule = eval(compile(text, "<lazyt shapes>", "eval"), {"max": max})
+    return rule

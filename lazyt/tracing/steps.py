@@ -1,0 +1,213 @@
+"""What a walk is made of beside operations, how its next step is found, and what recording asks of the rooms above."""
+
+from __future__ import annotations
+
+import weakref
+from itertools import repeat, starmap
+from typing import TYPE_CHECKING, Any
+
+from lazyt.tracing.call_site import user_site
+from lazyt.tracing.commit import uninterrupted
+from lazyt.tracing.tensor_state import Storage
+from lazyt.tracing.trace import NONE, Key, Several, Slot, Step, Trace, structure_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import numpy as np
+
+    from lazyt.tracing.tensor_state import Data, Handle, Holder
+
+
+class _Special:
+    """A step that is not an operation: a leaf, a change of grad mode, an assignment."""
+
+    __slots__ = ("differentiable", "fallible", "name", "saves")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.saves: tuple[int, ...] = ()
+        self.differentiable = True
+        self.fallible = False
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+LEAF = _Special("leaf")
+MODE = _Special("grad_mode")
+ASSIGN = _Special("assign")
+
+
+class Moved(Exception):
+    """A signal's handler, or a finalizer, changed what an operation was changing: the operation begins again."""
+
+
+class Hooks:
+    """What recording asks of the rooms above it: tensor.py and sync.py fill it in."""
+
+    tensor: type[Handle]
+    # New tensors without any state: `next` of it costs less than `object.__new__`.
+    made: Iterator[Handle]
+    tensor_of_slot: Callable[[Slot], Handle]
+    as_tensor: Callable[[Any, Any, Sequence[Any]], Handle]  # of host data, on a device, beside other operands
+    over_data: Callable[[Data], Handle]
+    over_array: Callable[[np.ndarray[Any, Any]], Handle]
+    sync: Callable[[Trace, str, Any], None]
+    turn_left: Callable[[Trace, bool], int | None]
+    sync_for: Callable[[Trace, Handle], None]
+    compute_foreign: Callable[[Holder], Data]
+
+    def use(self, tensor: type[Handle]) -> None:
+        """The class that handles are of."""
+        self.tensor = tensor
+        self.made = starmap(object.__new__, repeat((tensor,)))
+
+
+hooks = Hooks()
+
+
+def new_tensor(slot: Slot) -> Handle:
+    """A handle on a value of this walk."""
+    return hooks.tensor_of_slot(slot)
+
+
+def tensor_over(data: Data) -> Any:
+    """A handle on a computed value."""
+    h = object.__new__(hooks.tensor)
+    h._slot = h._storage = h._view = h._meta = None
+    h._data = data
+    h._writes = 0
+    return h
+
+
+def new_storage(x: Handle) -> Storage | None:
+    """The value of x moves to a storage; None, and nothing done, if x was changed meanwhile."""
+    st = object.__new__(Storage)
+    st.aliases = [weakref.ref(x)]
+    slot, writes = x._slot, x._writes
+    if slot is None:
+        # NOTE: no call from here on: an interrupt, or another thread, comes before all of this or after it.
+        if x._slot is not None or x._storage is not None:
+            return None
+        st._slot, st._data, st._meta, st._writes, st.shared = None, x._data, x._meta, x._writes, 0
+        x._storage = st
+        x._data = None
+        return st
+    i, owner = slot.step.index, slot.step.owner
+    results = owner.results
+    held = owner.refs.get(i)
+    if type(held) is Several:
+        held = Several(weakref.ref(st) if k == slot.k else r for k, r in enumerate(held))
+    else:
+        held = weakref.ref(st)
+    # NOTE: no call from here on, as above.
+    if x._slot is not slot or x._writes != writes or x._storage is not None:
+        return None
+    st._slot, st._data, st._meta, st._writes, st.shared = slot, x._data, x._meta, writes, 0
+    owner.refs[i] = held
+    x._storage = st
+    x._data = None
+    results[i] = None
+    return st
+
+
+def run_sync(tr: Trace, cause: str, site: Any = None) -> None:
+    """Compute what is pending in this walk."""
+    hooks.sync(tr, cause, site)
+
+
+def other_root(tr: Trace, mode: bool, device: str) -> Step:
+    """Where a walk begins under another mode, or on another device, than the last one ended.
+
+    NOTE: what is recorded first there is no way on from the root that the last sync left, nor a guess from here.
+    """
+    root, tr.ended = tr.roots_on(device)[mode], None
+    root.next = NONE
+    return root
+
+
+def mode_step(tr: Trace, value: bool | str) -> Step:
+    """The step that changes the grad mode, or the device, in the middle of a walk; it is not taken yet."""
+    key: Key = (MODE, value)
+    s = _follow(tr, key)
+    if s is None:
+        pos = tr.pos
+        s = Step(pos, MODE, (), (value,), key, pos.index + 1)
+        if isinstance(value, str):
+            s.current = s.device = value
+        else:
+            s.mode = value
+        s.site = user_site()
+        insert(tr, s, key, key)
+    return s
+
+
+def settle(tr: Trace) -> None:
+    """Take the walk to where the grad mode and the device are: what restored them had to do it before any call."""
+    while True:
+        pos, mode, device = tr.pos, tr.grad, tr.device
+        if pos.mode is mode and pos.current == device:
+            return
+        if pos.parent is None:
+            s = other_root(tr, mode, device)
+        else:
+            s = mode_step(tr, mode if pos.mode is not mode else device)
+        # NOTE: no call from here on.
+        if pos is tr.pos and tr.grad is mode and tr.device is device:
+            enter_mode(tr, s)
+            if s.mode is mode and s.current == device:
+                return
+
+
+@uninterrupted
+def enter_mode(tr: Trace, s: Step) -> None:
+    """Go on under another mode, or on another device."""
+    # NOTE: no call in here.
+    if s.parent is not None:
+        s.ext = tr.ext
+        tr.results[s.index] = None
+    tr.pos = s
+
+
+def follow(tr: Trace, key: Key) -> Step | None:
+    """The known child for this key; in a fresh walk the caller's line is part of the key."""
+    pos = tr.pos
+    if pos.mode is not tr.grad or pos.current != tr.device:
+        settle(tr)
+    return _follow(tr, key)
+
+
+def _follow(tr: Trace, key: Key) -> Step | None:
+    pos = tr.pos
+    nxt = pos.next
+    if nxt is not NONE and nxt.key == key:
+        return nxt
+    s = pos.children.get(key)
+    if s is not None and pos.parent is not None and not pos.cut:
+        pos.next = s
+    return s
+
+
+def insert(tr: Trace, step: Step, key: Key, plain: Key) -> None:
+    """Make a finished step known. NOTE: an interrupt may come after any call, so what others see comes last.
+
+    It follows its parent: the walk may have been taken elsewhere since it was made.
+    """
+    pos = step.parent
+    assert pos is not None, "a step follows another one"
+    step.sid = structure_id(pos.sid, plain)
+    step.mixed = pos.mixed or (pos.parent is not None and step.device != pos.device)
+    if step.index >= len(tr.results) - 2:
+        tr.results.extend([None] * len(tr.results))
+    while step.scalar_start + step.n_scalars >= len(tr.scalars) - 2:
+        tr.scalars.extend([0] * len(tr.scalars))
+    tr.n_steps += 1
+    pos.children[key] = step
+    if pos.parent is not None and not pos.cut:
+        pos.next = step
+
+
+def plain_slots(slots: Sequence[Any]) -> tuple[Any, ...]:
+    """Operands by their places in the walk, whoever recorded it."""
+    return tuple(s if isinstance(s, type) else (s.step.index, s.k) for s in slots)

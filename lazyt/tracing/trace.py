@@ -1,0 +1,526 @@
+"""The recorded program of one thread: a walk in a trie of programs already seen.
+
+A *step* is one public call recorded in one context. A *slot* is one value of a step, and what a tensor handle
+holds while it is pending; slots are compared by identity, which rejects stale and foreign operands for free.
+Extents and integer attributes met on the walk are not in any key: they form a chain of `Ext` nodes, and a step
+remembers the shapes inferred under each. Scalars are written by position into a list, never appended, so an
+interrupted operation is overwritten rather than shifted.
+
+NOTE: a walk changes state in one last assignment (`trace.pos = step`); everything written before it stands at
+positions that the next attempt writes again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import threading
+import weakref
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any
+
+from lazyt.tracing.commit import carry_out, prepared, uninterrupted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy as np
+
+    from lazyt.tracing.call_site import Site
+
+Key = tuple[Any, ...]
+
+_FIRST_RESULTS = 4096
+# After so many steps, and at each doubling, it is asked whether a walk goes round a loop (see `record.begin`).
+FIRST_BOUND = 4096
+# What no operand is, and no form of a leaf.
+_UNORDERED = object()
+NO_FORM = object()
+# How many different extents a place in a program remembers.
+MAX_EXTENTS = 1024
+
+
+class Slot:
+    """Value `k` of a step. `shape` is that of the walk which last passed here."""
+
+    __slots__ = ("dtype", "k", "leaf", "reach", "requires_grad", "shape", "step")
+
+    def __init__(self, step: Step | None, k: int, dtype: Any, requires_grad: bool) -> None:
+        self.step: Step = step if step is not None else self  # type: ignore[assignment]
+        self.k = k
+        self.dtype = dtype
+        self.shape: tuple[int, ...] = ()
+        self.requires_grad = requires_grad
+        # The leaf slot whose gradient identity this value carries: itself for a leaf, the parameter's leaf for a
+        # value assigned to it under no_grad, None otherwise.
+        self.leaf: Slot | None = None
+        self.reach: Any = None  # memo of what a backward from here passes through
+
+
+class Ext:
+    """A node in the chain of extents met: equal walks over equal extents reach the same object."""
+
+    __slots__ = ("_values", "children", "last", "last_key", "more", "parent")
+
+    def __init__(self, parent: Ext | None = None, more: tuple[int, ...] = ()) -> None:
+        self.parent = parent
+        self.more = more  # what was met here
+        self.children: dict[tuple[int, ...], Ext] = {}
+        self.last_key: tuple[int, ...] | None = None
+        self.last: Any = None
+        self._values: tuple[int, ...] | None = None
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """All that were met up to here, found when a sync asks: a chain of which each node had its own would take the
+        square of its length."""
+        if self._values is None:
+            parts: list[tuple[int, ...]] = []
+            node: Ext | None = self
+            while node is not None:
+                parts.append(node.more)
+                node = node.parent
+            self._values = tuple(itertools.chain.from_iterable(reversed(parts)))
+        return self._values
+
+    def child(self, more: tuple[int, ...]) -> Ext:
+        """The node after also meeting `more` (always a node of its own, even for no extents)."""
+        if self.last_key == more:
+            return self.last  # type: ignore[no-any-return]
+        c = self.children.get(more)
+        if c is None:
+            if len(self.children) >= MAX_EXTENTS:
+                self.children.clear()
+            c = self.children[more] = Ext(self, more)
+        self.last_key, self.last = more, c
+        return c
+
+
+class NoCall:
+    """What a step remembers of the call that took it (see call_cache.py), before there was one."""
+
+    f = None
+    left = 1
+    meets = False
+    before = after = object()  # extents that no walk has
+
+
+NO_CALL = NoCall()
+
+
+class Step(Slot):
+    """One public call on one path of the trie; it is also its own first value."""
+
+    __slots__ = (
+        "a", "again", "b", "bare", "before", "by_ext", "call", "checks", "children", "consumed", "counted", "current",
+        "cut", "device", "division", "ext", "ext_start", "form", "high", "index", "info", "kept", "key", "known",
+        "leaves", "like", "low", "mixed", "mode", "n_ints", "n_offsets", "n_scalars", "n_weak", "next", "op",
+        "operands", "owner",
+        "parent", "path", "plans", "pulled", "rules", "scalar_start", "shaped", "sid", "simple", "site", "slots",
+        "statics", "stops", "targets", "view",
+    )  # fmt: skip
+
+    def __init__(
+        self, parent: Step | None, op: Any, operands: tuple[Any, ...], statics: tuple[Any, ...], key: Key, index: int
+    ) -> None:
+        super().__init__(None, 0, None, False)
+        self.parent = parent
+        self.owner: Any = None if parent is None else parent.owner  # the trace whose trie this is
+        self.op = op
+        self.operands = operands  # slots, or the type of a Python scalar
+        # The fast path compares the first two directly, and a scalar with its bounds, which a complex one has not.
+        first = [_UNORDERED if x is complex else x for x in operands[:2]]
+        self.a = first[0] if first else None
+        self.b = first[1] if len(first) > 1 else None
+        self.statics = statics
+        self.key = key
+        self.index = index
+        self.children: dict[Key, Step] = {}
+        self.next: Step = NONE
+        self.ext: Ext | None = None
+        self.by_ext: dict[Ext, tuple[tuple[int, ...], ...]] = {}
+        self.rules: tuple[
+            Any, ...
+        ] = ()  # of the shapes of its values, from those of its operands (see shape_inference.py)
+        self.slots: tuple[Slot, ...] = (self,)
+        # The range of the one weak integer operand that the fast path passes; any value for other operands.
+        self.low: float = -math.inf
+        self.high: float = math.inf
+        self.checks: tuple[tuple[int, int, int], ...] = ()  # (scalar position, low, high) of every weak integer
+        self.cut = False  # the bound on traces fell here: whoever comes next syncs first
+        self.scalar_start: int = 0 if parent is None else parent.scalar_start + parent.n_scalars
+        self.n_weak: int = 0
+        self.n_offsets: int = 0
+        self.n_scalars: int = 0
+        self.n_ints: int = 0
+        self.simple = False  # its key is the operation and the operands alone
+        self.bare = False  # no extents or offsets of its own go in, and one value comes out
+        self.ext_start: int = 0 if parent is None else parent.ext_start + parent.n_ints
+        self.site: Site | None = None
+        self.mode: bool = True if parent is None else parent.mode
+        # The device that the walk is on here, and the one that the values are on: the operands', where there are any.
+        self.current: str = "cpu" if parent is None else parent.current
+        self.device: str = next((x.step.device for x in operands if isinstance(x, Slot)), self.current)
+        self.mixed = False  # whether values on several devices lead here
+        self.sid = 0
+        self.plans: Any = None
+        self.known = False  # leads to a plan
+        # For a leaf: the form of the value met here last if it was without gradients, whether it counts for the bound
+        # on walks, the form of any, and the extents before it.
+        self.form: Any = NO_FORM
+        self.counted = False
+        self.shaped: Any = NO_FORM
+        self.before: Ext | None = None
+        self.again: Any = None  # what the last sync here did, False if it is nothing to repeat (see replay.py)
+        self.path: list[Step] | None = None
+        self.division: Any = None  # memo: where a trace that ends here is divided (see subprograms.py)
+        self.targets: tuple[Slot, ...] = ()  # for an in-place step: the values it supersedes
+        self.stops: frozenset[Slot] = frozenset()  # for a backward: values that pass nothing on
+        self.like: tuple[Slot, ...] = ()  # for a backward: the values its results have the shapes of
+        self.leaves: Any = None  # memo of what a backward from here reaches
+        self.pulled: Any = None  # for a plain `backward()`: what it was called with, and the places of its leaves
+        self.info: Any = None
+        self.view: Any = None  # how the view that was made here last is seen in its storage
+        self.call: Any = NO_CALL  # the public call that took it last (see call_cache.py)
+        self.consumed: Any = None  # memo: the steps whose graph a backward up to here has freed
+        # Memo: for values that a sync leaves with a graph, what their derivatives keep (see autograd/saved_segment.py).
+        self.kept: dict[tuple[Slot, ...], Any] = {}
+
+    def steps(self) -> list[Step]:
+        """The steps from the root's child to this one."""
+        if self.path is None:
+            out, s = [], self
+            while s.parent is not None:
+                out.append(s)
+                s = s.parent
+            self.path = out[::-1]
+        return self.path
+
+
+class _No:
+    """The step that is never predicted right."""
+
+    __slots__ = ("a", "b", "call", "ext", "form", "key", "op", "pulled", "shaped", "statics", "view")
+
+    def __init__(self) -> None:
+        self.call = NO_CALL
+        self.op = self.a = self.b = self.ext = self.key = self.statics = self.pulled = self.view = None
+        self.form = self.shaped = NO_FORM
+
+
+NONE: Any = _No()
+
+
+# Held while the values of a walk are computed and put behind their holders, and by another thread than the walk's that
+# changes who holds one.
+holding = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    # A child has no thread that would let go of it, nor of the locks of what is running: a fork waits for a sync.
+    os.register_at_fork(before=holding.acquire, after_in_parent=holding.release, after_in_child=holding.release)
+
+# Threads that are about to write what another has pending: the others' writes wait for their turn (see inplace.py).
+waiting: set[int] = set()
+# Whether values may be shared: empty until a second thread records.
+several: list[bool] = []
+
+MAX_SIDS = 1 << 20
+_sids: dict[tuple[Any, ...], int] = {}
+_numbers = itertools.count(1)
+_sid_lock = threading.RLock()
+
+
+def structure_id(parent: int, key: tuple[Any, ...]) -> int:
+    """A number for the program that ends in a step with this site-free key: equal programs, equal numbers."""
+    full = (parent, key)
+    n = _sids.get(full)
+    if n is None:
+        with _sid_lock:
+            if len(_sids) >= MAX_SIDS:
+                _sids.clear()  # what is forgotten only gets a second number, and shares no plan with the first
+            n = _sids.setdefault(full, next(_numbers))
+    return n
+
+
+def _count_unheld() -> int:
+    """What `getrefcount` says of an object that only a list and a copy of it hold, counted as in `Trace.alive`."""
+    results = [object()]
+    copy = results[:]
+    return next(count for _, count in enumerate(map(getrefcount, copy)))
+
+
+_UNHELD = _count_unheld()
+
+
+class Several(tuple[Any, ...]):
+    """Weak references to the holders of a step's several values; called like one, gives a list of those alive."""
+
+    __slots__ = ()
+
+    def __call__(self) -> list[Any] | None:
+        return [h for r in self if (h := r()) is not None] or None
+
+
+walks = itertools.count(1)
+
+
+class Trace:
+    """The pending program of one thread."""
+
+    __slots__ = (
+        "_roots", "bound", "busy", "computing", "customs", "cut_site", "device", "eager", "ended", "expectations",
+        "ext", "ext_root", "foreign", "grad", "history", "inner", "last_refs", "leaves", "metas", "more", "n_exts",
+        "n_steps", "nbytes", "polled", "pos", "refs", "replayed", "report", "results", "retained", "scalars",
+        "slot_hooks", "started", "syncs_forbidden", "walk", "watched",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.grad = True
+        self.eager = False
+        self.watched = False  # whether `eager` is asked after each operation: then none takes the shortest way
+        # Whether an operation is being recorded, the walk being computed: who records or reads then is a handler of
+        # signals or a finalizer, and the walk does not end for it.
+        self.busy = self.computing = False
+        self.inner: Trace | None = None
+        self.cut_site: Site | None = None
+        self.pos: Step = Step(None, None, (), (), (), -1)
+        # Who holds each step's values, by step index. What an operation returns is held here as well, and what is met
+        # as a leaf without gradients: counting its references at the sync costs less than a weak reference (see
+        # `alive`). A record of gradients must die with its tensor, and a storage, or what a write moved to another
+        # step, is not one step's: such are held weakly. Behind the walk's last step there may be handles of an earlier
+        # walk that nobody held: without value, storage or gradients, for the steps to come (see replay.py).
+        self.results: list[Any] = [None] * _FIRST_RESULTS
+        self.refs: dict[int, Any] = {}
+        self.last_refs: dict[int, Any] = {}
+        self.report: Any = None  # what the last sync did, or what that of a repeated one is written from
+        self.ended: Any = None  # how the last walk ended, if as before (see replay.py)
+        self.scalars: list[Any] = [0] * _FIRST_RESULTS
+        self.syncs_forbidden: list[Any] = []
+        self.expectations: list[Any] = []
+        self.device = "cpu"
+        self.metas: dict[int, Any] = {}  # index of a leaf step -> weak reference to its gradient record
+        self.more = False  # whether there is anything in one of these
+        self.replayed: dict[Any, dict[Slot, Slot]] = {}  # segments recorded again on this walk
+        self.slot_hooks: dict[Slot, list[Any]] = {}  # hooks on intermediate values
+        self.retained: dict[Slot, Any] = {}  # intermediate values that keep their gradient, and its record
+        self.history: Any = None  # what a walk has freed and overwritten (see autograd/reachability.py)
+        self.customs: dict[Slot, Any] = {}  # results of custom_vjp: (inputs, the rule)
+        self.foreign: dict[int, Slot] = {}  # id of a Data that several threads know -> the leaf it is here
+        self.polled = 0  # how often another thread has computed values of this walk
+        self.ext_root = self.ext = Ext()
+        self.leaves: list[Any] = []  # Data bound so far, by leaf index
+        self.walk = 0  # which walk of the process this is
+        self.nbytes = 0  # of leaf buffers that only the trace may hold
+        self.started = 0.0  # when its first step was recorded
+        self._roots: dict[str, dict[bool, Step]] = {}
+        self.n_steps = self.n_exts = 0
+        self.reset_trie()
+
+    def reset_trie(self) -> None:
+        """Forget every program seen (the bound on the trie); only between walks."""
+        self._forget(iter(()))
+
+    def _forget(self, assignments: Iterable[Any]) -> None:
+        """A new walk in an empty trie, and some assignments with that."""
+        roots, results, ext_root, fresh = self._new_roots(self.device), [None] * _FIRST_RESULTS, Ext(), self._fresh()
+        trie, nothing = {self.device: roots}, slice(0)
+        before = self.results
+        # NOTE: no call from here on but of what is entered without a look at signals.
+        carry_out(assignments)
+        self._roots, self.n_steps, self.results, self.ext_root, self.n_exts = trie, 0, results, ext_root, 0
+        self.history = None
+        self._restart(roots[self.grad], [], nothing, fresh)
+        del before  # what nobody else held dies when all is done
+
+    @property
+    def roots(self) -> dict[bool, Step]:
+        """Where walks on this thread's device begin, by grad mode."""
+        return self.roots_on(self.device)
+
+    def roots_on(self, device: str) -> dict[bool, Step]:
+        """Where walks on a device begin, by grad mode."""
+        found = self._roots.get(device)
+        if found is None:
+            found = self._roots[device] = self._new_roots(device)
+        return found
+
+    def _new_roots(self, device: str) -> dict[bool, Step]:
+        found: dict[bool, Step] = {}
+        for mode in (True, False):
+            root = found[mode] = Step(None, None, (), (), (), -1)
+            root.mode = mode
+            root.owner = self
+            root.current = root.device = device
+            root.sid = -1 - mode if device == "cpu" else structure_id(-1 - mode, (device,))
+        return found
+
+    def start(self) -> None:
+        """Return to the root: a new, empty program."""
+        root, blank = self.roots[self.grad], [None] * self.n_results()
+        root.next = NONE
+        self.begin(root, blank)
+
+    def begin(self, root: Step, blank: list[None]) -> None:
+        """A new walk from `root`, over the results of the last one: as many as there are in `blank`.
+
+        NOTE: `repeating._text` writes it out.
+        """
+        pos, span, fresh = self.pos, slice(len(blank)), self._fresh()
+        # NOTE: what a handler of signals has recorded meanwhile is pending: then the walk goes on.
+        if pos is self.pos:
+            self._restart(root, blank, span, fresh)
+
+    def _fresh(self) -> tuple[Any, ...]:
+        """What a new walk needs, made before the last one is left."""
+        return next(walks), [], {}, {}, ({}, {}, {}, {}, {}) if self.more else None
+
+    @uninterrupted
+    def _restart(self, root: Step, blank: list[None], span: slice, fresh: tuple[Any, ...]) -> None:
+        # NOTE: no call in here.
+        self.walk, self.leaves, refs, metas, more = fresh
+        self.ext = self.ext_root
+        if self.refs:
+            # NOTE: kept for one walk more, because a weak reference that is there costs less than a new one.
+            self.last_refs, self.refs = self.refs, refs
+        if self.metas:
+            self.metas = metas
+        if more is not None:
+            self.more = False
+            self.polled = 0
+            self.replayed, self.slot_hooks, self.retained, self.customs, self.foreign = more
+        self.nbytes, self.started, self.ended, self.bound = 0, 0.0, None, FIRST_BOUND
+        self.pos = root
+        # Last: what dies here may be somebody's who is told, and who records.
+        self.results[span] = blank
+
+    def leave(self) -> None:
+        """End this walk where it stands, for values of it that cannot be computed now: whoever wants one tries again.
+
+        The walk goes to a trace of its own, as if another thread had recorded it; the trie that knows it goes too.
+        """
+        other = Trace()
+        other.pos, other.ext, other.leaves = self.pos, self.ext, self.leaves
+        other.scalars = self.scalars[: self.pos.scalar_start + self.pos.n_scalars]
+        # NOTE: all steps, or none: a walk of two traces could never be computed.
+        self._forget(prepared((s, "owner", other) for s in self.pos.steps()))
+
+    def aside(self) -> Trace:
+        """The trace of what records on this thread while this one's walk is computed; nothing is pending there."""
+        other = self.inner
+        if other is None or other.pos.parent is not None or other.grad is not self.grad or other.device != self.device:
+            other = Trace()
+            other.grad, other.device = self.grad, self.device
+            other.start()
+            self.inner = other
+        return other
+
+    def n_results(self) -> int:
+        """How many entries of `results` belong to this walk; an interrupted call may have left one more."""
+        return self.pos.index + 2
+
+    def held_places(self) -> list[int]:
+        """Where `results` has something that is held by somebody else, ascending; None always is."""
+        results = self.results[: self.pos.index + 2]
+        return [i for i, count in enumerate(map(getrefcount, results)) if count > _UNHELD]
+
+    def held_results(self) -> list[int]:
+        """The indices of the results that somebody else holds, ascending."""
+        results = self.results
+        return [i for i in self.held_places() if results[i] is not None]
+
+    def let_go(self) -> list[int]:
+        """Forget those met as leaves that nobody else holds: results may take the memory of their values.
+
+        Returns where they were.
+        """
+        results = self.results[: self.pos.index + 2]
+        unheld = [i for i, count in enumerate(map(getrefcount, results)) if count <= _UNHELD]
+        leaves = [i for i in unheld if results[i]._data is not None]
+        for i in leaves:
+            self.results[i] = None
+        return leaves
+
+    def alive(self) -> list[tuple[int, Any]]:
+        """Who holds values of each step, in no order: (step index, holder)."""
+        found = [(i, self.results[i]) for i in self.held_results()]
+        # NOTE: another thread may add to refs meanwhile.
+        for i, r in list(self.refs.items()):
+            h = r()
+            if h is None:
+                continue
+            if type(h) is list:
+                found += [(i, x) for x in h]
+            else:
+                found.append((i, h))
+        return found
+
+    def holder(self, slot: Slot) -> Any:
+        """Who holds a value of this walk; None when nobody does."""
+        i = slot.step.index
+        h = self.results[i]
+        if h is not None:
+            return h
+        r = self.refs.get(i)
+        if type(r) is Several:
+            r = r[slot.k]
+        return None if r is None else r()
+
+    @property
+    def empty(self) -> bool:
+        return self.pos.parent is None
+
+
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.trace = _adopt()
+
+
+_free: list[Trace] = []
+_adopted = itertools.count()
+
+
+class _Owner:
+    """Dies with its thread's local storage and gives the trie back for the next thread."""
+
+    __slots__ = ("__weakref__", "trace")
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+
+
+def _adopt() -> Trace:
+    """A trace for a new thread: one whose thread is gone (its trie knows programs already), or a new one."""
+    trace = _free.pop() if _free else Trace()
+    if next(_adopted):
+        several[:] = [True]
+    owner = _Owner(trace)
+    _owners.value = owner
+    weakref.finalize(owner, _return, trace)
+    return trace
+
+
+def _return(trace: Trace) -> None:
+    # NOTE: what is pending here may still be read by other threads; then the walk must stay as it is.
+    if len(_free) < 64 and not trace.alive():
+        trace.grad = True
+        trace.eager = trace.watched = False
+        trace.device = "cpu"
+        trace.report = None
+        trace.start()
+        _free.append(trace)
+
+
+_owners = threading.local()
+local = _Local()
+
+
+# The greatest integer that a float64 is the nearest to.
+LARGEST = (1 << 1024) - (1 << 970) - 1
+
+
+def dtype_range(dtype: np.dtype) -> tuple[int, int]:
+    """The integers that an integer dtype holds; for the others, those that are converted to float64 on the way."""
+    if dtype.kind not in "iu":
+        return -LARGEST, LARGEST
+    bits = dtype.itemsize * 8
+    return (0, (1 << bits) - 1) if dtype.kind == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
