@@ -1,4 +1,4 @@
-"""Complex arrays that are only moved go by whole words (complex_words.py): every bit as NumPy's, whatever else is asked."""
+"""Complex arrays that are only moved go by whole words (complex_words.py): every bit as NumPy's."""
 
 from __future__ import annotations
 

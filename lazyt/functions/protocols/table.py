@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 _ROOMS: tuple[Any, ...] = (
     arithmetic, array_info, select, comparison, creation, data_types, elementwise, histograms, indexing, joining,
-    products, logic, manipulation, nan_reductions, ordering, padding, polynomials, quantiles, reductions, searching, sets,
-    reshaping, signals, sorting, special, statistics,
+    products, logic, manipulation, nan_reductions, ordering, padding, polynomials, quantiles, reductions, searching,
+    sets, reshaping, signals, sorting, special, statistics,
 )  # fmt: skip
 
 PUBLIC: dict[str, Callable[..., Any]] = {n: f for m in _ROOMS for n in m.__all__ if callable(f := getattr(m, n))}
