@@ -8,6 +8,9 @@ import lazyt as lt
 from lazyt.config import general
 from lazyt.tracing.trace import local
 
+# A failed assertion of a helper shows its values, as a test's own does.
+pytest.register_assert_rewrite("tests.support")
+
 # A mistake of lazyt's own in what it does again in short would go the general way, and nobody would hear of it.
 general["strict"] = True
 

@@ -207,13 +207,13 @@ COMPLEX = {"real", "imag", "conj", "complex"}
 WITHOUT_REFERENCE = {
     "random": "Philox in Python: tests/test_random.py",
     "dropout": "the same random bits",
-    "optim": "formulas of the optimizers: tests/test_optim.py",
-    "clip_grad": "formulas: tests/test_optim.py",
-    "clip_grad_norm": "formulas: tests/test_optim.py",
+    "optim": "formulas of the optimizers: tests/optim/test_optim.py",
+    "clip_grad": "formulas: tests/optim/test_optim.py",
+    "clip_grad_norm": "formulas: tests/optim/test_optim.py",
     "batch_norm_statistics": "batch_norm, which has one, reads them",
     **dict.fromkeys(
         ("getitem", "index", "index_put", "add_at", "add_to_slice", "mask_put", "split", "unstack"),
-        "a part of subscripts or views: NumPy's own `x[key]`, in tests/test_views.py",
+        "a part of subscripts or views: NumPy's own `x[key]`, in tests/tracing/test_views.py",
     ),
 }
 

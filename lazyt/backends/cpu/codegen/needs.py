@@ -5,9 +5,9 @@
 
 *Alive* is counted in the order in which code is written: a value from where it is computed to its last reader in a
 stage, what is read from memory from the stage's beginning on (LLVM reads early), and what is the same for all points,
-or was reduced, all the time. Registers are not taken off, so a frame is
-never more than this; `tests/test_kernel_needs.py` compares it with the assembly. A kernel whose needs exceed `FRAME`
-or `CODE` is not written: `ir/passes/divide_kernels.py` divides it before.
+or was reduced, all the time. Registers are not taken off, so a frame is never more than this;
+`tests/backends/cpu/test_kernel_needs.py` compares it with the assembly. A kernel whose needs exceed `FRAME` or `CODE`
+is not written: `ir/passes/divide_kernels.py` divides it before.
 """
 
 from __future__ import annotations

@@ -1,0 +1,57 @@
+"""The examples run as a user would run them, learn what they say they learn, and stop planning and compiling."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[2]
+
+
+def output(*command: str) -> str:
+    """What `python COMMAND` prints; warnings are errors."""
+    environment = {**os.environ, "PYTHONPATH": str(TOP)}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *command], cwd=TOP, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def numbers(pattern: str, text: str) -> list[float]:
+    """Every number that the pattern's group finds."""
+    return [float(x) for x in re.findall(pattern, text)]
+
+
+def test_digits_in_short():
+    text = output("examples/digits.py", "--quick")
+    assert numbers(r"test accuracy ([\d.]+)%", text)[-1] > 75
+    assert numbers(r"syncs, (\d+) plans", text)[0] <= 2
+    assert "last sync: sync()" in text
+
+
+@pytest.mark.slow
+def test_digits_reaches_98_percent():
+    pytest.importorskip("sklearn")
+    text = output("examples/digits.py")
+    assert numbers(r"test accuracy ([\d.]+)%", text)[-1] >= 98
+    assert numbers(r"syncs, (\d+) plans", text)[0] <= 2
+
+
+def test_chargpt_in_short():
+    text = output("examples/chargpt.py", "--quick")
+    losses = numbers(r"validation ([\d.]+) nats", text)
+    assert losses[-1] < 3.5
+    assert losses == sorted(losses, reverse=True)
+    assert numbers(r"training steps, (\d+) plans", text)[0] <= 2
+    assert numbers(r"one character at a time \((\d+) plans\)", text)[0] <= 2
+
+
+def test_repl():
+    """A process of its own: what is said of plans depends on the programs seen before."""
+    output("-m", "doctest", "-o", "ELLIPSIS", "-o", "NORMALIZE_WHITESPACE", "examples/repl.md")

@@ -1,0 +1,295 @@
+"""What fuses is behaviour: kernel counts of whole programs, and every boundary's reason."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lazyt as lt
+from lazyt import nn, optim
+from lazyt.ir.kernel import Load, Scalar
+from lazyt.ir.passes.schedule import MatmulCall
+from lazyt.ir.symbolic import hint
+from lazyt.runtime import plan_cache
+from tests.testing.test_random_programs import forget
+
+
+@pytest.fixture(autouse=True)
+def _fused_at_once(monkeypatch):
+    """Plan for speed from the first time on: the tier for small programs is tested elsewhere."""
+    monkeypatch.setitem(plan_cache.settings, "tiers", False)
+    monkeypatch.setitem(plan_cache.settings, "verify", True)
+
+
+def tensor(*shape, grad=False, seed=0):
+    x = lt.tensor(np.random.default_rng(seed).standard_normal(shape).astype(np.float32), requires_grad=grad)
+    lt.sync()
+    return x
+
+
+def kernels(*keep):
+    """Sync with `keep` alive; how many kernels ran."""
+    lt.sync()
+    return lt.last_sync().kernels
+
+
+class TestRows:
+    def test_softmax_is_one_kernel(self):
+        x = tensor(33, 100)
+        assert kernels(lt.softmax(x, axis=-1)) == 1
+
+    def test_log_softmax_is_one_kernel(self):
+        x = tensor(33, 100)
+        assert kernels(lt.log_softmax(x, axis=-1)) == 1
+
+    def test_softmax_backward_is_one_kernel(self):
+        x, ct = tensor(33, 100, grad=True), tensor(33, 100, seed=1)
+        y = lt.softmax(x, axis=-1)
+        y.backward(ct)
+        del y
+        assert kernels(x.grad) == 1
+
+    def test_layer_norm_is_one_kernel(self):
+        x, g, b = tensor(33, 100), tensor(100), tensor(100)
+        assert kernels(lt.layer_norm(x, (100,), g, b)) == 1
+
+    def test_layer_norm_gradient_by_its_input_is_one_kernel(self):
+        x, ct, g = tensor(33, 100, grad=True), tensor(33, 100, seed=1), tensor(100)
+        y = lt.layer_norm(x, (100,), g)
+        y.backward(ct)
+        del y
+        assert kernels(x.grad) == 1
+
+    def test_layer_norm_with_affine_gradients_adds_one_column_kernel(self):
+        x, ct = tensor(33, 100, grad=True), tensor(33, 100, seed=1)
+        g, b = tensor(100, grad=True), tensor(100, grad=True)
+        y = lt.layer_norm(x, (100,), g, b)
+        y.backward(ct)
+        del y
+        assert kernels(x.grad, g.grad, b.grad) == 2
+
+    def test_cross_entropy_is_one_kernel(self):
+        x, t = tensor(33, 100), lt.asarray(np.arange(33))
+        lt.sync()
+        loss = lt.cross_entropy(x, t)
+        assert kernels(loss) == 1
+
+    def test_cross_entropy_with_its_gradient(self):
+        """The rows are one kernel, forward and backward together; counting the valid targets comes before it."""
+        x, t = tensor(33, 100, grad=True), lt.asarray(np.arange(33))
+        lt.sync()
+        loss = lt.cross_entropy(x, t)
+        loss.backward()
+        assert kernels(loss, x.grad) == 2
+
+    @pytest.mark.parametrize("axis", [0, 1, (0, 1)])
+    def test_mean_and_variance_share_a_kernel(self, axis):
+        x = tensor(300, 400)
+        m, s = lt.mean(x, axis=axis), lt.sum(x * x, axis=axis)
+        assert kernels(m, s) == 1
+
+
+class TestMaps:
+    def test_a_chain_is_one_kernel(self):
+        x = tensor(1000)
+        y = lt.tanh(x * 2 + 1) / (1 + lt.exp(-x))
+        assert kernels(y) == 1
+
+    def test_siblings_share_a_kernel(self):
+        x = tensor(1000)
+        a, b = x + 1, x * 2
+        assert kernels(a, b) == 1
+
+    def test_a_long_unroll_reuses_the_kernels_of_its_prefix(self):
+        def unrolled(n):
+            x = tensor(50)
+            for _ in range(n):
+                x = x * 1.5 + 0.25
+            return kernels(x), {c.kernel.key for c in lt.last_sync().plan.schedule.launches}
+
+        short, long = unrolled(200), unrolled(300)
+        assert short[0] > 1
+        assert len(long[1] - short[1]) <= 1
+
+    def test_movement_is_free(self):
+        x, y = tensor(30, 40), tensor(40, 30)
+        z = (x.T + y)[::-1, 1:] * 2
+        assert kernels(z) == 1
+
+
+class TestSteps:
+    def test_an_optimizer_over_many_tensors_is_one_launch(self):
+        params = [tensor(5 + i, 7, grad=True, seed=i) for i in range(20)]
+        for p in params:
+            p.grad = tensor(*p.shape, seed=99)
+        opt = optim.Adam(params)
+        for _ in range(2):
+            opt.step()
+            lt.sync()
+        assert lt.last_sync().launches == 1
+
+    def test_a_training_step_is_one_plan_then_none(self):
+        lt.random.seed(0)
+        model = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 10))
+        opt = optim.Adam(model.parameters())
+        plans = []
+        for step, n in enumerate([16, 16, 5, 1, 64, 30, 2, 17]):
+            x = lt.asarray(np.ones((n, 20), np.float32))
+            t = lt.asarray(np.arange(n) % 10)
+            opt.param_groups[0]["lr"] = 1e-3 / (step + 1)
+            loss = lt.cross_entropy(model(x), t)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            with lt.expect(syncs=1):
+                lt.sync()
+            plans.append(lt.last_sync().plans)
+        assert plans == [1, 1, 0, 0, 0, 0, 0, 0]
+
+    def test_what_nobody_holds_is_not_computed(self):
+        x = tensor(100)
+        y = lt.exp(x)
+        z = x + 1
+        del y
+        lt.sync()
+        titles = [c.kernel.text for c in lt.last_sync().plan.schedule.launches]
+        assert len(titles) == 1
+        assert "exp" not in titles[0]
+        assert z.shape == (100,)
+
+
+class TestReuse:
+    """Costly values of several stages are kept where the row's result will stand."""
+
+    @staticmethod
+    def exps(y):
+        lt.sync()
+        (call,) = lt.last_sync().plan.schedule.launches
+        loops = [s for s in call.kernel.stages if s.loops]
+        return len(loops), len(call.kernel.accesses), y.numpy()
+
+    def test_softmax_reads_its_exponentials_back(self, monkeypatch):
+        x = tensor(33, 100)
+        stages, accesses, on = self.exps(lt.softmax(x, axis=-1))
+        monkeypatch.setitem(plan_cache.settings, "reuse", False)
+        y = lt.softmax(x * 1, axis=-1)
+        _, fewer, off = self.exps(y)
+        assert (stages, accesses, fewer) == (3, 3, 2)
+        np.testing.assert_array_equal(on, off)
+
+
+def test_a_value_of_which_a_kernel_reads_the_first_part_is_stored_whole():
+    """The gradient of a concatenation is slices of one value, the first of them from 0."""
+
+    def gradient():
+        x = lt.tensor(np.arange(1.0, 5.0) ** 2, requires_grad=True)
+        y = lt.concat([lt.reshape(x, (1, -1)), lt.reshape(x[::-1], (1, -1))])
+        z = y - lt.reshape(y.mean(axis=1), (-1, 1))
+        (z * z * lt.asarray(np.arange(8.0).reshape(2, 4))).sum().backward()
+        return x.grad.numpy()
+
+    with lt.eager():
+        want = gradient()
+    np.testing.assert_array_equal(gradient(), want)
+    np.testing.assert_allclose(want, [-91.0, -49.0, 21.0, 119.0])
+
+
+class TestUpdates:
+    """A write into most of an array is one pass over it, not a copy that is then written over."""
+
+    @staticmethod
+    def steps(n, seed=0):
+        u = tensor(40, 50, seed=seed) * 1.0
+        for _ in range(n):
+            u[1:-1, 1:-1] += 0.1 * (u[:-2, 1:-1] + u[2:, 1:-1])
+        return u
+
+    def test_a_step_of_a_stencil_is_one_kernel(self):
+        assert kernels(self.steps(3)) == 3
+
+    def test_the_bits_are_those_of_a_copy(self, monkeypatch):
+        on = self.steps(3).numpy()
+        monkeypatch.setitem(plan_cache.settings, "cover", False)
+        off = self.steps(3, seed=0)
+        off += 0  # another program
+        assert kernels(off) > 4
+        np.testing.assert_array_equal(on, off.numpy())
+
+    def test_a_write_into_a_small_part_is_one(self):
+        u = tensor(40, 50) * 1.0
+        u[3] = 0.0
+        lt.sync()
+        assert [c.kernel.text.count("select") for c in lt.last_sync().plan.schedule.launches] == [0, 0]
+
+    def test_putting_a_view_back_is_no_write(self):
+        u = tensor(40, 50) * 1.0
+        before = u._version
+        u[1:-1] = u[1:-1]
+        assert u._version == before + 1
+        assert kernels(u) == 1
+
+
+class TestTransposedProducts:
+    """The gradient of `linear`'s weight is a product transposed: computed as it is stored."""
+
+    @staticmethod
+    def gradient(seed=0, batch=()):
+        x, w = tensor(*batch, 24, 70, seed=seed), tensor(*batch, 33, 70, seed=seed + 1).requires_grad_()
+        (x @ w.mT).relu().sum().backward()
+        return w.grad
+
+    @staticmethod
+    def products():
+        calls = [c for c in lt.last_sync().plan.schedule.launches if isinstance(c, MatmulCall)]
+        return [tuple(map(hint, c.node.shape)) for c in calls]
+
+    @pytest.mark.parametrize("batch", [(), (3,)])
+    def test_on_and_off(self, monkeypatch, batch):
+        on = self.gradient(batch=batch).numpy()
+        assert self.products()[-1] == (*batch, 33, 70)
+        monkeypatch.setitem(plan_cache.settings, "turn", False)
+        forget()
+        off = self.gradient(batch=batch).numpy()
+        assert self.products()[-1] == (*batch, 70, 33)
+        np.testing.assert_allclose(on, off, rtol=1e-5, atol=1e-5)  # sums of 24 products, some of which cancel
+
+    def test_one_that_somebody_else_reads_stays(self):
+        y = tensor(5, 7) @ tensor(7, 6)
+        z = y.mT * 2.0
+        np.testing.assert_array_equal(z.numpy(), y.numpy().T * 2)
+
+
+class TestNumbering:
+    @pytest.mark.parametrize("optimizer", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad"])
+    def test_updates_of_all_parameters_are_one_body(self, optimizer):
+        """The first meets its scalars between its operations, the others before them."""
+        ps = [tensor(*shape, grad=True, seed=i) for i, shape in enumerate([(40,), (1,), (9, 3), (2, 3, 4)])]
+        opt = getattr(optim, optimizer)(ps, lr=0.1, weight_decay=0.01)
+        for _ in range(2):
+            for i, p in enumerate(ps):
+                p.grad = tensor(*p.shape, seed=9 + i)
+            opt.step()
+            lt.sync()
+            assert len({c.kernel.key for c in lt.last_sync().plan.schedule.kernels}) == 1
+
+    def test_arguments_are_numbered_by_use(self):
+        a, b, c = (tensor(33, seed=i) for i in range(3))
+        first = lt.sqrt(lt.abs(a - b) * 3.0 + 2.0)
+        second = lt.sqrt(lt.abs(c - a) * 3.0 + 2.0)
+        lt.sync()
+        (kernel,) = {x.kernel for x in lt.last_sync().plan.schedule.kernels}
+        used = [v.access for v in kernel.values if isinstance(v, Load)]
+        assert used == sorted(used) and not any(kernel.accesses[i].writes for i in used)
+        positions = [v.position for v in kernel.values if isinstance(v, Scalar)]
+        assert positions == list(range(kernel.scalars))
+        for got, (x, y) in ((first, (a, b)), (second, (c, a))):
+            want = np.sqrt(np.abs(x.numpy() - y.numpy()) * np.float32(3) + np.float32(2))
+            np.testing.assert_array_equal(got.numpy(), want)
+
+
+@pytest.mark.parametrize("value", [7.0, 5 + 6j, np.array(7.0)], ids=str)
+def test_what_is_padded_with_is_read_outside(value):
+    x = np.array([1.0, 2.0], np.complex128 if isinstance(value, complex) else np.float64)
+    fill = lt.asarray(value) if isinstance(value, np.ndarray) else value
+    got = lt.pad(lt.asarray(x) * 2, 1, constant_values=fill)[:-1]
+    np.testing.assert_array_equal(got.numpy(), np.pad(x * 2, 1, constant_values=value)[:-1])

