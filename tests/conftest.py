@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+
+import numpy as np
 import pytest
 
 import lazyt as lt
 from lazyt.config import general
+from lazyt.runtime import plan_cache
 from lazyt.tracing.trace import local
 
-# A failed assertion of a helper shows its values, as a test's own does.
+# A failed assertion of a helper shows its values, as a test's own does; said before a helper is imported.
 pytest.register_assert_rewrite("tests.support")
+
+from tests.support.plans import forget  # noqa: E402
 
 # A mistake of lazyt's own in what it does again in short would go the general way, and nobody would hear of it.
 general["strict"] = True
@@ -41,3 +48,28 @@ def threads(request: pytest.FixtureRequest):
     lt.set_num_threads(request.param)
     yield request.param
     lt.set_num_threads(before)
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Programs are new to the test, planned whole at their first sync, and verified between passes."""
+    forget()
+    for name, value in {"tiers": False, "verify": True}.items():
+        monkeypatch.setitem(plan_cache.settings, name, value)
+    yield
+    forget()
+
+
+@pytest.fixture
+def new_trace() -> None:
+    """The test's trace is the first that its thread ever recorded."""
+    gc.collect()
+    lt.sync()
+    local.trace.reset_trie()
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """NumPy warns of no overflow, division or invalid value."""
+    with np.errstate(all="ignore"):
+        yield

@@ -308,6 +308,24 @@ def test_every_module_says_what_it_is():
     assert not [m for m, s in SOURCES.items() if s.path.stat().st_size and not ast.get_docstring(s.tree)]
 
 
+# --- tests ------------------------------------------------------------------------------------------------------
+
+
+def test_no_test_file_imports_another():
+    """What two of them need stands in tests/support, fixtures in conftest.py; file names are not used twice."""
+    files = sorted((TOP / "tests").rglob("*.py"))
+    names = {p.stem for p in files if p.name.startswith("test_")}
+    assert len(names) == sum(p.name.startswith("test_") for p in files), "two files of tests share a name"
+    wrong = []
+    for p in files:
+        for node in ast.walk(ast.parse(p.read_text())):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                module = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                found = {part for m in (*module, *(a.name for a in node.names)) for part in m.split(".")}
+                wrong += [f"{p.relative_to(TOP)}:{node.lineno}: {name}" for name in found & names]
+    assert not wrong, "\n".join(wrong)
+
+
 # --- no giants, nothing swallowed --------------------------------------------------------------------------------
 
 MAX_LINES = 600

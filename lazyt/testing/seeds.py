@@ -27,7 +27,7 @@ from lazyt.testing.modes import FIRST_BY_NUMPY, FIRST_RUN, FIRST_RUN_EACH, RANDO
 from lazyt.testing.scripts import script
 from lazyt.testing.shrink import shrink
 from lazyt.testing.shrink_source import shrink_source
-from lazyt.testing.statements import (
+from lazyt.testing.statements import (  # fmt: skip
     CHECKED,
     INTERPRETED,
     LIGHT,

@@ -16,55 +16,9 @@ from lazyt.ir.graph_interpreter import interpret
 from lazyt.ir.library_calls import FUNCTIONS
 from lazyt.ir.passes.verify import verify
 from lazyt.ir.symbolic import Scope
+from tests.support.central_differences import INT, C, F, check, inner, random
 
 pytestmark = pytest.mark.filterwarnings("error")
-F, C, INT = dtypes.float64, dtypes.complex128, dtypes.int64
-
-
-def random(rng, shape, dtype=F):
-    x = rng.uniform(0.3, 0.9, shape)
-    return x + 1j * rng.uniform(0.3, 0.9, shape) if dtype == C else x
-
-
-def inner(a, b):
-    """The real inner product, for which cotangents are gradients."""
-    return float(np.real(np.sum(np.conj(a) * b)))
-
-
-def check(f, *arrays, constants=(), order=2, rtol=1e-6):
-    """Differentiate f(b, *nodes, *constants) and compare, then its gradients in turn."""
-    rng = np.random.default_rng(len(arrays) + 10 * order)
-    b = Builder()
-    every = [*arrays, *constants]
-    leaves = [b.leaf(i, a.shape, a.dtype) for i, a in enumerate(every)]
-    outputs = f(b, *leaves)
-    outputs = list(outputs) if isinstance(outputs, tuple) else [outputs]
-    values = interpret(b.nodes, outputs, every)
-    cotangents = [random(rng, v.shape, v.dtype) for v in values]
-    wanted = leaves[: len(arrays)]
-    for _ in range(order):
-        seeds = [b.leaf(len(every) + i, c.shape, c.dtype) for i, c in enumerate(cotangents)]
-        every = [*every, *cotangents]
-        grads, _ = backward(b, outputs, seeds, [[x] for x in wanted])
-        verify(Graph(b.nodes, grads))
-        _compare(b, outputs, cotangents, wanted, grads, every, rng, rtol)
-        wanted, outputs = [*wanted, *seeds], grads
-        cotangents = [random(rng, g.shape, g.dtype) for g in grads]
-
-
-def _compare(b, outputs, cotangents, wanted, grads, every, rng, rtol):
-    found = interpret(b.nodes, grads, every)
-    for x, grad in zip(wanted, found, strict=True):
-        k = x.attrs.index
-        v, h = random(rng, grad.shape, grad.dtype), 1e-5
-        sides = []
-        for sign in (h, -h):
-            moved = list(every)
-            moved[k] = every[k] + sign * v
-            ys = interpret(b.nodes, outputs, moved)
-            sides.append(sum(inner(c, y) for c, y in zip(cotangents, ys, strict=True)))
-        want = (sides[0] - sides[1]) / (2 * h)
-        np.testing.assert_allclose(inner(grad, v), want, rtol=rtol, atol=1e-7, err_msg=f"operand {k}")
 
 
 RNG = np.random.default_rng(0)

@@ -24,12 +24,7 @@ from lazyt.tracing.call_site import Site
 from lazyt.tracing.printer import aligned, html_table, site_text
 from lazyt.tracing.trace import local
 
-
-@pytest.fixture(autouse=True)
-def _nothing_pending():
-    gc.collect()
-    lt.sync()
-    local.trace.reset_trie()  # the closest known program is to be the test's own
+pytestmark = pytest.mark.usefixtures("new_trace")
 
 
 def done() -> tuple[int, int, int, int, int]:

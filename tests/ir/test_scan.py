@@ -10,6 +10,7 @@ import lazyt as lt
 from lazyt.backends.cpu.callbacks import Callback
 from lazyt.ir.scan import BLOCK, scan
 from lazyt.runtime import plan_cache
+from tests.support.arrays import octets
 
 DTYPES = [
     np.dtype(d)
@@ -37,10 +38,6 @@ def values(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return (1 + x * 1e-3 if name == "cumprod" else x).astype(dtype)
 
 
-def bits(x: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(x).reshape(-1).view("u1")
-
-
 @pytest.mark.parametrize("name", RUNNING)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_bits_are_those_of_the_order(dtype, name, threads):
@@ -50,7 +47,7 @@ def test_the_bits_are_those_of_the_order(dtype, name, threads):
         want = scan(name, x, axis)
         assert y.dtype == dtype
         assert y.shape == shape
-        np.testing.assert_array_equal(bits(y), bits(want), err_msg=f"{shape} {axis}")
+        np.testing.assert_array_equal(octets(y), octets(want), err_msg=f"{shape} {axis}")
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
@@ -60,7 +57,7 @@ def test_products_of_complex_numbers(dtype, threads):
         if x.size > 20:
             x.flat[-3] = complex(np.inf, -0.0)
         y = lt.cumulative_prod(lt.asarray(x), axis=axis).numpy()
-        np.testing.assert_array_equal(bits(y), bits(scan("cumprod", x, axis)), err_msg=f"{shape} {axis}")
+        np.testing.assert_array_equal(octets(y), octets(scan("cumprod", x, axis)), err_msg=f"{shape} {axis}")
         with np.errstate(all="ignore"):
             np.testing.assert_allclose(y, np.cumprod(x, axis), rtol=1e-3)
 
@@ -121,7 +118,7 @@ def test_off_it_is_a_call_of_numpy(monkeypatch):
     z = lt.cumulative_sum(lt.asarray(x) - 1, axis=1)
     w = (z + 0.0).numpy()
     assert called
-    np.testing.assert_array_equal(bits(y + np.float32(0)), bits(w))
+    np.testing.assert_array_equal(octets(y + np.float32(0)), octets(w))
 
 
 def test_no_carry_is_left_from_the_run_before(threads):

@@ -14,12 +14,8 @@ import pytest
 import lazyt.tracing.record
 from lazyt.errors import DeviceError, IndexOutOfRange, ShapeError
 from lazyt.ir import dtypes
-from lazyt.ir.builder import Builder, Weak
-from lazyt.ir.graph import Graph, Node
-from lazyt.ir.graph_interpreter import interpret
-from lazyt.ir.passes.verify import verify
-from lazyt.ir.symbolic import Scope
 from lazyt.ops.definition import OPS, OpDef
+from tests.support.lowered import SCALARS, lowered_twice
 
 FAMILIES = (
     "elementwise",
@@ -34,7 +30,6 @@ FAMILIES = (
 )
 ROOMS = (*FAMILIES, "padding", "special", "subscript", "linear")
 MODULES = [importlib.import_module(f"lazyt.functions.{m}") for m in ROOMS]
-SCALARS = (bool, int, float, complex)
 
 
 class Array(np.ndarray):
@@ -55,56 +50,10 @@ def array(x: Any) -> Array:
     return np.array(x, copy=True).view(Array)
 
 
-def _lowered(f: Any, operands: Any, statics: Any, ints: Any, offsets: Any, scope: Scope | None) -> list[np.ndarray]:
-    b = Builder(scope)
-    nodes: list[Any] = []
-    leaves: list[np.ndarray] = []
-    scalars: list[Any] = []
-    extents: list[int] = []
-
-    def symbol(n: int) -> Any:
-        extents.append(n)
-        return n if scope is None else scope.symbol(len(extents) - 1, n)
-
-    for x in operands:
-        if type(x) in SCALARS:
-            nodes.append(Weak(len(scalars), type(x)))
-            scalars.append(x)
-        else:
-            a = np.asarray(x)
-            nodes.append(b.leaf(len(leaves), tuple(map(symbol, a.shape)), a.dtype))
-            leaves.append(a)
-    more: dict[str, Any] = {}
-    if ints is not None:
-        assert all(type(i) is int for i in ints)
-        more["ints"] = tuple(map(symbol, ints))
-    if offsets is not None:
-        assert all(type(o) is int for o in offsets)
-        first = len(scalars)
-        scalars += offsets
-        more["offsets"] = offsets if scope is None else tuple(scope.offset(first + i, o) for i, o in enumerate(offsets))
-    hash(statics)
-    out = f(b, *nodes, *statics, **more)
-    outputs: list[Node] = list(out) if isinstance(out, tuple) else [out]
-    verify(Graph(b.nodes, outputs))
-    return interpret(b.nodes, outputs, leaves, scalars, None if scope is None else (extents, scalars))
-
-
-def _both(f: Any, operands: Any, statics: Any, ints: Any, offsets: Any) -> Any:
-    """Over ints and over symbols, which must give the same bits."""
-    over_ints = _lowered(f, operands, statics, ints, offsets, None)
-    over_symbols = _lowered(f, operands, statics, ints, offsets, Scope())
-    for x, y in zip(over_ints, over_symbols, strict=True):
-        assert x.dtype == y.dtype and x.shape == y.shape
-        # NaN is equal to NaN only in NumPy's own dtypes.
-        narrow = x.dtype == dtypes.bfloat16
-        np.testing.assert_array_equal(*((x.astype(np.float32), y.astype(np.float32)) if narrow else (x, y)))
-    return tuple(array(x) for x in over_ints)
-
-
 def record(op: OpDef, operands: Any, statics: Any = (), ints: Any = None, offsets: Any = None) -> Any:
-    results = _both(op.lower, [x if type(x) in SCALARS else array(x) for x in operands], statics, ints, offsets)
-    return results[0] if len(results) == 1 else results
+    results = lowered_twice(op.lower, [x if type(x) in SCALARS else array(x) for x in operands], statics, ints, offsets)
+    arrays = tuple(array(x) for x in results)
+    return arrays[0] if len(arrays) == 1 else arrays
 
 
 def record_view(op: OpDef, x: Any, statics: Any = (), ints: Any = None, offsets: Any = None) -> Any:
@@ -119,8 +68,8 @@ def assign(x: Any, value: Any, name: str = "") -> None:
         x[...] = new
     else:
         op, base, statics, ints, offsets = x.of
-        (whole,) = _both(op.write, (array(base), new), statics, ints, offsets)
-        assign(base, whole)
+        (whole,) = lowered_twice(op.write, (array(base), new), statics, ints, offsets)
+        assign(base, array(whole))
 
 
 def rewrite(x: Any, changed: Any, name: str) -> None:

@@ -20,14 +20,11 @@ import lazyt.tracing.record
 from lazyt.errors import DTypeError, IndexOutOfRange, ScalarRangeError, ShapeError
 from lazyt.ir import dtypes
 from lazyt.ir.builder import Builder, Weak
-from lazyt.ir.graph import Graph, Node
 from lazyt.ir.graph_interpreter import interpret
-from lazyt.ir.passes.verify import verify
 from lazyt.ir.symbolic import Scope, guard_source
 from lazyt.ops import random as random_ops
 from lazyt.ops.definition import OPS, OpDef
-
-SCALARS = (bool, int, float, complex)
+from tests.support.lowered import SCALARS, lowered_twice
 
 
 class Array(np.ndarray):
@@ -43,47 +40,9 @@ def array(x: Any, device: Any = None, beside: Any = ()) -> Array:
     return np.array(x, copy=True).view(Array)
 
 
-def _lowered(op: OpDef, operands: Any, statics: Any, ints: Any, offsets: Any, scope: Scope | None) -> list[np.ndarray]:
-    b = Builder(scope)
-    nodes: list[Any] = []
-    leaves: list[np.ndarray] = []
-    scalars: list[Any] = []
-    extents: list[int] = []
-
-    def symbol(n: int) -> Any:
-        extents.append(n)
-        return n if scope is None else scope.symbol(len(extents) - 1, n)
-
-    for x in operands:
-        if type(x) in SCALARS:
-            nodes.append(Weak(len(scalars), type(x)))
-            scalars.append(x)
-        else:
-            a = np.asarray(x)
-            nodes.append(b.leaf(len(leaves), tuple(map(symbol, a.shape)), a.dtype))
-            leaves.append(a)
-    more: dict[str, Any] = {}
-    if ints is not None:
-        more["ints"] = tuple(map(symbol, ints))
-    if offsets is not None:
-        first = len(scalars)
-        scalars += offsets
-        more["offsets"] = offsets if scope is None else tuple(scope.offset(first + i, o) for i, o in enumerate(offsets))
-    out = op.lower(b, *nodes, *statics, **more)
-    outputs: list[Node] = list(out) if isinstance(out, tuple) else [out]
-    verify(Graph(b.nodes, outputs))
-    binding = None if scope is None else (extents, scalars)
-    return interpret(b.nodes, outputs, leaves, scalars, binding)
-
-
 def interpreted(op: OpDef, operands: Any, statics: Any = (), ints: Any = None, offsets: Any = None) -> Any:
     """`record`, run at once: the same over ints and over symbols, which must give the same bits."""
-    over_ints = _lowered(op, operands, statics, ints, offsets, None)
-    over_symbols = _lowered(op, operands, statics, ints, offsets, Scope())
-    for x, y in zip(over_ints, over_symbols, strict=True):
-        assert x.dtype == y.dtype and x.shape == y.shape
-        np.testing.assert_array_equal(x, y)
-    results = tuple(array(x) for x in over_ints)
+    results = tuple(array(x) for x in lowered_twice(op.lower, operands, statics, ints, offsets))
     return results[0] if len(results) == 1 else results
 
 

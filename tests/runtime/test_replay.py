@@ -17,36 +17,9 @@ from lazyt.runtime import replay, sync
 from lazyt.tracing.steps import hooks
 from lazyt.tracing.trace import local
 
+pytestmark = pytest.mark.usefixtures("replays_on")
+
 X = np.arange(1, 9, dtype=np.float32)
-
-
-@pytest.fixture(autouse=True)
-def _switched_on():
-    if not settings["repeat"] or settings["interpret"]:
-        pytest.skip("LAZYT_DEBUG=no-repeat or interpret")
-    lt.sync()  # what an earlier test left pending would be a part of the first walk
-
-
-@pytest.fixture
-def repeated(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Every sync that was a repetition."""
-    found: list[Any] = []
-
-    written = replay._written
-
-    def counting(tr: Any, again: Any, at: Any) -> Any:
-        run = written(tr, again, at)
-
-        def counted(*args: Any) -> bool:
-            done = run(*args)
-            if done:
-                found.append(again)
-            return done
-
-        return counted
-
-    monkeypatch.setattr(replay, "_written", counting)
-    return found
 
 
 def test_a_loop_is_repeated_and_gives_each_result_memory_of_its_own(repeated: list[Any]) -> None:

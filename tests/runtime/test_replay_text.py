@@ -11,11 +11,9 @@ import pytest
 
 import lazyt as lt
 from lazyt.runtime import replay
-from tests.runtime import test_replay as test_repeating
-from tests.runtime.test_replay import X
 
-# Fixtures.
-_switched_on, repeated = test_repeating._switched_on, test_repeating.repeated
+pytestmark = pytest.mark.usefixtures("replays_on")
+X = np.arange(1, 9, dtype=np.float32)
 
 
 @pytest.mark.parametrize("many", [False, True])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import signal
@@ -23,7 +22,7 @@ from lazyt.runtime import memory
 from lazyt.runtime.sync import counters
 from lazyt.tracing import record as recording
 from lazyt.tracing.trace import local
-from tests.support.interrupts import Places, raises
+from tests.support.interrupts import Interrupt
 
 
 @pytest.fixture(autouse=True)
@@ -195,21 +194,6 @@ def test_refused_operations_leave_the_program_as_it_was() -> None:
 
 
 # --- interrupts ------------------------------------------------------------------------------------------------------
-
-
-class Interrupt(Places):
-    """Raises KeyboardInterrupt at the n-th place where CPython looks for signals inside lazyt."""
-
-    def __init__(self, n: int) -> None:
-        super().__init__(n, raises(KeyboardInterrupt))
-
-    @property
-    def n(self) -> int:
-        return self.k
-
-    def run(self, f: Callable[[], object]) -> None:
-        with contextlib.suppress(KeyboardInterrupt):
-            super().run(f)
 
 
 def state(xp: Any) -> dict[str, Any]:

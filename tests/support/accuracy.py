@@ -11,20 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.backends.cpu.test_cpu_elementwise import (
-    BINARY_ULP,
-    F32,
-    F64,
-    LONG,
-    UNARY_ULP,
-    floats,
-    kernel,
-    pairs,
-    reference,
-    scattered_powers,
-    ulp_error,
-    worst_float32,
-)
+from tests.support.elementwise_bounds import BINARY_ULP, LONG, UNARY_ULP, reference, scattered_powers, worst_float32
+from tests.support.vector_kernels import F32, F64, floats, kernel, pairs, ulp_error
 
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
 HEAD = """# How exact the elementary functions are

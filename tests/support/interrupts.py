@@ -91,6 +91,21 @@ def raises(error: type[BaseException]) -> Callable[[], None]:
     return act
 
 
+class Interrupt(Places):
+    """Raises KeyboardInterrupt at the n-th place where CPython looks for signals inside lazyt."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(n, raises(KeyboardInterrupt))
+
+    @property
+    def n(self) -> int:
+        return self.k
+
+    def run(self, f: Callable[[], object]) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            super().run(f)
+
+
 def count(f: Callable[[], object]) -> int:
     """How many places a run of f has."""
     places = Places(0, lambda: None)

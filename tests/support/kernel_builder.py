@@ -9,7 +9,7 @@ import numpy as np
 from lazyt.ir import kernel as ir
 from lazyt.ir.kernel_interpreter import Arguments, Bound
 
-INT64, F32 = np.dtype(np.int64), np.dtype(np.float32)
+BOOL, INT64, F32 = np.dtype(bool), np.dtype(np.int64), np.dtype(np.float32)
 
 
 def bound(view: np.ndarray) -> Bound:
@@ -155,3 +155,15 @@ def layernorm(x: np.ndarray, w: np.ndarray, b: np.ndarray, vector: str) -> Build
     k.stage(k.store(y, out), loops=True)
     k.stage(k.store_once(mean, mean_out))
     return k
+
+
+def checked_gather(n: int, index: np.ndarray, table: np.ndarray, where: bool = False) -> tuple[Builder, ir.Kernel]:
+    out = np.full(n, 9.0, F32)
+    k = Builder((n,))
+    i = k.load(index, classes="1")
+    guard = k.op("ne", i, k.const(-5, INT64), dtype=BOOL) if where else None
+    i = k.add(ir.Check(i, k.scalar(len(table), INT64), k.argument(41), INT64, guard))
+    k.accesses.append(ir.Access(F32, "0"))
+    k.bounds.append(Bound(table, 0, (0,)))
+    k.stage(k.store(k.add(ir.Gather(len(k.accesses) - 1, ((i, k.argument(1)),), F32, guard)), out))
+    return k, k.kernel()

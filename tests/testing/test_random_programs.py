@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, note, settings
 
 import lazyt as lt
 from lazyt.backends.cpu import binding
-from lazyt.runtime import first_run, plan_cache
+from lazyt.runtime import plan_cache
 from lazyt.testing import array_programs, reference
 from lazyt.testing.array_programs import WORD, Writer
-from lazyt.tracing.trace import local
+from tests.support.plans import bits, forget
 
 EXAMPLES = int(os.environ.get("LAZYT_EXAMPLES", "0"))
 TOLERANCE = {"float16": 4e-3, "float32": 2e-5, "float64": 1e-11}
@@ -34,18 +34,6 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     lt.set_num_threads(threads)
     forget()
-
-
-def forget() -> None:
-    """Make every program a new one."""
-    local.trace.reset_trie()
-    plan_cache._programs.clear()
-    first_run.forget()
-
-
-def bits(a: np.ndarray) -> bytes:
-    """The bits of an array, all NaNs being one."""
-    return (np.where(np.isnan(a), np.array(np.nan, a.dtype), a) if a.dtype.kind == "f" else a).tobytes()
 
 
 def check_numpy(w: Writer, line: str) -> None:

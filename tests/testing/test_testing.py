@@ -114,10 +114,8 @@ def test_the_worst_element_and_the_recorded_line() -> None:
     assert "2 of 6 elements differ (float32 (2, 3))" in text
     assert "worst at [1, 2]: actual 5.43656" in text and f"expected {want[1, 2].item()}" in text
     assert "ULP" in text and "2 rounding primitives" in text
-    assert (
-        f"recorded: multiply %1, 2, at tests/testing/{line_of(test_the_worst_element_and_the_recorded_line, 'lt.exp')}"
-        in text
-    )
+    line = line_of(test_the_worst_element_and_the_recorded_line, "lt.exp")
+    assert f"recorded: multiply %1, 2, at tests/testing/{line}" in text
 
 
 def test_tolerances() -> None:

@@ -18,16 +18,11 @@ from lazyt.tracing import inputs
 from lazyt.tracing.call_cache import OPERANDS
 from lazyt.tracing.trace import local
 
+pytestmark = pytest.mark.usefixtures("new_trace")
+
 TIMES = (
     9  # the first leaf of a walk is predicted once its sync is, and a call remembered after two: the last are in short
 )
-
-
-@pytest.fixture(autouse=True)
-def _a_walk_of_its_own():
-    gc.collect()
-    lt.sync()
-    local.trace.reset_trie()
 
 
 @pytest.fixture

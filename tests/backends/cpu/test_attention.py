@@ -14,102 +14,12 @@ from lazyt.ir import attention as ir
 from lazyt.ir.passes.schedule import AttentionCall
 from lazyt.nn import functional as F
 from lazyt.runtime import plan_cache
-from tests.autograd.test_derivatives import check
-from tests.testing.test_random_programs import forget
+from tests.support.arrays import normal
+from tests.support.attention import SIZES, close, exact, mask_of, operands, results
+from tests.support.central_differences import check
+from tests.support.plans import forget
 
-# Queries, keys, features of these, features of values.
-SIZES = {
-    "usual": (64, 64, 32, 32),
-    "odd": (37, 53, 7, 5),
-    "few queries": (9, 200, 16, 16),
-    "across": (150, 90, 64, 40),
-    "several units": (700, 300, 24, 72),
-    "one key": (20, 1, 8, 8),
-    "widest": (70, 140, FEATURES, FEATURES),
-}
-
-
-@pytest.fixture(autouse=True)
-def _planned(monkeypatch):
-    forget()
-    for name, value in {"tiers": False, "verify": True}.items():
-        monkeypatch.setitem(plan_cache.settings, name, value)
-    yield
-    forget()
-
-
-def array(*shape, seed=0, dtype="float32"):
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
-
-
-def operands(size, batch=(2, 3), dtype="float32"):
-    t, s, d, e = SIZES[size]
-    shapes = (*batch, t, d), (*batch, s, d), (*batch, s, e), (*batch, t, e)
-    return [array(*x, seed=i, dtype=dtype) for i, x in enumerate(shapes)]
-
-
-def mask_of(kind, size, batch=(2, 3)):
-    t, s, _, _ = SIZES[size]
-    rng = np.random.default_rng(9)
-    match kind:
-        case "bool":
-            seen = rng.random((t, s)) < 0.6
-            seen[:, 0] = True
-            return seen
-        case "added":
-            return rng.standard_normal((*batch, t, s)).astype("float32")
-        case "a batch":
-            return rng.standard_normal((batch[0], 1, t, s)).astype("float32")
-        case "keys":
-            seen = rng.random((batch[0], 1, 1, s)) < 0.7
-            seen[..., 0] = True
-            return seen
-        case "queries":
-            return rng.standard_normal((t, 1)).astype("float32")
-    return None
-
-
-def results(q, k, v, ct, mask=None, asks=True, **how):
-    """Attention, and its gradients by all operands; and how many calls there were."""
-    leaves = [lt.tensor(x, requires_grad=asks) for x in (q, k, v)]
-    if mask is not None:
-        leaves.append(lt.tensor(mask, requires_grad=asks and mask.dtype != bool))
-        how["attn_mask"] = leaves[-1]
-    y = F.scaled_dot_product_attention(*leaves[:3], **how)
-    if asks:
-        lt.sum(y * lt.asarray(ct)).backward()
-    lt.sync()
-    calls = sum(isinstance(c, AttentionCall) for c in lt.last_sync().plan.schedule.launches)
-    found = [y, *(x.grad for x in leaves if x.grad is not None)]
-    return [np.array(x.detach().numpy()) for x in found], calls
-
-
-def close(got, want, dtype="float32", factor=100):
-    assert len(got) == len(want)
-    for x, y in zip(got, want, strict=True):
-        scale = float(np.nanmax(np.abs(y), initial=1.0))
-        np.testing.assert_allclose(x, y, rtol=0, atol=factor * float(np.finfo(dtype).eps) * scale)
-
-
-def exact(q, k, v, ct, mask=None, is_causal=False, scale=None):
-    """The same by NumPy in float64."""
-    q, k, v, ct = (x.astype("float64") for x in (q, k, v, ct))
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    s = q @ np.swapaxes(k, -1, -2) * scale
-    if is_causal:
-        s = np.where(np.tri(*s.shape[-2:]) > 0, s, -np.inf)
-    if mask is not None:
-        s = np.where(mask, s, -np.inf) if mask.dtype == bool else s + mask
-    w = np.exp(s - s.max(-1, keepdims=True))
-    w /= w.sum(-1, keepdims=True)
-    p = ct @ np.swapaxes(v, -1, -2)
-    ds = w * (p - (w * p).sum(-1, keepdims=True))
-    out = [w @ v, ds @ k * scale, np.swapaxes(ds, -1, -2) @ q * scale, np.swapaxes(w, -1, -2) @ ct]
-    if mask is not None and mask.dtype != bool:
-        whole = (1,) * (ds.ndim - mask.ndim) + mask.shape
-        axes = tuple(i for i, (a, b) in enumerate(zip(whole, ds.shape, strict=True)) if a != b)
-        out.append(ds.sum(axes, keepdims=True).reshape(mask.shape))
-    return out
+pytestmark = pytest.mark.usefixtures("planned")
 
 
 class TestAgainstNumPy:
@@ -148,9 +58,9 @@ class TestAgainstNumPy:
             np.testing.assert_allclose(x.astype("float64"), y, atol=2e-2 * np.abs(y).max())
 
     def test_operands_are_read_where_they_lie(self):
-        x = array(2, 50, 3, 4, 8)  # batch, length, (q, k, v), heads, features
+        x = normal(2, 50, 3, 4, 8)  # batch, length, (q, k, v), heads, features
         q, k, v = (np.moveaxis(x[:, :, i], 1, 2) for i in range(3))
-        ct = array(2, 4, 50, 8, seed=1)
+        ct = normal(2, 4, 50, 8, seed=1)
         leaf = lt.tensor(x, requires_grad=True)
         y = F.scaled_dot_product_attention(
             *(lt.permute_dims(leaf[:, :, i], (0, 2, 1, 3)) for i in range(3)), is_causal=True
@@ -167,7 +77,7 @@ class TestAgainstNumPy:
     def test_a_matrix_and_repeated_operands(self):
         q, k, v, ct = operands("odd", batch=())
         close(results(q, k, v, ct)[0], exact(q, k, v, ct))
-        many, ct = array(3, 2, *q.shape), array(3, 2, *ct.shape, seed=4)
+        many, ct = normal(3, 2, *q.shape), normal(3, 2, *ct.shape, seed=4)
         got, calls = results(many, k, v[None], ct)
         assert calls == 2
         want = exact(many, k, v[None], ct)
@@ -220,7 +130,7 @@ class TestAgainstItsProducts:
     def test_the_first_keys_may_all_be_hidden(self, on, monkeypatch):
         monkeypatch.setitem(plan_cache.settings, "attention", on)
         t, s = 40, 3 * KEYS + 20
-        args = array(1, t, 8), array(1, s, 8, seed=1), array(1, s, 8, seed=2), array(1, t, 8, seed=3)
+        args = normal(1, t, 8), normal(1, s, 8, seed=1), normal(1, s, 8, seed=2), normal(1, t, 8, seed=3)
         seen = np.broadcast_to(np.arange(s) >= 2 * KEYS + np.arange(t)[:, None] % 3, (t, s)).copy()
         close(results(*args, seen)[0], exact(*args, seen))
 
@@ -248,7 +158,7 @@ class TestAgainstItsProducts:
 class TestWhatIsLeftToProducts:
     @pytest.mark.parametrize(("t", "s", "d"), [(1, 300, 16), (cpu.QUERIES - 1, 30, 16), (30, 30, FEATURES + 1)])
     def test_sizes(self, t, s, d):
-        args = array(2, t, d), array(2, s, d, seed=1), array(2, s, d, seed=2), array(2, t, d, seed=3)
+        args = normal(2, t, d), normal(2, s, d, seed=1), normal(2, s, d, seed=2), normal(2, t, d, seed=3)
         got, calls = results(*args)
         assert calls == 0
         close(got, exact(*args))
@@ -256,7 +166,7 @@ class TestWhatIsLeftToProducts:
     def test_a_plan_is_for_sizes_that_it_fits(self):
         """A plan with the call is not used for a single query, nor the other way round."""
         for t in (20, 1, 20, 1, 33):
-            args = array(2, t, 8), array(2, 50, 8, seed=1), array(2, 50, 8, seed=2), array(2, t, 8, seed=3)
+            args = normal(2, t, 8), normal(2, 50, 8, seed=1), normal(2, 50, 8, seed=2), normal(2, t, 8, seed=3)
             got, calls = results(*args)
             assert calls == (2 if t > 1 else 0)
             close(got, exact(*args))
@@ -285,7 +195,7 @@ class TestGradients:
     @pytest.mark.parametrize(("masked", "causal"), [(False, False), (False, True), (True, False)])
     def test_both_orders(self, masked, causal):
         q, k, v, mask = (
-            array(*s, seed=i, dtype="float64") for i, s in enumerate(((2, 3, 2), (2, 4, 2), (2, 4, 5), (1, 3, 4)))
+            normal(*s, seed=i, dtype="float64") for i, s in enumerate(((2, 3, 2), (2, 4, 2), (2, 4, 5), (1, 3, 4)))
         )
         if masked:
             check(lambda b, *xs: ir.attention(b, *xs, b.constant(0.7, xs[0].dtype), causal)[0], q, k, v, mask)
@@ -295,7 +205,7 @@ class TestGradients:
     def test_second_derivatives_of_the_call(self):
         """grad of a function of the gradient, through generated code and products, against differences."""
         q, k, v, ct = operands("odd", batch=(1,), dtype="float64")
-        mask = array(1, 1, SIZES["odd"][1], seed=7, dtype="float64")
+        mask = normal(1, 1, SIZES["odd"][1], seed=7, dtype="float64")
 
         def slope(q, k, v, mask):
             xs = [lt.tensor(x, requires_grad=True) for x in (q, k, v, mask)]
@@ -338,7 +248,7 @@ class TestWhatItKeeps:
     @pytest.mark.parametrize("mask", [None, "keys"])
     def test_no_matrix_of_all_weights(self, mask):
         t = 4096
-        q, k, v, ct = (array(1, 1, t, 16, seed=i) for i in range(4))
+        q, k, v, ct = (normal(1, 1, t, 16, seed=i) for i in range(4))
         seen = None if mask is None else np.arange(t) < t - 5
         lt.memory.reset_peak()
         before = lt.memory.allocated()

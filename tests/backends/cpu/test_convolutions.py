@@ -18,7 +18,10 @@ from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.ir.passes.verify import verify
 from lazyt.ir.symbolic import hint
 from lazyt.runtime import plan_cache
-from tests.testing.test_random_programs import forget
+from tests.support.arrays import normal
+from tests.support.plans import forget
+
+pytestmark = pytest.mark.usefixtures("planned")
 
 CASES = {
     "one of everything": ((1, 1, 3, 3), (1, 1, 3, 3), 0, 1),
@@ -34,19 +37,6 @@ CASES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _planned(monkeypatch):
-    forget()
-    for name, value in {"tiers": False, "verify": True}.items():
-        monkeypatch.setitem(plan_cache.settings, name, value)
-    yield
-    forget()
-
-
-def array(*shape, seed=0, dtype="float32"):
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
-
-
 def convolution(x, w, padding, dilation):
     f = nn.functional.conv2d if x.ndim == 4 else nn.functional.conv1d
     return f(x, w, padding=padding, dilation=dilation)
@@ -55,10 +45,10 @@ def convolution(x, w, padding, dilation):
 def results(case, dtype="float32"):
     """The convolution, and its gradients by both operands."""
     shape, filters, padding, dilation = CASES[case]
-    x = lt.tensor(array(*shape, dtype=dtype), requires_grad=True)
-    w = lt.tensor(array(*filters, seed=1, dtype=dtype), requires_grad=True)
+    x = lt.tensor(normal(*shape, dtype=dtype), requires_grad=True)
+    w = lt.tensor(normal(*filters, seed=1, dtype=dtype), requires_grad=True)
     y = lt.relu(convolution(x, w, padding, dilation) + 0.5)
-    weight = lt.asarray(array(*y.shape, seed=2, dtype=dtype))
+    weight = lt.asarray(normal(*y.shape, seed=2, dtype=dtype))
     lt.sum(y * weight).backward()
     lt.sync()
     ops = [c.node.op for c in lt.last_sync().plan.schedule.launches if isinstance(c, MatmulCall)]
@@ -113,7 +103,7 @@ class TestConvolutions:
         np.testing.assert_array_equal(y, np.einsum("nchwij,ocij->nohw", windows, w))
 
     def test_bias_and_activation_are_an_epilogue(self):
-        x, w, c = (lt.asarray(v) for v in (array(2, 3, 10, 12), array(8, 3, 3, 3, seed=1), array(8, seed=2)))
+        x, w, c = (lt.asarray(v) for v in (normal(2, 3, 10, 12), normal(8, 3, 3, 3, seed=1), normal(8, seed=2)))
         lt.sync()
         y = lt.relu(nn.functional.conv2d(x, w, c))
         (call,) = [c for c in y.explain().plan.schedule.launches if isinstance(c, MatmulCall)]
@@ -134,10 +124,10 @@ class TestConvolutions:
         assert len(found) == 1
 
     def test_a_new_batch_size_makes_no_plan(self):
-        w = lt.asarray(array(6, 2, 3, 3))
+        w = lt.asarray(normal(6, 2, 3, 3))
         lt.sync()
         for i, n in enumerate((4, 1, 9)):
-            x = array(n, 2, 8, 8)
+            x = normal(n, 2, 8, 8)
             y = nn.functional.conv2d(lt.asarray(x), w, padding=1)
             lt.sync()
             assert lt.last_sync().plans == (i == 0)
@@ -149,8 +139,8 @@ class TestConvolutions:
         def f(x, w):
             return lt.sum(convolution(x, w, 1, 1) ** 3)
 
-        x, w = lt.asarray(array(2, 2, 4, 5, dtype="float64")), lt.asarray(array(3, 2, 3, 3, seed=1, dtype="float64"))
-        u = lt.asarray(array(2, 2, 4, 5, seed=2, dtype="float64"))
+        x, w = lt.asarray(normal(2, 2, 4, 5, dtype="float64")), lt.asarray(normal(3, 2, 3, 3, seed=1, dtype="float64"))
+        u = lt.asarray(normal(2, 2, 4, 5, seed=2, dtype="float64"))
 
         def by_x(x, w):
             return lt.sum(lt.grad(f)(x, w) * u)
@@ -231,7 +221,7 @@ class TestGeneral:
     def primitives(self, case):
         image, filters, dilations, strides, groups, padding = GENERAL[case]
         a = Convolution(filters[2:], dilations, strides, groups, padding)
-        x, w = array(*image, dtype="float64"), array(*filters, seed=1, dtype="float64")
+        x, w = normal(*image, dtype="float64"), normal(*filters, seed=1, dtype="float64")
         y = convolved(x, w, a)
         b = Builder()
         leaves = [b.make("leaf", (), g.Leaf(i), v.shape, v.dtype) for i, v in enumerate((x, w, y))]
@@ -266,10 +256,10 @@ class TestGeneral:
     def test_gradients_of_the_public_function(self, case):
         image, filters, dilations, strides, groups, padding = GENERAL[case]
         f = nn.functional.conv1d if len(image) == 3 else nn.functional.conv2d
-        x = lt.tensor(array(*image, dtype="float64"), requires_grad=True)
-        w = lt.tensor(array(*filters, seed=1, dtype="float64"), requires_grad=True)
+        x = lt.tensor(normal(*image, dtype="float64"), requires_grad=True)
+        w = lt.tensor(normal(*filters, seed=1, dtype="float64"), requires_grad=True)
         y = f(x, w, stride=strides, padding=padding, dilation=dilations, groups=groups)
-        v = array(*y.shape, seed=2, dtype="float64")
+        v = normal(*y.shape, seed=2, dtype="float64")
         lt.sum(y * v).backward()
         a = Convolution(filters[2:], dilations, strides, groups, padding)
         want = float((convolved(x.detach().numpy(), w.detach().numpy(), a) * v).sum())
@@ -282,7 +272,7 @@ class TestGeneral:
 def test_a_library_pads_by_itself(stride, padding):
     """Zeros around an image, and what is cut off a gradient's ends, are attributes of what a library computes."""
     a = Convolution((3, 3), (1, 1), (stride, stride), 1, (0, 0))
-    x, w = array(2, 3, 8, 9, dtype="float64"), array(4, 3, 3, 3, seed=1, dtype="float64")
+    x, w = normal(2, 3, 8, 9, dtype="float64"), normal(4, 3, 3, 3, seed=1, dtype="float64")
     b = Builder()
     image, filters = (b.make("leaf", (), g.Leaf(i), v.shape, v.dtype) for i, v in enumerate((x, w)))
     around = b.pad(image, (0, 0, *padding), (2, 3, 8 + 2 * padding[0], 9 + 2 * padding[1]), b.constant(0, x.dtype))

@@ -26,11 +26,7 @@ from tests.support.vector_kernels import (
     text_of,
 )
 
-
-@pytest.fixture(autouse=True)
-def _quiet():
-    with np.errstate(all="ignore"):
-        yield
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def rounded(x: np.ndarray, target: np.dtype) -> np.ndarray:

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from lazyt.backends.cpu.codegen.emit import emit
-from tests.backends.cpu.test_cpu_emit import BF16, BOOL, F16, F32, F64, check, finite
+from tests.support.cpu_kernels import check
 from tests.support.kernel_builder import Builder
+from tests.support.kernel_suite import BF16, BOOL, F16, F32, F64, finite
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import gc
-import hashlib
 import os
 import subprocess
 import sys
@@ -20,46 +19,14 @@ import pytest
 from lazyt.backends import object_cache
 from lazyt.backends.cpu import engine, memory, thread_pool, thread_pool_ir
 from lazyt.errors import LazytInternalError
+from tests.support.small_programs import ADD, NO_CACHE, add_program, compiled
 
 ROOT = Path(__file__).resolve().parents[3]
-NO_CACHE = object_cache.ObjectCache(None)
 
 
 @pytest.fixture(autouse=True)
 def _private_cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("LAZYT_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "objects"))
-
-
-# Kernels of the tests. args: [address of an int64 array, value]
-
-ADD = """
-define void @NAME(ptr %args, i64 %begin, i64 %end) nounwind {
-entry:
-  %base = load ptr, ptr %args
-  %value.at = getelementptr i64, ptr %args, i64 1
-  %value = load i64, ptr %value.at
-  br label %head
-head:
-  %i = phi i64 [ %begin, %entry ], [ %next, %body ]
-  %more = icmp slt i64 %i, %end
-  br i1 %more, label %body, label %out
-body:
-  %at = getelementptr i64, ptr %base, i64 %i
-  %old = load i64, ptr %at
-  %new = add i64 %old, %value
-  store i64 %new, ptr %at
-  %next = add i64 %i, 1
-  br label %head
-out:
-  ret void
-}
-"""
-
-
-def compiled(template: str, cache: object_cache.ObjectCache = NO_CACHE) -> tuple[engine.Module, int]:
-    name = f"test_{hashlib.sha256(template.encode()).hexdigest()[:16]}"
-    module = engine.compile_module(template.replace("NAME", name), [name], cache=cache)
-    return module, module.address(name)
 
 
 def constant(value: int) -> str:
@@ -197,8 +164,9 @@ class TestObjectCache:
         with pytest.warns(object_cache.LazytCacheWarning, match=f"it belongs to user {mine}"):
             assert object_cache.ObjectCache(tmp_path / "mine").load(KEY) is None
         # The directory was checked before; the file's owner is checked on every load.
-        message = f"{KEY}.o of the object cache is not used: it belongs to"
-        with pytest.warns(object_cache.LazytCacheWarning, match=message):
+        with pytest.warns(
+            object_cache.LazytCacheWarning, match=f"{KEY}.o of the object cache is not used: it belongs to"
+        ):
             assert used.load(KEY) is None
         assert used.damaged == 1
 
@@ -274,23 +242,6 @@ class TestObjectCache:
         assert any(count == (1, 0) for count in counts)
         third = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
         assert third.stdout.split() == ["0", "1"]
-
-
-def add_program(x: np.ndarray, y: np.ndarray) -> tuple[thread_pool.Program, list[int]]:
-    """x += 1 three times, y += 10 three times, with joins, odd grains and a row of no units."""
-    _, add = compiled(ADD)
-    n, m = x.size, y.size
-    rows = [
-        (add, 0, n, 1000, 0),
-        (add, 2, m, 100, 1),
-        (add, 0, n, 777, 0),
-        (add, 2, m, 0, 0),
-        (add, 0, 0, 10, 1),
-        (add, 0, n, n, 1),
-        (add, 2, m, 1, 0),
-    ]
-    program = thread_pool.Program(rows, [0, 1, 0, 10], [(0, 0, 0), (2, 1, 0)], 2)
-    return program, [x.ctypes.data, y.ctypes.data]
 
 
 KEPT = compiled(ADD)[0]  # programs hold addresses only
@@ -445,7 +396,7 @@ class TestPrograms:
             "from lazyt.backends.cpu import threads\n"
             "seen = []\n"
             "atexit.register(lambda: print(seen[0], threads.runtime().workers()))\n"
-            "from tests.backends.cpu import test_cpu_runtime as t\n"
+            "from tests.support import small_programs as t\n"
             "x, y = np.zeros(20000, np.int64), np.zeros(300, np.int64)\n"
             "threads.set_num_threads(3)\n"
             "program, bases = t.add_program(x, y)\n"

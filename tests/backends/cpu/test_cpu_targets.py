@@ -25,8 +25,7 @@ from lazyt.backends.cpu.library import (
     scan_complex,
     scatter,
 )
-from tests.backends.cpu import test_cpu_emit as cpu
-from tests.support.cuda.recorded import cases_of
+from tests.support.kernel_cases import cases_of_suite
 
 TARGETS = {
     "x86-64": ("x86_64-unknown-linux-gnu", "x86-64", ""),
@@ -56,7 +55,7 @@ def needed(host: engine.Host, text: str) -> set[str]:
 
 
 def test_kernels(target: engine.Host) -> None:
-    for name, cases in cases_of(cpu).items():
+    for name, cases in cases_of_suite().items():
         for case in cases[:: -(-len(cases) // 5)]:
             others = needed(target, emit(case.kernel, "k")) - FROM_C
             assert not others, f"{name}: {case.kernel} needs {others}"

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
 import lazyt as lt
 from lazyt.backends.cpu.codegen.emit_row import FAR, LOOK
 from lazyt.backends.cpu.flags import switches
-from lazyt.runtime import plan_cache
-from tests.testing.test_random_programs import forget
 
-
-@pytest.fixture(autouse=True)
-def _planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    forget()
-    monkeypatch.setitem(plan_cache.settings, "tiers", False)
-    yield
-    forget()
+pytestmark = pytest.mark.usefixtures("planned")
 
 
 @pytest.mark.parametrize("early", [True, False])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -14,16 +13,9 @@ from lazyt.backends.cpu.parallel_copy import FEW, PARTS, SHARED
 from lazyt.backends.cpu.thread_pool import runtime
 
 
-@pytest.fixture(params=[1, 2, 3])
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = lt.get_num_threads()
-    lt.set_num_threads(request.param)
-    yield request.param
-    lt.set_num_threads(before)
-
-
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("size", [0, 1, 63, SHARED - 1, SHARED, SHARED + 1, SHARED + 64 * PARTS - 1, 3 * SHARED + 17])
+@pytest.mark.parametrize("threads", [1, 2, 3], indirect=True)
 def test_every_byte_is_copied_and_none_beside(size: int) -> None:
     a = np.random.default_rng(size).integers(0, 256, size + 2, np.uint8)[1 : size + 1]
     for _ in range(FEW + 2):

@@ -19,7 +19,7 @@ from lazyt.errors import LazytInternalError
 from lazyt.ir.passes.epilogue import verify_epilogue
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.runtime import plan_cache
-from tests.testing.test_random_programs import forget
+from tests.support.plans import forget
 
 # rows, columns, length: tails of every kind, several blocks of k, one element, nothing.
 SIZES = [

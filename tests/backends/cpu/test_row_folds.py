@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import ml_dtypes
 import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt.runtime import plan_cache
-from tests.testing.test_random_programs import forget
+
+pytestmark = pytest.mark.usefixtures("planned")
 
 SHAPES = [(1,), (15,), (16,), (17,), (3, 33), (5, 0), (40, 3), (7, 3, 700), (1 << 17,), (2, 70001)]
-
-
-@pytest.fixture(autouse=True)
-def _planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    forget()
-    monkeypatch.setitem(plan_cache.settings, "tiers", False)
-    yield
-    forget()
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -12,16 +10,9 @@ from lazyt.backends.cpu.codegen import short_axes, transposed_access
 from lazyt.backends.cpu.engine import host_features
 from lazyt.backends.cpu.flags import switches
 from lazyt.ir.symbolic import hint
-from lazyt.runtime import plan_cache
-from tests.testing.test_random_programs import forget
+from tests.support.plans import forget
 
-
-@pytest.fixture(autouse=True)
-def _planned(monkeypatch: pytest.MonkeyPatch) -> Any:
-    forget()
-    monkeypatch.setitem(plan_cache.settings, "tiers", False)
-    yield
-    forget()
+pytestmark = pytest.mark.usefixtures("planned")
 
 
 def _program(x: np.ndarray) -> lt.Tensor:
@@ -44,8 +35,9 @@ def test_bits_are_those_of_lanes_along_the_last_axis(
     x = np.random.default_rng(width).standard_normal((3, channels, 8, width)).astype(np.float32)
     found = _program(x).numpy()
     turned = any(axes[-1] == 3 * channels for axes in _axes())
-    few = 3 * channels >= short_axes.LANES and width // 2 + 1 < short_axes.NARROW
-    assert turned == ("avx512f" in host_features() and few)
+    assert turned == (
+        "avx512f" in host_features() and 3 * channels >= short_axes.LANES and width // 2 + 1 < short_axes.NARROW
+    )
     forget()
     monkeypatch.setitem(switches, "widen", False)
     np.testing.assert_array_equal(found, _program(x).numpy())

@@ -10,6 +10,7 @@ import lazyt as lt
 from lazyt.backends.cpu.library import insertion_sort, sorting
 from lazyt.ir import library_calls
 from lazyt.runtime import plan_cache
+from tests.support.arrays import octets
 
 DTYPES = [
     np.dtype(d) for d in (*("?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"), ml_dtypes.bfloat16)
@@ -34,10 +35,6 @@ def values(shape: tuple[int, ...], dtype: np.dtype, special: bool) -> np.ndarray
     return x
 
 
-def bits(x: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(x).reshape(-1).view("u1")
-
-
 @pytest.mark.parametrize("few", [0, sorting.FEW, "lines"])
 @pytest.mark.parametrize("special", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -59,12 +56,12 @@ def test_the_results_are_those_of_a_stable_sort(dtype, special, few, threads, mo
             np.testing.assert_array_equal(lt.argsort(t, axis=axis, descending=down).numpy(), order)
             y = lt.sort(t, axis=axis, descending=down).numpy()
             assert y.dtype == dtype
-            np.testing.assert_array_equal(bits(y), bits(np.take_along_axis(x, order, axis)))
+            np.testing.assert_array_equal(octets(y), octets(np.take_along_axis(x, order, axis)))
             for k in sorted({0, min(1, shape[axis]), shape[axis] // 3, shape[axis]}):
                 top = lt.topk(t, k, axis=axis, largest=down)
                 first = np.take(order, np.arange(k), axis)
                 np.testing.assert_array_equal(top.indices.numpy(), first)
-                np.testing.assert_array_equal(bits(top.values.numpy()), bits(np.take_along_axis(x, first, axis)))
+                np.testing.assert_array_equal(octets(top.values.numpy()), octets(np.take_along_axis(x, first, axis)))
 
 
 def test_one_program_for_short_and_long_lines():

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 import lazyt as lt
 from lazyt.backends.cpu.flags import switches
-from lazyt.runtime import plan_cache
-from tests.testing.test_random_programs import forget
+from tests.support.plans import forget
 
-
-@pytest.fixture(autouse=True)
-def _planned(monkeypatch: pytest.MonkeyPatch) -> Any:
-    forget()
-    monkeypatch.setitem(plan_cache.settings, "tiers", False)
-    yield
-    forget()
+pytestmark = pytest.mark.usefixtures("planned")
 
 
 def _classes() -> str:

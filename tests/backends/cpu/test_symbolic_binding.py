@@ -23,8 +23,8 @@ from lazyt.errors import LazytError
 from lazyt.testing import array_programs
 from lazyt.testing.array_programs import Writer
 from lazyt.tracing.trace import local
-from tests.runtime.test_symbolic_extents import CASES
-from tests.testing.test_random_programs import forget
+from tests.support.batched_programs import CASES
+from tests.support.plans import forget
 
 if not switches["rebind"] or general["interpret"]:
     pytest.skip("LAZYT_DEBUG=no-rebind or interpret", allow_module_level=True)

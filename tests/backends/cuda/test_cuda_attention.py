@@ -20,16 +20,17 @@ from lazyt.backends.cuda.library.attention_kernels import Kernels
 from lazyt.backends.cuda.library.attention_tile import Variant, tile_for, widest
 from lazyt.backends.math.elements import BFLOAT16
 from lazyt.backends.object_cache import ObjectCache
-from lazyt.errors import DeviceError, NotSupportedError
+from lazyt.errors import NotSupportedError
 from lazyt.ir.attention import attention_of, gradient_of
 from lazyt.ir.passes.schedule import AttentionCall
 from lazyt.nn import functional as F
 from lazyt.runtime import plan_cache
-from tests.backends.cpu.test_attention import SIZES, array, close, exact, mask_of, operands, results
+from tests.support.arrays import normal
+from tests.support.attention import SIZES, close, exact, mask_of, operands, results
 from tests.support.cuda.attention import forward, gradient
 from tests.support.cuda.fake import FakeDriver, installed
 from tests.support.cuda.fake_cudnn import FakeCudnn
-from tests.testing.test_random_programs import forget
+from tests.support.plans import forget
 
 FLOAT16, FLOAT32, FLOAT64 = (np.dtype(t) for t in ("f2", "f4", "f8"))
 
@@ -126,7 +127,7 @@ def test_rows_that_are_not_aligned() -> None:
 
 def test_a_wrong_index_is_seen() -> None:
     """The harness is one that fails: features past an array's end, and rows that are not aligned."""
-    x = aligned(array(1, 9, 8))
+    x = aligned(normal(1, 9, 8))
     with pytest.raises(AssertionError, match="touches byte"):
         forward(Variant(FLOAT32, 9, 8, "", False, False, False, False), x, x, x)
     with pytest.raises(AssertionError, match="not aligned"):
@@ -134,7 +135,7 @@ def test_a_wrong_index_is_seen() -> None:
 
 
 def test_results_that_nobody_reads() -> None:
-    q, k, v_ = (aligned(array(2, 20, 8, seed=i)) for i in range(3))
+    q, k, v_ = (aligned(normal(2, 20, 8, seed=i)) for i in range(3))
     v = Variant(FLOAT32, 8, 8, "", False, False, True, False)
     both, logs = (forward(v, q, k, v_, by=0.5, only_logs=only) for only in (False, True))
     assert logs.keys() == {"l"}
@@ -155,18 +156,11 @@ def _variants() -> Iterator[Variant]:
     yield Variant(FLOAT64, 128, 128, "add", False, False, True, True)
 
 
-def _require_nvrtc() -> None:
-    try:
-        engine.nvrtc()
-    except DeviceError as error:
-        pytest.skip(f"kernels are compiled by NVRTC: {error}")
-
-
 @pytest.mark.slow
+@pytest.mark.usefixtures("nvrtc")
 @pytest.mark.parametrize("capability", [75, 80, 90])
 def test_no_kernel_spills(capability: int) -> None:
     """Two blocks find room in the 64 Ki registers of a multiprocessor, and 48 KB of shared memory do."""
-    _require_nvrtc()
     for v in _variants():
         for back, text in ((False, attention_text), (True, gradient_text)):
             found = engine.compile_program(text(replace(v, back=back)), capability, ObjectCache(None)).resources
@@ -247,7 +241,7 @@ def test_other_dtypes(dtype: str, masked: bool, gpu: FakeDriver) -> None:
 def test_what_hides_everything_and_what_is_no_number(gpu: FakeDriver) -> None:
     """As on the CPU: a row without keys is NaN, and so are the gradients of all keys; keys before the first that is
     seen have no weight."""
-    q, k, v, ct = array(1, 40, 8), array(1, 150, 8, seed=1), array(1, 150, 8, seed=2), array(1, 40, 8, seed=3)
+    q, k, v, ct = normal(1, 40, 8), normal(1, 150, 8, seed=1), normal(1, 150, 8, seed=2), normal(1, 40, 8, seed=3)
     seen = np.broadcast_to(np.arange(150) >= 130 + np.arange(40)[:, None] % 3, (40, 150)).copy()
     close(results(q, k, v, ct, seen)[0], exact(q, k, v, ct, seen))
     seen[3] = False
@@ -288,12 +282,12 @@ def test_large_scores(gpu: FakeDriver) -> None:
 
 def test_operands_are_read_where_they_lie(gpu: FakeDriver) -> None:
     for lead in (0, 1):  # with 1 the rows begin between multiples of 16 bytes
-        x = array(2, 50, 3, 4, 8, seed=lead)  # batch, length, (q, k, v), heads, features
+        x = normal(2, 50, 3, 4, 8, seed=lead)  # batch, length, (q, k, v), heads, features
         leaf = lt.tensor(
             np.concatenate([np.zeros((2, lead, 3, 4, 8), "float32"), x], 1)[..., : 8 - lead], requires_grad=True
         )
         q, k, v = (np.moveaxis(x[:, :, i, :, : 8 - lead], 1, 2) for i in range(3))
-        ct = array(2, 4, 50, 8 - lead, seed=1)
+        ct = normal(2, 4, 50, 8 - lead, seed=1)
         y = F.scaled_dot_product_attention(
             *(lt.permute_dims(leaf[:, lead:, i], (0, 2, 1, 3)) for i in range(3)), is_causal=True
         )
@@ -315,8 +309,8 @@ def test_operands_are_read_where_they_lie(gpu: FakeDriver) -> None:
 @pytest.mark.parametrize("axis", [1, 2])
 def test_a_part_that_moves(axis: int, gpu: FakeDriver) -> None:
     """Rows that move by whole ones are read by neighbours; where they begin anywhere, not."""
-    x = array(3, 48, 8) if axis == 1 else array(3, 48, 48)
-    leaf, q = lt.asarray(x), array(3, 20, 8, seed=1)
+    x = normal(3, 48, 8) if axis == 1 else normal(3, 48, 48)
+    leaf, q = lt.asarray(x), normal(3, 20, 8, seed=1)
     lt.sync()
     for start in (0, 1, 5, 8):
         at = (slice(None), *(slice(start, start + 8) if i == axis else slice(None) for i in (1, 2)))
@@ -351,20 +345,20 @@ def test_across_a_sync(gpu: FakeDriver) -> None:
 def test_a_plan_runs_again_as_one_graph(gpu: FakeDriver) -> None:
     """With other values, another number and other sizes; the two launches of a gradient do not need each other."""
     for seed in range(4):
-        q, k, v, ct = (array(2, 30, 8, seed=4 * seed + i) for i in range(4))
+        q, k, v, ct = (normal(2, 30, 8, seed=4 * seed + i) for i in range(4))
         before = gpu.graph_runs
         got, _ = results(q, k, v, ct, scale=0.1 * (1 + seed))
         close(got, exact(q, k, v, ct, scale=0.1 * (1 + seed)))
         # The first run is another program: what its results were looked at by comes before the second.
         assert gpu.graph_runs - before == (seed > 1)
-    q, k, v, ct = array(3, 41, 8), array(3, 70, 8, seed=1), array(3, 70, 8, seed=2), array(3, 41, 8, seed=3)
+    q, k, v, ct = normal(3, 41, 8), normal(3, 70, 8, seed=1), normal(3, 70, 8, seed=2), normal(3, 41, 8, seed=3)
     close(results(q, k, v, ct)[0], exact(q, k, v, ct))
     assert not gpu.library_calls
 
 
 def test_no_matrix_of_all_weights(gpu: FakeDriver) -> None:
     t = 600
-    q, k, v, ct = (array(1, 1, t, 8, seed=i) for i in range(4))
+    q, k, v, ct = (normal(1, 1, t, 8, seed=i) for i in range(4))
     peak = 0
     take = gpu.allocate
 
@@ -383,7 +377,7 @@ def test_no_matrix_of_all_weights(gpu: FakeDriver) -> None:
 
 @pytest.mark.parametrize(("t", "d", "dtype"), [(3, 16, "float32"), (20, 257, "float32"), (20, 129, "float64")])
 def test_what_is_left_to_products(t: int, d: int, dtype: str, gpu: FakeDriver) -> None:
-    args = [array(2, n, d, seed=i, dtype=dtype) for i, n in enumerate((t, 30, 30, t))]
+    args = [normal(2, n, d, seed=i, dtype=dtype) for i, n in enumerate((t, 30, 30, t))]
     got, calls = results(*args)
     assert calls == 0
     assert gpu.products
@@ -401,7 +395,7 @@ def test_nothing_to_attend(gpu: FakeDriver) -> None:
 
 
 def test_it_says_whose_it_is(gpu: FakeDriver) -> None:
-    q = lt.asarray(array(2, 60, 8))
+    q = lt.asarray(normal(2, 60, 8))
     lt.sync()
     y = F.scaled_dot_product_attention(q, q, q)
     explained = y.explain()
@@ -417,8 +411,7 @@ def test_it_says_whose_it_is(gpu: FakeDriver) -> None:
 
 
 def test_its_machine_code_wants_a_disassembler(gpu: FakeDriver) -> None:
-    _require_nvrtc()
-    q = lt.asarray(array(2, 60, 8))
+    q = lt.asarray(normal(2, 60, 8))
     kernel = F.scaled_dot_product_attention(q, q, q).explain().kernels[0]
     with (
         mock.patch.object(engine, "_disassembler", return_value=""),
@@ -430,7 +423,7 @@ def test_its_machine_code_wants_a_disassembler(gpu: FakeDriver) -> None:
 @pytest.mark.parametrize(("on", "why"), [(True, "no kernel has its sizes, or dropout"), (False, "it is switched off")])
 def test_it_says_why_not(on: bool, why: str, gpu: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(plan_cache.settings, "attention", on)
-    q = lt.asarray(array(2, 60, 8))
+    q = lt.asarray(normal(2, 60, 8))
     text = str(F.scaled_dot_product_attention(q, q, q, dropout_p=0.5 * on).explain())
     assert f"attention is products with all weights in memory: {why}" in text
 

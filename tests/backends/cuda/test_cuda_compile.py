@@ -19,26 +19,21 @@ from lazyt.backends.cuda.codegen.text import Module, literal, type_of
 from lazyt.backends.math.elements import reg_type
 from lazyt.backends.math.table import RULES
 from lazyt.backends.object_cache import ObjectCache
-from lazyt.errors import DeviceError, LazytInternalError
+from lazyt.errors import LazytInternalError
 from lazyt.ir.kernel import Kernel
 from lazyt.ir.kernel_interpreter import table
 from lazyt.ops.definition import OPS
+from tests.support import operations
 from tests.support.cuda.programs import BENCHMARKS, PROCESSORS, PROGRAMS, Launch, launches
-from tests.support.cuda.recorded import cases_of
+from tests.support.kernel_cases import cases_of_suite
 from tests.support.vector_kernels import BINARY, BOOL, PREDICATES
+
+pytestmark = pytest.mark.usefixtures("nvrtc")
 
 # Compute capability -> the shared memory that a block may ask for.
 DEVICES = {75: 64 << 10, 80: 163 << 10, 90: 227 << 10}
 NO_CACHE = ObjectCache(None)
 Mapped = tuple[Kernel, Mapping, str]
-
-
-@pytest.fixture(autouse=True)
-def _has_nvrtc() -> None:
-    try:
-        engine.nvrtc()
-    except DeviceError as error:
-        pytest.skip(f"kernels are compiled by NVRTC: {error}")
 
 
 def mapped(found: list[Launch], shared: int) -> list[Mapped]:
@@ -133,13 +128,11 @@ def test_every_primitive_compiles_for_other_devices(capability: int) -> None:
 @pytest.mark.parametrize("capability", DEVICES)
 def test_every_operation_compiles(capability: int) -> None:
     """The kernels of every public operation's samples, many in a program."""
-    from tests.ops import test_ops
-
     found: list[Launch] = []
-    for name in test_ops.NAMES:
+    for name in operations.NAMES:
         for args, kwargs in OPS[name].samples():  # type: ignore[misc]
-            found += launches(lambda n=name, a=args, k=kwargs: test_ops.public(n)(
-                *(test_ops.tensors(x) for x in a), **{key: test_ops.tensors(v) for key, v in k.items()}))  # fmt: skip
+            found += launches(lambda n=name, a=args, k=kwargs: operations.public(n)(
+                *map(operations.tensors, a), **{key: operations.tensors(v) for key, v in k.items()}))  # fmt: skip
     kernels = mapped(found, DEVICES[capability])
     assert len(kernels) > 500
     for start in range(0, len(kernels), 64):
@@ -150,11 +143,7 @@ def test_every_operation_compiles(capability: int) -> None:
 @pytest.mark.parametrize("capability", DEVICES)
 def test_kernels_of_the_cpu_tests_compile(capability: int) -> None:
     """As many as the shim runs of them (test_cuda_emit.py)."""
-    from tests.backends.cpu import test_cpu_emit
-
-    found = [
-        (c.kernel, [int(e) for e in table(c.kernel, c.want)]) for some in cases_of(test_cpu_emit).values() for c in some
-    ]
+    found = [(c.kernel, [int(e) for e in table(c.kernel, c.want)]) for some in cases_of_suite().values() for c in some]
     kernels = mapped(found, DEVICES[capability])
     assert len(kernels) > 50
     for start in range(0, len(kernels), 64):

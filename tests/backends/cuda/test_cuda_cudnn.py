@@ -20,7 +20,6 @@ from lazyt.backends.cuda.library.cudnn_attention import Attended
 from lazyt.errors import DeviceError
 from lazyt.ir.graph import Convolution
 from lazyt.nn import functional as F
-from tests.backends.cuda.test_cuda_runtime import gpu as gpu
 from tests.support.cuda.fake import FakeDriver
 from tests.support.cuda.fake_cudnn import FakeCudnn
 

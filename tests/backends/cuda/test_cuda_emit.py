@@ -11,24 +11,15 @@ import functools
 import numpy as np
 import pytest
 
-from lazyt.backends.cuda.codegen.mapping import WARP, Mapping, choose, phases
-from lazyt.ir.kernel import Kernel
-from lazyt.ir.kernel_interpreter import Arguments, table
-from tests.backends.cpu import test_cpu_emit as cpu
-from tests.backends.cpu.test_cpu_emit import F32, checked_gather, close, finite, same_bits
+from lazyt.backends.cuda.codegen.mapping import WARP, Mapping, phases
 from tests.support.cuda import shim
-from tests.support.cuda.recorded import Case, cases_of, checking_tests
-from tests.support.cuda.shim import Library, compiler
-from tests.support.kernel_builder import Builder, layernorm, reduction, softmax
+from tests.support.cuda.checking import chosen, verify
+from tests.support.cuda.shim import Library
+from tests.support.kernel_builder import Builder, checked_gather, layernorm, reduction, softmax
+from tests.support.kernel_cases import SUITE, Case, cases_of_suite
+from tests.support.kernel_suite import F32, finite
 
-
-@pytest.fixture(autouse=True)
-def _has_a_compiler() -> None:
-    compiler()
-
-
-def chosen(kernel: Kernel, args: Arguments, shared: int = 48 << 10) -> Mapping:
-    return choose(kernel, [int(e) for e in table(kernel, args)], shared)
+pytestmark = pytest.mark.usefixtures("cpp_compiler")
 
 
 def mappings(case: Case) -> list[Mapping]:
@@ -37,29 +28,17 @@ def mappings(case: Case) -> list[Mapping]:
     return [best, dataclasses.replace(best, index="s64", wide=1, steps=0)]
 
 
-def verify(library: Library, case: Case, mapping: Mapping, processors: int = 1) -> None:
-    got = case.builder.arguments()
-    library.run(case.kernel, mapping, got, processors)
-    for a, w, g in zip(case.builder.accesses, case.want.accesses, got.accesses, strict=True):
-        if a.writes:
-            same_bits(g.array, w.array) if case.exact else close(g.array, w.array)
-    assert got.status[0] == case.want.status[0]
-
-
 @functools.cache
 def of_cpu_tests(most: int) -> tuple[dict[str, list[tuple[Case, Mapping]]], Library]:
     """At most so many cases of each test, each with its mappings, and a library of all of them."""
     pairs = {
         name: [(c, m) for c in cases[:: -(-len(cases) // most)] for m in mappings(c)]
-        for name, cases in cases_of(cpu).items()
+        for name, cases in cases_of_suite().items()
     }
     return pairs, Library([(c.kernel, m) for some in pairs.values() for c, m in some])
 
 
-NAMES = checking_tests(cpu)
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SUITE)
 def test_kernels_of_the_cpu_tests(name: str) -> None:
     pairs, library = of_cpu_tests(5)
     for case, mapping in pairs[name]:
@@ -67,7 +46,7 @@ def test_kernels_of_the_cpu_tests(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SUITE)
 def test_all_kernels_of_the_cpu_tests(name: str) -> None:
     pairs, library = of_cpu_tests(10**6)
     for case, mapping in pairs[name]:

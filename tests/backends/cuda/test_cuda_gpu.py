@@ -17,8 +17,8 @@ from lazyt.backends.cuda.flags import switches as own
 from lazyt.nn import functional as F
 from lazyt.ops.definition import OPS
 from lazyt.runtime import plan_cache
-from tests.ops import test_ops
-from tests.support.cuda.programs import PROGRAMS
+from tests.support import operations
+from tests.support.cuda.programs import PROGRAMS, flat
 
 # What CuPy warns of (a CUDA that it found or did not) is not lazyt's.
 pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("default")]
@@ -38,12 +38,6 @@ def _has_a_gpu() -> None:
         import cupy
 
         cupy.cuda.set_allocator(None)
-
-
-def flat(values: Any) -> list[np.ndarray]:
-    if isinstance(values, lt.Tensor):
-        return [values.detach().numpy()]
-    return [a for v in values for a in flat(v)]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -164,15 +158,15 @@ def test_updates_of_a_hundred_tensors_are_those_of_the_cpu(optimizer: str) -> No
         np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.parametrize("name", test_ops.NAMES)
+@pytest.mark.parametrize("name", operations.NAMES)
 def test_the_operation_table(name: str) -> None:
     for args, kwargs in OPS[name].samples():  # type: ignore[misc]
         with lt.device("cuda:0"):
-            got = test_ops.run(name, args, kwargs)
-        for g, w in zip(got, test_ops.expected(name, args, kwargs, len(got) > 1), strict=True):
+            got = operations.run(name, args, kwargs)
+        for g, w in zip(got, operations.expected(name, args, kwargs, len(got) > 1), strict=True):
             assert (g.shape, g.dtype) == (w.shape, w.dtype)
-            tolerance = test_ops.TOLERANCE.get(g.dtype.name, 0)
-            np.testing.assert_allclose(test_ops.wide(g), test_ops.wide(w), rtol=tolerance, atol=tolerance / 10)
+            tolerance = operations.TOLERANCE.get(g.dtype.name, 0)
+            np.testing.assert_allclose(operations.wide(g), operations.wide(w), rtol=tolerance, atol=tolerance / 10)
 
 
 def test_training_gives_the_losses_of_the_cpu() -> None:

@@ -15,7 +15,6 @@ from lazyt.backends.cuda.library import registry, scatter
 from lazyt.errors import DeviceError
 from lazyt.ir import library_calls
 from lazyt.ir.attention import ATTENTION
-from tests.backends.cuda.test_cuda_runtime import gpu as gpu
 from tests.support.cuda.fake import FakeDriver
 
 

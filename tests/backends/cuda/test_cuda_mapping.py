@@ -10,17 +10,14 @@ import pytest
 
 from lazyt.backends.cuda.codegen.mapping import divisors, extras, magic, sizes
 from lazyt.backends.cuda.flags import switches
-from tests.backends.cpu.test_cpu_emit import F32, same_bits
-from tests.backends.cuda.test_cuda_emit import chosen, verify
-from tests.support.cuda.recorded import Case
-from tests.support.cuda.shim import Library, compiler
+from tests.support.cuda.checking import chosen, verify
+from tests.support.cuda.shim import Library
 from tests.support.kernel_builder import Builder, layernorm, softmax
+from tests.support.kernel_cases import Case
+from tests.support.kernel_suite import F32, same_bits
 from tests.support.vector_kernels import BFLOAT16, ulp_error
 
-
-@pytest.fixture(autouse=True)
-def _has_a_compiler() -> None:
-    compiler()
+pytestmark = pytest.mark.usefixtures("cpp_compiler")
 
 
 def across(x: np.ndarray, y: np.ndarray) -> Builder:

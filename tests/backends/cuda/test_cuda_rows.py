@@ -14,6 +14,7 @@ import lazyt as lt
 from lazyt.backends.cuda import cupy_driver
 from lazyt.backends.cuda.flags import switches
 from tests.support.cuda.fake import FakeDriver, installed
+from tests.support.cuda.programs import flat
 from tests.support.cuda.shim import compiler
 
 
@@ -23,12 +24,6 @@ def _has_a_compiler() -> Iterator[None]:
     # The rules that all backends share give the bits of the CPU.
     with mock.patch.dict(switches, {"native-math": False}):
         yield
-
-
-def flat(values: Any) -> list[np.ndarray]:
-    if isinstance(values, lt.Tensor):
-        return [values.detach().numpy()]
-    return [a for v in values for a in flat(v)]
 
 
 class ManyProcessors(FakeDriver):

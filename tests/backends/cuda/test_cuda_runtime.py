@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,18 +21,9 @@ from lazyt.backends.cuda import cupy_driver, device as devices, horizontal_fusio
 from lazyt.backends.cuda.flags import switches
 from lazyt.runtime import plan_cache
 from tests.support.cuda import on_gpu as on_gpu_script
-from tests.support.cuda.fake import FakeDriver, installed
+from tests.support.cuda.fake import FakeDriver
 from tests.support.cuda.fake_cudnn import FakeCudnn
-from tests.support.cuda.programs import PROGRAMS
-from tests.support.cuda.shim import compiler
-
-
-@pytest.fixture
-def gpu() -> Iterator[FakeDriver]:
-    compiler()
-    # The rules that all backends share give the bits of the CPU.
-    with installed(FakeDriver()) as fake, mock.patch.dict(switches, {"native-math": False}):
-        yield fake
+from tests.support.cuda.programs import PROGRAMS, flat
 
 
 def on_gpu(*shape: int, dtype: str = "float32", grad: bool = False, seed: int = 0) -> Any:
@@ -50,12 +41,6 @@ def test_arithmetic_on_a_device(gpu: FakeDriver) -> None:
     assert gpu.launches > 0
     assert a.cpu().device == "cpu"
     np.testing.assert_array_equal(a.cpu().numpy(), x)
-
-
-def flat(values: Any) -> list[np.ndarray]:
-    if isinstance(values, lt.Tensor):
-        return [values.detach().numpy()]
-    return [a for v in values for a in flat(v)]
 
 
 # Linear algebra rounds as its library does.

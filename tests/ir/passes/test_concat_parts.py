@@ -9,15 +9,8 @@ import pytest
 
 import lazyt as lt
 from lazyt.runtime import plan_cache
-from tests.testing.test_random_programs import forget
 
-
-@pytest.fixture(autouse=True)
-def _planned(monkeypatch: pytest.MonkeyPatch) -> Any:
-    forget()
-    monkeypatch.setitem(plan_cache.settings, "tiers", False)
-    yield
-    forget()
+pytestmark = pytest.mark.usefixtures("planned")
 
 
 def _kept(a: Any, b: Any, m: Any) -> Any:

@@ -11,7 +11,7 @@ from lazyt.ir.kernel import Load, Scalar
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.ir.symbolic import hint
 from lazyt.runtime import plan_cache
-from tests.testing.test_random_programs import forget
+from tests.support.plans import forget
 
 
 @pytest.fixture(autouse=True)

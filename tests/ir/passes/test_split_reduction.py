@@ -10,7 +10,7 @@ import pytest
 import lazyt as lt
 from lazyt.backends.cpu.flags import switches
 from lazyt.runtime import plan_cache
-from tests.testing.test_random_programs import forget
+from tests.support.plans import forget
 
 
 @pytest.fixture(autouse=True)

@@ -199,3 +199,9 @@ def launches(program: Callable[[], Any]) -> list[Launch]:
             bound._arguments(c, piece, entries, [])
             found.append((piece.kernel, entries))
     return found
+
+
+def flat(values: Any) -> list[np.ndarray]:
+    if isinstance(values, lt.Tensor):
+        return [values.detach().numpy()]
+    return [a for v in values for a in flat(v)]
