@@ -1,7 +1,8 @@
 """Graphs that need no kernels: NumPy gives every bit of what they would, because each primitive has one right result.
 
 What machine code computes in a way of its own (elementary functions, products, convolutions) is not among them. Sums
-have the order of kernels (reduction_order.py). tests/ir/test_bit_exact.py holds each entry of `KINDS` against compiled code.
+have the order of kernels (reduction_order.py). tests/ir/test_bit_exact.py holds each entry of `KINDS` against
+compiled code.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ FAMILIES = (
     "joining",
     "indexing",
 )
-ROOMS = (*FAMILIES, "padding", "special", "subscript", "linear")
+ROOMS = (*FAMILIES, "padding", "special", "subscript", "products")
 MODULES = [importlib.import_module(f"lazyt.functions.{m}") for m in ROOMS]
 
 

@@ -164,9 +164,7 @@ class TestObjectCache:
         with pytest.warns(object_cache.LazytCacheWarning, match=f"it belongs to user {mine}"):
             assert object_cache.ObjectCache(tmp_path / "mine").load(KEY) is None
         # The directory was checked before; the file's owner is checked on every load.
-        with pytest.warns(
-            object_cache.LazytCacheWarning, match=f"{KEY}.o of the object cache is not used: it belongs to"
-        ):
+        with pytest.warns(object_cache.LazytCacheWarning, match=f"{KEY}.o of the object cache is not used: it belongs"):
             assert used.load(KEY) is None
         assert used.damaged == 1
 
