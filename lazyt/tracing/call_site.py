@@ -35,7 +35,7 @@ class Site:
         return hash((id(self.code), self.lasti))
 
 
-_PACKAGE = __name__.rpartition(".")[0] + "."
+_PACKAGE = __name__.partition(".")[0] + "."
 _THROUGH = frozenset(("contextlib", "copy", "functools", "pickle"))
 _users: dict[str, bool] = {}  # whether a module of this name is the user's
 
