@@ -8,7 +8,8 @@ from typing import Any
 
 from lazyt.inspect.names import gradients_of, holders_text, names_in_frames
 from lazyt.ir import graph as g
-from lazyt.ir.passes.canonicalize import canonicalize
+from lazyt.ir.passes import pipeline
+from lazyt.ir.passes.program import Options
 from lazyt.ir.records import dataclass
 from lazyt.ir.symbolic import hint
 from lazyt.runtime.sync import wanted_of
@@ -160,7 +161,8 @@ def _graph(pos: Step | None, ext: Ext | None, scalars: tuple[Any, ...], wanted: 
     if pos is None or ext is None or not wanted:
         return GraphText("nothing is pending")
     low = lower(pos.steps(), ext.values, scalars)
-    return graph_text(canonicalize([low.nodes[s] for s in wanted], low.scope), scalars)
+    program = pipeline.compile_graph([low.nodes[s] for s in wanted], low.scope, Options(), until="canonicalize")
+    return graph_text(program.graph, scalars)
 
 
 def graph_text(graph: g.Graph, scalars: tuple[Any, ...] = ()) -> GraphText:

@@ -11,20 +11,25 @@ interpreted, by NumPy, until its kind has come so often that code pays.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyt.backends import cuda
+from lazyt.backends.cpu.codegen import needs
 from lazyt.backends.cpu.executor import Bound, Executable
+from lazyt.backends.cpu.library import attention
 from lazyt.backends.cpu.receipt import Receipt
 from lazyt.config import general as settings
 from lazyt.errors import OutOfMemory, is_ours
 from lazyt.ir import graph as g
 from lazyt.ir.bit_exact import Form
 from lazyt.ir.graph import Graph
-from lazyt.ir.passes.canonicalize import canonicalize
-from lazyt.ir.passes.fuse import fuse
-from lazyt.ir.passes.schedule import Schedule, schedule
+from lazyt.ir.passes import pipeline
+from lazyt.ir.passes.fuse import is_divided_alike
+from lazyt.ir.passes.program import Options
+from lazyt.ir.passes.schedule import Schedule
 from lazyt.ir.symbolic import guard_source
 from lazyt.runtime import memory
 from lazyt.tracing.lower import Lowered, primitives_of
@@ -89,6 +94,25 @@ def values_of(recipe: Recipe, buffers: Sequence[Any], leaves: Sequence[Data]) ->
     return values
 
 
+def options_for(device: str, fused: bool, settle: bool = False, soon: bool = False) -> Options:
+    """How programs are compiled for a device, by what it can do and by LAZYT_DEBUG; soon: they run at once."""
+    off = {flag for flag, on in settings.items() if not on}
+    attends = settings["attention"]
+    if device == "cpu":
+        prefetch = attention.begin if soon and not settings["interpret"] else None
+        calls = attention.calls if attends else None
+        return Options(
+            fused, settle, settings["verify"], frozenset(off), settings["gemm"], calls, needs.share_of, prefetch
+        )
+    # A GPU's products are a library's: nothing runs on their blocks, and windows are copied for them, unless cuDNN
+    # computes convolutions. What its kernels need again of a row stays in shared memory.
+    off |= {"vectors", "reuse", "epilogues"}
+    keeps, makes = partial(cuda.executor.keeps, device), partial(cuda.executor.attends, device)
+    return Options(
+        fused, settle, settings["verify"], frozenset(off), keeps, makes if attends else None, cuda.needs.share_of
+    )
+
+
 class _Line:
     """The line of the step that runs now: plans of one step are shared by all lines, and runs hold the sync's lock."""
 
@@ -113,9 +137,10 @@ class OneStep:
         for i, (x, d) in enumerate(zip(distinct, operands, strict=True)):
             low.nodes[x] = low.builder.leaf(i, low.symbols(at, len(d.shape)), d.dtype)
             at += len(d.shape)
-        self.graph = canonicalize(primitives_of(low, s, 0, at), low.scope)
-        self.schedule = schedule(self.graph, fuse(self.graph, low.scope, False), low.scope)
-        self.executable = Executable(self.schedule)
+        program = pipeline.compile_graph(primitives_of(low, s, 0, at), low.scope, options_for("cpu", False))
+        assert program.schedule is not None, "the last pass makes it"
+        self.graph, self.schedule = program.graph, program.schedule
+        self.executable = Executable(self.schedule, settings["native"], settings["gemm"], settings["blas"])
         self.holds = guards_hold(low.scope.guards)
         self.executable.compile(extents, scalars)
         self.kernels, self.launches = len(self.schedule.launches), len(self.schedule.regions)
@@ -233,6 +258,37 @@ def runs_stepwise(steps: Sequence[Step]) -> bool:
     return not any(s.op not in (LEAF, ASSIGN, MODE) and hasattr(s.op, "expand") for s in steps)
 
 
+def is_single(steps: Sequence[Step]) -> bool:
+    """Whether a program is one operation of one kernel, which code has to compute: its own plan is then the fused one.
+
+    Not where the plan of such a step is there already: that runs at once.
+    """
+    computing = [s for s in steps if s.op not in (LEAF, ASSIGN, MODE)]
+    if len(computing) != 1 or not settings["tiers"]:
+        return False
+    s = computing[0]
+    if "ints" in s.info or "offsets" in s.info:
+        return False  # kernels are shared by all sizes and positions, as single steps' plans are by all programs
+    if _kinds.get(_key(s, [x for x in s.operands if isinstance(x, Slot)])):
+        return False
+    form = form_of(s, [(x.dtype, x.shape) if isinstance(x, Slot) else x for x in s.operands], None, None)
+    return not (settings["first"] and form.exact) and is_divided_alike(form.outputs)
+
+
+def _key(s: Step, values: Sequence[Slot | Value]) -> tuple[Any, ...]:
+    """What the plans of a step are kept under, by what is given as its operands that are no scalars."""
+    seen: dict[Slot, int] = {}
+    parts: list[Any] = []
+    given = iter(values)
+    for x in s.operands:
+        if isinstance(x, Slot):
+            d, i = next(given), seen.setdefault(x, len(seen))
+            parts.append((i, d.dtype, len(d.shape)))
+        else:
+            parts.append(x)
+    return (s.op, s.statics, tuple(map(type, s.statics)), s.info, tuple(parts), s.n_ints, s.n_offsets)
+
+
 class Stepwise:
     """One run of a program, step by step; `drafted` makes the plan of one operation a kernel, for looking at."""
 
@@ -301,28 +357,15 @@ class Stepwise:
         return last
 
     def _step(self, s: Step, extents: Extents, scalars: Sequence[Any], values: dict[Slot, Value]) -> None:
-        operands: list[Slot] = []
-        seen: dict[Slot, int] = {}
-        parts: list[Any] = []
+        read = [x for x in s.operands if isinstance(x, Slot)]
+        operands = list(dict.fromkeys(read))
         own: Extents = ()
-        for x in s.operands:
-            if not isinstance(x, Slot):
-                parts.append(x)
-                continue
-            i = seen.get(x)
-            if i is None:
-                d = values[x]
-                i = seen[x] = len(operands)
-                operands.append(x)
-                own += d.shape
-                parts.append((i, d.dtype, len(d.shape)))
-            else:
-                parts.append(i)
+        for x in operands:
+            own += values[x].shape
         if s.n_ints:
             own += extents[s.ext_start : s.ext_start + s.n_ints]
         more = scalars[s.scalar_start : s.scalar_start + s.n_scalars]
-        key = (s.op, s.statics, tuple(map(type, s.statics)), s.info, tuple(parts), s.n_ints, s.n_offsets)
-        kind = _kind(key)
+        kind = _kind(_key(s, [values[x] for x in read]))
         plan = kind.find(own)
         if plan is None and settings["first"]:
             found = kind.interpret(s, [values[x] if isinstance(x, Slot) else x for x in s.operands], own, more)
@@ -330,10 +373,10 @@ class Stepwise:
                 self.interpreted.add(s.index)
                 values.update(zip(s.slots, found, strict=True))
                 return
-        read = [_in_memory(values[x]) for x in operands]
-        values.update(zip(operands, read, strict=True))
+        arrays = [_in_memory(values[x]) for x in operands]
+        values.update(zip(operands, arrays, strict=True))
         if plan is None:
-            plan = OneStep(s, read, own, more)
+            plan = OneStep(s, arrays, own, more)
             kind.append(plan)
         compiles, seconds = plan.executable.compiles, plan.executable.compile_time
         if compiles:
@@ -341,4 +384,4 @@ class Stepwise:
             plan.executable.compiles = 0
         self.kernels += plan.kernels
         self.launches += plan.launches
-        values.update(zip(s.slots, plan.run(s.site, own, more, read), strict=True))
+        values.update(zip(s.slots, plan.run(s.site, own, more, arrays), strict=True))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,21 +15,22 @@ import numpy as np
 from lazyt.autograd.engine import BACKWARD
 from lazyt.backends import cuda
 from lazyt.backends.cpu import engine
-from lazyt.backends.cpu.codegen import needs
 from lazyt.backends.cpu.executor import Executable
-from lazyt.backends.cpu.library import attention
 from lazyt.backends.cpu.receipt import Receipt
 from lazyt.config import general as settings
-from lazyt.ir import graph as g
 from lazyt.ir.graph_interpreter import interpret
-from lazyt.ir.passes.canonicalize import Rewrites, canonicalize
-from lazyt.ir.passes.divide_kernels import fuse_bounded
-from lazyt.ir.passes.epilogue import verify_epilogue
-from lazyt.ir.passes.fuse import divided_alike, fuse
-from lazyt.ir.passes.schedule import MatmulCall, schedule
-from lazyt.ir.passes.verify import verify
+from lazyt.ir.passes import pipeline
 from lazyt.runtime import cache_miss, first_run, memory
-from lazyt.runtime.first_run import Recipe, Stepwise, guards_hold, recipe_of, runs_stepwise, values_of
+from lazyt.runtime.first_run import (
+    Recipe,
+    Stepwise,
+    guards_hold,
+    is_single,
+    options_for,
+    recipe_of,
+    runs_stepwise,
+    values_of,
+)
 from lazyt.tracing.lower import Lowered, lower
 from lazyt.tracing.tensor_state import Data
 from lazyt.tracing.trace import Ext, Slot, Step
@@ -56,44 +56,16 @@ class Plan:
         """soon: it will run as soon as it is made, so that compiling may begin meanwhile."""
         self.wanted: Wanted = names(want)
         self.device = want[0].step.device
-        self.fused = fused
-        nodes = [low.nodes[s] for s in want]
-        if settings["verify"]:
-            verify(g.Graph(g.reachable(nodes), nodes))
-        # A GPU's products are a library's: nothing runs on their blocks, and windows are copied for them, unless
-        # cuDNN computes convolutions. What its kernels need again of a row stays in shared memory.
-        on_cpu = self.device == "cpu"
-        convolutions = settings["gemm"] if on_cpu else partial(cuda.executor.keeps, self.device)
-        cover, turn = (fused and settings[word] for word in ("cover", "turn"))
-        attends = (
-            (attention.calls if on_cpu else partial(cuda.executor.attends, self.device))
-            if settings["attention"]
-            else None
-        )
-        vectors = on_cpu and fused and settings["vectors"]
-        rewrites = Rewrites(convolutions, attends, cover, turn, vectors, settings["slices"])
-        self.graph = canonicalize(nodes, low.scope, rewrites)
-        if settings["verify"]:
-            verify(self.graph)
-        if soon and on_cpu and not settings["interpret"]:
-            attention.begin(self.graph)
-        reuse, epilogues = settings["reuse"] and on_cpu, fused and settings["epilogues"] and on_cpu
-        share = needs.share_of if on_cpu else cuda.needs.share_of
-        self.division = (
-            fuse_bounded(self.graph, low.scope, reuse, share) if fused else fuse(self.graph, low.scope, False)
-        )
-        if not fused and settings["fuse"] and settings["tiers"]:
-            # NOTE: a program without anything to fuse is not planned again when it comes again.
-            alike = divided_alike(self.graph, low.scope, self.division)
-            self.division, self.fused = alike or self.division, alike is not None
-        self.schedule = schedule(self.graph, self.division, low.scope, reuse, epilogues)
-        if settings["verify"]:
-            for c in self.schedule.launches:
-                if isinstance(c, MatmulCall):
-                    verify_epilogue(c)
+        # NOTE: a program without anything to fuse is not planned again when it comes again.
+        settle = not fused and settings["fuse"] and settings["tiers"]
+        options = options_for(self.device, fused, settle, soon)
+        program = pipeline.compile_graph([low.nodes[s] for s in want], low.scope, options)
+        assert program.schedule is not None, "the last pass makes it"
+        self.graph, self.schedule, self.fused = program.graph, program.schedule, program.fused
+        self.division = program.division
         self.executable: Executable = (
             Executable(self.schedule, settings["native"], settings["gemm"], settings["blas"])
-            if on_cpu
+            if self.device == "cpu"
             else cuda.executor.Executable(self.schedule, self.device)
         )
         # NOTE: fusion leaves guards too, so they are read last.
@@ -324,7 +296,9 @@ def draft(
 def _is_tiny(pos: Step, ext: Ext) -> bool:
     """Whether a program that is not fused runs step by step."""
     planned = not settings["fuse"] or settings["verify"] or settings["interpret"]
-    return not planned and _is_small(pos, ext, TINY_SIZE) and runs_stepwise(pos.steps())
+    if planned or not _is_small(pos, ext, TINY_SIZE):
+        return False
+    return runs_stepwise(pos.steps()) and not is_single(pos.steps())
 
 
 def runs_alone(pos: Step, ext: Ext) -> bool:

@@ -13,9 +13,8 @@ from lazyt.ir import bit_exact, dtypes, graph as g, prims
 from lazyt.ir.bit_exact import KINDS, Form
 from lazyt.ir.builder import Builder
 from lazyt.ir.graph import Node
-from lazyt.ir.passes.canonicalize import canonicalize
-from lazyt.ir.passes.fuse import fuse
-from lazyt.ir.passes.schedule import schedule
+from lazyt.ir.passes.pipeline import compile_graph
+from lazyt.ir.passes.program import Options
 from lazyt.ir.symbolic import Scope
 from lazyt.runtime import memory
 
@@ -25,8 +24,9 @@ HALVES = (dtypes.float16, dtypes.bfloat16)
 
 def compiled(outputs: Sequence[Node], arrays: Sequence[np.ndarray], scalars: Sequence[object]) -> list[np.ndarray]:
     """What kernels give."""
-    graph = canonicalize(outputs, Scope())
-    sched = schedule(graph, fuse(graph, Scope(), False), Scope())
+    program = compile_graph(outputs, Scope(), Options(fused=False))
+    graph, sched = program.graph, program.schedule
+    assert sched is not None
     exe = Executable(sched)
     exe.compile((), scalars)
     buffers = exe.run((), scalars, [memory.from_array(a) for a in arrays])

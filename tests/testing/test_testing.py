@@ -15,6 +15,7 @@ import pytest
 
 import lazyt as lt
 from lazyt.ir import graph as g
+from lazyt.ir.passes.canonicalize import canonicalize
 from lazyt.ops.definition import OPS
 from lazyt.runtime import plan_cache, sync as syncing
 from lazyt.testing import Mismatch, assert_close, check_against_numpy, reference, ulp_distance
@@ -63,7 +64,6 @@ def one_more(b: Any, n: Any) -> Any:
 
 def rewritten(monkeypatch: pytest.MonkeyPatch, old: str, new: str, when: Callable[[g.Graph], bool]) -> None:
     """Plans compute primitive `new` where the program says `old`, in graphs that fit."""
-    canonicalize = plan_cache.canonicalize
 
     def wrong(*args: Any) -> g.Graph:
         graph = canonicalize(*args)
@@ -72,7 +72,7 @@ def rewritten(monkeypatch: pytest.MonkeyPatch, old: str, new: str, when: Callabl
                 n.op = new
         return graph
 
-    monkeypatch.setattr(plan_cache, "canonicalize", wrong)
+    monkeypatch.setattr("lazyt.ir.passes.pipeline.canonicalize", wrong)
 
 
 # --- assert_close ---------------------------------------------------------------------------------------------------

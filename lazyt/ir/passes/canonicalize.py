@@ -64,10 +64,10 @@ class Rewrites:
 USUAL = Rewrites()
 
 
-def canonicalize(outputs: Sequence[Node], scope: Scope | None, rewrites: Rewrites = USUAL) -> g.Graph:
-    """The graph of what `outputs` need, rewritten."""
+def canonicalize(graph: g.Graph, scope: Scope | None, rewrites: Rewrites = USUAL) -> g.Graph:
+    """The graph of what a graph's outputs need, rewritten."""
     c = _Canonicalizer(scope, rewrites)
-    nodes = g.reachable(outputs)
+    nodes, outputs = graph.nodes, graph.outputs
     c.readers = Counter(x for n in nodes for x in n.operands) + Counter(outputs)
     for n in nodes:
         c.b.site = n.site

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from lazyt.ir import graph as g
 from lazyt.ir.attention import is_attention
-from lazyt.ir.graph import Graph, Node
+from lazyt.ir.graph import Graph, Node, reachable
 from lazyt.ir.passes.call_operands import attention_operands, buffer_of, scattered, strided_base
 from lazyt.ir.passes.complex_words import are_halves
 from lazyt.ir.passes.fusion_result import Call, Fused, Group, Root, Unit
@@ -70,6 +70,14 @@ def divided_alike(graph: Graph, scope: Scope | None, apart: Fused) -> Fused | No
             return None  # this one is fused, mostly: it need not be found out
     fused = fuse(graph, scope)
     return fused if len(fused.units) == len(apart.units) and fused.stored == apart.stored else None
+
+
+def is_divided_alike(outputs: Sequence[Node]) -> bool:
+    """Whether what these are made of is one operation, which is one kernel fused or not."""
+    nodes = reachable(outputs)
+    return sum(n.op in FUSED or n.op in REDUCTIONS for n in nodes) == 1 and not any(
+        n.op in WRITES or n.op in CALLS for n in nodes
+    )
 
 
 class _Fuser:

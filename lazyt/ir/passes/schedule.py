@@ -14,7 +14,6 @@ from lazyt.ir import dtypes, graph as g
 from lazyt.ir.attention import is_attention
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.passes.call_operands import attention_operands, buffer_of, dense, fill, single, strided
-from lazyt.ir.passes.epilogue import attach_epilogues
 from lazyt.ir.passes.fusion_result import Call, Fused, Group
 from lazyt.ir.passes.kernelize import KernelCall, ScalarArg, kernelize
 from lazyt.ir.passes.stage_reuse import reuse_costly
@@ -145,8 +144,8 @@ class Schedule:
         return [c for c in found if isinstance(c, KernelCall)]
 
 
-def schedule(graph: Graph, fused: Fused, scope: Scope | None, reuse: bool = True, epilogues: bool = True) -> Schedule:
-    """Order the units and find lifetimes."""
+def kernelized(graph: Graph, fused: Fused, scope: Scope | None, reuse: bool, epilogues: bool) -> list[Launch]:
+    """The launches of the units, in their order; with `epilogues`, kernels that may become some are written as such."""
     items: dict[Node, list[Node]] = {n: [] for n in graph.nodes if n.op == "opaque"}
     for n in graph.nodes:
         if n.op == "item" and n in fused.stored:
@@ -164,9 +163,12 @@ def schedule(graph: Graph, fused: Fused, scope: Scope | None, reuse: bool = True
             launches.append(_call(u, scope, fused, items))
             if u.node.op in ("matmul", "convolve"):
                 products[u.node] = len(products)
+    return launches
+
+
+def ordered(graph: Graph, fused: Fused, launches: Sequence[Launch]) -> Schedule:
+    """Order the launches and find lifetimes."""
     outputs = [buffer_of(n) for n in graph.outputs]
-    if epilogues:
-        launches = attach_epilogues(launches, set(outputs))
     _mark_phases(launches)
     regions = _levels(launches)
     stored = sorted(fused.stored - {n for n in fused.stored if n.op == "opaque"}, key=lambda n: n.serial)

@@ -246,7 +246,7 @@ class TestGeneral:
         outs, values = self.primitives(case)
         want = interpret(g.Graph(g.reachable(outs), outs), outs, values)
         for convolutions in (True, False):
-            graph = canonicalize(outs, None, Rewrites(convolutions))
+            graph = canonicalize(g.Graph(g.reachable(outs), outs), None, Rewrites(convolutions))
             verify(graph)
             ops = {n.op for n in graph.nodes}
             assert not any(op.startswith("convolve") for op in ops), "none of these has code of its own on the CPU"
@@ -286,7 +286,7 @@ def test_a_library_pads_by_itself(stride, padding):
     by_image = b.slice(whole, (0, 0, *padding), image.shape, (1,) * 4)
     outs = [y, b.convolve_filter(around, y, a, filters.shape), by_image]
     want = interpret(g.Graph(g.reachable(outs), outs), outs, [x, w])
-    graph = canonicalize(outs, None, Rewrites(lambda n: True))
+    graph = canonicalize(g.Graph(g.reachable(outs), outs), None, Rewrites(lambda n: True))
     verify(graph)
     assert not any(n.op == "pad" for n in graph.nodes)
     # A window of three reaches two elements further than its first: no more than that is cut off its padding.

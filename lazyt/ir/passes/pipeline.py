@@ -1,0 +1,131 @@
+"""The one pipeline: from the graph of a program to its schedule, for plans, for first runs and for inspection.
+
+    outputs -> canonicalize -> prefetch -> fuse -> kernelize -> epilogues -> order -> Program.schedule
+
+A pass is a function of a `Program` and the `Options` of the compilation. It gives a valid program for a valid one,
+changes nothing in place, and gives the same object where nothing changes. With `Options.verify` each program is checked
+after the pass that made it. A new pass is a file with such a function and a line in `PASSES`; a library, or a test,
+puts one in with `register`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from lazyt.errors import LazytInternalError
+from lazyt.ir.graph import Graph, reachable
+from lazyt.ir.passes.call_operands import buffer_of
+from lazyt.ir.passes.canonicalize import canonicalize
+from lazyt.ir.passes.divide_kernels import fuse_bounded
+from lazyt.ir.passes.epilogue import attach_epilogues, verify_epilogue
+from lazyt.ir.passes.fuse import divided_alike, fuse
+from lazyt.ir.passes.program import Options, Program
+from lazyt.ir.passes.schedule import MatmulCall, kernelized, ordered
+from lazyt.ir.passes.verify import verify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lazyt.ir.graph import Node
+    from lazyt.ir.symbolic import Scope
+
+    Run = Callable[[Program, Options], Program]
+
+
+class Pass(NamedTuple):
+    """A pass of the pipeline; it does not run where `flag` is off ('' means always)."""
+
+    name: str
+    run: Run
+    flag: str = ""
+
+
+def _canonicalize(p: Program, options: Options) -> Program:
+    return replace(p, graph=canonicalize(p.graph, p.scope, options.rewrites))
+
+
+def _prefetch(p: Program, options: Options) -> Program:
+    if options.prefetch is not None:
+        options.prefetch(p.graph)
+    return p
+
+
+def _fuse(p: Program, options: Options) -> Program:
+    if not p.fused:
+        apart = fuse(p.graph, p.scope, False)
+        alike = divided_alike(p.graph, p.scope, apart) if options.settle else None
+        return replace(p, division=alike or apart, fused=alike is not None)
+    if options.share is None:
+        return replace(p, division=fuse(p.graph, p.scope))
+    return replace(p, division=fuse_bounded(p.graph, p.scope, options.on("reuse"), options.share))
+
+
+def _kernelize(p: Program, options: Options) -> Program:
+    assert p.division is not None, "kernels are made of a division"
+    reuse, epilogues = options.on("reuse"), options.fused and options.on("epilogues")
+    return replace(p, launches=tuple(kernelized(p.graph, p.division, p.scope, reuse, epilogues)))
+
+
+def _epilogues(p: Program, options: Options) -> Program:
+    if not options.fused:
+        return p
+    outputs = {buffer_of(n) for n in p.graph.outputs}
+    return replace(p, launches=tuple(attach_epilogues(list(p.launches), outputs)))
+
+
+def _order(p: Program, options: Options) -> Program:
+    assert p.division is not None, "launches are ordered"
+    return replace(p, schedule=ordered(p.graph, p.division, p.launches))
+
+
+PASSES: list[Pass] = [
+    Pass("canonicalize", _canonicalize),  # marks of autograd go, complex values become parts, dead code is dropped
+    Pass("prefetch", _prefetch),  # the backend compiles what it needs for certain, while this thread goes on
+    Pass("fuse", _fuse),  # which nodes share a kernel, and which are stored
+    Pass("kernelize", _kernelize),  # the kernel of each group; a library call or a product of each other unit
+    Pass("epilogues", _epilogues, "epilogues"),  # kernels over a product's elements become part of it
+    Pass("order", _order),  # regions of independent launches, and lifetimes
+]
+
+
+def register(new: Pass, after: str) -> Callable[[], None]:
+    """Put a pass behind another one. Gives a function that takes it out. Plans made before keep their schedules."""
+    names = [p.name for p in PASSES]
+    if new.name in names:
+        raise ValueError(f"register: there is a pass {new.name!r} already")
+    if after not in names:
+        raise ValueError(f"register: there is no pass {after!r}; the passes are {', '.join(names)}")
+    PASSES.insert(names.index(after) + 1, new)
+    return lambda: PASSES.remove(new)
+
+
+def compile_graph(outputs: Sequence[Node], scope: Scope | None, options: Options, until: str = "") -> Program:
+    """Run the passes on the graph that `outputs` need, up to and including the pass `until` ('': all of them).
+
+    Guards that passes rely on are left in `scope`.
+    """
+    p = Program(Graph(reachable(outputs), list(outputs)), scope, options.fused)
+    if options.verify:
+        verify(p.graph)
+    for step in PASSES:
+        if step.flag not in options.off:
+            before, p = p, step.run(p, options)
+            if options.verify:
+                _verify(step, before, p)
+        if step.name == until:
+            break
+    return p
+
+
+def _verify(step: Pass, before: Program, after: Program) -> None:
+    """Check what a pass changed. The error names the pass."""
+    try:
+        if after.graph is not before.graph:
+            verify(after.graph)
+        if after.launches is not before.launches:
+            for c in after.launches:
+                if isinstance(c, MatmulCall):
+                    verify_epilogue(c)
+    except LazytInternalError as e:
+        raise LazytInternalError(f"pass {step.name}: {e}") from None

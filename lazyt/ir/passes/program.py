@@ -1,0 +1,59 @@
+"""What passes take and give: a program between its graph and its schedule, and the options of a compilation."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from lazyt.ir.passes.canonicalize import Rewrites
+from lazyt.ir.records import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lazyt.ir.graph import Graph, Node
+    from lazyt.ir.passes.canonicalize import Attention
+    from lazyt.ir.passes.divide_kernels import Share
+    from lazyt.ir.passes.fusion_result import Fused
+    from lazyt.ir.passes.schedule import Launch, Schedule
+    from lazyt.ir.symbolic import Scope
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a graph is compiled: what the backend can do, and which passes and rewrites are off."""
+
+    fused: bool = True  # kernels of many operations; otherwise each operation has a kernel of its own
+    # Whether an unfused program becomes a fused one where fusion would divide it in the same way.
+    settle: bool = False
+    verify: bool = False  # check the program after each pass
+    off: frozenset[str] = frozenset()  # flags of passes and of rewrites
+    # Of the backend: which convolutions are calls, what calls attention becomes, the needs of a kernel's code as a
+    # share of what is allowed (None: kernels are not bounded), and code that it may begin to compile early.
+    convolutions: bool | Callable[[Node], bool] = True
+    attention: Attention | None = None
+    share: Share | None = None
+    prefetch: Callable[[Graph], None] | None = None
+
+    @cached_property
+    def rewrites(self) -> Rewrites:
+        """The rewrites of `canonicalize`."""
+        cover, turn, vectors = (self.fused and self.on(flag) for flag in ("cover", "turn", "vectors"))
+        return Rewrites(self.convolutions, self.attention, cover, turn, vectors, self.on("slices"))
+
+    def on(self, flag: str) -> bool:
+        """Whether a flag is not turned off."""
+        return flag not in self.off
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program on its way through the pipeline: each level is there once its pass has run."""
+
+    graph: Graph
+    scope: Scope | None
+    fused: bool  # whether its kernels are those of a fused program
+    division: Fused | None = None
+    launches: tuple[Launch, ...] = field(default=())
+    schedule: Schedule | None = None
