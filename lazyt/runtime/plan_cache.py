@@ -60,7 +60,8 @@ class Plan:
         settle = not fused and settings["fuse"] and settings["tiers"]
         options = options_for(self.device, fused, settle, soon)
         program = pipeline.compile_graph([low.nodes[s] for s in want], low.scope, options)
-        assert program.schedule is not None, "the last pass makes it"
+        assert program.division is not None, "`fuse` makes it"
+        assert program.schedule is not None, "`order` makes it"
         self.graph, self.schedule, self.fused = program.graph, program.schedule, program.fused
         self.division = program.division
         self.executable: Executable = (

@@ -1,22 +1,4 @@
-"""What the code generator and the executor may do; `LAZYT_DEBUG=no-...` turns one off, to find a culprit.
-
-`wide`  maps of 4-byte values run with two registers of lanes side by side, long ones with four
-`split` a reduction of few long rows is divided among threads
-`donate` results take the memory of leaves that nobody else holds
-`pairs` short rows of one array against those of another run with lanes along their outputs
-`early` any and all of a row end where they are decided
-`together` a reduction of columns takes several rows at a time through registers
-`adopt`  results of NumPy's are taken over with their memory, and its ufuncs write where results go
-`tile`  reads across memory are transposed in registers, some rows at a time
-`alternate` reads and writes of every other element are two of neighbours and a shuffle
-`widen` maps with a last axis shorter than a register have lanes along another
-`ahead` what a plan has to compile is compiled by several threads at once
-`rebind` the binding of a plan that meets ever new extents is written out as a function
-`place` worker threads are kept off the CPU of the thread that runs a program
-`graphs` a plan's launches on a GPU are one CUDA graph from its second run on
-
-One is off until `LAZYT_DEBUG=autotune` turns it on, because clocks would decide then (tuning.py):
-`autotune` how a matrix product is computed is chosen by timing, once a class of sizes
+"""The flags of the CPU backend (declared in `lazyt/switches.py`), and what follows from them for its code.
 
 `LAZYT_DEBUG=width-N` (8, 4 or 1) has code as for a processor whose registers hold N float32: AVX2, SSE2 alone, and the
 same with maps an element at a time. A sum has 16 lanes by definition: fewer in a register, the same order.

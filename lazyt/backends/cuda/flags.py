@@ -1,13 +1,4 @@
-"""What the emission may do; `LAZYT_DEBUG=no-...` turns one off, to find a culprit.
-
-`wide`         16 bytes of neighbours are loaded and stored at once
-`keep`         what several stages need of a row stays in shared memory
-`tile`         reads across memory go through a tile in shared memory
-`native-math`  exp and tanh by the machine's 2**x and 1/x, division by what a row shares by its reciprocal
-`many`         equal kernels that do not need each other are one launch
-`split`        a reduction of few long rows or tall columns is divided among blocks
-`cudnn`        convolutions and attention by cuDNN where its front end is installed
-"""
+"""The flags of the CUDA backend (declared in `lazyt/switches.py`), and what follows from them for its code."""
 
 from __future__ import annotations
 

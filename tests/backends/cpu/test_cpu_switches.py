@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-from lazyt.config import cpu, cuda, general, known, read, registers
-from lazyt.errors import SettingError
 
 TOP = Path(__file__).parents[3]
 
@@ -129,32 +125,3 @@ WORDS = [*SWITCHES, "no-fuse,no-tiers", *WIDTHS]
 @pytest.mark.parametrize("word", WORDS)
 def test_bits_do_not_depend_on_a_switch(cache, usual, word):
     assert printed(cache, 2, word) == usual
-
-
-def test_the_page_names_every_switch():
-    page = (TOP / "docs" / "architecture.md").read_text()
-    rows = re.findall(r"^\| (`[^|]+`) \|", page.split("**Switches.**")[1].split("## NumPy")[0], re.M)
-    assert sorted(re.findall(r"`([\w-]+)`", " ".join(rows))) == known()
-
-
-def test_unknown_switches_are_refused_by_name():
-    before = (dict(general), dict(cpu), dict(cuda), dict(registers))
-    with pytest.raises(
-        SettingError, match=r"unknown word 'no-fus'; there are autotune, interpret, no-adopt, .*width-8"
-    ):
-        read("no-fuse, no-fus")
-    assert before == (general, cpu, cuda, registers)
-    environment = {**os.environ, "PYTHONPATH": str(TOP), "LAZYT_DEBUG": "no-interpret"}
-    done = subprocess.run(
-        [sys.executable, "-c", "import lazyt"], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1 and "SettingError: LAZYT_DEBUG: unknown word 'no-interpret'" in done.stderr
-
-
-def test_a_word_turns_every_switch_of_its_name(monkeypatch):
-    for table in (general, cpu, cuda, registers):
-        for name, value in table.items():
-            monkeypatch.setitem(table, name, value)
-    read("no-tile, verify,autotune,width-4,threads-3,")
-    assert registers["threads"] == 3
-    assert not cpu["tile"] and not cuda["tile"] and general["verify"] and cpu["autotune"] and registers["width"] == 4
