@@ -7,7 +7,7 @@ import pytest
 
 import lazyt as lt
 from lazyt.autograd.reverse import backward, needed
-from lazyt.autograd.rules.registry import NONDIFFERENTIABLE, OPAQUE_VJP, VJP
+from lazyt.autograd.rules.registry import NONDIFFERENTIABLE, OPAQUE_VJP, VJP, library_vjp, vjp
 from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes, prims
 from lazyt.ir.builder import Builder
@@ -37,6 +37,17 @@ def test_every_name_is_in_exactly_one_table():
 
 
 # Elementwise
+
+
+def test_a_name_has_one_rule_or_one_reason():
+    for taken in ("exp", "linalg_inv", "floor"):
+        before = dict(VJP), dict(OPAQUE_VJP), dict(NONDIFFERENTIABLE)
+        with pytest.raises(AssertionError, match=f"^{taken} "):
+            vjp(taken)(lambda b, n, ct: (ct,))
+        with pytest.raises(AssertionError, match=f"^{taken} "):
+            library_vjp(taken)(lambda b, n, cts: cts)
+        assert before == (VJP, OPAQUE_VJP, NONDIFFERENTIABLE)
+
 
 UNARY = [n for n, r in prims.ELEMENTWISE.items() if r.arity == 1 and n in VJP]
 

@@ -1,0 +1,11 @@
+"""Derivatives by family; importing them fills the one registry (`registry.py`)."""
+
+from __future__ import annotations
+
+from lazyt.autograd.rules import attention, elementwise, fft, linalg, marks, movement, reduction
+from lazyt.autograd.rules.registry import NONDIFFERENTIABLE, OPAQUE_VJP, VJP
+
+__all__ = [
+    "NONDIFFERENTIABLE", "OPAQUE_VJP", "VJP", "attention", "elementwise", "fft", "linalg", "marks", "movement",
+    "reduction",
+]  # fmt: skip

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazyt.autograd.rules.formula import Value, call, carries, outputs_of
+from lazyt.autograd.rules.registry import library_vjp
 from lazyt.ir.attention import along, causal_of, mask_of, scores, weights
 
 if TYPE_CHECKING:
-    from lazyt.autograd.rules.formula import OpaqueRule
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
 
@@ -27,6 +27,7 @@ def _mask(b: Builder, mask: Node, s: Value) -> Node | None:
     return b.reshape(b.reduce("sum", s.node, axes), mask.shape) if axes else s.node
 
 
+@library_vjp("attention")
 def _attention(b: Builder, n: Node, cts: Cotangents) -> Cotangents:
     (ct, of_l), at, causal = cts, mask_of(n), causal_of(n)
     assert ct is not None
@@ -45,6 +46,7 @@ def _attention(b: Builder, n: Node, cts: Cotangents) -> Cotangents:
     return *found, _mask(b, masks[0], w * (p - Value(b, along(b, delta, s)))), None
 
 
+@library_vjp("attention_gradient")
 def _attention_gradient(b: Builder, n: Node, cts: Cotangents) -> Cotangents:
     """With s = w * (p - delta) * by, p = ct @ v.T: dq = s @ k, dk = s.T @ q, dv = w.T @ ct, of q, k, v, ct and mask.
 
@@ -92,6 +94,3 @@ def _attention_gradient(b: Builder, n: Node, cts: Cotangents) -> Cotangents:
     nodes = [None if x is None else x.node for x in (of_q, of_k, of_v)]
     masks = [] if mask is None else [_mask(b, mask, back)]
     return (*nodes, *masks, None, None, None, None if of_ct is None else of_ct.node, None)
-
-
-ATTENTION_VJP: dict[str, OpaqueRule] = {"attention": _attention, "attention_gradient": _attention_gradient}

@@ -10,6 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from lazyt.autograd.rules.formula import Value, carries, is_complex, working, zeros
+from lazyt.autograd.rules.registry import library_vjp, nondifferentiable, vjp
 from lazyt.ir import graph as g
 
 if TYPE_CHECKING:
@@ -113,28 +114,34 @@ def _constant_power(b: Builder, n: Node, ct: Node) -> Cotangents | None:
 # Rules that are not a product with a derivative
 
 
+@vjp("add")
 def _add(b: Builder, n: Node, ct: Node) -> Cotangents:
     return (ct, ct)
 
 
+@vjp("sub")
 def _sub(b: Builder, n: Node, ct: Node) -> Cotangents:
     return (ct, b.neg(ct))
 
 
+@vjp("mul")
 def _mul(b: Builder, n: Node, ct: Node) -> Cotangents:
     x, y = (Value(b, o).conj() for o in n.operands)
     return (b.mul(ct, y.node), b.mul(ct, x.node))
 
 
+@vjp("neg")
 def _neg(b: Builder, n: Node, ct: Node) -> Cotangents:
     return (b.neg(ct),)
 
 
+@vjp("abs")
 def _abs(b: Builder, n: Node, ct: Node) -> Cotangents:
     x = n.operands[0]
     return (b.mul(b.cast(ct, x.dtype), b.sign(x)),)
 
 
+@vjp("sign")
 def _sign(b: Builder, n: Node, ct: Node) -> Cotangents:
     """z / |z| turns with z: what is left of the cotangent across sign(z), over |z|. Real signs are flat."""
     if not is_complex(n):
@@ -159,63 +166,55 @@ def _extremum(loses: str) -> Rule:
     return rule
 
 
+@vjp("select")
 def _select(b: Builder, n: Node, ct: Node) -> Cotangents:
     nothing = zeros(b, n.shape, ct.dtype)
     condition = n.operands[0]
     return (None, b.select(condition, ct, nothing), b.select(condition, nothing, ct))
 
 
+@vjp("cast")
 def _cast(b: Builder, n: Node, ct: Node) -> Cotangents:
     x = n.operands[0]
     return (b.cast(ct, x.dtype) if carries(x) else None,)
 
 
+@vjp("complex")
 def _complex(b: Builder, n: Node, ct: Node) -> Cotangents:
     return (b.real(ct), b.imag(ct))
 
 
+@vjp("real")
 def _real(b: Builder, n: Node, ct: Node) -> Cotangents:
     return (b.complex(ct, zeros(b, n.shape, ct.dtype)),)
 
 
+@vjp("imag")
 def _imag(b: Builder, n: Node, ct: Node) -> Cotangents:
     return (b.complex(zeros(b, n.shape, ct.dtype), ct),)
 
 
+@vjp("conj")
 def _conj(b: Builder, n: Node, ct: Node) -> Cotangents:
     return (b.conj(ct),)
 
 
-ELEMENTWISE_VJP: dict[str, Rule] = {
-    **{name: _unary(name) for name in UNARY},
-    **{name: _binary(name) for name in BINARY},
-    "add": _add,
-    "sub": _sub,
-    "mul": _mul,
-    "neg": _neg,
-    "abs": _abs,
-    "sign": _sign,
-    "maximum": _extremum("lt"),
-    "minimum": _extremum("gt"),
-    "select": _select,
-    "cast": _cast,
-    "complex": _complex,
-    "real": _real,
-    "imag": _imag,
-    "conj": _conj,
-}
+vjp("maximum")(_extremum("lt"))
+vjp("minimum")(_extremum("gt"))
+for _name in UNARY:
+    vjp(_name)(_unary(_name))
+for _name in BINARY:
+    vjp(_name)(_binary(_name))
 
 _FLAT = "piecewise constant: its derivative is 0 wherever it has one"
 _DISCRETE = "its result is not a number that varies with its operands"
 _BITS = "defined on integers and booleans only"
 
-ELEMENTWISE_NONDIFFERENTIABLE: dict[str, str] = {
-    **dict.fromkeys(("floordiv", "floor", "ceil", "trunc", "round"), _FLAT),
-    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "signbit"), _DISCRETE),
-    **dict.fromkeys(("and", "or", "xor", "not", "shl", "shr"), _BITS),
-    "nextafter": "a step of one unit in the last place has no useful derivative",
-    "random_bits": "random numbers depend on a seed and a position",
-}
+nondifferentiable(_FLAT, "floordiv", "floor", "ceil", "trunc", "round")
+nondifferentiable(_DISCRETE, "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "signbit")
+nondifferentiable(_BITS, "and", "or", "xor", "not", "shl", "shr")
+nondifferentiable("a step of one unit in the last place has no useful derivative", "nextafter")
+nondifferentiable("random numbers depend on a seed and a position", "random_bits")
 
 
 # The complex functions of the library
@@ -234,10 +233,8 @@ def _library(name: str) -> OpaqueRule:
     return rule
 
 
-LIBRARY_VJP: dict[str, OpaqueRule] = {
-    f"complex_{name}": _library(name)
-    for name in (
-        *("exp", "expm1", "log", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan"),
-        *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sqrt", "pow"),
-    )
-}
+for _name in (
+    *("exp", "expm1", "log", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan"),
+    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sqrt", "pow"),
+):
+    library_vjp(f"complex_{_name}")(_library(_name))

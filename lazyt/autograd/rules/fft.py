@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lazyt.autograd.rules.formula import Value, call, fit, statics_of
+from lazyt.autograd.rules.registry import library_vjp
 from lazyt.ir import dtypes
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def _many_axes(fn: str) -> OpaqueRule:
     return rule
 
 
-FFT_VJP: dict[str, OpaqueRule] = {
-    **{f"fft_{fn}": _one_axis(fn) for fn in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")},
-    **{f"fft_{fn}": _many_axes(fn) for fn in ("fftn", "ifftn", "rfftn", "irfftn")},
-}
+for _fn in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"):
+    library_vjp(f"fft_{_fn}")(_one_axis(_fn))
+for _fn in ("fftn", "ifftn", "rfftn", "irfftn"):
+    library_vjp(f"fft_{_fn}")(_many_axes(_fn))

@@ -12,13 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lazyt.autograd.rules.formula import Value, call, is_complex, outputs_of, statics_of, zeros
+from lazyt.autograd.rules.registry import library_vjp, nondifferentiable
 from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from lazyt.autograd.rules.formula import OpaqueRule
     from lazyt.ir import graph as g
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
@@ -101,12 +101,14 @@ def _gaps(values: Value, dtype: np.dtype[Any]) -> Value:
 # Solving
 
 
+@library_vjp("linalg_inv")
 def _inv(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
     assert cts[0] is not None
     y = Value(b, outputs_of(b, n)[0])
     return ((-(y.H @ Value(b, cts[0]) @ y.H)).node,)
 
 
+@library_vjp("linalg_solve")
 def _solve_rule(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
     """x = a^-1 v: the cotangent of v is w = a^-H g, and that of a is -w x^H. A vector v is one column."""
     assert cts[0] is not None
@@ -119,6 +121,7 @@ def _solve_rule(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents
     return (by_a.node, b.reshape(by_v.node, v))
 
 
+@library_vjp("linalg_det")
 def _det(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
     """Jacobi's formula; the matrix must be invertible."""
     assert cts[0] is not None
@@ -127,6 +130,7 @@ def _det(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
     return ((_spread(scale, a.node.shape) * _inverse(a).H).node,)
 
 
+@library_vjp("linalg_slogdet")
 def _slogdet(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
     """With t = Im(sign * conj(g_sign)): (g_log - i t) A^-H. The sign of a real matrix does not vary."""
     a, sign = Value(b, n.operands[0]), Value(b, outputs_of(b, n)[0])
@@ -138,6 +142,7 @@ def _slogdet(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
     return ((_spread(total, a.node.shape) * _inverse(a).H).node,)
 
 
+@library_vjp("linalg_pinv")
 def _pinv(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
     """Golub and Pereyra, at constant rank: dP = -P dA P + P P^H dA^H (I - A P) + (I - P A) dA^H P^H P."""
     assert cts[0] is not None
@@ -151,6 +156,7 @@ def _pinv(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
 # Decompositions
 
 
+@library_vjp("linalg_cholesky")
 def _cholesky(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
     """L^-H Phi(L^H g) L^-1 made Hermitian; Phi keeps the lower triangle and half of the diagonal."""
     assert cts[0] is not None
@@ -161,12 +167,14 @@ def _cholesky(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
     return (_hermitian(_solve(low.H, half.H).H).node,)
 
 
+@library_vjp("linalg_eigh")
 def _eigh(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
     """V (diag(g_w) + (V^H g_V) / E) V^H, with E_ij = w_j - w_i off the diagonal."""
     values, vectors = (Value(b, y) for y in outputs_of(b, n))
     return (_from_eigenvectors(values, vectors, cts[0], cts[1]).node,)
 
 
+@library_vjp("linalg_eigvalsh")
 def _eigvalsh(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
     x = n.operands[0]
     outputs = [(x.shape[:-1], dtypes.real_of(x.dtype)), (x.shape, x.dtype)]
@@ -185,6 +193,7 @@ def _from_eigenvectors(values: Value, vectors: Value, by_values: Node | None, by
     return _hermitian(vectors @ inner @ vectors.H)
 
 
+@library_vjp("linalg_svd")
 def _svd(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
     u, s, vh = (Value(b, y) for y in outputs_of(b, n))
     if statics_of(n)[0]:
@@ -198,6 +207,7 @@ def _svd(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
     return (_from_singular_vectors(u, s, vh, cts).node,)
 
 
+@library_vjp("linalg_svdvals")
 def _svdvals(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
     assert cts[0] is not None
     x = n.operands[0]
@@ -240,6 +250,7 @@ def _from_singular_vectors(u: Value, s: Value, vh: Value, cts: tuple[Node | None
     return out
 
 
+@library_vjp("linalg_qr")
 def _qr(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
     """A tall or square A = QR: [g_Q + Q copyltu(M)] R^-H, M = R g_R^H - g_Q^H Q (Seeger et al., Walter).
 
@@ -281,22 +292,6 @@ def _qr_tall(q: Value, r: Value, by_q: Value, by_r: Value) -> Value:
     return _solve(r, inner.H).H
 
 
-LINALG_VJP: dict[str, OpaqueRule] = {
-    "linalg_inv": _inv,
-    "linalg_solve": _solve_rule,
-    "linalg_det": _det,
-    "linalg_slogdet": _slogdet,
-    "linalg_pinv": _pinv,
-    "linalg_cholesky": _cholesky,
-    "linalg_eigh": _eigh,
-    "linalg_eigvalsh": _eigvalsh,
-    "linalg_svd": _svd,
-    "linalg_svdvals": _svdvals,
-    "linalg_qr": _qr,
-}
 _UNORDERED = "eigenvalues of a matrix that is not symmetric: no rule is written yet"
-LINALG_NONDIFFERENTIABLE = {
-    "linalg_matrix_rank": "a rank is an integer",
-    "linalg_eig": _UNORDERED,
-    "linalg_eigvals": _UNORDERED,
-}
+nondifferentiable("a rank is an integer", "linalg_matrix_rank")
+nondifferentiable(_UNORDERED, "linalg_eig", "linalg_eigvals")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazyt.autograd.rules.formula import zeros
+from lazyt.autograd.rules.registry import vjp
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.adjoints import fold, place
 from lazyt.ir.symbolic import product
@@ -12,7 +13,6 @@ from lazyt.ir.symbolic import product
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lazyt.autograd.rules.formula import Rule
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
     from lazyt.ir.symbolic import Dim
@@ -20,16 +20,19 @@ if TYPE_CHECKING:
     Cotangents = tuple[Node | None, ...]
 
 
+@vjp("permute")
 def _permute(b: Builder, n: Node, ct: Node) -> Cotangents:
     assert isinstance(n.attrs, g.Axes)
     axes = n.attrs.axes
     return (b.permute(ct, sorted(range(len(axes)), key=axes.__getitem__)),)
 
 
+@vjp("reshape")
 def _reshape(b: Builder, n: Node, ct: Node) -> Cotangents:
     return (b.reshape(ct, n.operands[0].shape),)
 
 
+@vjp("expand")
 def _expand(b: Builder, n: Node, ct: Node) -> Cotangents:
     """Sum over the axes that grew: those that are surely 1 in the operand (`expand` has seen to that)."""
     x = n.operands[0]
@@ -41,17 +44,20 @@ def _expand(b: Builder, n: Node, ct: Node) -> Cotangents:
     return (b.reshape(b.reduce("sum", ct, grown), x.shape),)
 
 
+@vjp("slice")
 def _slice(b: Builder, n: Node, ct: Node) -> Cotangents:
     assert isinstance(n.attrs, g.Slice)
     return (place(b, ct, n.operands[0].shape, n.attrs.starts, n.attrs.steps),)
 
 
+@vjp("update")
 def _update(b: Builder, n: Node, ct: Node) -> Cotangents:
     assert isinstance(n.attrs, g.Slice)
     starts, steps, v = n.attrs.starts, n.attrs.steps, n.operands[1]
     return (b.update(ct, zeros(b, v.shape, ct.dtype), starts, steps), b.slice(ct, starts, v.shape, steps))
 
 
+@vjp("pad")
 def _pad(b: Builder, n: Node, ct: Node) -> Cotangents:
     assert isinstance(n.attrs, g.Pad)
     x, value = n.operands
@@ -63,6 +69,7 @@ def _pad(b: Builder, n: Node, ct: Node) -> Cotangents:
     return (inside, b.reduce("sum", frame, range(n.ndim)))
 
 
+@vjp("concat")
 def _concat(b: Builder, n: Node, ct: Node) -> Cotangents:
     assert isinstance(n.attrs, g.Axis)
     axis, out = n.attrs.axis, []
@@ -74,11 +81,13 @@ def _concat(b: Builder, n: Node, ct: Node) -> Cotangents:
     return tuple(out)
 
 
+@vjp("window")
 def _window(b: Builder, n: Node, ct: Node) -> Cotangents:
     assert isinstance(n.attrs, g.Window)
     return (fold(b, ct, n.operands[0].shape, n.attrs),)
 
 
+@vjp("gather")
 def _gather(b: Builder, n: Node, ct: Node) -> Cotangents:
     assert isinstance(n.attrs, g.Axes)
     x, *indices = n.operands
@@ -86,6 +95,7 @@ def _gather(b: Builder, n: Node, ct: Node) -> Cotangents:
     return (b.scatter(nothing, ct, indices, n.attrs.axes, "add"), *(None for _ in indices))
 
 
+@vjp("scatter")
 def _scatter(b: Builder, n: Node, ct: Node) -> Cotangents:
     assert isinstance(n.attrs, g.Scatter)
     _, v, *indices = n.operands
@@ -111,17 +121,3 @@ def _winners(b: Builder, shape: g.Shape, indices: Sequence[Node], axes: Sequence
     last = b.gather(b.scatter(target, number, indices, all_axes, "set"), indices, all_axes)
     winners: Node = b.eq(last, number)
     return winners
-
-
-MOVEMENT_VJP: dict[str, Rule] = {
-    "permute": _permute,
-    "reshape": _reshape,
-    "expand": _expand,
-    "slice": _slice,
-    "update": _update,
-    "pad": _pad,
-    "concat": _concat,
-    "window": _window,
-    "gather": _gather,
-    "scatter": _scatter,
-}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazyt.autograd.rules.formula import Value, call, spread, statics_of, working, zeros
+from lazyt.autograd.rules.registry import library_vjp, vjp
 from lazyt.ir import dtypes, graph as g
 
 if TYPE_CHECKING:
-    from lazyt.autograd.rules.formula import OpaqueRule, Rule
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
 
@@ -20,10 +20,12 @@ def _axes(n: Node) -> tuple[int, ...]:
     return n.attrs.axes
 
 
+@vjp("sum")
 def _sum(b: Builder, n: Node, ct: Node) -> Cotangents:
     return (spread(b, ct, n.operands[0].shape, _axes(n)),)
 
 
+@vjp("prod")
 def _prod(b: Builder, n: Node, ct: Node) -> Cotangents:
     """The product of the others, exact with zeros in it, and exact again when differentiated once more.
 
@@ -46,6 +48,7 @@ def _prod(b: Builder, n: Node, ct: Node) -> Cotangents:
     return ((c * rest.conj()).node,)
 
 
+@vjp("max", "min")
 def _extremum(b: Builder, n: Node, ct: Node) -> Cotangents:
     """max and min share the cotangent among all the elements that attain it (as PyTorch's amax does)."""
     shape, axes = n.operands[0].shape, _axes(n)
@@ -56,6 +59,7 @@ def _extremum(b: Builder, n: Node, ct: Node) -> Cotangents:
     return ((c * mask / count).node,)
 
 
+@vjp("matmul")
 def _matmul(b: Builder, n: Node, ct: Node) -> Cotangents:
     x, y, c = (Value(b, v) for v in (*n.operands, ct))
     return ((c @ y.H).node, (x.H @ c).node)
@@ -76,12 +80,14 @@ def _as_filter(b: Builder, found: Node) -> Node:
     return b.permute(found, (found.ndim - 1, *range(found.ndim - 1)))
 
 
+@vjp("convolve")
 def _convolve(b: Builder, n: Node, ct: Node) -> Cotangents:
     a, (x, w) = n.attrs, n.operands
     assert isinstance(a, g.Convolution)
     return _by_image(b, ct, w, a, x.shape), _as_filter(b, b.convolve_filter(x, ct, a, w.shape))
 
 
+@vjp("convolve_filter")
 def _convolve_filter(b: Builder, n: Node, ct: Node) -> Cotangents:
     a, (x, y) = n.attrs, n.operands
     assert isinstance(a, g.Convolution)
@@ -89,22 +95,11 @@ def _convolve_filter(b: Builder, n: Node, ct: Node) -> Cotangents:
     return _by_image(b, y, w, a, x.shape), b.convolve(x, w, a, y.shape[1])
 
 
+@vjp("convolve_image")
 def _convolve_image(b: Builder, n: Node, ct: Node) -> Cotangents:
     a, (y, w) = n.attrs, n.operands
     assert isinstance(a, g.Convolution)
     return b.convolve(ct, w, a, y.shape[1]), _as_filter(b, b.convolve_filter(ct, y, a, w.shape))
-
-
-REDUCTION_VJP: dict[str, Rule] = {
-    "sum": _sum,
-    "prod": _prod,
-    "max": _extremum,
-    "min": _extremum,
-    "matmul": _matmul,
-    "convolve": _convolve,
-    "convolve_filter": _convolve_filter,
-    "convolve_image": _convolve_image,
-}
 
 
 # Scans and sorting are library calls
@@ -121,11 +116,13 @@ def _axis(n: Node) -> int:
     return axis % n.operands[0].ndim
 
 
+@library_vjp("cumsum")
 def _cumsum(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
     assert cts[0] is not None
     return (_scan(b, "cumsum", cts[0], _axis(n), backwards=True).node,)
 
 
+@library_vjp("cumprod")
 def _cumprod(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
     """What `_prod` does, for every prefix at once.
 
@@ -157,6 +154,7 @@ def _cumprod(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
     return ((at_zero.where(zero, nonzero) / s.conj()).node,)
 
 
+@library_vjp("sort")
 def _sort(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
     """Every cotangent goes back to where its element came from."""
     assert cts[0] is not None
@@ -164,6 +162,3 @@ def _sort(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
     order = call(b, "argsort", (x,), statics_of(n), [(x.shape, dtypes.int64)])[0]
     indices = [order if i == axis else b.iota(x.shape, i) for i in range(x.ndim)]
     return (b.scatter(zeros(b, x.shape, x.dtype), cts[0], indices, tuple(range(x.ndim)), "add"),)
-
-
-SCAN_VJP: dict[str, OpaqueRule] = {"cumsum": _cumsum, "cumprod": _cumprod, "sort": _sort}

@@ -1,4 +1,4 @@
-"""The flags of the CPU backend (declared in `lazyt/switches.py`), and what follows from them for its code.
+"""The flags of the CPU backend (declared in `lazyt/config.py`), and what follows from them for its code.
 
 `LAZYT_DEBUG=width-N` (8, 4 or 1) has code as for a processor whose registers hold N float32: AVX2, SSE2 alone, and the
 same with maps an element at a time. A sum has 16 lanes by definition: fewer in a register, the same order.

@@ -1,4 +1,4 @@
-"""The flags of the CUDA backend (declared in `lazyt/switches.py`), and what follows from them for its code."""
+"""The flags of the CUDA backend (declared in `lazyt/config.py`), and what follows from them for its code."""
 
 from __future__ import annotations
 
