@@ -78,7 +78,7 @@ attach_protocols()
 announce()
 del announce, attach_methods, attach_operators, attach_protocols
 
-from lazyt import fft, linalg, nn, optim, random  # noqa: E402 - they need Tensor's operators
+from lazyt import debug, fft, linalg, nn, optim, random  # noqa: E402 - they need Tensor's operators
 from lazyt.functions.protocols.signatures import install  # noqa: E402 - of the functions that are there now
 
 install(globals(), vars(linalg), vars(fft))

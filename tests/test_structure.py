@@ -44,6 +44,7 @@ ORDER = (
     "fft",
     "linalg",
     "random",
+    "debug",
     "optim",
     "nn",
     "lazyt",
@@ -262,7 +263,7 @@ def test_every_operation_has_a_reference_and_samples():
 # --- what is public is documented --------------------------------------------------------------------------------
 
 NAMESPACES = ("lazyt", "lazyt.nn", "lazyt.nn.functional", "lazyt.nn.init", "lazyt.nn.utils", "lazyt.optim",
-              "lazyt.random", "lazyt.memory", "lazyt.linalg", "lazyt.fft", "lazyt.testing")  # fmt: skip
+              "lazyt.random", "lazyt.memory", "lazyt.linalg", "lazyt.fft", "lazyt.debug", "lazyt.testing")  # fmt: skip
 
 
 def public(namespace: str) -> dict[str, object]:

@@ -120,6 +120,8 @@ def pending() -> Pending:
     if pos.parent is None:
         return Pending([])
     names = names_in_frames(sys._getframe(1))
+    for token in tr.effects.values():
+        names.setdefault(id(token), []).append("the order of effects")
     gradients = gradients_of(tr, names)
     wanted, holders, others = wanted_of(tr)
     held: dict[Step, list[str]] = {}

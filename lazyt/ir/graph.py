@@ -28,7 +28,9 @@ gather      y[i.., rest..] = x[at axes: idx_a[i..], other axes: rest..]   int64 
 scatter     x with v[i.., rest..] put ('set') or added ('add') at idx, in index order; duplicates: the last wins
 position    i0 * s1 * s2 + i1 * s2 + i2 for sizes (s0, s1, s2)     int64 indices, in [0, size): checked at run time
 update      x with v put at x[start + i * step] (slice's inverse)
-opaque      a library call on whole arrays; its outputs are read through `item k`
+opaque      a library call on whole arrays; its outputs are read through `item k`. An effect (a function that is called
+            for what it does) is one: its output is a token, which the next effect takes as its last operand, and that
+            of the last effect is an output of the graph. So effects are not dropped, merged or moved across each other
 stop        the operand; reverse mode must treat it as a constant
 track       the operand, as a value of its own (identity k) that gradients are asked for
 known y x   x, a stored copy of y: reading it costs nothing, and its gradient goes to y

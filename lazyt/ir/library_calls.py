@@ -74,6 +74,20 @@ def searchsorted(x: Array, values: Array, side: str) -> Array:
     return np.searchsorted(_wide(x), _wide(values), side=side)  # type: ignore[call-overload,no-any-return]
 
 
+# Effects (ops/effects.py)
+
+# Functions that are called for what they do. A graph has them in one chain: see `verify.py`.
+EFFECTS = frozenset({"effect"})
+
+
+@register("effect")
+def effect(*given: Any) -> Array:
+    """`effect(*arrays, call, n)`: the call on copies of the first n arrays; gives the token that orders effects."""
+    *arrays, call, n = given
+    call([np.array(x)[()] for x in arrays[:n]])
+    return np.array(False)
+
+
 # Linear algebra, over the last two axes
 
 register("linalg_inv")(np.linalg.inv)

@@ -268,10 +268,10 @@ class Trace:
     """The pending program of one thread."""
 
     __slots__ = (
-        "_roots", "bound", "busy", "computing", "customs", "cut_site", "device", "eager", "ended", "expectations",
-        "ext", "ext_root", "foreign", "grad", "history", "inner", "last_refs", "leaves", "metas", "more", "n_exts",
-        "n_steps", "nbytes", "polled", "pos", "refs", "replayed", "report", "results", "retained", "scalars",
-        "slot_hooks", "started", "syncs_forbidden", "walk", "watched",
+        "_roots", "bound", "busy", "computing", "customs", "cut_site", "device", "eager", "effects", "ended",
+        "expectations", "ext", "ext_root", "foreign", "grad", "history", "inner", "last_refs", "leaves", "metas",
+        "more", "n_exts", "n_steps", "nbytes", "polled", "pos", "refs", "replayed", "report", "results", "retained",
+        "scalars", "slot_hooks", "started", "syncs_forbidden", "walk", "watched",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -305,6 +305,7 @@ class Trace:
         self.retained: dict[Slot, Any] = {}  # intermediate values that keep their gradient, and its record
         self.history: Any = None  # what a walk has freed and overwritten (see autograd/reachability.py)
         self.customs: dict[Slot, Any] = {}  # results of custom_vjp: (inputs, the rule)
+        self.effects: dict[str, Any] = {}  # by device, the token of the last effect, held so that a sync computes it
         self.foreign: dict[int, Slot] = {}  # id of a Data that several threads know -> the leaf it is here
         self.polled = 0  # how often another thread has computed values of this walk
         self.ext_root = self.ext = Ext()
@@ -401,6 +402,8 @@ class Trace:
         other = Trace()
         other.pos, other.ext, other.leaves = self.pos, self.ext, self.leaves
         other.scalars = self.scalars[: self.pos.scalar_start + self.pos.n_scalars]
+        # What it was to do for its effects is not tried again.
+        self.effects = {}
         # NOTE: all steps, or none: a walk of two traces could never be computed.
         self._forget(prepared((s, "owner", other) for s in self.pos.steps()))
 
@@ -500,6 +503,7 @@ def _adopt() -> Trace:
 
 
 def _return(trace: Trace) -> None:
+    trace.effects = {}
     # NOTE: what is pending here may still be read by other threads; then the walk must stay as it is.
     if len(_free) < 64 and not trace.alive():
         trace.grad = True

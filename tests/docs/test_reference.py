@@ -23,7 +23,7 @@ from lazyt.functions.protocols.through import name_of
 from lazyt.functions.protocols.ufuncs import UFUNCS
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
-SPACES = ("lazyt", "lazyt.linalg", "lazyt.fft", "lazyt.random", "lazyt.nn.functional")
+SPACES = ("lazyt", "lazyt.linalg", "lazyt.fft", "lazyt.random", "lazyt.nn.functional", "lazyt.debug")
 NAMED = re.compile(r"`((?:numpy|scipy|torch|jax)(?:\.\w+)+)`")
 
 NUMPY = "## The functions of NumPy"

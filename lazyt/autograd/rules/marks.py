@@ -32,3 +32,4 @@ nondifferentiable(
 nondifferentiable("bits are no numbers that vary", "packbits", "unpackbits")
 nondifferentiable("a function of NumPy's: recording it refuses operands that ask for a gradient", "call")
 nondifferentiable("recording it refuses operands that ask for a gradient", "frexp")
+nondifferentiable("its result orders effects", "effect")

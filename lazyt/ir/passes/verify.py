@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.errors import LazytInternalError
 from lazyt.ir import dtypes, graph as g
-from lazyt.ir.library_calls import FUNCTIONS
+from lazyt.ir.library_calls import EFFECTS, FUNCTIONS
 from lazyt.ir.prims import ELEMENTWISE, REDUCTIONS, SOURCES, result_dtype
 from lazyt.ir.symbolic import hint, product
 
@@ -34,6 +34,33 @@ def verify(graph: Graph) -> None:
     for n in graph.outputs:
         if n not in seen:
             raise LazytInternalError(f"invalid graph: an output is not a node of it\n  {g.node_line(n)}")
+    _check_effects(graph)
+
+
+def _check_effects(graph: Graph) -> None:
+    """Effects form one chain: each takes the token of the one before it, and the last one's token is an output."""
+    last: Node | None = None
+    for n in graph.nodes:
+        if is_effect(n):
+            if last is not None and _effect_of(n.operands[-1]) is not last:
+                why = "an effect takes the token of the one before it"
+                raise LazytInternalError(f"invalid graph: {why}\n  {g.node_line(n)}\n{graph}")
+            last = n
+    if last is not None and all(_effect_of(o) is not last for o in graph.outputs):
+        why = "the token of the last effect is an output"
+        raise LazytInternalError(f"invalid graph: {why}\n  {g.node_line(last)}\n{graph}")
+
+
+def is_effect(n: Node) -> bool:
+    """Whether a node is called for what it does."""
+    return isinstance(n.attrs, g.Opaque) and n.attrs.fn in EFFECTS
+
+
+def _effect_of(n: Node) -> Node | None:
+    """The effect whose token a value is."""
+    while n.op in ("stop", "track"):
+        n = n.operands[0]
+    return n.operands[0] if n.op == "item" and is_effect(n.operands[0]) else None
 
 
 def check_node(n: Node) -> str | None:

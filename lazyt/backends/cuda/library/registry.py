@@ -184,6 +184,7 @@ def frexp(xp: Any, x: Any) -> Any:
 # What has no GPU form, and why: done on the host, counted, and named by `explain()`.
 ON_HOST = {
     "call": "a function that is NumPy's alone",
+    "effect": "a function of the host's, called for what it does",
     "linalg_eig": "older CuPy has none",
     "linalg_eigvals": "older CuPy has none",
     "linalg_pinv": "CuPy's takes one tolerance for all matrices",

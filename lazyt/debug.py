@@ -1,0 +1,6 @@
+"""`lazyt.debug`: prints and calls of Python within a recorded program; see `lazyt/functions/debugging.py`."""
+
+from lazyt.functions import debugging as _debugging
+from lazyt.functions.debugging import *  # noqa: F403  the same names in another place
+
+__all__ = list(_debugging.__all__)
