@@ -184,11 +184,12 @@ def _plain(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _decode(key: str) -> str:
-    return key.partition("/")[2]
+    # A file that another program wrote has names without the prefix.
+    return key.partition("/")[2] if key.startswith(("/", f"{_BFLOAT16}/")) else key
 
 
 def _restore(key: str, a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return a.view(dtypes.bfloat16) if key.startswith(_BFLOAT16) else a
+    return a.view(dtypes.bfloat16) if key.startswith(f"{_BFLOAT16}/") else a
 
 
 __all__ = ["load", "save"]

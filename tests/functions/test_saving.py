@@ -86,6 +86,11 @@ def test_files_of_others_are_flat_dicts(tmp_path):
     np.savez(tmp_path / "a.npz", **{"/w": np.ones(2), "/b.c": np.zeros(())})
     found = lt.load(tmp_path / "a.npz")
     assert found["w"].tolist() == [1.0, 1.0] and found["b.c"].shape == ()
+    np.savez(tmp_path / "b.npz", **{"a": np.arange(3), "b": np.ones(2), "group/c": np.zeros(1)})  # names as they are
+    assert {k: v.tolist() for k, v in lt.load(tmp_path / "b.npz").items()} == {
+        "a": [0, 1, 2], "b": [1.0, 1.0], "group/c": [0.0]}  # fmt: skip
+    np.savez(tmp_path / "c.npz", alone=np.ones(2))
+    assert list(lt.load(tmp_path / "c.npz")) == ["alone"]
     library = pytest.importorskip("safetensors.numpy")
     library.save_file({"w": np.ones(2), "n": np.array(3)}, tmp_path / "a.safetensors")
     with open(tmp_path / "a.safetensors", "rb") as f:
