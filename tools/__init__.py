@@ -1,0 +1,1 @@
+"""Commands that make parts of this repository from others."""
