@@ -52,6 +52,6 @@ def test_chargpt_in_short():
     assert numbers(r"one character at a time \((\d+) plans\)", text)[0] <= 2
 
 
-def test_repl():
+def test_first_session():
     """A process of its own: what is said of plans depends on the programs seen before."""
-    output("-m", "doctest", "-o", "ELLIPSIS", "-o", "NORMALIZE_WHITESPACE", "examples/repl.md")
+    output("-m", "doctest", "-o", "ELLIPSIS", "-o", "NORMALIZE_WHITESPACE", "docs/tutorials/first-session.md")

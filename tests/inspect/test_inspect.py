@@ -497,7 +497,7 @@ def test_other_liveness_is_named():
 def test_sites():
     code = compile("x = 1", "<stdin>", "exec")
     assert site_text(Site(code, 2)) == "<stdin>:1"
-    assert site_text(Site(code.replace(co_filename="<doctest repl.md[7]>"), 2)) == "<stdin>:1"
+    assert site_text(Site(code.replace(co_filename="<doctest first-session.md[7]>"), 2)) == "<stdin>:1"
     assert site_text(Site(code.replace(co_filename="<ipython-input-12-abcdef012>"), 2)) == "In[12]:1"
     assert site_text(Site(code.replace(co_filename="/elsewhere/train.py"), 2)) == "/elsewhere/train.py:1"
     assert site_text(None) == "?"
