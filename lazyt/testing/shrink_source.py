@@ -61,7 +61,7 @@ def _fewer_statements(tree: ast.Module, still: Fails) -> ast.Module:
     k = 0
     while k < len(_blocks(tree)):
         size = len(_blocks(tree)[k])
-        while size:
+        while size and k < len(_blocks(tree)):  # a program that fails without a statement has no blocks left
             i = len(_blocks(tree)[k])
             while i > 0:
                 fresh = copy.deepcopy(tree)
