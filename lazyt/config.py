@@ -12,9 +12,12 @@ and the table in docs/architecture.md (`table`, which a test compares; `python -
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from lazyt.errors import SettingError
+
+# The device where none is asked for. Its buffers lie in the host's memory, so NumPy reads them without a copy.
+HOST: Final = "cpu"
 
 
 class Flag(NamedTuple):

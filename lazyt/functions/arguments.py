@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
+from lazyt.config import HOST
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.ir import dtypes
 from lazyt.runtime import memory
@@ -72,27 +73,31 @@ def tensors(xs: Sequence[ArrayLike], result: np.dtype | None = None) -> list[Ten
 def adopted(a: Any, *operands: Any) -> Tensor:
     """A tensor of a result of NumPy's that nobody else holds: over its memory, not a copy of it.
 
-    On the GPU of `operands`, where it was computed from such.
+    On the device of `operands`, where it was computed from such of another than the host's.
     """
-    on_gpu = [x for x in operands if isinstance(x, Handle) and x.device != "cpu"]
-    if on_gpu:
-        return tensor(np.asarray(a), cast("Tensor", on_gpu[0]))
+    elsewhere = [x for x in operands if isinstance(x, Handle) and x.device != HOST]
+    if elsewhere:
+        return tensor(np.asarray(a), cast("Tensor", elsewhere[0]))
     if isinstance(a, np.ndarray) and a.nbytes >= _ADOPTED:
         return cast("Tensor", hooks.over_array(a))
     return tensor(np.asarray(a))
 
 
 def found_on_device(x: Any, cause: str, fn: str, *statics: Any) -> list[Tensor] | None:
-    """What `fn` finds in a tensor of a GPU, on that GPU; a sync. None for what is on the CPU."""
+    """What `fn` finds in a tensor that is not in the host's memory, on its device; a sync.
+
+    None for what is there, and where the device leaves it to the host.
+    """
     t = tensor(x)
-    if t.device == "cpu":
+    if t.device == HOST:
         return None
-    return [cast("Tensor", hooks.over_data(d)) for d in memory.found(fn, [materialise(t, cause)], statics)]
+    found = memory.found(fn, [materialise(t, cause)], statics)
+    return None if found is None else [cast("Tensor", hooks.over_data(d)) for d in found]
 
 
 def at_hand(t: Tensor) -> bool:
     """Whether NumPy can as well compute with a tensor now: its value is here, and no gradient passes through."""
-    return not t.is_pending and t.device == "cpu" and not (recording.is_grad_enabled() and inplace.requires_grad(t))
+    return not t.is_pending and t.device == HOST and not (recording.is_grad_enabled() and inplace.requires_grad(t))
 
 
 def axes(axis: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyt.config import HOST
 from lazyt.errors import ShapeError
 from lazyt.functions.arguments import adopted, record, record_one, tensor, tensors
 from lazyt.functions.creation import arange
@@ -247,7 +248,7 @@ def _window(f: Any, *args: Any) -> Tensor:
 
 def _made(a: Any) -> Tensor:
     """A tensor of an array that was made for it: over its memory, but where another device is asked for."""
-    return adopted(a) if current_device() == "cpu" and a.flags.c_contiguous else tensor(a)
+    return adopted(a) if current_device() == HOST and a.flags.c_contiguous else tensor(a)
 
 
 def bartlett(M: int) -> Tensor:  # noqa: N803 - NumPy's name

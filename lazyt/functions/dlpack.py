@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.backends import cuda
+from lazyt.backends.registry import backends, by_dlpack
+from lazyt.config import HOST
 from lazyt.errors import DeviceError, DTypeError
 from lazyt.functions.inspection import VERSIONS
 from lazyt.ir import dtypes
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from lazyt.runtime.tensor import Tensor
 
 CPU_DEVICE = (1, 0)  # kDLCPU, and its only index
-CUDA = 2  # kDLCUDA
+CUDA = 2  # kDLCUDA: of what has nothing but `__cuda_array_interface__`
 UNSIGNED, BFLOAT = 1, 4  # kDLUInt, kDLBfloat
 
 
@@ -48,8 +49,12 @@ def array_namespace(self: Tensor, /, *, api_version: str | None = None) -> Modul
 
 
 def dlpack_device(self: Tensor, /) -> tuple[int, int]:
-    """The device's type and index in DLPack's numbering: (1, 0), the CPU, or (2, n) for 'cuda:n'."""
-    return CPU_DEVICE if self.device == "cpu" else (CUDA, cuda.device.number_of(self.device))
+    """The device's type and index in DLPack's numbering: (1, 0), the CPU, or (2, n) for 'cuda:n'.
+
+    A device that DLPack has no number for hands out copies on the CPU.
+    """
+    backend = backends[self.device]
+    return (backend.dlpack_type, backend.index(self.device)) if backend.dlpack_type else CPU_DEVICE
 
 
 def dlpack(
@@ -67,12 +72,12 @@ def dlpack(
     written (flagged so if `max_version` is at least (1, 0); before, the protocol has no flag). Raises BufferError for
     another `dl_device`, and for bfloat16 of a GPU; DeviceError for a stream on the CPU, which has none.
     """
-    on_gpu = self.device != "cpu"
-    if on_gpu and (dl_device is None or int(dl_device[0]) == CUDA):
+    kind, elsewhere = dlpack_device(self)[0], self.device != HOST
+    if kind != CPU_DEVICE[0] and (dl_device is None or int(dl_device[0]) == kind):
         return _from_gpu(self, stream, max_version, dl_device, copy)
-    if stream is not None and not on_gpu:
+    if stream is not None and kind == CPU_DEVICE[0]:
         raise DeviceError(f"__dlpack__: the CPU has no streams, got stream={stream!r}")
-    if on_gpu and copy is False:
+    if elsewhere and copy is False:
         raise ExportError(f"__dlpack__: copy=False, and the memory is on {str(self.device)!r}")
     if dl_device is not None and (int(dl_device[0]), int(dl_device[1])) != CPU_DEVICE:
         raise ExportError(f"__dlpack__: not supported: device {dl_device}, because the memory is the CPU's")
@@ -133,7 +138,7 @@ def buffer(self: Tensor, flags: int, /) -> memoryview:
     """
     if flags & 1:
         raise ExportError("__buffer__: not supported: writable memory, because what lazyt computed never changes")
-    if self.device != "cpu":
+    if self.device != HOST:
         raise ExportError(
             f"__buffer__: not supported: device {str(self.device)!r}, because buffers are the CPU's memory"
         )
@@ -157,7 +162,7 @@ def cuda_array_interface(self: Tensor) -> dict[str, Any]:
 
     AttributeError for one on the CPU, as if absent, and for bfloat16. The memory stays as long as this tensor does.
     """
-    if self.device == "cpu" or self.dtype == dtypes.bfloat16:
+    if self.device == HOST or self.dtype == dtypes.bfloat16:
         raise AttributeError("__cuda_array_interface__: the value is on the CPU, or a bfloat16")
     data = materialise(self, "__cuda_array_interface__")
     # NOTE: a write in place gives the tensor another buffer; who reads this one knows only the tensor.
@@ -169,11 +174,14 @@ def _let_go(buffer: object) -> None:
     """Nothing: to be held until now was all."""
 
 
-def on_gpu(x: Any) -> bool:
-    """Whether an object that is no tensor hands out memory of a GPU."""
+def kind_of(x: Any) -> int:
+    """The DLPack type of the device, not the host, whose memory an object that is no tensor hands out for a backend to
+    take; 0 for any other object.
+    """
+    kind = CUDA if hasattr(x, "__cuda_array_interface__") else 0
     if hasattr(x, "__dlpack_device__"):
-        return int(x.__dlpack_device__()[0]) == CUDA
-    return hasattr(x, "__cuda_array_interface__")
+        kind = int(x.__dlpack_device__()[0])
+    return kind if kind not in (0, CPU_DEVICE[0]) and by_dlpack(kind) is not None else 0
 
 
 class _Unflagged:
@@ -205,7 +213,7 @@ def imported(x: Any, device: Any, copy: bool | None) -> np.ndarray[Any, Any]:
         )
     try:
         bits = _Bits(x)
-        a = np.from_dlpack(bits, copy=copy, device="cpu" if elsewhere else None)
+        a = np.from_dlpack(bits, copy=copy, device=HOST if elsewhere else None)
     except RuntimeError as e:
         raise DTypeError(f"from_dlpack: {e}") from None
     if bits.half:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyt.config import HOST
 from lazyt.errors import IndexOutOfRange, ShapeError
 from lazyt.functions.arguments import adopted, at_hand, found_on_device, record, record_view, tensor
 from lazyt.ir import dtypes
@@ -318,7 +319,7 @@ def _at_list(x: Tensor, key: list[int]) -> Tensor | None:
     if not 0 < len(known) <= MAX_LIST or {*map(type, known)} != {int} or not x.shape:
         return None
     slot = x._slot
-    if (x.device if slot is None else slot.step.device) != "cpu":
+    if (x.device if slot is None else slot.step.device) != HOST:
         return None
     found = _lists.get(known)
     if found is None:

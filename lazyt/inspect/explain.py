@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lazyt.backends import cuda
-from lazyt.backends.cpu.executor import Bound
 from lazyt.config import general as settings
 from lazyt.inspect.kernels import KernelView, kernel_views, sizes
 from lazyt.ir import graph as g
@@ -18,6 +16,7 @@ from lazyt.tracing.tensor_state import Handle, Holder
 from lazyt.tracing.trace import Ext, Slot, Step, Trace, local
 
 if TYPE_CHECKING:
+    from lazyt.backends.interface import Bound
     from lazyt.ir.graph import Node
     from lazyt.ir.passes.schedule import Launch
 
@@ -43,10 +42,8 @@ class Explanation:
         self.leaves: int = sum(size(nbytes(n)) for n in plan.graph.nodes if isinstance(n.attrs, g.Leaf))
         self.results: int = sum(bound.sizes)
         self.temporaries: int = bound.arena_size
-        # On a GPU: whether its launches go as CUDA graphs, or why not; and which kernels go as one.
-        on_cpu = plan.device == "cpu"
-        self.replay = "" if on_cpu else cuda.executor.replay_of(plan.executable, bound)
-        self._together = "" if on_cpu else cuda.executor.together_of(bound)
+        # What the backend says of the run as a whole: on a GPU whether its launches go as CUDA graphs, or why not.
+        self._notes = plan.executable.notes(bound)
 
     @property
     def peak(self) -> int:
@@ -69,10 +66,7 @@ class Explanation:
             ("memory", f"{bytes_text(self.peak)} at the peak: {parts}"),
             ("work", f"{bytes_text(moved)} moved, {count_text(flops, 'flop')}"),
         ]
-        if self.replay:
-            rows.append(("replay", self.replay))
-        if self._together:
-            rows.append(("together", self._together))
+        rows += self._notes
         rows += [("on host", x.fallback) for x in ks if x.fallback]
         if self._alone:
             how = "one by one, by NumPy where that has the same bits"
@@ -184,7 +178,7 @@ def _explained(
     """What would run for one program; `slots` are the values that kernels are marked for."""
     found, reason, now_fused = outlook(pos, ext, want)
     plan = found if found is not None and found.fused == fused else draft(pos, ext, want, scalars, fused)
-    bound = plan.executable.draft(ext.values, scalars)
+    bound = plan.executable.bind(ext.values, scalars)
     tiered = draft(pos, ext, want, scalars, False) if fused and not now_fused else None
     needed = _needed(plan, slots) if slots else None
     return Explanation(

@@ -6,28 +6,17 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lazyt.backends import cuda
-from lazyt.backends.cpu.binding import DONATED
-from lazyt.backends.cpu.code_cache import assembly_of, code_at, source_of
-from lazyt.backends.cpu.codegen.emit import ways_of
-from lazyt.backends.cpu.executor import Bound
-from lazyt.backends.cpu.flags import switches
-from lazyt.backends.cpu.library import blas
-from lazyt.backends.cpu.library.attention_tile import KEYS
-from lazyt.backends.cpu.library.registry import bound_room_of
-from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes, graph as g, kernel as k
 from lazyt.ir.graph_interpreter import Walk
 from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.schedule import AttentionCall, LibraryCall, MatmulCall, ScatterCall, nbytes
-from lazyt.ir.passes.split_reduction import worth_splitting
 from lazyt.ir.prims import ELEMENTWISE
 from lazyt.ir.symbolic import Dim
 from lazyt.tracing.printer import bytes_text, count_text, html_text, plural, site_text
 
 if TYPE_CHECKING:
-    from lazyt.backends.cpu.library.products import Choice
+    from lazyt.backends.interface import Bound, Description
     from lazyt.ir.graph import Node, Origin
     from lazyt.ir.passes.schedule import Launch
     from lazyt.runtime.plan_cache import Plan
@@ -77,15 +66,10 @@ class KernelView:
         self._bound = bound
         self._size = size
 
-    @property
-    def _gpu(self) -> cuda.executor.Bound | None:
-        """What is bound for a GPU; None on the CPU, where nothing of the CUDA backend is loaded to know that."""
-        bound = self._bound
-        return bound if self._on_gpu and isinstance(bound, cuda.executor.Bound) else None
-
-    @property
-    def _on_gpu(self) -> bool:
-        return self._plan.device != "cpu"
+    @cached_property
+    def _description(self) -> Description:
+        """What the backend says of it."""
+        return self._plan.executable.describe(self._call, self._bound)
 
     @cached_property
     def title(self) -> str:
@@ -97,17 +81,6 @@ class KernelView:
         return " + ".join(shown) or "copy"
 
     @property
-    def _choice(self) -> Choice | None:
-        """How a product is computed."""
-        return self._bound.products[self._call].choice if isinstance(self._call, MatmulCall) else None
-
-    @property
-    def _cudnn(self) -> cuda.convolutions.Convolution | None:
-        """A convolution that cuDNN is asked for."""
-        found = self._bound.products[self._call] if isinstance(self._call, MatmulCall) else None
-        return found if self._on_gpu and isinstance(found, cuda.convolutions.Convolution) else None
-
-    @property
     def _map(self) -> KernelCall | None:
         """The kernel, or the epilogue of a product."""
         c = self._call
@@ -116,39 +89,7 @@ class KernelView:
     @property
     def library(self) -> str:
         """The library and its routine, or the generated product; '' for a kernel alone."""
-        c = self._call
-        if self._cudnn is not None:
-            return self._cudnn.library
-        if isinstance(c, MatmulCall):
-            how = "numpy" if self._choice is None else self._choice.how
-            if how == "generated":
-                return f"generated {self._choice.tile} product"  # type: ignore[union-attr]
-            if how == "blas":
-                if self._on_gpu:
-                    return "cuBLAS gemm" + ", tf32" * cuda.products.is_tf32(c.node.dtype)
-                return blas.routine(c.node.dtype)
-            return "CuPy matmul" if self._on_gpu else "NumPy matmul"
-        if isinstance(c, ScatterCall):
-            if self._gpu is not None and cuda.scatter.Scatter(self._gpu, c).on_device:
-                return "native scatter"
-            return "native scatter" if self._plan.executable.native else self._hosted("NumPy scatter in index order")
-        if isinstance(c, AttentionCall):
-            return "generated attention" if self._attending is None else self._attending.library
-        if isinstance(c, LibraryCall):
-            assert isinstance(c.node.attrs, g.Opaque)
-            fn = c.node.attrs.fn
-            if self._plan.executable.native and bound_room_of(self._bound, c) is not None:
-                return f"native {fn}"
-            if self._on_gpu and fn in cuda.registry.FUNCTIONS:
-                return f"CuPy {fn.replace('_', '.', 1)}"
-            return self._hosted(f"NumPy {fn.replace('_', '.', 1)}")
-        return ""
-
-    @cached_property
-    def _attending(self) -> cuda.attention.Attention | cuda.attention_kernels.Kernels | None:
-        """What computes a call of attention on a GPU."""
-        c, bound = self._call, self._gpu
-        return cuda.attention.chosen(bound, c) if isinstance(c, AttentionCall) and bound is not None else None
+        return self._description.library
 
     @property
     def _attention(self) -> str:
@@ -158,20 +99,9 @@ class KernelView:
 
     @property
     def fallback(self) -> str:
-        """Of a call that a GPU's plan does on the host: the operation, its line, and why; '' for anything else."""
-        c, bound = self._call, self._gpu
-        why = ""
-        if bound is not None and isinstance(c, ScatterCall) and not cuda.scatter.Scatter(bound, c).on_device:
-            why = "one complex number for all places"
-        elif bound is not None and isinstance(c, LibraryCall):
-            why = cuda.registry.ON_HOST.get(c.node.attrs.fn, "")  # type: ignore[union-attr]
-        if not why or not self._origins:
-            return ""
-        return fallback_text(self._origins[0].name, self._origins[0].site, why)
-
-    def _hosted(self, what: str) -> str:
-        """The name of a call that is NumPy's: a GPU's operands are copied to the host for it."""
-        return f"{what}, on the host" if self._on_gpu else what
+        """Of a call that the host does for a device: the operation, its line, and why; '' for anything else."""
+        why = self._description.fallback
+        return fallback_text(self._origins[0].name, self._origins[0].site, why) if why and self._origins else ""
 
     @property
     def kernel(self) -> k.Kernel | None:
@@ -185,43 +115,25 @@ class KernelView:
 
     def source(self) -> str:
         """The LLVM IR, on a GPU CUDA C; of a product its epilogue's; of a library call one line that says which."""
-        if self._gpu is not None and isinstance(self._call, KernelCall):
-            return self._gpu.source_of(self._call, [f"{name} at {site}" for name, site in self.fuses])
-        if self._on_gpu and isinstance(self._attending, cuda.attention_kernels.Kernels):
-            return self._attending.source
-        if self.kernel is None and isinstance(self._call, MatmulCall):
-            for text, _ in self._bound.products[self._call].modules:
-                return text
-        return f"; {self.library}: {CODE[self.code]}" if self.kernel is None else source_of(self.kernel)
+        text = self._description.source([f"{name} at {site}" for name, site in self.fuses])
+        return text or f"; {self.library}: {CODE[self.code]}"
 
     def assembly(self) -> str:
         """The assembly for this host, on a GPU SASS; of a product its epilogue's; of a library call one line."""
-        if self._gpu is not None and isinstance(self._call, KernelCall):
-            return self._gpu.sass_of(self._call)
-        if self._on_gpu and isinstance(self._attending, cuda.attention_kernels.Kernels):
-            return self._attending.sass()
-        return f"# {self.library}: {CODE[self.code]}" if self.kernel is None else assembly_of(self.kernel)
+        return self._description.assembly() or f"# {self.library}: {CODE[self.code]}"
 
     def sass(self) -> str:
         """The machine code for the GPU that it runs on; NotSupportedError on the CPU, or without nvdisasm."""
-        if not self._on_gpu:
+        if not self._description.is_sass:
             raise NotSupportedError(
-                "not supported: sass of a kernel for the CPU, because it is a GPU's; see assembly()"
+                f"not supported: sass of a kernel for {self._plan.device!r}, because it is a GPU's; see assembly()"
             )
         return self.assembly()
 
     @cached_property
     def code(self) -> str:
         """Where its machine code is: 'memory', 'disk', 'library', 'routine', 'product', or '' when not compiled yet."""
-        if self._gpu is not None and isinstance(self._call, KernelCall):
-            return "memory" if self._gpu.is_loaded(self._call) else ""
-        if self._on_gpu and isinstance(self._attending, cuda.attention_kernels.Kernels):
-            return "memory" if self._attending.is_loaded else ""
-        if self.kernel is not None:
-            return code_at(self.kernel)
-        if (self._attention and not self._on_gpu) or (self._choice is not None and self._choice.how == "generated"):
-            return "product"
-        return "routine" if self.library.startswith("native") else "library"
+        return self._description.code
 
     @cached_property
     def _origins(self) -> list[Origin]:
@@ -266,26 +178,12 @@ class KernelView:
 
     @property
     def _on_stack(self) -> bool:
-        return self._choice is not None and self._choice.on_stack
+        return self._description.on_stack
 
     @property
     def chosen(self) -> str:
-        """Of a product: the estimates by which it is generated or left to BLAS; '' for anything else."""
-        if self._attending is not None:
-            return self._attending.reason
-        if self._attention:
-            _, keys = self._scores
-            return f"at most {min(keys, KEYS)} of {plural(keys, 'key')} at a time; the weights are never in memory"
-        if self._choice is None:
-            return ""
-        if self._cudnn is not None:
-            return self._cudnn.reason
-        if self._gpu is not None:
-            return (
-                cuda.convolutions.why_windows(self._gpu.where.cudnn, [o.name for o in self._origins])
-                or self._choice.reason
-            )
-        return self._choice.reason
+        """Why a product or attention is computed as it is; '' for anything else."""
+        return self._description.reason
 
     @property
     def stores(self) -> list[tuple[str, str]]:
@@ -318,28 +216,13 @@ class KernelView:
     @cached_property
     def ways(self) -> list[str]:
         """Which optimisations were applied to its code, and what a run may do with its results."""
-        c, bound, found = self._call, self._bound, []
+        found = []
         if any(
             n.op == "select" and isinstance(n.site, g.Origin) and n.site.name.startswith("write to")
             for n in (self._map.nodes if self._map is not None else ())
         ):
             found.append("a write into most of an array, in one pass over all of it")
-        if self._gpu is not None:
-            return found + (self._gpu.ways_of(c) if isinstance(c, KernelCall) else [])
-        if self.kernel is not None:
-            assert self._map is not None
-            found += [*self._map.ways, *ways_of(self.kernel)]
-            threads = get_num_threads()
-            early = switches["early"]
-            divided = switches["split"] and worth_splitting(self.kernel, self._extents, threads, early)
-            if isinstance(c, KernelCall) and divided:
-                found.append(f"few long rows, each divided among {plural(threads, 'thread')}")
-        if isinstance(c, LibraryCall) and self.library.startswith("NumPy") and switches["adopt"]:
-            found.append("results of NumPy's are taken over with their memory")
-        made = set(c.writes)
-        if any(d.output in made and self._size(nbytes(d.output)) >= DONATED for d in bound.exe.donations):
-            found.append("in the place of a leaf, when nobody else holds that")
-        return found
+        return [*found, *self._description.strategies]
 
     # What it moves and computes
 
@@ -388,9 +271,8 @@ class KernelView:
         if isinstance(call, MatmulCall):
             complex_ = 4 if dtypes.kind(call.node.dtype) == "c" else 1
             total = 2 * complex_ * _product(self._shape(call.node)) * self._depth(call.node)
-            if self._cudnn is not None:
-                ch = self._cudnn.choice
-                total = 2 * ch.m * ch.n * ch.k * ch.count
+            if self._description.flops is not None:
+                total = self._description.flops
         if isinstance(call, AttentionCall):
             d, e = (self._shape(call.node.operands[i])[-1] for i in (1, 2))
             products = d + e if self._attention == "attention" else 3 * d + 2 * e
@@ -446,7 +328,7 @@ class KernelView:
     def __str__(self) -> str:
         rows = [("fuses", f"{name} at {site}") for name, site in _shown(self.fuses)]
         rows += [("stores", f"{what}: {why}") for what, why in _shown(self.stores)]
-        if self._choice is not None or self._attention:
+        if self.chosen:
             where = "; the product itself is never in memory" if self._on_stack else ""
             rows.append(("chosen", self.chosen + where))
         rows += [("ways", way) for way in self.ways]

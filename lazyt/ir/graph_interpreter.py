@@ -14,7 +14,7 @@ from lazyt.errors import REFUSALS, IndexOutOfRange, LazytInternalError
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.library_calls import FUNCTIONS
 from lazyt.ir.numpy_semantics import ELEMENTWISE, cast, precise, wide
-from lazyt.ir.reduction_order import folded, rows_of
+from lazyt.ir.reduction_order import folded, greatest, rows_of
 from lazyt.ir.symbolic import Dim, hint
 
 if TYPE_CHECKING:
@@ -190,16 +190,6 @@ def _window(n: Node, xs: list[Array], walk: Walk) -> Array:
 # Reductions, contraction, indexing
 
 
-def _bound(dtype: np.dtype[Any], sign: int) -> Any:
-    """The greatest (1) or least (-1) value of a dtype: what an empty min or max gives."""
-    match dtypes.kind(dtype):
-        case "b":
-            return sign > 0
-        case "f":
-            return sign * np.inf
-    return np.iinfo(dtype).max if sign > 0 else np.iinfo(dtype).min
-
-
 def _reduce(n: Node, xs: list[Array], walk: Walk) -> Array:
     assert isinstance(n.attrs, g.Axes)
     x, axes = xs[0], n.attrs.axes
@@ -210,7 +200,7 @@ def _reduce(n: Node, xs: list[Array], walk: Walk) -> Array:
         case "max" | "min":
             if x.size and dtypes.kind(x.dtype) == "f":
                 return folded(n.op, rows_of(x, axes)).astype(n.dtype)
-            start = _bound(n.dtype, -1 if n.op == "max" else 1)
+            start = greatest(n.dtype, -1 if n.op == "max" else 1)
             return np.asarray(getattr(np, n.op)(wide(x), axis=axes, initial=start)).astype(n.dtype)
         case "any" | "all":
             return np.asarray(getattr(np, n.op)(x, axis=axes))

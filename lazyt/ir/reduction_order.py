@@ -29,10 +29,22 @@ def rows_of(x: Array, axes: Sequence[int]) -> Array:
     return x.transpose(*kept, *axes).reshape(*(x.shape[a] for a in kept), count)
 
 
+def greatest(dtype: np.dtype[Any], sign: int) -> Any:
+    """The greatest (1) or least (-1) value of a dtype: what an empty min or max gives."""
+    match dtypes.kind(dtype):
+        case "b":
+            return sign > 0
+        case "f":
+            return sign * np.inf
+    return np.iinfo(dtype).max if sign > 0 else np.iinfo(dtype).min
+
+
 def folded(name: str, x: Array) -> Array:
     """Along the last axis, whatever the order does not matter to; -0.0 lies below 0.0 for an extreme."""
     # NOTE: ml_dtypes' argmax of bfloat16 does not let NaN win.
     wide = x.astype(np.float32) if x.dtype == dtypes.bfloat16 else x
+    if name in ("max", "min") and not x.shape[-1]:
+        return np.full(x.shape[:-1], greatest(x.dtype, -1 if name == "max" else 1), wide.dtype)
     out = np.asarray(getattr(np, name)(wide, axis=-1))
     if name in ("max", "min") and dtypes.kind(x.dtype) == "f":
         # NumPy gives either zero.

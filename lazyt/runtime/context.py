@@ -7,8 +7,8 @@ from functools import wraps
 from sys import _getframe
 from typing import Any, Self, TypeVar
 
-from lazyt.backends import cuda
-from lazyt.backends.cpu import thread_pool
+from lazyt.backends.common import precision as matmul
+from lazyt.backends.registry import host
 from lazyt.errors import SyncError
 from lazyt.inspect.fallbacks import recorded_fallbacks
 from lazyt.runtime import sync as syncing
@@ -262,7 +262,7 @@ def set_num_threads(n: int) -> None:
     >>> import lazyt as lt
     >>> lt.set_num_threads(lt.get_num_threads())
     """
-    thread_pool.set_num_threads(n)
+    host().set_num_threads(n)
 
 
 def get_num_threads() -> int:
@@ -272,7 +272,7 @@ def get_num_threads() -> int:
     >>> lt.get_num_threads() >= 1
     True
     """
-    return thread_pool.get_num_threads()
+    return host().get_num_threads()
 
 
 def set_float32_matmul_precision(precision: str) -> None:
@@ -285,10 +285,10 @@ def set_float32_matmul_precision(precision: str) -> None:
     >>> import lazyt as lt
     >>> lt.set_float32_matmul_precision("highest")
     """
-    if precision not in cuda.products.PRECISIONS:
-        words = ", ".join(map(repr, cuda.products.PRECISIONS))
+    if precision not in matmul.PRECISIONS:
+        words = ", ".join(map(repr, matmul.PRECISIONS))
         raise ValueError(f"set_float32_matmul_precision: {precision!r} is none of {words}")
-    cuda.products.set_precision(precision)
+    matmul.set_precision(precision)
 
 
 def get_float32_matmul_precision() -> str:
@@ -298,7 +298,7 @@ def get_float32_matmul_precision() -> str:
     >>> lt.get_float32_matmul_precision()
     'highest'
     """
-    return cuda.products.precision()
+    return matmul.precision()
 
 
 __all__ = [

@@ -1,11 +1,10 @@
-"""Devices: the CPU, and NVIDIA GPUs."""
+"""Devices by name: the CPU, NVIDIA GPUs, and those of any backend that is registered."""
 
 from __future__ import annotations
 
-import re
-
-from lazyt.backends import cuda
-from lazyt.errors import DeviceError
+from lazyt.backends import registry
+from lazyt.backends.registry import backends
+from lazyt.config import HOST
 
 
 class Device(str):
@@ -18,7 +17,7 @@ class Device(str):
 
     @property
     def type(self) -> str:
-        """'cpu' or 'cuda'."""
+        """The name of its backend, such as 'cpu' or 'cuda'."""
         return self.partition(":")[0]
 
     def synchronize(self) -> None:
@@ -27,8 +26,7 @@ class Device(str):
         >>> import lazyt as lt
         >>> lt.ones(3).device.synchronize()
         """
-        if self != "cpu":
-            cuda.device.device(str(self)).synchronize()
+        backends[self].synchronize(str(self))
 
     @staticmethod
     def check(device: object) -> Device:
@@ -40,14 +38,10 @@ class Device(str):
         ...
         lazyt.errors.DeviceError: device 'tpu': no such device; lazyt runs on 'cpu' and 'cuda:0', 'cuda:1', ...
         """
-        if device is None or device == "cpu":
-            return CPU
-        if isinstance(device, str) and re.fullmatch(r"cuda(:\d+)?", device):
-            return Device(cuda.device.device(str(device)).name)
-        raise DeviceError(f"device {device!r}: no such device; lazyt runs on 'cpu' and 'cuda:0', 'cuda:1', ...")
+        return CPU if device is None or device == HOST else Device(registry.device_of(device))
 
 
-CPU = Device("cpu")
+CPU = Device(HOST)
 
 
-check = Device.check
+check = check_device = Device.check

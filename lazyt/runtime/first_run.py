@@ -11,16 +11,11 @@ interpreted, by NumPy, until its kind has come so often that code pays.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.backends import cuda
-from lazyt.backends.cpu.codegen import needs
-from lazyt.backends.cpu.executor import Bound, Executable
-from lazyt.backends.cpu.library import attention
-from lazyt.backends.cpu.receipt import Receipt
+from lazyt.backends.registry import backends
 from lazyt.config import general as settings
 from lazyt.errors import OutOfMemory, is_ours
 from lazyt.ir import graph as g
@@ -39,6 +34,8 @@ from lazyt.tracing.tensor_state import Data
 from lazyt.tracing.trace import Slot, Step
 
 if TYPE_CHECKING:
+    from lazyt.backends.common.commit_flag import Receipt
+    from lazyt.backends.interface import Bound, Executable
     from lazyt.ir.graph import Node
     from lazyt.runtime.plan_cache import Plan
 
@@ -96,21 +93,14 @@ def values_of(recipe: Recipe, buffers: Sequence[Any], leaves: Sequence[Data]) ->
 
 def options_for(device: str, fused: bool, settle: bool = False, soon: bool = False) -> Options:
     """How programs are compiled for a device, by what it can do and by LAZYT_DEBUG; soon: they run at once."""
-    off = {flag for flag, on in settings.items() if not on}
-    attends = settings["attention"]
-    if device == "cpu":
-        prefetch = attention.begin if soon and not settings["interpret"] else None
-        calls = attention.calls if attends else None
-        return Options(
-            fused, settle, settings["verify"], frozenset(off), settings["gemm"], calls, needs.share_of, prefetch
-        )
-    # A GPU's products are a library's: nothing runs on their blocks, and windows are copied for them, unless cuDNN
-    # computes convolutions. What its kernels need again of a row stays in shared memory.
-    off |= {"vectors", "reuse", "epilogues"}
-    keeps, makes = partial(cuda.executor.keeps, device), partial(cuda.executor.attends, device)
+    backend = backends[device]
+    can = backend.capabilities(device)
+    able = {"vectors": can.vector_products, "reuse": can.stage_reuse, "epilogues": can.epilogues}
+    off = frozenset(flag for flag, on in settings.items() if not (on and able.get(flag, True)))
     return Options(
-        fused, settle, settings["verify"], frozenset(off), keeps, makes if attends else None, cuda.needs.share_of
-    )
+        fused, settle, settings["verify"], off, can.convolutions, can.attention if settings["attention"] else None,
+        can.share, backend.prefetch if soon and not settings["interpret"] else None,
+    )  # fmt: skip
 
 
 class _Line:
@@ -137,10 +127,10 @@ class OneStep:
         for i, (x, d) in enumerate(zip(distinct, operands, strict=True)):
             low.nodes[x] = low.builder.leaf(i, low.symbols(at, len(d.shape)), d.dtype)
             at += len(d.shape)
-        program = pipeline.compile_graph(primitives_of(low, s, 0, at), low.scope, options_for("cpu", False))
+        program = pipeline.compile_graph(primitives_of(low, s, 0, at), low.scope, options_for(s.device, False))
         assert program.schedule is not None, "the last pass makes it"
         self.graph, self.schedule = program.graph, program.schedule
-        self.executable = Executable(self.schedule, settings["native"], settings["gemm"], settings["blas"])
+        self.executable: Executable = backends[s.device].compile(self.schedule, s.device)
         self.holds = guards_hold(low.scope.guards)
         self.executable.compile(extents, scalars)
         self.kernels, self.launches = len(self.schedule.launches), len(self.schedule.regions)
@@ -252,8 +242,8 @@ def _in_memory(x: Value) -> Data:
 
 
 def runs_stepwise(steps: Sequence[Step]) -> bool:
-    """Whether each step can run alone, on the CPU: none writes a backward's graph."""
-    if any(s.device != "cpu" for s in steps):
+    """Whether each step can run alone, on devices that allow it: none writes a backward's graph."""
+    if not all(backends[d].capabilities(d).first_run for d in {s.device for s in steps}):
         return False
     return not any(s.op not in (LEAF, ASSIGN, MODE) and hasattr(s.op, "expand") for s in steps)
 
@@ -293,6 +283,7 @@ class Stepwise:
     """One run of a program, step by step; `drafted` makes the plan of one operation a kernel, for looking at."""
 
     fused = False
+    asynchronous = False
 
     def __init__(self, steps: Sequence[Step], wanted: tuple[tuple[int, int], ...], drafted: Callable[[], Plan]) -> None:
         self.steps = steps

@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.backends import cuda
-from lazyt.backends.cpu import memory as pool
-from lazyt.backends.cpu.parallel_copy import copied
+from lazyt.backends.registry import backends, by_dlpack, host
+from lazyt.config import HOST
+from lazyt.errors import DeviceError
 from lazyt.tracing.tensor_state import Data
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["allocated", "empty_cache", "peak", "reserved", "reset_peak", "set_limit"]
+
+_host = host().allocator
 
 
 def allocated() -> int:
@@ -29,7 +31,7 @@ def allocated() -> int:
     >>> lt.memory.allocated() >= 8
     True
     """
-    return pool.allocated()
+    return _host.statistics(HOST).allocated
 
 
 def reserved() -> int:
@@ -39,7 +41,7 @@ def reserved() -> int:
     >>> lt.memory.reserved() >= lt.memory.allocated()
     True
     """
-    return pool.reserved()
+    return _host.statistics(HOST).reserved
 
 
 def peak() -> int:
@@ -49,7 +51,7 @@ def peak() -> int:
     >>> lt.memory.peak() >= lt.memory.allocated()
     True
     """
-    return pool.peak()
+    return _host.peak()
 
 
 def reset_peak() -> None:
@@ -61,7 +63,7 @@ def reset_peak() -> None:
     >>> lt.memory.peak() <= before
     True
     """
-    pool.reset_peak()
+    _host.reset_peak()
 
 
 def set_limit(nbytes: int | None) -> None:
@@ -77,7 +79,7 @@ def set_limit(nbytes: int | None) -> None:
     still pending: True
     >>> lt.memory.set_limit(None)
     """
-    pool.set_limit(nbytes)
+    _host.set_limit(nbytes)
 
 
 def empty_cache() -> None:
@@ -86,47 +88,46 @@ def empty_cache() -> None:
     >>> import lazyt as lt
     >>> lt.memory.empty_cache()
     """
-    pool.empty_cache()
+    _host.empty_cache()
 
 
 def as_array(data: Data) -> np.ndarray[Any, Any]:
-    """A read-only NumPy array over a computed value; a copy of one that is on another device than the CPU."""
-    if data.device != "cpu":
-        return cuda.device.to_host(data.buffer, data.dtype, data.shape)
-    return pool.as_ndarray(data.buffer, data.dtype, data.shape)
+    """A read-only NumPy array over a computed value; a copy of one that is not in the host's memory."""
+    return backends[data.device].allocator.to_host(data.buffer, data.dtype, data.shape)
 
 
-def from_array(a: np.ndarray[Any, Any], device: str = "cpu") -> Data:
+def from_array(a: np.ndarray[Any, Any], device: str = HOST) -> Data:
     """A copy of `a` in a buffer of lazyt's own, on `device`."""
-    if device != "cpu":
-        return Data(cuda.device.from_host(a, device), a.shape, a.dtype)
-    return Data(copied(a), a.shape, a.dtype)
+    return Data(backends[device].allocator.from_host(a, device), a.shape, a.dtype)
 
 
 def shared_array(data: Data) -> Any:
-    """Another library's array over a value that is on a GPU."""
-    return cuda.device.shared(data.buffer, data.dtype, data.shape)
+    """Another library's array over a value that is not in the host's memory."""
+    return backends[data.device].share(data.buffer, data.dtype, data.shape)
 
 
 def described(data: Data) -> dict[str, Any]:
     """A value that is on a GPU as `__cuda_array_interface__`."""
-    return cuda.device.described(data.buffer, data.dtype, data.shape)
+    return backends[data.device].array_interface(data.buffer, data.dtype, data.shape)
 
 
-def adopted(x: Any, copy: bool) -> Data:
-    """A value over the memory that another library has on a GPU, or over a copy of it."""
-    buffer, dtype, shape = cuda.device.adopted(x, copy)
+def adopted(x: Any, kind: int, copy: bool) -> Data:
+    """A value over the memory that another library has on a device of this DLPack type, or over a copy of it."""
+    backend = by_dlpack(kind)
+    if backend is None:
+        raise DeviceError(f"memory of DLPack device type {kind} cannot be taken over: no backend has such devices")
+    buffer, dtype, shape = backend.adopt(x, copy)
     return Data(buffer, shape, dtype)
 
 
-def found(fn: str, values: Sequence[Data], statics: Sequence[Any]) -> list[Data]:
-    """What a function whose results' shapes are data finds in values that are on a GPU, there."""
-    got = cuda.finding.find(fn, [(v.buffer, v.dtype, v.shape) for v in values], statics)
-    return [Data(buffer, shape, dtype) for buffer, dtype, shape in got]
+def found(fn: str, values: Sequence[Data], statics: Sequence[Any]) -> list[Data] | None:
+    """What a function whose results' shapes are data finds in values, on their device; None: the host is to look."""
+    there = [(v.buffer, v.dtype, v.shape) for v in values]
+    got = backends[values[0].device].find(fn, there, statics)
+    return None if got is None else [Data(buffer, shape, dtype) for buffer, dtype, shape in got]
 
 
 def wrap_array(a: np.ndarray[Any, Any]) -> Data:
     """A value over NumPy's own memory; copied if it is not C-contiguous."""
     a = np.ascontiguousarray(a) if a.ndim else a
-    address = a.__array_interface__["data"][0]
-    return Data(pool.wrap_external(address, a.nbytes, a), a.shape, a.dtype)
+    return Data(_host.wrap(a), a.shape, a.dtype)

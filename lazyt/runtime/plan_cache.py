@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lazyt.autograd.engine import BACKWARD
-from lazyt.backends import cuda
-from lazyt.backends.cpu import engine
-from lazyt.backends.cpu.executor import Executable
-from lazyt.backends.cpu.receipt import Receipt
+from lazyt.backends.registry import backends, loaded
 from lazyt.config import general as settings
 from lazyt.ir.graph_interpreter import interpret
 from lazyt.ir.passes import pipeline
@@ -34,6 +31,10 @@ from lazyt.runtime.first_run import (
 from lazyt.tracing.lower import Lowered, lower
 from lazyt.tracing.tensor_state import Data
 from lazyt.tracing.trace import Ext, Slot, Step
+
+if TYPE_CHECKING:
+    from lazyt.backends.common.commit_flag import Receipt
+    from lazyt.backends.interface import Executable
 
 # A program with at most this many steps, and no backward among them, runs unfused the first time.
 SMALL_PROGRAM = 24
@@ -64,11 +65,10 @@ class Plan:
         assert program.schedule is not None, "`order` makes it"
         self.graph, self.schedule, self.fused = program.graph, program.schedule, program.fused
         self.division = program.division
-        self.executable: Executable = (
-            Executable(self.schedule, settings["native"], settings["gemm"], settings["blas"])
-            if self.device == "cpu"
-            else cuda.executor.Executable(self.schedule, self.device)
-        )
+        backend = backends[self.device]
+        can = backend.capabilities(self.device)
+        self.asynchronous = can.asynchronous
+        self.executable: Executable = backend.compile(self.schedule, self.device)
         # NOTE: fusion leaves guards too, so they are read last.
         self.guards = list(low.scope.guards)
         self.holds = guards_hold(self.guards)
@@ -176,7 +176,7 @@ MAX_PROGRAMS = 1 << 14
 
 def drop_plans() -> bool:
     """Forget the plans that are kept by their programs, where the process has too much code; whether it had."""
-    if not engine.is_crowded():
+    if not any(b.is_crowded() for b in loaded()):
         return False
     _programs.clear()
     first_run.forget()
@@ -242,7 +242,7 @@ def _choose(
 def _stepwise(pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars: Sequence[Any]) -> Stepwise:
     def drafted() -> Plan:
         plan = draft(pos, ext, want, scalars, False)
-        plan.executable.bound[ext.values] = plan.executable.draft(ext.values, scalars)
+        plan.executable.bound[ext.values] = plan.executable.bind(ext.values, scalars)
         return plan
 
     return Stepwise(pos.steps(), wanted, drafted)

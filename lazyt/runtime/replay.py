@@ -10,6 +10,7 @@ The memory of small results is kept too, and used again once nobody refers to it
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Callable, Sequence
 from operator import itemgetter
@@ -19,7 +20,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 from weakref import getweakrefcount
 
-from lazyt.backends.cpu import memory
+from lazyt.backends.registry import backends
 from lazyt.config import general as settings
 from lazyt.errors import is_ours
 from lazyt.runtime.plan_cache import Plan
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 # Results and temporaries of at most so many bytes have memory that is kept, so many times over.
 KEPT_BYTES = 4096
 KEPT = 3
+# Whether a reference count tells that nobody else holds a value: not so in interpreters without a global lock.
+COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()
 # More values than this that nobody holds are counted together: text and compiling would outgrow what they save.
 SPELLED = 8
 # Of results that nobody holds, which are looked at twice, so many more are spelled out.
@@ -54,13 +57,19 @@ class Counters:
 counters = Counters()
 
 
+class _NoMemory:
+    """A buffer to be counted."""
+
+    address, device, nbytes = 0, "", 0
+
+
 def _counts() -> tuple[int, int, int, int, int]:
     """What `getrefcount` says, as `_text` asks it, of a result that nobody else holds; of a value and of its buffer
     that only what is kept refers to; of a leaf's value that nobody else refers to; of one result among several.
     """
     results, leaves = [object(), object()], [object()]
     (met,) = leaves
-    value = Data(memory.wrap_external(0, 0, None), (), None)  # type: ignore[arg-type]
+    value = Data(_NoMemory(), (), None)  # type: ignore[arg-type]
     kept = [(value, value.buffer)]
     del value
     for v, b in kept:
@@ -112,7 +121,7 @@ class Written(Again):
     def __init__(self, tr: Trace, plan: Plan | None, bound: Any, slots: Sequence[Slot]) -> None:
         super().__init__(tr, plan, bound, len(slots))
         self.made = [(s.shape, s.dtype) for s in slots]
-        self.small = bound is not None and sum(bound.sizes) + bound.arena_size <= KEPT_BYTES and memory.COUNTED
+        self.small = bound is not None and sum(bound.sizes) + bound.arena_size <= KEPT_BYTES and COUNTED
         self.stored: list[tuple[int, Step, int]] = []
         self.kept: list[tuple[Any, ...]] = []
         # The scalars met last, and what they add to the bases that move (see `Bound.moved`).
@@ -126,8 +135,8 @@ class Written(Again):
         """
         bound = self.bound
         try:
-            buffers = [*map(memory.allocate, bound.sizes)]
-            arena = memory.allocate(bound.arena_size) if bound.arena_size else None
+            buffers = [*map(bound.allocate, bound.sizes)]
+            arena = bound.allocate(bound.arena_size) if bound.arena_size else None
         except MemoryError:
             return None
         parts: list[Any] = []
@@ -167,7 +176,7 @@ def remember(tr: Trace, plan: Any, slots: Sequence[Slot], holders: Sequence[Hold
     """Keep what this sync did, if a function can be written for it; before the walk ends."""
     pos, ext, results = tr.pos, tr.ext, tr.results
     last, pos.again = pos.again, False
-    if pos.mixed or pos.device != "cpu":
+    if pos.mixed or not backends[pos.device].capabilities(pos.device).replay:
         return
     if any(s.k or s.requires_grad or h._meta is not None for s, h in zip(slots, holders, strict=True)):
         return

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.autograd.engine import consumed_on
 from lazyt.autograd.saved_segment import Segment, make_segment
-from lazyt.backends.cpu import memory
+from lazyt.backends.registry import backends
 from lazyt.config import general as settings
 from lazyt.runtime import replay
 from lazyt.runtime.plan_cache import Plan
@@ -26,7 +26,7 @@ from lazyt.tracing.tensor_state import Data, Gradient, Holder, Storage
 from lazyt.tracing.trace import Several, Slot, holding, local
 
 if TYPE_CHECKING:
-    from lazyt.backends.cpu.executor import Bound
+    from lazyt.backends.interface import Replayable
     from lazyt.tracing.call_site import Site
     from lazyt.tracing.trace import Trace
 
@@ -80,7 +80,7 @@ class Update(Again):
         # Those with a graph behind them, and all that are no leaf's: these have no record before the sync.
         self.graphs = [s for s in want[: len(holders)] if s.requires_grad and s.leaf is None]
         self.unmarked = [n for n, s in enumerate(self.slots) if s.leaf is None]
-        self.variant: Bound
+        self.variant: Replayable
         self.places: Sequence[int]
         _, self.variant, self.places = bound.chosen if bound.donations else (None, bound, ())
         self.donors = _at([max(at, 0) for at in self.places])
@@ -159,6 +159,7 @@ class Update(Again):
     def _run(self, tr: Trace, buffers: list[Any]) -> bool:
         """Take memory, or leaves to overwrite, for the results, and run: whether all indices were right."""
         run, leaves = self.variant, tr.leaves
+        allocate = run.allocate
         bases = [d.address for d in leaves]
         at = run.n_leaves
         if at < len(bases):
@@ -171,9 +172,9 @@ class Update(Again):
             buffers += self.blank[: len(run.sizes)]
             bases += buffers
         for k, nbytes in self.sizes:
-            buffer = buffers[k] = memory.allocate(nbytes)
+            buffer = buffers[k] = allocate(nbytes)
             bases[at + k] = buffer.address
-        arena = memory.allocate(run.arena_size) if run.arena_size else None
+        arena = allocate(run.arena_size) if run.arena_size else None
         bases += 0 if arena is None else arena.address, run.status_address
         if self.words is not None:
             bases += self.words(tr.scalars)
@@ -286,7 +287,7 @@ def remember(
         if pos.again is not False:
             return
     pos.again = False
-    if pos.mixed or pos.device != "cpu" or not slots or type(plan) is not Plan:
+    if pos.mixed or not backends[pos.device].capabilities(pos.device).replay or not slots or type(plan) is not Plan:
         return
     bound = plan.executable.bound.get(ext.values)
     if bound is None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from lazyt.autograd.engine import consumed_on
 from lazyt.autograd.saved_segment import Segment, make_segment
-from lazyt.backends.cpu.receipt import Receipt
+from lazyt.backends.common.commit_flag import Receipt
 from lazyt.errors import SyncError, described, failed_to_plan, is_fault, relocate, site_of
 from lazyt.runtime.first_run import Stepwise
 from lazyt.runtime.plan_cache import Plan, drop_plans, find_plan
@@ -30,7 +30,7 @@ from lazyt.tracing.trace import Several, Slot, Step, Trace, holding, local
 
 # Syncs that come at a line which has nothing to do with what is computed.
 UNASKED = frozenset(("bound", "another thread"))
-# Syncs that nobody reads the results of yet: what is known when a GPU has run (a wrong index) is for who waits for it.
+# Syncs that nobody reads the results of yet: what is known when a device has run (a wrong index) is for who waits.
 ENQUEUE = frozenset(("sync()", "eager", "bound"))
 _slot_held = attrgetter("_slot")
 
@@ -347,7 +347,7 @@ def _compute_on_one(
     except Exception as e:
         relocate(e, walk.sites)
         raise
-    if want[0].step.device != "cpu" and report.cause not in ENQUEUE:
+    if plan.asynchronous and report.cause not in ENQUEUE:
         # Before anything is put behind a handle, so that it all stays pending.
         for data in out:
             data.buffer.settle()

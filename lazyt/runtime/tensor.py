@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from lazyt.autograd import engine, transfers
+from lazyt.backends.registry import is_device_name
+from lazyt.config import HOST
 from lazyt.errors import AutogradError, DeviceError, DTypeError, NotOneElement, ShapeError
 from lazyt.functions import dlpack, flat
 from lazyt.functions.host import ALONE, ARRAYS, holds_tensor, host_array, is_constant, list_dtype, tensors_in
@@ -20,7 +22,7 @@ from lazyt.inspect.tensor_repr import tensor_html, tensor_repr
 from lazyt.ir import dtypes
 from lazyt.ops.definition import OPS, OpDef
 from lazyt.runtime import memory
-from lazyt.runtime.device import CPU, Device, check as check_device
+from lazyt.runtime.device import CPU, Device, check_device
 from lazyt.runtime.host_views import array_of
 from lazyt.runtime.sync import materialise
 from lazyt.tracing import inplace, record as recording
@@ -232,7 +234,7 @@ class Tensor(Handle):
         dtype('float64')
         """
         for a in args:
-            if isinstance(a, str) and a.partition(":")[0] in ("cpu", "cuda"):
+            if isinstance(a, str) and is_device_name(a):
                 device = a
             else:
                 dtype = a
@@ -468,24 +470,24 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     """
     if isinstance(x, Tensor):
         return asarray(x, device=device, copy=copy)
-    if hasattr(x, "__dlpack__") and dlpack.on_gpu(x) and device != "cpu":
+    if device != HOST and hasattr(x, "__dlpack__") and (kind := dlpack.kind_of(x)):
         try:
-            out = _adopted(x, bool(copy))
+            out = _adopted(x, kind, bool(copy))
         except DeviceError as error:
             raise DeviceError(
                 f"from_dlpack: memory of DLPack device {x.__dlpack_device__()} cannot be used: {error}; "
                 "device='cpu' asks its owner for a copy there"
             ) from error
         return out if device is None else asarray(out, device=device, copy=copy)
-    if device not in (None, "cpu"):
+    if device not in (None, HOST):
         return asarray(dlpack.imported(x, None, copy), device=device)
     a = dlpack.imported(x, device, copy)
     return _shared(a) if copy is not None or dlpack.is_elsewhere(x) else tensor_of(memory.from_array(a))
 
 
-def _adopted(x: Any, copy: bool) -> Tensor:
-    """Another library's memory on a GPU, or a copy of it made now."""
-    data = memory.adopted(x, copy)
+def _adopted(x: Any, kind: int, copy: bool) -> Tensor:
+    """Another library's memory on a device of this DLPack type, or a copy of it made now."""
+    data = memory.adopted(x, kind, copy)
     dtypes.as_dtype(data.dtype)
     return tensor_of(data)
 
@@ -514,13 +516,13 @@ def asarray(
         if copy is False and (moved or (want is not None and obj.dtype != want)):
             raise ValueError(f"asarray: a change of {'device' if moved else 'dtype'} needs a copy")
         return obj.to(dtype=want, device=device, copy=bool(copy))
-    if not isinstance(obj, np.ndarray | list | tuple) and dlpack.on_gpu(obj):
+    if not isinstance(obj, np.ndarray | list | tuple) and (kind := dlpack.kind_of(obj)):
         # A copy, as of all that comes from elsewhere: `from_dlpack` shares.
-        return asarray(_adopted(obj, copy is not False), dtype=want, device=device)
+        return asarray(_adopted(obj, kind, copy is not False), dtype=want, device=device)
     if isinstance(obj, list | tuple) and (beside := tuple(tensors_in(obj))):
         out = stack([_part(o, device, beside) for o in obj])
         return out if want is None else _astype(out, want)
-    if copy is False and name != "cpu":
+    if copy is False and name != HOST:
         raise ValueError(f"asarray: copy=False, and what comes to {str(name)!r} is a copy")
     if copy is False:
         if not isinstance(obj, np.ndarray) or want not in (None, obj.dtype) or not obj.flags.c_contiguous:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import lazyt as lt
+from lazyt.config import HOST
 from lazyt.errors import LazytError
 from lazyt.testing.asserting import array, pending_slot, work_of_slots
 from lazyt.testing.bisect import bisect, needed
@@ -238,7 +239,7 @@ def _meant(fn: Callable[..., Any], arrays: Sequence[Any], device: str) -> bool:
         return False
 
 
-def lockstep(fn: Callable[..., Any], arrays: Sequence[Any], device: str = "cpu") -> int:
+def lockstep(fn: Callable[..., Any], arrays: Sequence[Any], device: str = HOST) -> int:
     """Run a function on NumPy and lazyt side by side; Differs at the first operation that does. How many there were."""
     return _side_by_side(fn, arrays, device).operations
 

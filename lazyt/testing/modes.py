@@ -16,11 +16,8 @@ from typing import Any
 import numpy as np
 
 import lazyt as lt
-from lazyt.backends.cpu import binding
-from lazyt.backends.cpu.flags import switches
-from lazyt.backends.cpu.library import bit_packing, products, scan, scatter, sorting
-from lazyt.config import general
-from lazyt.errors import DeviceError
+from lazyt.backends.registry import available, host
+from lazyt.config import HOST, cpu as switches, general
 from lazyt.ir import graph as g
 from lazyt.runtime import first_run, memory, plan_cache, sync as syncing
 from lazyt.runtime.device import Device
@@ -33,10 +30,7 @@ from lazyt.tracing.trace import Ext, Slot, Step, Trace, local
 
 NEVER, ALWAYS, RANDOM = "never", "always", "random"
 # How much work is divided among threads, and which results may take the memory of leaves.
-_SIZES: tuple[tuple[Any, str], ...] = (
-    (binding, "GRAIN"), (binding, "DONATED"), (bit_packing, "GRAIN"), (scan, "GRAIN"), (scatter, "GRAIN"),
-    (sorting, "GRAIN"), (products, "PRODUCT_GRAIN"),
-)  # fmt: skip
+_SIZES = host().work_sizes
 # Plans of one operation that were bound while work was divided finely: nobody else should run by them.
 _fine_kinds: dict[Any, Any] = {}
 # Those of a mode in which all is interpreted that may be.
@@ -55,7 +49,7 @@ class Mode:
     tiers: bool = False
     threads: int | None = None
     repeat: int = 1  # run it so often, the last time counts: from the second time on its plans are known
-    device: str = "cpu"
+    device: str = HOST
     off: tuple[str, ...] = ()  # what LAZYT_DEBUG=no-... turns off
     interpret: bool = False  # the interpreter of the graph IR in place of kernels
     fine: bool = False  # small programs divide work among threads and overwrite leaves as large ones do
@@ -72,7 +66,7 @@ class Mode:
         return lambda n: self.sync == ALWAYS
 
     def __str__(self) -> str:
-        return self.name if self.device == "cpu" else f"{self.name}, on {self.device}"
+        return self.name if self.device == HOST else f"{self.name}, on {self.device}"
 
 
 @dataclass
@@ -226,13 +220,8 @@ def check_device(name: str) -> Device:
 
 
 def devices() -> list[str]:
-    """The devices that are there: 'cpu', and 'cuda' where there is one."""
-    found = ["cpu"]
-    try:
-        check_device("cuda")
-    except DeviceError:
-        return found
-    return [*found, "cuda"]
+    """The kinds of devices that are there: 'cpu', and 'cuda' where there is one."""
+    return available()
 
 
 # What a small program's first run is: each operation through a plan that all programs share. Users have NumPy do the
@@ -246,7 +235,7 @@ UNFUSED = Mode("one kernel an operation", fuse=False)
 AGAIN = Mode("run again, its plans known", tiers=True, repeat=3)
 
 
-def modes(sync: str, seed: int, backend: str = "cpu") -> list[Mode]:
+def modes(sync: str, seed: int, backend: str = HOST) -> list[Mode]:
     """The modes of a `sync=` argument: 'all', 'never', 'always' or 'random'; ValueError for any other."""
     at_random = [
         Mode(f"synced at random (seed {seed + i})", RANDOM, seed + i, tiers=bool(i % 2)) for i in range(3)

@@ -20,6 +20,7 @@ import weakref
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
+from lazyt.config import HOST
 from lazyt.tracing.commit import carry_out, prepared, uninterrupted
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class Step(Slot):
         self.site: Site | None = None
         self.mode: bool = True if parent is None else parent.mode
         # The device that the walk is on here, and the one that the values are on: the operands', where there are any.
-        self.current: str = "cpu" if parent is None else parent.current
+        self.current: str = HOST if parent is None else parent.current
         self.device: str = next((x.step.device for x in operands if isinstance(x, Slot)), self.current)
         self.mixed = False  # whether values on several devices lead here
         self.sid = 0
@@ -297,7 +298,7 @@ class Trace:
         self.scalars: list[Any] = [0] * _FIRST_RESULTS
         self.syncs_forbidden: list[Any] = []
         self.expectations: list[Any] = []
-        self.device = "cpu"
+        self.device = HOST
         self.metas: dict[int, Any] = {}  # index of a leaf step -> weak reference to its gradient record
         self.more = False  # whether there is anything in one of these
         self.replayed: dict[Any, dict[Slot, Slot]] = {}  # segments recorded again on this walk
@@ -352,7 +353,7 @@ class Trace:
             root.mode = mode
             root.owner = self
             root.current = root.device = device
-            root.sid = -1 - mode if device == "cpu" else structure_id(-1 - mode, (device,))
+            root.sid = -1 - mode if device == HOST else structure_id(-1 - mode, (device,))
         return found
 
     def start(self) -> None:
@@ -508,7 +509,7 @@ def _return(trace: Trace) -> None:
     if len(_free) < 64 and not trace.alive():
         trace.grad = True
         trace.eager = trace.watched = False
-        trace.device = "cpu"
+        trace.device = HOST
         trace.report = None
         trace.start()
         _free.append(trace)

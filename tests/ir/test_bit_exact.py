@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from lazyt.backends.cpu import memory as pool
 from lazyt.backends.cpu.executor import Executable
 from lazyt.ir import bit_exact, dtypes, graph as g, prims
 from lazyt.ir.bit_exact import KINDS, Form
@@ -33,7 +34,7 @@ def compiled(outputs: Sequence[Node], arrays: Sequence[np.ndarray], scalars: Seq
     found = []
     for n, base in zip(graph.outputs, sched.outputs, strict=True):
         buffer = buffers[exe.outputs.index(base)]
-        found.append(np.array(memory.pool.as_ndarray(buffer, n.dtype, n.shape)))
+        found.append(np.array(pool.as_ndarray(buffer, n.dtype, n.shape)))
     return found
 
 

@@ -311,7 +311,7 @@ def plan_and_bind() -> None:
     want, _, _ = wanted_of(tr)
     plan_cache.names(want)
     plan = plan_cache.draft(tr.pos, tr.ext, want, tr.scalars, True)
-    bound = plan.executable.draft(tr.ext.values, tr.scalars)
+    bound = plan.executable.bind(tr.ext.values, tr.scalars)
     bound.divide(0)
 
 

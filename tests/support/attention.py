@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import lazyt as lt
-from lazyt.backends.cpu.library.attention_tile import FEATURES
+from lazyt.backends.common.attention import FEATURES
 from lazyt.ir.passes.schedule import AttentionCall
 from lazyt.nn import functional as F
 from tests.support.arrays import normal

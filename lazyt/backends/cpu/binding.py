@@ -6,9 +6,10 @@ Tables are complete but for addresses and scalars, which a run fills in by patch
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lazyt.backends.cpu.arena import MANY_BLOCKS, by_size, by_time
+from lazyt.backends.common.binding import ScheduleBinding
+from lazyt.backends.common.commit_flag import WRITTEN
 from lazyt.backends.cpu.code_cache import Compiled, compiled
 from lazyt.backends.cpu.codegen.emit_pairs import PAIR_ROWS, over_pairs
 from lazyt.backends.cpu.flags import switches
@@ -17,14 +18,11 @@ from lazyt.backends.cpu.library.convolutions import Convolution, choose_convolut
 from lazyt.backends.cpu.library.products import Product, choose
 from lazyt.backends.cpu.library.registry import bound_room_of
 from lazyt.backends.cpu.library.tuning import tuned
-from lazyt.backends.cpu.receipt import WRITTEN
 from lazyt.backends.cpu.thread_pool import get_num_threads
-from lazyt.ir import graph as g, kernel as k
-from lazyt.ir.graph import Node
-from lazyt.ir.passes.kernelize import KernelCall, ScalarArg
+from lazyt.ir import kernel as k
+from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.schedule import AttentionCall, Launch, LibraryCall, MatmulCall, ScatterCall
-from lazyt.ir.passes.split_reduction import Piece, Scratch, split, whole, worth_splitting
-from lazyt.ir.symbolic import Dim, uses_offset
+from lazyt.ir.passes.split_reduction import Piece, split, whole, worth_splitting
 
 if TYPE_CHECKING:
     from lazyt.backends.cpu.executor import Executable
@@ -42,52 +40,27 @@ DONATED = 1 << 14
 MANY = 4  # ... unless there are so many
 
 
-# What has a place in a plan's arena: a temporary value, or an operand of a product packed.
-Temporary = Node | tuple[MatmulCall, str]
 # The rows, the table and the patches of a native program.
 Written = tuple[list[list[int]], list[int], list[tuple[int, int, int]]]
 
 
-class Binding:
-    """What running an executable for given extents takes, by the values of all its expressions there."""
+class Binding(ScheduleBinding):
+    """The launches of an executable for given extents, as rows of native programs."""
+
+    exe: Executable
+    products: dict[MatmulCall, Product]
 
     def __init__(
         self, exe: Executable, values: list[int], left_out: frozenset[int] | None = None, measure: bool = False
     ) -> None:
-        self.exe = exe
         # For a run that overwrites leaves: the ids of copies that are not needed then.
         self.left_out = left_out
         self.measure = measure  # whether products may be timed to choose how they are computed
         self.overwrites_from = 0  # the part before which everything that can fail is over
-        sched = exe.schedule
-        self._numbers = exe.expressions.known
-        self.values = values
-        self.n_leaves = max((n.attrs.index for n in sched.graph.nodes if isinstance(n.attrs, g.Leaf)), default=-1) + 1
-        # Bases, in order: leaves, outputs, the arena, the status word, scalars, then addresses that move every run.
-        self.output_base = {n: self.n_leaves + i for i, n in enumerate(exe.outputs)}
-        self.arena_base = self.n_leaves + len(exe.outputs)
-        self.status_base = self.arena_base + 1
-        self.scalar_base = {s: self.status_base + 1 + i for i, s in enumerate(exe.scalars)}
-        # Base index, byte offset, expression, itemsize; a base of -1: a number, the expression plus the offset.
-        self.moving: list[tuple[int, int, int, int]] = []
-        self.scratch: dict[Scratch, int] = {}
         self.codes: list[Compiled] = []
-        self.n_fixed = self.status_base + 1 + len(exe.scalars)
-        self.sizes = [max(self.value(exe.nbytes[n]), 1) for n in exe.outputs]
-        self.shapes = [tuple(map(self.value, n.shape)) for n in sched.graph.outputs]
-        self.products: dict[MatmulCall, Product] = {}
-        for c in sched.launches:
-            if isinstance(c, MatmulCall):
-                self.products[c] = self._product(c)
-        # Products that lie on the stack while their epilogue reads them.
-        self.nowhere = {c.node for c, p in self.products.items() if p.choice.on_stack}
-        self.uses_blas = any(p.choice.how == "blas" for p in self.products.values())
-        self.arena_size = self._plan_memory()
-        self.checks: list[Node] = []
         self.donations: list[Donation] = []
-
-    def value(self, e: int | Dim) -> int:
-        return e if isinstance(e, int) else self.values[self._numbers[e]]
+        super().__init__(exe, values)
+        self.uses_blas = any(p.choice.how == "blas" for p in self.products.values())
 
     def _product(self, c: MatmulCall) -> Product:
         if c.node.op == "matmul":
@@ -107,50 +80,6 @@ class Binding:
             elif isinstance(c, AttentionCall):
                 found.update(dict.fromkeys(attention.modules(self, c)))
         return list(found)
-
-    def _plan_memory(self) -> int:
-        """Offsets of temporaries in the arena, and its size: see arena.py."""
-        lives: dict[Temporary, tuple[int, int]] = {}
-        sizes: dict[Temporary, int] = {}
-        for n, span in self.exe.schedule.lives.items():
-            lives[n], sizes[n] = span, max(self.value(self.exe.nbytes[n]), 1)
-        for i, region in enumerate(self.exe.schedule.regions):
-            for c in region:
-                if isinstance(c, MatmulCall):
-                    for name, size in self.products[c].extra.items():
-                        lives[c, name], sizes[c, name] = (i, i), size
-                    if self.products[c].choice.on_stack:
-                        del sizes[c.node]
-
-        def order(temporary: Temporary) -> tuple[int, int, str]:
-            node, name = (temporary, "") if isinstance(temporary, Node) else (temporary[0].node, temporary[1])
-            return -sizes[temporary], node.serial, name
-
-        largest_first = sorted(sizes, key=order)
-        blocks = [(-(-sizes[t] // 64) * 64, *lives[t]) for t in largest_first]
-        found, top = (by_size if len(blocks) <= MANY_BLOCKS else by_time)(blocks)
-        self.offsets: dict[Temporary, int] = dict(zip(largest_first, found, strict=True))
-        return top
-
-    def _base(self, n: Node) -> tuple[int, int]:
-        """Base index and byte offset of a buffer."""
-        if isinstance(n.attrs, g.Leaf):
-            return n.attrs.index, 0
-        if n in self.output_base:
-            return self.output_base[n], 0
-        return self.arena_base, self.offsets[n]
-
-    def _address(
-        self, n: Node, offset: int | Dim, itemsize: int, slot: int, patches: list[tuple[int, int, int]], shift: int = 0
-    ) -> None:
-        base, byte = self._base(n)
-        byte += shift * itemsize
-        if uses_offset(offset):
-            e = self._numbers[offset]
-            self.moving.append((base, byte, e, itemsize))
-            patches.append((slot, self.n_fixed + len(self.moving) - 1, 0))
-        else:
-            patches.append((slot, base, byte + self.value(offset) * itemsize))
 
     def divide(self, flag: int) -> list[Written | LibraryCall | MatmulCall | ScatterCall]:
         """The regions as native programs and calls from Python. flag: the address of the flag of a receipt."""
@@ -233,14 +162,6 @@ class Binding:
         for i, piece in enumerate(pieces):
             self._piece(c, piece, rows, table, patches, piece.joins or (joins and i + 1 == len(pieces)))
 
-    def _shape(self, c: KernelCall) -> tuple[tuple[int, ...], list[tuple[int, ...]], list[tuple[int, ...]]]:
-        """The extents of a kernel's axes, the strides of its accesses, the coefficients of its affines."""
-        return (
-            tuple(self.value(e) for e in c.extents),
-            [tuple(self.value(s) for s in a.strides) for a in c.accesses],
-            [tuple(self.value(e) for e in steps) for steps, _ in c.affines],
-        )
-
     def epilogue(self, c: KernelCall, table: list[int], patches: list[tuple[int, int, int]]) -> tuple[int, int]:
         """Append the arguments of a kernel that a product runs: where they begin, and the address of its code."""
         return self._arguments(c, whole(c.kernel, *self._shape(c)), table, patches), self._code(c.kernel)
@@ -270,64 +191,3 @@ class Binding:
             width = max(extents[1], 1)
             grain = max(grain, width * min(PAIR_ROWS, -(-extents[0] // (2 * get_num_threads()))))
         rows.append([self._code(kernel), at, units, grain, int(joins)])
-
-    def _arguments(self, c: KernelCall, piece: Piece, table: list[int], patches: list[tuple[int, int, int]]) -> int:
-        """Append the arguments of a piece of a kernel to the table; where they begin."""
-        lay, at = piece.kernel.layout, len(table)
-        args = [0] * max(lay.size, 1)
-        args[: len(piece.extents)] = piece.extents
-        for x, where in zip(piece.operands, lay.accesses, strict=True):
-            if isinstance(x.source, Scratch):
-                byte = self._scratch(x.source) + x.shift * x.source.dtype.itemsize
-                patches.append((at + where, self.arena_base, byte))
-            else:
-                a = c.accesses[x.source]
-                if a.buffer not in self.nowhere:
-                    self._address(a.buffer, a.offset, a.itemsize, at + where, patches, x.shift)
-            args[where + 1 : where + 1 + len(x.strides)] = x.strides
-        for (number, coefs, shift), where in zip(piece.affines, lay.affines, strict=True):
-            args[where : where + len(coefs)] = coefs
-            if number is None:
-                args[where + len(coefs)] = shift
-            else:
-                self._number(c.affines[number][1], args, where + len(coefs), at, patches, shift)
-        codes = (
-            {s.extent: len(self.checks) + s.extent for s in c.scalars if isinstance(s.extent, int)} if c.checks else {}
-        )
-        for i, s in enumerate(c.scalars):
-            self._scalar(s, args, lay.scalars + i, at, patches)
-        if c.checks and piece.kernel.has_check:
-            self._codes(c, args, lay, codes)
-            self.checks.extend(c.checks)
-            patches.append((at + lay.status, self.status_base, 0))
-        table.extend(args)
-        return at
-
-    def _scratch(self, scratch: Scratch) -> int:
-        """The place in the arena of memory that the pieces of a kernel share, for the whole run."""
-        place = self.scratch.get(scratch)
-        if place is None:
-            place = self.scratch[scratch] = self.arena_size
-            self.arena_size += -(-max(scratch.count * scratch.dtype.itemsize, 1) // 64) * 64
-        return place
-
-    def _codes(self, c: KernelCall, args: list[int], lay: k.Layout, codes: dict[Any, int]) -> None:
-        positions = {v.code for v in c.kernel.values if isinstance(v, k.Check)}
-        for i in positions:
-            args[lay.scalars + i] = codes[c.scalars[i].extent]
-
-    def _number(
-        self, e: int | Dim, args: list[int], slot: int, at: int, patches: list[tuple[int, int, int]], shift: int = 0
-    ) -> None:
-        """An integer argument, `shift` more than an expression, fixed or moving every run."""
-        if uses_offset(e):
-            self.moving.append((-1, shift, self._numbers[e], 1))
-            patches.append((at + slot, self.n_fixed + len(self.moving) - 1, 0))
-        else:
-            args[slot] = self.value(e) + shift
-
-    def _scalar(self, s: ScalarArg, args: list[int], slot: int, at: int, patches: list[tuple[int, int, int]]) -> None:
-        if s.extent is not None:
-            self._number(s.extent, args, slot, at, patches)
-        else:
-            patches.append((at + slot, self.scalar_base[s.position, s.part, s.floating], 0))

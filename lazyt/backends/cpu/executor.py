@@ -6,96 +6,54 @@ so a sync that fails leaves everything as it was. Behind it results may go where
 
 from __future__ import annotations
 
-import struct
 import threading
 import time
-from array import array
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from lazyt.backends.common.commit_flag import Receipt
+from lazyt.backends.common.executable import ScheduleExecutable
 from lazyt.backends.cpu import memory
 from lazyt.backends.cpu.binding import Binding
-from lazyt.backends.cpu.callbacks import Callback, extents_in
+from lazyt.backends.cpu.callbacks import Callback
 from lazyt.backends.cpu.code_cache import compile_all
 from lazyt.backends.cpu.codegen.vector_axis import arrange
-from lazyt.backends.cpu.data_errors import index_error
+from lazyt.backends.cpu.describe import LaunchDescription
 from lazyt.backends.cpu.engine import compile_ahead, counters
-from lazyt.backends.cpu.expressions import Expressions
 from lazyt.backends.cpu.flags import switches
 from lazyt.backends.cpu.library import blas, scatter
 from lazyt.backends.cpu.library.products import Product
 from lazyt.backends.cpu.library.registry import room_of
-from lazyt.backends.cpu.receipt import Receipt, chosen
 from lazyt.backends.cpu.symbolic_binding import Found, Rebinder
 from lazyt.backends.cpu.thread_pool import Program, get_num_threads, unloaded
-from lazyt.errors import LazytError, OutOfMemory
+from lazyt.errors import OutOfMemory
 from lazyt.ir import graph as g
-from lazyt.ir.passes.donate import donations
+from lazyt.ir.passes.donate import Donation, donations
 from lazyt.ir.passes.kernelize import KernelCall
-from lazyt.ir.passes.schedule import AttentionCall, LibraryCall, MatmulCall, ScatterCall, Schedule, nbytes
+from lazyt.ir.passes.schedule import Launch, LibraryCall, MatmulCall, ScatterCall, Schedule
 
 MAX_VARIANTS = 8  # combinations of copies left out that a plan keeps tables for
 
 
-class ScalarWords:
-    """The bits of a plan's scalar arguments, as its kernels read them."""
+class Executable(ScheduleExecutable):
+    """A schedule with its machine code."""
 
-    def __init__(self, scalars: Sequence[tuple[int, str, bool]]) -> None:
-        self.scalars = scalars
-        kinds = "".join("d" if floating else "q" for _, _, floating in scalars)
-        self.pack = struct.Struct("=" + kinds).pack
-        self.unpack = struct.Struct("=" + "q" * len(kinds)).unpack
-        self.positions = [p for p, _, _ in scalars]
-        self.plain = all(floating and not part for _, part, floating in scalars)
-        self.all = len(scalars) if self.positions == list(range(len(scalars))) else -1
-
-    def of(self, scalars: Sequence[Any]) -> list[int]:
-        """The words for the scalars of a walk."""
-        if self.plain:
-            chosen = scalars if self.all == len(scalars) else map(scalars.__getitem__, self.positions)
-            return array("q", array("d", chosen).tobytes()).tolist()
-        values = []
-        for position, part, floating in self.scalars:
-            v = scalars[position]
-            if part:
-                v = getattr(v, part)
-            values.append(v if floating else int(v) if v < 1 << 63 else int(v) - (1 << 64))
-        return list(self.unpack(self.pack(*values)))
-
-
-class Executable:
-    """A schedule with its kernels; `bind` makes what runs it for given extents."""
-
-    widens = True  # whether narrow maps have lanes along another axis (see short_axes.py)
+    bound: dict[tuple[int, ...], Bound]
 
     def __init__(self, sched: Schedule, native: bool = True, gemm: bool = True, library: bool = True) -> None:
-        self.schedule = sched
+        super().__init__(sched)
         self.gemm, self.library = gemm, library  # whether products may be by generated code, by BLAS
         self.native = native  # off: scatters and scans are calls of NumPy
-        for c in sched.launches:
-            if isinstance(c, KernelCall):
-                arrange(c, self.widens)
-        self.expressions = Expressions()
-        readers: list[KernelCall | AttentionCall] = [
-            *sched.kernels,
-            *(c for c in sched.launches if isinstance(c, AttentionCall)),
-        ]
-        self.scalars = sorted(
-            {(s.position, s.part, s.floating) for c in readers for s in c.scalars if s.extent is None}
-        )  # fmt: skip
-        self.words = ScalarWords(self.scalars)
-        self.outputs = list(dict.fromkeys(n for n in sched.outputs if n.op != "leaf"))
-        self._number_expressions()
-        self.expressions.compile()
-        self.bound: dict[tuple[int, ...], Bound] = {}
         self.last: Any = None, None  # the extents met last (a walk has the same object each time), and theirs
         self.prepared: dict[tuple[int, ...], Bound] = {}  # what its code was made for, until that runs
-        self.compiles, self.compile_time = 0, 0.0
         self.donations = donations(sched) if switches["donate"] else []
         self.rebinders: dict[frozenset[int] | None, Rebinder] = {}
+
+    def arrange(self, call: KernelCall) -> None:
+        arrange(call)
 
     def compile(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
         """Have the machine code of every kernel at hand, and of all else that a run for these extents takes."""
@@ -111,52 +69,13 @@ class Executable:
         self.compiles = counters.compiles - before
         self.compile_time = time.perf_counter() - t0
 
-    def _number_expressions(self) -> None:
-        add = self.expressions.add
-        self.nbytes = {n: nbytes(n) for n in self.schedule.stored}
-        for n, size in self.nbytes.items():
-            add(size)
-            for d in n.shape:
-                add(d)
-        for o in self.schedule.graph.outputs:
-            for d in o.shape:
-                add(d)
-        for kernel in self.schedule.kernels:
-            for e in kernel.extents:
-                add(e)
-            for a in kernel.accesses:
-                add(a.offset)
-                for e in a.strides:
-                    add(e)
-            for coefs, offset in kernel.affines:
-                add(offset)
-                for e in coefs:
-                    add(e)
-            for s in kernel.scalars:
-                if s.extent is not None:
-                    add(s.extent)
-        for c in self.schedule.launches:
-            if isinstance(c, MatmulCall):
-                for x in c.node.operands:
-                    for e in x.shape:
-                        add(e)
-                for base, strides, offset in c.operands:
-                    add(offset)
-                    for e in (*base.shape, *strides):
-                        add(e)
-            elif not isinstance(c, KernelCall):
-                for x in c.operands:
-                    for e in x.shape:
-                        add(e)
-                for base, strides, offset in c.views if isinstance(c, AttentionCall) else ():
-                    for e in (offset, *base.shape, *strides):
-                        add(e)
-                for e in extents_in(getattr(c.node.attrs, "statics", ())):
-                    add(e)
-
-    def draft(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> Bound:
+    def bind(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> Bound:
         """The sizes of a run for these extents, for looking at; nothing is compiled or kept."""
         return Bound(self, extents, scalars)
+
+    def describe(self, launch: Launch, bound: Bound) -> LaunchDescription:
+        """How a launch is computed at the sizes of a binding."""
+        return LaunchDescription(launch, bound)
 
     def run(
         self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Any], receipt: Receipt | None = None
@@ -205,6 +124,8 @@ class Executable:
 class Bound(Binding):
     """An executable for given extents: argument tables filled but for addresses and scalars."""
 
+    allocate = staticmethod(memory.allocate)
+
     def __init__(
         self, exe: Executable, extents: tuple[int, ...], scalars: Sequence[Any],
         left_out: frozenset[int] | None = None, measure: bool = False,
@@ -249,7 +170,7 @@ class Bound(Binding):
         found = memory.references(leaves)
         last, bound, places = self.chosen
         if found != last:
-            donated = chosen(self.donations, found)
+            donated = _chosen(self.donations, found)
             bound, places = self, []
             if donated:
                 bound = self._variant(frozenset(id(d.copy) for d in donated if d.copy is not None), scalars)
@@ -333,16 +254,6 @@ class Bound(Binding):
         self.status[:] = 0
         raise self.error_of(code, index)
 
-    def error_of(self, code: int, index: int) -> LazytError:
-        """The error of the check with a number, from 1, that this index failed."""
-        n = self.checks[code - 1]
-        if isinstance(n.attrs, g.Sizes):
-            sizes = n.attrs.sizes
-        else:
-            assert isinstance(n.attrs, g.Axes)
-            sizes = tuple(n.operands[0].shape[a] for a in n.attrs.axes)
-        return index_error(n, index, [self.value(d) for d in sizes])
-
 
 class Rebound(Bound):
     """A binding that a function found (see symbolic_binding.py); its descriptions are made when they are asked for."""
@@ -357,3 +268,16 @@ class Rebound(Bound):
     @cached_property
     def products(self) -> dict[MatmulCall, Product]:  # type: ignore[override]
         return Binding(self.exe, self.values, self.left_out).products
+
+
+def _chosen(donations: Sequence[Donation], leaves: memory.References) -> list[Donation]:
+    """Of all donations that a plan allows those to leaves that nobody else holds, one for each leaf and output."""
+    found: list[Donation] = []
+    given: set[int] = set()
+    served: set[g.Node] = set()
+    for d in donations:
+        if d.leaf not in given and d.output not in served and memory.alone(leaves, d.leaf):
+            given.add(d.leaf)
+            served.add(d.output)
+            found.append(d)
+    return found

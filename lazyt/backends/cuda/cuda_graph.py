@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from lazyt.backends.cpu.flags import switches
 from lazyt.backends.cuda.cupy_driver import KernelNode
 from lazyt.backends.cuda.driver_api import GraphError
+from lazyt.config import cpu as switches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

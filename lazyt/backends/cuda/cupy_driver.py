@@ -105,6 +105,10 @@ class Driver(Protocol):
         ...
 
     def free_cached(self, device: int) -> None: ...
+
+    def usage(self, device: int) -> tuple[int, int]:
+        """Bytes of its pool that are allocated, and that the device gave it."""
+
     def pinned(self, nbytes: int) -> tuple[int, object]:
         """Host memory that copies go to and from without being waited for, and what keeps it."""
         ...
@@ -224,6 +228,11 @@ class CupyDriver:
 
     def free_cached(self, device: int) -> None:
         self.cupy.get_default_memory_pool().free_all_blocks()
+
+    def usage(self, device: int) -> tuple[int, int]:
+        pool = self.cupy.get_default_memory_pool()
+        with self.cuda.Device(device):
+            return int(pool.used_bytes()), int(pool.total_bytes())
 
     def pinned(self, nbytes: int) -> tuple[int, object]:
         memory = self.cuda.alloc_pinned_memory(nbytes)

@@ -124,12 +124,13 @@ class DeviceBuffer:
         self.checks = ()
 
 
+NAME = re.compile(r"cuda(?::(\d+))?")
 _devices: dict[tuple[int, int], Device] = {}
 
 
 def number_of(name: str) -> int:
     """The number in 'cuda' (0) or 'cuda:1'."""
-    match = re.fullmatch(r"cuda(?::(\d+))?", name)
+    match = NAME.fullmatch(name)
     assert match, f"not a CUDA device: {name}"
     return int(match[1] or 0)
 

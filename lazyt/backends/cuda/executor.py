@@ -1,6 +1,6 @@
 """Running a schedule on a GPU: kernels mapped and compiled when it is bound to extents, then launched in order.
 
-What an argument is and where a temporary lies is found as on the CPU (`backends/cpu/binding.py`). Launches are
+What an argument is and where a temporary lies is found as on the CPU (`backends/common/binding.py`). Launches are
 enqueued, from the second run on as graphs (`cuda_graph.py`); who reads a value waits, and hears of a wrong index.
 """
 
@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.backends.cpu import executor as host
-from lazyt.backends.cpu.callbacks import Callback, evaluated
-from lazyt.backends.cpu.flags import switches
+from lazyt.backends.common.binding import ScheduleBinding
+from lazyt.backends.common.executable import ScheduleExecutable
+from lazyt.backends.common.host_calls import HostCall, evaluated
+from lazyt.backends.common.strided_access import alternate
+from lazyt.backends.common.transposed_access import tile, untile
 from lazyt.backends.cuda import engine
 from lazyt.backends.cuda.codegen.emit import arguments, emit, program
 from lazyt.backends.cuda.codegen.mapping import (
@@ -36,6 +38,7 @@ from lazyt.backends.cuda.codegen.mapping import (
 from lazyt.backends.cuda.codegen.text import Module
 from lazyt.backends.cuda.cuda_graph import Launch, Segment
 from lazyt.backends.cuda.deferred_checks import WORD, Check, unsettled
+from lazyt.backends.cuda.describe import LaunchDescription
 from lazyt.backends.cuda.device import Device, device
 from lazyt.backends.cuda.flags import switches as own, variant
 from lazyt.backends.cuda.horizontal_fusion import FEWEST, SHARE, Share, Shares, groups, taken_together
@@ -44,6 +47,7 @@ from lazyt.backends.cuda.library.attention import Attention
 from lazyt.backends.cuda.library.convolutions import Convolution
 from lazyt.backends.cuda.library.products import ByLibrary, Product, Zeros, is_tf32
 from lazyt.backends.cuda.library.scatter import Scatter
+from lazyt.config import cpu as switches
 from lazyt.ir import graph as g
 from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.schedule import AttentionCall, LibraryCall, MatmulCall, ScatterCall
@@ -53,7 +57,7 @@ from lazyt.ir.symbolic import uses_offset
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lazyt.backends.cpu.receipt import Receipt
+    from lazyt.backends.common.commit_flag import Receipt
     from lazyt.ir import kernel as k
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
@@ -108,20 +112,27 @@ def symbol_of(kernel: k.Kernel, mapping: Mapping) -> str:
     return f"lazyt_k_{key_of(kernel)}_{mapping.key}"
 
 
-class Executable(host.Executable):
+class Executable(ScheduleExecutable):
     """A schedule on one device."""
 
-    widens = False  # neighbouring threads read what lies side by side
+    bound: dict[tuple[int, ...], Bound]
 
     def __init__(self, sched: Schedule, name: str) -> None:
-        super().__init__(sched, native=False)
-        self.donations = []
+        super().__init__(sched)
         self.device = device(name)
+
+    def arrange(self, call: KernelCall) -> None:
+        """Neighbouring threads read what lies side by side, so narrow maps stay as they are."""
+        if switches["tile"]:
+            tile(call)
+            untile(call)
+        if switches["alternate"]:
+            alternate(call)
 
     def compile(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
         """Nothing yet: a kernel's mapping follows from its extents."""
 
-    def draft(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> Bound:
+    def bind(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> Bound:
         return Bound(self, extents, scalars)
 
     def run(
@@ -137,6 +148,15 @@ class Executable(host.Executable):
             self.bound[extents] = bound
         return bound.run(scalars, leaves)
 
+    def describe(self, launch: Any, bound: Bound) -> LaunchDescription:
+        """How a launch is computed at the sizes of a binding."""
+        return LaunchDescription(launch, bound)
+
+    def notes(self, bound: Bound) -> list[tuple[str, str]]:
+        """How launches are enqueued from the second run on, and which kernels go as one launch."""
+        together = together_of(bound)
+        return [("replay", replay_of(self, bound)), *([("together", together)] if together else [])]
+
 
 class Run:
     """One run of a bound plan: its stream, the bases of addresses, and what holds memory."""
@@ -147,10 +167,16 @@ class Run:
         self.stream, self.bases, self.outs, self.leaves = stream, bases, outs, leaves
 
 
-class Bound(host.Bound):
+class Bound(ScheduleBinding):
     """An executable for given extents."""
 
     exe: Executable
+
+    def __init__(self, exe: Executable, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
+        super().__init__(exe, exe.expressions.evaluate(extents, scalars))
+        self.extents = extents
+        self.parts: list[Any] = []
+        self.lock = threading.RLock()
 
     def build(self) -> None:
         """Argument tables, mappings and code of every launch."""
@@ -337,8 +363,7 @@ class Bound(host.Bound):
         texts = []
         for i, (kernel, mapping) in enumerate(self.mappings_of(c)):
             texts.append(emit(kernel, mapping, symbol_of(kernel, mapping), module, notes if i == 0 else ()))
-        return "\
-".join([module.text(), *texts])
+        return "\n".join([module.text(), *texts])
 
     def sass_of(self, c: KernelCall) -> str:
         """The machine code of a launch for this device; compiles it, if only to be read."""
@@ -398,9 +423,9 @@ class Bound(host.Bound):
         return bases[base] + byte
 
 
-def together_of(bound: host.Bound) -> str:
-    """Which kernels of a plan go as one launch; '' on the CPU, and for none."""
-    if not isinstance(bound, Bound) or not bound.together:
+def together_of(bound: Bound) -> str:
+    """Which kernels of a plan go as one launch; '' for none."""
+    if not bound.together:
         return ""
     number = len(set(bound.together.values()))
     return f"{len(bound.together)} kernels in {number} launch{'es' * (number > 1)}, as they are equal and independent"
@@ -417,10 +442,8 @@ def attends(name: str, b: Builder, n: Node, operands: Sequence[Node]) -> tuple[N
     return attention_kernels.calls(b, n, operands) if found is None else found
 
 
-def replay_of(exe: host.Executable, bound: host.Bound) -> str:
-    """How a plan's launches at these sizes are enqueued from the second run on; '' on the CPU."""
-    if not isinstance(exe, Executable):
-        return ""
+def replay_of(exe: Executable, bound: Bound) -> str:
+    """How a plan's launches at these sizes are enqueued from the second run on."""
     if not switches["graphs"]:
         return "launch by launch: graphs are switched off"
     ran = exe.bound.get(bound.extents)
@@ -437,7 +460,7 @@ def _is_empty(kernel: k.Kernel, extents: Sequence[int]) -> bool:
     return not all(extents[: kernel.outer]) or (not kernel.rows and not all(extents))
 
 
-class _OnHost(Callback):
+class _OnHost(HostCall):
     """A call that has no GPU form: its operands are copied to the host and its results back; counted."""
 
     def __init__(self, bound: Bound, call: LibraryCall | MatmulCall | ScatterCall) -> None:
@@ -457,9 +480,6 @@ class _OnHost(Callback):
         array = np.empty(shape, n.dtype)
         self.written.append((address, array))
         return array
-
-    def _adopt(self, n: Node, results: list[Any], bases: list[int], outs: list[Any]) -> bool:
-        return False  # the host's memory is not the device's
 
     def run(self, run: Run) -> None:  # type: ignore[override]
         bound = self.bound

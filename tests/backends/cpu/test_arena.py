@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lazyt.backends.cpu.arena import by_size, by_time
+from lazyt.backends.common.arena import by_size, by_time
 
 
 def blocks_of(seed: int, n: int) -> list[tuple[int, int, int]]:

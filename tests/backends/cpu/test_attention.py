@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import lazyt as lt
+from lazyt.backends.common.attention import FEATURES
 from lazyt.backends.cpu.library import attention as cpu
-from lazyt.backends.cpu.library.attention_tile import FEATURES, KEYS
+from lazyt.backends.cpu.library.attention_tile import KEYS
 from lazyt.ir import attention as ir
 from lazyt.ir.passes.schedule import AttentionCall
 from lazyt.nn import functional as F

@@ -97,7 +97,7 @@ class TestProducts:
         a, b = array(30, 1024), array(1024, 1024, seed=1)
         x, y = tensors(a, b)
         z = x @ (y.T if right else y)
-        choice = z.explain().kernels[0]._choice
+        choice = z.explain().kernels[0]._description._choice
         assert not choice.pack_a and choice.pack_b == ("across" if right else "panel")
         check(z.numpy(), a, b.T if right else b, "float32")
 
@@ -128,7 +128,7 @@ class TestProducts:
         a, b = array(3, 200, 130), array(3, 200, 90, seed=1)
         x, y = tensors(a, b)
         z = lt.swapaxes(x, 1, 2) @ y
-        assert z.explain().kernels[0]._choice.pack_a == "across"
+        assert z.explain().kernels[0]._description._choice.pack_a == "across"
         check(z.numpy(), a.swapaxes(1, 2), b, "float32")
 
     @pytest.mark.parametrize("shapes", [

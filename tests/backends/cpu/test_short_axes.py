@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt.backends.cpu.codegen import short_axes, transposed_access
+from lazyt.backends.common import transposed_access
+from lazyt.backends.cpu.codegen import short_axes
 from lazyt.backends.cpu.engine import host_features
 from lazyt.backends.cpu.flags import switches
 from lazyt.ir.symbolic import hint

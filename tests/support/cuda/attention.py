@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lazyt.backends.cpu.library.attention_tile import AT, HEAD, OPERANDS, SIZE, STEP
+from lazyt.backends.common.attention import AT, HEAD, OPERANDS, SIZE, STEP
 from lazyt.backends.cuda.library.attention_emit import FORWARD, attention_text
 from lazyt.backends.cuda.library.attention_gradient_emit import KEYS, QUERIES, gradient_text
 from lazyt.backends.cuda.library.attention_tile import Variant

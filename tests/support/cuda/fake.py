@@ -111,6 +111,9 @@ class FakeDriver:
     def free_cached(self, device: int) -> None:
         self.freed_cache += 1
 
+    def usage(self, device: int) -> tuple[int, int]:
+        return self.used, self.limit
+
     def pinned(self, nbytes: int) -> tuple[int, object]:
         memory = np.full(nbytes, 0x5A, np.uint8)
         return memory.ctypes.data, memory

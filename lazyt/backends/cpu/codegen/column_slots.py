@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lazyt.backends.common.transposed_access import tiled_accesses
 from lazyt.backends.cpu.codegen.emit_reduce import WIDE, Fold, folds_of
 from lazyt.backends.cpu.codegen.text import mem_type, reg_type
-from lazyt.backends.cpu.codegen.transposed_access import tiled_accesses
 from lazyt.backends.cpu.flags import switches
 from lazyt.ir.kernel import COLUMNS, LANES, Load
 from lazyt.ir.records import dataclass

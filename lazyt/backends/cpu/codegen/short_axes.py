@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from lazyt.backends.common.transposed_access import NARROW
 from lazyt.backends.cpu.engine import host_features
 from lazyt.ir import kernel as k
 from lazyt.ir.passes.kernelize import AccessArg, KernelCall
 from lazyt.ir.symbolic import Dim, hint
 
-# A last axis of fewer elements is narrow (at seven, gathering costs what idle lanes do).
-NARROW = 5
 # Lanes run along the nearest axis that fills them, if it is short enough that what they reach stays in a cache; along
 # a longer one (pixels of few channels, points of the plane or of space) if memory is gone through that few times.
 LANES = 16

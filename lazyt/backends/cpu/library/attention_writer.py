@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lazyt.backends.common.attention import FIELDS, HEAD, OPERANDS, POINTERS, STEP
 from lazyt.backends.cpu.codegen.looptext import Function, named, suffix_of
 from lazyt.backends.cpu.codegen.text import mem_type
 from lazyt.backends.cpu.codegen.transpose import Turning
-from lazyt.backends.cpu.library.attention_tile import FIELDS, HEAD, HEIGHTS, OPERANDS, POINTERS, STEP, widths
+from lazyt.backends.cpu.library.attention_tile import HEIGHTS, widths
 from lazyt.backends.cpu.library.gemm_micro import Micro
 from lazyt.backends.math.table import RULES
 from lazyt.backends.math.vector import Vec, constant, where

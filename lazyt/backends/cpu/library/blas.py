@@ -17,14 +17,13 @@ from functools import lru_cache
 
 import numpy as np
 
+from lazyt.backends.common.products import MAX_BATCH
 from lazyt.backends.cpu.engine import compile_module
 
-MAX_BATCH = 6
 HEAD = 16
 POINTERS = HEAD + 3 * MAX_BATCH
 FUNCTION = POINTERS + 3
 SIZE = FUNCTION + 1
-NO_TRANS, TRANS = 111, 112
 _ROUTINE = {"float32": ("sgemm", "float"), "float64": ("dgemm", "double"),
             "complex64": ("cgemm", "float"), "complex128": ("zgemm", "double")}  # fmt: skip
 

@@ -16,7 +16,7 @@ from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.ir import graph as g
 
 if TYPE_CHECKING:
-    from lazyt.backends.cpu.library.products import Patches, Value
+    from lazyt.backends.common.products import Patches, Value
     from lazyt.ir.passes.schedule import MatmulCall
 
 
@@ -33,12 +33,12 @@ def choose_convolution(c: MatmulCall, value: Value) -> Choice:
         m, area = value(n.shape[1]), math.prod(places)
         fits = m * places[-1] * n.dtype.itemsize <= SCRATCH
         on_stack = c.epilogue is not None and not c.kept and c.epilogue.kernel.layout.size <= MAX_ARGUMENTS and fits
-        return Choice("generated", m, area, depth, value(x.shape[0]), 0, 0, tile, on_stack=on_stack)
+        return Choice("generated", m, area, depth, value(x.shape[0]), 0, 0, on_stack, tile=tile)
     features = value(w.shape[1])
     vectors = min(max(-(-features // tile.lanes), 1), tile.vectors)
     narrow: Tile = dataclasses.replace(tile, vectors=vectors)
     area = math.prod(value(d) for d in w.shape[2:])
-    return Choice("generated", depth, features, area, value(x.shape[0]), 0, 0, narrow, pack_b="across")
+    return Choice("generated", depth, features, area, value(x.shape[0]), 0, 0, tile=narrow, pack_b="across")
 
 
 class Convolution(Product):

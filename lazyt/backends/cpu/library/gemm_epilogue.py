@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lazyt.backends.cpu.library.gemm_tile import AT, MAX_ARGUMENTS, MAX_BATCH
+from lazyt.backends.common.products import MAX_BATCH
+from lazyt.backends.cpu.library.gemm_tile import AT, MAX_ARGUMENTS
 from lazyt.ir.kernel import BLOCK
 
 # Moves the arguments of a map kernel to a part of its domain, and runs it there.

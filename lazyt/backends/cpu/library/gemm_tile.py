@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lazyt.backends.common.products import MAX_BATCH
 from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ FINISHED = 1 << 16
 SCRATCH = 1 << 18
 # Packed panels of B have at most this many: with FINISHED less than the stack of any thread (of a worker: STACK).
 PACKED_B = DEPTH * 256
-MAX_BATCH = 6
 # Rows of A that are packed lie this many elements further apart than they are long.
 PAD = 16
 # Rows of C that an epilogue gets together, at least.

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lazyt.backends.common import products
+from lazyt.backends.common.products import MAX_BATCH, NO_TRANS, TRANS, leading
 from lazyt.backends.cpu.engine import compile_module, host_features
 from lazyt.backends.cpu.library import blas
 from lazyt.backends.cpu.library.gemm_ir import product_text
@@ -24,7 +26,6 @@ from lazyt.backends.cpu.library.gemm_tile import (
     HEAD,
     KC,
     MAX_ARGUMENTS,
-    MAX_BATCH,
     PACK_AT,
     PACK_B,
     PACK_HEAD,
@@ -40,15 +41,14 @@ from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+    from lazyt.backends.common.products import Patches, Value
     from lazyt.backends.cpu.binding import Binding
     from lazyt.ir.graph import Node
     from lazyt.ir.passes.schedule import MatmulCall
     from lazyt.ir.symbolic import Dim
 
-    Patches = list[tuple[int, int, int]]
-    Value = Callable[[int | Dim], int]
 
 # Multiply-adds that a chunk of a batch of products should have, and that a panel of one product must have.
 PRODUCT_GRAIN = 1 << 18
@@ -87,57 +87,22 @@ MEMORY_CYCLES = 0.25
 
 
 @dataclass(frozen=True)
-class Choice:
-    """How one product is computed, and why."""
+class Choice(products.Choice):
+    """How one product is computed here, and why."""
 
-    how: str  # 'generated' | 'blas' | 'numpy'
-    m: int
-    n: int
-    k: int
-    count: int  # products in the batch
-    generated_cycles: int  # 0 where there is no generated code for it
-    blas_cycles: int  # 0 where BLAS has no routine for it
     tile: Tile | None = None
     families: tuple[Family, ...] = ()  # the micro-kernels that it takes
     form: str = "row"  # how a micro-kernel reads A
     pack_a: str = ""  # '' or 'across'
     pack_b: str = ""  # '', 'panel' or 'across'
-    on_stack: bool = False  # whether nobody but the epilogue needs the product
     deep: int = DEEP  # rows of a unit at most, where there are several blocks of k
     wide: int = WIDE  # columns of a unit at most
     leading: tuple[tuple[int, int], ...] = ()  # how A and B lie (see `leading`), where one that is not NumPy reads them
-    timed: str = ""  # what the autotuner measured, if it was asked
 
     def text(self, dtype: np.dtype) -> tuple[str, str]:
         """The module of a generated product, and its name."""
         assert self.tile is not None
         return product_text(dtype, self.tile, self.form, self.families)
-
-    @property
-    def reason(self) -> str:
-        """The estimates, or what was measured, for a person to read."""
-        if self.timed:
-            return self.timed
-        if not self.blas_cycles:
-            return "BLAS has no routine for it"
-        if not self.generated_cycles:
-            return "there is no generated code for it"
-        return f"estimated {self.generated_cycles / 1e3:,.0f} kcycles generated, {self.blas_cycles / 1e3:,.0f} by BLAS"
-
-
-def leading(x: Node, strides: tuple[int | Dim, ...], value: Value) -> tuple[int, int] | None:
-    """(transposition, leading dimension) of a matrix operand, if BLAS can read it."""
-    r, s = (value(d) for d in x.shape[-2:])
-    a, b = (value(d) for d in strides[-2:])
-    if b == 1 and (a >= max(s, 1) or r <= 1):
-        return blas.NO_TRANS, max(a if r > 1 else s, s, 1)
-    if a == 1 and (b >= max(r, 1) or s <= 1):
-        return blas.TRANS, max(b if s > 1 else r, r, 1)
-    if s <= 1 and r <= 1:
-        return blas.NO_TRANS, max(s, 1)
-    if r <= 1 and b == 1:
-        return blas.NO_TRANS, max(s, 1)
-    return None
 
 
 @lru_cache(maxsize=16)
@@ -156,9 +121,9 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
     count = math.prod(value(d) for d in x.shape[:-2])
     dtype = c.node.dtype
     ta, tb = leading(x, c.operands[0][1], value), leading(y, c.operands[1][1], value)
-    readable = ta is not None and tb is not None and c.node.ndim - 2 <= min(MAX_BATCH, blas.MAX_BATCH)
+    readable = ta is not None and tb is not None and c.node.ndim - 2 <= MAX_BATCH
     lie = (ta, tb) if ta is not None and tb is not None else ()
-    form = "col" if ta is not None and ta[0] == blas.TRANS else "row"
+    form = "col" if ta is not None and ta[0] == TRANS else "row"
     tile = tile_for(dtype, form) if readable else None
     by_blas = readable and blas.available(dtype)
     # The generated code of the largest integers' products is needed: no library has them.
@@ -174,14 +139,14 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
         assert tile is not None
     far = kk * n * size > NEAR and m > MANY
     aliased = tb[1] * size % ALIASED == 0 and kk > 32 and m > 4 * tile.rows[0]
-    pack_b = "across" if tb[0] != blas.NO_TRANS else "panel" if far or aliased else ""
+    pack_b = "across" if tb[0] != NO_TRANS else "panel" if far or aliased else ""
     estimate = _generated(tile, m, n, kk, count, pack_a, pack_b, c)
-    library_estimate = _blas(tile, m, n, kk, count, c, tb[0] != blas.NO_TRANS) if by_blas else 0
+    library_estimate = _blas(tile, m, n, kk, count, c, tb[0] != NO_TRANS) if by_blas else 0
     how = "generated" if not by_blas or not library or estimate < library_estimate else "blas"
     on_stack = how == "generated" and stays_on_stack(c, kk)
     return Choice(
-        how, m, n, kk, count, estimate, library_estimate, tile, tile.families(n), form, pack_a, pack_b, on_stack,
-        leading=lie,
+        how, m, n, kk, count, estimate, library_estimate, on_stack, tile=tile, families=tile.families(n), form=form,
+        pack_a=pack_a, pack_b=pack_b, leading=lie,
     )  # fmt: skip
 
 
@@ -232,13 +197,11 @@ def code_of(text: str, name: str) -> int:
 _modules: list[object] = []
 
 
-class Product:
+class Product(products.Product):
     """One product of a bound plan: the rows of the program and what memory they need beside it."""
 
-    def __init__(self, bound: Binding, call: MatmulCall, choice: Choice) -> None:
-        self.bound = bound
-        self.call = call
-        self.choice = choice
+    bound: Binding
+    choice: Choice
 
     @property
     def extra(self) -> dict[str, int]:
@@ -459,8 +422,8 @@ class Product:
         la, lb = ch.leading
         batch = [b.value(d) for d in x.shape[:-2]]
         panels, pm, pn = _panels(m, n, kk)
-        pa = 0 if pn < n else pm * (la[1] if la[0] == blas.NO_TRANS else 1)
-        pb = 0 if pn == n else pn * (1 if lb[0] == blas.NO_TRANS else lb[1])
+        pa = 0 if pn < n else pm * (la[1] if la[0] == NO_TRANS else 1)
+        pb = 0 if pn == n else pn * (1 if lb[0] == NO_TRANS else lb[1])
         pc = pm * n if pn == n else pn
         args[: blas.HEAD] = [
             m, n, kk, la[1], lb[1], max(n, 1), la[0], lb[0], m * n, len(batch), panels, pm, pn, pa, pb, pc,

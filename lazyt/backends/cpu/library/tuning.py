@@ -17,15 +17,17 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from lazyt.backends import object_cache
+from lazyt.backends.common.products import TRANS, leading
 from lazyt.backends.cpu import memory
 from lazyt.backends.cpu.engine import CODEGEN_VERSION, host
 from lazyt.backends.cpu.library import blas
-from lazyt.backends.cpu.library.products import Product, leading, stays_on_stack
+from lazyt.backends.cpu.library.products import Product, stays_on_stack
 from lazyt.backends.cpu.thread_pool import Program, get_num_threads
 from lazyt.ir.symbolic import uses_offset
 
 if TYPE_CHECKING:
-    from lazyt.backends.cpu.library.products import Choice, Patches, Value
+    from lazyt.backends.common.products import Patches, Value
+    from lazyt.backends.cpu.library.products import Choice
     from lazyt.ir.graph import Node
     from lazyt.ir.passes.schedule import MatmulCall
     from lazyt.ir.symbolic import Dim
@@ -88,7 +90,7 @@ def _bytes(n: Node, value: Value) -> int:
 
 def _key(c: MatmulCall, choice: Choice, value: Value) -> str:
     layout = [leading(x, s, value) for x, (_, s, _) in zip(c.node.operands, c.operands, strict=True)]
-    transposed = [la is not None and la[0] == blas.TRANS for la in layout]
+    transposed = [la is not None and la[0] == TRANS for la in layout]
     sizes = [rounded(n) for n in (choice.m, choice.n, choice.k, choice.count)]
     about = [c.node.dtype.name, sizes, transposed, get_num_threads(), str(choice.tile)]
     return object_cache.make_key("product", json.dumps([VERSION, CODEGEN_VERSION, about]), host().cpu, host().flags)
@@ -147,7 +149,7 @@ class _Trial:
         self.value = value
         self.index = {n: i for i, n in enumerate(buffers)}
         self.arena_base = len(buffers)
-        product = Product(self, alone, choice)  # type: ignore[arg-type]
+        product = Product(self, alone, choice)
         self.offsets = {(alone, "A"): 0}
         self.buffers = [*buffers.values(), memory.allocate(max(product.extra.get("A", 0), 1))]
         rows: list[list[int]] = []

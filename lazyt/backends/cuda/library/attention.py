@@ -22,7 +22,7 @@ from lazyt.ir.attention import HALVES, causal_of, mask_of, on_halves
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lazyt.backends.cpu.library.products import Patches
+    from lazyt.backends.common.products import Patches
     from lazyt.backends.cuda.cuda_graph import Launch
     from lazyt.backends.cuda.executor import Bound, Run
     from lazyt.ir.builder import Builder

@@ -6,7 +6,7 @@
 
 The weights of one tile are in shared memory, no others anywhere. Blocks do not meet, and each goes through the keys in
 order, so bits depend on the sizes alone. Where queries see earlier keys only, tiles behind them are left out, and the
-blocks that see most begin. Arguments are the CPU's (`backends/cpu/library/attention_tile.py`).
+blocks that see most begin. Arguments are those of `backends/common/attention.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from lazyt.backends.cpu.library.attention_tile import AT, HEAD, OPERANDS, SIZE, STEP
+from lazyt.backends.common.attention import AT, HEAD, OPERANDS, SIZE, STEP
 from lazyt.backends.cuda.library.attention_preamble import preamble
 
 if TYPE_CHECKING:

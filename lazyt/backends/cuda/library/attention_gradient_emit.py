@@ -14,7 +14,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from lazyt.backends.cpu.library.attention_tile import AT
+from lazyt.backends.common.attention import AT
 from lazyt.backends.cuda.library.attention_emit import opening
 from lazyt.backends.cuda.library.attention_preamble import preamble
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lazyt.backends.cpu.library import attention as host
-from lazyt.backends.cpu.library.attention_tile import SIZE
+from lazyt.backends.common import attention as shared
+from lazyt.backends.common.attention import SIZE
 from lazyt.backends.cuda import engine
 from lazyt.backends.cuda.codegen.routine import is_loaded, loaded
 from lazyt.backends.cuda.cuda_graph import Launch
@@ -21,7 +21,7 @@ from lazyt.ir.symbolic import is_multiple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lazyt.backends.cpu.library.products import Patches
+    from lazyt.backends.common.products import Patches
     from lazyt.backends.cuda.executor import Bound
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def calls(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...] | None:
     """The results of attention as a call, on the halves that there were; None for those that are to be products."""
-    if not host.attends(b, n):
+    if not shared.attends(b, n):
         return None
     rows = (n.operands[i].shape[-1] for i in (1, 2))
     if any(b.at_least(d, widest(n.operands[0].dtype) + 1) for d in rows):
@@ -43,8 +43,8 @@ class Kernels:
 
     def __init__(self, bound: Bound, call: AttentionCall) -> None:
         self.bound, self.call = bound, call
-        self.back = host.is_gradient(call)
-        self.count, self.queries, self.keys, self.d, self.e = host.sizes(bound, call)
+        self.back = shared.is_gradient(call)
+        self.count, self.queries, self.keys, self.d, self.e = shared.sizes(bound, call)
 
     @property
     def fits(self) -> bool:
@@ -66,7 +66,7 @@ class Kernels:
         if self.d % chunk or self.e % chunk:
             return False
         value = self.bound.value
-        for name, i in host.positions(self.call).items():
+        for name, i in shared.positions(self.call).items():
             if name not in ("q", "k", "v", "g"):
                 continue
             _, strides, offset = self.call.views[i]
@@ -88,7 +88,7 @@ class Kernels:
 
     def place(self, table: list[int], patches: Patches) -> int:
         """The arguments of all its kernels into the table; where they begin."""
-        return host.place(self.bound, self.call, {}, table, patches)
+        return shared.place(self.bound, self.call, {}, table, patches)
 
     def launches(self, at: int, level: int) -> list[Launch]:
         """What runs with the arguments that begin there: what somebody reads."""

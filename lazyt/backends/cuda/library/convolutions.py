@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.backends.cpu.library import products
-from lazyt.backends.cpu.library.products import Choice
+from lazyt.backends.common import products
+from lazyt.backends.common.products import Choice
 from lazyt.backends.cuda.library.cudnn import Cudnn, Geometry
 from lazyt.backends.cuda.library.products import is_tf32, place
 from lazyt.backends.math.elements import BFLOAT16
@@ -19,7 +19,7 @@ from lazyt.ir.prims import MOVEMENT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lazyt.backends.cpu.library.products import Patches
+    from lazyt.backends.common.products import Patches
     from lazyt.backends.cuda.executor import Bound, Run
     from lazyt.ir.graph import Node
     from lazyt.ir.passes.schedule import MatmulCall

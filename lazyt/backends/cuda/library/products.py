@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.backends.cpu.library import blas, products
-from lazyt.backends.cpu.library.products import Choice, leading
+from lazyt.backends.common import products
+from lazyt.backends.common.precision import precision
+from lazyt.backends.common.products import NO_TRANS, Choice, leading
 from lazyt.backends.cuda import cupy_driver
 from lazyt.backends.cuda.library import registry
 from lazyt.backends.math.elements import BFLOAT16
@@ -20,31 +21,19 @@ from lazyt.backends.math.elements import BFLOAT16
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lazyt.backends.cpu.library.products import Patches
+    from lazyt.backends.common.products import Patches
     from lazyt.backends.cuda.executor import Bound, Run
     from lazyt.backends.cuda.library.convolutions import Convolution
     from lazyt.ir.passes.schedule import MatmulCall
 
     Array = np.ndarray[Any, Any]
 
-# As in PyTorch: what is not 'highest' may be tf32, of 10 bits of mantissa.
-PRECISIONS = ("highest", "high", "medium")
-_precision = ["highest"]
 DTYPES = {np.dtype(t) for t in ("f2", "f4", "f8", "c8", "c16")} | {BFLOAT16}
-
-
-def set_precision(precision: str) -> None:
-    assert precision in PRECISIONS, "checked by who calls"
-    _precision[0] = precision
-
-
-def precision() -> str:
-    return _precision[0]
 
 
 def is_tf32(dtype: np.dtype) -> bool:
     """Whether a product of this dtype is one of tf32 now."""
-    return dtype == np.float32 and _precision[0] != "highest"
+    return dtype == np.float32 and precision() != "highest"
 
 
 class Product(products.Product):
@@ -63,7 +52,7 @@ class Product(products.Product):
             bound, call, Choice(how, m, value(y.shape[-1]), k, math.prod(self.batch), 0, int(how == "blas"))
         )
         self.leading = [1 if f is None else f[1] for f in found]
-        self.transposed = [f is not None and f[0] != blas.NO_TRANS for f in found]
+        self.transposed = [f is not None and f[0] != NO_TRANS for f in found]
         self.strides = [[value(s) for s in strides[:-2]] or [0] for _, strides, _ in call.operands]
 
     def place(self, table: list[int], patches: Patches, level: int) -> None:

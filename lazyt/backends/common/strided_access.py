@@ -12,8 +12,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lazyt.backends.cpu.codegen.emit_pairs import over_pairs
-
 if TYPE_CHECKING:
     from lazyt.ir.passes.kernelize import KernelCall
 
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 def alternate(call: KernelCall) -> None:
     """Name the accesses of stride 2 or -2 along the vector axis; else change nothing."""
     kernel, axis = call.kernel, call.kernel.vector_axis
-    if call.product is not None or over_pairs(kernel):
+    if call.product is not None:
         return
     accesses = [
         replace(own, classes=own.classes[:axis] + ("2" if step > 0 else "=") + own.classes[axis + 1 :])

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from lazyt.backends.cpu.codegen.short_axes import NARROW
 from lazyt.ir import kernel as k
 from lazyt.ir.passes.kernelize import AccessArg, KernelCall
 from lazyt.ir.symbolic import Dim
+
+# A last axis of fewer elements is narrow (at seven, gathering costs what idle lanes do).
+NARROW = 5
 
 
 def tiled_accesses(kernel: k.Kernel) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lazyt.backends.cpu.callbacks import line_of
+from lazyt.backends.common.host_calls import line_of
 from lazyt.errors import LOOKED_UP, REFUSALS, IndexOutOfRange, LazytError, recorded_at
 
 if TYPE_CHECKING:

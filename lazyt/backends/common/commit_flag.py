@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from lazyt.backends.cpu import memory
 from lazyt.ir import dtypes, kernel as k
 
 if TYPE_CHECKING:
-    from lazyt.ir.graph import Node
-    from lazyt.ir.passes.donate import Donation
+    import numpy as np
 
 
 class Receipt:
@@ -35,16 +30,3 @@ WRITTEN = k.Kernel(
     1, 0, "outer", (k.Access(dtypes.int64, "1", True),), (), 0, (k.Const(1, dtypes.int64),),
     (k.Stage(False, (), (k.Store(0, 0),)),), "done",
 )  # fmt: skip
-
-
-def chosen(donations: Sequence[Donation], leaves: memory.References) -> list[Donation]:
-    """Of all donations that a plan allows those to leaves that nobody else holds, one for each leaf and output."""
-    found: list[Donation] = []
-    given: set[int] = set()
-    served: set[Node] = set()
-    for d in donations:
-        if d.leaf not in given and d.output not in served and memory.alone(leaves, d.leaf):
-            given.add(d.leaf)
-            served.add(d.output)
-            found.append(d)
-    return found

@@ -1,0 +1,98 @@
+"""NVIDIA GPUs as a backend: CUDA C by NVRTC, memory and libraries through CuPy.
+
+Modules are loaded as they are needed.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+from lazyt.backends import cuda
+from lazyt.backends.interface import Allocator, Backend, Capabilities, Statistics
+from lazyt.errors import DeviceError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+
+    from lazyt.backends.cuda.device import DeviceBuffer
+    from lazyt.backends.cuda.executor import Executable
+    from lazyt.backends.interface import Placed
+    from lazyt.ir.passes.schedule import Schedule
+
+    Array = np.ndarray[Any, Any]
+
+NAME = "cuda"
+
+
+class DeviceAllocator(Allocator):
+    """CuPy's pool of each device."""
+
+    def allocate(self, nbytes: int, device: str) -> DeviceBuffer:
+        return cuda.device.device(device).allocate(nbytes)
+
+    def from_host(self, array: Array, device: str) -> DeviceBuffer:
+        return cuda.device.from_host(array, device)
+
+    def to_host(self, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+        return cuda.device.to_host(buffer, dtype, shape)
+
+    def statistics(self, device: str) -> Statistics:
+        where = cuda.device.device(device)
+        return Statistics(*where.driver.usage(where.number))
+
+
+@cache
+def _capabilities(device: str) -> Capabilities:
+    """A GPU's products are a library's: nothing runs on their blocks, and windows are copied for them, unless cuDNN
+    computes convolutions. What its kernels need again of a row stays in shared memory.
+    """
+    return Capabilities(
+        convolutions=partial(cuda.executor.keeps, device), attention=partial(cuda.executor.attends, device),
+        share=cuda.needs.share_of, asynchronous=True,
+    )  # fmt: skip
+
+
+class CudaBackend(Backend):
+    """The GPUs that CuPy finds."""
+
+    name = NAME
+    allocator = DeviceAllocator()
+    dlpack_type = 2  # kDLCUDA
+
+    def device(self, name: str) -> str:
+        if not cuda.device.NAME.fullmatch(name):
+            raise DeviceError(f"device {name!r}: no such device; GPUs are '{NAME}:0', '{NAME}:1', ...")
+        return cuda.device.device(name).name
+
+    def synchronize(self, device: str) -> None:
+        cuda.device.device(device).synchronize()
+
+    def capabilities(self, device: str) -> Capabilities:
+        return _capabilities(device)
+
+    def compile(self, schedule: Schedule, device: str) -> Executable:
+        return cuda.executor.Executable(schedule, device)
+
+    def fallback(self, fn: str) -> str:
+        return cuda.registry.ON_HOST.get(fn, "")
+
+    def index(self, device: str) -> int:
+        return cuda.device.number_of(device)
+
+    def find(self, fn: str, values: Sequence[Placed], statics: Sequence[Any]) -> list[Placed]:
+        return cuda.finding.find(fn, values, statics)
+
+    def share(self, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+        return cuda.device.shared(buffer, dtype, shape)
+
+    def array_interface(self, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: tuple[int, ...]) -> dict[str, Any]:
+        return cuda.device.described(buffer, dtype, shape)
+
+    def adopt(self, x: Any, copy: bool) -> Placed:
+        return cuda.device.adopted(x, copy)
+
+
+BACKEND = CudaBackend()
