@@ -39,10 +39,12 @@ def test_what_is_not_loaded(more):
     assert not [m for m in loaded if m.startswith(NOT_LOADED)]
 
 
-def test_the_cuda_backend_has_the_rooms_that_it_names():
+def test_the_cuda_backend_has_the_modules_that_it_names():
     from lazyt.backends import cuda
 
-    assert [getattr(cuda, n).__name__ for n in cuda.__all__] == [f"lazyt.backends.cuda.{n}" for n in cuda.__all__]
+    assert {*cuda.__all__} == {*cuda._PLACES}
+    for name, place in cuda._PLACES.items():
+        assert getattr(cuda, name).__name__ == f"lazyt.backends.cuda.{place}"
     with pytest.raises(AttributeError, match=r"'lazyt\.backends\.cuda' has no attribute 'nothing'"):
         _ = cuda.nothing
 

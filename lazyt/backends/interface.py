@@ -193,7 +193,7 @@ class Executable(Protocol):
     ) -> list[Any]:
         """Run; the buffer of each of `outputs`, or the leaf whose memory it took. Raises with nothing changed.
 
-        leaves: values with a buffer, an address, a dtype and a shape.
+        leaves: values with a buffer, an address, a dtype and a shape. receipt: None without `Capabilities.donation`.
         """
 
     def describe(self, launch: Launch, bound: Any) -> Description:

@@ -67,7 +67,7 @@ class Plan:
         self.division = program.division
         backend = backends[self.device]
         can = backend.capabilities(self.device)
-        self.asynchronous = can.asynchronous
+        self.asynchronous, self.donates = can.asynchronous, can.donation
         self.executable: Executable = backend.compile(self.schedule, self.device)
         # NOTE: fusion leaves guards too, so they are read last.
         self.guards = list(low.scope.guards)
@@ -103,7 +103,7 @@ class Plan:
         """The values of `want` (a part of what this plan computes), in its order; for a receipt see `Executable`."""
         if settings["interpret"]:
             return self._interpret(extents, scalars, leaves, want)
-        buffers = self.executable.run(extents, scalars, leaves, receipt)
+        buffers = self.executable.run(extents, scalars, leaves, receipt if self.donates else None)
         self.runs += 1
         return self.values(buffers, extents, leaves, want)
 

@@ -1,7 +1,7 @@
 """The CUDA backend: the kernel IR as CUDA C, compiled by NVRTC and run through CuPy.
 
-File by file as `backends/cpu`, and what both need is in `backends/rules`. CuPy is imported when a GPU is first asked
-for, never before; and so are these rooms, by whoever names one behind `cuda`: a program on the CPU loads none.
+File by file as `backends/cpu`, and what both need is in `backends/common` and `backends/math`. CuPy is imported when a
+GPU is first asked for, never before; and so are these modules, by whoever names one behind `cuda`.
 """
 
 from __future__ import annotations
@@ -12,30 +12,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lazyt.backends.cuda import device, executor
     from lazyt.backends.cuda.codegen import needs
-    from lazyt.backends.cuda.library import (
-        attention,
-        attention_kernels,
-        convolutions,
-        finding,
-        products,
-        registry,
-        scatter,
-    )
+    from lazyt.backends.cuda.library import finding, registry
 
-# Where each module that the rest of lazyt asks for stands; it is imported when it is first used.
+# Where each module that `backend.py` asks for stands; it is imported when it is first used.
 _PLACES = {
     "device": "device",
     "executor": "executor",
+    "finding": "library.finding",
     "needs": "codegen.needs",
-    **{
-        name: f"library.{name}"
-        for name in ("attention", "attention_kernels", "convolutions", "finding", "products", "registry", "scatter")
-    },
+    "registry": "library.registry",
 }
-__all__ = [
-    "attention", "attention_kernels", "convolutions", "device", "executor", "finding", "needs", "products", "registry",
-    "scatter",
-]  # fmt: skip
+__all__ = ["device", "executor", "finding", "needs", "registry"]
 
 
 def __getattr__(name: str) -> Any:

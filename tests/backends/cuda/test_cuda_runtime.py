@@ -19,6 +19,7 @@ import pytest
 import lazyt as lt
 from lazyt.backends.cuda import cupy_driver, device as devices, horizontal_fusion
 from lazyt.backends.cuda.flags import switches
+from lazyt.backends.registry import backends
 from lazyt.runtime import plan_cache
 from tests.support.cuda import on_gpu as on_gpu_script
 from tests.support.cuda.fake import FakeDriver
@@ -414,6 +415,16 @@ def test_the_script_for_a_gpu_times_every_work(gpu: FakeDriver) -> None:
     assert list(on_gpu_script.table(1 << 18, bandwidth=1e9, until=0.0))[1] == "left out: no time"
 
 
+def test_the_allocator_counts_what_is_held(gpu: FakeDriver) -> None:
+    allocator = backends["cuda:0"].allocator
+    before = allocator.statistics("cuda:0").allocated
+    buffer = allocator.allocate(1 << 12, "cuda:0")
+    assert buffer.device == "cuda:0" and buffer.nbytes == 1 << 12
+    assert allocator.statistics("cuda:0").allocated - before >= 1 << 12
+    del buffer
+    assert allocator.statistics("cuda:0").allocated == before
+
+
 def test_looking_at_a_device(gpu: FakeDriver) -> None:
     x = on_gpu(6, 500)
     y = lt.softmax(x * 3, -1)
@@ -424,6 +435,7 @@ def test_looking_at_a_device(gpu: FakeDriver) -> None:
     source = kernel.source()
     assert "lt_exp_f32(v" in source and 'extern "C" __global__ void' in source
     assert "test_cuda_runtime.py" in source, "the user's lines stand above a kernel"
+    assert "}\n\n// " in source, "an empty line stands between functions"
     assert gpu.loads == 0, "looking compiles nothing"
     y.numpy()
     ran = lt.last_sync().plan_kernels[-1]
