@@ -1,6 +1,6 @@
 """Other people's programs on tensors: their results are NumPy's, and the page says how often each computed.
 
-`python -m tests.protocols.test_ecosystem` writes the page's table anew.
+`python -m tests.functions.protocols.test_ecosystem` writes the page's table anew.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 import lazyt as lt
 from tests.support.ecosystem_programs import PROGRAMS
 
-TOP = Path(__file__).parents[2]
+TOP = Path(__file__).parents[3]
 PAGE = TOP / "docs" / "ecosystem.md"
 # What finds lazyt through the Array API's `__array_namespace__`.
 BY_NAMESPACE = {"array_api_compat", "array_api_extra", "scipy", "sklearn"}
@@ -55,7 +55,7 @@ def test_a_program_runs_on_tensors(package, name):
     assert "error" not in result, result["error"]
     syncs, kind = written()[package, name]
     assert result["syncs"] <= syncs, (
-        "the page says that it computes less often: python -m tests.protocols.test_ecosystem"
+        "the page says that it computes less often: python -m tests.functions.protocols.test_ecosystem"
     )
     assert kind == ("tensors" if result["tensor"] else "arrays")
 
