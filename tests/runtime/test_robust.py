@@ -242,7 +242,10 @@ def test_an_interrupted_recording_has_happened_or_not(name: str, synced: bool) -
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupted_sync_leaves_everything_as_it_was() -> None:
+@pytest.mark.parametrize(("dense", "step"), [(30, 211), pytest.param(100, 11, marks=pytest.mark.slow)])
+def test_an_interrupted_sync_leaves_everything_as_it_was(dense: int, step: int) -> None:
+    """At the first places of a sync and at every `step`th one; `python -m tests.support.interrupts` tries all."""
+
     def build() -> dict[str, Any]:
         s = state(lt)
         w = lt.tensor([1.0, 2.0, 3.0], requires_grad=True)
@@ -264,7 +267,7 @@ def test_an_interrupted_sync_leaves_everything_as_it_was() -> None:
             np.testing.assert_array_equal(x.detach().numpy(), want[k], err_msg=f"{k} at place {n}")
         if interrupt.seen < n:
             break
-        n += 1 if n < 100 else 11
+        n += 1 if n < dense else step
 
 
 def test_ctrl_c_during_a_sync(monkeypatch: pytest.MonkeyPatch) -> None:

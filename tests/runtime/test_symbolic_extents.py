@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import given, note
 
 import lazyt as lt
 from lazyt.errors import LazytError
@@ -18,9 +17,9 @@ from lazyt.testing import array_programs
 from lazyt.testing.array_programs import Writer
 from lazyt.tracing.trace import local
 from tests.support.batched_programs import CASES, RNG, W, normal, softmax
+from tests.support.drawn import examples
 from tests.support.plans import bits, forget
 
-EXAMPLES = int(os.environ.get("LAZYT_EXAMPLES", "0"))
 # In shuffled order; 3, 4, 5, 6 and 8 are extents of other axes too.
 SIZES = (7, 3, 1, 64, 2, 5, 32, 6, 8, 4, 0, 1, 7)
 
@@ -130,14 +129,7 @@ def test_indices_and_bounds_move_without_a_plan() -> None:
 DIMS = ((3, 5, 2), (1, 5, 2), (4, 4, 4), (0, 5, 2), (1, 1, 1), (7, 2, 9), (6, 3, 6), (2, 0, 3), (35, 3, 1), (3, 5, 2))
 
 
-@settings(
-    max_examples=EXAMPLES or 40,
-    derandomize=not EXAMPLES,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
-)
-@given(st.data())
-def test_a_plan_gives_the_same_bits_for_other_extents(data: st.DataObject) -> None:
+def check_other_extents(data: st.DataObject) -> None:
     """A random program over arrays of changing extents: reused plans against plans of its own for each."""
     forget()
     w = Writer(lambda n: data.draw(st.integers(0, n - 1)), dims=DIMS[0])
@@ -164,6 +156,20 @@ def test_a_plan_gives_the_same_bits_for_other_extents(data: st.DataObject) -> No
         for name, got in run(d).items() if d in want else ():
             assert (got.dtype, got.shape) == (want[d][name].dtype, want[d][name].shape)
             assert name in w.tainted or bits(got) == bits(want[d][name]), f"{d}: {name}"
+
+
+@examples(8)
+@given(st.data())
+def test_a_plan_gives_the_same_bits_for_other_extents(data: st.DataObject) -> None:
+    """Each program is planned and compiled for ten extents; the slow test tries five times as many."""
+    check_other_extents(data)
+
+
+@pytest.mark.slow
+@examples(40)
+@given(st.data())
+def test_plans_of_more_programs_give_the_same_bits_for_other_extents(data: st.DataObject) -> None:
+    check_other_extents(data)
 
 
 def test_what_holds_both_ways_round_does_not_go_round() -> None:

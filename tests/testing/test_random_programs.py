@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -10,16 +9,16 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import given, note
 
 import lazyt as lt
 from lazyt.backends.cpu import binding
 from lazyt.runtime import plan_cache
 from lazyt.testing import array_programs, reference
 from lazyt.testing.array_programs import WORD, Writer
+from tests.support.drawn import examples
 from tests.support.plans import bits, forget
 
-EXAMPLES = int(os.environ.get("LAZYT_EXAMPLES", "0"))
 TOLERANCE = {"float16": 4e-3, "float32": 2e-5, "float64": 1e-11}
 
 
@@ -82,14 +81,7 @@ def run(regime: str, lines: list[str], w: Writer) -> dict[str, np.ndarray]:
 REGIMES = ("fused", "the rest is dead", "first seen", "unfused", "eager", "one thread", "synced now and then")
 
 
-@settings(
-    max_examples=EXAMPLES or 60,
-    derandomize=not EXAMPLES,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
-)
-@given(st.data())
-def test_every_way_to_run_a_program_gives_the_same_bits(data: st.DataObject) -> None:
+def check_every_way(data: st.DataObject) -> None:
     plan_cache.settings["tiers"] = True
     w = Writer(lambda n: data.draw(st.integers(0, n - 1)))
     w.program(length=12)
@@ -103,6 +95,20 @@ def test_every_way_to_run_a_program_gives_the_same_bits(data: st.DataObject) -> 
             if name not in w.tainted and bits(got) != bits(want):
                 np.testing.assert_array_equal(got, want, err_msg=f"{regime}: {name}")
                 raise AssertionError(f"{regime}: {name} differs in the sign of a zero")
+
+
+@examples(15)
+@given(st.data())
+def test_every_way_to_run_a_program_gives_the_same_bits(data: st.DataObject) -> None:
+    """A program compiles some ten kernels in each way; the slow test tries four times as many."""
+    check_every_way(data)
+
+
+@pytest.mark.slow
+@examples(60)
+@given(st.data())
+def test_every_way_to_run_more_programs_gives_the_same_bits(data: st.DataObject) -> None:
+    check_every_way(data)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

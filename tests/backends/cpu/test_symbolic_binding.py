@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import given, note, settings
 
 import lazyt as lt
 from lazyt.backends.cpu import binding, symbolic_binding
@@ -24,12 +23,12 @@ from lazyt.testing import array_programs
 from lazyt.testing.array_programs import Writer
 from lazyt.tracing.trace import local
 from tests.support.batched_programs import CASES
+from tests.support.drawn import EXAMPLES, examples
 from tests.support.plans import forget
 
 if not switches["rebind"] or general["interpret"]:
     pytest.skip("LAZYT_DEBUG=no-rebind or interpret", allow_module_level=True)
 
-EXAMPLES = int(os.environ.get("LAZYT_EXAMPLES", "0"))
 RNG = np.random.default_rng(1)
 # What NumPy computes finds its places by a binding of its own.
 CALLS_PYTHON = {"made"}
@@ -205,14 +204,7 @@ def test_what_is_bound_keeps_little() -> None:
 DIMS = st.tuples(*(st.integers(0, 40) for _ in range(3)))
 
 
-@settings(
-    max_examples=EXAMPLES or 30,
-    derandomize=not EXAMPLES,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
-)
-@given(st.data())
-def test_random_programs_of_random_extents(data: st.DataObject) -> None:
+def check_bindings(data: st.DataObject) -> None:
     w = Writer(lambda n: data.draw(st.integers(0, n - 1)), dims=(3, 5, 2))
     w.program(length=10)
     note("\n".join(w.lines))
@@ -241,6 +233,20 @@ def test_random_programs_of_random_extents(data: st.DataObject) -> None:
             except (LazytError, ValueError, IndexError, ZeroDivisionError):
                 local.trace.start()  # these extents do not fit the program
     forget()
+
+
+@examples(8)
+@given(st.data())
+def test_random_programs_of_random_extents(data: st.DataObject) -> None:
+    """Each program is planned and bound for seven extents and more; the slow test tries four times as many."""
+    check_bindings(data)
+
+
+@pytest.mark.slow
+@examples(30)
+@given(st.data())
+def test_more_random_programs_of_random_extents(data: st.DataObject) -> None:
+    check_bindings(data)
 
 
 # --- numbers that note what is done to them

@@ -301,12 +301,16 @@ def test_attention_without_elements(cudnn: FakeCudnn) -> None:
 
 
 def test_a_front_end_that_cannot_be_loaded_is_one_error() -> None:
-    pytest.importorskip("cupy")
-    with (
-        mock.patch.dict("sys.modules", {"cudnn": None}),
-        pytest.raises(DeviceError, match=r"cuDNN cannot be loaded .*lazyt\[cudnn\]"),
-    ):
-        drivers.CupyDriver().cudnn()
+    """Where the front end is missing, and where CuPy finds no cuBLAS (the extra `nvrtc`); CuPy need not be there."""
+    driver = object.__new__(drivers.CupyDriver)
+    cublas = mock.Mock()
+    driver.cuda = mock.Mock(device=mock.Mock(get_cublas_handle=cublas))
+    refused = pytest.raises(DeviceError, match=r"cuDNN cannot be loaded .*lazyt\[cudnn\]")
+    with mock.patch.dict("sys.modules", {"cudnn": None}), refused:
+        driver.cudnn()
+    cublas.side_effect = AttributeError("module 'cupy.cuda' has no attribute 'cublas'")
+    with mock.patch.dict("sys.modules", {"cudnn": mock.Mock()}), refused:
+        driver.cudnn()
 
 
 # An H100, as cuDNN writes one down.
