@@ -27,6 +27,7 @@ PAGES = (
     ("reference/linalg.md", "lazyt.linalg", "lazyt.linalg"),
     ("reference/fft.md", "lazyt.fft", "lazyt.fft"),
     ("reference/memory.md", "lazyt.memory", "lazyt.memory"),
+    ("reference/debug.md", "lazyt.debug", "lazyt.debug"),
     ("reference/testing.md", "lazyt.testing", "lazyt.testing"),
 )
 # Pages of their own.
