@@ -375,8 +375,8 @@ def _spelled(again: Written, refs: dict[int, Any], path: Sequence[Step]) -> Refe
             given += [f"s{n}._data = value{k}"]
         elif path[i].op is not LEAF:
             different += [f"(s{n} is not None and s{n}._slot is step{n} and s{n}._storage is None)"]
-        left += [f"if s{n} is not None and {_LEFT.format(h=f's{n}')}:", f"    s{n}._slot = None"]
-        left += [f"if type(s{n}) is Storage:", f"    s{n}.let_go()"]
+        left += [f"if s{n} is not None:", f"    if {_LEFT.format(h=f's{n}')}:", f"        s{n}._slot = None"]
+        left += [f"    if type(s{n}) is Storage:", f"        s{n}.let_go()"]
     if different:
         found += [f"if {' or '.join(different)}:", "    return False"]
     return ["[*tr.refs] != keys"], found, given, left
@@ -390,8 +390,9 @@ def _listed(again: Written) -> References:
         found = ["stored = find(tr.refs)", "if stored is None:", "    return False"]
         given = [f"values = ({''.join(f'value{n}, ' for n in range(again.n_outputs))})"]
         given += ["for h, k in stored:", "    h._data = values[k]"]
-    left = ["for r in tr.refs.values():", "    h = r()", f"    if h is not None and {_LEFT.format(h='h')}:"]
-    left += ["        h._slot = None", "    if type(h) is Storage:", "        h.let_go()"]
+    left = ["for r in tr.refs.values():", "    h = r()", "    if h is not None:"]
+    left += [f"        if {_LEFT.format(h='h')}:", "            h._slot = None"]
+    left += ["        if type(h) is Storage:", "            h.let_go()"]
     return ["len(tr.refs) != n_refs"], found, given, left
 
 
@@ -447,7 +448,7 @@ def _text(
     # NOTE: what nobody holds is left for the next walk's handles, unless somebody has a weak reference to it.
     lines += ["    if known:", "        results[span] = blank"] if referred else []
     lines += ["    tr.last_refs, tr.refs = tr.refs, {}"] if left else []
-    lines += ["    tr.pos, tr.ext, tr.leaves, tr.walk = root, tr.ext_root, fresh, number"]
+    lines += ["    tr.pos, tr.ext = root, tr.ext_root", "    tr.leaves, tr.walk = fresh, number"]
     lines += ["    tr.nbytes, tr.started = 0, 0.0"]
     lines += ["root.next, tr.ended = again.then, again", "return True"]
     if locked:

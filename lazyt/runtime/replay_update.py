@@ -8,7 +8,7 @@ came to the last time instead of found anew. Whatever is different, or fails, go
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from sys import getrefcount
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from lazyt.runtime import replay
 from lazyt.runtime.plan_cache import Plan
 from lazyt.runtime.replay import AMONG, Again, counters
 from lazyt.tracing.commit import finish
+from lazyt.tracing.inputs import form_of
 from lazyt.tracing.steps import LEAF
 from lazyt.tracing.tensor_state import Data, Gradient, Holder, Storage
 from lazyt.tracing.trace import Several, Slot, holding, local
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from lazyt.tracing.call_site import Site
     from lazyt.tracing.trace import Trace
 
+_slot_held, _storage_held = attrgetter("_slot"), attrgetter("_storage")
 # So many syncs in a row that are not like the one that is kept, before another one is kept in its place.
 MISSES = 2
 
@@ -45,8 +47,8 @@ class Update(Again):
     """What such a sync did. Holders are met in the order: of the results, then those that are held weakly."""
 
     __slots__ = (
-        "blank", "donors", "fresh", "graphs", "held", "idle", "missed", "n_own", "none", "order", "others", "places",
-        "refs", "root", "sizes", "slots", "unheld", "unmarked", "variant", "want", "wanted", "words",
+        "blank", "donors", "fresh", "graphs", "held", "idle", "leaves", "missed", "n_own", "none", "order", "others",
+        "places", "refs", "root", "sizes", "slots", "unheld", "unmarked", "variant", "want", "wanted", "words",
     )  # fmt: skip
 
     def __init__(
@@ -65,15 +67,17 @@ class Update(Again):
         self.unheld = _at([*idle, *(i for i, h in enumerate(results) if h is not None and i not in held)])
         self.idle = idle
         self.none = [i for i, h in enumerate(results) if h is None and i not in idle]
-        # Of what is held weakly, by its number: what is wanted; the others, with the step whose value they may not
-        # hold. They may hold any leaf.
+        # Of what is held weakly, by its number: what is wanted; the leaves; the others, with the step whose value they
+        # may not hold.
         self.refs = list(tr.refs)
         weakly = [(i, k, r()) for i, several in tr.refs.items() for k, r in enumerate(_each(several))]
         wanted = dict.fromkeys(
             n for n, (i, k, h) in enumerate(weakly) if (i, k) in place and h is holders[place[i, k]]
         )  # fmt: skip
         self.wanted = list(wanted)
-        self.others = [(n, path[i]) for n, (i, *_) in enumerate(weakly) if n not in wanted]
+        others = [(n, path[i]) for n, (i, *_) in enumerate(weakly) if n not in wanted]
+        self.leaves = [n for n, step in others if step.op is LEAF]
+        self.others = [(n, step) for n, step in others if step.op is not LEAF]
         self.order = [*(place[i, 0] for i in own), *(place[weakly[n][:2]] for n in self.wanted)]
         self.want = list(want)
         self.slots = [want[k] for k in self.order]
@@ -208,17 +212,20 @@ class Update(Again):
             weakly += r if type(r) is Several else (r,)
         holders, others = [*held[: self.n_own]], [*held[self.n_own :]]
         holders += [weakly[n]() for n in self.wanted]
-        for h, slot in zip(holders, self.slots):  # noqa: B905 - strict costs, and they are as many
-            if h is None or h._slot is not slot or h._storage is not None:
+        try:
+            if [*map(_slot_held, holders)] != self.slots or any(map(_storage_held, holders)):
                 return None
+        except AttributeError:  # one of them is gone
+            return None
         for k in self.unmarked:
             if holders[k]._meta is not None:
                 return None
+        others += [h for n in self.leaves if (h := weakly[n]()) is not None]
         for n, step in self.others:
             h = weakly[n]()
             if h is not None:
                 slot = h._slot
-                if slot is not None and slot.step is step and h._storage is None and step.op is not LEAF:
+                if slot is not None and slot.step is step and h._storage is None:
                     return None
                 others.append(h)
         return holders, others
@@ -231,11 +238,10 @@ class Update(Again):
             values = self.plan.values(buffers, self.ext.values, tr.leaves, self.want)
         else:
             values = [*buffers]
-            for k, shape, dtype in self.fresh:
-                values[k] = Data(values[k], shape, dtype)
+            for k, shape, dtype, form in self.fresh:
+                data = values[k] = Data(values[k], shape, dtype)
+                data.form = form
         holders, others = found
-        for h, k in zip(holders, self.order):  # noqa: B905 - as above
-            h._data = values[k]
         for h, slot in zip(holders, self.slots) if self.graphs else ():  # noqa: B905 - as above
             if slot.requires_grad and slot.leaf is None:
                 meta = h._meta = Gradient(True, is_leaf=False)
@@ -243,13 +249,18 @@ class Update(Again):
                 meta.segment = segment if segment is not None and slot in segment.outputs else None
         if segment is not None:
             segment.keep(values[self.n_outputs :])
-        for h in (*holders, *others):
-            if h is not None:
-                slot = h._slot  # as in `syncing._commit`
-                if slot is not None and slot.step.owner is tr and (h._data is not None or h._storage is not None):
-                    h._slot = None
-                if type(h) is Storage:
-                    h.invalidate(None)
+        for h, k, slot in zip(holders, self.order, self.slots):  # noqa: B905 - as above
+            h._data = values[k]
+            if h._slot is slot:
+                h._slot = None
+            if type(h) is Storage:
+                h.invalidate(None)
+        for h in others:
+            slot = h._slot  # as in `syncing._commit`
+            if slot is not None and slot.step.owner is tr and (h._data is not None or h._storage is not None):
+                h._slot = None
+            if type(h) is Storage:
+                h.invalidate(None)
 
 
 def _each(reference: Any) -> Sequence[Any]:
@@ -258,8 +269,8 @@ def _each(reference: Any) -> Sequence[Any]:
 
 def _fresh(
     tr: Trace, plan: Plan, want: Sequence[Slot], places: Sequence[int]
-) -> list[tuple[int, tuple[int, ...], Any]] | None:  # fmt: skip
-    """The values that a run puts into fresh memory, if the others are the leaves that it overwrites as they are.
+) -> list[tuple[int, tuple[int, ...], Any, object]] | None:  # fmt: skip
+    """The values that a run puts into fresh memory, with their forms, if the others are leaves overwritten as they are.
 
     None where it is not as simple: values that are one another, or leaves.
     """
@@ -267,7 +278,12 @@ def _fresh(
         return None
     if any(at >= 0 and tr.leaves[at].shape != want[k].shape for k, at in enumerate(places)):
         return None
-    return [(k, s.shape, s.dtype) for k, s in enumerate(want) if not places or places[k] < 0]
+    device = tr.pos.device
+    return [
+        (k, s.shape, s.dtype, form_of(s.dtype, s.shape, device))
+        for k, s in enumerate(want)
+        if not places or places[k] < 0
+    ]
 
 
 def remember(

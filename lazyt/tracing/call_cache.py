@@ -153,18 +153,20 @@ def noted(
 
 def given(tr: Trace, c: Call, s: Step, x: Any) -> Any:
     """Take the step that a call took: what it gives, which may be a view of x; None if the walk is elsewhere by now."""
-    h = next(hooks.made)
-    h._data = h._meta = h._storage = None
+    for h in hooks.made:  # noqa: B007 - as in `record`
+        break
+    h._data = h._meta = None
     h._writes = 0
-    view = h._view = c.view
-    reference = None
-    if view is not None:
+    if c.view is not None:
         st = h._storage = x._storage or share(tr, x)
+        h._view = c.view
         reference = ref(h)
         aliases = st.aliases
         aliases.append(reference)
         if len(aliases) > 64 and len(aliases) & (len(aliases) - 1) == 0:
             st.prune()
+    else:
+        h._storage = h._view = reference = None
     # NOTE: no call from here on.
     if s.parent is not tr.pos or x._slot is not c.x1:
         h._slot = None

@@ -90,9 +90,10 @@ def user_line(known: int) -> tuple[int, int]:
 
 def is_line(line: tuple[int, int], known: int) -> bool:
     """Whether `user_line(known)` is this; False where that is not found at once."""
+    code, lasti = line
     f: types.FrameType | None = sys._getframe(known + 1)
     while f is not None:
-        if f.f_lasti == line[1] and id(f.f_code) == line[0]:
+        if f.f_lasti == lasti and id(f.f_code) == code:
             return True
         if id(f.f_globals) not in _inside:
             return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lazyt.tracing.commit import uninterrupted
-from lazyt.tracing.steps import enter_mode, mode_step, other_root, settle
+from lazyt.tracing.steps import MODE, enter_mode, mode_step, other_root, settle
 from lazyt.tracing.trace import NONE, local
 
 
@@ -26,6 +26,13 @@ def set_grad_mode(enabled: bool) -> bool:
     """Switch recording of gradients for this thread; returns what it was, which `restore_grad_mode` takes."""
     tr = local.trace
     before = tr.grad
+    s = tr.pos.next
+    # Mostly the change that was made here the last time.
+    # NOTE: no call in here. What dies in `results` comes last: somebody may be told, and record.
+    if s.op is MODE and s.mode is enabled is not before and s.current == tr.device:
+        tr.grad, s.ext, tr.pos = enabled, tr.ext, s
+        tr.results[s.index] = None
+        return before
     while before != enabled:
         s = other_root(tr, enabled, tr.device) if tr.pos.parent is None else mode_step(tr, enabled)
         # NOTE: as above.
@@ -45,6 +52,11 @@ def restore_grad_mode(before: bool) -> None:
     tr = local.trace
     if tr.grad is not before:
         pos = tr.pos
+        s = pos.next
+        if s.op is MODE and s.mode is before and s.current == tr.device:  # as above
+            tr.grad, s.ext, tr.pos = before, tr.ext, s
+            tr.results[s.index] = None
+            return
         # NOTE: no call in here. Nothing that is predicted, or was done here, holds under another mode.
         tr.grad, pos.next, pos.again = before, NONE, None
         settle(tr)

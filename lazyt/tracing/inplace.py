@@ -9,8 +9,8 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import chain, repeat
-from operator import attrgetter, eq, is_, setitem
+from itertools import starmap
+from operator import attrgetter, setitem
 from typing import Any, TypeVar
 
 from lazyt.errors import AutogradError, ShapeError
@@ -18,7 +18,7 @@ from lazyt.ir import dtypes
 from lazyt.ops.definition import OpDef, node_of
 from lazyt.ops.indexing import spread
 from lazyt.tracing.call_site import user_site
-from lazyt.tracing.commit import carry_out
+from lazyt.tracing.commit import carry_out, writer
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
 from lazyt.tracing.record import (
     advance,
@@ -220,15 +220,17 @@ def _store(tr: Trace, holder: Holder, new: Slot, old: Slot, writes: int) -> Slot
             keeps = KEEPS_LEAF if meta is not None and meta.is_leaf and old.leaf is not None else KEEPS_GRAPH
     held = ref(holder)
     before = holder._slot
-    if before is not None and before.step.owner is not tr and before.step.op is not LEAF:
+    if before is not old and before is not None and before.step.owner is not tr and before.step.op is not LEAF:
         if id(tr) not in waiting:
             return None
         _take_over(holder, before, held)
-    while True:
+    # Mostly the step that was taken here the last time.
+    s = tr.pos.next
+    if s.op is not ASSIGN or s.a is not new or s.targets != (old,) or s.statics[0] != keeps:
         s = _find_assign(tr, new, old, keeps)
-        # NOTE: no call from here on: the walk and the holder go on together, or not.
-        if s.parent is tr.pos:
-            break
+    # NOTE: no call from here on: the walk and the holder go on together, or not.
+    while s.parent is not tr.pos:
+        s = _find_assign(tr, new, old, keeps)
     now = holder._slot
     if now is not old and now is not None and now.step.owner is tr:
         raise Moved
@@ -293,13 +295,19 @@ def put(tr: Trace, x: Handle, value: Slot, writes: int = -1) -> bool:
     Of a value that was made from x itself after so many `writes`, whoever made it has to go back: `_Meanwhile`.
     """
     st = x._storage
+    known = x._writes if writes < 0 else writes  # NOTE: before the slot, which a write by another thread replaces
     slot = x._slot if st is None else st._slot
-    alone = slot is None or slot.step.owner is tr or slot.step.op is LEAF
-    if alone and (not waiting or id(tr) in waiting) and _put(tr, x, value, writes):
-        if st is None or not st.shared:
-            return False
-        st.shared -= 1
-        return True
+    mine = slot is not None and slot.step.owner is tr
+    if (mine or slot is None or slot.step.op is LEAF) and (not waiting or id(tr) in waiting):
+        if st is None and mine:
+            assert slot is not None
+            if _store(tr, x, value, slot, known) is not None:
+                return False
+        elif _put(tr, x, value, writes):
+            if st is None or not st.shared:
+                return False
+            st.shared -= 1
+            return True
     _in_turn(tr, partial(_put_again, tr, x, value, writes))
     if several and x._storage is not None:
         x._storage.shared = TURNS
@@ -328,21 +336,21 @@ def _put(tr: Trace, x: Handle, value: Slot, writes: int = -1) -> bool:
     if writes < 0:
         writes = st._writes
     base = own_slot(tr, st)
-    # The chain of values from the base to x, then back up: each view puts the new value into what it views.
-    chain: list[View] = []
     v = x._view
-    while v is not None:
-        chain.append(v)
-        v = v.parent
-    chain.reverse()
-    values: list[Slot] = [base]
-    for v in chain[:-1]:
-        s = advance(tr, v.op, [values[-1]], v.statics, v.ints, v.offsets, ())
-        values.append(s)
     new = value
-    for v, outer in zip(reversed(chain), reversed(values), strict=True) if chain else ():
-        s = advance(tr, _write_op(v.op), [outer, new], v.statics, v.ints, v.offsets, ())
-        new = s
+    if v is not None and v.parent is None:
+        new = advance(tr, _write_op(v.op), (base, value), v.statics, v.ints, v.offsets, ())
+    elif v is not None:
+        # The chain of values from the base to x, then back up: each view puts the new value into what it views.
+        chain: list[View] = [v]
+        while (v := v.parent) is not None:
+            chain.append(v)
+        chain.reverse()
+        values: list[Slot] = [base]
+        for v in chain[:-1]:
+            values.append(advance(tr, v.op, [values[-1]], v.statics, v.ints, v.offsets, ()))
+        for v, outer in zip(reversed(chain), reversed(values), strict=True):
+            new = advance(tr, _write_op(v.op), [outer, new], v.statics, v.ints, v.offsets, ())
     # Before the write: an alias that derives its value anew never sees half of one.
     st.invalidate(None)
     stored = _store(tr, st, new, base, writes)
@@ -351,13 +359,13 @@ def _put(tr: Trace, x: Handle, value: Slot, writes: int = -1) -> bool:
     if several:
         st.invalidate(None)  # what another thread has derived between
     # What was written is the view's value; under no_grad its gradient goes another way.
-    seen = (value if value.requires_grad == stored.requires_grad else None) if chain else stored
+    seen = stored if x._view is None else value if value.requires_grad == stored.requires_grad else None
     if st._slot is stored:
         x._slot = seen
     return True
 
 
-def _whole(attempt: Callable[..., Handle | None], *args: Any) -> None:
+def _whole(attempt: Callable[..., Handle | None], a: Any, b: Any, c: Any, d: Any, e: Any = ()) -> None:
     """Record a write: again from the start if a handler of signals wrote to the same tensor meanwhile.
 
     An attempt returns what should be computed soon, because other threads write it too.
@@ -368,7 +376,7 @@ def _whole(attempt: Callable[..., Handle | None], *args: Any) -> None:
     try:
         while True:
             try:
-                shared = attempt(tr, *args)
+                shared = attempt(tr, a, b, c, d, e)
                 break
             except Moved:
                 continue
@@ -410,21 +418,16 @@ def assign(x: Handle, value: Any, name: str = "assign", writes: int = -1) -> Non
     _whole(_assign, x, value, name, writes)
 
 
-def _assign(tr: Trace, x: Handle, value: Any, name: str, writes: int) -> Handle | None:
+def _assign(tr: Trace, x: Handle, value: Any, name: str, writes: int, _: Any) -> Handle | None:
     slots, scalars = operand_slots(tr, (x, value))
-    value_grad = isinstance(slots[1], Slot) and slots[1].requires_grad
-    check_legal(tr, name, x, value_grad)
-    written = slots[1].dtype if isinstance(slots[1], Slot) else dtypes.default_dtype(slots[1])
-    if dtypes.kind(written) == "c":
-        check_writable_dtype(name, written, slots[0].dtype)
+    old, given = slots
+    pending = isinstance(given, Slot)
+    check_legal(tr, name, x, pending and given.requires_grad)
+    if given is complex or (pending and dtypes.kind(given.dtype) == "c"):
+        check_writable_dtype(name, given.dtype if pending else dtypes.default_dtype(complex), old.dtype)
     # NOTE: a view gets a value of its own: writing its base later must not count as a write of what was assigned.
-    if (
-        isinstance(slots[1], Slot)
-        and slots[1].shape == slots[0].shape
-        and slots[1].dtype == slots[0].dtype
-        and x._view is None
-    ):
-        new = slots[1]
+    if pending and given.shape == old.shape and given.dtype == old.dtype and x._view is None:
+        new = given
     else:
         new = advance(tr, PUT, slots, (), None, None, scalars)
     return x if put(tr, x, new, writes) else None
@@ -437,10 +440,14 @@ def record_inplace(op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple
 
 
 def _record_inplace(
-    tr: Trace, op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple[Any, ...]
+    tr: Trace, op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple[Any, ...], _: Any
 ) -> Handle | None:  # fmt: skip
     slots, scalars = operand_slots(tr, (x, *operands))
-    check_legal(tr, op.name, x, any(isinstance(s, Slot) and s.requires_grad for s in slots[1:]))
+    flows = False
+    for given in slots:
+        if isinstance(given, Slot) and given.requires_grad:
+            flows = True  # so it does into x, or x itself is asked
+    check_legal(tr, op.name, x, flows)
     s = advance(tr, op, slots, statics, None, None, scalars)
     if s.shape != slots[0].shape:
         raise ShapeError(f"{op.name}: output with shape {slots[0].shape} doesn't match the broadcast shape {s.shape}")
@@ -475,11 +482,15 @@ def _record_update(
     items: Sequence[Item],
 ) -> None:  # fmt: skip
     # NOTE: looked at before the operands: what is written between was not read.
-    storages = [t._storage for t in targets]
-    holders: list[Any] = [t if st is None else st for t, st in zip(targets, storages, strict=True)]
-    writes, refs = [h._writes for h in holders], [*map(ref, holders)]
+    storages = [*map(_storage_held, targets)]
+    plain = storages.count(None) == len(storages)
+    holders: Sequence[Any] = targets
+    if not plain:
+        holders = [t if st is None else st for t, st in zip(targets, storages, strict=True)]
+    writes, refs = [*map(_writes_held, holders)], [*map(ref, holders)]
     slots, scalars = operand_slots(tr, operands)
-    views = [t for t in targets if t._view is not None]
+    before = [*map(slot_held, holders)]
+    views = [] if plain else [t for t in targets if t._view is not None]
     for t in targets if tr.grad else views:
         check_legal(tr, op.name, t, False)
     if tr.grad or views:
@@ -501,36 +512,19 @@ def _record_update(
                 slot.leaf, slot.requires_grad = old.leaf, True
         s.targets = old_slots  # last, for it says that the rest is there
     if several:
-        for h, r in zip(holders, refs, strict=True):
-            pending = h._slot
-            if pending is not None and pending.step.owner is not tr and pending.step.op is not LEAF:
-                _take_over(h, pending, r)
-    stored = []
-    if storages.count(None) < len(storages):
+        for h, r, slot in zip(holders, refs, before, strict=True):
+            if slot is not None and slot.step.owner is not tr and slot.step.op is not LEAF:
+                _take_over(h, slot, r)
+    if not plain:
         for t, h in zip(targets, holders, strict=True):
             if h is not t and len(h.aliases) > 1:
                 h.invalidate(t)
-        stored = [map(setattr, targets, repeat("_slot"), s.slots)]
-    results = tr.results
-    own = [i for i, h in zip([old.step.index for old in s.targets], holders, strict=True) if results[i] is h]
-    held = Several(refs) if len(refs) > 1 else refs[0]
-    unchanged = chain(
-        map(is_, map(slot_held, holders), [*map(slot_held, holders)]),
-        map(is_, map(_storage_held, targets), storages),
-        map(eq, map(_writes_held, holders), writes),
-    )
-    assignments = chain(
-        map(setattr, holders, repeat("_data"), repeat(None)),
-        map(setattr, holders, repeat("_writes"), [n + 1 for n in writes]),
-        map(setattr, holders, repeat("_slot"), s.slots),
-        *stored,
-        map(setitem, repeat(results), own, repeat(None)),
-        _items(items),
-    )
+    held, results = Several(refs) if len(refs) > 1 else refs[0], tr.results
+    write, stored = writer(len(targets)), _items(items)
     # NOTE: no call from here on but of what is entered without a look at signals.
-    if pos is not tr.pos or pos is not s.parent or False in unchanged:
+    if pos is not tr.pos or not write(tr, s, targets, storages, before, writes):
         raise Moved
-    carry_out(assignments)
+    carry_out(stored)
     if s.n_scalars:
         tr.scalars[s.scalar_start : s.scalar_start + s.n_scalars] = scalars
     results[s.index] = None
@@ -545,4 +539,4 @@ _writes_held = attrgetter("_writes")
 
 
 def _items(items: Sequence[Item]) -> Any:
-    return map(setitem, *zip(*items, strict=True)) if items else iter(())
+    return starmap(setitem, items)

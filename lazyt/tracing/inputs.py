@@ -34,24 +34,33 @@ def bind_leaf(tr: Trace, holder: Holder, known: int = LEAF_CALLERS) -> Slot:
     met = (data,)
     s = tr.pos.next
     # Mostly a value like the one that was met here the last time: the rest of this function, in short.
-    if data is not None and s.form is data.form and s.before is tr.ext and data.met != tr.walk and holder._meta is None:
-        if not s.index:
-            # The leaf that the last walk was followed by (see replay.py), if the line is that one.
-            f, key = _getframe(known), s.key
-            if (f.f_lasti != key[-1] or id(f.f_code) != key[-2]) and not is_line(key[-2:], known):
-                return _bind_leaf(tr, holder, known + 1)
-            tr.started = perf_counter()
-        if stored:
-            reference = ref(holder)
-        walk = tr.walk
-        # NOTE: no call from here on: an interrupt comes before all of this or after it, and so does another thread.
-        if (stored or not s.index) and (holder._data is not data or holder._slot is not None or s.parent is not tr.pos):
-            return _met_meanwhile(tr, holder, known + 1)
-        if stored:
-            tr.refs[s.index] = reference
-            tr.results[s.index] = None
+    walk = tr.walk
+    if data is not None and s.form is data.form and s.before is tr.ext and data.met != walk and holder._meta is None:
+        i = s.index
+        # NOTE: no call from here on, or from the comparison at the end of the other branch: an interrupt comes before
+        # all of this or after it, and so does another thread.
+        if i and not stored:
+            tr.results[i] = holder
         else:
-            tr.results[s.index] = holder
+            if not i:
+                # The leaf that the last walk was followed by (see replay.py), if the line is that one.
+                f, site = _getframe(known), s.site
+                if (f.f_lasti != site.lasti or f.f_code is not site.code) and not is_line(s.key[-2:], known):
+                    return _bind_leaf(tr, holder, known + 1)
+                tr.started = perf_counter()
+            reference = ref(holder) if stored else None
+            if (
+                s.parent is not tr.pos
+                or holder._data is not data
+                or holder._slot is not None
+                or holder._meta is not None
+            ):
+                return _met_meanwhile(tr, holder, known + 1)
+            if stored:
+                tr.refs[i] = reference
+                tr.results[i] = None
+            else:
+                tr.results[i] = holder
         if s.counted:
             tr.nbytes += data.nbytes
         tr.leaves += met
@@ -73,20 +82,50 @@ SHARED = object()
 _forms: dict[tuple[Any, ...], object] = {}
 
 
-def _form_of(data: Data) -> object:
-    """The form of a value that is met the first time."""
+def form_of(dtype: Any, shape: tuple[int, ...], device: str) -> object:
+    """What stands for them, by which a leaf that is predicted is known."""
     if len(_forms) >= MAX_FORMS:
         _forms.clear()
-    form = _forms.setdefault((data.dtype, data.shape, data.device), object())
-    if data.form is None:
-        data.form = form
-    return form
+    return _forms.setdefault((dtype, shape, device), object())
 
 
 def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
     """`bind_leaf` of a leaf with gradients, of one that was met before, or one not predicted."""
     data = holder._data
     if data is None:
+        return _met_meanwhile(tr, holder, known + 1)
+    form = data.form
+    if form is None:
+        form = form_of(data.dtype, data.shape, data.device)
+        if data.form is None:
+            data.form = form
+    meta, pos = holder._meta, tr.pos
+    s = pos.next
+    grad = 0 if meta is None or not meta.requires_grad else 1 if meta.is_leaf else 2
+    # A leaf's record lives with its tensor; that of a synced value must outlast a write to the tensor.
+    record = None if not grad else ref(meta) if grad == 1 else partial(_itself, meta)
+    held = ref(holder) if meta is not None or type(holder) is Storage else None
+    met, walk = [data], tr.walk
+    # Like the one that was met here the last time, but with gradients.
+    if s.shaped is form and s.before is tr.ext and data.met != walk and s.index and s.statics[2] == grad:
+        # NOTE: no call from here on, as above.
+        if s.parent is tr.pos and holder._data is data and holder._slot is None and holder._meta is meta:
+            if record is not None:
+                tr.metas[s.index] = record
+            if held is None:
+                tr.results[s.index] = holder
+            else:
+                tr.refs[s.index] = held
+                tr.results[s.index] = None
+            if meta is None:
+                s.form = form
+            if s.counted or meta is not None:
+                tr.nbytes += data.nbytes
+            tr.leaves += met
+            data.met = walk
+            tr.ext = s.ext  # type: ignore[assignment]
+            holder._slot = tr.pos = s
+            return s
         return _met_meanwhile(tr, holder, known + 1)
     if data.form is SHARED and (here := _leaf_here(tr, data, holder._meta, None)) is not None:
         holds, own, i = tr.holder(here), ref(holder), here.step.index
@@ -98,30 +137,18 @@ def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
             tr.results[i] = None
             holder._slot = here
         return here
-    meta, pos = holder._meta, tr.pos
-    s = pos.next
-    grad = 0 if meta is None or not meta.requires_grad else 1 if meta.is_leaf else 2
-    leaves, walk, before, at = tr.leaves, tr.walk, tr.ext, -1
-    ext: Any
-    form = data.form
-    if form is None or form is SHARED:
-        form = _form_of(data)
-    if s.shaped is form and s.before is before and data.met != walk and s.index and s.statics[2] == grad:
-        # Like the one that was met here the last time, but with gradients.
-        shape, ext = s.shape, s.ext
-    else:
-        shape = data.shape
-        if data.met == walk:
-            # NOTE: another thread may have met it since; then it is a leaf of its own here.
-            at = next((i for i, d in enumerate(leaves) if d is data), -1)
-        if s.op is not LEAF or s.statics != (data.dtype, len(shape), grad, at, data.device) or tr.pos.parent is None:
-            s = _leaf_step(tr, (data.dtype, len(shape), grad, at, data.device), known)
-        ext = before.last if before.last_key == shape else before.child(shape)
+    leaves, before, at = tr.leaves, tr.ext, -1
+    if form is SHARED:
+        form = form_of(data.dtype, data.shape, data.device)
+    shape = data.shape
+    if data.met == walk:
+        # NOTE: another thread may have met it since; then it is a leaf of its own here.
+        at = next((i for i, d in enumerate(leaves) if d is data), -1)
+    if s.op is not LEAF or s.statics != (data.dtype, len(shape), grad, at, data.device) or tr.pos.parent is None:
+        s = _leaf_step(tr, (data.dtype, len(shape), grad, at, data.device), known)
+    ext = before.last if before.last_key == shape else before.child(shape)
     index = s.index
-    # A leaf's record lives with its tensor; that of a synced value must outlast a write to the tensor.
-    record: Any = None if not grad else ref(meta) if grad == 1 else partial(_itself, meta)
-    held = ref(holder) if meta is not None or type(holder) is Storage else None
-    small, met, number = data.nbytes <= SMALL, [data], id(data) if data.form is SHARED else 0
+    small, number = data.nbytes <= SMALL, id(data) if data.form is SHARED else 0
     # NOTE: no call from here on: an interrupt comes before all of this or after it, and so does another thread.
     if (
         pos is not tr.pos

@@ -190,15 +190,15 @@ def advance(
             v = scalars[position]
             if not low <= v <= high:
                 raise _range_error(op, v, low, high)
-        given = [*scalars, *offsets] if offsets else scalars
-        # NOTE: no call from here on.
-        if take and pos is tr.pos is s.parent:
-            tr.scalars[s.scalar_start : s.scalar_start + s.n_scalars] = given
+        if offsets:
+            scalars = [*scalars, *offsets]
     if not take:
         return s
     # NOTE: no call from here on. Behind what a handler of signals has recorded meanwhile it is another step.
     if pos is not tr.pos or pos is not s.parent:
-        return advance(tr, op, slots, statics, ints, offsets, scalars)
+        return advance(tr, op, slots, statics, ints, offsets, scalars[: s.n_weak])
+    if s.n_scalars:
+        tr.scalars[s.scalar_start : s.scalar_start + s.n_scalars] = scalars
     tr.ext = ext
     tr.results[s.index] = None
     tr.pos = s
@@ -455,7 +455,10 @@ def record_view(
     offsets: tuple[int, ...] | None = None,
 ) -> Any:
     """Record a view of x: its result shares x's storage, and writes through either are seen by both."""
-    tr = begin()
+    tr = local.trace
+    pos = tr.pos
+    if pos.cut or pos.index >= tr.bound or tr.nbytes >= MAX_BYTES:
+        begin()
     busy = tr.busy
     tr.busy = True
     try:
@@ -494,7 +497,8 @@ def record_view(
         else:
             s = advance(tr, op, (slot,), statics, ints, offsets, ())
             view = View(parent, op, statics, ints, offsets, tr.grad, s)
-        h = next(hooks.made)
+        for h in hooks.made:  # noqa: B007 - as in `record`
+            break
         h._slot = s
         h._data = h._meta = None
         h._writes = 0

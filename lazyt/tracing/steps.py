@@ -163,11 +163,12 @@ def settle(tr: Trace) -> None:
 @uninterrupted
 def enter_mode(tr: Trace, s: Step) -> None:
     """Go on under another mode, or on another device."""
-    # NOTE: no call in here.
-    if s.parent is not None:
-        s.ext = tr.ext
+    # NOTE: no call in here. What dies in `results` comes last: somebody may be told, and record.
+    if s.parent is None:
+        tr.pos = s
+    else:
+        s.ext, tr.pos = tr.ext, s
         tr.results[s.index] = None
-    tr.pos = s
 
 
 def follow(tr: Trace, key: Key) -> Step | None:

@@ -98,21 +98,20 @@ class Storage(Holder):
 
     def invalidate(self, keep: Handle | None) -> None:
         """After a write: every alias but `keep` must derive its value anew."""
-        alive, aliases, gone = [], self.aliases, 0
-        for r in aliases:
+        alive, aliases = [], self.aliases
+        found = [*aliases]
+        for r in found:
             h = r()
             # NOTE: a view that gradients were asked for has its value to itself from then on (engine.own_value).
             if h is not None and h._storage is self:
                 alive.append(r)
                 if h is not keep:
                     h._slot = None
-            else:
-                gone += 1
-        if gone:
-            n = len(alive) + gone
-            # NOTE: another thread may have added one meanwhile, or have done this.
-            if self.aliases is aliases:
-                self.aliases = alive + aliases[n:]
+        n = len(found)
+        fewer = len(alive) < n
+        # NOTE: another thread may have added one meanwhile, or have done this. No call from here on.
+        if fewer and self.aliases is aliases:
+            self.aliases = alive + aliases[n:]
 
     def prune(self) -> None:
         """Forget aliases that are gone."""
