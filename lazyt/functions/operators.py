@@ -20,85 +20,52 @@ from lazyt.ops.definition import OPS
 from lazyt.runtime.tensor import Tensor
 from lazyt.tracing import inplace, record as recording
 from lazyt.tracing.call_cache import in_short
-from lazyt.tracing.fast_paths import record_comparison
+from lazyt.tracing.fast_paths import TAKE, fill, met, record_comparison
 from lazyt.tracing.inputs import bind_leaf
 from lazyt.tracing.name_hints import attach_spellings
 from lazyt.tracing.steps import LEAF, hooks
 from lazyt.tracing.trace import local
 
-_BINARY = """
+_BINARY = fill(
+    """
 def method(self, other):
     tr = local.trace
     s = tr.pos.next
     if s.op is leaf and tr.nbytes < most and not tr.watched and type(other) in plain:
         if self._slot is None:
-            bind_leaf(tr, self, 2) if self._storage is None else slot_of(tr, self, 2)
+            {meet_self}
         if type(other) is Tensor and other._slot is None:
-            bind_leaf(tr, other, 2) if other._storage is None else slot_of(tr, other, 2)
+            {meet_other}
         s = tr.pos.next
     if s.op is op and s.{mine} is self._slot and s.ext is tr.ext:
         t = type(other)
         if t is Tensor:
             if s.{theirs} is other._slot:
-                h = tr.results[s.index]
-                if h is not None:
-                    h._slot = s
-                    tr.pos = s
-                    return h
-                for h in made:
-                    break
-                h._data = h._meta = h._storage = h._view = None
-                h._writes = 0
-                if s.parent is tr.pos:
-                    tr.results[s.index] = h
-                    h._slot = s
-                    tr.pos = s
-                    return h
+                {take}
         elif s.{theirs} is t and s.low <= other <= s.high:
             tr.scalars[s.scalar_start] = other
-            h = tr.results[s.index]
-            if h is not None:
-                h._slot = s
-                tr.pos = s
-                return h
-            for h in made:
-                break
-            h._data = h._meta = h._storage = h._view = None
-            h._writes = 0
-            if s.parent is tr.pos:
-                tr.results[s.index] = h
-                h._slot = s
-                tr.pos = s
-                return h
+            {take}
     if type(other) is not Tensor and not operand(other):
         return NotImplemented
     return record(op, {order})
-"""
+""",
+    meet_self=met("self", 2), meet_other=met("other", 2), take=TAKE,
+)  # fmt: skip
 _COMPARISON = _BINARY.replace("return record(op, {order})", "return compare(op, *{order})")
-_UNARY = """
+_UNARY = fill(
+    """
 def method(self):
     tr = local.trace
     s = tr.pos.next
     if s.op is leaf and tr.nbytes < most and not tr.watched and self._slot is None:
-        bind_leaf(tr, self, 2) if self._storage is None else slot_of(tr, self, 2)
+        {meet_self}
         s = tr.pos.next
     if s.op is op and s.a is self._slot and s.ext is tr.ext:
-        h = tr.results[s.index]
-        if h is not None:
-            h._slot = s
-            tr.pos = s
-            return h
-        for h in made:
-            break
-        h._data = h._meta = h._storage = h._view = None
-        h._writes = 0
-        if s.parent is tr.pos:
-            tr.results[s.index] = h
-            h._slot = s
-            tr.pos = s
-            return h
+        {take}
     return record(op, (self,))
-"""
+""",
+    meet_self=met("self", 2), take=TAKE,
+)  # fmt: skip
 _INPLACE = """
 def method(self, other):
     if not operand(other):

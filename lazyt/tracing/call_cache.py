@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.config import general as settings
+from lazyt.tracing.fast_paths import NEW_HANDLE, fill, met
 from lazyt.tracing.inputs import bind_leaf  # noqa: F401
 from lazyt.tracing.name_hints import keyword_error  # noqa: F401
 from lazyt.tracing.record import MAX_BYTES, share, slot_of  # noqa: F401
@@ -185,7 +186,8 @@ def given(tr: Trace, c: Call, s: Step, x: Any) -> Any:
 
 # --- the functions in short
 
-_TEXT = """
+_TEXT = fill(
+    """
 def make(f, slow, note, Tensor, tensors, made):
     def call({parameters}*rest, **options):
         tr = local.trace
@@ -208,10 +210,7 @@ def make(f, slow, note, Tensor, tensors, made):
 {first}
                 h = tr.results[s.index]
                 if h is None:
-                    for h in made:
-                        break
-                    h._data = h._meta = h._storage = h._view = None
-                    h._writes = 0
+                    {new_handle}
                 if s.parent is tr.pos:
                     if c.scalars:
                         tr.scalars[c.place] = c.scalars
@@ -231,15 +230,17 @@ def make(f, slow, note, Tensor, tensors, made):
             note(f, tr, start, ext, operands, rest, options, h)
         return h
     return call
-"""
+""",
+    new_handle=NEW_HANDLE,
+)
 # Found in this walk, from the user's line: so many callers are lazyt's.
-_MEET = """
-                    if {test}{x}._slot is None:
-                        bind_leaf(tr, {x}, 2) if {x}._storage is None else slot_of(tr, {x}, 2)"""
-_MEET_ALL = """
+_MEET = f"""
+                    if {{test}}{{x}}._slot is None:
+                        {met("{x}", 2)}"""
+_MEET_ALL = f"""
                     for x in x1:
                         if x._slot is None:
-                            bind_leaf(tr, x, 2) if x._storage is None else slot_of(tr, x, 2)"""
+                            {met("x", 2)}"""
 _VIEWED = """
                 if c.view is not None and (h := given(tr, c, s, x1)) is not None:
                     return h"""

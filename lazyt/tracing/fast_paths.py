@@ -1,84 +1,139 @@
-"""`record` for the operations of one and of two operands and nothing else, as it mostly goes.
+"""The fast paths of recording are generated here, from fragments: meet the inputs, match the step, take it.
 
-What followed the last time is compared and taken, as the operators do (see operators.py); all else is for `record`.
+Recording one operation must cost no more than NumPy's dispatch, so the usual case is written out in each function: the
+step that followed the last time is compared by identity, and taken. All else is for `record`. The operators
+(functions/operators.py) and cached calls (call_cache.py) are made of the same fragments.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ScalarRangeError
-from lazyt.tracing.inputs import LEAF_CALLERS, bind_leaf
-from lazyt.tracing.record import MAX_BYTES, record, slot_of
-from lazyt.tracing.steps import LEAF, hooks
-from lazyt.tracing.trace import local
+from lazyt.tracing.inputs import LEAF_CALLERS, bind_leaf  # noqa: F401 - as are the next ones: what is generated uses them
+from lazyt.tracing.record import MAX_BYTES, record, slot_of  # noqa: F401
+from lazyt.tracing.steps import LEAF, hooks  # noqa: F401
+from lazyt.tracing.trace import local  # noqa: F401
 
 if TYPE_CHECKING:
     from lazyt.ops.definition import OpDef
 
+# A new handle with nothing in it. NOTE: `next` would be a call, behind which CPython looks at signals.
+NEW_HANDLE = """\
+for h in made:
+    break
+h._data = h._meta = h._storage = h._view = None
+h._writes = 0"""
 
-def record_one(op: OpDef, x: Any) -> Any:
-    """`record` of one operand and nothing else."""
-    tr, tensor = local.trace, hooks.tensor
-    if type(x) is tensor and not tr.watched:
+# Take the step s, whose inputs match: its handle of the last walk, if nobody has that, or a new one.
+TAKE = f"""\
+h = tr.results[s.index]
+if h is not None:
+    h._slot = s
+    tr.pos = s
+    return h
+{NEW_HANDLE}
+if s.parent is tr.pos:
+    tr.results[s.index] = h
+    h._slot = s
+    tr.pos = s
+    return h"""
+
+
+def met(x: str, known: int) -> str:
+    """Meet the computed value of a tensor. So many callers of `bind_leaf` are lazyt's."""
+    return f"bind_leaf(tr, {x}, {known}) if {x}._storage is None else slot_of(tr, {x}, {known})"
+
+
+def fill(template: str, **parts: str) -> str:
+    """The template with fragments in place of `{name}`, each as far to the right as the name stands."""
+    lines: list[str] = []
+    for line in template.splitlines():
+        name = line.strip()[1:-1]
+        found = parts.get(name) if line.strip() == f"{{{name}}}" else None
+        lines.append(line if found is None else indent(found, line[: len(line) - len(line.lstrip())]))
+    return "\n".join(lines)
+
+
+_ONE = """
+if s.op is LEAF and x1._slot is None and not tr.watched and tr.nbytes < MAX_BYTES:
+    {meet1}
+    s = tr.pos.next
+if s.op is op and s.a is x1._slot and s.ext is tr.ext:
+    {take}
+"""
+_TWO = """
+if s.op is LEAF and not tr.watched and tr.nbytes < MAX_BYTES:
+    if x1._slot is None:
+        {meet1}
+    if kind is tensor and x2._slot is None:
+        {meet2}
+    s = tr.pos.next
+if (
+    s.op is op
+    and s.a is x1._slot
+    and s.ext is tr.ext
+    and (s.b is x2._slot if kind is tensor else s.b is kind and s.low <= x2 <= s.high)
+):
+    if s.n_scalars:
+        tr.scalars[s.scalar_start] = x2
+    {take}
+"""
+_RECORD_ONE = """
+def record_one(op, x1):
+    tr, tensor, made = local.trace, hooks.tensor, hooks.made
+    if type(x1) is tensor and not tr.watched:
         s = tr.pos.next
-        if s.op is LEAF and x._slot is None and tr.nbytes < MAX_BYTES:
-            bind_leaf(tr, x) if x._storage is None else slot_of(tr, x, LEAF_CALLERS)
-            s = tr.pos.next
-        if s.op is op and s.a is x._slot and s.ext is tr.ext:
-            h = tr.results[s.index]
-            if h is not None:
-                h._slot = s
-                tr.pos = s
-                return h
-            for h in hooks.made:  # noqa: B007 - as in `record`
-                break
-            h._data = h._meta = h._storage = h._view = None
-            h._writes = 0
-            if s.parent is tr.pos:
-                tr.results[s.index] = h
-                h._slot = s
-                tr.pos = s
-                return h
-    return record(op, (x,))
-
-
-def record_two(op: OpDef, x: Any, y: Any) -> Any:
-    """`record` of two operands and nothing else."""
-    tr, tensor, kind = local.trace, hooks.tensor, type(y)
-    if type(x) is tensor and not tr.watched:
+        {one}
+    return record(op, (x1,))
+"""
+_RECORD_TWO = """
+def record_two(op, x1, x2):
+    tr, tensor, made, kind = local.trace, hooks.tensor, hooks.made, type(x2)
+    if type(x1) is tensor and not tr.watched:
         s = tr.pos.next
-        if s.op is LEAF and tr.nbytes < MAX_BYTES:
-            if x._slot is None:
-                bind_leaf(tr, x) if x._storage is None else slot_of(tr, x, LEAF_CALLERS)
-            if kind is tensor and y._slot is None:
-                bind_leaf(tr, y) if y._storage is None else slot_of(tr, y, LEAF_CALLERS)
+        {two}
+    return record(op, (x1, x2))
+"""
+_OF_ONE = """
+def make(op, slow, tensor, made):
+    def call(x1, /, out=None, **options):
+        if type(x1) is tensor and out is None and not options:
+            tr = local.trace
             s = tr.pos.next
-        if (
-            s.op is op
-            and s.a is x._slot
-            and s.ext is tr.ext
-            and (s.b is y._slot if kind is tensor else s.b is kind and s.low <= y <= s.high)
-        ):
-            if s.n_scalars:
-                tr.scalars[s.scalar_start] = y
-            h = tr.results[s.index]
-            if h is not None:
-                h._slot = s
-                tr.pos = s
-                return h
-            for h in hooks.made:  # noqa: B007 - as in `record`
-                break
-            h._data = h._meta = h._storage = h._view = None
-            h._writes = 0
-            if s.parent is tr.pos:
-                tr.results[s.index] = h
-                h._slot = s
-                tr.pos = s
-                return h
-    return record(op, (x, y))
+            {one}
+        return slow(x1, out, **options)
+    return call
+"""
+_OF_TWO = """
+def make(op, slow, tensor, made):
+    def call(x1, x2, /, out=None, **options):
+        if type(x1) is tensor and out is None and not options:
+            tr, kind = local.trace, type(x2)
+            s = tr.pos.next
+            {two}
+        return slow(x1, x2, out, **options)
+    return call
+"""
+
+
+def _generated(template: str, known: int, name: str = "make") -> Any:
+    """A function of this module: over its names, so that who looks for the user's line knows it as lazyt's."""
+    parts = {"meet1": met("x1", known), "meet2": met("x2", known), "take": TAKE}
+    one, two = (fill(text.strip("\n"), **parts) for text in (_ONE, _TWO))
+    space: dict[str, Any] = {}
+    exec(compile(fill(template, one=one, two=two), f"<lazyt {name}>", "exec"), globals(), space)
+    return space[name]
+
+
+record_one: Callable[[OpDef, Any], Any] = _generated(_RECORD_ONE, LEAF_CALLERS, "record_one")
+record_one.__doc__ = "`record` of one operand and nothing else."
+record_two: Callable[[OpDef, Any, Any], Any] = _generated(_RECORD_TWO, LEAF_CALLERS, "record_two")
+record_two.__doc__ = "`record` of two operands and nothing else."
+_one, _two = _generated(_OF_ONE, 2), _generated(_OF_TWO, 2)
 
 
 def record_comparison(op: OpDef, x: Any, y: Any) -> Any:
@@ -90,76 +145,13 @@ def record_comparison(op: OpDef, x: Any, y: Any) -> Any:
         return record_two(op, x, y)
 
 
-# --- the same under NumPy's signature, without a function between: `exp(x)` is recorded as fast as `-x`
-
-
 def of_one(op: OpDef, slow: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that is `record_one(op, x)`, and `slow` where it is asked for more."""
-    tensor, made = hooks.tensor, hooks.made
-
-    def call(x: Any, /, out: Any = None, **options: Any) -> Any:
-        if type(x) is tensor and out is None and not options:
-            tr = local.trace
-            s = tr.pos.next
-            if s.op is LEAF and x._slot is None and not tr.watched and tr.nbytes < MAX_BYTES:
-                bind_leaf(tr, x, 2) if x._storage is None else slot_of(tr, x, 2)
-                s = tr.pos.next
-            if s.op is op and s.a is x._slot and s.ext is tr.ext:
-                h = tr.results[s.index]
-                if h is not None:
-                    h._slot = s
-                    tr.pos = s
-                    return h
-                for h in made:  # noqa: B007 - as in `record`
-                    break
-                h._data = h._meta = h._storage = h._view = None
-                h._writes = 0
-                if s.parent is tr.pos:
-                    tr.results[s.index] = h
-                    h._slot = s
-                    tr.pos = s
-                    return h
-        return slow(x, out, **options)
-
+    """`record_one(op, x)` under NumPy's signature, without a function between; `slow` where it is asked for more."""
+    call: Callable[..., Any] = _one(op, slow, hooks.tensor, hooks.made)
     return call
 
 
 def of_two(op: OpDef, slow: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that is `record_two(op, x1, x2)`, and `slow` where it is asked for more."""
-    tensor, made = hooks.tensor, hooks.made
-
-    def call(x1: Any, x2: Any, /, out: Any = None, **options: Any) -> Any:
-        if type(x1) is tensor and out is None and not options:
-            tr, kind = local.trace, type(x2)
-            s = tr.pos.next
-            if s.op is LEAF and not tr.watched and tr.nbytes < MAX_BYTES:
-                if x1._slot is None:
-                    bind_leaf(tr, x1, 2) if x1._storage is None else slot_of(tr, x1, 2)
-                if kind is tensor and x2._slot is None:
-                    bind_leaf(tr, x2, 2) if x2._storage is None else slot_of(tr, x2, 2)
-                s = tr.pos.next
-            if (
-                s.op is op
-                and s.a is x1._slot
-                and s.ext is tr.ext
-                and (s.b is x2._slot if kind is tensor else s.b is kind and s.low <= x2 <= s.high)
-            ):
-                if s.n_scalars:
-                    tr.scalars[s.scalar_start] = x2
-                h = tr.results[s.index]
-                if h is not None:
-                    h._slot = s
-                    tr.pos = s
-                    return h
-                for h in made:  # noqa: B007 - as in `record`
-                    break
-                h._data = h._meta = h._storage = h._view = None
-                h._writes = 0
-                if s.parent is tr.pos:
-                    tr.results[s.index] = h
-                    h._slot = s
-                    tr.pos = s
-                    return h
-        return slow(x1, x2, out, **options)
-
+    """`record_two(op, x1, x2)` under NumPy's signature; `slow` where it is asked for more."""
+    call: Callable[..., Any] = _two(op, slow, hooks.tensor, hooks.made)
     return call

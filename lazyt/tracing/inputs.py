@@ -44,7 +44,8 @@ def bind_leaf(tr: Trace, holder: Holder, known: int = LEAF_CALLERS) -> Slot:
         else:
             if not i:
                 # The leaf that the last walk was followed by (see replay.py), if the line is that one.
-                f, site = _getframe(known), s.site
+                f = _getframe(known)
+                site: Any = s.site
                 if (f.f_lasti != site.lasti or f.f_code is not site.code) and not is_line(s.key[-2:], known):
                     return _bind_leaf(tr, holder, known + 1)
                 tr.started = perf_counter()
