@@ -75,9 +75,9 @@ class Update(Again):
             n for n, (i, k, h) in enumerate(weakly) if (i, k) in place and h is holders[place[i, k]]
         )  # fmt: skip
         self.wanted = list(wanted)
-        others = [(n, path[i]) for n, (i, *_) in enumerate(weakly) if n not in wanted]
-        self.leaves = [n for n, step in others if step.op is LEAF]
-        self.others = [(n, step) for n, step in others if step.op is not LEAF]
+        rest = [(n, path[i]) for n, (i, *_) in enumerate(weakly) if n not in wanted]
+        self.leaves = [n for n, step in rest if step.op is LEAF]
+        self.others = [(n, step) for n, step in rest if step.op is not LEAF]
         self.order = [*(place[i, 0] for i in own), *(place[weakly[n][:2]] for n in self.wanted)]
         self.want = list(want)
         self.slots = [want[k] for k in self.order]
