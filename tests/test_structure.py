@@ -28,6 +28,7 @@ TOP = Path(__file__).parent.parent
 ORDER = (
     "errors",
     "config",
+    "interrupts",
     "ir",
     "backends.object_cache",
     "backends.math",
@@ -54,6 +55,7 @@ ORDER = (
 # What the order alone would allow, and should not. Backends stand on the IR alone; what records knows no backend.
 ONLY = {
     "config": {"errors"},
+    "interrupts": set(),
     "ir": {"config", "errors"},
     "ops": {"errors", "ir"},
     "backends.object_cache": {"errors"},
@@ -67,6 +69,7 @@ ONLY = {
         "backends.object_cache",
         "config",
         "errors",
+        "interrupts",
         "ir",
     },
     "backends.cuda": {
@@ -79,7 +82,7 @@ ONLY = {
         "ir",
     },
     "backends": {"config", "errors"},
-    "tracing": {"config", "errors", "ir", "ops"},
+    "tracing": {"config", "errors", "interrupts", "ir", "ops"},
     "autograd": {"config", "errors", "ir", "ops", "tracing"},
 }
 # (importing package, imported package) -> what the import against the order is for, until a seam takes its place.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from lazyt.autograd.reachability import History, Reach, refuse_hooks
@@ -18,9 +19,11 @@ from lazyt.autograd.transfers import Totals, pull_across
 from lazyt.errors import AutogradError, NotSupportedError, ShapeError
 from lazyt.ir.graph import Node
 from lazyt.ops.definition import OPS, OpDef
+from lazyt.tracing.batched_writes import record_writes
 from lazyt.tracing.call_site import user_line, user_site
+from lazyt.tracing.commit import Change, carry_out, prepared, undisturbed
 from lazyt.tracing.current import restore_device, set_device
-from lazyt.tracing.inplace import is_leaf, record_inplace, requires_grad
+from lazyt.tracing.inplace import is_leaf, requires_grad
 from lazyt.tracing.lower import Lowered
 from lazyt.tracing.record import advance, begin, record, record_view, slot_of
 from lazyt.tracing.steps import LEAF, follow, hooks, insert, new_tensor, plain_slots, run_sync
@@ -128,7 +131,11 @@ def _find_special(
 
 def track(x: Handle) -> Handle:
     """A new identity of x that gradients can be asked for."""
-    tr = begin()
+    return _track(begin(), x)
+
+
+@undisturbed
+def _track(tr: Trace, x: Handle) -> Handle:
     slot = slot_of(tr, x)
     s = special_step(tr, TRACK, (slot,), (), (), lambda: (slot,))
     s.requires_grad, s.leaf = True, s
@@ -265,17 +272,17 @@ def backward(
     busy = tr.busy
     tr.busy = True
     try:
-        received = _backward(tr, loss, gradient, retain_graph, create_graph, inputs)
+        received = _backward(tr, busy, loss, gradient, retain_graph, create_graph, inputs)
     finally:
         tr.busy = busy
-    for meta, h in received:
-        _receive(meta, h)
+    if received:
+        _accumulate([(meta, _through_hooks(meta, h) if meta.hooks else h) for meta, h in received])
     if tr.eager:
         run_sync(tr, "eager", user_site())
 
 
 def _backward(
-    tr: Trace, loss: Handle, gradient: Any, retain_graph: bool | None, create_graph: bool,
+    tr: Trace, busy: bool, loss: Handle, gradient: Any, retain_graph: bool | None, create_graph: bool,
     inputs: Sequence[Handle] | None,
 ) -> list[tuple[Gradient, Handle]]:  # fmt: skip
     """Record the step of `backward`: what is to be received, by whom."""
@@ -322,18 +329,20 @@ def _backward(
         tr.pos.pulled = slot, bool(retain), [leaf.step.index for leaf in reach.leaves]
     crosses = any(m.crossing is not None for m in totals)
     if crosses:
+        # NOTE: a transfer is a sync, which ends this walk.
+        tr.busy = busy
         pull_across(totals, passed, lambda tr, x, ct, by: pull_behind(tr, x, ct, by, is_wanted, create_graph))
     if not retain:
         consume(passed)
     return [(m, h) for m, h in totals.items() if not (crosses and m.crossing is not None and m not in kept)]
 
 
-def _receive(meta: Any, h: Any) -> None:
-    """A leaf's gradient goes through its hooks, and to what it has."""
+def _through_hooks(meta: Gradient, h: Any) -> Any:
+    """A gradient as the hooks of its leaf leave it."""
     for hook in meta.hooks:
         replaced = hook(h)
         h = h if replaced is None else replaced
-    _accumulate(meta, h)
+    return h
 
 
 def _backward_again(tr: Trace, s: Step, leaves: Sequence[int]) -> list[tuple[Gradient, Handle]] | None:
@@ -383,12 +392,14 @@ def _meta(h: Handle) -> Any:
     return h._storage._meta if h._storage is not None else h._meta
 
 
-def _accumulate(meta: Gradient, h: Handle) -> None:
-    """`.grad` is set the first time; after that the same tensor is added to in place."""
-    if meta.grad is None:
-        meta.grad = h
+def _accumulate(received: Sequence[tuple[Gradient, Handle]]) -> None:
+    """`.grad` is set the first time; after that the same tensor is added to in place: for all leaves, or for none."""
+    first: list[Change] = [(meta, "grad", h) for meta, h in received if meta.grad is None]
+    if len(first) == len(received):
+        carry_out(prepared(first))
     else:
-        record_inplace(OPS["add"], meta.grad, (h,))
+        add = OPS["add"]
+        record_writes([(add, meta.grad, h) for meta, h in received if meta.grad is not None], first)
 
 
 def detach(x: Handle) -> Any:
@@ -401,7 +412,11 @@ DETACH = OpDef("detach", lambda b, x: b.stop(x), write=lambda b, base, value: va
 
 def custom(out: Handle, inputs: Sequence[Handle], rule: Callable[[Any], list[Any]]) -> Handle:
     """`out` as a value whose cotangent `rule` turns into those of `inputs`."""
-    tr = begin()
+    return _custom(begin(), out, inputs, rule)
+
+
+@undisturbed
+def _custom(tr: Trace, out: Handle, inputs: Sequence[Handle], rule: Callable[[Any], list[Any]]) -> Handle:
     operands = [slot_of(tr, x) for x in inputs]
     slot = slot_of(tr, out)
     s = special_step(tr, CUSTOM, (slot, *operands), (), (), lambda: (slot,))
@@ -422,40 +437,64 @@ def is_pending(holder: Holder) -> bool:
 
 
 def make_leaf(holder: Holder) -> None:
-    """Ask for gradients of a value that is still pending: it is a leaf from here on."""
-    tr = begin()
-    slot = holder._slot
-    assert slot is not None
-    s = special_step(tr, TRACK, (slot,), (), (), lambda: (slot,))
-    s.requires_grad, s.leaf = True, s
-    if holder._meta is None:
-        holder._meta = Gradient(True)
-    tr.metas[s.index] = ref(holder._meta)
-    tr.refs[s.index] = ref(holder)
-    if tr.results[slot.step.index] is holder:  # its record dies with it
-        tr.results[slot.step.index] = None
-    holder._slot = s
+    """Ask for gradients of a value: it is a leaf from here on."""
+    _make_leaf(begin(), holder)
+
+
+@undisturbed
+def _make_leaf(tr: Trace, holder: Holder) -> None:
+    while True:
+        slot = holder._slot
+        if slot is None:  # NOTE: computed, since it was asked
+            return
+        s = _find_special(tr, TRACK, (slot,), (), (), partial(tuple, (slot,)))
+        meta = Gradient(True) if holder._meta is None else holder._meta
+        held, record, results = ref(holder), ref(meta), tr.results
+        before, i = slot.step.index, s.index
+        # NOTE: no call from here on.
+        if s.parent is tr.pos and holder._slot is slot:
+            break
+    if results[before] is holder:  # its record dies with it
+        results[before] = None
+    s.requires_grad, s.leaf, s.ext = True, s, tr.ext
+    tr.metas[i], tr.refs[i], results[i] = record, held, None
+    meta.requires_grad = meta.is_leaf = True
+    holder._meta, holder._slot, tr.pos = meta, s, s
 
 
 def own_value(x: Handle) -> None:
     """Let a view hold its value by itself: gradients belong to a whole storage. Writes are no longer shared."""
+    _own_value(begin(), x)
+
+
+@undisturbed
+def _own_value(tr: Trace, x: Handle) -> None:
     st = x._storage
     assert st is not None
-    tr = begin()
     slot = slot_of(tr, x)
+    i, held = slot.step.index, ref(x)
     # NOTE: no call between: the view stands as it was, or by itself.
     x._view, x._storage, x._slot, x._data, x._writes = None, None, slot, None, st._writes
-    tr.refs[slot.step.index] = ref(x)
+    tr.refs[i] = held
 
 
 def freeze(holder: Holder) -> None:
     """No more gradients of a leaf that is still pending: its value, cut off, stands in its place."""
-    tr = begin()
+    _freeze(begin(), holder)
+
+
+@undisturbed
+def _freeze(tr: Trace, holder: Holder) -> None:
     slot = holder._slot
-    assert slot is not None
+    if slot is None:  # NOTE: computed, since it was asked
+        return
     s = advance(tr, DETACH, [slot], (), None, None, ())
-    tr.refs[s.index] = ref(holder)
+    i, held = s.index, ref(holder)
+    # NOTE: no call between.
+    tr.refs[i] = held
     holder._slot = s
+    if holder._meta is not None:
+        holder._meta.requires_grad = False
 
 
 class HookHandle:

@@ -13,10 +13,12 @@ from lazyt.autograd.transfers import pull_across
 from lazyt.errors import AutogradError, DTypeError
 from lazyt.ir import dtypes
 from lazyt.ops.definition import OpDef
+from lazyt.tracing.commit import undisturbed
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
 from lazyt.tracing.inplace import requires_grad
 from lazyt.tracing.record import begin, is_grad_enabled, record, slot_of
 from lazyt.tracing.tensor_state import Gradient, Handle
+from lazyt.tracing.trace import Trace
 
 
 def flatten(tree: Any, leaves: list[Handle]) -> Any:
@@ -58,8 +60,16 @@ def _pull_back(
     outputs: Sequence[Handle], cotangents: Sequence[Handle], inputs: Sequence[Handle], records: Sequence[Gradient]
 ) -> list[Handle]:
     """Cotangents of tracked `inputs`, whose records say what they were when they were tracked; differentiable again."""
-    others: list[Gradient] = []
     tr = begin()
+    return _pulled_back(tr, tr.busy, outputs, cotangents, inputs, records)
+
+
+@undisturbed
+def _pulled_back(
+    tr: Trace, busy: bool, outputs: Sequence[Handle], cotangents: Sequence[Handle], inputs: Sequence[Handle],
+    records: Sequence[Gradient],
+) -> list[Handle]:  # fmt: skip
+    others: list[Gradient] = []
     outs = [slot_of(tr, o) for o in outputs]
     cts = [slot_of(tr, c) for c in cotangents]
     passed: Passed = []
@@ -74,6 +84,7 @@ def _pull_back(
     wanted = {m: tuple(group) for m, group in versions.items() if is_wanted(m)}
     handles = engine.pull_back(tr, outs, cts, list(wanted.values()), links, True, True, Reach(outs, tr.slot_hooks))
     totals = dict(zip(wanted, handles, strict=True))
+    tr.busy = busy  # NOTE: a transfer is a sync, which ends this walk
     pull_across(totals, passed, lambda tr, x, ct, by: engine.pull_behind(tr, x, ct, by, is_wanted, True))
     crossed = any(m.crossing is not None for m in totals)
     if (passed or crossed) and not others:

@@ -8,8 +8,8 @@ from lazyt.errors import ShapeError
 from lazyt.functions.arguments import record, tensor
 from lazyt.ops import normalization as ops
 from lazyt.ops.axes import integer
+from lazyt.tracing.batched_writes import record_update
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
-from lazyt.tracing.inplace import record_update
 
 if TYPE_CHECKING:
     from lazyt.runtime.tensor import Tensor

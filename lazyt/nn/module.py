@@ -10,7 +10,7 @@ from lazyt.errors import DTypeError, LazytError, ShapeError
 from lazyt.functions.arguments import tensor
 from lazyt.functions.manipulation import astype
 from lazyt.ir import dtypes
-from lazyt.optim.parameters import clear_gradient, write
+from lazyt.optim.parameters import clear_gradient, write_all
 from lazyt.runtime.device import Device
 from lazyt.tracing.tensor_state import Handle
 
@@ -317,7 +317,8 @@ class Module:
             raise ShapeError(f"load_state_dict of {type(self).__name__}: {'; '.join(problems)}")
         for k, v in values.items():
             v = v.detach().to(targets[k].device)
-            write(targets[k], v if v.dtype == targets[k].dtype else astype(v, targets[k].dtype))
+            values[k] = v if v.dtype == targets[k].dtype else astype(v, targets[k].dtype)
+        write_all([(targets[k], v) for k, v in values.items()])
         return keys
 
     def to(self, *args: Any, dtype: Any = None, device: Any = None) -> Module:

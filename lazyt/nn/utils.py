@@ -9,9 +9,9 @@ from lazyt.functions.arguments import record
 from lazyt.functions.joining import concat
 from lazyt.functions.manipulation import reshape
 from lazyt.ops.optim import CLIP, NORM
-from lazyt.optim.parameters import write
+from lazyt.optim.parameters import write_all
+from lazyt.tracing.batched_writes import record_update
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
-from lazyt.tracing.inplace import record_update
 from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
@@ -88,7 +88,9 @@ def vector_to_parameters(vector: Any, parameters: Iterable[Any]) -> None:
     [[1.0, 2.0]]
     """
     at = 0
+    parts = []
     for p in parameters:
         n = math.prod(p.shape)
-        write(p, reshape(vector[at : at + n], p.shape))
+        parts.append((p, reshape(vector[at : at + n], p.shape)))
         at += n
+    write_all(parts)

@@ -12,8 +12,9 @@ from lazyt.functions.arguments import tensor
 from lazyt.functions.manipulation import astype
 from lazyt.ops.optim import RULES
 from lazyt.optim.parameters import clear_gradient
+from lazyt.tracing.batched_writes import record_update
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
-from lazyt.tracing.inplace import Item, record_update
+from lazyt.tracing.inplace import Item
 from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from lazyt.tracing.batched_writes import record_writes
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
-from lazyt.tracing.inplace import assign
+from lazyt.tracing.inplace import PUT, assign
 
 
 def write(x: Any, value: Any) -> None:
@@ -13,6 +15,15 @@ def write(x: Any, value: Any) -> None:
     before = set_grad_mode(False)
     try:
         assign(x, value)
+    finally:
+        restore_grad_mode(before)
+
+
+def write_all(values: Sequence[tuple[Any, Any]]) -> None:
+    """`write` for several: all of them, or none."""
+    before = set_grad_mode(False)
+    try:
+        record_writes([(PUT, x, value) for x, value in values])
     finally:
         restore_grad_mode(before)
 

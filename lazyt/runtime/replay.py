@@ -90,7 +90,7 @@ class Again:
     """What a sync did, to be done again by `run(trace, cause, site)`: False, and nothing done, if it is not alike."""
 
     __slots__ = (
-        "bound", "code", "ext", "in_place", "kernels", "lasti", "n_outputs", "n_scalars", "plan", "run", "site",
+        "bound", "code", "ext", "in_place", "kernels", "lasti", "n_outputs", "n_scalars", "plan", "root", "run", "site",
         "steps", "then",
     )  # fmt: skip
 
@@ -106,7 +106,8 @@ class Again:
         self.n_outputs = n_outputs
         self.n_scalars = pos.scalar_start + pos.n_scalars
         self.in_place = in_place
-        # How the next walk begins, and the line that synced here.
+        # Where the next walk begins and its first step, and the line that synced here.
+        self.root: Step = tr.roots[tr.grad]
         self.then: Any = NONE
         self.site: Site | None = None
         self.code: Any = None
@@ -240,7 +241,7 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
         native = program is not None
         # NOTE: of its own, because another thread may run the plan before this one has looked.
         status = array("q", (0, 0)) if native else bound.status
-        launch = _launch(again, len(tr.leaves), native, how, donors)
+        launch = _launch(again, native, how, donors)
     n_dead = len(places["dead"])
     most = {"dead": SPELLED_DEAD, "none": SPELLED, "scalar": SPELLED}
     many = {kind: itemgetter(*places.pop(kind)) for kind, n in most.items() if len(places[kind]) > n}
@@ -249,13 +250,13 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
     # NOTE: alone, a native call and results with no storage need no lock but the plan's: what is looked at and what is
     # put behind the handles afterwards are not apart by a call, so no other thread gets between.
     locked = bool(tr.refs) or not (native or bound is None)
-    text = _text(names, [k for _, k in at], launch, refs, again.n_outputs, n_dead, locked)
+    text = _text(names, [k for _, k in at], launch, refs, again.n_outputs, n_dead, locked, len(tr.leaves))
     space = {
         "again": again, "blank": [None] * tr.n_results(), "bound": bound, "count": getrefcount, "counters": counters,
         "Data": Data, **many, "ext": again.ext, "failed": failed, "find": again.find, "holding": holding,
         "kept": again.kept, "kernels": again.kernels, "keys": [*tr.refs],
         "more": again.more, "move": again.move, "n_refs": len(tr.refs), "now": perf_counter, "plan": again.plan,
-        "references": getweakrefcount, "root": tr.roots[tr.grad], "settings": settings, "Storage": Storage,
+        "references": getweakrefcount, "root": again.root, "settings": settings, "Storage": Storage,
         "walks": walks,
         **{f"step{n}": path[i] for n, i in enumerate(tr.refs)},
         **{f"at_{name}": path[i] for name, i in zip(names["leaf"], places["leaf"], strict=True)},
@@ -301,7 +302,7 @@ def words_of(path: Sequence[Step], bound: Any) -> list[int] | None:
     return None if {*how} - {AS_IT_IS} else places
 
 
-def _launch(again: Written, n_leaves: int, native: bool, how: list[str], donors: Sequence[int]) -> list[str]:
+def _launch(again: Written, native: bool, how: list[str], donors: Sequence[int]) -> list[str]:
     """The lines that find memory and run. how: how each scalar is read."""
     bound, outs = again.bound, range(again.n_outputs)
     made = "".join(f"value{n}, buffer{n}, address{n}, " for n in outs) + "arena, arena_address"
@@ -314,7 +315,7 @@ def _launch(again: Written, n_leaves: int, native: bool, how: list[str], donors:
     else:
         bases += ["*scalar(tr.scalars)" if {*how} == {AS_IT_IS} else "*words(tr.scalars[used])"]
     listed = f"[{', '.join((*bases, *moved))}]"
-    lines = [f"({''.join(f'met{n}, ' for n in range(n_leaves))}) = tr.leaves"] if n_leaves else []
+    lines: list[str] = []
     for i, n in enumerate(donors):
         # Held by the list and here, or by a tensor as well that only the results of this walk hold.
         dead = f"count(met{n}) == {_MET + 1} and count(results[donor{i}]) <= {_UNHELD}"
@@ -340,7 +341,7 @@ def _launch(again: Written, n_leaves: int, native: bool, how: list[str], donors:
         lines += [f"    launch({listed})"]
     else:
         lines += [f"    bases, outs = {listed}, [{', '.join(f'buffer{n}' for n in outs)}]"]
-        lines += ["    bound.launch(bases, outs, arena, tr.leaves)"]
+        lines += ["    bound.launch(bases, outs, arena, met)"]
     # What fails the general way meets again, and says which line it is of.
     lines += ["except Exception as e:", "    failed(e)", "    return False"]
     if bound.checks:
@@ -363,7 +364,7 @@ def _spelled(again: Written, refs: dict[int, Any], path: Sequence[Step]) -> Refe
     """For a few: each by its name."""
     kinds = {i: k for i, _, k in again.stored}
     numbers = range(len(refs))
-    found = [f"({''.join(f'r{n}, ' for n in numbers)}) = tr.refs.values()", *(f"s{n} = r{n}()" for n in numbers)]
+    found = [f"({''.join(f'r{n}, ' for n in numbers)}) = refs.values()", *(f"s{n} = r{n}()" for n in numbers)]
     different: list[str] = []
     given: list[str] = []
     left: list[str] = []
@@ -387,10 +388,10 @@ def _listed(again: Written) -> References:
     found: list[str] = []
     given: list[str] = []
     if again.stored:
-        found = ["stored = find(tr.refs)", "if stored is None:", "    return False"]
+        found = ["stored = find(refs)", "if stored is None:", "    return False"]
         given = [f"values = ({''.join(f'value{n}, ' for n in range(again.n_outputs))})"]
         given += ["for h, k in stored:", "    h._data = values[k]"]
-    left = ["for r in tr.refs.values():", "    h = r()", "    if h is not None:"]
+    left = ["for r in [*tr.refs.values()]:", "    h = r()", "    if h is not None:"]
     left += [f"        if {_LEFT.format(h='h')}:", "            h._slot = None"]
     left += ["        if type(h) is Storage:", "            h.let_go()"]
     return ["len(tr.refs) != n_refs"], found, given, left
@@ -398,12 +399,19 @@ def _listed(again: Written) -> References:
 
 def _text(
     names: dict[str, list[str]], values: list[int], launch: list[str], refs: References, n_outputs: int, n_dead: int,
-    locked: bool,
+    locked: bool, n_leaves: int,
 ) -> str:  # fmt: skip
     """The function. names: of the places of results, by what is there; values: which one each of those held gets."""
     held, leaf = names["held"], names["leaf"]
     more_refs, found, given, left = refs
-    different = ["tr.ext is not ext", 'settings["interpret"]', 'not settings["repeat"]', *more_refs]
+    # NOTE: no call before `refs` is there: what a signal handler records later is found out at the end.
+    lines = ["here, met, results = tr.pos, tr.leaves, tr.results"]
+    other = ["here.again is not again", "tr.ext is not ext", 'settings["interpret"]', 'not settings["repeat"]']
+    lines += [f"if {' or '.join(other)}:", "    return False"]
+    lines += [f"({''.join(f'met{n}, ' for n in range(n_leaves))}) = met"] if launch and n_leaves else []
+    lines += ["refs = {**tr.refs}"] if found else []
+    lines += [f"if {' or '.join(more_refs)}:", "    return False", "started = now()"]
+    different: list[str] = []
     if "none" in names:
         different += [f"results[{p}] is not None" for p in names["none"]]
     else:
@@ -417,8 +425,7 @@ def _text(
         alive = f"sum(map(count, dead(results))) > {AMONG * n_dead}"
         referred = "any(map(references, dead(results)))"
     different += [alive] if alive else []
-    lines = ["here, met, started, results = tr.pos, tr.leaves, now(), tr.results"]
-    lines += [f"if {' or '.join(different)}:", "    return False"]
+    lines += [f"if {' or '.join(different)}:", "    return False"] if different else []
     lines += [f"known = {referred}"] if referred else []
     lines += found + launch
     if launch and alive:

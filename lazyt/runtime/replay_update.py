@@ -92,19 +92,22 @@ class Update(Again):
         words = replay.words_of(path, self.variant)
         self.words = None if words is None else _at(words)
         self.fresh = _fresh(tr, plan, want, self.places)
-        self.root, self.blank = tr.roots[tr.grad], [None] * tr.n_results()
+        self.blank = [None] * tr.n_results()
         self.missed = 0
         self.run = self.repeat
 
     def repeat(self, tr: Trace, cause: str, site: Site) -> bool:
         """`Again.run`."""
-        if tr.ext is not self.ext or settings["interpret"] or not settings["repeat"]:
+        if settings["interpret"] or not settings["repeat"]:
             return False
         with holding:
             # NOTE: as in `sync`, whoever records meanwhile has a walk of its own.
             aside, own = tr.aside(), local.trace
             tr.computing, local.trace = True, aside
             try:
+                # NOTE: a handler of signals may have recorded since the walk was looked at.
+                if tr.pos.again is not self or tr.ext is not self.ext:
+                    return False
                 return self._repeat(tr, cause, site)
             finally:
                 tr.computing = False

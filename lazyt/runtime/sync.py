@@ -117,7 +117,7 @@ def sync(
     raised if `asked` is among what failed, or nothing in particular was asked for.
     """
     pos = tr.pos
-    if pos.parent is None:
+    if pos.parent is None or not _on_walk(tr, extra):
         return
     if site is None:
         site = user_site()
@@ -133,6 +133,8 @@ def sync(
         if tr.expectations:
             expected(tr)
         return
+    if tr.pos.parent is None:
+        return  # a handler of signals has synced meanwhile
     # NOTE: also what is computed goes behind its holders under the lock: another thread that waits for it to compute a
     # value of this walk must then find the value, because the walk's leaves may be overwritten.
     with holding:
@@ -142,6 +144,8 @@ def sync(
         tr.computing, local.trace = True, aside
         try:
             slots, holders, others = wanted_of(tr)
+            if not _on_walk(tr, extra):
+                return
             for slot, h in extra:
                 if slot not in slots:
                     slots.append(slot)
@@ -180,6 +184,14 @@ def sync(
         finally:
             tr.computing = False
             local.trace = own
+
+
+def _on_walk(tr: Trace, extra: Sequence[tuple[Slot, Holder]]) -> bool:
+    """Whether this walk still has these values: a signal handler may have ended the one that they were found on."""
+    if not extra:
+        return True
+    path = tr.pos.steps()
+    return all(slot.step.index < len(path) and path[slot.step.index] is slot.step for slot, _ in extra)
 
 
 def called_from(again: Again, frame: FrameType) -> None:
@@ -444,12 +456,13 @@ def _read_aside(
 def materialise(h: Handle, cause: str) -> Data:
     """The computed value of h, syncing if it is pending."""
     if h._view is not None:
-        box = Holder()
         tr = local.trace
-        slot = recording.slot_of(tr, h)
-        sync(tr, cause, None, [(slot, box)], box)
-        assert box._data is not None
-        return box._data
+        for _ in range(MANY):
+            box = Holder()
+            sync(tr, cause, None, [(recording.slot_of(tr, h), box)], box)
+            if box._data is not None:
+                return box._data
+        raise without_value()
     for _ in range(MANY):
         holder: Holder = h._storage if h._storage is not None else h
         data = holder._data

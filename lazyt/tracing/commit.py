@@ -11,32 +11,14 @@ look at signals: `uninterrupted`.
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
-from opcode import opmap
 from operator import attrgetter, eq, is_, setitem
 from typing import Any, TypeVar
 
+from lazyt.interrupts import uninterrupted
+
 F = TypeVar("F", bound=Callable[..., Any])
-
-# An instruction that begins a function looks at signals if its operand is below 2: it is 2 where a generator goes on.
-_BEGIN, _QUIETLY = opmap.get("RESUME"), 2
-
-
-def uninterrupted(f: F) -> F:
-    """f, entered without a look at signals. Elsewhere than in CPython f as it is."""
-    if sys.implementation.name != "cpython" or _BEGIN is None:
-        return f
-    code = f.__code__
-    text = bytearray(code.co_code)
-    at = next((i for i in range(0, len(text), 2) if text[i] == _BEGIN), -1)
-    assert at >= 0, "a function begins with an instruction of its own"
-    assert text[at + 1] == 0, "a function that is no generator"
-    text[at + 1] = _QUIETLY
-    f.__code__ = code.replace(co_code=bytes(text))
-    return f
-
 
 # An object, the name of its attribute, the value.
 Change = tuple[Any, str, Any]
@@ -136,6 +118,24 @@ def _write_many(
         return False
     carry_out(assignments)
     return True
+
+
+def undisturbed(f: F) -> F:
+    """A function of a trace, its first argument: no sync of a signal handler ends the walk while it runs.
+
+    For what records more than one step, or takes one for a value that it has looked up before.
+    """
+
+    @functools.wraps(f)
+    def call(tr: Any, *args: Any) -> Any:
+        busy = tr.busy
+        tr.busy = True
+        try:
+            return f(tr, *args)
+        finally:
+            tr.busy = busy
+
+    return call  # type: ignore[return-value]
 
 
 def finish(act: Callable[[], None]) -> None:

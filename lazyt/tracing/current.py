@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lazyt.tracing.commit import uninterrupted
+from lazyt.interrupts import uninterrupted
 from lazyt.tracing.steps import MODE, enter_mode, mode_step, other_root, settle
 from lazyt.tracing.trace import NONE, local
 

@@ -30,7 +30,7 @@ from lazyt.tracing.record import (
     own_slot,
     slot_of,
 )
-from lazyt.tracing.steps import ASSIGN, LEAF, Moved, follow, hooks, insert, plain_slots, run_sync
+from lazyt.tracing.steps import ASSIGN, LEAF, Moved, child, follow, hooks, insert, plain_slots, run_sync
 from lazyt.tracing.tensor_state import Handle, Holder, View
 from lazyt.tracing.trace import Several, Slot, Step, Trace, holding, several, waiting
 
@@ -174,7 +174,7 @@ def assign_step(tr: Trace, new: Slot, old: Slot | None, keeps: str) -> Step:
     What is written under no_grad changes no gradient's way.
     """
     while True:
-        s = _find_assign(tr, new, old, keeps)
+        s = find_assign(tr, new, old, keeps)
         # NOTE: no call from here on.
         if s.parent is tr.pos:
             break
@@ -184,13 +184,14 @@ def assign_step(tr: Trace, new: Slot, old: Slot | None, keeps: str) -> Step:
     return s
 
 
-def _find_assign(tr: Trace, new: Slot, old: Slot | None, keeps: str) -> Step:
+def find_assign(tr: Trace, new: Slot, old: Slot | None, keeps: str, pos: Step | None = None) -> Step:
+    """The step, here or behind `pos`; it is not taken."""
     plain = (ASSIGN, (new, old), keeps)
-    s = follow(tr, plain)
+    s = follow(tr, plain) if pos is None else child(pos, plain)
     if s is None:
         if old is not None:
             check_devices("assign", (new, old))
-        pos = tr.pos
+        pos = pos or tr.pos
         operands = (new, old) if keeps == KEEPS_GRAPH else (new,)
         s = Step(pos, ASSIGN, operands, (keeps,), plain, pos.index + 1)
         s.targets = () if old is None else (old,)
@@ -206,31 +207,38 @@ def _find_assign(tr: Trace, new: Slot, old: Slot | None, keeps: str) -> Step:
     return s
 
 
+def kept_of(tr: Trace, holder: Holder, new: Slot, old: Slot) -> tuple[Slot, str]:
+    """What a holder gets for `old` when `new` is written to it, and what it keeps of `old`."""
+    keeps = ""
+    if not tr.grad:
+        if new.requires_grad:
+            new = advance(tr, STOP, [new], (), None, None, ())
+        if old.requires_grad:
+            meta = holder._meta
+            keeps = KEEPS_LEAF if meta is not None and meta.is_leaf and old.leaf is not None else KEEPS_GRAPH
+    return new, keeps
+
+
 def _store(tr: Trace, holder: Holder, new: Slot, old: Slot, writes: int) -> Slot | None:
     """Let `holder` hold `new` in place of `old`, its value after so many `writes`; `Moved` if it holds another by now.
 
     None, and nothing done, if another thread has written it meanwhile, or somebody has made a storage of it.
     """
     meta = holder._meta
-    keeps = ""
-    if not tr.grad:
-        if new.requires_grad:
-            new = advance(tr, STOP, [new], (), None, None, ())
-        if old.requires_grad:
-            keeps = KEEPS_LEAF if meta is not None and meta.is_leaf and old.leaf is not None else KEEPS_GRAPH
+    new, keeps = kept_of(tr, holder, new, old)
     held = ref(holder)
     before = holder._slot
     if before is not old and before is not None and before.step.owner is not tr and before.step.op is not LEAF:
         if id(tr) not in waiting:
             return None
-        _take_over(holder, before, held)
+        take_over(holder, before, held)
     # Mostly the step that was taken here the last time.
     s = tr.pos.next
     if s.op is not ASSIGN or s.a is not new or s.targets != (old,) or s.statics[0] != keeps:
-        s = _find_assign(tr, new, old, keeps)
+        s = find_assign(tr, new, old, keeps)
     # NOTE: no call from here on: the walk and the holder go on together, or not.
     while s.parent is not tr.pos:
-        s = _find_assign(tr, new, old, keeps)
+        s = find_assign(tr, new, old, keeps)
     now = holder._slot
     if now is not old and now is not None and now.step.owner is tr:
         raise Moved
@@ -255,7 +263,7 @@ def _store(tr: Trace, holder: Holder, new: Slot, old: Slot, writes: int) -> Slot
 TURNS = 256
 
 
-def _take_over(holder: Holder, slot: Slot, reference: Any) -> None:
+def take_over(holder: Holder, slot: Slot, reference: Any) -> None:
     """What another thread has pending in `slot` will be written here: from now on it knows the holder weakly only.
 
     NOTE: a sync of its that asks for no lock looks for just that before it gives the holder a value (replay.py).
@@ -336,28 +344,15 @@ def _put(tr: Trace, x: Handle, value: Slot, writes: int = -1) -> bool:
     if writes < 0:
         writes = st._writes
     base = own_slot(tr, st)
-    v = x._view
-    new = value
-    if v is not None and v.parent is None:
-        new = advance(tr, _write_op(v.op), (base, value), v.statics, v.ints, v.offsets, ())
-    elif v is not None:
-        # The chain of values from the base to x, then back up: each view puts the new value into what it views.
-        chain: list[View] = [v]
-        while (v := v.parent) is not None:
-            chain.append(v)
-        chain.reverse()
-        values: list[Slot] = [base]
-        for v in chain[:-1]:
-            values.append(advance(tr, v.op, [values[-1]], v.statics, v.ints, v.offsets, ()))
-        for v, outer in zip(reversed(chain), reversed(values), strict=True):
-            new = advance(tr, _write_op(v.op), [outer, new], v.statics, v.ints, v.offsets, ())
+    new = put_back(tr, x._view, base, value)
+    here = tr.pos
     # Before the write: an alias that derives its value anew never sees half of one.
     st.invalidate(None)
     stored = _store(tr, st, new, base, writes)
     if stored is None:
         return False
-    if several:
-        st.invalidate(None)  # what another thread has derived between
+    if several or tr.pos.parent is not here:
+        st.invalidate(None)  # what another thread, or a handler of signals, has derived between
     # What was written is the view's value; under no_grad its gradient goes another way.
     seen = stored if x._view is None else value if value.requires_grad == stored.requires_grad else None
     if st._slot is stored:
@@ -365,7 +360,26 @@ def _put(tr: Trace, x: Handle, value: Slot, writes: int = -1) -> bool:
     return True
 
 
-def _whole(attempt: Callable[..., Handle | None], a: Any, b: Any, c: Any, d: Any, e: Any = ()) -> None:
+def put_back(tr: Trace, v: View | None, base: Slot, value: Slot) -> Slot:
+    """The value of a storage with `base` after `value` is written through a view of it."""
+    if v is None:
+        return value
+    if v.parent is None:
+        return advance(tr, _write_op(v.op), (base, value), v.statics, v.ints, v.offsets, ())
+    # The chain of values from the base to x, then back up: each view puts the new value into what it views.
+    chain: list[View] = [v]
+    while (v := v.parent) is not None:
+        chain.append(v)
+    chain.reverse()
+    values: list[Slot] = [base]
+    for v in chain[:-1]:
+        values.append(advance(tr, v.op, [values[-1]], v.statics, v.ints, v.offsets, ()))
+    for v, outer in zip(reversed(chain), reversed(values), strict=True):
+        value = advance(tr, _write_op(v.op), [outer, value], v.statics, v.ints, v.offsets, ())
+    return value
+
+
+def whole(attempt: Callable[..., Handle | None], a: Any, b: Any, c: Any, d: Any, e: Any = ()) -> None:
     """Record a write: again from the start if a handler of signals wrote to the same tensor meanwhile.
 
     An attempt returns what should be computed soon, because other threads write it too.
@@ -415,7 +429,7 @@ def assign(x: Handle, value: Any, name: str = "assign", writes: int = -1) -> Non
 
     DTypeError for what would lose an imaginary part, ShapeError or AutogradError as NumPy and PyTorch.
     """
-    _whole(_assign, x, value, name, writes)
+    whole(_assign, x, value, name, writes)
 
 
 def _assign(tr: Trace, x: Handle, value: Any, name: str, writes: int, _: Any) -> Handle | None:
@@ -435,13 +449,18 @@ def _assign(tr: Trace, x: Handle, value: Any, name: str, writes: int, _: Any) ->
 
 def record_inplace(op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple[Any, ...] = ()) -> Handle:
     """x = op(x, ...) written into x: the right-hand side is read first, whatever it shares with x."""
-    _whole(_record_inplace, op, x, operands, statics)
+    whole(_record_inplace, op, x, operands, statics)
     return x
 
 
 def _record_inplace(
     tr: Trace, op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple[Any, ...], _: Any
 ) -> Handle | None:  # fmt: skip
+    return x if put(tr, x, computed(tr, op, x, operands, statics)) else None
+
+
+def computed(tr: Trace, op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple[Any, ...]) -> Slot:
+    """op(x, ...) in x's shape and dtype, where it may be written into x."""
     slots, scalars = operand_slots(tr, (x, *operands))
     flows = False
     for given in slots:
@@ -455,52 +474,27 @@ def _record_inplace(
     if s.dtype != slots[0].dtype:
         check_writable_dtype(op.name, s.dtype, slots[0].dtype)
         new = advance(tr, PUT, [slots[0], s], (), None, None, ())
-    return x if put(tr, x, new) else None
+    return new
 
 
 # A container, a key, and what stands there from then on.
 Item = tuple[Any, Any, Any]
 
 
-def record_update(
-    op: OpDef, operands: Sequence[Any], statics: tuple[Any, ...], targets: Sequence[Handle],
-    items: Sequence[Item] = (),
-) -> None:  # fmt: skip
-    """Record op and write its outputs into `targets`: one step for an optimizer, however many tensors.
-
-    All targets have their new values, and `items` are set, or nothing has changed.
-    """
-    if several:
-        with holding:  # a sync of another thread's comes before all of it or after
-            _whole(_record_update, op, operands, statics, targets, items)
-    else:
-        _whole(_record_update, op, operands, statics, targets, items)
-
-
-def _record_update(
+def update_whole(
     tr: Trace, op: OpDef, operands: Sequence[Any], statics: tuple[Any, ...], targets: Sequence[Handle],
     items: Sequence[Item],
 ) -> None:  # fmt: skip
+    """Record op and write its outputs into targets that are no views, under no_grad; `Moved` if they are others."""
     # NOTE: looked at before the operands: what is written between was not read.
-    storages = [*map(_storage_held, targets)]
+    storages = [*map(storage_held, targets)]
     plain = storages.count(None) == len(storages)
     holders: Sequence[Any] = targets
     if not plain:
         holders = [t if st is None else st for t, st in zip(targets, storages, strict=True)]
-    writes, refs = [*map(_writes_held, holders)], [*map(ref, holders)]
+    writes, refs = [*map(writes_held, holders)], [*map(ref, holders)]
     slots, scalars = operand_slots(tr, operands)
     before = [*map(slot_held, holders)]
-    views = [] if plain else [t for t in targets if t._view is not None]
-    for t in targets if tr.grad else views:
-        check_legal(tr, op.name, t, False)
-    if tr.grad or views:
-        s = advance(tr, op, slots, statics, None, None, scalars)
-        stored = _items(items)
-        # NOTE: one after another: a view's write is several steps.
-        for slot, t in zip(s.slots, targets, strict=True):
-            put(tr, t, slot)
-        carry_out(stored)
-        return
     pos = tr.pos
     s = advance(tr, op, slots, statics, None, None, scalars, take=False)
     if not s.targets:
@@ -514,13 +508,13 @@ def _record_update(
     if several:
         for h, r, slot in zip(holders, refs, before, strict=True):
             if slot is not None and slot.step.owner is not tr and slot.step.op is not LEAF:
-                _take_over(h, slot, r)
+                take_over(h, slot, r)
     if not plain:
         for t, h in zip(targets, holders, strict=True):
             if h is not t and len(h.aliases) > 1:
                 h.invalidate(t)
     held, results = Several(refs) if len(refs) > 1 else refs[0], tr.results
-    write, stored = writer(len(targets)), _items(items)
+    write, stored = writer(len(targets)), set_items(items)
     # NOTE: no call from here on but of what is entered without a look at signals.
     if pos is not tr.pos or not write(tr, s, targets, storages, before, writes):
         raise Moved
@@ -534,9 +528,9 @@ def _record_update(
 
 
 slot_held = attrgetter("_slot")
-_storage_held = attrgetter("_storage")
-_writes_held = attrgetter("_writes")
+storage_held = attrgetter("_storage")
+writes_held = attrgetter("_writes")
 
 
-def _items(items: Sequence[Item]) -> Any:
+def set_items(items: Sequence[Item]) -> Any:
     return starmap(setitem, items)

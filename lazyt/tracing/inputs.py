@@ -256,6 +256,6 @@ def _leaf_step(tr: Trace, statics: tuple[Any, ...], known: int) -> Step:
         s.device = statics[4]
         s.leaf = s if s.requires_grad else None
         insert(tr, s, key, plain)
-    if first and tr.ended is not None:
+    if first and tr.ended is not None and s.parent is tr.ended.root:  # else a signal handler has moved the walk
         tr.ended.then = s
     return s

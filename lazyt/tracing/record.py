@@ -95,19 +95,26 @@ def slot_of(tr: Trace, h: Handle, known: int = 1) -> Slot:
             return slot_of(tr, h)
         finally:
             restore_grad_mode(before)
-    base = slot
-    for v in reversed(chain):
-        slot = _derived(tr, slot, v)
-        # NOTE: an intermediate view has no holder; only the last one is this handle's.
-    held = ref(h)
-    # NOTE: no call from here on.
-    now = st._slot
-    if now is not base and now is not None and now.step.owner is tr:
-        return slot_of(tr, h, known)  # a handler of signals wrote meanwhile
-    if st._writes == writes:  # else another thread has written it meanwhile
-        tr.refs[slot.step.index] = held
-        h._slot = slot
-    return slot
+    busy = tr.busy
+    # NOTE: no sync of a signal handler's may end the walk before all is derived.
+    tr.busy = True
+    try:
+        # NOTE: one may have ended it before; what another thread has pending is met as a leaf each time.
+        base = slot = own_slot(tr, st)
+        for v in reversed(chain):
+            slot = _derived(tr, slot, v)
+            # NOTE: an intermediate view has no holder; only the last one is this handle's.
+        held = ref(h)
+        # NOTE: no call from here on.
+        now = st._slot
+        if now is not base and now is not None and now.step.owner is tr:
+            return slot_of(tr, h, known)  # a handler of signals wrote meanwhile
+        if st._writes == writes:  # else another thread has written it meanwhile
+            tr.refs[slot.step.index] = held
+            h._slot = slot
+        return slot
+    finally:
+        tr.busy = busy
 
 
 def _derived(tr: Trace, slot: Slot, v: View) -> Step:
@@ -235,7 +242,7 @@ def _unpredicted(
         return _unpredicted(tr, op, slots, regular, ints, offsets, scalars, ext)
     if s is None:
         s = _new_step(tr, op, slots, statics, ints, offsets, scalars, key, plain, ext)
-    if first and tr.ended is not None:
+    if first and tr.ended is not None and s.parent is tr.ended.root:  # else a signal handler has moved the walk
         tr.ended.then = s
     return s
 

@@ -6,8 +6,8 @@ import weakref
 from itertools import repeat, starmap
 from typing import TYPE_CHECKING, Any
 
+from lazyt.interrupts import uninterrupted
 from lazyt.tracing.call_site import user_site
-from lazyt.tracing.commit import uninterrupted
 from lazyt.tracing.tensor_state import Storage
 from lazyt.tracing.trace import NONE, Key, Several, Slot, Step, Trace, structure_id
 
@@ -130,7 +130,7 @@ def other_root(tr: Trace, mode: bool, device: str) -> Step:
 def mode_step(tr: Trace, value: bool | str) -> Step:
     """The step that changes the grad mode, or the device, in the middle of a walk; it is not taken yet."""
     key: Key = (MODE, value)
-    s = _follow(tr, key)
+    s = child(tr.pos, key)
     if s is None:
         pos = tr.pos
         s = Step(pos, MODE, (), (value,), key, pos.index + 1)
@@ -176,11 +176,11 @@ def follow(tr: Trace, key: Key) -> Step | None:
     pos = tr.pos
     if pos.mode is not tr.grad or pos.current != tr.device:
         settle(tr)
-    return _follow(tr, key)
+    return child(tr.pos, key)
 
 
-def _follow(tr: Trace, key: Key) -> Step | None:
-    pos = tr.pos
+def child(pos: Step, key: Key) -> Step | None:
+    """The known step for this key behind another step."""
     nxt = pos.next
     if nxt is not NONE and nxt.key == key:
         return nxt

@@ -21,7 +21,8 @@ from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 from lazyt.config import HOST
-from lazyt.tracing.commit import carry_out, prepared, uninterrupted
+from lazyt.interrupts import uninterrupted
+from lazyt.tracing.commit import carry_out, prepared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,7 +7,7 @@ from shared slabs; a larger block has its own mapping, on huge pages where the s
 
 NOTE: `Buffer.__del__` may run anywhere, inside `allocate` too, when the collector runs. It takes no
 lock: it appends to a list and changes one attribute by an int, which the interpreter lock makes
-atomic.
+atomic. Nor does it look at signals, so no Ctrl-C is lost in it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from lazyt.interrupts import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,9 +65,11 @@ class Buffer:
     readonly: bool = False
     owner: object = None
 
+    @uninterrupted
     def __del__(self) -> None:
         origin = self._bin
-        origin.append(self.address)
+        # NOTE: no call in here: CPython would look at signals behind it, and drop what a handler raises in a `__del__`.
+        origin += (self.address,)
         origin.pool._used -= origin.size
 
     def __repr__(self) -> str:

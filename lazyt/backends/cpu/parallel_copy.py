@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from typing import TYPE_CHECKING, Any
 
 from lazyt.backends.cpu.codegen.routine import Routine, Routines
@@ -35,17 +34,23 @@ def _write(r: Routine) -> None:
 
 
 class _Copier:
-    """The program that copies, for one thread at a time."""
+    """The program that copies, for one thread at a time.
+
+    NOTE: no lock: one that a signal handler waits for is never let go of, and one that is interrupted right after it is
+    taken stays taken. `busy` is looked at and set without a call between, so no other thread and no handler gets there.
+    """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.busy = False
         self.large = 0  # copies so far
         self.program: Program | None = None
 
     def copy(self, to: int, source: int, nbytes: int) -> None:
-        if nbytes < SHARED or get_num_threads() == 1 or not self.lock.acquire(blocking=False):
+        shared = nbytes >= SHARED and get_num_threads() > 1
+        if not shared or self.busy:
             ctypes.memmove(to, source, nbytes)
             return
+        self.busy = True
         try:
             self.large += 1
             # NOTE: nor before something was run: to compile the runtime takes as long as 300 copies of a megabyte.
@@ -57,7 +62,7 @@ class _Copier:
                 self.program = Program([(code, 0, PARTS, 1, 0)], [0] * 4, [(i, i, 0) for i in range(4)], 4)
             self.program.launch([to, source, nbytes, -(-nbytes // (PARTS * 64)) * 64])
         finally:
-            self.lock.release()
+            self.busy = False
 
 
 _copier = _Copier()

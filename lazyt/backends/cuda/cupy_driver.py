@@ -394,7 +394,7 @@ _DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 # Room for that beside what a launch asks for: partial sums of folds.
 _STATIC_SHARED = 16 << 10
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler may come back here
 _driver: Driver | None = None
 
 

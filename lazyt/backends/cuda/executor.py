@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 FLOAT32 = np.dtype(np.float32)
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler may come back here
 # Code lives as long as some plan uses it.
 _functions: weakref.WeakValueDictionary[tuple[int, str, Mapping], Function] = weakref.WeakValueDictionary()
 

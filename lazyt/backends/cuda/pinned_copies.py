@@ -5,11 +5,14 @@ array -> piece 1, piece 2, piece 1 ... -> device      a piece is filled when its
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy as np
 
     from lazyt.backends.cuda.cupy_driver import Driver
@@ -34,7 +37,8 @@ class Staging:
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
+        self.busy = False
         self.pieces: list[_Piece] = []
         self.turn = 0
 
@@ -49,12 +53,29 @@ class Staging:
             piece.event = None
         return piece
 
+    @contextlib.contextmanager
+    def _free(self) -> Iterator[Staging]:
+        """This one, and where a signal handler interrupts a copy another one, whose copies are done at the end."""
+        with self.lock:
+            if self.busy:
+                other = Staging(self.driver)
+                yield other
+                for piece in other.pieces:
+                    if piece.event is not None:
+                        self.driver.wait_event(piece.event)
+                return
+            self.busy = True
+            try:
+                yield self
+            finally:
+                self.busy = False
+
     def write(self, stream: Any, address: int, array: Array) -> None:
         """Copy a C-contiguous array to the device; it has been read when this returns."""
         start = array.ctypes.data
-        with self.lock:
+        with self._free() as free:
             for at in range(0, array.nbytes, PIECE):
-                piece, size = self._next(), min(PIECE, array.nbytes - at)
+                piece, size = free._next(), min(PIECE, array.nbytes - at)
                 ctypes.memmove(piece.address, start + at, size)
                 self.driver.to_device(stream, address + at, piece.address, size)
                 piece.event = self.driver.record(stream)
@@ -63,11 +84,11 @@ class Staging:
         """Fill a C-contiguous array from the device; waits for what was enqueued on the stream before."""
         start = array.ctypes.data
         under_way: list[tuple[_Piece, int, int]] = []
-        with self.lock:
+        with self._free() as free:
             for at in range(0, array.nbytes, PIECE):
                 if len(under_way) == PIECES:
                     self._arrived(start, *under_way.pop(0))
-                piece, size = self._next(), min(PIECE, array.nbytes - at)
+                piece, size = free._next(), min(PIECE, array.nbytes - at)
                 self.driver.to_host(stream, piece.address, address + at, size)
                 piece.event = self.driver.record(stream)
                 under_way.append((piece, at, size))

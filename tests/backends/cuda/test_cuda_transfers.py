@@ -119,9 +119,6 @@ def test_a_graph_is_freed_once(program: Program) -> None:
     np.testing.assert_allclose(p.grad.numpy(), 2 * q.grad.numpy(), rtol=1e-5)
 
 
-@pytest.mark.xfail(
-    reason="a transfer inside backward(create_graph=True) is refused in the words for other threads", strict=True
-)
 def test_derivatives_of_derivatives_do_not_cross() -> None:
     p = leaf_of()
     (p.to("cuda:0") ** 3).sum().backward(create_graph=True)
