@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import itertools
 import json
 import os
 import tempfile
@@ -20,6 +21,7 @@ from lazyt.runtime.tensor import Tensor, tensor
 from lazyt.tracing.tensor_state import Handle
 
 _SEPARATOR = "."
+_numbers = itertools.count()
 _BFLOAT16 = "__bfloat16__"
 # Where a file says how its arrays stood in what was saved: a text of JSON, an entry of a .npz or safetensors' metadata.
 _TREE = "__lazyt__"
@@ -106,7 +108,8 @@ def save(tree: Any, path: str | os.PathLike[str] | IO[bytes]) -> None:
         _write_npz(path, w.arrays, text)
         return
     path = os.fspath(path)
-    partial = f"{path}.partial.{os.getpid()}"
+    # NOTE: a number too, for a signal handler, or another thread, may write to the same path meanwhile.
+    partial = f"{path}.partial.{os.getpid()}.{next(_numbers)}"
     try:
         if path.endswith(".safetensors"):
             # NOTE: `ascontiguousarray` makes a 0-d array 1-d.

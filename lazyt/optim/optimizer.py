@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,9 @@ from lazyt.functions.manipulation import astype
 from lazyt.ops.optim import RULES
 from lazyt.optim.parameters import clear_gradient
 from lazyt.tracing.batched_writes import record_update
+from lazyt.tracing.commit import carry_out, prepared
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
-from lazyt.tracing.inplace import Item
+from lazyt.tracing.inplace import Item, set_items
 from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
@@ -207,13 +209,18 @@ class Optimizer:
             )
         params = [p for g in self.param_groups for p in g["params"]]
         order = [i for g in groups for i in g["params"]]
-        self.state = {
+        state = {
             # PyTorch's SGD counts no steps; what matters here is that the first one is over.
             order.index(i): {"step": 1, **{k: _copied(v, params[order.index(i)]) for k, v in s.items()}}
             for i, s in state_dict["state"].items()
         }
-        for mine, theirs in zip(self.param_groups, groups, strict=True):
-            mine.update({k: v for k, v in theirs.items() if k != "params"})
+        items = [
+            (mine, k, v)
+            for mine, theirs in zip(self.param_groups, groups, strict=True)
+            for k, v in theirs.items()
+            if k != "params"
+        ]
+        carry_out(chain(set_items(items), prepared([(self, "state", state)])))
 
     def __repr__(self) -> str:
         lines = [

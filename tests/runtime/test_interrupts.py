@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import math
+import os
 import random
 import signal
 import sys
@@ -30,7 +31,9 @@ from tests.support.interrupts import (
     OPTIMIZERS,
     WRITES,
     Places,
+    Restoring,
     Run,
+    Saving,
     Scenario,
     Training,
     Write,
@@ -64,6 +67,40 @@ def test_a_training_step_is_taken_or_not(name: str, synced: bool) -> None:
 @pytest.mark.parametrize("name", WRITES)
 def test_a_write_is_done_or_not(name: str) -> None:
     _try(Write(name, WRITES[name], False), SAMPLES, 1)
+
+
+@pytest.mark.parametrize("scenario", [Saving(), Restoring()], ids=lambda s: s.name)
+def test_a_state_is_saved_or_loaded_or_not(scenario: Scenario) -> None:
+    _try(scenario, 2 * SAMPLES, 1)
+
+
+def test_a_first_compile_is_interrupted() -> None:
+    _try(Training("SGD momentum", True), SAMPLES, 0)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        Training("Adam", True),
+        *(Write(name, WRITES[name], True) for name in ("a sync that fails", "a write at indices")),
+    ],
+    ids=lambda s: s.name,
+)
+def test_each_allocation_of_a_step_fails(scenario: Scenario) -> None:
+    run = Run(scenario, 0)
+    k = 1
+    while run.without_memory(k):
+        k += 1
+    assert k > 2
+
+
+def test_a_handler_saves_to_the_file_that_is_being_saved(tmp_path: Any) -> None:
+    a, b, path = lt.asarray([1.0] * 9), lt.asarray([2.0] * 9), tmp_path / "w.npz"
+    n = count(lambda: lt.save({"w": a}, path))
+    for k in random.Random(0).sample(range(1, n + 1), 12):
+        Places(k, lambda: lt.save({"w": b}, path)).run(lambda: lt.save({"w": a}, path))
+        assert lt.load(path)["w"].tolist() in (a.tolist(), b.tolist())
+        assert os.listdir(tmp_path) == ["w.npz"]
 
 
 @pytest.mark.slow

@@ -14,9 +14,11 @@ import argparse
 import contextlib
 import ctypes
 import gc
+import os
 import random
 import signal
 import sys
+import tempfile
 import time
 import types
 from collections.abc import Callable, Iterator
@@ -25,6 +27,7 @@ from typing import Any
 import numpy as np
 
 import lazyt as lt
+from lazyt.backends.cpu import memory
 from lazyt.tracing.trace import local
 
 
@@ -226,6 +229,74 @@ class Write(Scenario):
         return {**{k: x.numpy().copy() for k, x in s.items()}, **modes()}
 
 
+class Saving(Scenario):
+    """A file that is read and written again."""
+
+    name = "a saved file"
+
+    def start(self) -> Any:
+        path = os.path.join(tempfile.mkdtemp(), "state.npz")
+        lt.save({"w": lt.asarray([1.0, 2.0]), "n": 0}, path)
+        return path
+
+    def step(self, s: Any) -> None:
+        old = lt.load(s)
+        lt.save({"w": old["w"] * 0.5 + 1, "n": old["n"] + 1}, s)
+
+    def read(self, s: Any) -> Seen:
+        got = lt.load(s)
+        return {"w": got["w"].numpy().copy(), "n": got["n"], **modes()}
+
+
+class Restoring(Training):
+    """An optimizer that gets the state of another time."""
+
+    def __init__(self) -> None:
+        super().__init__("Adam", True)
+        self.name = "an optimizer's state that is loaded"
+
+    def start(self) -> Any:
+        s = super().start()
+        super().step(s)
+        return s
+
+    def step(self, s: Any) -> None:
+        state = s["opt"].state_dict()
+        for own in state["state"].values():
+            own["step"] += 3
+            own.update({k: x * 0.5 for k, x in own.items() if k != "step"})
+        for group in state["param_groups"]:
+            group["lr"] *= 0.5
+        s["opt"].load_state_dict(state)
+
+    def read(self, s: Any) -> Seen:
+        return {**super().read(s), "lr": [g["lr"] for g in s["opt"].param_groups]}
+
+
+class NoMemory:
+    """The k-th allocation of the CPU's pool fails; `seen` counts them."""
+
+    def __init__(self, k: int) -> None:
+        self.k, self.seen = k, 0
+
+    def _pass(self, nbytes: int) -> None:
+        self.seen += 1
+        if self.seen == self.k:
+            raise lt.OutOfMemory(f"injected: {nbytes} bytes")
+
+    def run(self, f: Callable[[], object]) -> None:
+        """Run f; the pool is as it was afterwards."""
+        pool = memory._pool
+        usual, ceiling = pool._pass_ceiling, pool._ceiling
+        pool._pass_ceiling, pool._ceiling = self._pass, -1  # type: ignore[method-assign]
+        try:
+            f()
+        finally:
+            del pool._pass_ceiling
+            pool._ceiling = ceiling
+            assert pool._pass_ceiling == usual
+
+
 def _graded(xp: Any, s: Any) -> None:
     with lt.no_grad():
         s["a"] *= 0.5
@@ -298,6 +369,7 @@ def scenarios() -> Iterator[Scenario]:
     for synced in (False, True):
         yield from (Training(name, synced) for name in OPTIMIZERS)
         yield from (Write(name, f, synced) for name, f in WRITES.items())
+    yield from (Saving(), Restoring())
 
 
 class Run:
@@ -350,6 +422,18 @@ class Run:
             raise AssertionError(f"{where}: afterwards {e!r}") from e
         return places.seen >= k
 
+    def without_memory(self, k: int) -> bool:
+        """Let the k-th allocation of the step fail; whether the run had so many."""
+        s = self.begin()
+        failing = NoMemory(k)
+        raised = False
+        try:
+            failing.run(lambda: self.scenario.step(s))
+        except lt.OutOfMemory:
+            raised = True
+        self.check(s, f"{self.scenario.name}, after {self.warm} steps, allocation {k}", raised)
+        return failing.seen >= k
+
     def check(self, s: Any, where: str, raised: bool) -> None:
         """The state is at one of two edges, the steps that follow go on from there, and the thread is alive."""
         got = self.scenario.read(s)
@@ -383,6 +467,19 @@ def reads() -> None:
     assert float((lt.ones(3) * 2 + _kept[0]).sum()) == 9.0
 
 
+def saves() -> None:
+    """A handler that writes a checkpoint, as one of SIGTERM does, and reads it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "w.npz")
+        lt.save({"w": _kept, "n": 1}, path)
+        assert lt.load(path)["w"].tolist() == [1.0, 2.0]
+
+
+def nested() -> None:
+    """A handler that is interrupted in its turn, by one that trains, at a place of its own."""
+    Places(40, trains).run(reads)
+
+
 def trains() -> None:
     """A handler that takes a training step of its own, and syncs."""
     p = lt.tensor([1.0, 2.0], requires_grad=True)
@@ -398,12 +495,14 @@ ACTS: dict[str, tuple[Callable[[], None], type[BaseException] | None]] = {
     "records": (records, None),
     "reads": (reads, None),
     "trains": (trains, None),
+    "saves": (saves, None),
+    "nested": (nested, None),
 }
 
 
 def refused(scenario: Scenario, act: str) -> bool:
     """Whether a scenario refuses what the act does: `no_sync()` counts for a signal handler's syncs too."""
-    return "other contexts" in scenario.name and act in ("reads", "trains")
+    return "other contexts" in scenario.name and act in ("reads", "trains", "saves", "nested")
 
 
 # --- by a real timer -------------------------------------------------------------------------------------------------

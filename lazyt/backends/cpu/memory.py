@@ -67,7 +67,10 @@ class Buffer:
 
     @uninterrupted
     def __del__(self) -> None:
-        origin = self._bin
+        try:
+            origin = self._bin
+        except AttributeError:  # `allocate` was interrupted before it had a block
+            return
         # NOTE: no call in here: CPython would look at signals behind it, and drop what a handler raises in a `__del__`.
         origin += (self.address,)
         origin.pool._used -= origin.size
@@ -203,19 +206,20 @@ class Pool:
 
         Raises `MemoryError` when that would pass the limit, or when the system has no more.
         """
+        buffer = Buffer()
         try:
             origin = self._known[nbytes]
-            address = origin.pop()
+            # NOTE: no call from here on: an interrupt comes before the block is taken, or when the buffer has it.
+            address = origin[-1]
+            del origin[-1]
         except (KeyError, IndexError):
             origin, address = self._find(nbytes)
-        # NOTE: no call between the read and the write of _used: that makes it atomic.
         self._used = used = self._used + origin.size
-        if used > self._ceiling:
-            self._pass_ceiling(nbytes, origin, address)
-        buffer = Buffer()
         buffer.address = address
         buffer.nbytes = nbytes
         buffer._bin = origin
+        if used > self._ceiling:
+            self._pass_ceiling(nbytes)
         return buffer
 
     def allocated(self) -> int:
@@ -259,12 +263,10 @@ class Pool:
     def _set_ceiling(self) -> None:
         self._ceiling = self._peak if self._limit is None else min(self._peak, self._limit)
 
-    def _pass_ceiling(self, nbytes: int, origin: _Bin, address: int) -> None:
-        """`allocate` passed the peak, or the limit: then take the block back."""
+    def _pass_ceiling(self, nbytes: int) -> None:
+        """`allocate` passed the peak; OutOfMemory where it passed the limit."""
         with self._lock:
             if self._limit is not None and self._used > self._limit:
-                self._used -= origin.size
-                origin.append(address)
                 raise self._out_of_memory(nbytes)
             self._peak = max(self._peak, self._used)
             self._high_water = max(self._high_water, self._peak)
