@@ -279,7 +279,7 @@ class NoMemory:
     def __init__(self, k: int) -> None:
         self.k, self.seen = k, 0
 
-    def _pass(self, nbytes: int) -> None:
+    def _pass(self, nbytes: int, buffer: memory.Buffer) -> None:
         self.seen += 1
         if self.seen == self.k:
             raise lt.OutOfMemory(f"injected: {nbytes} bytes")

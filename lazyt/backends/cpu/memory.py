@@ -69,7 +69,7 @@ class Buffer:
     def __del__(self) -> None:
         try:
             origin = self._bin
-        except AttributeError:  # `allocate` was interrupted before it had a block
+        except AttributeError:  # it has no block: `allocate` failed, or was interrupted
             return
         # NOTE: no call in here: CPython would look at signals behind it, and drop what a handler raises in a `__del__`.
         origin += (self.address,)
@@ -219,7 +219,7 @@ class Pool:
         buffer.nbytes = nbytes
         buffer._bin = origin
         if used > self._ceiling:
-            self._pass_ceiling(nbytes)
+            self._pass_ceiling(nbytes, buffer)
         return buffer
 
     def allocated(self) -> int:
@@ -263,10 +263,15 @@ class Pool:
     def _set_ceiling(self) -> None:
         self._ceiling = self._peak if self._limit is None else min(self._peak, self._limit)
 
-    def _pass_ceiling(self, nbytes: int) -> None:
-        """`allocate` passed the peak; OutOfMemory where it passed the limit."""
+    def _pass_ceiling(self, nbytes: int, buffer: Buffer) -> None:
+        """`allocate` passed the peak, or the limit: then the block is taken back, and it raises OutOfMemory."""
         with self._lock:
             if self._limit is not None and self._used > self._limit:
+                # NOTE: no call before the block is back.
+                origin = buffer._bin
+                del buffer._bin
+                origin += (buffer.address,)
+                self._used -= origin.size
                 raise self._out_of_memory(nbytes)
             self._peak = max(self._peak, self._used)
             self._high_water = max(self._high_water, self._peak)
