@@ -11,11 +11,11 @@ from lazyt.backends.common import precision as matmul
 from lazyt.backends.registry import host
 from lazyt.errors import SyncError
 from lazyt.inspect.fallbacks import recorded_fallbacks
+from lazyt.interrupts import uninterrupted
 from lazyt.runtime import sync as syncing
 from lazyt.runtime.device import Device
 from lazyt.runtime.sync_report import SyncReport
 from lazyt.tracing.call_site import user_site
-from lazyt.tracing.commit import uninterrupted
 from lazyt.tracing.current import restore_device, restore_grad_mode, set_device, set_grad_mode
 from lazyt.tracing.record import is_grad_enabled
 from lazyt.tracing.tensor_state import Handle

@@ -106,9 +106,10 @@ class Update(Again):
             tr.computing, local.trace = True, aside
             try:
                 # NOTE: a handler of signals may have recorded since the walk was looked at.
-                if tr.pos.again is not self or tr.ext is not self.ext:
+                if tr.ext is not self.ext or tr.pos.again is not self:
                     return False
-                return self._repeat(tr, cause, site)
+                done: bool = self._repeat(tr, cause, site)
+                return done
             finally:
                 tr.computing = False
                 local.trace = own
