@@ -126,7 +126,16 @@ def save(tree: Any, path: str | os.PathLike[str] | IO[bytes]) -> None:
 
 def _write_npz(f: IO[bytes], arrays: dict[str, np.ndarray[Any, Any]], text: str) -> None:
     entries = {_encode(k, v): _plain(v) for k, v in arrays.items()}
-    np.savez(f, **{_TREE: np.frombuffer(text.encode(), np.uint8)}, **entries)  # type: ignore[arg-type]
+    try:
+        np.savez(f, **{_TREE: np.frombuffer(text.encode(), np.uint8)}, **entries)  # type: ignore[arg-type]
+    except Exception as e:
+        # NOTE: `zipfile` cannot close what an interrupt left open, and raises an error of its own in its place.
+        cause = e.__context__
+        while isinstance(cause, Exception):
+            cause = cause.__context__
+        if cause is not None:
+            raise cause from None
+        raise
 
 
 def load(path: str | os.PathLike[str] | IO[bytes]) -> Any:

@@ -94,6 +94,20 @@ def test_each_allocation_of_a_step_fails(scenario: Scenario) -> None:
     assert k > 2
 
 
+def test_an_interrupted_save_raises_the_interrupt(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise ValueError("an open writing handle")
+
+    lt.save({"n": 1}, tmp_path / "w.npz")
+    monkeypatch.setattr(np, "savez", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lt.save({"n": 2}, tmp_path / "w.npz")
+    assert lt.load(tmp_path / "w.npz") == {"n": 1} and os.listdir(tmp_path) == ["w.npz"]
+
+
 def test_a_handler_saves_to_the_file_that_is_being_saved(tmp_path: Any) -> None:
     a, b, path = lt.asarray([1.0] * 9), lt.asarray([2.0] * 9), tmp_path / "w.npz"
     n = count(lambda: lt.save({"w": a}, path))
