@@ -34,6 +34,7 @@ from lazyt.functions.activations import *
 from lazyt.functions.arithmetic import *
 from lazyt.functions.array_info import *
 from lazyt.functions.comparison import *
+from lazyt.functions.conversion import *
 from lazyt.functions.convolution import *
 from lazyt.functions.creation import *
 from lazyt.functions.data_types import *
@@ -67,16 +68,18 @@ from lazyt.functions.special import *
 from lazyt.functions.statistics import *
 from lazyt.inspect.explain import explain
 from lazyt.inspect.pending import pending
+from lazyt.inspect.tensor_repr import attach_looks
 from lazyt.runtime import memory
 from lazyt.runtime.context import *
 from lazyt.runtime.device import Device
 from lazyt.runtime.tensor import *
 
+attach_looks()
 attach_operators()
 attach_methods()
 attach_protocols()
 announce()
-del announce, attach_methods, attach_operators, attach_protocols
+del announce, attach_looks, attach_methods, attach_operators, attach_protocols
 
 from lazyt import debug, fft, linalg, nn, optim, random  # noqa: E402 - they need Tensor's operators
 from lazyt.functions.protocols.signatures import install  # noqa: E402 - of the functions that are there now

@@ -12,12 +12,13 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from lazyt.functions.conversion import asarray
 from lazyt.functions.creation import arange
 from lazyt.functions.joining import concat, stack, tile
 from lazyt.functions.manipulation import expand_dims
 from lazyt.functions.products import einsum
 from lazyt.ir import dtypes
-from lazyt.runtime.tensor import Tensor, asarray
+from lazyt.runtime.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

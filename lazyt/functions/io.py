@@ -16,8 +16,9 @@ from typing import IO, Any
 import numpy as np
 
 from lazyt.errors import DTypeError, NotSupportedError
+from lazyt.functions.conversion import tensor
 from lazyt.ir import dtypes
-from lazyt.runtime.tensor import Tensor, tensor
+from lazyt.runtime.tensor import Tensor
 from lazyt.tracing.tensor_state import Handle
 
 _SEPARATOR = "."

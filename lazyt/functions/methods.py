@@ -1,4 +1,4 @@
-"""The functions that are methods of Tensor too, by name; tensor.py attaches them."""
+"""The functions that are methods of Tensor too, by name; `operators.attach_methods` attaches them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from lazyt.errors import DTypeError, IndexOutOfRange, NotSupportedError, ShapeError
 from lazyt.functions import (
     arithmetic,
+    dlpack,
     elementwise,
     indexing,
     joining,
@@ -99,6 +100,11 @@ def take(self: Tensor, indices: ArrayLike, axis: int | None = None, out: Any = N
         return indexing.take(self, indices, axis=axis)
     found: Any = np.take(self, indices, axis, out, mode)  # type: ignore[call-overload]
     return found  # type: ignore[no-any-return]
+
+
+def setitem(self: Tensor, key: Any, value: Any) -> None:
+    """`x[key] = value`, in place: see `lazyt.functions.subscript.setitem`."""
+    subscript.setitem(self, key, value)
 
 
 _ORDERS = ("C", "F", "A", "K")
@@ -201,6 +207,12 @@ METHODS: dict[str, Callable[..., Any]] = {
     **_named(sorting, "argsort"),
     **_named(select, "choose"),
     **_named(products, "diagonal dot matmul trace"),
+    "__array_namespace__": dlpack.array_namespace,
+    "__buffer__": dlpack.buffer,
+    "__dlpack__": dlpack.dlpack,
+    "__dlpack_device__": dlpack.dlpack_device,
+    "__getitem__": subscript.getitem,
+    "__setitem__": setitem,
     "__round__": _round,
     "__trunc__": _trunc,
     "astype": astype,

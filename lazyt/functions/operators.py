@@ -11,6 +11,7 @@ import types
 from typing import Any
 
 from lazyt.functions.arithmetic import divmod as quotient_and_rest, pow as power, power_of
+from lazyt.functions.dlpack import cuda_array_interface
 from lazyt.functions.elementwise import imag_part, real_part, set_imag_part, set_real_part
 from lazyt.functions.flat import Flat, set_flat
 from lazyt.functions.host import ARRAYS
@@ -164,4 +165,5 @@ def attach_methods() -> None:
     Tensor.imag = property(imag_part, set_imag_part, doc="The imaginary part, as a view.")  # type: ignore[attr-defined]
     Tensor.flat = property(Flat, set_flat, doc="The elements one after another: `lazyt.functions.flat.Flat`.")  # type: ignore[attr-defined]
     Tensor.mT = property(lambda self: self.swapaxes(-1, -2), doc="The last two axes swapped.")  # type: ignore[attr-defined]
+    Tensor.__cuda_array_interface__ = property(cuda_array_interface)  # type: ignore[attr-defined]
     attach_spellings(Tensor)

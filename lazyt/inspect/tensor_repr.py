@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lazyt.inspect.explain import explain
+from lazyt.inspect.pending import graph
 from lazyt.runtime.host_views import array_of
+from lazyt.runtime.tensor import Tensor
 from lazyt.tracing.printer import html_table, html_text, site_text
 
 if TYPE_CHECKING:
-    from lazyt.runtime.tensor import Tensor
+    from lazyt.inspect.explain import Explanation, Nothing, PartsExplanation
+    from lazyt.inspect.pending import GraphText
     from lazyt.tracing.tensor_state import Holder
     from lazyt.tracing.trace import Step
 
@@ -68,3 +72,22 @@ def tensor_html(x: Tensor) -> str:
         row.append(_what(x) + (f" at {site_text(step.site)}" if step is not None and step.site is not None else ""))
         return html_table(header, [row])
     return html_table(header, [row]) + html_text(text)
+
+
+def explain_tensor(self: Tensor, *, fused: bool = True) -> Explanation | PartsExplanation | Nothing:
+    """Which kernels would run if this were read now, what each fuses and why: see `lazyt.explain`."""
+    return explain(self, fused=fused)
+
+
+def graph_of_tensor(self: Tensor) -> GraphText:
+    """The pending primitives that compute this, as text."""
+    return graph(self)
+
+
+def attach_looks() -> None:
+    """Give Tensor what shows it: `repr`, its look in a notebook, `explain()` and `graph()`."""
+    methods = {
+        "__repr__": tensor_repr, "_repr_html_": tensor_html, "explain": explain_tensor, "graph": graph_of_tensor,
+    }  # fmt: skip
+    for name, f in methods.items():
+        setattr(Tensor, name, f)

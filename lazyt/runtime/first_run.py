@@ -11,7 +11,7 @@ interpreted, by NumPy, until its kind has come so often that code pays.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from lazyt.backends.common.commit_flag import Receipt
     from lazyt.backends.interface import Bound, Executable
     from lazyt.ir.graph import Node
-    from lazyt.runtime.plan_cache import Plan
 
 Extents = tuple[int, ...]
 Array = np.ndarray[Any, Any]
+P = TypeVar("P")  # the plan of a program, of which this module only hands out a draft
 Value = Data | Array  # an array: NumPy computed it, and no kernel has asked for it
 # (same as an earlier one, leaf, output's position, shape, dtype) of each result; -1 where it is none.
 Recipe = list[tuple[int, int, int, Extents, "np.dtype"]]
@@ -279,22 +279,22 @@ def _key(s: Step, values: Sequence[Slot | Value]) -> tuple[Any, ...]:
     return (s.op, s.statics, tuple(map(type, s.statics)), s.info, tuple(parts), s.n_ints, s.n_offsets)
 
 
-class Stepwise:
+class Stepwise(Generic[P]):
     """One run of a program, step by step; `drafted` makes the plan of one operation a kernel, for looking at."""
 
     fused = False
     asynchronous = False
 
-    def __init__(self, steps: Sequence[Step], wanted: tuple[tuple[int, int], ...], drafted: Callable[[], Plan]) -> None:
+    def __init__(self, steps: Sequence[Step], wanted: tuple[tuple[int, int], ...], drafted: Callable[[], P]) -> None:
         self.steps = steps
         self.wanted = wanted
         self.drafted = drafted
         self.kernels = self.launches = 0
         self.interpreted: set[int] = set()  # the steps that NumPy computed, by index
         self._compiles = (0, 0.0)
-        self._plan: Plan | None = None
+        self._plan: P | None = None
 
-    def whole(self) -> Plan:
+    def whole(self) -> P:
         """The plan of the program, a kernel for each operation, to look at; it has no machine code."""
         if self._plan is None:
             self._plan = self.drafted()

@@ -198,7 +198,7 @@ def _program(pos: Step) -> Program:
 
 def find_plan(
     pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any]
-) -> tuple[Plan | Stepwise, str | cache_miss.Why]:
+) -> tuple[Plan | Stepwise[Plan], str | cache_miss.Why]:
     """A plan that computes `want` for these extents, and why one had to be made ('' when none had)."""
     with _lock:
         program = _program(pos)
@@ -213,7 +213,7 @@ def find_plan(
 
 def _choose(
     program: Program, pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars: Sequence[Any]
-) -> tuple[Plan | Stepwise, str | cache_miss.Why]:
+) -> tuple[Plan | Stepwise[Plan], str | cache_miss.Why]:
     fused = _fused(program, pos, ext)
     program.seen += 1
     if not fused and _is_tiny(pos, ext):
@@ -239,7 +239,7 @@ def _choose(
     return plan, reason
 
 
-def _stepwise(pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars: Sequence[Any]) -> Stepwise:
+def _stepwise(pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars: Sequence[Any]) -> Stepwise[Plan]:
     def drafted() -> Plan:
         plan = draft(pos, ext, want, scalars, False)
         plan.executable.bound[ext.values] = plan.executable.bind(ext.values, scalars)

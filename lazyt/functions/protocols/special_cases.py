@@ -25,11 +25,12 @@ from lazyt.functions import (
     special,
 )
 from lazyt.functions.arguments import tensor
+from lazyt.functions.conversion import asarray
 from lazyt.functions.numpy_calls import record_numpy
 from lazyt.functions.protocols import reducing
 from lazyt.functions.protocols.through import through_numpy, write_out
 from lazyt.ir import dtypes
-from lazyt.runtime.tensor import Tensor, asarray
+from lazyt.runtime.tensor import Tensor
 from lazyt.tracing.inplace import assign, rewrite
 from lazyt.tracing.record import check_writable_dtype
 
