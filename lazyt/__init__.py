@@ -9,26 +9,28 @@
 5.0
 """
 
-# The families say in their own `__all__` what is public.
-from lazyt import autograd
+from importlib import import_module as _import_module
+from typing import Any as _Any
+
+# `as` exports a name for checkers of types. The families say in their own `__all__` what is public.
 from lazyt.autograd.functional import *
 from lazyt.errors import (
-    AutogradError,
-    AxisError,
-    DeviceError,
-    DTypeError,
-    IndexOutOfRange,
-    LazytError,
-    LazytWarning,
-    NoResult,
-    NotOneElement,
-    NotSupportedError,
-    OutOfMemory,
-    ScalarRangeError,
-    ShapeError,
-    SyncError,
-    ThreadError,
-    ZeroWeights,
+    AutogradError as AutogradError,
+    AxisError as AxisError,
+    DeviceError as DeviceError,
+    DTypeError as DTypeError,
+    IndexOutOfRange as IndexOutOfRange,
+    LazytError as LazytError,
+    LazytWarning as LazytWarning,
+    NoResult as NoResult,
+    NotOneElement as NotOneElement,
+    NotSupportedError as NotSupportedError,
+    OutOfMemory as OutOfMemory,
+    ScalarRangeError as ScalarRangeError,
+    ShapeError as ShapeError,
+    SyncError as SyncError,
+    ThreadError as ThreadError,
+    ZeroWeights as ZeroWeights,
 )
 from lazyt.functions.activations import *
 from lazyt.functions.arithmetic import *
@@ -42,7 +44,7 @@ from lazyt.functions.elementwise import *
 from lazyt.functions.histograms import *
 from lazyt.functions.indexing import *
 from lazyt.functions.inspection import *
-from lazyt.functions.interop import announce
+from lazyt.functions.interop import announce as _announce
 from lazyt.functions.io import *
 from lazyt.functions.joining import *
 from lazyt.functions.logic import *
@@ -50,12 +52,12 @@ from lazyt.functions.losses import *
 from lazyt.functions.manipulation import *
 from lazyt.functions.nan_reductions import *
 from lazyt.functions.normalization import *
-from lazyt.functions.operators import attach_methods, attach_operators
+from lazyt.functions.operators import attach_methods as _attach_methods, attach_operators as _attach_operators
 from lazyt.functions.ordering import *
 from lazyt.functions.padding import *
 from lazyt.functions.polynomials import *
 from lazyt.functions.products import *
-from lazyt.functions.protocols.attach import attach_protocols
+from lazyt.functions.protocols.attach import attach_protocols as _attach_protocols
 from lazyt.functions.quantiles import *
 from lazyt.functions.reductions import *
 from lazyt.functions.reshaping import *
@@ -66,23 +68,53 @@ from lazyt.functions.signals import *
 from lazyt.functions.sorting import *
 from lazyt.functions.special import *
 from lazyt.functions.statistics import *
-from lazyt.inspect.explain import explain
-from lazyt.inspect.pending import pending
-from lazyt.inspect.tensor_repr import attach_looks
-from lazyt.runtime import memory
+from lazyt.inspect.explain import explain as explain
+from lazyt.inspect.pending import pending as pending
+from lazyt.inspect.tensor_repr import attach_looks as _attach_looks
+from lazyt.runtime import memory as memory
 from lazyt.runtime.context import *
-from lazyt.runtime.device import Device
-from lazyt.runtime.tensor import *
+from lazyt.runtime.device import Device as Device
+from lazyt.runtime.tensor import METADATA as _METADATA, Tensor as Tensor
+from lazyt.tracing import tracebacks as _tracebacks
+from lazyt.tracing.name_hints import missing as _missing
 
-attach_looks()
-attach_operators()
-attach_methods()
-attach_protocols()
-announce()
-del announce, attach_looks, attach_methods, attach_operators, attach_protocols
+_attach_looks()
+_attach_operators()
+_attach_methods()
+_attach_protocols()
+_announce()
 
 from lazyt import debug, fft, linalg, nn, optim, random  # noqa: E402 - they need Tensor's operators
-from lazyt.functions.protocols.signatures import install  # noqa: E402 - of the functions that are there now
+from lazyt.functions.protocols.signatures import (  # noqa: E402 - of the functions that are there now
+    boundary_of as _boundary_of,
+    install as _install,
+)
 
-install(globals(), vars(linalg), vars(fft))
-del install
+_install(globals(), vars(linalg), vars(fft))
+
+_MODULES = frozenset(("debug", "fft", "linalg", "memory", "nn", "optim", "random"))
+__all__ = sorted({
+    *_MODULES,
+    *(_n for _n, _o in globals().items() if not _n.startswith("_") and type(_o) is not type(_tracebacks)),
+})  # fmt: skip
+
+# Errors end at the user's line.
+for _space in (nn.functional, nn.init, nn.utils, linalg, fft, random, memory, debug):
+    _tracebacks.guard_functions(vars(_space), _space.__all__, _boundary_of)
+_tracebacks.guard_functions(globals(), __all__, _boundary_of)
+for _space in (nn, optim, optim.lr_scheduler):
+    _tracebacks.guard_classes(vars(_space), _space.__all__)
+_tracebacks.guard_methods(Tensor, _METADATA, _boundary_of)
+for _class in (Device, custom_vjp, random.Generator):  # noqa: F405
+    _tracebacks.guard_methods(_class)
+
+
+@_tracebacks.api_boundary
+def __getattr__(name: str) -> _Any:
+    if name == "testing":  # it loads what a program that is not a test has no use for
+        return _import_module("lazyt.testing")
+    raise _missing(name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "testing"])

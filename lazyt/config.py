@@ -104,6 +104,7 @@ FLAGS = (
     Flag("strict", "general",
          "an error of lazyt's own in a replay is raised, not replaced by the general path; set in the tests",
          False),
+    Flag("traceback", "general", "errors keep the frames of lazyt in their tracebacks", False),
     Flag("width", "registers", "code for registers of so many float32", 0, (8, 4, 1)),
     Flag("threads", "registers", "N threads from the start, as by `set_num_threads(N)`", 0),
 )  # fmt: skip

@@ -4,3 +4,7 @@ from lazyt.functions import debugging as _debugging
 from lazyt.functions.debugging import *  # noqa: F403  the same names in another place
 
 __all__ = list(_debugging.__all__)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -156,7 +156,7 @@ IMPORTS = [i for s in SOURCES.values() for i in s.imports]
 def package(module: str) -> str:
     """The package that a module belongs to: the longest of ORDER that its name begins with."""
     inner = module.removeprefix("lazyt.")
-    if inner in ("lazyt", "backends"):
+    if inner in ("lazyt", "backends", "tracing"):
         return "lazyt"
     return next((r for r in sorted(ORDER, key=len, reverse=True) if inner == r or inner.startswith(r + ".")), inner)
 

@@ -19,6 +19,7 @@ from lazyt.tracing.inplace import requires_grad
 from lazyt.tracing.record import begin, is_grad_enabled, record, slot_of
 from lazyt.tracing.tensor_state import Gradient, Handle
 from lazyt.tracing.trace import Trace
+from lazyt.tracing.tracebacks import api_boundary
 
 
 def flatten(tree: Any, leaves: list[Handle]) -> Any:
@@ -111,6 +112,7 @@ def value_and_grad(
     several = not isinstance(argnums, int)
     numbers: tuple[int, ...] = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
+    @api_boundary
     def inner(*args: Any, **kwargs: Any) -> Any:
         leaves: list[Handle] = []
         for n in numbers:
@@ -153,6 +155,7 @@ def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool 
     """
     both = value_and_grad(f, argnums, has_aux)
 
+    @api_boundary
     def inner(*args: Any, **kwargs: Any) -> Any:
         out, g = both(*args, **kwargs)
         return (g, out[1]) if has_aux else g
@@ -180,6 +183,7 @@ def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., tuple[
     outs: list[Handle] = []
     shape = flatten(out, outs)
 
+    @api_boundary
     def pull(cotangent: Any) -> tuple[Any, ...]:
         cts: list[Handle] = []
         flatten(cotangent, cts)

@@ -265,7 +265,7 @@ def blackman(M: int) -> Tensor:  # noqa: N803
     """Blackman's window of M values, float64. As `numpy.blackman`.
 
     >>> import lazyt as lt
-    >>> round(lt.blackman(3)[1].item(), 6)
+    >>> lt.round(lt.blackman(3)[1], 6).item()
     1.0
     """
     return _window(np.blackman, M)

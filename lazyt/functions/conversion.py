@@ -21,6 +21,7 @@ from lazyt.runtime.tensor import Tensor, tensor_of
 from lazyt.tracing import record as recording
 from lazyt.tracing.steps import hooks
 from lazyt.tracing.tensor_state import Handle
+from lazyt.tracing.tracebacks import filter_traceback, filters_itself
 
 __all__ = ["asarray", "from_dlpack", "from_numpy", "tensor"]
 
@@ -119,6 +120,7 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     return out.requires_grad_() if requires_grad else out
 
 
+@filters_itself
 def from_numpy(a: np.ndarray[Any, Any]) -> Tensor:
     """A tensor of what a NumPy array holds now; without a copy where nobody can write its memory.
 
@@ -130,12 +132,16 @@ def from_numpy(a: np.ndarray[Any, Any]) -> Tensor:
     >>> x.tolist()
     [0, 2, 4]
     """
-    if not isinstance(a, np.ndarray):
-        raise DTypeError(f"from_numpy: a numpy.ndarray is required, not {type(a).__name__}")
-    if any(s < 0 for s in a.strides):
-        raise ShapeError("from_numpy: negative strides are not supported; copy the array first")
-    alone = getrefcount(a) == ALONE and type(a) is np.ndarray and a.base is None
-    return _shared(a) if alone or is_constant(a) else tensor_of(memory.from_array(host_array(a, None)))
+    try:
+        if not isinstance(a, np.ndarray):
+            raise DTypeError(f"from_numpy: a numpy.ndarray is required, not {type(a).__name__}")
+        if any(s < 0 for s in a.strides):
+            raise ShapeError("from_numpy: negative strides are not supported; copy the array first")
+        alone = getrefcount(a) == ALONE and type(a) is np.ndarray and a.base is None
+        return _shared(a) if alone or is_constant(a) else tensor_of(memory.from_array(host_array(a, None)))
+    except Exception as error:
+        filter_traceback(error)
+        raise
 
 
 def _shared(a: np.ndarray[Any, Any]) -> Tensor:

@@ -21,11 +21,12 @@ from lazyt.ops.definition import OPS
 from lazyt.runtime.tensor import Tensor
 from lazyt.tracing import inplace, record as recording
 from lazyt.tracing.call_cache import in_short
-from lazyt.tracing.fast_paths import TAKE, fill, met, record_comparison
+from lazyt.tracing.fast_paths import TAKE, fill, guarded, met, record_comparison
 from lazyt.tracing.inputs import bind_leaf
 from lazyt.tracing.name_hints import attach_spellings
 from lazyt.tracing.steps import LEAF, hooks
 from lazyt.tracing.trace import local
+from lazyt.tracing.tracebacks import api_boundary, filter_traceback, filters_itself
 
 _BINARY = fill(
     """
@@ -84,7 +85,7 @@ def _is_operand(x: Any) -> bool:
 
 @functools.cache
 def _code(template: str, parts: tuple[tuple[str, str], ...]) -> types.CodeType:
-    return compile(template.format(**dict(parts)), "<lazyt operator>", "exec")
+    return compile(guarded(template.format(**dict(parts))), "<lazyt operator>", "exec")
 
 
 def _attach(method: str, op_name: str, template: str, **parts: str) -> None:
@@ -95,14 +96,14 @@ def _attach(method: str, op_name: str, template: str, **parts: str) -> None:
         "__name__": __name__, "local": local, "op": OPS[op_name], "Tensor": Tensor, "made": hooks.made,
         "leaf": LEAF, "bind_leaf": bind_leaf, "slot_of": recording.slot_of, "most": recording.MAX_BYTES,
         "record": recording.record, "compare": record_comparison, "operand": _is_operand,
-        "record_inplace": inplace.record_inplace,
+        "record_inplace": inplace.record_inplace, "filter_traceback": filter_traceback,
     }  # fmt: skip
     exec(_code(template, tuple(parts.items())), space)
     f = space["method"]
     f.__code__ = f.__code__.replace(co_name=method, co_qualname=method, co_filename=f"<lazyt {method}>")
     f.__name__ = f.__qualname__ = method
     f.__module__, f.__doc__ = __name__, f"Record `{op_name}`."
-    setattr(Tensor, method, f)
+    setattr(Tensor, method, filters_itself(f))
 
 
 OPERATORS = {
@@ -152,7 +153,7 @@ def _attach_pow() -> None:
 
     methods = {"pow": forward, "ipow": update, "rpow": reflected, "divmod": pair, "rdivmod": reflected_pair}
     for name, f in ((f"__{n}__", f) for n, f in methods.items()):
-        setattr(Tensor, name, f)
+        setattr(Tensor, name, api_boundary(f))
 
 
 def attach_methods() -> None:

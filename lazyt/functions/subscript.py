@@ -22,6 +22,7 @@ from lazyt.tracing.record import MAX_BYTES, slot_of
 from lazyt.tracing.steps import tensor_over
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.trace import NO_CALL, local
+from lazyt.tracing.tracebacks import filter_traceback, filters_itself
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -337,6 +338,7 @@ def _viewed(x: Tensor, p: Parsed) -> Tensor:
     return record_view(ops.GETITEM, x, p.viewed, p.ints, p.offsets)
 
 
+@filters_itself
 def getitem(x: Tensor, key: Any) -> Tensor:
     """`x[key]`: a view for basic keys; a copy where there are index arrays (checked at the sync) or masks (a
     sync).
@@ -348,39 +350,43 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     >>> x[:, 0].tolist(), x[[1, 0], 0].tolist(), x[x > 2].tolist()
     ([1, 3], [3, 1], [3, 4])
     """
-    tr = local.trace
-    s = tr.pos.next
-    c = s.call
-    if c.f is getitem:
-        kind = type(key)
-        listed = None
-        if c.meets:
-            if not tr.watched and tr.nbytes < MAX_BYTES:
-                if x._slot is None:
-                    bind_leaf(tr, x, 2) if x._storage is None else slot_of(tr, x, 2)
-                if kind is not slice and kind is not int:
-                    listed = _meet(tr, key, kind)
-            s = tr.pos.next
-            c = s.call if s.call.f is getitem else NO_CALL
-        if (
-            c.before is tr.ext and c.after is s.ext and c.x1 is x._slot and c.parent is x._view and c.x2 is kind
-            and (
-                key.start is c.x3[0] and key.stop is c.x3[1] and key.step is c.x3[2] if kind is slice
-                else _is_tuple(key, c.x3) if kind is tuple
-                else s.b is listed and c.x3 == [*map(id, key)] if kind is list
-                else (key._slot if isinstance(key, Handle) else key) is c.x3
-            )
-            and (c.code is None or ((here := _getframe(1)).f_lasti == c.lasti and here.f_code is c.code))
-        ):  # fmt: skip
-            found: Tensor | None = given(tr, c, s, x)
-            if found is not None:
-                return found
-    start, ext = tr.pos, tr.ext
-    h = _item(x, key)
-    s = tr.pos
-    if s.call.left and s is not start:
-        _note(tr, start, ext, x, key, h)
-    return h
+    try:
+        tr = local.trace
+        s = tr.pos.next
+        c = s.call
+        if c.f is getitem:
+            kind = type(key)
+            listed = None
+            if c.meets:
+                if not tr.watched and tr.nbytes < MAX_BYTES:
+                    if x._slot is None:
+                        bind_leaf(tr, x, 2) if x._storage is None else slot_of(tr, x, 2)
+                    if kind is not slice and kind is not int:
+                        listed = _meet(tr, key, kind)
+                s = tr.pos.next
+                c = s.call if s.call.f is getitem else NO_CALL
+            if (
+                c.before is tr.ext and c.after is s.ext and c.x1 is x._slot and c.parent is x._view and c.x2 is kind
+                and (
+                    key.start is c.x3[0] and key.stop is c.x3[1] and key.step is c.x3[2] if kind is slice
+                    else _is_tuple(key, c.x3) if kind is tuple
+                    else s.b is listed and c.x3 == [*map(id, key)] if kind is list
+                    else (key._slot if isinstance(key, Handle) else key) is c.x3
+                )
+                and (c.code is None or ((here := _getframe(1)).f_lasti == c.lasti and here.f_code is c.code))
+            ):  # fmt: skip
+                found: Tensor | None = given(tr, c, s, x)
+                if found is not None:
+                    return found
+        start, ext = tr.pos, tr.ext
+        h = _item(x, key)
+        s = tr.pos
+        if s.call.left and s is not start:
+            _note(tr, start, ext, x, key, h)
+        return h
+    except Exception as error:
+        filter_traceback(error)
+        raise
 
 
 def _meet(tr: Trace, key: Any, kind: type) -> Slot | None:

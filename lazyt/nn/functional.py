@@ -7,3 +7,7 @@ from lazyt.functions.nn import *
 from lazyt.functions.statistics import log_softmax, softmax
 
 __all__ = [*_nn.__all__, "log_softmax", "one_hot", "relu", "sigmoid", "softmax", "tanh"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -226,3 +226,7 @@ def orthogonal_(x: Any, gain: float = 1.0, generator: random.Generator | None = 
     q = multiply(q, signs)
     q = matrix_transpose(q) if rows < cols else q
     return _written(x, reshape(multiply(q, float(gain)), x.shape))
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -13,6 +13,7 @@ from lazyt.ir import dtypes
 from lazyt.optim.parameters import clear_gradient, write_all
 from lazyt.runtime.device import Device
 from lazyt.tracing.tensor_state import Handle
+from lazyt.tracing.tracebacks import filter_traceback, filters_itself
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -160,20 +161,25 @@ class Module:
         """What calling the module computes: for subclasses to say."""
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
+    @filters_itself
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        fields = self.__dict__
-        if not (fields["_forward_pre_hooks"] or fields["_forward_hooks"]):
-            return self.forward(*args, **kwargs)
-        for hook in tuple(self._forward_pre_hooks.values()):
-            changed = hook(self, args)
-            if changed is not None:
-                args = changed if isinstance(changed, tuple) else (changed,)
-        out = self.forward(*args, **kwargs)
-        for hook in tuple(self._forward_hooks.values()):
-            changed = hook(self, args, out)
-            if changed is not None:
-                out = changed
-        return out
+        try:
+            fields = self.__dict__
+            if not (fields["_forward_pre_hooks"] or fields["_forward_hooks"]):
+                return self.forward(*args, **kwargs)
+            for hook in tuple(self._forward_pre_hooks.values()):
+                changed = hook(self, args)
+                if changed is not None:
+                    args = changed if isinstance(changed, tuple) else (changed,)
+            out = self.forward(*args, **kwargs)
+            for hook in tuple(self._forward_hooks.values()):
+                changed = hook(self, args, out)
+                if changed is not None:
+                    out = changed
+            return out
+        except Exception as error:
+            filter_traceback(error, True)
+            raise
 
     def register_forward_hook(self, hook: Callable[[Module, Any, Any], Any]) -> Removable:
         """Call `hook(module, args, output)` after `forward`; what it returns replaces the output."""

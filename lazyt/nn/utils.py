@@ -94,3 +94,7 @@ def vector_to_parameters(vector: Any, parameters: Iterable[Any]) -> None:
         parts.append((p, reshape(vector[at : at + n], p.shape)))
         at += n
     write_all(parts)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -173,3 +173,7 @@ class CosineAnnealingLR(LRScheduler):
             return lr + (base - self.eta_min) * (1 - math.cos(math.pi / self.T_max)) / 2
         now, then = (1 + math.cos(math.pi * e / self.T_max) for e in (epoch - 1, epoch))
         return self.eta_min + (lr - self.eta_min) * then / now
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

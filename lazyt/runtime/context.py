@@ -20,6 +20,7 @@ from lazyt.tracing.current import restore_device, restore_grad_mode, set_device,
 from lazyt.tracing.record import is_grad_enabled
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.trace import local
+from lazyt.tracing.tracebacks import filter_traceback, filters_itself
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -102,6 +103,7 @@ class device(_Context):  # noqa: N801 - the Array API's word
         return type(self)(self.name)
 
 
+@filters_itself
 def sync(*tensors: Handle) -> None:
     """Compute everything alive that is pending in this thread, `tensors` among it, in one plan.
 
@@ -114,27 +116,31 @@ def sync(*tensors: Handle) -> None:
     >>> x
     <lazyt.Tensor shape=(3,) dtype=float32 device=cpu [2., 2., 2.]>
     """
-    tr = local.trace
-    if not tensors:
-        pos = tr.pos
-        again = pos.again
-        if again and not tr.syncs_forbidden and not tr.busy:
-            # Mostly it does what the last one here did.
-            here = _getframe(1)
-            if again.lasti != here.f_lasti or again.code is not here.f_code:
-                syncing.called_from(again, here)
-            if again.run(tr, "sync()", again.site):
-                if tr.expectations:
-                    syncing.expected(tr)
+    try:
+        tr = local.trace
+        if not tensors:
+            pos = tr.pos
+            again = pos.again
+            if again and not tr.syncs_forbidden and not tr.busy:
+                # Mostly it does what the last one here did.
+                here = _getframe(1)
+                if again.lasti != here.f_lasti or again.code is not here.f_code:
+                    syncing.called_from(again, here)
+                if again.run(tr, "sync()", again.site):
+                    if tr.expectations:
+                        syncing.expected(tr)
+                    return
+            elif pos.parent is None:
                 return
-        elif pos.parent is None:
-            return
-    for t in tensors:
-        if not isinstance(t, Handle):
-            raise TypeError(f"sync: tensors are required, not {type(t).__name__!r}")
-    syncing.sync(tr, "sync()", user_site())
-    for t in tensors:
-        syncing.materialise(t, "sync()")
+        for t in tensors:
+            if not isinstance(t, Handle):
+                raise TypeError(f"sync: tensors are required, not {type(t).__name__!r}")
+        syncing.sync(tr, "sync()", user_site())
+        for t in tensors:
+            syncing.materialise(t, "sync()")
+    except Exception as error:
+        filter_traceback(error)
+        raise
 
 
 class no_sync(_Context):  # noqa: N801

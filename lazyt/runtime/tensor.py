@@ -445,4 +445,7 @@ hooks.use(Tensor)
 hooks.tensor_of_slot, hooks.over_data = _make, tensor_of
 
 
-__all__ = ["Tensor"]
+# Properties that raise nothing, and are read often.
+METADATA = frozenset((
+    "device", "dtype", "grad", "is_leaf", "is_pending", "itemsize", "nbytes", "ndim", "requires_grad", "shape", "size",
+))  # fmt: skip

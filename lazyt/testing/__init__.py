@@ -13,3 +13,7 @@ from lazyt.testing.numpy_names import reference
 from lazyt.testing.scripts import check_program
 
 __all__ = ["Mismatch", "assert_close", "check_against_numpy", "check_program", "reference", "ulp_distance"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

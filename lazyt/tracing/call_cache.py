@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.config import general as settings
-from lazyt.tracing.fast_paths import NEW_HANDLE, fill, met
+from lazyt.tracing.fast_paths import NEW_HANDLE, fill, guarded, met
 from lazyt.tracing.inputs import bind_leaf  # noqa: F401
 from lazyt.tracing.name_hints import keyword_error  # noqa: F401
 from lazyt.tracing.record import MAX_BYTES, share, slot_of  # noqa: F401
 from lazyt.tracing.steps import hooks
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.trace import NO_CALL, Slot, Trace, local  # noqa: F401
+from lazyt.tracing.tracebacks import filter_traceback, filters_itself  # noqa: F401
 
 if TYPE_CHECKING:
     from lazyt.tracing.trace import Step
@@ -224,7 +225,10 @@ def make(f, slow, note, Tensor, tensors, made):
         try:
             h = slow(*operands, *rest, **options)
         except TypeError as error:
-            raise keyword_error(error, slow.__name__, options)
+            hint = keyword_error(error, slow.__name__, options)
+            if hint is None:
+                raise
+            raise hint from None
         s = tr.pos
         if s.call.left and s is not start:
             note(f, tr, start, ext, operands, rest, options, h)
@@ -272,7 +276,7 @@ def _text(n: int) -> str:
     else:
         parts.update(fits=" and type(x1) in (list, tuple) and {*map(type, x1)} == tensors", meets=_MEET_ALL)
         parts["same"] = " and (*map(slot_held, x1),) == s.operands"
-    return _TEXT.format(**parts)
+    return guarded(_TEXT.format(**parts), "filter_traceback(error, True)")
 
 
 def _maker(n: int) -> Function:
@@ -326,4 +330,4 @@ def in_short(name: str, f: Function, slow: Function) -> Function:
     tensor = hooks.tensor
     note = _note if n >= 0 else _note_many
     call: Function = update_wrapper(_makers[n](f, slow, note, tensor, {tensor}, hooks.made), slow)
-    return call
+    return filters_itself(call)

@@ -17,6 +17,7 @@ from lazyt.tracing.inputs import LEAF_CALLERS, bind_leaf  # noqa: F401 - as are 
 from lazyt.tracing.record import MAX_BYTES, record, slot_of  # noqa: F401
 from lazyt.tracing.steps import LEAF, hooks  # noqa: F401
 from lazyt.tracing.trace import local  # noqa: F401
+from lazyt.tracing.tracebacks import filter_traceback  # noqa: F401
 
 if TYPE_CHECKING:
     from lazyt.ops.definition import OpDef
@@ -56,6 +57,23 @@ def fill(template: str, **parts: str) -> str:
         found = parts.get(name) if line.strip() == f"{{{name}}}" else None
         lines.append(line if found is None else indent(found, line[: len(line) - len(line.lstrip())]))
     return "\n".join(lines)
+
+
+def guarded(text: str, handler: str = "filter_traceback(error)") -> str:
+    """The text of a function, or of the one within another, as an API boundary: its body stands in a handler."""
+    lines = text.strip("\n").splitlines()
+    at = max(i for i, line in enumerate(lines) if line.lstrip().startswith("def "))
+    margin = lines[at][: len(lines[at]) - len(lines[at].lstrip())] + "    "
+    end = next((i for i in range(at + 1, len(lines)) if lines[i] and not lines[i].startswith(margin)), len(lines))
+    body = [indent(line, "    ") for line in lines[at + 1 : end]]
+    around = [
+        f"{margin}try:",
+        *body,
+        f"{margin}except Exception as error:",
+        f"{margin}    {handler}",
+        f"{margin}    raise",
+    ]
+    return "\n".join([*lines[: at + 1], *around, *lines[end:]])
 
 
 _ONE = """
@@ -105,7 +123,7 @@ def make(op, slow, tensor, made):
             tr = local.trace
             s = tr.pos.next
             {one}
-        return slow(x1, out, **options)
+        return slow(x1, **options) if out is None else slow(x1, out, **options)
     return call
 """
 _OF_TWO = """
@@ -115,7 +133,7 @@ def make(op, slow, tensor, made):
             tr, kind = local.trace, type(x2)
             s = tr.pos.next
             {two}
-        return slow(x1, x2, out, **options)
+        return slow(x1, x2, **options) if out is None else slow(x1, x2, out, **options)
     return call
 """
 
@@ -125,7 +143,10 @@ def _generated(template: str, known: int, name: str = "make") -> Any:
     parts = {"meet1": met("x1", known), "meet2": met("x2", known), "take": TAKE}
     one, two = (fill(text.strip("\n"), **parts) for text in (_ONE, _TWO))
     space: dict[str, Any] = {}
-    exec(compile(fill(template, one=one, two=two), f"<lazyt {name}>", "exec"), globals(), space)
+    text = fill(template, one=one, two=two)
+    if name == "make":
+        text = guarded(text, "filter_traceback(error, True)")
+    exec(compile(text, f"<lazyt {name}>", "exec"), globals(), space)
     return space[name]
 
 

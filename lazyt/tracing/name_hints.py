@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Never
 
+from lazyt.tracing.tracebacks import api_boundary
+
 _UPDATES = {"add_": "+=", "sub_": "-=", "mul_": "*=", "div_": "/=", "pow_": "**=", "neg_": "*= -1"}
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mm": "@", "bmm": "@", "mv": "@"}
 
@@ -64,6 +66,40 @@ ATTRIBUTES = {
     "view_as": "`x.reshape(y.shape)`",
     "zero_": "`x[...] = 0`",
 }
+
+
+def _named(library: str, **names: str) -> dict[str, str]:
+    return {name: f"{here} ({library}.{name})" for name, here in names.items()}
+
+
+# Functions of PyTorch's and JAX's namespaces -> the like here.
+FUNCTIONS = {
+    **_named(
+        "PyTorch: torch",
+        Generator="lt.random.Generator", addmm="lt.matmul(x, y) + z", as_tensor="lt.asarray", bmm="lt.matmul",
+        bucketize="lt.searchsorted", cat="lt.concatenate", chunk="lt.array_split", clamp="lt.clip",
+        clip_grad_norm_="lt.nn.utils.clip_grad_norm_", det="lt.linalg.det", div="lt.divide", double="lt.float64",
+        dropout="lt.nn.functional.dropout", eq="lt.equal", expand="lt.broadcast_to", float="lt.float32",
+        gather="lt.take_along_axis", ge="lt.greater_equal", gt="lt.greater", half="lt.float16", histc="lt.histogram",
+        index_select="lt.take", inference_mode="lt.no_grad", int="lt.int32", inverse="lt.linalg.inv",
+        is_complex="lt.iscomplexobj", is_floating_point="lt.isdtype(x.dtype, 'real floating')",
+        is_tensor="isinstance(x, lt.Tensor)", le="lt.less_equal", long="lt.int64", lt="lt.less",
+        manual_seed="lt.random.seed",
+        masked_fill="lt.where(mask, value, x)", masked_select="x[mask]", mm="lt.matmul", movedim="lt.moveaxis",
+        mul="lt.multiply", mv="lt.matmul", narrow="a slice, x[:, start:stop]", ne="lt.not_equal",
+        norm="lt.linalg.norm", numel="x.size", permute="lt.permute_dims", rand="lt.random.rand",
+        randint="lt.random.integers", randn="lt.random.randn", randperm="lt.random.permutation",
+        repeat_interleave="lt.repeat", set_grad_enabled="lt.no_grad or lt.enable_grad", sgn="lt.sign",
+        sub="lt.subtract", swapdims="lt.swapaxes", t="x.T", take_along_dim="lt.take_along_axis", unbind="lt.unstack",
+        unsqueeze="lt.expand_dims", view="lt.reshape",
+    ),
+    **_named(
+        "JAX: jax",
+        block_until_ready="lt.sync", device_get="x.numpy()", device_put="x.to(device)",
+        jit="the function as it is: lazyt records and compiles what runs",
+        numpy="lt itself, whose functions are NumPy's",
+    ),
+}  # fmt: skip
 # Arguments by PyTorch's name -> by NumPy's.
 KEYWORDS = {"dim": "axis", "dims": "axis", "keepdim": "keepdims", "dim0": "axis1", "dim1": "axis2"}
 
@@ -76,9 +112,11 @@ class Elsewhere:
     def __init__(self, name: str, here: str) -> None:
         self.error = f"'Tensor' object has no attribute {name!r}: lazyt spells it {here}"
 
+    @api_boundary
     def __get__(self, x: Any, owner: Any = None) -> Never:
         raise AttributeError(self.error)
 
+    @api_boundary
     def __set__(self, x: Any, value: Any) -> Never:
         raise AttributeError(self.error)
 
@@ -95,10 +133,18 @@ def _without_spellings(self: Any) -> list[str]:
     return [name for name in object.__dir__(self) if name not in ATTRIBUTES]
 
 
-def keyword_error(error: TypeError, name: str, keywords: Iterable[str]) -> TypeError:
-    """What to raise for a call of `name` with these keywords that failed: `error`, or how they are spelled here."""
+def keyword_error(error: TypeError, name: str, keywords: Iterable[str]) -> TypeError | None:
+    """What to raise for a call of `name` with these keywords that failed: how they are spelled here, if that is it."""
     meant = [f"{KEYWORDS[k]}= for {k}=" for k in keywords if k in KEYWORDS]
     if not meant or "argument" not in str(error) or "lazyt spells" in str(error):
-        return error
+        return None
     text = str(error).removeprefix(f"{name}() ")
     return TypeError(f"{name}() {text}: lazyt spells it {', '.join(meant)}")
+
+
+def missing(name: str) -> AttributeError:
+    """The error of a name that the package does not have."""
+    here = FUNCTIONS.get(name)
+    if here is None:
+        return AttributeError(f"module 'lazyt' has no attribute {name!r}", name=name)
+    return AttributeError(f"lazyt has no {name!r}: use {here}", name=name)

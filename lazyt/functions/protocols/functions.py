@@ -18,6 +18,7 @@ from lazyt.functions.protocols.special_cases import REFUSED, SPECIAL
 from lazyt.functions.protocols.table import FFT, LINALG, PUBLIC
 from lazyt.functions.protocols.through import name_of, numpys_types, through_numpy, write_out
 from lazyt.runtime.tensor import Tensor
+from lazyt.tracing.tracebacks import filter_traceback, filters_itself
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,28 +126,33 @@ _CAST_TO_ANY = frozenset(
 _LISTS = {np.split, np.array_split, np.hsplit, np.vsplit, np.dsplit}
 
 
+@filters_itself
 def array_function(self: Tensor, f: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """NEP 18: `f(*args, **kwargs)` recorded where lazyt can, else computed by NumPy; NotImplemented for other classes.
 
     `out=` a tensor is a deferred write, `out=` an array computes. Raises as lazyt's function does, NotSupportedError
     for what has no meaning on tensors.
     """
-    if any(map(_foreign, types)):
-        return NotImplemented
-    if f in REFUSED:
-        raise NotSupportedError(f"{name_of(f)}: not supported: a tensor as its argument, because {REFUSED[f]}")
-    args, kwargs = numpys_types(args, kwargs)
-    out = kwargs.get("out")
-    if isinstance(out, tuple) and len(out) == 1:
-        out = out[0]
-    rest = {k: v for k, v in kwargs.items() if k != "out"} if out is not None else kwargs
-    if len(args) > (at := _place_of_out(f)):
-        out, args = args[at], (*args[:at], None, *args[at + 1 :])
-    result = _dispatched(f, args, rest)
-    if out is None:
-        return result
-    name = name_of(f)
-    return write_out(name, out, result, casting="unsafe" if name in _CAST_TO_ANY else "same_kind")
+    try:
+        if any(map(_foreign, types)):
+            return NotImplemented
+        if f in REFUSED:
+            raise NotSupportedError(f"{name_of(f)}: not supported: a tensor as its argument, because {REFUSED[f]}")
+        args, kwargs = numpys_types(args, kwargs)
+        out = kwargs.get("out")
+        if isinstance(out, tuple) and len(out) == 1:
+            out = out[0]
+        rest = {k: v for k, v in kwargs.items() if k != "out"} if out is not None else kwargs
+        if len(args) > (at := _place_of_out(f)):
+            out, args = args[at], (*args[:at], None, *args[at + 1 :])
+        result = _dispatched(f, args, rest)
+        if out is None:
+            return result
+        name = name_of(f)
+        return write_out(name, out, result, casting="unsafe" if name in _CAST_TO_ANY else "same_kind")
+    except Exception as error:
+        filter_traceback(error)
+        raise
 
 
 def _dispatched(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

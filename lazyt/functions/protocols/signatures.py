@@ -28,6 +28,7 @@ from lazyt.tracing.fast_paths import of_one, of_two
 from lazyt.tracing.name_hints import keyword_error
 from lazyt.tracing.steps import hooks
 from lazyt.tracing.tensor_state import Handle
+from lazyt.tracing.tracebacks import api_boundary, filter_traceback, filters_itself
 
 Function = Callable[..., Any]
 # Parameters of NumPy's that say nothing of what is computed here: they are taken, and not shown.
@@ -60,6 +61,15 @@ def install(lt: dict[str, Any], linalg: dict[str, Any], fft: dict[str, Any]) -> 
             setattr(hooks.tensor, name, lt[name])
 
 
+def boundary_of(f: Function) -> Function:
+    """A function as a public one: with the operators' way, where all it does is to record an operation."""
+    op = _operation(f)
+    if op is None:
+        return api_boundary(f)
+    front = of_one if f.__code__.co_argcount == 1 else of_two
+    return filters_itself(functools.update_wrapper(front(op, f), f))
+
+
 class _Shown:
     """What stands behind a function for whoever asks for its signature: its own, and NumPy's arguments behind."""
 
@@ -89,6 +99,7 @@ class _Shown:
 def _shown(call: Function, shown: _Shown) -> Function:
     """The front of a function: its name, its page, its signature."""
     functools.update_wrapper(call, shown.__wrapped__)
+    filters_itself(call)
     call.__wrapped__ = shown  # type: ignore[attr-defined]
     return call
 
@@ -98,26 +109,38 @@ def _of_a_ufunc(ours: Function, ufunc: np.ufunc) -> Function:
     if ufunc.nout == 2:
 
         def call(*xs: Any, out: Any = None, **options: Any) -> Any:
-            if len(xs) == ufunc.nin and out is None and not options:
-                return ours(*xs)
-            if len(xs) == ufunc.nin + 2 and out is None:
-                xs, out = xs[: ufunc.nin], xs[ufunc.nin :]
-            shown.own.bind_partial(*xs)
-            return _called(shown, ufunc, xs, out, options)
+            try:
+                if len(xs) == ufunc.nin and out is None and not options:
+                    return ours(*xs)
+                if len(xs) == ufunc.nin + 2 and out is None:
+                    xs, out = xs[: ufunc.nin], xs[ufunc.nin :]
+                shown.own.bind_partial(*xs)
+                return _called(shown, ufunc, xs, out, options)
+            except Exception as error:
+                filter_traceback(error, True)
+                raise
 
     elif ufunc.nin == 1:
 
         def call(x: Any, /, out: Any = None, **options: Any) -> Any:  # type: ignore[misc]
-            if out is None and not options:
-                return ours(x)
-            return _called(shown, ufunc, (x,), out, options)
+            try:
+                if out is None and not options:
+                    return ours(x)
+                return _called(shown, ufunc, (x,), out, options)
+            except Exception as error:
+                filter_traceback(error, True)
+                raise
 
     else:
 
         def call(x1: Any, x2: Any, /, out: Any = None, **options: Any) -> Any:  # type: ignore[misc]
-            if out is None and not options:
-                return ours(x1, x2)
-            return _called(shown, ufunc, (x1, x2), out, options)
+            try:
+                if out is None and not options:
+                    return ours(x1, x2)
+                return _called(shown, ufunc, (x1, x2), out, options)
+            except Exception as error:
+                filter_traceback(error, True)
+                raise
 
     op = _operation(ours)
     if op is not None:
@@ -214,20 +237,25 @@ def _of_a_function(ours: Function, theirs: Function) -> Function:
     plain = _required(ours)
 
     def call(*args: Any, **options: Any) -> Any:
-        # NOTE: nor are the signatures read (a millisecond or two) for what has only what both require.
-        if len(args) <= plain and (not options or options.keys() <= names):
-            return ours(*args, **options)
-        p = pair()
-        if options.keys() <= names and len(args) <= p.most and (len(args) <= p.at or type(args[p.at]) in p.of_ours):
-            return ours(*args, **options)
         try:
-            p.signature.bind(*args, **options)
-        except TypeError as error:
-            raise keyword_error(TypeError(f"{ours.__name__}() {error}"), ours.__name__, options) from None
-        args = tuple(_FLOATS[a] if a is float or a is complex else a for a in args)
-        if (dtype := options.get("dtype")) is float or dtype is complex:
-            options["dtype"] = _FLOATS[dtype]
-        found = array_function(None, theirs, (), args, options)  # type: ignore[arg-type]
-        return tensor(found) if isinstance(found, np.ndarray | np.generic) and options.get("out") is None else found
+            # NOTE: nor are the signatures read (a millisecond or two) for what has only what both require.
+            if len(args) <= plain and (not options or options.keys() <= names):
+                return ours(*args, **options)
+            p = pair()
+            if options.keys() <= names and len(args) <= p.most and (len(args) <= p.at or type(args[p.at]) in p.of_ours):
+                return ours(*args, **options)
+            try:
+                p.signature.bind(*args, **options)
+            except TypeError as error:
+                text = TypeError(f"{ours.__name__}() {error}")
+                raise keyword_error(text, ours.__name__, options) or text from None
+            args = tuple(_FLOATS[a] if a is float or a is complex else a for a in args)
+            if (dtype := options.get("dtype")) is float or dtype is complex:
+                options["dtype"] = _FLOATS[dtype]
+            found = array_function(None, theirs, (), args, options)  # type: ignore[arg-type]
+            return tensor(found) if isinstance(found, np.ndarray | np.generic) and options.get("out") is None else found
+        except Exception as error:
+            filter_traceback(error, True)
+            raise
 
     return _shown(call, _Shown(ours, lambda: pair().extra))

@@ -18,6 +18,7 @@ from lazyt.ir import dtypes
 from lazyt.ops.axes import many_axes, one_axis
 from lazyt.runtime.tensor import Tensor
 from lazyt.tracing.inplace import rewrite
+from lazyt.tracing.tracebacks import filter_traceback, filters_itself
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,28 +47,33 @@ REDUCTIONS: dict[np.ufunc, str] = {
 SCANS: dict[np.ufunc, Callable[..., Any]] = {np.add: statistics.cumsum, np.multiply: statistics.cumprod}
 
 
+@filters_itself
 def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """NEP 13: calls, reduce, accumulate, outer, reduceat and at are recorded; NotImplemented for foreign operands.
 
     `out=` a tensor is a deferred write, `out=` an array computes. Raises DTypeError where the ufunc has no loop for
     these dtypes, ShapeError where shapes do not broadcast.
     """
-    _, kwargs = numpys_types((), kwargs)
-    out = kwargs.pop("out", None)
-    where = kwargs.get("where", True)
-    operands = (inputs[0], *inputs[2:]) if method == "at" else inputs  # the second says where: it may be a slice
-    if not all(map(is_ours, operands)) or not all(o is None or is_ours(o) for o in out or ()) or not is_ours(where):
-        return NotImplemented
-    name = ufunc_name(ufunc) + ("" if method == "__call__" else f".{method}")
-    if method == "at":
-        return _at(ufunc, name, *inputs)
-    result = _METHODS[method](ufunc, name, inputs, kwargs, out)
-    if out is None:
-        return result
-    results = result if isinstance(result, tuple) else (result,)
-    more: Any = {"casting": "unsafe"} if method in _FOLDS else {"where": where if method == "__call__" else True}
-    written = tuple(r if o is None else write_out(name, o, r, **more) for o, r in zip(out, results, strict=True))
-    return written if len(written) > 1 else written[0]
+    try:
+        _, kwargs = numpys_types((), kwargs)
+        out = kwargs.pop("out", None)
+        where = kwargs.get("where", True)
+        operands = (inputs[0], *inputs[2:]) if method == "at" else inputs  # the second says where: it may be a slice
+        if not all(map(is_ours, operands)) or not all(o is None or is_ours(o) for o in out or ()) or not is_ours(where):
+            return NotImplemented
+        name = ufunc_name(ufunc) + ("" if method == "__call__" else f".{method}")
+        if method == "at":
+            return _at(ufunc, name, *inputs)
+        result = _METHODS[method](ufunc, name, inputs, kwargs, out)
+        if out is None:
+            return result
+        results = result if isinstance(result, tuple) else (result,)
+        more: Any = {"casting": "unsafe"} if method in _FOLDS else {"where": where if method == "__call__" else True}
+        written = tuple(r if o is None else write_out(name, o, r, **more) for o, r in zip(out, results, strict=True))
+        return written if len(written) > 1 else written[0]
+    except Exception as error:
+        filter_traceback(error)
+        raise
 
 
 # Options of ufuncs by which NumPy's loop is chosen, or the axes that it goes over.

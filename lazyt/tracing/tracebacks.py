@@ -1,0 +1,202 @@
+"""Traceback filtering: an error that lazyt raises on purpose ends at the user's line.
+
+A public function (an *API boundary*) catches what leaves it, takes the frames of lazyt off the traceback, and raises it
+again by a bare `raise`, which adds no frame. From CPython 3.11 on a `try` costs nothing until something is raised.
+Frames of the user's functions that lazyt calls stay. `LAZYT_DEBUG=traceback` keeps all frames, and so does an error
+that lazyt does not raise on purpose: LazytInternalError, a failed assertion, or what comes out of an expression.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import types
+from collections.abc import Callable, Collection, Iterable
+from opcode import opmap
+from typing import Any, TypeVar, cast
+
+from lazyt.config import general as settings
+from lazyt.errors import LazytError, LazytInternalError, LazytWarning, site_of
+
+F = TypeVar("F", bound=Callable[..., Any])
+_RAISE = opmap["RAISE_VARARGS"]
+# Modules of lazyt that are as a user's: they are run to test what others wrote.
+_USERS = ("lazyt.testing", "lazyt.conftest")
+_LIBRARIES = frozenset(("llvmlite", "ml_dtypes", "numpy"))
+
+
+def _is_lazyts(frame: types.FrameType) -> bool:
+    name = str(frame.f_globals.get("__name__"))
+    return (name == "lazyt" or name.startswith("lazyt.")) and not name.startswith(_USERS)
+
+
+def _is_library(frame: types.FrameType) -> bool:
+    """Whether a frame that lazyt called is of a library of its own, rather than of a function that it was given."""
+    name = str(frame.f_globals.get("__name__")).partition(".")[0]
+    return name in _LIBRARIES or name in sys.stdlib_module_names
+
+
+def _is_raised_here(tb: types.TracebackType | None) -> bool:
+    """Whether the innermost frame is lazyt's and stands at a `raise` statement."""
+    while tb is not None and tb.tb_next is not None:
+        tb = tb.tb_next
+    return tb is not None and _is_lazyts(tb.tb_frame) and tb.tb_frame.f_code.co_code[tb.tb_lasti] == _RAISE
+
+
+def _is_on_purpose(error: BaseException) -> bool:
+    if isinstance(error, LazytError):
+        return not isinstance(error, LazytInternalError)
+    if isinstance(error, LazytWarning) or hasattr(error, "_lazyt_filtered"):
+        return True
+    return isinstance(error, Exception) and not isinstance(error, AssertionError) and (
+        site_of(error) is not None or _is_raised_here(error.__traceback__)
+    )  # fmt: skip
+
+
+def _without_lazyt(tb: types.TracebackType | None) -> types.TracebackType | None:
+    """A traceback without frames of lazyt, and of the libraries that it called."""
+    kept: list[types.TracebackType] = []
+    inside = False
+    while tb is not None:
+        if _is_lazyts(tb.tb_frame):
+            inside = True
+        elif not inside or not _is_library(tb.tb_frame):
+            inside = False
+            kept.append(tb)
+        tb = tb.tb_next
+    below = None
+    for entry in reversed(kept):
+        entry.tb_next = below
+        below = entry
+    return below
+
+
+def filter_traceback(error: BaseException, calling: bool = False) -> None:
+    """Take the frames of lazyt off an error that it raised on purpose, and off the errors that this came of.
+
+    The handler that calls this then says `raise`. `calling`: the handler's function passed the user's arguments on and
+    does nothing else, so a TypeError of its own frame is about these.
+    """
+    if settings["traceback"]:
+        return
+    tb = error.__traceback__
+    if calling and type(error) is TypeError and tb is not None and tb.tb_next is None:
+        error._lazyt_filtered = True  # type: ignore[attr-defined]
+    seen: set[int] = set()
+    chain: BaseException | None = error
+    while chain is not None and id(chain) not in seen:
+        seen.add(id(chain))
+        if _is_on_purpose(chain):
+            if not isinstance(chain, LazytError | LazytWarning):
+                # NOTE: the frame that told so is gone at the next boundary.
+                chain._lazyt_filtered = True  # type: ignore[attr-defined]
+            chain.__traceback__ = _without_lazyt(chain.__traceback__)
+        chain = chain.__cause__ or (None if chain.__suppress_context__ else chain.__context__)
+
+
+# A function and its public name -> the boundary: the same object in every namespace that has it.
+_guarded: dict[tuple[Callable[..., Any], str], Any] = {}
+
+_TEXT = """
+def make(f, filter_traceback):
+    def call({parameters}):
+        try:
+            return f({arguments})
+        except Exception as _error:
+            filter_traceback(_error, True)
+            raise
+    return call
+"""
+
+
+@functools.cache
+def _maker(first: int, more: int, named: tuple[str, ...], rest: bool, options: bool) -> Callable[..., Any]:
+    """What makes boundaries of functions with so many arguments (positional-only, others), and keyword-only ones."""
+    plain = [f"_{i}" for i in range(first + more)]
+    starred, doubled = ["*_rest"] * rest, ["**_options"] * options
+    bar = starred or ["*"] * bool(named)
+    parameters = [*plain[:first], *["/"] * bool(first), *plain[first:], *bar, *named, *doubled]
+    arguments = [*plain, *starred, *(f"{n}={n}" for n in named), *doubled]
+    text = _TEXT.format(parameters=", ".join(parameters), arguments=", ".join(arguments))
+    space: dict[str, Any] = {}
+    exec(compile(text, "<lazyt boundary>", "exec"), space)
+    make: Callable[..., Any] = space["make"]
+    return make
+
+
+def filters_itself(f: F) -> F:
+    """Mark a function whose body has the handler of a boundary, because a frame around it would cost or change it."""
+    f._filters = True  # type: ignore[attr-defined]
+    return f
+
+
+def api_boundary(f: F) -> F:
+    """`f` as a public function whose errors end at the user's line. Its module's globals make the frame lazyt's.
+
+    It has f's own parameters, so that a call costs little more, and a wrong one is an error of the user's line.
+    """
+    assert isinstance(f, types.FunctionType), "of Python's, so that its parameters are known"
+    c = f.__code__
+    n, k = c.co_argcount, c.co_kwonlyargcount
+    named = c.co_varnames[n : n + k]
+    flags = c.co_flags
+    make = _maker(
+        c.co_posonlyargcount, n - c.co_posonlyargcount, named,
+        bool(flags & inspect.CO_VARARGS), bool(flags & inspect.CO_VARKEYWORDS),
+    )  # fmt: skip
+    made = make(f, filter_traceback)
+    code = made.__code__
+    code = code.replace(
+        co_varnames=(*c.co_varnames[:n], *code.co_varnames[n:]), co_name=f.__name__, co_qualname=f.__qualname__
+    )
+    call = types.FunctionType(code, f.__globals__, f.__name__, f.__defaults__, made.__closure__)
+    call.__kwdefaults__ = f.__kwdefaults__
+    functools.update_wrapper(call, f)
+    return cast("F", filters_itself(call))
+
+
+def is_boundary(f: object) -> bool:
+    """Whether errors that leave this end at the user's line already, or it is no Python function."""
+    return not isinstance(f, types.FunctionType) or hasattr(f, "_filters")
+
+
+def guard_functions(space: dict[str, Any], names: Iterable[str], make: Callable[..., Any] = api_boundary) -> None:
+    """Make the functions of a public namespace boundaries, by `make`; each is pickled by its public name."""
+    for name in names:
+        f = space[name]
+        if is_boundary(f):
+            continue
+        known = _guarded.get((f, name))
+        if known is None:
+            known = _guarded[f, name] = make(f)
+            known.__module__, known.__qualname__ = space["__name__"], name
+        space[name] = known
+
+
+def guard_methods(cls: type, unguarded: Collection[str] = (), make: Callable[..., Any] = api_boundary) -> None:
+    """Make the public methods of a class boundaries: those that users call, and those that Python calls for them.
+
+    Methods and getters in `unguarded` stay as they are.
+    """
+    for name, f in list(vars(cls).items()):
+        if name.startswith("_") and not name.endswith("__"):
+            continue
+        if isinstance(f, property):
+            accessors: Any = (f.fget, f.fset, f.fdel)
+            get, set_, delete = (p if is_boundary(p) else api_boundary(p) for p in accessors)
+            setattr(cls, name, property(f.fget if name in unguarded else get, set_, delete, f.__doc__))
+        elif name in unguarded:
+            continue
+        elif isinstance(f, staticmethod):
+            setattr(cls, name, staticmethod(api_boundary(f.__func__)))
+        elif not is_boundary(f):
+            setattr(cls, name, make(f))
+
+
+def guard_classes(space: dict[str, Any], names: Iterable[str]) -> None:
+    """Make the public methods of a namespace's classes boundaries, and those that they inherit within lazyt."""
+    classes = dict.fromkeys(c for n in names if isinstance(space[n], type) for c in space[n].__mro__)
+    for cls in classes:
+        if cls.__module__.startswith("lazyt."):
+            guard_methods(cls, ("forward",))
