@@ -22,7 +22,7 @@ import numpy as np
 from lazyt.config import general as settings
 from lazyt.tracing.fast_paths import NEW_HANDLE, fill, guarded, met
 from lazyt.tracing.inputs import bind_leaf  # noqa: F401
-from lazyt.tracing.name_hints import keyword_error  # noqa: F401
+from lazyt.tracing.public_names import keyword_error  # noqa: F401
 from lazyt.tracing.record import MAX_BYTES, share, slot_of  # noqa: F401
 from lazyt.tracing.steps import hooks
 from lazyt.tracing.tensor_state import Handle
@@ -189,7 +189,7 @@ def given(tr: Trace, c: Call, s: Step, x: Any) -> Any:
 
 _TEXT = fill(
     """
-def make(f, slow, note, Tensor, tensors, made):
+def make(f, slow, note, Tensor, tensors, made, name):
     def call({parameters}*rest, **options):
         tr = local.trace
         s = tr.pos.next
@@ -276,7 +276,7 @@ def _text(n: int) -> str:
     else:
         parts.update(fits=" and type(x1) in (list, tuple) and {*map(type, x1)} == tensors", meets=_MEET_ALL)
         parts["same"] = " and (*map(slot_held, x1),) == s.operands"
-    return guarded(_TEXT.format(**parts), "filter_traceback(error, True)")
+    return guarded(_TEXT.format(**parts), "filter_traceback(error, True, name)")
 
 
 def _maker(n: int) -> Function:
@@ -329,5 +329,5 @@ def in_short(name: str, f: Function, slow: Function) -> Function:
         return slow
     tensor = hooks.tensor
     note = _note if n >= 0 else _note_many
-    call: Function = update_wrapper(_makers[n](f, slow, note, tensor, {tensor}, hooks.made), slow)
+    call: Function = update_wrapper(_makers[n](f, slow, note, tensor, {tensor}, hooks.made, name), slow)
     return filters_itself(call)

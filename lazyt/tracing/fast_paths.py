@@ -117,7 +117,7 @@ def record_two(op, x1, x2):
     return record(op, (x1, x2))
 """
 _OF_ONE = """
-def make(op, slow, tensor, made):
+def make(op, slow, tensor, made, name):
     def call(x1, /, out=None, **options):
         if type(x1) is tensor and out is None and not options:
             tr = local.trace
@@ -127,7 +127,7 @@ def make(op, slow, tensor, made):
     return call
 """
 _OF_TWO = """
-def make(op, slow, tensor, made):
+def make(op, slow, tensor, made, name):
     def call(x1, x2, /, out=None, **options):
         if type(x1) is tensor and out is None and not options:
             tr, kind = local.trace, type(x2)
@@ -145,7 +145,7 @@ def _generated(template: str, known: int, name: str = "make") -> Any:
     space: dict[str, Any] = {}
     text = fill(template, one=one, two=two)
     if name == "make":
-        text = guarded(text, "filter_traceback(error, True)")
+        text = guarded(text, "filter_traceback(error, True, name)")
     exec(compile(text, f"<lazyt {name}>", "exec"), globals(), space)
     return space[name]
 
@@ -166,13 +166,13 @@ def record_comparison(op: OpDef, x: Any, y: Any) -> Any:
         return record_two(op, x, y)
 
 
-def of_one(op: OpDef, slow: Callable[..., Any]) -> Callable[..., Any]:
+def of_one(op: OpDef, slow: Callable[..., Any], name: str) -> Callable[..., Any]:
     """`record_one(op, x)` under NumPy's signature, without a function between; `slow` where it is asked for more."""
-    call: Callable[..., Any] = _one(op, slow, hooks.tensor, hooks.made)
+    call: Callable[..., Any] = _one(op, slow, hooks.tensor, hooks.made, name)
     return call
 
 
-def of_two(op: OpDef, slow: Callable[..., Any]) -> Callable[..., Any]:
+def of_two(op: OpDef, slow: Callable[..., Any], name: str) -> Callable[..., Any]:
     """`record_two(op, x1, x2)` under NumPy's signature; `slow` where it is asked for more."""
-    call: Callable[..., Any] = _two(op, slow, hooks.tensor, hooks.made)
+    call: Callable[..., Any] = _two(op, slow, hooks.tensor, hooks.made, name)
     return call

@@ -6,7 +6,6 @@ make each lookup that does not slower (83 ns for 10, as CPython then caches no s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Never
 
 from lazyt.tracing.tracebacks import api_boundary
@@ -100,8 +99,6 @@ FUNCTIONS = {
         numpy="lt itself, whose functions are NumPy's",
     ),
 }  # fmt: skip
-# Arguments by PyTorch's name -> by NumPy's.
-KEYWORDS = {"dim": "axis", "dims": "axis", "keepdim": "keepdims", "dim0": "axis1", "dim1": "axis2"}
 
 
 class Elsewhere:
@@ -131,15 +128,6 @@ def attach_spellings(cls: Any) -> None:
 
 def _without_spellings(self: Any) -> list[str]:
     return [name for name in object.__dir__(self) if name not in ATTRIBUTES]
-
-
-def keyword_error(error: TypeError, name: str, keywords: Iterable[str]) -> TypeError | None:
-    """What to raise for a call of `name` with these keywords that failed: how they are spelled here, if that is it."""
-    meant = [f"{KEYWORDS[k]}= for {k}=" for k in keywords if k in KEYWORDS]
-    if not meant or "argument" not in str(error) or "lazyt spells" in str(error):
-        return None
-    text = str(error).removeprefix(f"{name}() ")
-    return TypeError(f"{name}() {text}: lazyt spells it {', '.join(meant)}")
 
 
 def missing(name: str) -> AttributeError:

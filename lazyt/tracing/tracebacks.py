@@ -18,11 +18,14 @@ from typing import Any, TypeVar, cast
 
 from lazyt.config import general as settings
 from lazyt.errors import LazytError, LazytInternalError, LazytWarning, site_of
+from lazyt.tracing.public_names import KEYWORDS, keyword_error, say_as_written
 
 F = TypeVar("F", bound=Callable[..., Any])
 _RAISE = opmap["RAISE_VARARGS"]
 # Modules of lazyt that are as a user's: they are run to test what others wrote.
 _USERS = ("lazyt.testing", "lazyt.conftest")
+# Parameters that PyTorch has other names for.
+_HINTED = frozenset(KEYWORDS.values())
 _LIBRARIES = frozenset(("llvmlite", "ml_dtypes", "numpy"))
 
 
@@ -72,12 +75,13 @@ def _without_lazyt(tb: types.TracebackType | None) -> types.TracebackType | None
     return below
 
 
-def filter_traceback(error: BaseException, calling: bool = False) -> None:
+def filter_traceback(error: BaseException, calling: bool = False, name: str = "") -> None:
     """Take the frames of lazyt off an error that it raised on purpose, and off the errors that this came of.
 
     The handler that calls this then says `raise`. `calling`: the handler's function passed the user's arguments on and
-    does nothing else, so a TypeError of its own frame is about these.
+    does nothing else, so a TypeError of its own frame is about these. `name`: the public name of the boundary.
     """
+    say_as_written(error, name)
     if settings["traceback"]:
         return
     tb = error.__traceback__
@@ -99,12 +103,12 @@ def filter_traceback(error: BaseException, calling: bool = False) -> None:
 _guarded: dict[tuple[Callable[..., Any], str], Any] = {}
 
 _TEXT = """
-def make(f, filter_traceback):
+def make(f, filter_traceback, name):
     def call({parameters}):
         try:
             return f({arguments})
         except Exception as _error:
-            filter_traceback(_error, True)
+            filter_traceback(_error, True, name)
             raise
     return call
 """
@@ -131,7 +135,26 @@ def filters_itself(f: F) -> F:
     return f
 
 
-def api_boundary(f: F) -> F:
+def _with_hints(f: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """A boundary that says how an argument by PyTorch's name is spelled; it takes any, to hear of those."""
+
+    def call(*args: Any, **options: Any) -> Any:
+        try:
+            try:
+                return f(*args, **options)
+            except TypeError as error:
+                hint = keyword_error(error, name, options)
+                if hint is None:
+                    raise
+                raise hint from None
+        except Exception as error:
+            filter_traceback(error, True, name)
+            raise
+
+    return call
+
+
+def api_boundary(f: F, name: str = "") -> F:
     """`f` as a public function whose errors end at the user's line. Its module's globals make the frame lazyt's.
 
     It has f's own parameters, so that a call costs little more, and a wrong one is an error of the user's line.
@@ -141,11 +164,13 @@ def api_boundary(f: F) -> F:
     n, k = c.co_argcount, c.co_kwonlyargcount
     named = c.co_varnames[n : n + k]
     flags = c.co_flags
+    if not flags & inspect.CO_VARKEYWORDS and not _HINTED.isdisjoint(c.co_varnames[: n + k]):
+        return cast("F", filters_itself(functools.update_wrapper(_with_hints(f, name or f.__name__), f)))
     make = _maker(
         c.co_posonlyargcount, n - c.co_posonlyargcount, named,
         bool(flags & inspect.CO_VARARGS), bool(flags & inspect.CO_VARKEYWORDS),
     )  # fmt: skip
-    made = make(f, filter_traceback)
+    made = make(f, filter_traceback, name or f.__name__)
     code = made.__code__
     code = code.replace(
         co_varnames=(*c.co_varnames[:n], *code.co_varnames[n:]), co_name=f.__name__, co_qualname=f.__qualname__
@@ -169,7 +194,7 @@ def guard_functions(space: dict[str, Any], names: Iterable[str], make: Callable[
             continue
         known = _guarded.get((f, name))
         if known is None:
-            known = _guarded[f, name] = make(f)
+            known = _guarded[f, name] = make(f, name)
             known.__module__, known.__qualname__ = space["__name__"], name
         space[name] = known
 
@@ -191,7 +216,7 @@ def guard_methods(cls: type, unguarded: Collection[str] = (), make: Callable[...
         elif isinstance(f, staticmethod):
             setattr(cls, name, staticmethod(api_boundary(f.__func__)))
         elif not is_boundary(f):
-            setattr(cls, name, make(f))
+            setattr(cls, name, make(f, name))
 
 
 def guard_classes(space: dict[str, Any], names: Iterable[str]) -> None:

@@ -25,7 +25,7 @@ from lazyt.functions.protocols.ufuncs import UFUNCS, array_ufunc
 from lazyt.ir import dtypes
 from lazyt.tracing.call_cache import in_short
 from lazyt.tracing.fast_paths import of_one, of_two
-from lazyt.tracing.name_hints import keyword_error
+from lazyt.tracing.public_names import keyword_error
 from lazyt.tracing.steps import hooks
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.tracebacks import api_boundary, filter_traceback, filters_itself
@@ -48,9 +48,9 @@ def install(lt: dict[str, Any], linalg: dict[str, Any], fft: dict[str, Any]) -> 
             named: Any = getattr(theirs, name, None)
             if isinstance(named, np.ufunc):
                 if named in UFUNCS:
-                    space[name] = _of_a_ufunc(f, named)
+                    space[name] = _of_a_ufunc(f, named, name)
             elif named in SPECIAL or named in NATIVE:
-                called = _of_a_function(f, named)
+                called = _of_a_function(f, named, name)
                 space[name] = f if called is f else in_short(name, f, called)
             if space.get(name, f) is not f:
                 # Pickled by this name: `lazyt.absolute` is not `lazyt.abs`.
@@ -61,13 +61,13 @@ def install(lt: dict[str, Any], linalg: dict[str, Any], fft: dict[str, Any]) -> 
             setattr(hooks.tensor, name, lt[name])
 
 
-def boundary_of(f: Function) -> Function:
+def boundary_of(f: Function, name: str) -> Function:
     """A function as a public one: with the operators' way, where all it does is to record an operation."""
     op = _operation(f)
     if op is None:
-        return api_boundary(f)
+        return api_boundary(f, name)
     front = of_one if f.__code__.co_argcount == 1 else of_two
-    return filters_itself(functools.update_wrapper(front(op, f), f))
+    return filters_itself(functools.update_wrapper(front(op, f, name), f))
 
 
 class _Shown:
@@ -104,7 +104,7 @@ def _shown(call: Function, shown: _Shown) -> Function:
     return call
 
 
-def _of_a_ufunc(ours: Function, ufunc: np.ufunc) -> Function:
+def _of_a_ufunc(ours: Function, ufunc: np.ufunc, name: str) -> Function:
     shown = _Shown(ours, lambda: _OPTIONS)
     if ufunc.nout == 2:
 
@@ -117,7 +117,7 @@ def _of_a_ufunc(ours: Function, ufunc: np.ufunc) -> Function:
                 shown.own.bind_partial(*xs)
                 return _called(shown, ufunc, xs, out, options)
             except Exception as error:
-                filter_traceback(error, True)
+                filter_traceback(error, True, name)
                 raise
 
     elif ufunc.nin == 1:
@@ -128,7 +128,7 @@ def _of_a_ufunc(ours: Function, ufunc: np.ufunc) -> Function:
                     return ours(x)
                 return _called(shown, ufunc, (x,), out, options)
             except Exception as error:
-                filter_traceback(error, True)
+                filter_traceback(error, True, name)
                 raise
 
     else:
@@ -139,17 +139,17 @@ def _of_a_ufunc(ours: Function, ufunc: np.ufunc) -> Function:
                     return ours(x1, x2)
                 return _called(shown, ufunc, (x1, x2), out, options)
             except Exception as error:
-                filter_traceback(error, True)
+                filter_traceback(error, True, name)
                 raise
 
     op = _operation(ours)
     if op is not None:
-        call = (of_one if ufunc.nin == 1 else of_two)(op, call)
+        call = (of_one if ufunc.nin == 1 else of_two)(op, call, name)
     found = _shown(call, shown)
     if ufunc.nout == 1 and ufunc.signature is None:
         found.at = ufunc.at  # type: ignore[attr-defined] # it writes, so NumPy's arrays stay its own
-        for name in ("accumulate", "outer", "reduce", "reduceat") if ufunc.nin == 2 else ():
-            setattr(found, name, functools.partial(_by_method, getattr(ufunc, name)))
+        for method in ("accumulate", "outer", "reduce", "reduceat") if ufunc.nin == 2 else ():
+            setattr(found, method, functools.partial(_by_method, getattr(ufunc, method)))
     return found
 
 
@@ -226,7 +226,7 @@ def _required(f: Any) -> int:
     return 0 if code is None else code.co_argcount - len(inner.__defaults__ or ())
 
 
-def _of_a_function(ours: Function, theirs: Function) -> Function:
+def _of_a_function(ours: Function, theirs: Function, name: str) -> Function:
     names = _keywords(ours)
     try:
         if _keywords(theirs) <= names:
@@ -255,7 +255,7 @@ def _of_a_function(ours: Function, theirs: Function) -> Function:
             found = array_function(None, theirs, (), args, options)  # type: ignore[arg-type]
             return tensor(found) if isinstance(found, np.ndarray | np.generic) and options.get("out") is None else found
         except Exception as error:
-            filter_traceback(error, True)
+            filter_traceback(error, True, name)
             raise
 
     return _shown(call, _Shown(ours, lambda: pair().extra))
