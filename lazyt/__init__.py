@@ -7,6 +7,43 @@
 <lazyt.Tensor shape=() dtype=float32 device=cpu pending: sqrt>
 >>> float(y)
 5.0
+
+Names and meanings are NumPy's, with the Array API's names beside them; gradients and layers are PyTorch's. `help` of
+any name has its page, and docs/reference.md lists all.
+
+Tensors
+    asarray, array, tensor, from_numpy, from_dlpack     of numbers, lists, NumPy's and other libraries' arrays
+    zeros, ones, full, arange, linspace, eye            made from nothing; zeros_like and its kin, of another's shape
+    Tensor                                              the class: shape, dtype, device, numpy(), item(), to(), ...
+    float32, int64, bool, bfloat16, ...                 dtypes; isdtype, finfo, result_type, can_cast ask about them
+    load, save                                          tensors in .npz and .safetensors files
+
+Operations
+    add, multiply, exp, sqrt, maximum, where, clip      element by element; the operators record the same
+    sum, mean, max, argmax, var, cumsum, median         over axes; nansum and its kin pass over NaN
+    reshape, transpose, concatenate, stack, pad, roll   shapes; x[key] reads a view or a copy, and writes in place
+    matmul, einsum, tensordot, outer                    products
+    sort, argsort, topk, unique, searchsorted           order and search; isin, union1d and the like treat sets
+    relu, softmax, cross_entropy, conv2d, layer_norm    what networks are made of
+
+Gradients and modes
+    grad, value_and_grad, vjp, custom_vjp               of functions; x.requires_grad and x.backward() as in PyTorch
+    no_grad, enable_grad, device                        for a block, or as a decorator
+    no_sync, expect, eager                              to find syncs, to assert their number, to run at once
+
+Running
+    sync                                                compute what is pending now; reading a value does so by itself
+    pending, explain, last_sync                         what is recorded, which kernels would run, what ran and why
+    set_num_threads, set_float32_matmul_precision       settings
+
+Modules
+    linalg, fft, random                                 as NumPy's
+    nn, optim                                           layers, losses, initial values; optimizers and schedules
+    memory                                              how much memory tensors take, and may take
+    debug                                               prints and calls of Python within a recorded program
+    testing                                             compare a program with NumPy, in every way that lazyt can run it
+
+Errors are of LazytError, and of the built-in class that fits too: ShapeError is a ValueError, DTypeError a TypeError.
 """
 
 from importlib import import_module as _import_module
@@ -71,7 +108,6 @@ from lazyt.functions.statistics import *
 from lazyt.inspect.explain import explain as explain
 from lazyt.inspect.pending import pending as pending
 from lazyt.inspect.tensor_repr import attach_looks as _attach_looks
-from lazyt.runtime import memory as memory
 from lazyt.runtime.context import *
 from lazyt.runtime.device import Device as Device
 from lazyt.runtime.tensor import METADATA as _METADATA, Tensor as Tensor
@@ -84,7 +120,7 @@ _attach_methods()
 _attach_protocols()
 _announce()
 
-from lazyt import debug, fft, linalg, nn, optim, random  # noqa: E402 - they need Tensor's operators
+from lazyt import debug, fft, linalg, memory, nn, optim, random  # noqa: E402 - they need Tensor's operators
 from lazyt.functions.protocols.signatures import (  # noqa: E402 - of the functions that are there now
     boundary_of as _boundary_of,
     install as _install,

@@ -45,6 +45,7 @@ ORDER = (
     "functions",
     "fft",
     "linalg",
+    "memory",
     "random",
     "debug",
     "optim",

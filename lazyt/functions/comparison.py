@@ -26,7 +26,7 @@ def allclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-05, atol: float = 1e-0
     As `numpy.allclose`.
 
     >>> import lazyt as lt
-    >>> bool(lt.allclose(lt.asarray([1.0, 2.0]), [1.0, 2.0 + 1e-9]))
+    >>> lt.allclose(lt.asarray([1.0, 2.0]), [1.0, 2.0 + 1e-9]).item()
     True
     """
     return all(isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan))
@@ -36,7 +36,7 @@ def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Tensor
     """Whether shapes and all elements are equal, NaN to NaN with `equal_nan`: a 0-d bool. As `numpy.array_equal`.
 
     >>> import lazyt as lt
-    >>> bool(lt.array_equal(lt.asarray([1, 2]), [1, 2]))
+    >>> lt.array_equal(lt.asarray([1, 2]), [1, 2]).item()
     True
     """
     x, y = tensor(a1), tensor(a2)
@@ -52,7 +52,7 @@ def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Tensor:
     """Whether the arrays broadcast and are then equal: a 0-d bool. As `numpy.array_equiv`.
 
     >>> import lazyt as lt
-    >>> bool(lt.array_equiv(lt.asarray([1, 1]), 1))
+    >>> lt.array_equiv(lt.asarray([1, 1]), 1).item()
     True
     """
     x, y = tensor(a1), tensor(a2)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pkgutil
 import re
+import sys
 import types
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,11 @@ from lazyt.functions.protocols.ufuncs import UFUNCS
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
 SPACES = ("lazyt", "lazyt.linalg", "lazyt.fft", "lazyt.random", "lazyt.nn.functional", "lazyt.debug")
+# Every public module, in the order of the page.
+MODULES = (
+    *SPACES, "lazyt.nn", "lazyt.nn.init", "lazyt.nn.utils", "lazyt.optim", "lazyt.optim.lr_scheduler", "lazyt.memory",
+    "lazyt.debug", "lazyt.testing",
+)  # fmt: skip
 NAMED = re.compile(r"`((?:numpy|scipy|torch|jax)(?:\.\w+)+)`")
 
 NUMPY = "## The functions of NumPy"
@@ -163,6 +170,25 @@ def dispatched() -> dict[str, list[str]]:
     return {way: sorted(set(names)) for way, names in ways.items()}
 
 
+def others(space: str) -> list[str]:
+    """The rows of a module's names that are no functions: classes, modules, dtypes, constants."""
+    module = importlib.import_module(space)
+    rows = []
+    for name in sorted(module.__dir__()):
+        o = getattr(module, name)
+        if isinstance(o, types.FunctionType):
+            continue
+        if isinstance(o, np.dtype):
+            text = "A dtype." if name != "bfloat16" else "A dtype: float32 with a mantissa of 8 bits."
+        elif isinstance(o, float) or o is None:
+            text = f"The constant {o}."
+        else:
+            text = first_sentence(o)
+        rows.append(f"| `{name}` | {text} |")
+    head = ["", "| name | what it is |", "| --- | --- |"]
+    return rows if not rows or space not in SPACES else head + rows
+
+
 def page() -> str:
     lines = [
         "# Reference",
@@ -178,6 +204,12 @@ def page() -> str:
                 f"| `{name}{signature(f)}`".replace("|", "\\|").replace("\\|", "|", 1)
                 + f" | {f'`{other}`' if other else 'lazyt'} | {first_sentence(f)} |"
             )
+        lines += others(space)
+    for space in MODULES[len(SPACES) :]:
+        lines += ["", f"## {space}", "", "| name | what it is |", "| --- | --- |"]
+        for name, f in functions(space).items():
+            lines.append(f"| `{name}{signature(f)}` | {first_sentence(f)} |")
+        lines += others(space)
     ways = dispatched()
     texts = {
         "recorded": "By lazyt's function of that name: deferred, unless the result's shape is data",
@@ -197,6 +229,23 @@ def test_the_page_is_what_the_docstrings_say():
     assert shown[0] == fresh[0], "write it anew: python -m tests.docs.test_reference"
     if shown[2].startswith(f" {VERSION} "):
         assert shown[2] == fresh[2], "write it anew: python -m tests.docs.test_reference"
+
+
+@pytest.mark.parametrize("space", MODULES)
+def test_a_module_shows_what_the_reference_does(space):
+    section = PAGE.read_text().partition(f"\n## {space}\n")[2].partition("\n## ")[0]
+    named = re.findall(r"^\| `(\w+)", section, re.M)
+    module = importlib.import_module(space)
+    assert dir(module) == sorted(named)
+    assert set(module.__all__) == set(named) - {"testing"}
+
+
+def test_no_module_of_the_package_hides_behind_a_public_name():
+    for info in pkgutil.walk_packages(lt.__path__, "lazyt."):
+        parent, _, name = info.name.rpartition(".")
+        if parent in ("lazyt", "lazyt.nn", "lazyt.optim"):
+            public = importlib.import_module(parent).__dir__()
+            assert name not in public or sys.modules[info.name] is getattr(sys.modules[parent], name), info.name
 
 
 @pytest.mark.parametrize("space", SPACES)
