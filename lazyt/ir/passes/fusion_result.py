@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING
+from functools import cached_property
 
+from lazyt.ir import kernel as k
 from lazyt.ir.graph import Node
 from lazyt.ir.passes.index_maps import AxisVar, Index, Place, substitute
 from lazyt.ir.records import dataclass
-
-if TYPE_CHECKING:
-    from lazyt.ir.passes.kernelize import KernelCall
+from lazyt.ir.symbolic import Dim
 
 
 @dataclass(eq=False, slots=True)
@@ -76,3 +75,55 @@ class Fused:
     @property
     def groups(self) -> list[Group]:
         return [u for u in self.units if isinstance(u, Group)]
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarArg:
+    """A scalar argument: a Python number of the walk (or its part), or an extent."""
+
+    position: int = -1
+    part: str = ""  # '' | 'real' | 'imag' | 'code' (of a check)
+    floating: bool = False
+    extent: int | Dim | None = None
+
+
+@dataclass(slots=True)
+class AccessArg:
+    """Where an access points: a buffer, an element offset, and a stride an axis."""
+
+    buffer: Node
+    offset: int | Dim
+    strides: tuple[int | Dim, ...]
+    itemsize: int
+
+
+@dataclass(eq=False)
+class KernelCall:
+    """A kernel and the expressions of its arguments."""
+
+    kernel: k.Kernel
+    extents: tuple[int | Dim, ...]
+    accesses: list[AccessArg]
+    affines: list[tuple[tuple[int | Dim, ...], int | Dim]]
+    scalars: list[ScalarArg]
+    group: Group
+    checks: list[Node] = field(default_factory=list)  # by code - 1: the gather that a status word names
+    # The row kernel whose results this one only adds up: its second phase, not a kernel of its own.
+    phase_of: KernelCall | None = None
+    nodes: tuple[Node, ...] = ()  # what it computes
+    # The product whose elements its points are, one axis a dimension, if it was made so: see epilogue.py.
+    product: Node | None = None
+    ways: tuple[str, ...] = ()  # what passes chose for it, in words, for `explain()`
+
+    # NOTE: found once. Passes change a call's axes and the order of its accesses, but not which buffers those are of.
+    @cached_property
+    def reads(self) -> frozenset[Node]:
+        """Buffers of others that it reads (not what it wrote itself)."""
+        both = zip(self.accesses, self.kernel.accesses, strict=True)
+        return frozenset([a.buffer for a, x in both if not x.writes]) - self.writes
+
+    @cached_property
+    def writes(self) -> frozenset[Node]:
+        """Buffers that it writes."""
+        both = zip(self.accesses, self.kernel.accesses, strict=True)
+        return frozenset([a.buffer for a, x in both if x.writes])

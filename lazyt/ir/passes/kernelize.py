@@ -5,8 +5,6 @@ What is structure goes into the `Kernel`; what is size goes into `KernelCall`, a
 
 from __future__ import annotations
 
-from dataclasses import field
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lazyt.errors import LazytInternalError
@@ -14,7 +12,7 @@ from lazyt.ir import dtypes, graph as g, kernel as k
 from lazyt.ir.graph import Node
 from lazyt.ir.passes.call_operands import buffer_of
 from lazyt.ir.passes.complex_words import word
-from lazyt.ir.passes.fusion_result import Group, Root
+from lazyt.ir.passes.fusion_result import AccessArg, Group, KernelCall, Root, ScalarArg
 from lazyt.ir.passes.index_maps import (
     AxisVar,
     Guard,
@@ -30,7 +28,6 @@ from lazyt.ir.passes.index_maps import (
 )
 from lazyt.ir.passes.renumber import numbered
 from lazyt.ir.prims import MOVEMENT, SOURCES
-from lazyt.ir.records import dataclass
 from lazyt.ir.symbolic import Dim, Scope, hint
 
 if TYPE_CHECKING:
@@ -43,58 +40,6 @@ if TYPE_CHECKING:
 YES, NO = k.Const(True, dtypes.bool_), k.Const(False, dtypes.bool_)
 # A map whose last axis has at most this many elements has its lanes along the one before.
 NARROW = 4
-
-
-@dataclass(frozen=True, slots=True)
-class ScalarArg:
-    """A scalar argument: a Python number of the walk (or its part), or an extent."""
-
-    position: int = -1
-    part: str = ""  # '' | 'real' | 'imag' | 'code' (of a check)
-    floating: bool = False
-    extent: int | Dim | None = None
-
-
-@dataclass(slots=True)
-class AccessArg:
-    """Where an access points: a buffer, an element offset, and a stride an axis."""
-
-    buffer: Node
-    offset: int | Dim
-    strides: tuple[int | Dim, ...]
-    itemsize: int
-
-
-@dataclass(eq=False)
-class KernelCall:
-    """A kernel and the expressions of its arguments."""
-
-    kernel: k.Kernel
-    extents: tuple[int | Dim, ...]
-    accesses: list[AccessArg]
-    affines: list[tuple[tuple[int | Dim, ...], int | Dim]]
-    scalars: list[ScalarArg]
-    group: Group
-    checks: list[Node] = field(default_factory=list)  # by code - 1: the gather that a status word names
-    # The row kernel whose results this one only adds up: its second phase, not a kernel of its own.
-    phase_of: KernelCall | None = None
-    nodes: tuple[Node, ...] = ()  # what it computes
-    # The product whose elements its points are, one axis a dimension, if it was made so: see epilogue.py.
-    product: Node | None = None
-    ways: tuple[str, ...] = ()  # what passes chose for it, in words, for `explain()`
-
-    # NOTE: found once. Passes change a call's axes and the order of its accesses, but not which buffers those are of.
-    @cached_property
-    def reads(self) -> frozenset[Node]:
-        """Buffers of others that it reads (not what it wrote itself)."""
-        both = zip(self.accesses, self.kernel.accesses, strict=True)
-        return frozenset([a.buffer for a, x in both if not x.writes]) - self.writes
-
-    @cached_property
-    def writes(self) -> frozenset[Node]:
-        """Buffers that it writes."""
-        both = zip(self.accesses, self.kernel.accesses, strict=True)
-        return frozenset([a.buffer for a, x in both if x.writes])
 
 
 def kernelize(
