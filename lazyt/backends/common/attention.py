@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Fewer queries leave most lanes of a panel empty; and their weights are no square.
 QUERIES = 8
-# Features of a query, a key or a value, at most: what a panel of queries needs of them lies on the stack.
+# Features of a query, a key or a value, at most: what a panel of queries needs of them lies in working memory.
 FEATURES = 256
 
 # Entries of the int64 arguments; after HEAD, MAX_BATCH times (extent, then the strides of q, k, v, mask and ct).
@@ -29,8 +29,10 @@ FIELDS = (
     "batch", "by", "q", "k", "v", "mask", "o", "l",
     # Of the gradient: the cotangent, what is taken from its products, and the results.
     "g", "delta", "dq", "dk", "dv",
+    # Working memory of the calling thread, where a backend's code needs it.
+    "workspace",
 )  # fmt: skip
-POINTERS = ("q", "k", "v", "mask", "o", "l", "g", "delta", "dq", "dk", "dv")
+POINTERS = ("workspace", "q", "k", "v", "mask", "o", "l", "g", "delta", "dq", "dk", "dv")
 AT = {name: i for i, name in enumerate(FIELDS)}
 HEAD = len(FIELDS)
 OPERANDS = ("q", "k", "v", "mask", "g")

@@ -50,7 +50,7 @@ class ScheduleBinding:
         self.products = {c: self._product(c) for c in sched.launches if isinstance(c, MatmulCall)}
         # Products that lie on the stack while their epilogue reads them.
         self.nowhere = {c.node for c, p in self.products.items() if p.choice.on_stack}
-        self.arena_size = self._plan_memory()
+        self.arena_size = self.scratch_at = self._plan_memory()
         self.checks: list[Node] = []
 
     def _product(self, c: MatmulCall) -> Any:
@@ -79,10 +79,21 @@ class ScheduleBinding:
             return -sizes[temporary], node.serial, name
 
         largest_first = sorted(sizes, key=order)
-        blocks = [(-(-sizes[t] // 64) * 64, *lives[t]) for t in largest_first]
+        blocks = [(self.aligned(sizes[t]), *lives[t]) for t in largest_first]
         found, top = (by_size if len(blocks) <= MANY_BLOCKS else by_time)(blocks)
         self.offsets: dict[Temporary, int] = dict(zip(largest_first, found, strict=True))
-        return top
+        # Behind them the calling thread's workspace: its launches run one after another.
+        self.workspace_at = top
+        return top + self.aligned(self._workspace())
+
+    def _workspace(self) -> int:
+        """Bytes of working memory that launches need in the arena beside their arrays, one launch at a time."""
+        return 0
+
+    @staticmethod
+    def aligned(size: int) -> int:
+        """So many bytes rounded up to whole cache lines."""
+        return -(-size // 64) * 64
 
     def _base(self, n: Node) -> tuple[int, int]:
         """Base index and byte offset of a buffer."""
@@ -148,8 +159,9 @@ class ScheduleBinding:
         """The place in the arena of memory that the pieces of a kernel share, for the whole run."""
         place = self.scratch.get(scratch)
         if place is None:
-            place = self.scratch[scratch] = self.arena_size
-            self.arena_size += -(-max(scratch.count * scratch.dtype.itemsize, 1) // 64) * 64
+            place = self.scratch[scratch] = self.scratch_at
+            self.scratch_at += self.aligned(max(scratch.count * scratch.dtype.itemsize, 1))
+            self.arena_size = max(self.arena_size, self.scratch_at)
         return place
 
     def _codes(self, c: KernelCall, args: list[int], lay: k.Layout, codes: dict[Any, int]) -> None:

@@ -81,6 +81,11 @@ class Binding(ScheduleBinding):
                 found.update(dict.fromkeys(attention.modules(self, c)))
         return list(found)
 
+    def _workspace(self) -> int:
+        needed = [p.workspace for p in self.products.values()]
+        needed += [attention.workspace(c) for c in self.exe.schedule.launches if isinstance(c, AttentionCall)]
+        return max(needed, default=0)
+
     def divide(self, flag: int) -> list[Written | LibraryCall | MatmulCall | ScatterCall]:
         """The regions as native programs and calls from Python. flag: the address of the flag of a receipt."""
         parts: list[Written | LibraryCall | MatmulCall | ScatterCall] = []
@@ -97,11 +102,15 @@ class Binding(ScheduleBinding):
 
         left_out = self.left_out or ()
         safe = self._safe_region()
+        first_scratch = self.scratch_at
         for number, launches in enumerate(self.exe.schedule.regions):
             if number == safe and self.left_out is not None:
                 flush()
                 self.overwrites_from = len(parts)
             region = [c for c in launches if id(c) not in left_out]
+            # Totals of divided reductions are read in their own region: the next one has the same memory for its own.
+            self.scratch.clear()
+            self.scratch_at = first_scratch
             for i, c in enumerate(region):
                 if isinstance(c, KernelCall):
                     self._kernel(c, rows, table, patches, i + 1 < len(region))

@@ -1,7 +1,7 @@
 """Running programs: tables of kernel launches, walked by native code on a pool of native threads.
 
-A kernel is `void kernel(ptr args, i64 begin, i64 end)`: it computes units [begin, end) of its
-iteration space, and reads what it needs to know from the int64 entries at `args`. A program is data
+A kernel is `void kernel(ptr args, i64 begin, i64 end, ptr workspace)` (see workspace.py): it computes units
+[begin, end) of its iteration space, and reads what it needs to know from the int64 entries at `args`. A program is data
 (see `Program`), so nothing is compiled for a new plan. The order in which units run, and the
 threads that they run on, never matter to results.
 

@@ -24,14 +24,14 @@ from __future__ import annotations
 import hashlib
 from string import Template
 
-from lazyt.backends.cpu.codegen.needs import FRAME
-from lazyt.backends.cpu.library.gemm_tile import FINISHED, PACKED_B, SCRATCH
+from lazyt.backends.cpu.codegen.needs import FRAME, LIBRARY_FRAME
+from lazyt.backends.cpu.workspace import WORKSPACE
 from lazyt.ir.records import dataclass
 
 MAX_WORKERS = 255
-# Bytes of a worker's stack; some systems' own choice is less. What a kernel may need, on top of a product that packs
-# on the stack and calls it as its epilogue, and as much again for whatever else is native.
-STACK = 2 * (FRAME + FINISHED + PACKED_B + SCRATCH)
+# Bytes of a worker's stack; some systems' own choice is less. Its workspace, what a kernel may need on top of a product
+# that calls it as its epilogue, and as much again for whatever else is native (BLAS).
+STACK = 2 * (FRAME + LIBRARY_FRAME + WORKSPACE)
 ROW_FIELDS = 5
 CONTROL_FIELDS = 8
 # About 50 us on x86: longer than the gap between the regions of one program.
@@ -314,13 +314,13 @@ divide:
   ret i64 %n
 }
 
-; run units [begin, end) of a row
-define internal void @launch(ptr %row, ptr %table, i64 %begin, i64 %end) nounwind {
+; run units [begin, end) of a row; %workspace is a worker's, or null on the calling thread
+define internal void @launch(ptr %row, ptr %table, i64 %begin, i64 %end, ptr %workspace) nounwind {
   %kernel = load ptr, ptr %row
   %offset.at = getelementptr i64, ptr %row, i64 1
   %offset = load i64, ptr %offset.at
   %args = getelementptr i64, ptr %table, i64 %offset
-  call void %kernel(ptr %args, i64 %begin, i64 %end)
+  call void %kernel(ptr %args, i64 %begin, i64 %end, ptr %workspace)
   ret void
 }
 
@@ -339,7 +339,7 @@ body:
   %some = icmp sgt i64 %units, 0
   br i1 %some, label %run, label %latch
 run:
-  call void @launch(ptr %row, ptr %table, i64 0, i64 %units)
+  call void @launch(ptr %row, ptr %table, i64 0, i64 %units, ptr null)
   br label %latch
 latch:
   %next = add i64 %i, 1
@@ -349,7 +349,7 @@ out:
 }
 
 ; claim and run chunks of the region of generation %gen until none is left
-define internal void @work(i64 %gen) nounwind {
+define internal void @work(i64 %gen, ptr %workspace) nounwind {
 entry:
   %rows = load atomic ptr, ptr @rows acquire, align 8
   %table = load atomic ptr, ptr @table acquire, align 8
@@ -394,7 +394,7 @@ run:
   %count = select i1 %single, i64 %units, i64 %size
   %start = select i1 %single, i64 0, i64 %begin
   %end = add i64 %start, %count
-  call void @launch(ptr %row, ptr %table, i64 %start, i64 %end)
+  call void @launch(ptr %row, ptr %table, i64 %start, i64 %end, ptr %workspace)
   br label %ran
 ran:
   %done.old = atomicrmw add ptr @done, i32 1 seq_cst
@@ -415,6 +415,7 @@ out:
 
 define internal ptr @worker(ptr %unused) nounwind {
 entry:
+  %workspace = alloca i8, i64 $WORKSPACE, align 64
   %masked = call i32 @pthread_sigmask(i32 $SIG_BLOCK, ptr @blocked, ptr null)
   %float = call i64 @float_reset()
   %gen.word = getelementptr i32, ptr @state, i64 1
@@ -446,7 +447,7 @@ serve.or.stop:
   %ends = icmp ne i32 %stopped, 0
   br i1 %ends, label %out, label %serve
 serve:
-  call void @work(i64 %gen)
+  call void @work(i64 %gen, ptr %workspace)
   br label %watch
 out:
   ret ptr null
@@ -477,7 +478,7 @@ rouse:
   call void @wake(ptr %gen.word, i64 %n)
   br label %join
 join:
-  call void @work(i64 %gen)
+  call void @work(i64 %gen, ptr null)
   %total.low = trunc i64 %total to i32
   br label %spin
 spin:
@@ -930,6 +931,7 @@ def render(platform: Platform) -> tuple[str, str]:
         "MAX_WORKERS": MAX_WORKERS,
         "MAX_PLACED": MAX_PLACED,
         "STACK": STACK,
+        "WORKSPACE": WORKSPACE,
         "WORKER_SPINS": WORKER_SPINS,
         "CALLER_SPINS": CALLER_SPINS,
         "LONG_PROGRAM": LONG_PROGRAM,

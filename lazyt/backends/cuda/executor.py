@@ -331,7 +331,8 @@ class Bound(ScheduleBinding):
     def _mappings_of(self, c: KernelCall) -> list[tuple[k.Kernel, Mapping]]:
         """As `mappings_of`, each call launched alone."""
         found = []
-        checks, arena, places = list(self.checks), self.arena_size, dict(self.scratch)
+        checks, places = list(self.checks), dict(self.scratch)
+        arena, scratch_at = self.arena_size, self.scratch_at
         for piece in self.pieces_of(c):
             patches: list[tuple[int, int, int]] = []
             table: list[int] = []
@@ -341,7 +342,8 @@ class Bound(ScheduleBinding):
             processors = self.where.properties.processors
             found += [(piece.kernel, m) for m in phases(piece.kernel, mapping, piece.extents, processors)]
         # Nothing is kept of what this asked.
-        self.checks, self.arena_size, self.scratch = checks, arena, places
+        self.checks, self.scratch = checks, places
+        self.arena_size, self.scratch_at = arena, scratch_at
         return found
 
     def ways_of(self, c: KernelCall) -> list[str]:

@@ -28,6 +28,7 @@ from lazyt.ir.kernel import Kernel
 from lazyt.runtime import plan_cache
 from lazyt.runtime.sync import last_report
 from lazyt.tracing.trace import local
+from tests.support.assembly import stack_of
 
 RNG = np.random.default_rng(0)
 
@@ -167,30 +168,6 @@ def kernels_of(program: Callable[[], Any]) -> list[Kernel]:
     assert values is not None and report is not None and report.plan is not None
     plan = report.plan
     return list({c.kernel.key: c.kernel for c in plan.whole().schedule.kernels}.values())
-
-
-def stack_of(assembly: str, name: str) -> int:
-    """Bytes of stack that a function of x86-64 assembly takes, with the largest of the module's other functions.
-
-    NOTE: calls go through registers, so whatever else there is may be what is called.
-    """
-    own: dict[str, int] = {}
-    current = ""
-    for line in assembly.splitlines():
-        label = re.match(r'^"?([\w.$]+)"?:', line)
-        if label and not label[1].startswith(".L"):
-            current = label[1]
-            own[current] = 8
-        elif current:
-            words = line.split("#")[0].replace(",", " ").split()
-            match words:
-                case ["pushq", *_]:
-                    own[current] += 8
-                case ["subq" | "addq", size, "%rsp"] if size.startswith("$"):
-                    own[current] += max(int(size[1:]) * (1 if words[0] == "subq" else -1), 0)
-                case ["andq", size, "%rsp"]:
-                    own[current] += -int(size[1:]) - 8
-    return own.pop(name) + max(own.values(), default=0)
 
 
 # Those that compile in a second or so together; the rest have a slow test.

@@ -30,8 +30,11 @@ if TYPE_CHECKING:
     from lazyt.ir.kernel import Kernel, Stage
     from lazyt.ir.passes.kernelize import KernelCall
 
-# Bytes of stack: a kernel may run on a user's own thread, which may have as little as 256 KB.
+# Bytes of stack: a kernel may run on a user's own thread, which may have as little as 128 KB.
 FRAME = 1 << 16
+# ... and of library kernels' functions together, which may call a kernel as their epilogue: what is large lies in their
+# workspace (workspace.py).
+LIBRARY_FRAME = 1 << 14
 # Instructions of a CPU with registers of 32 bytes: some 60 to 100 us each to compile, on one of 2020.
 CODE = 10_000
 # Instructions for a value that takes 64 bytes: operations by kind, ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lazyt.backends.common.attention import attends, is_gradient, is_gradient_node, place, sizes
+from lazyt.backends.common.attention import AT, attends, is_gradient, is_gradient_node, place, sizes
 from lazyt.backends.cpu.engine import compile_early
 from lazyt.backends.cpu.library.attention_gradient_ir import gradient_text
 from lazyt.backends.cpu.library.attention_ir import attention_text
@@ -12,6 +12,7 @@ from lazyt.backends.cpu.library.attention_tile import PANELS, PANELS_BACK, panel
 from lazyt.backends.cpu.library.gemm_tile import Tile
 from lazyt.backends.cpu.library.products import code_of, tile_for
 from lazyt.backends.cpu.thread_pool import get_num_threads
+from lazyt.backends.cpu.workspace import ATTENTION, ATTENTION_GRADIENT
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.attention import as_call, is_attention, mask_of
 
@@ -76,11 +77,17 @@ def launch(b: Binding, c: AttentionCall, rows: list[list[int]], table: list[int]
     unit = _unit_rows(tile, q.dtype.itemsize, queries, count, d, e, back)
     blocks = 1 if back else -(-queries // unit)
     at = place(b, c, {"unit_rows": unit, "blocks": blocks}, table, patches)
+    patches.append((at + AT["workspace"], b.arena_base, b.workspace_at))
     rows.append([code_of(*_text(c.node, queries, d, e)), at, blocks * count, 1, 0])
 
 
+def workspace(c: AttentionCall) -> int:
+    """Bytes of working memory that a thread needs for a call."""
+    return ATTENTION_GRADIENT if is_gradient(c) else ATTENTION
+
+
 def _unit_rows(tile: Tile, size: int, queries: int, count: int, d: int, e: int, back: bool) -> int:
-    """Queries that are turned around together: as many panels as lie on the stack, but enough units to share."""
+    """Queries that are turned around together: as many panels as working memory holds, but enough units to share."""
     panel = tile.columns
     deep, wide = (-(-x // tile.lanes) * tile.lanes for x in (d, e))
     if back:

@@ -4,8 +4,8 @@
     p[key, query] = sum over e of v[key, e] * ct[query, e], s' = w * (p - delta) * by
     dq[d, query] += k[key, d] * s'[key, query];  dk[key, d] += s' @ q;  dv[key, e] += w @ ct
 
-q and ct are turned around onto the stack, and dq back from there. A unit is one matrix: its panels add to dk and dv one
-after another.
+q and ct are turned around into working memory, and dq back from there. A unit is one matrix: its panels add to dk and
+dv one after another.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.codegen.looptext import Function, suffix_of
-from lazyt.backends.cpu.library.attention_tile import KEYS, PANELS_BACK
+from lazyt.backends.cpu.library.attention_tile import KEYS, PANELS_BACK, SCORES
 from lazyt.backends.cpu.library.attention_writer import Writer
 
 if TYPE_CHECKING:
@@ -81,11 +81,9 @@ class _Gradient(Writer):
     def driver(self, name: str) -> None:
         f, e, n = Function(), self.element, self.panel
         size = self.dtype.itemsize
-        block = KEYS * n * size
-        for slot, space in (("st", PANELS_BACK), ("s", block), ("p", block), ("t", block)):
-            f.line(f"%{slot} = alloca i8, i64 {space}, align 64")
         f.body.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
         arg = self.arguments(f)
+        self.areas(f, arg, (("st", PANELS_BACK), ("s", SCORES), ("p", SCORES), ("t", SCORES)))
         _, q_size, _ = self.sizes(f, arg)
         deep_e = f.let(f"and i64 {f.let('add i64 ' + arg['e'] + f', {self.lanes - 1}')}, {-self.lanes}")
         # A panel: l and delta, then q, ct and dq turned around.

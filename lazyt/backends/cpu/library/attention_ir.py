@@ -4,8 +4,8 @@
     weights  m, l: the maximum so far and the sum of exp(s - m), a lane each; w = exp(s - m)
     result   o[e, query] = o * exp(old m - m) + sum over keys of v[key, e] * w[key, query]
 
-A panel is as wide as the micro-kernels of products (gemm_micro.py). q is turned around onto the stack once a unit, and
-o back from there at its end. All that is made of scores lies on the stack: KEYS x a panel, whatever there is in memory
+A panel is as wide as the micro-kernels of products (gemm_micro.py). q is turned around into working memory once a unit,
+and o back from there at its end. All that is made of scores lies there too: KEYS x a panel, whatever there is in memory
 of q, k and v. A unit is some panels of one matrix. Where queries see earlier keys only, blocks behind them are left
 out. Bits depend on the sizes alone: panels do not meet, and each meets blocks of KEYS keys in order.
 """
@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.codegen.looptext import Function
-from lazyt.backends.cpu.library.attention_tile import KEYS, PANELS
+from lazyt.backends.cpu.library.attention_tile import KEYS, PANELS, SCORES
 from lazyt.backends.cpu.library.attention_writer import Writer
 from lazyt.backends.math.vector import constant, where
 
@@ -90,10 +90,8 @@ class _Forward(Writer):
 
     def driver(self, name: str) -> None:
         f, e, n = Function(), self.element, self.panel
-        size = self.dtype.itemsize
-        for slot, space in (("qt", PANELS), ("s", KEYS * n * size), ("t", KEYS * n * size), ("st", PANELS)):
-            f.line(f"%{slot} = alloca i8, i64 {space}, align 64")
         arg = self.arguments(f)
+        self.areas(f, arg, (("qt", PANELS), ("s", SCORES), ("t", SCORES), ("st", PANELS)))
         _, q_size, o_size = self.sizes(f, arg)
         asked = f.let(f"icmp ne ptr {arg['o']}, null")
         features = f.let(f"select i1 {asked}, i64 {arg['e']}, i64 0")

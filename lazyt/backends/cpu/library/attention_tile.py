@@ -11,9 +11,11 @@ if TYPE_CHECKING:
 KEYS = 64
 # Heights of micro-kernels beside the tallest: rows are features or a block of keys, so few are left over.
 HEIGHTS = (4, 1)
-# Bytes of the stack for panels turned around: of the forward function, and of the gradient's.
+# Bytes of working memory for panels turned around: of the forward function, and of the gradient's.
 PANELS = 1 << 17
 PANELS_BACK = 200 << 10
+# ... and for the scores of a block of keys and a panel: four vectors of 64 bytes at most.
+SCORES = KEYS * 256
 
 
 def widths(tile: Tile) -> list[int]:

@@ -1,4 +1,4 @@
-"""What attention and its gradient are written with: products on the stack, matrices turned around, units and masks."""
+"""What attention and its gradient are written with: products, matrices turned around, units, masks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from lazyt.backends.common.attention import FIELDS, HEAD, OPERANDS, POINTERS, ST
 from lazyt.backends.cpu.codegen.looptext import Function, named, suffix_of
 from lazyt.backends.cpu.codegen.text import mem_type
 from lazyt.backends.cpu.codegen.transpose import Turning
-from lazyt.backends.cpu.library.attention_tile import HEIGHTS, widths
+from lazyt.backends.cpu.library.attention_tile import HEIGHTS, KEYS, SCORES, widths
 from lazyt.backends.cpu.library.gemm_micro import Micro
+from lazyt.backends.cpu.workspace import PARAMETERS, workspace_of
 from lazyt.backends.math.table import RULES
 from lazyt.backends.math.vector import Vec, constant, where
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lazyt.backends.cpu.library.gemm_tile import Tile
 
 # How many queries ahead of the keys a panel is where all are seen.
@@ -177,7 +180,7 @@ class Writer:
 
     def close(self, f: Function, name: str) -> None:
         f.line("ret void")
-        head = f"define void @{name}(ptr %args, i64 %begin, i64 %end) nounwind {{\nentry:"
+        head = f"define void @{name}({PARAMETERS}) nounwind {{\nentry:"
         self.add(f, f"{head}\n{f.text()}\n}}")
 
     def arguments(self, f: Function) -> dict[str, str]:
@@ -189,6 +192,14 @@ class Writer:
         arg["by"] = by if self.element == "double" else f.let(f"fptrunc double {by} to float")
         arg["is.causal"] = f.let(f"icmp ne i64 {arg['causal']}, 0")
         return arg
+
+    def areas(self, f: Function, arg: dict[str, str], areas: Sequence[tuple[str, int]]) -> None:
+        """Divide the workspace into named areas of so many bytes."""
+        assert KEYS * self.panel * self.dtype.itemsize <= SCORES, "the scores of a block fit"
+        base, at = workspace_of(f, arg["workspace"]), 0
+        for name, size in areas:
+            f.line(f"%{name} = getelementptr i8, ptr {base}, i64 {at}")
+            at += size
 
     def sizes(self, f: Function, arg: dict[str, str]) -> tuple[str, str, str]:
         """Features of a query in whole squares; elements of a turned panel of q, and of o with its state."""

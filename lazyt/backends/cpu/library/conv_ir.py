@@ -20,7 +20,8 @@ from lazyt.backends.cpu.codegen.looptext import Function, named
 from lazyt.backends.cpu.codegen.text import mem_type
 from lazyt.backends.cpu.library.gemm_epilogue import epilogue_text
 from lazyt.backends.cpu.library.gemm_micro import Micro
-from lazyt.backends.cpu.library.gemm_tile import FIELDS, HEAD, KC, SCRATCH
+from lazyt.backends.cpu.library.gemm_tile import FIELDS, HEAD, KC
+from lazyt.backends.cpu.workspace import PARAMETERS, workspace_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,12 +88,12 @@ class _Driver:
         self.tile, self.element = tile, mem_type(dtype)
         self.f = Function()
         f = self.f
-        f.line(f"%tile = alloca i8, i64 {SCRATCH}, align 64")
         f.line(f"%vectors = alloca i64, i64 {3 * tile.vectors}, align 64")
         self.arg = {}
         for i, field in enumerate((*FIELDS, *CONV_FIELDS)):
-            kind = "ptr" if field in ("A", "B", "C", "epilogue") else "i64"
+            kind = "ptr" if field in ("A", "B", "C", "epilogue", "workspace") else "i64"
             self.arg[field] = f.load(kind, f.at("i64", "%args", str(i)))
+        self.tile_at = workspace_of(f, self.arg["workspace"])
         self.offsets = f.at("i64", "%args", self.arg["offsets"])
         self.places = f.at("i64", "%args", self.arg["places"])
 
@@ -108,7 +109,7 @@ class _Driver:
 
     def function(self, name: str) -> str:
         self.f.line("ret void")
-        head = f"define void @{name}(ptr %args, i64 %begin, i64 %end) nounwind {{\nentry:"
+        head = f"define void @{name}({PARAMETERS}) nounwind {{\nentry:"
         return f"{head}\n{self.f.text()}\n}}"
 
     def convolve(self, name: str) -> str:
@@ -126,7 +127,7 @@ class _Driver:
             image = f.at(e, arg["B"], f.let(f"mul i64 {number}, {arg['x_batch']}"))
             b0 = f.at(e, image, f.let(f"mul i64 {y0}, {arg['b_row']}"))
             c_at = f.at(e, f.at(e, arg["C"], f.let(f"mul i64 {number}, {arg['c_batch']}")), j0)
-            c0 = f.let(f"select i1 {on_stack}, ptr %tile, ptr {c_at}")
+            c0 = f.let(f"select i1 {on_stack}, ptr {self.tile_at}, ptr {c_at}")
             ldc = f.let(f"select i1 {on_stack}, i64 {arg['unit_cols']}, i64 {arg['c_row']}")
             count = f.let(f"mul i64 {rows}, {parts}")
             # NOTE: one trip even if there is nothing to add, which makes zeros.

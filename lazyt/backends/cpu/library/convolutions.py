@@ -60,6 +60,10 @@ class Convolution(Product):
             return [convolution_text(node.dtype, tile, "convolve")]
         return [convolution_text(node.dtype, tile, "filter"), pack_text(node.dtype, tile, "across")]
 
+    @property
+    def workspace(self) -> int:
+        return SCRATCH if self.choice.on_stack else 0
+
     def rows(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
         (self._convolve if self.call.node.op == "convolve" else self._filter)(rows, table, patches)
 
@@ -96,6 +100,7 @@ class Convolution(Product):
             b._address(base, offset, c.node.dtype.itemsize, at + AT[name], patches)
         if not self.choice.on_stack:
             b._address(c.node, 0, c.node.dtype.itemsize, at + AT["C"], patches)
+        patches.append((at + AT["workspace"], b.arena_base, b.workspace_at))
         return at
 
     def _convolve(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:

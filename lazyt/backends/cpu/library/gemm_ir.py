@@ -5,10 +5,10 @@
 A micro-kernel keeps `rows x vectors` registers of C, and for each k broadcasts one element of every row of A against
 one row of B. It reads A either along its rows (form 'row': any row stride, unit k stride) or along its columns (form
 'col': unit row stride, any k stride); B is read by vectors along n, `bs` elements from one k to the next. So operands
-are read where they lie whenever that is cheap, and *packed* otherwise. B is packed by the unit that needs it, on its
-stack: a group of panels of `columns` columns, which stay in the second-level cache while all the unit's rows meet them
-(those of A stay there too). A large transposed A is turned beforehand, into rows a little apart (rows at multiples of
-4 KiB fall into the same cache sets). To copy an A whose rows are so from the start does not pay.
+are read where they lie whenever that is cheap, and *packed* otherwise. B is packed by the unit that needs it, in
+its thread's working memory: a group of panels of `columns` columns, which stay in the second-level cache while all the
+unit's rows meet them (those of A stay there too). A large transposed A is turned beforehand, into rows a little apart
+(rows at multiples of 4 KiB fall into the same cache sets). To copy an A whose rows are so from the start does not pay.
 
 Order of the sum: KC products are added up in order (fused multiply-add where the host has it), and these blocks are
 added up in order. That depends on k alone: bits do not depend on the division among threads, on tiles or on packing.
@@ -16,7 +16,7 @@ A tile of C meets several blocks (DEPTH) in one go, so that its part of A and wh
 
 An *epilogue* is a kernel over the product's elements. It is called for a chunk of them when that is finished and still
 in the cache; its arguments are copied and moved to that part (gemm_epilogue.py). If nobody else reads a
-product of at most DEPTH along k, its part lives on the stack and no memory is written.
+product of at most DEPTH along k, its part lives in the thread's working memory and the product is never stored.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from lazyt.backends.cpu.codegen.transpose import Turning
 from lazyt.backends.cpu.library.gemm_epilogue import epilogue_text
 from lazyt.backends.cpu.library.gemm_micro import Micro
 from lazyt.backends.cpu.library.gemm_pack import Packing
-from lazyt.backends.cpu.library.gemm_tile import DEPTH, FIELDS, FINISHED, HEAD, KC, PACK_B, PACKED_B
+from lazyt.backends.cpu.library.gemm_tile import DEPTH, FIELDS, FINISHED, HEAD, KC, PACK_B
+from lazyt.backends.cpu.workspace import PARAMETERS, workspace_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,15 +50,15 @@ class _Driver:
 
     def text(self, name: str) -> tuple[str, set[str]]:
         f, t, e = self.f, self.tile, self.element
-        f.line(f"%tile = alloca i8, i64 {FINISHED}, align 64")
-        f.line(f"%packed = alloca i8, i64 {PACKED_B}, align 64")
         for i, field in enumerate(FIELDS):
-            kind = "ptr" if field in ("A", "B", "C", "epilogue") else "i64"
+            kind = "ptr" if field in ("A", "B", "C", "epilogue", "workspace") else "i64"
             self.arg[field] = f.load(kind, f.at("i64", "%args", str(i)))
         arg = self.arg
         has_epilogue = f.let(f"icmp ne ptr {arg['epilogue']}, null")
         on_stack = f.let(f"icmp ne i64 {arg['scratch']}, 0")
         elsewhere = f.let(f"xor i1 {on_stack}, true")
+        tile = workspace_of(f, arg["workspace"])
+        packed = f.at("i8", tile, f.let(f"select i1 {on_stack}, i64 {FINISHED}, i64 0"))
         packs = f.let(f"icmp ne i64 {arg['pack_b']}, 0")
         across = f.let(f"icmp eq i64 {arg['pack_b']}, {PACK_B.index('across')}")
         row_major = self.form == "row"
@@ -83,7 +84,7 @@ class _Driver:
             b0 = f.at(e, f.at(e, arg["B"], bo), f.let(f"mul i64 {j0}, {b_col}"))
             co = f.let(f"mul i64 {number}, {arg['c_batch']}")
             c_at = f.at(e, f.at(e, f.at(e, arg["C"], co), f.let(f"mul i64 {i0}, {arg['c_row']}")), j0)
-            c0 = f.let(f"select i1 {on_stack}, ptr %tile, ptr {c_at}")
+            c0 = f.let(f"select i1 {on_stack}, ptr {tile}, ptr {c_at}")
             ldc = f.let(f"select i1 {on_stack}, i64 {arg['group']}, i64 {arg['c_row']}")
             # NOTE: one trip even if k is 0, which makes zeros.
             last_k = f.body.call("i64", "llvm.smax.i64", ("i64", arg["k"]), ("i64", "1"))
@@ -102,10 +103,10 @@ class _Driver:
                     with f.when(packs):
                         which = f.let(f"select i1 {across}, ptr @pack.across, ptr @pack.panel")
                         f.line(
-                            f"call void {which}(ptr {b2}, i64 {arg['b_row']}, i64 {kk}, i64 {ng}, ptr %packed, "
+                            f"call void {which}(ptr {b2}, i64 {arg['b_row']}, i64 {kk}, i64 {ng}, ptr {packed}, "
                             f"i64 {panel_size}, i64 {t.columns})"
                         )
-                    b3 = f.let(f"select i1 {packs}, ptr %packed, ptr {b2}")
+                    b3 = f.let(f"select i1 {packs}, ptr {packed}, ptr {b2}")
                     c1 = f.at(e, c0, f.let(f"select i1 {on_stack}, i64 0, i64 {group.index}"))
                     with f.loop("0", mu, arg["chunk"]) as part:
                         rows = f.smin(f.let(f"sub i64 {mu}, {part.index}"), arg["chunk"])
@@ -129,7 +130,7 @@ class _Driver:
                     f"i64 {ldc})"
                 )
         f.line("ret void")
-        head = f"define void @{name}(ptr %args, i64 %begin, i64 %end) nounwind {{\nentry:"
+        head = f"define void @{name}({PARAMETERS}) nounwind {{\nentry:"
         return f"{head}\n{f.text()}\n}}", set(f.body.module.text().splitlines())
 
     def _batch(self, number: str) -> tuple[str, str]:

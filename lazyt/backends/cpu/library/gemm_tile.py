@@ -17,10 +17,10 @@ BLOCKS = 3
 DEPTH = BLOCKS * KC
 # Rows of B that a tall micro-kernel asks for ahead of their use: a panel does not fit into the first-level cache.
 PREFETCH = 12
-# A finished part of C that lives on the stack has at most this many bytes: of a product, of a convolution.
+# A finished part of C that is never in the result's memory has at most this many bytes: of a product, of a convolution.
 FINISHED = 1 << 16
 SCRATCH = 1 << 18
-# Packed panels of B have at most this many: with FINISHED less than the stack of any thread (of a worker: STACK).
+# Packed panels of B have at most this many.
 PACKED_B = DEPTH * 256
 # Rows of A that are packed lie this many elements further apart than they are long.
 PAD = 16
@@ -35,6 +35,8 @@ FIELDS = (
     "epilogue", "arguments", "size", "axes", "accesses", "affines", "about", "scratch",
     # How B is packed (an index into PACK_B), the columns of a group that is packed together, the rows of a chunk.
     "pack_b", "group", "chunk",
+    # Working memory of the calling thread (a worker has its own, see threads_ir.py).
+    "workspace",
 )  # fmt: skip
 AT = {name: i for i, name in enumerate(FIELDS)}
 HEAD = len(FIELDS)

@@ -210,6 +210,26 @@ class Product(products.Product):
         return {"A": self._lines() * self._batch(0) * self.call.node.dtype.itemsize} if ch.pack_a else {}
 
     @property
+    def workspace(self) -> int:
+        """Bytes of working memory that a thread needs for it: a part of the product, and panels of B packed."""
+        ch = self.choice
+        if ch.how != "generated" or not (ch.on_stack or ch.pack_b):
+            return 0
+        tile, size = ch.tile, self.call.node.dtype.itemsize
+        assert tile is not None
+        rows, _, group, chunk = self._unit()
+        if not ch.pack_b:
+            return min(rows, chunk) * group * size
+        return FINISHED * int(ch.on_stack) + max(-(-group // tile.columns), 1) * self._packed_panel()
+
+    def _packed_panel(self) -> int:
+        """Bytes of a panel of B that the unit packs."""
+        tile = self.choice.tile
+        assert tile is not None
+        deep = -(-min(max(self.choice.k, 1), DEPTH) // tile.lanes) * tile.lanes
+        return deep * tile.columns * self.call.node.dtype.itemsize
+
+    @property
     def modules(self) -> list[tuple[str, str]]:
         """The code that its launches call (text, name of the function), where that is generated."""
         ch, dtype = self.choice, self.call.node.dtype
@@ -294,6 +314,7 @@ class Product(products.Product):
         b._address(c.operands[1][0], c.operands[1][2], dtype.itemsize, at + AT["B"], patches)
         if not ch.on_stack:
             b._address(c.node, 0, dtype.itemsize, at + AT["C"], patches)
+        patches.append((at + AT["workspace"], b.arena_base, b.workspace_at))
         own = True
         if c.epilogue is not None:
             own = self._epilogue(at, table, patches)
@@ -383,8 +404,7 @@ class Product(products.Product):
             rows = -(-rows // high) * high if rows > 4 * high else rows
         group = cols
         if ch.pack_b:
-            line = -(-min(max(ch.k, 1), DEPTH) // tile.lanes) * tile.lanes * tile.columns * size
-            group = min(cols, max(PACKED_B // line, 1) * tile.columns)
+            group = min(cols, max(PACKED_B // self._packed_panel(), 1) * tile.columns)
         if ch.on_stack:
             group = min(group, FINISHED // (chunk * size) // tile.columns * tile.columns)
         return max(rows, 1), cols, group, chunk

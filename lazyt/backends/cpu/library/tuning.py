@@ -151,7 +151,8 @@ class _Trial:
         self.arena_base = len(buffers)
         product = Product(self, alone, choice)
         self.offsets = {(alone, "A"): 0}
-        self.buffers = [*buffers.values(), memory.allocate(max(product.extra.get("A", 0), 1))]
+        self.workspace_at = -(-product.extra.get("A", 0) // 64) * 64
+        self.buffers = [*buffers.values(), memory.allocate(max(self.workspace_at + product.workspace, 1))]
         rows: list[list[int]] = []
         table: list[int] = []
         patches: Patches = []
