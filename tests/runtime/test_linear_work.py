@@ -240,9 +240,9 @@ def gathers(n: int) -> Result:
 # By the steps of the quick test: so many that a square would show, in a second or so.
 KINDS: dict[Callable[[int], Result], int] = {
     **dict.fromkeys((lstm, kalman, adamw), 40),
-    **dict.fromkeys(
-        (sgd, gradient, gradients, gradient_of_elements, in_place, in_place_of_the_plane, rows, scan_written), 64
-    ),
+    **dict.fromkeys((gradient, gradients, gradient_of_elements, in_place, in_place_of_the_plane, scan_written), 64),
+    # Half of them are one kernel too large already: the first division of a program is work that a shorter one has not.
+    **dict.fromkeys((sgd, rows), 120),
     **dict.fromkeys((elementwise, products, products_of_one, reductions, many_results, many_shapes), 150),
     **dict.fromkeys((a_chain_that_is_held, wide_sum, leaves, concatenation, stacked_states, parts_of_a_stack), 150),
     **dict.fromkeys((scan, gathers), 150),
@@ -338,14 +338,10 @@ def check_ratios(program: Callable[[int], Result], sizes: list[int], counted: Ca
 
 @EVERY
 def test_twice_the_steps_are_twice_the_calls(program, without_code):
-    if program.__name__ in ("sgd", "rows"):
-        pytest.xfail("kernels that are too large are divided in rounds: 2.9 times the calls for twice the steps")
     check_ratios(program, [KINDS[program] // 2, KINDS[program]], calls)
 
 
 @pytest.mark.slow
 @EVERY
 def test_twice_the_steps_are_twice_the_lines(program, without_code):
-    if program.__name__ in ("sgd", "rows"):
-        pytest.xfail("as for calls")
     check_ratios(program, [KINDS[program], 2 * KINDS[program]], lines)

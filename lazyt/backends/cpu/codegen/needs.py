@@ -95,6 +95,8 @@ class _Counter:
         # Of elementary functions: bytes of a value by name, and at all places together.
         self.costly: dict[str, int] = {}
         self.places = 0
+        # Instructions and places of values by whether they are read through a tile: they are alike in every stage.
+        self.known: dict[tuple[int, bool], tuple[int, int]] = {}
 
     def run(self) -> Needs:
         kernel = self.kernel
@@ -138,6 +140,18 @@ class _Counter:
         return max(self._bytes(v) // REGISTER, 1)
 
     def _instructions(self, v: int, tiles: Iterable[int]) -> int:
+        """Of a value in a stage; `places` are counted in each."""
+        value = self.kernel.values[v]
+        key = v, isinstance(value, Load) and value.access in tiles
+        known = self.known.get(key)
+        if known is None:
+            before = self.places
+            known = self.known[key] = self._instructions_of(v, tiles), self.places - before
+            return known[0]
+        self.places += known[1]
+        return known[0]
+
+    def _instructions_of(self, v: int, tiles: Iterable[int]) -> int:
         value, kernel = self.kernel.values[v], self.kernel
         units = self._units(v)
         match value:
