@@ -33,7 +33,7 @@ PHASES: tuple[tuple[str, tuple[Stage, ...]], ...] = (
                 "Public functions",
                 "check and normalize the arguments of a call",
                 "",
-                ("functions", "nn", "optim", "linalg", "fft", "random", "debug"),
+                ("functions", "nn", "optim", "linalg", "fft", "random", "memory", "debug"),
             ),
             Stage(
                 "Autograd",
@@ -89,7 +89,7 @@ PHASES: tuple[tuple[str, tuple[Stage, ...]], ...] = (
             Stage("Inspection", "pending(), explain(), last_sync(): read all of the above, compute nothing", "",
                   ("inspect",)),
             Stage("Testing", "compares programs with NumPy, writes random ones", "", ("testing",)),
-            Stage("Errors, configuration", "used by all of them", "", ("errors", "config")),
+            Stage("Errors, configuration", "used by all of them", "", ("errors", "config", "interrupts")),
         ),
     ),
 )  # fmt: skip

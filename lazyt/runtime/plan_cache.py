@@ -42,6 +42,9 @@ SMALL_PROGRAM = 24
 SMALL_SIZE = 1 << 18
 # ... and step by step, without a plan of its own, when it touches at most this many: then planning is what costs.
 TINY_SIZE = 1 << 14
+# From so many steps on, programs as tiny as that run step by step the first time too. Straight-line code that long is
+# mostly run once, and its fused kernels, each of them new, cost a millisecond a step to compile; a step alone 30 us.
+LONG_PROGRAM = 1024
 # A plan that computes more than is wanted is still used when the rest is at most this share of the bytes.
 SUPERSET = 1.05
 
@@ -214,9 +217,10 @@ def find_plan(
 def _choose(
     program: Program, pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars: Sequence[Any]
 ) -> tuple[Plan | Stepwise[Plan], str | cache_miss.Why]:
+    long = pos.index >= LONG_PROGRAM and not program.seen
     fused = _fused(program, pos, ext)
     program.seen += 1
-    if not fused and _is_tiny(pos, ext):
+    if (long and settings["tiers"] and _is_tiny(pos, ext, pos.index + 1)) or (not fused and _is_tiny(pos, ext)):
         program.stepped = True
         why = cache_miss.new_program(pos)
         cache_miss.mark_known(pos)
@@ -294,10 +298,10 @@ def draft(
     return Plan(lower(pos.steps(), ext.values, scalars), want, fused, soon)
 
 
-def _is_tiny(pos: Step, ext: Ext) -> bool:
-    """Whether a program that is not fused runs step by step."""
+def _is_tiny(pos: Step, ext: Ext, steps: int = SMALL_PROGRAM) -> bool:
+    """Whether a program that is not fused, and has fewer steps than that, runs step by step."""
     planned = not settings["fuse"] or settings["verify"] or settings["interpret"]
-    if planned or not _is_small(pos, ext, TINY_SIZE):
+    if planned or not _is_small(pos, ext, TINY_SIZE, steps):
         return False
     return runs_stepwise(pos.steps()) and not is_single(pos.steps())
 
@@ -307,7 +311,7 @@ def runs_alone(pos: Step, ext: Ext) -> bool:
     return settings["first"] and _is_tiny(pos, ext)
 
 
-def _is_small(pos: Step, ext: Ext, most: int = SMALL_SIZE) -> bool:
+def _is_small(pos: Step, ext: Ext, most: int = SMALL_SIZE, steps: int = SMALL_PROGRAM) -> bool:
     size = 0
     for s in pos.steps():
         if s.op is BACKWARD:
@@ -317,7 +321,7 @@ def _is_small(pos: Step, ext: Ext, most: int = SMALL_SIZE) -> bool:
             for d in slot.shape:
                 n *= d
             size = max(size, n)
-    return pos.index < SMALL_PROGRAM and size <= most
+    return pos.index < steps and size <= most
 
 
 def _little_more(plan: Plan, ext: Ext, need: set[tuple[int, int]]) -> bool:

@@ -330,3 +330,38 @@ def test_what_numpy_computes_is_not_counted_as_a_plan(monkeypatch):
     assert lt.last_sync().interpreted == 2
     with lt.expect(plans=1):
         (x * 2.0 - x).numpy()
+
+
+def straight(n: int, seed: int) -> list[lt.Tensor]:
+    """Operations in no order that comes again."""
+    rng = np.random.default_rng(seed)
+    xs = [ramp(16) * float(i) for i in range(4)]
+    one = [lt.tanh, lt.abs, lambda x: -x, lambda x: x * 0.5]
+    two = [lt.maximum, lambda x, y: x - y, lambda x, y: x * y * 0.1]
+    for kind, i, j, to in rng.integers(0, (7, 4, 4, 4), (n, 4)):
+        xs[to] = one[kind](xs[i]) if kind < 4 else two[kind - 4](xs[i], xs[j])
+    return xs
+
+
+def test_long_straight_code_of_little_data_compiles_no_kernels_of_its_own() -> None:
+    """It is mostly run once. What comes again is planned, and has the same bits."""
+    n = plan_cache.LONG_PROGRAM + 100
+    first = straight(n, 1)
+    lt.sync()
+    report = lt.last_sync()
+    assert isinstance(report.plan, Stepwise)
+    assert report.compiles <= 8
+    assert report.plan_time >= 0
+    values = [x.numpy() for x in first]
+    again = straight(n, 1)
+    lt.sync()
+    assert not isinstance(lt.last_sync().plan, Stepwise)
+    for a, b in zip(values, again, strict=True):
+        np.testing.assert_array_equal(a, b.numpy())
+
+
+def test_a_shorter_program_is_planned() -> None:
+    kept = straight(100, 2)
+    lt.sync()
+    assert not isinstance(lt.last_sync().plan, Stepwise)
+    assert kept
