@@ -245,9 +245,9 @@ def _without(
         failing.add(site_of(error))
         spoilt: set[Any] = set()
         for s in walk.pos.steps():
-            # NOTE: a backward reads more than its operands.
+            # NOTE: what a backward reads besides its operands led to one of them.
             reads = any(x.step in spoilt for x in s.operands if isinstance(x, Slot))
-            if reads or (spoilt and hasattr(s.op, "expand")) or (s.op.fallible and s.site in failing):
+            if reads or (s.op.fallible and s.site in failing):
                 spoilt.add(s)
         good = [(s, h) for s, h in zip(slots, holders, strict=True) if s.step not in spoilt]
         want = [s for s, _ in good]

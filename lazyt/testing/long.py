@@ -341,9 +341,7 @@ def _close(x: Any, y: Any, apart: float) -> bool:
 
 
 # NOTE: what is known to be wrong, and is not reported: a pattern of the failure, one of the program, and why.
-KNOWN: tuple[tuple[re.Pattern[str], re.Pattern[str], str], ...] = (
-    (re.compile("IndexOutOfRange"), re.compile(r"backward"), "a failing line spoils every later backward of its walk"),
-)
+KNOWN: tuple[tuple[re.Pattern[str], re.Pattern[str], str], ...] = ()
 
 
 def is_known(failure: Failure, lines: Sequence[str]) -> bool:

@@ -293,3 +293,86 @@ def test_an_integer_that_no_float_holds_is_refused_where_it_is_written(f):
     assert kept.tolist() == [0, 2, 4, 6] and x.tolist() == [0, 1, 2, 3]
     assert (x + LARGEST).tolist() == [float(LARGEST)] * 4
     assert (x < BIG).all() and (x > -(10**5000)).all() and not (x == BIG).any()
+
+
+class TestGradientsBesideAFailingLine:
+    """What a backward does not read an index for is computed, though it was recorded after the line that fails."""
+
+    def failing(self) -> lt.Tensor:
+        return lt.take(lt.arange(3) * 1.0, lt.asarray([10**6]))
+
+    def weight(self, requires_grad: bool = True) -> lt.Tensor:
+        return lt.asarray(np.array([1.0, 2.0, 3.0]), copy=True).requires_grad_(requires_grad)
+
+    def test_a_gradient(self) -> None:
+        w = self.weight()
+        bad = self.failing()
+        (w * w).sum().backward()
+        with pytest.raises(lt.IndexOutOfRange, match=r"test_failures\.py"):
+            lt.sync()
+        assert bad.is_pending and not w.grad.is_pending
+        np.testing.assert_array_equal(w.grad.numpy(), [2.0, 4.0, 6.0])
+
+    def test_reading_what_does_not_depend_on_it_raises_nothing(self) -> None:
+        w, v = self.weight(), self.weight()
+        bad = self.failing()
+        for _ in range(3):
+            w.grad = None
+            (w * v * 2).sum().backward()
+            with lt.no_grad():
+                w -= 0.25 * w.grad
+        np.testing.assert_array_equal(w.detach().numpy(), [-0.5, -1.0, -1.5])
+        np.testing.assert_array_equal(v.grad.numpy(), [3.0, 6.0, 9.0])
+        with pytest.raises(lt.IndexOutOfRange):
+            bad.numpy()
+
+    def test_a_gradient_that_depends_on_it_fails_alone(self) -> None:
+        w, v = self.weight(), self.weight()
+        (w * self.failing()).sum().backward()
+        (v * 2).sum().backward()
+        with pytest.raises(lt.IndexOutOfRange):
+            lt.sync()
+        assert not v.grad.is_pending and w.grad.is_pending
+        np.testing.assert_array_equal(v.grad.numpy(), [2.0, 2.0, 2.0])
+        with pytest.raises(lt.IndexOutOfRange):
+            w.grad.numpy()
+        w.grad = None
+        (w * 3).sum().backward()
+        np.testing.assert_array_equal(w.grad.numpy(), [3.0, 3.0, 3.0])
+
+    @pytest.mark.parametrize("before", [True, False])
+    def test_a_backward_after_the_sync_that_failed(self, before: bool) -> None:
+        w = self.weight()
+        bad = self.failing() if before else None
+        loss = (lt.exp(w) * w).sum()
+        if bad is None:
+            bad = self.failing() + w.sum()
+        with pytest.raises(lt.IndexOutOfRange):
+            lt.sync()
+        loss.backward()
+        x = np.array([1.0, 2.0, 3.0])
+        np.testing.assert_allclose(w.grad.numpy(), np.exp(x) * (1 + x), rtol=1e-12)
+        assert bad.is_pending
+
+    def test_steps_of_an_optimizer(self) -> None:
+        found = []
+        for fails in (False, True):
+            layer = lt.nn.Linear(3, 1)
+            with lt.no_grad():
+                layer.weight[...] = lt.asarray([[0.1, 0.2, 0.3]], dtype=lt.float32)
+                layer.bias[...] = 0.0
+            optimizer = lt.optim.Adam(layer.parameters(), lr=0.1)
+            bad = None
+            for turn in range(4):
+                if fails and turn == 1:
+                    bad = self.failing()
+                optimizer.zero_grad()
+                (layer(lt.ones((4, 3), dtype=lt.float32)) ** 2).mean().backward()
+                optimizer.step()
+                if fails and turn == 2:
+                    with pytest.raises(lt.IndexOutOfRange):
+                        lt.sync()
+            found.append([p.detach().numpy() for p in layer.parameters()])
+            assert bad is None or bad.is_pending
+        for a, b in zip(*found, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6)
