@@ -304,7 +304,8 @@ def matrix_power(x: Any, n: int, /) -> Tensor:
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float | None = 2) -> Tensor:
     """sum(|x| ** ord) ** (1 / ord) over one axis, several, or all; inf is the greatest, 0 counts what is not 0.
 
-    Raises ShapeError, DTypeError. As `numpy.linalg.vector_norm`.
+    Raises ShapeError, DTypeError. As `numpy.linalg.vector_norm`, but of float16 and bfloat16 it is computed in float32
+    and rounded once (NumPy's squares of float16 overflow from 256 on).
 
     >>> import lazyt as lt
     >>> lt.linalg.vector_norm(lt.asarray([3.0, 4.0])).item()
@@ -316,8 +317,8 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: float | str | None = "fro") -> Tensor:
     """A norm of matrices: 'fro' (all elements), 'nuc' (singular values' sum), 2 and -2 (their greatest and least).
 
-    1, -1, inf, -inf are the greatest and least sums of columns and rows. Raises ShapeError, DTypeError. As
-    `numpy.linalg.matrix_norm`.
+    1, -1, inf, -inf are the greatest and least sums of columns and rows. Raises ShapeError, DTypeError (singular values
+    of float16). As `numpy.linalg.matrix_norm`, but of float16 and bfloat16 it is computed in float32 and rounded once.
 
     >>> import lazyt as lt
     >>> lt.linalg.matrix_norm(lt.asarray([[3.0, 0.0], [0.0, 4.0]])).item()

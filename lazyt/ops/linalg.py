@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lazyt.ir.symbolic import Dim
 
 SUPPORTED = (dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128)
+HALVES = (dtypes.float16, dtypes.bfloat16)
 
 
 def number(b: Builder, name: str, x: Operand) -> Node:
@@ -34,6 +35,12 @@ def number(b: Builder, name: str, x: Operand) -> Node:
     if d not in SUPPORTED:
         raise DTypeError(f"{name}: float32, float64, complex64 or complex128 is required, got {d}; cast it first")
     return node_of(b, x, d)
+
+
+def wider(b: Builder, x: Operand) -> tuple[Operand, np.dtype | None]:
+    """Halves as float32, and the dtype that the result is then rounded to; others as they are."""
+    d = float_of(result_type(x))
+    return (node_of(b, x, dtypes.float32), d) if d in HALVES else (x, None)
 
 
 def matrix(b: Builder, name: str, x: Operand, square: bool = False) -> Node:
@@ -58,6 +65,8 @@ _A = samples.array((3, 3), "f8", -2, 2)
 _STACK = samples.array((2, 3, 3), "f4", -2, 2)
 _WIDE, _TALL = samples.array((2, 3), "f8", -2, 2), samples.array((2, 4, 3), "f4", -2, 2)
 _COMPLEX = (_A + 1j * _A.T).astype("c8")
+# The squares of its elements are out of float16's range, their norms are not.
+_LONG = samples.array((3, 40), "f2", -400, 400)
 _HALF: Any = (
     (np.eye(2, dtype="f2"),),
     {},
@@ -362,13 +371,24 @@ def norm_over(b: Builder, v: Node, axes: tuple[int, ...], order: float, keepdims
 
 
 def vector_norm(b: Builder, x: Operand, axis: Axis, keepdims: bool, order: float) -> Node:
+    x, half = wider(b, x)
     v = number(b, "linalg.vector_norm", x)
     axes = many_axes("linalg.vector_norm", axis, v.ndim)
-    return norm_over(b, v, axes, order, keepdims)
+    y = norm_over(b, v, axes, order, keepdims)
+    return y if half is None else b.cast(y, half)
 
 
 def _vector_norm_numpy(x: Any, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Any:
-    return np.asarray(np.linalg.vector_norm(x.astype(float_of(x.dtype)), axis=axis, keepdims=keepdims, ord=ord))
+    d = float_of(x.dtype)
+    half = d if d in HALVES else None
+    wide = d if half is None else np.dtype(np.float32)
+    return np.asarray(np.linalg.vector_norm(x.astype(wide), axis=axis, keepdims=keepdims, ord=ord), half)
+
+
+def _matrix_norm_numpy(x: Any, keepdims: bool = False, ord: float | str = "fro") -> Any:
+    half = x.dtype if x.dtype in HALVES else None
+    y = np.linalg.matrix_norm(x if half is None else x.astype(np.float32), keepdims=keepdims, ord=ord)
+    return np.asarray(y, half)
 
 
 VECTOR_NORM = define(
@@ -379,12 +399,15 @@ VECTOR_NORM = define(
     samples=samples.calls(
         *((_TALL, {"axis": 1, "ord": o}) for o in (2, 1, 0, 3, 0.5, math.inf, -math.inf)),
         (_TALL,), (_TALL, {"axis": (0, 2), "keepdims": True}), (_COMPLEX, {"axis": 0}), (np.arange(4),),
+        (_LONG, {"axis": 1}), (_LONG, {"ord": 3}),
     ),
-    errors=[_HALF],
 )  # fmt: skip
 
 
 def matrix_norm(b: Builder, x: Operand, keepdims: bool, order: float | str) -> Node:
+    half = None
+    if order not in (2, -2, "nuc"):
+        x, half = wider(b, x)
     v = matrix(b, "linalg.matrix_norm", x)
     rows, cols = v.ndim - 2, v.ndim - 1
     if order == "fro":
@@ -399,17 +422,21 @@ def matrix_norm(b: Builder, x: Operand, keepdims: bool, order: float | str) -> N
         y = reduce(b, "max" if float(order) > 0 else "min", sums, (rest,))
     else:
         raise ShapeError(f"linalg.matrix_norm: ord is 'fro', 'nuc', 1, 2 or inf, or its negative, got {order!r}")
-    return b.reshape(y, (*y.shape, 1, 1)) if keepdims else y
+    y = b.reshape(y, (*y.shape, 1, 1)) if keepdims else y
+    return y if half is None else b.cast(y, half)
 
 
 MATRIX_NORM = define(
     "linalg.matrix_norm",
     matrix_norm,
     saves=(0, -1),
-    numpy=lambda x, keepdims=False, ord="fro": np.linalg.matrix_norm(x, keepdims=keepdims, ord=ord),
+    numpy=_matrix_norm_numpy,
     samples=samples.calls(
         *((_TALL, {"ord": o}) for o in ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)),
-        (_WIDE, {"keepdims": True}), (_COMPLEX, {"ord": 1}),
+        (_WIDE, {"keepdims": True}), (_COMPLEX, {"ord": 1}), (_LONG,), (_LONG, {"ord": 1, "keepdims": True}),
     ),
-    errors=[_HALF, _VECTOR, ((_A,), {"ord": 3}, ShapeError, "linalg.matrix_norm: ord is")],
+    errors=[
+        ((np.eye(2, dtype="f2"),), {"ord": 2}, *_HALF[2:]), _VECTOR,
+        ((_A,), {"ord": 3}, ShapeError, "linalg.matrix_norm: ord is"),
+    ],
 )  # fmt: skip
