@@ -385,7 +385,7 @@ def _vector_norm_numpy(x: Any, axis: Any = None, keepdims: bool = False, ord: fl
     return np.asarray(np.linalg.vector_norm(x.astype(wide), axis=axis, keepdims=keepdims, ord=ord), half)
 
 
-def _matrix_norm_numpy(x: Any, keepdims: bool = False, ord: float | str = "fro") -> Any:
+def _matrix_norm_numpy(x: Any, keepdims: bool = False, ord: Any = "fro") -> Any:
     half = x.dtype if x.dtype in HALVES else None
     y = np.linalg.matrix_norm(x if half is None else x.astype(np.float32), keepdims=keepdims, ord=ord)
     return np.asarray(y, half)
