@@ -217,10 +217,9 @@ def find_plan(
 def _choose(
     program: Program, pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars: Sequence[Any]
 ) -> tuple[Plan | Stepwise[Plan], str | cache_miss.Why]:
-    long = pos.index >= LONG_PROGRAM and not program.seen
     fused = _fused(program, pos, ext)
     program.seen += 1
-    if (long and settings["tiers"] and _is_tiny(pos, ext, pos.index + 1)) or (not fused and _is_tiny(pos, ext)):
+    if not fused and (_is_tiny(pos, ext) or _is_long(pos, ext)):
         program.stepped = True
         why = cache_miss.new_program(pos)
         cache_miss.mark_known(pos)
@@ -255,7 +254,7 @@ def _stepwise(pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars
 def _fused(program: Program | None, pos: Step, ext: Ext) -> bool:
     """Whether the next run of a program is through fused kernels."""
     new = program is None or program.seen == 0
-    return settings["fuse"] and not (settings["tiers"] and new and _is_small(pos, ext))
+    return settings["fuse"] and not (settings["tiers"] and new and (_is_small(pos, ext) or _is_long(pos, ext)))
 
 
 def _search(program: Program, pos: Step, ext: Ext, wanted: Wanted, fused: bool) -> tuple[Plan | None, str]:
@@ -308,7 +307,12 @@ def _is_tiny(pos: Step, ext: Ext, steps: int = SMALL_PROGRAM) -> bool:
 
 def runs_alone(pos: Step, ext: Ext) -> bool:
     """Whether the steps of a program that is not fused run one by one, by NumPy where that has the same bits."""
-    return settings["first"] and _is_tiny(pos, ext)
+    return settings["first"] and (_is_tiny(pos, ext) or _is_long(pos, ext))
+
+
+def _is_long(pos: Step, ext: Ext) -> bool:
+    """Whether a program is so long, over so little data, that it runs step by step the first time."""
+    return pos.index >= LONG_PROGRAM and _is_tiny(pos, ext, pos.index + 1)
 
 
 def _is_small(pos: Step, ext: Ext, most: int = SMALL_SIZE, steps: int = SMALL_PROGRAM) -> bool:

@@ -127,9 +127,9 @@ def test_memory_that_is_not_let_go_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_error_of_lazyts_own_is_found() -> None:
-    text = "from lazyt import lowering\nfails(lambda: {}['a slot'])\nfails(lambda: lt.ones(2) + lt.ones(3))"
+    text = "from lazyt.tracing import lower\nfails(lambda: {}['a slot'])\nfails(lambda: lt.ones(2) + lt.ones(3))"
     assert check_long(text, LIGHT) is None
-    failure = check_long(f"{text}\nfails(lambda: lowering.lower([None], (), []))", LIGHT)
+    failure = check_long(f"{text}\nfails(lambda: lower.lower([None], (), []))", LIGHT)
     assert failure is not None and failure.kind.endswith("an error of lazyt's own")
     with pytest.raises(SyntaxError):
         check_long("for k in unread(3):")

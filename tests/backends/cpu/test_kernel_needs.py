@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -23,6 +24,7 @@ from lazyt.backends.cuda.codegen import needs as cuda_needs
 from lazyt.backends.cuda.codegen.emit import program as cuda_program
 from lazyt.backends.cuda.codegen.mapping import choose
 from lazyt.backends.object_cache import ObjectCache
+from lazyt.backends.registry import host
 from lazyt.errors import DeviceError
 from lazyt.ir.kernel import Kernel
 from lazyt.runtime import plan_cache
@@ -441,8 +443,10 @@ class TestOnAGPU:
     def planned(self, program: Callable[[], Any]) -> list[Kernel]:
         """The kernels that a plan for a GPU would have: with its bound, and nothing of the CPU's own."""
         off = {"tiers": False, "reuse": False, "epilogues": False, "gemm": False}
-        with mock.patch.dict(plan_cache.settings, off), mock.patch.object(needs, "share_of", cuda_needs.share_of):
-            return kernels_of(program)
+        with mock.patch.dict(plan_cache.settings, off):
+            can = replace(host().capabilities("cpu"), share=cuda_needs.share_of)
+            with mock.patch.object(host(), "capabilities", return_value=can):
+                return kernels_of(program)
 
     @pytest.mark.parametrize("name", ["softmaxes of long rows", "inputs", "columns", "elementary functions in float64"])
     def test_bounded(self, name: str) -> None:
