@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt.backends.common.attention import FEATURES
-from lazyt.backends.cpu.library import attention as cpu
+from lazyt.backends.common.attention import FEATURES, QUERIES
 from lazyt.backends.cpu.library.attention_tile import KEYS
 from lazyt.ir import attention as ir
 from lazyt.ir.passes.schedule import AttentionCall
@@ -157,7 +156,7 @@ class TestAgainstItsProducts:
 
 
 class TestWhatIsLeftToProducts:
-    @pytest.mark.parametrize(("t", "s", "d"), [(1, 300, 16), (cpu.QUERIES - 1, 30, 16), (30, 30, FEATURES + 1)])
+    @pytest.mark.parametrize(("t", "s", "d"), [(1, 300, 16), (QUERIES - 1, 30, 16), (30, 30, FEATURES + 1)])
     def test_sizes(self, t, s, d):
         args = normal(2, t, d), normal(2, s, d, seed=1), normal(2, s, d, seed=2), normal(2, t, d, seed=3)
         got, calls = results(*args)

@@ -367,7 +367,7 @@ def test_an_epilogue_over_a_product_of_one_row_or_column(name, monkeypatch):
 def autotune(monkeypatch, tmp_path):
     """On, with an empty cache."""
     cache = object_cache.ObjectCache(tmp_path)
-    monkeypatch.setattr(tuning.objcache, "default_cache", lambda: cache)
+    monkeypatch.setattr(tuning.object_cache, "default_cache", lambda: cache)
     monkeypatch.setitem(switches, "autotune", True)
     monkeypatch.setitem(plan_cache.settings, "blas", True)
     tuning.forget()
