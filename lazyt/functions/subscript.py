@@ -417,29 +417,26 @@ def _is_tuple(key: tuple[Any, ...], known: tuple[Any, ...]) -> bool:
 
 def _note(tr: Trace, start: Step, ext: Any, x: Tensor, key: Any, h: Any) -> None:
     kind = type(key)
+    # NOTE: slots are read once: another thread's write takes them away, and None would be what was not met.
     slots: list[Any] = [x._slot]
     others: list[Any] = []
+    known: Any = [*map(id, key)] if kind is list else [*map(_known, key if kind is tuple else (key,))]
     if kind is list:
         # The array of a list that is kept was met as well (see `_at_list`).
         slots += tr.pos.operands[1:] if {*map(type, key)} == {int} else [None]
         others = key
     else:
-        for k in key if kind is tuple else (key,):
+        for k, m in zip(key if kind is tuple else (key,), known, strict=True):
             if type(k) is slice:
-                others += (k.start, k.stop, k.step)
+                others += m
             elif isinstance(k, Handle):
-                slots.append(k._slot)
+                slots.append(m)
             else:
                 others.append(k)
     c = noted(getitem, tr, start, ext, slots, tuple(others), h, x)
     if c is not None:
-        c.x1, c.x2 = x._slot, kind
-        if kind is tuple:
-            c.x3 = tuple(map(_known, key))
-        elif kind is list:
-            c.x3 = [*map(id, key)]
-        else:
-            c.x3 = _known(key)
+        c.x1, c.x2 = slots[0], kind
+        c.x3 = known if kind is list else tuple(known) if kind is tuple else known[0]
 
 
 def _known(k: Any) -> Any:

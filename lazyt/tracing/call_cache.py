@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import update_wrapper
 from operator import attrgetter
 from sys import _getframe  # noqa: F401 - for the functions written out
+from textwrap import indent
 from time import perf_counter  # noqa: F401
 from typing import TYPE_CHECKING, Any
 
@@ -170,25 +171,27 @@ def given(tr: Trace, c: Call, s: Step, x: Any) -> Any:
     else:
         h._storage = h._view = reference = None
     # NOTE: no call from here on.
-    if s.parent is not tr.pos or x._slot is not c.x1:
+    if s.parent is not tr.pos:
         h._slot = None
         return None
     if c.scalars:
         tr.scalars[c.place] = c.scalars
     if reference is None:
         tr.results[s.index] = h
+        h._slot = s
     else:
         tr.refs[s.index] = reference
         tr.results[s.index] = None
+        # What another thread has written meanwhile is seen anew, as in `record_view`.
+        h._slot = s if x._slot is c.x1 else None
     tr.ext = c.after
-    h._slot = tr.pos = s
+    tr.pos = s
     return h
 
 
 # --- the functions in short
 
-_TEXT = fill(
-    """
+_TEXT = """
 def make(f, slow, note, Tensor, tensors, made, name):
     def call({parameters}*rest, **options):
         tr = local.trace
@@ -207,19 +210,8 @@ def make(f, slow, note, Tensor, tensors, made, name):
                      if rest or options else not c.ids)
                 and (c.code is None or ((here := _getframe(1)).f_lasti == c.lasti and here.f_code is c.code))
             ):
-{test}
 {first}
-                h = tr.results[s.index]
-                if h is None:
-                    {new_handle}
-                if s.parent is tr.pos:
-                    if c.scalars:
-                        tr.scalars[c.place] = c.scalars
-                    tr.results[s.index] = h
-                    h._slot = s
-                    tr.ext = c.after
-                    tr.pos = s
-                    return h
+{take}
         start, ext = tr.pos, tr.ext
         operands = {operands}
         try:
@@ -234,9 +226,28 @@ def make(f, slow, note, Tensor, tensors, made, name):
             note(f, tr, start, ext, operands, rest, options, h)
         return h
     return call
-""",
+"""
+_TAKE = fill(
+    """\
+h = tr.results[s.index]
+if h is None:
+    {new_handle}
+if s.parent is tr.pos:
+    if c.scalars:
+        tr.scalars[c.place] = c.scalars
+    tr.results[s.index] = h
+    h._slot = s
+    tr.ext = c.after
+    tr.pos = s
+    return h""",
     new_handle=NEW_HANDLE,
 )
+# NOTE: what was a view is a view or is recorded at length: taken as any result it would not share x1's storage.
+_TAKE_VIEW = f"""\
+if c.view is None:
+{indent(_TAKE, "    ")}
+elif (h := given(tr, c, s, x1)) is not None:
+    return h"""
 # Found in this walk, from the user's line: so many callers are lazyt's.
 _MEET = f"""
                     if {{test}}{{x}}._slot is None:
@@ -245,9 +256,6 @@ _MEET_ALL = f"""
                     for x in x1:
                         if x._slot is None:
                             {met("x", 2)}"""
-_VIEWED = """
-                if c.view is not None and (h := given(tr, c, s, x1)) is not None:
-                    return h"""
 # What has no operand may be the first step of a walk.
 _FIRST = """
                 if not s.index:
@@ -261,12 +269,13 @@ def _text(n: int) -> str:
     parts = {
         "parameters": "".join(f"{x}=MISSING, " for x in names) + "/, " * bool(names),
         "operands": f"({listed}) if {names[-1]} is not MISSING else _given({listed})" if names else "()",
-        "fits": "", "same": "", "meets": "                    pass", "first": "", "test": "",
+        "fits": "", "same": "", "meets": "                    pass", "first": "",
+        "take": indent(_TAKE_VIEW if n == 1 else _TAKE, " " * 16),
     }  # fmt: skip
     if n == 0:
         parts.update(fits=" and not tr.watched", first=_FIRST)
     elif n == 1:
-        parts.update(fits=" and type(x1) is Tensor", meets=_MEET.format(test="", x="x1"), test=_VIEWED)
+        parts.update(fits=" and type(x1) is Tensor", meets=_MEET.format(test="", x="x1"))
         parts["same"] = " and c.x1 is x1._slot and c.parent is x1._view"
     elif n > 1:
         # NOTE: kinds before identities: a tensor that no walk has met has None for a slot, which is an argument too.

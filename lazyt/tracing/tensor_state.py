@@ -99,18 +99,20 @@ class Storage(Holder):
     def invalidate(self, keep: Handle | None) -> None:
         """After a write: every alias but `keep` must derive its value anew."""
         alive, aliases = [], self.aliases
-        found = [*aliases]
-        for r in found:
+        # NOTE: also those that another thread adds meanwhile: what it views may have been seen before the write.
+        for r in aliases:
             h = r()
             # NOTE: a view that gradients were asked for has its value to itself from then on (engine.own_value).
             if h is not None and h._storage is self:
                 alive.append(r)
                 if h is not keep:
                     h._slot = None
-        n = len(found)
+        n = len(aliases)  # NOTE: nothing comes between this and the end of the loop
         fewer = len(alive) < n
         # NOTE: another thread may have added one meanwhile, or have done this. No call from here on.
-        if fewer and self.aliases is aliases:
+        if self.aliases is not aliases:
+            self.invalidate(keep)
+        elif fewer:
             self.aliases = alive + aliases[n:]
 
     def prune(self) -> None:

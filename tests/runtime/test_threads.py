@@ -18,6 +18,7 @@ import pytest
 import lazyt as lt
 from lazyt.tracing import record as recording
 from lazyt.tracing.trace import local, waiting
+from tests.support.interrupts import Places
 
 SECONDS = 40  # after which a test hangs: everybody's lines are printed, and the process ends
 
@@ -112,6 +113,58 @@ def test_counts_kept_by_threads_in_their_parts_are_exact(way: str) -> None:
     x = lt.zeros(80, dtype="int64")
     together(*(lambda i=i: [WAYS[way](x, slice(i * 10, i * 10 + 10), k) for k in range(15)] for i in range(8)))
     np.testing.assert_array_equal(x.numpy(), np.full(80, 15))
+
+
+VIEWS: dict[str, Callable[[lt.Tensor], lt.Tensor]] = {
+    "a slice": lambda x: x[10:20],
+    "a slice of a view": lambda x: x[:][10:20],
+    "a row of a reshape": lambda x: x.reshape(8, 10)[1],
+    "a row of a transpose": lambda x: x.reshape(10, 8).T[1],
+}
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+def test_another_thread_writes_at_every_place_of_making_a_view(kind: str) -> None:
+    """What is made then has what was written before and after, and what is written through it reaches the base."""
+    part = VIEWS[kind](lt.arange(80)).numpy()
+    other = int(part[0]) + 1 if kind.endswith("transpose") else 0
+
+    def run(k: int) -> bool:
+        """Whether there is a k-th place."""
+        x = lt.zeros(80, dtype="int64")
+        lt.sync()
+        made: list[lt.Tensor] = []
+
+        def write() -> None:
+            for n in (other, int(part[0])):
+                x[n : n + 1] += 1
+
+        writer = threading.Thread(target=write)
+
+        def start() -> None:
+            writer.start()
+            writer.join(0.1)  # it waits if this thread holds what it needs
+
+        places = Places(k, start)
+        places.run(lambda: made.append(VIEWS[kind](x)))
+        expected = np.zeros(80, dtype="int64")
+        reached = 0 < k <= places.seen
+        if reached:
+            writer.join()
+            expected[[other, part[0]]] = 1
+        v = made[0]
+        np.testing.assert_array_equal((v + 0).numpy(), expected[part], f"at {places.at}")
+        v += 2
+        expected[part] += 2
+        np.testing.assert_array_equal(x.numpy(), expected, f"at {places.at}")
+        return reached
+
+    for _ in range(4):  # so it is recorded in short
+        run(0)
+    k = 1
+    while run(k):
+        k += 1
+    assert k > 5
 
 
 def test_views_made_before_and_each_with_its_own_thread() -> None:
