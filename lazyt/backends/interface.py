@@ -119,27 +119,27 @@ class Bound(Protocol):
 class Replayable(Bound, Protocol):
     """What a replay of a sync uses to run a plan itself, where `Capabilities.replay` says so.
 
-    A launch takes its *bases*: the addresses of leaves, of results, of the arena and of the status word, then the words
+    A launch takes its *bases*: the addresses of inputs, of results, of the arena and of the status word, then the words
     of scalars, then the bases that move with scalars (`moving`).
     """
 
     allocate: Callable[[int], Any]
-    n_leaves: int
+    n_inputs: int
     moving: list[tuple[int, int, int, int]]  # (base or -1 for a number, byte offset, expression, itemsize)
     exe: Any  # its executable, with `scalars`, `words` and `expressions` (see backends/common/executable.py)
     donations: list[Donation]
-    chosen: tuple[Any, Any, Sequence[int]]  # of the last run: references, what ran, the leaf each result overwrote
+    chosen: tuple[Any, Any, Sequence[int]]  # of the last run: references, what ran, the input each result overwrote
     checks: list[Node]
     status: Array  # the check that failed, from 1, and the index; 0: none
     status_address: int
-    flag: Array  # set by the last launch of a run that overwrites leaves
+    flag: Array  # set by the last launch of a run that overwrites inputs
     lock: Any
     met: bool  # whether the last sync of these extents left it for the next
 
     def moved(self, bases: Sequence[int], values: Sequence[int]) -> list[int]:
         """The bases that move every run."""
 
-    def launch(self, bases: list[int], outs: list[Any], arena: Any, leaves: Sequence[Any]) -> None:
+    def launch(self, bases: list[int], outs: list[Any], arena: Any, inputs: Sequence[Any]) -> None:
         """Run."""
 
     def launch_only(self) -> Callable[[list[int]], None] | None:
@@ -148,8 +148,8 @@ class Replayable(Bound, Protocol):
     def lets_go(self) -> bool:
         """Whether that call releases the interpreter lock."""
 
-    def donating(self, leaves: Sequence[Any], scalars: Sequence[Any]) -> tuple[Any, Sequence[int]]:
-        """What runs when results take leaves' memory, and the leaf of each result, -1 for fresh memory."""
+    def donating(self, inputs: Sequence[Any], scalars: Sequence[Any]) -> tuple[Any, Sequence[int]]:
+        """What runs when results take inputs' memory, and the leaf of each result, -1 for fresh memory."""
 
 
 class Description:
@@ -189,11 +189,11 @@ class Executable(Protocol):
         """A `Bound` for these extents, to look at: nothing is compiled or kept."""
 
     def run(
-        self, extents: Extents, scalars: Sequence[Any], leaves: Sequence[Any], receipt: Receipt | None = None
+        self, extents: Extents, scalars: Sequence[Any], inputs: Sequence[Any], receipt: Receipt | None = None
     ) -> list[Any]:
-        """Run; the buffer of each of `outputs`, or the leaf whose memory it took. Raises with nothing changed.
+        """Run; the buffer of each of `outputs`, or the input whose memory it took. Raises with nothing changed.
 
-        leaves: values with a buffer, an address, a dtype and a shape. receipt: None without `Capabilities.donation`.
+        inputs: values with a buffer, an address, a dtype and a shape. receipt: None without `Capabilities.donation`.
         """
 
     def describe(self, launch: Launch, bound: Any) -> Description:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes, graph as g, kernel as k
-from lazyt.ir.graph_interpreter import Walk
+from lazyt.ir.graph_interpreter import Environment
 from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.schedule import AttentionCall, LibraryCall, MatmulCall, ScatterCall, nbytes
 from lazyt.ir.prims import ELEMENTWISE
@@ -383,7 +383,7 @@ def _times(extents: Sequence[int]) -> str:
 
 def sizes(bound: Bound) -> Size:
     """The value of an extent expression at the sizes of one walk."""
-    return Walk((), (), (bound.extents, ())).size
+    return Environment((), (), (bound.extents, ())).size
 
 
 def kernel_views(plan: Plan, bound: Bound) -> list[KernelView]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.ir import dtypes, graph as g
-from lazyt.ir.graph_interpreter import PRIMITIVES, Walk
+from lazyt.ir.graph_interpreter import PRIMITIVES, Environment
 from lazyt.ir.kernel import CHUNK
 from lazyt.ir.passes.fuse import lanes_of
 from lazyt.ir.prims import MOVEMENT, SOURCES
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
     Number = bool | int | float | complex
-    Meaning = Callable[[Node, list[Any], Walk], Any]
+    Meaning = Callable[[Node, list[Any], Environment], Any]
 
 
 def _kinds(*rows: tuple[str, str]) -> dict[str, str]:
@@ -76,14 +76,14 @@ class Form:
             self._steps = [(n, _ordered if _has_order(n) else PRIMITIVES[n.op]) for n in nodes] if exact else []
         return bool(self._steps)
 
-    def values(self, leaves: Sequence[Any], scalars: Sequence[Number]) -> dict[Node, Array]:
+    def values(self, inputs: Sequence[Any], scalars: Sequence[Number]) -> dict[Node, Array]:
         """The value of each node; what an operand cannot be (an index out of range) is raised by some error."""
         assert self.exact, "a part of it is not exact"
-        walk = Walk(leaves, scalars, None)
+        env = Environment(inputs, scalars, None)
         values: dict[Node, Any] = {}
         with np.errstate(all="ignore"):
             for n, meaning in self._steps or ():
-                values[n] = meaning(n, [values[x] for x in n.operands], walk)
+                values[n] = meaning(n, [values[x] for x in n.operands], env)
         return values
 
 
@@ -108,6 +108,6 @@ def _rows(n: Node) -> list[Any]:
     return [n.operands[0].shape[a] for a in n.attrs.axes]
 
 
-def _ordered(n: Node, xs: list[Any], walk: Walk) -> Array:
+def _ordered(n: Node, xs: list[Any], env: Environment) -> Array:
     assert isinstance(n.attrs, g.Axes)
     return summed(n.op, xs[0], n.attrs.axes, lanes_of(n))

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
     Number = int | float | complex
-    # The walk's extents `s` and its scalar arguments `o`, which extents are polynomials of.
+    # The trace's extents `s` and scalar arguments `o`; extents are polynomials in both.
     Binding = tuple[Sequence[int], Sequence[Number]]
 
 
-class Walk:
-    """What a graph is interpreted with: its leaves, its scalars, and the values of its extents."""
+class Environment:
+    """The arguments of an interpreted graph: its inputs, its scalars, and the values of its extents."""
 
-    def __init__(self, leaves: Sequence[Array], scalars: Sequence[Number], binding: Binding | None) -> None:
-        self.leaves = leaves
+    def __init__(self, inputs: Sequence[Array], scalars: Sequence[Number], binding: Binding | None) -> None:
+        self.inputs = inputs
         self.scalars = scalars
         self.binding = binding
 
@@ -73,114 +73,114 @@ class Walk:
 def interpret(
     graph: Graph | Sequence[Node],
     outputs: Sequence[Node],
-    leaves: Sequence[Array],
+    inputs: Sequence[Array],
     scalars: Sequence[Number] = (),
     binding: Binding | None = None,
 ) -> list[Array]:
     """The values of `outputs`, as fresh C-contiguous arrays.
 
     `graph` says which nodes there are, in order; only those that the outputs need are computed. Symbolic
-    extents take their hints unless `binding` gives the walk's extents and scalar arguments.
+    extents take their hints unless `binding` gives the trace's extents and scalar arguments.
     """
-    walk = Walk(leaves, scalars, binding)
+    env = Environment(inputs, scalars, binding)
     nodes = graph.nodes if isinstance(graph, g.Graph) else graph
     wanted = set(g.reachable(outputs))
     values: dict[Node, Any] = {}
     with np.errstate(all="ignore"):
         for n in nodes:
             if n in wanted:
-                y = PRIMITIVES[n.op](n, [values[o] for o in n.operands], walk)
-                values[n] = y if n.op == "opaque" else _checked(n, y, walk)
+                y = PRIMITIVES[n.op](n, [values[o] for o in n.operands], env)
+                values[n] = y if n.op == "opaque" else _checked(n, y, env)
     return [np.array(values[n], order="C") for n in outputs]
 
 
-def _checked(n: Node, value: Any, walk: Walk) -> Array:
+def _checked(n: Node, value: Any, env: Environment) -> Array:
     y: Array = np.asarray(value)
-    if y.dtype != n.dtype or y.shape != walk.shape(n.shape):
-        want = f"{n.dtype} {walk.shape(n.shape)}"
+    if y.dtype != n.dtype or y.shape != env.shape(n.shape):
+        want = f"{n.dtype} {env.shape(n.shape)}"
         raise LazytInternalError(f"the value of a node is {y.dtype} {y.shape}, not {want}\n  {g.node_line(n)}")
     return y
 
 
-def _elementwise(n: Node, xs: list[Array], walk: Walk) -> Array:
+def _elementwise(n: Node, xs: list[Array], env: Environment) -> Array:
     return np.asarray(ELEMENTWISE[n.op](*xs)).astype(n.dtype)
 
 
 # Sources
 
 
-def _leaf(n: Node, xs: list[Array], walk: Walk) -> Array:
+def _leaf(n: Node, xs: list[Array], env: Environment) -> Array:
     assert isinstance(n.attrs, g.Leaf)
-    return walk.leaves[n.attrs.index]
+    return env.inputs[n.attrs.index]
 
 
-def _scalar(n: Node, xs: list[Array], walk: Walk) -> Array:
+def _scalar(n: Node, xs: list[Array], env: Environment) -> Array:
     assert isinstance(n.attrs, g.Scalar)
-    v = walk.scalars[n.attrs.position]
+    v = env.scalars[n.attrs.position]
     # NOTE: an integer becomes a float by way of a double, as kernels get it.
     return cast(np.asarray(float(v) if dtypes.kind(n.dtype) in "fc" and isinstance(v, int) else v), n.dtype)
 
 
-def _constant(n: Node, xs: list[Array], walk: Walk) -> Array:
+def _constant(n: Node, xs: list[Array], env: Environment) -> Array:
     assert isinstance(n.attrs, g.Constant)
     return cast(np.asarray(n.attrs.value), n.dtype)
 
 
-def _extent(n: Node, xs: list[Array], walk: Walk) -> Array:
+def _extent(n: Node, xs: list[Array], env: Environment) -> Array:
     assert isinstance(n.attrs, g.ExtentValue)
-    return cast(np.asarray(walk.size(n.attrs.extent)), n.dtype)
+    return cast(np.asarray(env.size(n.attrs.extent)), n.dtype)
 
 
-def _iota(n: Node, xs: list[Array], walk: Walk) -> Array:
+def _iota(n: Node, xs: list[Array], env: Environment) -> Array:
     assert isinstance(n.attrs, g.Axis)
-    return np.asarray(np.indices(walk.shape(n.shape), dtype=np.int64)[n.attrs.axis])
+    return np.asarray(np.indices(env.shape(n.shape), dtype=np.int64)[n.attrs.axis])
 
 
 # Movement
 
 
-def _permute(n: Node, xs: list[Array], walk: Walk) -> Array:
+def _permute(n: Node, xs: list[Array], env: Environment) -> Array:
     assert isinstance(n.attrs, g.Axes)
     return xs[0].transpose(n.attrs.axes)
 
 
-def _places(n: Node, sizes: tuple[int, ...], lengths: tuple[int, ...], walk: Walk) -> tuple[Array, ...]:
+def _places(n: Node, sizes: tuple[int, ...], lengths: tuple[int, ...], env: Environment) -> tuple[Array, ...]:
     """The index of every element of a slice of `sizes` out of axes of `lengths`, for fancy indexing."""
     assert isinstance(n.attrs, g.Slice)
     out: list[Array] = []
     for start, step, size, length in zip(n.attrs.starts, n.attrs.steps, sizes, lengths, strict=True):
-        at = walk.size(start) + np.arange(size) * step
+        at = env.size(start) + np.arange(size) * step
         if size and (at.min() < 0 or at.max() >= length):
             raise IndexOutOfRange(f"{n.op} [{at.min()}, {at.max()}] leaves an axis of {length}\n  {g.node_line(n)}")
         out.append(at)
     return np.ix_(*out)
 
 
-def _slice(n: Node, xs: list[Array], walk: Walk) -> Array:
-    return xs[0][_places(n, walk.shape(n.shape), xs[0].shape, walk)]
+def _slice(n: Node, xs: list[Array], env: Environment) -> Array:
+    return xs[0][_places(n, env.shape(n.shape), xs[0].shape, env)]
 
 
-def _update(n: Node, xs: list[Array], walk: Walk) -> Array:
+def _update(n: Node, xs: list[Array], env: Environment) -> Array:
     out = xs[0].copy()
-    out[_places(n, xs[1].shape, out.shape, walk)] = xs[1]
+    out[_places(n, xs[1].shape, out.shape, env)] = xs[1]
     return out
 
 
-def _pad(n: Node, xs: list[Array], walk: Walk) -> Array:
+def _pad(n: Node, xs: list[Array], env: Environment) -> Array:
     assert isinstance(n.attrs, g.Pad)
-    out = np.full(walk.shape(n.shape), xs[1], n.dtype)
-    out[tuple(slice(lo, lo + d) for lo, d in zip(walk.shape(n.attrs.lo), xs[0].shape, strict=True))] = xs[0]
+    out = np.full(env.shape(n.shape), xs[1], n.dtype)
+    out[tuple(slice(lo, lo + d) for lo, d in zip(env.shape(n.attrs.lo), xs[0].shape, strict=True))] = xs[0]
     return out
 
 
-def _concat(n: Node, xs: list[Array], walk: Walk) -> Array:
+def _concat(n: Node, xs: list[Array], env: Environment) -> Array:
     assert isinstance(n.attrs, g.Axis)
     return np.concatenate(xs, n.attrs.axis)
 
 
-def _window(n: Node, xs: list[Array], walk: Walk) -> Array:
+def _window(n: Node, xs: list[Array], env: Environment) -> Array:
     assert isinstance(n.attrs, g.Window)
-    a, y, counts = n.attrs, xs[0], walk.shape(n.shape)
+    a, y, counts = n.attrs, xs[0], env.shape(n.shape)
     for axis, size, stride, dilation in zip(a.axes, a.sizes, a.strides, a.dilations, strict=True):
         at = np.arange(counts[axis])[:, None] * stride + np.arange(size) * dilation
         y = np.moveaxis(np.take(y, at, axis), axis + 1, -1)
@@ -190,7 +190,7 @@ def _window(n: Node, xs: list[Array], walk: Walk) -> Array:
 # Reductions, contraction, indexing
 
 
-def _reduce(n: Node, xs: list[Array], walk: Walk) -> Array:
+def _reduce(n: Node, xs: list[Array], env: Environment) -> Array:
     assert isinstance(n.attrs, g.Axes)
     x, axes = xs[0], n.attrs.axes
     match n.op:
@@ -208,7 +208,7 @@ def _reduce(n: Node, xs: list[Array], walk: Walk) -> Array:
             return np.asarray(getattr(np, n.op)(wide(x), axis=axes[0]), dtype=np.int64)
 
 
-def _matmul(n: Node, xs: list[Array], walk: Walk) -> Array:
+def _matmul(n: Node, xs: list[Array], env: Environment) -> Array:
     return np.matmul(*map(precise, xs)).astype(n.dtype)
 
 
@@ -228,7 +228,7 @@ def _grouped(a: g.Convolution, one: Callable[..., Array], x: Array, y: Array, ax
     return np.concatenate([one(p, q) for p, q in zip(*parts, strict=True)], to)
 
 
-def _convolve(n: Node, xs: list[Array], walk: Walk) -> Array:
+def _convolve(n: Node, xs: list[Array], env: Environment) -> Array:
     a, (x, w) = n.attrs, map(precise, xs)
     assert isinstance(a, g.Convolution)
     r = len(a.sizes)
@@ -240,7 +240,7 @@ def _convolve(n: Node, xs: list[Array], walk: Walk) -> Array:
     return _grouped(a, one, _windows(a, x), w, (1, 0), 1).astype(n.dtype)
 
 
-def _convolve_filter(n: Node, xs: list[Array], walk: Walk) -> Array:
+def _convolve_filter(n: Node, xs: list[Array], env: Environment) -> Array:
     a, (x, y) = n.attrs, map(precise, xs)
     assert isinstance(a, g.Convolution)
     places = tuple(range(2, x.ndim))
@@ -251,10 +251,10 @@ def _convolve_filter(n: Node, xs: list[Array], walk: Walk) -> Array:
     return _grouped(a, one, _windows(a, x), y, (1, 1), -1).astype(n.dtype)
 
 
-def _convolve_image(n: Node, xs: list[Array], walk: Walk) -> Array:
+def _convolve_image(n: Node, xs: list[Array], env: Environment) -> Array:
     a, (y, w) = n.attrs, map(precise, xs)
     assert isinstance(a, g.Convolution)
-    extents = [walk.size(d) for d in n.shape[2:]]
+    extents = [env.size(d) for d in n.shape[2:]]
 
     def one(y: Array, w: Array) -> Array:
         out = np.zeros((len(y), w.shape[1], *(d + 2 * p for d, p in zip(extents, a.padding, strict=True))), y.dtype)
@@ -278,17 +278,17 @@ def _in_range(n: Node, x: Array, indices: list[Array], axes: tuple[int, ...]) ->
     return tuple(indices)
 
 
-def _gather(n: Node, xs: list[Array], walk: Walk) -> Array:
+def _gather(n: Node, xs: list[Array], env: Environment) -> Array:
     assert isinstance(n.attrs, g.Axes)
     x, axes = xs[0], n.attrs.axes
     at = _in_range(n, x, xs[1:], axes)
     return np.asarray(np.moveaxis(x, axes, range(len(axes)))[at])
 
 
-def _position(n: Node, xs: list[Array], walk: Walk) -> Array:
+def _position(n: Node, xs: list[Array], env: Environment) -> Array:
     assert isinstance(n.attrs, g.Sizes)
-    total = np.zeros(walk.shape(n.shape), np.int64)
-    for i, size in zip(xs, walk.shape(n.attrs.sizes), strict=True):
+    total = np.zeros(env.shape(n.shape), np.int64)
+    for i, size in zip(xs, env.shape(n.attrs.sizes), strict=True):
         bad = i[(i < 0) | (i >= size)]
         if bad.size:
             name = getattr(n.site, "name", "")
@@ -300,7 +300,7 @@ def _position(n: Node, xs: list[Array], walk: Walk) -> Array:
     return total
 
 
-def _scatter(n: Node, xs: list[Array], walk: Walk) -> Array:
+def _scatter(n: Node, xs: list[Array], env: Environment) -> Array:
     """'add' adds in index order in the working dtype, and rounds once at the end."""
     assert isinstance(n.attrs, g.Scatter)
     x, v, axes = xs[0], xs[1], n.attrs.axes
@@ -314,18 +314,18 @@ def _scatter(n: Node, xs: list[Array], walk: Walk) -> Array:
     return out.astype(n.dtype)
 
 
-def _opaque(n: Node, xs: list[Array], walk: Walk) -> Any:
+def _opaque(n: Node, xs: list[Array], env: Environment) -> Any:
     assert isinstance(n.attrs, g.Opaque)
-    out = FUNCTIONS[n.attrs.fn](*xs, *map(walk.static, n.attrs.statics))
+    out = FUNCTIONS[n.attrs.fn](*xs, *map(env.static, n.attrs.statics))
     return out if isinstance(out, tuple) else (out,)
 
 
-def _item(n: Node, xs: list[Any], walk: Walk) -> Array:
+def _item(n: Node, xs: list[Any], env: Environment) -> Array:
     assert isinstance(n.attrs, g.Item)
     return np.asarray(xs[0][n.attrs.index])
 
 
-PRIMITIVES: dict[str, Callable[[Node, list[Any], Walk], Any]] = {
+PRIMITIVES: dict[str, Callable[[Node, list[Any], Environment], Any]] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
     **dict.fromkeys(("sum", "prod", "max", "min", "any", "all", "argmax", "argmin"), _reduce),
     "leaf": _leaf,
@@ -333,13 +333,13 @@ PRIMITIVES: dict[str, Callable[[Node, list[Any], Walk], Any]] = {
     "constant": _constant,
     "extent": _extent,
     "iota": _iota,
-    "cast": lambda n, xs, walk: cast(xs[0], n.dtype),
-    "stop": lambda n, xs, walk: xs[0],
-    "track": lambda n, xs, walk: xs[0],
-    "known": lambda n, xs, walk: xs[1],
+    "cast": lambda n, xs, env: cast(xs[0], n.dtype),
+    "stop": lambda n, xs, env: xs[0],
+    "track": lambda n, xs, env: xs[0],
+    "known": lambda n, xs, env: xs[1],
     "permute": _permute,
-    "reshape": lambda n, xs, walk: xs[0].reshape(walk.shape(n.shape)),
-    "expand": lambda n, xs, walk: np.broadcast_to(xs[0], walk.shape(n.shape)),
+    "reshape": lambda n, xs, env: xs[0].reshape(env.shape(n.shape)),
+    "expand": lambda n, xs, env: np.broadcast_to(xs[0], env.shape(n.shape)),
     "slice": _slice,
     "update": _update,
     "pad": _pad,

@@ -307,7 +307,7 @@ def _launch(again: Written, native: bool, how: list[str], donors: Sequence[int])
     bound, outs = again.bound, range(again.n_outputs)
     made = "".join(f"value{n}, buffer{n}, address{n}, " for n in outs) + "arena, arena_address"
     unused = [f"count(value{n}) == {_VALUE} and count(buffer{n}) == {_BUFFER}" for n in outs]
-    bases = [f"met{n}.address" for n in range(bound.n_leaves)]
+    bases = [f"met{n}.address" for n in range(bound.n_inputs)]
     bases += [f"address{n}" for n in outs] + ["arena_address", "status_address"]
     moved = [f"shift{n}" if m[0] < 0 else f"{bases[m[0]]} + shift{n}" for n, m in enumerate(bound.moving)]
     if len(how) <= SPELLED:

@@ -169,7 +169,7 @@ class Update(Again):
         run, leaves = self.variant, tr.leaves
         allocate = run.allocate
         bases = [d.address for d in leaves]
-        at = run.n_leaves
+        at = run.n_inputs
         if at < len(bases):
             del bases[at:]
         if self.places:

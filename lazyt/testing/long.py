@@ -189,12 +189,12 @@ def _segments(found: list[int]) -> Iterator[None]:
             found.append(1)
         return segment
 
-    room: Any = sync
-    room.differentiable = counted
+    module: Any = sync
+    module.differentiable = counted
     try:
         yield
     finally:
-        room.differentiable = usual
+        module.differentiable = usual
 
 
 def long_events(code: Any, way: Way) -> tuple[list[Event], bool]:

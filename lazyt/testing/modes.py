@@ -156,7 +156,7 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Any]:
     inner.start()
     settings, programs, threads = dict(general), plan_cache._programs, lt.get_num_threads()
     kinds, interpreted = first_run._kinds, first_run.INTERPRETED
-    allowed, sizes = dict(switches), [getattr(room, name) for room, name in _SIZES]
+    allowed, sizes = dict(switches), [getattr(module, name) for module, name in _SIZES]
     try:
         general.update(strict=True, fuse=m.fuse, tiers=m.tiers, interpret=m.interpret or settings["interpret"])
         general["first"] = m.first
@@ -164,8 +164,8 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Any]:
             (switches if name in switches else general)[name] = False
         if m.fine:
             first_run._kinds = _fine_kinds
-            for room, name in _SIZES:
-                setattr(room, name, 1)
+            for module, name in _SIZES:
+                setattr(module, name, 1)
         if m.first:
             first_run._kinds, first_run.INTERPRETED = _kinds_by_numpy, sys.maxsize
         plan_cache._programs = {}
@@ -179,8 +179,8 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Any]:
         local.trace = outer
         general.update(settings)
         switches.update(allowed)
-        for (room, name), size in zip(_SIZES, sizes, strict=True):
-            setattr(room, name, size)
+        for (module, name), size in zip(_SIZES, sizes, strict=True):
+            setattr(module, name, size)
         plan_cache._programs, first_run._kinds, first_run.INTERPRETED = programs, kinds, interpreted
         if m.threads is not None:
             lt.set_num_threads(threads)

@@ -66,7 +66,7 @@ WAYS = {
     "tile": (lambda: array(300, 200).T + array(200, 300), "reads across memory in tiles of 16 rows"),
     "split": (lambda: lt.sum(array(2, 1 << 18), axis=1), "few long rows, each divided among 2 threads"),
     "early": (lambda: lt.any(array(70, 300) > 2, axis=1), "any and all end where they are decided"),
-    "donate": (update, "in the place of a leaf, when nobody else holds that"),
+    "donate": (update, "in the place of an input, when nobody else holds that"),
     "reuse": (
         lambda: lt.softmax(array(100, 1000), axis=1), "costly values of a row stand in its result until that is known",
     ),

@@ -28,8 +28,8 @@ FAMILIES = (
     "joining",
     "indexing",
 )
-ROOMS = (*FAMILIES, "padding", "special", "subscript", "products")
-MODULES = [importlib.import_module(f"lazyt.functions.{m}") for m in ROOMS]
+SOURCES = (*FAMILIES, "padding", "special", "subscript", "products")
+MODULES = [importlib.import_module(f"lazyt.functions.{m}") for m in SOURCES]
 
 
 class Array(np.ndarray):

@@ -205,8 +205,8 @@ def test_a_mistake_of_our_own_is_not_covered_by_the_general_way(trained: bool, m
     x = lt.asarray(np.ones(16, np.float32)).requires_grad_(trained)
     wrong: list[Any] = []
     start = itertools.count()
-    room, name = (replay_update.Update, "_run") if trained else (replay.Written, "move")
-    usual = getattr(room, name)
+    owner, name = (replay_update.Update, "_run") if trained else (replay.Written, "move")
+    usual = getattr(owner, name)
 
     def moved(*args: Any) -> Any:
         return replay.remember(*wrong) if wrong else usual(*args)
@@ -220,7 +220,7 @@ def test_a_mistake_of_our_own_is_not_covered_by_the_general_way(trained: bool, m
         lt.sync()
         return y.tolist()
 
-    monkeypatch.setattr(room, name, moved)
+    monkeypatch.setattr(owner, name, moved)
     want = [line() for _ in range(5)][-1]
     wrong += [None, None, (), ()]
     monkeypatch.setitem(settings, "strict", False)

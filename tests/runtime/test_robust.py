@@ -498,7 +498,7 @@ import lazyt as lt
 from lazyt.backends.cpu import engine
 from lazyt.config import general
 
-engine.GENERATION_OBJECTS, engine.MAX_OBJECTS, engine.ROOM, engine._loader.room = 4, 24, 6, 24
+engine.GENERATION_OBJECTS, engine.MAX_OBJECTS, engine.RECOUNT, engine._loader.remaining = 4, 24, 6, 24
 general["tiers"] = False  # each program has kernels of its own from the first time on
 x, most = lt.asarray(np.arange(6.0)), 0
 kept = x * 0.5

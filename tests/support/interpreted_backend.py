@@ -67,7 +67,7 @@ class OnHost(HostCall):
 
     bound: Run
 
-    def _view(self, n: Node, outs: Sequence[Any], arena: Any, leaves: Sequence[Any], writable: bool) -> Array:
+    def _view(self, n: Node, outs: Sequence[Any], arena: Any, inputs: Sequence[Any], writable: bool) -> Array:
         base = n
         while base.op == "reshape":
             base = base.operands[0]
@@ -82,16 +82,16 @@ class Run(ScheduleBinding):
         self.extents, self.numbers = extents, scalars
         self.memory: dict[Node, Memory] = {}
 
-    def run(self, leaves: Sequence[Any]) -> list[Memory]:
+    def run(self, inputs: Sequence[Any]) -> list[Memory]:
         """Every launch in order; the memory of the outputs."""
         schedule = self.exe.schedule
-        self.memory = {n: leaves[n.attrs.index].buffer for n in schedule.graph.nodes if n.op == "leaf"}
+        self.memory = {n: inputs[n.attrs.index].buffer for n in schedule.graph.nodes if n.op == "leaf"}
         self.memory |= {n: Memory(max(self.value(self.exe.nbytes[n]), 1)) for n in schedule.stored}
         for call in schedule.launches:
             if isinstance(call, KernelCall):
                 self._interpret(call)
             else:
-                OnHost(self, call).run([], [], None, leaves)
+                OnHost(self, call).run([], [], None, inputs)
         found, self.memory = [self.memory[n] for n in self.exe.outputs], {}
         return found
 
@@ -127,10 +127,10 @@ class Interpreted(ScheduleExecutable):
         return Run(self, extents, scalars)
 
     def run(
-        self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Any], receipt: Any = None
+        self, extents: tuple[int, ...], scalars: Sequence[Any], inputs: Sequence[Any], receipt: Any = None
     ) -> list[Memory]:
         run = self.bound[extents] = self.bind(extents, scalars)
-        return run.run(leaves)
+        return run.run(inputs)
 
     def describe(self, launch: Launch, bound: Run) -> Description:
         return Description()

@@ -35,10 +35,10 @@ class ScheduleBinding:
         sched = exe.schedule
         self._numbers = exe.expressions.known
         self.values = values
-        self.n_leaves = max((n.attrs.index for n in sched.graph.nodes if isinstance(n.attrs, g.Leaf)), default=-1) + 1
-        # Bases, in order: leaves, outputs, the arena, the status word, scalars, then addresses that move every run.
-        self.output_base = {n: self.n_leaves + i for i, n in enumerate(exe.outputs)}
-        self.arena_base = self.n_leaves + len(exe.outputs)
+        self.n_inputs = max((n.attrs.index for n in sched.graph.nodes if isinstance(n.attrs, g.Leaf)), default=-1) + 1
+        # Bases, in order: inputs, outputs, the arena, the status word, scalars, then addresses that move every run.
+        self.output_base = {n: self.n_inputs + i for i, n in enumerate(exe.outputs)}
+        self.arena_base = self.n_inputs + len(exe.outputs)
         self.status_base = self.arena_base + 1
         self.scalar_base = {s: self.status_base + 1 + i for i, s in enumerate(exe.scalars)}
         # Base index, byte offset, expression, itemsize; a base of -1: a number, the expression plus the offset.

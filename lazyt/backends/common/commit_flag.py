@@ -1,4 +1,4 @@
-"""What a run that overwrites leaves gives its caller: whether it has, and where the results are."""
+"""What a run that overwrites inputs gives its caller: whether it has, and where the results are."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ if TYPE_CHECKING:
 
 
 class Receipt:
-    """What a run that overwrites leaves has come to: once `written` is true, its results are all there is."""
+    """What a run that overwrites inputs has come to: once `written` is true, its results are all there is."""
 
     __slots__ = ("buffers", "donated", "flag")
 
     def __init__(self) -> None:
         self.flag: np.ndarray[Any, Any] | None = None
         self.buffers: list[Any] = []
-        self.donated = 0  # how many leaves were overwritten
+        self.donated = 0  # how many inputs were overwritten
 
     @property
     def written(self) -> bool:
         return self.flag is not None and bool(self.flag[0])
 
 
-# The last launch of a run that overwrites leaves: all before it is done.
+# The last launch of a run that overwrites inputs: all before it is done.
 WRITTEN = k.Kernel(
     1, 0, "outer", (k.Access(dtypes.int64, "1", True),), (), 0, (k.Const(1, dtypes.int64),),
     (k.Stage(False, (), (k.Store(0, 0),)),), "done",

@@ -14,7 +14,7 @@ import numpy as np
 from lazyt.config import cpu as switches
 from lazyt.errors import recorded_at
 from lazyt.ir import dtypes, graph as g
-from lazyt.ir.graph_interpreter import PRIMITIVES, Walk
+from lazyt.ir.graph_interpreter import PRIMITIVES, Environment
 from lazyt.ir.library_calls import FUNCTIONS
 from lazyt.ir.passes.schedule import LibraryCall, MatmulCall, ScatterCall
 from lazyt.ir.symbolic import Dim
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lazyt.backends.common.binding import ScheduleBinding
     from lazyt.ir.graph import Node
 
-    # Of the bases of a run, its results, its temporaries and its leaves.
+    # Of the bases of a run, its results, its temporaries and its inputs.
     Run = Callable[[list[int], list[Any], Any, Sequence[Any]], None]
 
 # What the names of elementary functions of complex values begin with.
@@ -59,7 +59,7 @@ class HostCall(ABC):
 
     @abstractmethod
     def _view(
-        self, n: Node, outs: Sequence[Any], arena: Any, leaves: Sequence[Any], writable: bool
+        self, n: Node, outs: Sequence[Any], arena: Any, inputs: Sequence[Any], writable: bool
     ) -> np.ndarray[Any, Any]:
         """A value as an array; what is written to a writable one becomes the value."""
 
@@ -78,11 +78,11 @@ class HostCall(ABC):
         with np.errstate(all="ignore"):
             call(operands, results)
 
-    def run(self, bases: list[int], outs: list[Any], arena: Any, leaves: Sequence[Any]) -> None:
+    def run(self, bases: list[int], outs: list[Any], arena: Any, inputs: Sequence[Any]) -> None:
         how = self.how
         if how is None:
             how = self.how = self._chosen()
-        how(bases, outs, arena, leaves)
+        how(bases, outs, arena, inputs)
 
     def _chosen(self) -> Run:
         """What the call comes to, which stays so: all but where its values lie is known."""
@@ -112,47 +112,47 @@ class HostCall(ABC):
         assert self.statics is not None, "chosen"
         return c, self.statics
 
-    def _product(self, bases: list[int], outs: list[Any], arena: Any, leaves: Sequence[Any]) -> None:
+    def _product(self, bases: list[int], outs: list[Any], arena: Any, inputs: Sequence[Any]) -> None:
         c, b = self.call, self.bound
         assert isinstance(c, MatmulCall), "chosen"
         views = []
         for x, (base, strides, offset) in zip(c.node.operands, c.operands, strict=True):
-            flat = self._view(base, outs, arena, leaves, False).reshape(-1)
+            flat = self._view(base, outs, arena, inputs, False).reshape(-1)
             size = c.node.dtype.itemsize
             shape = [b.value(d) for d in x.shape]
             start = flat[b.value(offset) :] if flat.size else flat
             views.append(np.lib.stride_tricks.as_strided(start, shape, [b.value(s) * size for s in strides]))
-        np.matmul(views[0], views[1], out=self._view(c.node, outs, arena, leaves, True))
+        np.matmul(views[0], views[1], out=self._view(c.node, outs, arena, inputs, True))
 
-    def _scatter(self, bases: list[int], outs: list[Any], arena: Any, leaves: Sequence[Any]) -> None:
+    def _scatter(self, bases: list[int], outs: list[Any], arena: Any, inputs: Sequence[Any]) -> None:
         c = self.call
         assert isinstance(c, ScatterCall), "chosen"
         n = c.node
-        out = self._view(n, outs, arena, leaves, True)
-        at, v = (self._view(x, outs, arena, leaves, False) for x in (c.at, c.v))
+        out = self._view(n, outs, arena, inputs, True)
+        at, v = (self._view(x, outs, arena, inputs, False) for x in (c.at, c.v))
         if c.fill is not None:
             out[...] = c.fill.attrs.value  # type: ignore[union-attr]
         else:
             assert c.x is not None, "either one"
-            out[...] = self._view(c.x, outs, arena, leaves, False)
+            out[...] = self._view(c.x, outs, arena, inputs, False)
         updates = np.broadcast_to(v, [self.bound.value(d) for d in n.operands[1].shape])
-        out[...] = PRIMITIVES["scatter"](n, [out, updates, at], Walk((), (), None))
+        out[...] = PRIMITIVES["scatter"](n, [out, updates, at], Environment((), (), None))
 
     def _by_element(
         self, call: Callable[[list[Any], tuple[Any, ...]], Any], bases: list[int], outs: list[Any], arena: Any,
-        leaves: Sequence[Any],
+        inputs: Sequence[Any],
     ) -> None:  # fmt: skip
         c, _ = self._of_library()
-        into = tuple(self._view(r, outs, arena, leaves, True) for r in c.results if r is not None)
-        self._elementwise(call, [self._view(x, outs, arena, leaves, False) for x in c.operands], into)
+        into = tuple(self._view(r, outs, arena, inputs, True) for r in c.results if r is not None)
+        self._elementwise(call, [self._view(x, outs, arena, inputs, False) for x in c.operands], into)
 
-    def _library(self, bases: list[int], outs: list[Any], arena: Any, leaves: Sequence[Any]) -> None:
+    def _library(self, bases: list[int], outs: list[Any], arena: Any, inputs: Sequence[Any]) -> None:
         c, statics = self._of_library()
         n, function = c.node, self.function
         assert isinstance(n.attrs, g.Opaque)
         assert function is not None, "chosen"
         try:
-            got = function(*[self._view(x, outs, arena, leaves, False) for x in c.operands], *statics)
+            got = function(*[self._view(x, outs, arena, inputs, False) for x in c.operands], *statics)
         except Exception as e:
             recorded_at(e, *line_of(n))
             name = getattr(n.site, "name", n.attrs.fn)
@@ -165,7 +165,7 @@ class HostCall(ABC):
         del got
         for r in reversed(c.results):
             if r is not None and not self._adopt(r, results, bases, outs):
-                self._view(r, outs, arena, leaves, True)[...] = results[-1]
+                self._view(r, outs, arena, inputs, True)[...] = results[-1]
             results.pop()
 
 

@@ -16,7 +16,7 @@ from lazyt.backends.cpu.flags import switches
 from lazyt.backends.cpu.library import attention, scatter
 from lazyt.backends.cpu.library.convolutions import Convolution, choose_convolution
 from lazyt.backends.cpu.library.products import Product, choose
-from lazyt.backends.cpu.library.registry import bound_room_of
+from lazyt.backends.cpu.library.registry import bound_native_module_of
 from lazyt.backends.cpu.library.tuning import tuned
 from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.ir import kernel as k
@@ -35,7 +35,7 @@ GRAIN, GRAIN_BYTES = 16384, 4
 # A column reduction reads this many neighbouring units together (see emit_columns).
 COLUMN_RUN = 16
 
-# Results of fewer bytes do not take the memory of leaves: to find out would cost as much as to copy.
+# Results of fewer bytes do not take the memory of inputs: to find out would cost as much as to copy.
 DONATED = 1 << 14
 MANY = 4  # ... unless there are so many
 
@@ -53,7 +53,7 @@ class Binding(ScheduleBinding):
     def __init__(
         self, exe: Executable, values: list[int], left_out: frozenset[int] | None = None, measure: bool = False
     ) -> None:
-        # For a run that overwrites leaves: the ids of copies that are not needed then.
+        # For a run that overwrites inputs: the ids of copies that are not needed then.
         self.left_out = left_out
         self.measure = measure  # whether products may be timed to choose how they are computed
         self.overwrites_from = 0  # the part before which everything that can fail is over
@@ -122,9 +122,9 @@ class Binding(ScheduleBinding):
                     elif isinstance(c, AttentionCall):
                         attention.launch(self, c, rows, table, patches)
                     else:
-                        room = bound_room_of(self, c)
-                        assert room is not None, "asked for in `_native`"
-                        room.launch(self, c, rows, table, patches)
+                        module = bound_native_module_of(self, c)
+                        assert module is not None, "asked for in `_native`"
+                        module.launch(self, c, rows, table, patches)
                 else:
                     flush()
                     parts.append(c)
@@ -148,7 +148,7 @@ class Binding(ScheduleBinding):
         if isinstance(c, MatmulCall):
             return self.products[c].choice.how != "numpy"
         if isinstance(c, LibraryCall) and not isinstance(c, AttentionCall):
-            return self.exe.native and bound_room_of(self, c) is not None
+            return self.exe.native and bound_native_module_of(self, c) is not None
         return isinstance(c, KernelCall | AttentionCall) or self.exe.native
 
     def _safe_region(self) -> int:

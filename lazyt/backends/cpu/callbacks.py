@@ -48,13 +48,13 @@ class Callback(HostCall):
         self.pace = 0.0  # seconds an element, of a ufunc on one thread, the last time
 
     def _view(
-        self, n: Node, outs: Sequence[Any], arena: Any, leaves: Sequence[Any], writable: bool
+        self, n: Node, outs: Sequence[Any], arena: Any, inputs: Sequence[Any], writable: bool
     ) -> np.ndarray[Any, Any]:
         b = self.bound
         shape, base, offset = self._place(n)
-        if base < b.n_leaves:
-            return memory.as_ndarray(leaves[base].buffer, n.dtype, shape)
-        buffer = arena if base == b.arena_base else outs[base - b.n_leaves]
+        if base < b.n_inputs:
+            return memory.as_ndarray(inputs[base].buffer, n.dtype, shape)
+        buffer = arena if base == b.arena_base else outs[base - b.n_inputs]
         return memory.as_ndarray(buffer, n.dtype, shape, offset=offset, writable=writable)
 
     def _lent(self, n: Node, bases: Sequence[int]) -> np.ndarray[Any, Any]:
@@ -95,7 +95,7 @@ class Callback(HostCall):
         self.sorted[bases[self.sorts_at[0]], bases[self.sorts_at[1]]] = found
         return found
 
-    def _sort(self, bases: list[int], outs: list[Any], arena: Any, leaves: Sequence[Any]) -> None:
+    def _sort(self, bases: list[int], outs: list[Any], arena: Any, inputs: Sequence[Any]) -> None:
         i, j = self.sorts_at
         found = self.sorted.get((bases[i], bases[j])) if i >= 0 else None
         if found is None:
@@ -138,6 +138,6 @@ class Callback(HostCall):
         buffer = memory.adopt(results, n.dtype, self._shape(n))
         if buffer is None:
             return False
-        outs[base - b.n_leaves] = buffer
+        outs[base - b.n_inputs] = buffer
         bases[base] = buffer.address
         return True

@@ -11,7 +11,7 @@ from lazyt.backends.cpu.codegen.emit import ways_of
 from lazyt.backends.cpu.flags import switches
 from lazyt.backends.cpu.library import blas
 from lazyt.backends.cpu.library.attention_tile import KEYS
-from lazyt.backends.cpu.library.registry import bound_room_of
+from lazyt.backends.cpu.library.registry import bound_native_module_of
 from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.backends.interface import Description
 from lazyt.ir import graph as g
@@ -54,7 +54,7 @@ class LaunchDescription(Description):
         if isinstance(c, LibraryCall):
             assert isinstance(c.node.attrs, g.Opaque)
             fn = c.node.attrs.fn
-            by_hand = native and bound_room_of(self._bound, c) is not None
+            by_hand = native and bound_native_module_of(self._bound, c) is not None
             return f"native {fn}" if by_hand else f"NumPy {fn.replace('_', '.', 1)}"
         return ""
 
@@ -84,7 +84,7 @@ class LaunchDescription(Description):
             found.append("results of NumPy's are taken over with their memory")
         made = set(c.writes)
         if any(d.output in made and bound.value(nbytes(d.output)) >= DONATED for d in bound.exe.donations):
-            found.append("in the place of a leaf, when nobody else holds that")
+            found.append("in the place of an input, when nobody else holds that")
         return found
 
     @property

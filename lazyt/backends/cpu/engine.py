@@ -22,7 +22,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from lazyt.backends import object_cache
-from lazyt.backends.cpu import parallel_compile, room
+from lazyt.backends.cpu import address_space, parallel_compile
 from lazyt.backends.cpu.flags import switches, without_wide
 from lazyt.errors import LazytInternalError
 from lazyt.ir.records import dataclass
@@ -35,7 +35,7 @@ CODEGEN_VERSION = 1
 GENERATION_OBJECTS = 128
 # NOTE: an object takes two mappings of memory, of which Linux gives a process 65,530; LLVM ends the process without.
 MAX_OBJECTS = 1 << 14
-ROOM = MAX_OBJECTS // 4  # so many more come before it is looked at again
+RECOUNT = MAX_OBJECTS // 4  # so many more come before it is looked at again
 # NOTE: never 0: that code generator aborts the process on <32 x float>.
 OPT_LEVEL = 2
 
@@ -137,7 +137,7 @@ class _Generation:
     """One engine and the objects in it."""
 
     def __init__(self) -> None:
-        room.require(room.LOADING, "loading code")
+        address_space.require(address_space.LOADING, "loading code")
         shell = llvm.parse_assembly("")
         self._engine = llvm.create_mcjit_compiler(shell, host().create_machine())
         self.keys: set[str] = set()
@@ -220,7 +220,7 @@ class _Loader:
         self._current: _Generation | None = None
         self._permanent: _Generation | None = None
         self._generations: weakref.WeakSet[_Generation] = weakref.WeakSet()
-        self.room = MAX_OBJECTS  # for so many more objects, until they are counted again
+        self.remaining = MAX_OBJECTS  # for so many more objects, until they are counted again
         self.ahead: dict[str, bytes] = {}  # object code made and not yet asked for
         self._early: parallel_compile.Making | None = None  # ... and being made for a plan that is not yet there
 
@@ -237,7 +237,7 @@ class _Loader:
                     counters.memory_hits += 1
                 else:
                     generation.add(key, _object_code(key, ir_text, names, cache), names)
-                    self.room -= 1
+                    self.remaining -= 1
                 module = Module(ir_text, generation)
             module._resolve(names)
             self._modules[ir_text] = module
@@ -308,15 +308,15 @@ def _object_code(key: str, ir_text: str, names: Sequence[str], cache: object_cac
     data = cache.load(key)
     if data is not None:
         counters.disk_hits += 1
-        room.require(room.LOADING + 4 * len(data), "loading code")
+        address_space.require(address_space.LOADING + 4 * len(data), "loading code")
         return data
     emitted = _loader.ahead.pop(key, None)
     if emitted is None:
-        room.require(room.compiling(ir_text), f"compiling {names[0]}")
+        address_space.require(address_space.compiling(ir_text), f"compiling {names[0]}")
         emitted = host().machine.emit_object(host().parse(ir_text, names))
     counters.compiles += 1
     cache.store(key, emitted)
-    room.require(room.LOADING + 4 * len(emitted), "loading code")
+    address_space.require(address_space.LOADING + 4 * len(emitted), "loading code")
     return emitted
 
 
@@ -326,18 +326,18 @@ if hasattr(os, "register_at_fork"):
 
 
 def is_crowded() -> bool:
-    """Whether so much code is loaded that some has to be dropped; if so, not again before `ROOM` more came."""
-    if _loader.room > 0:
+    """Whether so much code is loaded that some has to be dropped; if so, not again before `RECOUNT` more came."""
+    if _loader.remaining > 0:
         return False
     with _loader.lock:
         left = MAX_OBJECTS - _loader.objects()
-        _loader.room = max(left, ROOM)
+        _loader.remaining = max(left, RECOUNT)
     return left <= 0
 
 
 def assembly(ir_text: str, names: Sequence[str]) -> str:
     """The assembly text of a module for the host CPU."""
-    room.require(room.compiling(ir_text), f"compiling {names[0]}")
+    address_space.require(address_space.compiling(ir_text), f"compiling {names[0]}")
     text: str = host().machine.emit_assembly(host().parse(ir_text, names))
     return text
 

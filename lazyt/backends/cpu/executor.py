@@ -1,7 +1,7 @@
 """Running a schedule on the CPU: kernels compiled, arguments bound once a walk's extents, one native call a run.
 
 A plan has a fallible part (memory is taken, kernels check indices, libraries are called) that writes fresh memory only,
-so a sync that fails leaves everything as it was. Behind it results may go where leaves were (see `Bound.donating`).
+so a sync that fails leaves everything as it was. Behind it results may go where inputs were (see `Bound.donating`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lazyt.backends.cpu.engine import compile_ahead, counters
 from lazyt.backends.cpu.flags import switches
 from lazyt.backends.cpu.library import blas, scatter
 from lazyt.backends.cpu.library.products import Product
-from lazyt.backends.cpu.library.registry import room_of
+from lazyt.backends.cpu.library.registry import native_module_of
 from lazyt.backends.cpu.symbolic_binding import Found, Rebinder
 from lazyt.backends.cpu.thread_pool import Program, get_num_threads, unloaded
 from lazyt.errors import OutOfMemory
@@ -64,8 +64,8 @@ class Executable(ScheduleExecutable):
         for c in self.schedule.launches:
             if isinstance(c, ScatterCall) and self.native:
                 scatter.of(c)
-            elif isinstance(c, LibraryCall) and self.native and (room := room_of(c)) is not None:
-                room.prepare(c)
+            elif isinstance(c, LibraryCall) and self.native and (module := native_module_of(c)) is not None:
+                module.prepare(c)
         self.compiles = counters.compiles - before
         self.compile_time = time.perf_counter() - t0
 
@@ -78,19 +78,19 @@ class Executable(ScheduleExecutable):
         return LaunchDescription(launch, bound)
 
     def run(
-        self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Any], receipt: Receipt | None = None
+        self, extents: tuple[int, ...], scalars: Sequence[Any], inputs: Sequence[Any], receipt: Receipt | None = None
     ) -> list[Any]:
         """Run for these extents; the buffers of `outputs` (see `Bound.run`). Raises with nothing changed.
 
-        With a `receipt`, results may take the memory of leaves that nobody else holds. What is raised then (an
+        With a `receipt`, results may take the memory of inputs that nobody else holds. What is raised then (an
         interrupt) leaves everything as it was only if the receipt does not say `written`.
         """
         known, found = self.last
         bound: Bound = found if known is extents else self._bind(extents, scalars)
         if receipt is None or not bound.donations:
-            return bound.run(scalars, leaves)
-        variant, places = bound.donating(leaves, scalars)
-        return variant.run(scalars, leaves, places, receipt)
+            return bound.run(scalars, inputs)
+        variant, places = bound.donating(inputs, scalars)
+        return variant.run(scalars, inputs, places, receipt)
 
     def _bind(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> Bound:
         """What runs for these extents, made when there is none."""
@@ -141,7 +141,7 @@ class Bound(Binding):
         self.status, self.flag = state[:2], state[2:]
         self.status_address: int = state.ctypes.data
         self.variants: dict[frozenset[int], Bound] = {}
-        # The references of leaves met last, and what was chosen for them: see `donating`.
+        # The references of inputs met last, and what was chosen for them: see `donating`.
         self.chosen: tuple[memory.References | None, Bound, Sequence[int]] = None, self, ()
         self.lock = threading.RLock()
 
@@ -162,12 +162,12 @@ class Bound(Binding):
         part = self.parts[0]
         return type(part) is Program and part.lets_go
 
-    def donating(self, leaves: Sequence[Any], scalars: Sequence[Any]) -> tuple[Bound, Sequence[int]]:
-        """What runs when results take the memory of leaves that nobody else holds, and for each output the leaf.
+    def donating(self, inputs: Sequence[Any], scalars: Sequence[Any]) -> tuple[Bound, Sequence[int]]:
+        """What runs when results take the memory of inputs that nobody else holds, and for each output the input.
 
         That is -1 for one that goes to fresh memory; this itself and nothing if no result takes any.
         """
-        found = memory.references(leaves)
+        found = memory.references(inputs)
         last, bound, places = self.chosen
         if found != last:
             donated = _chosen(self.donations, found)
@@ -180,7 +180,7 @@ class Bound(Binding):
         return bound, places
 
     def _variant(self, left_out: frozenset[int], scalars: Sequence[Any]) -> Bound:
-        """This for a run that overwrites leaves and does without these copies."""
+        """This for a run that overwrites inputs and does without these copies."""
         found = self.variants.get(left_out)
         if found is None:
             if len(self.variants) >= MAX_VARIANTS:
@@ -189,25 +189,25 @@ class Bound(Binding):
         return found
 
     def run(
-        self, scalars: Sequence[Any], leaves: Sequence[Any], places: Sequence[int] = (),
+        self, scalars: Sequence[Any], inputs: Sequence[Any], places: Sequence[int] = (),
         receipt: Receipt | None = None,
     ) -> list[Any]:  # fmt: skip
-        """Take memory, fill the bases, run; the outputs' buffers, or the leaf (see `donating`) whose memory one has."""
+        """Run with fresh memory; the buffer of each output, or the input whose memory it takes (see `donating`)."""
         exe = self.exe
         outs: list[Any]
         try:
             if places:
                 outs = [
-                    memory.allocate(n) if at < 0 else leaves[at] for at, n in zip(places, self.sizes, strict=True)
+                    memory.allocate(n) if at < 0 else inputs[at] for at, n in zip(places, self.sizes, strict=True)
                 ]  # fmt: skip
             else:
                 outs = list(map(memory.allocate, self.sizes))
             arena = memory.allocate(self.arena_size) if self.arena_size else None
         except MemoryError as e:
             raise OutOfMemory(f"sync: {e}") from None
-        bases = [d.address for d in leaves]
-        if len(bases) > self.n_leaves:
-            del bases[self.n_leaves :]
+        bases = [d.address for d in inputs]
+        if len(bases) > self.n_inputs:
+            del bases[self.n_inputs :]
         bases += [b.address for b in outs]
         bases.append(arena.address if arena is not None else 0)
         bases.append(self.status_address)
@@ -220,7 +220,7 @@ class Bound(Binding):
             receipt.flag, receipt.buffers = self.flag, outs
             receipt.donated = len(places) - places.count(-1)
         with self.lock:
-            self.launch(bases, outs, arena, leaves)
+            self.launch(bases, outs, arena, inputs)
             if self.checks and self.status[0]:
                 self._raise_check()
         return outs
@@ -232,22 +232,22 @@ class Bound(Binding):
             for base, byte, number, itemsize in self.moving
         ]
 
-    def launch(self, bases: list[int], outs: list[Any], arena: Any, leaves: Sequence[Any]) -> None:
+    def launch(self, bases: list[int], outs: list[Any], arena: Any, inputs: Sequence[Any]) -> None:
         """Run every part."""
         if self.uses_blas:
             with blas.OneThread():
-                self._launch(bases, outs, arena, leaves)
+                self._launch(bases, outs, arena, inputs)
         else:
-            self._launch(bases, outs, arena, leaves)
+            self._launch(bases, outs, arena, inputs)
 
-    def _launch(self, bases: list[int], outs: list[Any], arena: Any, leaves: Sequence[Any]) -> None:
+    def _launch(self, bases: list[int], outs: list[Any], arena: Any, inputs: Sequence[Any]) -> None:
         for i, part in enumerate(self.parts):
             if i == self.overwrites_from and self.checks and self.status[0]:
                 return
             if type(part) is Program:
                 part.launch(bases)
             else:
-                part.run(bases, outs, arena, leaves)
+                part.run(bases, outs, arena, inputs)
 
     def _raise_check(self) -> None:
         code, index = int(self.status[0]), int(self.status[1])
@@ -270,13 +270,13 @@ class Rebound(Bound):
         return Binding(self.exe, self.values, self.left_out).products
 
 
-def _chosen(donations: Sequence[Donation], leaves: memory.References) -> list[Donation]:
-    """Of all donations that a plan allows those to leaves that nobody else holds, one for each leaf and output."""
+def _chosen(donations: Sequence[Donation], inputs: memory.References) -> list[Donation]:
+    """Of all donations that a plan allows those to inputs that nobody else holds, one for each input and output."""
     found: list[Donation] = []
     given: set[int] = set()
     served: set[g.Node] = set()
     for d in donations:
-        if d.leaf not in given and d.output not in served and memory.alone(leaves, d.leaf):
+        if d.leaf not in given and d.output not in served and memory.alone(inputs, d.leaf):
             given.add(d.leaf)
             served.add(d.output)
             found.append(d)

@@ -16,7 +16,7 @@ from typing import Any
 import llvmlite.binding as llvm
 from llvmlite.binding import ffi
 
-from lazyt.backends.cpu import room
+from lazyt.backends.cpu import address_space
 from lazyt.errors import LazytInternalError
 
 _OBJECT = 1  # what LLVMPY_TargetMachineEmitToMemory makes: 0 would be assembly
@@ -57,7 +57,7 @@ class Making:
         at_work = sum(t.is_alive() for t in self._threads)
         for _ in range(min(lanes, self._todo.qsize()) - at_work):
             # NOTE: a thread without memory for its own variables ends the process.
-            if not room.available(room.THREAD):
+            if not address_space.available(address_space.THREAD):
                 return
             t = threading.Thread(target=self._work, name="lazyt compile")
             try:
@@ -77,7 +77,7 @@ class Making:
 
     def _work(self) -> None:
         emit = _emitter()
-        if emit is None or not room.available(room.LOADING):
+        if emit is None or not address_space.available(address_space.LOADING):
             return
         machine = self._create_machine()
         while True:
@@ -85,7 +85,7 @@ class Making:
                 _, text = self._todo.get_nowait()
             except queue.Empty:
                 return
-            if not room.available(room.compiling(text) * (len(self._threads) + 1)):
+            if not address_space.available(address_space.compiling(text) * (len(self._threads) + 1)):
                 continue  # the caller compiles it alone, or says that there is no memory
             try:
                 module = self._parse(text, llvm.create_context())

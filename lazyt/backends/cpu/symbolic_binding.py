@@ -41,7 +41,7 @@ UNITS, GRAIN = 2, 3  # what may differ in a row of a program
 
 # What of a binding decisions alone determine.
 COMMON = (
-    "_numbers", "arena_base", "checks", "codes", "donations", "exe", "left_out", "measure", "n_fixed", "n_leaves",
+    "_numbers", "arena_base", "checks", "codes", "donations", "exe", "left_out", "measure", "n_fixed", "n_inputs",
     "output_base", "overwrites_from", "scalar_base", "status_base", "uses_blas",
 )  # fmt: skip
 

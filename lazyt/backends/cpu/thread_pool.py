@@ -253,8 +253,8 @@ class Program:
     ) -> None:
         parts = _words("rows", rows, ROW_FIELDS), _words("table", table, None), _words("patches", patches, 3)
         _check(*parts, nbases)
-        room = np.zeros(nbases + CONTROL_FIELDS, np.int64)
-        words = array("q", np.concatenate([*(p.reshape(-1) for p in parts), room]).tobytes())
+        workspace = np.zeros(nbases + CONTROL_FIELDS, np.int64)
+        words = array("q", np.concatenate([*(p.reshape(-1) for p in parts), workspace]).tobytes())
         self._begin(words, (*map(len, parts), nbases))  # type: ignore[arg-type]
 
     def _begin(self, words: array[int], counts: tuple[int, int, int, int]) -> None:

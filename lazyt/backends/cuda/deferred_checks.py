@@ -61,6 +61,6 @@ class Check:
 
 def unsettled(buffers: Iterable[Any]) -> tuple[Check, ...]:
     """The checks that what these buffers hold depends on, but for those that are known to have passed."""
-    # A walk has leaves on the CPU too.
+    # A walk has inputs on the CPU too.
     found = dict.fromkeys(c for b in buffers for c in getattr(b, "checks", ()))
     return tuple(c for c in found if not c.passed)

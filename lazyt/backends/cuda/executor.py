@@ -136,9 +136,9 @@ class Executable(ScheduleExecutable):
         return Bound(self, extents, scalars)
 
     def run(
-        self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Any], receipt: Receipt | None = None
+        self, extents: tuple[int, ...], scalars: Sequence[Any], inputs: Sequence[Any], receipt: Receipt | None = None
     ) -> list[Any]:
-        """As on the CPU, but for memory of leaves: results do not take it."""
+        """As on the CPU, but for memory of inputs: results do not take it."""
         bound = self.bound.get(extents)
         if bound is None:
             if len(self.bound) > 256:
@@ -146,7 +146,7 @@ class Executable(ScheduleExecutable):
             bound = Bound(self, extents, scalars)
             bound.build()
             self.bound[extents] = bound
-        return bound.run(scalars, leaves)
+        return bound.run(scalars, inputs)
 
     def describe(self, launch: Any, bound: Bound) -> LaunchDescription:
         """How a launch is computed at the sizes of a binding."""
@@ -161,10 +161,10 @@ class Executable(ScheduleExecutable):
 class Run:
     """One run of a bound plan: its stream, the bases of addresses, and what holds memory."""
 
-    __slots__ = ("bases", "leaves", "outs", "stream")
+    __slots__ = ("bases", "inputs", "outs", "stream")
 
-    def __init__(self, stream: Any, bases: Sequence[int], outs: Sequence[Any], leaves: Sequence[Any]) -> None:
-        self.stream, self.bases, self.outs, self.leaves = stream, bases, outs, leaves
+    def __init__(self, stream: Any, bases: Sequence[int], outs: Sequence[Any], inputs: Sequence[Any]) -> None:
+        self.stream, self.bases, self.outs, self.inputs = stream, bases, outs, inputs
 
 
 class Bound(ScheduleBinding):
@@ -379,7 +379,7 @@ class Bound(ScheduleBinding):
     def run(
         self,
         scalars: Sequence[Any],
-        leaves: Sequence[Any],
+        inputs: Sequence[Any],
         places: Sequence[int] = (),
         receipt: Receipt | None = None,
     ) -> list[Any]:
@@ -389,7 +389,7 @@ class Bound(ScheduleBinding):
             outs = [where.take(n) for n in self.sizes]
             arena = where.take(self.arena_size) if self.arena_size else None
             scratch = where.take(self.scratch_size) if self.scratch_size else None
-            bases = [d.address for d in leaves[: self.n_leaves]]
+            bases = [d.address for d in inputs[: self.n_inputs]]
             bases += [b.address for b in outs]
             bases.append(arena.address if arena is not None else 0)
             bases.append(self.word.address if self.word is not None else 0)
@@ -407,13 +407,13 @@ class Bound(ScheduleBinding):
                 where.driver.clear(stream, self.word.address, WORD)
             if self.shares is not None:
                 self.shares.send(stream, self.table)
-            run = Run(stream, bases, outs, leaves)
+            run = Run(stream, bases, outs, inputs)
             for part in self.parts:
                 if type(part) is Segment:
                     part.run(stream, self.table)
                 else:
                     part.run(run)
-            checks = unsettled(d.buffer for d in leaves[: self.n_leaves])
+            checks = unsettled(d.buffer for d in inputs[: self.n_inputs])
             if self.word is not None:
                 checks = (Check(where, stream, self.word.address, self.error_of), *checks)
             for b in outs:
@@ -470,7 +470,7 @@ class _OnHost(HostCall):
         self.bases: Sequence[int] = ()
         self.written: list[tuple[int, Array]] = []
 
-    def _view(self, n: Node, outs: Sequence[Any], arena: Any, leaves: Sequence[Any], writable: bool) -> Array:
+    def _view(self, n: Node, outs: Sequence[Any], arena: Any, inputs: Sequence[Any], writable: bool) -> Array:
         bound = self.bound
         assert isinstance(bound, Bound)
         base = n
@@ -487,7 +487,7 @@ class _OnHost(HostCall):
         bound = self.bound
         assert isinstance(bound, Bound)
         self.bases, self.written = run.bases, []
-        super().run(list(run.bases), list(run.outs), None, run.leaves)
+        super().run(list(run.bases), list(run.outs), None, run.inputs)
         for address, array in self.written:
             bound.where.write(address, array)
         self.bases, self.written = (), []

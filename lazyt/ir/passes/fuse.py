@@ -31,7 +31,7 @@ from lazyt.ir.passes.call_operands import attention_operands, buffer_of, scatter
 from lazyt.ir.passes.complex_words import are_halves
 from lazyt.ir.passes.fusion_result import Call, Fused, Group, Root, Unit
 from lazyt.ir.passes.index_maps import AxisVar, Index, Place, Split, add, axis_index, through, whole
-from lazyt.ir.passes.siblings import MAX_GROUP, Siblings, has_room, is_one
+from lazyt.ir.passes.siblings import MAX_GROUP, Siblings, has_capacity, is_one
 from lazyt.ir.prims import CONVOLUTIONS, ELEMENTWISE, MOVEMENT, REDUCTIONS, SOURCES
 from lazyt.ir.symbolic import Dim, Scope, hint, product
 
@@ -374,9 +374,9 @@ class _Fuser:
         return sibling, same
 
     def _readers_to_join(self, n: Node, wanted: dict[Group, list[Place]], least: int) -> list[Group]:
-        """The groups of n's piece with room among those that want it, from a number on; the newest first."""
+        """The groups of n's piece with capacity among those that want it, from a number on; the newest first."""
         piece = self._piece(n)
-        found = [group for group in wanted if group.number >= least and group.piece == piece and has_room(group)]
+        found = [group for group in wanted if group.number >= least and group.piece == piece and has_capacity(group)]
         return sorted(found, key=lambda group: -group.number)
 
     def _covers(self, group: Group, n: Node, p: Place) -> bool:

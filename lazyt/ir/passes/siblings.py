@@ -37,8 +37,8 @@ def is_one(a: AxisVar) -> bool:
     return isinstance(a.extent, int) and a.extent == 1
 
 
-def has_room(group: Group) -> bool:
-    """Whether a group may store one value more. NOTE: one that has no room never has again."""
+def has_capacity(group: Group) -> bool:
+    """Whether a group may store one value more. NOTE: a full group stays full."""
     return group.size < MAX_GROUP and len(group.roots) < MAX_ROOTS
 
 
@@ -76,7 +76,7 @@ class Siblings:
             self._list(group, group.near, forms)
 
     def newest(self, n: Node, form: Form, least: int, but: Container[Group]) -> Group | None:
-        """The newest group of a form that is made from what n is made from, has room, and at least such a number.
+        """The newest group of a form that is made from what n is made from, has capacity, and at least such a number.
 
         None of those in `but`.
         """
@@ -86,7 +86,7 @@ class Siblings:
             listed = self.groups.get((x, form), ())
             i = len(listed) - 1
             while i >= 0 and (group := listed[i]).number >= least:
-                if not (has_room(group) and form in self.forms[group]):
+                if not (has_capacity(group) and form in self.forms[group]):
                     del listed[i]  # type: ignore[union-attr]
                 elif group not in but:
                     least, found = group.number + 1, group

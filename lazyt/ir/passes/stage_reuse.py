@@ -32,7 +32,7 @@ def reuse_costly(call: KernelCall) -> KernelCall:
         users = [i for i in loops if v in needs[i]]
         if len(users) < 2 or not any(a >= kernel.outer for a in moves[v]):
             continue
-        access = _room(call, v, users, taken)
+        access = _store_to_reuse(call, v, users, taken)
         if access is not None:
             taken.add(access)
             plan[v] = (users[0], access)
@@ -55,7 +55,7 @@ def evaluated(kernel: k.Kernel, stage: k.Stage) -> set[int]:
     return seen
 
 
-def _room(call: KernelCall, v: int, users: list[int], taken: set[int]) -> int | None:
+def _store_to_reuse(call: KernelCall, v: int, users: list[int], taken: set[int]) -> int | None:
     """A store of the last stage that uses v, of its dtype and one-to-one with the kernel's points, to keep v in."""
     kernel = call.kernel
     for s in kernel.stages[users[-1]].stores:

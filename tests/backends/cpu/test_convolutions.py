@@ -224,11 +224,11 @@ class TestGeneral:
         x, w = normal(*image, dtype="float64"), normal(*filters, seed=1, dtype="float64")
         y = convolved(x, w, a)
         b = Builder()
-        leaves = [b.make("leaf", (), g.Leaf(i), v.shape, v.dtype) for i, v in enumerate((x, w, y))]
+        inputs = [b.make("leaf", (), g.Leaf(i), v.shape, v.dtype) for i, v in enumerate((x, w, y))]
         outs = [
-            b.convolve(leaves[0], leaves[1], a),
-            b.convolve_filter(leaves[0], leaves[2], a, w.shape),
-            b.convolve_image(leaves[2], leaves[1], a, x.shape),
+            b.convolve(inputs[0], inputs[1], a),
+            b.convolve_filter(inputs[0], inputs[2], a, w.shape),
+            b.convolve_image(inputs[2], inputs[1], a, x.shape),
         ]
         return outs, (x, w, y)
 

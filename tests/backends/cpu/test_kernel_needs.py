@@ -223,8 +223,8 @@ class TestDeclared:
             found = needs.needs_of(kernel)
             assert found.frame <= needs.FRAME and found.code <= 2 * needs.CODE, (found, kernel.text)
 
-    def test_rooms_in_the_text_are_the_slots(self, kernels: dict[str, list[Kernel]]) -> None:
-        """Column kernels ask for exactly what `column_slots` counts, where nothing else has a room."""
+    def test_allocas_in_the_text_are_the_slots(self, kernels: dict[str, list[Kernel]]) -> None:
+        """Column kernels ask for exactly what `column_slots` counts, where nothing else is on the stack."""
         checked = 0
         for found in kernels.values():
             for kernel in found:
@@ -232,8 +232,8 @@ class TestDeclared:
                     continue
                 slots = needs.column_slots(kernel, needs.Levels(kernel))
                 text = code_cache.source_of(kernel)
-                rooms = sum(int(n) for n in re.findall(r"= alloca i8, i64 (\d+)", text))
-                assert rooms == slots.nbytes
+                allocated = sum(int(n) for n in re.findall(r"= alloca i8, i64 (\d+)", text))
+                assert allocated == slots.nbytes
                 assert slots.nbytes <= needs.FRAME
                 checked += 1
         assert checked >= 3

@@ -18,7 +18,7 @@ import pytest
 
 import lazyt as lt
 from lazyt.backends import object_cache
-from lazyt.backends.cpu import engine, parallel_compile, room
+from lazyt.backends.cpu import address_space, engine, parallel_compile
 from lazyt.backends.cpu.library import sorting
 from lazyt.backends.cuda import engine as cuda_engine
 
@@ -340,8 +340,8 @@ def test_little_address_space_is_an_error_that_can_be_tried_again(warm) -> None:
     assert said[0] == "refused" and said[-1] == "computed" and len(said) == 5, said
 
 
-def test_room_is_looked_for_and_given_back() -> None:
-    assert room.available(1 << 20)
-    assert not room.available(1 << 60)
+def test_address_space_is_reserved_and_released() -> None:
+    assert address_space.available(1 << 20)
+    assert not address_space.available(1 << 60)
     with pytest.raises(lt.OutOfMemory, match=r"compiling f: the system has no 1099511627776 MB"):
-        room.require(1 << 60, "compiling f")
+        address_space.require(1 << 60, "compiling f")

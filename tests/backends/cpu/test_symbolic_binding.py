@@ -137,7 +137,7 @@ def test_attention_and_its_gradient(found: list[Bound]) -> None:
 
 
 def test_weights_are_updated_in_place(found: list[Bound]) -> None:
-    """The tables of a run that overwrites leaves are written by functions of their own."""
+    """The tables of a run that overwrites inputs are written by functions of their own."""
     w = lt.tensor(RNG.normal(size=(64, 128)).astype(np.float32), requires_grad=True)
     for n in (5, 6, 7, 8, 9, 10, 11, 12):
         loss = (lt.ones((n, 64)) @ w).sum()

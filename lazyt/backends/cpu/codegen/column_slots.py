@@ -2,7 +2,7 @@
 
 Its lanes' loop is inside its row loops, so what a lane keeps from row to row lies in a *slot*: folds, values that no
 row changes, results of reductions, tiles of what is read across memory. A slot is used again once nothing reads it
-any more. How many units a run has (`emit_columns.py`) is chosen so that the slots of one fit into `ROOM`.
+any more. How many units a run has (`emit_columns.py`) is chosen so that the slots of one fit into `SLOT_BYTES`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Bytes of slots that a run may have: more leave the first-level cache (measured on rows of 5 and 10 elements: runs
 # of 2 to 8 units are as fast as runs of 16 or faster where there are tiles).
-ROOM = 1 << 15
+SLOT_BYTES = 1 << 15
 # Units of COLUMNS outputs that are done together: runs of 1024 elements are read at the speed of memory, runs of
 # COLUMNS (a size for sharing work between threads) at a quarter of it.
 RUNS = (16, 8, 4, 2, 1)
@@ -110,7 +110,7 @@ def column_slots(kernel: Kernel, levels: Levels) -> ColumnSlots:
             give(slot)
         for v in [v for v in held if last.get(v, -1) <= i]:
             give(held.pop(v))
-    units = next((n for n in RUNS if sum(sizes) * GROUPS * n <= ROOM), RUNS[-1])
+    units = next((n for n in RUNS if sum(sizes) * GROUPS * n <= SLOT_BYTES), RUNS[-1])
     return ColumnSlots(tuple(stages), tuple(sizes), units)
 
 

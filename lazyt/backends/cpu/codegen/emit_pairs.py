@@ -34,7 +34,7 @@ FEW = 8
 SHORT_BODY = 12
 FLOATS = f"<{LANES} x float>"
 # Bytes of what is gathered and of partial sums.
-ROOM = 40 << 10
+SLOT_BYTES = 40 << 10
 # So many rows of pairs make gathering worth it.
 PAIR_ROWS = 256
 
@@ -55,7 +55,7 @@ def over_pairs(kernel: Kernel) -> bool:
     classes = [kernel.accesses[v.access].classes for v in map(kernel.values.__getitem__, reduced)]  # type: ignore[union-attr]
     moves = [(c[0] != "0", c[1] != "0") for c in classes]
     apart = (True, True) not in moves and (True, False) in moves and (False, True) in moves
-    return apart and pair_slots(kernel) <= ROOM
+    return apart and pair_slots(kernel) <= SLOT_BYTES
 
 
 def pair_slots(kernel: Kernel) -> int:
@@ -139,7 +139,7 @@ class _Pairs:
             scope.extent[axis] = scope.argument(self.kernel.layout.extents + axis)
         body.lines.append("start:")
         open_level(scope, KERNEL, levels.needed(self.roots), ())
-        self.slots = [scope.room(lanes_bytes(f.types[0]) * (LANES if f.blocked else 1)) for f in self.folds]
+        self.slots = [scope.alloca(lanes_bytes(f.types[0]) * (LANES if f.blocked else 1)) for f in self.folds]
         with scope.loop("%j0", "%j1", LANES) as columns:
             scope.index[1] = columns.index
             scope.set_mask(columns.index, "%j1")
@@ -178,7 +178,7 @@ class _Pairs:
         for access in sorted(strided):
             what = self.kernel.accesses[access]
             typ = scope.in_memory(what.dtype)
-            tile = scope.room(lanes_bytes(mem_type(what.dtype)) * SHORT_ROW)
+            tile = scope.alloca(lanes_bytes(mem_type(what.dtype)) * SHORT_ROW)
             offsets = scope.lane_offsets(scope.stride(access, 1))
             with scope.loop("0", scope.extent[2], 1) as row:
                 scope.index[2] = row.index

@@ -61,8 +61,8 @@ class Scope:
         self.slots: dict[int, str] = {}
         # Of a kernel with rows of lanes: its slots, and where each is.
         self.columns: ColumnSlots | None = None
-        self.rooms: dict[int, str] = {}
-        self.stack = 0  # bytes of all rooms
+        self.slot_addresses: dict[int, str] = {}
+        self.stack = 0  # bytes of all slots
         # The active lanes, inside the lanes loop, and how far the slots are from their start there.
         self.mask = ""
         self.active = ""  # how many they are, an i64
@@ -107,7 +107,7 @@ class Scope:
             return "1"
         return self.argument(self.kernel.layout.affines[affine] + axis)
 
-    def room(self, nbytes: int) -> str:
+    def alloca(self, nbytes: int) -> str:
         """The address of so many bytes on the stack, 64-byte aligned."""
         name = "%" + self.body.fresh("slot")
         self.entry.append(f"  {name} = alloca i8, i64 {nbytes}, align 64")
@@ -117,9 +117,9 @@ class Scope:
     def slot(self, number: int) -> str:
         """The address of one of the kernel's column slots."""
         assert self.columns is not None, "a kernel with slots has them counted"
-        if number not in self.rooms:
-            self.rooms[number] = self.room(self.columns.sizes[number] * self.groups)
-        return self.rooms[number]
+        if number not in self.slot_addresses:
+            self.slot_addresses[number] = self.alloca(self.columns.sizes[number] * self.groups)
+        return self.slot_addresses[number]
 
     @property
     def groups(self) -> int:

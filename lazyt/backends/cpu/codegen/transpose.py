@@ -29,14 +29,16 @@ class Turning:
         self.vector = f"<{lanes} x {self.element}>"
         self.name = f"turn.{suffix_of(dtype)}"
 
-    def call(self, f: Function, lines: list[str], depth: str, count: str, to: str, to_step: str, room: str) -> None:
-        """to[k * to_step + j] = line j's element k, for k < depth and j < count. room: see `allocate`."""
+    def call(
+        self, f: Function, lines: list[str], depth: str, count: str, to: str, to_step: str, workspace: str
+    ) -> None:
+        """to[k * to_step + j] = line j's element k, for k < depth and j < count. workspace: see `allocate`."""
         for i, line in enumerate(lines):
-            f.line(f"store ptr {line}, ptr {f.at('ptr', room, str(i))}")
-        f.line(f"call void @{self.name}(ptr {room}, i64 {depth}, i64 {count}, ptr {to}, i64 {to_step})")
+            f.line(f"store ptr {line}, ptr {f.at('ptr', workspace, str(i))}")
+        f.line(f"call void @{self.name}(ptr {workspace}, i64 {depth}, i64 {count}, ptr {to}, i64 {to_step})")
 
     def allocate(self, f: Function) -> str:
-        """Room for the lines' addresses; at the beginning of the function that calls."""
+        """Allocates stack memory for the addresses of the lines, at the beginning of the calling function."""
         return f.let(f"alloca ptr, i64 {self.lanes}, align 64")
 
     def text(self) -> tuple[str, set[str]]:
@@ -44,7 +46,7 @@ class Turning:
         f, lanes = Function(), self.lanes
         block = min(max(BLOCK // self.size, 1), MOST, lanes)
         blocks = lanes // block
-        room = f.let(f"alloca {self.vector}, i64 {lanes}, align 64")
+        workspace = f.let(f"alloca {self.vector}, i64 {lanes}, align 64")
         read, written = (f"llvm.masked.{x}.v{lanes}{suffix_of(self.dtype)}.p0" for x in ("load", "store"))
         bits = f"<{lanes} x i1>"
         f.body.declare(f"declare void @{written}({self.vector}, ptr, {bits})")
@@ -61,13 +63,13 @@ class Turning:
                     none = (self.vector, "zeroinitializer")
                     xs.append(f.body.call(self.vector, read, ("ptr", at), (bits, mask), none))
                 for i, x in enumerate(self._within(f, xs)):
-                    at = f.at(self.vector, room, f.let(f"add i64 {first.index}, {i}"))
+                    at = f.at(self.vector, workspace, f.let(f"add i64 {first.index}, {i}"))
                     f.line(f"store {self.vector} {x}, ptr {at}, align {self.size}")
             to = f.at(self.element, "%to", f.let(f"mul i64 {k.index}, %to_step"))
             with f.loop("0", str(block), "1") as inside:
                 xs = []
                 for i in range(blocks):
-                    at = f.at(self.vector, room, f.let(f"add i64 {inside.index}, {i * block}"))
+                    at = f.at(self.vector, workspace, f.let(f"add i64 {inside.index}, {i * block}"))
                     xs.append(f.let(f"load {self.vector}, ptr {at}, align {self.size}"))
                 xs = self._apart(f, xs, block)
                 rows = [f.let(f"add i64 {inside.index}, {i * block}") for i in range(blocks)]

@@ -41,7 +41,7 @@ class _Turn:
         self.tile, self.element = tile, mem_type(dtype)
         self.f = Function()
         self.turning = Turning(dtype, tile.lanes)
-        self.room = self.turning.allocate(self.f)
+        self.workspace = self.turning.allocate(self.f)
 
     def inward(self, name: str) -> str:
         """`(from, row_step, depth, lines, width, to)`: to[k][j] = from[j][k], the last line up to `width` times."""
@@ -49,7 +49,7 @@ class _Turn:
         with f.loop("0", "%width", str(self.tile.lanes)) as group:
             lines = self._lines(group.index, "%lines", "%row_step")
             out = f.at(e, "%to", group.index)
-            self.turning.call(f, lines, "%depth", str(self.tile.lanes), out, str(self.tile.columns), self.room)
+            self.turning.call(f, lines, "%depth", str(self.tile.lanes), out, str(self.tile.columns), self.workspace)
         return self._function(name, "ptr %from, i64 %row_step, i64 %depth, i64 %lines, i64 %width, ptr %to")
 
     def outward(self, name: str) -> str:
@@ -58,7 +58,7 @@ class _Turn:
         with f.loop("0", "%features", str(self.tile.lanes)) as group:
             lines = self._lines(group.index, "%features", str(self.tile.columns))
             left = f.let(f"sub i64 %features, {group.index}")
-            self.turning.call(f, lines, "%queries", left, f.at(e, "%to", group.index), "%to_row", self.room)
+            self.turning.call(f, lines, "%queries", left, f.at(e, "%to", group.index), "%to_row", self.workspace)
         return self._function(name, "ptr %from, i64 %queries, i64 %features, ptr %to, i64 %to_row")
 
     def _lines(self, first: str, count: str, step: str) -> list[str]:

@@ -45,7 +45,7 @@ class Packing:
         self.f = Function()
         self.arg: dict[str, str] = {}
         self.turning = Turning(dtype, tile.lanes)
-        self.room = self.turning.allocate(self.f)
+        self.workspace = self.turning.allocate(self.f)
 
     def text(self, kind: str) -> tuple[str, str]:
         f, e = self.f, self.element
@@ -160,4 +160,6 @@ class Packing:
                 # Lines past the last one repeat it: nothing reads what comes of them.
                 line = f.smin(f.let(f"add i64 {first}, {r}"), end)
                 lines.append(f.at(e, source, f.let(f"mul i64 {line}, {arg['row_step']}")))
-            self.turning.call(f, lines, arg["rows"], str(lanes), f.at(e, target, group.index), arg["to_row"], self.room)
+            self.turning.call(
+                f, lines, arg["rows"], str(lanes), f.at(e, target, group.index), arg["to_row"], self.workspace
+            )

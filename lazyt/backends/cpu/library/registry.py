@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from lazyt.ir.passes.schedule import LibraryCall
 
 
-class Room(Protocol):
+class NativeModule(Protocol):
     """What such a module has."""
 
     def native(self, c: LibraryCall, /) -> bool:
@@ -30,15 +30,15 @@ class Room(Protocol):
         """Write the rows of a program for one call."""
 
 
-ROOMS: tuple[Room, ...] = (scan, bit_packing, insertion_sort)
+NATIVE_MODULES: tuple[NativeModule, ...] = (scan, bit_packing, insertion_sort)
 
 
-def room_of(c: LibraryCall) -> Room | None:
+def native_module_of(c: LibraryCall) -> NativeModule | None:
     """Who has machine code for this call; None where it is one of NumPy."""
-    return next((r for r in ROOMS if r.native(c)), None)
+    return next((r for r in NATIVE_MODULES if r.native(c)), None)
 
 
-def bound_room_of(b: Binding, c: LibraryCall) -> Room | None:
+def bound_native_module_of(b: Binding, c: LibraryCall) -> NativeModule | None:
     """The same for the extents of a binding: also None where NumPy's call is the faster one."""
-    room = room_of(c)
-    return room if room is not None and room.suits(b, c) else None
+    module = native_module_of(c)
+    return module if module is not None and module.suits(b, c) else None

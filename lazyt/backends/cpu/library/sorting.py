@@ -249,18 +249,18 @@ def _by_high_bits(keys: Array, descending: bool, out: Array) -> bool:
     n = len(keys)
     low, high = keys.min(), keys.max()
     span, bits = int(high) - int(low), (n - 1).bit_length()
-    room = np.uint64(bits)
+    shift = np.uint64(bits)
     dropped = max(span.bit_length() + bits - 64, 0)
     pairs = high - keys if descending else keys - low
     if dropped:
         pairs >>= np.uint64(dropped)
-    pairs <<= room
+    pairs <<= shift
     pairs |= np.arange(n, dtype=np.uint64)
     pairs.sort()
     np.bitwise_and(pairs, np.uint64((1 << bits) - 1), out=out.view(np.uint64))
     if not dropped:
         return True
-    pairs >>= room
+    pairs >>= shift
     equal = pairs[1:] == pairs[:-1]
     if not equal.any():
         return True
@@ -286,16 +286,16 @@ def _by_high_bits_of_rows(keys: Array, descending: bool) -> Array:
         return np.empty(keys.shape, np.int64)
     low, high = keys.min(axis=1, keepdims=True), keys.max(axis=1, keepdims=True)
     bits = (n - 1).bit_length()
-    room = np.uint64(bits)
+    shift = np.uint64(bits)
     widths = np.array([int(s).bit_length() for s in (high - low).ravel().tolist()])
     dropped = np.maximum(widths + bits - 64, 0).astype(np.uint64)[:, None]
     pairs = high - keys if descending else keys - low
     pairs >>= dropped
-    pairs <<= room
+    pairs <<= shift
     pairs |= np.arange(n, dtype=np.uint64)
     pairs.sort(axis=-1)
     found: Array = (pairs & np.uint64((1 << bits) - 1)).view(np.int64)
-    pairs >>= room
+    pairs >>= shift
     tied = np.flatnonzero((pairs[:, 1:] == pairs[:, :-1]).any(axis=1) & (dropped[:, 0] > 0))
     if len(tied):
         # Equal in their high bits, so as they stand: in order but where the low ones say otherwise.

@@ -123,14 +123,14 @@ def tiled_loads(kernel: Kernel) -> list[int]:
         return []
     across, along = kernel.vector_axis, kernel.axes - 1
     found: list[int] = []
-    room = TILES
+    left = TILES
     for v, value in enumerate(kernel.values):
         if not isinstance(value, Load) or value.where is not None:
             continue
         classes, size = kernel.accesses[value.access].classes, TILE * (TILE + 1) * value.dtype.itemsize
-        if classes[along] in "1-" and classes[across] == "n" and size <= room:
+        if classes[along] in "1-" and classes[across] == "n" and size <= left:
             found.append(v)
-            room -= size
+            left -= size
     return found
 
 
