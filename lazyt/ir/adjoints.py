@@ -1,4 +1,4 @@
-"""The adjoints of movement that more than reverse mode needs: what is written where `slice` and `window` read."""
+"""Adjoints of the movement primitives `slice` and `window`, for reverse mode and other users."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def place(b: Builder, v: Node, shape: g.Shape, starts: g.Shape, steps: Sequence[int]) -> Node:
-    """Zeros of `shape` with v at [start + i * step]: the adjoint of `slice`."""
+    """The adjoint of `slice`: zeros of `shape` with v at [start + i * step]."""
     zero = b.constant(0, v.dtype)
     if not all(abs(s) == 1 for s in steps):
         return b.update(b.expand_to(zero, shape), v, starts, steps)
@@ -23,7 +23,7 @@ def place(b: Builder, v: Node, shape: g.Shape, starts: g.Shape, steps: Sequence[
 
 
 def fold(b: Builder, windows: Node, shape: g.Shape, a: g.Window) -> Node:
-    """Every window added where it was read, one windowed axis after another: the adjoint of `window`."""
+    """The adjoint of `window`: adds every window where it was read, one windowed axis after another."""
     for axis, size, stride, dilation in reversed(list(zip(a.axes, a.sizes, a.strides, a.dilations, strict=True))):
         last = windows.ndim - 1
         target = tuple(shape[axis] if i == axis else d for i, d in enumerate(windows.shape[:last]))

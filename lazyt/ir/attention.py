@@ -1,4 +1,4 @@
-"""Attention: softmax(q @ k.T * by + mask) @ v as one library call, so that a backend need not have all weights at once.
+"""Attention: softmax(q @ k.T * by + mask) @ v as one library call, so that a backend need not store all weights.
 
     attention            q, k, v, [mask], by                    -->  o, l      l: log of the sum of exp along each row
     attention_gradient   q, k, v, [mask], o, l, delta, ct, by   -->  dq, dk, dv     delta: the sum of ct * o along a row
@@ -7,9 +7,9 @@ q (..., T, D), k (..., S, D), v (..., S, E), o and ct (..., T, E), l and delta (
 `by` is a number (0-d), and no derivative by it is asked for. Where a backend asks for it (`on_halves`) q, k, v, o, ct
 and the gradients are halves, l and delta float32.
 A mask has their rank, each of its leading extents and T may be 1: bool says which keys a query sees, else it is added.
-The static says whether query i sees keys up to i only. The gradient makes the weights again from l (Dao et al., 2022).
+The static says whether query i sees keys up to i only. The gradient recomputes the weights from l (Dao et al., 2022).
 
-What has no code of its own for it has products (`by_products`), as it was before there was this call:
+Backends without code for it compute products instead (`by_products`):
 
     attention            -->  w = softmax(matmul(q, k.T) * by + mask), o = matmul(w, v)
     attention_gradient   -->  s = w * (matmul(ct, v.T) - delta) * by, dq = matmul(s, k), dk = matmul(s.T, q),
@@ -72,7 +72,7 @@ def turned(b: Builder, x: Node) -> Node:
 
 
 def scores(b: Builder, q: Node, k: Node, mask: Node | None, by: Node, causal: bool) -> Node:
-    """q @ k.T * by, with what is not seen at -inf."""
+    """q @ k.T * by, with masked scores at -inf."""
     s = b.mul(b.matmul(q, turned(b, k)), by)
     low = b.constant(-math.inf, s.dtype)
     if causal:
@@ -86,7 +86,7 @@ def scores(b: Builder, q: Node, k: Node, mask: Node | None, by: Node, causal: bo
 
 
 def along(b: Builder, row: Node, like: Node) -> Node:
-    """One value a row, for each element of the rows."""
+    """Broadcasts one value a row over the elements of the rows."""
     return b.expand(b.reshape(row, (*row.shape, 1)), like.shape)
 
 
@@ -158,7 +158,7 @@ def _before_cast(b: Builder, x: Node) -> Node | None:
 
 
 def halved(b: Builder, x: Node, half: np.dtype) -> Node:
-    """x as a half, without a way through float32 where it was one."""
+    """x as a half, without a detour through float32 where it was one."""
     return x.operands[0] if x.op == "cast" and x.operands[0].dtype == half else b.cast(x, half)
 
 

@@ -1,8 +1,8 @@
-"""Graphs that need no kernels: NumPy gives every bit of what they would, because each primitive has one right result.
+"""Graphs that NumPy computes with the bits of kernels: each of their primitives has one correct result.
 
-What machine code computes in a way of its own (elementary functions, products, convolutions) is not among them. Sums
-have the order of kernels (reduction_order.py). tests/ir/test_bit_exact.py holds each entry of `KINDS` against
-compiled code.
+Primitives whose machine code has an approximation of its own (elementary functions, products, convolutions) are
+excluded. Sums have the order of kernels (reduction_order.py). tests/ir/test_bit_exact.py compares each entry of `KINDS`
+with compiled code.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ KINDS = _kinds(
     ("max min argmax argmin", "biuf"),
     ("any all", "b"),
 )
-# Functions of `opaque` that kernels call, or compute in an order that is theirs too.
+# Functions of `opaque` that kernels call, or compute in the same order.
 FUNCTIONS = frozenset(("sort", "argsort", "topk", "searchsorted", "isin", "cumsum", "cumprod"))
 
 
@@ -69,7 +69,7 @@ class Form:
 
     @property
     def exact(self) -> bool:
-        """Whether NumPy gives the bits of all that the results need."""
+        """Whether NumPy gives the bits of all nodes that the results need."""
         if self._steps is None:
             nodes = g.reachable(self.outputs)
             exact = all(map(is_exact, nodes))
@@ -77,7 +77,7 @@ class Form:
         return bool(self._steps)
 
     def values(self, inputs: Sequence[Any], scalars: Sequence[Number]) -> dict[Node, Array]:
-        """The value of each node; what an operand cannot be (an index out of range) is raised by some error."""
+        """The value of each node; an invalid operand (an index out of range) raises some error."""
         assert self.exact, "a part of it is not exact"
         env = Environment(inputs, scalars, None)
         values: dict[Node, Any] = {}
@@ -88,7 +88,7 @@ class Form:
 
 
 def is_exact(n: Node) -> bool:
-    """Whether NumPy gives this node's bits, if it has its operands'."""
+    """Whether NumPy gives this node's bits from its operands' bits."""
     if n.op == "opaque":
         assert isinstance(n.attrs, g.Opaque)
         return n.attrs.fn in FUNCTIONS and all(dtypes.kind(x.dtype) != "c" for x in n.operands)

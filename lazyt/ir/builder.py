@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-# How a number of a dtype's kind is made.
+# The Python type of a number of each dtype kind.
 _NUMBERS: dict[str, Callable[[Any], bool | int | float | complex]] = {
     "b": bool, "i": int, "u": int, "f": float, "c": complex,
 }  # fmt: skip
@@ -31,7 +31,7 @@ _NUMBERS: dict[str, Callable[[Any], bool | int | float | complex]] = {
 
 @dataclass(frozen=True, slots=True)
 class Weak:
-    """A Python scalar operand: its value is an argument; its dtype follows the arrays it meets (NEP 50)."""
+    """A Python scalar operand: its value is an argument; its dtype follows the other operands (NEP 50)."""
 
     position: int
     type: type
@@ -64,7 +64,7 @@ class Builder:
         return n
 
     def fork(self) -> Builder:
-        """A builder that goes on from here: what it makes is not seen here, but its guards are (one scope)."""
+        """A builder that continues from here: its nodes are not seen here, but its guards are (one scope)."""
         other = Builder(self.scope, self.share)
         other.nodes, other._made, other.site = list(self.nodes), dict(self._made), self.site
         other.tracked = list(self.tracked)
@@ -82,11 +82,11 @@ class Builder:
         return tuple(self.same(x, y) for x, y in zip(a, b, strict=True))
 
     def equal(self, a: int | Dim, b: int | Dim) -> bool:
-        """Whether a == b wherever the guards so far hold; leaves none."""
+        """Whether a == b wherever the guards so far hold; adds no guard."""
         return a == b if self.scope is None else self.scope.known_equal(a, b)
 
     def at_least(self, a: int | Dim, bound: int) -> bool:
-        """Whether a >= bound; a plan made so holds only where it is so."""
+        """Whether a >= bound; the plan then holds only where the answer is the same."""
         if self.scope is None:
             return guarded(a) >= bound
         return self.scope.at_least(a, bound)
@@ -97,7 +97,7 @@ class Builder:
         return self.make("leaf", (), g.Leaf(index), shape, dtype)
 
     def scalar(self, position: int, dtype: np.dtype) -> Node:
-        """The Python number at this position of the walk's scalars, as a 0-d value of `dtype`."""
+        """The Python number at this position of the trace's scalars, as a 0-d value of `dtype`."""
         return self.make("scalar", (), g.Scalar(position), (), dtype)
 
     def constant(self, value: bool | complex, dtype: np.dtype) -> Node:
@@ -168,7 +168,7 @@ class Builder:
         scope, out = self.scope, list(new)
         if any(guarded(d) == 0 for d in old) or self._groups(old, new):
             return tuple(scope.normal(d) for d in out)
-        # Ones written in the program come and go; a symbol that happens to be 1 must not be taken for one of them.
+        # Only literal ones are inserted or removed; a symbol that happens to be 1 is not one of them.
         kept, places = ([i for i, d in enumerate(s) if not (isinstance(d, int) and d == 1)] for s in (old, new))
         if [guarded(old[i]) for i in kept] == [guarded(new[j]) for j in places]:
             for i, j in zip(kept, places, strict=True):
@@ -256,7 +256,7 @@ class Builder:
         return self.slice(x, starts, x.shape, tuple(-1 if i in axes else 1 for i in range(x.ndim)))
 
     def pad(self, x: Node, lo: g.Shape, shape: g.Shape, value: Node) -> Node:
-        """Grow to `shape`, x standing at offset `lo`, `value` (0-d, x's dtype) elsewhere."""
+        """Grow to `shape`: x at offset `lo`, `value` (0-d, x's dtype) elsewhere."""
         return self.make("pad", (x, value), g.Pad(tuple(lo)), tuple(shape), x.dtype)
 
     def concat(self, xs: Sequence[Node], axis: int) -> Node:
@@ -324,7 +324,7 @@ class Builder:
         return self.make("convolve_image", (y, w), a, shape, y.dtype)
 
     def part(self, d: int | Dim, groups: int) -> int | Dim:
-        """One of so many equal parts of an extent."""
+        """The extent of one of n equal parts."""
         return d if groups == 1 else (d if self.scope is None else self.scope.normal(d)) // groups
 
     def _in_groups(self, channels: int | Dim, filters: g.Shape, groups: int) -> None:

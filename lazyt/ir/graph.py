@@ -118,12 +118,12 @@ class Convolution:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is of one group, at stride 1 and without padding."""
+        """Whether it has one group, stride 1 and no padding."""
         return self.groups == 1 and set(self.strides) == {1} and set(self.padding) == {0}
 
     @property
     def reach(self) -> tuple[int, ...]:
-        """From the first element of a window to the last."""
+        """The distance from the first element of a window to the last."""
         return tuple((k - 1) * e for k, e in zip(self.sizes, self.dilations, strict=True))
 
     def counts(self, extents: Shape) -> Shape:
@@ -183,19 +183,19 @@ Attrs = (
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who recorded a node: a public operation at a user's line, or the pull-back of one."""
+    """The origin of a node: a public operation at a user's line, or the pull-back of one."""
 
     name: str
     site: Any
     backward: bool = False
-    step: int = -1  # where the operation stands in the program: whoever else runs its plan has another line there
+    step: int = -1  # position of the operation in the program: other programs with this plan have another line there
 
     def __str__(self) -> str:
         return str(self.site)
 
 
 def pulled(origin: Any) -> Any:
-    """The origin of what pulls a cotangent back through a node of this origin."""
+    """The origin of the nodes that pull a cotangent back through a node of this origin."""
     return Origin(origin.name, origin.site, True, origin.step) if isinstance(origin, Origin) else origin
 
 
@@ -213,7 +213,7 @@ class Node:
         self.shape = shape
         self.dtype = dtype
         self.serial = serial  # position in its graph: operands have smaller ones
-        self.site = site  # its Origin; None where nobody recorded it
+        self.site = site  # its Origin; None if no operation recorded it
 
     @property
     def ndim(self) -> int:
@@ -225,7 +225,7 @@ class Node:
 
 @dataclass
 class Graph:
-    """Nodes in order, and what is wanted of them."""
+    """Nodes in order, and the wanted ones."""
 
     nodes: list[Node] = field(default_factory=list)
     outputs: list[Node] = field(default_factory=list)

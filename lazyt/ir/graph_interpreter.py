@@ -1,4 +1,4 @@
-"""The meaning of the graph IR: a slow NumPy interpreter, one function a primitive; all else is tested by it.
+"""The meaning of the graph IR: a slow NumPy interpreter, one function a primitive, the reference in all tests.
 
 Every node rounds to its dtype; float sums, products and contractions are accumulated in float64.
 elementwise.py says what the elementwise primitives do, also where C leaves it undefined.
@@ -79,7 +79,7 @@ def interpret(
 ) -> list[Array]:
     """The values of `outputs`, as fresh C-contiguous arrays.
 
-    `graph` says which nodes there are, in order; only those that the outputs need are computed. Symbolic
+    `graph` lists the nodes in order; only those that the outputs need are computed. Symbolic
     extents take their hints unless `binding` gives the trace's extents and scalar arguments.
     """
     env = Environment(inputs, scalars, binding)
@@ -117,7 +117,7 @@ def _leaf(n: Node, xs: list[Array], env: Environment) -> Array:
 def _scalar(n: Node, xs: list[Array], env: Environment) -> Array:
     assert isinstance(n.attrs, g.Scalar)
     v = env.scalars[n.attrs.position]
-    # NOTE: an integer becomes a float by way of a double, as kernels get it.
+    # NOTE: an integer becomes a float through a double, as kernels receive it.
     return cast(np.asarray(float(v) if dtypes.kind(n.dtype) in "fc" and isinstance(v, int) else v), n.dtype)
 
 

@@ -153,7 +153,7 @@ Value = Load | Gather | Index | Scalar | Const | Op | Cast | Reduce | Check
 
 
 def key_of(value: Value) -> object:
-    """What tells a value from all others; equality does not tell 0.0 from -0.0."""
+    """The identity of a value; equality does not distinguish 0.0 from -0.0."""
     return (value, repr(value.value)) if type(value) is Const else value
 
 
@@ -172,7 +172,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where each argument stands in the kernel's int64 argument entries."""
+    """The position of each argument in the kernel's int64 entries."""
 
     extents: int
     accesses: tuple[int, ...]
@@ -192,7 +192,7 @@ class Kernel:
     scalars: int
     values: tuple[Value, ...]
     stages: tuple[Stage, ...]
-    # What a person reads about it; not part of the key.
+    # A description for people; not part of the key.
     title: str = field(default="", compare=False)
 
     @property
@@ -210,7 +210,7 @@ class Kernel:
     def asks(self, stage: Stage) -> bool:
         """Whether a stage over rows gives nothing but `any` and `all`, so that one element may decide it.
 
-        An index is checked wherever it stands, also behind that element.
+        Every index is checked, also behind that element.
         """
         names = [v.name for r in stage.reduces if isinstance(v := self.values[r], Reduce)]
         return bool(names) and not {*names} - {"any", "all"} and not stage.stores and not self.has_check
@@ -275,7 +275,7 @@ def operands_of(value: Value) -> tuple[int, ...]:
 
 
 def with_operands(value: Value, new: Mapping[int, int]) -> Value:
-    """The same value over other operands: each replaced by what stands for it in `new` (not a Reduce's)."""
+    """The same value over other operands: each replaced by its entry in `new` (not a Reduce's)."""
 
     def maybe(o: int | None) -> int | None:
         return None if o is None else new[o]
@@ -421,7 +421,7 @@ def _verify_reduce(kernel: Kernel, i: int, v: Reduce, need: Callable[[bool, str]
         case "any" | "all":
             need(v.dtype == source == "bool", f"%{i} is an {v.name} of what is not bool")
         case "sum" | "prod":
-            # Partial sums are kept in float64, and their total is rounded (see `split`).
+            # Partial sums are kept in float64, and their total is rounded (see `split_reduction.py`).
             parts = "float64" in (v.dtype, source) and {"f", "V"} >= {v.dtype.kind, source.kind}
             need(source != "bool" and (v.dtype == source or parts), f"%{i} is a {v.name} of another dtype, or of bools")
         case _:

@@ -1,4 +1,4 @@
-"""The meaning of the kernel IR in NumPy: slow, and plain enough to be trusted over generated code.
+"""The meaning of the kernel IR in NumPy: slow, and simple enough to be the reference for generated code.
 
 `run` evaluates a kernel on `Arguments`, whose arrays are NumPy's; `table` lays the same arguments
 out as the int64 entries that native code takes, so that one call can be made to both.
@@ -93,7 +93,7 @@ def run(kernel: Kernel, args: Arguments, evaluate: Evaluate | None = None) -> No
 class _Run:
     """One evaluation: each stage for all outer indices before the next.
 
-    A value is an array that broadcasts to the domain; what a Reduce finished has row axes of 1.
+    A value is an array that broadcasts to the domain; the result of a Reduce has row axes of 1.
     """
 
     def __init__(self, kernel: Kernel, args: Arguments, evaluate: Evaluate) -> None:

@@ -1,4 +1,4 @@
-"""Library calls on whole arrays: what `opaque fn statics` means, `FUNCTIONS[fn](*arrays, *statics)`.
+"""Library calls on whole arrays: the meaning of `opaque fn statics` is `FUNCTIONS[fn](*arrays, *statics)`.
 
 An entry takes NumPy arrays and static arguments and returns an array, or a tuple of them. Results keep the
 dtype family of their arguments: float32 in, float32 (or complex64) out.
@@ -44,7 +44,7 @@ def _wide(x: Array) -> Array:
 
 @register("argsort")
 def argsort(x: Array, axis: int, descending: bool) -> Array:
-    """Stable either way: equal elements keep their order. NaN counts as the greatest."""
+    """Stable in both directions: equal elements keep their order. NaN counts as the greatest."""
     x = _wide(x)
     if not descending:
         return np.argsort(x, axis=axis, kind="stable")
@@ -60,7 +60,7 @@ def sort(x: Array, axis: int, descending: bool) -> Array:
 
 @register("topk")
 def topk(x: Array, axis: int, largest: bool, k: int) -> Array:
-    """The first k positions of `argsort`, from the greatest or the least on."""
+    """The first k positions of `argsort`, starting at the greatest or the least."""
     return np.take(argsort(x, axis, largest), np.arange(k), axis)
 
 
@@ -76,7 +76,7 @@ def searchsorted(x: Array, values: Array, side: str) -> Array:
 
 # Effects (ops/effects.py)
 
-# Functions that are called for what they do. A graph has them in one chain: see `verify.py`.
+# Functions that are called for their effect. A graph has them in one chain: see `verify.py`.
 EFFECTS = frozenset({"effect"})
 
 
@@ -194,13 +194,13 @@ def isin(x: Array, values: Array) -> Array:
 
 @register("packbits")
 def packbits(x: Array, bitorder: Any) -> Array:
-    """Whether each eight along the last axis are not 0, in a byte."""
+    """Packs each eight elements along the last axis into a byte: a bit is set where the element is not 0."""
     return np.packbits(x, axis=-1, bitorder=bitorder)[..., 0]
 
 
 @register("unpackbits")
 def unpackbits(x: Array, bitorder: Any) -> Array:
-    """The eight bits of each byte along a new last axis."""
+    """Unpacks the eight bits of each byte along a new last axis."""
     return np.unpackbits(x[..., None], axis=-1, bitorder=bitorder)
 
 

@@ -1,4 +1,4 @@
-"""What casts and elementwise primitives mean, on NumPy arrays: shared by the interpreters of both IRs.
+"""The meaning of casts and elementwise primitives on NumPy arrays, shared by the interpreters of both IRs.
 
 float16 and bfloat16 are computed in float32; elementary functions are evaluated in float64 and rounded. What
 C leaves undefined has one result here: x // 0 = x % 0 = 0, INT_MIN // -1 = INT_MIN, a shift by a negative
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def wide(x: Array) -> Array:
-    """The halves as float32, in which they are computed."""
+    """Converts the halves to float32, in which they are computed."""
     return np.asarray(x, np.float32) if x.dtype in (dtypes.float16, dtypes.bfloat16) else x
 
 
@@ -102,7 +102,7 @@ def _divided(f: Callable[..., Array]) -> Callable[..., Array]:
     def apply(x: Array, y: Array) -> Array:
         if not _is_int(x):
             return f(x, y)
-        # NumPy agrees with us on both, warning; we do not lean on that.
+        # NumPy gives the same for both, with warnings; this code does not rely on that.
         zero, minus = y == 0, (y == -1) if x.dtype.kind == "i" else np.zeros(y.shape, bool)
         safe = f(x, np.where(zero | minus, x.dtype.type(1), y))
         by_minus_one = np.negative(x) if f is np.floor_divide else np.zeros_like(x)

@@ -1,7 +1,7 @@
-"""`dataclass` of the standard library, whose methods are written when they are first called.
+"""`dataclass` as in the standard library, with methods that are generated when they are first called.
 
-The standard library writes and compiles up to six functions for a class where the class is defined. There are some
-seventy in the house, and most programs make records of a few of them: that was an eighth of the time of an import.
+The standard library generates and compiles up to six functions for a class at its definition. lazyt has about seventy
+record classes, of which most programs use a few: this generation took an eighth of the time of an import.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ else:
 
 
 def _late(cls: Any, name: str, frozen: bool) -> Callable[..., Any]:
-    """Stands for a method: writes it, puts it in its own place, and calls it."""
+    """A placeholder for a method: generates the method, replaces itself by it, and calls it."""
 
     def method(*args: Any, **options: Any) -> Any:
         f = _init(cls, frozen) if name == "__init__" else _shown(cls) if name == "__repr__" else _compared(cls, name)

@@ -1,6 +1,7 @@
-"""Reductions by NumPy that have the bits of kernels: extremes, and sums in the order that kernel.py tells.
+"""Reductions by NumPy that have the bits of kernels: extremes, and sums in the order defined in kernel.py.
 
-kernel_interpreter.py has that order element by element, to be read and trusted; here it is a few calls for all rows.
+kernel_interpreter.py implements that order element by element, as the reference; this file uses a few calls for all
+rows.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ _STEPS = {"sum": (np.add, 0.0), "prod": (np.multiply, 1.0)}
 
 
 def rows_of(x: Array, axes: Sequence[int]) -> Array:
-    """x with the axes that are reduced as one last axis."""
+    """x with the reduced axes as one last axis."""
     kept = [a for a in range(x.ndim) if a not in axes]
     count = math.prod(x.shape[a] for a in axes)
     return x.transpose(*kept, *axes).reshape(*(x.shape[a] for a in kept), count)
 
 
 def greatest(dtype: np.dtype[Any], sign: int) -> Any:
-    """The greatest (1) or least (-1) value of a dtype: what an empty min or max gives."""
+    """The greatest (1) or least (-1) value of a dtype: the result of an empty min or max."""
     match dtypes.kind(dtype):
         case "b":
             return sign > 0
@@ -40,7 +41,7 @@ def greatest(dtype: np.dtype[Any], sign: int) -> Any:
 
 
 def folded(name: str, x: Array) -> Array:
-    """Along the last axis, whatever the order does not matter to; -0.0 lies below 0.0 for an extreme."""
+    """Reduces the last axis where the order does not matter; -0.0 lies below 0.0 for an extreme."""
     # NOTE: ml_dtypes' argmax of bfloat16 does not let NaN win.
     wide = x.astype(np.float32) if x.dtype == dtypes.bfloat16 else x
     if name in ("max", "min") and not x.shape[-1]:
@@ -57,7 +58,7 @@ def folded(name: str, x: Array) -> Array:
 def summed(name: str, x: Array, axes: Sequence[int], lanes: str) -> Array:
     """'sum' or 'prod' of floats over `axes`, for rows of at most CHUNK; `lanes` is a kernel's `vector`.
 
-    What is filled up is filled with what changes nothing: a sum that began with 0.0 is never -0.0.
+    Padding uses the neutral element, which keeps the sign of zeros: a sum that began with 0.0 is never -0.0.
     """
     step, first = _STEPS[name]
     kept = [a for a in range(x.ndim) if a not in axes]
@@ -80,7 +81,7 @@ def summed(name: str, x: Array, axes: Sequence[int], lanes: str) -> Array:
 
 
 def _cut(x: Array, size: int, first: float) -> Array:
-    """The last axis in parts of so many elements, the last part filled up with `first`."""
+    """The last axis in parts of a fixed length, the last part padded with `first`."""
     n = x.shape[-1]
     count = -(-n // size)
     if count * size != n:

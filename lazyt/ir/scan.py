@@ -1,4 +1,4 @@
-"""Running sums and products along an axis: their order, and what it means in NumPy.
+"""Running sums and products along an axis: their order, and their definition in NumPy.
 
 Floats run in float64 and are rounded once; integers wrap, so their order never shows. The axis is cut into blocks of
 BLOCK elements, a block into groups of LANES:
@@ -8,8 +8,8 @@ BLOCK elements, a block into groups of LANES:
     total       = of a block: LANES partial sums by position, in order, folded by halves (j with j + LANES/2, ...)
     carry       = at a block's start: the carry at the start of the block before + that one's total
 
-so blocks can be worked on at once, and an axis has the same bits whatever its stride, its neighbours and the number
-of threads. The error grows with n / BLOCK + BLOCK / LANES additions, where one after the other has n. As with every
+so blocks can run in parallel, and an axis has the same bits whatever its stride, its neighbours and the number
+of threads. The error grows with n / BLOCK + BLOCK / LANES additions, where sequential addition has n. As with every
 order but that one, the sums of what is not negative may fall by one last place of a float64.
 (Kogge and Stone, 1973, for the steps within a group; Merrill and Garland, "Single-pass parallel prefix scan", 2016.)
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LANES = 16
 BLOCK = 8192
-# The running function, and the value that changes nothing (-0.0 keeps the sign of a zero).
+# The running function and its neutral element (-0.0 keeps the sign of a zero).
 SCANS: dict[str, tuple[np.ufunc, float]] = {"cumsum": (np.add, -0.0), "cumprod": (np.multiply, 1.0)}
 
 

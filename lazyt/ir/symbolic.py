@@ -4,12 +4,12 @@
     Dim    := sum of coefficient * product of atoms
     atom   := symbol k | offset k | floordiv(extent, extent) | max(extent, extent)
 
-A symbol is an integer bound once a walk (an axis of a leaf, an integer attribute); an offset is one
+A symbol is an integer bound once a trace (an axis of an input, an integer attribute); an offset is one
 bound at every run (a slice start, an index): it may move a load but never decides a plan's structure.
-Each Dim knows its *hint*, the value it has in the walk being planned. Whoever relies on two extents
-being equal says `unify(a, b)`, which makes them one from then on and leaves a guard; another walk
-whose extents satisfy the guards runs the same plan. Nothing else may look at a hint, but to find errors (which are
-looked for again under every other binding); a scope can note those looks (`looked`).
+Each Dim knows its *hint*, the value it has in the trace being planned. Code that relies on two extents
+being equal calls `unify(a, b)`, which makes them one from then on and adds a guard; another trace
+whose extents satisfy the guards runs the same plan. No other code may read a hint, except to find errors (which are
+checked again under every other binding); a scope can record those reads (`looked`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Scope:
         self._bounds: set[tuple[str, int | Dim, int]] = set()  # those that are no equality
         self.symbols: dict[int, Dim] = {}
         self.offsets: dict[int, Dim] = {}
-        # The extents whose hints somebody looked at without leaving a guard, if anyone wants to know.
+        # The extents whose hints were read without a guard, if that is recorded.
         self.looked: list[Dim] | None = None
 
     def _atom(self, key: tuple[object, ...], hint: int) -> Dim:
@@ -52,7 +52,7 @@ class Scope:
         return Dim(self, (((n,), 1),))
 
     def symbol(self, k: int, hint: int) -> Dim:
-        """The k-th extent of the walk."""
+        """The k-th extent of the trace."""
         s = self.symbols.get(k)
         if s is None:
             s = self.symbols[k] = self._atom(("symbol", k), hint)
@@ -106,7 +106,7 @@ class Scope:
         return _collect(self, out)
 
     def known_equal(self, a: int | Dim, b: int | Dim) -> bool:
-        """Equal for every binding that satisfies the guards so far; leaves no guard."""
+        """Equal for every binding that satisfies the guards so far; adds no guard."""
         return a is b or self.normal(a) == self.normal(b)
 
     def unify(self, a: int | Dim, b: int | Dim) -> int | Dim:
@@ -344,7 +344,7 @@ def quotient(a: int | Dim, b: int | Dim) -> int | Dim | None:
 
 
 def hint(a: int | Dim) -> int:
-    """The value of `a` in the walk being planned."""
+    """The value of `a` in the trace being planned."""
     if isinstance(a, int):
         return a
     if a.scope.looked is not None:
@@ -353,7 +353,7 @@ def hint(a: int | Dim) -> int:
 
 
 def guarded(a: int | Dim) -> int:
-    """The same, for a decision that leaves its guards in the scope."""
+    """The same, for a decision that adds its guards to the scope."""
     return a if isinstance(a, int) else a.hint
 
 
@@ -393,12 +393,12 @@ def _source(a: int | Dim, name: object) -> str:
 
 
 def source(a: int | Dim) -> str:
-    """Python source of `a` in `s` (the walk's extents) and `o` (its scalar arguments)."""
+    """Python source of `a` in `s` (the trace's extents) and `o` (its scalar arguments)."""
     return _source(a, lambda key: f"{'s' if key[0] == 'symbol' else 'o'}[{key[1]}]")
 
 
 def uses_offset(a: int | Dim) -> bool:
-    """Whether the value changes at every run rather than once a walk."""
+    """Whether the value changes at every run rather than once a trace."""
     if isinstance(a, int):
         return False
     return any(

@@ -233,7 +233,7 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
     status: Any = None
     if bound is not None:
         # The leaves whose memory results could take, were they nobody else's.
-        donors = sorted({d.leaf for d in bound.donations})
+        donors = sorted({d.donor for d in bound.donations})
         leaves = [s.index for s in path if s.op is LEAF and s.statics[3] < 0]
         places["donor"] = [leaves[n] for n in donors]
         program = bound.launch_only()

@@ -174,7 +174,7 @@ class Bound(Binding):
             bound, places = self, []
             if donated:
                 bound = self._variant(frozenset(id(d.copy) for d in donated if d.copy is not None), scalars)
-                of = {d.output: d.leaf for d in donated}
+                of = {d.output: d.donor for d in donated}
                 places = [of.get(n, -1) for n in self.exe.outputs]
             self.chosen = found, bound, places
         return bound, places
@@ -276,8 +276,8 @@ def _chosen(donations: Sequence[Donation], inputs: memory.References) -> list[Do
     given: set[int] = set()
     served: set[g.Node] = set()
     for d in donations:
-        if d.leaf not in given and d.output not in served and memory.alone(inputs, d.leaf):
-            given.add(d.leaf)
+        if d.donor not in given and d.output not in served and memory.alone(inputs, d.donor):
+            given.add(d.donor)
             served.add(d.output)
             found.append(d)
     return found

@@ -147,7 +147,7 @@ class Notes:
         self.lines: dict[str, None] = {}
         self._known: dict[str, Any] = {}
 
-    def leaf(self, name: str, value: int) -> Any:
+    def known(self, name: str, value: int) -> Any:
         return Number(self, name, value)
 
     def computed(self, text: str, compute: Callable[..., Any], *operands: Any) -> Any:
@@ -206,12 +206,12 @@ class Function:
         numbers: list[Any] = list(values)
         for text, i in exe.expressions.numbers.items():
             if "o[" in text:
-                numbers[i] = notes.leaf(_MOVES, values[i])
+                numbers[i] = notes.known(_MOVES, values[i])
             elif not varying.isdisjoint(map(int, _SYMBOL.findall(text))):
-                numbers[i] = notes.leaf(f"v[{i}]", values[i])
+                numbers[i] = notes.known(f"v[{i}]", values[i])
         self.threads = get_num_threads()
         binding = Binding(exe, numbers, left_out)
-        parts = binding.divide(notes.leaf("flag", 0))
+        parts = binding.divide(notes.known("flag", 0))
         nbases = binding.n_fixed + len(binding.moving)
         self.programs: list[Program] = []
         self.differing: list[list[int]] = []  # the places of the words that may differ, a program

@@ -1,4 +1,4 @@
-"""What calls read: whose buffer an operand lies in, by which strides, and of what repeats a single element."""
+"""Operands of calls: the buffer that each lies in, its strides, and whether it repeats a single element."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lazyt.ir.symbolic import Dim, Scope, hint
 
 
 def buffer_of(n: Node) -> Node:
-    """The node whose buffer holds n once n is stored: a reshape is another look at its operand's."""
+    """The node whose buffer holds n once n is stored: a reshape shares the buffer of its operand."""
     while n.op == "reshape":
         n = n.operands[0]
     return n
@@ -73,7 +73,7 @@ def strided(scope: Scope | None, x: Node) -> tuple[Node, tuple[int | Dim, ...], 
 
 
 def attention_operands(scope: Scope | None, n: Node) -> list[tuple[Node, tuple[int | Dim, ...], int | Dim]]:
-    """The operands of attention but its number; q, k, v and ct where they lie, if their rows are whole there."""
+    """The array operands of attention; q, k, v and ct are read through strides where their rows are contiguous."""
     last = len(n.operands) - 2
     matrices = {0, 1, 2, last} if n.attrs.fn == "attention_gradient" else {0, 1, 2}  # type: ignore[union-attr]
     out = []
@@ -85,7 +85,7 @@ def attention_operands(scope: Scope | None, n: Node) -> list[tuple[Node, tuple[i
 
 
 def dense(x: Node) -> tuple[Node, tuple[int | Dim, ...], int | Dim]:
-    """The same for an x that is stored itself, as fusion does where `strided` finds nothing."""
+    """The same for an x that is stored itself, as fusion does where `strided` returns None."""
     axes, place = whole(x.shape)
     address = flat(place, x.shape)
     coefs = dict(address.terms)

@@ -1,4 +1,4 @@
-"""Rewrites before fusion: autograd's marks go, complex arithmetic becomes arithmetic on parts, dead code is dropped.
+"""Rewrites before fusion: remove autograd's marks, split complex arithmetic into parts, drop dead code.
 
     stop x, track x, known(y, x)      -->  x
     scatter(x, v, i, j) at axes 0, 1  -->  scatter of rows, at position(i, j) alone (every axis before the last
@@ -14,8 +14,8 @@
     matmul(a, a column)               -->  sum(a * the column) along rows     (where those lie in memory)
     convolve(pad(x, 0), w)            -->  convolve(x, w) with padding        (where a library computes it)
 
-No rule changes a value. What computes on whole complex arrays (a library call, a product through BLAS, an output)
-gets them whole.
+No rule changes a value. Library calls, products through BLAS and outputs take whole complex
+arrays.
 """
 
 from __future__ import annotations

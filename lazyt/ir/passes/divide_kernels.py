@@ -1,12 +1,12 @@
-"""Kernels of bounded size: what would need too much stack or code as one kernel is divided before it is written.
+"""Bounds the size of kernels: a kernel that would need too much stack or code is divided before it is emitted.
 
     softmax of softmax of ... (30 times), one kernel    -->    kernels of a few softmaxes each, an array between them
 
-A backend tells from a kernel what its code needs (its `needs.py`), as a share of what it allows. The values of a kernel
-that needs more are numbered as *pieces*, in the order in which they were recorded, and the graph is fused again with
-no kernel over two of them; so cuts stand where any boundary can, and a kernel of one piece is fused like any other.
-A piece ends where the least has to be kept for the next ones, among places that leave it not much smaller than it may
-be. Pieces are told from the beginning, so a longer unroll of a loop reuses its prefix's kernels.
+A backend computes from a kernel what its code needs (its `needs.py`), as a share of what it allows. The values of a
+kernel that needs more are numbered as *pieces*, in recorded order, and the graph is fused again with no kernel over two
+pieces; so cuts are at ordinary boundaries, and a kernel of one piece is fused like any other. A piece ends where the
+least has to be stored for the next ones, among places that do not make it much smaller than allowed. Pieces are
+found from the beginning, so a longer unroll of a loop reuses the kernels of its prefix.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from lazyt.ir.passes.stage_reuse import reuse_costly
 from lazyt.ir.prims import ELEMENTWISE, MOVEMENT, REDUCTIONS
 from lazyt.ir.symbolic import Scope
 
-# What the code of a call needs, as a share of what may be: at most 1.
+# The needs of a call's code, as a share of the allowed needs: at most 1.
 Share = Callable[[KernelCall], float]
 
-# A piece is this much of what it may be, lest estimates of parts leave it a little too large ...
+# A piece uses this share of what is allowed, because estimates may be a little too low ...
 FILL = 0.8
-# ... and may be so much less for a better end.
+# ... and may be smaller by this share for a better end.
 SLACK = 0.5
-# Rounds of dividing what is still too large: each halves it at least.
+# Rounds of dividing kernels that are still too large: each at least halves them.
 ROUNDS = 12
 
 
 def fuse_bounded(graph: Graph, scope: Scope | None, reuse: bool, share: Share) -> Fused:
-    """Divide a graph into groups and calls, with the kernels of the groups, none of which needs more than it may."""
+    """Divide a graph into groups and calls, and make the kernels of the groups, none above the allowed needs."""
     pieces: dict[Node, int] = {}
     count = 0
     # The kernels of the round before that are small enough. Most groups are what they were there.
@@ -124,7 +124,7 @@ def _pieces(call: KernelCall, needs: float) -> list[Sequence[Node]]:
 
 
 def _end(nodes: Sequence[Node], depths: Sequence[int], kept: Sequence[int], start: int, most: float) -> int:
-    """Where the piece that begins at `start` ends best."""
+    """The best end of the piece that begins at `start`."""
     cost = _Cost()
     best = start + 1
     for i in range(start, len(nodes)):
@@ -137,7 +137,7 @@ def _end(nodes: Sequence[Node], depths: Sequence[int], kept: Sequence[int], star
 
 
 class _Cost:
-    """What a kernel of some nodes costs, about: a stage computes again what earlier ones had."""
+    """The approximate needs of a kernel of some nodes: each stage recomputes values of earlier ones."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -170,7 +170,7 @@ def _weight(n: Node) -> int:
 
 
 def _depths(nodes: Sequence[Node]) -> list[int]:
-    """For each node how many reductions of the kernel stand one behind the other before it."""
+    """For each node, the length of the longest chain of the kernel's reductions before it."""
     depth: dict[Node, int] = {}
     for n in nodes:
         depth[n] = max((depth[x] + (x.op in REDUCTIONS) for x in n.operands if x in depth), default=0)
@@ -178,7 +178,7 @@ def _depths(nodes: Sequence[Node]) -> list[int]:
 
 
 def _kept_behind(nodes: Sequence[Node], group: Group) -> list[int]:
-    """After each node how much later ones read of what it and earlier ones computed, and nobody stores."""
+    """For each node, the size of the unstored values up to it that later nodes read."""
     at = {n: i for i, n in enumerate(nodes)}
     stored = {r.node for r in group.roots}
     last: dict[int, int] = {}

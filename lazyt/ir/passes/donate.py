@@ -1,9 +1,9 @@
-"""Which results may stand where a leaf's value was: no launch reads the leaf after its first element is overwritten.
+"""Which results may take the memory of an input: no launch reads the input after its first element is overwritten.
 
     p' = p - lr * g  (a map)                p is read by that map alone, at the place that it writes, or before
     c' = update(c, v)  (copy, then part)    the copy falls away when c' stands where c was, if all else reads c before
 
-Whether nobody else holds the leaf is known at run time only; see the backend.
+Whether nothing else refers to the input is known at run time only; see the backend.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from lazyt.ir.symbolic import Dim
 
 @dataclass(frozen=True)
 class Donation:
-    """An output that may take a leaf's memory; `copy` is the launch that is then left out.
+    """An output that may take an input's memory; `copy` is the launch that is then left out.
 
-    The leaf is overwritten in the region of that number. A leaf must outlive all that can fail.
+    The input is overwritten in the region of that number. An input must outlive all that can fail.
     """
 
-    leaf: int
+    donor: int
     output: Node
     region: int
     copy: KernelCall | None = None
 
 
 def donations(sched: Schedule) -> list[Donation]:
-    """All that are possible, the likely ones first; a run chooses one for a leaf and an output."""
+    """All possible donations, likely ones first; a run chooses at most one for each input and output."""
     region = {id(c): i for i, calls in enumerate(sched.regions) for c in calls}
     readers: dict[Node, list[Launch]] = {}
     writers: dict[Node, list[Launch]] = {}
@@ -41,7 +41,7 @@ def donations(sched: Schedule) -> list[Donation]:
         for n in c.writes:
             writers.setdefault(n, []).append(c)
     kept = {n for n in sched.outputs if n.op == "leaf"}
-    # NOTE: an optimizer's kernel has hundreds of leaves and outputs, so what is asked of each pair is little.
+    # NOTE: an optimizer's kernel has hundreds of inputs and outputs, so what is asked of each pair is little.
     kernels: dict[int, _Accessed] = {}
     found: list[Donation] = []
     for output in dict.fromkeys(n for n in sched.outputs if n.op != "leaf"):
@@ -65,13 +65,13 @@ def donations(sched: Schedule) -> list[Donation]:
             for n in (writer if copy is None else copy).reads
             if n.op == "leaf" and n.dtype == output.dtype and kernel.reads_only_at(n, store)
         ]
-        for leaf in sorted(candidates, key=lambda n: (n is not own, n.serial)):
-            if leaf in kept or _normal(nbytes(leaf)) != size or _multiplies(call, leaf):
+        for donor in sorted(candidates, key=lambda n: (n is not own, n.serial)):
+            if donor in kept or _normal(nbytes(donor)) != size or _multiplies(call, donor):
                 continue
-            others = [c for c in readers[leaf] if c is not call and c is not copy]
+            others = [c for c in readers[donor] if c is not call and c is not copy]
             if all(region[id(c)] < region[id(call)] for c in others):
-                assert isinstance(leaf.attrs, g.Leaf)
-                found.append(Donation(leaf.attrs.index, output, region[id(call)], copy))
+                assert isinstance(donor.attrs, g.Leaf)
+                found.append(Donation(donor.attrs.index, output, region[id(call)], copy))
     return found
 
 
@@ -81,13 +81,13 @@ def _writer(call: Launch, output: Node) -> KernelCall | None:
     return kernel if isinstance(kernel, KernelCall) and output in kernel.writes else None
 
 
-def _multiplies(call: Launch, leaf: Node) -> bool:
-    """Whether a product reads the leaf: all of it, for as long as there are blocks to be finished."""
-    return isinstance(call, MatmulCall) and any(x is leaf for x, _, _ in call.operands)
+def _multiplies(call: Launch, donor: Node) -> bool:
+    """Whether a product reads the input: all of it, for as long as there are blocks to be finished."""
+    return isinstance(call, MatmulCall) and any(x is donor for x, _, _ in call.operands)
 
 
 def _origin(n: Node) -> Node:
-    """What a value is made from in the first place: of p - lr * g it is p."""
+    """The value that a chain of operations starts from: p for p - lr * g."""
     while n.operands:
         n = n.operands[0]
     return n
@@ -112,7 +112,7 @@ def _is_copy(call: KernelCall) -> bool:
 
 
 def _place(a: AccessArg) -> tuple[object, ...]:
-    """Which element of its buffer an access points to at each point: equal ones are so for all extents."""
+    """The element of its buffer that an access addresses at each point: equal places are equal for all extents."""
     return (a.itemsize, _normal(a.offset), *map(_normal, a.strides))
 
 
@@ -131,20 +131,20 @@ class _Accessed:
         self._loaded: dict[int, set[int]] = {}
 
     def store_of(self, output: Node) -> int | None:
-        """The one access that writes an output, in the last stage; None if there is no such."""
+        """The one access that writes an output, in the last stage; None if there is none."""
         stores = self.stores.get(output, [])
         return stores[0] if len(stores) == 1 and stores[0] in self.last else None
 
-    def reads_only_at(self, leaf: Node, store: int) -> bool:
-        """Whether each point reads the leaf only where it writes the output itself, and not after it did.
+    def reads_only_at(self, donor: Node, store: int) -> bool:
+        """Whether each point reads the input only where it writes the output itself, and not after it did.
 
         NOTE: a stage before the last may write there too, what later stages read back (`stage_reuse.py`).
         """
         places, after = self.places, self._loaded_after(store)
-        return all(places[i] == places[store] and i not in after for i in self.reads.get(leaf, ()))
+        return all(places[i] == places[store] and i not in after for i in self.reads.get(donor, ()))
 
     def _loaded_after(self, store: int) -> set[int]:
-        """What is read in stages behind the first one that writes here."""
+        """The accesses that are read in stages after the first one that writes here."""
         kernel = self.kernel
         first = next(i for i, stage in enumerate(kernel.stages) if any(s.access == store for s in stage.stores))
         found = self._loaded.get(first)

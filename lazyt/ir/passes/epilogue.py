@@ -1,4 +1,4 @@
-"""Epilogues: an elementwise kernel over a product's elements runs on each part of it as soon as that is finished.
+"""Epilogues: an elementwise kernel over a product's elements runs on each block of it as soon as that is finished.
 
     %4 = matmul %0, %1                     product %0 @ %1, then on its elements:
     kernel: gelu(load(%4) + load(%2))  -->     gelu(load(%4) + load(%2))
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 # A kernel that moves more arrays of the product's size than this, besides it, has a pass of its own. On blocks each of
-# them is many short runs of memory, which costs more than it saves to meet the product in the cache (Adam moves six).
+# them is many short runs of memory, which costs more than reading the product from the cache saves (Adam moves six).
 STREAMS = 4
 
 
 def attach_epilogues(launches: list[Launch], outputs: set[Node]) -> list[Launch]:
-    """The launches with kernels over a product's elements made epilogues of it, where the order allows that."""
+    """Turns kernels over a product's elements into its epilogues, where the order of launches allows that."""
     order = _Order(launches)
     for q, kernel in enumerate(launches):
         if not isinstance(kernel, KernelCall) or kernel.product is None or _streams(kernel) > STREAMS:

@@ -1,7 +1,7 @@
-"""Fusion: which nodes share a kernel, and which are stored.
+"""Fusion: decides which nodes share a kernel, and which are stored.
 
-One walk over the graph from its end to its start. A node is met after everything that reads it, so it is known where
-and at which places it is wanted. It is then *inlined* into those readers, or it becomes a *root*: stored by a group.
+One walk over the graph from its end to its start. A node is visited after its readers, so all groups
+and places that want it are known. It is then *inlined* into those readers, or it becomes a *root*: stored by a group.
 A group is one kernel: a domain of outer and row axes, the values it stores and the reductions it finishes.
 
 Order. Groups are numbered as they are made, so a group with a higher number runs earlier. A root may join a group
@@ -67,13 +67,13 @@ def divided_alike(graph: Graph, scope: Scope | None, apart: Fused) -> Fused | No
         if n.op in WRITES or n.op in CALLS:
             return None
         if n.op in FUSED and any(x.op in FUSED and read_by[x] == 1 for x in n.operands):
-            return None  # this one is fused, mostly: it need not be found out
+            return None  # mostly fused, so this is not computed
     fused = fuse(graph, scope)
     return fused if len(fused.units) == len(apart.units) and fused.stored == apart.stored else None
 
 
 def is_divided_alike(outputs: Sequence[Node]) -> bool:
-    """Whether what these are made of is one operation, which is one kernel fused or not."""
+    """Whether all of these outputs come from one operation, which is one kernel fused or not."""
     nodes = reachable(outputs)
     return sum(n.op in FUSED or n.op in REDUCTIONS for n in nodes) == 1 and not any(
         n.op in WRITES or n.op in CALLS for n in nodes
@@ -255,7 +255,7 @@ class _Fuser:
             places.append(place)
 
     def _inline(self, group: Group, n: Node, place: Place) -> None:
-        """Ask for what n needs to be computed at this place of the group."""
+        """Request what n needs at this place of the group."""
         group.size += 1 if n.op in FUSED else 0
         if n.op == "gather":
             x, *indices = n.operands
@@ -322,7 +322,7 @@ class _Fuser:
 
     def _root(self, n: Node, wanted: dict[Group, list[Place]], why: str) -> None:
         """Store n: in the newest group that reads it, in a sibling, or in a group of its own."""
-        # What is only a part of concatenations goes there, and nowhere else.
+        # A value that is only a part of concatenations is stored there, and nowhere else.
         if why != "part" or wanted:
             self.stored.setdefault(n, why)
         latest = self._latest(n, wanted)
@@ -516,7 +516,7 @@ class _Fuser:
             self._store(strided_base(self.scope, x) if n.op == "matmul" else x, call.number, n.op)
 
     def _write(self, n: Node, wanted: dict[Group, list[Place]]) -> None:
-        """concat and update: each operand is stored straight into its part of the result."""
+        """concat and update: each operand is stored directly into its part of the result."""
         self.stored.setdefault(n, n.op)
         latest = self._latest(n, wanted)
         if n.op == "update":
@@ -553,14 +553,14 @@ class _Fuser:
             at_axis = at_axis + x.shape[n.attrs.axis]
 
     def _want_root(self, group: Group, x: Node, place: Place) -> None:
-        """The value that a group of its own stores somewhere: computed in it."""
+        """The value that a group of its own computes and stores somewhere."""
         if x.op in SOURCES:
             return
         self._want(group, x, place)
 
 
 def lanes_of(n: Node, scope: Scope | None = None) -> str:
-    """Which axis of a reduction carries the lanes, a kernel's `vector`: decided by its extents and axes alone."""
+    """The axis of a reduction that carries the lanes, a kernel's `vector`: decided by its extents and axes alone."""
     x = n.operands[0]
     assert isinstance(n.attrs, g.Axes)
     if x.ndim - 1 not in n.attrs.axes:

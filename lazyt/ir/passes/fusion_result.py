@@ -1,4 +1,4 @@
-"""What fusion decides: groups of nodes that are one kernel each, calls between them, and which nodes are stored."""
+"""The result of fusion: groups of nodes that are one kernel each, calls between them, and the stored nodes."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Group:
     why: str = ""  # why its roots are stored rather than inlined
     splits: list[tuple[AxisVar, Index]] = field(default_factory=list)
     size: int = 0
-    near: set[Node] = field(default_factory=set)  # what its roots are made from, a few steps back
+    near: set[Node] = field(default_factory=set)  # the values that its roots are computed from, a few steps back
     pair: AxisVar | None = None  # over the two words of each element: see complex_words.py
-    piece: int = 0  # of a kernel that was divided: see divide_kernels.py
+    piece: int = 0  # number of the piece, for a kernel that was divided: see divide_kernels.py
 
     @property
     def title(self) -> str:
-        """What a person reads about its kernel."""
+        """A description of its kernel, for people."""
         return "+".join(sorted({r.node.op for r in self.roots} | {r.op for r in self.reductions}))
 
     def normal(self, p: Place) -> Place:
@@ -64,12 +64,12 @@ Unit = Group | Call
 
 @dataclass
 class Fused:
-    """What fusion decided: units in order of execution, and which nodes have a buffer."""
+    """The result of fusion: units in order of execution, and the nodes that have a buffer."""
 
     units: list[Unit]
     stored: set[Node]
     why: dict[Node, str]
-    # The kernels of the groups, where somebody looked at them already: see divide_kernels.py.
+    # The kernels of the groups, where they were already made: see divide_kernels.py.
     kernels: dict[Group, KernelCall] = field(default_factory=dict)
 
     @property

@@ -1,4 +1,4 @@
-"""Affine index maps: where a value is read, as a function of a kernel's axes.
+"""Affine index maps: the element that is read of a value, as a function of a kernel's axes.
 
     index := coef * axis + ... + offset        one for each dimension of the value
     guard := lo <= index < hi                  points where the value is needed at all (under a pad)
@@ -166,7 +166,7 @@ def through(scope: Scope | None, n: Node, place: Place) -> Place | Split | None:
                 out[a] = idx[i]
             return Place(tuple(out), place.guards)
         case "expand":
-            # NOTE: an axis grows where it is surely 1: of two that are 1 here, one may be more under the same guards.
+            # NOTE: an axis grows where it is always 1: of two that are 1 here, one may be larger elsewhere.
             grown = tuple(
                 ZERO if _equal(scope, p, 1) or (hint(p) == 1 and hint(q) != 1) else i
                 for i, p, q in zip(idx, x.shape, n.shape, strict=True)
@@ -279,7 +279,7 @@ def digits(scope: Scope | None, e: Index, shape: g.Shape) -> list[Index] | None:
 
 
 def _digit_of(scope: Scope | None, c: int | Dim, strides: g.Shape) -> tuple[int, int | Dim] | None:
-    """Which digit a coefficient moves, and by how much."""
+    """Which digit a coefficient moves, and by how many."""
     for k, s in enumerate(strides):
         if _equal(scope, c, s):
             return k, 1

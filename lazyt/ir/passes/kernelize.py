@@ -1,6 +1,6 @@
 """From a fused group to a kernel: values at places become kernel values, buffers become accesses.
 
-What is structure goes into the `Kernel`; what is size goes into `KernelCall`, as expressions over the plan's symbols.
+Structure goes into the `Kernel`; sizes go into `KernelCall`, as expressions over the plan's symbols.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class _Kernelizer:
     # Nodes at places
 
     def needs(self, n: Node, p: Place) -> list[Key]:
-        """What must be made before n at p; empty when it is loaded or a source."""
+        """The nodes that must be made before n at p; empty when it is loaded or a source."""
         if self.loaded(n) or n in self.group.reductions or n.op in ("constant", "scalar", "extent", "iota"):
             return []
         if n.op in ("real", "imag") and (self.loaded(n.operands[0]) or n.operands[0].op == "scalar"):
@@ -177,7 +177,7 @@ class _Kernelizer:
         return b.op == "leaf" or (b in self.stored and b not in self.own)
 
     def make(self, n: Node, p: Place) -> int:
-        """n at p, and whatever it needs, in the order in which it was recorded.
+        """Makes n at p and everything it needs, in recorded order.
 
         A chain's results are then used soon after they are made: an order by depth would keep them all in registers.
         """
@@ -431,7 +431,7 @@ def _static_one(a: AxisVar) -> bool:
 
 
 def _narrow(axes: list[AxisVar]) -> bool:
-    """Whether the last axis has a few elements always, and the one before has more."""
+    """Whether the last axis always has few elements, and the one before has more."""
     if len(axes) < 2:
         return False
     last = axes[-1].extent
@@ -448,7 +448,7 @@ def _classes(coefs: tuple[int | Dim, ...]) -> str:
 
 
 def _collapse(scope: Scope | None, indices: list[Index], outer: list[AxisVar]) -> tuple[list[Index], list[AxisVar]]:
-    """Merge neighbouring outer axes that every index walks as one, and drop axes of extent 1."""
+    """Merge neighbouring outer axes that every index treats as one, and drop axes of extent 1."""
     axes = [a for a in outer if not _static_one(a)]
     dropped = [a for a in outer if _static_one(a)]
     indices = [Index(tuple(t for t in x.terms if t[0] not in dropped), x.offset) for x in indices]

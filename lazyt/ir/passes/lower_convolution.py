@@ -1,10 +1,10 @@
-"""Convolutions as matrix products over windows, for what has no code of its own for them.
+"""Convolutions as matrix products over windows, for backends and cases without convolution code.
 
 convolve x, w          -->  matmul(w as (O, K), windows of x as (N, K, places))          K = C * sizes
 convolve_filter x, y   -->  sum over N of matmul(windows of x as (N, K, places), y as (N, places, O))
 convolve_image y, w    -->  matmul(w as (K, O), y as (N, O, places)), each window added where it was read
 
-In groups each has its own product. Groups of one channel and one feature are a sum over the window's elements.
+Each group has its own product. Groups of one channel and one feature are a sum over the window's elements.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _columns(b: Builder, x: Node, out: g.Shape, a: g.Convolution) -> Node:
 
 
 def _flat(b: Builder, y: Node, a: g.Convolution) -> Node:
-    """What comes of an image with its places as one axis: (N, O, places), or (N, groups, O / groups, places)."""
+    """The result for an image with its places as one axis: (N, O, places), or (N, groups, O / groups, places)."""
     groups = (y.shape[1],) if a.groups == 1 else (a.groups, y.shape[1] // a.groups)
     return b.reshape(y, (y.shape[0], *groups, product(y.shape[2:])))
 

@@ -1,11 +1,11 @@
-"""The one pipeline: from the graph of a program to its schedule, for plans, for first runs and for inspection.
+"""The pipeline of passes: from the graph of a program to its schedule, for plans, first runs and inspection.
 
     outputs -> canonicalize -> prefetch -> fuse -> kernelize -> epilogues -> order -> Program.schedule
 
-A pass is a function of a `Program` and the `Options` of the compilation. It gives a valid program for a valid one,
-changes nothing in place, and gives the same object where nothing changes. With `Options.verify` each program is checked
-after the pass that made it. A new pass is a file with such a function and a line in `PASSES`; a library, or a test,
-puts one in with `register`.
+A pass is a function of a `Program` and the `Options` of the compilation. It maps a valid program to a valid one,
+changes nothing in place, and returns the same object where nothing changes. With `Options.verify` each program is
+checked after the pass that made it. A new pass is a file with such a function and a line in `PASSES`; a library, or a test,
+adds one with `register`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ PASSES: list[Pass] = [
 
 
 def register(new: Pass, after: str) -> Callable[[], None]:
-    """Put a pass behind another one. Gives a function that takes it out. Plans made before keep their schedules."""
+    """Insert a pass after another one. Returns a function that removes it. Existing plans keep their schedules."""
     names = [p.name for p in PASSES]
     if new.name in names:
         raise ValueError(f"register: there is a pass {new.name!r} already")
@@ -119,7 +119,7 @@ def compile_graph(outputs: Sequence[Node], scope: Scope | None, options: Options
 
 
 def _verify(step: Pass, before: Program, after: Program) -> None:
-    """Check what a pass changed. The error names the pass."""
+    """Check the levels that a pass changed. The error names the pass."""
     try:
         if after.graph is not before.graph:
             verify(after.graph)

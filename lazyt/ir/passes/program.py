@@ -1,4 +1,4 @@
-"""What passes take and give: a program between its graph and its schedule, and the options of a compilation."""
+"""The input and output of passes: a program between its graph and its schedule, and the options of a compilation."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Options:
         return Rewrites(self.convolutions, self.attention, cover, turn, vectors, self.on("slices"))
 
     def on(self, flag: str) -> bool:
-        """Whether a flag is not turned off."""
+        """Whether a flag is on."""
         return flag not in self.off
 
 

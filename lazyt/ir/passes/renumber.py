@@ -1,9 +1,9 @@
-"""Equal bodies as one kernel: what costs nothing stands where it is used first, and arguments are numbered by use.
+"""Makes kernels with equal bodies equal: sources are placed before their first use, and arguments are numbered by use.
 
     %1 = arg0; %2 = load @3; %3 = add %2, %0    -->    %0 = load @0; %1 = ...; %3 = add %0, %1
 
-A graph has each scalar and constant once, so the first of an optimizer's updates meets them between its operations,
-and all others before theirs; leaves come in the order in which the program met them. None of that is the body's.
+A graph has each scalar and constant once, so they appear between the operations of an optimizer's first update and
+before those of all others; inputs are in the order in which the program first reads them. Neither belongs to the body.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lazyt.ir.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """A kernel, and which of the former accesses, affines and scalars each of its own is."""
+    """A kernel, and the former number of each of its accesses, affines and scalars."""
 
     kernel: k.Kernel
     accesses: tuple[int, ...]
@@ -25,7 +25,7 @@ class Numbered:
 
 
 def numbered(kernel: k.Kernel) -> Numbered:
-    """The same kernel in the order and with the numbers that its body alone gives; no result changes a bit."""
+    """The same kernel, ordered and numbered by its body alone; no result changes by a bit."""
     order = _order(kernel)
     number = {old: new for new, old in enumerate(order)}
     uses = _Uses()
@@ -71,7 +71,7 @@ def numbered(kernel: k.Kernel) -> Numbered:
 
 
 class _Uses:
-    """What values name, in the order in which they do."""
+    """The arguments that values refer to, in the order of their references."""
 
     def __init__(self) -> None:
         self.accesses: list[int] = []
@@ -96,12 +96,12 @@ class _Uses:
 
 
 def _by_use(used: list[int], count: int) -> tuple[int, ...]:
-    """All numbers below `count`, those that are used by their first use."""
+    """All numbers below `count`, the used ones in the order of their first use."""
     return tuple(dict.fromkeys([*used, *range(count)]))
 
 
 def _order(kernel: k.Kernel) -> list[int]:
-    """Operations as they were; before each, what it uses that only reads, or is the same at all points."""
+    """Operations in their order, each preceded by its operands that only read, or are the same at all points."""
     free = _free(kernel)
     order: dict[int, None] = {}
 
@@ -133,7 +133,7 @@ def _order(kernel: k.Kernel) -> list[int]:
 
 
 def _free(kernel: k.Kernel) -> set[int]:
-    """The values that stand where they are first used."""
+    """The values that are placed before their first use."""
     moves = k.moving_axes(kernel)
     free: set[int] = set()
     for v, value in enumerate(kernel.values):

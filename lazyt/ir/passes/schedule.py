@@ -1,6 +1,6 @@
 """From a fused graph to a schedule: calls in order, regions that run together, and which buffers live when.
 
-Units are ordered by their longest way to the end, so that each runs as late as its readers allow; units at one level
+Units are ordered by their longest path to the end, so that each runs as late as its readers allow; units at one level
 do not depend on each other and form one region (an optimizer's updates over a hundred tensors are one launch).
 """
 
@@ -33,7 +33,7 @@ class MatmulCall:
     node: Node
     operands: tuple[tuple[Node, tuple[int | Dim, ...], int | Dim], ...]
     epilogue: KernelCall | None = None  # a map over the elements of the product: see epilogue.py
-    kept: bool = True  # whether somebody reads the product itself; otherwise only its epilogue does
+    kept: bool = True  # whether other launches read the product itself; otherwise only its epilogue does
 
     @cached_property
     def reads(self) -> frozenset[Node]:
@@ -54,7 +54,7 @@ class LibraryCall:
 
     node: Node
     operands: tuple[Node, ...]
-    results: tuple[Node | None, ...]  # the items that somebody reads
+    results: tuple[Node | None, ...]  # the items that are read
     scratch: Node | None = None  # of a scan: two numbers a block, for a backend that divides an axis
 
     @cached_property
@@ -90,7 +90,7 @@ class AttentionCall(LibraryCall):
 class ScatterCall:
     """Rows of v put or added at positions into a copy of x, in order. x is None for one constant, `fill`.
 
-    `single`: v is one element, for every place. `scratch` has room for a backend's lists of who goes where: a number
+    `single`: v is one element, for every place. `scratch` holds a backend's lists of updates: a number
     a destination, then one an update; there is none where lists would cost more than they save.
     """
 
@@ -125,13 +125,13 @@ Launch = KernelCall | MatmulCall | LibraryCall | ScatterCall
 
 @dataclass
 class Schedule:
-    """What a backend runs: regions of independent launches, in order."""
+    """The program that a backend runs: regions of independent launches, in order."""
 
     regions: list[list[Launch]]
     graph: Graph
     outputs: list[Node]  # the stored node behind each output of the graph
-    stored: list[Node]  # every node with a buffer of this plan's making
-    lives: dict[Node, tuple[int, int]] = field(default_factory=dict)  # temporary -> first and last region
+    stored: list[Node]  # every node with a buffer that this plan allocates
+    lives: dict[Node, tuple[int, int]] = field(default_factory=dict)  # temporary -> first and last region that uses it
 
     @property
     def launches(self) -> list[Launch]:
@@ -185,7 +185,7 @@ def ordered(graph: Graph, fused: Fused, launches: Sequence[Launch]) -> Schedule:
 
 
 def _mark_phases(launches: Sequence[Launch]) -> None:
-    """Find kernels that only reduce what a row kernel gives for its rows (a loss over the rows of a batch)."""
+    """Find kernels that only reduce the row results of a row kernel (a loss over the rows of a batch)."""
     writers: dict[Node, KernelCall] = {n: c for c in launches if isinstance(c, KernelCall) for n in c.writes}
     for c in launches:
         if isinstance(c, KernelCall) and c.kernel.rows and _single(c):
@@ -239,7 +239,7 @@ def _scatter(n: Node) -> ScatterCall:
 
 
 def _levels(launches: Sequence[Launch]) -> list[list[Launch]]:
-    """Regions by longest way to the end; calls into libraries stand alone."""
+    """Regions by longest path to the end; library calls are regions of their own."""
     level: dict[int, int] = {}
     readers: dict[Node, int] = {}  # stored node -> highest level among those that need it written first
     for i in range(len(launches) - 1, -1, -1):

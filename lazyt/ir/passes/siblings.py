@@ -1,7 +1,7 @@
-"""Siblings: groups that are made from the same values as another value is, over the axes that it has.
+"""Siblings: groups that read the same values as another value does, over the same axes.
 
-A group of a long program has thousands of others beside it. So it is listed under each value that it is made from and
-each form that it has, and a value finds the newest of its siblings there, without a search.
+A group of a long program has thousands of others beside it. So it is listed under each value that it is computed from
+and each form that it has, and the newest sibling of a value is found without a search.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MAX_GROUP = 1024
 MAX_ROOTS = 24
 FREE = frozenset({"constant", "scalar", "extent", "iota"})
-# What has more operands than this is not looked through.
+# Nodes with more operands than this are not searched.
 WIDE = 64
 
 _number = attrgetter("number")
@@ -43,9 +43,9 @@ def has_capacity(group: Group) -> bool:
 
 
 def made_from(n: Node) -> set[Node]:
-    """The values that n is made from, three steps back; what is free to make does not count.
+    """The values that n is computed from, three steps back; sources that cost nothing do not count.
 
-    Nor do the parts of what is put together from many: all that reads it would be looked at for each of them.
+    Nor do the parts of a value with many parts: all its readers would be examined for each of them.
     """
     out: set[Node] = set()
     layer = {n}
@@ -61,7 +61,7 @@ class Siblings:
     def __init__(self, scope: Scope | None) -> None:
         self.scope = scope
         self.groups: dict[tuple[Node, Form], list[Group]] = {}  # ascending in their numbers
-        self.forms: dict[Group, tuple[Form, ...]] = {}  # as they are now: what is listed under others is out of date
+        self.forms: dict[Group, tuple[Form, ...]] = {}  # the current forms: entries under other forms are stale
 
     def join(self, group: Group, n: Node) -> None:
         """n is stored or reduced by a group."""
@@ -104,7 +104,7 @@ class Siblings:
                     insort(listed, group, key=_number)
 
     def _forms(self, group: Group) -> tuple[Form, ...]:
-        """What a value's form may be for it to be stored by a group, or reduced in it, at each of its points."""
+        """The forms with which a group may store n, or reduce it, at each of its points."""
         outer = self._normal(tuple(a.extent for a in group.outer))
         rows = self._normal(tuple(a.extent for a in group.rows))
         piece = group.piece
@@ -116,6 +116,6 @@ class Siblings:
         return tuple(forms)
 
     def _normal(self, form: Form) -> Form:
-        """Extents by what they are known to be equal to."""
+        """Extents, each replaced by its normal form."""
         scope = self.scope
         return form if scope is None else tuple(x if isinstance(x, str | int) else scope.normal(x) for x in form)

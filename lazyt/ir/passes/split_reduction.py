@@ -1,14 +1,14 @@
-"""A reduction of few long rows, divided into kernels that several threads can share.
+"""Divides a reduction of few long rows into kernels that several threads can share.
 
     sum over 16M elements    -->    partial sums of 256 chunks (a unit each); their total, in order
 
 The order of a sum (see `kernel.py`) adds float64 totals of chunks one after the other, so partial totals in memory,
-added in that order by a second kernel, give the same bits. Every stage over rows becomes such a pair, and what a
-later stage reads of it is loaded. Who runs a kernel decides whether it is divided, by its sizes.
+added in that order by a second kernel, give the same bits. Every stage over rows becomes such a pair, and later
+stages load its results. The backend decides by sizes whether a kernel is divided.
 
     argmax over 16M elements    -->    maximum and place in each chunk; the first chunk of the highest, and its place
 
-`by_stages` only parts the stages, each over whole rows, for who divides a kernel of one stage in another way.
+`by_stages` only separates the stages, each over whole rows, for backends that divide a single stage differently.
 
     softmax of 4 rows of 16M elements    -->    maximum of a row; sum of its exponentials; quotients
 """
@@ -28,9 +28,9 @@ from lazyt.ir.records import dataclass
 FLOAT64, INT64, BOOL = np.dtype(np.float64), np.dtype(np.int64), np.dtype(bool)
 # Rows shorter than this, several of them to an output, are not worth a partial total each.
 SHORT = 512
-# Elements that a kernel must have at least.
+# The least number of elements of a kernel that is divided.
 SMALL = 1 << 18
-# ... and if its rows end where they are decided: what one thread reads in the time of a few wakings of another.
+# ... if its rows end early: as many as one thread reads while another is woken a few times.
 DECIDED = 1 << 22
 
 
@@ -44,7 +44,7 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Operand:
-    """What an access of a piece points at: an access of the whole kernel or scratch, `shift` elements on."""
+    """The array of an access of a piece: an access of the whole kernel or scratch, `shift` elements on."""
 
     source: int | Scratch
     shift: int
@@ -333,7 +333,7 @@ class _Copy:
         return n
 
     def _old(self, number: int) -> int:
-        """An access of the whole kernel."""
+        """The piece's access for an access of the whole kernel."""
         whole, old = self.whole, self.whole.kernel.accesses[number]
         steps = whole.strides[number]
         if self.chunked:
@@ -365,7 +365,7 @@ class _Copy:
         return self.add(k.Index(len(self.affines) - 1, INT64))
 
     def _result(self, r: int) -> int:
-        """What an earlier stage finished, read back."""
+        """Loads the result that an earlier stage finished."""
         whole = self.whole
         scratch = whole.results[r]
         outer = list(_row_major(whole.outer))
@@ -379,7 +379,7 @@ class _Copy:
         return self.add(k.Load(self.access(k.Access(scratch.dtype, "n" * (n - 1) + "1"), operand), scratch.dtype))
 
     def value(self, v: int) -> int:
-        """The value v of the whole kernel, and what it needs."""
+        """The value v of the whole kernel, with the values that it needs."""
         todo = [v]
         values = self.whole.kernel.values
         while todo:

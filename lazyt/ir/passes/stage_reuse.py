@@ -1,4 +1,4 @@
-"""Costly values of a row kernel that several stages need: computed once, kept where the row's result will stand.
+"""Computes costly values once that several stages of a row kernel need: kept in the memory of the row's result.
 
     stage: finish sum(exp(x - m))                      stage: finish sum(exp(x - m)); out <- exp(x - m)
     stage: out <- exp(x - m) / s             -->       stage: out <- load(out) / s

@@ -1,6 +1,6 @@
-"""What every valid graph obeys: the grammar of graph.py as rules, run between passes.
+"""The rules of a valid graph, checked between passes: the grammar of graph.py.
 
-Extents are compared by their hints: a graph is checked as it is for the walk that is being planned.
+Extents are compared by their hints: a graph is checked for the trace that is being planned.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _check_effects(graph: Graph) -> None:
 
 
 def is_effect(n: Node) -> bool:
-    """Whether a node is called for what it does."""
+    """Whether a node is called for its effect."""
     return isinstance(n.attrs, g.Opaque) and n.attrs.fn in EFFECTS
 
 

@@ -255,7 +255,7 @@ def test_more_random_programs_of_random_extents(data: st.DataObject) -> None:
 def written(f: Callable[..., Any], *values: int) -> Callable[..., Any]:
     """f as the function that is written of it, from its run on these values."""
     notes = Notes()
-    result = f(*(notes.leaf(f"v[{i}]", v) for i, v in enumerate(values)))
+    result = f(*(notes.known(f"v[{i}]", v) for i, v in enumerate(values)))
     lines = symbolic_binding._needed(notes.lines, [f"return {symbolic_binding._name(result)}"])
     space: dict[str, Any] = {"trunc": math.trunc, "ceil": math.ceil}
     exec("def g(*v):\n    " + "\n    ".join(lines), space)
@@ -304,7 +304,7 @@ def test_random_arithmetic(data: st.DataObject) -> None:
 )
 def test_what_would_lose_where_a_number_comes_from(f: Callable[[Any], Any]) -> None:
     with pytest.raises(Untold):
-        f(Notes().leaf("v[0]", 2))
+        f(Notes().known("v[0]", 2))
 
 
 def test_numbers_are_only_what_a_program_may_differ_in() -> None:
