@@ -2,8 +2,8 @@
 
 Loading an object means running it, so nothing is read from a directory or file that another user
 could have written. Every file carries a checksum of its key and content, and appears whole or not
-at all (`os.replace`). Whatever is wrong with the cache only costs compile time: a file that is
-damaged, or another key's, is a miss and is replaced; where nothing can be written, what is there is
+at all (`os.replace`). Problems of the cache only cost compile time: a file that is
+damaged, or another key's, is a miss and is replaced; a directory that cannot be written is
 still read; an unusable directory means memory only.
 """
 
@@ -54,14 +54,14 @@ def default_directory() -> Path | None:
 
 
 def _header(key: str, data: bytes) -> bytes:
-    """What a file begins with. NOTE: the key is in it, so that a file under another's name does not match."""
+    """The beginning of a file. NOTE: it contains the key, so a file under another key's name does not match."""
     digest = hashlib.sha256(key.encode())
     digest.update(data)
     return MAGIC + digest.digest()
 
 
 def _distrust(status: os.stat_result) -> str | None:
-    """Why other users could have written it, or None (as where the system has no user ids)."""
+    """Why other users could have written it, or None (also where the system has no user ids)."""
     if hasattr(os, "getuid") and status.st_uid != os.getuid():
         return f"it belongs to user {status.st_uid}"
     if os.name == "posix" and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -93,13 +93,13 @@ class ObjectCache:
         self._directory = None if directory is None else Path(directory).absolute()
         self._checked = directory is None
         self._limit = limit
-        self._warned: set[str] = set()  # each kind of trouble is told once
-        self.writes = True  # until one fails: a full disk, a directory that is only to be read
-        self.damaged = 0  # files that were not used, whatever for
+        self._warned: set[str] = set()  # each kind of problem is reported once
+        self.writes = True  # until one fails: a full disk, a read-only directory
+        self.damaged = 0  # files that were refused, for any reason
 
     @property
     def directory(self) -> Path | None:
-        """Where objects are kept, or None if they are not."""
+        """The directory of the objects, or None without one."""
         if not self._checked:
             self._checked = True
             self._check()
@@ -131,7 +131,7 @@ class ObjectCache:
         path = directory / f"{key}.o"
         problem, touched = None, 0.0
         try:
-            # NOTE: neither a link is followed nor a pipe waited for.
+            # NOTE: does not follow links or wait for pipes.
             with open(os.open(path, os.O_RDONLY | _PLAINLY), "rb") as file:
                 status = os.fstat(file.fileno())
                 problem = _distrust(status) if stat.S_ISREG(status.st_mode) else "it is not a regular file"
@@ -146,12 +146,12 @@ class ObjectCache:
             return None
         # The access time that pruning goes by: `noatime` mounts do not keep one.
         if time.time() - touched > TOUCH_AFTER_SECONDS:
-            with contextlib.suppress(OSError):  # deleted meanwhile, or on a disk that is only to be read
+            with contextlib.suppress(OSError):  # deleted meanwhile, or on a read-only disk
                 os.utime(path)
         return payload
 
     def _refuse(self, path: Path, problem: str | None) -> None:
-        """A file that is not used: it makes place for one that is; with a `problem`, one warning."""
+        """Delete a file that cannot be used, so that it is replaced; with a `problem`, warn once."""
         self.damaged += 1
         with contextlib.suppress(OSError):  # where it cannot be deleted it is refused again
             os.unlink(path)
@@ -166,7 +166,7 @@ class ObjectCache:
             try:
                 self._write(key, data)
             except (FileNotFoundError, NotADirectoryError):
-                # Somebody has deleted the directory, or the temporary file in it.
+                # The directory, or the temporary file in it, was deleted.
                 self._check()
                 self._write(key, data)
             # Keys are uniform, so this is one store in 64, however short-lived the processes are.

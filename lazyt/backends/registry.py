@@ -1,6 +1,6 @@
-"""The backends by name: the one module outside their own packages that names any. A backend is loaded when it is used.
+"""The backends by name; no other module outside their packages names one. A backend is loaded at its first use.
 
-`register(backend)` adds one, under the name that its devices begin with: `interp` has `interp` and `interp:1`.
+`register(backend)` adds one under the prefix of its devices' names: `interp` has `interp` and `interp:1`.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def host() -> HostBackend:
 
 
 def register(backend: Backend) -> None:
-    """Add a backend; ValueError where its name is taken."""
+    """Add a backend; ValueError if its name is taken."""
     if backend.name in (*_MODULES, *_loaded):
         raise ValueError(f"register: a backend called {backend.name!r} is registered already")
     _loaded[backend.name] = backend
 
 
 def unregister(name: str) -> None:
-    """Take away a backend that was registered; KeyError if none was."""
+    """Remove a backend that was registered; KeyError if there was none."""
     if name in _MODULES:
         raise ValueError(f"unregister: {name!r} is one of lazyt's own backends")
     del _loaded[name]
@@ -62,7 +62,7 @@ def unregister(name: str) -> None:
 
 
 def names() -> list[str]:
-    """The backends that there are, loaded or not: the kinds of devices."""
+    """The names of all backends, loaded or not: the kinds of devices."""
     return [*dict.fromkeys((*_MODULES, *_loaded))]
 
 
@@ -72,7 +72,7 @@ def loaded() -> Iterator[Backend]:
 
 
 def device_of(name: object) -> str:
-    """The full name of a device, `cuda:0` of `cuda`; DeviceError for one that is not there."""
+    """The full name of a device, `cuda:0` for `cuda`; DeviceError if it does not exist."""
     if isinstance(name, str) and (kind := name.partition(":")[0]) in names():
         return get(kind).device(str(name))
     known = [repr(HOST), "'cuda:0', 'cuda:1', ..."] + [repr(n) for n in _loaded if n not in _MODULES]
@@ -80,7 +80,7 @@ def device_of(name: object) -> str:
 
 
 def is_device_name(text: str) -> bool:
-    """Whether a string names a device of some backend, there or not."""
+    """Whether a string names a device of some backend, whether or not this machine has it."""
     return text.partition(":")[0] in names()
 
 
@@ -97,7 +97,7 @@ def available() -> list[str]:
 
 
 def by_dlpack(kind: int) -> Backend | None:
-    """The backend whose memory DLPack calls a device of this type; None where there is none."""
+    """The backend of a DLPack device type; None if there is none."""
     for name in names():
         backend = get(name)
         if backend.dlpack_type == kind:

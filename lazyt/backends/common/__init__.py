@@ -1,1 +1,1 @@
-"""What backends share: how a schedule is bound to extents, its arguments and memory, and calls on the host."""
+"""Code that backends share: binding of a schedule to extents, its arguments and memory, and calls on the host."""

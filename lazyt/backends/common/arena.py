@@ -1,4 +1,4 @@
-"""Where blocks of memory that live for a while stand in one arena: none overlaps another that lives with it.
+"""Layout of an arena: blocks of memory whose lifetimes overlap do not overlap in memory.
 
 A block is its size, the first region of a plan that it lives in, and the last.
 """
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 Block = tuple[int, int, int]
 
-# So many blocks are placed by looking at each other: it packs best, and costs their number squared.
+# Up to so many blocks are compared pairwise: it packs best, and costs their number squared.
 MANY_BLOCKS = 2048
 
 
 def by_size(blocks: Iterable[Block]) -> tuple[list[int], int]:
-    """The offset of each block, given the largest first: the lowest place that is free while it lives; and the end."""
+    """The offset of each block, placed the largest first at the lowest address free while it lives; and the end."""
     offsets: list[int] = []
     placed: list[tuple[int, int, int, int]] = []  # start, end, first, last; ascending
     top = 0
@@ -37,7 +37,7 @@ def by_size(blocks: Iterable[Block]) -> tuple[list[int], int]:
 
 
 def by_time(blocks: Sequence[Block]) -> tuple[list[int], int]:
-    """The same in the order of time, n log n: each takes the smallest gap that it fits into; and the end."""
+    """The same, placed in order of time in n log n: each block takes the smallest gap that fits; and the end."""
     begins: dict[int, list[int]] = {}
     ends: dict[int, list[int]] = {}
     for i, (_, first, last) in enumerate(blocks):
@@ -54,7 +54,7 @@ def by_time(blocks: Sequence[Block]) -> tuple[list[int], int]:
 
 
 class _Gaps:
-    """What is free below the top of an arena; no two gaps touch."""
+    """The free memory below the top of an arena; no two gaps touch."""
 
     def __init__(self) -> None:
         self.top = 0
@@ -63,7 +63,7 @@ class _Gaps:
         self.starts: dict[int, int] = {}  # by end
 
     def take(self, size: int) -> int:
-        """The start of the smallest gap of this size or more; the top moves up where there is none."""
+        """The start of the smallest gap of at least this size; the top moves up if there is none."""
         i = bisect_left(self.by_size, (size, 0))
         if i < len(self.by_size):
             free, start = self.by_size[i]
@@ -78,7 +78,7 @@ class _Gaps:
         return start
 
     def give(self, start: int, size: int) -> None:
-        """Free what was taken, together with the gaps at both sides."""
+        """Free a block, merged with the gaps at both sides."""
         end = start + size
         if start in self.starts:
             start = self.starts[start]

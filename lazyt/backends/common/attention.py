@@ -1,4 +1,4 @@
-"""Calls of attention that a backend computes itself: which it can, and the arguments of its functions."""
+"""Attention calls that a backend computes itself: which ones qualify, and the arguments of their functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lazyt.ir.graph import Node
     from lazyt.ir.passes.schedule import AttentionCall
 
-# Fewer queries leave most lanes of a panel empty; and their weights are no square.
+# Fewer queries leave most lanes of a panel empty, and their weights are not quadratic in the length.
 QUERIES = 8
 # Features of a query, a key or a value, at most: what a panel of queries needs of them lies in working memory.
 FEATURES = 256
@@ -41,7 +41,7 @@ SIZE = HEAD + STEP * MAX_BATCH
 
 
 def attends(b: Builder, n: Node) -> bool:
-    """Whether a call has generated code; others are products. A plan made so holds only where it is so."""
+    """Whether a call has generated code; others are products. The plan then holds only where the answer is the same."""
     assert is_attention(n), "attention or its gradient"
     q, k, v = n.operands[:3]
     if (
@@ -66,14 +66,14 @@ def is_gradient_node(n: Node) -> bool:
 
 
 def sizes(b: ScheduleBinding, c: AttentionCall) -> tuple[int, int, int, int, int]:
-    """How many matrices, queries, keys, and features of these and of values."""
+    """The numbers of matrices, queries, keys, features of these, and features of values."""
     q, k, v = c.node.operands[:3]
     count = math.prod(b.value(x) for x in q.shape[:-2])
     return count, b.value(q.shape[-2]), b.value(k.shape[-2]), b.value(k.shape[-1]), b.value(v.shape[-1])
 
 
 def positions(c: AttentionCall) -> dict[str, int]:
-    """Where the arrays that are read stand among the operands."""
+    """The positions of the arrays that are read among the operands."""
     found = {"q": 0, "k": 1, "v": 2}
     if (mask := mask_of(c.node)) is not None:
         found["mask"] = mask
@@ -84,7 +84,7 @@ def positions(c: AttentionCall) -> dict[str, int]:
 
 
 def place(b: ScheduleBinding, c: AttentionCall, own: dict[str, int], table: list[int], patches: Patches) -> int:
-    """Write the arguments of a call at the end of the table, a backend's own too; where they begin."""
+    """Append the arguments of a call to the table, with a backend's own; gives their start."""
     n, at, position = c.node, len(table), positions(c)
     names = ("dq", "dk", "dv") if is_gradient(c) else ("o", "l")
     steps = {name: [b.value(s) for s in c.views[i][1]] for name, i in position.items()}

@@ -1,7 +1,7 @@
 """Binding a schedule to extents: temporaries laid into an arena, the arguments of launches as a table with patches.
 
-Tables are complete but for addresses and scalars, which a run fills in by patches: (slot, base, byte offset). What a
-launch is made of, and how products are computed, is the backend's: it subclasses `ScheduleBinding`.
+Tables are complete except for addresses and scalars, which a run fills in by patches: (slot, base, byte offset). A
+backend subclasses `ScheduleBinding` to define its launches and how products are computed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from lazyt.errors import LazytError
     from lazyt.ir.passes.kernelize import KernelCall, ScalarArg
 
-# What has a place in a plan's arena: a temporary value, or an operand of a product packed.
+# A key of a plan's arena: a temporary value, or a packed operand of a product.
 Temporary = Node | tuple[MatmulCall, str]
 
 
 class ScheduleBinding:
-    """What running an executable for given extents takes, by the values of all its expressions there."""
+    """The data for running an executable at given extents, from the values of all its expressions there."""
 
     products: dict[MatmulCall, Any]
 
@@ -124,7 +124,7 @@ class ScheduleBinding:
         )
 
     def _arguments(self, c: KernelCall, piece: Piece, table: list[int], patches: list[tuple[int, int, int]]) -> int:
-        """Append the arguments of a piece of a kernel to the table; where they begin."""
+        """Append the arguments of a piece of a kernel to the table; gives their start."""
         lay, at = piece.kernel.layout, len(table)
         args = [0] * max(lay.size, 1)
         args[: len(piece.extents)] = piece.extents
@@ -156,7 +156,7 @@ class ScheduleBinding:
         return at
 
     def _scratch(self, scratch: Scratch) -> int:
-        """The place in the arena of memory that the pieces of a kernel share, for the whole run."""
+        """The offset in the arena of memory that the pieces of a kernel share, for the whole run."""
         place = self.scratch.get(scratch)
         if place is None:
             place = self.scratch[scratch] = self.scratch_at
@@ -186,7 +186,7 @@ class ScheduleBinding:
             patches.append((at + slot, self.scalar_base[s.position, s.part, s.floating], 0))
 
     def error_of(self, code: int, index: int) -> LazytError:
-        """The error of the check with a number, from 1, that this index failed."""
+        """The error for an index that failed the check with this number, from 1."""
         n = self.checks[code - 1]
         if isinstance(n.attrs, g.Sizes):
             sizes = n.attrs.sizes

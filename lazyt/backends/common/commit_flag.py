@@ -1,4 +1,4 @@
-"""What a run that overwrites inputs gives its caller: whether it has, and where the results are."""
+"""The outcome of a run that overwrites inputs: whether it has overwritten any, and where the results are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Receipt:
-    """What a run that overwrites inputs has come to: once `written` is true, its results are all there is."""
+    """The outcome of a run that overwrites inputs: once `written` is true, only its results are valid."""
 
     __slots__ = ("buffers", "donated", "flag")
 

@@ -1,4 +1,4 @@
-"""The errors of a run that come from data: what was refused, and the line that recorded it."""
+"""Errors of a run that depend on data: the refused value, and the line that recorded the operation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def index_error(n: Node, index: int, sizes: Sequence[int]) -> LazytError:
-    """The error of an index that came from data, into axes of these sizes, with the line that recorded it."""
+    """The error for an index read from data, into axes of these sizes, with the line that recorded it."""
     name = getattr(n.site, "name", "")
     size = next((s for s in sizes if not 0 <= index < s), sizes[0])
     found = f"at {n.site}; found at the sync"

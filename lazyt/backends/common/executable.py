@@ -1,4 +1,4 @@
-"""What every executable of a schedule needs: its expressions numbered, its scalars as words, its outputs in order."""
+"""The parts common to all executables of a schedule: numbered expressions, scalars as words, outputs in order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ScalarWords:
         self.all = len(scalars) if self.positions == list(range(len(scalars))) else -1
 
     def of(self, scalars: Sequence[Any]) -> list[int]:
-        """The words for the scalars of a walk."""
+        """The words for the scalars of a trace."""
         if self.plain:
             chosen = scalars if self.all == len(scalars) else map(scalars.__getitem__, self.positions)
             return array("q", array("d", chosen).tobytes()).tolist()
@@ -42,7 +42,7 @@ class ScalarWords:
 
 
 class ScheduleExecutable:
-    """A schedule with what its launches take at any extents; a backend adds how it is compiled, bound and run."""
+    """The arguments of a schedule's launches at any extents; a backend adds compiling, binding and running."""
 
     def __init__(self, sched: Schedule) -> None:
         self.schedule = sched
@@ -65,10 +65,10 @@ class ScheduleExecutable:
         self.compiles, self.compile_time = 0, 0.0
 
     def arrange(self, call: KernelCall) -> None:
-        """Change a kernel into the form that the backend's code generator takes; before anything is numbered."""
+        """Change a kernel into the form that the backend's code generator takes, before anything is numbered."""
 
     def notes(self, bound: Any) -> list[tuple[str, str]]:
-        """What else `explain()` says of a run as a whole: (word, text)."""
+        """Further lines of `explain()` on a run as a whole: (word, text)."""
         return []
 
     def _number_expressions(self) -> None:

@@ -1,4 +1,4 @@
-"""The integer expressions of a plan, as one function of a walk's extents and scalars."""
+"""The integer expressions of a plan, as one function of a trace's extents and scalars."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lazyt.ir.symbolic import Dim, source
 
 
 class _Known(dict["int | Dim", int]):
-    """The number of each expression; to write its source for every look-up costs most of binding a plan."""
+    """The number of each expression; generating its source at every look-up would dominate the cost of binding."""
 
     def __init__(self, numbers: dict[str, int]) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""Launches that NumPy computes on the host: library calls, products and scatters that a backend has no code for.
+"""Launches that NumPy computes on the host: library calls, products and scatters without code in the backend.
 
-A ufunc writes its results where they go; what else NumPy returns is copied there, unless the backend takes it over.
+A ufunc writes its results in place; other results of NumPy are copied, unless the backend takes over their memory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class HostCall(ABC):
         self.bound = bound
         self.call = call
         self.places: dict[Node, tuple[tuple[int, ...], int, int]] = {}
-        # What a run is, once that is known, and of a function its arguments that are no values.
+        # The function that a run calls, once it is known, and its arguments that are not values.
         self.how: Run | None = None
         self.function: Callable[..., Any] | None = None
         self.statics: tuple[Any, ...] | None = None
@@ -61,10 +61,10 @@ class HostCall(ABC):
     def _view(
         self, n: Node, outs: Sequence[Any], arena: Any, inputs: Sequence[Any], writable: bool
     ) -> np.ndarray[Any, Any]:
-        """A value as an array; what is written to a writable one becomes the value."""
+        """A value as an array; writing to a writable one changes the value."""
 
     def _adopt(self, n: Node, results: list[Any], bases: list[int], outs: list[Any]) -> bool:
-        """Take the memory of the last of NumPy's results as that of a result of the plan; False: it is to be copied."""
+        """Take over the memory of NumPy's last result as that of a result of the plan; False: it must be copied."""
         return False
 
     def _own(self, fn: str, statics: tuple[Any, ...]) -> Run | None:
@@ -85,7 +85,7 @@ class HostCall(ABC):
         how(bases, outs, arena, inputs)
 
     def _chosen(self) -> Run:
-        """What the call comes to, which stays so: all but where its values lie is known."""
+        """The function that performs the call; it stays the same, as only addresses change between runs."""
         c = self.call
         if isinstance(c, MatmulCall):
             return self._product
@@ -170,7 +170,7 @@ class HostCall(ABC):
 
 
 def _ufunc(fn: str, statics: tuple[Any, ...]) -> np.ufunc | None:
-    """The ufunc that a recorded call of NumPy is, if its results have NumPy's own dtypes."""
+    """The ufunc of a recorded NumPy call, if its results have NumPy's own dtypes."""
     if fn != "call" or not switches["adopt"] or any(d == dtypes.bfloat16 for _, d in statics[1]):
         return None
     found: np.ufunc | None = statics[0].ufunc
@@ -193,7 +193,7 @@ def extents_in(static: Any) -> Iterator[Dim]:
 
 
 def evaluated(static: Any, bound: ScheduleBinding) -> Any:
-    """Static arguments with the extents in them evaluated."""
+    """Static arguments with their extents evaluated."""
     if isinstance(static, tuple):
         return tuple(evaluated(s, bound) for s in static)
     return bound.value(static) if isinstance(static, Dim) else static

@@ -1,4 +1,4 @@
-"""How exactly float32 matrices are multiplied, for the backends whose libraries have faster, less exact products."""
+"""The precision of float32 matrix products, for backends whose libraries have faster, less exact products."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ _precision = ["highest"]
 
 
 def set_precision(precision: str) -> None:
-    """Take another precision from now on; one of `PRECISIONS`."""
+    """Use another precision from now on; one of `PRECISIONS`."""
     assert precision in PRECISIONS, "checked by who calls"
     _precision[0] = precision
 
 
 def precision() -> str:
-    """The precision that is asked for."""
+    """The precision in use."""
     return _precision[0]

@@ -1,4 +1,4 @@
-"""Matrix products of a plan: how each is computed at given sizes, and how its operands lie."""
+"""Matrix products of a plan: the strategy of each at given sizes, and the layout of its operands."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_TRANS, TRANS = 111, 112
 
 @dataclass(frozen=True)
 class Choice:
-    """How one product is computed, and why."""
+    """The strategy of one product, and its reason."""
 
     how: str  # 'generated' | 'blas' | 'numpy' | 'cudnn'
     m: int
@@ -33,12 +33,12 @@ class Choice:
     count: int  # products in the batch
     generated_cycles: int  # 0 where there is no generated code for it
     blas_cycles: int  # 0 where BLAS has no routine for it
-    on_stack: bool = False  # whether nobody but the epilogue needs the product
-    timed: str = ""  # what the autotuner measured, if it was asked
+    on_stack: bool = False  # whether only the epilogue needs the product
+    timed: str = ""  # the autotuner's measurements, if it is on
 
     @property
     def reason(self) -> str:
-        """The estimates, or what was measured, for a person to read."""
+        """The estimates, or the measurements, for people."""
         if self.timed:
             return self.timed
         if not self.blas_cycles:
@@ -58,7 +58,7 @@ class Product:
 
     @property
     def extra(self) -> dict[str, int]:
-        """Bytes of temporaries that it needs in the arena, by their names."""
+        """Bytes of temporaries that it needs in the arena, by name."""
         return {}
 
 

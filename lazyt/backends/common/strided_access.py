@@ -1,10 +1,10 @@
-"""Accesses of every other element along the lanes: read and written as neighbours.
+"""Accesses with stride 2 along the lanes, loaded and stored as neighbours.
 
     y[i] = x[2 * i]     -->    the access is of class '2': two registers of neighbours, and a shuffle
     y[i] = x[-2 * i]    -->    the same, of class '=', which is read only
 
-Parts of complex numbers lie so. A gather costs a cycle an element, whatever the stride is; this costs what twice as
-many neighbours do.
+Parts of complex numbers are laid out so. A gather costs a cycle an element, whatever the stride; this costs as much as
+twice as many neighbours.
 """
 
 from __future__ import annotations

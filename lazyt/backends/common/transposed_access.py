@@ -1,4 +1,4 @@
-"""Maps that read across memory: walked so that what lies side by side is read together.
+"""Maps that read across memory: their loops are ordered so that neighbours in memory are read together.
 
     y[i, v] = x[v, i] + b[i, v]: lanes along v, which x is strided along    -->    i becomes a row axis
 
@@ -75,7 +75,7 @@ def tile(call: KernelCall) -> None:
 
 
 def untile(call: KernelCall) -> None:
-    """Read a few columns by strided lanes, where a reduction would read them in tiles; else change nothing."""
+    """Read a few columns by strided lanes, where a reduction would read them in tiles; otherwise change nothing."""
     kernel, columns = call.kernel, call.extents[-1]
     found = tiled_accesses(kernel)
     if not found or _has_columns(columns):
@@ -89,5 +89,5 @@ def untile(call: KernelCall) -> None:
 
 
 def _has_columns(columns: int | Dim) -> bool:
-    """Whether there are enough of them for tiles; the plan so made holds while that is so (a guard)."""
+    """Whether there are enough columns for tiles; the plan then holds only where this is so (a guard)."""
     return columns.scope.at_least(columns, NARROW) if isinstance(columns, Dim) else columns >= NARROW

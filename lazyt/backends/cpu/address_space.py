@@ -1,6 +1,6 @@
-"""Address space that LLVM will need: where it gets none it ends the process, so it is asked for beforehand.
+"""Checks for address space before LLVM needs it: LLVM ends the process when an allocation fails.
 
-A reservation is made and given back at once. That sees every limit of the system's (`RLIMIT_AS`, `RLIMIT_DATA`, strict
+A reservation is made and released at once. This respects every limit of the system (`RLIMIT_AS`, `RLIMIT_DATA`, strict
 overcommit) and costs microseconds, where a compile costs milliseconds.
 """
 
@@ -19,7 +19,7 @@ _COMPILING, _TIMES = 8 << 20, 160
 
 
 def compiling(text: str) -> int:
-    """What a compile of this text may take."""
+    """The bytes that compiling this text may take."""
     return _COMPILING + _TIMES * len(text)
 
 
@@ -33,7 +33,7 @@ def available(nbytes: int) -> bool:
 
 
 def require(nbytes: int, what: str) -> None:
-    """OutOfMemory if the system has not so many bytes for `what`."""
+    """OutOfMemory unless the system has so many bytes for `what`."""
     if not available(nbytes):
         raise OutOfMemory(
             f"{what}: the system has no {nbytes >> 20} MB of memory left for it (a limit on address space is "

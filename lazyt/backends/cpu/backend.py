@@ -1,4 +1,4 @@
-"""The CPU as a backend: LLVM's machine code on native threads, over a pool of the host's memory."""
+"""The CPU as a backend: machine code by LLVM on native threads, with a pool of host memory."""
 
 from __future__ import annotations
 

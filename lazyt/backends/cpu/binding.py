@@ -1,6 +1,6 @@
-"""Binding a plan to extents: products chosen, temporaries laid into an arena, argument tables of launches written.
+"""Binding a plan to extents: chooses strategies of products, lays out the arena, writes argument tables of launches.
 
-Tables are complete but for addresses and scalars, which a run fills in by patches: (slot, base, byte offset).
+Tables are complete except for addresses and scalars, which a run fills in by patches: (slot, base, byte offset).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ GRAIN, GRAIN_BYTES = 16384, 4
 # A column reduction reads this many neighbouring units together (see emit_columns).
 COLUMN_RUN = 16
 
-# Results of fewer bytes do not take the memory of inputs: to find out would cost as much as to copy.
+# Smaller results do not take the memory of inputs: the check would cost as much as the copy.
 DONATED = 1 << 14
-MANY = 4  # ... unless there are so many
+MANY = 4  # ... unless there are at least so many
 
 
 # The rows, the table and the patches of a native program.
@@ -152,7 +152,7 @@ class Binding(ScheduleBinding):
         return isinstance(c, KernelCall | AttentionCall) or self.exe.native
 
     def _safe_region(self) -> int:
-        """From this region on nothing can fail: no index is checked, and all is one native program."""
+        """The first region from which nothing can fail: no index is checked, and all is one native program."""
         safe = 0
         for i, region in enumerate(self.exe.schedule.regions):
             for c in region:
@@ -184,7 +184,7 @@ class Binding(ScheduleBinding):
         self, c: KernelCall, piece: Piece, rows: list[list[int]], table: list[int],
         patches: list[tuple[int, int, int]], joins: bool,
     ) -> None:  # fmt: skip
-        """One launch: of a kernel as it stands, or of a part of it."""
+        """One launch: of a whole kernel, or of a part of it."""
         kernel, extents = piece.kernel, piece.extents
         at = self._arguments(c, piece, table, patches)
         units = kernel.units(extents)

@@ -1,7 +1,7 @@
 """Library calls of a plan: NumPy on views of its buffers, between native parts.
 
-Operands are read where they lie. A ufunc writes its results where they go, parts of them on several threads. The
-memory of what else NumPy returns is taken over if nobody else holds it, and copied if not.
+Operands are read in place. A ufunc writes its results in place, parts of them on several threads. The memory of other
+results of NumPy is taken over if nothing else refers to it, and copied if not.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from lazyt.backends.cpu.executor import Bound
     from lazyt.ir.graph import Node
 
-# NumPy's results of fewer bytes are copied: their memory is not worth an object of its own.
+# Smaller results of NumPy are copied: their memory is not worth an object of its own.
 ADOPTED = 1 << 16
 MAX_LENT = 16
-# Seconds of one thread's that are worth starting others: measured, these cost a few hundred microseconds.
+# Seconds on one thread from which others are started: starting them costs a few hundred microseconds (measured).
 THREADED = 1e-3
 
 
@@ -58,9 +58,9 @@ class Callback(HostCall):
         return memory.as_ndarray(buffer, n.dtype, shape, offset=offset, writable=writable)
 
     def _lent(self, n: Node, bases: Sequence[int]) -> np.ndarray[Any, Any]:
-        """A value as an array for the time of a call that keeps none: for half of what one costs that may be kept.
+        """A value as an array for a call that keeps no reference to it: at half the cost of one that may be kept.
 
-        NOTE: an array over no object, kept by its address; nobody looks at it but while something lies there.
+        NOTE: the array is over an address and owns no object; it is only read while the memory is valid.
         """
         shape, base, offset = self._place(n)
         at = bases[base] + offset
@@ -81,7 +81,7 @@ class Callback(HostCall):
         return self._sort
 
     def _sorted(self, bases: Sequence[int]) -> tuple[Any, ...]:
-        """The arguments of what sorts, if its result is wanted."""
+        """The arguments of a sorting call, if its result is wanted."""
         c = self.call
         assert isinstance(c, LibraryCall), "what sorts is a call of a library"
         assert self.statics is not None, "found with what sorts"
@@ -107,7 +107,7 @@ class Callback(HostCall):
     def _elementwise(
         self, call: Callable[[list[Any], tuple[Any, ...]], Any], operands: list[Any], results: tuple[Any, ...]
     ) -> None:
-        """Have `call` write results element by element; parts of them on several threads, if that took its time."""
+        """Have `call` write results element by element; in parts on several threads, if it took long enough."""
 
         def some(part: slice) -> None:
             with np.errstate(all="ignore"):
@@ -130,7 +130,7 @@ class Callback(HostCall):
         self.pace = (perf_counter() - start) / max(size, 1)
 
     def _adopt(self, n: Node, results: list[Any], bases: list[int], outs: list[Any]) -> bool:
-        """Take the memory of NumPy's last result as that of a result of the plan, instead of a copy."""
+        """Take over the memory of NumPy's last result as that of a result of the plan, instead of a copy."""
         b = self.bound
         base = b.output_base.get(n)
         if base is None or b.moving or results[-1].nbytes < ADOPTED or not switches["adopt"]:

@@ -1,4 +1,4 @@
-"""The machine code of kernels: made once a process, kept while some plan uses it."""
+"""The machine code of kernels: compiled once a process, kept while some plan uses it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lazyt.backends.cpu.engine import assembly, compile_ahead, compile_module, i
 from lazyt.backends.cpu.flags import variant
 from lazyt.ir import kernel as k
 
-# Machine code lives as long as some plan uses it.
+# Machine code is kept while some plan uses it.
 _kernels: weakref.WeakValueDictionary[str, Compiled] = weakref.WeakValueDictionary()
 _lock = threading.RLock()
 
@@ -41,7 +41,7 @@ def compiled(kernel: k.Kernel) -> Compiled:
 
 
 def compile_all(kernels: Sequence[k.Kernel], lanes: int, others: Sequence[tuple[str, str]] = ()) -> list[Compiled]:
-    """The machine code of kernels; what must be compiled is compiled by so many threads.
+    """The machine code of kernels; missing code is compiled by so many threads.
 
     So are `others`, modules with one function each (text, its name), which are left for `compile_module`.
     """
@@ -55,7 +55,7 @@ def compile_all(kernels: Sequence[k.Kernel], lanes: int, others: Sequence[tuple[
 
 
 def code_at(kernel: k.Kernel) -> str:
-    """Where a kernel's machine code is: 'memory', 'disk', or '' when it would have to be compiled."""
+    """The place of a kernel's machine code: 'memory', 'disk', or '' if it is not compiled yet."""
     if kernel.key + variant() in _kernels:
         return "memory"
     return "disk" if is_cached(source_of(kernel)) else ""

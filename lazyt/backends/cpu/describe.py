@@ -1,4 +1,4 @@
-"""How a launch is computed on the CPU, for a person to read. Nothing here runs or compiles a kernel."""
+"""Describes how a launch is computed on the CPU, for people. Nothing here runs or compiles a kernel."""
 
 from __future__ import annotations
 

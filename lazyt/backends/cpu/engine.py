@@ -35,14 +35,14 @@ CODEGEN_VERSION = 1
 GENERATION_OBJECTS = 128
 # NOTE: an object takes two mappings of memory, of which Linux gives a process 65,530; LLVM ends the process without.
 MAX_OBJECTS = 1 << 14
-RECOUNT = MAX_OBJECTS // 4  # so many more come before it is looked at again
+RECOUNT = MAX_OBJECTS // 4  # objects loaded before they are counted again
 # NOTE: never 0: that code generator aborts the process on <32 x float>.
 OPT_LEVEL = 2
 
 
 @dataclass
 class Counters:
-    """What loading code has cost this process so far."""
+    """Statistics of code loading in this process."""
 
     compiles: int = 0
     disk_hits: int = 0
@@ -62,7 +62,7 @@ class Host:
         self.architecture = triple.partition("-")[0]
         self.features = frozenset(flag[1:] for flag in flags.split(",") if flag.startswith("+"))
         if self.architecture in ("aarch64", "arm64"):
-            self.features |= {"neon"}  # every one has it, whether or not the platform tells LLVM
+            self.features |= {"neon"}  # every x86-64 has it, whether or not the platform tells LLVM
         self.machine = self.create_machine()
         self.data_layout = str(self.machine.target_data)
         version = ".".join(str(part) for part in llvm.llvm_version_info)
@@ -74,7 +74,7 @@ class Host:
 
     @property
     def native_half(self) -> bool:
-        """Whether it converts float16 itself; elsewhere LLVM would call symbols that nobody has."""
+        """Whether it converts float16 itself; elsewhere LLVM would call symbols that do not exist."""
         if self.architecture == "x86_64":
             return "f16c" in self.features
         return "neon" in self.features or "zfhmin" in self.features
@@ -159,7 +159,7 @@ class _Generation:
                 raise LazytInternalError(
                     f"two modules define {', '.join(twice)}: names must contain a hash of the content"
                 )
-        # NOTE: who is interrupted from here on leaves an engine that may have the object or not, and cannot be asked.
+        # NOTE: after an interrupt from here on, the engine may or may not have the object, and cannot be queried.
         self.loading = True
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
         self._engine.finalize_object()
@@ -220,9 +220,9 @@ class _Loader:
         self._current: _Generation | None = None
         self._permanent: _Generation | None = None
         self._generations: weakref.WeakSet[_Generation] = weakref.WeakSet()
-        self.remaining = MAX_OBJECTS  # for so many more objects, until they are counted again
-        self.ahead: dict[str, bytes] = {}  # object code made and not yet asked for
-        self._early: parallel_compile.Making | None = None  # ... and being made for a plan that is not yet there
+        self.remaining = MAX_OBJECTS  # objects that may be loaded before they are counted again
+        self.ahead: dict[str, bytes] = {}  # object code made and not yet requested
+        self._early: parallel_compile.Making | None = None  # ... and being made for a plan in preparation
 
     def load(self, ir_text: str, names: Sequence[str], cache: object_cache.ObjectCache, permanent: bool) -> Module:
         _check_names(ir_text, names)
@@ -244,7 +244,7 @@ class _Loader:
             return module
 
     def compile_early(self, modules: Sequence[tuple[str, str]]) -> None:
-        """Begin with what a plan in the making will need, by a thread that `compile_ahead` joins."""
+        """Start making code that a plan in preparation will need, on a thread that `compile_ahead` joins."""
         with self.lock:
             missing = self._missing(modules)
             if missing and self._early is None:
@@ -252,7 +252,7 @@ class _Loader:
                 self._early.start(1)
 
     def compile_ahead(self, modules: Sequence[tuple[str, str]], lanes: int) -> None:
-        """Have the object code of modules (text, name of a function) that are neither loaded nor on disk."""
+        """Make the object code of modules, each with one function, on so many threads; `compile_module` then loads it."""
         with self.lock:
             missing = self._missing(modules)
             making, self._early = self._early, None
@@ -266,7 +266,7 @@ class _Loader:
                     self.ahead[object_cache.make_key(text, *host().fingerprint)] = code
 
     def _missing(self, modules: Sequence[tuple[str, str]]) -> dict[str, tuple[str, str]]:
-        """By the key of their object code, those that are neither loaded nor made nor on disk."""
+        """Modules by the key of their object code: those neither loaded, made nor on disk."""
         cache = object_cache.default_cache()
         missing: dict[str, tuple[str, str]] = {}
         for text, name in modules:
@@ -295,7 +295,7 @@ class _Loader:
         return self._current
 
     def objects(self) -> int:
-        """How many are loaded that can be dropped."""
+        """The number of loaded objects that can be dropped."""
         return sum(len(g.keys) for g in list(self._generations))
 
     def after_fork(self) -> None:
@@ -326,7 +326,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def is_crowded() -> bool:
-    """Whether so much code is loaded that some has to be dropped; if so, not again before `RECOUNT` more came."""
+    """Whether so much code is loaded that some must be dropped; if so, False until `RECOUNT` more objects came."""
     if _loader.remaining > 0:
         return False
     with _loader.lock:

@@ -1,7 +1,7 @@
-"""Running a schedule on the CPU: kernels compiled, arguments bound once a walk's extents, one native call a run.
+"""Runs a schedule on the CPU: compiles kernels, binds arguments once for given extents, one native call a run.
 
 A plan has a fallible part (memory is taken, kernels check indices, libraries are called) that writes fresh memory only,
-so a sync that fails leaves everything as it was. Behind it results may go where inputs were (see `Bound.donating`).
+so a sync that fails leaves everything as it was. After it results may overwrite inputs (see `Bound.donating`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lazyt.ir.passes.donate import Donation, donations
 from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.schedule import Launch, LibraryCall, MatmulCall, ScatterCall, Schedule
 
-MAX_VARIANTS = 8  # combinations of copies left out that a plan keeps tables for
+MAX_VARIANTS = 8  # combinations of omitted copies that a plan keeps tables for
 
 
 class Executable(ScheduleExecutable):
@@ -45,10 +45,10 @@ class Executable(ScheduleExecutable):
 
     def __init__(self, sched: Schedule, native: bool = True, gemm: bool = True, library: bool = True) -> None:
         super().__init__(sched)
-        self.gemm, self.library = gemm, library  # whether products may be by generated code, by BLAS
+        self.gemm, self.library = gemm, library  # whether products may use generated code, and BLAS
         self.native = native  # off: scatters and scans are calls of NumPy
-        self.last: Any = None, None  # the extents met last (a walk has the same object each time), and theirs
-        self.prepared: dict[tuple[int, ...], Bound] = {}  # what its code was made for, until that runs
+        self.last: Any = None, None  # the last extents (a trace has the same object each time), and their binding
+        self.prepared: dict[tuple[int, ...], Bound] = {}  # the extents that code was made for, until they run
         self.donations = donations(sched) if switches["donate"] else []
         self.rebinders: dict[frozenset[int] | None, Rebinder] = {}
 
@@ -56,7 +56,7 @@ class Executable(ScheduleExecutable):
         arrange(call)
 
     def compile(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
-        """Have the machine code of every kernel at hand, and of all else that a run for these extents takes."""
+        """Compile or load every kernel, and all other code that a run for these extents uses."""
         before, t0 = counters.compiles, time.perf_counter()
         bound = self.prepared[extents] = Bound(self, extents, scalars, measure=True)
         others = [*bound.modules(), *unloaded()]
@@ -70,7 +70,7 @@ class Executable(ScheduleExecutable):
         self.compile_time = time.perf_counter() - t0
 
     def bind(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> Bound:
-        """The sizes of a run for these extents, for looking at; nothing is compiled or kept."""
+        """The sizes of a run for these extents, for inspection; nothing is compiled or cached."""
         return Bound(self, extents, scalars)
 
     def describe(self, launch: Launch, bound: Bound) -> LaunchDescription:
@@ -93,7 +93,7 @@ class Executable(ScheduleExecutable):
         return variant.run(scalars, inputs, places, receipt)
 
     def _bind(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> Bound:
-        """What runs for these extents, made when there is none."""
+        """The binding for these extents, made if there is none."""
         bound = self.bound.get(extents)
         if bound is None:
             if len(self.bound) > 256:
@@ -105,7 +105,7 @@ class Executable(ScheduleExecutable):
     def make(
         self, extents: tuple[int, ...], scalars: Sequence[Any], left_out: frozenset[int] | None = None
     ) -> Bound:  # fmt: skip
-        """A new binding, ready to run: by a function that was written for such extents, or worked out."""
+        """A new binding, ready to run: computed by a function generated for such extents, or in full."""
         rebinder = self.rebinders.get(left_out)
         if rebinder is None:
             rebinder = self.rebinders[left_out] = Rebinder(self, left_out)
@@ -135,13 +135,13 @@ class Bound(Binding):
         self.parts: list[Any] = []
 
     def _begin(self, extents: tuple[int, ...], state: np.ndarray[Any, Any]) -> None:
-        """What it shares with no other. state: the status word's two numbers, and the flag of a receipt."""
+        """Set the attributes that are not shared. state: the two numbers of the status word, and the flag of a receipt."""
         self.extents = extents
-        self.met = False  # whether the last sync of these extents left it for the next (see replay.py)
+        self.met = False  # whether the last sync of these extents prepared a replay (see replay.py)
         self.status, self.flag = state[:2], state[2:]
         self.status_address: int = state.ctypes.data
         self.variants: dict[frozenset[int], Bound] = {}
-        # The references of inputs met last, and what was chosen for them: see `donating`.
+        # The last reference counts of inputs, and the choice for them: see `donating`.
         self.chosen: tuple[memory.References | None, Bound, Sequence[int]] = None, self, ()
         self.lock = threading.RLock()
 
@@ -153,7 +153,7 @@ class Bound(Binding):
         self.parts = [Program(p[0], p[1], p[2], n) if isinstance(p, tuple) else Callback(self, p) for p in parts]
 
     def launch_only(self) -> Callable[[list[int]], None] | None:
-        """The native call that a run is, given its bases; None if it is more than that."""
+        """The native call that makes up a run, given its bases; None if a run is more than one call."""
         part = self.parts[0] if len(self.parts) == 1 and not self.uses_blas else None
         return part.launch if type(part) is Program else None
 
@@ -163,9 +163,10 @@ class Bound(Binding):
         return type(part) is Program and part.lets_go
 
     def donating(self, inputs: Sequence[Any], scalars: Sequence[Any]) -> tuple[Bound, Sequence[int]]:
-        """What runs when results take the memory of inputs that nobody else holds, and for each output the input.
+        """The binding to run when results take the memory of inputs that nothing else refers to, and each output's
+        input.
 
-        That is -1 for one that goes to fresh memory; this itself and nothing if no result takes any.
+        The input is -1 for an output in fresh memory; this binding itself and no inputs if no result takes any.
         """
         found = memory.references(inputs)
         last, bound, places = self.chosen
@@ -180,7 +181,7 @@ class Bound(Binding):
         return bound, places
 
     def _variant(self, left_out: frozenset[int], scalars: Sequence[Any]) -> Bound:
-        """This for a run that overwrites inputs and does without these copies."""
+        """The binding for a run that overwrites inputs and omits these copies."""
         found = self.variants.get(left_out)
         if found is None:
             if len(self.variants) >= MAX_VARIANTS:
@@ -256,7 +257,7 @@ class Bound(Binding):
 
 
 class Rebound(Bound):
-    """A binding that a function found (see symbolic_binding.py); its descriptions are made when they are asked for."""
+    """A binding computed by a function (see symbolic_binding.py); its descriptions are made on demand."""
 
     def __init__(self, extents: tuple[int, ...], values: list[int], state: np.ndarray[Any, Any], found: Found) -> None:
         self.__dict__.update(found.common)
@@ -271,7 +272,7 @@ class Rebound(Bound):
 
 
 def _chosen(donations: Sequence[Donation], inputs: memory.References) -> list[Donation]:
-    """Of all donations that a plan allows those to inputs that nobody else holds, one for each input and output."""
+    """The donations of a plan from inputs that nothing else refers to, one for each input and output."""
     found: list[Donation] = []
     given: set[int] = set()
     served: set[g.Node] = set()

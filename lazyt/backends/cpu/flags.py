@@ -1,7 +1,7 @@
-"""The flags of the CPU backend (declared in `lazyt/config.py`), and what follows from them for its code.
+"""The flags of the CPU backend (declared in `lazyt/config.py`), and their effects on its code.
 
-`LAZYT_DEBUG=width-N` (8, 4 or 1) has code as for a processor whose registers hold N float32: AVX2, SSE2 alone, and the
-same with maps an element at a time. A sum has 16 lanes by definition: fewer in a register, the same order.
+`LAZYT_DEBUG=width-N` (8, 4 or 1) generates code as for a processor whose registers hold N float32: AVX2, SSE2 alone,
+and SSE2 with maps an element at a time. A sum has 16 lanes by definition: fewer in a register, the same order.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ WIDTHS = {
 
 
 def variant() -> str:
-    """What distinguishes the code of a kernel that is generated with some of them off; '' for none."""
+    """The difference in a kernel's code when some flags are off; '' for none."""
     return "".join(f"_no_{name}" for name in ("wide", "tile", "pairs", "together", "early") if not switches[name]) + (
         "_scalar" if registers["width"] == 1 else ""
     )
 
 
 def without_wide(cpu: str, flags: str) -> tuple[str, str]:
-    """LLVM's name and features of this processor, less what goes beyond the registers asked for."""
+    """LLVM's name and features of this processor, without features beyond the requested register width."""
     names = WIDTHS.get(registers["width"])
     if names is None:
         return cpu, flags

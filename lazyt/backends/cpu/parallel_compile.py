@@ -1,6 +1,6 @@
-"""Object code of several modules made at once: LLVM's code generator needs neither the interpreter nor a lock.
+"""Makes object code of several modules in parallel: LLVM's code generator needs neither the interpreter nor a lock.
 
-llvmlite has one lock around every call of LLVM. Modules in contexts of their own, each with its own target machine,
+llvmlite holds one lock during every LLVM call. Modules in contexts of their own, each with its own target machine,
 are independent of each other, so the one call that takes long is made past that lock, through a handle of our own on
 the library; everything else goes through llvmlite. The bytes are those that a thread alone makes.
 """
@@ -23,7 +23,7 @@ _OBJECT = 1  # what LLVMPY_TargetMachineEmitToMemory makes: 0 would be assembly
 
 
 def _emitter() -> Callable[..., Any] | None:
-    """LLVM's code generator without llvmlite's lock; None where llvmlite has not what it takes."""
+    """LLVM's code generator without llvmlite's lock; None if llvmlite does not export what it needs."""
     try:
         emit = ctypes.CDLL(ffi.lib._name).LLVMPY_TargetMachineEmitToMemory
     except (AttributeError, OSError):
@@ -34,9 +34,9 @@ def _emitter() -> Callable[..., Any] | None:
 
 
 class Making:
-    """The object code of texts as it is made, by threads of its own and by the one that waits for it.
+    """Object code in preparation, made by threads of its own and by the thread that waits for it.
 
-    `parse(text, context)` gives a verified module. What fails is None, which compiling it alone explains.
+    `parse(text, context)` gives a verified module. A failure gives None; compiling that module alone raises the error.
     """
 
     def __init__(self, create_machine: Callable[[], Any], parse: Callable[[str, Any], Any]) -> None:
@@ -46,14 +46,14 @@ class Making:
         self.made: dict[str, bytes | None] = {}
 
     def add(self, texts: Iterable[str]) -> None:
-        """Have these made, but for what is asked for already: the longest first, so that no thread is left with one."""
+        """Request object code of modules that are not requested yet: the longest first, to balance the threads."""
         for text in texts:
             if text not in self.made:
                 self.made[text] = None
                 self._todo.put((-len(text), text))
 
     def start(self, lanes: int) -> None:
-        """Have so many threads of its own at work, or fewer where the system has no more or there is little memory."""
+        """Start so many threads, or fewer where the system has no more or there is little memory."""
         at_work = sum(t.is_alive() for t in self._threads)
         for _ in range(min(lanes, self._todo.qsize()) - at_work):
             # NOTE: a thread without memory for its own variables ends the process.
@@ -62,12 +62,12 @@ class Making:
             t = threading.Thread(target=self._work, name="lazyt compile")
             try:
                 t.start()
-            except RuntimeError:  # "can't start new thread": whoever waits does the work
+            except RuntimeError:  # "can't start new thread": the waiting thread does the work
                 return
             self._threads.append(t)
 
     def finish(self) -> dict[str, bytes | None]:
-        """Work along until everything is made."""
+        """Take part until everything is made."""
         try:
             self._work()
         finally:
@@ -86,7 +86,7 @@ class Making:
             except queue.Empty:
                 return
             if not address_space.available(address_space.compiling(text) * (len(self._threads) + 1)):
-                continue  # the caller compiles it alone, or says that there is no memory
+                continue  # the caller compiles it alone, or raises OutOfMemory
             try:
                 module = self._parse(text, llvm.create_context())
             except LazytInternalError:  # the caller compiles it alone, and raises this again

@@ -1,4 +1,4 @@
-"""NumPy's arrays copied into buffers: large ones by several threads, because one alone is not what memory can give."""
+"""Copies NumPy arrays into buffers: large ones on several threads, as one thread does not use the full bandwidth."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SHARED = 1 << 19  # bytes from which on waking a thread pays
 PARTS = 8
-FEW = 4  # large copies that a process makes before code for them is worth having
+FEW = 4  # large copies of a process after which code for them is compiled
 TO, SOURCE, SIZE, PART = range(4)
 
 

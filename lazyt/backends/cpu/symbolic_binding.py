@@ -1,15 +1,15 @@
-"""Binding a plan to extents that are new each time: the arithmetic of one binding, written out as a function.
+"""Binds a plan to extents that are new each time: the arithmetic of one binding, generated as a function.
 
 To bind a plan (binding.py) is some thousand operations on small integers, of which nearly all come out as they did for
-the last extents. So a plan that meets ever new ones is bound once over numbers that note what is done to them: what
-comes out are the entries of its tables as expressions, and every comparison that a decision hung on. The function
-checks that the comparisons come out the same, copies the tables, and writes the entries that differ.
+the last extents. So a plan with ever new extents is bound once over numbers that record the operations on them: the
+result is the entries of its tables as expressions, and every comparison that a decision depended on. The function
+checks that the comparisons give the same results, copies the tables, and writes the entries that differ.
 
     grain = max(GRAIN // work, 1)    -->    t7 = 16384 // t5
                                             if t7 < 1: return None
 
-It gives what binding would, or None where a decision would be another: then the plan is bound the long way, and its
-arithmetic written out again when that happens often.
+It gives the result of binding, or None where a decision would differ: then the plan is bound in full, and another
+function is generated if that happens often.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Extents = tuple[int, ...]
 # as much as four to nine bindings, and should pay.
 OTHERS = 6
 LONG = 200  # characters of an expression
-MOST = 8  # functions of a plan, each for extents of which the same decisions come
+MOST = 8  # functions of a plan, each for extents with the same decisions
 ATTEMPTS = 2
 UNITS, GRAIN = 2, 3  # what may differ in a row of a program
 
@@ -53,7 +53,7 @@ _MOVES = "moves"  # the name of what is another number in every run: nothing of 
 
 
 class Untold(Exception):
-    """A number was asked for something that cannot be written out."""
+    """Raised when an operation on a number cannot be expressed in the function."""
 
 
 def _noted(text: str, compute: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,7 +93,7 @@ def _untold(self: Number, *_: Any, **__: Any) -> Any:
 
 
 class Number:
-    """A number of one binding, and its name in the function that is written."""
+    """A number of one binding, and its name in the generated function."""
 
     __slots__ = ("name", "notes", "value")
 
@@ -126,7 +126,7 @@ class Number:
 
 
 def _unchanged(text: str, a: Any, b: Any = None) -> Any:
-    """The operand that the result is, where the other one changes nothing."""
+    """The operand that equals the result, if the other one is neutral."""
     for x, y in ((a, b), (b, a)):
         if isinstance(x, Number) and type(y) in (int, bool):
             if (text, y) in (("{}*{}", 1), ("{}+{}", 0)):
@@ -141,7 +141,7 @@ def _name(x: Any) -> str:
 
 
 class Notes:
-    """What was done to the numbers of one binding: lines of Python, in order, each once."""
+    """The operations on the numbers of one binding: lines of Python, in order, each once."""
 
     def __init__(self) -> None:
         self.lines: dict[str, None] = {}
@@ -185,7 +185,7 @@ def _needed(lines: Iterable[str], results: Sequence[str]) -> list[str]:
 
 
 class Found(NamedTuple):
-    """What a plan's binding is, as a function found it; `common` has what is the same for all extents it is for."""
+    """A binding of a plan computed by a function; `common` has the parts that are equal for all its extents."""
 
     common: dict[str, Any]
     shapes: list[Extents]  # of what is wanted
@@ -196,7 +196,7 @@ class Found(NamedTuple):
 
 
 class Function:
-    """The binding of a plan written out, for the extents that leave its decisions as they are."""
+    """A generated function that binds a plan, for the extents that give the same decisions."""
 
     def __init__(
         self, exe: Executable, extents: Extents, values: list[int], varying: set[int], left_out: frozenset[int] | None
@@ -273,15 +273,15 @@ def _template(
 
 
 class Rebinder:
-    """How a plan is bound to extents that it has not met; one for each combination of copies left out."""
+    """Binds a plan to new extents; one for each combination of omitted copies."""
 
     def __init__(self, exe: Executable, left_out: frozenset[int] | None) -> None:
         self.exe, self.left_out = exe, left_out
-        self.functions: list[Function] = []  # the one that served last is the first
+        self.functions: list[Function] = []  # the last one used is the first
         self.first: Extents | None = None
         self.varying: set[int] = set()
-        self.missed = 0  # bound the long way since the last function was written
-        self.attempts = ATTEMPTS  # left, at writing out what cannot be
+        self.missed = 0  # full bindings since the last function was generated
+        self.attempts = ATTEMPTS  # attempts left at generating a function
 
     def find(self, extents: Extents, values: list[int], flag: int) -> Found | None:
         """The binding to these extents, if a function has it."""
@@ -296,7 +296,7 @@ class Rebinder:
         return None
 
     def learn(self, extents: Extents, values: list[int]) -> None:
-        """The plan was bound to these extents the long way; that is written out if it happens often."""
+        """Record that the plan was bound to these extents in full; a function is generated if that happens often."""
         if self.first is None:
             self.first = extents
             return

@@ -1,4 +1,4 @@
-"""Running programs: tables of kernel launches, walked by native code on a pool of native threads.
+"""Runs programs: tables of kernel launches, executed by native code on a pool of native threads.
 
 A kernel is `void kernel(ptr args, i64 begin, i64 end, ptr workspace)` (see workspace.py): it computes units
 [begin, end) of its iteration space, and reads what it needs to know from the int64 entries at `args`. A program is data
@@ -61,7 +61,7 @@ def _signal_mask() -> bytes:
 
 
 def current_platform() -> Platform:
-    """What the runtime should use here."""
+    """The platform that the runtime is compiled for here."""
     architecture = host_platform.machine()
     if architecture.lower() in ("arm64", "aarch64"):
         architecture = "aarch64"
@@ -124,7 +124,7 @@ class Runtime:
         return made
 
     def set_threads(self, threads: int) -> None:
-        """Wait for the program that has the pool, let the workers go; others come when needed."""
+        """Wait for the program that uses the pool, and end the workers; new ones start on demand."""
         self._resize(min(threads - 1, MAX_WORKERS))
 
     def threads(self) -> int:
@@ -135,11 +135,11 @@ class Runtime:
         return int(self._workers())
 
     def shut_down(self) -> None:
-        """Join the workers, for good: later programs run on their callers."""
+        """Join the workers for good: later programs run on their callers."""
         self.set_threads(1)
 
     def after_fork(self) -> None:
-        """In the child: the workers, and whoever had the pool, are not there."""
+        """In the child: the workers, and the thread that used the pool, do not exist."""
         self._reset()
 
 
@@ -173,12 +173,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def started() -> bool:
-    """Whether something has needed the runtime."""
+    """Whether the runtime has been used."""
     return _process.runtime is not None
 
 
 def unloaded() -> list[tuple[str, str]]:
-    """The module of the runtime (text, name of a function), if nothing has needed it yet."""
+    """The module of the runtime (text, name of a function), if it has not been used yet."""
     if started():
         return []
     text, prefix = render(current_platform())
@@ -210,7 +210,7 @@ def get_num_threads() -> int:
 
 
 def _words(name: str, values: npt.ArrayLike, columns: int | None) -> Words:
-    """An int64 array of the program's own, on which native code may write."""
+    """An int64 array of the program's own, which native code may write to."""
     array = np.array(values, dtype=np.int64, order="C")
     if columns is not None:
         if array.size % columns or (array.size and array.shape[-1] != columns):

@@ -11,8 +11,8 @@ sleep on it (a futex on the upper half of `state`).
 
     avoided   the CPU that workers are kept off: the caller's when it last opened a region
 
-Where CPUs are virtual, an idle one often passes for taken, and some systems pack threads on few of them: a worker that
-is woken there is queued behind its caller, whose region it then joins milliseconds late. So the caller takes its own
+On virtual machines an idle CPU often looks busy, and some systems pack threads on few CPUs: a worker that is woken
+there is queued behind its caller, and joins the caller's region milliseconds late. So the caller takes its own
 CPU out of the workers' affinity when it opens a region on another one than before, if it may use enough others; and
 gives it back before it sleeps, so that a worker which waits for its own CPU can have it.
 
@@ -45,7 +45,7 @@ LONG_PROGRAM = 256
 
 @dataclass(frozen=True)
 class Platform:
-    """What the runtime depends on: how to pause, to sleep, to keep signals out of workers, and them off a CPU."""
+    """The platform-dependent parts of the runtime: pausing, sleeping, signal masks and CPU affinity of workers."""
 
     architecture: str  # 'x86_64', 'aarch64' or another
     futex: int | None  # number of the futex system call, or None: a mutex and a condition variable

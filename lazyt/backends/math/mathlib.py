@@ -1,4 +1,4 @@
-"""What the elementary functions of both precisions share: constants, clamps, special values."""
+"""Shared parts of the elementary functions of both precisions: constants, clamps, special values."""
 
 from __future__ import annotations
 

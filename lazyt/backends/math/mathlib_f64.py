@@ -1,4 +1,4 @@
-"""Elementary functions of float64: the table, and what is not in a family of its own."""
+"""Elementary functions of float64: the table, and the functions without a family of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reduction is to every backend: its operand, and the precision that it is folded in."""
+"""The operand of a reduction and the precision of its accumulator, for all backends."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@
 
 A pass is a function of a `Program` and the `Options` of the compilation. It maps a valid program to a valid one,
 changes nothing in place, and returns the same object where nothing changes. With `Options.verify` each program is
-checked after the pass that made it. A new pass is a file with such a function and a line in `PASSES`; a library, or a test,
-adds one with `register`.
+checked after the pass that made it. A new pass is a file with such a function and a line in `PASSES`; a library, or a
+test, adds one with `register`.
 """
 
 from __future__ import annotations

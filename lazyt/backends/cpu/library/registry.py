@@ -1,4 +1,4 @@
-"""Which library calls are rows of a native program, not calls of NumPy, and who writes them."""
+"""The library calls that are rows of a native program instead of NumPy calls, and the modules that implement them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class NativeModule(Protocol):
-    """What such a module has."""
+    """The interface of a module that implements library calls natively."""
 
     def native(self, c: LibraryCall, /) -> bool:
         """Whether there is machine code for this call."""
@@ -21,7 +21,7 @@ class NativeModule(Protocol):
         """Whether it is to be used for these extents."""
 
     def prepare(self, c: LibraryCall, /) -> None:
-        """Have the machine code that a call most likely needs."""
+        """Compile or load the machine code that a call most likely needs."""
 
     def launch(
         self, b: Binding, c: LibraryCall, rows: list[list[int]], table: list[int],
@@ -34,11 +34,11 @@ NATIVE_MODULES: tuple[NativeModule, ...] = (scan, bit_packing, insertion_sort)
 
 
 def native_module_of(c: LibraryCall) -> NativeModule | None:
-    """Who has machine code for this call; None where it is one of NumPy."""
+    """The module with machine code for this call; None if NumPy computes it."""
     return next((r for r in NATIVE_MODULES if r.native(c)), None)
 
 
 def bound_native_module_of(b: Binding, c: LibraryCall) -> NativeModule | None:
-    """The same for the extents of a binding: also None where NumPy's call is the faster one."""
+    """The same for the extents of a binding: also None where NumPy's call is faster."""
     module = native_module_of(c)
     return module if module is not None and module.suits(b, c) else None
