@@ -1,4 +1,4 @@
-"""Layers with parameters: linear, convolutions, embedding, and those that only wrap a function of shapes."""
+"""Layers with parameters (linear, convolutions, embedding), and layers that only wrap a shape function."""
 
 from __future__ import annotations
 

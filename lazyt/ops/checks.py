@@ -1,4 +1,4 @@
-"""Values that a function refuses, found at the sync: an integer test that kernels make as they check indices."""
+"""Values that a function rejects, checked at the sync: an integer test that kernels make like an index check."""
 
 from __future__ import annotations
 

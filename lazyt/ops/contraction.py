@@ -1,4 +1,4 @@
-"""Sums of products over labelled axes: what einsum, tensordot, dot and their kin are made of.
+"""Sums of products over labelled axes: the lowering of einsum, tensordot, dot and similar functions.
 
 A label names an axis; axes of equal labels run together, and labels that the result lacks are summed over.
 """

@@ -1,4 +1,4 @@
-"""Arrays made from nothing, or from the shape of another one."""
+"""Arrays made without operands, or from the shape of another array."""
 
 from __future__ import annotations
 

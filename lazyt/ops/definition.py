@@ -1,6 +1,6 @@
-"""What an operation is: one record, and how its operands are promoted and broadcast.
+"""The record of an operation, and the promotion and broadcasting of its operands.
 
-An operation is one step of a recorded program however much it expands to: `lower` writes its primitives,
+An operation is one step of a recorded program, whatever its size in primitives: `lower` writes its primitives,
 both to infer its result when it is first recorded (over ints) and to plan it (over symbols).
 
     lower(b, *operands, *statics, ints=..., offsets=...) -> Node | tuple[Node, ...]

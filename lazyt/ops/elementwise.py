@@ -326,7 +326,7 @@ ANGLE = unary("angle", _angle, np.angle, sample=samples.calls(
 
 
 def _test(name: str, prim: str, whole: bool, ref: Any) -> OpDef:
-    """isnan and its kin; `whole` is the answer for integers."""
+    """isnan and related functions; `whole` is the result for integers."""
 
     def lower(b: Builder, x: Operand) -> Node:
         v = node_of(b, x, result_type(x))

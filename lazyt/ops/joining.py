@@ -1,4 +1,4 @@
-"""Arrays put together, repeated, rolled and padded."""
+"""Concatenation, repetition, rolling and padding of arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other shapes of the same elements: mostly views, each with how to write through it."""
+"""Shape changes that keep the elements: mostly views, each with its rule for writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of NumPy itself as deferred steps: one opaque node, for what lazyt has no operation of its own for."""
+"""Deferred calls of NumPy as steps: one opaque node each, for functions that lazyt has no operation for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searches whose result has the shape of an operand; those whose shape depends on data are functions only."""
+"""Searches whose result has the shape of an operand; searches with data-dependent shapes are functions only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A vector's windows times another vector: what convolution and correlation of two vectors are."""
+"""Products of a vector's windows with another vector: convolution and correlation of two vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions that skip NaN, the soft maximum and its kin, and cumulative sums and products."""
+"""Reductions that skip NaN, the soft maximum and related functions, and cumulative sums and products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What optimizers share: parameter groups, state, and a step that is one recorded operation."""
+"""The base of optimizers: parameter groups, state, and a step that is one recorded operation."""
 
 from __future__ import annotations
 

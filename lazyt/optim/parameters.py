@@ -1,4 +1,4 @@
-"""What is done to parameters outside the autograd graph."""
+"""Writes to parameters outside the autograd graph."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def recorded(slot: Slot) -> str:
 
 
 def work_of_slots(slots: Sequence[Slot]) -> list[Work]:
-    """The primitives that each of these pending values of one walk is made of."""
+    """The primitives that each of these pending values of one trace is computed with."""
     if not slots:
         return []
     tr = slots[0].step.owner

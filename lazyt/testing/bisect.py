@@ -1,6 +1,6 @@
-"""From a program that ran to the first step that went wrong, and which part of lazyt is to blame.
+"""Finds the first wrong step of a program that ran, and the part of lazyt that is at fault.
 
-Three questions are asked of it, each step in recorded order. Does the kernel of the operation alone give what the
+Three checks run on each step, in recorded order. Does the kernel of the operation alone give what the
 graph IR means (`ir/graph_interpreter.py`), on the operands that it had? Does a fused kernel give the bits of the
 operations alone? If neither finds anything, a sync did it: which ones are needed?
 """
@@ -95,7 +95,7 @@ def against_meaning(program: Program, values: Values) -> Finding | None:
 
 
 def _alone(program: Program, s: Step) -> Any:
-    """One step lowered by itself, over the sizes of this walk."""
+    """One step lowered by itself, over the sizes of this trace."""
     ints = program.ext.values[s.ext_start : s.ext_start + s.n_ints] if "ints" in (s.info or ()) else None
     at = s.scalar_start + s.n_weak
     offsets = tuple(program.scalars[at : at + s.n_offsets]) if "offsets" in (s.info or ()) else None

@@ -1,7 +1,7 @@
-"""What the programs of neighbouring seeds are made of: a few dtypes, extents and functions out of all.
+"""The choices for programs of neighbouring seeds: a few dtypes, extents and functions out of all.
 
-Each block of seeds draws its own ("swarm testing": a program of few features meets combinations of them that one of
-all features seldom does). Programs of one block also share the plans of their steps, so that most cost milliseconds.
+Each block of seeds draws its own ("swarm testing": a program of few features covers combinations of them that one of
+all features rarely does). Programs of one block also share the plans of their steps, so that most cost milliseconds.
 """
 
 from __future__ import annotations

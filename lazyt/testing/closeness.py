@@ -1,6 +1,6 @@
-"""How close two arrays are: distances in units in the last place, tolerances, and the worst element.
+"""The distance of two arrays: distances in units in the last place, tolerances, and the worst element.
 
-A tolerance comes from the dtype and, where it is known, from what the value is made of: each primitive may round as
+A tolerance depends on the dtype and, where it is known, on how the value was computed: each primitive may round as
 many times as `ROUNDINGS` says, and what adds numbers may cancel, so its error is measured by the largest number.
 """
 

@@ -1,4 +1,4 @@
-"""Calls of NumPy's functions that are no operation of the table: lazyt makes them of others.
+"""Calls of NumPy functions that are not in the operation table: lazyt composes them from others.
 
 `{F1}` stands for an operand: the letter says which kinds (`KINDS`), the digit how many axes at least, a second one how
 many at most. `{Y}` broadcasts with the first operand, `{P}` has its shape, `{A}` is one of its axes, `{K}` a number.

@@ -1,4 +1,4 @@
-"""Where lazyt follows the Array API standard, C or the exact value and NumPy does not: one list, each with its reason.
+"""Deviations from NumPy: cases where lazyt follows the Array API standard, C or the exact value, with reasons.
 
 `check_against_numpy` and the random programs read it, docs/testing.md shows it; nothing else may differ by more than
 rounding. Dtypes differ in one case: see `in_dtype`. Where only a default differs, `numpy_names` gives NumPy lazyt's.

@@ -1,4 +1,4 @@
-"""`check_against_numpy`: one function, NumPy arrays and tensors, every way to run it; a difference is traced back."""
+"""`check_against_numpy`: runs one function on NumPy arrays and on tensors in every mode, and locates differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a differential test reports: the first operation that differs, its line, its operands and its worst element."""
+"""The report of a differential test: the first operation that differs, its line, operands and worst element."""
 
 from __future__ import annotations
 

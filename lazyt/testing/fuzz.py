@@ -1,4 +1,4 @@
-"""The long search: random programs until the time is over, in processes that may crash; what is found is made small."""
+"""The long search: random programs until the time is over, in processes that may crash; failures are reduced."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lazyt.testing.statements import Failure, Stopped, check
 HANGS = 180.0
 # Seeds that a process tries before it reports.
 BATCH = 32
-# Room for the statements of the program that runs.
+# Space for the statements of the running program.
 TEXT = 1 << 16
 # Memory of a process that no program needs; a process that has this much after many programs is replaced.
 GROWS, FULL = 4 << 30, 2 << 30

@@ -1,7 +1,7 @@
 """Random differentiable programs: `backward()` against the slope of the same program in NumPy, in float64.
 
 A program's leaves are `var(shape, seed)`, its last line is `loss = ...`. NumPy moves all leaves along one direction and
-takes the central difference; where two step sizes disagree there is a kink, and nothing is said.
+takes the central difference; where two step sizes disagree there is a kink, and the result is not checked.
 """
 
 from __future__ import annotations

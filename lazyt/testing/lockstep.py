@@ -1,6 +1,6 @@
 """NumPy and lazyt side by side, one operation at a time: the first one that differs says which and where.
 
-A `Pair` stands for an array in both. Whatever is done to it is done to both at once, lazyt syncs after each operation,
+A `Pair` stands for an array in both. Every operation is applied to both, lazyt syncs after each one,
 and the results are compared on the same operands: where the two have drifted apart by rounding, NumPy repeats the
 operation on what lazyt had before anything is called a difference.
 """

@@ -3,7 +3,7 @@
 `long_programs.py` writes such programs. The reference is the general way, synced after each turn, where nothing is
 remembered; beside it the program runs unread as users run it, again with its plans known, fused at once, a kernel an
 operation, in the interpreter of the graph IR, with threads and leaves overwritten, and synced at random turns; where
-NumPy has all of it, NumPy runs it too. What a program holds must be let go in the end, and the thread must go on.
+NumPy has all of it, NumPy runs it too. At the end the program's values must be released, and the thread must still work.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ APART = {"float16": 0.1, "bfloat16": 0.3, "float32": 5e-3, "float64": 1e-6, "com
 # Sums that a plan may group otherwise, and what makes large differences of small ones.
 INEXACT = re.compile(r" @ |matmul|einsum|linear\(|net\(|Linear|linalg")
 JUMPS = re.compile(r"sort|argmax|round|sign|fmod|median|float16|astype|[xyztupgvw01)] [<>]|\*\* 2 %")
-# What fails at a sync: the interpreter does not say which line it was, so all of a walk stays pending.
+# Failures at a sync: the interpreter does not report the line, so the whole trace stays pending.
 FAILS = re.compile(r"10 ?\*\* ?6|linalg|average")
 # What no NumPy reference is there for.
 OF_LAZYT = re.compile(r"\blt\.|param\(|pickle|settle|apart|fails|\.is_pending|detach|random")
@@ -252,7 +252,7 @@ def _afterwards(run: LongRun, before: int) -> None:
     run.tell("bytes left", [left if left > SPARE else 0], left > SPARE)
 
 
-# What a thread may keep for its next walk.
+# The state that a thread may keep for its next trace.
 SPARE = 1 << 16
 
 

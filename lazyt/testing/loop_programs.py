@@ -1,8 +1,8 @@
-"""Random programs that go on: a few functions, a state, and a loop of turns that are alike but for a schedule.
+"""Random programs with loops: a few functions, a state, and iterations that differ only by a schedule.
 
-What lazyt remembers of a place in a program (a sync, a training step, a public call, a `backward()`) is met there again
-by the next turn, mostly as it was, and at times not: other extents, another grad mode, other values held, an error. All
-of that is drawn from a seed, and written as the source of a module that uses the names of `loops.Run`.
+The state that lazyt caches for a place in a program (a sync, a training step, a public call, a `backward()`) is used
+by the next iteration, mostly unchanged, and sometimes with other extents, another grad mode, other live values or an
+error. All of that is drawn from a seed, and written as the source of a module that uses the names of `loops.Run`.
 """
 
 from __future__ import annotations

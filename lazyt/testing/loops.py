@@ -1,6 +1,6 @@
-"""A program that goes on, run as users run it and in the general way, where nothing is remembered: all bits agree.
+"""A program with loops, run as users run it and without any cached state: all bits agree.
 
-`loop_programs.py` writes such programs. They tell what they see by `see` (values, which are computed), `note` (what is
+`loop_programs.py` writes such programs. They report results with `see` (values, which are computed), `note` (what is
 known without a sync), `look` (memory that is read again in the end) and `finish`; each of these is one event.
 """
 

@@ -1,7 +1,7 @@
-"""The ways to run a program: where it is synced, fused or not, known or new, on which device, with how many threads.
+"""Modes of running a program: sync points, fusion, known or new plans, device, number of threads.
 
-A mode runs in a trace of its own, whose trie is forgotten at every sync: each step keeps the very line that recorded
-it, no plan or prediction of the surroundings is used or left behind, and what ran can be looked at afterwards.
+A mode runs in a trace of its own, whose trie is discarded at every sync: each step keeps the line that recorded it, no
+plan or prediction from outside is used or left behind, and the executed program can be inspected afterwards.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Watched(Trace):
         self.forced = value
 
     def start(self) -> None:
-        """A walk has ended: keep it, and forget the way that it went."""
+        """A trace has ended: keep it, and discard its path in the trie."""
         pos = getattr(self, "pos", None)
         if pos is not None and pos.parent is not None:
             if self.keep:

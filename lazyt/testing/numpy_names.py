@@ -1,4 +1,4 @@
-"""What lazyt's functions mean, in NumPy: one namespace with lazyt's names, for a program that takes its namespace.
+"""The NumPy meaning of lazyt's functions: one namespace with lazyt's names, for a program that takes its namespace.
 
 A name of the operation table is the NumPy function of its record; any other is NumPy's own. `linalg` and `fft` too.
 """

@@ -1,4 +1,4 @@
-"""One seed: its program is written, run beside NumPy and in the modes that the seed is due, and made small if it fails.
+"""One seed: generates its program, runs it beside NumPy and in the modes of the seed, and reduces it if it fails.
 
 Most programs run as a user's small program does the first time: each operation through a plan that all programs share,
 which costs milliseconds. Some are planned, fused and compiled, some interpreted, and some differentiated.

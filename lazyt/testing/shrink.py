@@ -1,6 +1,6 @@
-"""Making a failing program small: fewer statements, values in place of what computed them, smaller arrays.
+"""Reduces a failing program: fewer statements, values in place of what computed them, smaller arrays.
 
-Each attempt is a whole program that is run again; what still fails in the same way is kept (delta debugging).
+Each attempt is a whole program that is run again; a change is kept if it still fails in the same way (delta debugging).
 """
 
 from __future__ import annotations

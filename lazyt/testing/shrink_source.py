@@ -1,4 +1,4 @@
-"""Making a failing program of whole statements small: fewer statements, no blocks around them, simpler expressions.
+"""Reduces a failing program of whole statements: fewer statements, no blocks around them, simpler expressions.
 
 As `shrink.py` for programs of one statement a line; here the program is a module, and what is edited is its tree.
 """

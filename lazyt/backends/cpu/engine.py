@@ -252,7 +252,7 @@ class _Loader:
                 self._early.start(1)
 
     def compile_ahead(self, modules: Sequence[tuple[str, str]], lanes: int) -> None:
-        """Make the object code of modules, each with one function, on so many threads; `compile_module` then loads it."""
+        """Make the object code of modules of one function each, on so many threads; `compile_module` then loads it."""
         with self.lock:
             missing = self._missing(modules)
             making, self._early = self._early, None

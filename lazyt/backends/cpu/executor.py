@@ -135,7 +135,7 @@ class Bound(Binding):
         self.parts: list[Any] = []
 
     def _begin(self, extents: tuple[int, ...], state: np.ndarray[Any, Any]) -> None:
-        """Set the attributes that are not shared. state: the two numbers of the status word, and the flag of a receipt."""
+        """Set the attributes that are not shared. state: the two numbers of the status word, and a receipt's flag."""
         self.extents = extents
         self.met = False  # whether the last sync of these extents prepared a replay (see replay.py)
         self.status, self.flag = state[:2], state[2:]

@@ -1,7 +1,7 @@
 """The CUDA backend: the kernel IR as CUDA C, compiled by NVRTC and run through CuPy.
 
-File by file as `backends/cpu`, and what both need is in `backends/common` and `backends/math`. CuPy is imported when a
-GPU is first asked for, never before; and so are these modules, by whoever names one behind `cuda`.
+Its files mirror `backends/cpu`; shared code is in `backends/common` and `backends/math`. CuPy is imported when a GPU is
+first used, never before; and so are these modules, at the first access to an attribute of `cuda`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lazyt.backends.cuda.codegen import needs
     from lazyt.backends.cuda.library import finding, registry
 
-# Where each module that `backend.py` asks for stands; it is imported when it is first used.
+# The path of each module that `backend.py` uses; a module is imported at its first use.
 _PLACES = {
     "device": "device",
     "executor": "executor",

@@ -1,6 +1,6 @@
 """NVIDIA GPUs as a backend: CUDA C by NVRTC, memory and libraries through CuPy.
 
-Modules are loaded as they are needed.
+Modules are loaded at their first use.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     launches between two calls that no graph can hold  -->  one graph; the next run changes the nodes whose arguments
                                                             differ (addresses, sizes that move, scalars), and no other
 
-Results are fresh every run, as without graphs: a graph holds no memory of a plan's. Independent launches (a region of
+Results are fresh every run, as without graphs: a graph holds no memory of a plan. Independent launches (a region of
 the schedule) do not wait for each other.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-# Fewer launches are as fast one by one.
+# Fewer launches are as fast without a graph.
 FEWEST = 2
 
 
@@ -43,7 +43,7 @@ class Function(Protocol):
 
 
 class Launch:
-    """A kernel of a bound plan: where its arguments stand in the table, and how it is launched."""
+    """A kernel of a bound plan: the position of its arguments in the table, and its launch configuration."""
 
     __slots__ = ("at", "blocks", "function", "level", "node", "parameters")
 
@@ -51,7 +51,7 @@ class Launch:
         self.function = function
         self.at = at
         self.blocks = blocks
-        self.level = level  # launches of one level do not need each other
+        self.level = level  # launches of one level are independent
 
     def place(self, table: Array) -> None:
         """The table does not move, so what is passed to the driver is made once."""
@@ -65,7 +65,7 @@ class Launch:
 
     @property
     def slots(self) -> range:
-        """Where its arguments stand in the table."""
+        """The positions of its arguments in the table."""
         return range(self.at, self.at + self.function.entries)
 
 
@@ -112,7 +112,7 @@ class Segment:
                     for node, work in zip(self.numbers[i], self.parts[i].works(table), strict=True):
                         driver.update(self.graph, node, work)
             except GraphError:
-                # Other addresses may want another kernel of cuBLAS: then it is made again.
+                # Other addresses may need another cuBLAS kernel: then the graph is made again.
                 self.graph = None
             else:
                 self.held[changed] = table[changed]

@@ -1,7 +1,7 @@
-"""What the backend asks of CUDA, through CuPy: memory, copies, streams, code, launches, products, graphs, exchange.
+"""The backend's interface to CUDA, through CuPy: memory, copies, streams, code, launches, products, graphs, exchange.
 
-Nothing is waited for but by `wait`, `wait_event` and allocation. Tests put another driver in its place (`use`), which
-runs the same source on the CPU. Nothing else but `engine.py` imports CuPy, nothing else cuDNN.
+Only `wait`, `wait_event` and allocation wait for the device. Tests install another driver (`use`), which runs the same
+source on the CPU. Only this file and `engine.py` import CuPy, and only this file imports cuDNN.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class KernelNode:
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """Somebody else's memory: the device's number, where and what it is, and what keeps it."""
+    """Memory of another library: the device's number, address and layout, and the object that keeps it."""
 
     device: int
     address: int
@@ -97,7 +97,7 @@ class Driver(Protocol):
     def count(self) -> int: ...
     def properties(self, device: int) -> Properties: ...
     def on(self, device: int) -> AbstractContextManager[Any]:
-        """Make a device the current one; gives the thread's current stream there, as `stream` below."""
+        """Make a device current; returns the thread's current stream there, as `stream` below."""
         ...
 
     def allocate(self, device: int, nbytes: int) -> tuple[int, object]:
@@ -110,7 +110,7 @@ class Driver(Protocol):
         """Bytes of its pool that are allocated, and that the device gave it."""
 
     def pinned(self, nbytes: int) -> tuple[int, object]:
-        """Host memory that copies go to and from without being waited for, and what keeps it."""
+        """Pinned host memory for asynchronous copies, and the object that keeps it."""
         ...
 
     def to_device(self, stream: Any, address: int, host: int, nbytes: int) -> None: ...
@@ -143,7 +143,7 @@ class Driver(Protocol):
     def view(
         self, device: int, address: int, dtype: np.dtype, shape: Sequence[int], strides: Sequence[int] | None = None
     ) -> Any:
-        """CuPy's view of memory that somebody else keeps; strides are in bytes."""
+        """CuPy's view of memory that another object keeps; strides are in bytes."""
         ...
 
     def array(self, device: int, buffer: Any, shape: tuple[int, ...], dtype: np.dtype) -> Any:
@@ -164,7 +164,7 @@ class Driver(Protocol):
 
 
 class CupyDriver:
-    """CUDA by way of CuPy: its memory pools, the caller's current stream, cuBLAS."""
+    """CUDA through CuPy: its memory pools, the caller's current stream, cuBLAS."""
 
     def __init__(self) -> None:
         try:
@@ -211,12 +211,12 @@ class CupyDriver:
     @contextlib.contextmanager
     def on(self, device: int) -> Iterator[Any]:
         with self.cuda.Device(device):
-            met = self._local.__dict__.setdefault("met", set())
-            if device not in met:
+            initialized = self._local.__dict__.setdefault("initialized", set())
+            if device not in initialized:
                 # The driver's calls need the device's context, which the runtime makes for a thread at its first call.
                 self.runtime.setDevice(device)
                 self.runtime.free(0)
-                met.add(device)
+                initialized.add(device)
             yield self.cuda.get_current_stream()
 
     def allocate(self, device: int, nbytes: int) -> tuple[int, object]:
@@ -291,7 +291,7 @@ class CupyDriver:
 
     @contextlib.contextmanager
     def _gemm(self, p: Product) -> Iterator[tuple[int, ...]]:
-        """What gemmStridedBatchedEx is called with after the handle. cuBLAS is column-major: C' = B' A' is C = A B."""
+        """The arguments of gemmStridedBatchedEx after the handle. cuBLAS is column-major: C' = B' A' is C = A B."""
         blas, r = self.cuda.cublas, self.runtime
         kinds = {
             np.dtype(np.float16): (r.CUDA_R_16F, blas.CUBLAS_COMPUTE_32F, np.float32),
@@ -362,7 +362,7 @@ class CupyDriver:
             found = importlib.import_module("cudnn")
             found.backend_version()
         except (ImportError, AttributeError, AssertionError, OSError, RuntimeError) as error:
-            # It looks for one libcudnn, in its own way, when it is imported or first called.
+            # It searches for libcudnn by itself when it is imported or first called.
             raise DeviceError(f"cuDNN cannot be loaded ({error}): pip install 'lazyt[cudnn]'") from error
         return found
 
@@ -385,13 +385,13 @@ class CupyDriver:
             yield stream.ptr, version, handle, int(workspace.ptr), WORKSPACE, arguments
 
 
-# As `mapping.py` takes for granted of a buffer's first element.
+# `mapping.py` assumes this alignment of a buffer's first element.
 ALIGNED = 16
 # Memory that cuBLAS may use in a graph: what it asks for on Hopper.
 WORKSPACE = 32 << 20
 _OWN_SHARED = 1  # CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: what a kernel declares itself
 _DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-# Room for that beside what a launch asks for: partial sums of folds.
+# Reserve for that, in addition to a launch's own request: partial sums of folds.
 _STATIC_SHARED = 16 << 10
 
 _lock = threading.RLock()  # a signal handler may come back here
@@ -408,7 +408,7 @@ def get() -> Driver:
 
 
 def use(driver: Driver | None) -> Driver | None:
-    """Put another driver in place (None: CuPy's when it is next wanted), and give the one before."""
+    """Install another driver (None: CuPy's, at its next use), and return the one before."""
     global _driver
     with _lock:
         before, _driver = _driver, driver

@@ -1,7 +1,7 @@
-"""Whether the indices that a run read were inside: found out when the run's results are first waited for.
+"""Index checks of a run, whose outcome is read when the run's results are first waited for.
 
-A run with checks ends with a copy of the device's status word to the host. Its results carry the `Check`, and so does
-all that is computed from them, until it is known that nothing was wrong.
+A run with checks ends with a copy of the device's status word to the host. Its results carry the `Check`, and so do
+all values computed from them, until it is known to have passed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Whether it is known, without waiting, that all was well."""
+        """Whether the check is known to have passed, without waiting."""
         if self._event is not None and not self.device.driver.is_done(self._event):
             return False
         return self._failure() is None
@@ -60,7 +60,7 @@ class Check:
 
 
 def unsettled(buffers: Iterable[Any]) -> tuple[Check, ...]:
-    """The checks that what these buffers hold depends on, but for those that are known to have passed."""
-    # A walk has inputs on the CPU too.
+    """The checks that the values of these buffers depend on, except those known to have passed."""
+    # A trace may have inputs on the CPU too.
     found = dict.fromkeys(c for b in buffers for c in getattr(b, "checks", ()))
     return tuple(c for c in found if not c.passed)

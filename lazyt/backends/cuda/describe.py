@@ -1,4 +1,4 @@
-"""How a launch is computed on a GPU, for a person to read. Nothing here runs a kernel."""
+"""Describes how a launch is computed on a GPU, for people. Nothing here runs a kernel."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LaunchDescription(Description):
 
     @cached_property
     def _attending(self) -> attention.Attention | Kernels | None:
-        """What computes a call of attention."""
+        """The library or code that computes an attention call."""
         return attention.chosen(self._bound, self._call) if isinstance(self._call, AttentionCall) else None
 
     @property

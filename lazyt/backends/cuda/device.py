@@ -1,7 +1,7 @@
-"""A GPU: found and checked at its first use, its order of work, and the memory that lives on it.
+"""A GPU: found and checked at its first use, with the order of its work and its memory.
 
-All that lazyt does on a device is in one order: who goes on from another stream has that wait for what was enqueued
-before. Nothing is waited for by the host but what it reads.
+All work of lazyt on a device has one order: a stream that continues it first waits for the work enqueued before on
+others. The host waits only for values that it reads.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Device:
 
     @contextlib.contextmanager
     def work(self) -> Iterator[Any]:
-        """The caller's stream on this device, behind all that lazyt has enqueued on others. DeviceError if it fails."""
+        """The caller's stream on this device, ordered after all work of lazyt on others. DeviceError if it fails."""
         try:
             with self.driver.on(self.number) as stream:
                 if self._last is None:
@@ -87,7 +87,7 @@ class Device:
         return out
 
     def retire(self, event: Any, memory: object) -> None:
-        """Keep pinned memory until a copy to it is done; let go of what is done."""
+        """Keep pinned memory until a copy to it is done; release it for copies that are done."""
         self._retired = [r for r in self._retired if not self.driver.is_done(r[0])]
         self._retired.append((event, memory))
 
@@ -98,9 +98,9 @@ class Device:
 
 
 class DeviceBuffer:
-    """Memory on a device, which goes back to its pool with the last reference. Never looked at by NumPy.
+    """Memory on a device, which goes back to its pool with the last reference. NumPy never accesses it.
 
-    `checks`: what may have gone wrong in making what it holds.
+    `checks`: the index checks that its value depends on and that are not known to have passed.
     """
 
     __slots__ = ("__weakref__", "_owner", "address", "checks", "device", "nbytes")

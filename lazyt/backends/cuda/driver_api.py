@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     # Gives a stream to capture on, cuBLAS's version and handle, its workspace and how large that is, and arguments.
     Capturing = Callable[[Product], AbstractContextManager[tuple[int, int, int, int, int, tuple[int, ...]]]]
 
-RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED: what other threads do meanwhile is their own
+RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED: does not restrict calls of other threads
 # Captured products that a node keeps: operands come back at the same addresses run after run, or every other run.
 KEPT = 4
 
@@ -29,7 +29,7 @@ _pointer, _int, _long = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
 
 
 class GraphError(Exception):
-    """What cannot be a graph, or not be changed in one."""
+    """Raised for launches that cannot be in a graph, or changes that a graph does not allow."""
 
 
 class KernelNodeParams(ctypes.Structure):
@@ -125,7 +125,7 @@ class NativeGraph:
         self.nodes.append(node.value)
 
     def _what(self, i: int, work: Work) -> Any:
-        """What a node is made of: a kernel's parameters, or a product's graph."""
+        """The content of a node: a kernel's parameters, or a product's graph."""
         return ctypes.byref(_params(work)) if _is_kernel(work) else _pointer(self._child(i, work))
 
     def _child(self, i: int, product: Any) -> int:

@@ -46,7 +46,7 @@ _EXPECTED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one kernel takes: registers a thread, and bytes of stack and spilled registers."""
+    """The resources of one kernel: registers a thread, and bytes of stack and spilled registers."""
 
     registers: int
     stack: int
@@ -64,7 +64,7 @@ class Compiled:
 
 @dataclass
 class Counters:
-    """What compiling has cost this process so far."""
+    """Statistics of compiling in this process."""
 
     compiles: int = 0
     disk_hits: int = 0
@@ -96,7 +96,7 @@ def compile_program(source: str, capability: int, cache: object_cache.ObjectCach
     if blob is None:
         log, cubin = _compile(source, options)
         counters.compiles += 1
-        # Checked before it is stored, so that a log with something unexpected in it is met again.
+        # Checked before it is stored, so that an unexpected log is reported every time.
         found = Compiled(cubin, _resources(log))
         text = log.encode()
         chosen.store(key, len(text).to_bytes(8, "little") + text + cubin)
@@ -159,7 +159,7 @@ def disassembled(cubin: bytes) -> str:
 
 
 def _disassembler() -> str:
-    """Where nvdisasm is; '' for nowhere."""
+    """The path of nvdisasm; '' if there is none."""
     places = [os.environ.get("PATH", ""), "/usr/local/cuda/bin"]
     if (home := os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")) is not None:
         places.append(f"{home}/bin")

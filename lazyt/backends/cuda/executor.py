@@ -1,7 +1,7 @@
-"""Running a schedule on a GPU: kernels mapped and compiled when it is bound to extents, then launched in order.
+"""Runs a schedule on a GPU: kernels are mapped and compiled when it is bound to extents, then launched in order.
 
-What an argument is and where a temporary lies is found as on the CPU (`backends/common/binding.py`). Launches are
-enqueued, from the second run on as graphs (`cuda_graph.py`); who reads a value waits, and hears of a wrong index.
+Arguments and the arena are computed as on the CPU (`backends/common/binding.py`). Launches are enqueued, from the
+second run on as graphs (`cuda_graph.py`); a read of a value waits for it, and raises the error of a wrong index.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Function:
 
 
 def functions(where: Device, wanted: Sequence[tuple[k.Kernel, Mapping]]) -> tuple[list[Function], int]:
-    """Each kernel's code under its mapping, what is missing compiled as one program; and how many those were."""
+    """The code of each kernel under its mapping, missing ones compiled as one program; and their number."""
     with _lock:
         key = id(where)
         found = {(key_of(w), m): f for w, m in wanted if (f := _functions.get((key, key_of(w), m))) is not None}
@@ -103,7 +103,7 @@ def functions(where: Device, wanted: Sequence[tuple[k.Kernel, Mapping]]) -> tupl
 
 
 def key_of(kernel: k.Kernel) -> str:
-    """What tells the code of a kernel from others under one mapping."""
+    """The identity of a kernel's code under one mapping."""
     return kernel.key + variant()
 
 
@@ -159,7 +159,7 @@ class Executable(ScheduleExecutable):
 
 
 class Run:
-    """One run of a bound plan: its stream, the bases of addresses, and what holds memory."""
+    """One run of a bound plan: its stream, the bases of addresses, and the owners of its memory."""
 
     __slots__ = ("bases", "inputs", "outs", "stream")
 
@@ -257,7 +257,7 @@ class Bound(ScheduleBinding):
         return [(kernel, at, m, grid(kernel, m, extents, properties.processors)) for m in launches]
 
     def _call(self, c: Any, table: list[int], patches: list[tuple[int, int, int]], level: int) -> Sequence[Any]:
-        """What does a call that is not a kernel."""
+        """The implementation of a call that is not a kernel."""
         if isinstance(c, MatmulCall):
             product = self.products[c]
             if isinstance(product, Convolution):
@@ -282,7 +282,7 @@ class Bound(ScheduleBinding):
         return [_OnHost(self, c)]
 
     def _segments(self, parts: Sequence[Any]) -> list[Any]:
-        """What a graph can hold, taken together."""
+        """Consecutive launches that a graph can hold, combined."""
         found: list[Any] = []
         for capturable, group in groupby(parts, lambda p: isinstance(p, Launch | Product)):
             some = list(group)
@@ -426,7 +426,7 @@ class Bound(ScheduleBinding):
 
 
 def together_of(bound: Bound) -> str:
-    """Which kernels of a plan go as one launch; '' for none."""
+    """The kernels of a plan that are launched as one; '' for none."""
     if not bound.together:
         return ""
     number = len(set(bound.together.values()))
@@ -458,12 +458,12 @@ def replay_of(exe: Executable, bound: Bound) -> str:
 
 
 def _is_empty(kernel: k.Kernel, extents: Sequence[int]) -> bool:
-    """Whether there is nothing to do: no outer index, or no point and nothing that an empty reduction would give."""
+    """Whether there is nothing to compute: no outer index, or no point and no value of an empty reduction."""
     return not all(extents[: kernel.outer]) or (not kernel.rows and not all(extents))
 
 
 class _OnHost(HostCall):
-    """A call that has no GPU form: its operands are copied to the host and its results back; counted."""
+    """A call without a GPU implementation: its operands are copied to the host and its results back; counted."""
 
     def __init__(self, bound: Bound, call: LibraryCall | MatmulCall | ScatterCall) -> None:
         super().__init__(bound, call)

@@ -1,4 +1,4 @@
-"""The flags of the CUDA backend (declared in `lazyt/config.py`), and what follows from them for its code."""
+"""The flags of the CUDA backend (declared in `lazyt/config.py`), and their effects on its code."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ __all__ = ["switches", "variant"]
 
 
 def variant() -> str:
-    """What distinguishes the code of a kernel that is generated with some of them off; '' for none."""
+    """The difference in a kernel's code when some flags are off; '' for none."""
     return "" if switches["native-math"] else "_shared_math"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     # The kernel, where its arguments begin in the table, its mapping, and how many blocks.
     Planned = tuple[Kernel, int, Mapping, int]
 
-# Where a block's arguments begin, which block of its array it is, of how many; the last is room.
+# Where a block's arguments begin, which block of its array it is, of how many; the last is padding.
 Share = tuple[int, int, int, int]
 SHARE = 4
 # Fewer are nodes of a graph that run side by side, and need no copy of the table.
@@ -41,7 +41,7 @@ RUNS = 8
 
 
 def groups(launches: Iterable[tuple[Kernel, Mapping]]) -> set[tuple[str, Mapping]]:
-    """The kernels, each with its mapping, that are launched together where these launches do not need each other."""
+    """The kernels, with their mappings, that are launched together if these launches are independent."""
     if not switches["many"]:
         return set()
     found = Counter((kernel.key, mapping) for kernel, mapping in launches)
@@ -51,7 +51,7 @@ def groups(launches: Iterable[tuple[Kernel, Mapping]]) -> set[tuple[str, Mapping
 def taken_together(
     calls: Sequence[list[Planned]], processors: int, place: Callable[[list[Share]], int]
 ) -> list[list[Planned]]:
-    """The launches of a region's calls, those of a group as one where the first of them was.
+    """The launches of a region's calls, with those of a group merged at the place of the first.
 
     `place` is given the shares of a launch and says where its arguments begin.
     """
@@ -74,7 +74,9 @@ def taken_together(
 
 
 def _shares(some: Sequence[Planned], processors: int) -> list[Share]:
-    """What each block of a launch does: as many blocks a member as its part of the work is, and no more than it has."""
+    """The work of each block of a launch: blocks are divided among the members by work, at most as many as a member
+    has.
+    """
     total = sum(blocks for *_, blocks in some)
     scale = min(1.0, RESIDENT * processors / total)
     found = []
@@ -85,7 +87,7 @@ def _shares(some: Sequence[Planned], processors: int) -> list[Share]:
 
 
 class Shares:
-    """What such launches of a plan read on the device: the table of arguments, copied every run, and all shares."""
+    """The data that merged launches of a plan read on the device: the table of arguments, copied every run, and shares."""
 
     def __init__(self, where: Device, table: Array, shares: Sequence[Share]) -> None:
         self.where = where

@@ -1,4 +1,4 @@
-"""Copies between host and device by way of pinned memory: what was written may change at once, what is read is there.
+"""Copies between host and device through pinned memory: a source may change, and a target is complete, on return.
 
 array -> piece 1, piece 2, piece 1 ... -> device      a piece is filled when its last copy is done
 """
@@ -43,7 +43,7 @@ class Staging:
         self.turn = 0
 
     def _next(self) -> _Piece:
-        """A piece that no copy is under way on."""
+        """A piece without a copy in progress."""
         if len(self.pieces) < PIECES:
             self.pieces.append(_Piece(*self.driver.pinned(PIECE)))
         self.turn = (self.turn + 1) % len(self.pieces)

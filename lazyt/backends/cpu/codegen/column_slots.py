@@ -1,8 +1,8 @@
-"""What a `vector='outer'` kernel with row axes keeps on the stack, known before it is written.
+"""The stack slots of a `vector='outer'` kernel with row axes, computed before its code is emitted.
 
-Its lanes' loop is inside its row loops, so what a lane keeps from row to row lies in a *slot*: folds, values that no
-row changes, results of reductions, tiles of what is read across memory. A slot is used again once nothing reads it
-any more. How many units a run has (`emit_columns.py`) is chosen so that the slots of one fit into `SLOT_BYTES`.
+Its lanes' loop is inside its row loops, so the values that a lane keeps from row to row are in *slots*: folds, values
+that no row changes, results of reductions, tiles of strided loads. A slot is reused after its last read.
+The number of units of a run (`emit_columns.py`) is chosen so that the slots of one run fit into `SLOT_BYTES`.
 """
 
 from __future__ import annotations

@@ -240,7 +240,7 @@ class ColumnStage:
             store(scope, t, scope.levels.lanes)
 
     def _step(self, fold: Fold, old: list[str]) -> list[str]:
-        """What a fold keeps after the values at hand."""
+        """The state of a fold after the current values."""
         row = self.scope.splat("i64", self.scope.index[self.scope.kernel.axes - 1]) if fold.is_arg else ""
         return fold.step(self.scope, old, row, masked=False)
 

@@ -3,7 +3,7 @@
     y[i, j] = sum over k of (a[i, k] - b[j, k])**2
 
 A row of few elements leaves lanes along k with more folding than work. Here the lanes are 16 outputs next to each
-other instead, and k is walked one by one. The order of a sum is that of any row: each output keeps its LANES partial
+other instead, and k is iterated one by one. The order of a sum is that of any row: each output keeps its LANES partial
 sums apart, on the stack, and folds them by the same tree, so the bits are the same. What b gives to 16 outputs is
 gathered once, for all i.
 """

@@ -1,4 +1,4 @@
-"""Stages of a `vector='row'` kernel: the lanes walk along the innermost row axis."""
+"""Stages of a `vector='row'` kernel: the lanes run along the innermost row axis."""
 
 from __future__ import annotations
 

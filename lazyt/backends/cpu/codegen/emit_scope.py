@@ -67,7 +67,7 @@ class Scope:
         self.mask = ""
         self.active = ""  # how many they are, an i64
         self.slot_at = ""
-        # Where the rows at hand of accesses that are read in tiles are kept, and how far the current row is into them.
+        # The slots of the current rows of accesses that are read in tiles, and the offset of the current row in them.
         self.tiles: dict[int, str] = {}
         self.tile_at = ""
         # Lines for the entry block: stack slots must not be in a loop.

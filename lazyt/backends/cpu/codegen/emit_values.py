@@ -65,7 +65,7 @@ def compute(scope: Scope, v: int) -> str:
 
 
 def _counted(scope: Scope, value: Op) -> tuple[str, str] | None:
-    """(number, bool) of a sum of the two: the bool's register, if it is at hand."""
+    """(number, bool) of a sum of the two: the bool's register, if there is one."""
     values, names = scope.kernel.values, scope.names
     for one, other in (value.operands, value.operands[::-1]):
         cast = values[other]

@@ -1,4 +1,4 @@
-"""LLVM IR as text: the lines of one function, and what its module must declare around it."""
+"""LLVM IR as text: the lines of one function, and the declarations that its module needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Control flow of LLVM text that more than one writer needs: a counted loop that carries values, and a condition."""
+"""Control flow in LLVM text that several emitters share: a counted loop that carries values, and a condition."""
 
 from __future__ import annotations
 

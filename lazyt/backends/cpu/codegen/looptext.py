@@ -1,4 +1,4 @@
-"""A function of LLVM IR in the making, with loops of i64: what products and packings are written with."""
+"""Builds a function of LLVM IR with loops over i64: used for products and packing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel's code needs, told from the kernel alone: bytes of stack, and how long it is.
+"""The resources of a kernel's code, computed from the kernel alone: bytes of stack, and length.
 
     frame = slots (column_slots.py; exactly those) + what is alive at a time + arguments and addresses + temporaries
     code  = instructions of all stages: a value counts in each stage that evaluates it

@@ -1,4 +1,4 @@
-"""The body of a function in LLVM IR: how `Vec`'s instructions and control flow are spelled.
+"""The body of a function in LLVM IR: emits `Vec`'s instructions and control flow.
 
 NOTE: lowering one op may open new blocks (`rarely`, `repeat` and `each_lane` do), so a loop's back edge is taken from
 `block`, or from a latch block of its own.

@@ -1,8 +1,8 @@
-"""A function that turns a group of lines around: neighbours in a line come to lie in a column.
+"""Emits a function that transposes a block of rows.
 
-Squares of lanes x lanes elements go through registers in two loops, and between them over the stack: first the small
-squares that lie within 128 bits of several lines are turned, as unpacking instructions do, then those blocks change
-places. A perfect shuffle repeated, all in registers, takes as many instructions and ten times as long to compile.
+Squares of lanes x lanes elements go through registers in two loops, and between them through the stack: first the small
+squares within 128 bits of several rows are transposed, as unpacking instructions do, then those blocks are exchanged.
+A repeated perfect shuffle, all in registers, takes as many instructions and ten times as long to compile.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Along which axis a kernel's lanes run here, and how they read: the choices that this backend makes for a plan."""
+"""The CPU's choices of the axis that a kernel's lanes run along, and of how they read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The LLVM IR of attention's gradient: a panel of queries meets the keys block by block, as in attention_ir.py.
+"""The LLVM IR of attention's gradient: a panel of queries processes the keys block by block, as in attention_ir.py.
 
     s[key, query] = by * sum over d of k[key, d] * q[query, d], w = exp(s - l)
     p[key, query] = sum over e of v[key, e] * ct[query, e], s' = w * (p - delta) * by

@@ -1,4 +1,4 @@
-"""The LLVM IR of attention: a panel of queries meets the keys block by block.
+"""The LLVM IR of attention: a panel of queries processes the keys block by block.
 
     scores   s[key, query] = by * sum over d of k[key, d] * q[query, d]       queries along the lanes of registers
     weights  m, l: the maximum so far and the sum of exp(s - m), a lane each; w = exp(s - m)
@@ -7,7 +7,7 @@
 A panel is as wide as the micro-kernels of products (gemm_micro.py). q is turned around into working memory once a unit,
 and o back from there at its end. All that is made of scores lies there too: KEYS x a panel, whatever there is in memory
 of q, k and v. A unit is some panels of one matrix. Where queries see earlier keys only, blocks behind them are left
-out. Bits depend on the sizes alone: panels do not meet, and each meets blocks of KEYS keys in order.
+out. Bits depend on the sizes alone: panels are independent, and each processes blocks of KEYS keys in order.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Forward(Writer):
     )
 
     def step(self, nv: int) -> None:
-        """%state has the maxima, the sums, and room for what o is scaled by."""
+        """%state has the maxima, the sums, and space for the scale of o."""
         f, n = Function(), self.panel
         exp = self.rules["exp"]
         f.line("%last.key = sub i64 %keys, 1")

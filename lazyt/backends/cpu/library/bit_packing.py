@@ -1,4 +1,4 @@
-"""Bits packed into bytes and taken out of them, and floats in their two parts: native, in one pass over memory.
+"""Packing bits into bytes, unpacking them, and splitting floats into their two parts: native, in one pass.
 
 A register of bytes is compared with 0, and its mask is the bits; `big` turns each eight of them round before. A unit
 is one packed byte, or LANES floats.

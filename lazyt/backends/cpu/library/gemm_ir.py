@@ -1,4 +1,4 @@
-"""The LLVM IR of generated matrix products: register-tile micro-kernels, packing, and the walk over tiles.
+"""The LLVM IR of generated matrix products: register-tile micro-kernels, packing, and the loops over tiles.
 
     C[m, n] = sum over k of A[m, k] * B[k, n], one *unit* a block of rows and columns of one product of a batch
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class _Driver:
-    """The walk over units, blocks of k, groups of columns, chunks of rows, panels of columns and tiles."""
+    """The loops over units, blocks of k, groups of columns, chunks of rows, panels of columns and tiles."""
 
     def __init__(self, dtype: np.dtype, tile: Tile, form: str) -> None:
         self.dtype, self.tile, self.form = dtype, tile, form

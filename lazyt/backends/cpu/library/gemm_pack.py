@@ -1,4 +1,4 @@
-"""Packing: copies of a product's operands that micro-kernels read well.
+"""Packing: copies of a product's operands in a layout that micro-kernels read efficiently.
 
 'panel'  a unit is a panel of columns:     to[unit][k][j] = from[k * row_step + unit * columns + j]
 'across' lines of the source across those of the copy: to[unit * to_unit + k * to_row + j] =

@@ -74,7 +74,7 @@ class Tile:
         return self.narrow[vectors - 1] if vectors <= len(self.narrow) else self.rows
 
     def families(self, n: int) -> tuple[Family, ...]:
-        """The micro-kernels that `n` columns are met by: those of whole panels, and of what is left behind them."""
+        """The micro-kernels for `n` columns: those of whole panels, and of the remainder."""
         whole, rest = ((self.vectors, False),) if n >= self.columns else (), n % self.columns
         if not rest:
             return whole

@@ -55,7 +55,7 @@ def suits(b: Binding, c: LibraryCall) -> bool:
 
 
 def prepare(c: LibraryCall) -> None:
-    """Have the machine code, if the lines are short in the walk that is planned."""
+    """Compile or load the machine code, if the lines are short in the trace that is planned."""
     fn, _, x, axis, descending = _parts(c)
     if hint(x.shape[axis]) <= FEW:
         routines(x.dtype, fn == "sort", descending)

@@ -1,4 +1,4 @@
-"""Matrix products: by generated code or by BLAS, chosen once sizes are known; their launches and memory.
+"""Matrix products: by generated code or by BLAS, chosen when sizes are known; their launches and memory.
 
 The choice is made by counting cycles (`Choice.generated_cycles`, `blas_cycles`). It reads the sizes, the strides and
 the dtype, and nothing that could differ between two runs: not the number of threads, and no clock.

@@ -155,7 +155,7 @@ def _together(parts: Sequence[slice], some: Callable[[slice], None]) -> None:
             other()
     finally:
         left.clear()  # a thread that only now begins finds nothing
-        # NOTE: they write into memory of this plan's: nobody leaves before them, not even interrupted.
+        # NOTE: they write into memory of this plan: no thread returns before them, not even interrupted.
         for t in others:
             while t.is_alive():
                 try:
@@ -278,8 +278,8 @@ def _by_high_bits(keys: Array, descending: bool, out: Array) -> bool:
 
 
 def _by_high_bits_of_rows(keys: Array, descending: bool) -> Array:
-    """The order of rows of 64-bit keys: of each what there is room for above the positions, and again if that told not
-    enough.
+    """The order of rows of 64-bit keys: sorts the high bits that fit above the positions, then rows with many ties
+    again.
     """
     n = keys.shape[1]
     if keys.size == 0:

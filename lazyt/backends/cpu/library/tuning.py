@@ -1,9 +1,9 @@
-"""The autotuner: how a matrix product is computed is chosen by timing the candidates, once a class of sizes.
+"""The autotuner: chooses the strategy of a matrix product by timing the candidates, once a class of sizes.
 
-`LAZYT_DEBUG=autotune` turns it on. Sizes of a class are equal when rounded up to 2^i or 1.5 * 2^i. The answer is kept
+`LAZYT_DEBUG=autotune` turns it on. Sizes of a class are equal when rounded up to 2^i or 1.5 * 2^i. The choice is stored
 in the object cache, by class, dtype, layout of the operands, number of threads and processor: afterwards nothing is
-timed, and runs are alike again. Candidates are BLAS and generated products whose units differ in rows, columns and
-packing; all of the generated ones give the same bits.
+timed, and runs are deterministic again. Candidates are BLAS and generated products whose units differ in rows, columns
+and packing; all of the generated ones give the same bits.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Scope:
         self.index: dict[int, str] = {}
         self.pointers: dict[tuple[int, int], str] = {}
         self.offsets: dict[tuple[int, int], str] = {}
-        # What is at hand by value: neighbours loaded at once, the elements of a row that a lane keeps.
+        # Values in registers: neighbours loaded at once, the elements of a row that a lane keeps.
         self.kept: dict[int, str] = {}
         # How a division by what neighbours share is written: with a look at each dividend; without one, noting in `odd`
         # that it was wanted; or as the machine's.

@@ -1,4 +1,4 @@
-"""What one stage of a kernel over rows is, whether a team walks them for a row or a thread for a column."""
+"""One stage of a kernel over rows, for a team of threads on a row or one thread on a column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a kernel's points are given to threads: chosen by extents, strides and alignment, and compiled into the code.
+"""The mapping of a kernel's points to threads: chosen by extents, strides and alignment, and compiled into the code.
 
     maps      a thread takes `wide` neighbours along the vector axis, and goes on by the size of the grid
     rows      a team of `warps` warps takes a row; with `steps` its elements stay in shared memory between stages, and

@@ -1,4 +1,4 @@
-"""What a kernel's code needs on a GPU, told from the kernel alone; the like of `cpu/codegen/needs.py`.
+"""The resources of a kernel's code on a GPU, computed from the kernel alone; the counterpart of `cpu/codegen/needs.py`.
 
     shared = what the warps of a row, or the groups of columns, fold through, of all reductions (`emit_row.py`,
              `emit_columns.py`), with as many as a mapping may have

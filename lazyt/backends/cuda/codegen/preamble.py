@@ -1,4 +1,4 @@
-"""What every program begins with: types, and the few functions that C lacks or leaves undefined.
+"""The beginning of every program: types, and the few functions that C lacks or leaves undefined.
 
 No header is included: they take longer to read than a kernel takes to compile, and are not always where NVRTC looks.
 """

@@ -1,4 +1,4 @@
-"""Kernels that are not of the kernel IR (scatters, attention): programs loaded on a device, once each."""
+"""Kernels outside the kernel IR (scatters, attention): programs loaded on a device, once each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The body of a function in CUDA C, for one thread: how `Vec`'s instructions and control flow are spelled.
+"""The body of a function in CUDA C, for one thread: emits `Vec`'s instructions and control flow.
 
 Integers are unsigned in registers, so that overflow wraps, and cast where an instruction means them signed; float16
 and bfloat16 are their bits. What has no operator in C is a function of the `preamble`.

@@ -1,4 +1,4 @@
-"""Attention of a bound plan by cuDNN, on halves, or by lazyt's kernels; whose it is.
+"""Attention of a bound plan: by cuDNN on halves, or by lazyt's kernels.
 
 Where cuDNN refuses a call when it is asked, lazyt's kernels compute it; and where there are none for its sizes CuPy,
 with all weights in memory.

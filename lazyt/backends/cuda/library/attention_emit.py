@@ -1,10 +1,10 @@
-"""CUDA C of attention: a block's queries meet the keys tile by tile.
+"""CUDA C of attention: a block of queries processes the keys tile by tile.
 
     scores   s[query][key] = sum over d of (by * q[query, d]) * k[key, d], in registers
     weights  top, total: the maximum so far and the sum of exp(s - top), a row each; w = exp(s - top)
     result   o[query][e] = o * exp(old top - top) + sum over keys of w[key][query] * v[key, e], in registers
 
-The weights of one tile are in shared memory, no others anywhere. Blocks do not meet, and each goes through the keys in
+The weights of one tile are in shared memory, no others anywhere. Blocks are independent, and each processes the keys in
 order, so bits depend on the sizes alone. Where queries see earlier keys only, tiles behind them are left out, and the
 blocks that see most begin. Arguments are those of `backends/common/attention.py`.
 """

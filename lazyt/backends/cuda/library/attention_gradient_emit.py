@@ -1,12 +1,12 @@
-"""CUDA C of attention's gradient: two kernels make the weights again from the logarithms of the rows.
+"""CUDA C of attention's gradient: two kernels recompute the weights from the logarithms of the rows.
 
     w[query][key] = exp(s - l), p[query][key] = sum over e of ct[query, e] * v[key, e], s' = w * (p - delta)
-    queries  a block's queries meet the keys:  dq[query, d] = by * sum over keys of s' * k[key, d]
-    keys     a block's keys meet the queries:  dk[key, d] = sum over queries of s' * (by * q[query, d]),
+    queries  a block of queries, over keys:  dq[query, d] = by * sum over keys of s' * k[key, d]
+    keys     a block of keys, over queries:  dk[key, d] = sum over queries of s' * (by * q[query, d]),
                                                dv[key, e] = sum over queries of w * ct[query, e]
 
 So every sum is one thread's, in order, and there are no atomics; scores are made twice. Where queries see earlier keys
-only, neither meets what it does not need.
+only, both skip tiles that are masked.
 """
 
 from __future__ import annotations

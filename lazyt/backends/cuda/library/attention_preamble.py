@@ -1,4 +1,4 @@
-"""What attention's kernels share: tiles of two operands multiplied out of shared memory, and which scores are hidden.
+"""Shared code of attention's kernels: products of tiles in shared memory, and masks of scores.
 
     stage      rows of memory into shared memory, SLAB of a product's pairs at a time: as they lie, or turned
     multiply   s[row][column] += x[pair][row] * y[pair][column]; a thread has rows x columns of s in registers

@@ -1,4 +1,4 @@
-"""Sizes of attention's kernels: what a block and a thread take, chosen by the dtype and the widest row."""
+"""Sizes of attention's kernels: the elements of a block and of a thread, chosen by the dtype and the widest row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions and attention by cuDNN, through NVIDIA's Python front end. What it refuses, others compute.
+"""Convolutions and attention by cuDNN, through NVIDIA's Python front end. Calls that it refuses have other code.
 
 A convolution of two spatial axes is a graph of one node, planned once for each geometry and precision; so is attention
 (cudnn_attention.py). The front end is

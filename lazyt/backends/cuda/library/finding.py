@@ -1,4 +1,4 @@
-"""What is found in values on a GPU, by CuPy: results whose shapes are data, so no plan can have them.
+"""Functions whose result shapes depend on data, on a GPU by CuPy: they cannot be part of a plan.
 
 An entry takes CuPy itself, arrays and static arguments, as those of `registry.py` do; tests give NumPy in its place.
 """

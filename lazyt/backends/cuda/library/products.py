@@ -1,4 +1,4 @@
-"""Matrix products: by cuBLAS where it can read the operands as they stand, else by CuPy, which copies them first.
+"""Matrix products: by cuBLAS where it can read the operands in place, else by CuPy, which copies them first.
 
 A float32 product takes the precision that `lazyt.set_float32_matmul_precision` asks for at the time it runs; halves are
 summed up in float32.
