@@ -1,6 +1,6 @@
 """Effects: host functions that a program calls for their effect, in the order in which they were recorded.
 
-An effect gives a *token*, a value that no operation reads; the next effect takes it as its last operand. So two effects are
+An effect gives a *token*, which only the next effect takes, as its last operand. So two effects are
 never merged (they differ in that operand), none is moved across another, and the last token depends on all of them. The
 trace holds that token until a sync has computed it (`Trace.effects`). `ir/verify.py` has the rules of the graph.
 """

@@ -3,7 +3,7 @@
 `long_programs.py` writes such programs. The reference is the general way, synced after each turn, where nothing is
 remembered; beside it the program runs unread as users run it, again with its plans known, fused at once, a kernel an
 operation, in the interpreter of the graph IR, with threads and leaves overwritten, and synced at random turns; where
-NumPy has all of it, NumPy runs it too. At the end the program's values must be released, and the thread must still work.
+NumPy has all of it, NumPy runs it too. In the end the program's values must be released, and the thread must go on.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Random programs over the whole operation table, with views, writes in place and aliases, as source text.
 
-`new(x)` wraps a value that is not a view: in NumPy a C-contiguous copy, which is what lazyt takes every new value to be;
+`new(x)` wraps a value that is not a view: in NumPy a C-contiguous copy, as lazyt assumes of every new value;
 in lazyt nothing. Every value thus has the same aliases in both, and a write is seen by the same names.
 """
 

@@ -87,7 +87,7 @@ def _shares(some: Sequence[Planned], processors: int) -> list[Share]:
 
 
 class Shares:
-    """The data that merged launches of a plan read on the device: the table of arguments, copied every run, and shares."""
+    """Device data that merged launches of a plan read: the table of arguments, copied every run, and all shares."""
 
     def __init__(self, where: Device, table: Array, shares: Sequence[Share]) -> None:
         self.where = where

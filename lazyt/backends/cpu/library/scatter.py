@@ -1,6 +1,6 @@
 """Rows put or added at positions: native, without atomics, in order of position, so the same bits as one thread's.
 
-A scatter is `out = x; out[at[i]] = v[i]` (or `+=`) over rows of `inner` elements, i ascending. There are two strategies:
+A scatter is `out = x; out[at[i]] = v[i]` (or `+=`) over rows of `inner` elements, i ascending. Two strategies:
 
 lists    `build` strings the updates of each destination together, first to last (for 'set' it keeps the last alone);
          `rows` then makes every row of out once, in registers: what x has there, and its updates in their order.
