@@ -79,7 +79,7 @@ class Fused:
 
 @dataclass(frozen=True, slots=True)
 class ScalarArg:
-    """A scalar argument: a Python number of the walk (or its part), or an extent."""
+    """A scalar argument: a Python number of the trace (or its part), or an extent."""
 
     position: int = -1
     part: str = ""  # '' | 'real' | 'imag' | 'code' (of a check)
@@ -113,7 +113,7 @@ class KernelCall:
     nodes: tuple[Node, ...] = ()  # what it computes
     # The product whose elements its points are, one axis a dimension, if it was made so: see epilogue.py.
     product: Node | None = None
-    ways: tuple[str, ...] = ()  # what passes chose for it, in words, for `explain()`
+    ways: tuple[str, ...] = ()  # strategies that passes chose for it, for `explain()`
 
     # NOTE: found once. Passes change a call's axes and the order of its accesses, but not which buffers those are of.
     @cached_property
