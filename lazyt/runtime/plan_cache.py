@@ -81,7 +81,6 @@ class Plan:
         self.kernels = sum(1 for c in self.schedule.launches if getattr(c, "phase_of", None) is None)
         self.launches = len(self.schedule.regions)
         self.runs = 0
-        self.last_want: list[Slot] = []
 
     def compile(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
         """Have the machine code of every kernel, unless the interpreter runs in their place."""
@@ -118,10 +117,8 @@ class Plan:
         if known is not extents:
             recipe = self._recipe(extents)
         values = values_of(recipe, buffers, leaves)
-        if want == self.last_want:
-            return values
+        # NOTE: nothing of a walk is kept here: a plan outlives the trie, all of which is reached from each slot.
         if names(want) == self.wanted:
-            self.last_want = list(want)
             return values
         at = {name: i for i, name in enumerate(self.wanted)}
         return [values[at[s.step.index, s.k]] for s in want]
@@ -160,17 +157,28 @@ def names(want: Sequence[Slot]) -> Wanted:
 class Program:
     """The plans of one program (structure), shared by every call site and thread that records it."""
 
-    __slots__ = ("last", "last_ext", "last_slots", "misses", "plans", "seen", "stepped")
+    __slots__ = ("misses", "plans", "seen", "stepped")
 
     def __init__(self) -> None:
         self.plans: list[Plan] = []
         self.seen = 0
         self.stepped = False  # whether it has run step by step
-        self.last: Plan | None = None
-        # The last request: the same one again needs no search.
-        self.last_ext: Ext | None = None
-        self.last_slots: list[Slot] = []
         self.misses: list[Wanted] = []
+
+
+class Place:
+    """A program at the step of a trie where its walks end, and what was asked for there last: that needs no search.
+
+    NOTE: slots reach all of their trie, so they are kept by its steps: a program outlives a trie that is forgotten.
+    """
+
+    __slots__ = ("ext", "plan", "program", "slots")
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.plan: Plan | None = None
+        self.ext: Ext | None = None
+        self.slots: list[Slot] = []
 
 
 _programs: dict[int, Program] = {}
@@ -186,17 +194,16 @@ def drop_plans() -> bool:
     return True
 
 
-def _program(pos: Step) -> Program:
-    p = pos.plans
-    if p is None:
-        p = _programs.get(pos.sid)
-        if p is None:
+def _place(pos: Step) -> Place:
+    place: Place | None = pos.plans
+    if place is None:
+        program = _programs.get(pos.sid)
+        if program is None:
             if len(_programs) >= MAX_PROGRAMS:
                 _programs.clear()
-            p = _programs[pos.sid] = Program()
-        pos.plans = p
-    found: Program = p
-    return found
+            program = _programs[pos.sid] = Program()
+        place = pos.plans = Place(program)
+    return place
 
 
 def find_plan(
@@ -204,14 +211,15 @@ def find_plan(
 ) -> tuple[Plan | Stepwise[Plan], str | cache_miss.Why]:
     """A plan that computes `want` for these extents, and why one had to be made ('' when none had)."""
     with _lock:
-        program = _program(pos)
-        plan = program.last
-        if plan is not None and ext is program.last_ext and want == program.last_slots and plan.fused:
+        place = _place(pos)
+        plan = place.plan
+        if plan is not None and ext is place.ext and want == place.slots and plan.fused:
             return plan, ""
         wanted = names(want)
-        found = _choose(program, pos, ext, want, wanted, scalars)
-        program.last_ext, program.last_slots = ext, list(want)
-        return found
+        found, why = _choose(place.program, pos, ext, want, wanted, scalars)
+        place.plan = found if isinstance(found, Plan) else None
+        place.ext, place.slots = ext, list(want)
+        return found, why
 
 
 def _choose(
@@ -226,7 +234,6 @@ def _choose(
         return _stepwise(pos, ext, want, wanted, scalars), why
     found, reason = _search(program, pos, ext, wanted, fused)
     if found is not None:
-        program.last = found
         cache_miss.mark_known(pos)
         return found, ""
     want = list(want)
@@ -237,7 +244,6 @@ def _choose(
     plan = draft(pos, ext, want, scalars, fused, soon=True)
     plan.compile(ext.values, scalars)
     program.plans.append(plan)
-    program.last = plan
     cache_miss.mark_known(pos)
     return plan, reason
 
@@ -282,7 +288,8 @@ def _search(program: Program, pos: Step, ext: Ext, wanted: Wanted, fused: bool) 
 def outlook(pos: Step, ext: Ext, want: Sequence[Slot]) -> tuple[Plan | None, str, bool]:
     """What a sync would find: a plan, or None and why, and whether it runs fused kernels. Changes nothing."""
     with _lock:
-        program = pos.plans or _programs.get(pos.sid)
+        place: Place | None = pos.plans
+        program = _programs.get(pos.sid) if place is None else place.program
         fused = _fused(program, pos, ext)
         if program is None:
             return None, cache_miss.new_program(pos)(), fused

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import sys
 from collections.abc import Callable
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 import lazyt as lt
+from lazyt.errors import IndexOutOfRange
+from lazyt.tracing.trace import Step, local
 
 STEPS = 50
 # What the interpreter itself may touch meanwhile (a new arena of small objects is 256 pages).
@@ -83,3 +86,29 @@ def test_memory_goes_back_when_it_is_asked_for() -> None:
     held = lt.memory.reserved()
     lt.memory.empty_cache()
     assert held - lt.memory.reserved() >= 8 << 22
+
+
+def steps_known() -> int:
+    gc.collect()
+    return sum(type(x) is Step for x in gc.get_objects())
+
+
+def program_and_error(n: int) -> None:
+    """A program of n steps more than another, and an error beside it, for which the trie is forgotten."""
+    y = lt.asarray(np.ones(8))
+    for _ in range(n):
+        y = y * 2.0 + 1.0
+    wrong = lt.take(y * 2.0, lt.asarray([10**6]), axis=0)
+    with pytest.raises(IndexOutOfRange):
+        wrong.numpy()
+    y.numpy()
+
+
+def test_plans_keep_no_step_of_a_forgotten_trie() -> None:
+    local.trace.reset_trie()
+    counts = []
+    for turn in range(3):
+        for n in range(1, 13):
+            program_and_error(n + 12 * turn)
+        counts.append(steps_known())
+    assert counts[2] <= counts[0] + 8, f"steps after 12, 24 and 36 programs: {counts}"
