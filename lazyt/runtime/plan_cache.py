@@ -7,6 +7,7 @@ NumPy (first_run.py); when it comes again it gets fused kernels. All give the sa
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -183,14 +184,58 @@ class Place:
 
 _programs: dict[int, Program] = {}
 MAX_PROGRAMS = 1 << 14
+# Plans are dropped once they have about so many bytes; a node of a graph has about so many, with what is made of it.
+MAX_PLAN_BYTES = 128 << 20
+NODE_BYTES = 4096
+# So many drops are remembered: who works in turn with as many bounds of plans meets none that the last drop took.
+DROPS = 8
+
+
+class Budget:
+    """Bytes of the plans that are kept, and the bound on them.
+
+    A process that goes on working with more than the bound would plan all of it again after each drop. So where most of
+    what was made since the last drop had been dropped not long before, the bound is doubled.
+    """
+
+    def __init__(self, bound: int) -> None:
+        self.bound = bound
+        self.made = self.remade = 0
+        self._kept: set[int] = set()
+        self._dropped: deque[set[int]] = deque(maxlen=DROPS)
+
+    def add(self, sid: int, plan: Plan) -> None:
+        """A plan was made for the program of this number."""
+        size, name = len(plan.graph.nodes) * NODE_BYTES, hash((sid, plan.wanted, len(plan.guards)))
+        self.made += size
+        if any(name in some for some in self._dropped):
+            self.remade += size
+        self._kept.add(name)
+
+    def is_spent(self) -> bool:
+        """Whether plans have to be dropped."""
+        return self.made > self.bound
+
+    def drop(self) -> None:
+        """All plans are dropped."""
+        if 2 * self.remade > self.made:
+            self.bound *= 2
+        self.made = self.remade = 0
+        self._dropped.append(self._kept)
+        self._kept = set()
+
+
+budget = Budget(MAX_PLAN_BYTES)
 
 
 def drop_plans() -> bool:
-    """Forget the plans that are kept by their programs, where the process has too much code; whether it had."""
-    if not any(b.is_crowded() for b in loaded()):
+    """Forget the plans that are kept by their programs, where they or their code are too much; whether they were."""
+    if not budget.is_spent() and not any(b.is_crowded() for b in loaded()):
         return False
-    _programs.clear()
-    first_run.forget()
+    with _lock:
+        budget.drop()
+        _programs.clear()
+        first_run.forget()
     return True
 
 
@@ -244,6 +289,7 @@ def _choose(
     plan = draft(pos, ext, want, scalars, fused, soon=True)
     plan.compile(ext.values, scalars)
     program.plans.append(plan)
+    budget.add(pos.sid, plan)
     cache_miss.mark_known(pos)
     return plan, reason
 

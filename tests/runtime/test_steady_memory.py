@@ -12,6 +12,9 @@ import pytest
 
 import lazyt as lt
 from lazyt.errors import IndexOutOfRange
+from lazyt.ir.graph import Node
+from lazyt.runtime import plan_cache
+from lazyt.runtime.replay import counters
 from lazyt.tracing.trace import Step, local
 
 STEPS = 50
@@ -112,3 +115,43 @@ def test_plans_keep_no_step_of_a_forgotten_trie() -> None:
             program_and_error(n + 12 * turn)
         counts.append(steps_known())
     assert counts[2] <= counts[0] + 8, f"steps after 12, 24 and 36 programs: {counts}"
+
+
+def nodes_known() -> int:
+    gc.collect()
+    return sum(type(x) is Node for x in gc.get_objects())
+
+
+def test_plans_are_dropped_once_they_have_too_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_cache, "budget", plan_cache.Budget(100 * plan_cache.NODE_BYTES))
+    local.trace.reset_trie()
+    plan_cache._programs.clear()
+    counts, x = [], lt.asarray(np.ones(8))
+    for n in range(1, 25):
+        y = x
+        for _ in range(n % 6):
+            y = y * 2.0 + float(n)
+        for _ in range(n // 6):
+            y = lt.tanh(y)
+        (y + 1.0).numpy()
+        if n % 8 == 0:
+            counts.append(nodes_known())
+    assert counts[2] < counts[0] + 150, f"nodes after 8, 16 and 24 programs: {counts}"
+    assert plan_cache.budget.bound == 100 * plan_cache.NODE_BYTES
+
+
+def test_plans_that_are_used_on_and_on_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_cache, "budget", plan_cache.Budget(10 * plan_cache.NODE_BYTES))
+    local.trace.reset_trie()
+    plan_cache._programs.clear()
+    x, made = lt.asarray(np.ones(8)), []
+    for _ in range(20):
+        before = counters.plans
+        for n in range(1, 7):
+            y = x
+            for _ in range(n):
+                y = lt.sin(y) + 1.0
+            y.numpy()
+        made.append(counters.plans - before)
+    assert made[-1] == 0, f"plans made by each turn of the same six programs: {made}"
+    assert plan_cache.budget.bound > 10 * plan_cache.NODE_BYTES
