@@ -26,20 +26,17 @@ from lazyt.interrupts import uninterrupted
 from lazyt.runtime import memory, plan_cache
 from lazyt.tracing.commit import carry_out, prepared
 from lazyt.tracing.trace import local
+from tests.support.interrupt_places import Places, count, pending, raises
 from tests.support.interrupts import (
     ACTS,
     OPTIMIZERS,
     WRITES,
-    Places,
     Restoring,
     Run,
     Saving,
     Scenario,
     Training,
     Write,
-    _pending,
-    count,
-    raises,
     refused,
     scenarios,
 )
@@ -163,10 +160,8 @@ def test_an_uninterrupted_function_is_entered_without_a_look_at_signals() -> Non
 
     before = signal.signal(signal.SIGINT, late)
     try:
-        from tests.support.interrupts import _pending
-
         with pytest.raises(KeyboardInterrupt):
-            _ = -_pending or quiet()  # type: ignore[operator]
+            _ = -pending or quiet()  # type: ignore[operator]
     finally:
         signal.signal(signal.SIGINT, before)
     assert Mark.done
@@ -184,7 +179,7 @@ def test_a_buffer_that_dies_loses_no_interrupt(monkeypatch: pytest.MonkeyPatch) 
 
     def die() -> None:
         nonlocal held
-        held = -_pending  # type: ignore[operator]
+        held = -pending  # type: ignore[operator]
         int("1")
 
     before, used = signal.signal(signal.SIGINT, late), origin.pool._used

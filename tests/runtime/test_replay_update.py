@@ -14,7 +14,7 @@ from lazyt.backends.cpu import executor
 from lazyt.backends.cpu.flags import switches
 from lazyt.config import general as settings
 from lazyt.runtime import replay_update
-from tests.support.interrupts import Interrupt
+from tests.support.interrupt_places import Interrupt
 
 N = 64  # parameters of 16 KB: large enough to be overwritten where they are
 DATA = np.random.default_rng(0).standard_normal((8, N)).astype(np.float32)

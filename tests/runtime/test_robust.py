@@ -22,7 +22,7 @@ from lazyt.runtime import memory
 from lazyt.runtime.sync import counters
 from lazyt.tracing import record as recording
 from lazyt.tracing.trace import local
-from tests.support.interrupts import Interrupt
+from tests.support.interrupt_places import Interrupt
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ import pytest
 import lazyt as lt
 from lazyt.tracing import record as recording
 from lazyt.tracing.trace import local, waiting
-from tests.support.interrupts import Places
+from tests.support.interrupt_places import Places
 
 SECONDS = 40  # after which a test hangs: everybody's lines are printed, and the process ends
 

@@ -13,7 +13,7 @@ from lazyt.backends.cpu.flags import switches
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.runtime import memory
 from lazyt.tracing.trace import local
-from tests.support.interrupts import Interrupt
+from tests.support.interrupt_places import Interrupt
 
 SHAPE = (128, 64)  # 32 KB: large enough to be worth it
 
