@@ -23,6 +23,7 @@ from lazyt.backends.cpu.parallel_copy import FEW, SHARED
 from lazyt.backends.cpu.thread_pool import runtime
 from lazyt.errors import LazytInternalError
 from lazyt.interrupts import uninterrupted
+from lazyt.ir.passes import pipeline
 from lazyt.runtime import memory, plan_cache
 from lazyt.tracing.commit import carry_out, prepared
 from lazyt.tracing.trace import local
@@ -237,7 +238,10 @@ def test_an_interrupted_load_can_be_repeated() -> None:
         assert module.address(name)
 
 
-PASSES = ("lower", "canonicalize", "fuse_bounded", "schedule", "verify", "names")
+PASSES = {
+    "lower": plan_cache, "names": plan_cache,
+    **dict.fromkeys(("canonicalize", "fuse_bounded", "kernelized", "ordered", "verify"), pipeline),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("error", [KeyError, AssertionError, IndexError, LazytInternalError])
@@ -255,7 +259,7 @@ def test_a_fault_of_a_pass_costs_no_thread(name: str, error: type[Exception], mo
         local.trace.reset_trie()  # its steps know plans of their own
         with monkeypatch.context() as m:
             y = lt.tanh(x + turn) * 2.5
-            m.setattr(plan_cache, name, faulty)
+            m.setattr(PASSES[name], name, faulty)
             with pytest.raises(LazytInternalError, match=r"injected.*Please report it"):
                 lt.sync()
             assert local.trace.empty
