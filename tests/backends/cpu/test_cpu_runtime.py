@@ -227,8 +227,8 @@ class TestObjectCache:
 
     def test_second_process_hits(self, tmp_path):
         script = (
-            "from lazyt.backends.cpu import engine, threads\n"
-            "threads.Program([], [], [], 0).run()\n"
+            "from lazyt.backends.cpu import engine, thread_pool\n"
+            "thread_pool.Program([], [], [], 0).run()\n"
             "print(engine.counters.compiles, engine.counters.disk_hits)\n"
         )
         env = os.environ | {"LAZYT_CACHE_DIR": str(tmp_path / "shared"), "PYTHONPATH": str(ROOT)}
@@ -391,15 +391,15 @@ class TestPrograms:
     def test_workers_are_gone_at_exit(self):
         script = (
             "import atexit, numpy as np\n"
-            "from lazyt.backends.cpu import threads\n"
+            "from lazyt.backends.cpu import thread_pool\n"
             "seen = []\n"
-            "atexit.register(lambda: print(seen[0], threads.runtime().workers()))\n"
+            "atexit.register(lambda: print(seen[0], thread_pool.runtime().workers()))\n"
             "from tests.support import small_programs as t\n"
             "x, y = np.zeros(20000, np.int64), np.zeros(300, np.int64)\n"
-            "threads.set_num_threads(3)\n"
+            "thread_pool.set_num_threads(3)\n"
             "program, bases = t.add_program(x, y)\n"
             "program.launch(bases)\n"
-            "seen.append(threads.runtime().workers())\n"
+            "seen.append(thread_pool.runtime().workers())\n"
         )
         env = os.environ | {"PYTHONPATH": str(ROOT)}
         done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)

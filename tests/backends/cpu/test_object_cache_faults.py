@@ -29,13 +29,13 @@ PROGRAM = """
 import warnings, sys
 import numpy as np
 import lazyt as lt
-from lazyt.backends import objcache
+from lazyt.backends import object_cache
 from lazyt.backends.cpu import engine
 with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
     x = lt.asarray(np.linspace(-1, 1, 600, dtype=np.float32).reshape(20, 30))
     print(float((x * 0.75).sum()), float((x * x).max()))
-print(engine.counters.compiles, engine.counters.disk_hits, objcache.default_cache().damaged, len(told))
+print(engine.counters.compiles, engine.counters.disk_hits, object_cache.default_cache().damaged, len(told))
 for w in told:
     print(w.category.__name__, w.message)
 """
@@ -97,7 +97,7 @@ def test_a_part_of_a_file_is_a_miss(tmp_path, size) -> None:
 
 def test_a_whole_file_under_another_name_is_a_miss(tmp_path) -> None:
     """The CUDA backend keeps its objects in the same cache."""
-    assert cuda_engine.objcache is object_cache
+    assert cuda_engine.object_cache is object_cache
     cache = object_cache.ObjectCache(tmp_path / "c")
     for key in KEYS:
         cache.store(key, b"code of " + key.encode())
@@ -226,8 +226,8 @@ def test_no_place_for_temporary_files_and_no_home(filled, tmp_path) -> None:
 
 WRITER = """
 import sys
-from lazyt.backends import objcache
-cache = objcache.ObjectCache(sys.argv[1], limit=40_000)
+from lazyt.backends import object_cache
+cache = object_cache.ObjectCache(sys.argv[1], limit=40_000)
 keys = [f"{k % 2:08x}".ljust(64, str(k)) for k in range(8)]  # every second one prunes
 for turn in range(60):
     for k, key in enumerate(keys):

@@ -85,10 +85,10 @@ def test_each_module_is_counted_and_kept_once(monkeypatch: pytest.MonkeyPatch, t
 ALONE = """
 import numpy as np
 import lazyt as lt
-from lazyt.backends.cpu import ahead, engine
+from lazyt.backends.cpu import engine, parallel_compile
 
 together, begun, alone = [], [], []
-start, finish, parse = ahead.Making.start, ahead.Making.finish, engine.Host.parse
+start, finish, parse = parallel_compile.Making.start, parallel_compile.Making.finish, engine.Host.parse
 
 def started(making, lanes):
     begun.append(list(making.made))
@@ -106,7 +106,7 @@ def parsed(host, text, names, context=None):
 lt.set_num_threads(2)
 q, w = lt.asarray(np.ones((2, 40, 24), np.float32)), lt.asarray(np.ones((24, 72), np.float32))
 lt.sync()
-ahead.Making.start, ahead.Making.finish, engine.Host.parse = started, finished, parsed
+parallel_compile.Making.start, parallel_compile.Making.finish, engine.Host.parse = started, finished, parsed
 lt.sync(lt.tanh(lt.nn.functional.scaled_dot_product_attention(q * 1.25, q - 0.5, q + 2.5) @ w) * 0.625)
 assert len(together) == 1, len(together)
 for part in ("@lazyt_k_", "@lazyt_gemm_", "@lazyt_attention_"):

@@ -410,6 +410,7 @@ def test_it_says_whose_it_is(gpu: FakeDriver) -> None:
     assert "lazyt's attention kernels, gradient" in str(both[1].explain())
 
 
+@pytest.mark.usefixtures("nvrtc")
 def test_its_machine_code_wants_a_disassembler(gpu: FakeDriver) -> None:
     q = lt.asarray(normal(2, 60, 8))
     kernel = F.scaled_dot_product_attention(q, q, q).explain().kernels[0]
