@@ -225,7 +225,9 @@ def _store(tr: Trace, holder: Holder, new: Slot, old: Slot, writes: int) -> Slot
     None, and nothing done, if another thread has written it meanwhile, or somebody has made a storage of it.
     """
     meta = holder._meta
-    new, keeps = kept_of(tr, holder, new, old)
+    keeps = ""
+    if not tr.grad and (new.requires_grad or old.requires_grad):
+        new, keeps = kept_of(tr, holder, new, old)
     held = ref(holder)
     before = holder._slot
     if before is not old and before is not None and before.step.owner is not tr and before.step.op is not LEAF:
@@ -344,7 +346,7 @@ def _put(tr: Trace, x: Handle, value: Slot, writes: int = -1) -> bool:
     if writes < 0:
         writes = st._writes
     base = own_slot(tr, st)
-    new = put_back(tr, x._view, base, value)
+    new = value if x._view is None else put_back(tr, x._view, base, value)
     here = tr.pos
     # Before the write: an alias that derives its value anew never sees half of one.
     st.invalidate(None)
