@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.functions.arguments import tensor
+from lazyt.functions.numpy_calls import make_list, make_tuple
 from lazyt.ir import dtypes
 from lazyt.ops.effects import operation
 from lazyt.ops.numpy_calls import Call, Nest, Place, kinds_of
@@ -96,14 +97,6 @@ def _formatted(fmt: str, *args: Any, **kwargs: Any) -> None:
     builtins.print(fmt.format(*args, **kwargs))
 
 
-def _make_list(*items: Any) -> list[Any]:
-    return list(items)
-
-
-def _make_tuple(*items: Any) -> tuple[Any, ...]:
-    return items
-
-
 def _templated(a: Any, operands: list[Any]) -> Any:
     """An argument with a `Place` for each array and each number in it."""
     array: Any = a
@@ -114,9 +107,9 @@ def _templated(a: Any, operands: list[Any]) -> Any:
         operands.append(a)
         return Place(len(operands) - 1)
     if isinstance(a, list):
-        return Nest(_make_list, tuple(_templated(x, operands) for x in a))
+        return Nest(make_list, tuple(_templated(x, operands) for x in a))
     if type(a) is tuple:
-        return Nest(_make_tuple, tuple(_templated(x, operands) for x in a))
+        return Nest(make_tuple, tuple(_templated(x, operands) for x in a))
     return a
 
 

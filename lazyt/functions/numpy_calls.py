@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 
-def _make_list(*items: Any) -> list[Any]:
+def make_list(*items: Any) -> list[Any]:
     return list(items)
 
 
-def _make_tuple(*items: Any) -> tuple[Any, ...]:
+def make_tuple(*items: Any) -> tuple[Any, ...]:
     return items
 
 
@@ -33,9 +33,9 @@ def _templated(a: Any, operands: list[Any]) -> Any:
         operands.append(tensor(array))
         return Place(len(operands) - 1)
     if isinstance(a, list):
-        return Nest(_make_list, tuple(_templated(x, operands) for x in a))
+        return Nest(make_list, tuple(_templated(x, operands) for x in a))
     if isinstance(a, tuple):
-        return Nest(_make_tuple, tuple(_templated(x, operands) for x in a))
+        return Nest(make_tuple, tuple(_templated(x, operands) for x in a))
     if isinstance(a, slice):
         return Nest(slice, (a.start, a.stop, a.step))
     return a

@@ -13,7 +13,7 @@ from operator import attrgetter, eq, is_, setitem
 from typing import Any
 
 from lazyt.ops.definition import OpDef
-from lazyt.tracing.commit import Change, carry_out
+from lazyt.tracing.commit import Change, carry_out, slot_held, storage_held, writes_held
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
 from lazyt.tracing.inplace import (
     KEEPS_LEAF,
@@ -25,12 +25,9 @@ from lazyt.tracing.inplace import (
     kept_of,
     put_back,
     set_items,
-    slot_held,
-    storage_held,
     take_over,
     update_whole,
     whole,
-    writes_held,
 )
 from lazyt.tracing.record import advance, operand_slots, own_slot
 from lazyt.tracing.steps import LEAF, Moved, settle

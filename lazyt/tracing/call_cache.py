@@ -12,7 +12,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from functools import update_wrapper
-from operator import attrgetter
 from sys import _getframe  # noqa: F401 - for the functions written out
 from textwrap import indent
 from time import perf_counter  # noqa: F401
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.config import general as settings
+from lazyt.tracing.commit import slot_held  # noqa: F401
 from lazyt.tracing.fast_paths import NEW_HANDLE, fill, guarded, met
 from lazyt.tracing.inputs import bind_leaf  # noqa: F401
 from lazyt.tracing.public_names import keyword_error  # noqa: F401
@@ -58,7 +58,6 @@ CHANGES = 8
 MISSING = object()
 _PLAIN = (int, float, complex, bool, str, type(None), type(Ellipsis), type, np.dtype)
 ref = weakref.ref
-slot_held = attrgetter("_slot")
 
 
 class Call:

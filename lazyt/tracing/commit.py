@@ -91,7 +91,7 @@ def _spelled(n: int) -> Callable[..., bool]:
     return write
 
 
-_slot_held, _storage_held, _writes_held = attrgetter("_slot"), attrgetter("_storage"), attrgetter("_writes")
+slot_held, storage_held, writes_held = attrgetter("_slot"), attrgetter("_storage"), attrgetter("_writes")
 
 
 def _write_many(
@@ -102,9 +102,9 @@ def _write_many(
     results, pos = tr.results, tr.pos
     own = [i for i, h in zip([old.step.index for old in s.targets], holders, strict=True) if results[i] is h]
     unchanged = chain(
-        map(is_, map(_storage_held, targets), storages),
-        map(is_, map(_slot_held, holders), before),
-        map(eq, map(_writes_held, holders), writes),
+        map(is_, map(storage_held, targets), storages),
+        map(is_, map(slot_held, holders), before),
+        map(eq, map(writes_held, holders), writes),
     )
     assignments = chain(
         map(setattr, holders, repeat("_data"), repeat(None)),

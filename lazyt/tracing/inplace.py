@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import starmap
-from operator import attrgetter, setitem
+from operator import setitem
 from typing import Any, TypeVar
 
 from lazyt.errors import AutogradError, ShapeError
@@ -18,7 +18,7 @@ from lazyt.ir import dtypes
 from lazyt.ops.definition import OpDef, node_of
 from lazyt.ops.indexing import spread
 from lazyt.tracing.call_site import user_site
-from lazyt.tracing.commit import carry_out, writer
+from lazyt.tracing.commit import carry_out, slot_held, storage_held, writer, writes_held
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
 from lazyt.tracing.record import (
     advance,
@@ -527,11 +527,6 @@ def update_whole(
     tr.refs[s.index] = held
     tr.ext = s.ext  # type: ignore[assignment]
     tr.pos = s
-
-
-slot_held = attrgetter("_slot")
-storage_held = attrgetter("_storage")
-writes_held = attrgetter("_writes")
 
 
 def set_items(items: Sequence[Item]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Hashable, Sequence
-from operator import attrgetter, index
+from operator import index
 from time import perf_counter
 from typing import Any
 
@@ -14,6 +14,7 @@ from lazyt.errors import DeviceError, DTypeError, ScalarRangeError
 from lazyt.ir import dtypes
 from lazyt.ops.definition import OpDef
 from lazyt.tracing.call_site import Site, is_line, user_line, user_site
+from lazyt.tracing.commit import slot_held
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
 from lazyt.tracing.inputs import LEAF_CALLERS, bind_leaf, foreign
 from lazyt.tracing.shape_inference import inferred, shapes_of
@@ -22,7 +23,6 @@ from lazyt.tracing.tensor_state import Gradient, Handle, Holder, Storage, View
 from lazyt.tracing.trace import LARGEST, NONE, Ext, Key, Several, Slot, Step, Trace, holding, local
 
 ref = weakref.ref
-_slot_held = attrgetter("_slot")
 SCALARS = (float, int, bool, complex)
 
 # The bound on a walk: steps, and bytes of leaf buffers. A walk that goes round a loop ends sooner (`Trace.bound`).
@@ -363,7 +363,7 @@ def _are_operands(tr: Trace, s: Step, operands: Sequence[Any]) -> bool:
     expected = s.operands
     if not s.n_weak:
         try:
-            return expected == tuple(map(_slot_held, operands))
+            return expected == tuple(map(slot_held, operands))
         except AttributeError:  # host data, which is met in its turn
             return False
     if len(expected) != len(operands):
