@@ -72,7 +72,6 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def new_trace() -> None:
     """The test's trace is the first that its thread ever recorded."""
-    gc.collect()
     lt.sync()
     local.trace.reset_trie()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from typing import Any
 
@@ -27,7 +26,6 @@ TOKEN = [((), dtypes.bool_)]
 
 @pytest.fixture(autouse=True)
 def _nothing_pending() -> None:
-    gc.collect()
     lt.sync()
 
 

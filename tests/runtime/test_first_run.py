@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
@@ -26,7 +25,6 @@ def forget() -> None:
 
 @pytest.fixture(autouse=True)
 def _nothing_known(monkeypatch):
-    gc.collect()
     lt.sync()
     forget()
     monkeypatch.setattr(first_run, "_kinds", {})

@@ -28,7 +28,6 @@ DOC = Path(__file__).parents[2] / "docs" / "when-does-it-compute.md"
 
 @pytest.fixture(autouse=True)
 def _nothing_pending():
-    gc.collect()
     lt.sync()
 
 

@@ -27,7 +27,6 @@ from tests.support.interrupt_places import Interrupt
 
 @pytest.fixture(autouse=True)
 def nothing_pending() -> Iterator[None]:
-    gc.collect()
     lt.sync()
     yield
     memory.set_limit(None)

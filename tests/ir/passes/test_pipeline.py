@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,7 +27,6 @@ UNFUSED = Options(fused=False)
 @pytest.fixture(autouse=True)
 def _new_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """No plan and no step of another test's is found."""
-    gc.collect()
     lt.sync()
     planning._programs.clear()
     local.trace.reset_trie()
