@@ -430,8 +430,11 @@ def test_nothing_is_swallowed():
                 everything = node.type is None or ast.unparse(node.type) in ("Exception", "BaseException")
                 if node.type is None or (everything and all(isinstance(s, ast.Pass | ast.Continue) for s in node.body)):
                     wrong.append(f"{where}: {ast.unparse(node).splitlines()[0]}")
-            elif re.match(
-                r"contextlib\.suppress\((Base)?Exception\)", ast.unparse(node) if isinstance(node, ast.Call) else ""
+            elif (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr == "suppress"
+                and re.match(r"contextlib\.suppress\((Base)?Exception\)", ast.unparse(node))
             ):
                 wrong.append(f"{where}: {ast.unparse(node)}")
     assert not wrong, "\n".join(wrong)

@@ -239,7 +239,8 @@ class Soak:
             # NOTE: few forms of models and of rounds: each has plans of its own, a megabyte with their code, which are
             # kept. Memory is flat once every form was there.
             name = self.rng.choice(list(OPTIMIZERS))
-            self.trained = [*self.trained[-3:], Training(name, 1 + self.rng.randrange(2), 8, self.rng.randrange(99))]
+            layers = 1 + list(OPTIMIZERS).index(name) % 2
+            self.trained = [*self.trained[-3:], Training(name, layers, 8, self.rng.randrange(99))]
             self.did["models"] += 1
         t = self.rng.choice(self.trained)
         n = 4 if "shapes" in self.without else self.rng.choice((1, 2, 3, 8, 5))

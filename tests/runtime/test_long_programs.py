@@ -84,6 +84,7 @@ def test_numpy_runs_what_it_has() -> None:
     assert check_long(text, (NUMPY,)) is None
 
 
+@pytest.mark.slow
 def test_other_values_of_what_is_unread_are_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     text = """
 x = data((3, 4), 1)
@@ -135,6 +136,7 @@ def test_an_error_of_lazyts_own_is_found() -> None:
         check_long("for k in unread(3):")
 
 
+@pytest.mark.slow
 def test_a_search_of_long_programs() -> None:
     assert try_seed(8, kind="long") is None
     lines = ["for k in unread(2):", "    note('a\\\\n')"]

@@ -36,17 +36,16 @@ def nothing_pending() -> Iterator[None]:
 # --- length ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_chain_of_100000_operations_is_recorded_and_deleted_without_recursion(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.parametrize("n", [20_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_a_long_chain_is_recorded_and_deleted_without_recursion(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # NOTE: a loop ends its walk much sooner.
     monkeypatch.setattr(sys.modules["lazyt.tracing.trace"], "FIRST_BOUND", 1 << 17)
     local.trace.reset_trie()
     x = lt.zeros(2)
     before = counters.syncs
-    for _ in range(100_000):
+    for _ in range(n):
         x = x + 1
-    assert counters.syncs == before and local.trace.pos.index >= 100_000
+    assert counters.syncs == before and local.trace.pos.index >= n
     del x
     lt.sync()
     assert local.trace.empty
@@ -241,7 +240,7 @@ def test_an_interrupted_recording_has_happened_or_not(name: str, synced: bool) -
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize(("dense", "step"), [(30, 211), pytest.param(100, 11, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("dense", "step"), [(12, 997), pytest.param(100, 11, marks=pytest.mark.slow)])
 def test_an_interrupted_sync_leaves_everything_as_it_was(dense: int, step: int) -> None:
     """At the first places of a sync and at every `step`th one; `python -m tests.support.interrupts` tries all."""
 

@@ -40,7 +40,9 @@ def test_what_is_drawn_is_what_was_asked_for(shape: tuple[int, ...], dtype: np.d
     assert type(s) is int and (lt.asarray(a) * 0 + s).dtype == dtype
 
 
-@pytest.mark.parametrize("dtype", known.ALL, ids=str)
+@pytest.mark.parametrize(
+    "dtype", [pytest.param(d, marks=pytest.mark.slow) if known.kind(d) == "c" else d for d in known.ALL], ids=str
+)
 def test_every_dtype_is_drawn(dtype: np.dtype) -> None:
     a = find(arrays(dtype, (2,)), lambda a: bool(a[0] != a[1]))
     assert a.dtype == dtype
@@ -65,7 +67,7 @@ def test_keys_index_as_in_numpy(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("kind", ["mixed", "arrays", "views"])
 def test_programs_agree_with_numpy(kind: str) -> None:
-    @settings(few, max_examples=EXAMPLES or 8)
+    @settings(few, max_examples=EXAMPLES or 4)
     @given(programs(8, kind))
     def check(lines: list[str]) -> None:
         note("\n".join(lines))

@@ -521,6 +521,7 @@ def test_a_dtype_may_be_a_name_in_what_is_made_small() -> None:
     assert shrink(lines, lambda x: any("np.array(" in line and "bool" in line for line in x), 5)[-1].count("True") <= 2
 
 
+@pytest.mark.slow
 def test_what_is_wrong_only_when_fused_is_made_small_in_that_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     rewritten(monkeypatch, "floor", "ceil", lambda graph: {"exp", "floor"} <= {n.op for n in graph.nodes})
     lines = [

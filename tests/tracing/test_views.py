@@ -17,7 +17,7 @@ from lazyt.testing.view_programs import Writer
 
 EXAMPLES = int(os.environ.get("LAZYT_EXAMPLES", "0"))
 random_programs = settings(
-    max_examples=EXAMPLES or 100,
+    max_examples=EXAMPLES or 25,
     derandomize=not EXAMPLES,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -404,6 +404,7 @@ def test_no_memory_leaves_everything_pending(gpu: FakeDriver) -> None:
     np.testing.assert_array_equal(y.numpy(), x.numpy() * 2 + 1)
 
 
+@pytest.mark.slow
 def test_the_script_for_a_gpu_times_every_work(gpu: FakeDriver) -> None:
     gpu.front_end = FakeCudnn(gpu)
     head, *lines = on_gpu_script.table(1 << 18, bandwidth=1e9, seconds=0)

@@ -118,6 +118,7 @@ def _why(name, source):
     return next(fits, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of_lazyt", [True, False], ids=["lazyt's functions", "NumPy's functions on tensors"])
 def test_numpys_examples(of_lazyt, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
