@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from lazyt.autograd.forward import push
 from lazyt.autograd.reverse import backward
 from lazyt.ir import dtypes
 from lazyt.ir.builder import Builder
@@ -41,6 +42,7 @@ def check(f, *arrays, constants=(), order=2, rtol=1e-6):
         grads, _ = backward(b, outputs, seeds, [[x] for x in wanted])
         verify(Graph(b.nodes, grads))
         _compare(b, outputs, cotangents, wanted, grads, every, rng, rtol)
+        _compare_forward(b, outputs, cotangents, wanted, grads, every, rng, rtol)
         wanted, outputs = [*wanted, *seeds], grads
         cotangents = [random(rng, g.shape, g.dtype) for g in grads]
 
@@ -58,3 +60,30 @@ def _compare(b, outputs, cotangents, wanted, grads, every, rng, rtol):
             sides.append(sum(inner(c, y) for c, y in zip(cotangents, ys, strict=True)))
         want = (sides[0] - sides[1]) / (2 * h)
         np.testing.assert_allclose(inner(grad, v), want, rtol=rtol, atol=1e-7, err_msg=f"operand {k}")
+
+
+def _compare_forward(b, outputs, cotangents, wanted, grads, every, rng, rtol):
+    """The tangent of each direction, seen along the cotangents, is the gradient along it: to each order.
+
+    At the second it is forward over reverse mode, against reverse over reverse.
+    """
+    fork = b.fork()
+    directions = [random(rng, x.shape, x.dtype) for x in wanted]
+    seeds = [fork.leaf(len(every) + i, v.shape, v.dtype) for i, v in enumerate(directions)]
+    some = [(x, t) for i, (x, t) in enumerate(zip(wanted, seeds, strict=True)) if len(wanted) < 2 or i != 1]
+    for pairs in ([*zip(wanted, seeds, strict=True)], some):
+        tangents = push(fork, outputs, *zip(*pairs, strict=True))
+        there = [(c, t) for c, t in zip(cotangents, tangents, strict=True) if t is not None]
+        nodes = [t for _, t in there]
+        assert [t.shape for t in nodes] == [np.shape(c) for c, _ in there]
+        verify(Graph(fork.nodes, nodes))
+        pushed = interpret(fork.nodes, nodes, [*every, *directions])
+        got = sum(inner(c, t) for (c, _), t in zip(there, pushed, strict=True))
+        pulled = dict(zip(wanted, interpret(b.nodes, grads, every), strict=True))
+        want = sum(inner(pulled[x], every_of(t, every, directions)) for x, t in pairs)
+        np.testing.assert_allclose(got, want, rtol=rtol, atol=1e-9)
+
+
+def every_of(leaf, *lists):
+    """The array that a leaf stands for."""
+    return [x for arrays in lists for x in arrays][leaf.attrs.index]

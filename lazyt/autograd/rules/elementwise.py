@@ -7,7 +7,7 @@ x ** 0 has derivative 0, and 0 ** y has derivative 0 in y for y >= 0.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from lazyt.autograd.rules.formula import Value, carries, is_complex, working, zeros
 from lazyt.autograd.rules.registry import library_vjp, nondifferentiable, vjp
@@ -97,7 +97,14 @@ def _binary(name: str) -> Rule:
 
 
 def _constant_power(b: Builder, n: Node, ct: Node) -> Cotangents | None:
-    """x ** k for a k written in the program: no masks, and no power at all for squares."""
+    slope = constant_slope(b, n)
+    if slope is None:
+        return None
+    return ((working(b, ct)[0] * slope.conj()).node if slope else None, None)
+
+
+def constant_slope(b: Builder, n: Node) -> Value | None | Literal[0]:
+    """That of x ** k for a k written in the program: no masks, and no power at all for squares; None for other k."""
     exponent = n.operands[1]
     while exponent.op in ("expand", "reshape"):
         exponent = exponent.operands[0]
@@ -105,10 +112,9 @@ def _constant_power(b: Builder, n: Node, ct: Node) -> Cotangents | None:
         return None
     k = exponent.attrs.value
     if k == 0:
-        return (None, None)
-    x, c = working(b, n.operands[0], ct)
-    slope = x * k if k == 2 else x.apply("pow", x, k - 1) * k
-    return ((c * slope.conj()).node, None)
+        return 0
+    (x,) = working(b, n.operands[0])
+    return x * k if k == 2 else x.apply("pow", x, k - 1) * k
 
 
 # Rules that are not a product with a derivative
@@ -222,15 +228,19 @@ nondifferentiable("random numbers depend on a seed and a position", "random_bits
 
 def _library(name: str) -> OpaqueRule:
     def rule(b: Builder, n: Node, cts: tuple[Node | None, ...]) -> Cotangents:
-        assert isinstance(n.attrs, g.Opaque)
-        xs = [Value(b, o, library=True) for o in n.operands]
-        y = Value(b, b.opaque(n.attrs.fn, n.operands, (), n.attrs.outputs)[0], library=True)
         assert cts[0] is not None
         c = Value(b, cts[0])
-        slopes = _power(xs[0], xs[1], y) if name == "pow" else (UNARY[name](xs[0], y),)
-        return tuple((c * d.conj()).node for d in slopes)
+        return tuple((c * d.conj()).node for d in library_slopes(b, n, name))
 
     return rule
+
+
+def library_slopes(b: Builder, n: Node, name: str) -> tuple[Value, ...]:
+    """The derivative of a call `complex_<name>` by each operand."""
+    assert isinstance(n.attrs, g.Opaque)
+    xs = [Value(b, o, library=True) for o in n.operands]
+    y = Value(b, b.opaque(n.attrs.fn, n.operands, (), n.attrs.outputs)[0], library=True)
+    return _power(xs[0], xs[1], y) if name == "pow" else (UNARY[name](xs[0], y),)
 
 
 for _name in (

@@ -15,28 +15,34 @@ if TYPE_CHECKING:
     Cotangents = tuple[Node | None, ...]
 
 
-def _axes(n: Node) -> tuple[int, ...]:
+def axes_of(n: Node) -> tuple[int, ...]:
+    """The axes that a reduction removes."""
     assert isinstance(n.attrs, g.Axes)
     return n.attrs.axes
 
 
 @vjp("sum")
 def _sum(b: Builder, n: Node, ct: Node) -> Cotangents:
-    return (spread(b, ct, n.operands[0].shape, _axes(n)),)
+    return (spread(b, ct, n.operands[0].shape, axes_of(n)),)
 
 
 @vjp("prod")
 def _prod(b: Builder, n: Node, ct: Node) -> Cotangents:
+    x, c = working(b, n.operands[0], spread(b, ct, n.operands[0].shape, axes_of(n)))
+    return ((c * product_of_others(x, axes_of(n)).conj()).node,)
+
+
+def product_of_others(x: Value, axes: tuple[int, ...]) -> Value:
     """The product of the others, exact with zeros in it, and exact again when differentiated once more.
 
     Zeros are set aside: with s = x where x != 0, else 1, the product of the others is prod(s) / s times the
     product of the zeros among them, which is 1 if there is none and is that zero itself if there is one: kept
     as a value rather than as 0, so that its own derivative is seen. Two zeros or more matter at order 3 only.
     """
-    x, c = working(b, n.operands[0], spread(b, ct, n.operands[0].shape, _axes(n)))
+    b = x.b
 
     def total(name: str, v: Value) -> Value:
-        return Value(b, spread(b, b.reduce(name, v.node, _axes(n)), v.node.shape, _axes(n)))
+        return Value(b, spread(b, b.reduce(name, v.node, axes), v.node.shape, axes))
 
     zero = x.eq(0)
     s = x.where(zero.not_(), 1)
@@ -44,14 +50,13 @@ def _prod(b: Builder, n: Node, ct: Node) -> Cotangents:
     count = zero.cast(dtypes.int64)
     others = total("sum", count) - count
     lone = total("sum", own) - own
-    rest = (x.full(1).where(others.eq(0), lone.where(others.eq(1), 0)) * total("prod", s)) / s
-    return ((c * rest.conj()).node,)
+    return (x.full(1).where(others.eq(0), lone.where(others.eq(1), 0)) * total("prod", s)) / s
 
 
 @vjp("max", "min")
 def _extremum(b: Builder, n: Node, ct: Node) -> Cotangents:
     """max and min share the cotangent among all the elements that attain it (as PyTorch's amax does)."""
-    shape, axes = n.operands[0].shape, _axes(n)
+    shape, axes = n.operands[0].shape, axes_of(n)
     attains = b.eq(n.operands[0], spread(b, n, shape, axes))
     (c,) = working(b, spread(b, ct, shape, axes))
     mask = Value(b, attains).cast(c.node.dtype)
