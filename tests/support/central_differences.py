@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from lazyt.autograd.batching import batch
 from lazyt.autograd.forward import push
 from lazyt.autograd.reverse import backward
 from lazyt.ir import dtypes
@@ -36,13 +37,15 @@ def check(f, *arrays, constants=(), order=2, rtol=1e-6):
     values = interpret(b.nodes, outputs, every)
     cotangents = [random(rng, v.shape, v.dtype) for v in values]
     wanted = leaves[: len(arrays)]
-    for _ in range(order):
+    for k in range(order):
         seeds = [b.leaf(len(every) + i, c.shape, c.dtype) for i, c in enumerate(cotangents)]
         every = [*every, *cotangents]
         grads, _ = backward(b, outputs, seeds, [[x] for x in wanted])
         verify(Graph(b.nodes, grads))
         _compare(b, outputs, cotangents, wanted, grads, every, rng, rtol)
         _compare_forward(b, outputs, cotangents, wanted, grads, every, rng, rtol)
+        if not k:
+            check_lanes(b, [*leaves, *seeds], [*outputs, *grads], every, rng)
         wanted, outputs = [*wanted, *seeds], grads
         cotangents = [random(rng, g.shape, g.dtype) for g in grads]
 
@@ -87,3 +90,36 @@ def _compare_forward(b, outputs, cotangents, wanted, grads, every, rng, rtol):
 def every_of(leaf, *lists):
     """The array that a leaf stands for."""
     return [x for arrays in lists for x in arrays][leaf.attrs.index]
+
+
+def check_lanes(b, leaves, outputs, arrays, rng=None):
+    """What two lanes compute together is what each computes: all operands with lanes, and each alone."""
+    lanes = [arrays, [_other(x, rng) for x in arrays]]
+    choices = [range(len(leaves)), *([i] for i in range(len(leaves)) if len(leaves) > 1)]
+    for own in choices:
+        each = [[lane[i] if i in own else arrays[i] for i in range(len(arrays))] for lane in lanes]
+        wants = [interpret(b.nodes, outputs, xs) for xs in each]
+        fork = b.fork()
+        stacked = [np.stack([lane[i] for lane in lanes]) for i in own]
+        values = [fork.leaf(len(arrays) + k, x.shape, x.dtype) for k, x in enumerate(stacked)]
+        found = batch(fork, outputs, [leaves[i] for i in own], values, 2)
+        there = [n for n in found if n is not None]
+        verify(Graph(fork.nodes, there))
+        got = iter(interpret(fork.nodes, there, [*arrays, *stacked]))
+        for n, y, *want in zip(found, outputs, *wants, strict=True):
+            if n is None:
+                np.testing.assert_array_equal(*want)
+                continue
+            assert n.shape == (2, *y.shape) and n.dtype == y.dtype
+            # NOTE: a product may add in another order.
+            exact = {} if y.dtype.kind in "fc" else {"atol": 0}
+            np.testing.assert_allclose(next(got), np.stack(want), **{"rtol": 1e-6, "atol": 1e-9} | exact)
+
+
+def _other(x, rng):
+    """Another value that the same operation takes."""
+    if x.dtype == bool:
+        return ~x
+    if x.dtype.kind in "iu" or rng is None:
+        return np.flip(x)
+    return x + 0.05 * random(rng, x.shape, x.dtype)
