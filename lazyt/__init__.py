@@ -28,6 +28,7 @@ Operations
 
 Gradients and modes
     grad, value_and_grad, vjp, custom_vjp               of functions; x.requires_grad and x.backward() as in PyTorch
+    jvp, linearize, jacfwd, jacrev, hessian, hvp, vmap  forward derivatives, Jacobians; a function for many examples
     no_grad, enable_grad, device                        for a block, or as a decorator
     no_sync, expect, eager                              to find syncs, to assert their number, to run at once
 
@@ -77,6 +78,7 @@ from lazyt.functions.conversion import *
 from lazyt.functions.convolution import *
 from lazyt.functions.creation import *
 from lazyt.functions.data_types import *
+from lazyt.functions.derivatives import *
 from lazyt.functions.elementwise import *
 from lazyt.functions.histograms import *
 from lazyt.functions.indexing import *
@@ -105,6 +107,7 @@ from lazyt.functions.signals import *
 from lazyt.functions.sorting import *
 from lazyt.functions.special import *
 from lazyt.functions.statistics import *
+from lazyt.functions.vectorize import *
 from lazyt.inspect.explain import explain as explain
 from lazyt.inspect.pending import pending as pending
 from lazyt.inspect.tensor_repr import attach_looks as _attach_looks

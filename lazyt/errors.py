@@ -63,7 +63,7 @@ class SettingError(LazytError, ValueError):
 
 
 class AutogradError(LazytError, RuntimeError):
-    """What reverse mode cannot do: no graph, a freed graph, a value overwritten in place."""
+    """What derivatives and vmap cannot do: no graph, a freed graph, a value overwritten in place, or kept by a lane."""
 
 
 class ThreadError(LazytError, RuntimeError):

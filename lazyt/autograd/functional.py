@@ -41,6 +41,18 @@ class _At:
         self.n = n
 
 
+def at_leaf(n: int) -> Any:
+    """What stands for tensor n in a tree."""
+    return _At(n)
+
+
+def tensors_of(tree: Any) -> list[Any]:
+    """The tensors of a tree, in order."""
+    leaves: list[Handle] = []
+    flatten(tree, leaves)
+    return leaves
+
+
 def unflatten(tree: Any, leaves: Sequence[Any]) -> Any:
     """The tree with its numbers replaced by `leaves`."""
     if isinstance(tree, _At):

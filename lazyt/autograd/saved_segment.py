@@ -172,6 +172,8 @@ class Segment:
                 # NOTE: `known` would stand between the value written and the one whose gradient it has.
                 new[s] = made
                 return
+        elif (again := getattr(s.op, "again", None)) is not None:
+            made = again(tr, s, [new[x] for x in s.operands])
         elif getattr(s.op, "expand", None) is not None:
             raise NotSupportedError(
                 f"not supported: differentiating through {s.op.name} (recorded at {s.site}) after a sync, because its "
@@ -203,6 +205,11 @@ class Segment:
 
     def _leaf(self, tr: Trace, x: Slot, meta: Gradient | None = None) -> Slot:
         return bind_leaf(tr, Holder(self.saved[x], meta))
+
+
+def _once(op: Any) -> bool:
+    """Whether a step of this kind cannot be repeated."""
+    return getattr(op, "expand", None) is not None and getattr(op, "again", None) is None
 
 
 def _is_version(x: Slot) -> bool:
@@ -255,7 +262,7 @@ def _kept(
         if s.op is TRACK and s.index in records:
             kept[s] = None
         for x in s.operands:
-            if isinstance(x, Slot) and getattr(x.step.op, "expand", None) is not None and not x.requires_grad:
+            if isinstance(x, Slot) and not x.requires_grad and _once(x.step.op):
                 kept[x] = None
     return [x for x in kept if x.step.op is not LEAF]
 

@@ -18,6 +18,7 @@ from lazyt.errors import DTypeError, ScalarRangeError, ShapeError
 from lazyt.functions.arguments import record, tensor
 from lazyt.ir import dtypes
 from lazyt.ops import random as ops
+from lazyt.tracing.lanes import check_random
 
 if TYPE_CHECKING:
     from lazyt.runtime.tensor import Tensor
@@ -62,6 +63,7 @@ class Generator:
 
     def step(self) -> tuple[int, int]:
         """The seed and the counter for one call, which is counted."""
+        check_random()
         now = self.counter
         self.counter = (now + 1) & _MASK
         return self.seed, now

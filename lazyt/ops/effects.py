@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
 
 
-def _lower(b: Builder, *rest: Any) -> Node:
+def lower(b: Builder, *rest: Any) -> Node:
     """Statics: the call (numpy_calls.py), and for each of its values the dtype that it is cast to, or None."""
     operands: tuple[Operand, ...] = rest[:-2]
     call, casts = rest[-2:]
@@ -37,4 +37,4 @@ def _lower(b: Builder, *rest: Any) -> Node:
 @cache
 def operation(name: str) -> OpDef:
     """The operation under which such effects are recorded. What one raises names the user's line."""
-    return OpDef(name, _lower, fallible=True, differentiable=False)
+    return OpDef(name, lower, fallible=True, differentiable=False)

@@ -78,7 +78,7 @@ def _filled(a: Any, arrays: Sequence[Any]) -> Any:
     return a.make(*[_filled(x, arrays) for x in a.items]) if isinstance(a, Nest) else a
 
 
-def _lower(b: Builder, *rest: Any, ints: tuple[int | Dim, ...]) -> Node | tuple[Node, ...]:
+def lower(b: Builder, *rest: Any, ints: tuple[int | Dim, ...]) -> Node | tuple[Node, ...]:
     """Statics: the call, the dtypes that its operands are cast to, (rank, dtype) of its results; ints: their shapes."""
     operands: tuple[Operand, ...] = rest[:-3]
     call, casts, outputs = rest[-3:]
@@ -94,7 +94,7 @@ def _lower(b: Builder, *rest: Any, ints: tuple[int | Dim, ...]) -> Node | tuple[
 @cache
 def operation(name: str) -> OpDef:
     """The operation under which calls of this NumPy function are recorded. What it raises names the user's line."""
-    return OpDef(name, _lower, fallible=True, differentiable=False)
+    return OpDef(name, lower, fallible=True, differentiable=False)
 
 
 def flattened(outputs: Sequence[tuple[tuple[int, ...], np.dtype]]) -> tuple[tuple[Any, ...], tuple[int, ...]]:

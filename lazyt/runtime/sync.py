@@ -24,6 +24,7 @@ from lazyt.tracing import record as recording
 from lazyt.tracing.call_site import Site, user_site
 from lazyt.tracing.commit import Change, carry_out, finish, prepared
 from lazyt.tracing.inputs import MANY, without_value
+from lazyt.tracing.lanes import InLanes
 from lazyt.tracing.steps import LEAF, hooks, settle
 from lazyt.tracing.tensor_state import GONE, Data, Gradient, Handle, Holder, Storage
 from lazyt.tracing.trace import Several, Slot, Step, Trace, holding, local
@@ -101,6 +102,8 @@ def differentiable(tr: Trace, wanted: Sequence[Slot]) -> Segment | None:
 def check_allowed(tr: Trace, cause: str, site: Site | None) -> None:
     """`no_sync()` refuses at the line that would compute."""
     if tr.syncs_forbidden:
+        if isinstance(last := tr.syncs_forbidden[-1], InLanes):
+            raise last.refusal(cause, site)
         raise SyncError(
             f"no_sync: a sync is not allowed here (cause: {cause}, at {site}), inside no_sync() entered at "
             f"{tr.syncs_forbidden[-1]}"

@@ -423,15 +423,15 @@ class Trace:
         """How many entries of `results` belong to this walk; an interrupted call may have left one more."""
         return self.pos.index + 2
 
-    def held_places(self) -> list[int]:
-        """Where `results` has something that is held by somebody else, ascending; None always is."""
-        results = self.results[: self.pos.index + 2]
-        return [i for i, count in enumerate(map(getrefcount, results)) if count > _UNHELD]
+    def held_places(self, first: int = 0) -> list[int]:
+        """Where, from `first` on, `results` has something that is held by somebody else, ascending; None always is."""
+        results = self.results[first : self.pos.index + 2]
+        return [i for i, count in enumerate(map(getrefcount, results), first) if count > _UNHELD]
 
-    def held_results(self) -> list[int]:
-        """The indices of the results that somebody else holds, ascending."""
+    def held_results(self, first: int = 0) -> list[int]:
+        """The indices, from `first` on, of the results that somebody else holds, ascending."""
         results = self.results
-        return [i for i in self.held_places() if results[i] is not None]
+        return [i for i in self.held_places(first) if results[i] is not None]
 
     def let_go(self) -> list[int]:
         """Forget those met as leaves that nobody else holds: results may take the memory of their values.
@@ -445,9 +445,9 @@ class Trace:
             self.results[i] = None
         return leaves
 
-    def alive(self) -> list[tuple[int, Any]]:
-        """Who holds values of each step, in no order: (step index, holder)."""
-        found = [(i, self.results[i]) for i in self.held_results()]
+    def alive(self, first: int = 0) -> list[tuple[int, Any]]:
+        """Who holds values of each step, in no order: (step index, holder). Of results, from `first` on."""
+        found = [(i, self.results[i]) for i in self.held_results(first)]
         # NOTE: another thread may add to refs meanwhile.
         for i, r in list(self.refs.items()):
             h = r()

@@ -68,7 +68,7 @@ class Lanes:
 
 def _put(table: dict[str, Any], names: tuple[str, ...], rule: Any) -> Any:
     for name in names:
-        assert name not in BATCHING and name not in OPAQUE_BATCHING, f"{name} has a rule already"
+        assert name not in {*BATCHING, *OPAQUE_BATCHING}, f"{name} has a rule already"
         assert name not in UNBATCHED, f"{name} has a reason: {UNBATCHED[name]}"
         table[name] = rule
     return rule

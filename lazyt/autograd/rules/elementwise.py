@@ -103,7 +103,7 @@ def _constant_power(b: Builder, n: Node, ct: Node) -> Cotangents | None:
     return ((working(b, ct)[0] * slope.conj()).node if slope else None, None)
 
 
-def constant_slope(b: Builder, n: Node) -> Value | None | Literal[0]:
+def constant_slope(b: Builder, n: Node) -> Value | Literal[0] | None:
     """That of x ** k for a k written in the program: no masks, and no power at all for squares; None for other k."""
     exponent = n.operands[1]
     while exponent.op in ("expand", "reshape"):

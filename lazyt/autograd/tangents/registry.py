@@ -32,7 +32,7 @@ OPAQUE_JVP: dict[str, LibraryRule] = {}
 
 def _put(table: dict[str, Any], names: tuple[str, ...], rule: Any) -> Any:
     for name in names:
-        assert name not in JVP and name not in OPAQUE_JVP, f"{name} has a rule already"
+        assert name not in {*JVP, *OPAQUE_JVP}, f"{name} has a rule already"
         assert name not in NONDIFFERENTIABLE, f"{name} is not differentiable: {NONDIFFERENTIABLE[name]}"
         table[name] = rule
     return rule
