@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from lazyt.autograd.reachability import History, Reach, refuse_hooks
+from lazyt.autograd.reachability import History, Reach, refuse_again, refuse_hooks
 from lazyt.autograd.reverse import backward as reverse
 from lazyt.autograd.saved_segment import Passed, consume, link_synced, retained
 from lazyt.autograd.track import CUSTOM, TRACK
@@ -57,6 +57,20 @@ class VJP:
         blocked = {low.nodes[x] for versions in s.info for x in versions if x in s.stops}
         grads = _pull(b, outputs, cotangents, pairs, groups, blocked - set(outputs))
         return tuple(grads) if create else tuple(b.stop(x) for x in grads)
+
+    def again(self, tr: Trace, s: Step, new: dict[Slot, Slot]) -> Step:
+        """The same step on another walk, where `new` has its values."""
+        create, _, n, given, links, barriers = s.statics
+        if links or barriers:
+            raise refuse_again(s)
+        groups = tuple(tuple(new[x] for x in group) for group in s.info)
+        statics = (create, True, n, given, 0, barriers)
+        made = special_step(tr, self, [new[x] for x in s.operands], statics, groups, lambda: [x[0] for x in groups])
+        if made.leaves is None:
+            for x, y in zip(made.slots, s.slots, strict=True):
+                x.requires_grad = y.requires_grad
+            made.leaves = ()
+        return made
 
 
 def _pull(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.autograd.engine import special_step
 from lazyt.autograd.forward import push
-from lazyt.autograd.reachability import Reach
+from lazyt.autograd.reachability import Reach, refuse_again
 from lazyt.autograd.rules.formula import zeros
 from lazyt.autograd.saved_segment import Passed, link_synced
 from lazyt.errors import NotSupportedError
@@ -43,9 +43,9 @@ class Primal:
         """A `track` node."""
         return (low.track(low.nodes[s.operands[0]], s, 0),)
 
-    def again(self, tr: Trace, s: Step, operands: Sequence[Slot]) -> Step:
-        """The same step on another walk."""
-        return _primal_step(tr, operands[0])
+    def again(self, tr: Trace, s: Step, new: dict[Slot, Slot]) -> Step:
+        """The same step on another walk, where `new` has its values."""
+        return _primal_step(tr, new[s.operands[0]])
 
 
 class JVP:
@@ -73,15 +73,12 @@ class JVP:
         ts = [zeros(b, y.shape, y.dtype) if t is None else t for t, y in zip(found, outputs, strict=True)]
         return stopped(b, s, ts)
 
-    def again(self, tr: Trace, s: Step, operands: Sequence[Slot]) -> Step:
-        """The same step on another walk."""
+    def again(self, tr: Trace, s: Step, new: dict[Slot, Slot]) -> Step:
+        """The same step on another walk, where `new` has its values."""
         n, m, links = s.statics
         if links:
-            raise NotSupportedError(
-                f"not supported: differentiating again, after a sync, through a jvp (recorded at {s.site}) of a "
-                "function that syncs, because its graph was freed; call backward before the sync"
-            )
-        return _jvp_step(tr, operands, (n, m, links), s.requires_grad)
+            raise refuse_again(s)
+        return _jvp_step(tr, [new[x] for x in s.operands], (n, m, links), s.requires_grad)
 
 
 PRIMAL, PUSH = Primal(), JVP()

@@ -82,6 +82,26 @@ def refuse_second_time(s: Step) -> AutogradError:
     )
 
 
+def refuse_again(s: Step) -> NotSupportedError:
+    return NotSupportedError(
+        f"not supported: differentiating through {s.op.name} (recorded at {s.site}) after a sync, because its own "
+        "graph was freed; call backward before the sync"
+    )
+
+
+def lane_bound(steps: Iterable[Step]) -> set[Step]:
+    """Those of these steps, in order, whose values differ between the lanes of a vmap: they have none of their own."""
+    lanes: dict[Step, frozenset[Step]] = {}
+    for s in steps:
+        found = frozenset(y for x in s.operands if isinstance(x, Slot) for y in lanes.get(x.step, ()))
+        role = getattr(s.op, "role", None)
+        if role is not None:
+            found = role(s, found)
+        if found:
+            lanes[s] = found
+    return set(lanes)
+
+
 def refuse_hooks() -> NotSupportedError:
     return NotSupportedError(
         "not supported: hooks on intermediate values and custom_vjp across a sync, because the Python function would "

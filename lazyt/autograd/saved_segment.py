@@ -17,13 +17,15 @@ from lazyt.autograd.reachability import (
     SYNCED,
     Reach,
     Writes,
+    lane_bound,
+    refuse_again,
     refuse_hooks,
     refuse_overwritten,
     refuse_second_time,
     saved_slots,
 )
 from lazyt.autograd.reverse import needed
-from lazyt.autograd.track import TRACK
+from lazyt.autograd.track import SAME, TRACK
 from lazyt.errors import NotSupportedError, ThreadError
 from lazyt.ir.graph import Node
 from lazyt.ir.prims import SOURCES
@@ -151,7 +153,7 @@ class Segment:
                     "not supported: grad and vjp of a function that syncs, by a value with a graph of its own, because "
                     "that graph would be lost; call it with x.detach(), or take the sync out of it"
                 )
-            new[s] = self._leaf(tr, s, meta) if cuts else new[operand]
+            new[s] = self._leaf(tr, s, meta) if cuts else advance(tr, SAME, [new[operand]], (), None, None, ())
             return
         if all(x in self.saved and not x.requires_grad for x in wanted):
             # NOTE: what else the step gave (another gradient of one backward) nobody asks for, and need not be kept.
@@ -173,12 +175,9 @@ class Segment:
                 new[s] = made
                 return
         elif (again := getattr(s.op, "again", None)) is not None:
-            made = again(tr, s, [new[x] for x in s.operands])
+            made = again(tr, s, new)
         elif getattr(s.op, "expand", None) is not None:
-            raise NotSupportedError(
-                f"not supported: differentiating through {s.op.name} (recorded at {s.site}) after a sync, because its "
-                "own graph was freed; call backward before the sync"
-            )
+            raise refuse_again(s)
         else:
             made = self._op(tr, s, new)
         for x, y in zip(s.slots, made.slots, strict=True):
@@ -205,11 +204,6 @@ class Segment:
 
     def _leaf(self, tr: Trace, x: Slot, meta: Gradient | None = None) -> Slot:
         return bind_leaf(tr, Holder(self.saved[x], meta))
-
-
-def _once(op: Any) -> bool:
-    """Whether a step of this kind cannot be repeated."""
-    return getattr(op, "expand", None) is not None and getattr(op, "again", None) is None
 
 
 def _is_version(x: Slot) -> bool:
@@ -257,12 +251,17 @@ def _kept(
             todo.extend(reversed(n.operands))
     # Later values of leaves: what wrote them, a step of an optimizer with the gradients behind it, is not repeated.
     kept.update((x, None) for versions in reach.leaves.values() for x in versions if _is_version(x))
-    for s in _closure(outputs, set(kept)):
+    closure = _closure(outputs, set(kept))
+    inside = lane_bound(closure)
+    for s in closure:
+        # NOTE: what stands for a lane has no value.
+        if s in inside:
+            continue
         # NOTE: whoever holds it: the next segment of this program keeps the same, and there it may be another's.
         if s.op is TRACK and s.index in records:
             kept[s] = None
         for x in s.operands:
-            if isinstance(x, Slot) and not x.requires_grad and _once(x.step.op):
+            if isinstance(x, Slot) and getattr(x.step.op, "expand", None) is not None and not x.requires_grad:
                 kept[x] = None
     return [x for x in kept if x.step.op is not LEAF]
 
@@ -288,6 +287,8 @@ def _closure(targets: Sequence[Slot], known: set[Slot]) -> dict[Step, list[Slot]
             todo.append(slot.leaf)  # type: ignore[arg-type]
             continue
         todo.extend(x for x in s.operands if isinstance(x, Slot))
+        if s.op is not LEAF and getattr(s.op, "again", None) is not None:
+            todo.extend(x for group in s.info for x in group)
         if _is_version(slot):
             todo.append(slot.leaf)  # type: ignore[arg-type]
         elif s.op is ASSIGN and s.statics[0]:

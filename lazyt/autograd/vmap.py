@@ -44,9 +44,13 @@ class Lane:
         x = low.nodes[s.operands[0]]
         return (low.track(zeros(low.builder, without(x.shape, s.statics[0]), x.dtype), s, 0),)
 
-    def again(self, tr: Trace, s: Step, operands: Sequence[Slot]) -> Step:
-        """The same step on another walk."""
-        return lane_step(tr, operands[0], s.statics[0])
+    def again(self, tr: Trace, s: Step, new: dict[Slot, Slot]) -> Step:
+        """The same step on another walk, where `new` has its values."""
+        return lane_step(tr, new[s.operands[0]], s.statics[0])
+
+    def role(self, s: Step, lanes: frozenset[Step]) -> frozenset[Step]:
+        """The lanes that its value is of, given those of its operand."""
+        return lanes | {s}
 
 
 class Vmap:
@@ -76,12 +80,17 @@ class Vmap:
             found.append(b.permute(x, (*range(1, axis + 1), 0, *range(axis + 1, x.ndim))))
         return stopped(b, s, found)
 
-    def again(self, tr: Trace, s: Step, operands: Sequence[Slot]) -> Step:
-        """The same step on another walk."""
+    def again(self, tr: Trace, s: Step, new: dict[Slot, Slot]) -> Step:
+        """The same step on another walk, where `new` has its values."""
         n, out_axes, in_axes, differ = s.statics
-        k = len(in_axes)
+        k, operands = len(in_axes), [new[x] for x in s.operands]
         groups = operands[:n], operands[n : n + k], operands[n + k :]
         return _vmap_step(tr, *groups, out_axes, in_axes, differ, [x.requires_grad for x in s.slots])
+
+    def role(self, s: Step, lanes: frozenset[Step]) -> frozenset[Step]:
+        """The lanes that its values are of, given those of its operands: all but its own."""
+        n, k = s.statics[0], len(s.statics[2])
+        return lanes - {x.step for x in s.operands[n : n + k]}
 
 
 LANE, VMAP = Lane(), Vmap()
@@ -172,24 +181,35 @@ class Recorded:
         """
         if not self._escaped(returned):
             return
+        found = _dependent(self.tr, self.steps[0], self.steps)
+        self._drop_effects(found)
+        for s in found:
+            _check(s)
         gc.collect()  # what only a cycle holds
         escaped = self._escaped(returned)
         if escaped:
-            raise self._refusal(*escaped[0])
+            found = [(self._put_back(h), slot) for h, slot in escaped]
+            raise _refusal(*max(found, key=lambda x: x[0]))
 
     def restore(self) -> None:
         """After an error: tensors from outside have the values that they had."""
+        self._drop_effects(_dependent(self.tr, self.steps[0], self.steps))
         for h, _ in self._escaped(()):
             self._put_back(h)
 
-    def _refusal(self, h: Any, slot: Slot) -> AutogradError:
-        what = f"{slot.dtype} {tuple(slot.shape)}, recorded at {slot.step.site}"
-        if self._put_back(h):
-            return AutogradError(
-                f"vmap: a tensor made outside the function is written with a value of one lane ({what}), which has "
-                "another value in each; return it instead"
-            )
-        return AutogradError(f"vmap: a value of one lane ({what}) outlives the function; return it instead")
+    def _drop_effects(self, found: set[Step]) -> None:
+        """Do not call what would be called with the values of a lane."""
+        for device, token in [*self.tr.effects.items()]:
+            slot: Any = token._slot
+            while isinstance(slot, Slot) and slot.step in found:
+                slot = slot.step.operands[-1]
+            if slot is token._slot:
+                continue
+            if isinstance(slot, Slot) and getattr(slot.step.op, "lower", None) is effects.lower:
+                h = self.tr.effects[device] = new_tensor(slot)
+                self.tr.refs[slot.step.index] = ref(h)
+            else:
+                del self.tr.effects[device]
 
     def _escaped(self, returned: Sequence[Handle]) -> list[tuple[Any, Slot]]:
         tr, first = self.tr, self.steps[0]
@@ -216,6 +236,16 @@ class Recorded:
         h._slot = slot
         tr.refs[slot.step.index] = ref(h)
         return True
+
+
+def _refusal(written: bool, slot: Slot) -> AutogradError:
+    what = f"{slot.dtype} {tuple(slot.shape)}, recorded at {slot.step.site}"
+    if written:
+        return AutogradError(
+            f"vmap: a tensor made outside the function is written with a value of one lane ({what}), which has another "
+            "value in each; return it instead"
+        )
+    return AutogradError(f"vmap: a value of one lane ({what}) outlives the function; return it instead")
 
 
 @undisturbed
