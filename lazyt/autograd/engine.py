@@ -183,7 +183,7 @@ def vjp_step(
     s = special_step(tr, BACKWARD, operands, statics, tuple(groups), make)
     if s.leaves is None:
         s.stops = frozenset(reach.barriers)
-        varies = create and _varies(reach, groups)
+        varies = create and (_varies(reach, groups) or any(x.requires_grad for x in cotangents))
         for slot in s.slots:
             slot.requires_grad = varies
         # NOTE: last, for it says that the rest is there.

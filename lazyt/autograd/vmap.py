@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lazyt.autograd.batching import batch, refuse
@@ -16,7 +16,7 @@ from lazyt.autograd.engine import special_step
 from lazyt.autograd.jvp import several, stopped
 from lazyt.autograd.rules.formula import zeros
 from lazyt.autograd.saved_segment import leaf_numbers
-from lazyt.errors import AutogradError
+from lazyt.errors import AutogradError, NotSupportedError
 from lazyt.ops import effects, numpy_calls
 from lazyt.tracing.commit import undisturbed
 from lazyt.tracing.record import begin, slot_of
@@ -179,6 +179,7 @@ class Recorded:
 
         A tensor from outside that such a value was written to has its old value again.
         """
+        self._close_rules()
         if not self._escaped(returned):
             return
         found = _dependent(self.tr, self.steps[0], self.steps)
@@ -196,6 +197,17 @@ class Recorded:
         self._drop_effects(_dependent(self.tr, self.steps[0], self.steps))
         for h, _ in self._escaped(()):
             self._put_back(h)
+
+    def _close_rules(self) -> None:
+        """Rules and hooks of Python's have done their work inside: from outside they would get all lanes at once."""
+        tr = self.tr
+        if not (tr.customs or tr.slot_hooks):
+            return
+        found = _dependent(tr, self.steps[0], self.steps)
+        for slot in [x for x in tr.customs if x.step in found]:
+            tr.customs[slot] = tr.customs[slot][0], _refused(slot, "a custom_vjp")
+        for slot in [x for x in tr.slot_hooks if x.step in found]:
+            tr.slot_hooks[slot] = [_refused(slot, "a hook")]
 
     def _drop_effects(self, found: set[Step]) -> None:
         """Do not call what would be called with the values of a lane."""
@@ -236,6 +248,16 @@ class Recorded:
         h._slot = slot
         tr.refs[slot.step.index] = ref(h)
         return True
+
+
+def _refused(slot: Slot, what: str) -> Callable[[Any], Any]:
+    def rule(_: Any) -> Any:
+        raise NotSupportedError(
+            f"not supported: a derivative from outside a vmap through {what} inside it (recorded at {slot.step.site}), "
+            "because its Python function is for one lane; differentiate inside: vmap(grad(f)) for grad of vmap(f)"
+        )
+
+    return rule
 
 
 def _refusal(written: bool, slot: Slot) -> AutogradError:

@@ -25,12 +25,16 @@ __all__ = ["hessian", "hvp", "jacfwd", "jacrev", "jvp", "linearize"]
 class _At:
     """`f` at some values of its arguments: its result, and how tangents of the values are pushed through it."""
 
-    def __init__(self, name: str, f: Callable[..., Any], primals: Sequence[Any], has_aux: bool) -> None:
+    def __init__(
+        self, name: str, f: Callable[..., Any], primals: Sequence[Any], has_aux: bool, real: bool = False
+    ) -> None:
         self.name = name
         primals = _as_tensors(tuple(primals), name)
         self.leaves: list[Handle] = []
         self.tree = flatten(primals, self.leaves)
         check_floating(name, self.leaves)
+        if real:
+            _check_real(name, self.leaves, "arguments")
         self.grad = is_grad_enabled()
         before = set_grad_mode(True)
         try:
@@ -185,8 +189,7 @@ def jacfwd(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: boo
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         numbers = _selected("jacfwd", argnums, args)
         given = [args[n] for n in numbers]
-        at = _At("jacfwd", _of_selected(f, args, kwargs, numbers), given, has_aux)
-        _check_real("jacfwd", at.leaves, "arguments")
+        at = _At("jacfwd", _of_selected(f, args, kwargs, numbers), given, has_aux, real=True)
         basis = unflatten(at.tree, _basis(at.leaves))
         columns = vmap(lambda *ts: at.push(ts), out_axes=-1)(*basis)
         outs: list[Handle] = []
