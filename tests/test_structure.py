@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 import lazyt as lt
+from lazyt.autograd.batching_rules import BATCHING, OPAQUE_BATCHING, UNBATCHED
 from lazyt.autograd.rules.registry import NONDIFFERENTIABLE, OPAQUE_VJP, VJP
+from lazyt.autograd.tangents import JVP, OPAQUE_JVP
 from lazyt.backends.cpu.codegen import elementwise as cpu
 from lazyt.ir import graph_interpreter, kernel_interpreter, library_calls, numpy_semantics as meaning, prims
 from lazyt.ir.passes import fuse, verify
@@ -311,6 +313,17 @@ def test_every_primitive_has_a_derivative_or_a_reason():
     assert len(rules) == len(set(rules)), "a name has two entries"
     same(rules, (PRIMITIVES - {"opaque", "item"}) | set(library_calls.FUNCTIONS), "derivatives")
     assert all(NONDIFFERENTIABLE.values()), "a reason is given"
+
+
+def test_every_primitive_has_a_forward_derivative_where_it_has_one_backward():
+    same([*JVP, *OPAQUE_JVP], [*VJP, *OPAQUE_VJP], "forward derivatives")
+
+
+def test_every_primitive_has_a_batching_rule_or_a_reason():
+    rules = [*BATCHING, *OPAQUE_BATCHING, *UNBATCHED]
+    assert len(rules) == len(set(rules)), "a name has two entries"
+    same(rules, (PRIMITIVES - {"opaque", "item"}) | set(library_calls.FUNCTIONS), "batching rules")
+    assert all(UNBATCHED.values()), "a reason is given"
 
 
 def test_fusion_places_every_primitive():

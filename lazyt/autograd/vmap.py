@@ -75,8 +75,8 @@ class Vmap:
         for x in first[1:]:
             size = b.same(size, x.shape[0])
         found = []
-        for y, x, axis in zip(outputs, batch(b, outputs, inputs, first, size, differ), out_axes, strict=True):
-            x = b.expand_to(y, (size, *y.shape)) if x is None else x
+        for y, whole, axis in zip(outputs, batch(b, outputs, inputs, first, size, differ), out_axes, strict=True):
+            x = b.expand_to(y, (size, *y.shape)) if whole is None else whole
             found.append(b.permute(x, (*range(1, axis + 1), 0, *range(axis + 1, x.ndim))))
         return stopped(b, s, found)
 
@@ -189,8 +189,8 @@ class Recorded:
         gc.collect()  # what only a cycle holds
         escaped = self._escaped(returned)
         if escaped:
-            found = [(self._put_back(h), slot) for h, slot in escaped]
-            raise _refusal(*max(found, key=lambda x: x[0]))
+            tried = [(self._put_back(h), slot) for h, slot in escaped]
+            raise _refusal(*max(tried, key=lambda x: x[0]))
 
     def restore(self) -> None:
         """After an error: tensors from outside have the values that they had."""

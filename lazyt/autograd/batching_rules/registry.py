@@ -76,12 +76,12 @@ def _put(table: dict[str, Any], names: tuple[str, ...], rule: Any) -> Any:
 
 def batching(*names: str) -> Callable[[Rule], Rule]:
     """Make a function the rule of these primitives."""
-    return lambda rule: _put(BATCHING, names, rule)  # type: ignore[no-any-return]
+    return lambda rule: _put(BATCHING, names, rule)
 
 
 def library_batching(*names: str) -> Callable[[LibraryRule], LibraryRule]:
     """Make a function the rule of these library calls."""
-    return lambda rule: _put(OPAQUE_BATCHING, names, rule)  # type: ignore[no-any-return]
+    return lambda rule: _put(OPAQUE_BATCHING, names, rule)
 
 
 def unbatched(why: str, *names: str) -> None:

@@ -40,9 +40,9 @@ def _put(table: dict[str, Any], names: tuple[str, ...], rule: Any) -> Any:
 
 def jvp(*names: str) -> Callable[[Rule], Rule]:
     """Make a function the rule of these primitives."""
-    return lambda rule: _put(JVP, names, rule)  # type: ignore[no-any-return]
+    return lambda rule: _put(JVP, names, rule)
 
 
 def library_jvp(*names: str) -> Callable[[LibraryRule], LibraryRule]:
     """Make a function the rule of these library calls."""
-    return lambda rule: _put(OPAQUE_JVP, names, rule)  # type: ignore[no-any-return]
+    return lambda rule: _put(OPAQUE_JVP, names, rule)
