@@ -56,7 +56,7 @@ def random_bits(lanes: Lanes, n: Node) -> Node:
         flat = b.iota((product(shape),), 0)
         return b.reshape(b.elementwise("random_bits", seed, counter, flat), shape)
     first = b.mul(lanes.number(index.shape), b.extent(product(index.shape)))
-    return b.elementwise("random_bits", *n.operands[:2], b.add(first, lanes.repeat(index)))
+    return b.elementwise("random_bits", *map(lanes.repeat, n.operands[:2]), b.add(first, lanes.repeat(index)))
 
 
 def _number(x: Node) -> Node:
