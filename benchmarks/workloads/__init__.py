@@ -11,11 +11,12 @@ from benchmarks.workloads import mlp  # isort: skip
 from benchmarks.workloads import convnet  # isort: skip
 from benchmarks.workloads import gpt  # isort: skip
 from benchmarks.workloads import batches  # isort: skip
+from benchmarks.workloads import per_sample  # isort: skip
 from benchmarks.workloads import ordering  # isort: skip
 from benchmarks.workloads import starts  # isort: skip
 from benchmarks.workloads import ceilings  # isort: skip
 
 FAMILIES = (
-    recording, small, elementwise, reductions, rows, movement, products, mlp, convnet, gpt, batches, ordering, starts,
-    ceilings,
+    recording, small, elementwise, reductions, rows, movement, products, mlp, convnet, gpt, batches, per_sample,
+    ordering, starts, ceilings,
 )  # fmt: skip
