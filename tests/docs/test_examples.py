@@ -52,6 +52,21 @@ def test_chargpt_in_short():
     assert numbers(r"one character at a time \((\d+) plans\)", text)[0] <= 2
 
 
+def test_per_sample_gradients_in_short():
+    pytest.importorskip("sklearn")
+    text = output("examples/per_sample_gradients.py", "--quick")
+    assert numbers(r"digits right: ([\d.]+)%", text)[-1] > 75
+    assert numbers(r"(\d+)% have a wrong label", text)[0] > 60
+
+
+def test_physics_fit_in_short():
+    text = output("examples/physics_fit.py", "--quick")
+    values = numbers(r"-> +([\d.]+)", text)
+    assert values[-1] == min(values) < 30
+    for spread, error in zip(numbers(r"fits ([\d.]+)", text), numbers(r"\+- ([\d.]+)", text), strict=True):
+        assert 0.5 < spread / error < 2
+
+
 def test_first_session():
     """A process of its own: what is said of plans depends on the programs seen before."""
     output("-m", "doctest", "-o", "ELLIPSIS", "-o", "NORMALIZE_WHITESPACE", "docs/tutorials/first-session.md")
