@@ -128,6 +128,7 @@ from lazyt.functions.protocols.signatures import (  # noqa: E402 - of the functi
     boundary_of as _boundary_of,
     install as _install,
 )
+from lazyt.optim import swa_utils as _swa_utils  # noqa: E402 - it needs nn
 
 _install(globals(), vars(linalg), vars(fft))
 
@@ -138,10 +139,10 @@ __all__ = sorted({
 })  # fmt: skip
 
 # Errors end at the user's line.
-for _space in (nn.functional, nn.init, nn.utils, linalg, fft, random, memory, debug):
+for _space in (_swa_utils, nn.functional, nn.init, nn.utils, linalg, fft, random, memory, debug):
     _tracebacks.guard_functions(vars(_space), _space.__all__, _boundary_of)
 _tracebacks.guard_functions(globals(), __all__, _boundary_of)
-for _space in (nn, optim, optim.lr_scheduler):
+for _space in (nn, optim, optim.lr_scheduler, _swa_utils):
     _tracebacks.guard_classes(vars(_space), _space.__all__)
 _tracebacks.guard_methods(Tensor, _METADATA, _boundary_of)
 for _class in (Device, custom_vjp, random.Generator):  # noqa: F405

@@ -52,6 +52,7 @@ ORDER = (
     "debug",
     "optim",
     "nn",
+    "optim.swa_utils",
     "lazyt",
     "testing",
 )
@@ -285,6 +286,7 @@ WITHOUT_REFERENCE = {
     "random": "Philox in Python: tests/test_random.py",
     "dropout": "the same random bits",
     "optim": "formulas of the optimizers: tests/optim/test_optim.py",
+    "average_parameters": "tests/optim/test_averages.py",
     "clip_grad": "formulas: tests/optim/test_optim.py",
     "clip_grad_norm": "formulas: tests/optim/test_optim.py",
     "batch_norm_statistics": "batch_norm, which has one, reads them",
@@ -350,7 +352,8 @@ def test_every_operation_has_a_reference_and_samples():
 # --- what is public is documented --------------------------------------------------------------------------------
 
 NAMESPACES = ("lazyt", "lazyt.nn", "lazyt.nn.functional", "lazyt.nn.init", "lazyt.nn.utils", "lazyt.optim",
-              "lazyt.random", "lazyt.memory", "lazyt.linalg", "lazyt.fft", "lazyt.debug", "lazyt.testing")  # fmt: skip
+              "lazyt.optim.swa_utils", "lazyt.random",
+              "lazyt.memory", "lazyt.linalg", "lazyt.fft", "lazyt.debug", "lazyt.testing")  # fmt: skip
 
 
 def public(namespace: str) -> dict[str, object]:

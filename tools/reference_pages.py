@@ -23,6 +23,7 @@ PAGES = (
     ("reference/nn-utils.md", "lazyt.nn.utils", "lazyt.nn.utils"),
     ("reference/optim.md", "lazyt.optim", "lazyt.optim"),
     ("reference/lr-scheduler.md", "lazyt.optim.lr_scheduler", "lazyt.optim.lr_scheduler"),
+    ("reference/swa-utils.md", "lazyt.optim.swa_utils", "lazyt.optim.swa_utils"),
     ("reference/random.md", "lazyt.random", "lazyt.random"),
     ("reference/linalg.md", "lazyt.linalg", "lazyt.linalg"),
     ("reference/fft.md", "lazyt.fft", "lazyt.fft"),

@@ -1,4 +1,4 @@
-"""Write what PyTorch computes for the cases of `tests/support/torch_cases` to `tests/golden/`.
+"""Write what PyTorch computes for `tests/support/torch_cases` and `torch_programs` to `tests/golden/`.
 
 usage: python -m tools.torch_golden [AREA ...]
 
@@ -11,9 +11,14 @@ import sys
 
 import torch
 
-from tests.support.torch_golden import areas, write
+from tests.support import torch_golden, torch_programs
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for area in sys.argv[1:] or areas():
-        print(write(area, torch))
+    # PyTorch's Muon rounds its iteration to bfloat16, which no float64 can be compared with.
+    torch.Tensor.bfloat16 = lambda x: x.clone()  # type: ignore[method-assign]
+    for area in sys.argv[1:] or [*torch_golden.areas(), *torch_programs.areas()]:
+        whole = area in torch_programs.areas()
+        # By the default dtype PyTorch's optimizers keep numbers of their state.
+        torch.set_default_dtype(torch.float64 if whole else torch.float32)
+        print((torch_programs if whole else torch_golden).write(area, torch))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lazyt.ir import dtypes
 from lazyt.ops.definition import OpDef, Operand, define, node_of
 from lazyt.ops.elementwise import work_dtype
 from lazyt.ops.reductions import reduce
@@ -35,18 +36,23 @@ class Scalars:
 
 
 class Rule(NamedTuple):
-    """An update: `slots(flags)` names its state, `scalars` its hyperparameters, `flags` its variants."""
+    """An update: `slots(flags)` names its state, `scalars` its hyperparameters, `flags` its variants.
+
+    `update` gets the gradient as it is to be used: negated to maximize, with weight decay unless that is decoupled.
+    """
 
     scalars: tuple[str, ...]
     flags: tuple[str, ...]
-    slots: Callable[[dict[str, bool]], tuple[str, ...]]
+    slots: Callable[[dict[str, int]], tuple[str, ...]]
     update: Callable[..., tuple[Node, ...]]
 
 
 RULES: dict[OpDef, Rule] = {}
 
 
-def _optimizer(name: str, rule: Rule) -> OpDef:
+def optimizer(name: str, rule: Rule) -> OpDef:
+    """Define the operation of an optimizer's step."""
+
     def lower(b: Builder, *operands: Any) -> tuple[Node, ...]:
         *xs, buckets = operands
         widths = [2 + len(rule.slots(_flags(rule, bucket))) for bucket in buckets]
@@ -66,29 +72,28 @@ def _optimizer(name: str, rule: Rule) -> OpDef:
     return op
 
 
-def _flags(rule: Rule, bucket: tuple[Any, ...]) -> dict[str, bool]:
+def _flags(rule: Rule, bucket: tuple[Any, ...]) -> dict[str, int]:
     return dict(zip(rule.flags, bucket[1:], strict=True))
 
 
-def _updated(b: Builder, rule: Rule, given: Scalars, flags: dict[str, bool], own: list[Node]) -> list[Node]:
+def _updated(b: Builder, rule: Rule, given: Scalars, flags: dict[str, int], own: list[Node]) -> list[Node]:
     """The new values of a parameter and its state; the halves compute in float32 and round once."""
     work = work_dtype(own[0].dtype)
     p, g, *state = (b.cast(x, work) for x in own)
-    if flags["maximize"]:
+    if flags.get("maximize", False):
         g = b.neg(g)
-    decay = given.get("weight_decay", work)
-    if flags["decays"] and not flags.get("decoupled", False):
-        g = b.add(g, b.mul(p, decay))
+    if flags.get("decays", False) and not flags.get("decoupled", False):
+        g = b.add(g, b.mul(p, given.get("weight_decay", work)))
     new = rule.update(b, given, flags, p, g, *state)
     return [b.cast(y, x.dtype) for x, y in zip((own[0], *own[2:]), new, strict=True)]
 
 
-def _moved(b: Builder, x: Node, y: Node, rate: Node) -> Node:
+def moved(b: Builder, x: Node, y: Node, rate: Node) -> Node:
     """x + (y - x) * rate"""
     return b.add(x, b.mul(b.sub(y, x), rate))
 
 
-def _sgd(b: Builder, s: Scalars, flags: dict[str, bool], p: Node, g: Node, *state: Node) -> tuple[Node, ...]:
+def _sgd(b: Builder, s: Scalars, flags: dict[str, int], p: Node, g: Node, *state: Node) -> tuple[Node, ...]:
     d = p.dtype
     if flags["has_momentum"]:
         momentum = s.get("momentum", d)
@@ -98,7 +103,7 @@ def _sgd(b: Builder, s: Scalars, flags: dict[str, bool], p: Node, g: Node, *stat
     return (b.sub(p, b.mul(g, s.get("lr", d))), *state)
 
 
-SGD = _optimizer(
+SGD = optimizer(
     "optim.sgd",
     Rule(
         scalars=("lr", "weight_decay", "momentum", "undamped"),
@@ -109,12 +114,12 @@ SGD = _optimizer(
 )
 
 
-def _adam(b: Builder, s: Scalars, flags: dict[str, bool], p: Node, g: Node, *state: Node) -> tuple[Node, ...]:
+def _adam(b: Builder, s: Scalars, flags: dict[str, int], p: Node, g: Node, *state: Node) -> tuple[Node, ...]:
     d = p.dtype
     if flags["decays"] and flags["decoupled"]:
         # The scalar is 1 - lr * weight_decay here.
         p = b.mul(p, s.get("weight_decay", d))
-    first = _moved(b, state[0], g, s.get("rate1", d))
+    first = moved(b, state[0], g, s.get("rate1", d))
     second = b.add(b.mul(state[1], s.get("beta2", d)), b.mul(b.mul(g, g), s.get("rate2", d)))
     most = b.maximum(state[2], second) if flags["amsgrad"] else second
     size = b.add(b.div(b.sqrt(most), s.get("root", d)), s.get("eps", d))
@@ -122,7 +127,7 @@ def _adam(b: Builder, s: Scalars, flags: dict[str, bool], p: Node, g: Node, *sta
     return (p, first, second, most) if flags["amsgrad"] else (p, first, second)
 
 
-ADAM = _optimizer(
+ADAM = optimizer(
     "optim.adam",
     Rule(
         scalars=("weight_decay", "rate1", "beta2", "rate2", "step_size", "root", "eps"),
@@ -133,14 +138,14 @@ ADAM = _optimizer(
 )
 
 
-def _rmsprop(b: Builder, s: Scalars, flags: dict[str, bool], p: Node, g: Node, *state: Node) -> tuple[Node, ...]:
+def _rmsprop(b: Builder, s: Scalars, flags: dict[str, int], p: Node, g: Node, *state: Node) -> tuple[Node, ...]:
     d = p.dtype
     rate = s.get("rate", d)
     second = b.add(b.mul(state[0], s.get("alpha", d)), b.mul(b.mul(g, g), rate))
     new = [second]
     spread = second
     if flags["centered"]:
-        mean = _moved(b, state[-1], g, rate)
+        mean = moved(b, state[-1], g, rate)
         spread = b.sub(second, b.mul(mean, mean))
     step = b.div(g, b.add(b.sqrt(spread), s.get("eps", d)))
     if flags["has_momentum"]:
@@ -151,12 +156,12 @@ def _rmsprop(b: Builder, s: Scalars, flags: dict[str, bool], p: Node, g: Node, *
     return (b.sub(p, b.mul(step, s.get("lr", d))), *new)
 
 
-def _rmsprop_slots(flags: dict[str, bool]) -> tuple[str, ...]:
+def _rmsprop_slots(flags: dict[str, int]) -> tuple[str, ...]:
     more = (("momentum_buffer",) if flags["has_momentum"] else ()) + (("grad_avg",) if flags["centered"] else ())
     return ("square_avg", *more)
 
 
-RMSPROP = _optimizer(
+RMSPROP = optimizer(
     "optim.rmsprop",
     Rule(
         scalars=("lr", "weight_decay", "alpha", "rate", "eps", "momentum"),
@@ -167,14 +172,14 @@ RMSPROP = _optimizer(
 )
 
 
-def _adagrad(b: Builder, s: Scalars, flags: dict[str, bool], p: Node, g: Node, total: Node) -> tuple[Node, ...]:
+def _adagrad(b: Builder, s: Scalars, flags: dict[str, int], p: Node, g: Node, total: Node) -> tuple[Node, ...]:
     d = p.dtype
     total = b.add(total, b.mul(g, g))
     step = b.div(g, b.add(b.sqrt(total), s.get("eps", d)))
     return b.sub(p, b.mul(step, s.get("lr", d))), total
 
 
-ADAGRAD = _optimizer(
+ADAGRAD = optimizer(
     "optim.adagrad",
     Rule(
         scalars=("lr", "weight_decay", "eps"),
@@ -231,3 +236,18 @@ def clip(b: Builder, *operands: Any) -> tuple[Node, ...]:
 
 NORM = define("clip_grad_norm", norm, differentiable=False)
 CLIP = define("clip_grad", clip, differentiable=False)
+
+
+def average(b: Builder, *operands: Any) -> tuple[Node, ...]:
+    """Operands: averages, what they move towards, and by which rate; integers are cut off, as in PyTorch."""
+    *xs, rate = operands
+    half = len(xs) // 2
+    out = []
+    for old, new in zip(xs[:half], xs[half:], strict=True):
+        work = dtypes.float32 if dtypes.kind(old.dtype) in "biu" else work_dtype(old.dtype)
+        a, y = (b.cast(x, work) for x in (old, new))
+        out.append(b.cast(moved(b, a, y, node_of(b, rate, work)), old.dtype))
+    return tuple(out)
+
+
+AVERAGE = define("average_parameters", average, differentiable=False)

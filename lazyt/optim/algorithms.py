@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import LazytError
 from lazyt.ops import optim as ops
-from lazyt.optim.optimizer import Optimizer, filled
+from lazyt.optim.optimizer import Optimizer
+from lazyt.optim.states import filled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     Group = dict[str, Any]
+    State = dict[str, Any]
 
 __all__ = ["SGD", "Adagrad", "Adam", "AdamW", "RMSprop"]
 
@@ -40,16 +42,20 @@ class SGD(Optimizer):
         nesterov: bool = False,
         *,
         maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None:
         options = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
-        super().__init__(params, {**options, "nesterov": nesterov, "maximize": maximize})
+        launch = {"foreach": foreach, "differentiable": differentiable, "fused": fused}
+        super().__init__(params, {**options, "nesterov": nesterov, "maximize": maximize, **launch})
 
     def check(self, group: Group) -> None:
         super().check(group)
         if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
             raise LazytError("SGD: nesterov requires a momentum and no dampening")
 
-    def flags(self, group: Group) -> dict[str, bool]:
+    def flags(self, group: Group) -> dict[str, int]:
         return {
             "maximize": group["maximize"],
             "decays": group["weight_decay"] != 0,
@@ -57,13 +63,13 @@ class SGD(Optimizer):
             "nesterov": group["nesterov"],
         }
 
-    def scalars(self, group: Group, step: int) -> dict[str, float]:
+    def scalars(self, group: Group, step: int, state: State, first: bool, p: Any) -> dict[str, float]:
         # The first step's buffer is the gradient itself.
-        undamped = 1.0 if step == 1 else 1.0 - group["dampening"]
+        undamped = 1.0 if first else 1.0 - group["dampening"]
         return {"undamped": undamped, **{k: group[k] for k in ("lr", "weight_decay", "momentum")}}
 
-    def shared(self, step: int) -> Any:
-        return step == 1
+    def shared(self, group: Group, step: int, state: State, first: bool, p: Any) -> Any:
+        return first
 
 
 class Adam(Optimizer):
@@ -80,7 +86,6 @@ class Adam(Optimizer):
     """
 
     op = ops.ADAM
-    decoupled = False
 
     def __init__(
         self,
@@ -91,29 +96,31 @@ class Adam(Optimizer):
         weight_decay: float = 0.0,
         amsgrad: bool = False,
         *,
+        foreach: bool | None = None,
         maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
     ) -> None:
-        options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, {**options, "amsgrad": amsgrad, "maximize": maximize})
+        options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad}
+        launch = {"foreach": foreach, "capturable": capturable, "differentiable": differentiable, "fused": fused}
+        more = {"maximize": maximize, "decoupled_weight_decay": decoupled_weight_decay}
+        super().__init__(params, {**options, **launch, **more})
 
-    def check(self, group: Group) -> None:
-        super().check(group)
-        if not all(0 <= beta < 1 for beta in group["betas"]):
-            raise LazytError(f"{type(self).__name__}: betas are in [0, 1), got {group['betas']}")
-
-    def flags(self, group: Group) -> dict[str, bool]:
+    def flags(self, group: Group) -> dict[str, int]:
         return {
             "maximize": group["maximize"],
             "decays": group["weight_decay"] != 0,
-            "decoupled": self.decoupled,
+            "decoupled": group["decoupled_weight_decay"],
             "amsgrad": group["amsgrad"],
         }
 
-    def scalars(self, group: Group, step: int) -> dict[str, float]:
+    def scalars(self, group: Group, step: int, state: State, first: bool, p: Any) -> dict[str, float]:
         lr, decay = group["lr"], group["weight_decay"]
         beta1, beta2 = group["betas"]
         return {
-            "weight_decay": 1 - lr * decay if self.decoupled else decay,
+            "weight_decay": 1 - lr * decay if group["decoupled_weight_decay"] else decay,
             "rate1": 1 - beta1,
             "beta2": beta2,
             "rate2": 1 - beta2,
@@ -122,7 +129,7 @@ class Adam(Optimizer):
             "eps": group["eps"],
         }
 
-    def shared(self, step: int) -> Any:
+    def shared(self, group: Group, step: int, state: State, first: bool, p: Any) -> Any:
         return step
 
 
@@ -139,8 +146,6 @@ class AdamW(Adam):
     [0.75]
     """
 
-    decoupled = True
-
     def __init__(
         self,
         params: Iterable[Any],
@@ -151,8 +156,14 @@ class AdamW(Adam):
         amsgrad: bool = False,
         *,
         maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
+        launch = {"foreach": foreach, "capturable": capturable, "differentiable": differentiable, "fused": fused}
+        options: dict[str, Any] = {"maximize": maximize, "decoupled_weight_decay": True, **launch}
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **options)
 
 
 class RMSprop(Optimizer):
@@ -177,13 +188,16 @@ class RMSprop(Optimizer):
         weight_decay: float = 0.0,
         momentum: float = 0.0,
         centered: bool = False,
-        *,
+        capturable: bool = False,
+        foreach: bool | None = None,
         maximize: bool = False,
+        differentiable: bool = False,
     ) -> None:
         options = {"lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum}
-        super().__init__(params, {**options, "centered": centered, "maximize": maximize})
+        launch = {"capturable": capturable, "foreach": foreach, "differentiable": differentiable}
+        super().__init__(params, {**options, "centered": centered, "maximize": maximize, **launch})
 
-    def flags(self, group: Group) -> dict[str, bool]:
+    def flags(self, group: Group) -> dict[str, int]:
         return {
             "maximize": group["maximize"],
             "decays": group["weight_decay"] != 0,
@@ -191,7 +205,7 @@ class RMSprop(Optimizer):
             "centered": group["centered"],
         }
 
-    def scalars(self, group: Group, step: int) -> dict[str, float]:
+    def scalars(self, group: Group, step: int, state: State, first: bool, p: Any) -> dict[str, float]:
         same = {k: group[k] for k in ("lr", "weight_decay", "alpha", "eps", "momentum")}
         return {**same, "rate": 1 - group["alpha"]}
 
@@ -217,23 +231,26 @@ class Adagrad(Optimizer):
         weight_decay: float = 0.0,
         initial_accumulator_value: float = 0.0,
         eps: float = 1e-10,
+        foreach: bool | None = None,
         *,
         maximize: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None:
         options = {"lr": lr, "lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps}
-        super().__init__(
-            params, {**options, "initial_accumulator_value": initial_accumulator_value, "maximize": maximize}
-        )
+        launch = {"foreach": foreach, "differentiable": differentiable, "fused": fused}
+        start = {"initial_accumulator_value": initial_accumulator_value, "maximize": maximize}
+        super().__init__(params, {**options, **start, **launch})
 
     def new_state(self, group: Group, p: Any, names: Iterable[str]) -> dict[str, Any]:
         return {"step": 0, "sum": filled(p, group["initial_accumulator_value"])}
 
-    def flags(self, group: Group) -> dict[str, bool]:
+    def flags(self, group: Group) -> dict[str, int]:
         return {"maximize": group["maximize"], "decays": group["weight_decay"] != 0}
 
-    def scalars(self, group: Group, step: int) -> dict[str, float]:
+    def scalars(self, group: Group, step: int, state: State, first: bool, p: Any) -> dict[str, float]:
         lr = group["lr"] / (1 + (step - 1) * group["lr_decay"])
         return {"lr": lr, "weight_decay": group["weight_decay"], "eps": group["eps"]}
 
-    def shared(self, step: int) -> Any:
+    def shared(self, group: Group, step: int, state: State, first: bool, p: Any) -> Any:
         return step

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.errors import LazytError
-from lazyt.functions.arguments import tensor
-from lazyt.functions.manipulation import astype
+from lazyt.errors import LazytError, NotSupportedError
 from lazyt.ops.optim import RULES
+from lazyt.optim.hooks import HookHandle, called_around
 from lazyt.optim.parameters import clear_gradient
+from lazyt.optim.states import States, filled, loaded, named
 from lazyt.tracing.batched_writes import record_update
 from lazyt.tracing.commit import carry_out, prepared
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from lazyt.ops.definition import OpDef
-    from lazyt.runtime.tensor import Tensor
 
     Group = dict[str, Any]
     State = dict[str, Any]
 
 
-# The options that are numbers, of all optimizers.
+# The options that are numbers, of all optimizers, or tuples of them.
 _NUMBERS = frozenset({
-    "alpha", "betas", "dampening", "eps", "initial_accumulator_value", "lr", "lr_decay", "momentum", "weight_decay",
+    "alpha", "beta2_decay", "betas", "d", "dampening", "eps", "etas", "initial_accumulator_value", "lambd", "lr",
+    "lr_decay", "momentum", "momentum_decay", "ns_coefficients", "rho", "step_sizes", "t0", "weight_decay",
 })  # fmt: skip
 
 
 class _Bucket:
     """Parameters that share scalars: with their gradients and state, and what of that is written."""
 
-    __slots__ = ("flags", "group", "items", "members", "step", "targets", "tensors")
+    __slots__ = ("flags", "items", "members", "names", "scalars", "targets", "tensors")
 
-    def __init__(self, group: Group, step: int, flags: dict[str, bool]) -> None:
-        self.group, self.step, self.flags = group, step, flags
+    def __init__(self, flags: Mapping[str, int], names: tuple[str, ...], scalars: Mapping[str, float]) -> None:
+        self.flags, self.names, self.scalars = flags, names, scalars
         self.members = 0
         self.tensors: list[Any] = []
         self.targets: list[Any] = []
@@ -52,65 +52,121 @@ class _Bucket:
 class Optimizer:
     """Base of the optimizers. `param_groups` are dictionaries of options and their 'params', as in PyTorch.
 
-    `state` holds, by the position of a parameter, its step count and tensors. A step records one operation over all
-    parameters that have a gradient and writes their new values; nothing is computed, and a new learning rate or step
-    count is no new program.
+    `state` holds each parameter's step count and tensors, by its position or as `state[p]`. A step records one
+    operation over all parameters that have a gradient and writes their new values, or nothing if it is interrupted. No
+    value is computed by it, and other values of options (learning rate, betas, weight decay) are no new program.
+
+    The updates of all parameters are always one launch a device: `foreach`, `fused` and `capturable` are accepted and
+    kept, and change nothing. `differentiable=True` raises NotSupportedError. As `torch.optim.Optimizer`; a subclass
+    with a `step` of its own, written in operations of tensors, works as there.
     """
 
     op: OpDef
+    # Whether parameters of a group that have made as many steps share their scalars and variant.
+    uniform = True
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         if isinstance(params, Handle):
             raise LazytError(f"{type(self).__name__}: params is an iterable of tensors or of groups, not a tensor")
         self.defaults = defaults
         self.param_groups: list[Group] = []
-        self.state: dict[int, State] = {}
+        self.state = States(self.param_groups)
         self._devices: set[Any] = set()
+        self._make_hooks()
         given = list(params)
         if not given:
             raise LazytError(f"{type(self).__name__}: no parameters were given")
         for group in given if isinstance(given[0], dict) else [{"params": given}]:
             self.add_param_group(group)
 
+    def _make_hooks(self) -> None:
+        self._before_step: dict[int, Any] = {}
+        self._after_step: dict[int, Any] = {}
+        self._before_saving: dict[int, Any] = {}
+        self._after_saving: dict[int, Any] = {}
+        self._before_loading: dict[int, Any] = {}
+        self._after_loading: dict[int, Any] = {}
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "step" in vars(cls):
+            cls.step = called_around(cls.step)  # type: ignore[method-assign]
+
     def add_param_group(self, group: Mapping[str, Any]) -> None:
         """Add parameters with options of their own; what is not given is as for the others."""
-        params = group["params"]
-        params = [params] if isinstance(params, Handle) else list(params)
+        owner = type(self).__name__
+        if not isinstance(group, dict):
+            raise LazytError(f"{owner}: a group of parameters is a dict, got {type(group).__name__!r}")
+        if "params" not in group:
+            raise LazytError(f"{owner}: a group of parameters has a key 'params'; this one has {sorted(group)}")
+        given = group["params"]
+        if isinstance(given, set | frozenset):
+            raise LazytError(f"{owner}: parameters come in an order, so not as a {type(given).__name__}")
+        params, names = named(owner, [given] if isinstance(given, Handle) else given)
         known = {id(p) for g in self.param_groups for p in g["params"]}
         for p in params:
             if not isinstance(p, Handle):
-                raise LazytError(f"{type(self).__name__}: parameters are tensors, got {type(p).__name__!r}")
+                raise LazytError(f"{owner}: parameters are tensors, got {type(p).__name__!r}")
             if id(p) in known:
-                raise LazytError(f"{type(self).__name__}: a parameter is in two places")
+                raise LazytError(f"{owner}: a parameter is in two places")
             if not p.is_leaf:
-                raise LazytError(f"{type(self).__name__}: only leaf tensors can be optimized")
+                raise LazytError(f"{owner}: only leaf tensors can be optimized")
             known.add(id(p))
-            self._devices.add(p.device)
+        if self.param_groups and ("param_names" in self.param_groups[0]) != (names is not None):
+            raise LazytError(f"{owner}: all groups are given with names, or none is")
         merged = {**self.defaults, **group, "params": params}
+        if names is not None:
+            merged["param_names"] = names
         self.check(merged)
+        self._devices.update(p.device for p in params)
         self.param_groups.append(merged)
 
     def check(self, group: Group) -> None:
         """Raise LazytError for options that make no sense."""
-        for name in _NUMBERS & group.keys():
-            for value in group[name] if name == "betas" else (group[name],):
+        owner = type(self).__name__
+        for name in sorted(_NUMBERS & group.keys()):
+            for value in group[name] if isinstance(group[name], tuple | list) else (group[name],):
                 if not isinstance(value, Real | np.ndarray | Handle):
-                    raise LazytError(f"{type(self).__name__}: a number is required for {name}, got {value!r}")
-        for name in ("lr", "eps", "weight_decay", "momentum"):
-            if group.get(name, 0) < 0:
-                raise LazytError(f"{type(self).__name__}: {name} is at least 0, got {group[name]}")
+                    raise LazytError(f"{owner}: a number is required for {name}, got {value!r}")
+        for name in (
+            "lr",
+            "eps",
+            "weight_decay",
+            "momentum",
+            "momentum_decay",
+            "lr_decay",
+            "initial_accumulator_value",
+        ):
+            value = group.get(name, 0)
+            if not isinstance(value, tuple) and value < 0:
+                raise LazytError(f"{owner}: {name} is at least 0, got {value}")
+        if "betas" in group and not (len(group["betas"]) == 2 and all(0 <= beta < 1 for beta in group["betas"])):
+            raise LazytError(f"{owner}: betas are in [0, 1), two of them, got {group['betas']}")
+        if group.get("differentiable"):
+            raise NotSupportedError(
+                f"{owner}: not supported: differentiable=True, because a step is one operation outside the graph; "
+                "write the update in operations of tensors and use lazyt.grad"
+            )
 
-    def flags(self, group: Group) -> dict[str, bool]:
+    def flags(self, group: Group) -> dict[str, int]:
         """The variant of the rule."""
         raise NotImplementedError
 
-    def scalars(self, group: Group, step: int) -> dict[str, float]:
-        """The hyperparameters of step number `step` (from 1)."""
+    def flags_of(self, flags: dict[str, int], p: Any) -> dict[str, int]:
+        """The variant for one parameter, where not all of a group share it (`uniform` is False)."""
+        return flags
+
+    def scalars(self, group: Group, step: int, state: State, first: bool, p: Any) -> dict[str, float]:
+        """The hyperparameters of step number `step` (from 1); `first`: the state is new."""
         raise NotImplementedError
 
-    def shared(self, step: int) -> Any:
-        """Parameters of a group whose steps agree in this share their scalars."""
+    def shared(self, group: Group, step: int, state: State, first: bool, p: Any) -> Any:
+        """Parameters of a group for which this is equal share their scalars and flags."""
         return None
+
+    def numbers(self, group: Group, step: int, state: State) -> Mapping[str, float]:
+        """Numbers of the state after this step, besides the count of steps."""
+        return {}
 
     def new_state(self, group: Group, p: Any, names: Iterable[str]) -> State:
         """The state before the first step."""
@@ -122,6 +178,7 @@ class Optimizer:
             for p in group["params"]:
                 clear_gradient(p, set_to_none)
 
+    @called_around
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Record one update of every parameter that has a gradient; `closure()` is called first, and returned."""
         loss = None
@@ -141,27 +198,40 @@ class Optimizer:
     def _record(self) -> None:
         buckets: dict[Any, _Bucket] = {}
         states, rule, at = self.state, RULES[self.op], 0
-        several = len(self._devices) > 1
+        several, uniform = len(self._devices) > 1, self.uniform
         for g, group in enumerate(self.param_groups):
-            flags = self.flags(group)
+            common = flags = self.flags(group)
             names = rule.slots(flags)
+            needed = frozenset(names)
             bucket: _Bucket | None = None  # mostly all parameters of a group have made as many steps
+            made = 0
             for index, p in enumerate(group["params"], at):
                 gradient = p.grad
                 if gradient is None:
                     continue
-                known = states.get(index)
-                state = self.new_state(group, p, names) if known is None else known
+                if not uniform:
+                    flags = self.flags_of(common, p)
+                    names = rule.slots(flags)
+                    needed = frozenset(names)
+                known: State | None = states.get(index)
+                if known is not None and needed <= known.keys():
+                    state = known
+                else:  # an option that was turned on later needs what the first steps did not
+                    state = {**self.new_state(group, p, names), **(known or {})}
+                first = state is not known
                 step = state["step"] + 1
-                if bucket is None or step != bucket.step or several:
-                    key = p.device if several else None, g, self.shared(step)
-                    bucket = buckets.get(key)
+                if bucket is None or step != made or first or several or not uniform:
+                    key = p.device if several else None, g, self.shared(group, step, state, first, p)
+                    bucket, made = buckets.get(key), step
                     if bucket is None:
-                        bucket = buckets[key] = _Bucket(group, step, flags)
+                        scalars = self.scalars(group, step, state, first, p)
+                        bucket = buckets[key] = _Bucket(flags, names, scalars)
                 tensors, targets = bucket.tensors, bucket.targets
                 bucket.members += 1
                 bucket.items.append((state, "step", step))
-                if known is None:
+                if not uniform:
+                    bucket.items += [(state, k, v) for k, v in self.numbers(group, step, state).items()]
+                if first:
                     bucket.items.append((states, index, state))
                 tensors += p, gradient
                 targets.append(p)
@@ -182,9 +252,8 @@ class Optimizer:
         layout: list[tuple[Any, ...]] = []
         items: list[Item] = []
         for bucket in buckets:
-            values = self.scalars(bucket.group, bucket.step)
-            scalars += [float(values[name]) for name in rule.scalars]
-            layout.append((bucket.members, *(bool(bucket.flags[name]) for name in rule.flags)))
+            scalars += [float(bucket.scalars[name]) for name in rule.scalars]
+            layout.append((bucket.members, *(int(bucket.flags[name]) for name in rule.flags)))
             tensors += bucket.tensors
             targets += bucket.targets
             items += bucket.items
@@ -192,52 +261,87 @@ class Optimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """The state of every parameter by its position, and the groups' options, as in PyTorch."""
+        for hook in tuple(self._before_saving.values()):
+            hook(self)
         groups, at = [], 0
         for group in self.param_groups:
             n = len(group["params"])
             groups.append({**{k: v for k, v in group.items() if k != "params"}, "params": list(range(at, at + n))})
             at += n
-        return {"state": {i: dict(s) for i, s in self.state.items()}, "param_groups": groups}
+        found = {"state": {i: self._saved(s) for i, s in self.state.items()}, "param_groups": groups}
+        for hook in tuple(self._after_saving.values()):
+            changed = hook(self, found)
+            found = found if changed is None else changed
+        return found
+
+    def _saved(self, state: State) -> State:
+        """A parameter's state as PyTorch keeps it."""
+        return dict(state)
+
+    def _restored(self, state: State) -> State:
+        """A parameter's state from what PyTorch keeps."""
+        return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over copies of a state that `state_dict` gave; LazytError unless the groups have the same sizes."""
+        """Take over copies of a state that `state_dict` gave, lazyt's or PyTorch's: training goes on where it was.
+
+        LazytError unless the groups have the same sizes and the tensors fit; then nothing has changed.
+        """
+        for hook in tuple(self._before_loading.values()):
+            changed = hook(self, dict(state_dict))
+            state_dict = state_dict if changed is None else changed
+        found = loaded(type(self).__name__, state_dict, self.param_groups)
+        state = States(self.param_groups, {i: self._restored(s) for i, s in found.items()})
         groups = state_dict["param_groups"]
-        sizes = [len(g["params"]) for g in groups], [len(g["params"]) for g in self.param_groups]
-        if sizes[0] != sizes[1]:
-            raise LazytError(
-                f"{type(self).__name__}.load_state_dict: groups of {sizes[0]} parameters, not of {sizes[1]}"
-            )
-        params = [p for g in self.param_groups for p in g["params"]]
-        order = [i for g in groups for i in g["params"]]
-        state = {
-            # PyTorch's SGD counts no steps; what matters here is that the first one is over.
-            order.index(i): {"step": 1, **{k: _copied(v, params[order.index(i)]) for k, v in s.items()}}
-            for i, s in state_dict["state"].items()
-        }
         items = [
             (mine, k, v)
             for mine, theirs in zip(self.param_groups, groups, strict=True)
             for k, v in theirs.items()
-            if k != "params"
+            if k != "params" and (k != "param_names" or k in mine)
         ]
         carry_out(chain(set_items(items), prepared([(self, "state", state)])))
+        for hook in tuple(self._after_loading.values()):
+            hook(self)
+
+    # Hooks
+
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> HookHandle:
+        """Call `hook(optimizer, args, kwargs)` before each step; it may return other (args, kwargs)."""
+        return HookHandle(self._before_step, hook)
+
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> HookHandle:
+        """Call `hook(optimizer, args, kwargs)` after each step."""
+        return HookHandle(self._after_step, hook)
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> HookHandle:
+        """Call `hook(optimizer)` before `state_dict`."""
+        return HookHandle(self._before_saving, hook, prepend)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> HookHandle:
+        """Call `hook(optimizer, state_dict)` after `state_dict`; what it returns, if anything, is given instead."""
+        return HookHandle(self._after_saving, hook, prepend)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> HookHandle:
+        """Call `hook(optimizer, state_dict)` before a state is loaded; it may return another one."""
+        return HookHandle(self._before_loading, hook, prepend)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> HookHandle:
+        """Call `hook(optimizer)` after a state was loaded."""
+        return HookHandle(self._after_loading, hook, prepend)
+
+    def __getstate__(self) -> dict[str, Any]:
+        hooks = {
+            "_before_step", "_after_step", "_before_saving", "_after_saving", "_before_loading", "_after_loading",
+        }  # fmt: skip
+        return {k: v for k, v in self.__dict__.items() if k not in hooks}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make_hooks()
 
     def __repr__(self) -> str:
         lines = [
-            f"  group {i}: " + ", ".join(f"{k}={v}" for k, v in g.items() if k != "params")
+            f"  group {i}: " + ", ".join(f"{k}={v}" for k, v in g.items() if k not in ("params", "param_names"))
             for i, g in enumerate(self.param_groups)
         ]
         return "\n".join([f"{type(self).__name__}(", *lines, ")"])
-
-
-def filled(p: Tensor, value: float) -> Tensor:
-    """A computed tensor of one value, as large as a parameter: so the first step is the program of all later ones."""
-    return tensor(np.broadcast_to(np.asarray(value, p.dtype), p.shape), p)
-
-
-def _copied(value: Any, p: Tensor) -> Any:
-    """A copy of a state tensor in the parameter's dtype; numbers as they are (PyTorch's step counts are 0-d)."""
-    if isinstance(value, int | float):
-        return value
-    v = tensor(value)
-    return int(v.item()) if not v.shape and p.shape else astype(v, p.dtype, copy=True)

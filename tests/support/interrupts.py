@@ -85,6 +85,7 @@ OPTIMIZERS: dict[str, Callable[[list[Any]], Any]] = {
     "AdamW": lambda ps: lt.optim.AdamW([{"params": ps[:1], "lr": 0.2}, {"params": ps[1:]}], lr=0.1),
     "RMSprop": lambda ps: lt.optim.RMSprop(ps, lr=0.05, momentum=0.5, centered=True),
     "Adagrad": lambda ps: lt.optim.Adagrad(ps, lr=0.1, lr_decay=0.01),
+    "NAdam": lambda ps: lt.optim.NAdam(ps, lr=0.1),
 }
 
 
@@ -113,7 +114,7 @@ class Training(Scenario):
 
     def read(self, s: Any) -> Seen:
         state = {
-            i: {k: v if isinstance(v, int) else v.numpy().copy() for k, v in sorted(own.items())}
+            i: {k: v if isinstance(v, int | float) else v.numpy().copy() for k, v in sorted(own.items())}
             for i, own in s["opt"].state.items()
             if own["step"]
         }
