@@ -1,22 +1,46 @@
 """Neural networks: modules, their initial values, and the functions they are made of. Names as in `torch.nn`."""
 
-from lazyt.nn import activations, containers, functional, init, layers, losses, norms, utils
+from lazyt.nn import (
+    activations,
+    containers,
+    convolutions,
+    dropout,
+    embedding,
+    functional,
+    init,
+    linear,
+    losses,
+    norms,
+    pooling,
+    shapes,
+    utils,
+)
 from lazyt.nn.activations import *
 from lazyt.nn.attention import MultiheadAttention
 from lazyt.nn.containers import *
-from lazyt.nn.layers import *
+from lazyt.nn.convolutions import *
+from lazyt.nn.dropout import *
+from lazyt.nn.embedding import *
+from lazyt.nn.linear import *
 from lazyt.nn.losses import *
 from lazyt.nn.module import Module, Parameter
 from lazyt.nn.norms import *
+from lazyt.nn.pooling import *
+from lazyt.nn.shapes import *
 
 MultiHeadAttention = MultiheadAttention
 
 __all__ = [
     *activations.__all__,
     *containers.__all__,
-    *layers.__all__,
+    *convolutions.__all__,
+    *dropout.__all__,
+    *embedding.__all__,
+    *linear.__all__,
     *losses.__all__,
     *norms.__all__,
+    *pooling.__all__,
+    *shapes.__all__,
     "Module",
     "MultiHeadAttention",
     "MultiheadAttention",

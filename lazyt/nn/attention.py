@@ -16,8 +16,9 @@ from lazyt.functions.reductions import mean
 from lazyt.functions.statistics import softmax
 from lazyt.ir import dtypes
 from lazyt.nn import init
-from lazyt.nn.layers import Linear, new_parameter
+from lazyt.nn.linear import Linear
 from lazyt.nn.module import Module, Parameter
+from lazyt.nn.parameters import new_parameter
 
 if TYPE_CHECKING:
     from lazyt.runtime.tensor import Tensor

@@ -1,0 +1,47 @@
+"""Layers that multiply by a matrix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lazyt.functions import nn as functional
+from lazyt.nn.module import Module
+from lazyt.nn.parameters import draw_affine, new_parameter
+
+__all__ = ["Identity", "Linear"]
+
+
+class Identity(Module):
+    """Returns its input. As `torch.nn.Identity`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+
+    def forward(self, x: Any) -> Any:
+        return x
+
+
+class Linear(Module):
+    """x @ weight.T + bias: (..., in_features) to (..., out_features). As `torch.nn.Linear`.
+
+    >>> import lazyt as lt
+    >>> lt.nn.Linear(3, 2)(lt.ones((4, 3))).shape
+    (4, 2)
+    """
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, *, dtype: Any = None) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = new_parameter(out_features, in_features, dtype=dtype)
+        self.register_parameter("bias", new_parameter(out_features, dtype=dtype) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew."""
+        draw_affine(self.weight, self.bias)
+
+    def forward(self, x: Any) -> Any:
+        return functional.linear(x, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
