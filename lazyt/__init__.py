@@ -95,6 +95,7 @@ from lazyt.functions.operators import attach_methods as _attach_methods, attach_
 from lazyt.functions.ordering import *
 from lazyt.functions.padding import *
 from lazyt.functions.polynomials import *
+from lazyt.functions.pooling import *
 from lazyt.functions.products import *
 from lazyt.functions.protocols.attach import attach_protocols as _attach_protocols
 from lazyt.functions.quantiles import *

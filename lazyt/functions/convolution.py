@@ -1,4 +1,4 @@
-"""Convolutions and pooling over one or two axes, channels first."""
+"""Convolutions and transposed convolutions over one to three axes, channels first."""
 
 from __future__ import annotations
 
@@ -6,35 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ShapeError
 from lazyt.functions.arguments import record
-from lazyt.ops import convolution as ops, pooling
-from lazyt.ops.axes import integer
+from lazyt.functions.windows import Size, each
+from lazyt.ops import convolution as ops, transposed_convolution as transposed
 
 if TYPE_CHECKING:
     from lazyt.ops.definition import OpDef
     from lazyt.runtime.tensor import Tensor
 
-__all__ = [
-    "adaptive_avg_pool2d",
-    "avg_pool1d",
-    "avg_pool2d",
-    "conv1d",
-    "conv2d",
-    "max_pool1d",
-    "max_pool2d",
-]
-
-Size = int | tuple[int, ...]
-
-
-def _each(name: str, what: str, value: Any, rank: int, least: int) -> tuple[int, ...]:
-    """One integer an axis, from one for all or a tuple; ShapeError if it is below `least`."""
-    values = tuple(value) if isinstance(value, tuple | list) else (value,) * rank
-    sizes = tuple(integer(name, what, v) for v in values)
-    if len(sizes) == 1:
-        sizes *= rank
-    if len(sizes) != rank or any(v < least for v in sizes):
-        raise ShapeError(f"{name}: {what} is one or {rank} integers, at least {least}, got {value!r}")
-    return sizes
+__all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
 
 
 def _convolution(
@@ -42,8 +21,8 @@ def _convolution(
 ) -> Tensor:
     name = op.name
     sizes = tuple(weight.shape[2:])
-    strides = _each(name, "stride", stride, rank, 1)
-    dilations = _each(name, "dilation", dilation, rank, 1)
+    strides = each(name, "stride", stride, rank, 1)
+    dilations = each(name, "dilation", dilation, rank, 1)
     if padding == "same":
         if any(s != 1 for s in strides):
             raise ShapeError(f"{name}: padding='same' is for a stride of 1, got {stride}")
@@ -53,8 +32,8 @@ def _convolution(
     elif isinstance(padding, str):
         raise ShapeError(f"{name}: padding is integers, 'same' or 'valid', got {padding!r}")
     else:
-        around = tuple((p, p) for p in _each(name, "padding", padding, rank, 0))
-    (groups,) = _each(name, "groups", groups, 1, 1)
+        around = tuple((p, p) for p in each(name, "padding", padding, rank, 0))
+    (groups,) = each(name, "groups", groups, 1, 1)
     operands = (x, weight) if bias is None else (x, weight, bias)
     return record(op, operands, (sizes, strides, around, dilations, groups))
 
@@ -100,108 +79,111 @@ def conv2d(
     return _convolution(ops.CONV2D, 2, x, weight, bias, stride, padding, dilation, groups)
 
 
-def _max_pool(
-    op: OpDef, rank: int, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
-) -> Tensor:
-    sizes = _each(op.name, "kernel_size", kernel, rank, 1)
-    strides = sizes if stride is None else _each(op.name, "stride", stride, rank, 1)
-    pads = _each(op.name, "padding", padding, rank, 0)
-    dilations = _each(op.name, "dilation", dilation, rank, 1)
-    return record(op, (x,), (sizes, strides, pads, dilations, bool(ceil)))
-
-
-def max_pool1d(
+def conv3d(
     x: Any,
-    kernel_size: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
+    weight: Any,
+    bias: Any = None,
+    stride: Size = 1,
+    padding: Size | str = 0,
     dilation: Size = 1,
-    ceil_mode: bool = False,
+    groups: int = 1,
 ) -> Tensor:
-    """The greatest element of every window of the last axis of (N, C, W) or (C, W).
+    """Cross-correlation of (N, C, D, H, W) or (C, D, H, W) with filters (O, C / groups, kd, kh, kw).
 
-    Raises ShapeError if no window fits. As `torch.nn.functional.max_pool1d`.
+    Raises ShapeError if the shapes do not fit. As `torch.nn.functional.conv3d`.
 
     >>> import lazyt as lt
-    >>> lt.nn.functional.max_pool1d(lt.asarray([[1.0, 3.0, 2.0, 0.0]]), 2).tolist()
-    [[3.0, 2.0]]
+    >>> lt.nn.functional.conv3d(lt.ones((1, 1, 2, 2, 2)), lt.ones((1, 1, 2, 2, 2))).tolist()
+    [[[[[8.0]]]]]
     """
-    return _max_pool(pooling.MAX_POOL1D, 1, x, kernel_size, stride, padding, dilation, ceil_mode)
+    return _convolution(ops.CONV3D, 3, x, weight, bias, stride, padding, dilation, groups)
 
 
-def max_pool2d(
+def _transposed(
+    op: OpDef, rank: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: int,
+    dilation: Any,
+) -> Tensor:  # fmt: skip
+    name = op.name
+    strides = each(name, "stride", stride, rank, 1)
+    pads = each(name, "padding", padding, rank, 0)
+    more = each(name, "output_padding", output_padding, rank, 0)
+    dilations = each(name, "dilation", dilation, rank, 1)
+    (groups,) = each(name, "groups", groups, 1, 1)
+    for m, s, e in zip(more, strides, dilations, strict=True):
+        if m >= max(s, e):
+            raise ShapeError(
+                f"{name}: output_padding is smaller than the stride or the dilation, got {output_padding} with "
+                f"stride {stride} and dilation {dilation}"
+            )
+    operands = (x, weight) if bias is None else (x, weight, bias)
+    return record(op, operands, (tuple(weight.shape[2:]), strides, pads, more, dilations, groups))
+
+
+def conv_transpose1d(
     x: Any,
-    kernel_size: Size,
-    stride: Size | None = None,
+    weight: Any,
+    bias: Any = None,
+    stride: Size = 1,
     padding: Size = 0,
+    output_padding: Size = 0,
+    groups: int = 1,
     dilation: Size = 1,
-    ceil_mode: bool = False,
 ) -> Tensor:
-    """The greatest element of every window of the last two axes of (N, C, H, W) or (C, H, W).
+    """The gradient of `conv1d` in its input: (N, C, W) or (C, W) with filters (C, O / groups, k) gives (N, O, W').
 
-    Raises ShapeError if no window fits. As `torch.nn.functional.max_pool2d`.
+    `output_padding` more elements come at the end. Raises ShapeError if the shapes do not fit. As
+    `torch.nn.functional.conv_transpose1d`.
 
     >>> import lazyt as lt
-    >>> lt.nn.functional.max_pool2d(lt.asarray([[[1.0, 3.0], [2.0, 0.0]]]), 2).tolist()
-    [[[3.0]]]
+    >>> lt.nn.functional.conv_transpose1d(lt.asarray([[1.0, 2.0]]), lt.asarray([[[1.0, 1.0]]])).tolist()
+    [[1.0, 3.0, 2.0]]
     """
-    return _max_pool(pooling.MAX_POOL2D, 2, x, kernel_size, stride, padding, dilation, ceil_mode)
+    return _transposed(
+        transposed.CONV_TRANSPOSE1D, 1, x, weight, bias, stride, padding, output_padding, groups, dilation
+    )
 
 
-def _avg_pool(
-    op: OpDef, rank: int, x: Any, kernel: Any, stride: Any, padding: Any, ceil: bool, counted: bool
-) -> Tensor:
-    sizes = _each(op.name, "kernel_size", kernel, rank, 1)
-    strides = sizes if stride is None else _each(op.name, "stride", stride, rank, 1)
-    pads = _each(op.name, "padding", padding, rank, 0)
-    return record(op, (x,), (sizes, strides, pads, bool(ceil), bool(counted)))
-
-
-def avg_pool1d(
+def conv_transpose2d(
     x: Any,
-    kernel_size: Size,
-    stride: Size | None = None,
+    weight: Any,
+    bias: Any = None,
+    stride: Size = 1,
     padding: Size = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
+    output_padding: Size = 0,
+    groups: int = 1,
+    dilation: Size = 1,
 ) -> Tensor:
-    """The mean of every window of the last axis of (N, C, W) or (C, W).
+    """The gradient of `conv2d` in its input: (N, C, H, W) or (C, H, W) with filters (C, O / groups, kh, kw).
 
-    Raises ShapeError if no window fits. As `torch.nn.functional.avg_pool1d`.
+    Raises ShapeError if the shapes do not fit. As `torch.nn.functional.conv_transpose2d`.
 
     >>> import lazyt as lt
-    >>> lt.nn.functional.avg_pool1d(lt.asarray([[1.0, 3.0, 2.0, 0.0]]), 2).tolist()
-    [[2.0, 1.0]]
+    >>> lt.nn.functional.conv_transpose2d(lt.ones((1, 1, 2, 2)), lt.ones((1, 1, 2, 2)), stride=2).shape
+    (1, 1, 4, 4)
     """
-    return _avg_pool(pooling.AVG_POOL1D, 1, x, kernel_size, stride, padding, ceil_mode, count_include_pad)
+    return _transposed(
+        transposed.CONV_TRANSPOSE2D, 2, x, weight, bias, stride, padding, output_padding, groups, dilation
+    )
 
 
-def avg_pool2d(
+def conv_transpose3d(
     x: Any,
-    kernel_size: Size,
-    stride: Size | None = None,
+    weight: Any,
+    bias: Any = None,
+    stride: Size = 1,
     padding: Size = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
+    output_padding: Size = 0,
+    groups: int = 1,
+    dilation: Size = 1,
 ) -> Tensor:
-    """The mean of every window of the last two axes of (N, C, H, W) or (C, H, W).
+    """The gradient of `conv3d` in its input: (N, C, D, H, W) or (C, D, H, W) with (C, O / groups, kd, kh, kw).
 
-    Raises ShapeError if no window fits. As `torch.nn.functional.avg_pool2d`.
-
-    >>> import lazyt as lt
-    >>> lt.nn.functional.avg_pool2d(lt.asarray([[[1.0, 3.0], [2.0, 0.0]]]), 2).tolist()
-    [[[1.5]]]
-    """
-    return _avg_pool(pooling.AVG_POOL2D, 2, x, kernel_size, stride, padding, ceil_mode, count_include_pad)
-
-
-def adaptive_avg_pool2d(x: Any, output_size: Size) -> Tensor:
-    """The means of output_size equal windows of the last two axes of (N, C, H, W) or (C, H, W).
-
-    Raises NotSupportedError unless output_size divides the extents. As `torch.nn.functional.adaptive_avg_pool2d`.
+    Raises ShapeError if the shapes do not fit. As `torch.nn.functional.conv_transpose3d`.
 
     >>> import lazyt as lt
-    >>> lt.nn.functional.adaptive_avg_pool2d(lt.asarray([[[1.0, 3.0], [2.0, 0.0]]]), 1).tolist()
-    [[[1.5]]]
+    >>> lt.nn.functional.conv_transpose3d(lt.ones((1, 2, 2, 2)), lt.ones((1, 1, 2, 2, 2)), stride=2).shape
+    (1, 4, 4, 4)
     """
-    return record(pooling.ADAPTIVE_AVG_POOL2D, (x,), _each("adaptive_avg_pool2d", "output_size", output_size, 2, 1))
+    return _transposed(
+        transposed.CONV_TRANSPOSE3D, 3, x, weight, bias, stride, padding, output_padding, groups, dilation
+    )

@@ -6,13 +6,15 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ShapeError
-from lazyt.functions import activations, convolution, losses, normalization
+from lazyt.functions import activations, convolution, losses, normalization, pooling, spatial_padding
 from lazyt.functions.activations import *  # noqa: F403  one namespace, as in PyTorch
 from lazyt.functions.arguments import record, tensor
 from lazyt.functions.convolution import *  # noqa: F403
 from lazyt.functions.losses import *  # noqa: F403
 from lazyt.functions.normalization import *  # noqa: F403
+from lazyt.functions.pooling import *  # noqa: F403
 from lazyt.functions.random import default_generator
+from lazyt.functions.spatial_padding import *  # noqa: F403
 from lazyt.ops import nn as ops
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ __all__ = [
     "linear",
     *losses.__all__,
     *normalization.__all__,
+    *pooling.__all__,
+    *spatial_padding.__all__,
     "scaled_dot_product_attention",
 ]
 

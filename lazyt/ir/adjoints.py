@@ -1,4 +1,4 @@
-"""Adjoints of the movement primitives `slice` and `window`, for reverse mode and other users."""
+"""Adjoints of `slice`, `window` and `convolve`, for reverse mode and other users."""
 
 from __future__ import annotations
 
@@ -37,3 +37,16 @@ def fold(b: Builder, windows: Node, shape: g.Shape, a: g.Window) -> Node:
         assert total is not None, "a window has at least one element"
         windows = total
     return windows
+
+
+def image_of(b: Builder, y: Node, w: Node, a: g.Convolution, shape: g.Shape) -> Node:
+    """The adjoint of `convolve` with w in its image, which has `shape`.
+
+    That of a plain one is a convolution of y, padded, with w turned around.
+    """
+    if not a.is_plain:
+        return b.convolve_image(y, w, a, shape)
+    wide = (*y.shape[:2], *(d + 2 * p for d, p in zip(y.shape[2:], a.reach, strict=True)))
+    padded = b.pad(y, (0, 0, *a.reach), wide, b.constant(0, y.dtype))
+    spatial = range(2, w.ndim)
+    return b.convolve(padded, b.flip(b.permute(w, (1, 0, *spatial)), spatial), a)

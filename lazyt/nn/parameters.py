@@ -11,9 +11,9 @@ from lazyt.nn import init
 from lazyt.nn.module import Parameter
 
 
-def new_parameter(*shape: int, dtype: Any = None) -> Any:
+def new_parameter(*shape: int, dtype: Any = None, device: Any = None) -> Any:
     """A parameter to be filled by `init`."""
-    return Parameter(empty(shape, dtype=dtypes.float32 if dtype is None else dtype))
+    return Parameter(empty(shape, dtype=dtypes.float32 if dtype is None else dtype, device=device))
 
 
 def draw_affine(weight: Any, bias: Any) -> None:

@@ -1,4 +1,4 @@
-"""Convolutions over one or two axes, as matrix products over sliding windows."""
+"""Convolutions over one to three axes."""
 
 from __future__ import annotations
 
@@ -74,9 +74,26 @@ def convolve(
         features = b.same(x.shape[1], groups)
         b.same(w.shape[0], groups)
     attrs = Convolution(sizes, dilations, strides, groups, (0,) * len(sizes))
-    if dtypes.kind(x.dtype) != "c" and (groups > 1 or any(k > 1 for k in sizes)):
+    if len(sizes) > 2 and features is None and any(k > 1 for k in sizes):
+        return _by_planes(b, x, w, attrs)
+    if len(sizes) < 3 and dtypes.kind(x.dtype) != "c" and (groups > 1 or any(k > 1 for k in sizes)):
         return b.convolve(x, w, attrs, features)
     return convolved(b, x, w, attrs)
+
+
+def _by_planes(b: Builder, x: Node, w: Node, a: Convolution) -> Node:
+    """Over three axes: over the last two of each plane, with the planes that a window takes as channels.
+
+    NOTE: libraries have convolutions over two axes.
+    """
+    windows = b.window(x, (2,), a.sizes[:1], a.strides[:1], a.dilations[:1])
+    n, channels, depth, *extents, _ = windows.shape
+    planes = b.reshape(b.permute(windows, (0, 2, 1, 5, 3, 4)), (n * depth, channels * a.sizes[0], *extents))
+    filters = b.reshape(w, (w.shape[0], w.shape[1] * a.sizes[0], *a.sizes[1:]))
+    flat = Convolution(a.sizes[1:], a.dilations[1:], a.strides[1:], a.groups, (0, 0))
+    one = dtypes.kind(x.dtype) == "c" or (a.groups == 1 and all(k == 1 for k in flat.sizes))
+    z = convolved(b, planes, filters, flat) if one else b.convolve(planes, filters, flat)
+    return b.permute(b.reshape(z, (n, depth, *z.shape[1:])), (0, 2, 1, 3, 4))
 
 
 def _check(name: str, x: Node, w: Node, bias: Node | None, groups: int, rank: int) -> None:
@@ -180,16 +197,18 @@ def _reference(rank: int) -> Any:
 
 
 def _calls(rank: int) -> list[samples.Sample]:
-    big = (7, 6)[:rank]
-    x, w = samples.array((2, 4, *big)), samples.array((6, 4, *(3, 2)[:rank]))
+    big = (7, 6, 5)[:rank]
+    x, w = samples.array((2, 4, *big)), samples.array((6, 4, *(3, 2, 2)[:rank]))
     grouped, deep = samples.array((6, 2, *(3,) * rank)), samples.array((4, 1, *(3,) * rank))
     point, bias = samples.array((5, 4, *(1,) * rank)), samples.array((6,))
+    if rank > 2:  # sums so long are exact of whole numbers
+        x, w, grouped, deep = (np.floor(v) for v in (x, w, grouped, deep))
     return [
         ((x, w), {}),
         ((x, w, bias), {"stride": 2, "padding": 1}),
         ((x[0], w, bias), {"dilation": 2}),
         ((x, grouped, bias), {"groups": 2, "padding": "same"}),
-        ((x, deep), {"groups": 4, "padding": 1, "stride": (2, 1)[:rank]}),
+        ((x, deep), {"groups": 4, "padding": 1, "stride": (2, 1, 2)[:rank]}),
         ((x, point), {}),
         ((x, point), {"stride": 2}),
         ((x.astype("float16"), w.astype("float16")), {"padding": "valid"}),
@@ -199,3 +218,4 @@ def _calls(rank: int) -> list[samples.Sample]:
 
 CONV1D = _convolution("conv1d", 1)
 CONV2D = _convolution("conv2d", 2)
+CONV3D = _convolution("conv3d", 3)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lazyt.autograd.rules.formula import Value, call, spread, statics_of, working, zeros
 from lazyt.autograd.rules.registry import library_vjp, vjp
 from lazyt.ir import dtypes, graph as g
+from lazyt.ir.adjoints import image_of
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
@@ -70,16 +71,6 @@ def _matmul(b: Builder, n: Node, ct: Node) -> Cotangents:
     return ((c @ y.H).node, (x.H @ c).node)
 
 
-def _by_image(b: Builder, y: Node, w: Node, a: g.Convolution, image: g.Shape) -> Node:
-    """`convolve` with w, transposed in its input; of a plain one that is a convolution of y, padded, with w turned."""
-    if not a.is_plain:
-        return b.convolve_image(y, w, a, image)
-    shape = (*y.shape[:2], *(d + 2 * p for d, p in zip(y.shape[2:], a.reach, strict=True)))
-    padded = b.pad(y, (0, 0, *a.reach), shape, b.constant(0, y.dtype))
-    spatial = range(2, w.ndim)
-    return b.convolve(padded, b.flip(b.permute(w, (1, 0, *spatial)), spatial), a)
-
-
 def _as_filter(b: Builder, found: Node) -> Node:
     """A `convolve_filter` with its features first again."""
     return b.permute(found, (found.ndim - 1, *range(found.ndim - 1)))
@@ -89,7 +80,7 @@ def _as_filter(b: Builder, found: Node) -> Node:
 def _convolve(b: Builder, n: Node, ct: Node) -> Cotangents:
     a, (x, w) = n.attrs, n.operands
     assert isinstance(a, g.Convolution)
-    return _by_image(b, ct, w, a, x.shape), _as_filter(b, b.convolve_filter(x, ct, a, w.shape))
+    return image_of(b, ct, w, a, x.shape), _as_filter(b, b.convolve_filter(x, ct, a, w.shape))
 
 
 @vjp("convolve_filter")
@@ -97,7 +88,7 @@ def _convolve_filter(b: Builder, n: Node, ct: Node) -> Cotangents:
     a, (x, y) = n.attrs, n.operands
     assert isinstance(a, g.Convolution)
     w = _as_filter(b, ct)
-    return _by_image(b, y, w, a, x.shape), b.convolve(x, w, a, y.shape[1])
+    return image_of(b, y, w, a, x.shape), b.convolve(x, w, a, y.shape[1])
 
 
 @vjp("convolve_image")

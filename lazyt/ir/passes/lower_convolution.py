@@ -40,7 +40,7 @@ def by_products(b: Builder, n: Node, x: Node, y: Node) -> Node:
     if n.op == "convolve_filter":
         return _by_filter(b, _padded(b, x, a), y, alone, n.shape)
     extents = tuple(d + 2 * p for d, p in zip(n.shape[2:], a.padding, strict=True))
-    whole = _by_image(b, x, y, a, (*n.shape[:2], *extents))
+    whole = imaged(b, x, y, a, (*n.shape[:2], *extents))
     return b.slice(whole, (0, 0, *a.padding), n.shape, (1,) * n.ndim)
 
 
@@ -87,8 +87,8 @@ def _by_filter(b: Builder, x: Node, y: Node, a: g.Convolution, shape: g.Shape) -
     return b.permute(b.reshape(found, (features, *depth)), (*range(1, x.ndim), 0))
 
 
-def _by_image(b: Builder, y: Node, w: Node, a: g.Convolution, shape: g.Shape) -> Node:
-    """Without padding: `shape` has it."""
+def imaged(b: Builder, y: Node, w: Node, a: g.Convolution, shape: g.Shape) -> Node:
+    """The adjoint of `convolved` in the image, which has `shape`."""
     out, images = y.shape[2:], y.shape[0]
     if _is_depthwise(b, shape[1], w.shape[0], a):
         total: Node | None = None
