@@ -11,6 +11,7 @@ from lazyt.nn import (
     linear,
     losses,
     norms,
+    padding,
     pooling,
     shapes,
     utils,
@@ -25,6 +26,7 @@ from lazyt.nn.linear import *
 from lazyt.nn.losses import *
 from lazyt.nn.module import Module, Parameter
 from lazyt.nn.norms import *
+from lazyt.nn.padding import *
 from lazyt.nn.pooling import *
 from lazyt.nn.shapes import *
 
@@ -40,6 +42,7 @@ __all__ = [
     *losses.__all__,
     *norms.__all__,
     *pooling.__all__,
+    *padding.__all__,
     *shapes.__all__,
     "Module",
     "MultiHeadAttention",
