@@ -71,6 +71,7 @@ from lazyt.errors import (
     ZeroWeights as ZeroWeights,
 )
 from lazyt.functions.activations import *
+from lazyt.functions.adaptive_pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
 from lazyt.functions.arithmetic import *
 from lazyt.functions.array_info import *
 from lazyt.functions.comparison import *
@@ -95,7 +96,12 @@ from lazyt.functions.operators import attach_methods as _attach_methods, attach_
 from lazyt.functions.ordering import *
 from lazyt.functions.padding import *
 from lazyt.functions.polynomials import *
-from lazyt.functions.pooling import *
+from lazyt.functions.pooling import (
+    avg_pool1d as avg_pool1d,
+    avg_pool2d as avg_pool2d,
+    max_pool1d as max_pool1d,
+    max_pool2d as max_pool2d,
+)
 from lazyt.functions.products import *
 from lazyt.functions.protocols.attach import attach_protocols as _attach_protocols
 from lazyt.functions.quantiles import *

@@ -6,8 +6,18 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ShapeError
-from lazyt.functions import activations, convolution, losses, normalization, pooling, spatial_padding
+from lazyt.functions import (
+    activations,
+    adaptive_pooling,
+    convolution,
+    losses,
+    normalization,
+    pooling,
+    spatial_padding,
+    unpooling,
+)
 from lazyt.functions.activations import *  # noqa: F403  one namespace, as in PyTorch
+from lazyt.functions.adaptive_pooling import *  # noqa: F403
 from lazyt.functions.arguments import record, tensor
 from lazyt.functions.convolution import *  # noqa: F403
 from lazyt.functions.losses import *  # noqa: F403
@@ -15,6 +25,7 @@ from lazyt.functions.normalization import *  # noqa: F403
 from lazyt.functions.pooling import *  # noqa: F403
 from lazyt.functions.random import default_generator
 from lazyt.functions.spatial_padding import *  # noqa: F403
+from lazyt.functions.unpooling import *  # noqa: F403
 from lazyt.ops import nn as ops
 
 if TYPE_CHECKING:
@@ -23,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     *activations.__all__,
+    *adaptive_pooling.__all__,
     *convolution.__all__,
     "dropout",
     "embedding",
@@ -31,6 +43,7 @@ __all__ = [
     *normalization.__all__,
     *pooling.__all__,
     *spatial_padding.__all__,
+    *unpooling.__all__,
     "scaled_dot_product_attention",
 ]
 

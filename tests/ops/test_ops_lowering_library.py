@@ -60,6 +60,8 @@ MODULES = (
     "linear",
     "activations",
     "convolution",
+    "pooling",
+    "adaptive_pooling",
     "normalization",
     "losses",
     "nn",
@@ -113,7 +115,7 @@ def public(op: OpDef) -> Any:
 def own_operations() -> list[OpDef]:
     for m in MODULES:
         module_of(m)
-    files = {f"lazyt.ops.{m}" for m in (*MODULES, "pooling")}
+    files = {f"lazyt.ops.{m}" for m in (*MODULES, "pooling_indices", "transposed_convolution")}
     return [op for op in OPS.values() if op.lower.__module__ in files]
 
 
