@@ -290,6 +290,7 @@ WITHOUT_REFERENCE = {
     "clip_grad": "formulas: tests/optim/test_optim.py",
     "clip_grad_norm": "formulas: tests/optim/test_optim.py",
     "batch_norm_statistics": "batch_norm, which has one, reads them",
+    "instance_norm_statistics": "tests/golden/norms.npz has PyTorch's",
     **dict.fromkeys(
         ("getitem", "index", "index_put", "add_at", "add_to_slice", "mask_put", "split", "unstack"),
         "a part of subscripts or views: NumPy's own `x[key]`, in tests/tracing/test_views.py",

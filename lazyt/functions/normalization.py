@@ -6,15 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ShapeError
 from lazyt.functions.arguments import record, tensor
-from lazyt.ops import normalization as ops
+from lazyt.functions.arithmetic import add, divide, multiply, pow
+from lazyt.functions.padding import pad
+from lazyt.functions.reductions import mean
+from lazyt.functions.reshaping import sliding_window_view
+from lazyt.ops import instance_normalization as instance, normalization as ops
 from lazyt.ops.axes import integer
 from lazyt.tracing.batched_writes import record_update
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
 
 if TYPE_CHECKING:
+    from lazyt.ops.definition import OpDef
     from lazyt.runtime.tensor import Tensor
 
-__all__ = ["batch_norm", "group_norm", "layer_norm", "rms_norm"]
+__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "rms_norm"]
 
 
 def _last_axes(name: str, x: Any, normalized_shape: Any) -> int:
@@ -102,14 +107,68 @@ def batch_norm(
     statics = (bool(training), weight is not None, bias is not None)
     y = record(ops.BATCH_NORM, (x, *stats, *params, float(eps)), statics)
     if training and tracked:
-        before = set_grad_mode(False)
-        try:
-            _update(x, running_mean, running_var, momentum)
-        finally:
-            restore_grad_mode(before)
+        _update(ops.BATCH_NORM_STATISTICS, x, running_mean, running_var, momentum)
     return y
 
 
-def _update(x: Any, mean: Any, var: Any, momentum: Any) -> None:
+def _update(op: OpDef, x: Any, mean: Any, var: Any, momentum: Any) -> None:
+    """Move the running statistics, in place and beside the gradients."""
     m = float(momentum) if type(momentum) in (int, float) else momentum
-    record_update(ops.BATCH_NORM_STATISTICS, (tensor(x), mean, var, m), (), [mean, var])
+    before = set_grad_mode(False)
+    try:
+        record_update(op, (tensor(x), mean, var, m), (), [mean, var])
+    finally:
+        restore_grad_mode(before)
+
+
+def instance_norm(
+    x: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: Any = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """(x - mean) / sqrt(variance + eps) of each channel of each sample of (N, C, ...), then affine.
+
+    With `use_input_stats` the statistics are those of x, and the running ones, where given, are moved in place by
+    `momentum` towards the mean of the samples'; else the running ones are used. Raises ShapeError if shapes do not fit.
+    As `torch.nn.functional.instance_norm`.
+
+    >>> import lazyt as lt
+    >>> lt.nn.functional.instance_norm(lt.asarray([[[-1.0, 1.0]]]), eps=0.0).tolist()
+    [[[-1.0, 1.0]]]
+    """
+    tracked = running_mean is not None and running_var is not None
+    if not use_input_stats:
+        if not tracked:
+            raise ShapeError("instance_norm: running statistics are required unless use_input_stats")
+        return batch_norm(x, running_mean, running_var, weight, bias, False, 0.0, eps)
+    params = tuple(p for p in (weight, bias) if p is not None)
+    y = record(instance.INSTANCE_NORM, (x, *params, float(eps)), (weight is not None, bias is not None))
+    if tracked:
+        _update(instance.INSTANCE_NORM_STATISTICS, x, running_mean, running_var, momentum)
+    return y
+
+
+def local_response_norm(x: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
+    """x / (k + alpha * the mean of x ** 2 over `size` neighbouring channels) ** beta, channels being axis 1.
+
+    Beyond the channels are zeros. Raises ShapeError for less than three dimensions or a size below 1. As
+    `torch.nn.functional.local_response_norm`.
+
+    >>> import lazyt as lt
+    >>> lt.nn.functional.local_response_norm(lt.asarray([[[2.0], [4.0]]]), 1, 1.0, 1.0, 0.0).tolist()
+    [[[0.5], [0.25]]]
+    """
+    t, n = tensor(x), integer("local_response_norm", "size", size)
+    if t.ndim < 3 or n < 1:
+        raise ShapeError(
+            f"local_response_norm: an input (N, C, ...) and a size of at least 1 are required, got shape {t.shape} "
+            f"and {size}"
+        )
+    wide = pad(multiply(t, t), {1: (n // 2, (n - 1) // 2)})
+    means = mean(sliding_window_view(wide, n, axis=1), axis=-1)
+    return divide(t, pow(add(multiply(means, alpha), k), beta))

@@ -2,6 +2,7 @@
 
 from lazyt.nn import (
     activations,
+    batch_norms,
     containers,
     convolutions,
     dropout,
@@ -18,6 +19,7 @@ from lazyt.nn import (
 )
 from lazyt.nn.activations import *
 from lazyt.nn.attention import MultiheadAttention
+from lazyt.nn.batch_norms import *
 from lazyt.nn.containers import *
 from lazyt.nn.convolutions import *
 from lazyt.nn.dropout import *
@@ -43,6 +45,7 @@ __all__ = [
     *norms.__all__,
     *pooling.__all__,
     *padding.__all__,
+    *batch_norms.__all__,
     *shapes.__all__,
     "Module",
     "MultiHeadAttention",

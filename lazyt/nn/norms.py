@@ -1,4 +1,4 @@
-"""Normalising layers."""
+"""Normalising layers without running statistics."""
 
 from __future__ import annotations
 
@@ -8,20 +8,30 @@ from lazyt.errors import ShapeError
 from lazyt.functions import nn as functional
 from lazyt.functions.creation import ones, zeros
 from lazyt.ir import dtypes
+from lazyt.nn import init
 from lazyt.nn.module import Module, Parameter
-from lazyt.optim.parameters import write
+from lazyt.ops.axes import integer
 
-__all__ = ["BatchNorm1d", "BatchNorm2d", "GroupNorm", "LayerNorm", "RMSNorm"]
+__all__ = ["GroupNorm", "LayerNorm", "LocalResponseNorm", "RMSNorm"]
 
 
-def _affine(m: Module, shape: tuple[int, ...], weight: bool, bias: bool, dtype: Any) -> None:
+def register_affine(m: Module, shape: tuple[int, ...], weight: bool, bias: bool, dtype: Any, device: Any) -> None:
     """Ones and zeros, or None."""
     d = dtypes.float32 if dtype is None else dtype
-    m.register_parameter("weight", Parameter(ones(shape, dtype=d)) if weight else None)
-    m.register_parameter("bias", Parameter(zeros(shape, dtype=d)) if bias else None)
+    m.register_parameter("weight", Parameter(ones(shape, dtype=d, device=device)) if weight else None)
+    m.register_parameter("bias", Parameter(zeros(shape, dtype=d, device=device)) if bias else None)
 
 
-class LayerNorm(Module):
+class _Affine(Module):
+    def reset_parameters(self) -> None:
+        """Weights to 1 and biases to 0."""
+        for name, value in (("weight", 1.0), ("bias", 0.0)):
+            x = self._parameters.get(name)
+            if x is not None:
+                init.constant_(x, value)
+
+
+class LayerNorm(_Affine):
     """`functional.layer_norm` over the last axes, with parameters. As `torch.nn.LayerNorm`.
 
     >>> import lazyt as lt
@@ -35,22 +45,23 @@ class LayerNorm(Module):
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
-        *,
+        device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        self.normalized_shape, self.eps = shape, eps
-        _affine(self, shape, elementwise_affine, elementwise_affine and bias, dtype)
+        self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
+        register_affine(self, shape, elementwise_affine, elementwise_affine and bias, dtype, device)
 
     def forward(self, x: Any) -> Any:
         return functional.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.weight is not None}"
+        text = f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        return f"{text}, bias={self.bias is not None}"
 
 
-class RMSNorm(Module):
+class RMSNorm(_Affine):
     """`functional.rms_norm` over the last axes, with a weight. As `torch.nn.RMSNorm`.
 
     >>> import lazyt as lt
@@ -63,22 +74,25 @@ class RMSNorm(Module):
         normalized_shape: int | tuple[int, ...],
         eps: float | None = None,
         elementwise_affine: bool = True,
-        *,
+        device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        self.normalized_shape, self.eps = shape, eps
-        _affine(self, shape, elementwise_affine, False, dtype)
+        self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
+        d = dtypes.float32 if dtype is None else dtype
+        self.register_parameter(
+            "weight", Parameter(ones(shape, dtype=d, device=device)) if elementwise_affine else None
+        )
 
     def forward(self, x: Any) -> Any:
         return functional.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.weight is not None}"
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
 
 
-class GroupNorm(Module):
+class GroupNorm(_Affine):
     """`functional.group_norm` with parameters, one a channel. As `torch.nn.GroupNorm`.
 
     >>> import lazyt as lt
@@ -87,87 +101,46 @@ class GroupNorm(Module):
     """
 
     def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *, dtype: Any = None
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
-        if num_channels % num_groups:
+        if num_groups < 1 or num_channels % num_groups:
             raise ShapeError(f"GroupNorm: {num_groups} groups do not divide {num_channels} channels")
-        self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
-        _affine(self, (num_channels,), affine, affine, dtype)
+        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
+        register_affine(self, (num_channels,), affine, affine and bias, dtype, device)
 
     def forward(self, x: Any) -> Any:
+        if len(x.shape) < 2 or x.shape[1] != self.num_channels:
+            raise ShapeError(f"GroupNorm: an input (N, {self.num_channels}, ...) is required, got shape {x.shape}")
         return functional.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.weight is not None}"
+        text = f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+        return f"{text}, bias={self.bias is not None}"
 
 
-class _BatchNorm(Module):
-    ranks: tuple[int, ...]
+class LocalResponseNorm(Module):
+    """`functional.local_response_norm` of (N, C, ...). As `torch.nn.LocalResponseNorm`.
 
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        *,
-        dtype: Any = None,
-    ) -> None:
+    >>> import lazyt as lt
+    >>> lt.nn.LocalResponseNorm(2)(lt.ones((1, 3, 4))).shape
+    (1, 3, 4)
+    """
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__()
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
-        self.track_running_stats = track_running_stats
-        _affine(self, (num_features,), affine, affine, dtype)
-        d = dtypes.float32 if dtype is None else dtype
-        tracked = track_running_stats
-        self.register_buffer("running_mean", zeros((num_features,), dtype=d) if tracked else None)
-        self.register_buffer("running_var", ones((num_features,), dtype=d) if tracked else None)
-        self.register_buffer("num_batches_tracked", zeros((), dtype=dtypes.int64) if tracked else None)
+        self.size, self.alpha, self.beta, self.k = integer("LocalResponseNorm", "size", size), alpha, beta, k
 
     def forward(self, x: Any) -> Any:
-        if len(x.shape) not in self.ranks:
-            raise ShapeError(f"{type(self).__name__}: an input of {self.ranks} dimensions is required, got {x.shape}")
-        momentum: Any = 0.0 if self.momentum is None else self.momentum
-        if self.training and self.track_running_stats:
-            write(self.num_batches_tracked, self.num_batches_tracked + 1)
-            if self.momentum is None:
-                momentum = 1.0 / self.num_batches_tracked
-        return functional.batch_norm(
-            x,
-            self.running_mean,
-            self.running_var,
-            self.weight,
-            self.bias,
-            self.training or not self.track_running_stats,
-            momentum,
-            self.eps,
-        )
+        return functional.local_response_norm(x, self.size, self.alpha, self.beta, self.k)
 
     def extra_repr(self) -> str:
-        return (
-            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.weight is not None}, "
-            f"track_running_stats={self.track_running_stats}"
-        )
-
-
-class BatchNorm1d(_BatchNorm):
-    """`functional.batch_norm` of (N, C) or (N, C, W), with parameters and statistics. As `torch.nn.BatchNorm1d`.
-
-    >>> import lazyt as lt
-    >>> lt.nn.BatchNorm1d(3)(lt.ones((2, 3))).tolist()[0]
-    [0.0, 0.0, 0.0]
-    """
-
-    ranks = (2, 3)
-
-
-class BatchNorm2d(_BatchNorm):
-    """`functional.batch_norm` of (N, C, H, W), with parameters and running statistics. As `torch.nn.BatchNorm2d`.
-
-    >>> import lazyt as lt
-    >>> lt.nn.BatchNorm2d(3)(lt.ones((2, 3, 4, 4))).shape
-    (2, 3, 4, 4)
-    """
-
-    ranks = (4,)
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

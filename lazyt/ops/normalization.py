@@ -21,25 +21,25 @@ if TYPE_CHECKING:
     from lazyt.ir.graph import Node, Shape
 
 
-def _float(b: Builder, name: str, x: Node) -> Node:
+def floating(b: Builder, name: str, x: Node) -> Node:
     """x in the dtype to compute in."""
     require_kind(name, x.dtype, "f", "a real floating dtype")
     return b.cast(x, work_dtype(x.dtype))
 
 
-def _centred(b: Builder, v: Node, axes: Sequence[int]) -> tuple[Node, Node, Node]:
+def centred(b: Builder, v: Node, axes: Sequence[int]) -> tuple[Node, Node, Node]:
     """v minus its mean, the mean and the (biased) variance; the latter two with their axes kept."""
     mean = mean_node(b, v, axes, True)
     d = b.sub(v, b.expand(mean, v.shape))
     return d, mean, mean_node(b, b.mul(d, d), axes, True)
 
 
-def _scaled(b: Builder, d: Node, var: Node, eps: Operand) -> Node:
+def scaled(b: Builder, d: Node, var: Node, eps: Operand) -> Node:
     r = b.rsqrt(b.add(var, node_of(b, eps, var.dtype)))
     return b.mul(d, b.expand(r, d.shape))
 
 
-def _affine(b: Builder, y: Node, params: Sequence[Node], scale: bool, shift: bool, shape: Shape) -> Node:
+def affine(b: Builder, y: Node, params: Sequence[Node], scale: bool, shift: bool, shape: Shape) -> Node:
     """y * weight + bias, both reshaped to `shape`, where given."""
     rest = list(params)
     if scale:
@@ -54,7 +54,7 @@ def _split(rest: tuple[Any, ...], scale: bool, shift: bool, scalars: int) -> tup
     return rest[:n], rest[n : n + scalars]
 
 
-def _require_shape(name: str, params: Sequence[Node], dims: Shape) -> None:
+def require_shape(name: str, params: Sequence[Node], dims: Shape) -> None:
     want = tuple(map(hint, dims))
     for p in params:
         if tuple(map(hint, p.shape)) != want:
@@ -65,11 +65,11 @@ def layer_norm(b: Builder, x: Node, *rest: Any) -> Node:
     """Operands x, [weight], [bias], eps; statics: how many last axes, and whether weight and bias are there."""
     *operands, k, scale, shift = rest
     params, (eps,) = _split(tuple(operands), scale, shift, 1)
-    v = _float(b, "layer_norm", x)
+    v = floating(b, "layer_norm", x)
     dims = v.shape[v.ndim - k :]
-    _require_shape("layer_norm", params, dims)
-    d, _, var = _centred(b, v, range(v.ndim - k, v.ndim))
-    return b.cast(_affine(b, _scaled(b, d, var, eps), params, scale, shift, dims), x.dtype)
+    require_shape("layer_norm", params, dims)
+    d, _, var = centred(b, v, range(v.ndim - k, v.ndim))
+    return b.cast(affine(b, scaled(b, d, var, eps), params, scale, shift, dims), x.dtype)
 
 
 def _numpy_axes(x: np.ndarray, normalized_shape: Any) -> tuple[int, ...]:
@@ -112,11 +112,11 @@ def rms_norm(b: Builder, x: Node, *rest: Any) -> Node:
     """Operands x, [weight], eps; statics: how many last axes, and whether the weight is there."""
     *operands, k, scale = rest
     params, (eps,) = _split(tuple(operands), scale, False, 1)
-    v = _float(b, "rms_norm", x)
+    v = floating(b, "rms_norm", x)
     dims = v.shape[v.ndim - k :]
-    _require_shape("rms_norm", params, dims)
+    require_shape("rms_norm", params, dims)
     square = mean_node(b, b.mul(v, v), range(v.ndim - k, v.ndim), True)
-    return b.cast(_affine(b, _scaled(b, v, square, eps), params, scale, False, dims), x.dtype)
+    return b.cast(affine(b, scaled(b, v, square, eps), params, scale, False, dims), x.dtype)
 
 
 def _rms_norm_numpy(x: np.ndarray, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> np.ndarray:
@@ -140,18 +140,18 @@ def group_norm(b: Builder, x: Node, *rest: Any) -> Node:
     """Operands x, [weight], [bias], eps; statics: how many groups, and whether weight and bias are there."""
     *operands, groups, scale, shift = rest
     params, (eps,) = _split(tuple(operands), scale, shift, 1)
-    v = _float(b, "group_norm", x)
+    v = floating(b, "group_norm", x)
     if v.ndim < 2 or hint(v.shape[1]) % groups:
         raise ShapeError(f"group_norm: {groups} groups do not divide the channels of shape {tuple(map(hint, v.shape))}")
     n, channels = v.shape[:2]
-    _require_shape("group_norm", params, (channels,))
+    require_shape("group_norm", params, (channels,))
     part = channels // groups
     b.same(channels, part * groups)
     # A group's elements lie side by side: one run of the reduction.
     grouped = b.reshape(v, (n, groups, part * product(v.shape[2:])))
-    d, _, var = _centred(b, grouped, (2,))
-    y = b.reshape(_scaled(b, d, var, eps), v.shape)
-    return b.cast(_affine(b, y, params, scale, shift, (1, channels, *(1,) * (v.ndim - 2))), x.dtype)
+    d, _, var = centred(b, grouped, (2,))
+    y = b.reshape(scaled(b, d, var, eps), v.shape)
+    return b.cast(affine(b, y, params, scale, shift, (1, channels, *(1,) * (v.ndim - 2))), x.dtype)
 
 
 def _group_norm_numpy(
@@ -180,7 +180,7 @@ GROUP_NORM = define(
 
 def _images(b: Builder, name: str, x: Node) -> tuple[Node, tuple[int, ...]]:
     """x in the dtype to compute in, and the axes that a channel's statistics are over."""
-    v = _float(b, name, x)
+    v = floating(b, name, x)
     if v.ndim < 2:
         raise ShapeError(f"{name}: an input (N, C, ...) is required, got shape {tuple(map(hint, v.shape))}")
     axes = (0, *range(2, v.ndim))
@@ -200,23 +200,23 @@ def batch_norm(b: Builder, x: Node, *rest: Any) -> Node:
     params, (eps,) = _split(tuple(operands[given:]), scale, shift, 1)
     v, axes = _images(b, "batch_norm", x)
     channels = v.shape[1]
-    _require_shape("batch_norm", (*stats, *params), (channels,))
+    require_shape("batch_norm", (*stats, *params), (channels,))
     by_channel = (1, channels, *(1,) * (v.ndim - 2))
     if training:
         _require_several("batch_norm", v, axes)
-        d, _, var = _centred(b, v, axes)
+        d, _, var = centred(b, v, axes)
     else:
         mean, var = (b.reshape(b.cast(s, v.dtype), by_channel) for s in stats)
         d = b.sub(v, b.expand(mean, v.shape))
-    return b.cast(_affine(b, _scaled(b, d, var, eps), params, scale, shift, by_channel), x.dtype)
+    return b.cast(affine(b, scaled(b, d, var, eps), params, scale, shift, by_channel), x.dtype)
 
 
 def batch_norm_statistics(b: Builder, x: Node, mean: Node, var: Node, momentum: Operand) -> tuple[Node, Node]:
     """The running statistics moved towards those of x; the variance is the unbiased one."""
     v, axes = _images(b, "batch_norm", x)
     _require_several("batch_norm", v, axes)
-    _require_shape("batch_norm", (mean, var), (v.shape[1],))
-    _, now_mean, now_var = _centred(b, v, axes)
+    require_shape("batch_norm", (mean, var), (v.shape[1],))
+    _, now_mean, now_var = centred(b, v, axes)
     n = b.extent(count(v, axes), v.dtype)
     now_var = b.mul(now_var, b.div(n, b.sub(n, b.constant(1, v.dtype))))
     m = node_of(b, momentum, v.dtype)

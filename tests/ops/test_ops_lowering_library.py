@@ -115,7 +115,9 @@ def public(op: OpDef) -> Any:
 def own_operations() -> list[OpDef]:
     for m in MODULES:
         module_of(m)
-    files = {f"lazyt.ops.{m}" for m in (*MODULES, "pooling_indices", "transposed_convolution")}
+    files = {
+        f"lazyt.ops.{m}" for m in (*MODULES, "pooling_indices", "transposed_convolution", "instance_normalization")
+    }
     return [op for op in OPS.values() if op.lower.__module__ in files]
 
 

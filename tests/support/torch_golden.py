@@ -66,7 +66,7 @@ def leaves(out: Any) -> list[Any]:
 
 
 def array(x: Any) -> np.ndarray:
-    return np.asarray(x.detach() if hasattr(x, "detach") else x)
+    return np.array(x.detach() if hasattr(x, "detach") else x)  # a copy: buffers are written
 
 
 def draw_state(case: Case, module: Any) -> dict[str, np.ndarray]:
