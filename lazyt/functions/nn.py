@@ -10,9 +10,12 @@ from lazyt.functions import (
     activations,
     adaptive_pooling,
     convolution,
+    folding,
     losses,
     normalization,
     pooling,
+    resampling,
+    shuffling,
     spatial_padding,
     unpooling,
 )
@@ -20,10 +23,13 @@ from lazyt.functions.activations import *  # noqa: F403  one namespace, as in Py
 from lazyt.functions.adaptive_pooling import *  # noqa: F403
 from lazyt.functions.arguments import record, tensor
 from lazyt.functions.convolution import *  # noqa: F403
+from lazyt.functions.folding import *  # noqa: F403
 from lazyt.functions.losses import *  # noqa: F403
 from lazyt.functions.normalization import *  # noqa: F403
 from lazyt.functions.pooling import *  # noqa: F403
 from lazyt.functions.random import default_generator
+from lazyt.functions.resampling import *  # noqa: F403
+from lazyt.functions.shuffling import *  # noqa: F403
 from lazyt.functions.spatial_padding import *  # noqa: F403
 from lazyt.functions.unpooling import *  # noqa: F403
 from lazyt.ops import nn as ops
@@ -42,6 +48,9 @@ __all__ = [
     *losses.__all__,
     *normalization.__all__,
     *pooling.__all__,
+    *resampling.__all__,
+    *folding.__all__,
+    *shuffling.__all__,
     *spatial_padding.__all__,
     *unpooling.__all__,
     "scaled_dot_product_attention",

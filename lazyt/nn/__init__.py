@@ -14,7 +14,9 @@ from lazyt.nn import (
     norms,
     padding,
     pooling,
+    resampling,
     shapes,
+    shuffling,
     utils,
 )
 from lazyt.nn.activations import *
@@ -30,7 +32,9 @@ from lazyt.nn.module import Module, Parameter
 from lazyt.nn.norms import *
 from lazyt.nn.padding import *
 from lazyt.nn.pooling import *
+from lazyt.nn.resampling import *
 from lazyt.nn.shapes import *
+from lazyt.nn.shuffling import *
 
 MultiHeadAttention = MultiheadAttention
 
@@ -46,6 +50,8 @@ __all__ = [
     *pooling.__all__,
     *padding.__all__,
     *batch_norms.__all__,
+    *resampling.__all__,
+    *shuffling.__all__,
     *shapes.__all__,
     "Module",
     "MultiHeadAttention",
