@@ -80,6 +80,11 @@ class JVP:
             raise refuse_again(s)
         return _jvp_step(tr, [new[x] for x in s.operands], (n, m, links), s.requires_grad)
 
+    def opened_by(self, s: Step) -> list[Step]:
+        """The steps behind which it pushes tangents through all; none where it is by leaves, across a sync."""
+        n, m, links = s.statics
+        return [] if links else [x.step for x in s.operands[n : n + m]]
+
 
 PRIMAL, PUSH = Primal(), JVP()
 

@@ -87,10 +87,14 @@ class Vmap:
         groups = operands[:n], operands[n : n + k], operands[n + k :]
         return _vmap_step(tr, *groups, out_axes, in_axes, differ, [x.requires_grad for x in s.slots])
 
+    def opened_by(self, s: Step) -> list[Step]:
+        """The steps of its lanes."""
+        n, k = s.statics[0], len(s.statics[2])
+        return [x.step for x in s.operands[n : n + k]]
+
     def role(self, s: Step, lanes: frozenset[Step]) -> frozenset[Step]:
         """The lanes that its values are of, given those of its operands: all but its own."""
-        n, k = s.statics[0], len(s.statics[2])
-        return lanes - {x.step for x in s.operands[n : n + k]}
+        return lanes.difference(self.opened_by(s))
 
 
 LANE, VMAP = Lane(), Vmap()

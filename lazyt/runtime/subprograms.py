@@ -75,7 +75,9 @@ class Body:
         self.steps = [s for s in path if s.op is not LEAF and s.op is not MODE]
         n = len(self.steps)
         self.weights = np.ones(n + 1, np.int64)  # the last stands for the end
-        self.closed = np.zeros(n + 1, np.int64)  # how many backwards reach across the place before each step
+        self.closed = np.zeros(
+            n + 1, np.int64
+        )  # how many backwards (jvp, vmap) reach across the place before each step
         crossing = np.zeros(n + 2, np.int64)
         position = {s: i for i, s in enumerate(self.steps)}
         readers: dict[Slot, int] = {}  # the last one of each value
@@ -84,6 +86,12 @@ class Body:
             if s.op is BACKWARD:
                 first = min((position[x] for x in _differentiated(s) if x in position), default=i)
                 self.weights[i] += BACKWARD_WEIGHT * (i - first)
+                self.closed[first + 1] += 1
+                self.closed[i + 1] -= 1
+            elif (opened_by := getattr(s.op, "opened_by", None)) is not None:
+                # The expansion of a jvp or a vmap goes through all that was recorded since.
+                first = min((position[x] for x in opened_by(s) or _differentiated(s) if x in position), default=i)
+                self.weights[i] += i - first
                 self.closed[first + 1] += 1
                 self.closed[i + 1] -= 1
             readers.update(dict.fromkeys(references(s), i))

@@ -322,3 +322,37 @@ def test_functions_of_numpy_and_effects(capsys: pytest.CaptureFixture[str]) -> N
 def test_eager_mode_and_threads() -> None:
     with lt.eager():
         close(lt.vmap(lambda x: lt.tanh(x) * 2)(lt.asarray(X)), np.tanh(X) * 2)
+
+
+def test_an_index_out_of_range_names_its_line() -> None:
+    x, at = lt.asarray(X), lt.asarray([0, 1, 9, 2, 3])
+    y = lt.vmap(lambda a, i: a[i] * 2)(x, at)
+    with pytest.raises(lt.IndexOutOfRange, match=r"test_vmap.py:\d+"):
+        y.numpy()
+    close(lt.vmap(lambda a, i: a[i] * 2)(x, at % 4), X[np.arange(5), [0, 1, 1, 2, 3]] * 2)
+
+
+def test_what_is_pending_can_be_seen() -> None:
+    y = lt.vmap(lt.grad(score), in_axes=(None, 0))(lt.asarray(W), lt.asarray(X))
+    assert "vmap" in str(lt.pending()) and "lane" in str(lt.pending())
+    assert "matmul" in str(y.explain())
+
+
+@pytest.mark.slow
+def test_long_programs_are_not_divided_between_lanes_and_results() -> None:
+    def turns(x, sin, n=1500):
+        for _ in range(n):
+            x = x + 0.01 * sin(x)
+        return x
+
+    x, want = lt.asarray(X), turns(X, np.sin)
+    close(lt.vmap(lambda a: turns(a, lt.sin))(x), want)
+    slope = np.asarray(lt.grad(lambda a: turns(a, lt.sin).sum())(x))
+    close(lt.jvp(lambda a: turns(a, lt.sin), (x,), (lt.ones_like(x),))[1], slope)
+    y = z = x
+    for _ in range(1500):
+        y = lt.vmap(lambda a: a + 0.01 * lt.sin(a))(y)
+        z = lt.jvp(lambda a: a + 0.01 * lt.sin(a), (z,), (z,))[0]
+    close(y, want)
+    assert lt.last_sync().parts
+    close(z, want)
