@@ -129,7 +129,7 @@ def _find_special(
     if s is None:
         like = make()
         s = Step(pos, op, tuple(operands), statics, key, pos.index + 1)
-        s.site, s.mode, s.ext = user_site(), tr.grad, tr.ext
+        s.site, s.ext = user_site(), tr.ext
         s.slots = tuple(s if k == 0 else Slot(s, k, None, False) for k in range(len(like)))
         for slot, x in zip(s.slots, like, strict=True):
             slot.dtype, slot.shape = x.dtype, x.shape

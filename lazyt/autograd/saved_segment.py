@@ -30,7 +30,7 @@ from lazyt.errors import NotSupportedError, ThreadError
 from lazyt.ir.graph import Node
 from lazyt.ir.prims import SOURCES
 from lazyt.ops.definition import OpDef
-from lazyt.tracing.current import restore_grad_mode, set_grad_mode
+from lazyt.tracing.current import return_to, switch_mode
 from lazyt.tracing.inplace import KEEPS_LEAF, assign_step
 from lazyt.tracing.inputs import bind_leaf
 from lazyt.tracing.lower import lower
@@ -127,16 +127,16 @@ class Segment:
         new: dict[Slot, Slot] = tr.replayed.setdefault(self, {})
         if target in new:
             return new[target]
-        before = tr.grad
+        before = tr.mode
         try:
             for s, slots in _closure([target], set(self.saved)).items():
                 # NOTE: another target may have asked for other results of the same step.
                 missing = [x for x in slots if x not in new]
                 if missing:
-                    set_grad_mode(s.mode)
+                    switch_mode(s.mode)
                     self._again(tr, s, missing, new)
         finally:
-            restore_grad_mode(before)
+            return_to(before)
         return new[target]
 
     def _again(self, tr: Trace, s: Step, wanted: Sequence[Slot], new: dict[Slot, Slot]) -> None:

@@ -120,7 +120,7 @@ def _record(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwar
     call = Call(name, function, places, options, kinds_of((places, tuple(v for _, v in options))))
     casts = tuple(map(_cast, operands))
     tr = recording.begin()
-    device = str(next((x.device for x in operands if isinstance(x, Handle)), tr.device))
+    device = str(next((x.device for x in operands if isinstance(x, Handle)), tr.mode.device))
     last = tr.effects.get(device)
     if last is not None and last._data is None and last._slot is not None and last._slot.step.owner is tr:
         operands.append(last)

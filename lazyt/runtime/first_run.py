@@ -276,7 +276,7 @@ def _key(s: Step, values: Sequence[Slot | Value]) -> tuple[Any, ...]:
             parts.append((i, d.dtype, len(d.shape)))
         else:
             parts.append(x)
-    return (s.op, s.statics, tuple(map(type, s.statics)), s.info, tuple(parts), s.n_ints, s.n_offsets)
+    return (s.op, s.statics, tuple(map(type, s.statics)), s.info, tuple(parts), s.n_ints, s.n_offsets, s.mode.computing)
 
 
 class Stepwise(Generic[P]):

@@ -107,7 +107,7 @@ class Again:
         self.n_scalars = pos.scalar_start + pos.n_scalars
         self.in_place = in_place
         # Where the next walk begins and its first step, and the line that synced here.
-        self.root: Step = tr.roots[tr.grad]
+        self.root: Step = tr.root(tr.mode)
         self.then: Any = NONE
         self.site: Site | None = None
         self.code: Any = None

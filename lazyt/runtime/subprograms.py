@@ -425,6 +425,7 @@ def _step_key(s: Step, place: dict[Slot, tuple[int, int]]) -> tuple[Any, ...]:
         s.n_offsets,
         grads,
         bool(s.targets),
+        s.mode.computing,
     )
 
 
@@ -441,7 +442,7 @@ def _template(live: Sequence[Step], inputs: Sequence[Slot], sid: int) -> Templat
     """The steps of a part on a path of its own, which no recording ever takes."""
     device = live[0].slots[0].step.device
     root = Step(None, None, (), (), (), -1)
-    root.current = root.device = device
+    root.mode, root.device = live[0].mode, device
     root.sid = sid
     pos = root
     slots: dict[Slot, Slot] = {}

@@ -129,7 +129,7 @@ def sync(
     if tr.busy:
         _read_aside(tr, cause, site, extra, asked)
         return
-    if pos.mode is not tr.grad or pos.current != tr.device:
+    if pos.mode is not tr.mode:
         settle(tr)
         pos = tr.pos
     if pos.again and not extra and pos.again.run(tr, cause, site):

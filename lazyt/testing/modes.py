@@ -152,7 +152,7 @@ def mode(m: Mode, keep: bool = False) -> Iterator[Any]:
     outer = local.trace
     syncing.sync(outer, "lazyt.testing", user_site())
     inner: Trace = Trace() if m.short else Watched(m.due(), forget=m.repeat == 1, keep=keep)
-    inner.grad = outer.grad
+    inner.mode = outer.mode.near["device", HOST]
     inner.start()
     settings, programs, threads = dict(general), plan_cache._programs, lt.get_num_threads()
     kinds, interpreted = first_run._kinds, first_run.INTERPRETED
@@ -195,7 +195,7 @@ def watching(m: Mode) -> Iterator[None]:
     outer = local.trace
     syncing.sync(outer, "lazyt.testing", user_site())
     inner = Watched(m.due(), forget=False)
-    inner.grad = outer.grad
+    inner.mode = outer.mode.near["device", HOST]
     inner.start()
     local.trace = inner
     try:

@@ -67,7 +67,7 @@ def _put(
         holder: Holder = x if st is None else st
         if id(holder) not in versions:
             raise Moved  # it has got a storage meanwhile
-        before = set_grad_mode(tr.grad and not is_detached(x))
+        before = set_grad_mode(tr.mode.grad and not is_detached(x))
         try:
             store = stores.get(id(holder))
             if store is None:
@@ -169,7 +169,7 @@ def record_update(
     All targets have their new values, and `items` are set, or nothing has changed.
     """
     attempt = update_whole
-    if local.trace.grad or [*map(_view_held, targets)].count(None) < len(targets):
+    if local.trace.mode.grad or [*map(_view_held, targets)].count(None) < len(targets):
         attempt = _update
     _at_once(attempt, op, operands, statics, targets, items)
 
@@ -182,7 +182,7 @@ def _update(
     versions = _versions(targets)
     slots, scalars = operand_slots(tr, operands)
     for t in targets:
-        if tr.grad or t._view is not None:
+        if tr.mode.grad or t._view is not None:
             check_legal(tr, op.name, t, False)
     s = advance(tr, op, slots, statics, None, None, scalars)
     _put(tr, [*zip(targets, s.slots, strict=True)], versions, items, ())

@@ -1,72 +1,128 @@
-"""The grad mode and the device of a thread: switched, and as they were again, whatever comes between."""
+"""The mode of the calling thread: changed, and restored whatever comes between."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from lazyt.interrupts import uninterrupted
 from lazyt.tracing.steps import MODE, enter_mode, mode_step, other_root, settle
-from lazyt.tracing.trace import NONE, local
+from lazyt.tracing.trace import NONE, Trace, local
+
+if TYPE_CHECKING:
+    from lazyt.tracing.mode import Mode
+
+GRAD = "grad"
 
 
-def set_device(name: str) -> str:
-    """Switch the device that this thread's operations without operands record on; returns what it was."""
+def switch_mode(mode: Mode) -> Mode:
+    """Switch this thread's mode; returns what it was, which `return_to` takes."""
     tr = local.trace
-    before = tr.device
-    while before != name:
-        s = other_root(tr, tr.grad, name) if tr.pos.parent is None else mode_step(tr, name)
-        # NOTE: no call from here on but of what is entered without a look at signals: who is interrupted has not
-        # switched, who gets `before` has.
-        if s.parent is tr.pos or (s.parent is None is tr.pos.parent):
-            tr.device = name
-            enter_mode(tr, s)
-            break
-    return before
+    while True:
+        before = tr.mode
+        if mode is before or _go(tr, before, mode):
+            return before
+
+
+@uninterrupted
+def return_to(before: Mode) -> None:
+    """The mode is as it was, before anything that may be interrupted; then the walk goes there.
+
+    For what ends: a `finally`, `__exit__`.
+    """
+    tr = local.trace
+    # NOTE: no call in here but of what is entered without a look at signals.
+    if tr.mode is not before:
+        _go_back(tr, before)
+
+
+def set_mode(name: str, value: Any) -> Any:
+    """Change a field of this thread's mode; returns what it was, which `restore_mode` takes."""
+    tr = local.trace
+    while True:
+        before = tr.mode
+        mode, old = before.near[name, value], before.values[name]
+        if mode is before or _go(tr, before, mode):
+            return old
+
+
+def _go(tr: Trace, before: Mode, mode: Mode) -> bool:
+    """Switch from one mode to another; False, and nothing done, where a handler of signals came between."""
+    s = tr.pos.next
+    # Mostly the change that was made here the last time.
+    if s.op is not MODE or s.mode is not mode:
+        s = other_root(tr, mode) if tr.pos.parent is None else mode_step(tr, mode)
+    # NOTE: no call from here on but of what is entered without a look at signals: who is interrupted has not switched,
+    # who gets what was before has.
+    if tr.mode is before and (s.parent is tr.pos or (s.parent is None is tr.pos.parent)):
+        tr.mode = mode
+        enter_mode(tr, s)
+        return True
+    return False
+
+
+@uninterrupted
+def restore_mode(name: str, before: Any) -> None:
+    """`return_to` for one field of the mode."""
+    tr = local.trace
+    now, mode = tr.mode, None
+    try:
+        # NOTE: no call, but where what is changed in turn is not restored in turn: then the mode may be new.
+        mode = now.near[name, before]
+    finally:
+        if mode is None:
+            mode = now.near[name, before]
+        if mode is not now:
+            _go_back(tr, mode)
+
+
+@uninterrupted
+def _go_back(tr: Trace, mode: Mode) -> None:
+    pos = tr.pos
+    s = pos.next
+    if s.op is MODE and s.mode is mode:  # as above
+        tr.mode = mode
+        enter_mode(tr, s)
+        return
+    # NOTE: no call in here. Nothing that is predicted, or was done here, holds in another mode.
+    tr.mode, pos.next, pos.again = mode, NONE, None
+    settle(tr)
 
 
 def set_grad_mode(enabled: bool) -> bool:
     """Switch recording of gradients for this thread; returns what it was, which `restore_grad_mode` takes."""
     tr = local.trace
-    before = tr.grad
-    s = tr.pos.next
-    # Mostly the change that was made here the last time.
+    pos = tr.pos
+    s = pos.next
+    # Mostly the change that was made here the last time: `set_mode`, in short.
     # NOTE: no call in here. What dies in `results` comes last: somebody may be told, and record.
-    if s.op is MODE and s.mode is enabled is not before and s.current == tr.device:
-        tr.grad, s.ext, tr.pos = enabled, tr.ext, s
+    if s.op is MODE and s.info is GRAD and s.mode.grad is enabled and pos.mode is tr.mode:
+        tr.mode, s.ext, tr.pos = s.mode, tr.ext, s
         tr.results[s.index] = None
-        return before
-    while before != enabled:
-        s = other_root(tr, enabled, tr.device) if tr.pos.parent is None else mode_step(tr, enabled)
-        # NOTE: as above.
-        if s.parent is tr.pos or (s.parent is None is tr.pos.parent):
-            tr.grad = enabled
-            enter_mode(tr, s)
-            break
-    return before
+        return not enabled
+    old: bool = set_mode(GRAD, bool(enabled))
+    return old
 
 
 @uninterrupted
 def restore_grad_mode(before: bool) -> None:
-    """The grad mode is as it was, before anything that may be interrupted; then the walk goes there.
-
-    For what ends: a `finally`, `__exit__`.
-    """
+    """`restore_mode` for the grad mode."""
     tr = local.trace
-    if tr.grad is not before:
-        pos = tr.pos
-        s = pos.next
-        if s.op is MODE and s.mode is before and s.current == tr.device:  # as above
-            tr.grad, s.ext, tr.pos = before, tr.ext, s
-            tr.results[s.index] = None
-            return
-        # NOTE: no call in here. Nothing that is predicted, or was done here, holds under another mode.
-        tr.grad, pos.next, pos.again = before, NONE, None
-        settle(tr)
+    pos = tr.pos
+    s = pos.next
+    if s.op is MODE and s.info is GRAD and s.mode.grad is before and pos.mode is tr.mode:  # as above
+        tr.mode, s.ext, tr.pos = s.mode, tr.ext, s
+        tr.results[s.index] = None
+        return
+    restore_mode(GRAD, before)
+
+
+def set_device(name: str) -> str:
+    """Switch the device that this thread's operations without operands record on; returns what it was."""
+    before: str = set_mode("device", name)
+    return before
 
 
 @uninterrupted
 def restore_device(before: str) -> None:
-    """`restore_grad_mode` for the device."""
-    tr = local.trace
-    if tr.device is not before:
-        pos = tr.pos
-        tr.device, pos.next, pos.again = before, NONE, None
-        settle(tr)
+    """`restore_mode` for the device."""
+    restore_mode("device", before)

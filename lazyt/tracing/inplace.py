@@ -108,7 +108,7 @@ def check_legal(tr: Trace, name: str, x: Handle, value_grad: bool) -> None:
                 "may refer to a single memory location; copy it first"
             )
         v = v.parent
-    if not tr.grad or not (value_grad or requires_grad(x) or _views_what_requires_grad(x)):
+    if not tr.mode.grad or not (value_grad or requires_grad(x) or _views_what_requires_grad(x)):
         return
     if view is not None:
         if not view.made_under_grad:
@@ -197,7 +197,6 @@ def find_assign(tr: Trace, new: Slot, old: Slot | None, keeps: str, pos: Step | 
         s.targets = () if old is None else (old,)
         s.dtype = new.dtype
         s.site = user_site()
-        s.mode = tr.grad
         s.requires_grad = new.requires_grad or bool(keeps)
         if keeps == KEEPS_LEAF:
             assert old is not None
@@ -210,7 +209,7 @@ def find_assign(tr: Trace, new: Slot, old: Slot | None, keeps: str, pos: Step | 
 def kept_of(tr: Trace, holder: Holder, new: Slot, old: Slot) -> tuple[Slot, str]:
     """What a holder gets for `old` when `new` is written to it, and what it keeps of `old`."""
     keeps = ""
-    if not tr.grad:
+    if not tr.mode.grad:
         if new.requires_grad:
             new = advance(tr, STOP, [new], (), None, None, ())
         if old.requires_grad:
@@ -226,7 +225,7 @@ def _store(tr: Trace, holder: Holder, new: Slot, old: Slot, writes: int) -> Slot
     """
     meta = holder._meta
     keeps = ""
-    if not tr.grad and (new.requires_grad or old.requires_grad):
+    if not tr.mode.grad and (new.requires_grad or old.requires_grad):
         new, keeps = kept_of(tr, holder, new, old)
     held = ref(holder)
     before = holder._slot
@@ -337,7 +336,7 @@ def _put(tr: Trace, x: Handle, value: Slot, writes: int = -1) -> bool:
         if writes < 0:
             writes = x._writes
         return _store(tr, x, value, slot_of(tr, x), writes) is not None
-    if tr.grad and is_detached(x):
+    if tr.mode.grad and is_detached(x):
         before = set_grad_mode(False)
         try:
             return _put(tr, x, value, writes)

@@ -251,7 +251,6 @@ def _leaf_step(tr: Trace, statics: tuple[Any, ...], known: int) -> Step:
         s.dtype = statics[0]
         s.n_ints = statics[1]
         s.site = user_site()
-        s.mode = tr.grad
         s.requires_grad = statics[2] != 0
         s.device = statics[4]
         s.leaf = s if s.requires_grad else None

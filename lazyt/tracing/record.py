@@ -88,9 +88,9 @@ def slot_of(tr: Trace, h: Handle, known: int = 1) -> Slot:
         chain.append(v)
         v = v.parent
     # A view belongs to the graph or not as when it was made, whatever mode it is derived anew in.
-    mode = chain[0].made_under_grad if slot.requires_grad else tr.grad
-    if mode != tr.grad:
-        before = set_grad_mode(mode)
+    grad = chain[0].made_under_grad if slot.requires_grad else tr.mode.grad
+    if grad != tr.mode.grad:
+        before = set_grad_mode(grad)
         try:
             return slot_of(tr, h)
         finally:
@@ -279,14 +279,13 @@ def _new_step(
     s.simple = ints is None and offsets is None and not statics
     s.bare = offsets is None and len(values) == 1
     s.site = user_site()
-    s.mode = tr.grad
     for p, low, high in ranges:
         if not low <= scalars[p] <= high:
             raise _range_error(op, scalars[p], low, high)
     s.checks = ranges
     if len(ranges) == 1:
         s.low, s.high = ranges[0][1:]
-    grad = tr.grad and op.differentiable and any(isinstance(x, Slot) and x.requires_grad for x in slots)
+    grad = s.mode.grad and op.differentiable and any(isinstance(x, Slot) and x.requires_grad for x in slots)
     s.slots = tuple(s if k == 0 else Slot(s, k, None, False) for k in range(len(values)))
     for slot, (shape, dtype) in zip(s.slots, values, strict=True):
         slot.shape, slot.dtype = shape, dtype
@@ -500,10 +499,10 @@ def record_view(
                 or view.offsets != offsets
                 or view.ints != ints
             ):
-                view = s.view = View(parent, op, statics, ints, offsets, tr.grad, s)
+                view = s.view = View(parent, op, statics, ints, offsets, tr.mode.grad, s)
         else:
             s = advance(tr, op, (slot,), statics, ints, offsets, ())
-            view = View(parent, op, statics, ints, offsets, tr.grad, s)
+            view = View(parent, op, statics, ints, offsets, tr.mode.grad, s)
         for h in hooks.made:  # noqa: B007 - as in `record`
             break
         h._slot = s
@@ -552,7 +551,7 @@ def check_devices(name: str, slots: Sequence[Any]) -> None:
 
 def current_device() -> str:
     """The device that this thread's operations without operands record on."""
-    return local.trace.device
+    return local.trace.mode.device
 
 
 def is_grad_enabled() -> bool:
@@ -562,7 +561,7 @@ def is_grad_enabled() -> bool:
     >>> lt.is_grad_enabled()
     True
     """
-    return bool(local.trace.grad)
+    return local.trace.mode.grad
 
 
 def check_writable_dtype(name: str, value: np.dtype, target: np.dtype) -> None:

@@ -51,13 +51,20 @@ def call_text(s: Step, scalars: Sequence[Any] | None = None, extents: Sequence[i
         dtype, ndim = s.statics[:2]
         return f"{leaf_text(s)} {dtype} of {'1 axis' if ndim == 1 else f'{ndim} axes'}"
     if s.op is MODE:
-        (value,) = s.statics
-        return f"device {value}" if isinstance(value, str) else f"grad mode {'on' if value else 'off'}"
+        return _changes(s)
     if s.op is ASSIGN:
         old = f" in place of {value_name(s.targets[0])}" if s.targets else ""
         return f"assign {value_name(s.operands[0])}{old}"
     more = _info(s) if s.op.name == "backward" else _statics(s, scalars, extents)
     return " ".join([s.op.name, *filter(None, (_operands(s, scalars), more))])
+
+
+def _changes(s: Step) -> str:
+    """The fields of the mode that a step changes: `grad mode off`, `device cuda`."""
+    (mode,) = s.statics
+    assert s.parent is not None, "a walk begins in a mode"
+    found = [(name, v) for name, v in mode.values.items() if v != s.parent.mode.values.get(name)]
+    return ", ".join(f"grad mode {'on' if v else 'off'}" if name == "grad" else f"{name} {v}" for name, v in found)
 
 
 def _operands(s: Step, scalars: Sequence[Any] | None) -> str:

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from lazyt.tracing.mode import Mode
     from lazyt.tracing.tensor_state import Data, Handle, Holder
 
 
 class _Special:
-    """A step that is not an operation: a leaf, a change of grad mode, an assignment."""
+    """A step that is not an operation: a leaf, a change of mode, an assignment."""
 
     __slots__ = ("differentiable", "fallible", "name", "saves")
 
@@ -35,7 +36,7 @@ class _Special:
 
 
 LEAF = _Special("leaf")
-MODE = _Special("grad_mode")
+MODE = _Special("mode")
 ASSIGN = _Special("assign")
 
 
@@ -117,52 +118,45 @@ def run_sync(tr: Trace, cause: str, site: Any = None) -> None:
     hooks.sync(tr, cause, site)
 
 
-def other_root(tr: Trace, mode: bool, device: str) -> Step:
-    """Where a walk begins under another mode, or on another device, than the last one ended.
+def other_root(tr: Trace, mode: Mode) -> Step:
+    """Where a walk begins in another mode than the last one ended.
 
     NOTE: what is recorded first there is no way on from the root that the last sync left, nor a guess from here.
     """
-    root, tr.ended = tr.roots_on(device)[mode], None
+    root, tr.ended = tr.root(mode), None
     root.next = NONE
     return root
 
 
-def mode_step(tr: Trace, value: bool | str) -> Step:
-    """The step that changes the grad mode, or the device, in the middle of a walk; it is not taken yet."""
-    key: Key = (MODE, value)
+def mode_step(tr: Trace, mode: Mode) -> Step:
+    """The step that changes the mode in the middle of a walk; it is not taken yet."""
+    key: Key = (MODE, mode)
     s = child(tr.pos, key)
     if s is None:
         pos = tr.pos
-        s = Step(pos, MODE, (), (value,), key, pos.index + 1)
-        if isinstance(value, str):
-            s.current = s.device = value
-        else:
-            s.mode = value
+        s = Step(pos, MODE, (), (mode,), key, pos.index + 1)
+        s.mode, s.device, s.info = mode, mode.device, pos.mode.difference(mode)
         s.site = user_site()
         insert(tr, s, key, key)
     return s
 
 
 def settle(tr: Trace) -> None:
-    """Take the walk to where the grad mode and the device are: what restored them had to do it before any call."""
+    """Take the walk to where the mode is: what restored that had to do it before any call."""
     while True:
-        pos, mode, device = tr.pos, tr.grad, tr.device
-        if pos.mode is mode and pos.current == device:
+        pos, mode = tr.pos, tr.mode
+        if pos.mode is mode:
             return
-        if pos.parent is None:
-            s = other_root(tr, mode, device)
-        else:
-            s = mode_step(tr, mode if pos.mode is not mode else device)
+        s = other_root(tr, mode) if pos.parent is None else mode_step(tr, mode)
         # NOTE: no call from here on.
-        if pos is tr.pos and tr.grad is mode and tr.device is device:
+        if pos is tr.pos and tr.mode is mode:
             enter_mode(tr, s)
-            if s.mode is mode and s.current == device:
-                return
+            return
 
 
 @uninterrupted
 def enter_mode(tr: Trace, s: Step) -> None:
-    """Go on under another mode, or on another device."""
+    """Go on in another mode."""
     # NOTE: no call in here. What dies in `results` comes last: somebody may be told, and record.
     if s.parent is None:
         tr.pos = s
@@ -174,7 +168,7 @@ def enter_mode(tr: Trace, s: Step) -> None:
 def follow(tr: Trace, key: Key) -> Step | None:
     """The known child for this key; in a fresh walk the caller's line is part of the key."""
     pos = tr.pos
-    if pos.mode is not tr.grad or pos.current != tr.device:
+    if pos.mode is not tr.mode:
         settle(tr)
     return child(tr.pos, key)
 

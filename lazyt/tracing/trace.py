@@ -20,9 +20,9 @@ import weakref
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
-from lazyt.config import HOST
 from lazyt.interrupts import uninterrupted
 from lazyt.tracing.commit import carry_out, prepared
+from lazyt.tracing.mode import DEFAULT, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -115,8 +115,8 @@ class Step(Slot):
     """One public call on one path of the trie; it is also its own first value."""
 
     __slots__ = (
-        "a", "again", "b", "bare", "before", "by_ext", "call", "checks", "children", "consumed", "counted", "current",
-        "cut", "device", "division", "ext", "ext_start", "form", "high", "index", "info", "kept", "key", "known",
+        "a", "again", "b", "bare", "before", "by_ext", "call", "checks", "children", "consumed", "counted", "cut",
+        "device", "division", "ext", "ext_start", "form", "high", "index", "info", "kept", "key", "known",
         "leaves", "like", "low", "mixed", "mode", "n_ints", "n_offsets", "n_scalars", "n_weak", "next", "op",
         "operands", "owner",
         "parent", "path", "plans", "pulled", "rules", "scalar_start", "shaped", "sid", "simple", "site", "slots",
@@ -160,10 +160,9 @@ class Step(Slot):
         self.bare = False  # no extents or offsets of its own go in, and one value comes out
         self.ext_start: int = 0 if parent is None else parent.ext_start + parent.n_ints
         self.site: Site | None = None
-        self.mode: bool = True if parent is None else parent.mode
-        # The device that the walk is on here, and the one that the values are on: the operands', where there are any.
-        self.current: str = HOST if parent is None else parent.current
-        self.device: str = next((x.step.device for x in operands if isinstance(x, Slot)), self.current)
+        self.mode: Mode = DEFAULT if parent is None else parent.mode
+        # The device that the values are on: the operands', where there are any.
+        self.device: str = next((x.step.device for x in operands if isinstance(x, Slot)), self.mode.device)
         self.mixed = False  # whether values on several devices lead here
         self.sid = 0
         self.plans: Any = None
@@ -227,6 +226,8 @@ waiting: set[int] = set()
 several: list[bool] = []
 
 MAX_SIDS = 1 << 20
+# The structure id that those of traces begin from.
+_ROOT = -1
 _sids: dict[tuple[Any, ...], int] = {}
 _numbers = itertools.count(1)
 _sid_lock = threading.RLock()
@@ -270,14 +271,14 @@ class Trace:
     """The pending program of one thread."""
 
     __slots__ = (
-        "_roots", "bound", "busy", "computing", "customs", "cut_site", "device", "eager", "effects", "ended",
-        "expectations", "ext", "ext_root", "foreign", "grad", "history", "inner", "last_refs", "leaves", "metas",
-        "more", "n_exts", "n_steps", "nbytes", "polled", "pos", "refs", "replayed", "report", "results", "retained",
-        "scalars", "slot_hooks", "started", "syncs_forbidden", "walk", "watched",
+        "_roots", "bound", "busy", "computing", "customs", "cut_site", "eager", "effects",
+        "ended", "expectations", "ext", "ext_root", "foreign", "history", "inner", "last_refs", "leaves", "metas",
+        "mode", "more", "n_exts", "n_steps", "nbytes", "polled", "pos", "refs", "replayed", "report", "results",
+        "retained", "scalars", "slot_hooks", "started", "syncs_forbidden", "walk", "watched",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.grad = True
+        self.mode = DEFAULT
         self.eager = False
         self.watched = False  # whether `eager` is asked after each operation: then none takes the shortest way
         # Whether an operation is being recorded, the walk being computed: who records or reads then is a handler of
@@ -299,7 +300,6 @@ class Trace:
         self.scalars: list[Any] = [0] * _FIRST_RESULTS
         self.syncs_forbidden: list[Any] = []
         self.expectations: list[Any] = []
-        self.device = HOST
         self.metas: dict[int, Any] = {}  # index of a leaf step -> weak reference to its gradient record
         self.more = False  # whether there is anything in one of these
         self.replayed: dict[Any, dict[Slot, Slot]] = {}  # segments recorded again on this walk
@@ -315,7 +315,7 @@ class Trace:
         self.walk = 0  # which walk of the process this is
         self.nbytes = 0  # of leaf buffers that only the trace may hold
         self.started = 0.0  # when its first step was recorded
-        self._roots: dict[str, dict[bool, Step]] = {}
+        self._roots: dict[Mode, Step] = {}
         self.n_steps = self.n_exts = 0
         self.reset_trie()
 
@@ -325,41 +325,33 @@ class Trace:
 
     def _forget(self, assignments: Iterable[Any]) -> None:
         """A new walk in an empty trie, and some assignments with that."""
-        roots, results, ext_root, fresh = self._new_roots(self.device), [None] * _FIRST_RESULTS, Ext(), self._fresh()
-        trie, nothing = {self.device: roots}, slice(0)
+        mode, results, ext_root, fresh = self.mode, [None] * _FIRST_RESULTS, Ext(), self._fresh()
+        root, nothing = self._new_root(mode), slice(0)
+        trie = {mode: root}
         before = self.results
         # NOTE: no call from here on but of what is entered without a look at signals.
         carry_out(assignments)
         self._roots, self.n_steps, self.results, self.ext_root, self.n_exts = trie, 0, results, ext_root, 0
         self.history = None
-        self._restart(roots[self.grad], [], nothing, fresh)
+        self._restart(root, [], nothing, fresh)
         del before  # what nobody else held dies when all is done
 
-    @property
-    def roots(self) -> dict[bool, Step]:
-        """Where walks on this thread's device begin, by grad mode."""
-        return self.roots_on(self.device)
-
-    def roots_on(self, device: str) -> dict[bool, Step]:
-        """Where walks on a device begin, by grad mode."""
-        found = self._roots.get(device)
+    def root(self, mode: Mode) -> Step:
+        """Where walks in a mode begin."""
+        found = self._roots.get(mode)
         if found is None:
-            found = self._roots[device] = self._new_roots(device)
+            found = self._roots[mode] = self._new_root(mode)
         return found
 
-    def _new_roots(self, device: str) -> dict[bool, Step]:
-        found: dict[bool, Step] = {}
-        for mode in (True, False):
-            root = found[mode] = Step(None, None, (), (), (), -1)
-            root.mode = mode
-            root.owner = self
-            root.current = root.device = device
-            root.sid = -1 - mode if device == HOST else structure_id(-1 - mode, (device,))
-        return found
+    def _new_root(self, mode: Mode) -> Step:
+        root = Step(None, None, (), (), (), -1)
+        root.owner, root.mode, root.device = self, mode, mode.device
+        root.sid = structure_id(_ROOT, (mode,))
+        return root
 
     def start(self) -> None:
         """Return to the root: a new, empty program."""
-        root, blank = self.roots[self.grad], [None] * self.n_results()
+        root, blank = self.root(self.mode), [None] * self.n_results()
         root.next = NONE
         self.begin(root, blank)
 
@@ -412,9 +404,9 @@ class Trace:
     def aside(self) -> Trace:
         """The trace of what records on this thread while this one's walk is computed; nothing is pending there."""
         other = self.inner
-        if other is None or other.pos.parent is not None or other.grad is not self.grad or other.device != self.device:
+        if other is None or other.pos.parent is not None or other.mode is not self.mode:
             other = Trace()
-            other.grad, other.device = self.grad, self.device
+            other.mode = self.mode
             other.start()
             self.inner = other
         return other
@@ -508,9 +500,8 @@ def _return(trace: Trace) -> None:
     trace.effects = {}
     # NOTE: what is pending here may still be read by other threads; then the walk must stay as it is.
     if len(_free) < 64 and not trace.alive():
-        trace.grad = True
+        trace.mode = DEFAULT
         trace.eager = trace.watched = False
-        trace.device = HOST
         trace.report = None
         trace.start()
         _free.append(trace)

@@ -89,7 +89,7 @@ finish(x, y, z)
 
 def test_a_way_on_from_another_mode_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_loop(VALIDATED, (AS_USED,)) is None
-    monkeypatch.setattr(current, "other_root", lambda tr, mode, device: tr.pos)
+    monkeypatch.setattr(current, "other_root", lambda tr, mode: tr.pos)
     if not settings["repeat"]:
         return
     lines = VALIDATED.split("\n")

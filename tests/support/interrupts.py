@@ -57,7 +57,7 @@ def modes() -> Seen:
     """The modes of this thread."""
     tr = local.trace
     return {
-        "grad": lt.is_grad_enabled(), "device": tr.device, "eager": tr.eager, "watched": tr.watched,
+        "grad": lt.is_grad_enabled(), "device": tr.mode.device, "eager": tr.eager, "watched": tr.watched,
         "no_sync": len(tr.syncs_forbidden), "expect": len(tr.expectations),
     }  # fmt: skip
 
