@@ -151,9 +151,11 @@ def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
     index = s.index
     small, number = data.nbytes <= SMALL, id(data) if data.form is SHARED else 0
     # NOTE: no call from here on: an interrupt comes before all of this or after it, and so does another thread.
+    # A sync of a signal handler's that began at the root ended there: the leaves are others, and the place is the same.
     if (
         pos is not tr.pos
         or pos is not s.parent
+        or leaves is not tr.leaves
         or holder._data is not data
         or holder._slot is not None
         or holder._meta is not meta
