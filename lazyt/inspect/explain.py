@@ -8,9 +8,10 @@ from lazyt.config import general as settings
 from lazyt.inspect.kernels import KernelView, kernel_views, sizes
 from lazyt.ir import graph as g
 from lazyt.ir.passes.schedule import nbytes
+from lazyt.runtime.liveness import wanted_of
 from lazyt.runtime.plan_cache import Plan, draft, outlook, runs_alone
 from lazyt.runtime.subprograms import partition
-from lazyt.runtime.sync import differentiable, wanted_of
+from lazyt.runtime.sync import differentiable
 from lazyt.tracing.printer import aligned, bytes_text, count_text, html_text, plural
 from lazyt.tracing.tensor_state import Handle, Holder
 from lazyt.tracing.trace import Ext, Slot, Step, Trace, local

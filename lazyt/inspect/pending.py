@@ -12,7 +12,7 @@ from lazyt.ir.passes import pipeline
 from lazyt.ir.passes.program import Options
 from lazyt.ir.records import dataclass
 from lazyt.ir.symbolic import hint
-from lazyt.runtime.sync import wanted_of
+from lazyt.runtime.liveness import wanted_of
 from lazyt.tracing.lower import lower
 from lazyt.tracing.printer import aligned, bytes_text, html_table, plural, site_text
 from lazyt.tracing.step_printer import call_text, leaf_text, results_text, types_text, value_name

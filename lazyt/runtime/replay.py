@@ -23,10 +23,11 @@ from weakref import getweakrefcount
 from lazyt.backends.registry import backends
 from lazyt.config import general as settings
 from lazyt.errors import is_ours
+from lazyt.runtime.liveness import GIVEN, LEAVE, WANTED, is_wanted, lines
 from lazyt.runtime.plan_cache import Plan
 from lazyt.tracing.steps import LEAF
 from lazyt.tracing.tensor_state import Data, Holder, Storage
-from lazyt.tracing.trace import NONE, Several, Slot, Trace, holding, walks
+from lazyt.tracing.trace import FIRST_BOUND, NEW_WALK, NONE, Several, Slot, Trace, holding, walks
 
 if TYPE_CHECKING:
     from lazyt.tracing.call_site import Site
@@ -164,7 +165,7 @@ class Written(Again):
         for i, step, k in self.stored:
             r = refs.get(i)
             h: Any = None if r is None else r()
-            if (h is not None and h._slot is step and h._storage is None) != (k >= 0):
+            if (h is not None and is_wanted(h, step)) != (k >= 0):
                 return None
             if k >= 0:
                 if h._meta is not None:
@@ -252,7 +253,8 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
     locked = bool(tr.refs) or not (native or bound is None)
     text = _text(names, [k for _, k in at], launch, refs, again.n_outputs, n_dead, locked, len(tr.leaves))
     space = {
-        "again": again, "blank": [None] * tr.n_results(), "bound": bound, "count": getrefcount, "counters": counters,
+        "FIRST_BOUND": FIRST_BOUND, "again": again, "blank": [None] * tr.n_results(), "bound": bound,
+        "count": getrefcount, "counters": counters,
         "Data": Data, **many, "ext": again.ext, "failed": failed, "find": again.find, "holding": holding,
         "kept": again.kept, "kernels": again.kernels, "keys": [*tr.refs],
         "more": again.more, "move": again.move, "n_refs": len(tr.refs), "now": perf_counter, "plan": again.plan,
@@ -357,7 +359,6 @@ def _launch(again: Written, native: bool, how: list[str], donors: Sequence[int])
 # taken out of the walk.
 References = tuple[list[str], list[str], list[str], list[str]]
 NO_REFS: References = (["tr.refs"], [], [], [])
-_LEFT = "({h}._data is not None or {h}._storage is not None)"  # NOTE: else another thread wrote it: `syncing._commit`
 
 
 def _spelled(again: Written, refs: dict[int, Any], path: Sequence[Step]) -> References:
@@ -370,14 +371,13 @@ def _spelled(again: Written, refs: dict[int, Any], path: Sequence[Step]) -> Refe
     left: list[str] = []
     for n, i in enumerate(refs):
         k = kinds.get(i, -1)
+        wanted = WANTED.format(h=f"s{n}", step=f"step{n}")
         if k >= 0:
-            different += [f"s{n} is None or s{n}._slot is not step{n} or s{n}._storage is not None"]
-            different += [f"s{n}._meta is not None"]
+            different += [f"s{n} is None or not {wanted} or s{n}._meta is not None"]
             given += [f"s{n}._data = value{k}"]
         elif path[i].op is not LEAF:
-            different += [f"(s{n} is not None and s{n}._slot is step{n} and s{n}._storage is None)"]
-        left += [f"if s{n} is not None:", f"    if {_LEFT.format(h=f's{n}')}:", f"        s{n}._slot = None"]
-        left += [f"    if type(s{n}) is Storage:", f"        s{n}.let_go()"]
+            different += [f"(s{n} is not None and {wanted})"]
+        left += lines(LEAVE, h=f"s{n}")
     if different:
         found += [f"if {' or '.join(different)}:", "    return False"]
     return ["[*tr.refs] != keys"], found, given, left
@@ -391,9 +391,7 @@ def _listed(again: Written) -> References:
         found = ["stored = find(refs)", "if stored is None:", "    return False"]
         given = [f"values = ({''.join(f'value{n}, ' for n in range(again.n_outputs))})"]
         given += ["for h, k in stored:", "    h._data = values[k]"]
-    left = ["for r in [*tr.refs.values()]:", "    h = r()", "    if h is not None:"]
-    left += [f"        if {_LEFT.format(h='h')}:", "            h._slot = None"]
-    left += ["        if type(h) is Storage:", "            h.let_go()"]
+    left = ["for r in [*tr.refs.values()]:", "    h = r()", *(f"    {line}" for line in lines(LEAVE, h="h"))]
     return ["len(tr.refs) != n_refs"], found, given, left
 
 
@@ -405,12 +403,12 @@ def _text(
     held, leaf = names["held"], names["leaf"]
     more_refs, found, given, left = refs
     # NOTE: no call before `refs` is there: what a signal handler records later is found out at the end.
-    lines = ["here, met, results = tr.pos, tr.leaves, tr.results"]
+    text = ["here, met, results = tr.pos, tr.leaves, tr.results"]
     other = ["here.again is not again", "tr.ext is not ext", 'settings["interpret"]', 'not settings["repeat"]']
-    lines += [f"if {' or '.join(other)}:", "    return False"]
-    lines += [f"({''.join(f'met{n}, ' for n in range(n_leaves))}) = met"] if launch and n_leaves else []
-    lines += ["refs = {**tr.refs}"] if found else []
-    lines += [f"if {' or '.join(more_refs)}:", "    return False", "started = now()"]
+    text += [f"if {' or '.join(other)}:", "    return False"]
+    text += [f"({''.join(f'met{n}, ' for n in range(n_leaves))}) = met"] if launch and n_leaves else []
+    text += ["refs = {**tr.refs}"] if found else []
+    text += [f"if {' or '.join(more_refs)}:", "    return False", "started = now()"]
     different: list[str] = []
     if "none" in names:
         different += [f"results[{p}] is not None" for p in names["none"]]
@@ -425,39 +423,38 @@ def _text(
         alive = f"sum(map(count, dead(results))) > {AMONG * n_dead}"
         referred = "any(map(references, dead(results)))"
     different += [alive] if alive else []
-    lines += [f"if {' or '.join(different)}:", "    return False"] if different else []
-    lines += [f"known = {referred}"] if referred else []
-    lines += found + launch
+    text += [f"if {' or '.join(different)}:", "    return False"] if different else []
+    text += [f"known = {referred}"] if referred else []
+    text += found + launch
     if launch and alive:
         # Who has a weak reference may have made a reference of it while this ran.
-        lines += [f"if known and ({alive}):", "    return False"]
-    lines += ["spent, number, fresh = now() - started, next(walks), []"]
+        text += [f"if known and ({alive}):", "    return False"]
+    text += ["spent, number, fresh = now() - started, next(walks), []"]
     # A handler of signals may have recorded while it ran, or synced.
-    lines += ["if tr.pos is not here or tr.leaves is not met:", "    return False"]
+    text += ["if tr.pos is not here or tr.leaves is not met:", "    return False"]
     # NOTE: from here to the last handle, no call but for what has a storage: see `_written`.
-    lines += [f"h_{p} = results[{p}]" for p in (*held, *leaf)]
-    lines += [f"if {' or '.join([*more_refs, *(f'h_{p} is None' for p in held)])}:", "    return False"]
-    lines += [f"h_{p}._data = value{k}" for p, k in zip(held, values, strict=True)]
-    lines += [f"h_{p}._slot = None" for p in held]
+    text += [f"h_{p} = results[{p}]" for p in (*held, *leaf)]
+    text += [f"if {' or '.join([*more_refs, *(f'h_{p} is None' for p in held)])}:", "    return False"]
+    for p, k in zip(held, values, strict=True):
+        text += lines(GIVEN, h=f"h_{p}", value=f"value{k}")
     for p in leaf:
         # NOTE: else another thread has written it, or met it.
-        lines += [f"if h_{p} is not None and h_{p}._slot is at_{p}:", f"    h_{p}._slot = None"]
-    lines += given + left
-    lines += ["counters.syncs += 1"]
+        text += [f"if h_{p} is not None and h_{p}._slot is at_{p}:", f"    h_{p}._slot = None"]
+    text += given + left
+    text += ["counters.syncs += 1"]
     if launch:
-        lines += ["counters.kernels += kernels", "plan.runs += 1"]
-    lines += ["tr.report = again, cause, site, started - tr.started, spent"]
-    # `Trace.begin`, in short.
+        text += ["counters.kernels += kernels", "plan.runs += 1"]
+    text += ["tr.report = again, cause, site, started - tr.started, spent"]
+    # NOTE: `Trace.begin`, where none of what is rare is there.
     if left:  # what was recorded meanwhile is pending, so the walk goes on
-        lines += ["if tr.pos is not here:", "    return True"]
-    lines += ["if tr.metas or tr.more:", "    tr.begin(root, blank)", "else:"]
-    lines += [f"    results[{p}] = None" for p in (*held, *leaf)]
+        text += ["if tr.pos is not here:", "    return True"]
+    text += ["if tr.metas or tr.more:", "    tr.begin(root, blank)", "else:"]
+    text += [f"    results[{p}] = None" for p in (*held, *leaf)]
     # NOTE: what nobody holds is left for the next walk's handles, unless somebody has a weak reference to it.
-    lines += ["    if known:", "        results[span] = blank"] if referred else []
-    lines += ["    tr.last_refs, tr.refs = tr.refs, {}"] if left else []
-    lines += ["    tr.pos, tr.ext = root, tr.ext_root", "    tr.leaves, tr.walk = fresh, number"]
-    lines += ["    tr.nbytes, tr.started = 0, 0.0"]
-    lines += ["root.next, tr.ended = again.then, again", "return True"]
+    text += ["    if known:", "        results[span] = blank"] if referred else []
+    text += ["    tr.last_refs, tr.refs = tr.refs, {}"] if left else []
+    text += [f"    {NEW_WALK}", "    tr.pos = root"]
+    text += ["root.next, tr.ended = again.then, again", "return True"]
     if locked:
-        lines = ["with holding:", *(f"    {line}" for line in lines)]
-    return "def run(tr, cause, site):\n    " + "\n    ".join(lines) + "\n"
+        text = ["with holding:", *(f"    {line}" for line in text)]
+    return "def run(tr, cause, site):\n    " + "\n    ".join(text) + "\n"

@@ -18,12 +18,12 @@ from lazyt.autograd.saved_segment import Segment, make_segment
 from lazyt.backends.registry import backends
 from lazyt.config import general as settings
 from lazyt.runtime import replay
+from lazyt.runtime.liveness import commit, is_wanted, stand
 from lazyt.runtime.plan_cache import Plan
 from lazyt.runtime.replay import AMONG, Again, counters
-from lazyt.tracing.commit import finish
 from lazyt.tracing.inputs import form_of
 from lazyt.tracing.steps import LEAF
-from lazyt.tracing.tensor_state import Data, Gradient, Holder, Storage
+from lazyt.tracing.tensor_state import Data, Holder
 from lazyt.tracing.trace import Several, Slot, holding, local
 
 if TYPE_CHECKING:
@@ -47,8 +47,9 @@ class Update(Again):
     """What such a sync did. Holders are met in the order: of the results, then those that are held weakly."""
 
     __slots__ = (
-        "blank", "donors", "fresh", "graphs", "held", "idle", "leaves", "missed", "n_own", "none", "order", "others",
-        "places", "refs", "root", "sizes", "slots", "unheld", "unmarked", "variant", "want", "wanted", "words",
+        "blank", "donors", "fresh", "graphs", "held", "idle", "leaves", "missed", "n_own", "none", "order", "ordered",
+        "others", "places", "refs", "root", "sizes", "slots", "unheld", "variant", "want", "wanted",
+        "words",
     )  # fmt: skip
 
     def __init__(
@@ -79,11 +80,11 @@ class Update(Again):
         self.leaves = [n for n, step in rest if step.op is LEAF]
         self.others = [(n, step) for n, step in rest if step.op is not LEAF]
         self.order = [*(place[i, 0] for i in own), *(place[weakly[n][:2]] for n in self.wanted)]
+        self.ordered = _at(self.order)
         self.want = list(want)
         self.slots = [want[k] for k in self.order]
-        # Those with a graph behind them, and all that are no leaf's: these have no record before the sync.
+        # Those with a graph behind them.
         self.graphs = [s for s in want[: len(holders)] if s.requires_grad and s.leaf is None]
-        self.unmarked = [n for n, s in enumerate(self.slots) if s.leaf is None]
         self.variant: Replayable
         self.places: Sequence[int]
         _, self.variant, self.places = bound.chosen if bound.donations else (None, bound, ())
@@ -139,7 +140,7 @@ class Update(Again):
         except BaseException as e:
             if ran or flag[0]:
                 # As in `sync`: leaves are overwritten, so the results stand, and it goes on afterwards.
-                finish(lambda: self._stand(tr, found, buffers, segment))
+                stand(tr, lambda: self._commit(tr, found, buffers, segment))
             elif isinstance(e, Exception):
                 replay.failed(e)
                 # What fails the general way meets again, and says which line it is of.
@@ -157,12 +158,6 @@ class Update(Again):
         tr.begin(root, self.blank)
         root.next, tr.ended = self.then, self
         return True
-
-    def _stand(
-        self, tr: Trace, found: tuple[list[Any], list[Any]], buffers: Sequence[Any], segment: Segment | None
-    ) -> None:  # fmt: skip
-        self._commit(tr, found, buffers, segment)
-        tr.start()
 
     def _run(self, tr: Trace, buffers: list[Any]) -> bool:
         """Take memory, or leaves to overwrite, for the results, and run: whether all indices were right."""
@@ -221,15 +216,11 @@ class Update(Again):
                 return None
         except AttributeError:  # one of them is gone
             return None
-        for k in self.unmarked:
-            if holders[k]._meta is not None:
-                return None
         others += [h for n in self.leaves if (h := weakly[n]()) is not None]
         for n, step in self.others:
             h = weakly[n]()
             if h is not None:
-                slot = h._slot
-                if slot is not None and slot.step is step and h._storage is None:
+                if is_wanted(h, step):
                     return None
                 others.append(h)
         return holders, others
@@ -237,7 +228,7 @@ class Update(Again):
     def _commit(
         self, tr: Trace, found: tuple[list[Any], list[Any]], buffers: Sequence[Any], segment: Segment | None
     ) -> None:  # fmt: skip
-        """Values go behind their holders; every holder leaves the walk. Done twice it has been done once."""
+        """Commit what the run has put into leaves and buffers."""
         if self.fresh is None:
             values = self.plan.values(buffers, self.ext.values, tr.leaves, self.want)
         else:
@@ -245,26 +236,7 @@ class Update(Again):
             for k, shape, dtype, form in self.fresh:
                 data = values[k] = Data(values[k], shape, dtype)
                 data.form = form
-        holders, others = found
-        for h, slot in zip(holders, self.slots) if self.graphs else ():  # noqa: B905 - as above
-            if slot.requires_grad and slot.leaf is None:
-                meta = h._meta = Gradient(True, is_leaf=False)
-                meta.slot = slot
-                meta.segment = segment if segment is not None and slot in segment.outputs else None
-        if segment is not None:
-            segment.keep(values[self.n_outputs :])
-        for h, k, slot in zip(holders, self.order, self.slots):  # noqa: B905 - as above
-            h._data = values[k]
-            if h._slot is slot:
-                h._slot = None
-            if type(h) is Storage:
-                h.invalidate(None)
-        for h in others:
-            slot = h._slot  # as in `syncing._commit`
-            if slot is not None and slot.step.owner is tr and (h._data is not None or h._storage is not None):
-                h._slot = None
-            if type(h) is Storage:
-                h.invalidate(None)
+        commit(tr, self.slots, *found, [*self.ordered(values), *values[self.n_outputs :]], segment)
 
 
 def _each(reference: Any) -> Sequence[Any]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
-from itertools import chain, compress, repeat
-from operator import and_, attrgetter, is_
 from time import perf_counter, sleep
 from types import FrameType
 from typing import Any
@@ -15,6 +13,7 @@ from lazyt.autograd.saved_segment import Segment, make_segment
 from lazyt.backends.common.commit_flag import Receipt
 from lazyt.errors import SyncError, described, failed_to_plan, is_fault, relocate, site_of
 from lazyt.runtime.first_run import Stepwise
+from lazyt.runtime.liveness import commit, is_wanted, stand, wanted_of
 from lazyt.runtime.plan_cache import Plan, drop_plans, find_plan
 from lazyt.runtime.replay import Again, counters
 from lazyt.runtime.replay_update import remember
@@ -22,18 +21,16 @@ from lazyt.runtime.subprograms import Part, Partition, partition, turn_left
 from lazyt.runtime.sync_report import SyncReport
 from lazyt.tracing import record as recording
 from lazyt.tracing.call_site import Site, user_site
-from lazyt.tracing.commit import Change, carry_out, finish, prepared
 from lazyt.tracing.inputs import MANY, without_value
 from lazyt.tracing.lanes import InLanes
-from lazyt.tracing.steps import LEAF, hooks, settle
-from lazyt.tracing.tensor_state import GONE, Data, Gradient, Handle, Holder, Storage
-from lazyt.tracing.trace import Several, Slot, Step, Trace, holding, local
+from lazyt.tracing.steps import hooks, settle
+from lazyt.tracing.tensor_state import Data, Handle, Holder
+from lazyt.tracing.trace import Slot, Trace, holding, local
 
 # Syncs that come at a line which has nothing to do with what is computed.
 UNASKED = frozenset(("bound", "another thread"))
 # Syncs that nobody reads the results of yet: what is known when a device has run (a wrong index) is for who waits.
 ENQUEUE = frozenset(("sync()", "eager", "bound"))
-_slot_held = attrgetter("_slot")
 
 
 def last_report() -> SyncReport | None:
@@ -43,54 +40,6 @@ def last_report() -> SyncReport | None:
         tr.report = _repeated(*tr.report)
     found: SyncReport | None = tr.report
     return found
-
-
-def wanted_of(tr: Trace) -> tuple[list[Slot], list[Holder], list[Holder]]:
-    """The values that somebody holds and that are not computed yet, in order, and who holds them; and every other
-    holder that this walk knows."""
-    slots: list[Slot] = []
-    holders: list[Holder] = []
-    others: list[Holder] = []
-    path = tr.pos.steps()
-    end = len(path)
-    refs, results = tr.refs, tr.results
-    # NOTE: who only looks (`explain`) has no lock: another thread may move a holder from the results to refs meanwhile.
-    for i in sorted({*tr.held_results(), *refs}):
-        h = results[i]
-        if h is None:
-            r = refs[i]
-            if type(r) is Several:
-                _several(r, path[i] if i < end else None, slots, holders, others)
-                continue
-            h = r()
-            if h is None:
-                continue
-        slot = h._slot
-        # NOTE: one with another slot was written since; one with a storage holds no value of its own.
-        if slot is not None and i < end and slot.step is path[i] and h._storage is None and slot.step.op is not LEAF:
-            slots.append(slot)
-            holders.append(h)
-        else:
-            others.append(h)
-    return slots, holders, others
-
-
-def _several(
-    refs: Several, step: Step | None, slots: list[Slot], holders: list[Holder], others: list[Holder]
-) -> None:  # fmt: skip
-    """As in `wanted_of`, for the values of one step."""
-    alive = refs() or []
-    if step is not None and tuple([h._slot for h in alive]) == step.slots:  # mostly all or none are held
-        slots += step.slots
-        holders += alive
-        return
-    for h in alive:
-        slot = h._slot
-        if slot is not None and slot.step is step and h._storage is None:
-            slots.append(slot)
-            holders.append(h)
-        else:
-            others.append(h)
 
 
 def differentiable(tr: Trace, wanted: Sequence[Slot]) -> Segment | None:
@@ -160,7 +109,7 @@ def sync(
             walk, receipt = _Snapshot(tr), Receipt()
             try:
                 values = _compute(walk, want, report, receipt) if slots else []
-                _commit(tr, slots, holders, others, values, segment)
+                commit(tr, slots, holders, others, values, segment)
             except BaseException as e:
                 raised, fault = True, None
                 if isinstance(e, Exception) and _without(tr, e, walk, slots, holders, others, report):
@@ -168,7 +117,8 @@ def sync(
                     tr.leave()
                 elif receipt.written and isinstance(report.plan, Plan):
                     # An interrupt after the leaves were overwritten: the results stand, and it goes on afterwards.
-                    finish(lambda: _stand(tr, report, receipt, walk, want, slots, holders, others, segment))
+                    plan = report.plan
+                    stand(tr, lambda: _results(tr, plan, receipt, walk, want, slots, holders, others, segment))
                 elif isinstance(e, Exception) and is_fault(e):
                     # What a value of this walk needs alone may be without the fault: whoever wants one tries.
                     tr.leave()
@@ -263,7 +213,7 @@ def _without(
             continue
         # NOTE: a holder that was written is met at its old value too.
         left = {id(h) for s, h in zip(slots, holders, strict=True) if s.step in spoilt}
-        _commit(tr, want, [h for _, h in good], [h for h in others if id(h) not in left], values, segment)
+        commit(tr, want, [h for _, h in good], [h for h in others if id(h) not in left], values, segment)
         return True
     return False
 
@@ -392,50 +342,13 @@ def _compute_on_one(
     return out
 
 
-def _commit(
-    tr: Trace, slots: Sequence[Slot], holders: Sequence[Holder], others: Sequence[Holder], values: Sequence[Data],
-    segment: Any,
-) -> None:  # fmt: skip
-    """Values go behind their holders; every holder leaves the walk: all at once."""
-    changes: list[Change] = []
-    for slot, h, data in zip(slots, holders, values, strict=False):
-        changes.append((h, "_data", data))
-        if slot.leaf is None:
-            if slot.requires_grad:
-                meta = Gradient(True, is_leaf=False) if h._meta is None else h._meta
-                kept = segment if segment is not None and slot in segment.outputs else None
-                changes += (h, "_meta", meta), (meta, "slot", slot), (meta, "segment", kept)
-            elif h._meta is not None and not h._meta.is_leaf:
-                changes.append((h, "_meta", None))
-    if segment is not None:
-        segment.keep(values[len(slots) :])
-    changes += ((h, "_slot", None) for h in holders)
-    aliases = [x for h in (*others, *holders) if type(h) is Storage for _, x in h.alive()]
-    changes += ((x, "_slot", None) for x in aliases)
-    # NOTE: another thread may meet or write one meanwhile: then that one has it. What has no value here, and is no
-    # view, is pending there.
-    known = [h._slot for h in others]
-    left = [
-        slot is not None and slot.step.owner is tr and (h._data is not None or h._storage is not None)
-        for h, slot in zip(others, known, strict=True)
-    ]
-    same = map(and_, left, map(is_, map(_slot_held, others), known))
-    assignments = chain(prepared(changes), map(setattr, compress(others, same), repeat("_slot"), repeat(None)))
-    # NOTE: before `carry_out`, which nothing interrupts, nothing has changed that is seen.
-    carry_out(assignments)
-    for h in (*others, *holders):
-        if type(h) is Storage and len(h.aliases) > GONE:
-            h.prune()
-
-
-def _stand(
-    tr: Trace, report: SyncReport, receipt: Receipt, walk: _Snapshot, want: Sequence[Slot], slots: Sequence[Slot],
+def _results(
+    tr: Trace, plan: Plan, receipt: Receipt, walk: _Snapshot, want: Sequence[Slot], slots: Sequence[Slot],
     holders: Sequence[Holder], others: Sequence[Holder], segment: Any,
 ) -> None:  # fmt: skip
-    assert isinstance(report.plan, Plan), "only a plan overwrites leaves"
-    values = report.plan.values(receipt.buffers, walk.ext.values, walk.leaves, want)
-    _commit(tr, slots, holders, others, values, segment)
-    tr.start()
+    """Commit what a plan has put into leaves and buffers."""
+    values = plan.values(receipt.buffers, walk.ext.values, walk.leaves, want)
+    commit(tr, slots, holders, others, values, segment)
 
 
 def _read_aside(
@@ -455,7 +368,7 @@ def _read_aside(
         values = _compute(_Snapshot(tr), [s for s, _ in wanted], report)
     tr.more = True  # NOTE: a handle that has a value is none for another walk (see `Trace.results`)
     for (slot, h), data in zip(wanted, values, strict=True):
-        if h._slot is slot or h._slot is None:
+        if h._slot is slot and is_wanted(h, slot.step):
             h._data = data
     counters.syncs += 1
     tr.report = report
@@ -467,7 +380,8 @@ def materialise(h: Handle, cause: str) -> Data:
         tr = local.trace
         for _ in range(MANY):
             box = Holder()
-            sync(tr, cause, None, [(recording.slot_of(tr, h), box)], box)
+            box._slot = recording.slot_of(tr, h)
+            sync(tr, cause, None, [(box._slot, box)], box)
             if box._data is not None:
                 return box._data
         raise without_value()
@@ -527,7 +441,7 @@ def compute_foreign(holder: Holder) -> Data:
         tr.polled += 1
         if tr.polled >= recording.POLLS:
             tr.nbytes = limit  # so the owner looks
-        if holder._slot is slot and holder._storage is None:
+        if holder._slot is slot and is_wanted(holder, slot.step):
             holder._data = data
     counters.syncs += 1
     local.trace.report = report

@@ -25,7 +25,7 @@ from lazyt.tracing.commit import carry_out, prepared
 from lazyt.tracing.mode import DEFAULT, Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     import numpy as np
 
@@ -265,6 +265,39 @@ class Several(tuple[Any, ...]):
 
 
 walks = itertools.count(1)
+# A new walk of the trace `tr`: `Trace._restart` and the functions of replays are made of this line.
+NEW_WALK = (
+    "tr.ext, tr.leaves, tr.walk, tr.nbytes, tr.started, tr.bound = tr.ext_root, fresh, number, 0, 0.0, FIRST_BOUND"
+)
+_RESTART = f"""
+def restart(tr, root, blank, span, parts):
+    # NOTE: no call in here.
+    number, fresh, refs, metas, more = parts
+    {NEW_WALK}
+    if tr.refs:
+        # NOTE: kept for one walk more, because a weak reference that is there costs less than a new one.
+        tr.last_refs, tr.refs = tr.refs, refs
+    if tr.metas:
+        tr.metas = metas
+    if more is not None:
+        tr.more = False
+        tr.polled = 0
+        tr.replayed, tr.slot_hooks, tr.retained, tr.customs, tr.foreign = more
+    tr.ended = None
+    tr.pos = root
+    # Last: what dies here may be somebody's who is told, and who records.
+    tr.results[span] = blank
+"""
+
+
+def _restarting() -> Callable[..., None]:
+    space: dict[str, Any] = {}
+    exec(compile(_RESTART, "<lazyt restart>", "exec"), globals(), space)
+    found: Callable[..., None] = space["restart"]
+    return uninterrupted(found)
+
+
+_restart = _restarting()
 
 
 class Trace:
@@ -312,6 +345,7 @@ class Trace:
         self.polled = 0  # how often another thread has computed values of this walk
         self.ext_root = self.ext = Ext()
         self.leaves: list[Any] = []  # Data bound so far, by leaf index
+        self.bound = FIRST_BOUND  # the step at which it is asked whether the walk goes round a loop
         self.walk = 0  # which walk of the process this is
         self.nbytes = 0  # of leaf buffers that only the trace may hold
         self.started = 0.0  # when its first step was recorded
@@ -333,7 +367,7 @@ class Trace:
         carry_out(assignments)
         self._roots, self.n_steps, self.results, self.ext_root, self.n_exts = trie, 0, results, ext_root, 0
         self.history = None
-        self._restart(root, [], nothing, fresh)
+        _restart(self, root, [], nothing, fresh)
         del before  # what nobody else held dies when all is done
 
     def root(self, mode: Mode) -> Step:
@@ -356,37 +390,15 @@ class Trace:
         self.begin(root, blank)
 
     def begin(self, root: Step, blank: list[None]) -> None:
-        """A new walk from `root`, over the results of the last one: as many as there are in `blank`.
-
-        NOTE: `repeating._text` writes it out.
-        """
+        """A new walk from `root`, over the results of the last one: as many as there are in `blank`."""
         pos, span, fresh = self.pos, slice(len(blank)), self._fresh()
         # NOTE: what a handler of signals has recorded meanwhile is pending: then the walk goes on.
         if pos is self.pos:
-            self._restart(root, blank, span, fresh)
+            _restart(self, root, blank, span, fresh)
 
     def _fresh(self) -> tuple[Any, ...]:
         """What a new walk needs, made before the last one is left."""
         return next(walks), [], {}, {}, ({}, {}, {}, {}, {}) if self.more else None
-
-    @uninterrupted
-    def _restart(self, root: Step, blank: list[None], span: slice, fresh: tuple[Any, ...]) -> None:
-        # NOTE: no call in here.
-        self.walk, self.leaves, refs, metas, more = fresh
-        self.ext = self.ext_root
-        if self.refs:
-            # NOTE: kept for one walk more, because a weak reference that is there costs less than a new one.
-            self.last_refs, self.refs = self.refs, refs
-        if self.metas:
-            self.metas = metas
-        if more is not None:
-            self.more = False
-            self.polled = 0
-            self.replayed, self.slot_hooks, self.retained, self.customs, self.foreign = more
-        self.nbytes, self.started, self.ended, self.bound = 0, 0.0, None, FIRST_BOUND
-        self.pos = root
-        # Last: what dies here may be somebody's who is told, and who records.
-        self.results[span] = blank
 
     def leave(self) -> None:
         """End this walk where it stands, for values of it that cannot be computed now: whoever wants one tries again.

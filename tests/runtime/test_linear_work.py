@@ -18,7 +18,7 @@ import lazyt as lt
 from lazyt import nn, optim
 from lazyt.backends.cpu import binding, code_cache
 from lazyt.runtime import plan_cache
-from lazyt.runtime.sync import wanted_of
+from lazyt.runtime.liveness import wanted_of
 from lazyt.tracing.trace import local
 
 LAZYT = lt.__file__.removesuffix("__init__.py")

@@ -299,7 +299,7 @@ def test_a_wrong_sync_is_found_by_leaving_the_others_out(monkeypatch: pytest.Mon
         y = xp.exp(x)
         return y + x
 
-    commit = syncing._commit
+    commit = syncing.commit
 
     def wrong(tr: Any, slots: Any, holders: Any, others: Any, values: Any, segment: Any) -> None:
         # A sync right after exp keeps the wrong value.
@@ -307,7 +307,7 @@ def test_a_wrong_sync_is_found_by_leaving_the_others_out(monkeypatch: pytest.Mon
             values = [values[0]] * len(values)
         commit(tr, slots, holders, others, values, segment)
 
-    monkeypatch.setattr(syncing, "_commit", wrong)
+    monkeypatch.setattr(syncing, "commit", wrong)
     seed = next(seed for seed in range(200) if _syncs_after(seed, 7))
     with pytest.raises(Mismatch) as e:
         check_against_numpy(many, np.ones(3, "f4"), sync="random", seed=seed)
