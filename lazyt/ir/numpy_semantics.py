@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.ir import dtypes
+from lazyt.ir.prims import ELEMENTWISE as PRIMITIVES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,15 +182,13 @@ _EXACT = (
     "add sub mul div copysign eq ne lt le gt ge and or xor neg abs sign not "
     "floor ceil trunc round sqrt isnan isinf isfinite signbit real imag conj"
 )
-_ELEMENTARY = (
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
-    "atan2 hypot logaddexp"
-)
+# Elementary functions are those of NumPy, where it has the function.
+_ELEMENTARY = [name for name, p in PRIMITIVES.items() if p.costly and hasattr(np, _NUMPY_NAMES.get(name, name))]
 
 # Each takes arrays of one shape; its result is then rounded to the node's dtype.
 ELEMENTWISE: dict[str, Callable[..., Array]] = {
     **{name: _half_wise(getattr(np, _NUMPY_NAMES.get(name, name))) for name in _EXACT.split()},
-    **{name: _rounded(getattr(np, _NUMPY_NAMES.get(name, name))) for name in _ELEMENTARY.split()},
+    **{name: _rounded(getattr(np, _NUMPY_NAMES.get(name, name))) for name in _ELEMENTARY},
     "erf": _rounded(_over(math.erf)),
     "erfc": _rounded(_over(math.erfc)),
     "rsqrt": _rounded(lambda x: 1.0 / np.sqrt(x)),

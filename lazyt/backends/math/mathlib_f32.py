@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 
-from lazyt.backends.math import explog_f64
 from lazyt.backends.math.mathlib import INF, MAGIC, MANTISSA, NAN, ONE_BITS, ROOT_BITS, at_least, at_most, power_limits
 from lazyt.backends.math.payne_hanek import if_large
 from lazyt.backends.math.vector import Rules, Vec, constant, copysign, estrin, fabs, fma, horner, sqrt, where
@@ -183,11 +182,6 @@ def hypot(x: Vec, y: Vec) -> Vec:
     return where(infinite, constant(r, INF), r)
 
 
-def logaddexp(x: Vec, y: Vec) -> Vec:
-    """In full double: near a sum of 1 the two terms cancel."""
-    return down(explog_f64.logaddexp(up(x), up(y)))
-
-
 def power(x: Vec, y: Vec) -> Vec:
     """exp2(y*log2|x|) in double, then C99's special values (Annex F.10.4.4)."""
     a, e = up(fabs(x)), up(y)
@@ -246,6 +240,6 @@ def tan(x: Vec) -> Vec:
 RULES: Rules = {"pow": power} | {
     rule.__name__: rule
     for rule in (
-        exp2, expm1, sin, cos, tan, asin, atan, sinh, cosh, asinh, acosh, erfc, hypot, logaddexp,
+        exp2, expm1, sin, cos, tan, asin, atan, sinh, cosh, asinh, acosh, erfc, hypot,
     )
 }  # fmt: skip

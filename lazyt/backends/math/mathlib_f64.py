@@ -5,6 +5,7 @@ from __future__ import annotations
 from lazyt.backends.math import erf_f64, explog_f64 as e, trig_f64
 from lazyt.backends.math.mathlib import INF
 from lazyt.backends.math.vector import Rules, Vec, constant, fabs, fma, sqrt, where
+from lazyt.ir.prims import ELEMENTWISE
 
 
 def hypot(x: Vec, y: Vec) -> Vec:
@@ -22,12 +23,10 @@ def hypot(x: Vec, y: Vec) -> Vec:
     return where(ax.eq(INF) | ay.eq(INF), constant(r, INF), r)
 
 
-RULES: Rules = {"pow": e.power} | {
-    rule.__name__: rule
-    for rule in (
-        e.exp, e.exp2, e.expm1, e.log, e.log2, e.log10, e.log1p, e.logaddexp,
-        e.sinh, e.cosh, e.tanh, e.asinh, e.acosh, e.atanh,
-        trig_f64.sin, trig_f64.cos, trig_f64.tan, trig_f64.asin, trig_f64.acos, trig_f64.atan,
-        trig_f64.atan2, erf_f64.erf, erf_f64.erfc, hypot,
-    )
-}  # fmt: skip
+# A function of a family that has a primitive's name is the rule of that primitive.
+RULES: Rules = {"pow": e.power, "hypot": hypot} | {
+    name: rule
+    for family in (e, trig_f64, erf_f64)
+    for name, rule in vars(family).items()
+    if name in ELEMENTWISE and rule.__module__ == family.__name__
+}

@@ -34,7 +34,14 @@ def _wide_rules(element: str, functions: Rules) -> Rules:
     return {**floating.ARITHMETIC, **remainder.RULES, **called}
 
 
-_FLOAT32 = _wide_rules("float", mathlib_f32.RULES | single_f32.RULES)
+def _in_double(rule: Rule) -> Rule:
+    """A float64 rule for float32: exact on the way in, one rounding on the way out."""
+    return lambda *operands: mathlib_f32.down(rule(*map(mathlib_f32.up, operands)))
+
+
+# NOTE: logaddexp in full double, because near a sum of 1 its two terms cancel.
+_IN_DOUBLE = {name: _in_double(rule) for name, rule in mathlib_f64.RULES.items()}
+_FLOAT32 = _wide_rules("float", _IN_DOUBLE | mathlib_f32.RULES | single_f32.RULES)
 _FLOAT64 = _wide_rules("double", mathlib_f64.RULES)
 
 
