@@ -11,6 +11,7 @@ from lazyt.functions import (
     adaptive_pooling,
     convolution,
     folding,
+    grids,
     losses,
     normalization,
     pooling,
@@ -24,6 +25,7 @@ from lazyt.functions.adaptive_pooling import *  # noqa: F403
 from lazyt.functions.arguments import record, tensor
 from lazyt.functions.convolution import *  # noqa: F403
 from lazyt.functions.folding import *  # noqa: F403
+from lazyt.functions.grids import *  # noqa: F403
 from lazyt.functions.losses import *  # noqa: F403
 from lazyt.functions.normalization import *  # noqa: F403
 from lazyt.functions.pooling import *  # noqa: F403
@@ -51,6 +53,7 @@ __all__ = [
     *resampling.__all__,
     *folding.__all__,
     *shuffling.__all__,
+    *grids.__all__,
     *spatial_padding.__all__,
     *unpooling.__all__,
     "scaled_dot_product_attention",

@@ -46,7 +46,7 @@ def nearest(mode: str, extent: int, count: int, scale: float | None) -> np.ndarr
         found = np.floor(at.astype(np.float32) * step)
     else:
         found = np.floor(((at + 0.5) * np.float64(step)).astype(np.float32))
-    return np.minimum(found.astype(np.int64), extent - 1)
+    return np.asarray(np.minimum(found.astype(np.int64), extent - 1))
 
 
 def _step(extent: int, count: int, align: bool, scale: float | None) -> float:

@@ -158,7 +158,7 @@ def _reference(rank: int, f: Any) -> Any:
         numbers = np.arange(math.prod(dims)).reshape(dims)
         for place in np.ndindex(*out):
             spots = (slice(i * d // n, -(-(i + 1) * d // n)) for i, d, n in zip(place, dims, out, strict=True))
-            window = tuple(spots)
+            window: Any = tuple(spots)
             part = x[(..., *window)].reshape(*x.shape[:-rank], -1)
             if f is None:
                 y[(..., *place)] = part.max(-1)

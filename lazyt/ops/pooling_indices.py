@@ -113,7 +113,8 @@ def _reference(rank: int) -> Any:
                 [j for j in range(i * t - q, i * t - q + (n - 1) * f + 1, f) if 0 <= j < d]
                 for i, t, q, n, f, d in zip(place, s, p, k, e, dims, strict=True)
             ]
-            part = x[(..., *np.ix_(*spots))].reshape(*x.shape[:-rank], -1)
+            window: Any = (..., *np.ix_(*spots))
+            part = x[window].reshape(*x.shape[:-rank], -1)
             y[(..., *place)] = part.max(-1)
             at[(..., *place)] = numbers[np.ix_(*spots)].reshape(-1)[part.argmax(-1)]
         return y, at

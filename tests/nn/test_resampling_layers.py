@@ -100,3 +100,34 @@ def test_text_is_pytorchs():
     assert repr(nn.PixelShuffle(2)) == "PixelShuffle(upscale_factor=2)"
     assert repr(nn.Fold((4, 5), 2)) == "Fold(output_size=(4, 5), kernel_size=2, dilation=1, padding=0, stride=1)"
     assert repr(nn.ChannelShuffle(2)) == "ChannelShuffle(groups=2)"
+
+
+GRID = lt.zeros((2, 1, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: F.grid_sample(IMAGE, GRID, "linear"), "grid_sample: mode 'linear' is not one of bilinear, nearest"),
+        (lambda: F.grid_sample(IMAGE, GRID, padding_mode="wrap"), "padding_mode 'wrap' is not one of zeros, border"),
+        (
+            lambda: F.grid_sample(IMAGE, GRID[:1]),
+            r"grid_sample: an input .* got shapes \(2, 4, 3, 2\) and \(1, 1, 1, 2\)",
+        ),
+        (lambda: F.affine_grid(lt.ones((1, 2, 3)), (2, 1, 4, 4)), r"affine_grid: .* got shape \(1, 2, 3\) for \(2, 1,"),
+    ],
+)
+def test_a_grid_that_does_not_fit_is_named(call, match):
+    with pytest.raises(lt.ShapeError, match=match):
+        call()
+
+
+def test_grids_of_blocks_have_no_cubic_mode():
+    with pytest.raises(lt.NotSupportedError, match="grid_sample: not supported: mode 'bicubic'"):
+        F.grid_sample(lt.ones((1, 1, 2, 2, 2)), lt.zeros((1, 1, 1, 1, 3)), "bicubic")
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_a_position_that_is_no_number_reads_nothing(mode):
+    y = F.grid_sample(IMAGE, GRID + float("nan"), mode).numpy()
+    assert not np.nan_to_num(y).any()
