@@ -356,3 +356,33 @@ def test_long_programs_are_not_divided_between_lanes_and_results() -> None:
     close(y, want)
     assert lt.last_sync().parts
     close(z, want)
+
+
+LAYERS = {
+    "Conv2d": lambda: lt.nn.Conv2d(2, 3, 3, padding=1),
+    "MaxPool2d": lambda: lt.nn.MaxPool2d(2),
+    "AvgPool2d": lambda: lt.nn.AvgPool2d(2),
+    "GroupNorm": lambda: lt.nn.GroupNorm(2, 2),
+    "BatchNorm2d": lambda: lt.nn.BatchNorm2d(2).eval(),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers(name: str) -> None:
+    """Of batches: the axis of lanes is one more. Results and gradients are the loop's."""
+    layer = LAYERS[name]()
+    x = lt.asarray(RNG.standard_normal((3, 2, 2, 4, 4)).astype(np.float32))
+
+    def slope(a):
+        return lt.grad(lambda b: (layer(b) ** 2).sum())(a).detach()
+
+    for f in (lambda a: layer(a).detach(), slope):
+        want = np.stack([f(x[i]).numpy() for i in range(3)])
+        np.testing.assert_allclose(lt.vmap(f)(x).numpy(), want, rtol=1e-4, atol=1e-5)
+
+
+def test_buffers_of_layers_are_not_written_by_lanes() -> None:
+    layer = lt.nn.BatchNorm1d(4)
+    with pytest.raises(AutogradError, match="a tensor made outside the function is written with a value of one lane"):
+        lt.vmap(layer)(lt.ones((3, 2, 4)))
+    assert layer.running_mean.tolist() == [0.0] * 4
