@@ -11,6 +11,7 @@ from lazyt.functions import (
     adaptive_pooling,
     convolution,
     folding,
+    fractional_pooling,
     grids,
     losses,
     normalization,
@@ -25,6 +26,7 @@ from lazyt.functions.adaptive_pooling import *  # noqa: F403
 from lazyt.functions.arguments import record, tensor
 from lazyt.functions.convolution import *  # noqa: F403
 from lazyt.functions.folding import *  # noqa: F403
+from lazyt.functions.fractional_pooling import *  # noqa: F403
 from lazyt.functions.grids import *  # noqa: F403
 from lazyt.functions.losses import *  # noqa: F403
 from lazyt.functions.normalization import *  # noqa: F403
@@ -54,6 +56,7 @@ __all__ = [
     *folding.__all__,
     *shuffling.__all__,
     *grids.__all__,
+    *fractional_pooling.__all__,
     *spatial_padding.__all__,
     *unpooling.__all__,
     "scaled_dot_product_attention",

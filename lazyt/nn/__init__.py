@@ -7,6 +7,7 @@ from lazyt.nn import (
     convolutions,
     dropout,
     embedding,
+    fractional_pooling,
     functional,
     init,
     linear,
@@ -26,6 +27,7 @@ from lazyt.nn.containers import *
 from lazyt.nn.convolutions import *
 from lazyt.nn.dropout import *
 from lazyt.nn.embedding import *
+from lazyt.nn.fractional_pooling import *
 from lazyt.nn.linear import *
 from lazyt.nn.losses import *
 from lazyt.nn.module import Module, Parameter
@@ -52,6 +54,7 @@ __all__ = [
     *batch_norms.__all__,
     *resampling.__all__,
     *shuffling.__all__,
+    *fractional_pooling.__all__,
     *shapes.__all__,
     "Module",
     "MultiHeadAttention",

@@ -65,3 +65,26 @@ def test_the_gradient_of_an_adaptive_mean_reads_and_does_not_scatter():
 def test_an_infinity_stays_in_its_windows():
     x = lt.asarray([[1.0, 2.0, float("inf"), 4.0, 5.0]])
     assert F.adaptive_avg_pool1d(x, 3).tolist() == [[1.5, float("inf"), 4.5]]
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: nn.FractionalMaxPool2d(2), "FractionalMaxPool2d: give output_size or output_ratio, got None and None"),
+        (lambda: nn.FractionalMaxPool2d(2, output_ratio=1.5), "output_ratio is one or 2 numbers between 0 and 1"),
+        (lambda: nn.FractionalMaxPool2d(2, 8)(X), r"fractional_max_pool2d: \(8, 8\) windows of \(2, 2\) do not fit"),
+        (lambda: nn.FractionalMaxPool3d(2, 3)(X[0, 0]), "fractional_max_pool3d: an input of 4 or 5 dimensions"),
+        (lambda: F.fractional_max_pool2d(X, 2, 3, None, False, lt.ones(3)), r"random samples of shape \(2, 3, 2\)"),
+    ],
+)
+def test_fractional_windows_that_do_not_fit_are_named(call, match):
+    with pytest.raises(lt.ShapeError, match=match):
+        call()
+
+
+def test_fractional_windows_follow_the_seed():
+    x = lt.arange(2 * 3 * 8 * 6, dtype="float32").reshape(2, 3, 8, 6)
+    lt.random.seed(3)
+    first, second = (nn.FractionalMaxPool2d(2, (5, 4))(x).tolist() for _ in range(2))
+    lt.random.seed(3)
+    assert nn.FractionalMaxPool2d(2, (5, 4))(x).tolist() == first != second

@@ -11,6 +11,14 @@ ROW, IMAGE, BLOCK = (2, 3, 9), (2, 2, 7, 6), (1, 2, 5, 4, 6)
 TIES = np.array([[[1.0, 1.0, 0.0, -math.inf, -math.inf, -math.inf, 2.0, 2.0, 2.0]]])
 
 
+def fractional(name, *how):
+    """Places of windows by samples, which are an input."""
+    return lambda t: lambda x, u: getattr(t.nn.functional, name)(x, *how, True, _random_samples=u.detach())
+
+
+SAMPLES = np.array([0.1, 0.7, 0.35, 0.9, 0.52, 0.04, 0.66, 0.23])
+
+
 def unpooled(pool, unpool, **more):
     """What is pooled with indices, put back."""
 
@@ -67,4 +75,13 @@ CASES = [
     Case("power 2d ceil", lambda t: t.nn.LPPool2d(2.0, (2, 3), ceil_mode=True), (IMAGE,)),
     Case("power 2d odd", lambda t: t.nn.LPPool2d(3, 2), (IMAGE,)),
     Case("power 3d", lambda t: t.nn.LPPool3d(4, 2, 1), (BLOCK,)),
+    Case("fractional 2d", fractional("fractional_max_pool2d", 2, (4, 3), None), (IMAGE, SAMPLES.reshape(2, 2, 2))),
+    Case(
+        "fractional 2d ratio",
+        fractional("fractional_max_pool2d", (3, 2), None, (0.5, 0.5)),
+        (IMAGE[1:], SAMPLES[:4].reshape(1, 2, 2)),
+    ),
+    Case(
+        "fractional 3d", fractional("fractional_max_pool3d", 2, (3, 1, 4), None), (BLOCK, SAMPLES[:6].reshape(1, 2, 3))
+    ),
 ]
