@@ -109,7 +109,7 @@ def lane_step(tr: Trace, slot: Slot, axis: int) -> Step:
     """Take the step of one lane of a value."""
     s = special_step(tr, LANE, (slot,), (axis,), (), lambda: (slot,))
     s.shape = without(slot.shape, axis)
-    s.requires_grad = s.mode and slot.requires_grad
+    s.requires_grad = s.mode.grad and slot.requires_grad
     return s
 
 
@@ -290,5 +290,5 @@ def _lanes(tr: Trace, r: Recorded) -> list[Handle]:
 @undisturbed
 def _outputs(tr: Trace, r: Recorded, slots: Sequence[Slot], differ: bool, axes: tuple[int, ...]) -> list[Handle]:
     values = [s.operands[0] for s in r.steps]
-    grads = [tr.grad and x.requires_grad for x in slots]
+    grads = [tr.mode.grad and x.requires_grad for x in slots]
     return several(tr, _vmap_step(tr, slots, r.steps, values, axes, r.axes, differ, grads))
