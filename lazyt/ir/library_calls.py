@@ -23,12 +23,25 @@ if TYPE_CHECKING:
 FUNCTIONS: dict[str, Function] = {}
 
 
-def register(name: str) -> Callable[[Function], Function]:
-    """Decorator: make a function the meaning of `opaque name`."""
+# Why no cotangent passes through a call, and why no GPU computes it, of those that are registered with the reason.
+NO_GRADIENT: dict[str, str] = {}
+ON_HOST: dict[str, str] = {}
+
+
+def register(name: str, *, no_gradient: str = "", on_host: str = "") -> Callable[[Function], Function]:
+    """Decorator: make a function the meaning of `opaque name`.
+
+    no_gradient: why it has no derivative, where `autograd/rules` has no rule; on_host: why the host computes it for a
+    GPU, where `backends/cuda/library` has no form.
+    """
 
     def enter(f: Function) -> Function:
         assert name not in FUNCTIONS, f"opaque function {name} is registered twice"
         FUNCTIONS[name] = f
+        if no_gradient:
+            NO_GRADIENT[name] = no_gradient
+        if on_host:
+            ON_HOST[name] = on_host
         return f
 
     return enter
@@ -182,8 +195,11 @@ def _complex_eig(x: Array) -> tuple[Array, Array]:
     return values.astype(d), vectors.astype(d)
 
 
-register("linalg_eig")(_complex_eig)
-register("linalg_eigvals")(lambda x: np.linalg.eigvals(x).astype(dtypes.complex_of(x.dtype)))
+_UNORDERED = "eigenvalues of a matrix that is not symmetric: no rule is written yet"
+register("linalg_eig", no_gradient=_UNORDERED, on_host="older CuPy has none")(_complex_eig)
+register("linalg_eigvals", no_gradient=_UNORDERED, on_host="older CuPy has none")(
+    lambda x: np.linalg.eigvals(x).astype(dtypes.complex_of(x.dtype))
+)
 
 
 @register("isin")

@@ -292,6 +292,4 @@ def _qr_tall(q: Value, r: Value, by_q: Value, by_r: Value) -> Value:
     return _solve(r, inner.H).H
 
 
-_UNORDERED = "eigenvalues of a matrix that is not symmetric: no rule is written yet"
 nondifferentiable("a rank is an integer", "linalg_matrix_rank")
-nondifferentiable(_UNORDERED, "linalg_eig", "linalg_eigvals")

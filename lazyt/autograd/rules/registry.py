@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from lazyt.ir.library_calls import NO_GRADIENT
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -26,7 +28,7 @@ VJP: dict[str, Rule] = {}
 # opaque function -> rule(b, call, one cotangent an output or None)
 OPAQUE_VJP: dict[str, OpaqueRule] = {}
 # primitive or opaque function -> why no cotangent passes through it
-NONDIFFERENTIABLE: dict[str, str] = {}
+NONDIFFERENTIABLE: dict[str, str] = {**NO_GRADIENT}
 
 
 def _new(*names: str) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.backends.math.elements import BFLOAT16
-from lazyt.ir import dtypes
+from lazyt.ir import dtypes, library_calls
 from lazyt.ir.attention import attention_of, gradient_of
 
 if TYPE_CHECKING:
@@ -183,10 +183,9 @@ def frexp(xp: Any, x: Any) -> Any:
 
 # What has no GPU form, and why: done on the host, counted, and named by `explain()`.
 ON_HOST = {
+    **library_calls.ON_HOST,
     "call": "a function that is NumPy's alone",
     "effect": "a function of the host's, called for what it does",
-    "linalg_eig": "older CuPy has none",
-    "linalg_eigvals": "older CuPy has none",
     "linalg_pinv": "CuPy's takes one tolerance for all matrices",
     "complex_expm1": "infinities as the Array API asks",
     "complex_tanh": "infinities as the Array API asks",
