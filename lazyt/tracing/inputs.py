@@ -107,27 +107,6 @@ def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
     record = None if not grad else ref(meta) if grad == 1 else partial(_itself, meta)
     held = ref(holder) if meta is not None or type(holder) is Storage else None
     met, walk = [data], tr.walk
-    # Like the one that was met here the last time, but with gradients.
-    if s.shaped is form and s.before is tr.ext and data.met != walk and s.index and s.statics[2] == grad:
-        # NOTE: no call from here on, as above.
-        if s.parent is tr.pos and holder._data is data and holder._slot is None and holder._meta is meta:
-            if record is not None:
-                tr.metas[s.index] = record
-            if held is None:
-                tr.results[s.index] = holder
-            else:
-                tr.refs[s.index] = held
-                tr.results[s.index] = None
-            if meta is None:
-                s.form = form
-            if s.counted or meta is not None:
-                tr.nbytes += data.nbytes
-            tr.leaves += met
-            data.met = walk
-            tr.ext = s.ext  # type: ignore[assignment]
-            holder._slot = tr.pos = s
-            return s
-        return _met_meanwhile(tr, holder, known + 1)
     if data.form is SHARED and (here := _leaf_here(tr, data, holder._meta, None)) is not None:
         holds, own, i = tr.holder(here), ref(holder), here.step.index
         # NOTE: only who is known to the walk may have a slot of it, which the sync takes away.
@@ -176,7 +155,6 @@ def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
         data.met = walk
         if meta is not None or not small:
             tr.nbytes += data.nbytes
-        s.shaped = form
     s.shape, s.before = shape, before
     s.form = form if meta is None and at < 0 else NO_FORM
     s.counted = not small

@@ -119,7 +119,7 @@ class Step(Slot):
         "device", "division", "ext", "ext_start", "form", "high", "index", "info", "kept", "key", "known",
         "leaves", "like", "low", "mixed", "mode", "n_ints", "n_offsets", "n_scalars", "n_weak", "next", "op",
         "operands", "owner",
-        "parent", "path", "plans", "pulled", "rules", "scalar_start", "shaped", "sid", "simple", "site", "slots",
+        "parent", "path", "plans", "pulled", "rules", "scalar_start", "sid", "simple", "site", "slots",
         "statics", "stops", "targets", "view",
     )  # fmt: skip
 
@@ -168,10 +168,9 @@ class Step(Slot):
         self.plans: Any = None
         self.known = False  # leads to a plan
         # For a leaf: the form of the value met here last if it was without gradients, whether it counts for the bound
-        # on walks, the form of any, and the extents before it.
+        # on walks, and the extents before it.
         self.form: Any = NO_FORM
         self.counted = False
-        self.shaped: Any = NO_FORM
         self.before: Ext | None = None
         self.again: Any = None  # what the last sync here did, False if it is nothing to repeat (see replay.py)
         self.path: list[Step] | None = None
@@ -202,12 +201,12 @@ class Step(Slot):
 class _No:
     """The step that is never predicted right."""
 
-    __slots__ = ("a", "b", "call", "ext", "form", "key", "op", "pulled", "shaped", "statics", "view")
+    __slots__ = ("a", "b", "call", "ext", "form", "key", "op", "pulled", "statics", "view")
 
     def __init__(self) -> None:
         self.call = NO_CALL
         self.op = self.a = self.b = self.ext = self.key = self.statics = self.pulled = self.view = None
-        self.form = self.shaped = NO_FORM
+        self.form = NO_FORM
 
 
 NONE: Any = _No()
