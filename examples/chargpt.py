@@ -4,7 +4,8 @@
     python examples/chargpt.py --quick   # a short form, for checking that all is well
 
 The text is what `help()` knows about the language (`pydoc_data.topics`), which every Python carries. A training step is
-one plan of fused kernels, planned once. Writing goes one character at a time through a cache of keys and values: each
+planned once: its batch comes in parts whose gradients are added up, the gradient is clipped, and the rate falls along a
+cosine. Writing goes one character at a time through a cache of keys and values: each
 step writes the place of its character in it, and no place needs a plan of its own.
 """
 
@@ -136,6 +137,7 @@ def main() -> float:
     args = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     args.add_argument("--steps", type=int, default=500)
     args.add_argument("--batch", type=int, default=16)
+    args.add_argument("--parts", type=int, default=2, help="of a batch, whose gradients are added up")
     args.add_argument("--quick", action="store_true", help="30 steps")
     options = args.parse_args()
     steps = 30 if options.quick else options.steps
@@ -154,8 +156,16 @@ def main() -> float:
     for step in range(1, steps + 1):
         for group in optimizer.param_groups:
             group["lr"] = 3e-3 * min(step / 50, 1.0) * 0.5 * (1 + np.cos(np.pi * step / steps))
-        loss = loss_of(model, *windows(train, options.batch, rng))
-        loss.backward()
+        loss = 0.0
+        for part in range(options.parts):
+            if part:
+                lt.sync()  # what a part keeps for its gradients is free before the next one begins
+                report = lt.last_sync()
+                plans, compiles = plans + report.plans, compiles + report.compiles
+            share = loss_of(model, *windows(train, options.batch // options.parts, rng)) / options.parts
+            share.backward()
+            loss = loss + share.detach()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
         lt.sync()

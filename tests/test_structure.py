@@ -289,6 +289,7 @@ WITHOUT_REFERENCE = {
     "average_parameters": "tests/optim/test_averages.py",
     "clip_grad": "formulas: tests/optim/test_optim.py",
     "clip_grad_norm": "formulas: tests/optim/test_optim.py",
+    "recurrent": "PyTorch's results: tests/support/torch_cases/recurrent.py",
     "batch_norm_statistics": "batch_norm, which has one, reads them",
     "instance_norm_statistics": "tests/golden/norms.npz has PyTorch's",
     **dict.fromkeys(
@@ -352,8 +353,8 @@ def test_every_operation_has_a_reference_and_samples():
 
 # --- what is public is documented --------------------------------------------------------------------------------
 
-NAMESPACES = ("lazyt", "lazyt.nn", "lazyt.nn.functional", "lazyt.nn.init", "lazyt.nn.utils", "lazyt.optim",
-              "lazyt.optim.swa_utils", "lazyt.random",
+NAMESPACES = ("lazyt", "lazyt.nn", "lazyt.nn.functional", "lazyt.nn.init", "lazyt.nn.utils", "lazyt.nn.utils.rnn",
+              "lazyt.optim", "lazyt.optim.swa_utils", "lazyt.random",
               "lazyt.memory", "lazyt.linalg", "lazyt.fft", "lazyt.debug", "lazyt.testing")  # fmt: skip
 
 

@@ -21,6 +21,7 @@ PAGES = (
     ("reference/nn-functional.md", "lazyt.nn.functional", "lazyt.nn.functional"),
     ("reference/nn-init.md", "lazyt.nn.init", "lazyt.nn.init"),
     ("reference/nn-utils.md", "lazyt.nn.utils", "lazyt.nn.utils"),
+    ("reference/nn-utils-rnn.md", "lazyt.nn.utils.rnn", "lazyt.nn.utils.rnn"),
     ("reference/optim.md", "lazyt.optim", "lazyt.optim"),
     ("reference/lr-scheduler.md", "lazyt.optim.lr_scheduler", "lazyt.optim.lr_scheduler"),
     ("reference/swa-utils.md", "lazyt.optim.swa_utils", "lazyt.optim.swa_utils"),

@@ -15,9 +15,9 @@ HEADS = 8
 ADAMW = steps.Optimizer(rate=3e-4, decay=0.1)
 
 
-def _inputs(batch: int, time: int) -> Callable[[bool], Inputs]:
+def _inputs(batch: int, time: int, depth: int = 4) -> Callable[[bool], Inputs]:
     def inputs(quick: bool) -> Inputs:
-        n, t, width, layers, letters = (2, 8, 32, 1, 64) if quick else (batch, time, 256, 4, 4096)
+        n, t, width, layers, letters = (2, 8, 32, 1, 64) if quick else (batch, time, 256, depth, 4096)
         rng = np.random.default_rng(5)
         found: Inputs = {"tokens": rng.integers(0, letters, (n, t)), "targets": rng.integers(0, letters, (n, t))}
         found["token.weight"], found["place.weight"] = seeded((letters, width), 1, 0.1), seeded((t, width), 2, 0.1)
@@ -287,6 +287,18 @@ TRAIN = workload(
     rtol=1e-3,
     atol=1e-4,
     outside=0.01,  # Adam's first steps have the size of the rate whatever the gradient's, also where it is rounding
+)
+workload(
+    name="gpt_deep_train_step",
+    what="a training step of the same transformer with 6 layers, 16 x 64 letters",
+    inputs=_inputs(16, 64, 6),
+    reference=_reference,
+    builds={**steps.modules_builds(_model, _loss, ADAMW, data=2), "numpy": _numpy},
+    flops=lambda inputs: 3 * _flops(inputs),
+    stateful=True,
+    rtol=1e-3,
+    atol=1e-4,
+    outside=0.01,
 )
 workload(
     name="gpt_forward",

@@ -29,6 +29,7 @@ from lazyt.functions.folding import *  # noqa: F403
 from lazyt.functions.fractional_pooling import *  # noqa: F403
 from lazyt.functions.grids import *  # noqa: F403
 from lazyt.functions.losses import *  # noqa: F403
+from lazyt.functions.manipulation import expand_dims, reshape
 from lazyt.functions.normalization import *  # noqa: F403
 from lazyt.functions.pooling import *  # noqa: F403
 from lazyt.functions.random import default_generator
@@ -115,6 +116,21 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, *, generator: Generat
     return record(ops.DROPOUT, (x, *rate, *(generator or default_generator()).step()))
 
 
+def _grouped(q: Any, k: Any, v: Any, mask: Any) -> tuple[Any, Any, Any, Any]:
+    """The query's heads in groups, (..., groups, heads of a group, length, features), and keys and values for each."""
+    heads, shared = (x.shape[-3] if len(x.shape) > 2 else 0 for x in (q, k))
+    if not shared or len(v.shape) < 3 or v.shape[-3] != shared or heads % shared:
+        raise ShapeError(
+            "scaled_dot_product_attention: with enable_gqa, as many heads of keys as of values, which divide those of "
+            f"the query, are required, got shapes {tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}"
+        )
+    q = reshape(q, (*q.shape[:-3], shared, heads // shared, *q.shape[-2:]))
+    if mask is not None and len(mask.shape) > 2:
+        found = (shared, heads // shared) if mask.shape[-3] == heads else (1, 1)
+        mask = reshape(mask, (*mask.shape[:-3], *found, *mask.shape[-2:]))
+    return q, expand_dims(k, -3), expand_dims(v, -3), mask
+
+
 def scaled_dot_product_attention(
     query: Any,
     key: Any,
@@ -123,12 +139,14 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
+    enable_gqa: bool = False,
     *,
     generator: Generator | None = None,
 ) -> Tensor:
     """softmax(query @ key.T * scale) @ value over (..., length, features); scale is by default 1 / sqrt(features).
 
-    A bool mask says which keys a query sees, another one is added to the products; `is_causal` hides later keys.
+    A bool mask says which keys a query sees, another one is added to the products; `is_causal` hides later keys. With
+    `enable_gqa`, (..., heads, length, features) of key and value are shared by equal groups of the query's heads.
     Raises ShapeError if the shapes do not fit. As `torch.nn.functional.scaled_dot_product_attention`.
 
     >>> import lazyt as lt
@@ -140,6 +158,10 @@ def scaled_dot_product_attention(
         raise ShapeError("scaled_dot_product_attention: give attn_mask or is_causal, not both")
     if scale is None:
         scale = 1 / math.sqrt(query.shape[-1]) if len(query.shape) and query.shape[-1] else 1.0
+    if enable_gqa:
+        q, k, v, mask = _grouped(query, key, value, attn_mask)
+        y = scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, scale, generator=generator)
+        return reshape(y, (*query.shape[:-1], v.shape[-1]))
     operands = (query, key, value, *(() if attn_mask is None else (attn_mask,)), float(scale))
     if dropout_p:
         operands += (*_rate("scaled_dot_product_attention", dropout_p), *(generator or default_generator()).step())

@@ -15,9 +15,11 @@ from lazyt.nn import (
     norms,
     padding,
     pooling,
+    recurrent,
     resampling,
     shapes,
     shuffling,
+    transformer,
     utils,
 )
 from lazyt.nn.activations import *
@@ -34,11 +36,11 @@ from lazyt.nn.module import Module, Parameter
 from lazyt.nn.norms import *
 from lazyt.nn.padding import *
 from lazyt.nn.pooling import *
+from lazyt.nn.recurrent import *
 from lazyt.nn.resampling import *
 from lazyt.nn.shapes import *
 from lazyt.nn.shuffling import *
-
-MultiHeadAttention = MultiheadAttention
+from lazyt.nn.transformer import *
 
 __all__ = [
     *activations.__all__,
@@ -56,14 +58,23 @@ __all__ = [
     *shuffling.__all__,
     *fractional_pooling.__all__,
     *shapes.__all__,
+    *recurrent.__all__,
+    *transformer.__all__,
     "Module",
-    "MultiHeadAttention",
     "MultiheadAttention",
     "Parameter",
     "functional",
     "init",
     "utils",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name == "MultiHeadAttention":
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}: it is spelled MultiheadAttention, as in PyTorch"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

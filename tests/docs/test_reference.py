@@ -28,8 +28,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
 SPACES = ("lazyt", "lazyt.linalg", "lazyt.fft", "lazyt.random", "lazyt.nn.functional", "lazyt.debug")
 # Every public module, in the order of the page.
 MODULES = (
-    *SPACES, "lazyt.nn", "lazyt.nn.init", "lazyt.nn.utils", "lazyt.optim", "lazyt.optim.lr_scheduler",
-    "lazyt.optim.swa_utils", "lazyt.memory", "lazyt.debug", "lazyt.testing",
+    *SPACES, "lazyt.nn", "lazyt.nn.init", "lazyt.nn.utils", "lazyt.nn.utils.rnn", "lazyt.optim",
+    "lazyt.optim.lr_scheduler", "lazyt.optim.swa_utils", "lazyt.memory", "lazyt.debug", "lazyt.testing",
 )  # fmt: skip
 NAMED = re.compile(r"`((?:numpy|scipy|torch|jax)(?:\.\w+)+)`")
 

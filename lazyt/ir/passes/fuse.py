@@ -185,6 +185,11 @@ class _Fuser:
                 # A part of other concatenations that nobody else reads: its own parts are parts of those.
                 for target, at, number in self.parts.pop(n):
                     self._concat_into(n, target, at, number)
+            elif n.op == "concat" and n in self.parts and self.enabled and all(buffer_of(x) is x for x in n.operands):
+                # Its parts are stored twice, which is less than a copy of the whole.
+                for target, at, number in self.parts.pop(n):
+                    self._concat_into(n, target, at, number)
+                self._write(n, wanted)
             elif n in self.stored or wanted or n in self.parts:
                 self._place_parts(n, {})
                 self._write(n, wanted)

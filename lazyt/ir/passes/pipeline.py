@@ -17,6 +17,7 @@ from lazyt.errors import LazytInternalError
 from lazyt.ir.graph import Graph, reachable
 from lazyt.ir.passes.call_operands import buffer_of
 from lazyt.ir.passes.canonicalize import canonicalize
+from lazyt.ir.passes.collect_sums import collect_sums
 from lazyt.ir.passes.divide_kernels import fuse_bounded
 from lazyt.ir.passes.epilogue import attach_epilogues, verify_epilogue
 from lazyt.ir.passes.fuse import divided_alike, fuse
@@ -43,6 +44,10 @@ class Pass(NamedTuple):
 
 def _canonicalize(p: Program, options: Options) -> Program:
     return replace(p, graph=canonicalize(p.graph, p.scope, options.rewrites))
+
+
+def _collect_sums(p: Program, options: Options) -> Program:
+    return replace(p, graph=collect_sums(p.graph, p.scope)) if p.fused else p
 
 
 def _prefetch(p: Program, options: Options) -> Program:
@@ -81,6 +86,7 @@ def _order(p: Program, options: Options) -> Program:
 
 PASSES: list[Pass] = [
     Pass("canonicalize", _canonicalize),  # marks of autograd go, complex values become parts, dead code is dropped
+    Pass("collect_sums", _collect_sums),  # what all turns of a loop add up is one product, reduction or concatenation
     Pass("prefetch", _prefetch),  # the backend compiles what it needs for certain, while this thread goes on
     Pass("fuse", _fuse),  # which nodes share a kernel, and which are stored
     Pass("kernelize", _kernelize),  # the kernel of each group; a library call or a product of each other unit

@@ -1,4 +1,4 @@
-"""Clipping of gradients, and parameters as one vector."""
+"""Clipping of gradients, and parameters as one vector; sequences of several lengths are in `rnn`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lazyt.functions.arguments import record
 from lazyt.functions.joining import concat
 from lazyt.functions.manipulation import reshape
+from lazyt.nn.utils import rnn
 from lazyt.ops.optim import CLIP, NORM
 from lazyt.optim.parameters import write_all
 from lazyt.tracing.batched_writes import record_update
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from lazyt.runtime.tensor import Tensor
 
-__all__ = ["clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "vector_to_parameters"]
+__all__ = ["clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "rnn", "vector_to_parameters"]
 
 
 def _gradients(parameters: Any) -> list[Any]:
