@@ -27,7 +27,7 @@ Operations
     relu, softmax, cross_entropy, conv2d, layer_norm    what networks are made of
 
 Gradients and modes
-    grad, value_and_grad, vjp, custom_vjp               of functions; x.requires_grad and x.backward() as in PyTorch
+    grad, value_and_grad, vjp, custom_vjp, custom_jvp   of functions; x.requires_grad and x.backward() as in PyTorch
     jvp, linearize, jacfwd, jacrev, hessian, hvp, vmap  forward derivatives, Jacobians; a function for many examples
     no_grad, enable_grad, device                        for a block, or as a decorator
     no_sync, expect, eager                              to find syncs, to assert their number, to run at once
@@ -51,6 +51,7 @@ from importlib import import_module as _import_module
 from typing import Any as _Any
 
 # `as` exports a name for checkers of types. The families say in their own `__all__` what is public.
+from lazyt.autograd.custom_rules import *
 from lazyt.autograd.functional import *
 from lazyt.errors import (
     AutogradError as AutogradError,
@@ -70,6 +71,7 @@ from lazyt.errors import (
     ThreadError as ThreadError,
     ZeroWeights as ZeroWeights,
 )
+from lazyt.functions import gradients as _gradients
 from lazyt.functions.activations import *
 from lazyt.functions.adaptive_pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
 from lazyt.functions.arithmetic import *
@@ -81,6 +83,8 @@ from lazyt.functions.creation import *
 from lazyt.functions.data_types import *
 from lazyt.functions.derivatives import *
 from lazyt.functions.elementwise import *
+from lazyt.functions.gradients.host_calls import *
+from lazyt.functions.gradients.modes import *
 from lazyt.functions.histograms import *
 from lazyt.functions.indexing import *
 from lazyt.functions.inspection import *
@@ -130,7 +134,7 @@ _attach_methods()
 _attach_protocols()
 _announce()
 
-from lazyt import debug, fft, linalg, memory, nn, optim, random  # noqa: E402 - they need Tensor's operators
+from lazyt import autograd, debug, fft, linalg, memory, nn, optim, random, utils  # noqa: E402 - they need Tensor's operators
 from lazyt.functions.protocols.signatures import (  # noqa: E402 - of the functions that are there now
     boundary_of as _boundary_of,
     install as _install,
@@ -138,21 +142,24 @@ from lazyt.functions.protocols.signatures import (  # noqa: E402 - of the functi
 from lazyt.optim import swa_utils as _swa_utils  # noqa: E402 - it needs nn
 
 _install(globals(), vars(linalg), vars(fft))
+vars(autograd).update({_n: getattr(_gradients, _n) for _n in _gradients.__all__}, __all__=list(_gradients.__all__))
 
-_MODULES = frozenset(("debug", "fft", "linalg", "memory", "nn", "optim", "random"))
+_MODULES = frozenset(("autograd", "debug", "fft", "linalg", "memory", "nn", "optim", "random", "utils"))
 __all__ = sorted({
     *_MODULES,
     *(_n for _n, _o in globals().items() if not _n.startswith("_") and type(_o) is not type(_tracebacks)),
 })  # fmt: skip
 
 # Errors end at the user's line.
-for _space in (_swa_utils, nn.functional, nn.init, nn.utils, linalg, fft, random, memory, debug):
+for _space in (
+    autograd, utils.checkpoint, _swa_utils, nn.functional, nn.init, nn.utils, linalg, fft, random, memory, debug,
+):  # fmt: skip
     _tracebacks.guard_functions(vars(_space), _space.__all__, _boundary_of)
 _tracebacks.guard_functions(globals(), __all__, _boundary_of)
 for _space in (nn, optim, optim.lr_scheduler, _swa_utils):
     _tracebacks.guard_classes(vars(_space), _space.__all__)
 _tracebacks.guard_methods(Tensor, _METADATA, _boundary_of)
-for _class in (Device, custom_vjp, random.Generator):  # noqa: F405
+for _class in (Device, custom_jvp, custom_vjp, random.Generator):  # noqa: F405
     _tracebacks.guard_methods(_class)
 
 

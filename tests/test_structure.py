@@ -50,6 +50,7 @@ ORDER = (
     "memory",
     "random",
     "debug",
+    "utils",
     "optim",
     "nn",
     "optim.swa_utils",
@@ -353,7 +354,8 @@ def test_every_operation_has_a_reference_and_samples():
 
 # --- what is public is documented --------------------------------------------------------------------------------
 
-NAMESPACES = ("lazyt", "lazyt.nn", "lazyt.nn.functional", "lazyt.nn.init", "lazyt.nn.utils", "lazyt.nn.utils.rnn",
+NAMESPACES = ("lazyt", "lazyt.autograd", "lazyt.utils.checkpoint",
+              "lazyt.nn", "lazyt.nn.functional", "lazyt.nn.init", "lazyt.nn.utils", "lazyt.nn.utils.rnn",
               "lazyt.optim", "lazyt.optim.swa_utils", "lazyt.random",
               "lazyt.memory", "lazyt.linalg", "lazyt.fft", "lazyt.debug", "lazyt.testing")  # fmt: skip
 

@@ -33,7 +33,7 @@ PHASES: tuple[tuple[str, tuple[Stage, ...]], ...] = (
                 "Public functions",
                 "check and normalize the arguments of a call",
                 "",
-                ("functions", "nn", "optim", "linalg", "fft", "random", "memory", "debug"),
+                ("functions", "nn", "optim", "linalg", "fft", "random", "memory", "debug", "utils"),
             ),
             Stage(
                 "Autograd",

@@ -11,136 +11,28 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from lazyt.autograd.reachability import History, Reach, refuse_again, refuse_hooks
-from lazyt.autograd.reverse import backward as reverse
-from lazyt.autograd.saved_segment import Passed, consume, link_synced, retained
-from lazyt.autograd.track import CUSTOM, TRACK
+from lazyt.autograd.parts import Parts, through_hooks
+from lazyt.autograd.reachability import Reach
+from lazyt.autograd.saved_segment import Asked, Passed, asked_here, consume, link_synced, retained
+from lazyt.autograd.track import TRACK
 from lazyt.autograd.transfers import Totals, pull_across
-from lazyt.errors import AutogradError, NotSupportedError, ShapeError
-from lazyt.ir.graph import Node
+from lazyt.autograd.vjp_step import BACKWARD as BACKWARD, find_special, ones_of, special_step, vjp_step
+from lazyt.errors import AutogradError, ShapeError
 from lazyt.ops.definition import OPS, OpDef
 from lazyt.tracing.batched_writes import record_writes
-from lazyt.tracing.call_site import user_line, user_site
+from lazyt.tracing.call_site import user_site
 from lazyt.tracing.commit import Change, carry_out, prepared, undisturbed
-from lazyt.tracing.current import restore_device, set_device
-from lazyt.tracing.inplace import is_leaf, requires_grad
-from lazyt.tracing.lower import Lowered
-from lazyt.tracing.record import advance, begin, record, record_view, slot_of
-from lazyt.tracing.steps import LEAF, follow, hooks, insert, new_tensor, plain_slots, run_sync
+from lazyt.tracing.inplace import requires_grad
+from lazyt.tracing.record import advance, begin, record_view, slot_of
+from lazyt.tracing.steps import LEAF, hooks, new_tensor, run_sync
 from lazyt.tracing.tensor_state import Gradient, Handle, Holder
 from lazyt.tracing.trace import Several, Slot, Step, Trace, local
 
 ref = weakref.ref
 _new = object.__new__
-
-
-class VJP:
-    """The kind of step that pulls cotangents back. statics: (create_graph, retain_graph, n outputs, cotangents given,
-    n links); operands: the outputs, their cotangents if given, the linked pairs (see saved_segment.py), the wanted
-    slots."""
-
-    name = "backward"
-    saves: tuple[int, ...] = ()
-    differentiable = True
-    fallible = False
-
-    def expand(self, low: Lowered, s: Step) -> tuple[Node, ...]:
-        """Write the backward graph; parts that nobody reads disappear with dead code."""
-        create, _, n, given, links, _ = s.statics
-        b = low.builder
-        ops = [low.nodes[x] for x in s.operands[: n * 2 if given else n]]
-        outputs = ops[:n]
-        cotangents = ops[n:] if given else [b.expand_to(b.constant(1, o.dtype), o.shape) for o in outputs]
-        rest = s.operands[len(ops) :]
-        pairs = [(low.nodes[rest[2 * i]], low.nodes[rest[2 * i + 1]]) for i in range(links)]
-        groups = [[low.nodes[v] for v in versions] for versions in s.info]
-        blocked = {low.nodes[x] for versions in s.info for x in versions if x in s.stops}
-        grads = _pull(b, outputs, cotangents, pairs, groups, blocked - set(outputs))
-        return tuple(grads) if create else tuple(b.stop(x) for x in grads)
-
-    def again(self, tr: Trace, s: Step, new: dict[Slot, Slot]) -> Step:
-        """The same step on another walk, where `new` has its values."""
-        create, _, n, given, links, barriers = s.statics
-        if links or barriers:
-            raise refuse_again(s)
-        groups = tuple(tuple(new[x] for x in group) for group in s.info)
-        statics = (create, True, n, given, 0, barriers)
-        made = special_step(tr, self, [new[x] for x in s.operands], statics, groups, lambda: [x[0] for x in groups])
-        if made.leaves is None:
-            for x, y in zip(made.slots, s.slots, strict=True):
-                x.requires_grad = y.requires_grad
-            made.leaves = ()
-        return made
-
-
-def _pull(
-    b: Any, outputs: Sequence[Node], cotangents: Sequence[Node], pairs: Sequence[tuple[Node, Node]],
-    groups: Sequence[list[Node]], blocked: set[Node],
-) -> list[Node]:  # fmt: skip
-    """Cotangents of each group; across a sync, a leaf of this walk hands its cotangent to the value it stands for."""
-    # Leaves that stand for one value are one group: its cotangent is complete before it is pulled on, as in one walk.
-    origins: dict[Node, list[Node]] = {}
-    for leaf, origin in pairs:
-        origins.setdefault(origin, []).append(leaf)
-    wanted = [*groups, *origins.values()]
-    grads, got = reverse(b, outputs, cotangents, wanted, blocked)
-    totals, seen = list(grads), list(got)
-    for i, origin in enumerate(origins):
-        if not seen[len(groups) + i]:
-            continue
-        grads, got = reverse(b, [origin], [totals[len(groups) + i]], wanted, blocked)
-        for j, (m, ok) in enumerate(zip(grads, got, strict=True)):
-            if ok:
-                totals[j] = b.add(totals[j], m) if seen[j] else m
-                seen[j] = True
-    return totals[: len(groups)]
-
-
-BACKWARD = VJP()
-
-
-def special_step(
-    tr: Trace,
-    op: Any,
-    operands: Sequence[Slot],
-    statics: tuple[Any, ...],
-    extra: Any,
-    make: Callable[[], Sequence[Slot]],
-) -> Step:
-    """The step of a special operation; `make` checks it and gives slots of its results when it is new."""
-    while True:
-        s = _find_special(tr, op, operands, statics, extra, make)
-        # NOTE: no call from here on. Behind what a handler of signals has recorded meanwhile it is another step.
-        if s.parent is tr.pos:
-            s.ext = tr.ext
-            tr.results[s.index] = None
-            tr.pos = s
-            return s
-
-
-def _find_special(
-    tr: Trace, op: Any, operands: Sequence[Slot], statics: tuple[Any, ...], extra: Any,
-    make: Callable[[], Sequence[Slot]],
-) -> Step:  # fmt: skip
-    plain = (op, tuple(operands), statics, extra)
-    key: Any = (*plain, *user_line(2)) if tr.pos.parent is None else plain
-    s = follow(tr, key)
-    pos = tr.pos
-    if s is None:
-        like = make()
-        s = Step(pos, op, tuple(operands), statics, key, pos.index + 1)
-        s.site, s.ext = user_site(), tr.ext
-        s.slots = tuple(s if k == 0 else Slot(s, k, None, False) for k in range(len(like)))
-        for slot, x in zip(s.slots, like, strict=True):
-            slot.dtype, slot.shape = x.dtype, x.shape
-        s.info = extra
-        s.like = tuple(like)
-        names = tuple(tuple((v.step.index, v.k) for v in e) if isinstance(e, tuple) else e for e in extra)
-        insert(tr, s, key, (op, plain_slots(operands), statics, names))
-    else:
-        for slot, x in zip(s.slots, s.like, strict=True):
-            slot.shape = x.shape
-    return s
+EMPTY: Asked = {}
+# Called with what each backward begins with and its gradients, once they are recorded (see gradients/anomaly.py).
+watchers: list[Callable[[Sequence[Handle], list[Handle]], None]] = []
 
 
 def track(x: Handle) -> Handle:
@@ -159,101 +51,6 @@ def _track(tr: Trace, x: Handle) -> Handle:
     tr.metas[s.index] = ref(h._meta)
     tr.refs[s.index] = ref(h)
     return h
-
-
-Groups = Sequence[tuple[Slot, ...]]
-Links = Sequence[tuple[Slot, Slot]]
-
-
-def vjp_step(
-    tr: Trace, outputs: Sequence[Slot], cotangents: Sequence[Slot], groups: Groups, links: Links,
-    create: bool, retain: bool, reach: Reach,
-) -> list[Handle]:  # fmt: skip
-    """Record one pull-back; checked against freed graphs and overwritten values when it is new."""
-    operands = (*outputs, *cotangents, *(x for pair in links for x in pair))
-    statics = (create, retain, len(outputs), bool(cotangents), len(links), frozenset(reach.barriers))
-
-    def make() -> Sequence[Slot]:
-        if tr.history is None:
-            tr.history = History()
-        tr.history.reach(tr.pos)
-        tr.history.check(reach)
-        return [g[0] for g in groups]
-
-    s = special_step(tr, BACKWARD, operands, statics, tuple(groups), make)
-    if s.leaves is None:
-        s.stops = frozenset(reach.barriers)
-        varies = create and (_varies(reach, groups) or any(x.requires_grad for x in cotangents))
-        for slot in s.slots:
-            slot.requires_grad = varies
-        # NOTE: last, for it says that the rest is there.
-        s.leaves = () if retain else frozenset(reach.steps)
-    handles = [new_tensor(slot) for slot in s.slots[: len(groups)]]
-    if len(handles) == 1:
-        tr.refs[s.index] = ref(handles[0])
-    elif handles:
-        tr.refs[s.index] = Several(map(ref, handles))
-    return handles
-
-
-def pull_back(
-    tr: Trace, outputs: Sequence[Slot], cotangents: Sequence[Slot], groups: Groups, links: Links,
-    create: bool, retain: bool, reach: Reach,
-) -> list[Handle]:  # fmt: skip
-    """The cotangents of `groups`: one step, or one between each two Python functions that take the cotangent over."""
-    if not reach.barriers:
-        return vjp_step(tr, outputs, cotangents, groups, links, create, retain, reach)
-    if links:
-        raise refuse_hooks()
-    totals: list[Handle | None] = [None] * len(groups)
-    waiting: dict[Slot, Handle] = {}
-    work: list[tuple[Sequence[Slot], Sequence[Slot], Reach]] = [(outputs, cotangents, reach)]
-    while work:
-        outs, cts, r = work.pop()
-        here = [i for i, group in enumerate(groups) if any(s in r.through and s not in r.barriers for s in group)]
-        asked = [groups[i] for i in here] + [(s,) for s in r.barriers]
-        got = vjp_step(tr, outs, cts, asked, (), create, retain, r)
-        for i, h in zip(here, got, strict=False):
-            before = totals[i]
-            totals[i] = h if before is None else record(OPS["add"], (before, h))
-        for s, h in zip(r.barriers, got[len(here) :], strict=True):
-            waiting[s] = record(OPS["add"], (waiting[s], h)) if s in waiting else h
-        if waiting:
-            last = max(waiting, key=lambda s: s.step.index)
-            sources, cots = _take_over(tr, last, waiting.pop(last))
-            # NOTE: nothing to pass on still leaves other cotangents waiting.
-            work.append((sources, cots, Reach(sources, tr.slot_hooks)))
-    return [zeros_of(g[0]) if t is None else t for t, g in zip(totals, groups, strict=True)]
-
-
-def zeros_of(slot: Slot) -> Handle:
-    """The cotangent of what nothing depends on, on its device."""
-    before = set_device(slot.step.device)
-    try:
-        made: Handle = record(OPS["zeros"], (), (slot.dtype,), slot.shape)
-    finally:
-        restore_device(before)
-    return made
-
-
-def _take_over(tr: Trace, slot: Slot, ct: Handle) -> tuple[list[Slot], list[Slot]]:
-    """Run the Python functions at a barrier; the values behind it and their cotangents."""
-    for hook in tr.slot_hooks.get(slot, ()):
-        replaced = hook(ct)
-        ct = ct if replaced is None else replaced
-    custom = tr.customs.get(slot)
-    if custom is None:
-        return [slot], [slot_of(tr, ct)]
-    inputs, rule = custom
-    cts = rule(ct)
-    pairs = [(x, c) for x, c in zip(inputs, cts, strict=True) if c is not None and x.requires_grad]
-    return [x for x, _ in pairs], [slot_of(tr, c) for _, c in pairs]
-
-
-def _varies(reach: Reach, groups: Sequence[tuple[Slot, ...]]) -> bool:
-    """Whether gradients by `groups` depend on a value that somebody else may differentiate by."""
-    own = {s.leaf for g in groups for s in g if s.step.op is TRACK}
-    return bool(reach.synced) or any(leaf not in own for leaf in reach.leaves)
 
 
 def consumed_on(tr: Trace) -> frozenset[Step]:
@@ -290,9 +87,50 @@ def backward(
     finally:
         tr.busy = busy
     if received:
-        _accumulate([(meta, _through_hooks(meta, h) if meta.hooks else h) for meta, h in received])
+        _receive((loss,), received)
     if tr.eager:
         run_sync(tr, "eager", user_site())
+
+
+def backward_of(
+    outputs: Sequence[Handle], given: Sequence[Any], retain_graph: bool | None, create_graph: bool,
+    inputs: Sequence[Handle] | None,
+) -> None:  # fmt: skip
+    """`backward` of the sum of several values."""
+    tr = begin()
+    busy = tr.busy
+    tr.busy = True
+    try:
+        slots, cotangents = begin_at(tr, "backward", outputs, given)
+        retain = create_graph if retain_graph is None else retain_graph
+        wanted = _leaves_among(inputs)
+        received = pull_all(tr, busy, slots, cotangents, Reach(slots, None), wanted, create_graph, retain)
+    finally:
+        tr.busy = busy
+    _receive(outputs, [*received.items()])
+    if tr.eager:
+        run_sync(tr, "eager", user_site())
+
+
+def _receive(outputs: Sequence[Handle], received: Sequence[tuple[Gradient, Handle]]) -> None:
+    """Leaves get their gradients, through their hooks."""
+    for watch in watchers:
+        watch(outputs, [h for _, h in received])
+    _accumulate([(meta, _through_hooks(meta, h) if meta.hooks else h) for meta, h in received])
+    for meta, _ in received:
+        if meta.after:
+            _after(meta)
+
+
+def _leaves_among(inputs: Sequence[Handle] | None) -> Callable[[Gradient], bool]:
+    """Whose gradients a backward accumulates: all leaves', or those of `inputs`; and of copies, to go on behind."""
+    allowed = None if inputs is None else {id(_meta(h)) for h in inputs}
+
+    def is_wanted(m: Gradient) -> bool:
+        # NOTE: a leaf that was frozen since then is left out.
+        return m.crossing is not None or (m.is_leaf and m.requires_grad and (allowed is None or id(m) in allowed))
+
+    return is_wanted
 
 
 def _backward(
@@ -308,55 +146,65 @@ def _backward(
         found = _backward_again(tr, following, pulled[2])
         if found is not None:
             return found
-    if not slot.requires_grad:
-        raise AutogradError("backward: element 0 of tensors does not require grad and does not have a grad_fn")
-    cotangents: list[Slot] = []
-    if gradient is not None:
-        g = slot_of(tr, gradient)
-        if g.shape != slot.shape:
-            raise ShapeError(f"backward: gradient has shape {g.shape}, the tensor has {slot.shape}")
-        cotangents.append(g)
-    elif slot.shape != () and any(d != 1 for d in slot.shape):
-        raise AutogradError(
-            f"backward: grad can be implicitly created only for scalar outputs, not for shape {slot.shape}; "
-            "pass gradient="
-        )
+    slots, cotangents = begin_at(tr, "backward", (loss,), (gradient,))
     retain = create_graph if retain_graph is None else retain_graph
     reach = _reach_of(slot)
-    passed: Passed = []
-    links, versions = link_synced(tr, reach, passed)
-    everything = reach
-    if tr.slot_hooks or tr.customs:
-        reach = Reach([slot], tr.slot_hooks)
-    allowed = None if inputs is None else {id(_meta(h)) for h in inputs}
-
-    def is_wanted(m: Gradient) -> bool:
-        # NOTE: a leaf that was frozen since then is left out.
-        return m.crossing is not None or (m.is_leaf and m.requires_grad and (allowed is None or id(m) in allowed))
-
-    kept: dict[Gradient, tuple[Slot, ...]] = {m: (s,) for s, m in tr.retained.items() if s in everything.through}
-    kept |= retained(tr, passed)
-    wanted = kept | {m: tuple(group) for m, group in versions.items() if is_wanted(m)}
-    handles = pull_back(tr, [slot], cotangents, list(wanted.values()), links, create_graph, retain, reach)
-    totals: Totals = dict(zip(wanted, handles, strict=True))
-    if plain and not (tr.more or reach.synced) and 0 < len(wanted) == len(reach.leaves):
+    received = pull_all(tr, busy, slots, cotangents, reach, _leaves_among(inputs), create_graph, retain)
+    if plain and not (tr.more or reach.synced) and 0 < len(received) == len(reach.leaves):
         tr.pos.pulled = slot, bool(retain), [leaf.step.index for leaf in reach.leaves]
+    return [*received.items()]
+
+
+def begin_at(tr: Trace, name: str, outputs: Sequence[Handle], given: Sequence[Any]) -> tuple[list[Slot], list[Slot]]:
+    """The values that a backward begins with, and their cotangents; none of those if all are 1."""
+    slots, cotangents = [], []
+    for i, (x, ct) in enumerate(zip(outputs, given, strict=True)):
+        slot = slot_of(tr, x)
+        if not slot.requires_grad:
+            raise AutogradError(f"{name}: element {i} of tensors does not require grad and does not have a grad_fn")
+        if ct is not None:
+            g = slot_of(tr, ct)
+            if g.shape != slot.shape:
+                raise ShapeError(f"{name}: gradient has shape {g.shape}, the tensor has {slot.shape}")
+            cotangents.append(g)
+        elif slot.shape != () and any(d != 1 for d in slot.shape):
+            raise AutogradError(
+                f"{name}: grad can be implicitly created only for scalar outputs, not for shape {slot.shape}; "
+                f"pass {'gradient=' if name == 'backward' else 'grad_outputs='}"
+            )
+        elif len(outputs) > 1:
+            cotangents.append(slot_of(tr, ones_of(slot)))
+        slots.append(slot)
+    return slots, cotangents
+
+
+def pull_all(
+    tr: Trace, busy: bool, slots: Sequence[Slot], cotangents: Sequence[Slot], reach: Reach,
+    is_wanted: Callable[[Gradient], bool], create: bool, retain: bool, asked: Asked = EMPTY,
+) -> Totals:  # fmt: skip
+    """The cotangents of what is wanted, on other devices too; frees the graph unless it is retained.
+
+    asked: intermediate values whose cotangents are wanted too, by the record that each is known by here.
+    """
+    passed = Passed()
+    totals = pull(slots, cotangents, reach, passed, is_wanted, create, retain, True, asked)
     crosses = any(m.crossing is not None for m in totals)
+    # NOTE: of copies from another device only those that keep their gradient, or were asked for.
+    kept = {*tr.retained.values(), *asked} if crosses else ()
     if crosses:
         # NOTE: a transfer is a sync, which ends this walk.
         tr.busy = busy
-        pull_across(totals, passed, lambda tr, x, ct, by: pull_behind(tr, x, ct, by, is_wanted, create_graph))
+        pull_across(totals, passed, lambda x, ct, by: pull_behind(x, ct, by, is_wanted, create, retain, asked))
     if not retain:
         consume(passed)
-    return [(m, h) for m, h in totals.items() if not (crosses and m.crossing is not None and m not in kept)]
+    if not crosses:
+        return totals
+    return {m: h for m, h in totals.items() if m.crossing is None or m in kept}
 
 
 def _through_hooks(meta: Gradient, h: Any) -> Any:
-    """A gradient as the hooks of its leaf leave it."""
-    for hook in meta.hooks:
-        replaced = hook(h)
-        h = h if replaced is None else replaced
-    return h
+    """A gradient as the hooks of its leaf leave it; those of a copy from another device it went through before."""
+    return h if meta.crossing is not None else through_hooks(list(meta.hooks), h)
 
 
 def _backward_again(tr: Trace, s: Step, leaves: Sequence[int]) -> list[tuple[Gradient, Handle]] | None:
@@ -391,15 +239,77 @@ def _backward_again(tr: Trace, s: Step, leaves: Sequence[int]) -> list[tuple[Gra
     return received
 
 
-def pull_behind(
-    tr: Trace, origin: Slot, ct: Slot, passed: Passed, is_wanted: Callable[[Gradient], bool], create: bool
-) -> Totals:
-    """The cotangents that a value which was made again on this walk hands on."""
-    reach = Reach([origin])
+def pull(
+    outputs: Sequence[Slot], cotangents: Sequence[Slot], reach: Reach, passed: Passed,
+    is_wanted: Callable[[Gradient], bool], create: bool, retain: bool, keeps: bool, asked: Asked = EMPTY,
+) -> Totals:  # fmt: skip
+    """The cotangents of what is wanted, up to other devices: one step, or parts where Python functions take part.
+
+    Without `cotangents` those of the outputs are 1. keeps: whether intermediate values that retain theirs get them.
+    """
+    tr = local.trace
     links, versions = link_synced(tr, reach, passed)
-    wanted = {m: tuple(group) for m, group in versions.items() if is_wanted(m)}
-    handles = pull_back(tr, [origin], [ct], list(wanted.values()), links, create, True, reach)
+    if tr.slot_hooks or tr.customs:
+        cts = [new_tensor(ct) for ct in cotangents] or [ones_of(x) for x in outputs]
+        return Parts(tr, passed, is_wanted, create, retain, keeps, asked).run(outputs, cts)
+    wanted: dict[Gradient, tuple[Slot, ...]] = {}
+    if keeps and tr.more:
+        wanted = {m: (s,) for s, m in tr.retained.items() if s in reach.through}
+        wanted |= retained(tr, passed)
+    if asked:
+        wanted |= {m: (s,) for m, s in asked_here(tr, asked, reach.through, passed).items()}
+    for m, group in versions.items():
+        if is_wanted(m):
+            wanted[m] = tuple(group)
+    handles = vjp_step(tr, outputs, cotangents, list(wanted.values()), links, create, retain, reach)
     return dict(zip(wanted, handles, strict=True))
+
+
+def pull_behind(
+    origin: Slot, ct: Slot, passed: Passed, is_wanted: Callable[[Gradient], bool], create: bool, retain: bool,
+    asked: Asked = EMPTY,
+) -> Totals:  # fmt: skip
+    """The cotangents that a value which was made again on this walk hands on."""
+    return pull([origin], [ct], Reach([origin], None), passed, is_wanted, create, retain, True, asked)
+
+
+def gradients(
+    outputs: Sequence[Handle], inputs: Sequence[Handle], given: Sequence[Any], retain: bool, create: bool
+) -> list[Handle | None]:
+    """The gradients of the sum of `outputs`, each with its cotangent, by `inputs`; None for one that it is not of."""
+    tr = begin()
+    busy = tr.busy
+    tr.busy = True
+    try:
+        slots, cotangents = begin_at(tr, "grad", outputs, given)
+        asked: dict[Gradient, tuple[Any, Slot]] = {}
+        records: list[Gradient] = []
+        for x in inputs:
+            if not requires_grad(x):
+                raise AutogradError("grad: one of the differentiated Tensors does not require grad")
+            slot, meta = slot_of(tr, x), _meta(x)
+            if meta is not None and (
+                meta.is_leaf or meta.crossing is not None or (slot.leaf is slot and slot.step.op is TRACK)
+            ):
+                records.append(meta)
+            elif slot.step.op is LEAF and meta is not None and meta.slot is not None:
+                records.append(Gradient(True, is_leaf=False))
+                asked[records[-1]] = (meta.segment, meta.slot)
+            else:
+                records.append(Gradient(True, is_leaf=False))
+                asked[records[-1]] = (None, slot)
+        totals = pull_all(
+            tr, busy, slots, cotangents, Reach(slots, None), lambda m: m.crossing is not None or m in records,
+            create, retain, asked | {m: (None, None) for m in records if m.crossing is not None},
+        )  # fmt: skip
+    finally:
+        tr.busy = busy
+    found: list[Any] = [totals.get(m) for m in records]
+    for watch in watchers:
+        watch(outputs, [h for h in found if h is not None])
+    if tr.eager:
+        run_sync(tr, "eager", user_site())
+    return [h if h is None else _through_hooks(m, h) for m, h in zip(records, found, strict=True)]
 
 
 def _meta(h: Handle) -> Any:
@@ -416,30 +326,21 @@ def _accumulate(received: Sequence[tuple[Gradient, Handle]]) -> None:
         record_writes([(add, meta.grad, h) for meta, h in received if meta.grad is not None], first)
 
 
+def _after(meta: Gradient) -> None:
+    """`.grad` has received a gradient: tell who asked to know."""
+    assert meta.after is not None
+    for held, hook in list(meta.after):
+        leaf = held()
+        if leaf is not None:
+            hook(leaf)
+
+
 def detach(x: Handle) -> Any:
     """The same value outside the autograd graph."""
     return record_view(DETACH, x)
 
 
 DETACH = OpDef("detach", lambda b, x: b.stop(x), write=lambda b, base, value: value, differentiable=False)
-
-
-def custom(out: Handle, inputs: Sequence[Handle], rule: Callable[[Any], list[Any]]) -> Handle:
-    """`out` as a value whose cotangent `rule` turns into those of `inputs`."""
-    return _custom(begin(), out, inputs, rule)
-
-
-@undisturbed
-def _custom(tr: Trace, out: Handle, inputs: Sequence[Handle], rule: Callable[[Any], list[Any]]) -> Handle:
-    operands = [slot_of(tr, x) for x in inputs]
-    slot = slot_of(tr, out)
-    s = special_step(tr, CUSTOM, (slot, *operands), (), (), lambda: (slot,))
-    s.requires_grad = True
-    tr.more = True
-    tr.customs[s] = (operands, rule)
-    h = new_tensor(s)
-    tr.refs[s.index] = ref(h)
-    return h
 
 
 def is_pending(holder: Holder) -> bool:
@@ -461,7 +362,7 @@ def _make_leaf(tr: Trace, holder: Holder) -> None:
         slot = holder._slot
         if slot is None:  # NOTE: computed, since it was asked
             return
-        s = _find_special(tr, TRACK, (slot,), (), (), partial(tuple, (slot,)))
+        s = find_special(tr, TRACK, (slot,), (), (), partial(tuple, (slot,)))
         meta = Gradient(True) if holder._meta is None else holder._meta
         held, record, results = ref(holder), ref(meta), tr.results
         before, i = slot.step.index, s.index
@@ -509,53 +410,3 @@ def _freeze(tr: Trace, holder: Holder) -> None:
     holder._slot = s
     if holder._meta is not None:
         holder._meta.requires_grad = False
-
-
-class HookHandle:
-    """Takes a hook off again."""
-
-    def __init__(self, hooks: list[Any], hook: Any) -> None:
-        self._hooks, self._hook = hooks, hook
-
-    def remove(self) -> None:
-        """No longer call the hook."""
-        if self._hook in self._hooks:
-            self._hooks.remove(self._hook)
-
-
-def register_hook(x: Handle, hook: Callable[[Any], Any]) -> HookHandle:
-    """Call `hook` with the gradient of x when it is recorded; what it returns, if anything, replaces it."""
-    tr = begin()
-    if not requires_grad(x):
-        raise AutogradError("register_hook: cannot register a hook on a tensor that doesn't require gradient")
-    if is_leaf(x):
-        meta = _meta(x)
-        meta.hooks.append(hook)
-        return HookHandle(meta.hooks, hook)
-    slot = slot_of(tr, x)
-    if slot.step.op is LEAF:
-        raise NotSupportedError(
-            "not supported: register_hook on an intermediate value after it was synced, because its graph is kept for "
-            "one plan; register the hook, and call backward, before the sync"
-        )
-    tr.more = True
-    hooks = tr.slot_hooks.setdefault(slot, [])
-    hooks.append(hook)
-    return HookHandle(hooks, hook)
-
-
-def retain_grad(x: Handle) -> None:
-    """Keep the gradient of a non-leaf in its `.grad`."""
-    tr = begin()
-    if not requires_grad(x):
-        raise AutogradError("retain_grad: can't retain_grad on a tensor that has requires_grad=False")
-    if is_leaf(x):
-        return
-    slot = slot_of(tr, x)
-    if x._meta is None:
-        x._meta = Gradient(True, is_leaf=False)
-    tr.more = True
-    meta = tr.retained[slot] = x._meta
-    if meta.segment is not None:
-        # NOTE: by the value there, for what leads to the loss may start before it.
-        meta.segment.retained[meta.slot] = ref(meta)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import update_wrapper
 from typing import Any
 
 from lazyt.autograd import engine
 from lazyt.autograd.reachability import Reach
-from lazyt.autograd.saved_segment import Passed, link_synced
+from lazyt.autograd.saved_segment import Passed
 from lazyt.autograd.transfers import pull_across
+from lazyt.autograd.vjp_step import zeros_of
 from lazyt.errors import AutogradError, DTypeError
 from lazyt.ir import dtypes
 from lazyt.ops.definition import OpDef
 from lazyt.tracing.commit import undisturbed
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
-from lazyt.tracing.inplace import requires_grad
-from lazyt.tracing.record import begin, is_grad_enabled, record, slot_of
+from lazyt.tracing.record import begin, record, slot_of
 from lazyt.tracing.tensor_state import Gradient, Handle
 from lazyt.tracing.trace import Trace
 from lazyt.tracing.tracebacks import api_boundary
@@ -85,8 +84,7 @@ def _pulled_back(
     others: list[Gradient] = []
     outs = [slot_of(tr, o) for o in outputs]
     cts = [slot_of(tr, c) for c in cotangents]
-    passed: Passed = []
-    links, versions = link_synced(tr, Reach(outs, None), passed)
+    passed = Passed()
 
     def is_wanted(m: Gradient) -> bool:
         wanted = m.crossing is not None or m in records
@@ -94,18 +92,14 @@ def _pulled_back(
             others.append(m)
         return wanted
 
-    wanted = {m: tuple(group) for m, group in versions.items() if is_wanted(m)}
-    handles = engine.pull_back(tr, outs, cts, list(wanted.values()), links, True, True, Reach(outs, tr.slot_hooks))
-    totals = dict(zip(wanted, handles, strict=True))
+    totals = engine.pull(outs, cts, Reach(outs, None), passed, is_wanted, True, True, keeps=False)
     tr.busy = busy  # NOTE: a transfer is a sync, which ends this walk
-    pull_across(totals, passed, lambda tr, x, ct, by: engine.pull_behind(tr, x, ct, by, is_wanted, True))
+    pull_across(totals, passed, lambda x, ct, by: engine.pull_behind(x, ct, by, is_wanted, True, True))
     crossed = any(m.crossing is not None for m in totals)
     if (passed or crossed) and not others:
         # Across a sync a graph is kept as if somebody might ask for gradients by other values: there are none.
         totals = {m: record(STOP, (h,)) for m, h in totals.items()}
-    return [
-        totals[m] if m in totals else engine.zeros_of(slot_of(begin(), x)) for x, m in zip(inputs, records, strict=True)
-    ]
+    return [totals[m] if m in totals else zeros_of(slot_of(begin(), x)) for x, m in zip(inputs, records, strict=True)]
 
 
 def value_and_grad(
@@ -206,57 +200,4 @@ def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., tuple[
     return unflatten(shape, outs), pull
 
 
-class custom_vjp:  # noqa: N801 - a name that other programs rely on
-    """A function with a derivative of its own: decorate it, then give `defvjp(forward, backward)`.
-
-    `forward(*args)` gives (output, residuals); `backward(residuals, cotangent)` gives one cotangent an argument, or
-    None. Both record like any function of tensors; the output is one tensor.
-
-    >>> import lazyt as lt
-    >>> @lt.custom_vjp
-    ... def clipped(x):
-    ...     return x * 1
-    >>> clipped.defvjp(lambda x: (x * 1, ()), lambda res, ct: (lt.clip(ct, -1, 1),))
-    >>> lt.grad(lambda x: (clipped(x) * 5).sum())(lt.ones(2)).tolist()
-    [1.0, 1.0]
-    """
-
-    def __init__(self, f: Callable[..., Any]) -> None:
-        self.f = f
-        self.rules: tuple[Callable[..., Any], Callable[..., Any]] | None = None
-        update_wrapper(self, f)
-
-    def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
-        """Set the two rules."""
-        self.rules = (forward, backward)
-
-    def __call__(self, *args: Any) -> Any:
-        if self.rules is None:
-            raise AutogradError(f"custom_vjp: {self.f!r} has no derivative yet; call defvjp(forward, backward)")
-        inputs = [x if isinstance(x, Handle) else None for x in args]
-        if not is_grad_enabled() or not any(x is not None and requires_grad(x) for x in inputs):
-            return self.f(*args)
-        forward, backward = self.rules
-        before = set_grad_mode(False)
-        try:
-            out, residuals = forward(*args)
-        finally:
-            restore_grad_mode(before)
-        if not isinstance(out, Handle):
-            raise AutogradError(
-                f"custom_vjp: forward must return (tensor, residuals), got {type(out).__name__!r} first"
-            )
-        return engine.custom(out, [x for x in inputs if x is not None], self._rule(inputs, backward, residuals))
-
-    def _rule(self, inputs: list[Any], backward: Callable[..., Any], residuals: Any) -> Callable[[Any], list[Any]]:
-        def rule(ct: Any) -> list[Any]:
-            cts = backward(residuals, ct)
-            cts = cts if isinstance(cts, tuple) else (cts,)
-            if len(cts) != len(inputs):
-                raise AutogradError(f"custom_vjp: backward must return {len(inputs)} cotangents, got {len(cts)}")
-            return [c for c, x in zip(cts, inputs, strict=True) if x is not None]
-
-        return rule
-
-
-__all__ = ["custom_vjp", "grad", "value_and_grad", "vjp"]
+__all__ = ["grad", "value_and_grad", "vjp"]

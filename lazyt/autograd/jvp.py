@@ -10,11 +10,11 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lazyt.autograd.engine import special_step
 from lazyt.autograd.forward import push
 from lazyt.autograd.reachability import Reach, refuse_again
 from lazyt.autograd.rules.formula import zeros
 from lazyt.autograd.saved_segment import Passed, link_synced
+from lazyt.autograd.vjp_step import special_step
 from lazyt.errors import NotSupportedError
 from lazyt.ops.definition import OpDef
 from lazyt.tracing.commit import undisturbed
@@ -175,7 +175,7 @@ def _pushed(tr: Trace, f: Linear, tangents: Sequence[Handle], grad: bool) -> lis
     outs = [slot_of(tr, y) for y in f.outputs]
     ts = [slot_of(tr, t) for t in tangents]
     _check_custom(tr, outs, f.records)
-    passed: Passed = []
+    passed = Passed()
     reach = Reach(outs, None)
     links, versions = link_synced(tr, reach, passed)
     if any(m.crossing is not None for m in versions):

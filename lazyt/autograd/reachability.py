@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any
 
 from lazyt.autograd.track import CUSTOM, TRACK
@@ -18,14 +18,18 @@ SYNCED = 2
 class Reach:
     """The steps between some outputs and the leaves that require grad; the leaves with their versions.
 
-    The search ends at `stops` and at results of a custom_vjp; with None it goes through both.
+    The search ends at `stops` and at results of custom functions; with None it goes through both. inside: what a step
+    reads besides its operands.
     """
 
-    def __init__(self, outputs: Sequence[Slot], stops: Collection[Slot] | None = ()) -> None:
+    def __init__(
+        self, outputs: Sequence[Slot], stops: Container[Slot] | None = (),
+        inside: Callable[[Step], Iterable[Slot]] | None = None,
+    ) -> None:  # fmt: skip
         self.steps: list[Step] = []
         self.leaves: dict[Slot, list[Slot]] = {}
         self.synced: list[Slot] = []
-        # Where a Python function takes over the cotangent: values with a hook (`stops`), results of a custom_vjp.
+        # Where this search ended: at `stops`, and at results of custom functions.
         self.barriers: list[Slot] = []
         self.through: set[Slot] = set()
         seen: set[Slot] = set()
@@ -50,7 +54,10 @@ class Reach:
             if s not in steps:
                 steps.add(s)
                 self.steps.append(s)
-            todo.extend(x for x in s.operands if isinstance(x, Slot) and x.requires_grad)
+            operands = s.operands if s.op is not CUSTOM else s.operands[s.statics[0] :]
+            todo.extend(x for x in operands if isinstance(x, Slot) and x.requires_grad)
+            if inside is not None:
+                todo.extend(inside(s))
         self.through = seen
         self.synced.sort(key=lambda x: x.step.index)
         for versions in self.leaves.values():
@@ -100,13 +107,6 @@ def lane_bound(steps: Iterable[Step]) -> set[Step]:
         if found:
             lanes[s] = found
     return set(lanes)
-
-
-def refuse_hooks() -> NotSupportedError:
-    return NotSupportedError(
-        "not supported: hooks on intermediate values and custom_vjp across a sync, because the Python function would "
-        "have to run inside one plan; call backward before the sync"
-    )
 
 
 def refuse_overwritten(saved: Slot, s: Step, i: int, where: object) -> AutogradError:

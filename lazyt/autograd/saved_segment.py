@@ -10,22 +10,22 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
+from lazyt.autograd.custom import Rule, custom_step, inputs_of
 from lazyt.autograd.reachability import (
     SYNCED,
     Reach,
     Writes,
     lane_bound,
     refuse_again,
-    refuse_hooks,
     refuse_overwritten,
     refuse_second_time,
     saved_slots,
 )
 from lazyt.autograd.reverse import needed
-from lazyt.autograd.track import SAME, TRACK
+from lazyt.autograd.track import CUSTOM, SAME, TRACK
 from lazyt.errors import NotSupportedError, ThreadError
 from lazyt.ir.graph import Node
 from lazyt.ir.prims import SOURCES
@@ -52,7 +52,8 @@ class Shape:
     def __init__(self, path: Sequence[Step], outputs: Sequence[Slot]) -> None:
         self.outputs = frozenset(outputs)
         self.order = list(outputs)
-        self.reach = reach = Reach(outputs)
+        self.reach = reach = Reach(outputs, None)
+        self.steps = frozenset(reach.steps)
         # NOTE: only what a backward reaches: the record of a synced value keeps that one's own segment alive.
         self.records = sorted({x.step.index for x in (*reach.leaves, *reach.synced)})
         writes = Writes(path)
@@ -95,6 +96,7 @@ class Segment:
         # What was asked of values before the sync: Python functions that take their cotangents, records of gradients.
         self.hooks = {x: hooks for x, hooks in tr.slot_hooks.items() if x in shape.reach.through}
         self.retained = {x: ref(m) for x, m in tr.retained.items() if x in shape.reach.through}
+        self.customs: dict[Step, Rule] = {s: r for s, r in tr.customs.items() if s in shape.steps}
         self.overwritten = shape.overwritten
         self.watched: dict[Slot, tuple[weakref.ref[Any], int]] = {}
         for x, y in shape.watched:
@@ -109,7 +111,7 @@ class Segment:
         self.saved = dict(zip(self.slots, values, strict=True))
 
     def check(self, reach: Reach) -> None:
-        """Raise AutogradError if what this backward needs was freed or overwritten; NotSupportedError for a hook."""
+        """Raise AutogradError if what this backward needs was freed or overwritten."""
         for x, s, i in saved_slots(reach.steps):
             if s in self.consumed:
                 raise refuse_second_time(s)
@@ -118,8 +120,6 @@ class Segment:
             watched = self.watched.get(x)
             if watched is not None and (h := watched[0]()) is not None and h._version != watched[1]:
                 raise refuse_overwritten(x, s, i, "after the sync")
-        if any(hooks and x in reach.through for x, hooks in self.hooks.items()):
-            raise refuse_hooks()
 
     def replay(self, tr: Trace, target: Slot) -> Slot:
         """Record what leads to `target` again on this walk; its value there."""
@@ -137,6 +137,9 @@ class Segment:
                     self._again(tr, s, missing, new)
         finally:
             return_to(before)
+        for x, hooks in self.hooks.items():
+            if x in new:
+                tr.slot_hooks[new[x]] = hooks
         return new[target]
 
     def _again(self, tr: Trace, s: Step, wanted: Sequence[Slot], new: dict[Slot, Slot]) -> None:
@@ -174,12 +177,18 @@ class Segment:
                 # NOTE: `known` would stand between the value written and the one whose gradient it has.
                 new[s] = made
                 return
+        elif s.op is CUSTOM:
+            results = [self._leaf(tr, x) for x in s.slots]
+            made = custom_step(tr, results, [new[x] for x in inputs_of(s)], self.customs[s])
+            new.update(zip(s.slots, made.slots, strict=True))
+            return
         elif (again := getattr(s.op, "again", None)) is not None:
             made = again(tr, s, new)
         elif getattr(s.op, "expand", None) is not None:
             raise refuse_again(s)
         else:
             made = self._op(tr, s, new)
+        made.site = s.site  # where the user recorded it
         for x, y in zip(s.slots, made.slots, strict=True):
             if x in new:
                 continue
@@ -236,7 +245,10 @@ def _kept(
     groups += [[low.nodes[s]] for s in reach.synced]
     slot_of_node = {low.nodes[x]: x for s in reversed(path) for x in s.slots if x in low.nodes}
     kept: dict[Slot, None] = {}
-    todo = sorted(needed(low.builder, [low.nodes[x] for x in outputs], groups), key=lambda n: -n.serial)
+    # What custom functions hand cotangents on to is pulled back from there.
+    behind = [x for s in reach.steps if s.op is CUSTOM for x in inputs_of(s) if x.requires_grad]
+    sources = [low.nodes[x] for x in dict.fromkeys((*outputs, *behind))]
+    todo = sorted(needed(low.builder, sources, groups), key=lambda n: -n.serial)
     met: set[Node] = set()
     while todo:
         n = todo.pop()
@@ -260,6 +272,9 @@ def _kept(
         # NOTE: whoever holds it: the next segment of this program keeps the same, and there it may be another's.
         if s.op is TRACK and s.index in records:
             kept[s] = None
+        if s.op is CUSTOM:
+            kept.update(dict.fromkeys(s.slots))
+            continue
         for x in s.operands:
             if isinstance(x, Slot) and getattr(x.step.op, "expand", None) is not None and not x.requires_grad:
                 kept[x] = None
@@ -286,7 +301,8 @@ def _closure(targets: Sequence[Slot], known: set[Slot]) -> dict[Step, list[Slot]
         if slot in known and _is_version(slot):
             todo.append(slot.leaf)  # type: ignore[arg-type]
             continue
-        todo.extend(x for x in s.operands if isinstance(x, Slot))
+        operands = inputs_of(s) if s.op is CUSTOM else s.operands
+        todo.extend(x for x in operands if isinstance(x, Slot))
         if s.op is not LEAF and getattr(s.op, "again", None) is not None:
             todo.extend(x for group in s.info for x in group)
         if _is_version(slot):
@@ -298,7 +314,7 @@ def _closure(targets: Sequence[Slot], known: set[Slot]) -> dict[Step, list[Slot]
 
 def _freed(output: Slot, consumed: frozenset[Step]) -> bool:
     """Whether a backward from here needs something that was freed; sums and copies keep nothing."""
-    return any(s in consumed for _, s, _ in saved_slots(Reach([output]).steps))
+    return any(s in consumed for _, s, _ in saved_slots(Reach([output], None).steps))
 
 
 def make_segment(tr: Trace, outputs: Sequence[Slot], consumed: frozenset[Step]) -> Segment | None:
@@ -315,8 +331,18 @@ def make_segment(tr: Trace, outputs: Sequence[Slot], consumed: frozenset[Step]) 
 
 Links = tuple[tuple[Slot, Slot], ...]
 Versions = dict[Gradient, list[Slot]]
-# The segments that a backward went through, and by which steps.
-Passed = list[tuple[Segment, Reach]]
+
+
+class Passed(list[tuple[Segment, Reach]]):
+    """The segments that a backward went through, and by which steps; `rules`: of the custom functions there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rules: list[Rule] = []
+
+
+# Intermediate values whose cotangents are asked for: their segment, if they were synced, and the value there.
+Asked = Mapping[Gradient, tuple[Any, Any]]
 
 
 def behind(tr: Trace, meta: Gradient, passed: Passed) -> Slot:
@@ -330,7 +356,7 @@ def behind(tr: Trace, meta: Gradient, passed: Passed) -> Slot:
         )
     if meta.segment is None:
         raise refuse_second_time(meta.slot.step)
-    inside = Reach([meta.slot])
+    inside = Reach([meta.slot], None)
     meta.segment.check(inside)
     passed.append((meta.segment, inside))
     found: Slot = meta.segment.replay(tr, meta.slot)
@@ -348,10 +374,22 @@ def retained(tr: Trace, passed: Passed) -> dict[Gradient, tuple[Slot, ...]]:
     return {m: group for m, group in found if m is not None}
 
 
+def asked_here(tr: Trace, asked: Asked, through: Container[Slot], passed: Passed) -> dict[Gradient, Slot]:
+    """Where the values that `asked` names stand on this walk, among those that a backward goes through."""
+    found = {m: s for m, (segment, s) in asked.items() if segment is None and s in through}
+    for segment, inside in passed:
+        found |= {
+            m: tr.replayed[segment][s] for m, (where, s) in asked.items() if where is segment and s in inside.through
+        }
+    return found
+
+
 def consume(passed: Passed) -> None:
     """Free the graph of all that a backward went through."""
     for segment, inside in passed:
         segment.consumed = segment.consumed | set(inside.steps)
+    for rule in passed.rules:
+        rule.free()
 
 
 def link_synced(tr: Trace, reach: Reach, passed: Passed) -> tuple[Links, Versions]:
@@ -384,9 +422,9 @@ def link_synced(tr: Trace, reach: Reach, passed: Passed) -> tuple[Links, Version
                 continue
             origin = behind(tr, meta, passed)
             links.append((meta.segment.number, slot, origin))
-            todo.append(Reach([origin]))
+            todo.append(Reach([origin], None))
     links.sort(key=lambda t: (-t[0], t[1].step.index))
     return tuple((a, b) for _, a, b in links), versions
 
 
-__all__ = ["SYNCED", "Segment", "behind", "consume", "link_synced", "make_segment", "retained"]
+__all__ = ["SYNCED", "Passed", "Segment", "asked_here", "behind", "consume", "link_synced", "make_segment", "retained"]

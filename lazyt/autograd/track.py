@@ -27,16 +27,20 @@ class Track:
 
 
 class Custom:
-    """The kind of step whose operand is the result of a function with a derivative of its own (custom_vjp)."""
+    """The kind of step whose values are results of a function with a derivative of its own (see custom.py).
 
-    name = "custom_vjp"
+    statics: (n results,); operands: the results as computed, the inputs that cotangents go on to.
+    """
+
+    name = "custom_function"
     saves: tuple[int, ...] = ()
     differentiable = True
     fallible = False
 
     def expand(self, low: Lowered, s: Step) -> tuple[Node, ...]:
-        """The operand, cut off from what made it, as an identity of its own."""
-        return (low.track(low.builder.stop(low.nodes[s.operands[0]]), s, 0),)
+        """The results, cut off from what made them, each as an identity of its own."""
+        found = (low.nodes[x] for x in s.operands[: s.statics[0]])
+        return tuple(low.track(low.builder.stop(x), s, k) for k, x in enumerate(found))
 
 
 # A value as one of its own, where nobody asks for its gradient any more but what was derived by it is derived again.

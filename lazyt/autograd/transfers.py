@@ -17,11 +17,11 @@ from lazyt.errors import NotSupportedError
 from lazyt.ops.definition import OPS
 from lazyt.tracing.record import begin, record, slot_of
 from lazyt.tracing.tensor_state import Gradient, Handle
-from lazyt.tracing.trace import Slot, Trace
+from lazyt.tracing.trace import Slot
 
 Totals = dict[Gradient, Handle]
-# Pulls the cotangent of a value of this walk back: the value, its cotangent, whose records' are wanted.
-Pull = Callable[[Trace, Slot, Slot, Passed], Totals]
+# Pulls the cotangent of a value of this walk back: the value, its cotangent, the segments that were gone through.
+Pull = Callable[[Slot, Slot, Passed], Totals]
 
 _numbers = itertools.count()
 
@@ -60,6 +60,9 @@ def pull_across(totals: Totals, passed: Passed, pull: Pull) -> None:
         meta = max(waiting, key=lambda m: m.crossing.number)
         moved.add(meta)
         crossing: Any = meta.crossing
+        for hook in list(meta.hooks):
+            replaced = hook(totals[meta])
+            totals[meta] = totals[meta] if replaced is None else replaced
         ct = crossing.back(totals[meta])
         source = crossing.source
         if source.slot is None:
@@ -67,5 +70,5 @@ def pull_across(totals: Totals, passed: Passed, pull: Pull) -> None:
             continue
         tr = begin()
         origin = behind(tr, source, passed)
-        for other, part in pull(tr, origin, slot_of(tr, ct), passed).items():
+        for other, part in pull(origin, slot_of(tr, ct), passed).items():
             add_to(totals, other, part)

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lazyt.autograd.batching import batch, refuse
-from lazyt.autograd.engine import special_step
+from lazyt.autograd.custom import Kept, Rule
 from lazyt.autograd.jvp import several, stopped
 from lazyt.autograd.rules.formula import zeros
 from lazyt.autograd.saved_segment import leaf_numbers
+from lazyt.autograd.vjp_step import special_step
 from lazyt.errors import AutogradError, NotSupportedError
 from lazyt.ops import effects, numpy_calls
 from lazyt.tracing.commit import undisturbed
@@ -208,8 +209,8 @@ class Recorded:
         if not (tr.customs or tr.slot_hooks):
             return
         found = _dependent(tr, self.steps[0], self.steps)
-        for slot in [x for x in tr.customs if x.step in found]:
-            tr.customs[slot] = tr.customs[slot][0], _refused(slot, "a custom_vjp")
+        for step in [x for x in tr.customs if x in found]:
+            tr.customs[step] = _Closed(step)
         for slot in [x for x in tr.slot_hooks if x.step in found]:
             tr.slot_hooks[slot] = [_refused(slot, "a hook")]
 
@@ -252,6 +253,18 @@ class Recorded:
         h._slot = slot
         tr.refs[slot.step.index] = ref(h)
         return True
+
+
+class _Closed(Rule):
+    """What stands for the rule of a custom function when the vmap that it was called in is done."""
+
+    def __init__(self, step: Step) -> None:
+        super().__init__(Kept(()))
+        self.refuse = _refused(step, "a custom function")
+
+    def pull(self, tr: Trace, step: Step, cts: Sequence[Handle | None], create: bool) -> list[tuple[Slot, Handle]]:
+        self.refuse(cts)
+        raise AssertionError("it is refused")
 
 
 def _refused(slot: Slot, what: str) -> Callable[[Any], Any]:

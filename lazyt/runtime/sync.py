@@ -8,6 +8,7 @@ from time import perf_counter, sleep
 from types import FrameType
 from typing import Any
 
+from lazyt.autograd.custom import drop_unused
 from lazyt.autograd.engine import consumed_on
 from lazyt.autograd.saved_segment import Segment, make_segment
 from lazyt.backends.common.commit_flag import Receipt
@@ -81,6 +82,8 @@ def sync(
     if pos.mode is not tr.mode:
         settle(tr)
         pos = tr.pos
+    if tr.customs and not all(rule.freed for rule in tr.customs.values()):
+        drop_unused(tr, lambda: wanted_of(tr)[0])
     if pos.again and not extra and pos.again.run(tr, cause, site):
         if tr.expectations:
             expected(tr)
@@ -455,7 +458,7 @@ def _run(tr: Trace, cause: str, site: Any = None) -> None:
 def _turn_left(tr: Trace, cut: bool) -> int | None:
     """How many steps at least are left of a loop's turn; None where the walk must not end between two turns.
 
-    A value that somebody may still differentiate keeps its walk: across a sync, hooks and custom rules are refused.
+    A value that somebody may still differentiate keeps its walk.
     cut: a walk ended here before.
     """
     if tr.syncs_forbidden:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from lazyt.autograd import engine, transfers
+from lazyt.autograd import engine, hooks as gradient_hooks, transfers
 from lazyt.backends.registry import is_device_name
 from lazyt.errors import AutogradError, DeviceError, DTypeError, NotOneElement, ShapeError
 from lazyt.ir import dtypes
@@ -120,9 +120,9 @@ class Tensor(Handle):
         """The value as a NumPy array: read-only and without a copy, or writable with `copy=True`. Syncs if pending.
 
         What was exported never changes: later in-place writes go to new memory. Raises AutogradError for a tensor
-        that requires grad.
+        that requires grad, but under `no_grad`.
         """
-        if inplace.requires_grad(self):
+        if inplace.requires_grad(self) and recording.is_grad_enabled():
             raise AutogradError(
                 "numpy: Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
             )
@@ -353,9 +353,12 @@ class Tensor(Handle):
 
     @property
     def grad(self) -> Tensor | None:
-        """The accumulated gradient of a leaf, or None."""
+        """The accumulated gradient of a leaf, or None; None with a warning for what is no leaf and keeps none."""
         meta = self._gradient()
-        return None if meta is None else meta.grad
+        found = None if meta is None else meta.grad
+        if found is None and (meta is None or not meta.is_leaf) and inplace.requires_grad(self):
+            gradient_hooks.warn_of_no_gradient(self)
+        return found
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
@@ -387,13 +390,21 @@ class Tensor(Handle):
         out: Tensor = engine.detach(self)
         return out
 
-    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Any:
-        """Call `hook(gradient)` whenever a gradient of this tensor is recorded; what it returns replaces it."""
-        return engine.register_hook(self, hook)
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> gradient_hooks.HookHandle:
+        """Call `hook(gradient)` whenever a gradient of this tensor is recorded; what it returns replaces it.
+
+        `remove()` of the result takes it off. As in PyTorch; it records, like any function of tensors, and also sees
+        the gradients of values that were synced or moved to another device since they were made.
+        """
+        return gradient_hooks.register_hook(self, hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> gradient_hooks.HookHandle:
+        """Call `hook(self)` each time `.grad` of this leaf has received a gradient. AutogradError for a non-leaf."""
+        return gradient_hooks.register_post_accumulate_grad_hook(self, hook)
 
     def retain_grad(self) -> None:
         """Keep `.grad` of this non-leaf too."""
-        engine.retain_grad(self)
+        gradient_hooks.retain_grad(self)
 
 
 def _value(h: Tensor) -> Any:

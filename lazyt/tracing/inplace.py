@@ -124,6 +124,13 @@ def check_legal(tr: Trace, name: str, x: Handle, value_grad: bool) -> None:
                     f"{name}: this view is the output of {v.op.name}, a function that returns multiple views. Such "
                     "functions do not allow the output views to be modified inplace; use an out-of-place operation"
                 )
+            if v.op in IN_FUNCTION:
+                raise AutogradError(
+                    f"{name}: {v.op.name} is a view and is being modified inplace. This view was created inside a "
+                    "custom Function (or because an input was returned as-is) and the autograd logic to handle "
+                    "view+inplace would override the custom backward associated with the custom Function, leading to "
+                    "incorrect gradients. You can fix this by cloning the output of the custom Function"
+                )
             v = v.parent
         assert x._storage is not None
         meta = x._storage._meta
@@ -162,6 +169,8 @@ def puts_back(x: Handle, value: Any, how: tuple[OpDef, Any, Any, Any]) -> bool:
 
 
 MULTI_OUTPUT = frozenset({"unstack", "split", "array_split"})
+# Results of custom functions that are views of something there (see autograd/custom.py).
+IN_FUNCTION: set[OpDef] = set()
 
 # What a value written under no_grad keeps of the one it replaces: a leaf stays that leaf, another value its graph.
 KEEPS_LEAF, KEEPS_GRAPH = "leaf", "graph"

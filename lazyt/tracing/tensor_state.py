@@ -37,13 +37,14 @@ class Data:
 class Gradient:
     """The autograd identity of a leaf, or where a synced value came from."""
 
-    __slots__ = ("__weakref__", "crossing", "grad", "hooks", "is_leaf", "requires_grad", "segment", "slot")
+    __slots__ = ("__weakref__", "after", "crossing", "grad", "hooks", "is_leaf", "requires_grad", "segment", "slot")
 
     def __init__(self, requires_grad: bool, is_leaf: bool = True) -> None:
         self.requires_grad = requires_grad
         self.is_leaf = is_leaf
         self.grad: Any = None
         self.hooks: list[Any] = []
+        self.after: list[Any] | None = None  # hooks for when `grad` has received one: (reference to the leaf, hook)
         # For a non-leaf that was synced: the walk that made it and its slot there (see autograd/saved_segment.py).
         self.segment: Any = None
         self.slot: Slot | None = None

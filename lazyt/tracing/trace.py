@@ -338,7 +338,7 @@ class Trace:
         self.slot_hooks: dict[Slot, list[Any]] = {}  # hooks on intermediate values
         self.retained: dict[Slot, Any] = {}  # intermediate values that keep their gradient, and its record
         self.history: Any = None  # what a walk has freed and overwritten (see autograd/reachability.py)
-        self.customs: dict[Slot, Any] = {}  # results of custom_vjp: (inputs, the rule)
+        self.customs: dict[Step, Any] = {}  # calls of custom functions, and what becomes of their cotangents
         self.effects: dict[str, Any] = {}  # by device, the token of the last effect, held so that a sync computes it
         self.foreign: dict[int, Slot] = {}  # id of a Data that several threads know -> the leaf it is here
         self.polled = 0  # how often another thread has computed values of this walk

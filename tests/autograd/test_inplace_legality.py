@@ -6,7 +6,6 @@ Each row is a program as source text. It runs without a sync, with one after eac
 from __future__ import annotations
 
 import random
-import textwrap
 from typing import Any
 
 import numpy as np
@@ -14,40 +13,14 @@ import pytest
 
 import lazyt as lt
 from lazyt.errors import AutogradError, DTypeError, ShapeError
+from tests.support.synced_programs import REGIMES, check, run
 
-REGIMES = ("never", "after each", "random 1", "random 2")
 OVERWRITTEN = "one of the variables needed for gradient computation has been modified by an inplace operation"
 SECOND_TIME = "Trying to backward through the graph a second time"
 LEAF = "a leaf Variable that requires grad is being used in an in-place operation"
 VIEW_OF_LEAF = "a view of a leaf Variable that requires grad is being used in an in-place operation"
 NO_GRAD_VIEW = "view was created in no_grad mode and is being modified inplace with grad mode enabled"
 MULTIPLE = "returns multiple views. Such functions do not allow the output views to be modified inplace"
-
-
-def run(source: str, regime: str) -> dict[str, Any]:
-    """Run the statements of `source`, each at top level, synced as the regime says."""
-    lines = textwrap.dedent(source).strip().split("\n")
-    blocks: list[str] = []
-    for line in lines:
-        if line.startswith(" "):
-            blocks[-1] += "\n" + line
-        else:
-            blocks.append(line)
-    choose = random.Random(regime)
-    space: dict[str, Any] = {"lt": lt, "np": np}
-    for block in blocks:
-        exec(compile(block, f"<{block}>", "exec"), space)
-        if regime == "after each" or (regime.startswith("random") and choose.random() < 0.4):
-            lt.sync()
-    return space
-
-
-def check(space: dict[str, Any], expected: dict[str, Any]) -> None:
-    for expression, want in expected.items():
-        got = eval(expression, space)
-        if isinstance(got, lt.Tensor):
-            got = got.detach().tolist()
-        assert got == want, f"{expression}: {got}, expected {want}"
 
 
 LEAF_W = "w = lt.tensor([1.0, 2.0, 3.0], requires_grad=True)\n"

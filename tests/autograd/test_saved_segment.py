@@ -301,23 +301,35 @@ def test_a_retained_gradient_is_there_wherever_syncs_fall(at_points: tuple[int, 
         assert h.grad.tolist() == [16.0, 24.0]
 
 
-def test_a_hook_on_a_value_before_a_sync_is_refused_not_forgotten() -> None:
+@pytest.mark.parametrize("at_points", [(), (0,), (1,), (0, 1), (1, 2), (0, 1, 2)])
+def test_a_hook_on_an_intermediate_value_is_called_wherever_syncs_fall(at_points: tuple[int, ...]) -> None:
+    sync = at(at_points)
     w = lt.tensor([1.0, 2.0], requires_grad=True)
-    for synced in (False, True, False, True):
+    seen: list[lt.Tensor] = []
+    for late in (False, True, False, True):
         w.grad = None
+        seen.clear()
         h = w * 2.0
-        hook = h.register_hook(lambda g: g * 10.0)
-        loss = (h * h).sum()
-        if not synced:
-            loss.backward()
-            assert w.grad.tolist() == [80.0, 160.0]
-            continue
-        loss.item()
-        with pytest.raises(lt.NotSupportedError, match="hooks on intermediate values and custom_vjp across a sync"):
-            loss.backward()
+        if not late:
+            hook = h.register_hook(lambda g: seen.append(g) or g * 10.0)
+        squared = h * h
+        sync()
+        if late:
+            hook = h.register_hook(lambda g: seen.append(g) or g * 10.0)
+        other = squared.register_hook(lambda g: g + 1.0)
+        loss = squared.sum() + h.sum()
+        sync()
+        loss = loss + lt.sum(h)
+        sync()
+        loss.backward(retain_graph=True)
+        # d/dh: 2 h (1 + 1) + 2, ten times that, twice that for w
+        assert [g.tolist() for g in seen] == [[10.0, 18.0]]
+        assert w.grad.tolist() == [200.0, 360.0]
         hook.remove()
+        other.remove()
         loss.backward()
-        assert w.grad.tolist() == [8.0, 16.0]
+        assert w.grad.tolist() == [212.0, 380.0]
+        assert len(seen) == 1
 
 
 @pytest.mark.parametrize("dropped", [0, 1])

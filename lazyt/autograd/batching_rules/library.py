@@ -54,7 +54,17 @@ def _transforms(lanes: Lanes, n: Node, xs: Sequence[Node]) -> tuple[Node, ...]:
 # Over the last axes, or elementwise: any axes may come first.
 _STACKED = (
     *("linalg_inv", "linalg_cholesky", "linalg_svdvals", "linalg_eigh", "linalg_eigvalsh", "linalg_det"),
-    *("linalg_slogdet", "linalg_qr", "linalg_svd", "linalg_eig", "linalg_eigvals", "packbits", "unpackbits", "frexp"),
+    *(
+        "linalg_slogdet",
+        "linalg_qr",
+        "linalg_svd",
+        "linalg_eig",
+        "linalg_eigvals",
+        "after",
+        "packbits",
+        "unpackbits",
+        "frexp",
+    ),
 )
 _COMPLEX = tuple(f for f in FUNCTIONS if f.startswith("complex_"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lazyt.autograd.rules.registry import nondifferentiable, vjp
+from lazyt.autograd.rules.registry import library_vjp, nondifferentiable, vjp
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
@@ -21,6 +21,11 @@ def _track(b: Builder, n: Node, ct: Node) -> Cotangents:
 @vjp("known")
 def _known(b: Builder, n: Node, ct: Node) -> Cotangents:
     return (ct, None)
+
+
+@library_vjp("after")
+def _after(b: Builder, n: Node, cts: Cotangents) -> Cotangents:
+    return (None, *cts)
 
 
 nondifferentiable("what it is for: reverse mode takes it as a constant", "stop")

@@ -64,6 +64,12 @@ def _sort(b: Builder, n: Node, ts: Tangents, used: frozenset[int]) -> Tangents:
     return (b.gather(t, indices, tuple(range(x.ndim))),)
 
 
+@library_jvp("after")
+def _after(b: Builder, n: Node, ts: Tangents, used: frozenset[int]) -> Tangents:
+    """What is waited for has no derivative."""
+    return ts[1:]
+
+
 @library_jvp("attention")
 def _attention(b: Builder, n: Node, ts: Tangents, used: frozenset[int]) -> Tangents:
     """With s the scores and w their softmax: ds = (dq @ k.T + q @ dk.T) * by + dmask, dw = w * (ds - sum(w * ds)).

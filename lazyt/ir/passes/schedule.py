@@ -252,6 +252,11 @@ def _levels(launches: Sequence[Launch]) -> list[list[Launch]]:
             # A later write into the same buffer (an update over a copy) waits for this one.
             readers[n] = max(readers.get(n, -1), at)
     order = sorted(range(len(launches)), key=lambda i: (-level[i], i))
+    if any(
+        isinstance(c, LibraryCall) and isinstance(a := c.node.attrs, g.Opaque) and a.fn == "after" for c in launches
+    ):
+        # Memory was asked for: in the order of the program, what ends a lifetime (a weight's gradient) is not put off.
+        order = [*range(len(launches))]
     regions: list[list[Launch]] = []
     last = -1
     for i in order:

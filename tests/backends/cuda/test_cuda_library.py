@@ -15,6 +15,8 @@ from lazyt.backends.cuda.library import registry, scatter
 from lazyt.errors import DeviceError
 from lazyt.ir import library_calls
 from lazyt.ir.attention import ATTENTION
+from lazyt.tracing.record import record
+from lazyt.utils.checkpoint import AFTER
 from tests.support.cuda.fake import FakeDriver
 
 
@@ -55,6 +57,7 @@ def calls() -> dict[str, Callable[[Any], Any]]:
         "linalg_svdvals": lambda on: lt.linalg.svdvals(on(X)),
         "linalg_matrix_rank": lambda on: lt.linalg.matrix_rank(on(X)),
     }
+    found["after"] = lambda on: record(AFTER, (on(X), on(X) + 1, on(SQUARE)))
     found |= {f"fft_{n}": lambda on, n=n: getattr(lt.fft, n)(on(X)) for n in ("fft", "ifft", "rfft", "ihfft")}
     found |= {f"fft_{n}": lambda on, n=n: getattr(lt.fft, n)(on(Z)) for n in ("irfft", "hfft")}
     found |= {f"fft_{n}": lambda on, n=n: getattr(lt.fft, n)(on(Z)) for n in ("fftn", "ifftn", "irfftn")}

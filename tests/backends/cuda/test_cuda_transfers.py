@@ -119,12 +119,30 @@ def test_a_graph_is_freed_once(program: Program) -> None:
     np.testing.assert_allclose(p.grad.numpy(), 2 * q.grad.numpy(), rtol=1e-5)
 
 
-def test_derivatives_of_derivatives_do_not_cross() -> None:
+@pytest.mark.parametrize("synced", [False, True])
+def test_derivatives_of_derivatives_cross(synced: bool) -> None:
     p = leaf_of()
     (p.to("cuda:0") ** 3).sum().backward(create_graph=True)
     np.testing.assert_allclose(p.grad.detach().numpy(), 3 * VALUES**2, rtol=1e-6)
-    with pytest.raises(lt.NotSupportedError, match=r"differentiating through backward .* after a sync"):
-        (p.grad * p.grad).sum().backward()
+    g, p.grad = p.grad, None
+    if synced:
+        lt.sync()
+    (g * g).sum().backward()
+    np.testing.assert_allclose(p.grad.numpy(), 2 * 3 * VALUES**2 * 6 * VALUES, rtol=1e-5)
+
+
+def test_hooks_of_a_copy_and_of_what_is_behind_it() -> None:
+    p = leaf_of()
+    seen: list[Any] = []
+    h = p * 2
+    h.register_hook(lambda g: seen.append(("before", str(g.device))) or g * 3)
+    y = h.to("cuda:0")
+    y.register_hook(lambda g: seen.append(("copy", str(g.device))) or g * 5)
+    z = y * y
+    z.register_hook(lambda g: seen.append(("behind", str(g.device))))
+    z.sum().backward()
+    assert seen == [("behind", "cuda:0"), ("copy", "cuda:0"), ("before", "cpu")]
+    np.testing.assert_allclose(p.grad.numpy(), 15 * 8 * VALUES, rtol=1e-5)
 
 
 def test_a_copy_is_no_leaf_and_asks_only_where_gradients_are_asked_for() -> None:

@@ -1,0 +1,129 @@
+"""Hooks: Python functions that are called with a gradient when a backward is recorded."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any, Self
+
+from lazyt.errors import AutogradError, LazytWarning, ThreadError
+from lazyt.tracing.inplace import is_leaf, requires_grad
+from lazyt.tracing.record import begin, slot_of
+from lazyt.tracing.steps import LEAF
+from lazyt.tracing.tensor_state import ELSEWHERE, Gradient, Handle
+
+ref = weakref.ref
+
+
+class HookHandle:
+    """Takes a hook off again: by `remove()`, or at the end of a `with` block."""
+
+    def __init__(self, hooks: list[Any], hook: Any) -> None:
+        self._hooks, self._hook = hooks, hook
+
+    def remove(self) -> None:
+        """No longer call the hook."""
+        if self._hook in self._hooks:
+            self._hooks.remove(self._hook)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.remove()
+
+
+def record_of(h: Handle) -> Any:
+    """The gradient record of a tensor: of its storage, where it has one."""
+    return h._storage._meta if h._storage is not None else h._meta
+
+
+def register_hook(x: Handle, hook: Callable[[Any], Any]) -> HookHandle:
+    """Call `hook` with the gradient of x when it is recorded; what it returns, if anything, replaces it."""
+    tr = begin()
+    if not requires_grad(x):
+        raise AutogradError("register_hook: cannot register a hook on a tensor that doesn't require gradient")
+    if is_leaf(x):
+        hooks = record_of(x).hooks
+    else:
+        slot = slot_of(tr, x)
+        synced = slot.step.op is LEAF
+        hooks = _synced_hooks(record_of(x)) if synced else tr.slot_hooks.setdefault(slot, [])
+        tr.more = True
+    hooks.append(hook)
+    return HookHandle(hooks, hook)
+
+
+def _synced_hooks(meta: Gradient) -> list[Any]:
+    """The hooks of an intermediate value that is computed: its walk keeps them."""
+    if meta.crossing is not None:
+        return meta.hooks
+    segment, slot = meta.segment, meta.slot
+    if segment is ELSEWHERE:
+        raise ThreadError(
+            "register_hook: another thread has recorded this value and not computed it, and its graph is that "
+            "thread's: register the hook there, or call sync() there first"
+        )
+    if segment is None:  # its graph was freed: no backward comes by
+        return []
+    assert slot is not None
+    hooks: list[Any] = segment.hooks.setdefault(slot, [])
+    tr = begin()
+    here = tr.replayed.get(segment, {}).get(slot)
+    if here is not None:  # made again on this walk before
+        tr.slot_hooks[here] = hooks
+    return hooks
+
+
+def register_post_accumulate_grad_hook(x: Handle, hook: Callable[[Any], None]) -> HookHandle:
+    """Call `hook` with the leaf x each time its `.grad` has received a gradient."""
+    if not requires_grad(x) or not is_leaf(x):
+        raise AutogradError(
+            "register_post_accumulate_grad_hook: post accumulate grad hooks cannot be registered on non-leaf tensors"
+            if requires_grad(x)
+            else "register_post_accumulate_grad_hook: cannot register a hook on a tensor that doesn't require gradient"
+        )
+    meta = record_of(x)
+    if meta.after is None:
+        meta.after = []
+    held = ref(x)
+    meta.after.append((held, hook))
+    return HookHandle(meta.after, (held, hook))
+
+
+def retain_grad(x: Handle) -> None:
+    """Keep the gradient of a non-leaf in its `.grad`."""
+    tr = begin()
+    if not requires_grad(x):
+        raise AutogradError("retain_grad: can't retain_grad on a tensor that has requires_grad=False")
+    if is_leaf(x):
+        return
+    slot = slot_of(tr, x)
+    if x._meta is None:
+        x._meta = Gradient(True, is_leaf=False)
+    tr.more = True
+    meta = tr.retained[slot] = x._meta
+    if meta.segment is not None:
+        # NOTE: by the value there, for what leads to the loss may start before it.
+        meta.segment.retained[meta.slot] = ref(meta)
+
+
+def warn_of_no_gradient(x: Handle) -> None:
+    """`.grad` of a non-leaf is read, and it is not kept."""
+    if is_leaf(x):
+        return
+    meta = x._meta
+    tr = begin()
+    if meta is not None and any(m is meta for m in tr.retained.values()):
+        return
+    segment = None if meta is None else meta.segment
+    if segment is not None and segment is not ELSEWHERE and meta is not None and meta.slot in segment.retained:
+        return
+    warnings.warn(
+        "grad: The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't "
+        "be populated during backward(). If you indeed want the .grad field to be populated for a non-leaf Tensor, use "
+        "retain_grad() on the non-leaf Tensor.",
+        LazytWarning,
+        stacklevel=3,
+    )

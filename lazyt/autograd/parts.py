@@ -1,0 +1,195 @@
+"""A backward in parts: one step between each two places where a Python function takes a cotangent over.
+
+Such places are values with a hook and results of custom functions. Steps are visited from the last to the first; at
+such a place all that comes behind it is pulled back, so its cotangent is complete. No step is pulled back twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lazyt.autograd.reachability import Reach
+from lazyt.autograd.saved_segment import Asked, Passed, asked_here, link_synced, retained
+from lazyt.autograd.track import CUSTOM, TRACK
+from lazyt.autograd.transfers import Totals, add_to
+from lazyt.autograd.vjp_step import BACKWARD, read_by, vjp_step
+from lazyt.errors import AutogradError, ShapeError
+from lazyt.ops.definition import OPS
+from lazyt.tracing.current import restore_grad_mode, set_grad_mode
+from lazyt.tracing.record import record, slot_of
+from lazyt.tracing.tensor_state import Gradient, Handle
+from lazyt.tracing.trace import Slot, Step, Trace
+
+# Where a step stands: that of a repeated walk (see saved_segment.py) by the number of its segment, older ones first.
+Place = tuple[float, int]
+FIRST: Place = (-1.0, -1)
+
+
+class _Below:
+    """The values of steps up to a place, where a part ends; leaves end the search themselves."""
+
+    def __init__(self, cut: Place, place: Callable[[Step], Place]) -> None:
+        self.cut, self.place = cut, place
+
+    def __contains__(self, slot: object) -> bool:
+        assert isinstance(slot, Slot)
+        return (slot.leaf is None or slot.step.op is TRACK) and self.place(slot.step) <= self.cut
+
+
+class Parts:
+    """One backward that Python functions take part in."""
+
+    def __init__(
+        self, tr: Trace, passed: Passed, is_wanted: Callable[[Gradient], bool], create: bool, retain: bool,
+        keeps: bool, asked: Asked,
+    ) -> None:  # fmt: skip
+        self.tr, self.passed, self.is_wanted = tr, passed, is_wanted
+        self.create, self.retain, self.keeps, self.asked = create, retain, keeps, asked
+        self.pending: dict[Slot, Handle] = {}  # cotangents on their way
+        self.totals: Totals = {}
+        self.groups: dict[Gradient, list[Slot]] = {}
+        self.origins: dict[Slot, Slot] = {}  # a synced value as it is met -> made again on this walk
+        self.through: set[Slot] = set()
+        self.numbers: dict[Step, int] = {}
+        self.barriers: set[Step] = set()
+        self.done: set[Step] = set()
+        self.read: dict[Step, Sequence[Slot]] = {}
+
+    def run(self, outputs: Sequence[Slot], cotangents: Sequence[Handle]) -> Totals:
+        """The cotangents of all that is wanted."""
+        before = set_grad_mode(self.create)
+        try:
+            self._discover(outputs)
+            for slot, ct in zip(outputs, cotangents, strict=True):
+                self._add(slot, ct)
+            while self.barriers:
+                barrier = max(self.barriers, key=self._place)
+                self.barriers.discard(barrier)
+                self.done.add(barrier)
+                self._pull_above(self._place(barrier))
+                self._take_over(barrier)
+            self._pull_above(FIRST)
+        finally:
+            restore_grad_mode(before)
+        return self.totals
+
+    def _place(self, s: Step) -> Place:
+        return self.numbers.get(s, math.inf), s.index
+
+    def _add(self, slot: Slot, ct: Handle) -> None:
+        before = self.pending.get(slot)
+        self.pending[slot] = ct if before is None else record(OPS["add"], (before, ct))
+        if slot.step.op is CUSTOM:  # again, if a function has recorded what leads there
+            self.barriers.add(slot.step)
+
+    def _discover(self, sources: Sequence[Slot]) -> None:
+        """Follow these values: across syncs, and to what is wanted."""
+        tr = self.tr
+        reach = Reach(sources, None)
+        links, versions = link_synced(tr, reach, self.passed)
+        self.origins.update(links)
+        todo = [reach]
+        while todo:
+            r = todo.pop()
+            behind = [self.origins[x] for x in r.synced if x in self.origins and self.origins[x] not in self.through]
+            self.through |= r.through
+            todo += [Reach([x], None) for x in behind]
+        for m, group in versions.items():
+            if self.is_wanted(m):
+                self._want(m, group)
+        if self.keeps:
+            for s, m in tr.retained.items():
+                if s in self.through:
+                    self._want(m, [s])
+            for m, group_there in retained(tr, self.passed).items():
+                self._want(m, group_there)
+        for m, s in asked_here(tr, self.asked, self.through, self.passed).items():
+            self._want(m, [s])
+        for segment, slots in tr.replayed.items():
+            self.numbers.update((x.step, segment.number) for x in slots.values())
+        steps = {s for s in tr.customs if not self.through.isdisjoint(s.slots)}
+        steps |= {x.step for x, hooks in tr.slot_hooks.items() if hooks and x in self.through}
+        self.barriers |= steps - self.done
+
+    def _inside(self, s: Step) -> Sequence[Slot]:
+        """What a step reads besides its operands: what comes of that ends in this part too, or goes on from there."""
+        if s.op is not BACKWARD:
+            return ()
+        if s not in self.read:
+            self.read[s] = sorted(read_by(s), key=lambda x: (x.step.index, x.k))
+        return self.read[s]
+
+    def _want(self, m: Gradient, slots: Sequence[Slot]) -> None:
+        group = self.groups.setdefault(m, [])
+        group.extend(s for s in slots if s not in group)
+
+    def _pull_above(self, cut: Place) -> None:
+        """Pull back all steps behind this place; what stands before a sync has its cotangent only then."""
+        while self.pending:
+            top = max(self._place(s.step) for s in self.pending)
+            if top <= cut:
+                return
+            self._part(max(cut, (top[0], -1)))
+
+    def _part(self, cut: Place) -> None:
+        tr = self.tr
+        outs = [s for s in self.pending if self._place(s.step) > cut]
+        cts = [slot_of(tr, self.pending.pop(s)) for s in outs]
+        reach = Reach(outs, _Below(cut, self._place), self._inside)
+        ends = set(reach.barriers)
+        here = {m: own for m, group in self.groups.items()
+                if (own := tuple(s for s in group if s in reach.through and s not in ends))}  # fmt: skip
+        on = [*reach.barriers, *(x for x in reach.synced if x in self.origins)]
+        if not here and not on:
+            return
+        asked = [*here.values(), *((s,) for s in on)]
+        got = vjp_step(tr, outs, cts, asked, (), self.create, self.retain, reach)
+        for m, ct in zip(here, got, strict=False):
+            add_to(self.totals, m, ct)
+        for s, ct in zip(on, got[len(here) :], strict=True):
+            self._add(self.origins.get(s, s), ct)
+
+    def _take_over(self, step: Step) -> None:
+        """Run the Python functions at a place."""
+        tr = self.tr
+        cts: list[Any] = [self.pending.pop(s, None) for s in step.slots]
+        for k, s in enumerate(step.slots):
+            if cts[k] is not None:
+                cts[k] = through_hooks(list(tr.slot_hooks.get(s, ())), cts[k])
+        rule = tr.customs.get(step) if step.op is CUSTOM else None
+        if rule is None:
+            self.pending.update((s, ct) for s, ct in zip(step.slots, cts, strict=True) if ct is not None)
+            return
+        if all(ct is None for ct in cts):
+            return
+        for m, group in self.groups.items():
+            for s, ct in zip(step.slots, cts, strict=True):
+                if s in group and ct is not None:
+                    add_to(self.totals, m, ct)
+        pairs = rule.pull(tr, step, cts, self.create)
+        self.passed.rules.append(rule)
+        new = [s for s, _ in pairs if s not in self.through and s.requires_grad]
+        if new:
+            self._discover(new)
+        for s, ct in pairs:
+            if s.requires_grad:
+                self._add(s, ct)
+
+
+def through_hooks(hooks: Sequence[Callable[[Any], Any]], ct: Any) -> Any:
+    """A gradient as hooks leave it."""
+    for hook in hooks:
+        replaced = hook(ct)
+        if replaced is None:
+            continue
+        if not isinstance(replaced, Handle):
+            raise AutogradError(f"register_hook: a hook must return a tensor or None, not {type(replaced).__name__!r}")
+        if replaced.shape != ct.shape:
+            raise ShapeError(
+                f"register_hook: a hook has changed the size of value: the gradient has shape {ct.shape}, it returned "
+                f"{replaced.shape}"
+            )
+        ct = replaced
+    return ct

@@ -1,0 +1,210 @@
+"""The step that pulls cotangents back, and how it and its kin are found or made."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lazyt.autograd.reachability import History, Reach
+from lazyt.autograd.reverse import backward as reverse
+from lazyt.autograd.track import TRACK
+from lazyt.ir.graph import Node
+from lazyt.ops.definition import OPS
+from lazyt.tracing.call_site import user_line, user_site
+from lazyt.tracing.current import restore_device, set_device
+from lazyt.tracing.lower import Lowered
+from lazyt.tracing.record import record
+from lazyt.tracing.steps import follow, insert, new_tensor, plain_slots
+from lazyt.tracing.tensor_state import Handle
+from lazyt.tracing.trace import Several, Slot, Step, Trace
+
+ref = weakref.ref
+
+
+class VJP:
+    """The kind of step that pulls cotangents back. statics: (create_graph, retain_graph, n outputs, cotangents given,
+    n links); operands: the outputs, their cotangents if given, the linked pairs (see saved_segment.py), the wanted
+    slots."""
+
+    name = "backward"
+    saves: tuple[int, ...] = ()
+    differentiable = True
+    fallible = False
+
+    def expand(self, low: Lowered, s: Step) -> tuple[Node, ...]:
+        """Write the backward graph; parts that nobody reads disappear with dead code."""
+        create, _, n, given, links, _ = s.statics
+        b = low.builder
+        ops = [low.nodes[x] for x in s.operands[: n * 2 if given else n]]
+        outputs = ops[:n]
+        cotangents = ops[n:] if given else [b.expand_to(b.constant(1, o.dtype), o.shape) for o in outputs]
+        rest = s.operands[len(ops) :]
+        pairs = [(low.nodes[rest[2 * i]], low.nodes[rest[2 * i + 1]]) for i in range(links)]
+        groups = [[low.nodes[v] for v in versions] for versions in s.info]
+        blocked = {low.nodes[x] for versions in s.info for x in versions if x in s.stops}
+        grads = _pull(b, outputs, cotangents, pairs, groups, blocked - set(outputs))
+        return tuple(grads) if create else tuple(b.stop(x) for x in grads)
+
+    def again(self, tr: Trace, s: Step, new: dict[Slot, Slot]) -> Step:
+        """The same step on another walk, where `new` has its values; nothing is freed by it."""
+        create, _, n, given, links, barriers = s.statics
+        operands = [new[x] for x in s.operands]
+        groups = tuple(tuple(new[x] for x in group) for group in s.info)
+        statics = (create, True, n, given, links, frozenset(new[x] for x in barriers))
+        made = special_step(tr, self, operands, statics, groups, lambda: [g[0] for g in groups])
+        if made.leaves is None:
+            made.stops = statics[5]
+            for slot, old in zip(made.slots, s.slots, strict=True):
+                slot.requires_grad = old.requires_grad
+            # NOTE: last, for it says that the rest is there.
+            made.leaves = ()
+        return made
+
+
+def _pull(
+    b: Any, outputs: Sequence[Node], cotangents: Sequence[Node], pairs: Sequence[tuple[Node, Node]],
+    groups: Sequence[list[Node]], blocked: set[Node],
+) -> list[Node]:  # fmt: skip
+    """Cotangents of each group; across a sync, a leaf of this walk hands its cotangent to the value it stands for."""
+    # Leaves that stand for one value are one group: its cotangent is complete before it is pulled on, as in one walk.
+    origins: dict[Node, list[Node]] = {}
+    for leaf, origin in pairs:
+        origins.setdefault(origin, []).append(leaf)
+    wanted = [*groups, *origins.values()]
+    grads, got = reverse(b, outputs, cotangents, wanted, blocked)
+    totals, seen = list(grads), list(got)
+    for i, origin in enumerate(origins):
+        if not seen[len(groups) + i]:
+            continue
+        grads, got = reverse(b, [origin], [totals[len(groups) + i]], wanted, blocked)
+        for j, (m, ok) in enumerate(zip(grads, got, strict=True)):
+            if ok:
+                totals[j] = b.add(totals[j], m) if seen[j] else m
+                seen[j] = True
+    return totals[: len(groups)]
+
+
+BACKWARD = VJP()
+
+
+def special_step(
+    tr: Trace,
+    op: Any,
+    operands: Sequence[Slot],
+    statics: tuple[Any, ...],
+    extra: Any,
+    make: Callable[[], Sequence[Slot]],
+) -> Step:
+    """The step of a special operation; `make` checks it and gives slots of its results when it is new."""
+    while True:
+        s = find_special(tr, op, operands, statics, extra, make)
+        # NOTE: no call from here on. Behind what a handler of signals has recorded meanwhile it is another step.
+        if s.parent is tr.pos:
+            s.ext = tr.ext
+            tr.results[s.index] = None
+            tr.pos = s
+            return s
+
+
+def find_special(
+    tr: Trace, op: Any, operands: Sequence[Slot], statics: tuple[Any, ...], extra: Any,
+    make: Callable[[], Sequence[Slot]],
+) -> Step:  # fmt: skip
+    plain = (op, tuple(operands), statics, extra)
+    key: Any = (*plain, *user_line(2)) if tr.pos.parent is None else plain
+    s = follow(tr, key)
+    pos = tr.pos
+    if s is None:
+        like = make()
+        s = Step(pos, op, tuple(operands), statics, key, pos.index + 1)
+        s.site, s.ext = user_site(), tr.ext
+        s.slots = tuple(s if k == 0 else Slot(s, k, None, False) for k in range(len(like)))
+        for slot, x in zip(s.slots, like, strict=True):
+            slot.dtype, slot.shape = x.dtype, x.shape
+        s.info = extra
+        s.like = tuple(like)
+        names = tuple(tuple((v.step.index, v.k) for v in e) if isinstance(e, tuple) else e for e in extra)
+        insert(tr, s, key, (op, plain_slots(operands), statics, names))
+    else:
+        for slot, x in zip(s.slots, s.like, strict=True):
+            slot.shape = x.shape
+    return s
+
+
+Groups = Sequence[tuple[Slot, ...]]
+Links = Sequence[tuple[Slot, Slot]]
+
+
+def vjp_step(
+    tr: Trace, outputs: Sequence[Slot], cotangents: Sequence[Slot], groups: Groups, links: Links,
+    create: bool, retain: bool, reach: Reach,
+) -> list[Handle]:  # fmt: skip
+    """Record one pull-back; checked against freed graphs and overwritten values when it is new."""
+    operands = (*outputs, *cotangents, *(x for pair in links for x in pair))
+    statics = (create, retain, len(outputs), bool(cotangents), len(links), frozenset(reach.barriers))
+
+    def make() -> Sequence[Slot]:
+        if tr.history is None:
+            tr.history = History()
+        tr.history.reach(tr.pos)
+        tr.history.check(reach)
+        return [g[0] for g in groups]
+
+    s = special_step(tr, BACKWARD, operands, statics, tuple(groups), make)
+    if s.leaves is None:
+        s.stops = frozenset(reach.barriers)
+        varies = create and (_varies(reach, groups) or any(c.requires_grad for c in cotangents))
+        for slot in s.slots:
+            slot.requires_grad = varies
+        # NOTE: last, for it says that the rest is there.
+        s.leaves = () if retain else frozenset(reach.steps)
+    handles = [new_tensor(slot) for slot in s.slots[: len(groups)]]
+    if len(handles) == 1:
+        tr.refs[s.index] = ref(handles[0])
+    elif handles:
+        tr.refs[s.index] = Several(map(ref, handles))
+    return handles
+
+
+def zeros_of(slot: Slot) -> Handle:
+    """The cotangent of what nothing depends on, on its device."""
+    return _filled("zeros", slot)
+
+
+def _filled(name: str, slot: Slot) -> Handle:
+    before = set_device(slot.step.device)
+    try:
+        made: Handle = record(OPS[name], (), (slot.dtype,), slot.shape)
+    finally:
+        restore_device(before)
+    return made
+
+
+def _varies(reach: Reach, groups: Sequence[tuple[Slot, ...]]) -> bool:
+    """Whether gradients by `groups` depend on a value that somebody else may differentiate by."""
+    own = {s.leaf for g in groups for s in g if s.step.op is TRACK}
+    return bool(reach.synced or reach.barriers) or any(leaf not in own for leaf in reach.leaves)
+
+
+def ones_of(slot: Slot) -> Handle:
+    """The cotangent that a backward begins with."""
+    return _filled("ones", slot)
+
+
+def read_by(s: Step) -> set[Slot]:
+    """The values that the expansion of a backward step reads: all that it passes through, to where it ends."""
+    n = s.statics[2] * (2 if s.statics[3] else 1)
+    todo: list[Any] = [*s.operands[: s.statics[2]], *s.operands[n:]]
+    found: set[Slot] = set()
+    while todo:
+        x = todo.pop()
+        if x in found or not x.requires_grad:
+            continue
+        found.add(x)
+        if x in s.stops or (x.leaf is not None and x.step.op is not TRACK):
+            continue
+        todo += [y for y in x.step.operands if isinstance(y, Slot)]
+        if x.step.op is BACKWARD:
+            todo += read_by(x.step)
+    return found

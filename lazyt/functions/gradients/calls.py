@@ -1,0 +1,110 @@
+"""`lazyt.autograd.grad` and `backward`: PyTorch's functions of tensors that were computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from lazyt.autograd.engine import backward_of, gradients
+from lazyt.errors import AutogradError, NotSupportedError
+from lazyt.functions.creation import zeros_like
+from lazyt.tracing.tensor_state import Handle
+
+if TYPE_CHECKING:
+    from lazyt.runtime.tensor import Tensor
+
+    Tensors = Tensor | Sequence[Tensor]
+
+
+def _listed(name: str, what: str, xs: Any) -> list[Any]:
+    found = [xs] if isinstance(xs, Handle) else list(xs)
+    for x in found:
+        if not isinstance(x, Handle):
+            raise TypeError(f"{name}: {what} must be tensors, not {type(x).__name__!r}")
+    return found
+
+
+def _given(name: str, grads: Any, n: int) -> list[Any]:
+    if grads is None:
+        return [None] * n
+    found = [grads] if isinstance(grads, Handle) else list(grads)
+    if len(found) != n:
+        raise AutogradError(f"{name}: got {n} tensors and {len(found)} gradients")
+    return found
+
+
+def grad(
+    outputs: Tensors,
+    inputs: Tensors,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """The gradients of the sum of `outputs` by `inputs`, leaves or not; `.grad` stays as it is. Records; runs nothing.
+
+    As `torch.autograd.grad`: `grad_outputs` (of the outputs' shapes) is required for outputs of more than one element,
+    and the graph is freed unless `retain_graph` or `create_graph`. An input that the outputs do not depend on is an
+    AutogradError, None with `allow_unused`, zeros with `materialize_grads`. A function of functions is `lazyt.grad`.
+
+    >>> import lazyt as lt
+    >>> x = lt.tensor([1.0, 2.0], requires_grad=True)
+    >>> y = x * x
+    >>> gx, gy = lt.autograd.grad((y * y).sum(), [x, y])
+    >>> gx.tolist(), gy.tolist()
+    ([4.0, 32.0], [2.0, 8.0])
+    """
+    if is_grads_batched:
+        raise NotSupportedError(
+            "not supported: grad(..., is_grads_batched=True), because it needs vmap over a recorded backward; "
+            "call grad once a row, with retain_graph=True: it is one program and one sync"
+        )
+    outs, ins = _listed("grad", "outputs", outputs), _listed("grad", "inputs", inputs)
+    if not outs or not ins:
+        raise AutogradError("grad: requires non-empty inputs" if outs else "grad: requires non-empty outputs")
+    if allow_unused is False and materialize_grads:
+        raise AutogradError("grad: Expected allow_unused to be True or not passed when materialize_grads=True")
+    retain = create_graph if retain_graph is None else retain_graph
+    found: list[Any] = gradients(outs, ins, _given("grad", grad_outputs, len(outs)), retain, create_graph)
+    for i, (g, x) in enumerate(zip(found, ins, strict=True)):
+        if g is not None:
+            continue
+        if materialize_grads:
+            found[i] = zeros_like(x)
+        elif not allow_unused:
+            raise AutogradError(
+                f"grad: The differentiated Tensor at index {i} appears to not have been used in the graph. Set "
+                "allow_unused=True if this is the desired behavior."
+            )
+    return tuple(found)
+
+
+def backward(
+    tensors: Tensors,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Tensors | None = None,
+) -> None:
+    """Accumulate the gradients of the sum of `tensors` into `.grad` of their leaves. As `torch.autograd.backward`.
+
+    `grad_tensors` has one gradient a tensor (None for one of a single element).
+
+    >>> import lazyt as lt
+    >>> x = lt.tensor([1.0, 2.0], requires_grad=True)
+    >>> lt.autograd.backward([x.sum(), x * x], [None, lt.ones(2)])
+    >>> x.grad.tolist()
+    [3.0, 5.0]
+    """
+    outs = _listed("backward", "tensors", tensors)
+    if not outs:
+        raise AutogradError("backward: requires non-empty tensors")
+    ins = None if inputs is None else _listed("backward", "inputs", inputs)
+    if ins is not None and not ins:
+        raise AutogradError("backward: `inputs` argument to `backward()` cannot be empty.")
+    backward_of(outs, _given("backward", grad_tensors, len(outs)), retain_graph, create_graph, ins)
+
+
+__all__ = ["backward", "grad"]

@@ -1,0 +1,393 @@
+"""`Function`: an operation of the user's with a forward and a backward, as `torch.autograd.Function`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, TypeVar
+
+from lazyt.autograd.custom import Kept, Rule, as_function_view, custom, inputs_of
+from lazyt.autograd.saved_segment import KNOWN
+from lazyt.autograd.vjp_step import zeros_of
+from lazyt.errors import AutogradError, ShapeError
+from lazyt.functions.creation import zeros
+from lazyt.functions.gradients.saving import packers
+from lazyt.ir import dtypes
+from lazyt.tracing.current import restore_grad_mode, set_grad_mode
+from lazyt.tracing.inplace import assign, check_legal, is_leaf, requires_grad
+from lazyt.tracing.record import advance, begin, is_grad_enabled, slot_of
+from lazyt.tracing.steps import new_tensor
+from lazyt.tracing.tensor_state import Handle
+from lazyt.tracing.trace import Slot, Step, Trace
+
+F = TypeVar("F", bound=Callable[..., Any])
+_FREED = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
+    "freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify "
+    "retain_graph=True if you need to backward through the graph a second time or if you need to access saved tensors "
+    "after calling backward."
+)
+
+
+class FunctionCtx:
+    """What `forward` and `backward` of one call share: saved tensors, marks, and whatever attributes they set."""
+
+    def __init__(self, name: str, needs_input_grad: tuple[bool, ...]) -> None:
+        #: Which arguments of `apply` are tensors that require grad.
+        self.needs_input_grad = needs_input_grad
+        self._name = name
+        self._kept = Kept(())
+        self._saved: list[_Saved | None] = []
+        self._unpack: Any = None
+        self._to_save: tuple[Any, ...] = ()
+        self._dirty: tuple[Any, ...] = ()
+        self._plain: tuple[Any, ...] = ()
+        self._materialize = True
+        self._step: Step | None = None  # where the call stands on the walk of a backward
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Keep tensors (or None) for `backward`, which reads `saved_tensors`; call it at most once, in `forward`.
+
+        A write in place to one of them is found there. Keep what is no tensor as an attribute.
+        """
+        for x in tensors:
+            if x is not None and not isinstance(x, Handle):
+                raise TypeError(
+                    f"{self._name}: save_for_backward can only save variables, but argument is of type "
+                    f"{type(x).__name__}"
+                )
+        self._to_save = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        """Accepted, for PyTorch's programs: forward derivatives of a Function are not taken from its `jvp`."""
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        """Say which inputs `forward` wrote in place; it must return them too."""
+        self._dirty = tensors
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        """Say which results have no gradient."""
+        self._plain = tensors
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether `backward` gets zeros (the default) or None for results that nothing depends on."""
+        self._materialize = value
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """What `save_for_backward` kept. AutogradError if it was freed, or written in place since."""
+        kept = self._kept.tensors
+        if kept is None:
+            raise AutogradError(f"{self._name}: {_FREED}")
+        i = self._kept.overwritten()
+        if i is not None:
+            x = kept[i]
+            raise AutogradError(
+                f"{self._name}: one of the variables needed for gradient computation has been modified by an inplace "
+                f"operation: {x.dtype} {list(x.shape)}, which is saved tensor {i} of {self._name}, is at version "
+                f"{x._version}; expected version {self._kept.versions[i]} instead. Hint: write out of place, or copy "
+                "it before the write"
+            )
+        return tuple(x if x is None else self._restored(kept, x) for x in self._saved)
+
+    def _restored(self, kept: list[Handle], saved: _Saved) -> Any:
+        slot = None
+        if self._step is not None:
+            if saved.result is not None:
+                slot = self._step.slots[saved.result]
+            elif saved.input is not None:
+                slot = inputs_of(self._step)[saved.input]
+        if self._unpack is None:
+            # A result: as the value that has this function's gradient.
+            return kept[saved.place] if slot is None or saved.result is None else new_tensor(slot)
+        x = self._unpack(saved.packed)
+        if not isinstance(x, Handle):
+            raise TypeError(f"Output of saved tensor unpack_hook expected to be a tensor but got {type(x).__name__}")
+        if slot is None or not is_grad_enabled():
+            return x
+        # The value that was unpacked, with the gradient of what was packed.
+        tr = begin()
+        return new_tensor(advance(tr, KNOWN, [slot, slot_of(tr, x)], (), None, None, ()))
+
+    def _keep(self, results: Sequence[Any], inputs: Sequence[Any]) -> None:
+        """After `forward`: take what is to be saved, among the results and inputs with a gradient."""
+        hooks = packers()
+        self._unpack = None if hooks is None else hooks[1]
+        tensors: list[Handle] = []
+        for x in self._to_save:
+            if x is None:
+                self._saved.append(None)
+                continue
+            saved = _Saved(
+                len(tensors),
+                next((k for k, r in enumerate(results) if r is x), None),
+                next((k for k, r in enumerate(inputs) if r is x), None),
+            )
+            self._saved.append(saved)
+            if hooks is None:
+                tensors.append(x)
+                continue
+            version = x._version
+            saved.packed = hooks[0](x)
+            if x._version != version:
+                raise AutogradError(
+                    f"{self._name}: A saved tensor pack hook is modifying its input in place. Tensors provided as "
+                    "input to pack hook can not be modified by in-place operations as this can lead to unexpected "
+                    "side-effects."
+                )
+        self._kept = Kept(tensors)
+        self._to_save = ()
+
+
+class _Saved:
+    """A saved tensor: where it stands among those kept, among the results or the inputs; and what hooks made of it."""
+
+    def __init__(self, place: int, result: int | None, of: int | None) -> None:
+        self.place, self.result, self.input = place, result, of
+        self.packed: Any = None
+
+
+class _Call(Rule):
+    """One call of a Function."""
+
+    def __init__(self, function: type[Function], ctx: FunctionCtx, places: Sequence[int], like: Sequence[Any]) -> None:
+        super().__init__(ctx._kept)
+        self.function, self.ctx, self.places, self.like = function, ctx, places, like
+        # Which result of `forward` each of the step's is, and how many there are.
+        self.numbers: list[int] = []
+        self.shapes: list[tuple[Any, Any]] = []
+
+    def pull(self, tr: Trace, step: Step, cts: Sequence[Handle | None], create: bool) -> list[tuple[Slot, Handle]]:
+        ctx, name = self.ctx, self.ctx._name
+        given: list[Any] = [None] * len(self.shapes)
+        for k, (n, slot) in enumerate(zip(self.numbers, step.slots, strict=True)):
+            ct = cts[k]
+            given[n] = zeros_of(slot) if ct is None and ctx._materialize else ct
+        if ctx._materialize:
+            given = [self._zeros(n) if ct is None else ct for n, ct in enumerate(given)]
+        ctx._step = step
+        try:
+            found = self.function.backward(ctx, *given)
+        finally:
+            ctx._step = None
+        found = tuple(found) if isinstance(found, tuple | list) else (found,)
+        wanted = len(ctx.needs_input_grad)
+        if len(found) > wanted and all(x is None for x in found[wanted:]):
+            found = found[:wanted]
+        if len(found) != wanted:
+            raise AutogradError(
+                f"function {name}Backward returned an incorrect number of gradients (expected {wanted}, got "
+                f"{len(found)})"
+            )
+        inputs = inputs_of(step)
+        return [
+            (x, self._checked(i, found[i], shape, dtype))
+            for i, x, (shape, dtype) in zip(self.places, inputs, self.like, strict=True)
+            if found[i] is not None
+        ]
+
+    def _zeros(self, n: int) -> Any:
+        shape, dtype = self.shapes[n]
+        return None if dtype is None else zeros(shape, dtype=dtype)
+
+    def _checked(self, i: int, ct: Any, shape: tuple[int, ...], dtype: Any) -> Handle:
+        name = self.ctx._name
+        if not isinstance(ct, Handle):
+            raise TypeError(
+                f"function {name}Backward: expected a tensor or None as gradient {i}, got {type(ct).__name__!r}"
+            )
+        if ct.shape != shape:
+            if not _expands(shape, ct.shape):
+                raise ShapeError(
+                    f"Function {name}Backward returned an invalid gradient at index {i} - got {list(ct.shape)} but "
+                    f"expected shape compatible with {list(shape)}"
+                )
+            extra = len(ct.shape) - len(shape)
+            ones = tuple(extra + k for k, d in enumerate(shape) if d == 1 and ct.shape[extra + k] != 1)
+            ct = ct.sum(axis=(*range(extra), *ones), keepdims=True).reshape(shape)
+        if ct.dtype != dtype:
+            ct = ct.astype(dtype)
+        found: Handle = ct
+        return found
+
+
+def _expands(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    """Whether `shape` is broadcast to `to`."""
+    if len(shape) > len(to):
+        return False
+    tail = to[len(to) - len(shape) :]
+    return all(d in (1, e) for d, e in zip(shape, tail, strict=True))
+
+
+class Function:
+    """An operation with a derivative of the user's; as `torch.autograd.Function`.
+
+    Subclass it with static methods `forward(ctx, *args)` and `backward(ctx, *gradients)`, or with `forward(*args)` and
+    `setup_context(ctx, inputs, output)`, and call `apply`. `forward` runs when it is called, without gradients: written
+    in lazyt's operations it records them, and nothing runs. A body in NumPy stays deferred through `lt.pure_callback`;
+    `.numpy()` in it is a sync. `backward` runs when a backward is recorded, with one gradient a result, and gives one
+    an argument, or None. It can be differentiated again if it is written in lazyt's operations.
+
+    `forward` gives a tensor or a tuple of them; what is no tensor, or not floating, has no gradient. Gradients have the
+    shapes of the arguments, or shapes that they broadcast to, which are summed. Raises AutogradError, TypeError or
+    ShapeError, as PyTorch does, for gradients that do not fit.
+
+    >>> import lazyt as lt
+    >>> class Cube(lt.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         ctx.save_for_backward(x)
+    ...         return x * x * x
+    ...     @staticmethod
+    ...     def backward(ctx, grad):
+    ...         (x,) = ctx.saved_tensors
+    ...         return grad * 3 * x * x
+    >>> x = lt.tensor([2.0], requires_grad=True)
+    >>> Cube.apply(x).sum().backward()
+    >>> x.grad.tolist()
+    [12.0]
+    """
+
+    def __init__(self) -> None:
+        raise TypeError(
+            f"{type(self).__name__} should not be instantiated. Methods on autograd functions are all static, so you "
+            "should invoke them on the class itself: call apply"
+        )
+
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        """Compute the results; of `ctx` and the arguments, or of the arguments alone beside `setup_context`."""
+        raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
+
+    @staticmethod
+    def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Any) -> None:
+        """Save what `backward` needs, where `forward` has no `ctx`."""
+        raise NotImplementedError("setup_context is not implemented.")
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *grad_outputs: Any) -> Any:
+        """The gradients of the arguments, of those of the results."""
+        raise NotImplementedError(
+            "You must implement the backward function to use your custom autograd.Function with backward mode AD."
+        )
+
+    vjp = backward
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Call the function, recorded as one that has this gradient."""
+        return _apply(cls, args, kwargs)
+
+
+def _apply(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    name = cls.__name__
+    asked = tuple(isinstance(x, Handle) and requires_grad(x) for x in args)
+    ctx = FunctionCtx(name, asked)
+    records = is_grad_enabled() and any(asked)
+    places = [i for i, a in enumerate(asked) if a]
+    tr = begin()
+    inputs = [slot_of(tr, args[i]) for i in places] if records else []
+    leaves = [is_leaf(args[i]) for i in places]
+    walk = tr.walk
+    before = set_grad_mode(False)
+    try:
+        if cls.setup_context is Function.setup_context:
+            out = cls.forward(ctx, *args, **kwargs)
+        else:
+            out = cls.forward(*args, **kwargs)
+            cls.setup_context(ctx, args, out)
+    finally:
+        restore_grad_mode(before)
+    outs = list(out) if isinstance(out, tuple) else [out]
+    if records:
+        outs = _recorded(cls, ctx, args, outs, places, inputs if begin().walk == walk else None, leaves)
+    return type(out)(outs) if type(out) is tuple else tuple(outs) if isinstance(out, tuple) else outs[0]
+
+
+def _recorded(
+    cls: type[Function], ctx: FunctionCtx, args: Sequence[Any], outs: list[Any], places: Sequence[int],
+    inputs: list[Slot] | None, leaves: Sequence[bool],
+) -> list[Any]:  # fmt: skip
+    """The results with the gradient of the function."""
+    dirty = {id(x) for x in ctx._dirty}
+    plain = {id(x) for x in ctx._plain}
+    for x in ctx._dirty:
+        if not any(x is a for a in args) or not any(x is o for o in outs):
+            raise AutogradError(
+                f"{ctx._name}: a tensor that was modified inplace (mark_dirty) must be an input, and returned as-is in "
+                "the function's output"
+            )
+        i = next(i for i, a in enumerate(args) if a is x)
+        if i in places and leaves[places.index(i)]:
+            raise AutogradError(
+                f"{ctx._name}: a leaf Variable that requires grad is being used in an in-place operation"
+            )
+        if x._view is not None:
+            check_legal(begin(), ctx._name, x, True)
+    moves = [
+        k for k, o in enumerate(outs) if isinstance(o, Handle) and dtypes.kind(o.dtype) in "fc" and id(o) not in plain
+    ]
+    if inputs is None:  # `forward` has synced
+        inputs = [slot_of(begin(), args[i]) for i in places]
+    like = [(args[i].shape, args[i].dtype) for i in places]
+    results = [outs[k] for k in moves]
+    ctx._keep(results, [args[i] for i in places])
+    rule = _Call(cls, ctx, places, like)
+    rule.numbers = moves
+    rule.shapes = [(o.shape, o.dtype) if isinstance(o, Handle) else ((), None) for o in outs]
+    made = custom(results, inputs, rule) if results else []
+    found = [o.detach() if id(o) in plain and any(o is a for a in args) else o for o in outs]
+    for k, h in zip(moves, made, strict=True):
+        raw = outs[k]
+        if id(raw) in dirty:
+            assign(raw, h, ctx._name)
+            found[k] = raw
+        elif raw._view is not None or any(raw is a for a in args):
+            found[k] = as_function_view(h, ctx._name, k)
+        else:
+            found[k] = h
+    return found
+
+
+class _Twice(Rule):
+    """What was made by a backward that can be differentiated once only."""
+
+    def pull(self, tr: Trace, step: Step, cts: Sequence[Handle | None], create: bool) -> list[tuple[Slot, Handle]]:
+        raise AutogradError("trying to differentiate twice a function that was marked with @once_differentiable")
+
+
+def once_differentiable(backward: F) -> F:
+    """A decorator of `Function.backward`: its gradients cannot be differentiated again, and saying so is an error.
+
+    Its body need not be differentiable then. As `torch.autograd.function.once_differentiable`.
+
+    >>> import lazyt as lt
+    >>> class Sign(lt.autograd.Function):
+    ...     forward = staticmethod(lambda ctx, x: lt.sign(x))
+    ...     backward = staticmethod(lt.autograd.once_differentiable(lambda ctx, grad: grad))
+    >>> x = lt.tensor([-2.0], requires_grad=True)
+    >>> Sign.apply(x).sum().backward()
+    >>> x.grad.tolist()
+    [1.0]
+    """
+
+    @wraps(backward)
+    def once(ctx: FunctionCtx, *grads: Any) -> Any:
+        before = set_grad_mode(False)
+        try:
+            found = backward(ctx, *grads)
+        finally:
+            restore_grad_mode(before)
+        asked = [g for g in grads if isinstance(g, Handle) and requires_grad(g)]
+        if not is_grad_enabled() or not asked:
+            return found
+        outs = list(found) if isinstance(found, tuple) else [found]
+        tr = begin()
+        made = iter(custom([x for x in outs if x is not None], [slot_of(tr, g) for g in asked], _Twice(Kept(()))))
+        outs = [None if x is None else next(made) for x in outs]
+        return tuple(outs) if isinstance(found, tuple) else outs[0]
+
+    return once  # type: ignore[return-value]
+
+
+__all__ = ["Function", "FunctionCtx", "once_differentiable"]

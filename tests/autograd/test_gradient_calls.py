@@ -1,0 +1,265 @@
+"""`autograd.grad` and `backward`, modes, anomaly detection, hooks of leaves, gradcheck's refusals, threads."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lazyt as lt
+from lazyt import autograd
+
+
+def leaf(*values: float) -> lt.Tensor:
+    return lt.tensor(list(values), dtype=lt.float64, requires_grad=True)
+
+
+@pytest.mark.parametrize("synced", [False, True])
+def test_grad_by_leaves_and_others(synced: bool) -> None:
+    x, w = leaf(1.0, 2.0), leaf(3.0, 4.0)
+    h = x * w
+    y = h * h
+    lt.sync() if synced else None
+    z = y.sum() + h.sum()
+    gx, gh, gy = autograd.grad(z, (x, h, y), retain_graph=True)
+    assert gy.tolist() == [1.0, 1.0]
+    assert gh.tolist() == [7.0, 17.0]
+    assert gx.tolist() == [21.0, 68.0]
+    assert x.grad is w.grad is None
+    (g,) = autograd.grad([y, h], w, [lt.asarray([1.0, 0.0]), lt.asarray([0.0, 1.0])])
+    assert g.tolist() == [6.0, 2.0]
+
+
+def test_grad_refuses_as_pytorch_does() -> None:
+    x, w = leaf(1.0, 2.0), leaf(3.0)
+    y = x * 2
+    with pytest.raises(
+        lt.AutogradError,
+        match=r"Tensor at index 1 appears to not have been used in the graph\. Set allow_unused=True",
+    ):
+        autograd.grad(y.sum(), [x, w], retain_graph=True)
+    gx, gw = autograd.grad(y.sum(), [x, w], retain_graph=True, allow_unused=True)
+    assert gw is None
+    assert gx.tolist() == [2.0, 2.0]
+    assert autograd.grad(y.sum(), [x, w], materialize_grads=True)[1].tolist() == [0.0]
+    with pytest.raises(lt.AutogradError, match="one of the differentiated Tensors does not require grad"):
+        autograd.grad(y.sum(), lt.ones(2))
+    with pytest.raises(
+        lt.AutogradError, match="element 0 of tensors does not require grad and does not have a grad_fn"
+    ):
+        autograd.grad(lt.ones(()), x)
+    with pytest.raises(lt.AutogradError, match="grad can be implicitly created only for scalar outputs"):
+        autograd.grad(x * 2, x)
+    with pytest.raises(lt.ShapeError, match=r"gradient has shape \(3,\), the tensor has \(2,\)"):
+        autograd.grad(x * 2, x, lt.ones(3))
+    with pytest.raises(lt.AutogradError, match="got 1 tensors and 2 gradients"):
+        autograd.grad(x * 2, x, [None, None])
+    with pytest.raises(lt.AutogradError, match="requires non-empty inputs"):
+        autograd.grad(x * 2, [])
+    with pytest.raises(lt.AutogradError, match="requires non-empty outputs"):
+        autograd.grad([], x)
+    with pytest.raises(TypeError, match="outputs must be tensors, not 'int'"):
+        autograd.grad([3], x)
+    with pytest.raises(lt.AutogradError, match="Expected allow_unused to be True"):
+        autograd.grad(y.sum(), x, allow_unused=False, materialize_grads=True)
+    with pytest.raises(lt.NotSupportedError, match="is_grads_batched"):
+        autograd.grad(y.sum(), x, is_grads_batched=True)
+    with pytest.raises(lt.AutogradError, match="requires non-empty tensors"):
+        autograd.backward([])
+    with pytest.raises(lt.AutogradError, match="argument to `backward\\(\\)` cannot be empty"):
+        autograd.backward(y.sum(), inputs=[])
+
+
+def test_backward_of_several_values_and_of_some_leaves() -> None:
+    x, w = leaf(1.0, 2.0), leaf(3.0, 4.0)
+    autograd.backward([(x * w).sum(), x * 2], [None, lt.asarray([1.0, 10.0])])
+    assert x.grad.tolist() == [5.0, 24.0]
+    autograd.backward((x * w).sum(), inputs=w)
+    assert x.grad.tolist() == [5.0, 24.0]
+    assert w.grad.tolist() == [2.0, 4.0]
+
+
+def test_hooks_after_a_leaf_received_its_gradient() -> None:
+    x = leaf(1.0, 2.0)
+    seen: list[Any] = []
+    hook = x.register_post_accumulate_grad_hook(lambda p: seen.append((p is x, p.grad.tolist())))
+    (x * 2).sum().backward()
+    (x * 3).sum().backward()
+    with hook:
+        pass
+    (x * 3).sum().backward()
+    assert seen == [(True, [2.0, 2.0]), (True, [5.0, 5.0])]
+    with pytest.raises(lt.AutogradError, match="post accumulate grad hooks cannot be registered on non-leaf tensors"):
+        (x * 2).register_post_accumulate_grad_hook(print)
+    with pytest.raises(lt.AutogradError, match="cannot register a hook on a tensor that doesn't require gradient"):
+        lt.ones(2).register_post_accumulate_grad_hook(print)
+
+
+def test_a_hook_that_updates_its_leaf_is_one_plan() -> None:
+    """The optimizer in the backward: no gradient outlives its use."""
+    w = leaf(1.0, 2.0)
+
+    def step(p: Any) -> None:
+        with lt.no_grad():
+            p -= 0.25 * p.grad
+        p.grad = None
+
+    w.register_post_accumulate_grad_hook(step)
+    with lt.expect(syncs=1):
+        for _ in range(2):
+            (w * w).sum().backward()
+        assert w.tolist() == [0.25, 0.5]
+    assert w.grad is None
+
+
+def test_what_a_hook_may_return() -> None:
+    x = leaf(1.0, 2.0)
+    for bad, error, message in (
+        (lambda g: 3, lt.AutogradError, "a hook must return a tensor or None, not 'int'"),
+        (lambda g: g.sum(), lt.ShapeError, "a hook has changed the size of value"),
+    ):
+        h = x * 2
+        h.register_hook(bad)
+        with pytest.raises(error, match=message):
+            h.sum().backward()
+
+
+def test_modes() -> None:
+    w = leaf(1.0)
+    with autograd.set_grad_enabled(False):
+        assert not (w * 2).requires_grad
+        with autograd.enable_grad():
+            assert (w * 2).requires_grad
+        with lt.inference_mode():
+            assert not (w * 2).requires_grad
+    autograd.set_grad_enabled(False)
+    assert not lt.is_grad_enabled()
+    autograd.set_grad_enabled(True)
+
+    @autograd.set_grad_enabled(False)
+    def plain() -> Any:
+        return w * 2
+
+    @lt.inference_mode()
+    def inferred() -> Any:
+        return w * 2
+
+    @autograd.no_grad()
+    def none() -> Any:
+        return w * 2
+
+    assert lt.is_grad_enabled()
+    assert not plain().requires_grad
+    assert not none().requires_grad
+    out = inferred()
+    assert lt.is_grad_enabled()
+    # What PyTorch refuses of an inference tensor is right here: it is a tensor like any other.
+    (out * w).sum().backward()
+    assert w.grad.tolist() == [2.0]
+    out += 1
+    assert out._version == 1
+
+
+@pytest.mark.parametrize("synced", [False, True])
+def test_an_anomaly_names_the_line_of_the_first_nan(synced: bool) -> None:
+    x = lt.tensor([0.0, 4.0], requires_grad=True)
+    here = "test_gradient_calls"
+    with autograd.detect_anomaly():
+        y = lt.sqrt(x)
+        z = (y * 0).sum()
+        lt.sync() if synced else None
+        with pytest.raises(
+            lt.AutogradError,
+            match=rf"'sqrtBackward' returned nan values in its 0th output: the gradient of sqrt, .*{here}.py:\d+\.$",
+        ):
+            z.backward()
+        z = (lt.log(x) * 0).sum()
+        lt.sync() if synced else None
+        with pytest.raises(
+            lt.AutogradError,
+            match=rf"'logBackward' .* is not finite in the forward pass is inf, the result of log.*{here}.py:\d+\.$",
+        ):
+            autograd.grad(z, x)
+        (x * 2).sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0]
+    (lt.sqrt(x) * 0).sum().backward()  # nobody looks
+    with autograd.detect_anomaly(check_nan=False):
+        assert autograd.is_anomaly_enabled()
+        (lt.sqrt(x) * 0).sum().backward()
+    assert not autograd.is_anomaly_enabled()
+    autograd.set_detect_anomaly(True)
+    with pytest.raises(lt.AutogradError, match="A value that the program was given is not finite"):
+        (lt.asarray([np.nan, 1.0]) * x).sum().backward()
+    autograd.set_detect_anomaly(False)
+    assert not autograd.is_anomaly_enabled()
+
+
+def test_gradcheck_finds_what_is_wrong() -> None:
+    class Bad(autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return lt.exp(x)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            return grad * ctx.saved_tensors[0]
+
+    x, z = leaf(0.3, 0.7), lt.tensor([0.5 + 1j, -1j], dtype=lt.complex128, requires_grad=True)
+    for fast in (False, True):
+        with pytest.raises(
+            autograd.GradcheckError, match="Jacobian mismatch for output 0 with respect to input 0,\nnumerical:"
+        ):
+            autograd.gradcheck(Bad.apply, x, fast_mode=fast)
+        assert not autograd.gradcheck(Bad.apply, x, raise_exception=False, fast_mode=fast)
+        assert autograd.gradcheck(lambda a, b: (lt.sin(a) * b, a * 2), (x, z), fast_mode=fast)
+        assert autograd.gradgradcheck(lambda a, b: lt.sin(a) * b * b, (x, z), fast_mode=fast)
+    assert not autograd.gradgradcheck(lambda v: v * v.detach(), x, raise_exception=False)
+    with pytest.raises(ValueError, match="expects at least one input tensor to require gradient"):
+        autograd.gradcheck(lt.exp, lt.ones(2))
+    with pytest.raises(autograd.GradcheckError, match="no output of the function requires grad"):
+        autograd.gradcheck(lambda v: v.detach(), x)
+    with pytest.warns(lt.LazytWarning, match="input 0 requires gradient and is float32"):
+        autograd.gradcheck(lambda v: v * 2, lt.tensor([1.0], requires_grad=True), eps=1e-2)
+
+
+class Square(autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return 2 * grad * ctx.saved_tensors[0]
+
+
+def test_four_threads_with_backward_on_their_own_graphs() -> None:
+    found: dict[int, Any] = {}
+
+    def train(k: int) -> None:
+        rng = np.random.default_rng(k)
+        w = lt.tensor(rng.normal(size=(4, 4)), dtype=lt.float64, requires_grad=True)
+        for turn in range(6):
+            h = lt.tanh(lt.ones((2, 4)).astype(lt.float64) @ w)
+            h.register_hook(lambda g: g * (k + 1))
+            y = Square.apply(h)
+            if turn % 2:
+                lt.sync()
+            y.sum().backward()
+            with lt.no_grad():
+                w -= 0.01 * w.grad
+            w.grad = None
+        found[k] = w.detach().numpy()
+
+    threads = [threading.Thread(target=train, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    together = dict(found)
+    for k in range(4):
+        train(k)
+        np.testing.assert_array_equal(together[k], found[k])
