@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from lazyt.autograd.custom import inputs_of
 from lazyt.autograd.forward import push
 from lazyt.autograd.reachability import Reach, refuse_again
 from lazyt.autograd.rules.formula import zeros
@@ -199,10 +200,11 @@ def _check_custom(tr: Trace, outs: Sequence[Slot], records: Sequence[Gradient]) 
     if not tr.customs:
         return
     for slot in Reach(outs).barriers:
-        inputs = tr.customs[slot][0]
+        inputs = inputs_of(slot.step)
         metas = _metas(tr, Reach(inputs, None))
-        if any(not _foreign(m, records) for m in metas):
+        # NOTE: a checkpoint has no inputs: what it depends on is found out when it is called again.
+        if not inputs or any(not _foreign(m, records) for m in metas):
             raise NotSupportedError(
-                f"not supported: jvp through a custom_vjp (recorded at {slot.step.site}), because its rule is for "
-                "reverse mode alone; use vjp, grad or jacrev"
+                f"not supported: jvp through a custom_vjp, an autograd.Function or a checkpoint (recorded at "
+                f"{slot.step.site}), because its rule is for reverse mode alone; use vjp, grad or jacrev"
             )
