@@ -82,6 +82,7 @@ from lazyt.functions.convolution import *
 from lazyt.functions.creation import *
 from lazyt.functions.data_types import *
 from lazyt.functions.derivatives import *
+from lazyt.functions.distances import cdist as cdist
 from lazyt.functions.elementwise import *
 from lazyt.functions.gradients.host_calls import *
 from lazyt.functions.gradients.modes import *

@@ -1,8 +1,11 @@
-"""Activation functions. relu, sigmoid, tanh and softmax are elsewhere: they are array functions too."""
+"""Activation functions of one step. relu, sigmoid, tanh and softmax are elsewhere: they are array functions too.
+
+`inplace=True` writes the result to the input, a tensor, and returns that, as in PyTorch: autograd follows it.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lazyt.errors import ShapeError
 from lazyt.functions.arguments import record
@@ -30,6 +33,14 @@ __all__ = [
 ]
 
 
+def out_of(x: Any, y: Tensor, inplace: bool) -> Tensor:
+    """The result of a function of x; with `inplace` it is written to x, a tensor, which is returned."""
+    if not inplace:
+        return y
+    x[...] = y
+    return cast("Tensor", x)
+
+
 def gelu(x: Any, /, approximate: str = "none") -> Tensor:
     """x times the normal distribution function of x, or its approximation by `approximate='tanh'`.
 
@@ -45,24 +56,24 @@ def gelu(x: Any, /, approximate: str = "none") -> Tensor:
     return record(ops.GELU if approximate == "none" else ops.GELU_TANH, (x,))
 
 
-def silu(x: Any, /) -> Tensor:
+def silu(x: Any, /, inplace: bool = False) -> Tensor:
     """x * sigmoid(x). Raises DTypeError for a complex dtype. As `torch.nn.functional.silu`.
 
     >>> import lazyt as lt
     >>> lt.nn.functional.silu(lt.asarray([0.0])).tolist()
     [0.0]
     """
-    return record(ops.SILU, (x,))
+    return out_of(x, record(ops.SILU, (x,)), inplace)
 
 
-def mish(x: Any, /) -> Tensor:
+def mish(x: Any, /, inplace: bool = False) -> Tensor:
     """x * tanh(softplus(x)). Raises DTypeError for a complex dtype. As `torch.nn.functional.mish`.
 
     >>> import lazyt as lt
     >>> lt.nn.functional.mish(lt.asarray([0.0])).tolist()
     [0.0]
     """
-    return record(ops.MISH, (x,))
+    return out_of(x, record(ops.MISH, (x,)), inplace)
 
 
 def softplus(x: Any, /, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
@@ -87,7 +98,7 @@ def logsigmoid(x: Any, /) -> Tensor:
     return record(ops.LOGSIGMOID, (x,))
 
 
-def elu(x: Any, /, alpha: float = 1.0) -> Tensor:
+def elu(x: Any, /, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where it is positive, else alpha * (exp(x) - 1). Raises DTypeError for a complex dtype.
 
     As `torch.nn.functional.elu`.
@@ -96,10 +107,10 @@ def elu(x: Any, /, alpha: float = 1.0) -> Tensor:
     >>> lt.nn.functional.elu(lt.asarray([2.0, 0.0])).tolist()
     [2.0, 0.0]
     """
-    return record(ops.ELU, (x, float(alpha)))
+    return out_of(x, record(ops.ELU, (x, float(alpha))), inplace)
 
 
-def selu(x: Any, /) -> Tensor:
+def selu(x: Any, /, inplace: bool = False) -> Tensor:
     """The self-normalising elu: 1.0507 * elu(x, 1.6733). Raises DTypeError for a complex dtype.
 
     As `torch.nn.functional.selu`. Klambauer et al.: Self-normalizing neural networks (2017).
@@ -108,10 +119,10 @@ def selu(x: Any, /) -> Tensor:
     >>> lt.nn.functional.selu(lt.asarray([0.0])).tolist()
     [0.0]
     """
-    return record(ops.SELU, (x,))
+    return out_of(x, record(ops.SELU, (x,)), inplace)
 
 
-def leaky_relu(x: Any, /, negative_slope: float = 0.01) -> Tensor:
+def leaky_relu(x: Any, /, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x where it is positive, else negative_slope * x. Raises DTypeError for a complex dtype.
 
     As `torch.nn.functional.leaky_relu`.
@@ -120,7 +131,7 @@ def leaky_relu(x: Any, /, negative_slope: float = 0.01) -> Tensor:
     >>> lt.nn.functional.leaky_relu(lt.asarray([2.0, -2.0]), 0.5).tolist()
     [2.0, -1.0]
     """
-    return record(ops.LEAKY_RELU, (x, float(negative_slope)))
+    return out_of(x, record(ops.LEAKY_RELU, (x, float(negative_slope))), inplace)
 
 
 def prelu(x: Any, weight: Any, /) -> Tensor:
@@ -135,44 +146,44 @@ def prelu(x: Any, weight: Any, /) -> Tensor:
     return record(ops.PRELU, (x, weight))
 
 
-def relu6(x: Any, /) -> Tensor:
+def relu6(x: Any, /, inplace: bool = False) -> Tensor:
     """x clipped to [0, 6]. Raises DTypeError for a complex dtype. As `torch.nn.functional.relu6`.
 
     >>> import lazyt as lt
     >>> lt.nn.functional.relu6(lt.asarray([-1.0, 8.0])).tolist()
     [0.0, 6.0]
     """
-    return record(ops.RELU6, (x,))
+    return out_of(x, record(ops.RELU6, (x,)), inplace)
 
 
-def hardtanh(x: Any, /, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+def hardtanh(x: Any, /, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
     """x clipped to [min_val, max_val]. Raises DTypeError for a complex dtype. As `torch.nn.functional.hardtanh`.
 
     >>> import lazyt as lt
     >>> lt.nn.functional.hardtanh(lt.asarray([-3.0, 0.5])).tolist()
     [-1.0, 0.5]
     """
-    return record(ops.HARDTANH, (x, float(min_val), float(max_val)))
+    return out_of(x, record(ops.HARDTANH, (x, float(min_val), float(max_val))), inplace)
 
 
-def hardsigmoid(x: Any, /) -> Tensor:
+def hardsigmoid(x: Any, /, inplace: bool = False) -> Tensor:
     """(x + 3) / 6 clipped to [0, 1]. Raises DTypeError for a complex dtype. As `torch.nn.functional.hardsigmoid`.
 
     >>> import lazyt as lt
     >>> lt.nn.functional.hardsigmoid(lt.asarray([-3.0, 0.0, 3.0])).tolist()
     [0.0, 0.5, 1.0]
     """
-    return record(ops.HARDSIGMOID, (x,))
+    return out_of(x, record(ops.HARDSIGMOID, (x,)), inplace)
 
 
-def hardswish(x: Any, /) -> Tensor:
+def hardswish(x: Any, /, inplace: bool = False) -> Tensor:
     """x * hardsigmoid(x). Raises DTypeError for a complex dtype. As `torch.nn.functional.hardswish`.
 
     >>> import lazyt as lt
     >>> lt.nn.functional.hardswish(lt.asarray([0.0, 4.0])).tolist()
     [0.0, 4.0]
     """
-    return record(ops.HARDSWISH, (x,))
+    return out_of(x, record(ops.HARDSWISH, (x,)), inplace)
 
 
 def softsign(x: Any, /) -> Tensor:
@@ -185,8 +196,8 @@ def softsign(x: Any, /) -> Tensor:
     return record(ops.SOFTSIGN, (x,))
 
 
-def glu(x: Any, /, axis: int = -1) -> Tensor:
-    """The first half of x along an axis times the sigmoid of the second half.
+def glu(x: Any, /, dim: int = -1, *, axis: int | None = None) -> Tensor:
+    """The first half of x along `dim` (or `axis`) times the sigmoid of the second half.
 
     Raises ShapeError for an odd extent. As `torch.nn.functional.glu`.
 
@@ -194,4 +205,4 @@ def glu(x: Any, /, axis: int = -1) -> Tensor:
     >>> lt.nn.functional.glu(lt.asarray([2.0, 0.0])).tolist()
     [1.0]
     """
-    return record(ops.GLU, (x,), (axis,))
+    return record(ops.GLU, (x,), (dim if axis is None else axis,))

@@ -10,14 +10,23 @@ from lazyt.functions import (
     activations,
     adaptive_pooling,
     convolution,
+    ctc,
+    distances,
+    dropout as dropouts,
+    embedding as embeddings,
     folding,
     fractional_pooling,
     grids,
+    inplace_activations,
+    likelihood_losses,
     losses,
+    margin_losses,
     normalization,
     pooling,
     resampling,
+    shrinking,
     shuffling,
+    softmaxes,
     spatial_padding,
     unpooling,
 )
@@ -25,16 +34,28 @@ from lazyt.functions.activations import *  # noqa: F403  one namespace, as in Py
 from lazyt.functions.adaptive_pooling import *  # noqa: F403
 from lazyt.functions.arguments import record, tensor
 from lazyt.functions.convolution import *  # noqa: F403
+from lazyt.functions.ctc import *  # noqa: F403
+from lazyt.functions.distances import *  # noqa: F403
+from lazyt.functions.dropout import *  # noqa: F403
+from lazyt.functions.dropout import rate_of
+from lazyt.functions.embedding import *  # noqa: F403
 from lazyt.functions.folding import *  # noqa: F403
 from lazyt.functions.fractional_pooling import *  # noqa: F403
 from lazyt.functions.grids import *  # noqa: F403
+from lazyt.functions.inplace_activations import *  # noqa: F403
+from lazyt.functions.likelihood_losses import *  # noqa: F403
 from lazyt.functions.losses import *  # noqa: F403
-from lazyt.functions.manipulation import expand_dims, reshape
+from lazyt.functions.manipulation import expand_dims, permute_dims, reshape
+from lazyt.functions.margin_losses import *  # noqa: F403
 from lazyt.functions.normalization import *  # noqa: F403
 from lazyt.functions.pooling import *  # noqa: F403
+from lazyt.functions.products import matmul
 from lazyt.functions.random import default_generator
+from lazyt.functions.reductions import sum
 from lazyt.functions.resampling import *  # noqa: F403
+from lazyt.functions.shrinking import *  # noqa: F403
 from lazyt.functions.shuffling import *  # noqa: F403
+from lazyt.functions.softmaxes import *  # noqa: F403
 from lazyt.functions.spatial_padding import *  # noqa: F403
 from lazyt.functions.unpooling import *  # noqa: F403
 from lazyt.ops import nn as ops
@@ -45,12 +66,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     *activations.__all__,
+    "bilinear",
     *adaptive_pooling.__all__,
     *convolution.__all__,
-    "dropout",
-    "embedding",
+    *ctc.__all__,
+    *distances.__all__,
+    *dropouts.__all__,
+    *embeddings.__all__,
+    *inplace_activations.__all__,
+    *likelihood_losses.__all__,
     "linear",
     *losses.__all__,
+    *margin_losses.__all__,
     *normalization.__all__,
     *pooling.__all__,
     *resampling.__all__,
@@ -61,6 +88,8 @@ __all__ = [
     *spatial_padding.__all__,
     *unpooling.__all__,
     "scaled_dot_product_attention",
+    *shrinking.__all__,
+    *softmaxes.__all__,
 ]
 
 
@@ -76,44 +105,27 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Tensor:
     return record(ops.LINEAR, (x, weight) if bias is None else (x, weight, bias))
 
 
-def embedding(x: Any, weight: Any, padding_idx: int | None = None) -> Tensor:
-    """The rows of weight that x names: (..., features). The row `padding_idx` gets no gradient.
+def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Tensor:
+    """input1 @ weight[o] @ input2 + bias for each output o: (..., in1), (..., in2) and (out, in1, in2) give (..., out).
 
-    Raises DTypeError unless x is of integers; IndexOutOfRange at the sync for a row that is not there. As
-    `torch.nn.functional.embedding`.
-
-    >>> import lazyt as lt
-    >>> lt.nn.functional.embedding(lt.asarray([1, 0]), lt.asarray([[1.0], [2.0]])).tolist()
-    [[2.0], [1.0]]
-    """
-    if padding_idx is None:
-        return record(ops.EMBEDDING, (x, weight))
-    rows = weight.shape[0]
-    if not -rows <= padding_idx < rows:
-        raise ShapeError(f"embedding: padding_idx {padding_idx} is out of range for {rows} rows")
-    return record(ops.EMBEDDING, (x, weight, int(padding_idx) % rows))
-
-
-def _rate(name: str, p: float) -> tuple[float, float]:
-    """The probability of a zero, and the factor of what is kept."""
-    if not 0 <= p <= 1:
-        raise ShapeError(f"{name}: a probability in [0, 1] is required, got {p}")
-    return float(p), 0.0 if p == 1 else 1 / (1 - float(p))
-
-
-def dropout(x: Any, p: float = 0.5, training: bool = True, *, generator: Generator | None = None) -> Tensor:
-    """In training, x with each element zeroed with probability p and the rest divided by 1 - p; else x itself.
-
-    Raises ShapeError for a p outside [0, 1]. As `torch.nn.functional.dropout`.
+    Raises ShapeError if the shapes do not fit. As `torch.nn.functional.bilinear`.
 
     >>> import lazyt as lt
-    >>> lt.nn.functional.dropout(lt.asarray([1.0, 2.0]), 1.0).tolist()
-    [0.0, 0.0]
+    >>> lt.nn.functional.bilinear(lt.ones((1, 2)), lt.ones((1, 3)), lt.ones((4, 2, 3))).tolist()
+    [[6.0, 6.0, 6.0, 6.0]]
     """
-    rate = _rate("dropout", p)
-    if not training:
-        return tensor(x)
-    return record(ops.DROPOUT, (x, *rate, *(generator or default_generator()).step()))
+    a, b, w = tensor(input1), tensor(input2), tensor(weight)
+    fits = w.ndim == 3 and a.shape[:-1] == b.shape[:-1] and a.shape[-1:] + b.shape[-1:] == w.shape[1:]
+    if not fits:
+        raise ShapeError(
+            "bilinear: inputs (..., in1) and (..., in2) with a weight (out, in1, in2) are required, got "
+            f"{a.shape}, {b.shape} and {w.shape}"
+        )
+    out, first, second = w.shape
+    # One product of matrices with all outputs side by side; the second product is a sum in the same pass.
+    left = reshape(matmul(a, reshape(permute_dims(w, (1, 0, 2)), (first, out * second))), (*a.shape[:-1], out, second))
+    y = sum(left * expand_dims(b, -2), axis=-1)
+    return y if bias is None else y + bias
 
 
 def _grouped(q: Any, k: Any, v: Any, mask: Any) -> tuple[Any, Any, Any, Any]:
@@ -164,6 +176,6 @@ def scaled_dot_product_attention(
         return reshape(y, (*query.shape[:-1], v.shape[-1]))
     operands = (query, key, value, *(() if attn_mask is None else (attn_mask,)), float(scale))
     if dropout_p:
-        operands += (*_rate("scaled_dot_product_attention", dropout_p), *(generator or default_generator()).step())
+        operands += (*rate_of("scaled_dot_product_attention", dropout_p), *(generator or default_generator()).step())
     statics = (attn_mask is not None, bool(is_causal), bool(dropout_p))
     return record(ops.SCALED_DOT_PRODUCT_ATTENTION, operands, statics)

@@ -5,19 +5,24 @@ from lazyt.nn import (
     batch_norms,
     containers,
     convolutions,
+    distances,
     dropout,
     embedding,
     fractional_pooling,
     functional,
+    hooks,
     init,
     linear,
     losses,
+    margin_losses,
     norms,
     padding,
+    parameter_containers,
     pooling,
     recurrent,
     resampling,
     shapes,
+    shrinking,
     shuffling,
     transformer,
     utils,
@@ -27,18 +32,24 @@ from lazyt.nn.attention import MultiheadAttention
 from lazyt.nn.batch_norms import *
 from lazyt.nn.containers import *
 from lazyt.nn.convolutions import *
+from lazyt.nn.distances import *
 from lazyt.nn.dropout import *
 from lazyt.nn.embedding import *
 from lazyt.nn.fractional_pooling import *
+from lazyt.nn.hooks import *
 from lazyt.nn.linear import *
 from lazyt.nn.losses import *
-from lazyt.nn.module import Module, Parameter
+from lazyt.nn.margin_losses import *
+from lazyt.nn.module import Module
 from lazyt.nn.norms import *
 from lazyt.nn.padding import *
+from lazyt.nn.parameter import Buffer, Parameter
+from lazyt.nn.parameter_containers import *
 from lazyt.nn.pooling import *
 from lazyt.nn.recurrent import *
 from lazyt.nn.resampling import *
 from lazyt.nn.shapes import *
+from lazyt.nn.shrinking import *
 from lazyt.nn.shuffling import *
 from lazyt.nn.transformer import *
 
@@ -46,12 +57,19 @@ __all__ = [
     *activations.__all__,
     *containers.__all__,
     *convolutions.__all__,
+    *distances.__all__,
     *dropout.__all__,
     *embedding.__all__,
+    *hooks.__all__,
     *linear.__all__,
     *losses.__all__,
+    *margin_losses.__all__,
     *norms.__all__,
+    *parameter_containers.__all__,
     *pooling.__all__,
+    *shapes.__all__,
+    *shrinking.__all__,
+    "Buffer",
     *padding.__all__,
     *batch_norms.__all__,
     *resampling.__all__,

@@ -1,15 +1,17 @@
-"""Modules that hold modules."""
+"""Modules that hold modules; those that hold parameters are in `parameter_containers`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import operator
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any
 
+from lazyt.errors import DTypeError, NotSupportedError
 from lazyt.nn.module import Module
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-__all__ = ["ModuleDict", "ModuleList", "ParameterList", "Sequential"]
+__all__ = ["ModuleDict", "ModuleList", "Sequential"]
 
 
 class _Indexed(Module):
@@ -21,28 +23,41 @@ class _Indexed(Module):
     def __iter__(self) -> Iterator[Module]:
         return iter(list(self._modules.values()))
 
-    def _key(self, index: int) -> str:
-        n = len(self)
-        if not -n <= index < n:
-            raise IndexError(f"{type(self).__name__}: index {index} is out of range for {n} modules")
-        return str(list(self._modules)[index % n])
+    def __reversed__(self) -> Iterator[Module]:
+        return iter(list(self._modules.values())[::-1])
+
+    def __contains__(self, module: object) -> bool:
+        return any(m is module for m in self._modules.values())
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.isdigit()]
+
+    def _key(self, index: Any) -> str:
+        n, i = len(self), operator.index(index)
+        if not -n <= i < n:
+            raise IndexError(f"{type(self).__name__}: index {i} is out of range for {n} modules")
+        return str(list(self._modules)[i % n])
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return self._of(list(self)[index])
+            return self._of(list(self._modules.items())[index])
         return self._modules[self._key(index)]
 
-    def _of(self, modules: list[Module]) -> Any:
-        return type(self)(modules)  # type: ignore[call-arg]
+    def _of(self, modules: list[tuple[str, Any]]) -> Any:
+        return type(self)([m for _, m in modules])  # type: ignore[call-arg]
 
-    def __setitem__(self, index: int, module: Module) -> None:
-        self._modules[self._key(index)] = module
+    def __setitem__(self, index: Any, module: Module) -> None:
+        self.register_module(self._key(index), module)
 
-    def __delitem__(self, index: int) -> None:
-        rest = list(self)
-        del rest[index]
+    def __delitem__(self, index: Any) -> None:
+        keys = list(self._modules)[index] if isinstance(index, slice) else [self._key(index)]
+        for key in keys:
+            del self._modules[key]
+        self._renumber(list(self._modules.values()))
+
+    def _renumber(self, modules: list[Any]) -> None:
         self._modules.clear()
-        self._modules.update({str(i): m for i, m in enumerate(rest)})
+        self._modules.update({str(i): m for i, m in enumerate(modules)})
 
     def append(self, module: Module) -> Any:
         """Add a module at the end."""
@@ -51,7 +66,9 @@ class _Indexed(Module):
 
     def extend(self, modules: Iterable[Module]) -> Any:
         """Add modules at the end."""
-        for m in modules:
+        if not isinstance(modules, Iterable) or isinstance(modules, str | Mapping):
+            raise DTypeError(f"{type(self).__name__}.extend: modules one after another are required, got {modules!r}")
+        for m in list(modules):
             self.append(m)
         return self
 
@@ -59,9 +76,23 @@ class _Indexed(Module):
         """Add a module before position `index`."""
         rest = list(self)
         rest.insert(index, module)
-        self._modules.clear()
-        self._modules.update({str(i): m for i, m in enumerate(rest)})
+        self.append(module)  # what is no module is refused, and nothing has changed then
+        self._renumber(rest)
         return self
+
+    def pop(self, index: int | slice = -1) -> Any:
+        """Remove a module, by default the last, and return it."""
+        found = self[index]
+        del self[index]
+        return found
+
+    def __iadd__(self, modules: Iterable[Module]) -> Any:
+        return self.extend(modules)
+
+    def __add__(self, modules: Iterable[Module]) -> Any:
+        if not isinstance(modules, Iterable):
+            return NotImplemented
+        return self._of([(str(i), m) for i, m in enumerate(chain(self, modules))])
 
 
 class Sequential(_Indexed):
@@ -78,10 +109,38 @@ class Sequential(_Indexed):
         for name, m in named if named is not None else enumerate(modules):
             self.register_module(str(name), m)
 
-    def _of(self, modules: list[Module]) -> Any:
-        return type(self)(*modules)
+    def _of(self, modules: list[tuple[str, Any]]) -> Any:
+        return type(self)(OrderedDict(modules))
 
-    def forward(self, x: Any) -> Any:
+    def __delitem__(self, index: Any) -> None:
+        # Names of one's own stay; numbers are given anew, as in PyTorch.
+        plain = list(self._modules) == [str(i) for i in range(len(self))]
+        keys = list(self._modules)[index] if isinstance(index, slice) else [self._key(index)]
+        for key in keys:
+            del self._modules[key]
+        if plain:
+            self._renumber(list(self._modules.values()))
+
+    def __mul__(self, times: int) -> Any:
+        n = self._times(times)
+        return type(self)(*(m for _ in range(n) for m in self))
+
+    __rmul__ = __mul__
+
+    def __imul__(self, times: int) -> Any:
+        n, own = self._times(times), list(self)
+        for _ in range(n - 1):
+            self.extend(own)
+        return self
+
+    def _times(self, times: Any) -> int:
+        n = operator.index(times)
+        if n < 1:
+            raise DTypeError(f"Sequential: a positive number of repetitions is required, got {times}")
+        return n
+
+    def forward(self, input: Any) -> Any:
+        x = input
         for m in self._modules.values():
             x = m(x)
         return x
@@ -95,9 +154,12 @@ class ModuleList(_Indexed):
     2
     """
 
-    def __init__(self, modules: Iterable[Module] = ()) -> None:
+    def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
-        self.extend(modules)
+        self.extend(() if modules is None else modules)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotSupportedError(f"{type(self).__name__}: a list of modules is not called; call its modules in forward")
 
 
 class ModuleDict(Module):
@@ -108,7 +170,7 @@ class ModuleDict(Module):
     ['act']
     """
 
-    def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
+    def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] | None = None) -> None:
         super().__init__()
         self.update(modules or {})
 
@@ -127,6 +189,9 @@ class ModuleDict(Module):
     def __iter__(self) -> Iterator[str]:
         return iter(self._modules)
 
+    def __reversed__(self) -> Iterator[str]:
+        return iter(list(self._modules)[::-1])
+
     def __contains__(self, key: str) -> bool:
         return key in self._modules
 
@@ -142,42 +207,18 @@ class ModuleDict(Module):
         """Names and modules."""
         return list(self._modules.items())
 
-    def update(self, modules: Mapping[str, Module]) -> None:
-        """Add modules by name, replacing those of the same name."""
-        for key, m in modules.items():
+    def clear(self) -> None:
+        """Remove all."""
+        self._modules.clear()
+
+    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
+        """Add modules by name, replacing those of the same name; from a dict or pairs."""
+        for key, m in modules.items() if isinstance(modules, Mapping | ModuleDict) else modules:
             self[key] = m
 
     def pop(self, key: str) -> Module:
         """Remove a module and return it."""
         return self._modules.pop(key)  # type: ignore[no-any-return]
 
-
-class ParameterList(Module):
-    """A list of parameters. As `torch.nn.ParameterList`.
-
-    >>> import lazyt as lt
-    >>> len(lt.nn.ParameterList([lt.nn.Parameter([1.0])]))
-    1
-    """
-
-    def __init__(self, parameters: Iterable[Any] = ()) -> None:
-        super().__init__()
-        for p in parameters:
-            self.append(p)
-
-    def append(self, parameter: Any) -> ParameterList:
-        """Add a parameter at the end."""
-        self.register_parameter(str(len(self)), parameter)
-        return self
-
-    def __len__(self) -> int:
-        return len(self._parameters)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(list(self._parameters.values()))
-
-    def __getitem__(self, index: int) -> Any:
-        n = len(self)
-        if not -n <= index < n:
-            raise IndexError(f"ParameterList: index {index} is out of range for {n} parameters")
-        return self._parameters[str(index % n)]
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotSupportedError(f"{type(self).__name__}: a dict of modules is not called; call its modules in forward")

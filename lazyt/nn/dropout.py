@@ -1,27 +1,64 @@
-"""Layers that set random elements to 0 while training."""
+"""Layers that set random elements or channels to 0 while training."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from lazyt.errors import ShapeError
-from lazyt.functions import nn as functional
+from lazyt.functions import dropout as functional
 from lazyt.nn.module import Module
 
-__all__ = ["Dropout"]
+__all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout"]
 
 
-class Dropout(Module):
-    """`functional.dropout` while training. As `torch.nn.Dropout`."""
+class _Dropout(Module):
+    function: str
 
-    def __init__(self, p: float = 0.5) -> None:
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+        # `inplace` is accepted for PyTorch's sake: memory is the planner's to reuse.
         super().__init__()
         if not 0 <= p <= 1:
-            raise ShapeError(f"Dropout: a probability in [0, 1] is required, got {p}")
+            raise ShapeError(f"{type(self).__name__}: a probability in [0, 1] is required, got {p}")
         self.p = p
 
-    def forward(self, x: Any) -> Any:
-        return functional.dropout(x, self.p, self.training)
+    def forward(self, input: Any) -> Any:
+        return getattr(functional, self.function)(input, self.p, self.training)
 
     def extra_repr(self) -> str:
         return f"p={self.p}"
+
+
+class Dropout(_Dropout):
+    """`functional.dropout` while training. As `torch.nn.Dropout`."""
+
+    function = "dropout"
+
+
+class Dropout1d(_Dropout):
+    """`functional.dropout1d`, of channels, while training. As `torch.nn.Dropout1d`."""
+
+    function = "dropout1d"
+
+
+class Dropout2d(_Dropout):
+    """`functional.dropout2d`, of channels, while training. As `torch.nn.Dropout2d`."""
+
+    function = "dropout2d"
+
+
+class Dropout3d(_Dropout):
+    """`functional.dropout3d`, of channels, while training. As `torch.nn.Dropout3d`."""
+
+    function = "dropout3d"
+
+
+class AlphaDropout(_Dropout):
+    """`functional.alpha_dropout` while training. As `torch.nn.AlphaDropout`."""
+
+    function = "alpha_dropout"
+
+
+class FeatureAlphaDropout(_Dropout):
+    """`functional.feature_alpha_dropout`, of channels, while training. As `torch.nn.FeatureAlphaDropout`."""
+
+    function = "feature_alpha_dropout"

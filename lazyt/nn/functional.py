@@ -3,11 +3,10 @@
 from lazyt.functions import nn as _nn
 from lazyt.functions.attention import multi_head_attention_forward
 from lazyt.functions.creation import one_hot
-from lazyt.functions.elementwise import relu, sigmoid, tanh
+from lazyt.functions.elementwise import sigmoid, tanh
 from lazyt.functions.nn import *
-from lazyt.functions.statistics import log_softmax, softmax
 
-__all__ = [*_nn.__all__, "log_softmax", "multi_head_attention_forward", "one_hot", "relu", "sigmoid", "softmax", "tanh"]
+__all__ = [*_nn.__all__, "multi_head_attention_forward", "one_hot", "sigmoid", "tanh"]
 
 
 def __dir__() -> list[str]:

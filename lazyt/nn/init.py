@@ -5,15 +5,20 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from lazyt.errors import ShapeError
 from lazyt.functions import random
 from lazyt.functions.arguments import record
 from lazyt.functions.arithmetic import multiply
-from lazyt.functions.creation import eye
+from lazyt.functions.conversion import asarray
+from lazyt.functions.creation import arange, eye
+from lazyt.functions.indexing import put_along_axis
 from lazyt.functions.linalg import qr
-from lazyt.functions.logic import greater_equal, where
-from lazyt.functions.manipulation import reshape
+from lazyt.functions.logic import greater_equal, less, where
+from lazyt.functions.manipulation import expand_dims, reshape
 from lazyt.functions.products import diagonal, matrix_transpose
+from lazyt.functions.sorting import argsort
 from lazyt.ops.random import TRUNCATED_NORMAL
 from lazyt.optim.parameters import write
 
@@ -23,18 +28,25 @@ if TYPE_CHECKING:
 __all__ = [
     "calculate_gain",
     "constant_",
+    "dirac_",
     "eye_",
     "kaiming_normal_",
     "kaiming_uniform_",
     "normal_",
     "ones_",
     "orthogonal_",
+    "sparse_",
     "trunc_normal_",
     "uniform_",
     "xavier_normal_",
     "xavier_uniform_",
     "zeros_",
 ]
+
+
+_LINEAR = (
+    "linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+)  # fmt: skip
 
 
 def _written(x: Any, value: Any) -> Tensor:
@@ -124,6 +136,47 @@ def eye_(x: Any) -> Tensor:
     return _written(x, eye(*x.shape, dtype=x.dtype))
 
 
+def dirac_(x: Any, groups: int = 1) -> Tensor:
+    """The weight of a convolution that passes its channels on: 1 in the middle of each window from a channel to itself.
+
+    Raises ShapeError unless x has 3 to 5 dimensions and the groups divide its first.
+
+    >>> import lazyt as lt
+    >>> lt.nn.init.dirac_(lt.zeros((2, 2, 3))).tolist()
+    [[[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]], [[0.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]
+    """
+    shape = x.shape
+    if len(shape) not in (3, 4, 5):
+        raise ShapeError(f"dirac_: 3, 4 or 5 dimensions are required, got shape {shape}")
+    if groups < 1 or shape[0] % groups:
+        raise ShapeError(f"dirac_: {groups} groups do not divide {shape[0]} output channels")
+    per_group = shape[0] // groups
+    values = np.zeros(shape)
+    center = tuple(n // 2 for n in shape[2:])
+    for i in range(shape[0]):
+        if i % per_group < shape[1]:
+            values[(i, i % per_group, *center)] = 1
+    return _written(x, asarray(values, dtype=x.dtype, device=x.device))
+
+
+def sparse_(x: Any, sparsity: float, std: float = 0.01, generator: random.Generator | None = None) -> Tensor:
+    """Normal numbers, of which this share of each column is 0. Martens (2010).
+
+    Raises ShapeError unless x is a matrix.
+
+    >>> import lazyt as lt
+    >>> (lt.nn.init.sparse_(lt.zeros((4, 2)), 0.5) == 0).sum(0).tolist()
+    [2, 2]
+    """
+    if len(x.shape) != 2:
+        raise ShapeError(f"sparse_: a matrix is required, got shape {x.shape}")
+    zeros = math.ceil(sparsity * x.shape[0])
+    place = argsort(random.random(x.shape, generator=generator).to(device=x.device), axis=0)
+    order = put_along_axis(place * 0, place, expand_dims(arange(x.shape[0], device=x.device), 1), axis=0)
+    values = random.normal(0.0, std, x.shape, dtype=x.dtype, generator=generator).to(device=x.device)
+    return _written(x, where(less(order, zeros), 0.0, values))
+
+
 def _fans(x: Any) -> tuple[int, int]:
     """How many inputs an output depends on, and how many outputs an input reaches."""
     if len(x.shape) < 2:
@@ -141,7 +194,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """
     slope = 0.01 if param is None else param
     gains = {
-        "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2),
+        **dict.fromkeys(_LINEAR, 1.0), "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2),
         "leaky_relu": math.sqrt(2 / (1 + slope**2)), "selu": 0.75,
     }  # fmt: skip
     if nonlinearity not in gains:

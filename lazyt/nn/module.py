@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Never
 
-from lazyt.errors import DTypeError, LazytError, ShapeError
-from lazyt.functions.arguments import tensor
-from lazyt.functions.manipulation import astype
-from lazyt.ir import dtypes
-from lazyt.optim.parameters import clear_gradient, write_all
-from lazyt.runtime.device import Device
+from lazyt.config import HOST
+from lazyt.errors import DTypeError, LazytError, NotSupportedError
+from lazyt.nn import conversion, state
+from lazyt.nn.hooks import ANY, KINDS, Hooked, call_with_hooks
+from lazyt.nn.parameter import Buffer, Parameter, buffer_of, is_parameter
+from lazyt.nn.state import Keys, joined
+from lazyt.optim.parameters import clear_gradient
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.tracebacks import filter_traceback, filters_itself
 
@@ -20,42 +20,10 @@ if TYPE_CHECKING:
 
     from lazyt.runtime.tensor import Tensor
 
-
-def Parameter(data: Any, requires_grad: bool = True) -> Tensor:  # noqa: N802  PyTorch's name
-    """A leaf tensor that a Module takes for a parameter when it is assigned to an attribute.
-
-    >>> import lazyt as lt
-    >>> lt.nn.Parameter([1.0, 2.0]).requires_grad
-    True
-    """
-    x = tensor(data)
-    if x is data and (x.requires_grad or x._view is not None):
-        x = x.detach().__copy__()
-    return x.requires_grad_() if requires_grad else x
+__all__ = ["Buffer", "Module", "Parameter"]
 
 
-class Keys(NamedTuple):
-    """What `load_state_dict` did not find."""
-
-    missing_keys: list[str]
-    unexpected_keys: list[str]
-
-
-class Removable:
-    """A hook that was registered; `remove()` takes it away."""
-
-    _ids = itertools.count()
-
-    def __init__(self, hooks: dict[int, Any]) -> None:
-        self.id = next(self._ids)
-        self._hooks = hooks
-
-    def remove(self) -> None:
-        """Call the hook no more."""
-        self._hooks.pop(self.id, None)
-
-
-class Module:
+class Module(Hooked):
     """A layer, or a tree of them: subclass it, assign parameters and modules to attributes, and write `forward`.
 
     A leaf tensor that requires grad becomes a parameter when it is assigned; `register_buffer` adds other state.
@@ -72,11 +40,13 @@ class Module:
     """
 
     training: bool
+    # What a subclass may set: the version of its state, for `load_state_dict` pre-hooks.
+    _version: int | None = None
 
     def __init__(self) -> None:
         fields = self.__dict__
         fields["training"] = True
-        for name in ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks"):
+        for name in ("_parameters", "_buffers", "_modules", *KINDS):
             fields[name] = {}
         fields["_not_saved"] = set()
 
@@ -96,9 +66,12 @@ class Module:
             modules[name] = value
         elif name in buffers and (value is None or isinstance(value, Handle)):
             buffers[name] = value
-        elif isinstance(value, Handle) and value.requires_grad and value.is_leaf:
+        elif is_parameter(value):
             _forget(name, modules, buffers, fields)
             parameters[name] = value
+        elif (persistent := buffer_of(value)) is not None:
+            _forget(name, parameters, modules, fields)
+            self.register_buffer(name, value, persistent)
         elif name in parameters and (value is None or value is parameters[name]):
             parameters[name] = value
         elif name in modules and value is None:
@@ -138,11 +111,18 @@ class Module:
     def register_parameter(self, name: str, value: Any) -> None:
         """Make a tensor (or None) a parameter, even one that requires no grad."""
         _check_name(self, name)
+        if not (value is None or (isinstance(value, Handle) and value.is_leaf)):
+            what = "no leaf" if isinstance(value, Handle) else f"a {type(value).__name__}"
+            raise DTypeError(f"{type(self).__name__}: parameter {name!r} is a leaf tensor or None, got {what}")
         self._parameters[name] = value
 
     def register_buffer(self, name: str, value: Any, persistent: bool = True) -> None:
         """Add a tensor (or None) that is state but no parameter; `persistent` says whether it is saved."""
         _check_name(self, name)
+        if not (value is None or isinstance(value, Handle)):
+            raise DTypeError(
+                f"{type(self).__name__}: buffer {name!r} is a tensor or None, got a {type(value).__name__}"
+            )
         self._buffers[name] = value
         self._not_saved.discard(name)
         if not persistent:
@@ -151,6 +131,10 @@ class Module:
     def register_module(self, name: str, module: Module | None) -> None:
         """Add a child under any name."""
         _check_name(self, name)
+        if not (module is None or isinstance(module, Module)):
+            raise DTypeError(
+                f"{type(self).__name__}: child {name!r} is a Module or None, got a {type(module).__name__}"
+            )
         self._modules[name] = module
 
     add_module = register_module
@@ -165,81 +149,85 @@ class Module:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             fields = self.__dict__
-            if not (fields["_forward_pre_hooks"] or fields["_forward_hooks"]):
+            if not (
+                fields["_forward_pre_hooks"]
+                or fields["_forward_hooks"]
+                or fields["_backward_hooks"]
+                or fields["_backward_pre_hooks"]
+                or ANY
+            ):
                 return self.forward(*args, **kwargs)
-            for hook in tuple(self._forward_pre_hooks.values()):
-                changed = hook(self, args)
-                if changed is not None:
-                    args = changed if isinstance(changed, tuple) else (changed,)
-            out = self.forward(*args, **kwargs)
-            for hook in tuple(self._forward_hooks.values()):
-                changed = hook(self, args, out)
-                if changed is not None:
-                    out = changed
-            return out
+            return call_with_hooks(self, args, kwargs)
         except Exception as error:
+            if isinstance(error, LazytError):
+                _note_place(error, self)
             filter_traceback(error, True)
             raise
 
-    def register_forward_hook(self, hook: Callable[[Module, Any, Any], Any]) -> Removable:
-        """Call `hook(module, args, output)` after `forward`; what it returns replaces the output."""
-        handle = Removable(self._forward_hooks)
-        self._forward_hooks[handle.id] = hook
-        return handle
-
-    def register_forward_pre_hook(self, hook: Callable[[Module, Any], Any]) -> Removable:
-        """Call `hook(module, args)` before `forward`; what it returns replaces the arguments."""
-        handle = Removable(self._forward_pre_hooks)
-        self._forward_pre_hooks[handle.id] = hook
-        return handle
+    def compile(self, *args: Any, **kwargs: Any) -> Never:
+        """Refused: lazyt records and compiles whatever runs, so there is nothing to ask for."""
+        raise NotSupportedError("compile: not needed: lazyt records and compiles what runs; call the module as it is")
 
     # The tree
 
-    def named_modules(self, prefix: str = "", *, _seen: set[int] | None = None) -> Iterator[tuple[str, Module]]:
-        """This module and all below it, each once, with its path."""
-        seen = set() if _seen is None else _seen
-        if id(self) in seen:
+    def named_modules(
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """This module and all below it, each once (or once a path), with their paths."""
+        seen = set() if memo is None else memo
+        if self in seen:
             return
-        seen.add(id(self))
+        if remove_duplicate:
+            seen.add(self)
         yield prefix, self
         for name, child in self._modules.items():
             if child is not None:
-                yield from child.named_modules(_joined(prefix, name), _seen=seen)
+                yield from child.named_modules(seen, joined(prefix, name), remove_duplicate)
 
     def modules(self) -> Iterator[Module]:
         """This module and all below it, each once."""
         return (m for _, m in self.named_modules())
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """The modules right below, with their names."""
-        return ((name, m) for name, m in self._modules.items() if m is not None)
+        """The modules right below, each once, with their names."""
+        seen: set[Module] = set()
+        for name, m in self._modules.items():
+            if m is not None and m not in seen:
+                seen.add(m)
+                yield name, m
 
     def children(self) -> Iterator[Module]:
-        """The modules right below."""
+        """The modules right below, each once."""
         return (m for _, m in self.named_children())
 
-    def _named(self, table: str, prefix: str, recurse: bool) -> Iterator[tuple[str, Tensor]]:
+    def _named(self, table: str, prefix: str, recurse: bool, once: bool) -> Iterator[tuple[str, Tensor]]:
         seen = set()
-        for path, m in self.named_modules(prefix) if recurse else ((prefix, self),):
+        tree = self.named_modules(prefix=prefix, remove_duplicate=once) if recurse else ((prefix, self),)
+        for path, m in tree:
             for name, x in getattr(m, table).items():
                 if x is not None and id(x) not in seen:
-                    seen.add(id(x))
-                    yield _joined(path, name), x
+                    if once:
+                        seen.add(id(x))
+                    yield joined(path, name), x
 
-    def named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
-        """The parameters with their paths, shared ones once."""
-        return self._named("_parameters", prefix, recurse)
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The parameters with their paths, shared ones once (or under each path)."""
+        return self._named("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Tensor]:
         """The parameters, shared ones once."""
         return (x for _, x in self.named_parameters(recurse=recurse))
 
-    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
-        """The buffers with their paths."""
-        return self._named("_buffers", prefix, recurse)
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The buffers with their paths, shared ones once (or under each path)."""
+        return self._named("_buffers", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
-        """The buffers."""
+        """The buffers, shared ones once."""
         return (x for _, x in self.named_buffers(recurse=recurse))
 
     def get_submodule(self, target: str) -> Module:
@@ -260,6 +248,26 @@ class Module:
             raise AttributeError(f"no parameter {target!r}")
         return x  # type: ignore[no-any-return]
 
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer at a path such as 'norm.running_mean'; AttributeError if there is none."""
+        path, _, name = target.rpartition(".")
+        x = self.get_submodule(path)._buffers.get(name)
+        if x is None:
+            raise AttributeError(f"no buffer {target!r}")
+        return x  # type: ignore[no-any-return]
+
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Put a module at a path such as 'encoder.0'; AttributeError if its parent (`strict`: it) is not there."""
+        if not isinstance(module, Module):
+            raise DTypeError(f"set_submodule: a Module is required, got a {type(module).__name__}")
+        path, _, name = target.rpartition(".")
+        if not name:
+            raise LazytError(f"set_submodule: a path is required, got {target!r}")
+        parent = self.get_submodule(path)
+        if strict and name not in parent._modules:
+            raise AttributeError(f"{type(parent).__name__!r} has no submodule {name!r} (of {target!r})")
+        parent.register_module(name, module)
+
     def apply(self, fn: Callable[[Module], None]) -> Module:
         """Call `fn` on every module below, then on this one."""
         for m in self.children():
@@ -271,6 +279,8 @@ class Module:
 
     def train(self, mode: bool = True) -> Module:
         """Set `training` here and below: dropout and batch norm look at it."""
+        if not isinstance(mode, bool):
+            raise DTypeError(f"train: mode is True or False, got {mode!r}")
         for m in self.modules():
             m.training = mode
         return self
@@ -292,92 +302,72 @@ class Module:
 
     # State
 
-    def state_dict(self, *, prefix: str = "") -> dict[str, Tensor]:
-        """Parameters and persistent buffers by path, detached: they change when the module's do."""
-        out: dict[str, Tensor] = OrderedDict()
-        for path, m in _all_paths(self, prefix):
-            for name, x in (*m._parameters.items(), *m._buffers.items()):
-                if x is not None and name not in m._not_saved:
-                    out[_joined(path, name)] = x.detach()
-        return out
+    def state_dict(
+        self, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
+    ) -> dict[str, Any]:
+        """Parameters and persistent buffers by path: detached, so they change when the module's do; or themselves.
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Keys:
-        """Copy a state (tensors or arrays) into the parameters and buffers, in place.
+        They are added to `destination` if there is one; `prefix` stands before each path.
+        """
+        if destination is None:
+            destination = OrderedDict()
+            destination._metadata = OrderedDict()  # type: ignore[attr-defined]
+        return state.collect(self, destination, prefix, keep_vars)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Keys:
+        """Copy a state (tensors or arrays) into the parameters and buffers, in place; with `assign`, take them as ours.
 
         Raises ShapeError before anything is written if keys are missing or unexpected (with `strict`), or of another
-        shape.
+        shape: it lists all of them.
         """
-        targets: dict[str, Any] = {}
-        for path, m in _all_paths(self, ""):
-            for name, x in (*m._parameters.items(), *m._buffers.items()):
-                if x is not None and name not in m._not_saved:
-                    targets[_joined(path, name)] = x
-        keys = Keys([k for k in targets if k not in state_dict], [k for k in state_dict if k not in targets])
-        problems = [f"missing keys {keys.missing_keys}"] * bool(strict and keys.missing_keys)
-        problems += [f"unexpected keys {keys.unexpected_keys}"] * bool(strict and keys.unexpected_keys)
-        values = {k: tensor(v) for k, v in state_dict.items() if k in targets}
-        for k, v in values.items():
-            if v.shape != targets[k].shape:
-                problems.append(f"{k} has shape {v.shape} where {targets[k].shape} is required")
-        if problems:
-            raise ShapeError(f"load_state_dict of {type(self).__name__}: {'; '.join(problems)}")
-        for k, v in values.items():
-            v = v.detach().to(targets[k].device)
-            values[k] = v if v.dtype == targets[k].dtype else astype(v, targets[k].dtype)
-        write_all([(targets[k], v) for k, v in values.items()])
-        return keys
+        return state.load(self, state_dict, strict, assign)
 
-    def to(self, *args: Any, dtype: Any = None, device: Any = None) -> Module:
+    def get_extra_state(self) -> Any:
+        """State of a subclass that is no tensor, for `state_dict`: for subclasses to say."""
+        raise NotImplementedError(f"{type(self).__name__} has no extra state")
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take what `get_extra_state` gave: for subclasses to say."""
+        raise NotImplementedError(f"{type(self).__name__} has no extra state")
+
+    # Conversions
+
+    def to(self, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False) -> Module:
         """Cast floating parameters and buffers, or move all to a device; they are replaced by new tensors.
 
-        Make optimizers afterwards. As `torch.nn.Module.to`.
+        Given by position or by name, or as a tensor that has both. Make optimizers afterwards. As `torch.nn.Module.to`.
         """
-        for a in args:
-            if isinstance(a, str | Device) and not _is_dtype(a):
-                device = a
-            else:
-                dtype = a
-        if device is not None:
-            name = Device.check(device)
-            self._replace(lambda x: x if x.device == name else x.detach().to(device=name))
-        if dtype is not None:
-            want = dtypes.as_dtype(dtype)
-            if dtypes.kind(want) not in "fc":
-                raise DTypeError(f"to: a floating dtype is required, got {want}")
-            self._replace(lambda x: astype(x.detach(), want) if dtypes.kind(x.dtype) in "fc" else x)
+        conversion.convert(self, args, dtype, device)
         return self
 
-    def _replace(self, f: Callable[[Tensor], Tensor]) -> None:
-        """Every parameter and buffer x by a new leaf f(x); shared ones stay shared."""
-        made: dict[int, Tensor] = {}
-        for m in list(self.modules()):
-            for table in (m._parameters, m._buffers):
-                for name, x in table.items():
-                    if x is None:
-                        continue
-                    y = made.get(id(x))
-                    if y is None:
-                        y = f(x)
-                        if x.requires_grad and y is not x:
-                            y.requires_grad_()
-                        made[id(x)] = y
-                    table[name] = y
+    def type(self, dst_type: Any) -> Module:
+        """Cast all parameters and buffers, of whatever dtype."""
+        conversion.cast_all(self, dst_type)
+        return self
 
     def half(self) -> Module:
         """`to(float16)`."""
-        return self.to(dtypes.float16)
+        return self.to("float16")
 
     def bfloat16(self) -> Module:
         """`to(bfloat16)`."""
-        return self.to(dtypes.bfloat16)
+        return self.to("bfloat16")
 
     def float(self) -> Module:
         """`to(float32)`."""
-        return self.to(dtypes.float32)
+        return self.to("float32")
 
     def double(self) -> Module:
         """`to(float64)`."""
-        return self.to(dtypes.float64)
+        return self.to("float64")
+
+    def cpu(self) -> Module:
+        """`to("cpu")`."""
+        return self.to(device=HOST)
+
+    def cuda(self, device: int = 0) -> Module:
+        """`to("cuda:0")`, or another GPU; DeviceError where there is none."""
+        return self.to(device=f"cuda:{device}")
 
     # Text
 
@@ -393,24 +383,20 @@ class Module:
         return f"{type(self).__name__}(\n  " + "\n  ".join([*head, *lines]) + "\n)"
 
 
-def _is_dtype(spec: Any) -> bool:
-    try:
-        dtypes.as_dtype(spec)
-    except DTypeError:
-        return False
-    return True
-
-
-def _joined(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
-
-
-def _all_paths(m: Module, path: str) -> Iterator[tuple[str, Module]]:
-    """Every path to a module: a shared one has several, and is saved under each."""
-    yield path, m
-    for name, child in m._modules.items():
-        if child is not None:
-            yield from _all_paths(child, _joined(path, name))
+def _note_place(error: LazytError, module: Module) -> None:
+    """Add to an error of a forward which module it is of, by its path from the outermost module that was called."""
+    inner, path, note = getattr(error, "_module", (module, "", ""))
+    if inner is not module:
+        named = (name for name, m in module.named_modules() if m is inner)
+        found = next(named, type(inner).__name__)
+        path = f"{found}.{path}" if path else found
+    if note:
+        error.__notes__.remove(note)
+    head = f"{type(module).__name__}.{path}" if path else type(module).__name__
+    leaf = getattr(error, "_layer", module)
+    note = f"in the forward of {head}, which is {leaf!r}" if not leaf._modules else f"in the forward of {head}"
+    error._module, error._layer = (module, path, note), leaf  # type: ignore[attr-defined]
+    error.add_note(note)
 
 
 def _forget(name: str, *tables: dict[str, Any]) -> None:

@@ -103,7 +103,6 @@ def test_any_other_name_is_python_s_error():
         lambda: X.split(1, dim=0),
         lambda: lt.unstack(X, dim=0),
         lambda: X.unstack(dim=0),
-        lambda: F.glu(X, dim=1),
         lambda: lt.linalg.cross(X, X, dim=1),
         lambda: lt.diff(X, dim=1),
         lambda: X.expand_dims(dim=0),

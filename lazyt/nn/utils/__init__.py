@@ -1,14 +1,24 @@
-"""Clipping of gradients, and parameters as one vector; sequences of several lengths are in `rnn`."""
+"""Clipping of gradients, parameters as one vector, and what changes how layers have their parameters."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Any
 
+from lazyt.errors import LazytError, ShapeError
 from lazyt.functions.arguments import record
+from lazyt.functions.creation import zeros
 from lazyt.functions.joining import concat
 from lazyt.functions.manipulation import reshape
-from lazyt.nn.utils import rnn
+from lazyt.nn.utils import parametrizations, parametrize, rnn, stateless
+from lazyt.nn.utils.fusion import (
+    fuse_conv_bn_eval,
+    fuse_conv_bn_weights,
+    fuse_linear_bn_eval,
+    fuse_linear_bn_weights,
+    skip_init,
+)
+from lazyt.nn.utils.reparametrized import remove_spectral_norm, remove_weight_norm, spectral_norm, weight_norm
 from lazyt.ops.optim import CLIP, NORM
 from lazyt.optim.parameters import write_all
 from lazyt.tracing.batched_writes import record_update
@@ -20,17 +30,93 @@ if TYPE_CHECKING:
 
     from lazyt.runtime.tensor import Tensor
 
-__all__ = ["clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "rnn", "vector_to_parameters"]
+__all__ = [
+    "clip_grad_norm_",
+    "clip_grad_value_",
+    "clip_grads_with_norm_",
+    "fuse_conv_bn_eval",
+    "fuse_conv_bn_weights",
+    "fuse_linear_bn_eval",
+    "fuse_linear_bn_weights",
+    "get_total_norm",
+    "parameters_to_vector",
+    "parametrizations",
+    "parametrize",
+    "remove_spectral_norm",
+    "remove_weight_norm",
+    "rnn",
+    "skip_init",
+    "spectral_norm",
+    "stateless",
+    "vector_to_parameters",
+    "weight_norm",
+]
 
 
 def _gradients(parameters: Any) -> list[Any]:
     return [p.grad for p in ((parameters,) if isinstance(parameters, Handle) else parameters) if p.grad is not None]
 
 
-def clip_grad_norm_(parameters: Any, max_norm: float, norm_type: float = 2.0) -> Tensor | None:
+def get_total_norm(
+    tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
+) -> Tensor:
+    """The norm of all elements of several tensors as one vector, as one recorded step; 0 of none.
+
+    `error_if_nonfinite` reads it, which is a sync, and raises LazytError if it is NaN or infinite. `foreach` has no
+    effect: it is always one step. As `torch.nn.utils.get_total_norm`.
+
+    >>> import lazyt as lt
+    >>> lt.nn.utils.get_total_norm([lt.asarray([3.0]), lt.asarray([4.0])]).item()
+    5.0
+    """
+    xs = (tensors,) if isinstance(tensors, Handle) else tuple(tensors)
+    if not xs:
+        return zeros(())
+    before = set_grad_mode(False)
+    try:
+        norm = record(NORM, xs, (float(norm_type),))
+    finally:
+        restore_grad_mode(before)
+    if error_if_nonfinite and not math.isfinite(norm.item()):
+        raise LazytError(
+            f"get_total_norm: The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it "
+            "cannot be clipped; pass error_if_nonfinite=False to scale by it anyway"
+        )
+    return norm
+
+
+def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Any, foreach: bool | None = None) -> None:
+    """Scale the gradients in place by max_norm / (total_norm + 1e-6), if that is below 1.
+
+    `foreach` has no effect. As `torch.nn.utils.clip_grads_with_norm_`.
+
+    >>> import lazyt as lt
+    >>> w = lt.tensor([3.0, 4.0], requires_grad=True)
+    >>> (w * w / 2).sum().backward()
+    >>> lt.nn.utils.clip_grads_with_norm_([w], 1.0, lt.asarray(5.0))
+    >>> w.grad.round(3).tolist()
+    [0.6000000238418579, 0.800000011920929]
+    """
+    grads = _gradients(parameters)
+    if grads:
+        before = set_grad_mode(False)
+        try:
+            record_update(CLIP, (*grads, total_norm, float(max_norm)), ("norm",), grads)
+        finally:
+            restore_grad_mode(before)
+
+
+def clip_grad_norm_(
+    parameters: Any,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
     """Scale the gradients in place so that the norm of all of them is at most max_norm; returns what it was.
 
-    Two recorded steps; nothing is computed. None without gradients. As `torch.nn.utils.clip_grad_norm_`.
+    Two recorded steps; nothing is computed unless `error_if_nonfinite` asks for the norm. 0 without gradients. As
+    `torch.nn.utils.clip_grad_norm_`.
 
     >>> import lazyt as lt
     >>> w = lt.tensor([3.0, 4.0], requires_grad=True)
@@ -38,19 +124,13 @@ def clip_grad_norm_(parameters: Any, max_norm: float, norm_type: float = 2.0) ->
     >>> lt.nn.utils.clip_grad_norm_([w], 1.0).item()
     5.0
     """
-    grads = _gradients(parameters)
-    if not grads:
-        return None
-    before = set_grad_mode(False)
-    try:
-        norm = record(NORM, (*grads,), (float(norm_type),))
-        record_update(CLIP, (*grads, norm, float(max_norm)), ("norm",), grads)
-    finally:
-        restore_grad_mode(before)
+    given = (parameters,) if isinstance(parameters, Handle) else tuple(parameters)
+    norm = get_total_norm(_gradients(given), norm_type, error_if_nonfinite)
+    clip_grads_with_norm_(given, max_norm, norm)
     return norm
 
 
-def clip_grad_value_(parameters: Any, clip_value: float) -> None:
+def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
     """Clip the gradients' elements to [-clip_value, clip_value] in place. As `torch.nn.utils.clip_grad_value_`.
 
     >>> import lazyt as lt
@@ -76,7 +156,10 @@ def parameters_to_vector(parameters: Iterable[Any]) -> Tensor:
     >>> lt.nn.utils.parameters_to_vector([lt.ones((2, 2)), lt.zeros(1)]).tolist()
     [1.0, 1.0, 1.0, 1.0, 0.0]
     """
-    return concat([reshape(p, (-1,)) for p in parameters])
+    parts = [reshape(p, (-1,)) for p in parameters]
+    if not parts:
+        raise ShapeError("parameters_to_vector: at least one parameter is required, got none")
+    return concat(parts)
 
 
 def vector_to_parameters(vector: Any, parameters: Iterable[Any]) -> None:
@@ -88,10 +171,13 @@ def vector_to_parameters(vector: Any, parameters: Iterable[Any]) -> None:
     >>> w.tolist()
     [[1.0, 2.0]]
     """
+    parameters = list(parameters)
+    sizes = [math.prod(p.shape) for p in parameters]
+    if tuple(vector.shape) != (sum(sizes),):
+        raise ShapeError(f"vector_to_parameters: a vector of {sum(sizes)} elements is required, got {vector.shape}")
     at = 0
     parts = []
-    for p in parameters:
-        n = math.prod(p.shape)
+    for p, n in zip(parameters, sizes, strict=True):
         parts.append((p, reshape(vector[at : at + n], p.shape)))
         at += n
     write_all(parts)

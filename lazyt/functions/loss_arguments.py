@@ -1,0 +1,96 @@
+"""What losses share: the reduction, operands of one size, and warnings at the user's line."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from lazyt.errors import DTypeError, ShapeError
+from lazyt.functions.arguments import tensor
+from lazyt.functions.reductions import mean, sum
+from lazyt.ir import dtypes
+from lazyt.ops.losses import REDUCTIONS
+from lazyt.tracing.call_site import user_frame
+
+if TYPE_CHECKING:
+    from lazyt.runtime.tensor import Tensor
+
+
+def reduction_of(name: str, reduction: str, size_average: bool | None = None, reduce: bool | None = None) -> str:
+    """A valid reduction; `size_average` and `reduce` are PyTorch's old way to say it, with its warning."""
+    if size_average is not None or reduce is not None:
+        each = reduce is not None and not reduce
+        reduction = "none" if each else "mean" if size_average is None or size_average else "sum"
+        warn(f"size_average and reduce args will be deprecated, please use reduction='{reduction}' instead.")
+    if reduction not in REDUCTIONS:
+        raise ShapeError(f"{name}: reduction is one of {', '.join(REDUCTIONS)}, got {reduction!r}")
+    return reduction
+
+
+def reduced(loss: Tensor, reduction: str) -> Tensor:
+    """The losses of all elements as one number, or themselves for 'none'."""
+    return loss if reduction == "none" else mean(loss) if reduction == "mean" else sum(loss)
+
+
+def weighted(name: str, loss: Tensor, weight: Any) -> tuple[Tensor, Tensor]:
+    """Losses times weights of the same size, and the weights."""
+    w = tensor(weight, loss)
+    if w.shape != loss.shape:
+        raise ShapeError(f"{name}: weights of the input's size {loss.shape} are required, got {w.shape}")
+    return loss * w, w
+
+
+def floating(name: str, x: Any, what: str = "input") -> Tensor:
+    """`x` as a tensor of real floats; DTypeError otherwise."""
+    t = tensor(x)
+    if dtypes.kind(t.dtype) != "f":
+        raise DTypeError(f"{name}: {what} of a real floating dtype is required, got {t.dtype}")
+    return t
+
+
+def integers(name: str, x: Any, beside: Tensor, what: str = "target") -> Tensor:
+    """`x` as a tensor of integers; DTypeError otherwise."""
+    t = tensor(x, beside)
+    if dtypes.kind(t.dtype) not in "iu":
+        raise DTypeError(f"{name}: {what} of an integer dtype is required, got {t.dtype}")
+    return t
+
+
+def need_shape(name: str, what: str, x: Tensor, shape: tuple[int, ...]) -> None:
+    """Raise ShapeError unless x has the shape."""
+    if x.shape != shape:
+        raise ShapeError(f"{name}: {what} of shape {shape} is required, got {x.shape}")
+
+
+def need_broadcast(name: str, *xs: Tensor) -> tuple[int, ...]:
+    """The shape that the operands broadcast to; ShapeError with the function's name if they do not."""
+    shape: list[int] = []
+    for x in xs:
+        given = list(x.shape)
+        lead = len(given) - len(shape)
+        shape, given = [1] * lead + shape, [1] * -lead + given
+        if any(a != b and 1 not in (a, b) for a, b in zip(shape, given, strict=True)):
+            raise ShapeError(f"{name}: shapes {' and '.join(str(x.shape) for x in xs)} do not broadcast")
+        shape = [b if a == 1 else a for a, b in zip(shape, given, strict=True)]
+    return tuple(shape)
+
+
+def warn(text: str) -> None:
+    """A UserWarning at the user's line, which a loss module calls from further away than a function."""
+    f = user_frame(2)
+    warnings.warn_explicit(
+        text,
+        UserWarning,
+        f.f_code.co_filename,
+        f.f_lineno,
+        f.f_globals.get("__name__", "<string>"),
+        f.f_globals.setdefault("__warningregistry__", {}),
+    )
+
+
+def warn_of_sizes(size: tuple[int, ...], target_size: tuple[int, ...]) -> None:
+    """PyTorch's warning where operands of a regression are of different sizes, which is seldom meant."""
+    warn(
+        f"Using a target size ({target_size}) that is different to the input size ({size}). This will likely lead to"
+        " incorrect results due to broadcasting. Please ensure they have the same size."
+    )

@@ -1,0 +1,84 @@
+"""Tensors that a Module takes for its own when they are assigned to an attribute."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from lazyt.functions.arguments import tensor
+from lazyt.tracing.inplace import is_leaf, requires_grad
+from lazyt.tracing.tensor_state import Handle
+
+if TYPE_CHECKING:
+    from lazyt.runtime.tensor import Tensor
+
+# Tensors whose flags do not tell what they are, by id: parameters that need no gradient, and buffers (persistent?).
+_frozen: dict[int, weakref.ref[Any]] = {}
+_buffers: dict[int, tuple[weakref.ref[Any], bool]] = {}
+
+
+def is_parameter(x: Any) -> bool:
+    """Whether an assigned value is a parameter: a leaf that requires grad, or one frozen by `Parameter`."""
+    if not isinstance(x, Handle):
+        return False
+    if requires_grad(x):
+        return is_leaf(x)
+    found = _frozen.get(id(x))
+    return found is not None and found() is x
+
+
+def buffer_of(x: Any) -> bool | None:
+    """Whether a tensor that `Buffer` made is persistent; None for any other value."""
+    found = _buffers.get(id(x))
+    return found[1] if found is not None and found[0]() is x else None
+
+
+def _own(data: Any) -> Tensor:
+    """A tensor that is a value of its own: what it was made of may go on being used."""
+    x = tensor(data)
+    if x is data and (x.requires_grad or x._view is not None):
+        x = x.detach().__copy__()
+    return x
+
+
+class _Instances(type):
+    def __instancecheck__(cls, x: object) -> bool:
+        return is_parameter(x) if cls.__name__ == "Parameter" else buffer_of(x) is not None
+
+
+class Parameter(metaclass=_Instances):
+    """A leaf tensor that a Module takes for a parameter when it is assigned to an attribute.
+
+    One that requires no grad is a parameter too, which is not trained. `isinstance(x, Parameter)` asks whether a tensor
+    is one. As `torch.nn.Parameter`.
+
+    >>> import lazyt as lt
+    >>> lt.nn.Parameter([1.0, 2.0]).requires_grad
+    True
+    """
+
+    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Tensor:  # type: ignore[misc]
+        x = _own(() if data is None else data)
+        if requires_grad:
+            return x.requires_grad_()
+        if not is_parameter(x):
+            key = id(x)
+            _frozen[key] = weakref.ref(x, lambda _: _frozen.pop(key, None))
+        return x
+
+
+class Buffer(metaclass=_Instances):
+    """A tensor that a Module takes for a buffer when it is assigned to an attribute. As `torch.nn.Buffer`.
+
+    >>> import lazyt as lt
+    >>> m = lt.nn.Module()
+    >>> m.mean = lt.nn.Buffer(lt.zeros(2))
+    >>> [name for name, _ in m.named_buffers()]
+    ['mean']
+    """
+
+    def __new__(cls, data: Any = None, *, persistent: bool = True) -> Tensor:  # type: ignore[misc]
+        x = _own(() if data is None else data)
+        key = id(x)
+        _buffers[key] = (weakref.ref(x, lambda _: _buffers.pop(key, None)), persistent)
+        return x

@@ -1,0 +1,163 @@
+"""What losses, activations, distances, embeddings and dropout refuse, by name and with the values; and their draws."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lazyt as lt
+from lazyt import nn
+from lazyt.errors import DTypeError, NotSupportedError, ShapeError
+from lazyt.nn import functional as F
+
+A, B, V, I = lt.ones((2, 3)), lt.ones((4, 3)), lt.ones(2), lt.asarray([0, 1])  # noqa: E741
+
+SHAPES: list[tuple[Any, str]] = [
+    (lambda: F.mse_loss(A, A, "max"), "mse_loss: reduction is one of mean, sum, none, got 'max'"),
+    (lambda: F.mse_loss(A, A, weight=V), r"mse_loss: weights of the input's size \(2, 3\) are required, got \(2,\)"),
+    (lambda: F.binary_cross_entropy(A, A, V), r"binary_cross_entropy: a weight that broadcasts to \(2, 3\)"),
+    (lambda: F.linear_cross_entropy(A, V, I), r"linear_cross_entropy: a weight \(classes, ..., features\) is required"),
+    (lambda: F.poisson_nll_loss(A, B), r"poisson_nll_loss: shapes \(2, 3\) and \(4, 3\) do not broadcast"),
+    (lambda: F.gaussian_nll_loss(A, A, -1.0), "gaussian_nll_loss: a non-negative var is required, got -1.0"),
+    (lambda: F.gaussian_nll_loss(A, A, B), r"gaussian_nll_loss: var of the input's size .* got \(4, 3\)"),
+    (lambda: F.hinge_embedding_loss(A, B), "hinge_embedding_loss: shapes"),
+    (lambda: F.soft_margin_loss(A, B), "soft_margin_loss: shapes"),
+    (lambda: F.margin_ranking_loss(A, A, V), r"margin_ranking_loss: .* one number of dimensions .* \(2,\)"),
+    (lambda: F.cosine_embedding_loss(A, A, A), r"cosine_embedding_loss: inputs \(N, D\) with a target \(N,\)"),
+    (lambda: F.multilabel_soft_margin_loss(A, B), r"multilabel_soft_margin_loss: a target of shape \(2, 3\)"),
+    (lambda: F.multilabel_soft_margin_loss(A, A, V), "multilabel_soft_margin_loss: a weight that broadcasts"),
+    (lambda: F.multilabel_soft_margin_loss(lt.ones(()), lt.ones(())), r"an input \(..., C\) is required, got a scalar"),
+    (lambda: F.multilabel_margin_loss(A, I), r"multilabel_margin_loss: a target of shape \(2, 3\)"),
+    (lambda: F.multi_margin_loss(A, I, p=3), "multi_margin_loss: p is 1 or 2, got 3"),
+    (lambda: F.multi_margin_loss(A, I, weight=V), r"multi_margin_loss: a weight of shape \(3,\) is required"),
+    (lambda: F.multi_margin_loss(lt.ones((1, 2, 3)), I), r"multi_margin_loss: an input \(N, C\) or \(C,\) is required"),
+    (lambda: F.triplet_margin_loss(A, A, V), "triplet_margin_loss: operands of one number of dimensions"),
+    (lambda: F.triplet_margin_loss(A, A, A, margin=0), "triplet_margin_loss: a positive margin is required, got 0"),
+    (lambda: F.ctc_loss(V, I, (1,), (1,)), r"ctc_loss: log_probs \(T, N, C\) or \(T, C\) is required, got \(2,\)"),
+    (lambda: F.ctc_loss(A, I, (2,), (2,), blank=3), "ctc_loss: blank is one of the 3 classes, got 3"),
+    (lambda: F.ctc_loss(A, I, (3,), (2,)), r"ctc_loss: input_lengths from 0 to 2 are required, got \[3\]"),
+    (lambda: F.ctc_loss(A, I, (2,), (1,)), r"ctc_loss: target_lengths \[1\] sum to 2, the size of targets"),
+    (lambda: F.ctc_loss(A, I[None, None], (2,), (1,)), "ctc_loss: targets .* are required, got shape"),
+    (lambda: F.ctc_loss(lt.ones((2, 1, 3)), lt.asarray([[1], [1]]), (2,), (1,)), "ctc_loss: targets of 1 sequences"),
+    (lambda: F.ctc_loss(A, I, (2, 2), (2,)), r"ctc_loss: input_lengths of 1 sequences are required, got shape \(2,\)"),
+    (lambda: F.celu(A, 0.0), "celu: alpha is not 0"),
+    (lambda: F.softshrink(A, -1.0), "softshrink: a non-negative lambd is required, got -1.0"),
+    (lambda: F.rrelu(A, 2.0, 1.0), "rrelu: lower is at most upper, got 2.0 and 1.0"),
+    (lambda: nn.Softmax2d()(A), r"Softmax2d: an input \(N, C, H, W\) or \(C, H, W\) is required"),
+    (lambda: F.cosine_similarity(A, B), "cosine_similarity: shapes"),
+    (lambda: F.pairwise_distance(A, B), "pairwise_distance: shapes"),
+    (lambda: lt.cdist(A, V), r"cdist: x1 \(..., P, M\) and x2 \(..., R, M\) are required"),
+    (lambda: lt.cdist(A, A, -1.0), "cdist: a non-negative p is required, got -1.0"),
+    (lambda: lt.cdist(A, A, compute_mode="fast"), "cdist: compute_mode is one of .* got 'fast'"),
+    (lambda: F.pdist(V), r"pdist: a matrix \(N, M\) is required, got \(2,\)"),
+    (lambda: F.pdist(A, -1.0), "pdist: a non-negative p is required"),
+    (lambda: F.bilinear(A, B, lt.ones((1, 3, 3))), r"bilinear: inputs .* got \(2, 3\), \(4, 3\) and \(1, 3, 3\)"),
+    (lambda: F.embedding(I, A, 7), "embedding: padding_idx 7 is out of range for 2 rows"),
+    (lambda: F.embedding_bag(I, A), r"embedding_bag: an input \(bags, length\), or \(length,\) with offsets"),
+    (lambda: F.embedding_bag(I[None], A, I), "embedding_bag: offsets are for an input of 1 dimension"),
+    (lambda: F.embedding_bag(I, A, I[None]), r"embedding_bag: offsets \(bags,\) are required, got shape \(1, 2\)"),
+    (lambda: F.embedding_bag(I[None], A, mode="min"), "embedding_bag: mode is one of sum, mean, max, got 'min'"),
+    (lambda: F.embedding_bag(I[None], A, per_sample_weights=V[None]), "per_sample_weights are for the mode sum"),
+    (lambda: F.embedding_bag(I[None], A, scale_grad_by_freq=True, mode="max"), "for the modes sum and mean, got 'max'"),
+    (lambda: nn.Embedding(2, 3, padding_idx=5), "Embedding: padding_idx 5 is out of range for 2 vectors"),
+    (lambda: nn.Embedding(2, 3, _weight=B), r"Embedding: a weight of shape \(2, 3\) is required, got \(4, 3\)"),
+    (lambda: nn.EmbeddingBag.from_pretrained(V), r"EmbeddingBag.from_pretrained: a matrix is required"),
+    (lambda: F.dropout2d(A), r"dropout2d: an input of 3 or 4 dimensions is required, got \(2, 3\)"),
+    (lambda: F.alpha_dropout(A, 2.0), r"alpha_dropout: a probability in \[0, 1\] is required, got 2.0"),
+    (lambda: F.feature_alpha_dropout(V), "feature_alpha_dropout: an input of at least 2 dimensions"),
+    (lambda: nn.Dropout3d(-1.0), r"Dropout3d: a probability in \[0, 1\] is required, got -1.0"),
+    (lambda: nn.init.dirac_(A), r"dirac_: 3, 4 or 5 dimensions are required, got shape \(2, 3\)"),
+    (lambda: nn.init.dirac_(lt.ones((3, 1, 1)), 2), "dirac_: 2 groups do not divide 3 output channels"),
+    (lambda: nn.init.sparse_(V, 0.5), r"sparse_: a matrix is required, got shape \(2,\)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "message"), SHAPES)
+def test_shapes_and_options_are_refused_by_name(call: Any, message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: F.soft_margin_loss(I, I), "soft_margin_loss: input of a real floating dtype is required, got int64"),
+        (lambda: F.multi_margin_loss(A, V), "multi_margin_loss: target of an integer dtype is required, got float32"),
+        (lambda: F.ctc_loss(A, V, (1,), (1,)), "ctc_loss: targets of an integer dtype is required, got float32"),
+        (lambda: F.celu(I), "celu: input of a real floating dtype is required"),
+        (lambda: F.normalize(I), "normalize: input of a real floating dtype is required"),
+        (lambda: F.embedding_bag(A, A), "embedding_bag: an input of an integer dtype is required"),
+    ],
+)
+def test_dtypes_are_refused_by_name(call: Any, message: str) -> None:
+    with pytest.raises(DTypeError, match=message):
+        call()
+
+
+def test_sparse_gradients_are_refused() -> None:
+    for call in (lambda: F.embedding(I, A, sparse=True), lambda: nn.EmbeddingBag(2, 3, sparse=True)):
+        with pytest.raises(NotSupportedError, match="not supported: sparse=True, because gradients are dense"):
+            call()
+
+
+def test_the_old_way_to_reduce_warns() -> None:
+    for options, want in (({"size_average": False}, 6.0), ({"reduce": True}, 1.0), ({"size_average": True}, 1.0)):
+        with pytest.warns(UserWarning, match="size_average and reduce args will be deprecated"):
+            assert F.mse_loss(A, A * 2, **options).item() == want
+    with pytest.warns(UserWarning, match="please use reduction='none'"):
+        assert nn.L1Loss(reduce=False)(A, A).shape == (2, 3)
+
+
+def test_nothing_is_computed_by_a_loss_an_embedding_or_a_hook() -> None:
+    net = nn.EmbeddingBag(5, 3, max_norm=1.0, mode="sum")
+    net.register_full_backward_hook(lambda m, given, out: None)
+    with lt.no_sync(), warnings.catch_warnings():
+        y = net(lt.asarray([[1, 2], [3, 1]]))
+        loss = F.triplet_margin_loss(y, y * 2, y * 3, swap=True) + F.multi_margin_loss(y, I)
+        loss = loss + F.ctc_loss(F.log_softmax(y, dim=1), I[1:], (2,), (1,))
+        loss.backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    assert np.isfinite(loss.item())
+
+
+def test_activations_in_place_write_and_have_gradients() -> None:
+    w = lt.tensor([1.0, -2.0], requires_grad=True)
+    x = w * 2
+    assert F.relu(x, inplace=True) is x and F.leaky_relu(x, 0.5, True) is x
+    x.sum().backward()
+    assert w.grad.tolist() == [2.0, 0.0] and x.tolist() == [2.0, 0.0]
+    with pytest.raises(lt.AutogradError):
+        F.relu_(w)
+
+
+def test_channels_are_dropped_whole_and_alpha_keeps_mean_and_variance() -> None:
+    lt.random.seed(0)
+    for f, shape in ((F.dropout1d, (40, 5, 3)), (F.dropout2d, (40, 5, 3, 2)), (F.dropout3d, (40, 5, 3, 2, 1))):
+        y = f(lt.ones(shape), 0.25).numpy().reshape(200, -1)
+        assert (y == y[:, :1]).all() and {round(float(v), 4) for v in y[:, 0]} == {0.0, 1.3333}
+        assert abs((y[:, 0] == 0).mean() - 0.25) < 0.1
+    x = lt.random.standard_normal((200, 200))
+    for f in (F.alpha_dropout, F.feature_alpha_dropout):
+        y = f(x[:, :, None], 0.3, training=True).numpy()
+        assert abs(y.mean()) < 0.02 and abs(y.var() - 1) < 0.03 and f(x, 0.3) is x
+    slopes = F.rrelu(-lt.ones(1000), 0.2, 0.6, training=True).numpy()
+    assert slopes.min() >= -0.6 and slopes.max() <= -0.2 and slopes.std() > 0.1
+
+
+def test_samples_of_the_gumbel_softmax() -> None:
+    lt.random.seed(1)
+    logits = lt.tensor(np.log([[0.2, 0.3, 0.5]]).repeat(2000, 0).astype("f4"), requires_grad=True)
+    y = F.gumbel_softmax(logits, tau=0.5, hard=True)
+    np.testing.assert_allclose(y.detach().numpy().mean(0), [0.2, 0.3, 0.5], atol=0.04)
+    assert set(np.unique(y.detach().numpy().round(5))) == {0.0, 1.0}
+    (y * lt.asarray([1.0, 0.0, 0.0])).sum().backward()
+    assert np.abs(logits.grad.numpy()).max() > 0.01
+
+
+def test_repeated_rows_share_their_gradient_by_frequency() -> None:
+    w = lt.tensor(np.ones((4, 1), "f4"), requires_grad=True)
+    F.embedding_bag(lt.asarray([[1, 2, 2], [2, 3, 2]]), w, mode="sum", scale_grad_by_freq=True).sum().backward()
+    assert w.grad.tolist() == [[0.0], [1.0], [1.0], [1.0]]
