@@ -39,6 +39,7 @@ Running
 
 Modules
     linalg, fft, random                                 as NumPy's
+    distributions                                       samples, log-probabilities, divergences
     nn, optim                                           layers, losses, initial values; optimizers and schedules
     memory                                              how much memory tensors take, and may take
     debug                                               prints and calls of Python within a recorded program
@@ -112,6 +113,7 @@ from lazyt.functions.protocols.attach import attach_protocols as _attach_protoco
 from lazyt.functions.quantiles import *
 from lazyt.functions.reductions import *
 from lazyt.functions.reshaping import *
+from lazyt.functions.sampling import *
 from lazyt.functions.searching import *
 from lazyt.functions.select import *
 from lazyt.functions.sets import *
@@ -146,6 +148,8 @@ _install(globals(), vars(linalg), vars(fft))
 vars(autograd).update({_n: getattr(_gradients, _n) for _n in _gradients.__all__}, __all__=list(_gradients.__all__))
 
 _MODULES = frozenset(("autograd", "debug", "fft", "linalg", "memory", "nn", "optim", "random", "utils"))
+_ON_DEMAND = ("distributions", "testing")
+_MODULES = frozenset(("debug", "fft", "linalg", "memory", "nn", "optim", "random"))
 __all__ = sorted({
     *_MODULES,
     *(_n for _n, _o in globals().items() if not _n.startswith("_") and type(_o) is not type(_tracebacks)),
@@ -166,10 +170,10 @@ for _class in (Device, custom_jvp, custom_vjp, random.Generator):  # noqa: F405
 
 @_tracebacks.api_boundary
 def __getattr__(name: str) -> _Any:
-    if name == "testing":  # it loads what a program that is not a test has no use for
-        return _import_module("lazyt.testing")
+    if name in _ON_DEMAND:  # they load what most programs have no use for
+        return _import_module(f"lazyt.{name}")
     raise _missing(name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "testing"])
+    return sorted([*__all__, *_ON_DEMAND])

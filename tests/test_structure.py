@@ -55,6 +55,7 @@ ORDER = (
     "nn",
     "optim.swa_utils",
     "lazyt",
+    "distributions",
     "testing",
 )
 # What the order alone would allow, and should not. Backends stand on the IR alone; what records knows no backend.
@@ -357,6 +358,8 @@ def test_every_operation_has_a_reference_and_samples():
 NAMESPACES = ("lazyt", "lazyt.autograd", "lazyt.utils.checkpoint",
               "lazyt.nn", "lazyt.nn.functional", "lazyt.nn.init", "lazyt.nn.utils", "lazyt.nn.utils.rnn",
               "lazyt.optim", "lazyt.optim.swa_utils", "lazyt.random",
+NAMESPACES = ("lazyt", "lazyt.nn", "lazyt.nn.functional", "lazyt.nn.init", "lazyt.nn.utils", "lazyt.nn.utils.rnn",
+              "lazyt.optim", "lazyt.optim.swa_utils", "lazyt.distributions", "lazyt.random",
               "lazyt.memory", "lazyt.linalg", "lazyt.fft", "lazyt.debug", "lazyt.testing")  # fmt: skip
 
 

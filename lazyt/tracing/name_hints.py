@@ -79,7 +79,7 @@ FUNCTIONS = {
         bucketize="lt.searchsorted", cat="lt.concatenate", chunk="lt.array_split", clamp="lt.clip",
         clip_grad_norm_="lt.nn.utils.clip_grad_norm_", det="lt.linalg.det", div="lt.divide", double="lt.float64",
         dropout="lt.nn.functional.dropout", eq="lt.equal", expand="lt.broadcast_to", float="lt.float32",
-        gather="lt.take_along_axis", ge="lt.greater_equal", gt="lt.greater", half="lt.float16", histc="lt.histogram",
+        gather="lt.take_along_axis", scatter="lt.put_along_axis", ge="lt.greater_equal", gt="lt.greater", half="lt.float16", histc="lt.histogram",
         index_select="lt.take", int="lt.int32", inverse="lt.linalg.inv",
         is_complex="lt.iscomplexobj", is_floating_point="lt.isdtype(x.dtype, 'real floating')",
         is_tensor="isinstance(x, lt.Tensor)", le="lt.less_equal", long="lt.int64", lt="lt.less",

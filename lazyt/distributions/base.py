@@ -1,0 +1,207 @@
+"""The base of distributions: shapes, arguments, what is checked, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+
+import lazyt as lt
+from lazyt.distributions.constraints import Constraint
+from lazyt.errors import LazytError, NotSupportedError, ShapeError
+
+Shape = tuple[int, ...]
+
+
+def is_tensor(x: Any) -> bool:
+    return isinstance(x, lt.Tensor)
+
+
+def broadcast(*given: Any, event_dims: tuple[int, ...] | None = None) -> tuple[list[Any], Shape]:
+    """Parameters as tensors of one floating dtype, and their common batch shape; `event_dims` axes are kept apart."""
+    dims = event_dims or (0,) * len(given)
+    made = [x if isinstance(x, bool | int | float) or is_tensor(x) else lt.asarray(x) for x in given]
+    strong = [x for x in made if is_tensor(x)]
+    dtype = lt.result_type(*strong) if strong else lt.float32
+    if not lt.isdtype(dtype, "real floating"):
+        dtype = lt.float32
+    tensors = [lt.asarray(x, dtype=dtype) for x in made]
+    for x, d in zip(tensors, dims, strict=True):
+        if x.ndim < d:
+            raise ShapeError(f"a parameter of at least {d} dimensions is required, got shape {x.shape}")
+    batch = lt.broadcast_shapes(*[x.shape[: x.ndim - d] for x, d in zip(tensors, dims, strict=True)])
+    shapes = [(*batch, *x.shape[x.ndim - d :]) for x, d in zip(tensors, dims, strict=True)]
+    return [x if x.shape == s else lt.broadcast_to(x, s) for x, s in zip(tensors, shapes, strict=True)], batch
+
+
+def sum_last(x: Any, n: int) -> Any:
+    """The sum over the last n axes."""
+    return lt.sum(x, axis=tuple(range(x.ndim - n, x.ndim))) if n else x
+
+
+class Distribution:
+    """Base of the distributions. As `torch.distributions.Distribution`.
+
+    `batch_shape` are distributions with parameters of their own, `event_shape` is one value. `sample` gives values
+    without a graph, `rsample` values whose gradients reach the parameters; both record, and nothing is computed.
+    `log_prob`, `entropy`, `cdf` and `icdf` record formulas.
+
+    `validate_args`: by default parameters and values are checked where that reads no tensor: numbers, lists and NumPy
+    arrays. With True tensors are checked too, which syncs them; with False nothing is.
+    """
+
+    has_rsample = False
+    has_enumerate_support = False
+    arg_constraints: ClassVar[dict[str, Constraint]] = {}
+    _validate_all: ClassVar[bool | None] = None
+
+    def __init__(
+        self,
+        batch_shape: Shape = (),
+        event_shape: Shape = (),
+        validate_args: bool | None = None,
+        given: dict[str, Any] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        self.batch_shape, self.event_shape = tuple(batch_shape), tuple(event_shape)
+        self._validate = Distribution._validate_all if validate_args is None else validate_args
+        # Parameters by name, as this distribution was made; `expand` makes another one of them.
+        self._given = {k: getattr(self, k) for k, v in (given or {}).items() if v is not None}
+        self._options = options or {}
+        for name, value in (given or {}).items():
+            if value is not None:
+                self._check(name, self.arg_constraints[name], value)
+
+    @staticmethod
+    def set_default_validate_args(value: bool | None) -> None:
+        """What `validate_args` is where it is not given: None, True or False, as the class says."""
+        Distribution._validate_all = value
+
+    def _check(self, name: str, constraint: Constraint, value: Any) -> None:
+        if self._validate is False or (is_tensor(value) and not self._validate):
+            return
+        inside = constraint.check(value)
+        if not inside.all():
+            wrong = np.asarray(value.detach() if is_tensor(value) else value)
+            raise LazytError(f"{type(self).__name__}: {name} must be {constraint.name}, got {wrong}")
+
+    def _value(self, value: Any) -> Any:
+        """A value that log_prob and cdf get, as a tensor; checked as `validate_args` says."""
+        if self._validate is not False:
+            self._check("a value", self.support, value)
+        x = value if is_tensor(value) else lt.asarray(value, dtype=self._dtype)
+        n = len(self.event_shape)
+        if n and x.shape[x.ndim - n :] != self.event_shape:
+            raise ShapeError(
+                f"{type(self).__name__}: a value's last dimensions are {self.event_shape}, got shape {x.shape}"
+            )
+        lt.broadcast_shapes(x.shape[: x.ndim - n], self.batch_shape)
+        return x
+
+    @property
+    def _dtype(self) -> Any:
+        return next((x.dtype for x in self._given.values() if is_tensor(x)), lt.float32)
+
+    def _extended_shape(self, sample_shape: Any = ()) -> Shape:
+        given = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
+        return (*given, *self.batch_shape, *self.event_shape)
+
+    def _uniform(self, shape: Shape) -> Any:
+        """Numbers in (0, 1): 0 is moved to the smallest number."""
+        return lt.maximum(lt.random.random(shape, dtype=self._dtype), float(lt.finfo(self._dtype).tiny))
+
+    def _normal(self, shape: Shape) -> Any:
+        return lt.random.standard_normal(shape, dtype=self._dtype)
+
+    @property
+    def support(self) -> Constraint:
+        """Where values lie."""
+        raise self._none("support")
+
+    @property
+    def mean(self) -> Any:
+        """The mean, of batch_shape + event_shape."""
+        raise self._none("mean")
+
+    @property
+    def mode(self) -> Any:
+        """The likeliest value."""
+        raise self._none("mode")
+
+    @property
+    def variance(self) -> Any:
+        """The variance, of batch_shape + event_shape."""
+        raise self._none("variance")
+
+    @property
+    def stddev(self) -> Any:
+        """The root of the variance."""
+        return lt.sqrt(self.variance)
+
+    def sample(self, sample_shape: Any = ()) -> Any:
+        """Values of shape sample_shape + batch_shape + event_shape, without gradients."""
+        with lt.no_grad():
+            return self._draw(sample_shape).detach()
+
+    def _draw(self, sample_shape: Any) -> Any:
+        return self.rsample(sample_shape)
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        """Values whose gradients reach the parameters; NotSupportedError where there is no such form."""
+        raise NotSupportedError(
+            f"{type(self).__name__}.rsample: not supported: values are not a differentiable function of the "
+            "parameters; use sample and log_prob"
+        )
+
+    def log_prob(self, value: Any) -> Any:
+        """The logarithm of the density or probability of values, one a batch element."""
+        raise self._none("log_prob")
+
+    def cdf(self, value: Any) -> Any:
+        """The probability of at most `value`."""
+        raise self._none("cdf", "it has no closed form here")
+
+    def icdf(self, value: Any) -> Any:
+        """The value at which `cdf` is `value`."""
+        raise self._none("icdf", "it has no closed form here")
+
+    def entropy(self) -> Any:
+        """The entropy in nats, of batch_shape."""
+        raise self._none("entropy", "it has no closed form here")
+
+    def perplexity(self) -> Any:
+        """exp(entropy)."""
+        return lt.exp(self.entropy())
+
+    def enumerate_support(self, expand: bool = True) -> Any:
+        """All values of a discrete distribution, along a new first axis."""
+        raise self._none("enumerate_support", "its values are not finitely many, or not listed here")
+
+    def _none(self, what: str, why: str = "this distribution has none") -> NotSupportedError:
+        return NotSupportedError(f"{type(self).__name__}.{what}: not supported: {why}")
+
+    def expand(self, batch_shape: Any) -> Any:
+        """The same distribution for a larger batch shape."""
+        shape = tuple(batch_shape)
+        grown: dict[str, Any] = {}
+        for name, x in self._given.items():
+            event = x.shape[len(self.batch_shape) :] if is_tensor(x) else ()
+            grown[name] = lt.broadcast_to(x, (*shape, *event)) if is_tensor(x) else x
+        made: Any = type(self)
+        return made(**grown, **self._options, validate_args=self._validate)
+
+    def __repr__(self) -> str:
+        parts = [f"{k}: {tuple(x.shape)}" if is_tensor(x) else f"{k}: {x}" for k, x in self._given.items()]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+
+def one_of(owner: str, **given: Any) -> tuple[str, Any]:
+    """The one of several ways to give a parameter that was used."""
+    used = {k: v for k, v in given.items() if v is not None}
+    if len(used) != 1:
+        raise LazytError(f"{owner}: one of {' and '.join(given)} is required, got {sorted(used) or 'none'}")
+    return next(iter(used.items()))

@@ -1,0 +1,369 @@
+"""Invertible functions with the logarithm of their Jacobian's determinant. As `torch.distributions.transforms`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import lazyt as lt
+from lazyt.distributions import constraints
+from lazyt.distributions.base import sum_last
+from lazyt.errors import LazytError, NotSupportedError
+
+
+class _NoSign:
+    """Of a transform that neither rises nor falls everywhere."""
+
+    def __get__(self, t: Any, kind: Any = None) -> Any:
+        raise NotSupportedError(f"{kind.__name__}.sign: not supported: it neither rises nor falls everywhere")
+
+
+class Transform:
+    """Base of the transforms: `t(x)`, `t.inv(y)`, `t.log_abs_det_jacobian(x, y)`. `event_dim` axes are one value."""
+
+    event_dim = 0
+    bijective = True
+    # 1 where it rises, -1 where it falls, for those of single elements.
+    sign: Any = 1
+    codomain = constraints.real
+
+    def __call__(self, x: Any) -> Any:
+        return self._call(lt.asarray(x))
+
+    def inverse(self, y: Any) -> Any:
+        """The x with t(x) = y."""
+        return self._inverse(lt.asarray(y))
+
+    @property
+    def inv(self) -> Transform:
+        """The inverse, as a transform."""
+        return _Inverse(self)
+
+    def _call(self, x: Any) -> Any:
+        raise NotImplementedError
+
+    def _inverse(self, y: Any) -> Any:
+        raise NotImplementedError
+
+    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+        """log(abs(det(dy / dx)))."""
+        raise NotSupportedError(f"{type(self).__name__}.log_abs_det_jacobian: not supported: it is not a bijection")
+
+    def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of t(x)."""
+        return shape
+
+    def inverse_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of t.inv(y)."""
+        return shape
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class _Inverse(Transform):
+    def __init__(self, of: Transform) -> None:
+        self.of = of
+        self.event_dim, self.bijective = of.event_dim, of.bijective
+
+    @property
+    def sign(self) -> Any:
+        return self.of.sign
+
+    @property
+    def inv(self) -> Transform:
+        return self.of
+
+    def _call(self, x: Any) -> Any:
+        return self.of._inverse(x)
+
+    def _inverse(self, y: Any) -> Any:
+        return self.of._call(y)
+
+    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+        return -self.of.log_abs_det_jacobian(y, x)
+
+    def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return self.of.inverse_shape(shape)
+
+    def inverse_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return self.of.forward_shape(shape)
+
+
+class AffineTransform(Transform):
+    """loc + scale * x. As `torch.distributions.AffineTransform`.
+
+    >>> import lazyt as lt
+    >>> lt.distributions.AffineTransform(1.0, 2.0)(lt.asarray([0.0, 3.0])).tolist()
+    [1.0, 7.0]
+    """
+
+    def __init__(self, loc: Any, scale: Any, event_dim: int = 0) -> None:
+        self.loc, self.scale, self.event_dim = loc, scale, event_dim
+
+    @property
+    def sign(self) -> Any:
+        """The scale's sign."""
+        return lt.sign(self.scale) if isinstance(self.scale, lt.Tensor) else math.copysign(1, self.scale)
+
+    def _call(self, x: Any) -> Any:
+        return self.loc + self.scale * x
+
+    def _inverse(self, y: Any) -> Any:
+        return (y - self.loc) / self.scale
+
+    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+        """log(abs(scale))."""
+        size = lt.log(lt.abs(lt.asarray(self.scale, dtype=x.dtype)))
+        return sum_last(lt.broadcast_to(size, x.shape), self.event_dim)
+
+
+class ExpTransform(Transform):
+    """exp(x). As `torch.distributions.ExpTransform`."""
+
+    codomain = constraints.positive
+
+    def _call(self, x: Any) -> Any:
+        return lt.exp(x)
+
+    def _inverse(self, y: Any) -> Any:
+        return lt.log(y)
+
+    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+        """x."""
+        return x
+
+
+class PowerTransform(Transform):
+    """x ** exponent, of positive numbers. As `torch.distributions.PowerTransform`."""
+
+    codomain = constraints.positive
+
+    def __init__(self, exponent: Any) -> None:
+        self.exponent = exponent
+
+    @property
+    def sign(self) -> Any:
+        """The exponent's sign."""
+        return lt.sign(self.exponent) if isinstance(self.exponent, lt.Tensor) else math.copysign(1, self.exponent)
+
+    def _call(self, x: Any) -> Any:
+        return x**self.exponent
+
+    def _inverse(self, y: Any) -> Any:
+        return y ** (1 / self.exponent)
+
+    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+        """log(abs(exponent * y / x))."""
+        return lt.log(lt.abs(self.exponent * y / x))
+
+
+class SigmoidTransform(Transform):
+    """1 / (1 + exp(-x)). As `torch.distributions.SigmoidTransform`."""
+
+    codomain = constraints.unit_interval
+
+    def _call(self, x: Any) -> Any:
+        info = lt.finfo(x.dtype)
+        return lt.clip(lt.sigmoid(x), float(info.tiny), 1 - float(info.eps))
+
+    def _inverse(self, y: Any) -> Any:
+        info = lt.finfo(y.dtype)
+        y = lt.clip(y, float(info.tiny), 1 - float(info.eps))
+        return lt.log(y) - lt.log1p(-y)
+
+    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+        """-softplus(x) - softplus(-x)."""
+        return -lt.softplus(-x) - lt.softplus(x)
+
+
+class TanhTransform(Transform):
+    """tanh(x). As `torch.distributions.TanhTransform`."""
+
+    codomain = constraints.interval(-1.0, 1.0)
+
+    def _call(self, x: Any) -> Any:
+        return lt.tanh(x)
+
+    def _inverse(self, y: Any) -> Any:
+        return lt.atanh(y)
+
+    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+        """2 * (log(2) - x - softplus(-2 x))."""
+        return 2 * (math.log(2) - x - lt.softplus(-2 * x))
+
+
+class SoftplusTransform(Transform):
+    """log(1 + exp(x)). As `torch.distributions.SoftplusTransform`."""
+
+    codomain = constraints.positive
+
+    def _call(self, x: Any) -> Any:
+        return lt.softplus(x)
+
+    def _inverse(self, y: Any) -> Any:
+        return lt.log(-lt.expm1(-y)) + y
+
+    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+        """-softplus(-x)."""
+        return -lt.softplus(-x)
+
+
+class AbsTransform(Transform):
+    """abs(x), which no one value comes back from. As `torch.distributions.AbsTransform`."""
+
+    bijective = False
+    codomain = constraints.nonnegative
+    sign = _NoSign()
+
+    def _call(self, x: Any) -> Any:
+        return lt.abs(x)
+
+    def _inverse(self, y: Any) -> Any:
+        return y
+
+
+class SoftmaxTransform(Transform):
+    """exp(x), normalized over the last axis. As `torch.distributions.SoftmaxTransform`."""
+
+    event_dim = 1
+    bijective = False
+    codomain = constraints.simplex
+    sign = _NoSign()
+
+    def _call(self, x: Any) -> Any:
+        return lt.softmax(x, axis=-1)
+
+    def _inverse(self, y: Any) -> Any:
+        return lt.log(y)
+
+
+class StickBreakingTransform(Transform):
+    """Vectors to shares of 1, one more of them. As `torch.distributions.StickBreakingTransform`."""
+
+    event_dim = 1
+    codomain = constraints.simplex
+    sign = _NoSign()
+
+    def _offset(self, x: Any) -> Any:
+        n = x.shape[-1]
+        return lt.log(lt.asarray([float(n - k) for k in range(n)], dtype=x.dtype))
+
+    def _call(self, x: Any) -> Any:
+        z = lt.sigmoid(x - self._offset(x))
+        left = lt.cumulative_prod(1 - z, axis=-1)
+        one = lt.ones((*x.shape[:-1], 1), dtype=x.dtype)
+        return lt.concat([z, one], axis=-1) * lt.concat([one, left], axis=-1)
+
+    def _inverse(self, y: Any) -> Any:
+        cut = y[..., :-1]
+        left = lt.maximum(1 - lt.cumulative_sum(cut, axis=-1), float(lt.finfo(y.dtype).tiny))
+        return lt.log(cut) - lt.log(left) + self._offset(cut)
+
+    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+        """The sum over the breaks."""
+        x = x - self._offset(x)
+        return lt.sum(-x + lt.log_softmax(lt.stack([x, lt.zeros_like(x)]), axis=0)[0] + lt.log(y[..., :-1]), axis=-1)
+
+    def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """One more along the last axis."""
+        return (*shape[:-1], shape[-1] + 1)
+
+    def inverse_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """One less along the last axis."""
+        return (*shape[:-1], shape[-1] - 1)
+
+
+class ComposeTransform(Transform):
+    """One transform after the other. As `torch.distributions.ComposeTransform`.
+
+    >>> import lazyt as lt
+    >>> from lazyt.distributions import AffineTransform, ComposeTransform, ExpTransform
+    >>> ComposeTransform([AffineTransform(0.0, 2.0), ExpTransform()])(lt.asarray(0.0)).item()
+    1.0
+    """
+
+    def __init__(self, parts: Sequence[Transform]) -> None:
+        self.parts = list(parts)
+        self.event_dim = max((t.event_dim for t in self.parts), default=0)
+        self.bijective = all(t.bijective for t in self.parts)
+        if self.parts:
+            self.codomain = self.parts[-1].codomain
+
+    @property
+    def sign(self) -> Any:
+        """The product of the signs."""
+        return math.prod(t.sign for t in self.parts)
+
+    def _call(self, x: Any) -> Any:
+        for t in self.parts:
+            x = t._call(x)
+        return x
+
+    def _inverse(self, y: Any) -> Any:
+        for t in reversed(self.parts):
+            y = t._inverse(y)
+        return y
+
+    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+        """The sum over the parts."""
+        total: Any = sum_last(lt.zeros_like(x), self.event_dim)
+        for t in self.parts:
+            then = t._call(x)
+            total = total + sum_last(t.log_abs_det_jacobian(x, then), self.event_dim - t.event_dim)
+            x = then
+        return total
+
+    def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The last part's."""
+        for t in self.parts:
+            shape = t.forward_shape(shape)
+        return shape
+
+    def inverse_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The first part's."""
+        for t in reversed(self.parts):
+            shape = t.inverse_shape(shape)
+        return shape
+
+
+class IndependentTransform(Transform):
+    """A transform whose further axes are one value. As `torch.distributions.IndependentTransform`."""
+
+    def __init__(self, base_transform: Transform, reinterpreted_batch_ndims: int) -> None:
+        if reinterpreted_batch_ndims < 0:
+            raise LazytError(
+                f"IndependentTransform: reinterpreted_batch_ndims is at least 0, got {reinterpreted_batch_ndims}"
+            )
+        self.base_transform, self.reinterpreted_batch_ndims = base_transform, reinterpreted_batch_ndims
+        self.event_dim = base_transform.event_dim + reinterpreted_batch_ndims
+        self.bijective, self.codomain = base_transform.bijective, base_transform.codomain
+
+    @property
+    def sign(self) -> Any:
+        """The base's."""
+        return self.base_transform.sign
+
+    def _call(self, x: Any) -> Any:
+        return self.base_transform._call(x)
+
+    def _inverse(self, y: Any) -> Any:
+        return self.base_transform._inverse(y)
+
+    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+        """The sum over the further axes."""
+        return sum_last(self.base_transform.log_abs_det_jacobian(x, y), self.reinterpreted_batch_ndims)
+
+    def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The base's."""
+        return self.base_transform.forward_shape(shape)
+
+    def inverse_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The base's."""
+        return self.base_transform.inverse_shape(shape)

@@ -1,0 +1,202 @@
+"""Samples of distributions, their gradients, and what distributions refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lazyt as lt
+from lazyt import distributions as D
+from lazyt.errors import DTypeError, LazytError, NotSupportedError, ShapeError
+
+N = 20_000
+
+# Each with a finite variance.
+SAMPLED: dict[str, Any] = {
+    "Normal": lambda: D.Normal(1.0, 2.0),
+    "LogNormal": lambda: D.LogNormal(0.2, 0.4),
+    "Uniform": lambda: D.Uniform(-1.0, 3.0),
+    "Laplace": lambda: D.Laplace(1.0, 2.0),
+    "Gumbel": lambda: D.Gumbel(1.0, 2.0),
+    "HalfNormal": lambda: D.HalfNormal(2.0),
+    "Exponential": lambda: D.Exponential(2.0),
+    "Pareto": lambda: D.Pareto(1.0, 6.0),
+    "Weibull": lambda: D.Weibull(2.0, 1.5),
+    "Gamma": lambda: D.Gamma(lt.asarray([0.3, 1.0, 9.0]), 2.0),
+    "Chi2": lambda: D.Chi2(3.0),
+    "StudentT": lambda: D.StudentT(12.0, 1.0, 2.0),
+    "Beta": lambda: D.Beta(0.7, 3.0),
+    "Dirichlet": lambda: D.Dirichlet([0.5, 2.0, 4.0]),
+    "Bernoulli": lambda: D.Bernoulli(0.3),
+    "Geometric": lambda: D.Geometric(0.3),
+    "Poisson": lambda: D.Poisson(lt.asarray([0.4, 6.0, 25.0])),
+    "Binomial": lambda: D.Binomial(7, lt.asarray([0.2, 0.9])),
+    "OneHotCategorical": lambda: D.OneHotCategorical(probs=[0.2, 0.0, 0.8]),
+    "Multinomial": lambda: D.Multinomial(5, probs=[0.2, 0.5, 0.3]),
+    "MultivariateNormal": lambda: D.MultivariateNormal([1.0, -1.0], [[2.0, 0.5], [0.5, 1.0]]),
+    "Independent": lambda: D.Independent(D.Normal(lt.zeros(2), lt.ones(2)), 1),
+    "MixtureSameFamily": lambda: D.MixtureSameFamily(D.Categorical([0.2, 0.8]), D.Normal([-3.0, 1.0], [1.0, 0.5])),
+    "MixtureSameFamily of vectors": lambda: D.MixtureSameFamily(
+        D.Categorical([0.2, 0.8]), D.Independent(D.Normal([[-3.0, 1.0], [0.0, 5.0]], [[1.0, 0.5], [1.0, 2.0]]), 1)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_samples_have_the_mean_and_the_variance(name: str) -> None:
+    lt.random.seed(3)
+    d = SAMPLED[name]()
+    x = d.sample((N,))
+    assert x.shape == (N, *d.batch_shape, *d.event_shape) and x.is_pending and not x.requires_grad
+    values = x.numpy().astype(np.float64)
+    mean, variance = d.mean.numpy().astype(np.float64), d.variance.numpy().astype(np.float64)
+    error = 5 * np.sqrt(variance / N) + 1e-6
+    assert np.all(np.abs(values.mean(0) - mean) < error), (values.mean(0), mean)
+    fourth = ((values - mean) ** 4).mean(0)
+    error = 6 * np.sqrt(fourth / N) + 1e-6
+    assert np.all(np.abs(((values - mean) ** 2).mean(0) - variance) < error)
+    assert d.support.check(values.astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("d", [D.Cauchy(1.0, 2.0), D.HalfCauchy(2.0)], ids=["Cauchy", "HalfCauchy"])
+def test_samples_without_a_mean_have_the_quantiles(d: Any) -> None:
+    lt.random.seed(3)
+    q = np.array([0.1, 0.5, 0.8])
+    shares = (d.sample((N,)).numpy()[:, None] < d.icdf(q).numpy()).mean(0)
+    np.testing.assert_allclose(shares, q, atol=0.02)
+
+
+def test_categories_come_by_their_probabilities() -> None:
+    lt.random.seed(3)
+    d = D.Categorical(probs=[[0.2, 0.0, 0.8], [0.5, 0.3, 0.2]])
+    counts = np.stack([np.bincount(c, minlength=3) for c in d.sample((N,)).numpy().T]) / N
+    np.testing.assert_allclose(counts, d.probs.numpy(), atol=0.02)
+    assert counts[0, 1] == 0
+
+
+# By the mean's and the second moment's derivative with respect to the first parameter.
+MOMENTS: dict[str, Any] = {
+    "Normal": (lambda a: D.Normal(a, 2.0), 0.7),
+    "Exponential": (lambda a: D.Exponential(a), 0.7),
+    "Gamma small": (lambda a: D.Gamma(a, 2.0), 0.4),
+    "Gamma": (lambda a: D.Gamma(a, 2.0), 5.0),
+    "Beta": (lambda a: D.Beta(a, 2.0), 1.5),
+    "StudentT": (lambda a: D.StudentT(a, 1.0, 1.0), 20.0),
+    "Dirichlet": (lambda a: D.Dirichlet(a * lt.asarray([1.0, 2.0, 0.7], dtype="float64")), 1.5),
+}
+
+
+@pytest.mark.parametrize("name", MOMENTS)
+def test_gradients_of_samples_are_those_of_the_moments(name: str) -> None:
+    make, at = MOMENTS[name]
+
+    def second_moment(v: float) -> float:
+        d = make(lt.tensor(v, dtype="float64"))
+        return float((d.variance + d.mean**2).sum().item())
+
+    lt.random.seed(5)
+    a = lt.tensor(np.full(N, at), requires_grad=True)
+    d = make(lt.expand_dims(a, -1)) if name == "Dirichlet" else make(a)
+    (d.rsample() ** 2).sum().backward()
+    found = a.grad.numpy()
+    want = (second_moment(at + 1e-4) - second_moment(at - 1e-4)) / 2e-4
+    assert abs(found.mean() - want) < 5 * found.std() / np.sqrt(N) + 1e-9, (found.mean(), want)
+
+
+def test_a_step_of_a_reparametrized_model_stays_lazy() -> None:
+    loc = lt.tensor([0.0], requires_grad=True)
+    optimizer = lt.optim.SGD([loc], lr=0.1)
+    reasons = []
+    for _ in range(5):
+        with lt.no_sync():
+            optimizer.zero_grad()
+            d = D.Normal(loc, 1.0)
+            prior = D.Normal(1.0, 1.0)
+            (-prior.log_prob(d.rsample((8,))).mean() + D.kl_divergence(d, prior).sum()).backward()
+            optimizer.step()
+        lt.sync()
+        reasons.append(lt.last_sync().reason)
+    assert reasons[2:] == ["", "", ""]
+
+
+def test_validation() -> None:
+    wide = lt.asarray([1.0, -1.0])
+    D.Normal(0.0, wide)  # a tensor is not read
+    with pytest.raises(LazytError, match=r"Normal: scale must be positive, got \[ 1. -1.\]"):
+        D.Normal(0.0, wide, validate_args=True)
+    with pytest.raises(LazytError, match=r"Normal: scale must be positive, got -1.0"):
+        D.Normal(0.0, -1.0)
+    D.Normal(0.0, -1.0, validate_args=False)
+    with pytest.raises(LazytError, match=r"Bernoulli: a value must be boolean, got 0.5"):
+        D.Bernoulli(0.5).log_prob(0.5)
+    with pytest.raises(LazytError, match=r"Uniform: high - low must be positive, got -1.0"):
+        D.Uniform(2.0, 1.0)
+    D.Distribution.set_default_validate_args(True)
+    try:
+        with pytest.raises(LazytError, match="Normal: scale must be positive"):
+            D.Normal(0.0, wide)
+    finally:
+        D.Distribution.set_default_validate_args(None)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "match"),
+    [
+        (lambda: D.Bernoulli(), LazytError, "Bernoulli: one of probs and logits is required, got none"),
+        (lambda: D.Bernoulli(0.5, 0.1), LazytError, r"Bernoulli: one of probs and logits is required, got \['logits'"),
+        (lambda: D.Normal(lt.ones(2), lt.ones(3)), ShapeError, "broadcast"),
+        (lambda: D.Normal(lt.ones(2), 1.0).log_prob(lt.ones(3)), ShapeError, "broadcast"),
+        (lambda: D.Dirichlet([1.0, 1.0]).log_prob(lt.ones(3)), ShapeError, r"last dimensions are \(2,\), got shape"),
+        (lambda: D.Dirichlet(lt.asarray(1.0)), ShapeError, "at least 1 dimensions is required"),
+        (lambda: D.Poisson(1.0).rsample(), NotSupportedError, "Poisson.rsample: not supported: values are not a"),
+        (lambda: D.Gamma(1.0, 1.0).cdf(1.0), NotSupportedError, "Gamma.cdf: not supported: it has no closed form"),
+        (lambda: D.Poisson(1.0).entropy(), NotSupportedError, "Poisson.entropy: not supported"),
+        (lambda: D.Normal(0.0, 1.0).enumerate_support(), NotSupportedError, "Normal.enumerate_support: not supported"),
+        (lambda: D.Multinomial(lt.ones(2), [1.0]), LazytError, "Multinomial: total_count is one integer for all"),
+        (lambda: D.Binomial(lt.asarray([1, 2]), 0.5).entropy(), NotSupportedError, "total_count differs"),
+        (lambda: D.Independent(D.Normal(0.0, 1.0), 1), LazytError, "reinterpreted_batch_ndims is from 0 to 0, got 1"),
+        (lambda: D.TransformedDistribution(D.Normal(0.0, 1.0), [abs]), LazytError, "transforms are required, got"),
+        (lambda: D.TransformedDistribution(D.Normal(0.0, 1.0), D.SoftmaxTransform()), ShapeError, "read 1 axes"),
+        (lambda: D.MixtureSameFamily(D.Normal(0.0, 1.0), D.Normal(0.0, 1.0)), LazytError, "a Categorical chooses"),
+        (lambda: D.MixtureSameFamily(D.Categorical([1.0]), D.Normal(lt.ones(2), 1.0)), ShapeError, "1 categories for"),
+        (lambda: D.MultivariateNormal(lt.ones(2), lt.eye(3)), ShapeError, r"loc has 2 elements, covariance_matrix has"),
+        (lambda: D.MultivariateNormal(lt.ones(2)), LazytError, "MultivariateNormal: one of covariance_matrix and"),
+        (lambda: D.AbsTransform().log_abs_det_jacobian(1.0, 1.0), NotSupportedError, "AbsTransform.log_abs_det"),
+        (lambda: D.SoftmaxTransform().sign, NotSupportedError, "SoftmaxTransform.sign: not supported"),
+        (lambda: D.IndependentTransform(D.ExpTransform(), -1), LazytError, "reinterpreted_batch_ndims is at least 0"),
+        (lambda: D.kl_divergence(D.Normal(0.0, 1.0), D.Beta(1.0, 1.0)), NotSupportedError, "Normal and Beta have no"),
+        (lambda: D.kl_divergence(D.Binomial(1, 0.5), D.Binomial(2, 0.5)), NotSupportedError, "larger total_count"),
+        (lambda: D.register_kl(int, D.Normal), LazytError, "register_kl: classes of distributions are required"),
+        (lambda: lt.multinomial(lt.ones((1, 1, 1)), 1), ShapeError, r"multinomial: .* got shape \(1, 1, 1\)"),
+        (lambda: lt.multinomial(lt.ones(3, dtype="int32"), 1), DTypeError, "multinomial: .* got int32"),
+        (lambda: lt.multinomial(lt.ones(3), 4), LazytError, "from 1 to 3 samples without .*, got num_samples=4"),
+    ],
+)  # fmt: skip
+def test_refusals(call: Any, error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        call()
+
+
+@pytest.mark.parametrize("replacement", [True, False])
+def test_multinomial(replacement: bool) -> None:
+    lt.random.seed(1)
+    w = np.array([[1.0, 2.0, 0.0, 5.0], [4.0, 4.0, 1.0, 1.0]], np.float32)
+    rows = lt.asarray(np.repeat(w, N, axis=0))
+    found = lt.multinomial(rows, 2, replacement)
+    assert found.shape == (2 * N, 2) and found.dtype == np.int64 and found.is_pending
+    drawn = found.numpy().reshape(2, N, 2)
+    first = np.stack([np.bincount(x, minlength=4) for x in drawn[..., 0]]) / N
+    np.testing.assert_allclose(first, w / w.sum(1, keepdims=True), atol=0.02)
+    second = np.stack([np.bincount(x, minlength=4) for x in drawn[..., 1]]) / N
+    p = w / w.sum(1, keepdims=True)
+    want = p if replacement else np.array([[sum(q[i] * q[j] / (1 - q[i]) for i in range(4) if i != j) for j in range(4)]
+                                           for q in p])  # fmt: skip
+    np.testing.assert_allclose(second, want, atol=0.02)
+    assert replacement or (drawn[..., 0] != drawn[..., 1]).all()
+
+
+def test_a_distribution_shows_its_shapes() -> None:
+    assert repr(D.Normal(0.0, lt.ones(2))) == "Normal(loc: (2,), scale: (2,))"
+    assert repr(D.Independent(D.Normal(0.0, lt.ones(2)), 1)) == "Independent(Normal(loc: (2,), scale: (2,)), 1)"
