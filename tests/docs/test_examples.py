@@ -77,6 +77,19 @@ def test_vae_in_short():
     assert text.count("@") > 50
 
 
+def test_gan_in_short():
+    text = output("examples/gan.py", "--quick")
+    assert numbers(r"the last 50 steps: (\d+) plans made", text) == [0]
+    assert numbers(r"after: ([\d.]+)", text)[0] < numbers(r"before: ([\d.]+)", text)[0]
+
+
+def test_policy_gradient_in_short():
+    text = output("examples/policy_gradient.py", "--quick")
+    assert numbers(r"planned anew after the tenth: (\d+)", text) == [0]
+    first, last = numbers(r"([\d.]+) of 200 steps", text)
+    assert last > 2 * first
+
+
 def test_first_session():
     """A process of its own: what is said of plans depends on the programs seen before."""
     output("-m", "doctest", "-o", "ELLIPSIS", "-o", "NORMALIZE_WHITESPACE", "docs/tutorials/first-session.md")
