@@ -39,6 +39,10 @@ __all__ = [
 def __getattr__(name: str) -> _Any:
     if name == "swa_utils":  # it stands on nn, which stands on this package
         return _import_module("lazyt.optim.swa_utils")
+    if name == "SparseAdam":
+        raise AttributeError(
+            "lazyt.optim has no 'SparseAdam': gradients are dense here, so there is nothing sparse to update; use Adam"
+        )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -214,3 +214,10 @@ def test_lbfgs_runs_few_plans_and_an_error_leaves_the_last_whole_iteration() -> 
     assert loss.item() < 1e-8 and len(reasons) > 50
     assert not any(reasons[30:]), "the history is full, so nothing is planned anew"
     np.testing.assert_allclose(w.detach().numpy(), 1.0, rtol=1e-3)
+
+
+def test_what_there_is_no_use_for_says_why() -> None:
+    with pytest.raises(AttributeError, match="no 'SparseAdam': gradients are dense here"):
+        lt.optim.SparseAdam  # noqa: B018
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        lt.optim.Nothing  # noqa: B018
