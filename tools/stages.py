@@ -33,7 +33,10 @@ PHASES: tuple[tuple[str, tuple[Stage, ...]], ...] = (
                 "Public functions",
                 "check and normalize the arguments of a call",
                 "",
-                ("functions", "nn", "optim", "linalg", "fft", "random", "memory", "debug", "utils"),
+                (
+                    "functions", "nn", "optim", "data", "distributions", "multiprocessing", "linalg", "fft", "random", "memory",
+                    "debug", "utils",
+                ),
             ),
             Stage(
                 "Autograd",
