@@ -42,6 +42,7 @@ Modules
     distributions                                       samples, log-probabilities, divergences
     nn, optim                                           layers, losses, initial values; optimizers and schedules
     memory                                              how much memory tensors take, and may take
+    data, multiprocessing                               datasets and DataLoader; tensors shared between processes
     debug                                               prints and calls of Python within a recorded program
     testing                                             compare a program with NumPy, in every way that lazyt can run it
 
@@ -147,9 +148,9 @@ from lazyt.optim import swa_utils as _swa_utils  # noqa: E402 - it needs nn
 _install(globals(), vars(linalg), vars(fft))
 vars(autograd).update({_n: getattr(_gradients, _n) for _n in _gradients.__all__}, __all__=list(_gradients.__all__))
 
+# What loads modules of Python's that most programs have no use for.
+_ON_DEMAND = ("data", "distributions", "multiprocessing", "testing")
 _MODULES = frozenset(("autograd", "debug", "fft", "linalg", "memory", "nn", "optim", "random", "utils"))
-_ON_DEMAND = ("distributions", "testing")
-_MODULES = frozenset(("debug", "fft", "linalg", "memory", "nn", "optim", "random"))
 __all__ = sorted({
     *_MODULES,
     *(_n for _n, _o in globals().items() if not _n.startswith("_") and type(_o) is not type(_tracebacks)),
@@ -170,7 +171,7 @@ for _class in (Device, custom_jvp, custom_vjp, random.Generator):  # noqa: F405
 
 @_tracebacks.api_boundary
 def __getattr__(name: str) -> _Any:
-    if name in _ON_DEMAND:  # they load what most programs have no use for
+    if name in _ON_DEMAND:
         return _import_module(f"lazyt.{name}")
     raise _missing(name)
 

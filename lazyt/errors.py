@@ -74,6 +74,10 @@ class SyncError(LazytError, RuntimeError):
     """A sync where none is allowed (`no_sync`, `expect`)."""
 
 
+class WorkerError(LazytError, RuntimeError):
+    """A worker process of a DataLoader that has ended, or does not answer in time; or its error, which is only text."""
+
+
 class NotSupportedError(LazytError, NotImplementedError):
     """`not supported: X, because Y`: an honest refusal at the user's line."""
 

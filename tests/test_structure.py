@@ -51,6 +51,8 @@ ORDER = (
     "random",
     "debug",
     "utils",
+    "data",
+    "multiprocessing",
     "optim",
     "nn",
     "optim.swa_utils",
@@ -355,11 +357,9 @@ def test_every_operation_has_a_reference_and_samples():
 
 # --- what is public is documented --------------------------------------------------------------------------------
 
-NAMESPACES = ("lazyt", "lazyt.autograd", "lazyt.utils.checkpoint",
-              "lazyt.nn", "lazyt.nn.functional", "lazyt.nn.init", "lazyt.nn.utils", "lazyt.nn.utils.rnn",
-              "lazyt.optim", "lazyt.optim.swa_utils", "lazyt.random",
-NAMESPACES = ("lazyt", "lazyt.nn", "lazyt.nn.functional", "lazyt.nn.init", "lazyt.nn.utils", "lazyt.nn.utils.rnn",
-              "lazyt.optim", "lazyt.optim.swa_utils", "lazyt.distributions", "lazyt.random",
+NAMESPACES = ("lazyt", "lazyt.autograd", "lazyt.utils.checkpoint", "lazyt.nn", "lazyt.nn.functional", "lazyt.nn.init",
+              "lazyt.nn.utils", "lazyt.nn.utils.rnn", "lazyt.optim", "lazyt.optim.swa_utils", "lazyt.distributions",
+              "lazyt.random", "lazyt.data",
               "lazyt.memory", "lazyt.linalg", "lazyt.fft", "lazyt.debug", "lazyt.testing")  # fmt: skip
 
 

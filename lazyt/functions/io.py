@@ -11,11 +11,13 @@ import itertools
 import json
 import os
 import tempfile
+import zipfile
 from typing import IO, Any
 
 import numpy as np
 
 from lazyt.errors import DTypeError, NotSupportedError
+from lazyt.functions import torch_files
 from lazyt.functions.conversion import tensor
 from lazyt.ir import dtypes
 from lazyt.runtime.tensor import Tensor
@@ -52,9 +54,11 @@ class _Writer:
             return ["complex", self.node(x.real, name), self.node(x.imag, name)]
         if x is None or isinstance(x, bool | int | str):
             return ["is", x]
+        if isinstance(x, bytes):
+            return ["bytes", x.decode("latin1")]
         if not isinstance(x, dict | list | tuple):
             raise DTypeError(
-                "save: tensors, numbers, strings, None, and dicts, lists and tuples of them are saved, not "
+                "save: tensors, numbers, strings, bytes, None, and dicts, lists and tuples of them are saved, not "
                 f"{type(x).__name__!r} (at {name or 'the top'!r})"
             )
         if any(x is outer for outer in self.open):
@@ -83,6 +87,8 @@ def _read(node: Any, tensors: dict[str, Tensor]) -> Any:
         return complex(*(_read(x, tensors) for x in rest))
     if kind == "is":
         return rest[0]
+    if kind == "bytes":
+        return rest[0].encode("latin1")
     if kind == "dict":
         return {k: _read(v, tensors) for k, v in rest}
     if kind in ("list", "tuple"):
@@ -139,22 +145,63 @@ def _write_npz(f: IO[bytes], arrays: dict[str, np.ndarray[Any, Any]], text: str)
         raise
 
 
-def load(path: str | os.PathLike[str] | IO[bytes]) -> Any:
+def load(
+    path: str | os.PathLike[str] | IO[bytes], map_location: Any = None, *, weights_only: bool = True
+) -> Any:  # fmt: skip
     """What `save` wrote, from a name or a binary file object; of files that others wrote a flat dict of tensors.
 
-    Raises OSError for a missing file.
+    What a file is, its first bytes say: `.npz`, `.safetensors`, or PyTorch's `.pt`, whose dicts, lists, tuples, numbers
+    and tensors are as `torch.save` had them. Nothing in a file is run: one that asks for more than tensors and
+    containers raises an error that names it, and so does `weights_only=False`. Each tensor has memory of its own.
+    `map_location`: a device to move all tensors to. Raises OSError for a missing file, ValueError for a damaged one.
     """
-    if not isinstance(path, str | os.PathLike):
-        held = path.read()
-        if held[:2] == _ZIP:
-            return _load_npz(io.BytesIO(held))
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "held.safetensors")
-            with open(path, "wb") as f:
-                f.write(held)
-            return _load_safetensors(path)
-    path = os.fspath(path)
-    return _load_safetensors(path) if path.endswith(".safetensors") else _load_npz(path)
+    if weights_only is not True:
+        raise NotSupportedError(
+            "load: not supported: weights_only=False, because it runs what the file says; save a state_dict() and load "
+            "that"
+        )
+    if isinstance(path, str | os.PathLike):
+        with open(path, "rb") as f:
+            found = _loaded(f, os.fspath(path))
+    else:
+        found = _loaded(io.BytesIO(path.read()), "")
+    return found if map_location is None else _moved(found, map_location)
+
+
+def _loaded(f: IO[bytes], path: str) -> Any:
+    start = f.read(16)
+    f.seek(0)
+    if start[:2] == _ZIP:
+        with zipfile.ZipFile(f) as z:
+            names = z.namelist()
+        f.seek(0)
+        return torch_files.read_zip(f, names) if torch_files.is_torch_zip(names) else _load_npz(f)
+    if torch_files.is_legacy(start):
+        raise NotSupportedError(torch_files.LEGACY)
+    if start[8:9] != b"{":
+        raise torch_files.TorchFileError(
+            f"load: {path or 'this file'!r} is neither an .npz, nor a .safetensors, nor a .pt file: it begins with "
+            f"{start!r}"
+        )
+    if path:
+        return _load_safetensors(path)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "held.safetensors")
+        with open(path, "wb") as held:
+            held.write(f.read())
+        return _load_safetensors(path)
+
+
+def _moved(x: Any, device: Any) -> Any:
+    if isinstance(x, Tensor):
+        return x.to(device=device)
+    if isinstance(x, dict):
+        for k, v in x.items():
+            x[k] = _moved(v, device)
+        return x
+    if isinstance(x, list | tuple):
+        return type(x)(_moved(v, device) for v in x)
+    return x
 
 
 def _load_npz(f: Any) -> Any:

@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lazyt.interrupts import uninterrupted
+from lazyt.runtime import memory
 from lazyt.tracing.commit import finish
 from lazyt.tracing.fast_paths import fill
 from lazyt.tracing.steps import LEAF
-from lazyt.tracing.tensor_state import Data, Gradient, Holder, Storage
+from lazyt.tracing.tensor_state import EXTERNAL, Data, Gradient, Holder, Storage, is_external
 from lazyt.tracing.trace import Several, Slot, Step, Trace
 
 # Whether the holder {h} waits for a value of {step}.
@@ -134,6 +135,11 @@ def _giving() -> Callable[..., None]:
 _give = _giving()
 
 
+def apart(values: Sequence[Data]) -> list[Data]:
+    """Values for holders: a copy of each that lies where other processes write."""
+    return [memory.from_array(memory.as_array(d)) if is_external(d) else d for d in values]
+
+
 def commit(
     tr: Trace, slots: Sequence[Slot], holders: Sequence[Holder], others: Sequence[Holder], values: Sequence[Data],
     segment: Any,
@@ -144,6 +150,8 @@ def commit(
     """
     if segment is not None:
         segment.keep(values[len(slots) :])
+    if EXTERNAL:
+        values = apart(values)
     try:
         _give(tr, slots, holders, others, values, segment)
     except BaseException:

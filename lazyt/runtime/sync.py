@@ -14,7 +14,7 @@ from lazyt.autograd.saved_segment import Segment, make_segment
 from lazyt.backends.common.commit_flag import Receipt
 from lazyt.errors import SyncError, described, failed_to_plan, is_fault, relocate, site_of
 from lazyt.runtime.first_run import Stepwise
-from lazyt.runtime.liveness import commit, is_wanted, stand, wanted_of
+from lazyt.runtime.liveness import apart, commit, is_wanted, stand, wanted_of
 from lazyt.runtime.plan_cache import Plan, drop_plans, find_plan
 from lazyt.runtime.replay import Again, counters
 from lazyt.runtime.replay_update import remember
@@ -25,7 +25,7 @@ from lazyt.tracing.call_site import Site, user_site
 from lazyt.tracing.inputs import MANY, without_value
 from lazyt.tracing.lanes import InLanes
 from lazyt.tracing.steps import hooks, settle
-from lazyt.tracing.tensor_state import Data, Handle, Holder
+from lazyt.tracing.tensor_state import EXTERNAL, Data, Handle, Holder
 from lazyt.tracing.trace import Slot, Trace, holding, local
 
 # Syncs that come at a line which has nothing to do with what is computed.
@@ -369,6 +369,7 @@ def _read_aside(
     report = SyncReport(cause, user_site() if site is None else site)
     with holding:
         values = _compute(_Snapshot(tr), [s for s, _ in wanted], report)
+        values = apart(values) if EXTERNAL else values
     tr.more = True  # NOTE: a handle that has a value is none for another walk (see `Trace.results`)
     for (slot, h), data in zip(wanted, values, strict=True):
         if h._slot is slot and is_wanted(h, slot.step):
@@ -433,6 +434,7 @@ def compute_foreign(holder: Holder) -> Data:
             raise without_value()
         try:
             data = _compute(walk, [slot], report)[0]
+            data = apart([data])[0] if EXTERNAL else data
         except Exception as e:
             if is_fault(e):
                 raise described(e) from e

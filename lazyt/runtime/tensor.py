@@ -16,13 +16,13 @@ from lazyt.backends.registry import is_device_name
 from lazyt.errors import AutogradError, DeviceError, DTypeError, NotOneElement, ShapeError
 from lazyt.ir import dtypes
 from lazyt.ops.definition import OPS, OpDef
-from lazyt.runtime import memory
+from lazyt.runtime import memory, shared_memory
 from lazyt.runtime.device import CPU, Device, check_device
 from lazyt.runtime.host_views import array_of
 from lazyt.runtime.sync import materialise
 from lazyt.tracing import inplace, record as recording
 from lazyt.tracing.steps import hooks, tensor_over
-from lazyt.tracing.tensor_state import Data, Gradient, Handle, Holder
+from lazyt.tracing.tensor_state import Data, Gradient, Handle, Holder, is_external
 from lazyt.tracing.trace import Slot
 
 _new = object.__new__
@@ -235,13 +235,35 @@ class Tensor(Handle):
         return self.to(device=f"cuda:{device}")
 
     def __deepcopy__(self, memo: Any) -> Tensor:
-        out = tensor_of(materialise(self, "deepcopy"))
+        data = materialise(self, "deepcopy")
+        out = tensor_of(memory.from_array(memory.as_array(data)) if is_external(data) else data)
         if inplace.requires_grad(self):
             if not inplace.is_leaf(self):
                 raise AutogradError("deepcopy: only leaf tensors support deepcopy; detach() the tensor first")
             out.requires_grad = True
         memo[id(self)] = out
         return out
+
+    def share_memory_(self) -> Tensor:
+        """Move the value to memory that other processes can map, in place; what this is a view of, too. Syncs.
+
+        Such a tensor, sent by `lazyt.multiprocessing` or inherited by a fork, is the same memory there: a write by one
+        process is seen by all, and so it is computed at once (a sync). An operation that is pending reads what the
+        memory holds when it is computed. Processes that write the same elements need a lock. As
+        `torch.Tensor.share_memory_`. NotSupportedError for a GPU's tensor.
+
+        >>> import lazyt as lt
+        >>> x = lt.zeros(2).share_memory_()
+        >>> x += 1
+        >>> x
+        <lazyt.Tensor shape=(2,) dtype=float32 device=cpu [1., 1.]>
+        """
+        shared_memory.share_memory(self)
+        return self
+
+    def is_shared(self) -> bool:
+        """Whether `share_memory_` was called of this tensor, or of what it is a view of."""
+        return shared_memory.shared_of(self) is not None
 
     if TYPE_CHECKING:
         # What operators.py generates, for checkers of types.

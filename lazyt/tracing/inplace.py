@@ -31,7 +31,7 @@ from lazyt.tracing.record import (
     slot_of,
 )
 from lazyt.tracing.steps import ASSIGN, LEAF, Moved, child, follow, hooks, insert, plain_slots, run_sync
-from lazyt.tracing.tensor_state import Handle, Holder, View
+from lazyt.tracing.tensor_state import EXTERNAL, Handle, Holder, View
 from lazyt.tracing.trace import Several, Slot, Step, Trace, holding, several, waiting
 
 ref = weakref.ref
@@ -409,6 +409,8 @@ def whole(attempt: Callable[..., Handle | None], a: Any, b: Any, c: Any, d: Any,
     if shared is not None and not tr.syncs_forbidden:
         # Threads that take turns at writing it find it computed: programs stay short, and are the same ones again.
         hooks.sync_for(tr, shared)
+    if EXTERNAL:
+        hooks.publish(tr)
     if tr.eager:
         run_sync(tr, "eager", user_site())
 

@@ -58,6 +58,7 @@ class Hooks:
     turn_left: Callable[[Trace, bool], int | None]
     sync_for: Callable[[Trace, Handle], None]
     compute_foreign: Callable[[Holder], Data]
+    publish: Callable[[Trace], None]
 
     def use(self, tensor: type[Handle]) -> None:
         """The class that handles are of."""

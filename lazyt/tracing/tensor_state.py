@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 # In place of a segment: the graph behind a value is another thread's.
 ELSEWHERE = object()
+# Storages in memory that other processes map too, by id: what is written to them is computed at once, and copied there
+# (see runtime/shared_memory.py).
+EXTERNAL: dict[int, Any] = {}
 # With more aliases than this a storage looks which are gone.
 GONE = 4
 
@@ -32,6 +35,11 @@ class Data:
         # What stands for the dtype, the shape and the device, once a walk has met it; and which did.
         self.form: Any = None
         self.met = 0
+
+
+def is_external(data: Data) -> bool:
+    """Whether a value lies in memory that other processes write."""
+    return any(x.data.buffer is data.buffer for x in list(EXTERNAL.values()))
 
 
 class Gradient:

@@ -29,10 +29,8 @@ SPACES = ("lazyt", "lazyt.linalg", "lazyt.fft", "lazyt.random", "lazyt.nn.functi
 # Every public module, in the order of the page.
 MODULES = (
     *SPACES, "lazyt.nn", "lazyt.nn.init", "lazyt.nn.utils", "lazyt.nn.utils.rnn", "lazyt.optim",
-    "lazyt.optim.lr_scheduler", "lazyt.optim.swa_utils", "lazyt.memory", "lazyt.debug", "lazyt.autograd",
-    "lazyt.utils.checkpoint", "lazyt.testing",
-    "lazyt.optim.lr_scheduler", "lazyt.optim.swa_utils", "lazyt.distributions", "lazyt.memory",
-    "lazyt.debug", "lazyt.testing",
+    "lazyt.optim.lr_scheduler", "lazyt.optim.swa_utils", "lazyt.data", "lazyt.distributions", "lazyt.memory",
+    "lazyt.debug", "lazyt.autograd", "lazyt.utils.checkpoint", "lazyt.testing",
 )  # fmt: skip
 NAMED = re.compile(r"`((?:numpy|scipy|torch|jax)(?:\.\w+)+)`")
 
@@ -240,7 +238,7 @@ def test_a_module_shows_what_the_reference_does(space):
     named = re.findall(r"^\| `(\w+)", section, re.M)
     module = importlib.import_module(space)
     assert dir(module) == sorted(named)
-    assert set(module.__all__) == set(named) - {"distributions", "testing"}
+    assert set(module.__all__) == set(named) - {"data", "distributions", "multiprocessing", "testing"}
 
 
 def test_no_module_of_the_package_hides_behind_a_public_name():

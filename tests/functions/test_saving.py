@@ -52,7 +52,7 @@ TREES = {
     "an empty name": {"": x}, "empty names": {"": {"": x, ".": y}},
     "numbered": {0: x, "0": y, None: 1, 1.5: 2, True: 3},
     "plain": {"i": 3, "big": 10**30, "f": 0.1, "nan": math.nan, "inf": -math.inf, "zero": -0.0, "s": "a.b", "n": None,
-              "yes": True, "c": 1 + 2j, "text": "\u00e4\n"},
+              "yes": True, "raw": b"\x00\xff", "c": 1 + 2j, "text": "\u00e4\n"},
     "lists": [x, [y, ()], (1, (x.T, None)), {}, {"k": [{"m": x}]}], "a number": 7, "nothing": None,
     "a view": {"t": x.T, "s": x[:, ::2], "i": x[0, 0]}, "the same twice": [x, x],
 }  # fmt: skip
