@@ -36,6 +36,7 @@ Running
     sync                                                compute what is pending now; reading a value does so by itself
     pending, explain, last_sync                         what is recorded, which kernels would run, what ran and why
     set_num_threads, set_float32_matmul_precision       settings
+    spelling                                            calls that PyTorch reads in another way are errors
 
 Modules
     linalg, fft, random                                 as NumPy's
@@ -121,6 +122,7 @@ from lazyt.functions.sets import *
 from lazyt.functions.signals import *
 from lazyt.functions.sorting import *
 from lazyt.functions.special import *
+from lazyt.functions.spelling import *
 from lazyt.functions.statistics import *
 from lazyt.functions.vectorize import *
 from lazyt.inspect.explain import explain as explain

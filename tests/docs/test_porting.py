@@ -1,0 +1,156 @@
+"""The pages for who comes from PyTorch and JAX: every public name of theirs, with lazyt's.
+
+`python -m tests.docs.test_porting` writes the pages anew; `tools/names_of_peers.py` wrote the lists of names.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lazyt as lt
+from lazyt.functions.spelling import RULES
+from lazyt.tracing.name_hints import ATTRIBUTES, FUNCTIONS
+
+FOLDER = Path(__file__).parents[2]
+TITLES = {"torch": ("from-pytorch.md", "PyTorch"), "jax": ("from-jax.md", "JAX")}
+# A namespace of theirs -> those of lazyt's where its names are looked for.
+SPACES = {
+    "torch": ("lazyt", "lazyt.linalg", "lazyt.fft", "lazyt.random"),
+    "torch.Tensor": ("lazyt.Tensor",),
+    "torch.nn": ("lazyt.nn",),
+    "torch.nn.functional": ("lazyt.nn.functional", "lazyt"),
+    "torch.nn.init": ("lazyt.nn.init",),
+    "torch.nn.utils": ("lazyt.nn.utils",),
+    "torch.optim": ("lazyt.optim",),
+    "torch.optim.lr_scheduler": ("lazyt.optim.lr_scheduler",),
+    "torch.autograd": ("lazyt.autograd", "lazyt"),
+    "torch.func": ("lazyt",),
+    "torch.linalg": ("lazyt.linalg", "lazyt"),
+    "torch.fft": ("lazyt.fft",),
+    "torch.utils.data": ("lazyt.data",),
+    "torch.distributions": ("lazyt.distributions",),
+    "jax": ("lazyt",),
+    "jax.numpy": ("lazyt",),
+    "jax.numpy.linalg": ("lazyt.linalg", "lazyt"),
+    "jax.numpy.fft": ("lazyt.fft",),
+    "jax.nn": ("lazyt.nn.functional", "lazyt"),
+    "jax.nn.initializers": ("lazyt.nn.init",),
+    "jax.random": ("lazyt.random",),
+    "jax.lax": ("lazyt", "lazyt.linalg"),
+}
+# What is spelled otherwise and that no error says: the error of a missing name has its own table (name_hints.py).
+OTHERWISE = {
+    "jax.grad": "`lt.grad`, or `x.backward()`",
+    "jax.nn.initializers.glorot_normal": "`lt.nn.init.xavier_normal_`",
+    "jax.nn.initializers.glorot_uniform": "`lt.nn.init.xavier_uniform_`",
+    "jax.nn.initializers.he_normal": "`lt.nn.init.kaiming_normal_`",
+    "jax.nn.initializers.he_uniform": "`lt.nn.init.kaiming_uniform_`",
+    "jax.random.PRNGKey": "`lt.random.Generator(seed)`",
+    "jax.random.key": "`lt.random.Generator(seed)`",
+    "jax.random.randint": "`lt.random.integers`",
+    "jax.lax.stop_gradient": "`x.detach()`",
+    "torch.from_numpy": "`lt.from_numpy`",
+    "torch.random.manual_seed": "`lt.random.seed`",
+}
+INTRODUCTION = {
+    "torch": """\
+Change `import torch` to `import lazyt as lt`, `torch.nn` to `lt.nn`, `torch.optim` to `lt.optim`, `torch.utils.data` to
+`lt.data`. Layers, losses, optimizers and `DataLoader` have PyTorch's names, arguments and `state_dict` keys, and
+`lt.load` reads `.pt` files. Functions of arrays have NumPy's names and defaults, with `dim` as `axis`.
+
+## The same text, another meaning
+
+These are legal in both. Under `lt.spelling("torch")` each is an error that says both readings; write the last column.
+""",
+    "jax": """\
+`jax.numpy` is `lt` itself, and there is no `jit`: what runs is recorded, planned and compiled. Arrays may be written in
+place (`x[i] = v`), so `x.at[i].set(v)` is not needed; random numbers have a generator, not a key that is split.
+""",
+}
+
+
+def there(space: str) -> list[tuple[str, Any]]:
+    """The namespaces of lazyt's that stand for one of theirs."""
+    found = []
+    for path in SPACES[space]:
+        if path == "lazyt.Tensor":
+            found.append(("x", lt.Tensor))
+            continue
+        try:
+            found.append((path.replace("lazyt", "lt", 1), importlib.import_module(path)))
+        except ModuleNotFoundError:
+            continue
+    return found
+
+
+def spelled(full: str) -> str:
+    """lazyt's spelling of a name of theirs; '' where there is none."""
+    space, _, name = full.rpartition(".")
+    for path, o in there(space):
+        public = getattr(o, "__all__", None)
+        if name in public if public is not None else hasattr(o, name):
+            return f"`{path}.{name}`"
+    hint = (
+        ATTRIBUTES.get(name) if space == "torch.Tensor" else FUNCTIONS.get(name) if space in ("torch", "jax") else None
+    )
+    if full in OTHERWISE:
+        return OTHERWISE[full]
+    if hint is None:
+        return ""
+    text = re.sub(r" \((?:PyTorch|JAX): [\w.]+\)$", "", hint)
+    plain = "`" in text or text.startswith(("the ", "lt itself", "a slice"))
+    return text if plain else f"`{text}`"
+
+
+@functools.cache
+def page(library: str) -> str:
+    """The whole page."""
+    title = TITLES[library][1]
+    lines = [f"# {title}'s names", "", INTRODUCTION[library]]
+    if library == "torch":
+        lines += ["| text | here | in PyTorch | write |", "| --- | --- | --- | --- |"]
+        lines += [f"| `{r.call}` | {r.here} | {r.there} | {r.write} |" for r in RULES]
+        lines += [
+            "| `x * np.float64(2)` | float64 | x's dtype | x * 2.0 (a warning under `spelling`, once a line) |",
+            "",
+        ]
+    names = (FOLDER / "tests" / "docs" / f"{library}_names.txt").read_text().split()
+    lines += [
+        f"`python -m tests.docs.test_porting` writes the tables, from {len(names)} public names of {title}'s.",
+        "",
+    ]
+    for space in dict.fromkeys(n.rpartition(".")[0] for n in names):
+        pairs = [(n, spelled(n)) for n in names if n.rpartition(".")[0] == space]
+        lines += [f"## {space}", "", f"| {title} | lazyt |", "| --- | --- |"]
+        lines += [f"| `{n}` | {here} |" for n, here in pairs if here]
+        if missing := [f"`{n.rpartition('.')[2]}`" for n, here in pairs if not here]:
+            lines += ["", f"Not there: {', '.join(missing)}."]
+        lines.append("")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("library", TITLES)
+def test_the_page_has_every_name(library):
+    shown = (FOLDER / "docs" / TITLES[library][0]).read_text()
+    assert shown == page(library), "write it anew: python -m tests.docs.test_porting"
+
+
+@pytest.mark.parametrize("library", TITLES)
+def test_what_a_row_says_is_there(library):
+    for path in re.findall(r"^\| `[\w.]+` \| `lt\.([\w.]+)", page(library), re.M):
+        found: Any = lt
+        for part in path.split("."):
+            found = getattr(found, part)
+    for method in re.findall(r"^\| `[\w.]+` \| `x\.(\w+)", page(library), re.M):
+        assert hasattr(lt.Tensor, method)
+
+
+if __name__ == "__main__":
+    for name, (file, _) in TITLES.items():
+        (FOLDER / "docs" / file).write_text(page(name))
