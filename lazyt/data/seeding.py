@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 from typing import Any
 
 import numpy as np
@@ -40,11 +39,10 @@ def mixed(seed: int, n: int) -> int:
 
 
 def seed_all(seed: int) -> None:
-    """Seed lazyt's generator of this thread, Python's, and NumPy's global one where it is loaded."""
+    """Seed lazyt's generator of this thread, Python's, and NumPy's global one."""
     set_state((seed, 0))
     random.seed(seed)
-    if "numpy.random" in sys.modules:
-        np.random.seed(seed & 0xFFFFFFFF)
+    np.random.seed(seed & 0xFFFFFFFF)
 
 
 class seeded:  # noqa: N801 - a context manager reads as a verb
@@ -54,12 +52,11 @@ class seeded:  # noqa: N801 - a context manager reads as a verb
         self.seed = seed
 
     def __enter__(self) -> None:
-        self.before = get_state(), random.getstate(), np.random.get_state() if "numpy.random" in sys.modules else None
+        self.before = get_state(), random.getstate(), np.random.get_state()
         seed_all(self.seed)
 
     def __exit__(self, *exc: object) -> None:
         ours, pythons, numpys = self.before
         set_state(ours)
         random.setstate(pythons)
-        if numpys is not None:
-            np.random.set_state(numpys)
+        np.random.set_state(numpys)

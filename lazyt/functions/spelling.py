@@ -153,7 +153,7 @@ def _replaced(plain: Any, rule: Rule) -> Any:
 
     if isinstance(plain, type):
 
-        class Checked(plain):
+        class Checked(plain):  # type: ignore[misc]
             def __init__(self, *args: Any, **more: Any) -> None:
                 check(args, more)
                 super().__init__(*args, **more)

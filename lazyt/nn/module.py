@@ -289,6 +289,12 @@ class Module(Hooked):
         """`train(False)`."""
         return self.train(False)
 
+    def share_memory(self) -> Module:
+        """Move parameters and buffers to shared memory (`Tensor.share_memory_`). As `torch.nn.Module.share_memory`."""
+        for x in (*self.parameters(), *self.buffers()):
+            x.share_memory_()
+        return self
+
     def requires_grad_(self, requires_grad: bool = True) -> Module:
         """Ask for (or stop) gradients of every parameter."""
         for p in self.parameters():

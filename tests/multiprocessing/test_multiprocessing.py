@@ -73,6 +73,22 @@ def test_leaves_stay_leaves():
     assert w.is_shared() and y.tolist() == w.tolist() == [0, 0]
 
 
+def trained(model):
+    optimizer = lt.optim.SGD(model.parameters(), lr=0.5)
+    model(lt.ones((1, 2))).sum().backward()
+    optimizer.step()
+
+
+def test_a_model_is_trained_by_another_process():
+    model = lt.nn.Sequential(lt.nn.Linear(2, 1), lt.nn.BatchNorm1d(1)).eval().share_memory()
+    assert all(x.is_shared() for x in model.state_dict().values())
+    before = model[0].bias.item()
+    p = mp.get_context("fork").Process(target=trained, args=(model,))
+    p.start()
+    p.join(60)
+    assert p.exitcode == 0 and model[0].bias.item() == pytest.approx(before - 0.5, rel=1e-4)
+
+
 def test_what_is_read_of_shared_memory_is_a_value_of_its_own():
     x = lt.zeros(2).share_memory_()
     copies = [
