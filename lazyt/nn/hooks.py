@@ -6,7 +6,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Any, Self
 
-from lazyt.autograd.functional import custom_vjp
+from lazyt.autograd.custom_rules import custom_vjp
 from lazyt.errors import LazytError, NotSupportedError
 from lazyt.functions.joining import concat
 from lazyt.functions.manipulation import reshape
