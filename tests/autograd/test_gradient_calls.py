@@ -64,12 +64,26 @@ def test_grad_refuses_as_pytorch_does() -> None:
         autograd.grad([3], x)
     with pytest.raises(lt.AutogradError, match="Expected allow_unused to be True"):
         autograd.grad(y.sum(), x, allow_unused=False, materialize_grads=True)
-    with pytest.raises(lt.NotSupportedError, match="is_grads_batched"):
+    with pytest.raises(lt.AutogradError, match=r"is_grads_batched requires rows of shape \(\), got None"):
         autograd.grad(y.sum(), x, is_grads_batched=True)
     with pytest.raises(lt.AutogradError, match="requires non-empty tensors"):
         autograd.backward([])
     with pytest.raises(lt.AutogradError, match="argument to `backward\\(\\)` cannot be empty"):
         autograd.backward(y.sum(), inputs=[])
+
+
+def test_rows_of_gradients_are_pulled_back_at_once() -> None:
+    x, w, other = (lt.tensor([1.0, 2.0, 3.0], requires_grad=True) for _ in range(3))
+    y, z = x * x * w, (x + 1).sum()
+    rows = [lt.eye(3), lt.asarray([1.0, 2.0, 3.0])]
+    got = autograd.grad([y, z], [x, w, other], rows, is_grads_batched=True, retain_graph=True, allow_unused=True)
+    for i in range(3):
+        want = autograd.grad([y, z], [x, w], [r[i] for r in rows], retain_graph=True)
+        assert got[0][i].tolist() == want[0].tolist() and got[1][i].tolist() == want[1].tolist()
+    assert got[2] is None
+    lt.sync()
+    zeros = autograd.grad(y, other, lt.eye(3), is_grads_batched=True, materialize_grads=True)[0]
+    assert zeros.tolist() == np.zeros((3, 3)).tolist()
 
 
 def test_backward_of_several_values_and_of_some_leaves() -> None:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lazyt.autograd.engine import backward_of, gradients
-from lazyt.errors import AutogradError, NotSupportedError
-from lazyt.functions.creation import zeros_like
+from lazyt.errors import AutogradError
+from lazyt.functions.creation import zeros
+from lazyt.functions.vectorize import vmap
 from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
@@ -33,6 +34,26 @@ def _given(name: str, grads: Any, n: int) -> list[Any]:
     return found
 
 
+def _of_rows(outs: list[Any], ins: list[Any], given: list[Any], retain: bool, create: bool) -> list[Any]:
+    """The gradients for each row of what is given, all at once."""
+    for y, ct in zip(outs, given, strict=True):
+        if ct is None or ct.shape[1:] != y.shape:
+            got = "None" if ct is None else f"shape {ct.shape}"
+            raise AutogradError(f"grad: is_grads_batched requires rows of shape {y.shape}, got {got}")
+    reached: list[int] = []
+
+    def of_one(*cts: Any) -> tuple[Any, ...]:
+        found = gradients(outs, ins, list(cts), retain, create)
+        reached[:] = [i for i, g in enumerate(found) if g is not None]
+        return tuple(found[i] for i in reached)
+
+    pulled = vmap(of_one)(*given)
+    out: list[Any] = [None] * len(ins)
+    for i, g in zip(reached, pulled, strict=True):
+        out[i] = g
+    return out
+
+
 def grad(
     outputs: Tensors,
     inputs: Tensors,
@@ -47,7 +68,9 @@ def grad(
 
     As `torch.autograd.grad`: `grad_outputs` (of the outputs' shapes) is required for outputs of more than one element,
     and the graph is freed unless `retain_graph` or `create_graph`. An input that the outputs do not depend on is an
-    AutogradError, None with `allow_unused`, zeros with `materialize_grads`. A function of functions is `lazyt.grad`.
+    AutogradError, None with `allow_unused`, zeros with `materialize_grads`. With `is_grads_batched`, `grad_outputs`
+    have one more axis, the first: a gradient a row, all pulled back at once by `lazyt.vmap`. A function of functions is
+    `lazyt.grad`.
 
     >>> import lazyt as lt
     >>> x = lt.tensor([1.0, 2.0], requires_grad=True)
@@ -55,24 +78,26 @@ def grad(
     >>> gx, gy = lt.autograd.grad((y * y).sum(), [x, y])
     >>> gx.tolist(), gy.tolist()
     ([4.0, 32.0], [2.0, 8.0])
+    >>> lt.autograd.grad(x * x, x, lt.eye(2), is_grads_batched=True)[0].tolist()
+    [[2.0, 0.0], [0.0, 4.0]]
     """
-    if is_grads_batched:
-        raise NotSupportedError(
-            "not supported: grad(..., is_grads_batched=True), because it needs vmap over a recorded backward; "
-            "call grad once a row, with retain_graph=True: it is one program and one sync"
-        )
     outs, ins = _listed("grad", "outputs", outputs), _listed("grad", "inputs", inputs)
     if not outs or not ins:
         raise AutogradError("grad: requires non-empty inputs" if outs else "grad: requires non-empty outputs")
     if allow_unused is False and materialize_grads:
         raise AutogradError("grad: Expected allow_unused to be True or not passed when materialize_grads=True")
     retain = create_graph if retain_graph is None else retain_graph
-    found: list[Any] = gradients(outs, ins, _given("grad", grad_outputs, len(outs)), retain, create_graph)
+    given = _given("grad", grad_outputs, len(outs))
+    if is_grads_batched:
+        found = _of_rows(outs, ins, given, retain, create_graph)
+    else:
+        found = gradients(outs, ins, given, retain, create_graph)
     for i, (g, x) in enumerate(zip(found, ins, strict=True)):
         if g is not None:
             continue
         if materialize_grads:
-            found[i] = zeros_like(x)
+            rows = (given[0].shape[0],) if is_grads_batched else ()
+            found[i] = zeros(rows + x.shape, dtype=x.dtype, device=x.device)
         elif not allow_unused:
             raise AutogradError(
                 f"grad: The differentiated Tensor at index {i} appears to not have been used in the graph. Set "
