@@ -247,8 +247,8 @@ KINDS: dict[Callable[[int], Result], int] = {
     **dict.fromkeys((a_chain_that_is_held, wide_sum, leaves, concatenation, stacked_states, parts_of_a_stack), 150),
     **dict.fromkeys((scan, gathers), 150),
 }
-# Between 40 and 80 steps is its first division: the slow test begins beyond it.
-LINES = {**KINDS, lstm: 80}
+# The first division of a program into kernels of bounded size is work once; the slow test begins beyond it.
+LINES = {**KINDS, lstm: 80, gradients: 128, reductions: 600}
 EVERY = pytest.mark.parametrize("program", KINDS, ids=lambda f: f.__name__)
 
 
