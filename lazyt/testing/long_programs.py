@@ -92,7 +92,7 @@ CALLS = (
     "xp.cumulative_sum(x, axis=({i}) % 2) * 0.1", "x[{i}]", "xp.roll(x, {i})", "xp.take(x, {t}, axis=0)", "x ** {s}",
     "xp.add(x, {a}, out={out})", "xp.softmax(x, axis={i} % 2)", "xp.sum(x, axis=0, where={m})", "xp.max(x, axis={x})",
     "xp.fmod(x, 1 + {a})", "xp.copysign(x, {a})", "x + {a} if k % 2 else {a} + x", "xp.power(2.0, x * 0.1) * {a}",
-    "lt.nn.functional.mse_loss(x, y, reduction={r})", "xp.diff(x, axis=0, prepend={pre})", "xp.hypot({a}, x) * {s}",
+    "lt.nn.functional.mse_loss(x, y, reduction={r})", "xp.diff(x, axis=0, **{pre})", "xp.hypot({a}, x) * {s}",
     "xp.sort(x, axis=-1, descending={b})", "xp.nan_to_num(x, nan={s}) * {a}", "lt.softmax(x * {a}, axis=-1)",
 )  # fmt: skip
 HOLDS = (
@@ -314,7 +314,7 @@ class LongWriter:
             ("b", ("True", "False", "k % 2 > 0")), ("i", ("0", "-1", "1", "np.int64(1)", "k % 2", "k % 2 - 1")),
             ("t", ("xp.asarray([0, 1])", "np.array([1, 0])", "[0, 1, 0]", "xp.arange(2)", "xp.asarray([k % 2, 0])")),
             ("out", ("None", "x", "xp.zeros(x.shape, dtype=x.dtype)")), ("m", ("True", "x > 0", "np.ones(x.shape, bool)")),
-            ("r", ("'mean'", "'sum'", "'none'")), ("pre", ("None", "x[:1]", "y[:1]", "np.zeros((1, {d}))")),
+            ("r", ("'mean'", "'sum'", "'none'")), ("pre", ("dict()", "dict(prepend=x[:1])", "dict(prepend=y[:1])", "dict(prepend=np.zeros((1, {d})))")),
         ):  # fmt: skip
             while "{" + name + "}" in template:
                 template = template.replace("{" + name + "}", self.kind(depth, of), 1)
