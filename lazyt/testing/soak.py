@@ -155,12 +155,12 @@ class Soak:
 
     def run(self, minutes: float, interval: float = 60.0) -> list[str]:
         """Live for so long; what was wrong."""
-        end = time.monotonic() + minutes * 60
         usual = signal.signal(signal.SIGALRM, self._signalled)
         try:
             with self._interrupts_that_are_lost():
                 for _ in range(20):
                     self._probe(Interval(0, [], []))
+                end = time.monotonic() + minutes * 60
                 while time.monotonic() < end and len(self.wrong) < 20:
                     self._interval(min(time.monotonic() + interval, end))
         finally:

@@ -65,6 +65,8 @@ MODULES = (
     "normalization",
     "losses",
     "nn",
+    "dropout",
+    "embedding",
     "random",
     "linalg",
     "sorting",

@@ -33,7 +33,7 @@ def public(name: str) -> Any:
     """The public function of an operation: `linalg.inv` is lt.linalg.inv."""
     space, _, short = name.rpartition(".")
     if space:
-        return getattr(getattr(lt, space), short, None)
+        return getattr(getattr(lt, space, None), short, None)
     return next((f for s in SPACES if (f := getattr(s, name, None)) is not None), None)
 
 

@@ -437,6 +437,7 @@ def test_numpys_arguments_still_go_their_way():
 def test_what_a_call_keeps_alive():
     """A step remembers no tensor."""
     x = lt.asarray(array(3, 4))
+    gc.collect()
     before = len([o for o in gc.get_objects() if type(o) is lt.Tensor])
     for _ in range(TIMES):
         y = lt.where(x > 0, lt.concatenate([x, x])[:3], x.sum(axis=0))[[0, 1]]
