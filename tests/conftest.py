@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -20,6 +21,42 @@ from tests.support.plans import forget  # noqa: E402
 
 # A mistake of lazyt's own in what it does again in short would go the general way, and nobody would hear of it.
 general["strict"] = True
+
+
+# Files of many cases that are alike: of each function's cases the README's command runs the first of every so many, and
+# `.ci/run` runs the others with the slow tests.
+ONE_OF = {
+    "tests/autograd/test_batching.py": 3,
+    "tests/backends/cpu/test_cpu_targets.py": 2,
+    "tests/backends/cpu/test_sorting.py": 3,
+    "tests/backends/cuda/test_cuda_attention.py": 3,
+    "tests/backends/cuda/test_cuda_cudnn.py": 3,
+    "tests/backends/cuda/test_cuda_emit.py": 2,
+    "tests/backends/cuda/test_cuda_library.py": 3,
+    "tests/backends/cuda/test_cuda_replay.py": 3,
+    "tests/backends/cuda/test_cuda_rows.py": 2,
+    "tests/backends/cuda/test_cuda_runtime.py": 2,
+    "tests/functions/test_signatures.py": 3,
+    "tests/ir/test_bit_exact.py": 4,
+    "tests/nn/test_torch_golden.py": 2,
+    "tests/ops/test_ops.py": 2,
+    "tests/runtime/test_robust.py": 2,
+    "tests/runtime/test_subprograms.py": 2,
+    "tests/runtime/test_symbolic_extents.py": 2,
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow the cases of a function that `ONE_OF` leaves out."""
+    met: Counter[tuple[str, str]] = Counter()
+    for item in items:
+        file, _, rest = item.nodeid.partition("::")
+        function = rest.partition("[")[0]
+        if rest != function and (n := ONE_OF.get(file)) is not None and not item.get_closest_marker("slow"):
+            if met[file, function] % n:
+                item.add_marker(pytest.mark.slow)
+            met[file, function] += 1
 
 
 def pytest_collection_finish() -> None:
