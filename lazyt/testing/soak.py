@@ -31,8 +31,8 @@ Array = np.ndarray[Any, Any]
 F = lt.nn.functional
 # A round that takes longer than this hangs: every thread's stack is printed, and the process ends.
 HANGS = 180.0
-# Memory and latency are flat if the last third of the intervals is no further above an earlier third. For memory that is
-# the second one, because the first fills what is kept up to a bound (plans, above all).
+# Memory and latency are flat if the last third of the intervals is no further above an earlier third: for memory the
+# second one, because the first fills what is kept up to a bound (plans, above all).
 MORE_BYTES, MORE_MEMORY, MORE_TIME = 24 << 20, 1.1, 1.5
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "SGD": lambda p: lt.optim.SGD(p, lr=0.05),
