@@ -163,15 +163,18 @@ def _dims(name: str, shape: Any) -> tuple[int, ...]:
 
 
 def _result_shape(name: str, shape: Any, *params: Any) -> tuple[int, ...]:
-    """The shape asked for; by default the one that the parameters broadcast to."""
-    if shape is not None:
-        return _dims(name, shape)
-    rank = max((len(p.shape) for p in params if hasattr(p, "shape")), default=0)
-    dims = [1] * rank
-    for p in params:
-        for i, d in enumerate(getattr(p, "shape", ())[::-1], 1):
-            dims[-i] = d if dims[-i] == 1 else dims[-i]
-    return tuple(dims)
+    """The shape asked for, which the parameters broadcast to; by default the one that they broadcast to together."""
+    shapes = [p.shape for p in params if hasattr(p, "shape")]
+    dims = None if shape is None else _dims(name, shape)
+    try:
+        whole = np.broadcast_shapes(*shapes, *(() if dims is None else (dims,)))
+    except ValueError:
+        whole = None
+    if whole is None or dims not in (None, whole):
+        given = " and ".join(map(str, shapes))
+        end = "together" if dims is None else f"to the size {dims}"
+        raise ShapeError(f"random.{name}: parameters of shape {given} do not broadcast {end}")
+    return whole
 
 
 def _float(name: str, dtype: Any) -> np.dtype:

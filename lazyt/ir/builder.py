@@ -74,7 +74,11 @@ class Builder:
 
     def same(self, a: int | Dim, b: int | Dim) -> int | Dim:
         """Rely on a == b, which the caller has checked on hints."""
-        if a is b or self.scope is None:
+        if a is b:
+            return a
+        if self.scope is None:
+            if a != b:
+                raise LazytInternalError(f"{a} and {b} must be equal here, and the operation has not checked it")
             return a
         return self.scope.unify(a, b)
 
