@@ -244,6 +244,9 @@ def test_a_value_that_is_kept_can_be_differentiated_afterwards(monkeypatch: pyte
 
 @pytest.mark.usefixtures("eager_parts")
 def test_what_would_run_is_explained_by_kinds_of_parts() -> None:
+    # Parts that were never run before would run a kernel an operation.
+    _known = row_kernels(20)
+    lt.sync()
     local.trace.reset_trie()
     x = row_kernels(20)[0]
     found = lt.explain(x)
