@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import LazytError
 from lazyt.ops import optim_adaptive as ops
-from lazyt.optim.optimizer import Optimizer
+from lazyt.optim.optimizer import Optimizer, decay_scalar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,16 +16,6 @@ if TYPE_CHECKING:
     State = dict[str, Any]
 
 __all__ = ["Adadelta", "Adamax", "Lion", "NAdam", "RAdam"]
-
-
-def _decays(group: Group) -> dict[str, int]:
-    return {"maximize": group["maximize"], "decays": group["weight_decay"] != 0}
-
-
-def _decay(group: Group) -> float:
-    """The scalar `weight_decay` of an update."""
-    decay: float = group["weight_decay"]
-    return 1 - group["lr"] * decay if group["decoupled_weight_decay"] else decay
 
 
 class Adadelta(Optimizer):
@@ -63,9 +53,6 @@ class Adadelta(Optimizer):
         if not 0 <= group["rho"] <= 1:
             raise LazytError(f"Adadelta: rho is in [0, 1], got {group['rho']}")
 
-    def flags(self, group: Group) -> dict[str, int]:
-        return _decays(group)
-
     def scalars(self, group: Group, step: int, state: State, first: bool, p: Any) -> dict[str, float]:
         return {**{k: group[k] for k in ("lr", "weight_decay", "rho", "eps")}, "rate": 1 - group["rho"]}
 
@@ -99,9 +86,6 @@ class Adamax(Optimizer):
         options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
         launch = {"capturable": capturable, "foreach": foreach, "differentiable": differentiable}
         super().__init__(params, {**options, **launch})
-
-    def flags(self, group: Group) -> dict[str, int]:
-        return _decays(group)
 
     def scalars(self, group: Group, step: int, state: State, first: bool, p: Any) -> dict[str, float]:
         beta1, beta2 = group["betas"]
@@ -150,7 +134,7 @@ class NAdam(Optimizer):
         return {**super().new_state(group, p, names), "mu_product": 1.0}
 
     def flags(self, group: Group) -> dict[str, int]:
-        return {**_decays(group), "decoupled": group["decoupled_weight_decay"]}
+        return {**super().flags(group), "decoupled": group["decoupled_weight_decay"]}
 
     def _momentum(self, group: Group, step: int) -> float:
         share: float = group["betas"][0] * (1 - 0.5 * 0.96 ** (step * group["momentum_decay"]))
@@ -164,7 +148,7 @@ class NAdam(Optimizer):
         now, then = self._momentum(group, step), self._momentum(group, step + 1)
         product = state["mu_product"] * now
         return {
-            "weight_decay": _decay(group),
+            "weight_decay": decay_scalar(group),
             "rate1": 1 - beta1,
             "beta2": beta2,
             "rate2": 1 - beta2,
@@ -210,7 +194,7 @@ class RAdam(Optimizer):
         super().__init__(params, {**options, "decoupled_weight_decay": decoupled_weight_decay, **launch})
 
     def flags(self, group: Group) -> dict[str, int]:
-        return {**_decays(group), "decoupled": group["decoupled_weight_decay"]}
+        return {**super().flags(group), "decoupled": group["decoupled_weight_decay"]}
 
     def scalars(self, group: Group, step: int, state: State, first: bool, p: Any) -> dict[str, float]:
         beta1, beta2 = group["betas"]
@@ -222,7 +206,7 @@ class RAdam(Optimizer):
             share = (length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length)
             rectified = math.sqrt(share * correction)
         return {
-            "weight_decay": _decay(group),
+            "weight_decay": decay_scalar(group),
             "rate1": 1 - beta1,
             "beta2": beta2,
             "rate2": 1 - beta2,
@@ -262,7 +246,7 @@ class Lion(Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize})
 
     def flags(self, group: Group) -> dict[str, int]:
-        return {**_decays(group), "decoupled": True}
+        return {**super().flags(group), "decoupled": True}
 
     def scalars(self, group: Group, step: int, state: State, first: bool, p: Any) -> dict[str, float]:
         lr, (beta1, beta2) = group["lr"], group["betas"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import LazytError
 from lazyt.ops import optim as ops
-from lazyt.optim.optimizer import Optimizer
+from lazyt.optim.optimizer import Optimizer, decay_scalar
 from lazyt.optim.states import filled
 
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ class SGD(Optimizer):
 
     def flags(self, group: Group) -> dict[str, int]:
         return {
-            "maximize": group["maximize"],
-            "decays": group["weight_decay"] != 0,
+            **super().flags(group),
             "has_momentum": group["momentum"] != 0,
             "nesterov": group["nesterov"],
         }
@@ -110,21 +109,19 @@ class Adam(Optimizer):
 
     def flags(self, group: Group) -> dict[str, int]:
         return {
-            "maximize": group["maximize"],
-            "decays": group["weight_decay"] != 0,
+            **super().flags(group),
             "decoupled": group["decoupled_weight_decay"],
             "amsgrad": group["amsgrad"],
         }
 
     def scalars(self, group: Group, step: int, state: State, first: bool, p: Any) -> dict[str, float]:
-        lr, decay = group["lr"], group["weight_decay"]
         beta1, beta2 = group["betas"]
         return {
-            "weight_decay": 1 - lr * decay if group["decoupled_weight_decay"] else decay,
+            "weight_decay": decay_scalar(group),
             "rate1": 1 - beta1,
             "beta2": beta2,
             "rate2": 1 - beta2,
-            "step_size": lr / (1 - beta1**step),
+            "step_size": group["lr"] / (1 - beta1**step),
             "root": math.sqrt(1 - beta2**step),
             "eps": group["eps"],
         }
@@ -199,8 +196,7 @@ class RMSprop(Optimizer):
 
     def flags(self, group: Group) -> dict[str, int]:
         return {
-            "maximize": group["maximize"],
-            "decays": group["weight_decay"] != 0,
+            **super().flags(group),
             "has_momentum": group["momentum"] > 0,
             "centered": group["centered"],
         }
@@ -244,9 +240,6 @@ class Adagrad(Optimizer):
 
     def new_state(self, group: Group, p: Any, names: Iterable[str]) -> dict[str, Any]:
         return {"step": 0, "sum": filled(p, group["initial_accumulator_value"])}
-
-    def flags(self, group: Group) -> dict[str, int]:
-        return {"maximize": group["maximize"], "decays": group["weight_decay"] != 0}
 
     def scalars(self, group: Group, step: int, state: State, first: bool, p: Any) -> dict[str, float]:
         lr = group["lr"] / (1 + (step - 1) * group["lr_decay"])

@@ -69,8 +69,7 @@ class Adafactor(Optimizer):
         return {"step": 0, "row_var": filled(p, 0, row), "col_var": filled(p, 0, column)}
 
     def flags(self, group: Group) -> dict[str, int]:
-        decays = {"maximize": group["maximize"], "decays": group["weight_decay"] != 0}
-        return {**decays, "decoupled": True, "factored": True}
+        return {**super().flags(group), "decoupled": True, "factored": True}
 
     def flags_of(self, flags: dict[str, int], p: Any) -> dict[str, int]:
         return {**flags, "factored": p.ndim > 1}

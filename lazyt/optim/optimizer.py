@@ -35,6 +35,12 @@ _NUMBERS = frozenset({
 })  # fmt: skip
 
 
+def decay_scalar(group: Group) -> float:
+    """The scalar `weight_decay` of an update: the parameter's factor if it is decoupled, else the gradient's share."""
+    decay: float = group["weight_decay"]
+    return 1 - group["lr"] * decay if group["decoupled_weight_decay"] else decay
+
+
 class _Bucket:
     """Parameters that share scalars: with their gradients and state, and what of that is written."""
 
@@ -150,7 +156,7 @@ class Optimizer:
 
     def flags(self, group: Group) -> dict[str, int]:
         """The variant of the rule."""
-        raise NotImplementedError
+        return {"maximize": group["maximize"], "decays": group["weight_decay"] != 0}
 
     def flags_of(self, flags: dict[str, int], p: Any) -> dict[str, int]:
         """The variant for one parameter, where not all of a group share it (`uniform` is False)."""

@@ -54,9 +54,6 @@ class ASGD(Optimizer):
     def new_state(self, group: Group, p: Any, names: Iterable[str]) -> State:
         return {**super().new_state(group, p, names), "eta": float(group["lr"]), "mu": 1.0}
 
-    def flags(self, group: Group) -> dict[str, int]:
-        return {"maximize": group["maximize"], "decays": group["weight_decay"] != 0}
-
     def numbers(self, group: Group, step: int, state: State) -> Mapping[str, float]:
         eta = group["lr"] / (1 + group["lambd"] * group["lr"] * step) ** group["alpha"]
         return {"eta": eta, "mu": 1 / max(1, step - group["t0"])}
