@@ -11,7 +11,7 @@ from lazyt.ir import dtypes
 from lazyt.nn import init
 from lazyt.nn.linear import Linear
 from lazyt.nn.module import Module, Parameter
-from lazyt.nn.parameters import new_parameter
+from lazyt.nn.new_parameters import new_parameter
 
 if TYPE_CHECKING:
     from lazyt.runtime.tensor import Tensor

@@ -10,7 +10,7 @@ from lazyt.functions.arguments import tensor
 from lazyt.functions.spatial_padding import padded
 from lazyt.functions.windows import Size, each
 from lazyt.nn.module import Module
-from lazyt.nn.parameters import draw_affine, new_parameter
+from lazyt.nn.new_parameters import draw_affine, new_parameter
 from lazyt.ops.convolution import same_padding
 
 if TYPE_CHECKING:

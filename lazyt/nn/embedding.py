@@ -13,7 +13,7 @@ from lazyt.functions.logic import not_equal
 from lazyt.functions.manipulation import expand_dims
 from lazyt.functions.random import standard_normal
 from lazyt.nn.module import Module, Parameter
-from lazyt.nn.parameters import new_parameter
+from lazyt.nn.new_parameters import new_parameter
 from lazyt.optim.parameters import write
 
 __all__ = ["Embedding", "EmbeddingBag"]

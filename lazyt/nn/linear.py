@@ -8,7 +8,7 @@ from typing import Any
 from lazyt.functions import nn as functional
 from lazyt.nn import init
 from lazyt.nn.module import Module
-from lazyt.nn.parameters import draw_affine, new_parameter
+from lazyt.nn.new_parameters import draw_affine, new_parameter
 
 __all__ = ["Bilinear", "Identity", "Linear"]
 

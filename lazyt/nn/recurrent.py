@@ -20,7 +20,7 @@ from lazyt.functions.logic import where
 from lazyt.functions.manipulation import expand_dims, squeeze, swapaxes, unstack
 from lazyt.nn import init
 from lazyt.nn.module import Module
-from lazyt.nn.parameters import new_parameter
+from lazyt.nn.new_parameters import new_parameter
 from lazyt.nn.utils.rnn import PackedSequence, packed_rows, padded_rows
 from lazyt.ops.recurrent import GRU_TURN, LSTM_TURN, RNN_TURN, TIME_STEPS
 
