@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from tests.support import torch_golden, torch_programs
+from tests.support import golden_files, torch_golden, torch_programs
 
 SPACES = (
     "torch.nn", "torch.nn.functional", "torch.nn.init", "torch.nn.utils", "torch.nn.utils.parametrizations",
@@ -45,7 +45,7 @@ def write_names() -> Path:
             n for n in dir(module) if not n.startswith("_") and not isinstance(getattr(module, n), modules)
         ]
         found[space] = sorted(set(names) - INTERNAL)
-    path = torch_golden.GOLDEN / "torch_names.json"
+    path = golden_files.GOLDEN / "torch_names.json"
     path.write_text(json.dumps(found, indent=1) + "\n")
     return path
 

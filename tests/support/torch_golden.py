@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.support import torch_cases
+from tests.support import golden_files, torch_cases
+from tests.support.golden_files import array
 
-GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 STEPS, RATE = 20, 0.01
 
 
@@ -66,10 +66,6 @@ def leaves(out: Any) -> list[Any]:
     if isinstance(out, dict):
         return [x for part in out.values() for x in leaves(part)]
     return [] if out is None else [out]
-
-
-def array(x: Any) -> np.ndarray:
-    return np.array(x.detach() if hasattr(x, "detach") else x)  # a copy: buffers are written
 
 
 def draw_state(case: Case, module: Any) -> dict[str, np.ndarray]:
@@ -142,21 +138,12 @@ def write(area: str, lib: Any) -> Path:
     for case in cases(area):
         for key, value in compute(case, lib, None, "float64", case.steps).items():
             kept[f"{case.name}|{key}"] = value
-    path = GOLDEN / f"{area}.npz"
-    path.parent.mkdir(exist_ok=True)
-    np.savez_compressed(path, **kept)
-    return path
-
-
-_files: dict[str, dict[str, np.ndarray]] = {}
+    return golden_files.save(area, kept)
 
 
 def read(area: str, name: str) -> dict[str, np.ndarray]:
     """What PyTorch computed for a case."""
-    if area not in _files:
-        with np.load(GOLDEN / f"{area}.npz") as file:
-            _files[area] = {k: file[k] for k in file.files}
-    found = {k.split("|", 1)[1]: v for k, v in _files[area].items() if k.split("|", 1)[0] == name}
+    found = {k.split("|", 1)[1]: v for k, v in golden_files.load(area).items() if k.split("|", 1)[0] == name}
     if not found:
         raise KeyError(f"{area}.npz has no case {name!r}: run python -m tools.torch_golden {area}")
     return found

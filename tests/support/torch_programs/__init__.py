@@ -10,13 +10,14 @@ import importlib
 import json
 import pkgutil
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-GOLDEN = Path(__file__).resolve().parents[2] / "golden"
+from tests.support import golden_files
+from tests.support.golden_files import array
+
 Program = Callable[[Any, str], dict[str, Any]]
 
 
@@ -30,10 +31,6 @@ def programs(area: str) -> dict[str, Program]:
     return found
 
 
-def array(x: Any) -> np.ndarray:
-    return np.asarray(x.detach() if hasattr(x, "detach") else x)
-
-
 def write(area: str, lib: Any) -> Path:
     """Run the programs of an area by PyTorch in float64, and keep what they compute: two arrays a program."""
     kept = {}
@@ -44,21 +41,12 @@ def write(area: str, lib: Any) -> Path:
         texts = {key: str(x) for key, x in found.items() if key not in numbers}
         kept[f"{name}|values"] = np.concatenate([x.astype(np.float64).ravel() for x in numbers.values()])
         kept[f"{name}|index"] = np.asarray(json.dumps([index, texts]))
-    path = GOLDEN / f"{area}.npz"
-    path.parent.mkdir(exist_ok=True)
-    np.savez_compressed(path, **kept)
-    return path
-
-
-@cache
-def _file(area: str) -> dict[str, np.ndarray]:
-    with np.load(GOLDEN / f"{area}.npz") as file:
-        return {k: file[k] for k in file.files}
+    return golden_files.save(area, kept)
 
 
 def read(area: str, name: str) -> dict[str, np.ndarray]:
     """What PyTorch computed for a program."""
-    file = _file(area)
+    file = golden_files.load(area)
     if f"{name}|index" not in file:
         raise KeyError(f"{area}.npz has no program {name!r}: run python -m tools.torch_golden {area}")
     index, texts = json.loads(str(file[f"{name}|index"]))
