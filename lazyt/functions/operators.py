@@ -23,7 +23,7 @@ from lazyt.tracing import inplace, record as recording
 from lazyt.tracing.call_cache import in_short
 from lazyt.tracing.fast_paths import TAKE, fill, guarded, met, record_comparison
 from lazyt.tracing.inputs import bind_leaf
-from lazyt.tracing.name_hints import attach_spellings
+from lazyt.tracing.name_hints import attach_hints
 from lazyt.tracing.steps import LEAF, hooks
 from lazyt.tracing.trace import local
 from lazyt.tracing.tracebacks import api_boundary, filter_traceback, filters_itself
@@ -167,4 +167,4 @@ def attach_methods() -> None:
     Tensor.flat = property(Flat, set_flat, doc="The elements one after another: `lazyt.functions.flat.Flat`.")  # type: ignore[attr-defined]
     Tensor.mT = property(lambda self: self.swapaxes(-1, -2), doc="The last two axes swapped.")  # type: ignore[attr-defined]
     Tensor.__cuda_array_interface__ = property(cuda_array_interface)  # type: ignore[attr-defined]
-    attach_spellings(Tensor)
+    attach_hints(Tensor)

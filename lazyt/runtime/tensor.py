@@ -21,6 +21,7 @@ from lazyt.runtime.device import CPU, Device, check_device
 from lazyt.runtime.host_views import array_of
 from lazyt.runtime.sync import materialise
 from lazyt.tracing import inplace, record as recording
+from lazyt.tracing.name_hints import HintingType
 from lazyt.tracing.steps import hooks, tensor_over
 from lazyt.tracing.tensor_state import Data, Gradient, Handle, Holder, is_external
 from lazyt.tracing.trace import Slot
@@ -28,7 +29,7 @@ from lazyt.tracing.trace import Slot
 _new = object.__new__
 
 
-class Tensor(Handle):
+class Tensor(Handle, metaclass=HintingType):
     """An n-dimensional array whose operations are recorded and run at a sync point.
 
     `shape`, `dtype`, `ndim`, `size` and `repr` never compute; `print`, `numpy()`, `item()` and their kin do.

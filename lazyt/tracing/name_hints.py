@@ -6,12 +6,39 @@ make each lookup that does not slower (83 ns for 10, as CPython then caches no s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Never
 
 from lazyt.tracing.tracebacks import api_boundary
 
-_UPDATES = {"add_": "+=", "sub_": "-=", "mul_": "*=", "div_": "/=", "pow_": "**=", "neg_": "*= -1"}
-_OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mm": "@", "bmm": "@", "mv": "@"}
+_ARITHMETIC = {
+    "add": "+", "sub": "-", "subtract": "-", "mul": "*", "multiply": "*", "div": "/", "divide": "/", "true_divide": "/",
+    "floor_divide": "//", "remainder": "%", "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^",
+    "bitwise_left_shift": "<<", "bitwise_right_shift": ">>",
+}  # fmt: skip
+_COMPARISONS = {
+    "eq": "==", "ne": "!=", "not_equal": "!=", "lt": "<", "less": "<", "le": "<=", "less_equal": "<=", "gt": ">",
+    "greater": ">", "ge": ">=", "greater_equal": ">=",
+}  # fmt: skip
+_PRODUCTS = {"mm": "@", "bmm": "@", "mv": "@"}
+
+# Methods of PyTorch's that are functions here, of one tensor or of two. It has the first two groups in place too, as
+# `name_`, and so it has those methods of both that _METHODS lists.
+_UNARY = (
+    "absolute acos acosh arccos arccosh arcsin arcsinh arctan arctanh asin asinh atan atanh bitwise_not cosh deg2rad "
+    "erfc exp2 expm1 fix i0 log10 logical_not nan_to_num negative rad2deg sinc sinh tril triu"
+)
+_BINARY = (
+    "arctan2 atan2 copysign float_power fmod gcd heaviside hypot lcm ldexp logical_and logical_or logical_xor nextafter"
+)
+_MORE_UNARY = (
+    "angle argwhere corrcoef cov diag diagflat fliplr flipud frexp isneginf isposinf isreal nanmean nanmedian nansum "
+    "positive rot90 signbit unique"
+)
+_MORE_BINARY = "allclose bincount cross fmax fmin inner kron logaddexp logaddexp2 outer prelu vdot"
+_METHODS = (
+    "abs ceil cos erf exp floor log log1p log2 reciprocal relu round rsqrt sigmoid sign sin sqrt square tan tanh trunc"
+)
 
 _OF_MEMORY = "`x.numpy()`, whose memory has {}"
 
@@ -20,49 +47,144 @@ ATTRIBUTES = {
     "base": _OF_MEMORY.format("an owner"),
     "byteswap": "`x.numpy().byteswap()`",
     "ctypes": _OF_MEMORY.format("an address"),
+    "data_ptr": _OF_MEMORY.format("an address"),
     "flags": _OF_MEMORY.format("flags"),
     "partition": "`lt.partition(x, kth, axis=...)`",
     "put": "`np.put(x, indices, values)`",
     "resize": "`lt.resize(x, shape)`",
+    "stride": _OF_MEMORY.format("strides"),
     "strides": _OF_MEMORY.format("strides"),
     "tofile": "`x.numpy().tofile(path)`, or `lt.save({'x': x}, path)`",
-    **{name: f"`x {op}`" if " " in op else f"`x {op} y`" for name, op in _UPDATES.items()},
-    **{name: f"`x {op} y`" for name, op in _OPERATORS.items()},
+    **{name: f"`x {op} y`" for name, op in (_ARITHMETIC | _COMPARISONS | _PRODUCTS).items()},
+    **{name + "_": f"`x {op}= y`" for name, op in (_ARITHMETIC | {"pow": "**"}).items()},
+    **{name + "_": f"`x[...] = x {op} y`" for name, op in _COMPARISONS.items()},
+    **{name + "_": f"`x[...] = x.{name}()`" for name in _METHODS.split()},
+    **{name + "_": f"`x[...] = lt.{name}(x)`" for name in _UNARY.split()},
+    **{name + "_": f"`x[...] = lt.{name}(x, y)`" for name in _BINARY.split()},
+    **{name: f"`lt.{name}(x)`" for name in f"{_UNARY} {_MORE_UNARY}".split()},
+    **{name: f"`lt.{name}(x, y)`" for name in f"{_BINARY} {_MORE_BINARY}".split()},
+    "H": "`x.T.conj()`",
+    "addcdiv": "`x + value * y / z`",
+    "addcdiv_": "`x += value * y / z`",
+    "addcmul": "`x + value * y * z`",
+    "addcmul_": "`x += value * y * z`",
+    "addmm": "`x + y @ z`",
+    "addmv": "`x + y @ z`",
+    "addr": "`x + lt.outer(y, z)`",
+    "adjoint": "`x.mT.conj()`",
+    "baddbmm": "`x + y @ z`",
+    "bernoulli": "`lt.random.bernoulli(x)`",
+    "byte": "`x.astype(lt.uint8)`",
+    "char": "`x.astype(lt.int8)`",
+    "cholesky": "`lt.linalg.cholesky(x)`",
     "chunk": "`lt.array_split(x, n, axis=...)`",
     "clamp_": "`x[...] = x.clip(low, high)`",
+    "clamp_max": "`x.clip(max=high)`",
+    "clamp_max_": "`x[...] = x.clip(max=high)`",
+    "clamp_min": "`x.clip(min=low)`",
+    "clamp_min_": "`x[...] = x.clip(min=low)`",
+    "clip_": "`x[...] = x.clip(low, high)`",
     "contiguous": "nothing, as values are always contiguous",
     "copy_": "`x[...] = y`",
+    "cumprod_": "`x[...] = x.cumprod(axis)`",
+    "cumsum_": "`x[...] = x.cumsum(axis)`",
     "data": "`x.detach()`; to write a parameter, `x[...] = y` under `lt.no_grad()`",
+    "det": "`lt.linalg.det(x)`",
+    "detach_": "`x = x.detach()`",
     "dim": "`x.ndim`",
+    "dist": "`lt.linalg.norm(x - y)`",
+    "dsplit": "`lt.dsplit(x, n)`",
+    "eig": "`lt.linalg.eig(x)`",
+    "element_size": "`x.itemsize`",
+    "equal": "`lt.array_equal(x, y)`",
     "expand_as": "`x.broadcast_to(y.shape)`",
     "fill_": "`x[...] = value`",
+    "frac": "`x - x.trunc()`",
     "gather": "`x.take_along_axis(index, axis=...)`",
+    "ger": "`lt.outer(x, y)`",
+    "get_device": "`x.device`",
+    "histc": "`lt.histogram(x, bins)`",
+    "histogram": "`lt.histogram(x, bins)`",
+    "hsplit": "`lt.hsplit(x, n)`",
     "index_add_": "`x[...] = lt.add_at(x, index, values)`",
+    "index_copy_": "`x[index] = values`",
+    "index_fill_": "`x[index] = value`",
+    "index_put_": "`x[index] = values`",
     "index_select": "`x.take(index, axis=...)`",
     "inverse": "`lt.linalg.inv(x)`",
+    "is_complex": "`lt.iscomplexobj(x)`",
+    "is_contiguous": "nothing, as values are always contiguous",
+    "is_cpu": "`x.device`",
+    "is_cuda": "`x.device`",
+    "is_floating_point": "`lt.isdtype(x.dtype, 'real floating')`",
+    "is_nonzero": "`bool(x)`",
+    "is_same_size": "`x.shape == y.shape`",
+    "kthvalue": "`lt.sort(x, axis=-1)[..., k - 1]`",
+    "lerp": "`x + weight * (y - x)`",
+    "lerp_": "`x += weight * (y - x)`",
+    "logdet": "`lt.linalg.slogdet(x)[1]`",
+    "logit": "`lt.log(x / (1 - x))`",
+    "lstsq": "`lt.linalg.lstsq(x, y)`",
+    "mH": "`x.mT.conj()`",
     "masked_fill": "`lt.where(mask, value, x)`",
     "masked_fill_": "`x[mask] = value`",
     "masked_select": "`x[mask]`",
+    "matrix_power": "`lt.linalg.matrix_power(x, n)`",
     "median": "`lt.median(x, axis=...)`",
+    "movedim": "`x.moveaxis(source, destination)`",
+    "msort": "`lt.sort(x, axis=0)`",
+    "multinomial": "`lt.multinomial(x, n)`",
+    "nanquantile": "`lt.nanquantile(x, q, axis=...)`",
     "narrow": "a slice, `x[:, start:stop]`",
+    "ndimension": "`x.ndim`",
+    "neg": "`-x`",
+    "neg_": "`x *= -1`",
+    "negative_": "`x *= -1`",
+    "nelement": "`x.size`",
+    "new_empty": "`lt.empty(shape, dtype=x.dtype, device=x.device)`",
+    "new_full": "`lt.full(shape, value, dtype=x.dtype, device=x.device)`",
+    "new_ones": "`lt.ones(shape, dtype=x.dtype, device=x.device)`",
+    "new_tensor": "`lt.tensor(values, dtype=x.dtype, device=x.device)`",
     "new_zeros": "`lt.zeros(shape, dtype=x.dtype, device=x.device)`",
     "nonzero": "`lt.argwhere(x)`, or NumPy's `lt.nonzero(x)`",
     "norm": "`lt.linalg.norm(x)`",
     "normal_": "`lt.nn.init.normal_(x)`",
     "numel": "`x.size`",
+    "pinverse": "`lt.linalg.pinv(x)`",
+    "put_": "`np.put(x, indices, values)`",
+    "qr": "`lt.linalg.qr(x)`",
+    "quantile": "`lt.quantile(x, q, axis=...)`",
+    "repeat_interleave": "`x.repeat(n, axis=...)`",
     "reshape_as": "`x.reshape(y.shape)`",
+    "scatter": "`x.put_along_axis(index, values, axis=...)`",
     "scatter_": "`x[...] = x.put_along_axis(index, values, axis=...)`",
     "scatter_add_": "`x[...] = x.scatter_add(index, values, axis=...)`",
+    "select": "an index, `x[:, i]`",
+    "sgn": "`x.sign()`",
+    "short": "`x.astype(lt.int16)`",
+    "slogdet": "`lt.linalg.slogdet(x)`",
+    "solve": "`lt.linalg.solve(x, y)`",
     "sort": "`lt.sort(x, axis=...)`",
+    "split_with_sizes": "`lt.split(x, points, axis=...)`",
+    "squeeze_": "`x = x.squeeze(axis)`",
+    "svd": "`lt.linalg.svd(x)`",
+    "swapdims": "`x.swapaxes(axis, other)`",
     "t": "`x.T`",
+    "t_": "`x = x.T`",
+    "take_along_dim": "`x.take_along_axis(index, axis=...)`",
+    "tensor_split": "`lt.array_split(x, n, axis=...)`",
     "topk": "`lt.topk(x, k)`",
-    "tril": "`lt.tril(x)`",
-    "triu": "`lt.triu(x)`",
+    "transpose_": "`x = x.swapaxes(axis, other)`",
     "type": "`x.astype(dtype)`",
+    "type_as": "`x.astype(y.dtype)`",
     "unbind": "`x.unstack(axis=...)`",
+    "unflatten": "`x.reshape(shape)`",
+    "unfold": "`lt.sliding_window_view(x, size, axis)`, of which every step-th window",
     "uniform_": "`lt.nn.init.uniform_(x)`",
-    "unique": "`lt.unique(x)`",
+    "unsqueeze_": "`x = x.unsqueeze(axis)`",
     "view_as": "`x.reshape(y.shape)`",
+    "vsplit": "`lt.vsplit(x, n)`",
+    "where": "`lt.where(condition, x, y)`",
     "zero_": "`x[...] = 0`",
 }
 
@@ -119,16 +241,23 @@ class Elsewhere:
         raise AttributeError(self.error)
 
 
-def attach_spellings(cls: Any) -> None:
+class HintingType(type):
+    """The type of a class with hints: `dir()` of it does not list them."""
+
+    def __dir__(cls) -> list[str]:
+        return _without_hints(type.__dir__(cls))
+
+
+def attach_hints(cls: HintingType) -> None:
     """Have lookups of others' names on instances of `cls` say how they are spelled here."""
     for name, here in ATTRIBUTES.items():
-        assert not hasattr(cls, name), "what is there needs no other spelling"
+        assert not hasattr(cls, name), f"{name} is there and needs no hint"
         setattr(cls, name, Elsewhere(name, here))
-    cls.__dir__ = _without_spellings
+    cls.__dir__ = lambda self: _without_hints(object.__dir__(self))  # type: ignore[method-assign]
 
 
-def _without_spellings(self: Any) -> list[str]:
-    return [name for name in object.__dir__(self) if name not in ATTRIBUTES]
+def _without_hints(names: Iterable[str]) -> list[str]:
+    return [name for name in names if name not in ATTRIBUTES]
 
 
 def missing(name: str) -> AttributeError:

@@ -55,6 +55,7 @@ OTHERWISE = {
     "jax.random.key": "`lt.random.Generator(seed)`",
     "jax.random.randint": "`lt.random.integers`",
     "jax.lax.stop_gradient": "`x.detach()`",
+    "torch.Tensor.size": "`x.shape`; `x.size` is the number of elements",
     "torch.from_numpy": "`lt.from_numpy`",
     "torch.random.manual_seed": "`lt.random.seed`",
 }
@@ -91,6 +92,8 @@ def there(space: str) -> list[tuple[str, Any]]:
 
 def spelled(full: str) -> str:
     """lazyt's spelling of a name of theirs; '' where there is none."""
+    if full in OTHERWISE:
+        return OTHERWISE[full]
     space, _, name = full.rpartition(".")
     for path, o in there(space):
         public = getattr(o, "__all__", None)
@@ -99,8 +102,6 @@ def spelled(full: str) -> str:
     hint = (
         ATTRIBUTES.get(name) if space == "torch.Tensor" else FUNCTIONS.get(name) if space in ("torch", "jax") else None
     )
-    if full in OTHERWISE:
-        return OTHERWISE[full]
     if hint is None:
         return ""
     text = re.sub(r" \((?:PyTorch|JAX): [\w.]+\)$", "", hint)
