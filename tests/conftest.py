@@ -70,7 +70,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_pending():
-    """A test begins with an empty walk, whatever ran before it in this process: what it records is all there is."""
+    """A test begins with an empty trace, whatever ran before it in this process: what it records is all there is."""
     try:
         lt.sync()
     except Exception:  # noqa: BLE001 - an earlier test's mistake, which it has reported

@@ -74,7 +74,7 @@ class Rule:
     def pull(self, tr: Trace, step: Step, cts: Sequence[Handle | None], create: bool) -> list[tuple[Slot, Handle]]:
         """The values that cotangents go on to, with those; `cts` has None for results that nothing depends on.
 
-        create: whether the gradients can be differentiated again. `step` is where the call stands on this walk.
+        create: whether the gradients can be differentiated again. `step` is where the call stands on this trace.
         """
         raise NotImplementedError
 

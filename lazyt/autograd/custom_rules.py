@@ -145,7 +145,7 @@ class custom_vjp(_Custom):  # noqa: N801 - a name that other programs rely on
         fwd, bwd = self.rules
         tr = begin()
         inputs = [slot_of(tr, x) for x in asked]
-        walk = tr.walk
+        number = tr.number
         before = set_grad_mode(False)
         try:
             made = fwd(*_with(fixed, self.nondiff_argnums, free))
@@ -170,7 +170,7 @@ class custom_vjp(_Custom):  # noqa: N801 - a name that other programs rely on
         kinds = [x.dtype for x in outs]
         like = [(x.shape, x.dtype) for x in leaves]
         places = [i for i, x in enumerate(leaves) if requires_grad(x)]
-        if tr.walk != walk:  # the rule has synced
+        if tr.number != number:  # the rule has synced
             inputs = [slot_of(begin(), x) for x in asked]
         return self._results(out, inputs, _Pull(Kept(kept), self._name, call))
 
@@ -279,7 +279,7 @@ class custom_jvp(_Custom):  # noqa: N801 - as above
             return self.fun(*args, **kwargs)
         tr = begin()
         inputs = [slot_of(tr, x) for x in asked]
-        walk = tr.walk
+        number = tr.number
         before = set_grad_mode(False)
         try:
             out = self.fun(*args, **kwargs)
@@ -305,7 +305,7 @@ class custom_jvp(_Custom):  # noqa: N801 - as above
             _, pull = vjp(tangent_of, *(zeros_as(kept[i]) for i in places))
             return list(pull(tuple(given)))
 
-        if tr.walk != walk:  # the function has synced
+        if tr.number != number:  # the function has synced
             inputs = [slot_of(begin(), x) for x in asked]
         return self._results(out, inputs, _Pull(Kept(leaves), self._name, call))
 

@@ -54,7 +54,7 @@ def _track(tr: Trace, x: Handle) -> Handle:
 
 
 def consumed_on(tr: Trace) -> frozenset[Step]:
-    """The steps of this walk whose graph a backward has freed."""
+    """The steps of this trace whose graph a backward has freed."""
     pos = tr.pos
     if pos.consumed is None:
         out: set[Step] = set()
@@ -192,7 +192,7 @@ def pull_all(
     # NOTE: of copies from another device only those that keep their gradient, or were asked for.
     kept = {*tr.retained.values(), *asked} if crosses else ()
     if crosses:
-        # NOTE: a transfer is a sync, which ends this walk.
+        # NOTE: a transfer is a sync, which ends this trace.
         tr.busy = busy
         pull_across(totals, passed, lambda x, ct, by: pull_behind(x, ct, by, is_wanted, create, retain, asked))
     if not retain:
@@ -269,7 +269,7 @@ def pull_behind(
     origin: Slot, ct: Slot, passed: Passed, is_wanted: Callable[[Gradient], bool], create: bool, retain: bool,
     asked: Asked = EMPTY,
 ) -> Totals:  # fmt: skip
-    """The cotangents that a value which was made again on this walk hands on."""
+    """The cotangents that a value which was made again on this trace hands on."""
     return pull([origin], [ct], Reach([origin], None), passed, is_wanted, create, retain, True, asked)
 
 

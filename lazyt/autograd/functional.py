@@ -93,7 +93,7 @@ def _pulled_back(
         return wanted
 
     totals = engine.pull(outs, cts, Reach(outs, None), passed, is_wanted, True, True, keeps=False)
-    tr.busy = busy  # NOTE: a transfer is a sync, which ends this walk
+    tr.busy = busy  # NOTE: a transfer is a sync, which ends this trace
     pull_across(totals, passed, lambda x, ct, by: engine.pull_behind(x, ct, by, is_wanted, True, True))
     crossed = any(m.crossing is not None for m in totals)
     if (passed or crossed) and not others:

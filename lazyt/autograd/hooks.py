@@ -56,7 +56,7 @@ def register_hook(x: Handle, hook: Callable[[Any], Any]) -> HookHandle:
 
 
 def _synced_hooks(meta: Gradient) -> list[Any]:
-    """The hooks of an intermediate value that is computed: its walk keeps them."""
+    """The hooks of an intermediate value that is computed: its trace keeps them."""
     if meta.crossing is not None:
         return meta.hooks
     segment, slot = meta.segment, meta.slot
@@ -71,7 +71,7 @@ def _synced_hooks(meta: Gradient) -> list[Any]:
     hooks: list[Any] = segment.hooks.setdefault(slot, [])
     tr = begin()
     here = tr.replayed.get(segment, {}).get(slot)
-    if here is not None:  # made again on this walk before
+    if here is not None:  # made again on this trace before
         tr.slot_hooks[here] = hooks
     return hooks
 

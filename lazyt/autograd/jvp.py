@@ -45,7 +45,7 @@ class Primal:
         return (low.track(low.nodes[s.operands[0]], s, 0),)
 
     def again(self, tr: Trace, s: Step, new: dict[Slot, Slot]) -> Step:
-        """The same step on another walk, where `new` has its values."""
+        """The same step on another trace, where `new` has its values."""
         return _primal_step(tr, new[s.operands[0]])
 
 
@@ -65,7 +65,7 @@ class JVP:
         nodes = [low.nodes[x] for x in s.operands]
         outputs, seeds = nodes[:n], dict(zip(nodes[n : n + m], nodes[n + m : n + 2 * m], strict=True))
         rest = nodes[n + 2 * m :]
-        # A leaf of this walk has the tangent of the value that it stands for: the earliest sync's first.
+        # A leaf of this trace has the tangent of the value that it stands for: the earliest sync's first.
         for leaf, origin in reversed([*zip(rest[::2], rest[1::2], strict=True)]):
             (t,) = push(b, [origin], list(seeds), list(seeds.values()))
             if t is not None:
@@ -75,7 +75,7 @@ class JVP:
         return stopped(b, s, ts)
 
     def again(self, tr: Trace, s: Step, new: dict[Slot, Slot]) -> Step:
-        """The same step on another walk, where `new` has its values."""
+        """The same step on another trace, where `new` has its values."""
         n, m, links = s.statics
         if links:
             raise refuse_again(s)

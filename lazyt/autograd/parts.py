@@ -22,7 +22,7 @@ from lazyt.tracing.record import record, slot_of
 from lazyt.tracing.tensor_state import Gradient, Handle
 from lazyt.tracing.trace import Slot, Step, Trace
 
-# Where a step stands: that of a repeated walk (see saved_segment.py) by the number of its segment, older ones first.
+# Where a step stands: that of a repeated trace (see saved_segment.py) by the number of its segment, older ones first.
 Place = tuple[float, int]
 FIRST: Place = (-1.0, -1)
 
@@ -50,7 +50,7 @@ class Parts:
         self.pending: dict[Slot, Handle] = {}  # cotangents on their way
         self.totals: Totals = {}
         self.groups: dict[Gradient, list[Slot]] = {}
-        self.origins: dict[Slot, Slot] = {}  # a synced value as it is met -> made again on this walk
+        self.origins: dict[Slot, Slot] = {}  # a synced value as it is met -> made again on this trace
         self.through: set[Slot] = set()
         self.numbers: dict[Step, int] = {}
         self.barriers: set[Step] = set()

@@ -119,7 +119,7 @@ def refuse_overwritten(saved: Slot, s: Step, i: int, where: object) -> AutogradE
 
 
 class Writes:
-    """What a walk wrote in place: `over` has each value that a later step replaced, and that step.
+    """What a trace wrote in place: `over` has each value that a later step replaced, and that step.
 
     A view of a replaced value is replaced too: `bases` has what each value is a view of.
     """
@@ -131,7 +131,7 @@ class Writes:
         self.extend(steps)
 
     def extend(self, steps: Iterable[Step]) -> None:
-        """The walk went on by these steps."""
+        """The trace went on by these steps."""
         views = self._views
         for s in steps:
             if getattr(s.op, "write", None) is not None:
@@ -168,7 +168,7 @@ def _is_in_place(s: Step, assign: Step) -> bool:
 
 
 class History:
-    """What a walk has freed and overwritten up to one of its steps; it goes on with the walk."""
+    """What a trace has freed and overwritten up to one of its steps; it goes on with the trace."""
 
     def __init__(self) -> None:
         self.step: Step | None = None
@@ -176,7 +176,7 @@ class History:
         self.writes = Writes()
 
     def reach(self, pos: Step) -> None:
-        """Go on to `pos`. On another walk than before, from its beginning."""
+        """Go on to `pos`. On another trace than before, from its beginning."""
         steps: list[Step] = []
         at: Step | None = pos
         while at is not self.step and at is not None and at.parent is not None:
@@ -192,7 +192,7 @@ class History:
         self.step = pos
 
     def check(self, reach: Reach) -> None:
-        """Raise AutogradError if the walk has freed or overwritten what a backward through `reach` keeps."""
+        """Raise AutogradError if the trace has freed or overwritten what a backward through `reach` keeps."""
         for _, s, _ in saved_slots(reach.steps):
             if s in self.consumed:
                 raise refuse_second_time(s)

@@ -1,8 +1,8 @@
 """Gradients across a sync.
 
-A sync ends the walk. Where a value that somebody holds still has a graph behind it, the walk is kept as a *segment*:
+A sync ends the trace. Where a value that somebody holds still has a graph behind it, the trace is kept as a *segment*:
 its steps, scalars and leaves, and the values that its derivatives keep (the plan computes those too). A later backward
-records the segment's steps again on its own walk, with every kept value read from memory (`known`), and pulls the
+records the segment's steps again on its own trace, with every kept value read from memory (`known`), and pulls the
 cotangent through that. What nobody reads of the repetition is dead code; the steps are found in the trie.
 """
 
@@ -81,7 +81,7 @@ class Shape:
 
 
 class Segment:
-    """A walk that was synced while some of its values can still be differentiated."""
+    """A trace that was synced while some of its values can still be differentiated."""
 
     def __init__(self, tr: Trace, shape: Shape, consumed: frozenset[Step]) -> None:
         self.number = next(_numbers)
@@ -122,7 +122,7 @@ class Segment:
                 raise refuse_overwritten(x, s, i, "after the sync")
 
     def replay(self, tr: Trace, target: Slot) -> Slot:
-        """Record what leads to `target` again on this walk; its value there."""
+        """Record what leads to `target` again on this trace; its value there."""
         tr.more = True
         new: dict[Slot, Slot] = tr.replayed.setdefault(self, {})
         if target in new:
@@ -221,7 +221,7 @@ def _is_version(x: Slot) -> bool:
 
 
 def leaf_numbers(path: Sequence[Step]) -> dict[Step, int]:
-    """Which of the walk's buffers each leaf step has."""
+    """Which of the trace's buffers each leaf step has."""
     numbers: dict[Step, int] = {}
     n = 0
     for s in path:
@@ -346,7 +346,7 @@ Asked = Mapping[Gradient, tuple[Any, Any]]
 
 
 def behind(tr: Trace, meta: Gradient, passed: Passed) -> Slot:
-    """The synced value of a record, made again on this walk; what is behind it must be whole."""
+    """The synced value of a record, made again on this trace; what is behind it must be whole."""
     assert meta.slot is not None
     if meta.segment is ELSEWHERE:
         step = meta.slot.step
@@ -375,7 +375,7 @@ def retained(tr: Trace, passed: Passed) -> dict[Gradient, tuple[Slot, ...]]:
 
 
 def asked_here(tr: Trace, asked: Asked, through: Container[Slot], passed: Passed) -> dict[Gradient, Slot]:
-    """Where the values that `asked` names stand on this walk, among those that a backward goes through."""
+    """Where the values that `asked` names stand on this trace, among those that a backward goes through."""
     found = {m: s for m, (segment, s) in asked.items() if segment is None and s in through}
     for segment, inside in passed:
         found |= {
@@ -393,7 +393,7 @@ def consume(passed: Passed) -> None:
 
 
 def link_synced(tr: Trace, reach: Reach, passed: Passed) -> tuple[Links, Versions]:
-    """Follow a backward across syncs: which leaf of this walk stands for which replayed value, and every leaf met.
+    """Follow a backward across syncs: which leaf of this trace stands for which replayed value, and every leaf met.
 
     As leaves count values without anything behind them on this device: copies from another one, and what a function
     is differentiated by.

@@ -2,7 +2,7 @@
 
 A transfer is a sync. Its result is a computed value whose record says which value it is a copy of. A backward that
 meets it asks for its cotangent as for a leaf's, computes that, moves it back (a sync again), and goes on behind the
-transfer in a walk of its own. The newest transfer goes first: what is behind it is older, so every cotangent is
+transfer in a trace of its own. The newest transfer goes first: what is behind it is older, so every cotangent is
 complete before it is moved.
 """
 
@@ -20,7 +20,7 @@ from lazyt.tracing.tensor_state import Gradient, Handle
 from lazyt.tracing.trace import Slot
 
 Totals = dict[Gradient, Handle]
-# Pulls the cotangent of a value of this walk back: the value, its cotangent, the segments that were gone through.
+# Pulls the cotangent of a value of this trace back: the value, its cotangent, the segments that were gone through.
 Pull = Callable[[Slot, Slot, Passed], Totals]
 
 _numbers = itertools.count()

@@ -47,7 +47,7 @@ class VJP:
         return tuple(grads) if create else tuple(b.stop(x) for x in grads)
 
     def again(self, tr: Trace, s: Step, new: dict[Slot, Slot]) -> Step:
-        """The same step on another walk, where `new` has its values; nothing is freed by it."""
+        """The same step on another trace, where `new` has its values; nothing is freed by it."""
         create, _, n, given, links, barriers = s.statics
         operands = [new[x] for x in s.operands]
         groups = tuple(tuple(new[x] for x in group) for group in s.info)
@@ -66,8 +66,8 @@ def _pull(
     b: Any, outputs: Sequence[Node], cotangents: Sequence[Node], pairs: Sequence[tuple[Node, Node]],
     groups: Sequence[list[Node]], blocked: set[Node],
 ) -> list[Node]:  # fmt: skip
-    """Cotangents of each group; across a sync, a leaf of this walk hands its cotangent to the value it stands for."""
-    # Leaves that stand for one value are one group: its cotangent is complete before it is pulled on, as in one walk.
+    """Cotangents of each group; across a sync, a leaf of this trace hands its cotangent to the value it stands for."""
+    # Leaves that stand for one value are one group: its cotangent is complete before it is pulled on, as in one trace.
     origins: dict[Node, list[Node]] = {}
     for leaf, origin in pairs:
         origins.setdefault(origin, []).append(leaf)

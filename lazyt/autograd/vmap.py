@@ -46,7 +46,7 @@ class Lane:
         return (low.track(zeros(low.builder, without(x.shape, s.statics[0]), x.dtype), s, 0),)
 
     def again(self, tr: Trace, s: Step, new: dict[Slot, Slot]) -> Step:
-        """The same step on another walk, where `new` has its values."""
+        """The same step on another trace, where `new` has its values."""
         return lane_step(tr, new[s.operands[0]], s.statics[0])
 
     def role(self, s: Step, lanes: frozenset[Step]) -> frozenset[Step]:
@@ -82,7 +82,7 @@ class Vmap:
         return stopped(b, s, found)
 
     def again(self, tr: Trace, s: Step, new: dict[Slot, Slot]) -> Step:
-        """The same step on another walk, where `new` has its values."""
+        """The same step on another trace, where `new` has its values."""
         n, out_axes, in_axes, differ = s.statics
         k, operands = len(in_axes), [new[x] for x in s.operands]
         groups = operands[:n], operands[n : n + k], operands[n + k :]

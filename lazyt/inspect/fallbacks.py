@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def recorded_fallbacks(tr: Trace, first: int) -> Sequence[str]:
-    """The operations of a walk, from step `first` on, that the host would do for their device, each with its line.
+    """The operations of a trace, from step `first` on, that the host would do for their device, each with its line.
 
     From what is recorded alone: nothing is planned, and what nobody will want is named too.
     """

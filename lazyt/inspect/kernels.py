@@ -56,7 +56,7 @@ ARITHMETIC = frozenset(ELEMENTWISE) - frozenset(
 
 
 class KernelView:
-    """A kernel or library call of a plan, at the sizes of one walk. Nothing here runs or compiles anything."""
+    """A kernel or library call of a plan, at the sizes of one trace. Nothing here runs or compiles anything."""
 
     def __init__(self, number: int, call: Launch, plan: Plan, bound: Bound, size: Size, phase_of: int = 0) -> None:
         self.number = number
@@ -382,7 +382,7 @@ def _times(extents: Sequence[int]) -> str:
 
 
 def sizes(bound: Bound) -> Size:
-    """The value of an extent expression at the sizes of one walk."""
+    """The value of an extent expression at the sizes of one trace."""
     return Environment((), (), (bound.extents, ())).size
 
 

@@ -85,7 +85,7 @@ def _named(handles: Sequence[Holder], names: Names, gradients: Names) -> list[st
 
 
 def gradients_of(tr: Trace, names: Names) -> Names:
-    """The tensors that are gradients of leaves of this walk: id -> which."""
+    """The tensors that are gradients of leaves of this trace: id -> which."""
     out: Names = {}
     for index, r in tr.metas.items():
         meta, leaf = r(), tr.refs[index]()

@@ -83,7 +83,7 @@ class Pending:
         )
 
     def graph(self) -> GraphText:
-        """The primitives that compute what is held, with the sizes of this walk."""
+        """The primitives that compute what is held, with the sizes of this trace."""
         return _graph(self._pos, self._ext, self._scalars, self.wanted)
 
     def _repr_html_(self) -> str:
@@ -148,7 +148,7 @@ def _line(s: Step, scalars: tuple[Any, ...], extents: tuple[int, ...], held: lis
 
 
 def graph(x: Handle) -> GraphText:
-    """The primitives that compute x, with the sizes of this walk; says so when x is not pending here."""
+    """The primitives that compute x, with the sizes of this trace; says so when x is not pending here."""
     tr: Trace = local.trace
     slot = x._slot
     if slot is None and x._storage is not None:

@@ -53,7 +53,7 @@ MAX_FORMS = 16
 
 
 def guards_hold(guards: Sequence[Any]) -> Callable[[Extents], bool]:
-    """The test of guards on a walk's extents."""
+    """The test of guards on a trace's extents."""
     holds: Callable[[Extents], bool] = eval(
         compile(f"lambda s: {guard_source(guards)}", "<lazyt guards>", "eval"), {"max": max}
     )

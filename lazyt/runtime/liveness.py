@@ -53,7 +53,7 @@ is_wanted: Callable[[Holder, Step], bool] = uninterrupted(eval(f"lambda h, step:
 
 def wanted_of(tr: Trace) -> tuple[list[Slot], list[Holder], list[Holder]]:
     """The values that somebody holds and that are not computed yet, in order, and who holds them; and every other
-    holder that this walk knows."""
+    holder that this trace knows."""
     slots: list[Slot] = []
     holders: list[Holder] = []
     others: list[Holder] = []

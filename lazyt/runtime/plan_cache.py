@@ -1,4 +1,4 @@
-"""Plans of walks: found by what is wanted of a program and by the guards they rely on; made when there is none.
+"""Plans of traces: found by what is wanted of a program and by the guards they rely on; made when there is none.
 
 A program that is new and small runs at once through kernels of one operation each, which most programs share, or by
 NumPy (first_run.py); when it comes again it gets fused kernels. All give the same bits.
@@ -55,7 +55,7 @@ Wanted = tuple[tuple[int, int], ...]
 
 
 class Plan:
-    """How to compute some values of a program; valid for every walk whose extents satisfy its guards."""
+    """How to compute some values of a program; valid for every trace whose extents satisfy its guards."""
 
     def __init__(self, low: Lowered, want: Sequence[Slot], fused: bool, soon: bool = False) -> None:
         """soon: it will run as soon as it is made, so that compiling may begin meanwhile."""
@@ -78,7 +78,7 @@ class Plan:
         self.holds = guards_hold(self.guards)
         self._compiles = (0, 0.0)
         self.recipes: dict[tuple[int, ...], Recipe] = {}
-        self.last_recipe: Any = None, None  # of the extents met last (a walk has the same object each time)
+        self.last_recipe: Any = None, None  # of the extents met last (a trace has the same object each time)
         self.kernels = sum(1 for c in self.schedule.launches if getattr(c, "phase_of", None) is None)
         self.launches = len(self.schedule.regions)
         self.runs = 0
@@ -118,7 +118,7 @@ class Plan:
         if known is not extents:
             recipe = self._recipe(extents)
         values = values_of(recipe, buffers, leaves)
-        # NOTE: nothing of a walk is kept here: a plan outlives the trie, all of which is reached from each slot.
+        # NOTE: nothing of a trace is kept here: a plan outlives the trie, all of which is reached from each slot.
         if names(want) == self.wanted:
             return values
         at = {name: i for i, name in enumerate(self.wanted)}
@@ -151,7 +151,7 @@ class Plan:
 
 
 def names(want: Sequence[Slot]) -> Wanted:
-    """Slots by their position in the walk, which does not depend on who recorded it."""
+    """Slots by their position in the trace, which does not depend on who recorded it."""
     return tuple((s.step.index, s.k) for s in want)
 
 
@@ -168,7 +168,7 @@ class Program:
 
 
 class Place:
-    """A program at the step of a trie where its walks end, and what was asked for there last: that needs no search.
+    """A program at the step of a trie where its traces end, and what was asked for there last: that needs no search.
 
     NOTE: slots reach all of their trie, so they are kept by its steps: a program outlives a trie that is forgotten.
     """

@@ -27,7 +27,7 @@ from lazyt.runtime.liveness import GIVEN, LEAVE, WANTED, is_wanted, lines
 from lazyt.runtime.plan_cache import Plan
 from lazyt.tracing.steps import LEAF
 from lazyt.tracing.tensor_state import Data, Holder, Storage
-from lazyt.tracing.trace import FIRST_BOUND, NEW_WALK, NONE, Several, Slot, Trace, holding, walks
+from lazyt.tracing.trace import FIRST_BOUND, NEW_TRACE, NONE, Several, Slot, Trace, holding, trace_numbers
 
 if TYPE_CHECKING:
     from lazyt.tracing.call_site import Site
@@ -107,7 +107,7 @@ class Again:
         self.n_outputs = n_outputs
         self.n_scalars = pos.scalar_start + pos.n_scalars
         self.in_place = in_place
-        # Where the next walk begins and its first step, and the line that synced here.
+        # Where the next trace begins and its first step, and the line that synced here.
         self.root: Step = tr.root(tr.mode)
         self.then: Any = NONE
         self.site: Site | None = None
@@ -150,7 +150,7 @@ class Written(Again):
         return made
 
     def move(self, tr: Trace) -> None:
-        """Work out `shifts` for the scalars of this walk."""
+        """Work out `shifts` for the scalars of this trace."""
         bound, scalars = self.bound, tr.scalars[: self.n_scalars]
         values = bound.exe.expressions.evaluate(bound.extents, scalars)
         shifts = [byte + values[n] * (1 if base < 0 else itemsize) for base, byte, n, itemsize in bound.moving]
@@ -175,7 +175,7 @@ class Written(Again):
 
 
 def remember(tr: Trace, plan: Any, slots: Sequence[Slot], holders: Sequence[Holder]) -> None:
-    """Keep what this sync did, if a function can be written for it; before the walk ends."""
+    """Keep what this sync did, if a function can be written for it; before the trace ends."""
     pos, ext, results = tr.pos, tr.ext, tr.results
     last, pos.again = pos.again, False
     if pos.mixed or not backends[pos.device].capabilities(pos.device).replay:
@@ -259,7 +259,7 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
         "kept": again.kept, "kernels": again.kernels, "keys": [*tr.refs],
         "more": again.more, "move": again.move, "n_refs": len(tr.refs), "now": perf_counter, "plan": again.plan,
         "references": getweakrefcount, "root": again.root, "settings": settings, "Storage": Storage,
-        "walks": walks,
+        "trace_numbers": trace_numbers,
         **{f"step{n}": path[i] for n, i in enumerate(tr.refs)},
         **{f"at_{name}": path[i] for name, i in zip(names["leaf"], places["leaf"], strict=True)},
         "span": slice(0, tr.n_results()), "used": slice(0, again.n_scalars),
@@ -281,7 +281,7 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
 
 
 def scalars_of(path: Sequence[Step], bound: Any) -> tuple[list[int], list[str]]:
-    """The scalars of a run: their places among those of the walk, and how a kernel reads each."""
+    """The scalars of a run: their places among those of the trace, and how a kernel reads each."""
     types: dict[int, type] = {}
     for s in path:
         weak = [x for x in s.operands if isinstance(x, type)]
@@ -299,7 +299,7 @@ def scalars_of(path: Sequence[Step], bound: Any) -> tuple[list[int], list[str]]:
 
 
 def words_of(path: Sequence[Step], bound: Any) -> list[int] | None:
-    """The scalars of a run among those of the walk; None if some have to be converted first."""
+    """The scalars of a run among those of the trace; None if some have to be converted first."""
     places, how = scalars_of(path, bound)
     return None if {*how} - {AS_IT_IS} else places
 
@@ -319,7 +319,7 @@ def _launch(again: Written, native: bool, how: list[str], donors: Sequence[int])
     listed = f"[{', '.join((*bases, *moved))}]"
     lines: list[str] = []
     for i, n in enumerate(donors):
-        # Held by the list and here, or by a tensor as well that only the results of this walk hold.
+        # Held by the list and here, or by a tensor as well that only the results of this trace hold.
         dead = f"count(met{n}) == {_MET + 1} and count(results[donor{i}]) <= {_UNHELD}"
         lines += [f"if count(met{n}) <= {_MET} or ({dead}):", "    return False"]
     lines += [
@@ -356,7 +356,7 @@ def _launch(again: Written, native: bool, how: list[str], donors: Sequence[int])
 
 
 # What has a storage, or is held weakly, by parts of the text: what is different, found before the run, given a value,
-# taken out of the walk.
+# taken out of the trace.
 References = tuple[list[str], list[str], list[str], list[str]]
 NO_REFS: References = (["tr.refs"], [], [], [])
 
@@ -429,7 +429,7 @@ def _text(
     if launch and alive:
         # Who has a weak reference may have made a reference of it while this ran.
         text += [f"if known and ({alive}):", "    return False"]
-    text += ["spent, number, fresh = now() - started, next(walks), []"]
+    text += ["spent, number, fresh = now() - started, next(trace_numbers), []"]
     # A handler of signals may have recorded while it ran, or synced.
     text += ["if tr.pos is not here or tr.leaves is not met:", "    return False"]
     # NOTE: from here to the last handle, no call but for what has a storage: see `_written`.
@@ -446,14 +446,14 @@ def _text(
         text += ["counters.kernels += kernels", "plan.runs += 1"]
     text += ["tr.report = again, cause, site, started - tr.started, spent"]
     # NOTE: `Trace.begin`, where none of what is rare is there.
-    if left:  # what was recorded meanwhile is pending, so the walk goes on
+    if left:  # what was recorded meanwhile is pending, so the trace goes on
         text += ["if tr.pos is not here:", "    return True"]
     text += ["if tr.metas or tr.more:", "    tr.begin(root, blank)", "else:"]
     text += [f"    results[{p}] = None" for p in (*held, *leaf)]
-    # NOTE: what nobody holds is left for the next walk's handles, unless somebody has a weak reference to it.
+    # NOTE: what nobody holds is left for the next trace's handles, unless somebody has a weak reference to it.
     text += ["    if known:", "        results[span] = blank"] if referred else []
     text += ["    tr.last_refs, tr.refs = tr.refs, {}"] if left else []
-    text += [f"    {NEW_WALK}", "    tr.pos = root"]
+    text += [f"    {NEW_TRACE}", "    tr.pos = root"]
     text += ["root.next, tr.ended = again.then, again", "return True"]
     if locked:
         text = ["with holding:", *(f"    {line}" for line in text)]

@@ -61,7 +61,7 @@ class Update(Again):
         results = tr.results[: len(path)]
         place = {(s.step.index, s.k): k for k, s in enumerate(want[: len(holders)])}
         known = {*map(id, holders), *map(id, others)}
-        # Of the results: those that are held, what is wanted first; those that only the walk holds; where none is.
+        # Of the results: those that are held, what is wanted first; those that only the trace holds; where none is.
         held = dict.fromkeys(i for i, h in enumerate(results) if id(h) in known)
         own = dict.fromkeys(i for i in held if (i, 0) in place and results[i] is holders[place[i, 0]])
         self.held, self.n_own = _at([*own, *(i for i in held if i not in own)]), len(own)
@@ -102,11 +102,11 @@ class Update(Again):
         if settings["interpret"] or not settings["repeat"]:
             return False
         with holding:
-            # NOTE: as in `sync`, whoever records meanwhile has a walk of its own.
+            # NOTE: as in `sync`, whoever records meanwhile has a trace of its own.
             aside, own = tr.aside(), local.trace
             tr.computing, local.trace = True, aside
             try:
-                # NOTE: a handler of signals may have recorded since the walk was looked at.
+                # NOTE: a handler of signals may have recorded since the trace was looked at.
                 if tr.ext is not self.ext or tr.pos.again is not self:
                     return False
                 done: bool = self._repeat(tr, cause, site)
@@ -266,7 +266,7 @@ def remember(
     tr: Trace, plan: Any, slots: Sequence[Slot], holders: Sequence[Holder], others: Sequence[Holder],
     segment: Segment | None, idle: Sequence[int], in_place: int,
 ) -> None:  # fmt: skip
-    """Keep what this sync did, if it can be done again; before the walk ends. idle: results that were let go."""
+    """Keep what this sync did, if it can be done again; before the trace ends. idle: results that were let go."""
     pos, ext = tr.pos, tr.ext
     last = pos.again
     if last is False:

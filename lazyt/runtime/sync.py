@@ -1,4 +1,4 @@
-"""A sync: what is alive says what is wanted, the walk's plan computes it, and the walk ends."""
+"""A sync: what is alive says what is wanted, the trace's plan computes it, and the trace ends."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def sync(
     tr: Trace, cause: str, site: Site | None = None, extra: Sequence[tuple[Slot, Holder]] = (),
     asked: Holder | None = None,
 ) -> None:  # fmt: skip
-    """Compute everything alive (and `extra`), put it behind its holders, and start a new walk.
+    """Compute everything alive (and `extra`), put it behind its holders, and start a new trace.
 
-    What fails because of its data (an index) stays pending, in a walk left behind; the rest is computed. The error is
+    What fails because of its data (an index) stays pending, in a trace left behind; the rest is computed. The error is
     raised if `asked` is among what failed, or nothing in particular was asked for.
     """
     pos = tr.pos
-    if pos.parent is None or not _on_walk(tr, extra):
+    if pos.parent is None or not _in_trace(tr, extra):
         return
     if site is None:
         site = user_site()
@@ -91,15 +91,15 @@ def sync(
     if tr.pos.parent is None:
         return  # a handler of signals has synced meanwhile
     # NOTE: also what is computed goes behind its holders under the lock: another thread that waits for it to compute a
-    # value of this walk must then find the value, because the walk's leaves may be overwritten.
+    # value of this trace must then find the value, because the trace's leaves may be overwritten.
     with holding:
-        # NOTE: whoever records meanwhile (a handler of signals, a finalizer) has a walk of its own.
+        # NOTE: whoever records meanwhile (a handler of signals, a finalizer) has a trace of its own.
         aside = tr.aside()
         own, pos = local.trace, tr.pos
         tr.computing, local.trace = True, aside
         try:
             slots, holders, others = wanted_of(tr)
-            if not _on_walk(tr, extra):
+            if not _in_trace(tr, extra):
                 return
             for slot, h in extra:
                 if slot not in slots:
@@ -109,25 +109,25 @@ def sync(
             segment = differentiable(tr, slots)
             want = slots if segment is None else [*slots, *segment.slots]
             idle = tr.let_go()
-            walk, receipt = _Snapshot(tr), Receipt()
+            snapshot, receipt = _Snapshot(tr), Receipt()
             try:
-                values = _compute(walk, want, report, receipt) if slots else []
+                values = _compute(snapshot, want, report, receipt) if slots else []
                 commit(tr, slots, holders, others, values, segment)
             except BaseException as e:
                 raised, fault = True, None
-                if isinstance(e, Exception) and _without(tr, e, walk, slots, holders, others, report):
+                if isinstance(e, Exception) and _without(tr, e, snapshot, slots, holders, others, report):
                     raised = cause not in UNASKED if asked is None else asked._data is None
                     tr.leave()
                 elif receipt.written and isinstance(report.plan, Plan):
                     # An interrupt after the leaves were overwritten: the results stand, and it goes on afterwards.
                     plan = report.plan
-                    stand(tr, lambda: _results(tr, plan, receipt, walk, want, slots, holders, others, segment))
+                    stand(tr, lambda: _results(tr, plan, receipt, snapshot, want, slots, holders, others, segment))
                 elif isinstance(e, Exception) and is_fault(e):
-                    # What a value of this walk needs alone may be without the fault: whoever wants one tries.
+                    # What a value of this trace needs alone may be without the fault: whoever wants one tries.
                     tr.leave()
                     raised, fault = False, described(e)
                 # NOTE: a traceback keeps this frame, which must not keep tensors alive: they would be wanted again.
-                del slots, holders, others, segment, want, walk, extra
+                del slots, holders, others, segment, want, snapshot, extra
                 if fault is not None:
                     raise fault from e
                 if raised:
@@ -142,8 +142,8 @@ def sync(
             local.trace = own
 
 
-def _on_walk(tr: Trace, extra: Sequence[tuple[Slot, Holder]]) -> bool:
-    """Whether this walk still has these values: a signal handler may have ended the one that they were found on."""
+def _in_trace(tr: Trace, extra: Sequence[tuple[Slot, Holder]]) -> bool:
+    """Whether this trace still has these values: a signal handler may have ended the one that they were found on."""
     if not extra:
         return True
     path = tr.pos.steps()
@@ -178,7 +178,7 @@ def _note(tr: Trace, report: SyncReport) -> None:
 
 
 def _finish(tr: Trace, report: SyncReport) -> None:
-    """What follows every sync: it is counted, and the walk starts anew."""
+    """What follows every sync: it is counted, and the trace starts anew."""
     counters.syncs += 1
     tr.report = report
     _note(tr, report)
@@ -192,7 +192,7 @@ def _finish(tr: Trace, report: SyncReport) -> None:
 
 
 def _without(
-    tr: Trace, error: Exception, walk: _Snapshot, slots: Sequence[Slot], holders: Sequence[Holder],
+    tr: Trace, error: Exception, snapshot: _Snapshot, slots: Sequence[Slot], holders: Sequence[Holder],
     others: Sequence[Holder], report: SyncReport,
 ) -> bool:  # fmt: skip
     """After an error of one line's data: compute what no such line leads to. False if that fails in another way."""
@@ -200,7 +200,7 @@ def _without(
     while site_of(error) is not None and site_of(error) not in failing:
         failing.add(site_of(error))
         spoilt: set[Any] = set()
-        for s in walk.pos.steps():
+        for s in snapshot.pos.steps():
             # NOTE: what a backward reads besides its operands led to one of them.
             reads = any(x.step in spoilt for x in s.operands if isinstance(x, Slot))
             if reads or (s.op.fallible and s.site in failing):
@@ -210,7 +210,7 @@ def _without(
         segment = differentiable(tr, want)
         report.forget()  # what failed is not what ran
         try:
-            values = _compute(walk, want if segment is None else [*want, *segment.slots], report) if good else []
+            values = _compute(snapshot, want if segment is None else [*want, *segment.slots], report) if good else []
         except Exception as e:  # noqa: BLE001 - the first error is the one that is raised
             error = e
             continue
@@ -222,7 +222,7 @@ def _without(
 
 
 class _Snapshot:
-    """A walk as it stands: another thread may compute it while its owner goes on."""
+    """A trace as it stands: another thread may compute it while its owner goes on."""
 
     __slots__ = ("ext", "leaves", "pos", "scalars")
 
@@ -238,7 +238,7 @@ class _Snapshot:
 
 
 class _PartRun:
-    """A part of a walk with the values that it reads: what `_compute_on_one` takes as a walk of its own."""
+    """A part of a trace with the values that it reads: what `_compute_on_one` takes as a trace of its own."""
 
     __slots__ = ("ext", "leaves", "part", "pos", "scalars")
 
@@ -255,33 +255,33 @@ class _PartRun:
 
 
 def _compute(
-    walk: _Snapshot, want: Sequence[Slot], report: SyncReport, receipt: Receipt | None = None
+    snapshot: _Snapshot, want: Sequence[Slot], report: SyncReport, receipt: Receipt | None = None
 ) -> list[Data]:  # fmt: skip
-    """Run the plan of this walk for these slots, one a device; raises with everything still pending."""
-    if not walk.pos.mixed:
-        return _compute_on_one(walk, want, report, receipt)
+    """Run the plan of this trace for these slots, one a device; raises with everything still pending."""
+    if not snapshot.pos.mixed:
+        return _compute_on_one(snapshot, want, report, receipt)
     values: dict[Slot, Data] = {}
     devices = dict.fromkeys(s.step.device for s in want)
     for d in devices:
         some = [s for s in want if s.step.device == d]
-        found = _compute_on_one(walk, some, report, receipt if len(devices) == 1 else None)
+        found = _compute_on_one(snapshot, some, report, receipt if len(devices) == 1 else None)
         values.update(zip(some, found, strict=True))
     return [values[s] for s in want]
 
 
 def _compute_parts(
-    walk: _Snapshot, parts: Partition, want: Sequence[Slot], report: SyncReport
+    snapshot: _Snapshot, parts: Partition, want: Sequence[Slot], report: SyncReport
 ) -> list[Data]:  # fmt: skip
-    """The values of `want` from the parts of a long walk, one after the other.
+    """The values of `want` from the parts of a long trace, one after the other.
 
-    NOTE: no leaf of the walk is overwritten, for any part may fail; what an earlier part computed may be.
+    NOTE: no leaf of the trace is overwritten, for any part may fail; what an earlier part computed may be.
     """
     values: dict[Slot, Data] = {}
     for part in parts.parts:
-        leaves = [parts.value(x, values, walk.leaves) for x in part.inputs]
+        leaves = [parts.value(x, values, snapshot.leaves) for x in part.inputs]
         for x in part.done:
             del values[x]
-        run = _PartRun(part, walk.scalars, leaves)
+        run = _PartRun(part, snapshot.scalars, leaves)
         del leaves
         values.update(zip(part.want, _compute_on_one(run, part.wanted, report, Receipt()), strict=True))
     report.parts += len(parts.parts)
@@ -289,14 +289,14 @@ def _compute_parts(
 
 
 def _compute_on_one(
-    walk: _Snapshot | _PartRun, want: Sequence[Slot], report: SyncReport, receipt: Receipt | None
+    snapshot: _Snapshot | _PartRun, want: Sequence[Slot], report: SyncReport, receipt: Receipt | None
 ) -> list[Data]:  # fmt: skip
-    if type(walk) is _Snapshot and (parts := partition(walk.pos, walk.ext, want)) is not None:
-        return _compute_parts(walk, parts, want, report)
-    extents = walk.ext.values
+    if type(snapshot) is _Snapshot and (parts := partition(snapshot.pos, snapshot.ext, want)) is not None:
+        return _compute_parts(snapshot, parts, want, report)
+    extents = snapshot.ext.values
     t0 = perf_counter()
     try:
-        plan, reason = find_plan(walk.pos, walk.ext, want, walk.scalars)
+        plan, reason = find_plan(snapshot.pos, snapshot.ext, want, snapshot.scalars)
     except Exception as e:
         failed_to_plan(e)
         raise
@@ -311,16 +311,16 @@ def _compute_on_one(
         report.superset = True
         counters.superset_plans += 1
     try:
-        out = plan.run(extents, walk.scalars, walk.leaves, want, receipt)
+        out = plan.run(extents, snapshot.scalars, snapshot.leaves, want, receipt)
     except Exception as e:
-        relocate(e, walk.sites)
+        relocate(e, snapshot.sites)
         raise
     if plan.asynchronous and report.cause not in ENQUEUE:
         # Before anything is put behind a handle, so that it all stays pending.
         for data in out:
             data.buffer.settle()
     compiles, seconds = plan.take_compiles()
-    # Added up: a walk over two devices has a plan on each.
+    # Added up: a trace over two devices has a plan on each.
     report.run_time += perf_counter() - t1
     report.plan_time += t1 - t0
     # What runs step by step compiles while it runs.
@@ -346,20 +346,20 @@ def _compute_on_one(
 
 
 def _results(
-    tr: Trace, plan: Plan, receipt: Receipt, walk: _Snapshot, want: Sequence[Slot], slots: Sequence[Slot],
+    tr: Trace, plan: Plan, receipt: Receipt, snapshot: _Snapshot, want: Sequence[Slot], slots: Sequence[Slot],
     holders: Sequence[Holder], others: Sequence[Holder], segment: Any,
 ) -> None:  # fmt: skip
     """Commit what a plan has put into leaves and buffers."""
-    values = plan.values(receipt.buffers, walk.ext.values, walk.leaves, want)
+    values = plan.values(receipt.buffers, snapshot.ext.values, snapshot.leaves, want)
     commit(tr, slots, holders, others, values, segment)
 
 
 def _read_aside(
     tr: Trace, cause: str, site: Site | None, extra: Sequence[tuple[Slot, Holder]], asked: Holder | None
 ) -> None:  # fmt: skip
-    """While an operation is being recorded a handler of signals, or a finalizer, reads: the walk does not end for it.
+    """While an operation is being recorded a handler of signals, or a finalizer, reads: the trace does not end for it.
 
-    What is asked for is computed of the walk as it stands; what `sync()` would compute is left to the next one.
+    What is asked for is computed of the trace as it stands; what `sync()` would compute is left to the next one.
     """
     wanted = [*extra]
     if asked is not None and asked._slot is not None:
@@ -370,7 +370,7 @@ def _read_aside(
     with holding:
         values = _compute(_Snapshot(tr), [s for s, _ in wanted], report)
         values = apart(values) if EXTERNAL else values
-    tr.more = True  # NOTE: a handle that has a value is none for another walk (see `Trace.results`)
+    tr.more = True  # NOTE: a handle that has a value is none for another trace (see `Trace.results`)
     for (slot, h), data in zip(wanted, values, strict=True):
         if h._slot is slot and is_wanted(h, slot.step):
             h._data = data
@@ -405,10 +405,10 @@ def materialise(h: Handle, cause: str) -> Data:
 
 
 def compute_foreign(holder: Holder) -> Data:
-    """Compute what another thread has pending so that this one can read it; the owner's walk goes on untouched."""
+    """Compute what another thread has pending so that this one can read it; the owner's trace goes on untouched."""
     check_allowed(local.trace, "another thread", None)
     report = SyncReport("another thread", user_site())
-    # NOTE: from here on the owner cannot overwrite the leaves of its walk.
+    # NOTE: from here on the owner cannot overwrite the leaves of its trace.
     with holding:
         for _ in range(MANY):
             if holder._storage is not None:
@@ -426,23 +426,23 @@ def compute_foreign(holder: Holder) -> Data:
                     "signals, a finalizer): it can be used afterwards"
                 )
             leaves = tr.leaves
-            walk = _Snapshot(tr)
-            # NOTE: the owner may have synced meanwhile: only one walk's parts belong together.
+            snapshot = _Snapshot(tr)
+            # NOTE: the owner may have synced meanwhile: only one trace's parts belong together.
             if tr.leaves is leaves and holder._slot is slot:
                 break
         else:
             raise without_value()
         try:
-            data = _compute(walk, [slot], report)[0]
+            data = _compute(snapshot, [slot], report)[0]
             data = apart([data])[0] if EXTERNAL else data
         except Exception as e:
             if is_fault(e):
                 raise described(e) from e
             raise
         limit = recording.MAX_BYTES
-    # NOTE: no call in here. The same slot may stand for a value of the owner's next walk.
+    # NOTE: no call in here. The same slot may stand for a value of the owner's next trace.
     if tr.leaves is leaves:
-        tr.more = True  # NOTE: a handle that has a value is none for another walk (see `Trace.results`)
+        tr.more = True  # NOTE: a handle that has a value is none for another trace (see `Trace.results`)
         tr.polled += 1
         if tr.polled >= recording.POLLS:
             tr.nbytes = limit  # so the owner looks
@@ -458,10 +458,10 @@ def _run(tr: Trace, cause: str, site: Any = None) -> None:
 
 
 def _turn_left(tr: Trace, cut: bool) -> int | None:
-    """How many steps at least are left of a loop's turn; None where the walk must not end between two turns.
+    """How many steps at least are left of a loop's turn; None where the trace must not end between two turns.
 
-    A value that somebody may still differentiate keeps its walk.
-    cut: a walk ended here before.
+    A value that somebody may still differentiate keeps its trace.
+    cut: a trace ended here before.
     """
     if tr.syncs_forbidden:
         return None

@@ -20,7 +20,7 @@ LISTED = 12
 class SyncReport:
     """What the last sync of a thread did. Times are in seconds.
 
-    `record_time` is from the walk's first operation to the sync, the user's own code between them included.
+    `record_time` is from the trace's first operation to the sync, the user's own code between them included.
 
     >>> import lazyt as lt
     >>> lt.sync()
@@ -44,10 +44,10 @@ class SyncReport:
     in_place: int = 0  # results that were written where a value was that nobody holds any more
     superset: bool = False  # the plan computed more than was wanted
     plan: Plan | Stepwise[Plan] | None = (
-        None  # the last that ran; a walk over several devices, or a long one, has several
+        None  # the last that ran; a trace over several devices, or a long one, has several
     )
     extents: tuple[int, ...] = ()  # those that it ran for
-    parts: int = 0  # programs that a long walk was divided into; most share a plan
+    parts: int = 0  # programs that a long trace was divided into; most share a plan
 
     def __init__(
         self, cause: str = "", site: Site | None = None, steps: int = 0, outputs: int = 0, record_time: float = 0.0
@@ -79,7 +79,7 @@ class SyncReport:
     def plan_kernels(self) -> list[KernelView]:
         """The kernels and library calls that ran, in order: `.title`, `.ir`, `.source()`, `.assembly()`.
 
-        Those of a plan that several parts of a long walk share are listed once.
+        Those of a plan that several parts of a long trace share are listed once.
         """
         found: list[KernelView] = []
         for (_, extents), ran in self.ran.items():
@@ -108,7 +108,7 @@ class SyncReport:
             ("ran", f"{self._what_ran}, {ran}"),
         ]
         if self.parts:
-            rows.insert(1, ("parts", f"{self.parts:,}, by {plural(len(self.ran), 'plan')}: a long walk is divided"))
+            rows.insert(1, ("parts", f"{self.parts:,}, by {plural(len(self.ran), 'plan')}: a long trace is divided"))
         if self.superset:
             rows.append(("more", "the plan computed values that nobody holds any more (at most 5 % of the bytes)"))
         views = self.plan_kernels

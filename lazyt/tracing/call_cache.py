@@ -72,7 +72,7 @@ class Call:
         self.f = f
         self.left = left  # how often it may be another one
         self.meets = meets
-        # The extents before and behind the step. NOTE: no walk has these.
+        # The extents before and behind the step. NOTE: no trace has these.
         self.before: Any = NO_CALL
         self.after: Any = NO_CALL
         # The first arguments, slots for tensors; all others, their ids, and the names of the last of them.
@@ -154,7 +154,7 @@ def noted(
 
 
 def given(tr: Trace, c: Call, s: Step, x: Any) -> Any:
-    """Take the step that a call took: what it gives, which may be a view of x; None if the walk is elsewhere by now."""
+    """Take the step that a call took: its result, which may be a view of x; None if the trace is elsewhere by now."""
     for h in hooks.made:  # noqa: B007 - as in `record`
         break
     h._data = h._meta = None
@@ -247,7 +247,7 @@ if c.view is None:
 {indent(_TAKE, "    ")}
 elif (h := given(tr, c, s, x1)) is not None:
     return h"""
-# Found in this walk, from the user's line: so many callers are lazyt's.
+# Found in this trace, from the user's line: so many callers are lazyt's.
 _MEET = f"""
                     if {{test}}{{x}}._slot is None:
                         {met("{x}", 2)}"""
@@ -255,7 +255,7 @@ _MEET_ALL = f"""
                     for x in x1:
                         if x._slot is None:
                             {met("x", 2)}"""
-# What has no operand may be the first step of a walk.
+# What has no operand may be the first step of a trace.
 _FIRST = """
                 if not s.index:
                     tr.started = perf_counter()"""
@@ -277,7 +277,7 @@ def _text(n: int) -> str:
         parts.update(fits=" and type(x1) is Tensor", meets=_MEET.format(test="", x="x1"))
         parts["same"] = " and c.x1 is x1._slot and c.parent is x1._view"
     elif n > 1:
-        # NOTE: kinds before identities: a tensor that no walk has met has None for a slot, which is an argument too.
+        # NOTE: kinds before identities: a tensor that no trace has met has None for a slot, which is an argument too.
         same = " and (c.{x} is {x}._slot is not None if type({x}) is Tensor else c.{x} is {x})"
         parts["same"] = "".join(same.format(x=x) for x in names)
         parts["meets"] = "".join(_MEET.format(test=f"type({x}) is Tensor and ", x=x) for x in names)

@@ -121,7 +121,7 @@ def _write_many(
 
 
 def undisturbed(f: F) -> F:
-    """A function of a trace, its first argument: no sync of a signal handler ends the walk while it runs.
+    """A function of a trace, its first argument: no sync of a signal handler ends the trace while it runs.
 
     For what records more than one step, or takes one for a value that it has looked up before.
     """

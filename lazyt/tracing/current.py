@@ -25,7 +25,7 @@ def switch_mode(mode: Mode) -> Mode:
 
 @uninterrupted
 def return_to(before: Mode) -> None:
-    """The mode is as it was, before anything that may be interrupted; then the walk goes there.
+    """The mode is as it was, before anything that may be interrupted; then the trace goes there.
 
     For what ends: a `finally`, `__exit__`.
     """

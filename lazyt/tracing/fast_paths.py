@@ -29,7 +29,7 @@ for h in made:
 h._data = h._meta = h._storage = h._view = None
 h._writes = 0"""
 
-# Take the step s, whose inputs match: its handle of the last walk, if nobody has that, or a new one.
+# Take the step s, whose inputs match: its handle of the last trace, if nobody has that, or a new one.
 TAKE = f"""\
 h = tr.results[s.index]
 if h is not None:

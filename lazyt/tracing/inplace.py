@@ -246,7 +246,7 @@ def _store(tr: Trace, holder: Holder, new: Slot, old: Slot, writes: int) -> Slot
     s = tr.pos.next
     if s.op is not ASSIGN or s.a is not new or s.targets != (old,) or s.statics[0] != keeps:
         s = find_assign(tr, new, old, keeps)
-    # NOTE: no call from here on: the walk and the holder go on together, or not.
+    # NOTE: no call from here on: the trace and the holder go on together, or not.
     while s.parent is not tr.pos:
         s = find_assign(tr, new, old, keeps)
     now = holder._slot

@@ -1,4 +1,4 @@
-"""Meeting a computed value: a leaf step of the walk."""
+"""Meeting a computed value: a leaf step of the trace."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEAF_CALLERS = 3
 
 
 def bind_leaf(tr: Trace, holder: Holder, known: int = LEAF_CALLERS) -> Slot:
-    """Meet a computed value: a leaf step of this walk. One buffer met twice is one leaf.
+    """Meet a computed value: a leaf step of this trace. One buffer met twice is one leaf.
 
     So many callers are `known` to be lazyt's, this among them.
     """
@@ -34,8 +34,8 @@ def bind_leaf(tr: Trace, holder: Holder, known: int = LEAF_CALLERS) -> Slot:
     met = (data,)
     s = tr.pos.next
     # Mostly a value like the one that was met here the last time: the rest of this function, in short.
-    walk = tr.walk
-    if data is not None and s.form is data.form and s.before is tr.ext and data.met != walk and holder._meta is None:
+    number = tr.number
+    if data is not None and s.form is data.form and s.before is tr.ext and data.met != number and holder._meta is None:
         i = s.index
         # NOTE: no call from here on, or from the comparison at the end of the other branch: an interrupt comes before
         # all of this or after it, and so does another thread.
@@ -43,7 +43,7 @@ def bind_leaf(tr: Trace, holder: Holder, known: int = LEAF_CALLERS) -> Slot:
             tr.results[i] = holder
         else:
             if not i:
-                # The leaf that the last walk was followed by (see replay.py), if the line is that one.
+                # The leaf that the last trace was followed by (see replay.py), if the line is that one.
                 f = _getframe(known)
                 site: Any = s.site
                 if (f.f_lasti != site.lasti or f.f_code is not site.code) and not is_line(s.key[-2:], known):
@@ -65,7 +65,7 @@ def bind_leaf(tr: Trace, holder: Holder, known: int = LEAF_CALLERS) -> Slot:
         if s.counted:
             tr.nbytes += data.nbytes
         tr.leaves += met
-        data.met = walk
+        data.met = number
         tr.ext = s.ext  # type: ignore[assignment]
         holder._slot = tr.pos = s
         return s
@@ -74,10 +74,10 @@ def bind_leaf(tr: Trace, holder: Holder, known: int = LEAF_CALLERS) -> Slot:
 
 # So often it is looked at a value that others are writing.
 MANY = 1000
-# Values of more bytes count for the bound on walks.
+# Values of more bytes count for the bound on traces.
 SMALL = 1024
 MAX_FORMS = 4096
-# The form of a value that several threads have met at a time: a walk finds its leaf in `Trace.foreign`.
+# The form of a value that several threads have met at a time: a trace finds its leaf in `Trace.foreign`.
 SHARED = object()
 # What stands for a dtype, a shape and a device.
 _forms: dict[tuple[Any, ...], object] = {}
@@ -106,10 +106,10 @@ def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
     # A leaf's record lives with its tensor; that of a synced value must outlast a write to the tensor.
     record = None if not grad else ref(meta) if grad == 1 else partial(_itself, meta)
     held = ref(holder) if meta is not None or type(holder) is Storage else None
-    met, walk = [data], tr.walk
+    met, number = [data], tr.number
     if data.form is SHARED and (here := _leaf_here(tr, data, holder._meta, None)) is not None:
         holds, own, i = tr.holder(here), ref(holder), here.step.index
-        # NOTE: only who is known to the walk may have a slot of it, which the sync takes away.
+        # NOTE: only who is known to the trace may have a slot of it, which the sync takes away.
         takes = (holds is None or holds is holder or type(holds) is Holder) and type(holder) is not Holder
         # NOTE: no call from here on.
         if takes and holder._slot is None and holder._data is data and here.step.owner is tr:
@@ -121,7 +121,7 @@ def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
     if form is SHARED:
         form = form_of(data.dtype, data.shape, data.device)
     shape = data.shape
-    if data.met == walk:
+    if data.met == number:
         # NOTE: another thread may have met it since; then it is a leaf of its own here.
         at = next((i for i, d in enumerate(leaves) if d is data), -1)
     if s.op is not LEAF or s.statics != (data.dtype, len(shape), grad, at, data.device) or tr.pos.parent is None:
@@ -152,7 +152,7 @@ def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
         tr.foreign[number] = s
     if at < 0:
         leaves += met
-        data.met = walk
+        data.met = number
         if meta is not None or not small:
             tr.nbytes += data.nbytes
     s.shape, s.before = shape, before
@@ -166,7 +166,7 @@ def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
 def foreign(tr: Trace, holder: Holder) -> Slot:
     """What is pending in another thread: that program is computed as it stands, and its value met as a leaf here.
 
-    NOTE: the holder is left alone; its owner's walk goes on.
+    NOTE: the holder is left alone; its owner's trace goes on.
     """
     slot, data, meta = holder._slot, holder._data, holder._meta
     if data is None:
@@ -183,7 +183,7 @@ def foreign(tr: Trace, holder: Holder) -> Slot:
 
 
 def _leaf_here(tr: Trace, data: Data, meta: Gradient | None, slot: Slot | None) -> Slot | None:
-    """The leaf that a value known to several threads is in this walk, if it was met with this record of gradients."""
+    """The leaf that a value known to several threads is in this trace, if it was met with this record of gradients."""
     found = tr.foreign.get(id(data))
     if found is None:
         return None
@@ -235,6 +235,6 @@ def _leaf_step(tr: Trace, statics: tuple[Any, ...], known: int) -> Step:
         s.device = statics[4]
         s.leaf = s if s.requires_grad else None
         insert(tr, s, key, plain)
-    if first and tr.ended is not None and s.parent is tr.ended.root:  # else a signal handler has moved the walk
+    if first and tr.ended is not None and s.parent is tr.ended.root:  # else a signal handler has moved the trace
         tr.ended.then = s
     return s

@@ -1,4 +1,4 @@
-"""From a walk to its graph: every step writes its primitives, over symbolic extents."""
+"""From a trace to its graph: every step writes its primitives, over symbolic extents."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lazyt.tracing.trace import Slot, Step
 
 
 class Lowered:
-    """The graph of a walk, and which node stands for which slot."""
+    """The graph of a trace, and which node stands for which slot."""
 
     def __init__(self, extents: Sequence[int], scalars: Sequence[Any]) -> None:
         self.extents = extents
@@ -34,7 +34,7 @@ class Lowered:
 
 
 def lower(steps: Sequence[Step], extents: Sequence[int], scalars: Sequence[Any]) -> Lowered:
-    """Write the primitives of `steps`; `extents` are those of the walk, `scalars` only give offsets their hints."""
+    """Write the primitives of `steps`; `extents` are those of the trace, `scalars` only give offsets their hints."""
     low = Lowered(extents, scalars)
     for s in steps:
         low.builder.site = g.Origin(s.op.name, s.site, step=s.index)

@@ -1,4 +1,4 @@
-"""Recording one operation: find or make the next step of the walk, and hand out its values."""
+"""Recording one operation: find or make the next step of the trace, and hand out its values."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from lazyt.tracing.trace import LARGEST, NONE, Ext, Key, Several, Slot, Step, Tr
 ref = weakref.ref
 SCALARS = (float, int, bool, complex)
 
-# The bound on a walk: steps, and bytes of leaf buffers. A walk that goes round a loop ends sooner (`Trace.bound`).
+# The bound on a trace: steps, and bytes of leaf buffers. A trace that goes round a loop ends sooner (`Trace.bound`).
 MAX_STEPS = 1 << 17
 MAX_BYTES = 8 << 30
-# So often other threads may compute values of one walk, before it is synced.
+# So often other threads may compute values of one trace, before it is synced.
 POLLS = 8
-# The bound on a trie: steps and extent chains; past it, it is forgotten between walks.
+# The bound on a trie: steps and extent chains; past it, it is forgotten between traces.
 MAX_TRIE = 1 << 18
 
 
@@ -39,14 +39,14 @@ STEP_CALLERS = 2
 
 
 def _check_bound(tr: Trace, site: Site) -> None:
-    """Sync when the walk has reached its bound, at the place of the previous cut if that comes round again.
+    """Sync when the trace has reached its bound, at the place of the previous cut if that comes round again.
 
-    Recording a new step costs a hundred times what a known one does, and a known plan is free. So a walk of some
-    length that goes round a loop ends between two turns: the walks behind it repeat it.
+    Recording a new step costs a hundred times what a known one does, and a known plan is free. So a trace of some
+    length that goes round a loop ends between two turns: the traces behind it repeat it.
     """
     pos = tr.pos
     if tr.polled >= POLLS:
-        # Threads ask for values of a walk that goes on and on: each time it is another program.
+        # Threads ask for values of a trace that goes on and on: each time it is another program.
         if not tr.syncs_forbidden:
             run_sync(tr, "another thread", site)
         return
@@ -66,7 +66,7 @@ def _check_bound(tr: Trace, site: Site) -> None:
 
 
 def slot_of(tr: Trace, h: Handle, known: int = 1) -> Slot:
-    """The value of a handle in this walk: pending, met as a leaf, or derived anew through its view.
+    """The value of a handle in this trace: pending, met as a leaf, or derived anew through its view.
 
     So many callers are `known` to be lazyt's, this among them.
     """
@@ -96,7 +96,7 @@ def slot_of(tr: Trace, h: Handle, known: int = 1) -> Slot:
         finally:
             restore_grad_mode(before)
     busy = tr.busy
-    # NOTE: no sync of a signal handler's may end the walk before all is derived.
+    # NOTE: no sync of a signal handler's may end the trace before all is derived.
     tr.busy = True
     try:
         # NOTE: one may have ended it before; what another thread has pending is met as a leaf each time.
@@ -139,7 +139,7 @@ def _derived(tr: Trace, slot: Slot, v: View) -> Step:
 
 
 def own_slot(tr: Trace, holder: Holder) -> Slot:
-    """The value of a holder (a storage, or a handle without one) in this walk."""
+    """The value of a holder (a storage, or a handle without one) in this trace."""
     slot = holder._slot
     if slot is None:
         return bind_leaf(tr, holder)
@@ -167,13 +167,13 @@ def advance(
 ) -> Step:
     """Take the step for this call, making it when it is new; its errors are raised before anything changed.
 
-    With `take` False it is only found: its extents are `s.ext`, and who takes it sees that the walk is where it was.
+    With `take` False it is only found: its extents are `s.ext`, and who takes it sees that the trace is where it was.
     """
     pos, ext = tr.pos, tr.ext
     if ints is not None:
         ext = ext.child(ints)
     s = pos.next
-    # The step predicted by the last walk, compared part by part: most calls are this one.
+    # The step predicted by the last trace, compared part by part: most calls are this one.
     if not (
         s.op is op
         and s.operands == (slots := tuple(slots))
@@ -242,7 +242,7 @@ def _unpredicted(
         return _unpredicted(tr, op, slots, regular, ints, offsets, scalars, ext)
     if s is None:
         s = _new_step(tr, op, slots, statics, ints, offsets, scalars, key, plain, ext)
-    if first and tr.ended is not None and s.parent is tr.ended.root:  # else a signal handler has moved the walk
+    if first and tr.ended is not None and s.parent is tr.ended.root:  # else a signal handler has moved the trace
         tr.ended.then = s
     return s
 
@@ -313,7 +313,7 @@ def _enter(s: Step, ext: Any, ints: Any, offsets: Any) -> None:
 
 
 def begin() -> Trace:
-    """This thread's walk, with room for one more call: past its bound, what is pending is computed first."""
+    """This thread's trace, with room for one more call: past its bound, what is pending is computed first."""
     tr = local.trace
     pos = tr.pos
     if pos.cut or pos.index >= tr.bound or tr.nbytes >= MAX_BYTES:
@@ -410,7 +410,7 @@ def record(
     ext = tr.ext
     if ints is not None:
         ext = ext.last if ext.last_key == ints else ext.child(ints)
-    # Mostly the call that followed the last time, on values of this walk: the rest of this function, in short.
+    # Mostly the call that followed the last time, on values of this trace: the rest of this function, in short.
     if (
         s.op is op
         and s.ext is ext
@@ -535,7 +535,7 @@ def share(tr: Trace, x: Handle) -> Storage:
         made = new_storage(x)
         if made is not None:
             return made
-    with holding:  # its walk may be computed just now
+    with holding:  # its trace may be computed just now
         while True:
             made = x._storage or new_storage(x)
             if made is not None:

@@ -62,7 +62,7 @@ def call_text(s: Step, scalars: Sequence[Any] | None = None, extents: Sequence[i
 def _changes(s: Step) -> str:
     """The fields of the mode that a step changes: `grad mode off`, `device cuda`."""
     (mode,) = s.statics
-    assert s.parent is not None, "a walk begins in a mode"
+    assert s.parent is not None, "a trace begins in a mode"
     found = [(name, v) for name, v in mode.values.items() if v != s.parent.mode.values.get(name)]
     return ", ".join(f"grad mode {'on' if v else 'off'}" if name == "grad" else f"{name} {v}" for name, v in found)
 

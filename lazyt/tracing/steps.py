@@ -1,4 +1,4 @@
-"""What a walk is made of beside operations, how its next step is found, and what recording asks of the rooms above."""
+"""What a trace is made of beside operations, how its next step is found, and what recording asks of the rooms above."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ hooks = Hooks()
 
 
 def new_tensor(slot: Slot) -> Handle:
-    """A handle on a value of this walk."""
+    """A handle on a value of this trace."""
     return hooks.tensor_of_slot(slot)
 
 
@@ -115,12 +115,12 @@ def new_storage(x: Handle) -> Storage | None:
 
 
 def run_sync(tr: Trace, cause: str, site: Any = None) -> None:
-    """Compute what is pending in this walk."""
+    """Compute what is pending in this trace."""
     hooks.sync(tr, cause, site)
 
 
 def other_root(tr: Trace, mode: Mode) -> Step:
-    """Where a walk begins in another mode than the last one ended.
+    """Where a trace begins in another mode than the last one ended.
 
     NOTE: what is recorded first there is no way on from the root that the last sync left, nor a guess from here.
     """
@@ -130,7 +130,7 @@ def other_root(tr: Trace, mode: Mode) -> Step:
 
 
 def mode_step(tr: Trace, mode: Mode) -> Step:
-    """The step that changes the mode in the middle of a walk; it is not taken yet."""
+    """The step that changes the mode in the middle of a trace; it is not taken yet."""
     key: Key = (MODE, mode)
     s = child(tr.pos, key)
     if s is None:
@@ -143,7 +143,7 @@ def mode_step(tr: Trace, mode: Mode) -> Step:
 
 
 def settle(tr: Trace) -> None:
-    """Take the walk to where the mode is: what restored that had to do it before any call."""
+    """Take the trace to where the mode is: what restored that had to do it before any call."""
     while True:
         pos, mode = tr.pos, tr.mode
         if pos.mode is mode:
@@ -167,7 +167,7 @@ def enter_mode(tr: Trace, s: Step) -> None:
 
 
 def follow(tr: Trace, key: Key) -> Step | None:
-    """The known child for this key; in a fresh walk the caller's line is part of the key."""
+    """The known child for this key; in a fresh trace the caller's line is part of the key."""
     pos = tr.pos
     if pos.mode is not tr.mode:
         settle(tr)
@@ -188,7 +188,7 @@ def child(pos: Step, key: Key) -> Step | None:
 def insert(tr: Trace, step: Step, key: Key, plain: Key) -> None:
     """Make a finished step known. NOTE: an interrupt may come after any call, so what others see comes last.
 
-    It follows its parent: the walk may have been taken elsewhere since it was made.
+    It follows its parent: the trace may have been taken elsewhere since it was made.
     """
     pos = step.parent
     assert pos is not None, "a step follows another one"
@@ -205,5 +205,5 @@ def insert(tr: Trace, step: Step, key: Key, plain: Key) -> None:
 
 
 def plain_slots(slots: Sequence[Any]) -> tuple[Any, ...]:
-    """Operands by their places in the walk, whoever recorded it."""
+    """Operands by their places in the trace, whoever recorded it."""
     return tuple(s if isinstance(s, type) else (s.step.index, s.k) for s in slots)

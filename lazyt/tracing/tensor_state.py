@@ -1,4 +1,4 @@
-"""What stands behind a tensor: its state, and the values that live outside any walk."""
+"""What stands behind a tensor: its state, and the values that live outside any trace."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Data:
         self.shape = shape
         self.dtype = dtype
         self.nbytes: int = buffer.nbytes
-        # What stands for the dtype, the shape and the device, once a walk has met it; and which did.
+        # What stands for the dtype, the shape and the device, once a trace has met it; and which did.
         self.form: Any = None
         self.met = 0
 
@@ -53,7 +53,7 @@ class Gradient:
         self.grad: Any = None
         self.hooks: list[Any] = []
         self.after: list[Any] | None = None  # hooks for when `grad` has received one: (reference to the leaf, hook)
-        # For a non-leaf that was synced: the walk that made it and its slot there (see autograd/saved_segment.py).
+        # For a non-leaf that was synced: the trace that made it and its slot there (see autograd/saved_segment.py).
         self.segment: Any = None
         self.slot: Slot | None = None
         # For a copy of a value on another device: which one (see autograd/transfers.py).
@@ -172,7 +172,7 @@ class View:
 
 
 class Handle(Holder):
-    """The state of a Tensor. With a storage, `_slot` is only a cache of the view's value in this walk."""
+    """The state of a Tensor. With a storage, `_slot` is only a cache of the view's value in this trace."""
 
     __slots__ = ("_storage", "_view")
 

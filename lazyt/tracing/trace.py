@@ -1,12 +1,12 @@
-"""The recorded program of one thread: a walk in a trie of programs already seen.
+"""The recorded program of one thread: a path in the trie of programs already seen.
 
 A *step* is one public call recorded in one context. A *slot* is one value of a step, and what a tensor handle
 holds while it is pending; slots are compared by identity, which rejects stale and foreign operands for free.
-Extents and integer attributes met on the walk are not in any key: they form a chain of `Ext` nodes, and a step
+Extents and integer attributes of the steps are not in any key: they form a chain of `Ext` nodes, and a step
 remembers the shapes inferred under each. Scalars are written by position into a list, never appended, so an
 interrupted operation is overwritten rather than shifted.
 
-NOTE: a walk changes state in one last assignment (`trace.pos = step`); everything written before it stands at
+NOTE: a trace changes state in one last assignment (`trace.pos = step`); everything written before it stands at
 positions that the next attempt writes again.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Key = tuple[Any, ...]
 
 _FIRST_RESULTS = 4096
-# After so many steps, and at each doubling, it is asked whether a walk goes round a loop (see `record.begin`).
+# After so many steps, and at each doubling, it is asked whether a trace goes round a loop (see `record.begin`).
 FIRST_BOUND = 4096
 # What no operand is, and no form of a leaf.
 _UNORDERED = object()
@@ -44,7 +44,7 @@ MAX_EXTENTS = 1024
 
 
 class Slot:
-    """Value `k` of a step. `shape` is that of the walk which last passed here."""
+    """Value `k` of a step. `shape` is that of the trace which last passed here."""
 
     __slots__ = ("dtype", "k", "leaf", "reach", "requires_grad", "shape", "step")
 
@@ -61,7 +61,7 @@ class Slot:
 
 
 class Ext:
-    """A node in the chain of extents met: equal walks over equal extents reach the same object."""
+    """A node in the chain of extents met: equal traces over equal extents reach the same object."""
 
     __slots__ = ("_values", "children", "last", "last_key", "more", "parent")
 
@@ -105,7 +105,7 @@ class NoCall:
     f = None
     left = 1
     meets = False
-    before = after = object()  # extents that no walk has
+    before = after = object()  # extents that no trace has
 
 
 NO_CALL = NoCall()
@@ -168,7 +168,7 @@ class Step(Slot):
         self.plans: Any = None
         self.known = False  # leads to a plan
         # For a leaf: the form of the value met here last if it was without gradients, whether it counts for the bound
-        # on walks, and the extents before it.
+        # on traces, and the extents before it.
         self.form: Any = NO_FORM
         self.counted = False
         self.before: Ext | None = None
@@ -212,7 +212,7 @@ class _No:
 NONE: Any = _No()
 
 
-# Held while the values of a walk are computed and put behind their holders, and by another thread than the walk's that
+# Held while the values of a trace are computed and put behind their holders, and by a thread other than its own that
 # changes who holds one.
 holding = threading.RLock()
 if hasattr(os, "register_at_fork"):
@@ -263,18 +263,18 @@ class Several(tuple[Any, ...]):
         return [h for r in self if (h := r()) is not None] or None
 
 
-walks = itertools.count(1)
-# A new walk of the trace `tr`: `Trace._restart` and the functions of replays are made of this line.
-NEW_WALK = (
-    "tr.ext, tr.leaves, tr.walk, tr.nbytes, tr.started, tr.bound = tr.ext_root, fresh, number, 0, 0.0, FIRST_BOUND"
+trace_numbers = itertools.count(1)
+# Begins the next trace in `tr`: `Trace._restart` and the functions of replays are made of this line.
+NEW_TRACE = (
+    "tr.ext, tr.leaves, tr.number, tr.nbytes, tr.started, tr.bound = tr.ext_root, fresh, number, 0, 0.0, FIRST_BOUND"
 )
 _RESTART = f"""
 def restart(tr, root, blank, span, parts):
     # NOTE: no call in here.
     number, fresh, refs, metas, more = parts
-    {NEW_WALK}
+    {NEW_TRACE}
     if tr.refs:
-        # NOTE: kept for one walk more, because a weak reference that is there costs less than a new one.
+        # NOTE: kept for one trace more, because a weak reference that is there costs less than a new one.
         tr.last_refs, tr.refs = tr.refs, refs
     if tr.metas:
         tr.metas = metas
@@ -305,16 +305,16 @@ class Trace:
     __slots__ = (
         "_roots", "bound", "busy", "computing", "customs", "cut_site", "eager", "effects",
         "ended", "expectations", "ext", "ext_root", "foreign", "history", "inner", "last_refs", "leaves", "metas",
-        "mode", "more", "n_exts", "n_steps", "nbytes", "polled", "pos", "refs", "replayed", "report", "results",
-        "retained", "scalars", "slot_hooks", "started", "syncs_forbidden", "walk", "watched",
+        "mode", "more", "n_exts", "n_steps", "nbytes", "number", "polled", "pos", "refs", "replayed", "report",
+        "results", "retained", "scalars", "slot_hooks", "started", "syncs_forbidden", "watched",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.mode = DEFAULT
         self.eager = False
         self.watched = False  # whether `eager` is asked after each operation: then none takes the shortest way
-        # Whether an operation is being recorded, the walk being computed: who records or reads then is a handler of
-        # signals or a finalizer, and the walk does not end for it.
+        # Whether an operation is being recorded, the trace being computed: who records or reads then is a handler of
+        # signals or a finalizer, and the trace does not end for it.
         self.busy = self.computing = False
         self.inner: Trace | None = None
         self.cut_site: Site | None = None
@@ -322,30 +322,30 @@ class Trace:
         # Who holds each step's values, by step index. What an operation returns is held here as well, and what is met
         # as a leaf without gradients: counting its references at the sync costs less than a weak reference (see
         # `alive`). A record of gradients must die with its tensor, and a storage, or what a write moved to another
-        # step, is not one step's: such are held weakly. Behind the walk's last step there may be handles of an earlier
-        # walk that nobody held: without value, storage or gradients, for the steps to come (see replay.py).
+        # step, is not one step's: such are held weakly. Behind the trace's last step there may be handles of an earlier
+        # trace that nobody held: without value, storage or gradients, for the steps to come (see replay.py).
         self.results: list[Any] = [None] * _FIRST_RESULTS
         self.refs: dict[int, Any] = {}
         self.last_refs: dict[int, Any] = {}
         self.report: Any = None  # what the last sync did, or what that of a repeated one is written from
-        self.ended: Any = None  # how the last walk ended, if as before (see replay.py)
+        self.ended: Any = None  # how the last trace ended, if as before (see replay.py)
         self.scalars: list[Any] = [0] * _FIRST_RESULTS
         self.syncs_forbidden: list[Any] = []
         self.expectations: list[Any] = []
         self.metas: dict[int, Any] = {}  # index of a leaf step -> weak reference to its gradient record
         self.more = False  # whether there is anything in one of these
-        self.replayed: dict[Any, dict[Slot, Slot]] = {}  # segments recorded again on this walk
+        self.replayed: dict[Any, dict[Slot, Slot]] = {}  # segments recorded again on this trace
         self.slot_hooks: dict[Slot, list[Any]] = {}  # hooks on intermediate values
         self.retained: dict[Slot, Any] = {}  # intermediate values that keep their gradient, and its record
-        self.history: Any = None  # what a walk has freed and overwritten (see autograd/reachability.py)
+        self.history: Any = None  # what a trace has freed and overwritten (see autograd/reachability.py)
         self.customs: dict[Step, Any] = {}  # calls of custom functions, and what becomes of their cotangents
         self.effects: dict[str, Any] = {}  # by device, the token of the last effect, held so that a sync computes it
         self.foreign: dict[int, Slot] = {}  # id of a Data that several threads know -> the leaf it is here
-        self.polled = 0  # how often another thread has computed values of this walk
+        self.polled = 0  # how often another thread has computed values of this trace
         self.ext_root = self.ext = Ext()
         self.leaves: list[Any] = []  # Data bound so far, by leaf index
-        self.bound = FIRST_BOUND  # the step at which it is asked whether the walk goes round a loop
-        self.walk = 0  # which walk of the process this is
+        self.bound = FIRST_BOUND  # the step at which it is asked whether the trace goes round a loop
+        self.number = 0  # which trace of the process this is
         self.nbytes = 0  # of leaf buffers that only the trace may hold
         self.started = 0.0  # when its first step was recorded
         self._roots: dict[Mode, Step] = {}
@@ -353,11 +353,11 @@ class Trace:
         self.reset_trie()
 
     def reset_trie(self) -> None:
-        """Forget every program seen (the bound on the trie); only between walks."""
+        """Forget every program seen (the bound on the trie); only between traces."""
         self._forget(iter(()))
 
     def _forget(self, assignments: Iterable[Any]) -> None:
-        """A new walk in an empty trie, and some assignments with that."""
+        """A new trace in an empty trie, and some assignments with that."""
         mode, results, ext_root, fresh = self.mode, [None] * _FIRST_RESULTS, Ext(), self._fresh()
         root, nothing = self._new_root(mode), slice(0)
         trie = {mode: root}
@@ -370,7 +370,7 @@ class Trace:
         del before  # what nobody else held dies when all is done
 
     def root(self, mode: Mode) -> Step:
-        """Where walks in a mode begin."""
+        """Where traces in a mode begin."""
         found = self._roots.get(mode)
         if found is None:
             found = self._roots[mode] = self._new_root(mode)
@@ -389,31 +389,31 @@ class Trace:
         self.begin(root, blank)
 
     def begin(self, root: Step, blank: list[None]) -> None:
-        """A new walk from `root`, over the results of the last one: as many as there are in `blank`."""
+        """A new trace from `root`, over the results of the last one: as many as there are in `blank`."""
         pos, span, fresh = self.pos, slice(len(blank)), self._fresh()
-        # NOTE: what a handler of signals has recorded meanwhile is pending: then the walk goes on.
+        # NOTE: what a handler of signals has recorded meanwhile is pending: then the trace goes on.
         if pos is self.pos:
             _restart(self, root, blank, span, fresh)
 
     def _fresh(self) -> tuple[Any, ...]:
-        """What a new walk needs, made before the last one is left."""
-        return next(walks), [], {}, {}, ({}, {}, {}, {}, {}) if self.more else None
+        """What a new trace needs, made before the last one is left."""
+        return next(trace_numbers), [], {}, {}, ({}, {}, {}, {}, {}) if self.more else None
 
     def leave(self) -> None:
-        """End this walk where it stands, for values of it that cannot be computed now: whoever wants one tries again.
+        """End this trace where it stands, for values of it that cannot be computed now: whoever wants one tries again.
 
-        The walk goes to a trace of its own, as if another thread had recorded it; the trie that knows it goes too.
+        What is recorded goes to a `Trace` of its own, as if another thread had recorded it, and the trie with it.
         """
         other = Trace()
         other.pos, other.ext, other.leaves = self.pos, self.ext, self.leaves
         other.scalars = self.scalars[: self.pos.scalar_start + self.pos.n_scalars]
         # What it was to do for its effects is not tried again.
         self.effects = {}
-        # NOTE: all steps, or none: a walk of two traces could never be computed.
+        # NOTE: all steps, or none: a program in two traces could never be computed.
         self._forget(prepared((s, "owner", other) for s in self.pos.steps()))
 
     def aside(self) -> Trace:
-        """The trace of what records on this thread while this one's walk is computed; nothing is pending there."""
+        """The trace of what records on this thread while this one is computed; nothing is pending there."""
         other = self.inner
         if other is None or other.pos.parent is not None or other.mode is not self.mode:
             other = Trace()
@@ -423,7 +423,7 @@ class Trace:
         return other
 
     def n_results(self) -> int:
-        """How many entries of `results` belong to this walk; an interrupted call may have left one more."""
+        """How many entries of `results` belong to this trace; an interrupted call may have left one more."""
         return self.pos.index + 2
 
     def held_places(self, first: int = 0) -> list[int]:
@@ -463,7 +463,7 @@ class Trace:
         return found
 
     def holder(self, slot: Slot) -> Any:
-        """Who holds a value of this walk; None when nobody does."""
+        """Who holds a value of this trace; None when nobody does."""
         i = slot.step.index
         h = self.results[i]
         if h is not None:
@@ -509,7 +509,7 @@ def _adopt() -> Trace:
 
 def _return(trace: Trace) -> None:
     trace.effects = {}
-    # NOTE: what is pending here may still be read by other threads; then the walk must stay as it is.
+    # NOTE: what is pending here may still be read by other threads; then the trace must stay as it is.
     if len(_free) < 64 and not trace.alive():
         trace.mode = DEFAULT
         trace.eager = trace.watched = False

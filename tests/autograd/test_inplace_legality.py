@@ -269,7 +269,7 @@ OPTIMIZERS = {
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_reading_the_loss_before_its_backward_changes_nothing(name: str) -> None:
-    """The walk that is synced has the optimizer's step before it: what that wrote are still the leaves."""
+    """The trace that is synced has the optimizer's step before it: what that wrote are still the leaves."""
 
     def train(reading: bool) -> list[list[float]]:
         w = lt.tensor([1.0, 2.0, 3.0], requires_grad=True)

@@ -147,7 +147,7 @@ def test_an_interrupted_sync_can_be_retried():
     assert float((lt.ones(3) * 2).sum()) == 6
 
 
-def test_an_error_while_recording_leaves_the_walk_as_before():
+def test_an_error_while_recording_leaves_the_trace_as_before():
     x = lt.ones((3, 4)) + 1
     before = str(lt.pending())
     with pytest.raises(lt.ShapeError, match=r"shapes \(3, 4\) and \(2, 4\) do not broadcast"):

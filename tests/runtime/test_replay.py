@@ -361,7 +361,7 @@ def test_no_sync_and_expect_hold(repeated: list[Any]) -> None:
         np.testing.assert_array_equal(y.numpy(), X / 2)
 
 
-def test_a_walk_in_another_mode_does_not_lead_on_from_the_last_sync() -> None:
+def test_a_trace_in_another_mode_does_not_lead_on_from_the_last_sync() -> None:
     x = lt.asarray(X).requires_grad_()
     y = lt.asarray(X)
 
@@ -495,7 +495,7 @@ def test_a_view_that_another_thread_makes_during_the_sync(again: bool, monkeypat
     np.testing.assert_array_equal((kept + y).numpy(), X * 107)
 
 
-def test_long_walks_have_a_function_and_many_results_have_none(repeated: list[Any]) -> None:
+def test_long_traces_have_a_function_and_many_results_have_none(repeated: list[Any]) -> None:
     x, want = lt.asarray(X), X.copy()
     for _ in range(150):
         want = want * np.float32(0.5) + np.float32(1)
@@ -514,7 +514,7 @@ def test_long_walks_have_a_function_and_many_results_have_none(repeated: list[An
     assert not repeated
 
 
-def test_a_long_walk_whose_middle_is_held_is_another_sync(repeated: list[Any]) -> None:
+def test_a_long_trace_whose_middle_is_held_is_another_sync(repeated: list[Any]) -> None:
     x = lt.asarray(X)
     for i in range(8):
         y, middle, before = x, None, len(repeated)

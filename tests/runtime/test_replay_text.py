@@ -45,7 +45,7 @@ def test_what_moves_is_found_again_where_it_is_now(repeated: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("views", [1, replay.SPELLED + 3])
-def test_any_number_of_views_and_written_values_leave_the_walk(views: int, repeated: list[Any]) -> None:
+def test_any_number_of_views_and_written_values_leave_the_trace(views: int, repeated: list[Any]) -> None:
     x, want = lt.asarray(X), X.copy()
     for i in range(9):
         y = x * 1.0

@@ -38,7 +38,7 @@ def nothing_pending() -> Iterator[None]:
 
 @pytest.mark.parametrize("n", [20_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_a_long_chain_is_recorded_and_deleted_without_recursion(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    # NOTE: a loop ends its walk much sooner.
+    # NOTE: a loop ends its trace much sooner.
     monkeypatch.setattr(sys.modules["lazyt.tracing.trace"], "FIRST_BOUND", 1 << 17)
     local.trace.reset_trie()
     x = lt.zeros(2)
@@ -432,7 +432,7 @@ def test_a_tensor_that_another_thread_views_is_met_anew_after_each_sync() -> Non
     lt.sync()
     views = in_threads(lambda: x[1:])  # from here on x has a storage, which that thread has met
     for k in range(4):
-        # NOTE: x keeps no value of a walk that has ended: the next one goes another way.
+        # NOTE: x keeps no value of a trace that has ended: the next one goes another way.
         assert (x * 2 if k % 2 else y + x).sum() == (8 if k % 2 else 12)
     assert views[0].tolist() == [1, 1, 1]
 

@@ -1,4 +1,4 @@
-"""Handles that nobody held at a sync done again are those of the next walk, and of nobody else."""
+"""Handles that nobody held at a sync done again are those of the next trace, and of nobody else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("replays_on")
 X = np.arange(1, 9, dtype=np.float32)
 
 
-def test_what_nobody_held_serves_the_next_walk(repeated: list[Any]) -> None:
+def test_what_nobody_held_serves_the_next_trace(repeated: list[Any]) -> None:
     x, results = lt.asarray(X), []
     for _ in range(8):
         before = len(repeated)
@@ -57,8 +57,8 @@ def test_a_weak_reference_to_what_nobody_held_stays_dead(n: int, repeated: list[
         np.testing.assert_array_equal(y.numpy(), X + n)
 
 
-def test_the_handle_of_a_walk_is_only_in_one_place() -> None:
-    """Handles of an earlier walk stand where another program has leaves, views, writes, several results, gradients."""
+def test_the_handle_of_a_trace_is_only_in_one_place() -> None:
+    """Handles of an earlier trace stand where another program has leaves, views, writes, several results, gradients."""
     x, y, z = (lt.asarray(X * k) for k in (1, 2, 3))
     w = lt.tensor(X, requires_grad=True)
 

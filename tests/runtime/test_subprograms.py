@@ -269,7 +269,7 @@ def test_gradients_of_a_few_batches_are_one_program() -> None:
     assert lt.last_sync().parts == 0
 
 
-# --- the bound on a walk ---------------------------------------------------------------------------------------------
+# --- the bound on a trace ---------------------------------------------------------------------------------------------
 
 
 def loop(turns: int) -> lt.Tensor:
@@ -279,23 +279,23 @@ def loop(turns: int) -> lt.Tensor:
     return x
 
 
-def test_a_loop_that_nobody_reads_ends_its_walk_between_two_turns() -> None:
+def test_a_loop_that_nobody_reads_ends_its_trace_between_two_turns() -> None:
     with lt.expect() as seen:
         x = loop(20_000)
         x.numpy()
     causes = [r.cause for r in seen.reports]
     assert set(causes[:-1]) == {"bound"}
     assert 5 < len(causes) < 20
-    # One more plan at most than for the first two: a walk begins with a leaf, then with what the last one left.
+    # One more plan at most than for the first two: a trace begins with a leaf, then with what the last one left.
     assert not any(r.plans for r in seen.reports[4:-1])
     assert all(r.steps < 5000 for r in seen.reports)
-    # Of a turn's values one is wanted behind it, and the first walk has the weights.
+    # Of a turn's values one is wanted behind it, and the first trace has the weights.
     assert [r.outputs for r in seen.reports] == [2] + [1] * (len(causes) - 1)
 
 
 @pytest.fixture
 def early_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Walks of some hundred steps are asked whether they go round a loop."""
+    """Traces of some hundred steps are asked whether they go round a loop."""
     monkeypatch.setattr(sys.modules["lazyt.tracing.trace"], "FIRST_BOUND", 256)
     lt.sync()
     # NOTE: steps that are known are taken without a question.
@@ -322,7 +322,7 @@ def test_what_is_no_loop_is_recorded_on() -> None:
 
 
 @pytest.mark.usefixtures("early_bound", "eager_parts")
-def test_no_walk_ends_by_itself_where_syncs_are_forbidden() -> None:
+def test_no_trace_ends_by_itself_where_syncs_are_forbidden() -> None:
     with lt.no_sync():
         x = loop(200)
         with pytest.raises(SyncError, match="a sync is not allowed here"):
@@ -331,7 +331,7 @@ def test_no_walk_ends_by_itself_where_syncs_are_forbidden() -> None:
 
 
 @pytest.mark.usefixtures("early_bound", "eager_parts")
-def test_no_walk_ends_by_itself_while_a_value_can_be_differentiated() -> None:
+def test_no_trace_ends_by_itself_while_a_value_can_be_differentiated() -> None:
     w = rows(4, 4).requires_grad_()
     x, calls = rows(2, 4), []
     with lt.expect() as seen:

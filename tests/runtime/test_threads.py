@@ -236,7 +236,7 @@ def test_one_thread_adds_in_place_while_others_read(view: bool) -> None:
         np.testing.assert_array_equal(base.numpy(), np.repeat([[0], [150], [0]], 20, axis=1))
 
 
-def test_a_walk_that_others_read_again_and_again_is_synced() -> None:
+def test_a_trace_that_others_read_again_and_again_is_synced() -> None:
     """Else each read would plan a longer program."""
     x = lt.zeros(5)
     y = x[:]  # which has what is written to x

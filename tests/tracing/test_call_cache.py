@@ -21,7 +21,7 @@ from lazyt.tracing.trace import local
 pytestmark = pytest.mark.usefixtures("new_trace")
 
 TIMES = (
-    9  # the first leaf of a walk is predicted once its sync is, and a call remembered after two: the last are in short
+    9  # the first leaf of a trace is predicted once its sync is, and a call remembered after two: the last are in short
 )
 
 
@@ -374,7 +374,7 @@ def test_eager_and_other_threads():
         np.testing.assert_array_equal(y, z.numpy())
 
 
-def test_a_walk_may_begin_with_no_operand():
+def test_a_trace_may_begin_with_no_operand():
     """Its first step is predicted, and only by its own line."""
     for _ in range(2 * TIMES):
         a = lt.arange(4)
@@ -521,7 +521,7 @@ TAKEN = {
 @pytest.mark.parametrize("name", TAKEN)
 @pytest.mark.parametrize("first", list(_kinds(1.0)))
 def test_an_argument_of_another_kind_is_not_the_one_that_is_remembered(name, first):
-    """A tensor that no walk has met has no slot, as None has none."""
+    """A tensor that no trace has met has no slot, as None has none."""
     a = np.array([[1.0, 5.0, -3.0], [0.0, -1.0, 3.0]], np.float32)
     x, kinds = lt.asarray(a), _kinds(1.0)
     ours, numpys = TAKEN[name]

@@ -156,7 +156,7 @@ def _own(pos: Step) -> list[Step]:
     return [s for s in pos.steps() if s.op not in (LEAF, MODE)]
 
 
-@pytest.mark.parametrize("inside", [False, True], ids=["from the root", "within a walk"])
+@pytest.mark.parametrize("inside", [False, True], ids=["from the root", "within a trace"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
 def test_a_field_tells_programs_apart(program: Callable[[lt.Tensor], lt.Tensor], inside: bool) -> None:
     x = ramp(4, 3)
@@ -177,7 +177,7 @@ def test_a_field_tells_programs_apart(program: Callable[[lt.Tensor], lt.Tensor],
     assert not steps["a"] & steps["b"]
 
 
-def test_the_field_is_changed_in_the_middle_of_a_walk() -> None:
+def test_the_field_is_changed_in_the_middle_of_a_trace() -> None:
     x = ramp(5)
     for _ in range(4):
         with tagged("a"):

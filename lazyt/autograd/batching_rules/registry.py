@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Rule = Callable[["Lanes", Node, Sequence[Node]], Node]
     LibraryRule = Callable[["Lanes", Node, Sequence[Node]], tuple[Node, ...]]
 
-# primitive -> rule. `opaque` and `item` are the walk's own: see OPAQUE_BATCHING.
+# primitive -> rule. `opaque` and `item` are the trace's own: see OPAQUE_BATCHING.
 BATCHING: dict[str, Rule] = {}
 # library function -> rule
 OPAQUE_BATCHING: dict[str, LibraryRule] = {}

@@ -43,7 +43,7 @@ class FunctionCtx:
         self._dirty: tuple[Any, ...] = ()
         self._plain: tuple[Any, ...] = ()
         self._materialize = True
-        self._step: Step | None = None  # where the call stands on the walk of a backward
+        self._step: Step | None = None  # where the call stands on the trace of a backward
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Keep tensors (or None) for `backward`, which reads `saved_tensors`; call it at most once, in `forward`.
@@ -288,7 +288,7 @@ def _apply(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -
     tr = begin()
     inputs = [slot_of(tr, args[i]) for i in places] if records else []
     leaves = [is_leaf(args[i]) for i in places]
-    walk = tr.walk
+    number = tr.number
     before = set_grad_mode(False)
     try:
         if cls.setup_context is Function.setup_context:
@@ -300,7 +300,7 @@ def _apply(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -
         restore_grad_mode(before)
     outs = list(out) if isinstance(out, tuple) else [out]
     if records:
-        outs = _recorded(cls, ctx, args, outs, places, inputs if begin().walk == walk else None, leaves)
+        outs = _recorded(cls, ctx, args, outs, places, inputs if begin().number == number else None, leaves)
     return type(out)(outs) if type(out) is tuple else tuple(outs) if isinstance(out, tuple) else outs[0]
 
 

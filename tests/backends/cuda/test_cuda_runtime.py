@@ -362,7 +362,7 @@ def test_devices_do_not_mix(gpu: FakeDriver) -> None:
         x + lt.ones(3)
     y = x + lt.ones_like(x)
     z = lt.ones(3) * 2
-    # One walk with values on two devices: each is computed where it is.
+    # One trace with values on two devices: each is computed where it is.
     np.testing.assert_array_equal(y.numpy(), x.numpy() + 1)
     assert not z.is_pending
     assert (z.device, z.tolist()) == ("cpu", [2, 2, 2])
