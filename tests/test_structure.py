@@ -313,7 +313,21 @@ def test_the_interpreter_and_the_verifier_know_every_primitive():
     same(graph_interpreter.PRIMITIVES, PRIMITIVES, "interpreter")
     same(meaning.ELEMENTWISE, prims.ELEMENTWISE, "meaning of elementwise primitives")
     same(verify._FORM, PRIMITIVES, "verifier, forms")
-    same(verify._RULES, PRIMITIVES - {"leaf"}, "verifier, rules")
+    same(verify._RULES, PRIMITIVES - {"input"}, "verifier, rules")
+
+
+def test_what_is_compared_with_a_node_s_primitive_is_one():
+    """`n.op == "leaf"` would be false for ever, and nobody told, once the primitive has another name."""
+    wrong = [
+        f"{s.path.relative_to(TOP)}:{node.lineno}: {name.value!r}"
+        for s in SOURCES.values()
+        for node in ast.walk(s.tree)
+        if isinstance(node, ast.Compare) and isinstance(node.left, ast.Attribute) and node.left.attr == "op"
+        for found in node.comparators
+        for name in ast.walk(found)
+        if isinstance(name, ast.Constant) and isinstance(name.value, str) and name.value not in PRIMITIVES
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_every_primitive_has_a_derivative_or_a_reason():

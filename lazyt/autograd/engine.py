@@ -24,7 +24,7 @@ from lazyt.tracing.call_site import user_site
 from lazyt.tracing.commit import Change, carry_out, prepared, undisturbed
 from lazyt.tracing.inplace import requires_grad
 from lazyt.tracing.record import advance, begin, record_view, slot_of
-from lazyt.tracing.steps import LEAF, hooks, new_tensor, run_sync
+from lazyt.tracing.steps import INPUT, hooks, new_tensor, run_sync
 from lazyt.tracing.tensor_state import Gradient, Handle, Holder
 from lazyt.tracing.trace import Several, Slot, Step, Trace, local
 
@@ -292,7 +292,7 @@ def gradients(
                 meta.is_leaf or meta.crossing is not None or (slot.leaf is slot and slot.step.op is TRACK)
             ):
                 records.append(meta)
-            elif slot.step.op is LEAF and meta is not None and meta.slot is not None:
+            elif slot.step.op is INPUT and meta is not None and meta.slot is not None:
                 records.append(Gradient(True, is_leaf=False))
                 asked[records[-1]] = (meta.segment, meta.slot)
             else:

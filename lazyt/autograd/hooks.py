@@ -10,7 +10,7 @@ from typing import Any, Self
 from lazyt.errors import AutogradError, LazytWarning, ThreadError
 from lazyt.tracing.inplace import is_leaf, requires_grad
 from lazyt.tracing.record import begin, slot_of
-from lazyt.tracing.steps import LEAF
+from lazyt.tracing.steps import INPUT
 from lazyt.tracing.tensor_state import ELSEWHERE, Gradient, Handle
 
 ref = weakref.ref
@@ -48,7 +48,7 @@ def register_hook(x: Handle, hook: Callable[[Any], Any]) -> HookHandle:
         hooks = record_of(x).hooks
     else:
         slot = slot_of(tr, x)
-        synced = slot.step.op is LEAF
+        synced = slot.step.op is INPUT
         hooks = _synced_hooks(record_of(x)) if synced else tr.slot_hooks.setdefault(slot, [])
         tr.more = True
     hooks.append(hook)

@@ -8,7 +8,7 @@ from typing import Any
 from lazyt.autograd.track import CUSTOM, TRACK
 from lazyt.errors import AutogradError, NotSupportedError
 from lazyt.tracing.inplace import PUT, is_write
-from lazyt.tracing.steps import ASSIGN, LEAF
+from lazyt.tracing.steps import ASSIGN, INPUT
 from lazyt.tracing.trace import Slot, Step
 
 # The third static of a leaf step: whether gradients are asked of it, or it stands for a value that a sync computed.
@@ -45,7 +45,7 @@ class Reach:
                 self.barriers.append(slot)
                 continue
             if slot.leaf is not None:
-                if s.op is LEAF and s.statics[2] == SYNCED:
+                if s.op is INPUT and s.statics[2] == SYNCED:
                     self.synced.append(slot)
                     continue
                 self.leaves.setdefault(slot.leaf, []).append(slot)

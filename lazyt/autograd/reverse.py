@@ -57,7 +57,7 @@ def needed(b: Builder, outputs: Sequence[Node], wanted: Sequence[Sequence[Node]]
     the scope stay, as they will once the gradients are built.
     """
     fork = b.fork()
-    unknown = [fork.leaf(-1 - i, y.shape, y.dtype) for i, y in enumerate(outputs)]
+    unknown = [fork.input(-1 - i, y.shape, y.dtype) for i, y in enumerate(outputs)]
     gradients, _ = backward(fork, outputs, unknown, wanted)
     old = len(b.nodes)
     made = [n for n in g.reachable(gradients) if n.serial >= old]

@@ -1,7 +1,7 @@
 """Gradients across a sync.
 
 A sync ends the trace. Where a value that somebody holds still has a graph behind it, the trace is kept as a *segment*:
-its steps, scalars and leaves, and the values that its derivatives keep (the plan computes those too). A later backward
+its steps, scalars and inputs, and the values that its derivatives keep (the plan computes those too). A later backward
 records the segment's steps again on its own trace, with every kept value read from memory (`known`), and pulls the
 cotangent through that. What nobody reads of the repetition is dead code; the steps are found in the trie.
 """
@@ -32,10 +32,10 @@ from lazyt.ir.prims import SOURCES
 from lazyt.ops.definition import OpDef
 from lazyt.tracing.current import return_to, switch_mode
 from lazyt.tracing.inplace import KEEPS_LEAF, assign_step
-from lazyt.tracing.inputs import bind_leaf
+from lazyt.tracing.inputs import bind_input
 from lazyt.tracing.lower import lower
 from lazyt.tracing.record import advance
-from lazyt.tracing.steps import ASSIGN, LEAF, MODE
+from lazyt.tracing.steps import ASSIGN, INPUT, MODE
 from lazyt.tracing.tensor_state import ELSEWHERE, Data, Gradient, Holder
 from lazyt.tracing.trace import Slot, Step, Trace
 
@@ -66,16 +66,16 @@ class Shape:
             if x not in writes.over
             for y in dict.fromkeys((x, writes.bases.get(x, x)))
         ]
-        # Set by the first segment: what the plan computes for the derivatives, and the leaves of what is repeated.
+        # Set by the first segment: what the plan computes for the derivatives, and the inputs of what is repeated.
         self.slots: list[Slot] | None = None
-        self.leaves: list[tuple[Step, int]] = []
+        self.inputs: list[tuple[Step, int]] = []
 
     def complete(self, path: Sequence[Step], segment: Segment) -> list[Slot]:
         """The kept values."""
         if self.slots is None:
             kept = _kept(path, self.order, self.reach, self.records, segment)
-            numbers = leaf_numbers(path)
-            self.leaves = [(s, numbers[s]) for s in _closure(self.order, set(kept)) if s.op is LEAF]
+            numbers = input_numbers(path)
+            self.inputs = [(s, numbers[s]) for s in _closure(self.order, set(kept)) if s.op is INPUT]
             self.slots = kept
         return self.slots
 
@@ -104,7 +104,7 @@ class Segment:
             if h is not None:
                 self.watched[x] = (ref(h), h._version)
         self.slots = shape.complete(path, self)
-        self.leaves = {s: tr.leaves[n] for s, n in shape.leaves}
+        self.inputs = {s: tr.inputs[n] for s, n in shape.inputs}
 
     def keep(self, values: Sequence[Data]) -> None:
         """Take the kept values, in the order of `slots`, from what the plan computed."""
@@ -143,8 +143,8 @@ class Segment:
         return new[target]
 
     def _again(self, tr: Trace, s: Step, wanted: Sequence[Slot], new: dict[Slot, Slot]) -> None:
-        if s.op is LEAF:
-            new[s] = bind_leaf(tr, Holder(self.leaves[s], self.metas.get(s.index)))
+        if s.op is INPUT:
+            new[s] = bind_input(tr, Holder(self.inputs[s], self.metas.get(s.index)))
             return
         if s.op is TRACK:
             # NOTE: the tensor may be gone: then nobody asks for its gradient, and what is behind it is whole.
@@ -212,7 +212,7 @@ class Segment:
         return advance(tr, s.op, operands, s.statics, ints, offsets, scalars)
 
     def _leaf(self, tr: Trace, x: Slot, meta: Gradient | None = None) -> Slot:
-        return bind_leaf(tr, Holder(self.saved[x], meta))
+        return bind_input(tr, Holder(self.saved[x], meta))
 
 
 def _is_version(x: Slot) -> bool:
@@ -220,12 +220,12 @@ def _is_version(x: Slot) -> bool:
     return x.leaf is not None and x.leaf is not x
 
 
-def leaf_numbers(path: Sequence[Step]) -> dict[Step, int]:
-    """Which of the trace's buffers each leaf step has."""
+def input_numbers(path: Sequence[Step]) -> dict[Step, int]:
+    """Which of the trace's buffers each input step has."""
     numbers: dict[Step, int] = {}
     n = 0
     for s in path:
-        if s.op is LEAF:
+        if s.op is INPUT:
             at = s.statics[3]
             numbers[s] = at if at >= 0 else n
             n += at < 0
@@ -278,7 +278,7 @@ def _kept(
         for x in s.operands:
             if isinstance(x, Slot) and getattr(x.step.op, "expand", None) is not None and not x.requires_grad:
                 kept[x] = None
-    return [x for x in kept if x.step.op is not LEAF]
+    return [x for x in kept if x.step.op is not INPUT]
 
 
 def _closure(targets: Sequence[Slot], known: set[Slot]) -> dict[Step, list[Slot]]:
@@ -303,7 +303,7 @@ def _closure(targets: Sequence[Slot], known: set[Slot]) -> dict[Step, list[Slot]
             continue
         operands = inputs_of(s) if s.op is CUSTOM else s.operands
         todo.extend(x for x in operands if isinstance(x, Slot))
-        if s.op is not LEAF and getattr(s.op, "again", None) is not None:
+        if s.op is not INPUT and getattr(s.op, "again", None) is not None:
             todo.extend(x for group in s.info for x in group)
         if _is_version(slot):
             todo.append(slot.leaf)  # type: ignore[arg-type]

@@ -15,13 +15,13 @@ from lazyt.autograd.batching import batch, refuse
 from lazyt.autograd.custom import Kept, Rule
 from lazyt.autograd.jvp import several, stopped
 from lazyt.autograd.rules.formula import zeros
-from lazyt.autograd.saved_segment import leaf_numbers
+from lazyt.autograd.saved_segment import input_numbers
 from lazyt.autograd.vjp_step import special_step
 from lazyt.errors import AutogradError, NotSupportedError
 from lazyt.ops import effects, numpy_calls
 from lazyt.tracing.commit import undisturbed
 from lazyt.tracing.record import begin, slot_of
-from lazyt.tracing.steps import ASSIGN, LEAF, new_tensor
+from lazyt.tracing.steps import ASSIGN, INPUT, new_tensor
 from lazyt.tracing.tensor_state import Handle, Storage
 from lazyt.tracing.trace import Slot, Step, Trace
 
@@ -241,15 +241,15 @@ class Recorded:
     def _put_back(self, h: Any) -> bool:
         """Whether h was there before, and was written: then it has its old value."""
         slot, tr = h._slot, self.tr
-        while slot.step.index >= self.steps[0].index and slot.step.op is not LEAF:
+        while slot.step.index >= self.steps[0].index and slot.step.op is not INPUT:
             s = slot.step
             if not s.targets:
                 return False
             slot = s.targets[slot.k if s.op is not ASSIGN else 0]
         if type(h) is Storage:
             h.invalidate(None)
-        if slot.step.op is LEAF:
-            h._data = tr.leaves[leaf_numbers(tr.pos.steps())[slot.step]]
+        if slot.step.op is INPUT:
+            h._data = tr.inputs[input_numbers(tr.pos.steps())[slot.step]]
         h._slot = slot
         tr.refs[slot.step.index] = ref(h)
         return True

@@ -22,9 +22,9 @@ from lazyt.runtime.tensor import Tensor
 from lazyt.tracing import inplace, record as recording
 from lazyt.tracing.call_cache import in_short
 from lazyt.tracing.fast_paths import TAKE, fill, guarded, met, record_comparison
-from lazyt.tracing.inputs import bind_leaf
+from lazyt.tracing.inputs import bind_input
 from lazyt.tracing.name_hints import attach_hints
-from lazyt.tracing.steps import LEAF, hooks
+from lazyt.tracing.steps import INPUT, hooks
 from lazyt.tracing.trace import local
 from lazyt.tracing.tracebacks import api_boundary, filter_traceback, filters_itself
 
@@ -33,7 +33,7 @@ _BINARY = fill(
 def method(self, other):
     tr = local.trace
     s = tr.pos.next
-    if s.op is leaf and tr.nbytes < most and not tr.watched and type(other) in plain:
+    if s.op is input_op and tr.nbytes < most and not tr.watched and type(other) in plain:
         if self._slot is None:
             {meet_self}
         if type(other) is Tensor and other._slot is None:
@@ -59,7 +59,7 @@ _UNARY = fill(
 def method(self):
     tr = local.trace
     s = tr.pos.next
-    if s.op is leaf and tr.nbytes < most and not tr.watched and self._slot is None:
+    if s.op is input_op and tr.nbytes < most and not tr.watched and self._slot is None:
         {meet_self}
         s = tr.pos.next
     if s.op is op and s.a is self._slot and s.ext is tr.ext:
@@ -94,7 +94,7 @@ def _attach(method: str, op_name: str, template: str, **parts: str) -> None:
     space: dict[str, Any] = {
         "plain": plain,
         "__name__": __name__, "local": local, "op": OPS[op_name], "Tensor": Tensor, "made": hooks.made,
-        "leaf": LEAF, "bind_leaf": bind_leaf, "slot_of": recording.slot_of, "most": recording.MAX_BYTES,
+        "input_op": INPUT, "bind_input": bind_input, "slot_of": recording.slot_of, "most": recording.MAX_BYTES,
         "record": recording.record, "compare": record_comparison, "operand": _is_operand,
         "record_inplace": inplace.record_inplace, "filter_traceback": filter_traceback,
     }  # fmt: skip

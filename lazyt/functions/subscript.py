@@ -17,7 +17,7 @@ from lazyt.ir.records import dataclass
 from lazyt.ops import indexing as ops
 from lazyt.tracing.call_cache import given, noted
 from lazyt.tracing.inplace import assign, puts_back, rewrite
-from lazyt.tracing.inputs import bind_leaf
+from lazyt.tracing.inputs import bind_input
 from lazyt.tracing.record import MAX_BYTES, slot_of
 from lazyt.tracing.steps import tensor_over
 from lazyt.tracing.tensor_state import Handle
@@ -360,7 +360,7 @@ def getitem(x: Tensor, key: Any) -> Tensor:
             if c.meets:
                 if not tr.watched and tr.nbytes < MAX_BYTES:
                     if x._slot is None:
-                        bind_leaf(tr, x, 2) if x._storage is None else slot_of(tr, x, 2)
+                        bind_input(tr, x, 2) if x._storage is None else slot_of(tr, x, 2)
                     if kind is not slice and kind is not int:
                         listed = _meet(tr, key, kind)
                 s = tr.pos.next
@@ -393,10 +393,10 @@ def _meet(tr: Trace, key: Any, kind: type) -> Slot | None:
     """The tensors of a key, where such were met for one before; the value of a list whose array is kept."""
     if kind is list:
         found = _lists.get((*key,)) if {*map(type, key)} == {int} else None
-        return None if found is None or found[0].met == tr.number else bind_leaf(tr, tensor_over(found[0]), 3)
+        return None if found is None or found[0].met == tr.number else bind_input(tr, tensor_over(found[0]), 3)
     for k in key if kind is tuple else (key,):
         if isinstance(k, Handle) and k._slot is None:
-            bind_leaf(tr, k, 3) if k._storage is None else slot_of(tr, k, 3)
+            bind_input(tr, k, 3) if k._storage is None else slot_of(tr, k, 3)
     return None
 
 

@@ -40,7 +40,7 @@ class Explanation:
         self._alone = alone  # whether a sync runs its steps one by one instead
         self.kernels: list[KernelView] = kernel_views(plan, bound)
         size = sizes(bound)
-        self.leaves: int = sum(size(nbytes(n)) for n in plan.graph.nodes if isinstance(n.attrs, g.Leaf))
+        self.inputs: int = sum(size(nbytes(n)) for n in plan.graph.nodes if isinstance(n.attrs, g.Input))
         self.results: int = sum(bound.sizes)
         self.temporaries: int = bound.arena_size
         # What the backend says of the run as a whole: on a GPU whether its launches go as CUDA graphs, or why not.
@@ -48,8 +48,8 @@ class Explanation:
 
     @property
     def peak(self) -> int:
-        """Bytes of leaves, results and temporaries: the most that is allocated at any time of the run."""
-        return self.leaves + self.results + self.temporaries
+        """Bytes of inputs, results and temporaries: the most that is allocated at any time of the run."""
+        return self.inputs + self.results + self.temporaries
 
     @property
     def launches(self) -> int:
@@ -60,7 +60,7 @@ class Explanation:
         ks = self.kernels
         flops, moved = sum(x.flops for x in ks), sum(x.read + x.written for x in ks)
         made = "known already" if self.known else f"would be made: {self.reason}"
-        parts = ", ".join(f"{what} {bytes_text(getattr(self, what))}" for what in ("leaves", "results", "temporaries"))
+        parts = ", ".join(f"{what} {bytes_text(getattr(self, what))}" for what in ("inputs", "results", "temporaries"))
         rows = [
             ("program", f"{plural(self.steps, 'step')} recorded, {plural(len(self.plan.wanted), 'value')} wanted"),
             ("plan", made),
@@ -100,7 +100,7 @@ class PartsExplanation:
 
     @property
     def peak(self) -> int:
-        """Bytes of leaves, results and temporaries of the part that needs most; what crosses it comes on top."""
+        """Bytes of inputs, results and temporaries of the part that needs most; what crosses it comes on top."""
         return max(e.peak for e, _ in self.parts)
 
     @property

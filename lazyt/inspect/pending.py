@@ -15,8 +15,8 @@ from lazyt.ir.symbolic import hint
 from lazyt.runtime.liveness import wanted_of
 from lazyt.tracing.lower import lower
 from lazyt.tracing.printer import aligned, bytes_text, html_table, plural, site_text
-from lazyt.tracing.step_printer import call_text, leaf_text, results_text, types_text, value_name
-from lazyt.tracing.steps import LEAF, MODE
+from lazyt.tracing.step_printer import call_text, input_text, results_text, types_text, value_name
+from lazyt.tracing.steps import INPUT, MODE
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.trace import Ext, Slot, Step, Trace, local
 
@@ -49,8 +49,8 @@ class Pending:
     """The program that this thread has recorded and not run, as it was when `lazyt.pending()` was called."""
 
     lines: list[Line]
-    leaves: int = 0
-    leaf_bytes: int = 0
+    inputs: int = 0
+    input_bytes: int = 0
     wanted: tuple[Slot, ...] = ()
     _pos: Step | None = field(default=None, repr=False)
     _ext: Ext | None = field(default=None, repr=False)
@@ -78,8 +78,8 @@ class Pending:
     def head(self) -> str:
         """What there is, in a line."""
         return (
-            f"pending: {plural(len(self.lines), 'step')}, {plural(self.leaves, 'leaf', 'leaves')} "
-            f"({bytes_text(self.leaf_bytes)}), {plural(len(self.wanted), 'value')} held"
+            f"pending: {plural(len(self.lines), 'step')}, {plural(self.inputs, 'input')} "
+            f"({bytes_text(self.input_bytes)}), {plural(len(self.wanted), 'value')} held"
         )
 
     def graph(self) -> GraphText:
@@ -129,19 +129,19 @@ def pending() -> Pending:
         several = f"{value_name(slot)} " if len(slot.step.slots) > 1 else ""
         held.setdefault(slot.step, []).append(f"{several}held by {holders_text(h, names, gradients)}")
     for h in others:
-        # A view has no value of its own; a leaf has its value already.
+        # A view has no value of its own; an input has its value already.
         if isinstance(h, Handle) and h._view is not None and h._slot is not None and id(h) in names:
             held.setdefault(h._slot.step, []).append(f"view {names[id(h)][0]}")
-        elif h._slot is not None and h._slot.step.op is LEAF and h._slot.step.owner is tr:
+        elif h._slot is not None and h._slot.step.op is INPUT and h._slot.step.owner is tr:
             held.setdefault(h._slot.step, []).append(holders_text(h, names, gradients))
     scalars = tuple(tr.scalars[: pos.scalar_start + pos.n_scalars])
     lines = [_line(s, scalars, tr.ext.values, held.get(s, [])) for s in pos.steps()]
     slots = tuple(dict.fromkeys(wanted))
-    return Pending(lines, len(tr.leaves), sum(d.nbytes for d in tr.leaves), slots, pos, tr.ext, scalars)
+    return Pending(lines, len(tr.inputs), sum(d.nbytes for d in tr.inputs), slots, pos, tr.ext, scalars)
 
 
 def _line(s: Step, scalars: tuple[Any, ...], extents: tuple[int, ...], held: list[str]) -> Line:
-    call = leaf_text(s) if s.op is LEAF else call_text(s, scalars, extents)
+    call = input_text(s) if s.op is INPUT else call_text(s, scalars, extents)
     types = "" if s.op is MODE else types_text(s)
     results = "" if s.op is MODE else results_text(s)
     return Line(results, call, types, site_text(s.site), ", ".join(held))
@@ -153,7 +153,7 @@ def graph(x: Handle) -> GraphText:
     slot = x._slot
     if slot is None and x._storage is not None:
         slot = x._storage._slot
-    if slot is None or slot.step.owner is not tr or slot.step.op is LEAF:
+    if slot is None or slot.step.owner is not tr or slot.step.op is INPUT:
         return GraphText("nothing is pending")
     pos = tr.pos
     return _graph(pos, tr.ext, tuple(tr.scalars[: pos.scalar_start + pos.n_scalars]), (slot,))

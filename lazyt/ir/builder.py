@@ -97,8 +97,8 @@ class Builder:
 
     # Sources
 
-    def leaf(self, index: int, shape: g.Shape, dtype: np.dtype) -> Node:
-        return self.make("leaf", (), g.Leaf(index), shape, dtype)
+    def input(self, index: int, shape: g.Shape, dtype: np.dtype) -> Node:
+        return self.make("input", (), g.Input(index), shape, dtype)
 
     def scalar(self, position: int, dtype: np.dtype) -> Node:
         """The Python number at this position of the trace's scalars, as a 0-d value of `dtype`."""

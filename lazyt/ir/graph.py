@@ -2,7 +2,7 @@
 
     graph  := node*                       each node after its operands
     node   := Node(op, operands, attrs, shape, dtype)
-    op     := leaf k | scalar k | constant v | extent e            sources
+    op     := input k | scalar k | constant v | extent e            sources
             | <elementwise>                                        see prims.ELEMENTWISE; operands share one shape
             | cast                                                 to the node's dtype
             | iota axis                                            int64 index along an axis
@@ -56,7 +56,7 @@ Shape = tuple["int | Dim", ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class Input:
     index: int
 
 
@@ -162,7 +162,7 @@ class Identity:
 
 
 Attrs = (
-    Leaf
+    Input
     | Scalar
     | Constant
     | ExtentValue
@@ -244,7 +244,7 @@ def _attrs_text(attrs: Attrs) -> str:
             return ""
         case Constant():
             return f" {attrs.spelling}"
-        case Leaf(index=k) | Scalar(position=k) | Item(index=k):
+        case Input(index=k) | Scalar(position=k) | Item(index=k):
             return f" {k}"
         case ExtentValue(extent=e):
             return f" {e}"

@@ -109,8 +109,8 @@ def _elementwise(n: Node, xs: list[Array], env: Environment) -> Array:
 # Sources
 
 
-def _leaf(n: Node, xs: list[Array], env: Environment) -> Array:
-    assert isinstance(n.attrs, g.Leaf)
+def _input(n: Node, xs: list[Array], env: Environment) -> Array:
+    assert isinstance(n.attrs, g.Input)
     return env.inputs[n.attrs.index]
 
 
@@ -328,7 +328,7 @@ def _item(n: Node, xs: list[Any], env: Environment) -> Array:
 PRIMITIVES: dict[str, Callable[[Node, list[Any], Environment], Any]] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
     **dict.fromkeys(("sum", "prod", "max", "min", "any", "all", "argmax", "argmin"), _reduce),
-    "leaf": _leaf,
+    "input": _input,
     "scalar": _scalar,
     "constant": _constant,
     "extent": _extent,

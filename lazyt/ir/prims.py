@@ -73,7 +73,7 @@ ELEMENTWISE = _table(
     Elementwise("random_bits", 3, "u", result="uint64", costly=True),
 )
 
-SOURCES = frozenset({"leaf", "scalar", "constant", "extent"})
+SOURCES = frozenset({"input", "scalar", "constant", "extent"})
 MOVEMENT = frozenset({"permute", "reshape", "expand", "slice", "pad", "concat", "window"})
 REDUCTIONS = frozenset({"sum", "prod", "max", "min", "any", "all", "argmax", "argmin"})
 CONVOLUTIONS = ("convolve", "convolve_filter", "convolve_image")

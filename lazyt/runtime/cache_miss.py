@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from lazyt.ir.symbolic import Dim, guard_source, source
 from lazyt.tracing.printer import site_text
 from lazyt.tracing.step_printer import call_text, value_name
-from lazyt.tracing.steps import LEAF
+from lazyt.tracing.steps import INPUT
 from lazyt.tracing.trace import Step
 
 Guard = tuple[str, int | Dim, int | Dim]
@@ -100,7 +100,7 @@ def _extent(e: int | Dim, pos: Step) -> str:
     def name(m: re.Match[str]) -> str:
         k = int(m[1])
         s = next(s for s in reversed(pos.steps()) if s.ext_start <= k < s.ext_start + s.n_ints)
-        what = "axis" if s.op is LEAF else "size"
+        what = "axis" if s.op is INPUT else "size"
         return f"{what} {k - s.ext_start} of {value_name(s)} ({s.op.name} at {site_text(s.site)})"
 
     return re.sub(r"s\[(\d+)\]", name, source(e))

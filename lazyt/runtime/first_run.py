@@ -29,7 +29,7 @@ from lazyt.ir.symbolic import guard_source
 from lazyt.runtime import memory
 from lazyt.tracing.lower import Lowered, primitives_of
 from lazyt.tracing.shape_inference import form_of
-from lazyt.tracing.steps import ASSIGN, LEAF, MODE
+from lazyt.tracing.steps import ASSIGN, INPUT, MODE
 from lazyt.tracing.tensor_state import Data
 from lazyt.tracing.trace import Slot, Step
 
@@ -42,7 +42,7 @@ Extents = tuple[int, ...]
 Array = np.ndarray[Any, Any]
 P = TypeVar("P")  # the plan of a program, of which this module only hands out a draft
 Value = Data | Array  # an array: NumPy computed it, and no kernel has asked for it
-# (same as an earlier one, leaf, output's position, shape, dtype) of each result; -1 where it is none.
+# (same as an earlier one, input, output's position, shape, dtype) of each result; -1 where it is none.
 Recipe = list[tuple[int, int, int, Extents, "np.dtype"]]
 
 MAX_KINDS = 4096
@@ -61,26 +61,26 @@ def guards_hold(guards: Sequence[Any]) -> Callable[[Extents], bool]:
 
 
 def recipe_of(graph: Graph, sched: Schedule, exe: Executable, bound: Bound) -> Recipe:
-    """How each output comes about: the same as another, a leaf, or a buffer of the plan's; shape and dtype."""
+    """How each output comes about: the same as another, an input, or a buffer of the plan's; shape and dtype."""
     made: dict[tuple[Any, Extents], int] = {}
     recipe: Recipe = []
     outputs = {n: i for i, n in enumerate(exe.outputs)}
     for i, (n, base, shape) in enumerate(zip(graph.outputs, sched.outputs, bound.shapes, strict=True)):
         same = made.setdefault((base, shape), i)
-        leaf = base.attrs.index if isinstance(base.attrs, g.Leaf) else -1
-        output = -1 if leaf >= 0 else outputs[base]
-        recipe.append((same if same != i else -1, leaf, output, shape, n.dtype))
+        at = base.attrs.index if isinstance(base.attrs, g.Input) else -1
+        output = -1 if at >= 0 else outputs[base]
+        recipe.append((same if same != i else -1, at, output, shape, n.dtype))
     return recipe
 
 
-def values_of(recipe: Recipe, buffers: Sequence[Any], leaves: Sequence[Data]) -> list[Data]:
+def values_of(recipe: Recipe, buffers: Sequence[Any], inputs: Sequence[Data]) -> list[Data]:
     """The outputs of a run, by its recipe."""
     values: list[Data] = []
-    for same, leaf, output, shape, dtype in recipe:
+    for same, at, output, shape, dtype in recipe:
         if same >= 0:
             values.append(values[same])
-        elif leaf >= 0:
-            d = leaves[leaf]
+        elif at >= 0:
+            d = inputs[at]
             values.append(d if d.shape == shape else Data(d.buffer, shape, dtype))
         else:
             b = buffers[output]
@@ -125,7 +125,7 @@ class OneStep:
         at = 0
         distinct = dict.fromkeys(x for x in s.operands if isinstance(x, Slot))
         for i, (x, d) in enumerate(zip(distinct, operands, strict=True)):
-            low.nodes[x] = low.builder.leaf(i, low.symbols(at, len(d.shape)), d.dtype)
+            low.nodes[x] = low.builder.input(i, low.symbols(at, len(d.shape)), d.dtype)
             at += len(d.shape)
         program = pipeline.compile_graph(primitives_of(low, s, 0, at), low.scope, options_for(s.device, False))
         assert program.schedule is not None, "the last pass makes it"
@@ -219,12 +219,12 @@ def forget() -> None:
     _kinds.clear()
 
 
-def _result(n: Node, values: dict[Node, Any], leaves: Sequence[Any]) -> Value:
+def _result(n: Node, values: dict[Node, Any], inputs: Sequence[Any]) -> Value:
     """A result of what was interpreted; an operand under its own or another shape is that, as in a plan."""
     base = n
     while base.op == "reshape":
         base = base.operands[0]
-    x = leaves[base.attrs.index] if isinstance(base.attrs, g.Leaf) else None
+    x = inputs[base.attrs.index] if isinstance(base.attrs, g.Input) else None
     if type(x) is Data:
         return x if x.shape == n.shape else Data(x.buffer, n.shape, n.dtype)  # type: ignore[arg-type]
     found: Array = np.asarray(values[n], n.dtype)
@@ -245,7 +245,7 @@ def runs_stepwise(steps: Sequence[Step]) -> bool:
     """Whether each step can run alone, on devices that allow it: none writes a backward's graph."""
     if not all(backends[d].capabilities(d).first_run for d in {s.device for s in steps}):
         return False
-    return not any(s.op not in (LEAF, ASSIGN, MODE) and hasattr(s.op, "expand") for s in steps)
+    return not any(s.op not in (INPUT, ASSIGN, MODE) and hasattr(s.op, "expand") for s in steps)
 
 
 def is_single(steps: Sequence[Step]) -> bool:
@@ -253,7 +253,7 @@ def is_single(steps: Sequence[Step]) -> bool:
 
     Not where the plan of such a step is there already: that runs at once.
     """
-    computing = [s for s in steps if s.op not in (LEAF, ASSIGN, MODE)]
+    computing = [s for s in steps if s.op not in (INPUT, ASSIGN, MODE)]
     if len(computing) != 1 or not settings["tiers"]:
         return False
     s = computing[0]
@@ -306,18 +306,18 @@ class Stepwise(Generic[P]):
         return out
 
     def run(
-        self, extents: Extents, scalars: Sequence[Any], leaves: Sequence[Data], want: Sequence[Slot],
+        self, extents: Extents, scalars: Sequence[Any], inputs: Sequence[Data], want: Sequence[Slot],
         receipt: Receipt | None = None,
     ) -> list[Data]:  # fmt: skip
         """The values of `want`; no leaf is overwritten."""
         values: dict[Slot, Value] = {}
         last = self._last_uses(want)
-        n_leaves = 0
+        n_inputs = 0
         for s in self.steps:
-            if s.op is LEAF:
+            if s.op is INPUT:
                 dtype, ndim, _, at = s.statics[:4]
-                d = leaves[n_leaves if at < 0 else at]
-                n_leaves += at < 0
+                d = inputs[n_inputs if at < 0 else at]
+                n_inputs += at < 0
                 shape = extents[s.ext_start : s.ext_start + ndim]
                 values[s] = d if d.shape == shape else Data(d.buffer, shape, dtype)
             elif s in last:
@@ -336,7 +336,7 @@ class Stepwise(Generic[P]):
         kept, needed = set(want), {s.step for s in want}
         last: dict[Step, list[Slot]] = {}
         for s in reversed(self.steps):
-            if s not in needed or s.op is LEAF:
+            if s not in needed or s.op is INPUT:
                 continue
             done = last[s] = [x for x in s.slots if x not in kept]
             reads = s.operands[:1] if s.op is ASSIGN else s.operands

@@ -53,12 +53,12 @@ def _moves(a: Array, view: View) -> tuple[Move, ...] | None:
         chain.append(v)
         v = v.parent
     b = Builder()
-    n = b.leaf(0, a.shape, a.dtype)
+    n = b.input(0, a.shape, a.dtype)
     for v in reversed(chain):
         more = {"ints": v.ints, "offsets": v.offsets}
         n = v.op.lower(b, n, *v.statics, **{k: x for k, x in more.items() if x is not None})
     # NOTE: each of one operand at most, so they are in line.
-    found = [_move(m) if len(m.operands) <= 1 else None for m in g.reachable([n]) if m.op not in ("leaf", "stop")]
+    found = [_move(m) if len(m.operands) <= 1 else None for m in g.reachable([n]) if m.op not in ("input", "stop")]
     moves = tuple(m for m in found if m is not None)
     return moves if len(moves) == len(found) else None
 

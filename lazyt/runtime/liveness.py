@@ -19,7 +19,7 @@ from lazyt.interrupts import uninterrupted
 from lazyt.runtime import memory
 from lazyt.tracing.commit import finish
 from lazyt.tracing.fast_paths import fill
-from lazyt.tracing.steps import LEAF
+from lazyt.tracing.steps import INPUT
 from lazyt.tracing.tensor_state import EXTERNAL, Data, Gradient, Holder, Storage, is_external
 from lazyt.tracing.trace import Several, Slot, Step, Trace
 
@@ -72,7 +72,7 @@ def wanted_of(tr: Trace) -> tuple[list[Slot], list[Holder], list[Holder]]:
             if h is None:
                 continue
         # NOTE: one with another slot was written since; one with a storage holds no value of its own.
-        if i < end and is_wanted(h, path[i]) and path[i].op is not LEAF:
+        if i < end and is_wanted(h, path[i]) and path[i].op is not INPUT:
             slots.append(h._slot)
             holders.append(h)
         else:
@@ -160,7 +160,7 @@ def commit(
 
 
 def stand(tr: Trace, act: Callable[[], None]) -> None:
-    """After an interrupt that came when leaves were overwritten: `act` commits the results, and the trace ends."""
+    """After an interrupt that came when inputs were overwritten: `act` commits the results, and the trace ends."""
 
     def done() -> None:
         act()

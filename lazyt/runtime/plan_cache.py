@@ -100,24 +100,24 @@ class Plan:
         return out
 
     def run(
-        self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Data], want: Sequence[Slot],
+        self, extents: tuple[int, ...], scalars: Sequence[Any], inputs: Sequence[Data], want: Sequence[Slot],
         receipt: Receipt | None = None,
     ) -> list[Data]:  # fmt: skip
         """The values of `want` (a part of what this plan computes), in its order; for a receipt see `Executable`."""
         if settings["interpret"]:
-            return self._interpret(extents, scalars, leaves, want)
-        buffers = self.executable.run(extents, scalars, leaves, receipt if self.donates else None)
+            return self._interpret(extents, scalars, inputs, want)
+        buffers = self.executable.run(extents, scalars, inputs, receipt if self.donates else None)
         self.runs += 1
-        return self.values(buffers, extents, leaves, want)
+        return self.values(buffers, extents, inputs, want)
 
     def values(
-        self, buffers: Sequence[Any], extents: tuple[int, ...], leaves: Sequence[Data], want: Sequence[Slot]
+        self, buffers: Sequence[Any], extents: tuple[int, ...], inputs: Sequence[Data], want: Sequence[Slot]
     ) -> list[Data]:
         """The values of `want` out of the outputs' buffers."""
         known, recipe = self.last_recipe
         if known is not extents:
             recipe = self._recipe(extents)
-        values = values_of(recipe, buffers, leaves)
+        values = values_of(recipe, buffers, inputs)
         # NOTE: nothing of a trace is kept here: a plan outlives the trie, all of which is reached from each slot.
         if names(want) == self.wanted:
             return values
@@ -129,7 +129,7 @@ class Plan:
         recipe = self._recipe(extents)
         if names(want) != self.wanted:
             return []
-        return [-1 if same >= 0 or leaf >= 0 else output for same, leaf, output, _, _ in recipe]
+        return [-1 if same >= 0 or at >= 0 else output for same, at, output, _, _ in recipe]
 
     def _recipe(self, extents: tuple[int, ...]) -> Recipe:
         recipe = self.recipes.get(extents)
@@ -142,9 +142,9 @@ class Plan:
         return recipe
 
     def _interpret(
-        self, extents: tuple[int, ...], scalars: Sequence[Any], leaves: Sequence[Data], want: Sequence[Slot]
+        self, extents: tuple[int, ...], scalars: Sequence[Any], inputs: Sequence[Data], want: Sequence[Slot]
     ) -> list[Data]:
-        arrays = [memory.as_array(d) for d in leaves]
+        arrays = [memory.as_array(d) for d in inputs]
         outs = interpret(self.graph, self.graph.outputs, arrays, scalars, (extents, scalars))
         by_name = dict(zip(self.wanted, outs, strict=True))
         return [memory.from_array(np.asarray(by_name[s.step.index, s.k]), self.device) for s in want]

@@ -3,7 +3,7 @@
 Where an array has ten elements, what a sync costs is its Python. So what the general way through `sync.py` and the
 executor came to is kept at the last step, as a function written for it: each comparison and each address is spelled
 out, because a loop over three things costs more than the three. Not so where gradients will be asked for, an
-operation has several results, leaves are overwritten, or there are very many of either: see `replay_update.py`.
+operation has several results, inputs are overwritten, or there are very many of either: see `replay_update.py`.
 
 The memory of small results is kept too, and used again once nobody refers to it.
 """
@@ -25,7 +25,7 @@ from lazyt.config import general as settings
 from lazyt.errors import is_ours
 from lazyt.runtime.liveness import GIVEN, LEAVE, WANTED, is_wanted, lines
 from lazyt.runtime.plan_cache import Plan
-from lazyt.tracing.steps import LEAF
+from lazyt.tracing.steps import INPUT
 from lazyt.tracing.tensor_state import Data, Holder, Storage
 from lazyt.tracing.trace import FIRST_BOUND, NEW_TRACE, NONE, Several, Slot, Trace, holding, trace_numbers
 
@@ -66,10 +66,10 @@ class _NoMemory:
 
 def _counts() -> tuple[int, int, int, int, int]:
     """What `getrefcount` says, as `_text` asks it, of a result that nobody else holds; of a value and of its buffer
-    that only what is kept refers to; of a leaf's value that nobody else refers to; of one result among several.
+    that only what is kept refers to; of an input's value that nobody else refers to; of one result among several.
     """
-    results, leaves = [object(), object()], [object()]
-    (met,) = leaves
+    results, inputs = [object(), object()], [object()]
+    (met,) = inputs
     value = Data(_NoMemory(), (), None)  # type: ignore[arg-type]
     kept = [(value, value.buffer)]
     del value
@@ -182,7 +182,7 @@ def remember(tr: Trace, plan: Any, slots: Sequence[Slot], holders: Sequence[Hold
         return
     if any(s.k or s.requires_grad or h._meta is not None for s, h in zip(slots, holders, strict=True)):
         return
-    if len(slots) + len(tr.leaves) + len(tr.refs) > MOST:
+    if len(slots) + len(tr.inputs) + len(tr.refs) > MOST:
         return
     path, place = pos.steps(), {s.step.index: k for k, s in enumerate(slots)}
     # Values with a storage and such as were written: index, step, which of those wanted it is, or -1.
@@ -190,7 +190,7 @@ def remember(tr: Trace, plan: Any, slots: Sequence[Slot], holders: Sequence[Hold
     for i, r in tr.refs.items():
         if type(r) is Several or i >= len(path):
             return
-        if path[i].op is not LEAF:
+        if path[i].op is not INPUT:
             stored.append((i, path[i], place.get(i, -1) if results[i] is None else -1))
     bound = None
     if slots:
@@ -223,9 +223,9 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
     wanted = {i for i, _ in at}
     places = {
         "held": [i for i, _ in at],
-        "dead": [s.index for s in path if results[s.index] is not None and s.op is not LEAF and s.index not in wanted],
-        "leaf": [s.index for s in path if s.op is LEAF and s.index not in tr.refs],
-        "none": [s.index for s in path if results[s.index] is None and s.op is not LEAF],
+        "dead": [s.index for s in path if results[s.index] is not None and s.op is not INPUT and s.index not in wanted],
+        "input": [s.index for s in path if s.op is INPUT and s.index not in tr.refs],
+        "none": [s.index for s in path if results[s.index] is None and s.op is not INPUT],
         "scalar": [],
         "donor": [],
     }
@@ -233,10 +233,10 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
     launch: list[str] = []
     status: Any = None
     if bound is not None:
-        # The leaves whose memory results could take, were they nobody else's.
+        # The inputs whose memory results could take, were they nobody else's.
         donors = sorted({d.donor for d in bound.donations})
-        leaves = [s.index for s in path if s.op is LEAF and s.statics[3] < 0]
-        places["donor"] = [leaves[n] for n in donors]
+        inputs = [s.index for s in path if s.op is INPUT and s.statics[3] < 0]
+        places["donor"] = [inputs[n] for n in donors]
         program = bound.launch_only()
         places["scalar"], how = scalars_of(path, bound)
         native = program is not None
@@ -251,7 +251,7 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
     # NOTE: alone, a native call and results with no storage need no lock but the plan's: what is looked at and what is
     # put behind the handles afterwards are not apart by a call, so no other thread gets between.
     locked = bool(tr.refs) or not (native or bound is None)
-    text = _text(names, [k for _, k in at], launch, refs, again.n_outputs, n_dead, locked, len(tr.leaves))
+    text = _text(names, [k for _, k in at], launch, refs, again.n_outputs, n_dead, locked, len(tr.inputs))
     space = {
         "FIRST_BOUND": FIRST_BOUND, "again": again, "blank": [None] * tr.n_results(), "bound": bound,
         "count": getrefcount, "counters": counters,
@@ -261,7 +261,7 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
         "references": getweakrefcount, "root": again.root, "settings": settings, "Storage": Storage,
         "trace_numbers": trace_numbers,
         **{f"step{n}": path[i] for n, i in enumerate(tr.refs)},
-        **{f"at_{name}": path[i] for name, i in zip(names["leaf"], places["leaf"], strict=True)},
+        **{f"at_{name}": path[i] for name, i in zip(names["input"], places["input"], strict=True)},
         "span": slice(0, tr.n_results()), "used": slice(0, again.n_scalars),
         "status": status,
         "status_address": status.buffer_info()[0] if native else 0 if bound is None else bound.status_address,
@@ -375,7 +375,7 @@ def _spelled(again: Written, refs: dict[int, Any], path: Sequence[Step]) -> Refe
         if k >= 0:
             different += [f"s{n} is None or not {wanted} or s{n}._meta is not None"]
             given += [f"s{n}._data = value{k}"]
-        elif path[i].op is not LEAF:
+        elif path[i].op is not INPUT:
             different += [f"(s{n} is not None and {wanted})"]
         left += lines(LEAVE, h=f"s{n}")
     if different:
@@ -397,16 +397,16 @@ def _listed(again: Written) -> References:
 
 def _text(
     names: dict[str, list[str]], values: list[int], launch: list[str], refs: References, n_outputs: int, n_dead: int,
-    locked: bool, n_leaves: int,
+    locked: bool, n_inputs: int,
 ) -> str:  # fmt: skip
     """The function. names: of the places of results, by what is there; values: which one each of those held gets."""
-    held, leaf = names["held"], names["leaf"]
+    held, inputs = names["held"], names["input"]
     more_refs, found, given, left = refs
     # NOTE: no call before `refs` is there: what a signal handler records later is found out at the end.
-    text = ["here, met, results = tr.pos, tr.leaves, tr.results"]
+    text = ["here, met, results = tr.pos, tr.inputs, tr.results"]
     other = ["here.again is not again", "tr.ext is not ext", 'settings["interpret"]', 'not settings["repeat"]']
     text += [f"if {' or '.join(other)}:", "    return False"]
-    text += [f"({''.join(f'met{n}, ' for n in range(n_leaves))}) = met"] if launch and n_leaves else []
+    text += [f"({''.join(f'met{n}, ' for n in range(n_inputs))}) = met"] if launch and n_inputs else []
     text += ["refs = {**tr.refs}"] if found else []
     text += [f"if {' or '.join(more_refs)}:", "    return False", "started = now()"]
     different: list[str] = []
@@ -431,13 +431,13 @@ def _text(
         text += [f"if known and ({alive}):", "    return False"]
     text += ["spent, number, fresh = now() - started, next(trace_numbers), []"]
     # A handler of signals may have recorded while it ran, or synced.
-    text += ["if tr.pos is not here or tr.leaves is not met:", "    return False"]
+    text += ["if tr.pos is not here or tr.inputs is not met:", "    return False"]
     # NOTE: from here to the last handle, no call but for what has a storage: see `_written`.
-    text += [f"h_{p} = results[{p}]" for p in (*held, *leaf)]
+    text += [f"h_{p} = results[{p}]" for p in (*held, *inputs)]
     text += [f"if {' or '.join([*more_refs, *(f'h_{p} is None' for p in held)])}:", "    return False"]
     for p, k in zip(held, values, strict=True):
         text += lines(GIVEN, h=f"h_{p}", value=f"value{k}")
-    for p in leaf:
+    for p in inputs:
         # NOTE: else another thread has written it, or met it.
         text += [f"if h_{p} is not None and h_{p}._slot is at_{p}:", f"    h_{p}._slot = None"]
     text += given + left
@@ -449,7 +449,7 @@ def _text(
     if left:  # what was recorded meanwhile is pending, so the trace goes on
         text += ["if tr.pos is not here:", "    return True"]
     text += ["if tr.metas or tr.more:", "    tr.begin(root, blank)", "else:"]
-    text += [f"    results[{p}] = None" for p in (*held, *leaf)]
+    text += [f"    results[{p}] = None" for p in (*held, *inputs)]
     # NOTE: what nobody holds is left for the next trace's handles, unless somebody has a weak reference to it.
     text += ["    if known:", "        results[span] = blank"] if referred else []
     text += ["    tr.last_refs, tr.refs = tr.refs, {}"] if left else []

@@ -1,6 +1,6 @@
 """A sync like the last one at this place, where no function is written for it (see `replay.py`): by loops.
 
-That is a training step's: leaves are overwritten with what replaces them, one step has many results, values
+That is a training step's: inputs are overwritten with what replaces them, one step has many results, values
 that will be differentiated keep what that needs. The same is asked as in `sync.py`, but it is compared with what it
 came to the last time instead of found anew. Whatever is different, or fails, goes the general way, from the start.
 """
@@ -22,7 +22,7 @@ from lazyt.runtime.liveness import commit, is_wanted, stand
 from lazyt.runtime.plan_cache import Plan
 from lazyt.runtime.replay import AMONG, Again, counters
 from lazyt.tracing.inputs import form_of
-from lazyt.tracing.steps import LEAF
+from lazyt.tracing.steps import INPUT
 from lazyt.tracing.tensor_state import Data, Holder
 from lazyt.tracing.trace import Several, Slot, holding, local
 
@@ -47,7 +47,7 @@ class Update(Again):
     """What such a sync did. Holders are met in the order: of the results, then those that are held weakly."""
 
     __slots__ = (
-        "blank", "donors", "fresh", "graphs", "held", "idle", "leaves", "missed", "n_own", "none", "order", "ordered",
+        "blank", "donors", "fresh", "graphs", "held", "idle", "inputs", "missed", "n_own", "none", "order", "ordered",
         "others", "places", "refs", "root", "sizes", "slots", "unheld", "variant", "want", "wanted",
         "words",
     )  # fmt: skip
@@ -68,7 +68,7 @@ class Update(Again):
         self.unheld = _at([*idle, *(i for i, h in enumerate(results) if h is not None and i not in held)])
         self.idle = idle
         self.none = [i for i, h in enumerate(results) if h is None and i not in idle]
-        # Of what is held weakly, by its number: what is wanted; the leaves; the others, with the step whose value they
+        # Of what is held weakly, by its number: what is wanted; the inputs; the others, with the step whose value they
         # may not hold.
         self.refs = list(tr.refs)
         weakly = [(i, k, r()) for i, several in tr.refs.items() for k, r in enumerate(_each(several))]
@@ -77,8 +77,8 @@ class Update(Again):
         )  # fmt: skip
         self.wanted = list(wanted)
         rest = [(n, path[i]) for n, (i, *_) in enumerate(weakly) if n not in wanted]
-        self.leaves = [n for n, step in rest if step.op is LEAF]
-        self.others = [(n, step) for n, step in rest if step.op is not LEAF]
+        self.inputs = [n for n, step in rest if step.op is INPUT]
+        self.others = [(n, step) for n, step in rest if step.op is not INPUT]
         self.order = [*(place[i, 0] for i in own), *(place[weakly[n][:2]] for n in self.wanted)]
         self.ordered = _at(self.order)
         self.want = list(want)
@@ -121,11 +121,11 @@ class Update(Again):
         if found is None:
             return False
         segment = make_segment(tr, self.graphs, consumed_on(tr)) if self.graphs else None
-        leaves, results, run = tr.leaves, tr.results, self.variant
+        inputs, results, run = tr.inputs, tr.results, self.variant
         for i in self.idle:
             results[i] = None
         if self.bound.donations:
-            variant, places = self.bound.donating(leaves, tr.scalars)
+            variant, places = self.bound.donating(inputs, tr.scalars)
             if variant is not run or places != self.places:
                 return False
         begun, flag = perf_counter(), run.flag
@@ -139,7 +139,7 @@ class Update(Again):
             self._commit(tr, found, buffers, segment)
         except BaseException as e:
             if ran or flag[0]:
-                # As in `sync`: leaves are overwritten, so the results stand, and it goes on afterwards.
+                # As in `sync`: inputs are overwritten, so the results stand, and it goes on afterwards.
                 stand(tr, lambda: self._commit(tr, found, buffers, segment))
             elif isinstance(e, Exception):
                 replay.failed(e)
@@ -160,16 +160,16 @@ class Update(Again):
         return True
 
     def _run(self, tr: Trace, buffers: list[Any]) -> bool:
-        """Take memory, or leaves to overwrite, for the results, and run: whether all indices were right."""
-        run, leaves = self.variant, tr.leaves
+        """Take memory, or inputs to overwrite, for the results, and run: whether all indices were right."""
+        run, inputs = self.variant, tr.inputs
         allocate = run.allocate
-        bases = [d.address for d in leaves]
+        bases = [d.address for d in inputs]
         at = run.n_inputs
         if at < len(bases):
             del bases[at:]
         if self.places:
-            # NOTE: what goes to fresh memory has any leaf here until it has.
-            buffers += self.donors(leaves)
+            # NOTE: what goes to fresh memory has any input here until it has.
+            buffers += self.donors(inputs)
             bases += self.donors(bases)
         else:
             buffers += self.blank[: len(run.sizes)]
@@ -186,7 +186,7 @@ class Update(Again):
             bases += run.exe.words.of(scalars)
         if run.moving:
             bases += run.moved(bases, run.exe.expressions.evaluate(run.extents, scalars))
-        run.launch(bases, buffers, arena, leaves)
+        run.launch(bases, buffers, arena, inputs)
         if run.checks and run.status[0]:
             run.status[:] = 0
             return False
@@ -216,7 +216,7 @@ class Update(Again):
                 return None
         except AttributeError:  # one of them is gone
             return None
-        others += [h for n in self.leaves if (h := weakly[n]()) is not None]
+        others += [h for n in self.inputs if (h := weakly[n]()) is not None]
         for n, step in self.others:
             h = weakly[n]()
             if h is not None:
@@ -228,9 +228,9 @@ class Update(Again):
     def _commit(
         self, tr: Trace, found: tuple[list[Any], list[Any]], buffers: Sequence[Any], segment: Segment | None
     ) -> None:  # fmt: skip
-        """Commit what the run has put into leaves and buffers."""
+        """Commit what the run has put into inputs and buffers."""
         if self.fresh is None:
-            values = self.plan.values(buffers, self.ext.values, tr.leaves, self.want)
+            values = self.plan.values(buffers, self.ext.values, tr.inputs, self.want)
         else:
             values = [*buffers]
             for k, shape, dtype, form in self.fresh:
@@ -246,13 +246,13 @@ def _each(reference: Any) -> Sequence[Any]:
 def _fresh(
     tr: Trace, plan: Plan, want: Sequence[Slot], places: Sequence[int]
 ) -> list[tuple[int, tuple[int, ...], Any, object]] | None:  # fmt: skip
-    """The values that a run puts into fresh memory, with their forms, if the others are leaves overwritten as they are.
+    """The values that a run puts into fresh memory, with their forms, if the others are inputs overwritten as they are.
 
-    None where it is not as simple: values that are one another, or leaves.
+    None where it is not as simple: values that are one another, or inputs.
     """
     if plan.order_of(tr.ext.values, want) != [*range(len(want))]:
         return None
-    if any(at >= 0 and tr.leaves[at].shape != want[k].shape for k, at in enumerate(places)):
+    if any(at >= 0 and tr.inputs[at].shape != want[k].shape for k, at in enumerate(places)):
         return None
     device = tr.pos.device
     return [

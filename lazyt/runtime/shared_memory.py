@@ -158,9 +158,9 @@ def _publish(tr: Trace, shared: Shared, st: Storage) -> None:
     before = memory.from_array(shared.array)
     before.form, before.met = shared.data.form, shared.data.met
     with holding:
-        for i, data in enumerate(tr.leaves):
+        for i, data in enumerate(tr.inputs):
             if data is shared.data:
-                tr.leaves[i] = before
+                tr.inputs[i] = before
     base = handle_on(st)
     while True:
         data = materialise(base, "shared memory")

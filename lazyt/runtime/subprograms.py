@@ -5,8 +5,8 @@ plans' memory. So a trace with equal turns is divided between them, and a very l
 values cross. Each part is a program of its own: its *inputs* are the values that it reads and does not compute. Parts
 of equal structure share one *template*, hence one plan, whatever turn, line or trace they are from.
 
-    0  leaf x                  part 0: steps 2, 4         template: leaf, leaf, matmul, tanh
-    1  leaf w                  part 1: steps 5, 6         the same template, over the result of part 0
+    0  input x                 part 0: steps 2, 4         template: input, input, matmul, tanh
+    1  input w                 part 1: steps 5, 6         the same template, over the result of part 0
     2  matmul 0 1              part 2: ...
     4  tanh 2
     5  matmul 4 1
@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lazyt.autograd.engine import BACKWARD
-from lazyt.autograd.saved_segment import leaf_numbers
+from lazyt.autograd.saved_segment import input_numbers
 from lazyt.config import general as settings
 from lazyt.ir.records import dataclass
 from lazyt.tracing.call_site import Site
-from lazyt.tracing.steps import ASSIGN, LEAF, MODE
+from lazyt.tracing.steps import ASSIGN, INPUT, MODE
 from lazyt.tracing.trace import Ext, Slot, Step, structure_id
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Body:
     """The steps of a trace that compute, in order, and what decides where it can be divided."""
 
     def __init__(self, path: Sequence[Step]) -> None:
-        self.steps = [s for s in path if s.op is not LEAF and s.op is not MODE]
+        self.steps = [s for s in path if s.op is not INPUT and s.op is not MODE]
         n = len(self.steps)
         self.weights = np.ones(n + 1, np.int64)  # the last stands for the end
         self.closed = np.zeros(
@@ -261,7 +261,7 @@ class Form(NamedTuple):
 
 
 class Template:
-    """The steps of parts of equal structure, on a path of their own: a leaf for each input, then the body."""
+    """The steps of parts of equal structure, on a path of their own: an input step for each input, then the body."""
 
     def __init__(self, end: Step) -> None:
         self.end = end
@@ -330,7 +330,7 @@ class Partition:
         want: Sequence[Slot],
     ) -> None:  # fmt: skip
         self.want = list(want)
-        self.numbers: dict[Slot, int] = dict(leaf_numbers(path).items())
+        self.numbers: dict[Slot, int] = dict(input_numbers(path).items())
         need, kept = set(want), set(want)
         parts: list[Part] = []
         for start, stop in reversed(list(zip(starts, [*starts[1:], len(steps)], strict=True))):
@@ -347,7 +347,7 @@ class Partition:
             inputs = list(dict.fromkeys(x for s in live for x in references(s) if x not in own))
             wanted = [x for s in live for x in s.slots if x in need]
             # NOTE: from the last part to the first, so what is needed already is read later.
-            done = [x for x in inputs if x not in need and x not in kept and x.step.op is not LEAF]
+            done = [x for x in inputs if x not in need and x not in kept and x.step.op is not INPUT]
             need.update(inputs)
             parts.append(_part(live, inputs, wanted, done, extents))
         self.parts = parts[::-1]
@@ -359,10 +359,10 @@ class Partition:
             found.setdefault((id(p.template), id(p.form), tuple(map(id, p.wanted))), []).append(p)
         return list(found.values())
 
-    def value(self, x: Slot, values: dict[Slot, Data], leaves: Sequence[Data]) -> Data:
-        """An input: a leaf of the trace, or what an earlier part computed."""
+    def value(self, x: Slot, values: dict[Slot, Data], inputs: Sequence[Data]) -> Data:
+        """An input of a part: one of the trace, or what an earlier part computed."""
         number = self.numbers.get(x)
-        return values[x] if number is None else leaves[number]
+        return values[x] if number is None else inputs[number]
 
 
 _templates: dict[int, Template] = {}
@@ -375,7 +375,7 @@ def _part(
     place: dict[Slot, tuple[int, int]] = {}
     sid = structure_id(ROOT, (live[0].device,))
     for i, x in enumerate(inputs):
-        sid = structure_id(sid, _leaf_key(x))
+        sid = structure_id(sid, _input_key(x))
         place[x] = (i, 0)
     n = len(inputs)
     for i, s in enumerate(live, n):
@@ -399,11 +399,11 @@ def _part(
     return Part(template, template.form(live, inputs, extents), inputs, live, want, wanted, scalars, done)
 
 
-def _leaf_key(x: Slot) -> tuple[Any, ...]:
+def _input_key(x: Slot) -> tuple[Any, ...]:
     s = x.step
     # A value that gradients are asked of is tracked: a leaf, a later value of one, or one computed by another sync.
-    tracked = 0 if x.leaf is None or not x.requires_grad else s.statics[2] if s.op is LEAF else 1
-    return (LEAF, x.dtype, len(x.shape), tracked, -1, s.device)
+    tracked = 0 if x.leaf is None or not x.requires_grad else s.statics[2] if s.op is INPUT else 1
+    return (INPUT, x.dtype, len(x.shape), tracked, -1, s.device)
 
 
 def _step_key(s: Step, place: dict[Slot, tuple[int, int]]) -> tuple[Any, ...]:
@@ -455,8 +455,8 @@ def _template(live: Sequence[Step], inputs: Sequence[Slot], sid: int) -> Templat
         return x
 
     for x in inputs:
-        key = _leaf_key(x)
-        v = Step(pos, LEAF, (), key[1:], key, pos.index + 1)
+        key = _input_key(x)
+        v = Step(pos, INPUT, (), key[1:], key, pos.index + 1)
         v.dtype, v.shape, v.n_ints = x.dtype, x.shape, len(x.shape)
         v.requires_grad = key[3] != 0
         v.leaf = v if v.requires_grad else None

@@ -91,7 +91,7 @@ def sync(
     if tr.pos.parent is None:
         return  # a handler of signals has synced meanwhile
     # NOTE: also what is computed goes behind its holders under the lock: another thread that waits for it to compute a
-    # value of this trace must then find the value, because the trace's leaves may be overwritten.
+    # value of this trace must then find the value, because the trace's inputs may be overwritten.
     with holding:
         # NOTE: whoever records meanwhile (a handler of signals, a finalizer) has a trace of its own.
         aside = tr.aside()
@@ -119,7 +119,7 @@ def sync(
                     raised = cause not in UNASKED if asked is None else asked._data is None
                     tr.leave()
                 elif receipt.written and isinstance(report.plan, Plan):
-                    # An interrupt after the leaves were overwritten: the results stand, and it goes on afterwards.
+                    # An interrupt after the inputs were overwritten: the results stand, and it goes on afterwards.
                     plan = report.plan
                     stand(tr, lambda: _results(tr, plan, receipt, snapshot, want, slots, holders, others, segment))
                 elif isinstance(e, Exception) and is_fault(e):
@@ -224,13 +224,13 @@ def _without(
 class _Snapshot:
     """A trace as it stands: another thread may compute it while its owner goes on."""
 
-    __slots__ = ("ext", "leaves", "pos", "scalars")
+    __slots__ = ("ext", "inputs", "pos", "scalars")
 
     def __init__(self, tr: Trace) -> None:
         pos = self.pos = tr.pos
         self.ext = tr.ext
         self.scalars = tr.scalars[: pos.scalar_start + pos.n_scalars]
-        self.leaves = tr.leaves
+        self.inputs = tr.inputs
 
     def sites(self) -> list[Any]:
         """The user's line of each step."""
@@ -240,14 +240,14 @@ class _Snapshot:
 class _PartRun:
     """A part of a trace with the values that it reads: what `_compute_on_one` takes as a trace of its own."""
 
-    __slots__ = ("ext", "leaves", "part", "pos", "scalars")
+    __slots__ = ("ext", "inputs", "part", "pos", "scalars")
 
-    def __init__(self, part: Part, scalars: Sequence[Any], leaves: list[Data]) -> None:
+    def __init__(self, part: Part, scalars: Sequence[Any], inputs: list[Data]) -> None:
         self.part = part
         self.pos = part.end()
         self.ext = part.form.ext
         self.scalars = part.scalars_of(scalars)
-        self.leaves = leaves
+        self.inputs = inputs
 
     def sites(self) -> list[Any]:
         """The user's line of each step."""
@@ -274,15 +274,15 @@ def _compute_parts(
 ) -> list[Data]:  # fmt: skip
     """The values of `want` from the parts of a long trace, one after the other.
 
-    NOTE: no leaf of the trace is overwritten, for any part may fail; what an earlier part computed may be.
+    NOTE: no input of the trace is overwritten, for any part may fail; what an earlier part computed may be.
     """
     values: dict[Slot, Data] = {}
     for part in parts.parts:
-        leaves = [parts.value(x, values, snapshot.leaves) for x in part.inputs]
+        inputs = [parts.value(x, values, snapshot.inputs) for x in part.inputs]
         for x in part.done:
             del values[x]
-        run = _PartRun(part, snapshot.scalars, leaves)
-        del leaves
+        run = _PartRun(part, snapshot.scalars, inputs)
+        del inputs
         values.update(zip(part.want, _compute_on_one(run, part.wanted, report, Receipt()), strict=True))
     report.parts += len(parts.parts)
     return [values[x] for x in want]
@@ -311,7 +311,7 @@ def _compute_on_one(
         report.superset = True
         counters.superset_plans += 1
     try:
-        out = plan.run(extents, snapshot.scalars, snapshot.leaves, want, receipt)
+        out = plan.run(extents, snapshot.scalars, snapshot.inputs, want, receipt)
     except Exception as e:
         relocate(e, snapshot.sites)
         raise
@@ -349,8 +349,8 @@ def _results(
     tr: Trace, plan: Plan, receipt: Receipt, snapshot: _Snapshot, want: Sequence[Slot], slots: Sequence[Slot],
     holders: Sequence[Holder], others: Sequence[Holder], segment: Any,
 ) -> None:  # fmt: skip
-    """Commit what a plan has put into leaves and buffers."""
-    values = plan.values(receipt.buffers, snapshot.ext.values, snapshot.leaves, want)
+    """Commit what a plan has put into inputs and buffers."""
+    values = plan.values(receipt.buffers, snapshot.ext.values, snapshot.inputs, want)
     commit(tr, slots, holders, others, values, segment)
 
 
@@ -408,7 +408,7 @@ def compute_foreign(holder: Holder) -> Data:
     """Compute what another thread has pending so that this one can read it; the owner's trace goes on untouched."""
     check_allowed(local.trace, "another thread", None)
     report = SyncReport("another thread", user_site())
-    # NOTE: from here on the owner cannot overwrite the leaves of its trace.
+    # NOTE: from here on the owner cannot overwrite the inputs of its trace.
     with holding:
         for _ in range(MANY):
             if holder._storage is not None:
@@ -425,10 +425,10 @@ def compute_foreign(holder: Holder) -> Data:
                     "sync: a value that is being computed cannot be used by what interrupts that (a handler of "
                     "signals, a finalizer): it can be used afterwards"
                 )
-            leaves = tr.leaves
+            inputs = tr.inputs
             snapshot = _Snapshot(tr)
             # NOTE: the owner may have synced meanwhile: only one trace's parts belong together.
-            if tr.leaves is leaves and holder._slot is slot:
+            if tr.inputs is inputs and holder._slot is slot:
                 break
         else:
             raise without_value()
@@ -441,7 +441,7 @@ def compute_foreign(holder: Holder) -> Data:
             raise
         limit = recording.MAX_BYTES
     # NOTE: no call in here. The same slot may stand for a value of the owner's next trace.
-    if tr.leaves is leaves:
+    if tr.inputs is inputs:
         tr.more = True  # NOTE: a handle that has a value is none for another trace (see `Trace.results`)
         tr.polled += 1
         if tr.polled >= recording.POLLS:

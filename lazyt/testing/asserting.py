@@ -12,7 +12,7 @@ from lazyt.testing.closeness import Tolerance, Work, compare, tolerance, work_of
 from lazyt.tracing.lower import lower
 from lazyt.tracing.printer import site_text
 from lazyt.tracing.step_printer import call_text
-from lazyt.tracing.steps import LEAF
+from lazyt.tracing.steps import INPUT
 from lazyt.tracing.tensor_state import Handle, Holder
 from lazyt.tracing.trace import Slot
 
@@ -25,7 +25,7 @@ def pending_slot(x: Any) -> Slot | None:
     if holder._data is not None:
         return None
     slot = x._slot if x._slot is not None else holder._slot
-    return None if slot is None or slot.step.op is LEAF else slot
+    return None if slot is None or slot.step.op is INPUT else slot
 
 
 def recorded(slot: Slot) -> str:

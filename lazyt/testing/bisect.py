@@ -22,7 +22,7 @@ from lazyt.testing.modes import Program
 from lazyt.tracing.printer import site_text
 from lazyt.tracing.shape_inference import infer
 from lazyt.tracing.step_printer import call_text
-from lazyt.tracing.steps import ASSIGN, LEAF, MODE
+from lazyt.tracing.steps import ASSIGN, INPUT, MODE
 from lazyt.tracing.trace import Slot, Step
 
 Array = np.ndarray[Any, Any]
@@ -44,13 +44,13 @@ def bisect(programs: Sequence[Program], wanted: Sequence[Slot] | None = None) ->
 def unfused(program: Program) -> Values:
     """The value of every step, each operation through a kernel of its own."""
     values: Values = {}
-    leaf = 0
+    n_inputs = 0
     slots: list[Slot] = []
     for s in program.steps:
-        if s.op is LEAF:
+        if s.op is INPUT:
             at = s.statics[3]
-            values[s] = memory.as_array(program.leaves[leaf if at < 0 else at])
-            leaf += at < 0
+            values[s] = memory.as_array(program.inputs[n_inputs if at < 0 else at])
+            n_inputs += at < 0
         elif s.op is not MODE:
             slots += s.slots
     try:
@@ -68,20 +68,20 @@ def unfused(program: Program) -> Values:
 def against_meaning(program: Program, values: Values) -> Finding | None:
     """The first step whose kernel differs from the interpreter on the same operands."""
     for s in program.steps:
-        if s.op in (LEAF, MODE, ASSIGN) or getattr(s.op, "lower", None) is None:
+        if s.op in (INPUT, MODE, ASSIGN) or getattr(s.op, "lower", None) is None:
             continue
         operands = [x for x in s.operands if isinstance(x, Slot)]
         if any(x not in values for x in (*operands, *s.slots)):
             continue
         b, nodes = _alone(program, s)
-        leaves = [values[x] if isinstance(x, Slot) else np.zeros(()) for x in s.operands]
+        inputs = [values[x] if isinstance(x, Slot) else np.zeros(()) for x in s.operands]
         scalars = program.scalars[s.scalar_start : s.scalar_start + s.n_scalars]
         work = work_of(reachable(nodes))
-        for slot, want in zip(s.slots, interpret(b.nodes, nodes, leaves, scalars), strict=True):
+        for slot, want in zip(s.slots, interpret(b.nodes, nodes, inputs, scalars), strict=True):
             got = values[slot]
             found = compare(got, want, tolerance(got.dtype, want, work))
             if found is not None:
-                near = [node_line(n) for n in reachable(nodes) if n.op != "leaf"]
+                near = [node_line(n) for n in reachable(nodes) if n.op != "input"]
                 return Finding(
                     call_text(s, program.scalars, program.ext.values),
                     site_text(s.site),
@@ -106,7 +106,7 @@ def _alone(program: Program, s: Step) -> Any:
 
 def fused_apart(program: Program, values: Values) -> Finding | None:
     """The first step that, computed by fused kernels, has other bits than through operations one by one."""
-    slots = [x for s in program.steps if s.op not in (LEAF, MODE) for x in s.slots if x in values]
+    slots = [x for s in program.steps if s.op not in (INPUT, MODE) for x in s.slots if x in values]
     exact = [x for x in slots if not program.work([x]).inexact]
 
     def wrong(slot: Slot) -> Array | None:
@@ -127,7 +127,7 @@ def fused_apart(program: Program, values: Values) -> Finding | None:
                 site_text(s.site),
                 [operand_text(values[x]) for x in s.operands if isinstance(x, Slot) and x in values],
                 found or "the sign of a zero, or the shape, differs",
-                "fused kernels, and one kernel an operation, from the same leaves",
+                "fused kernels, and one kernel an operation, from the same inputs",
                 "fusion: every operation alone gives what it means",
             )
     return None

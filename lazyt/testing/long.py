@@ -2,7 +2,7 @@
 
 `long_programs.py` writes such programs. The reference is the general way, synced after each turn, where nothing is
 remembered; beside it the program runs unread as users run it, again with its plans known, fused at once, a kernel an
-operation, in the interpreter of the graph IR, with threads and leaves overwritten, and synced at random turns; where
+operation, in the interpreter of the graph IR, with threads and inputs overwritten, and synced at random turns; where
 NumPy has all of it, NumPy runs it too. In the end the program's values must be released, and the thread must go on.
 """
 
@@ -84,8 +84,8 @@ OTHERS = (
     _way("synced at random turns", RANDOM, 3, tiers=True),
     _way("synced at random turns, its plans known", RANDOM, 4, tiers=True, repeat=3),
     _way("unread, a kernel an operation", fuse=False),
-    _way("unread, two threads, leaves overwritten", threads=2, fine=True),
-    _way("synced each turn, leaves overwritten", EACH, fine=True, tiers=True),
+    _way("unread, two threads, inputs overwritten", threads=2, fine=True),
+    _way("synced each turn, inputs overwritten", EACH, fine=True, tiers=True),
     _way("unread, in the general way", off=REMEMBERING, tiers=True, repeat=2),
     *(_way(f"unread, no-{name}", off=(name,)) for name in
       ("wide", "tile", "pairs", "reuse", "native", "epilogues", "cover", "turn", "vectors", "gemm", "shapes", "calls")),
@@ -120,7 +120,7 @@ class LongRun(Run):
         return super().space() | own
 
     def data(self, shape: tuple[int, ...], seed: int, dtype: str = "float32", scale: float = 1.0) -> Any:
-        """A leaf: the same values each time."""
+        """An input: the same values each time."""
         a = (np.random.default_rng(seed).standard_normal(shape) * scale).astype(dtype)
         return a if self.xp is reference else lt.tensor(a, dtype=dtype)
 

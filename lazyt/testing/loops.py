@@ -33,7 +33,7 @@ REMEMBERING = ("repeat", "calls", "shapes", "rebind")
 # NOTE: BLAS has its own order of sums, and which products are its depends on strides, thus on what is fused.
 GENERAL = Mode("the general way", tiers=True, off=(*REMEMBERING, "blas"))
 AS_USED = Mode("as used", tiers=True, off=("blas",), short=True)
-FINE = Mode("as used, leaves overwritten", tiers=True, off=("blas",), short=True, fine=True)
+FINE = Mode("as used, inputs overwritten", tiers=True, off=("blas",), short=True, fine=True)
 LOOP = "for k in turns("
 
 

@@ -29,7 +29,7 @@ from lazyt.tracing.tensor_state import Data
 from lazyt.tracing.trace import Ext, Slot, Step, Trace, local
 
 NEVER, ALWAYS, RANDOM = "never", "always", "random"
-# How much work is divided among threads, and which results may take the memory of leaves.
+# How much work is divided among threads, and which results may take the memory of inputs.
 _SIZES = host().work_sizes
 # Plans of one operation that were bound while work was divided finely: nobody else should run by them.
 _fine_kinds: dict[Any, Any] = {}
@@ -52,7 +52,7 @@ class Mode:
     device: str = HOST
     off: tuple[str, ...] = ()  # what LAZYT_DEBUG=no-... turns off
     interpret: bool = False  # the interpreter of the graph IR in place of kernels
-    fine: bool = False  # small programs divide work among threads and overwrite leaves as large ones do
+    fine: bool = False  # small programs divide work among threads and overwrite inputs as large ones do
     first: bool = False  # exact steps of a small program by NumPy, each time as if it were the first in the process
     short: bool = False  # recorded and synced as users do, by the shortest ways: what is tried is that these agree
 
@@ -76,7 +76,7 @@ class Program:
     pos: Step
     ext: Ext
     scalars: list[Any]
-    leaves: list[Data]
+    inputs: list[Data]
 
     @property
     def steps(self) -> list[Step]:
@@ -97,7 +97,7 @@ class Program:
         """These values, through kernels that are planned for them alone."""
         plan = plan_cache.draft(self.pos, self.ext, slots, self.scalars, fused)
         plan.compile(self.ext.values, self.scalars)
-        return [memory.as_array(d) for d in plan.run(self.ext.values, self.scalars, self.leaves, slots)]
+        return [memory.as_array(d) for d in plan.run(self.ext.values, self.scalars, self.inputs, slots)]
 
 
 class Watched(Trace):
@@ -133,7 +133,7 @@ class Watched(Trace):
         if pos is not None and pos.parent is not None:
             if self.keep:
                 scalars = self.scalars[: pos.scalar_start + pos.n_scalars]
-                self.programs.append(Program(pos, self.ext, scalars, self.leaves))
+                self.programs.append(Program(pos, self.ext, scalars, self.inputs))
             if self.forget:
                 super().start()
                 self.reset_trie()

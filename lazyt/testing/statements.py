@@ -54,7 +54,7 @@ MODES = (
     AGAIN,
     Mode("synced at random (seed 1)", RANDOM, 1),
     Mode("synced at random (seed 2)", RANDOM, 2, tiers=True),
-    Mode("run again, leaves overwritten", RANDOM, 4, repeat=3, fine=True),
+    Mode("run again, inputs overwritten", RANDOM, 4, repeat=3, fine=True),
     *(Mode(f"no-{name}", off=(name,)) for name in SWITCHES),
 )  # fmt: skip
 # The meaning of the graph IR, beside NumPy: its elementary functions are NumPy's, so it has other bits than kernels.

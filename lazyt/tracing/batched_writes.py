@@ -30,7 +30,7 @@ from lazyt.tracing.inplace import (
     whole,
 )
 from lazyt.tracing.record import advance, operand_slots, own_slot
-from lazyt.tracing.steps import LEAF, Moved, settle
+from lazyt.tracing.steps import INPUT, Moved, settle
 from lazyt.tracing.tensor_state import Handle, Holder, Storage
 from lazyt.tracing.trace import Slot, Step, Trace, holding, local, several
 
@@ -99,7 +99,7 @@ def _commit(
     references = [*map(weakref.ref, holders)]
     for h, r in zip(holders, references, strict=True) if several else ():
         pending = h._slot
-        if pending is not None and pending.step.owner is not tr and pending.step.op is not LEAF:
+        if pending is not None and pending.step.owner is not tr and pending.step.op is not INPUT:
             take_over(h, pending, r)
     # As after a write of one: what has a graph is no copy of a synced value any more.
     graphs = [x.holder for x in stores if x.step.requires_grad and x.keeps != KEEPS_LEAF and x.holder._meta is not None]

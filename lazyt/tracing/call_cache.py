@@ -22,7 +22,7 @@ import numpy as np
 from lazyt.config import general as settings
 from lazyt.tracing.commit import slot_held  # noqa: F401
 from lazyt.tracing.fast_paths import NEW_HANDLE, fill, guarded, met
-from lazyt.tracing.inputs import bind_leaf  # noqa: F401
+from lazyt.tracing.inputs import bind_input  # noqa: F401
 from lazyt.tracing.public_names import keyword_error  # noqa: F401
 from lazyt.tracing.record import MAX_BYTES, share, slot_of  # noqa: F401
 from lazyt.tracing.steps import hooks
@@ -126,7 +126,7 @@ def noted(
         return None
     if slots != [x for x in s.operands if isinstance(x, Slot)] or not all(map(plain, others)):
         return None
-    # Between are leaves, and views that were derived anew: the operands.
+    # Between are inputs, and views that were derived anew: the operands.
     met: list[Step] = []
     p: Any = s.parent
     while p is not start and p is not None:

@@ -13,9 +13,9 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ScalarRangeError
-from lazyt.tracing.inputs import LEAF_CALLERS, bind_leaf  # noqa: F401 - as are the next ones: what is generated uses them
+from lazyt.tracing.inputs import INPUT_CALLERS, bind_input  # noqa: F401 - as are the next ones: what is generated uses them
 from lazyt.tracing.record import MAX_BYTES, record, slot_of  # noqa: F401
-from lazyt.tracing.steps import LEAF, hooks  # noqa: F401
+from lazyt.tracing.steps import INPUT, hooks  # noqa: F401
 from lazyt.tracing.trace import local  # noqa: F401
 from lazyt.tracing.tracebacks import filter_traceback  # noqa: F401
 
@@ -45,8 +45,8 @@ if s.parent is tr.pos:
 
 
 def met(x: str, known: int) -> str:
-    """Meet the computed value of a tensor. So many callers of `bind_leaf` are lazyt's."""
-    return f"bind_leaf(tr, {x}, {known}) if {x}._storage is None else slot_of(tr, {x}, {known})"
+    """Meet the computed value of a tensor. So many callers of `bind_input` are lazyt's."""
+    return f"bind_input(tr, {x}, {known}) if {x}._storage is None else slot_of(tr, {x}, {known})"
 
 
 def fill(template: str, **parts: str) -> str:
@@ -77,14 +77,14 @@ def guarded(text: str, handler: str = "filter_traceback(error)") -> str:
 
 
 _ONE = """
-if s.op is LEAF and x1._slot is None and not tr.watched and tr.nbytes < MAX_BYTES:
+if s.op is INPUT and x1._slot is None and not tr.watched and tr.nbytes < MAX_BYTES:
     {meet1}
     s = tr.pos.next
 if s.op is op and s.a is x1._slot and s.ext is tr.ext:
     {take}
 """
 _TWO = """
-if s.op is LEAF and not tr.watched and tr.nbytes < MAX_BYTES:
+if s.op is INPUT and not tr.watched and tr.nbytes < MAX_BYTES:
     if x1._slot is None:
         {meet1}
     if kind is tensor and x2._slot is None:
@@ -150,9 +150,9 @@ def _generated(template: str, known: int, name: str = "make") -> Any:
     return space[name]
 
 
-record_one: Callable[[OpDef, Any], Any] = _generated(_RECORD_ONE, LEAF_CALLERS, "record_one")
+record_one: Callable[[OpDef, Any], Any] = _generated(_RECORD_ONE, INPUT_CALLERS, "record_one")
 record_one.__doc__ = "`record` of one operand and nothing else."
-record_two: Callable[[OpDef, Any, Any], Any] = _generated(_RECORD_TWO, LEAF_CALLERS, "record_two")
+record_two: Callable[[OpDef, Any, Any], Any] = _generated(_RECORD_TWO, INPUT_CALLERS, "record_two")
 record_two.__doc__ = "`record` of two operands and nothing else."
 _one, _two = _generated(_OF_ONE, 2), _generated(_OF_TWO, 2)
 

@@ -30,7 +30,7 @@ from lazyt.tracing.record import (
     own_slot,
     slot_of,
 )
-from lazyt.tracing.steps import ASSIGN, LEAF, Moved, child, follow, hooks, insert, plain_slots, run_sync
+from lazyt.tracing.steps import ASSIGN, INPUT, Moved, child, follow, hooks, insert, plain_slots, run_sync
 from lazyt.tracing.tensor_state import EXTERNAL, Handle, Holder, View
 from lazyt.tracing.trace import Several, Slot, Step, Trace, holding, several, waiting
 
@@ -238,7 +238,7 @@ def _store(tr: Trace, holder: Holder, new: Slot, old: Slot, writes: int) -> Slot
         new, keeps = kept_of(tr, holder, new, old)
     held = ref(holder)
     before = holder._slot
-    if before is not old and before is not None and before.step.owner is not tr and before.step.op is not LEAF:
+    if before is not old and before is not None and before.step.owner is not tr and before.step.op is not INPUT:
         if id(tr) not in waiting:
             return None
         take_over(holder, before, held)
@@ -316,7 +316,7 @@ def put(tr: Trace, x: Handle, value: Slot, writes: int = -1) -> bool:
     known = x._writes if writes < 0 else writes  # NOTE: before the slot, which a write by another thread replaces
     slot = x._slot if st is None else st._slot
     mine = slot is not None and slot.step.owner is tr
-    if (mine or slot is None or slot.step.op is LEAF) and (not waiting or id(tr) in waiting):
+    if (mine or slot is None or slot.step.op is INPUT) and (not waiting or id(tr) in waiting):
         if st is None and mine:
             assert slot is not None
             if _store(tr, x, value, slot, known) is not None:
@@ -519,7 +519,7 @@ def update_whole(
         s.targets = old_slots  # last, for it says that the rest is there
     if several:
         for h, r, slot in zip(holders, refs, before, strict=True):
-            if slot is not None and slot.step.owner is not tr and slot.step.op is not LEAF:
+            if slot is not None and slot.step.owner is not tr and slot.step.op is not INPUT:
                 take_over(h, slot, r)
     if not plain:
         for t, h in zip(targets, holders, strict=True):

@@ -1,4 +1,4 @@
-"""Meeting a computed value: a leaf step of the trace."""
+"""Meeting a computed value: an input step of the trace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import LazytInternalError
 from lazyt.tracing.call_site import is_line, user_line, user_site
-from lazyt.tracing.steps import LEAF, follow, hooks, insert
+from lazyt.tracing.steps import INPUT, follow, hooks, insert
 from lazyt.tracing.tensor_state import ELSEWHERE, Gradient, Holder, Storage
 from lazyt.tracing.trace import NO_FORM, Step
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 ref = weakref.ref
 
-# Who is lazyt's behind the functions that ask for the user's line: `bind_leaf`, what calls it, and what calls that.
-LEAF_CALLERS = 3
+# Who is lazyt's behind the functions that ask for the user's line: `bind_input`, what calls it, and what calls that.
+INPUT_CALLERS = 3
 
 
-def bind_leaf(tr: Trace, holder: Holder, known: int = LEAF_CALLERS) -> Slot:
-    """Meet a computed value: a leaf step of this trace. One buffer met twice is one leaf.
+def bind_input(tr: Trace, holder: Holder, known: int = INPUT_CALLERS) -> Slot:
+    """Meet a computed value: an input step of this trace. One buffer met twice is one input.
 
     So many callers are `known` to be lazyt's, this among them.
     """
@@ -43,11 +43,11 @@ def bind_leaf(tr: Trace, holder: Holder, known: int = LEAF_CALLERS) -> Slot:
             tr.results[i] = holder
         else:
             if not i:
-                # The leaf that the last trace was followed by (see replay.py), if the line is that one.
+                # The input that the last trace was followed by (see replay.py), if the line is that one.
                 f = _getframe(known)
                 site: Any = s.site
                 if (f.f_lasti != site.lasti or f.f_code is not site.code) and not is_line(s.key[-2:], known):
-                    return _bind_leaf(tr, holder, known + 1)
+                    return _bind_input(tr, holder, known + 1)
                 tr.started = perf_counter()
             reference = ref(holder) if stored else None
             if (
@@ -64,12 +64,12 @@ def bind_leaf(tr: Trace, holder: Holder, known: int = LEAF_CALLERS) -> Slot:
                 tr.results[i] = holder
         if s.counted:
             tr.nbytes += data.nbytes
-        tr.leaves += met
+        tr.inputs += met
         data.met = number
         tr.ext = s.ext  # type: ignore[assignment]
         holder._slot = tr.pos = s
         return s
-    return _bind_leaf(tr, holder, known + 1)
+    return _bind_input(tr, holder, known + 1)
 
 
 # So often it is looked at a value that others are writing.
@@ -77,21 +77,21 @@ MANY = 1000
 # Values of more bytes count for the bound on traces.
 SMALL = 1024
 MAX_FORMS = 4096
-# The form of a value that several threads have met at a time: a trace finds its leaf in `Trace.foreign`.
+# The form of a value that several threads have met at a time: a trace finds its input in `Trace.foreign`.
 SHARED = object()
 # What stands for a dtype, a shape and a device.
 _forms: dict[tuple[Any, ...], object] = {}
 
 
 def form_of(dtype: Any, shape: tuple[int, ...], device: str) -> object:
-    """What stands for them, by which a leaf that is predicted is known."""
+    """What stands for them, by which an input that is predicted is known."""
     if len(_forms) >= MAX_FORMS:
         _forms.clear()
     return _forms.setdefault((dtype, shape, device), object())
 
 
-def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
-    """`bind_leaf` of a leaf with gradients, of one that was met before, or one not predicted."""
+def _bind_input(tr: Trace, holder: Holder, known: int) -> Slot:
+    """`bind_input` of an input with gradients, of one that was met before, or one not predicted."""
     data = holder._data
     if data is None:
         return _met_meanwhile(tr, holder, known + 1)
@@ -107,7 +107,7 @@ def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
     record = None if not grad else ref(meta) if grad == 1 else partial(_itself, meta)
     held = ref(holder) if meta is not None or type(holder) is Storage else None
     met, number = [data], tr.number
-    if data.form is SHARED and (here := _leaf_here(tr, data, holder._meta, None)) is not None:
+    if data.form is SHARED and (here := _input_here(tr, data, holder._meta, None)) is not None:
         holds, own, i = tr.holder(here), ref(holder), here.step.index
         # NOTE: only who is known to the trace may have a slot of it, which the sync takes away.
         takes = (holds is None or holds is holder or type(holds) is Holder) and type(holder) is not Holder
@@ -117,24 +117,24 @@ def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
             tr.results[i] = None
             holder._slot = here
         return here
-    leaves, before, at = tr.leaves, tr.ext, -1
+    inputs, before, at = tr.inputs, tr.ext, -1
     if form is SHARED:
         form = form_of(data.dtype, data.shape, data.device)
     shape = data.shape
     if data.met == number:
-        # NOTE: another thread may have met it since; then it is a leaf of its own here.
-        at = next((i for i, d in enumerate(leaves) if d is data), -1)
-    if s.op is not LEAF or s.statics != (data.dtype, len(shape), grad, at, data.device) or tr.pos.parent is None:
-        s = _leaf_step(tr, (data.dtype, len(shape), grad, at, data.device), known)
+        # NOTE: another thread may have met it since; then it is an input of its own here.
+        at = next((i for i, d in enumerate(inputs) if d is data), -1)
+    if s.op is not INPUT or s.statics != (data.dtype, len(shape), grad, at, data.device) or tr.pos.parent is None:
+        s = _input_step(tr, (data.dtype, len(shape), grad, at, data.device), known)
     ext = before.last if before.last_key == shape else before.child(shape)
     index = s.index
     small, number = data.nbytes <= SMALL, id(data) if data.form is SHARED else 0
     # NOTE: no call from here on: an interrupt comes before all of this or after it, and so does another thread.
-    # A sync of a signal handler's that began at the root ended there: the leaves are others, and the place is the same.
+    # A sync of a signal handler's that began at the root ended there: the inputs are others, and the place is the same.
     if (
         pos is not tr.pos
         or pos is not s.parent
-        or leaves is not tr.leaves
+        or inputs is not tr.inputs
         or holder._data is not data
         or holder._slot is not None
         or holder._meta is not meta
@@ -151,7 +151,7 @@ def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
         tr.more = True
         tr.foreign[number] = s
     if at < 0:
-        leaves += met
+        inputs += met
         data.met = number
         if meta is not None or not small:
             tr.nbytes += data.nbytes
@@ -164,26 +164,26 @@ def _bind_leaf(tr: Trace, holder: Holder, known: int) -> Slot:
 
 
 def foreign(tr: Trace, holder: Holder) -> Slot:
-    """What is pending in another thread: that program is computed as it stands, and its value met as a leaf here.
+    """What is pending in another thread: that program is computed as it stands, and its value met as an input here.
 
     NOTE: the holder is left alone; its owner's trace goes on.
     """
     slot, data, meta = holder._slot, holder._data, holder._meta
     if data is None:
         data = hooks.compute_foreign(holder)
-    found = _leaf_here(tr, data, meta, slot)
+    found = _input_here(tr, data, meta, slot)
     if found is None:
         if meta is None and slot is not None and slot.requires_grad and slot.leaf is None:
             # Gradients end here, and whoever asks for them is told so.
             meta = Gradient(True, is_leaf=False)
             meta.slot, meta.segment = slot, ELSEWHERE
         data.form = SHARED
-        found = bind_leaf(tr, Holder(data, meta))
+        found = bind_input(tr, Holder(data, meta))
     return found
 
 
-def _leaf_here(tr: Trace, data: Data, meta: Gradient | None, slot: Slot | None) -> Slot | None:
-    """The leaf that a value known to several threads is in this trace, if it was met with this record of gradients."""
+def _input_here(tr: Trace, data: Data, meta: Gradient | None, slot: Slot | None) -> Slot | None:
+    """The input that a value known to several threads is in this trace, if it was met with this record of gradients."""
     found = tr.foreign.get(id(data))
     if found is None:
         return None
@@ -193,7 +193,7 @@ def _leaf_here(tr: Trace, data: Data, meta: Gradient | None, slot: Slot | None) 
 
 
 def _met_meanwhile(tr: Trace, holder: Any, known: int) -> Slot:
-    """`bind_leaf` of what another thread, or a handler of signals, has just met, written, computed or shared."""
+    """`bind_input` of what another thread, or a handler of signals, has just met, written, computed or shared."""
     for _ in range(MANY):
         st = holder._storage
         if st is not None:
@@ -202,7 +202,7 @@ def _met_meanwhile(tr: Trace, holder: Any, known: int) -> Slot:
         if slot is not None:
             return slot if slot.step.owner is tr else foreign(tr, holder)
         if holder._data is not None:
-            return bind_leaf(tr, holder, known + 1)
+            return bind_input(tr, holder, known + 1)
         sleep(0)
     raise without_value()
 
@@ -216,9 +216,9 @@ def _itself(x: Any) -> Any:
     return x
 
 
-def _leaf_step(tr: Trace, statics: tuple[Any, ...], known: int) -> Step:
-    """The leaf step that was not predicted."""
-    plain: Key = (LEAF, *statics)
+def _input_step(tr: Trace, statics: tuple[Any, ...], known: int) -> Step:
+    """The input step that was not predicted."""
+    plain: Key = (INPUT, *statics)
     key: Key = plain
     first = tr.pos.parent is None
     if first:
@@ -227,7 +227,7 @@ def _leaf_step(tr: Trace, statics: tuple[Any, ...], known: int) -> Step:
     s = follow(tr, key)
     if s is None:
         pos = tr.pos
-        s = Step(pos, LEAF, (), statics, key, pos.index + 1)
+        s = Step(pos, INPUT, (), statics, key, pos.index + 1)
         s.dtype = statics[0]
         s.n_ints = statics[1]
         s.site = user_site()

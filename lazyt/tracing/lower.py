@@ -9,7 +9,7 @@ from lazyt.ir import graph as g
 from lazyt.ir.builder import Builder, Weak
 from lazyt.ir.graph import Node
 from lazyt.ir.symbolic import Scope
-from lazyt.tracing.steps import ASSIGN, LEAF, MODE
+from lazyt.tracing.steps import ASSIGN, INPUT, MODE
 from lazyt.tracing.trace import Slot, Step
 
 
@@ -22,7 +22,7 @@ class Lowered:
         self.scope = Scope()
         self.builder = Builder(self.scope, share=False)
         self.nodes: dict[Slot, Node] = {}
-        self.leaves: list[Node] = []
+        self.inputs: list[Node] = []
         self.starts: list[int] = []  # how many nodes there were before each step
 
     def symbols(self, start: int, count: int) -> g.Shape:
@@ -39,8 +39,8 @@ def lower(steps: Sequence[Step], extents: Sequence[int], scalars: Sequence[Any])
     for s in steps:
         low.builder.site = g.Origin(s.op.name, s.site, step=s.index)
         low.starts.append(len(low.builder.nodes))
-        if s.op is LEAF:
-            _lower_leaf(low, s)
+        if s.op is INPUT:
+            _lower_input(low, s)
         elif s.op is ASSIGN:
             _lower_assign(low, s)
         elif s.op is not MODE:
@@ -51,13 +51,13 @@ def lower(steps: Sequence[Step], extents: Sequence[int], scalars: Sequence[Any])
     return low
 
 
-def _lower_leaf(low: Lowered, s: Step) -> None:
+def _lower_input(low: Lowered, s: Step) -> None:
     dtype, ndim, grad, at = s.statics[:4]
     if at < 0:
-        n = low.builder.leaf(len(low.leaves), low.symbols(s.ext_start, ndim), dtype)
-        low.leaves.append(n)
+        n = low.builder.input(len(low.inputs), low.symbols(s.ext_start, ndim), dtype)
+        low.inputs.append(n)
     else:
-        n = low.leaves[at]
+        n = low.inputs[at]
     low.nodes[s] = low.track(n, s, 0) if grad else n
 
 
@@ -104,7 +104,7 @@ def _lower_op(low: Lowered, s: Step) -> tuple[Node, ...]:
         )
     if any(isinstance(x, Slot) and x.requires_grad for x in s.operands):
         nodes = tuple(
-            n if slot.requires_grad or n.op in ("constant", "scalar", "leaf") else b.stop(n)
+            n if slot.requires_grad or n.op in ("constant", "scalar", "input") else b.stop(n)
             for slot, n in zip(s.slots, nodes, strict=True)
         )
     return nodes

@@ -253,7 +253,8 @@ def attach_hints(cls: HintingType) -> None:
     for name, here in ATTRIBUTES.items():
         assert not hasattr(cls, name), f"{name} is there and needs no hint"
         setattr(cls, name, Elsewhere(name, here))
-    cls.__dir__ = lambda self: _without_hints(object.__dir__(self))  # type: ignore[method-assign]
+    instances: Any = cls
+    instances.__dir__ = lambda self: _without_hints(object.__dir__(self))
 
 
 def _without_hints(names: Iterable[str]) -> list[str]:

@@ -16,16 +16,16 @@ from lazyt.ops.definition import OpDef
 from lazyt.tracing.call_site import Site, is_line, user_line, user_site
 from lazyt.tracing.commit import slot_held
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
-from lazyt.tracing.inputs import LEAF_CALLERS, bind_leaf, foreign
+from lazyt.tracing.inputs import INPUT_CALLERS, bind_input, foreign
 from lazyt.tracing.shape_inference import inferred, shapes_of
-from lazyt.tracing.steps import LEAF, follow, hooks, insert, new_storage, new_tensor, plain_slots, run_sync
+from lazyt.tracing.steps import INPUT, follow, hooks, insert, new_storage, new_tensor, plain_slots, run_sync
 from lazyt.tracing.tensor_state import Gradient, Handle, Holder, Storage, View
 from lazyt.tracing.trace import LARGEST, NONE, Ext, Key, Several, Slot, Step, Trace, holding, local
 
 ref = weakref.ref
 SCALARS = (float, int, bool, complex)
 
-# The bound on a trace: steps, and bytes of leaf buffers. A trace that goes round a loop ends sooner (`Trace.bound`).
+# The bound on a trace: steps, and bytes of input buffers. A trace that goes round a loop ends sooner (`Trace.bound`).
 MAX_STEPS = 1 << 17
 MAX_BYTES = 8 << 30
 # So often other threads may compute values of one trace, before it is synced.
@@ -66,7 +66,7 @@ def _check_bound(tr: Trace, site: Site) -> None:
 
 
 def slot_of(tr: Trace, h: Handle, known: int = 1) -> Slot:
-    """The value of a handle in this trace: pending, met as a leaf, or derived anew through its view.
+    """The value of a handle in this trace: pending, met as an input, or derived anew through its view.
 
     So many callers are `known` to be lazyt's, this among them.
     """
@@ -77,7 +77,7 @@ def slot_of(tr: Trace, h: Handle, known: int = 1) -> Slot:
     if st is None:
         return own_slot(tr, h)
     writes = st._writes
-    slot = bind_leaf(tr, st, known + 1) if st._slot is None else own_slot(tr, st)
+    slot = bind_input(tr, st, known + 1) if st._slot is None else own_slot(tr, st)
     v = h._view
     if v is None:
         if st._slot is slot:  # what is another thread's has none here that the next sync would take away
@@ -99,7 +99,7 @@ def slot_of(tr: Trace, h: Handle, known: int = 1) -> Slot:
     # NOTE: no sync of a signal handler's may end the trace before all is derived.
     tr.busy = True
     try:
-        # NOTE: one may have ended it before; what another thread has pending is met as a leaf each time.
+        # NOTE: one may have ended it before; what another thread has pending is met as an input each time.
         base = slot = own_slot(tr, st)
         for v in reversed(chain):
             slot = _derived(tr, slot, v)
@@ -142,7 +142,7 @@ def own_slot(tr: Trace, holder: Holder) -> Slot:
     """The value of a holder (a storage, or a handle without one) in this trace."""
     slot = holder._slot
     if slot is None:
-        return bind_leaf(tr, holder)
+        return bind_input(tr, holder)
     return slot if slot.step.owner is tr else foreign(tr, holder)
 
 
@@ -329,7 +329,7 @@ def operand_slots(tr: Trace, operands: Sequence[Any]) -> tuple[list[Any], list[A
         if isinstance(x, Handle):
             s = x._slot
             if s is None:
-                s = bind_leaf(tr, x) if x._storage is None else slot_of(tr, x)
+                s = bind_input(tr, x) if x._storage is None else slot_of(tr, x)
             elif s.step.owner is not tr:
                 s = slot_of(tr, x)
             slots.append(s)
@@ -397,13 +397,13 @@ def record(
     """Record one call of `op`; nothing runs. Returns its result handle, or a tuple of them."""
     tr = local.trace
     s = tr.pos.next
-    if s.op is LEAF and tr.nbytes < MAX_BYTES:
+    if s.op is INPUT and tr.nbytes < MAX_BYTES:
         for x in operands:
             if isinstance(x, Handle) and x._slot is None:
                 if x._storage is None:
-                    bind_leaf(tr, x)
+                    bind_input(tr, x)
                 else:
-                    slot_of(tr, x, LEAF_CALLERS)
+                    slot_of(tr, x, INPUT_CALLERS)
             elif not isinstance(x, Handle) and type(x) not in SCALARS:
                 break  # host data is met in its turn
         s = tr.pos.next
@@ -470,7 +470,7 @@ def record_view(
     try:
         slot = x._slot
         if slot is None or slot.step.owner is not tr:
-            slot = slot_of(tr, x, LEAF_CALLERS)
+            slot = slot_of(tr, x, INPUT_CALLERS)
         ext = tr.ext
         if ints is not None:
             ext = ext.last if ext.last_key == ints else ext.child(ints)

@@ -125,7 +125,7 @@ def _lower(
     given = iter(shapes)
     for i, s in enumerate(slots):
         if isinstance(s, Slot):
-            operands.append(b.leaf(i, next(given), s.dtype))
+            operands.append(b.input(i, next(given), s.dtype))
         else:
             operands.append(Weak(n, s))
             n += 1

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lazyt.ir.graph import shape_text
-from lazyt.tracing.steps import ASSIGN, LEAF, MODE
+from lazyt.tracing.steps import ASSIGN, INPUT, MODE
 from lazyt.tracing.trace import Slot, Step
 
 # Results of one step (an optimizer's update of many tensors) that are written out.
@@ -38,18 +38,18 @@ def types_text(s: Step) -> str:
     return ", ".join(shown) + (", ..." if len(s.slots) > SHOWN else "")
 
 
-def leaf_text(s: Step) -> str:
+def input_text(s: Step) -> str:
     """`leaf`, and what a program depends on besides its type."""
     grad, at = s.statics[2:4]
-    words = ["leaf"] + ["requires_grad"] * (grad != 0) + [f"(the buffer of leaf {at} again)"] * (at >= 0)
+    words = ["input"] + ["requires_grad"] * (grad != 0) + [f"(the buffer of leaf {at} again)"] * (at >= 0)
     return " ".join(words)
 
 
 def call_text(s: Step, scalars: Sequence[Any] | None = None, extents: Sequence[int] | None = None) -> str:
     """`sum %1 axis=1`. Scalars and sizes have the values given, or without them their types."""
-    if s.op is LEAF:
+    if s.op is INPUT:
         dtype, ndim = s.statics[:2]
-        return f"{leaf_text(s)} {dtype} of {'1 axis' if ndim == 1 else f'{ndim} axes'}"
+        return f"{input_text(s)} {dtype} of {'1 axis' if ndim == 1 else f'{ndim} axes'}"
     if s.op is MODE:
         return _changes(s)
     if s.op is ASSIGN:

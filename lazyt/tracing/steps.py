@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _Special:
-    """A step that is not an operation: a leaf, a change of mode, an assignment."""
+    """A step that is not an operation: an input, a change of mode, an assignment."""
 
     __slots__ = ("differentiable", "fallible", "name", "saves")
 
@@ -35,7 +35,7 @@ class _Special:
         return self.name
 
 
-LEAF = _Special("leaf")
+INPUT = _Special("input")
 MODE = _Special("mode")
 ASSIGN = _Special("assign")
 

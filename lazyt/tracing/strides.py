@@ -39,7 +39,7 @@ def reshapes_in_place(x: Handle, shape: Ints) -> bool:
 @lru_cache(maxsize=4096)
 def _viewable(base: Ints, chain: tuple[Any, ...], shape: Ints) -> bool:
     b = Builder()
-    x = b.leaf(0, _full(base), complex64)  # so that it has parts
+    x = b.input(0, _full(base), complex64)  # so that it has parts
     try:
         for op, statics, ints, offsets in chain:
             more = {} if ints is None else {"ints": _full(ints)}

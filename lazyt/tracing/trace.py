@@ -36,7 +36,7 @@ Key = tuple[Any, ...]
 _FIRST_RESULTS = 4096
 # After so many steps, and at each doubling, it is asked whether a trace goes round a loop (see `record.begin`).
 FIRST_BOUND = 4096
-# What no operand is, and no form of a leaf.
+# What no operand is, and no form of an input.
 _UNORDERED = object()
 NO_FORM = object()
 # How many different extents a place in a program remembers.
@@ -167,7 +167,7 @@ class Step(Slot):
         self.sid = 0
         self.plans: Any = None
         self.known = False  # leads to a plan
-        # For a leaf: the form of the value met here last if it was without gradients, whether it counts for the bound
+        # For an input: the form of the value met here last if it was without gradients, whether it counts for the bound
         # on traces, and the extents before it.
         self.form: Any = NO_FORM
         self.counted = False
@@ -266,7 +266,7 @@ class Several(tuple[Any, ...]):
 trace_numbers = itertools.count(1)
 # Begins the next trace in `tr`: `Trace._restart` and the functions of replays are made of this line.
 NEW_TRACE = (
-    "tr.ext, tr.leaves, tr.number, tr.nbytes, tr.started, tr.bound = tr.ext_root, fresh, number, 0, 0.0, FIRST_BOUND"
+    "tr.ext, tr.inputs, tr.number, tr.nbytes, tr.started, tr.bound = tr.ext_root, fresh, number, 0, 0.0, FIRST_BOUND"
 )
 _RESTART = f"""
 def restart(tr, root, blank, span, parts):
@@ -304,7 +304,7 @@ class Trace:
 
     __slots__ = (
         "_roots", "bound", "busy", "computing", "customs", "cut_site", "eager", "effects",
-        "ended", "expectations", "ext", "ext_root", "foreign", "history", "inner", "last_refs", "leaves", "metas",
+        "ended", "expectations", "ext", "ext_root", "foreign", "history", "inner", "inputs", "last_refs", "metas",
         "mode", "more", "n_exts", "n_steps", "nbytes", "number", "polled", "pos", "refs", "replayed", "report",
         "results", "retained", "scalars", "slot_hooks", "started", "syncs_forbidden", "watched",
     )  # fmt: skip
@@ -320,7 +320,7 @@ class Trace:
         self.cut_site: Site | None = None
         self.pos: Step = Step(None, None, (), (), (), -1)
         # Who holds each step's values, by step index. What an operation returns is held here as well, and what is met
-        # as a leaf without gradients: counting its references at the sync costs less than a weak reference (see
+        # as an input without gradients: counting its references at the sync costs less than a weak reference (see
         # `alive`). A record of gradients must die with its tensor, and a storage, or what a write moved to another
         # step, is not one step's: such are held weakly. Behind the trace's last step there may be handles of an earlier
         # trace that nobody held: without value, storage or gradients, for the steps to come (see replay.py).
@@ -332,7 +332,7 @@ class Trace:
         self.scalars: list[Any] = [0] * _FIRST_RESULTS
         self.syncs_forbidden: list[Any] = []
         self.expectations: list[Any] = []
-        self.metas: dict[int, Any] = {}  # index of a leaf step -> weak reference to its gradient record
+        self.metas: dict[int, Any] = {}  # index of an input step -> weak reference to its gradient record
         self.more = False  # whether there is anything in one of these
         self.replayed: dict[Any, dict[Slot, Slot]] = {}  # segments recorded again on this trace
         self.slot_hooks: dict[Slot, list[Any]] = {}  # hooks on intermediate values
@@ -340,13 +340,13 @@ class Trace:
         self.history: Any = None  # what a trace has freed and overwritten (see autograd/reachability.py)
         self.customs: dict[Step, Any] = {}  # calls of custom functions, and what becomes of their cotangents
         self.effects: dict[str, Any] = {}  # by device, the token of the last effect, held so that a sync computes it
-        self.foreign: dict[int, Slot] = {}  # id of a Data that several threads know -> the leaf it is here
+        self.foreign: dict[int, Slot] = {}  # id of a Data that several threads know -> the input it is here
         self.polled = 0  # how often another thread has computed values of this trace
         self.ext_root = self.ext = Ext()
-        self.leaves: list[Any] = []  # Data bound so far, by leaf index
+        self.inputs: list[Any] = []  # Data bound so far, by their index
         self.bound = FIRST_BOUND  # the step at which it is asked whether the trace goes round a loop
         self.number = 0  # which trace of the process this is
-        self.nbytes = 0  # of leaf buffers that only the trace may hold
+        self.nbytes = 0  # of input buffers that only the trace may hold
         self.started = 0.0  # when its first step was recorded
         self._roots: dict[Mode, Step] = {}
         self.n_steps = self.n_exts = 0
@@ -405,7 +405,7 @@ class Trace:
         What is recorded goes to a `Trace` of its own, as if another thread had recorded it, and the trie with it.
         """
         other = Trace()
-        other.pos, other.ext, other.leaves = self.pos, self.ext, self.leaves
+        other.pos, other.ext, other.inputs = self.pos, self.ext, self.inputs
         other.scalars = self.scalars[: self.pos.scalar_start + self.pos.n_scalars]
         # What it was to do for its effects is not tried again.
         self.effects = {}
@@ -437,16 +437,16 @@ class Trace:
         return [i for i in self.held_places(first) if results[i] is not None]
 
     def let_go(self) -> list[int]:
-        """Forget those met as leaves that nobody else holds: results may take the memory of their values.
+        """Forget those met as inputs that nobody else holds: results may take the memory of their values.
 
         Returns where they were.
         """
         results = self.results[: self.pos.index + 2]
         unheld = [i for i, count in enumerate(map(getrefcount, results)) if count <= _UNHELD]
-        leaves = [i for i in unheld if results[i]._data is not None]
-        for i in leaves:
+        inputs = [i for i in unheld if results[i]._data is not None]
+        for i in inputs:
             self.results[i] = None
-        return leaves
+        return inputs
 
     def alive(self, first: int = 0) -> list[tuple[int, Any]]:
         """Who holds values of each step, in no order: (step index, holder). Of results, from `first` on."""

@@ -25,7 +25,7 @@ SORTED = np.array([0.0, 1.0, 2.5, 4.0])
 
 def lanes(f, *arrays):
     b = Builder()
-    leaves = [b.leaf(i, a.shape, a.dtype) for i, a in enumerate(arrays)]
+    leaves = [b.input(i, a.shape, a.dtype) for i, a in enumerate(arrays)]
     out = f(b, *leaves)
     check_lanes(b, leaves, list(out) if isinstance(out, tuple) else [out], list(arrays))
 
@@ -78,9 +78,9 @@ def test_searchsorted_of_own_values(side):
     values = np.array([[1.0, np.nan, 2.5], [-1.0, 9.0, 4.0]])
     for x in (SORTED, np.array([1.0, 1.0, np.nan, np.nan])):
         b = Builder()
-        a, v = b.leaf(0, x.shape, F), b.leaf(1, values.shape, F)
+        a, v = b.input(0, x.shape, F), b.input(1, values.shape, F)
         (y,) = b.opaque("searchsorted", (a, v), (side,), [(values.shape, INT)])
-        own = [b.leaf(2, (2, *x.shape), F), b.leaf(3, (2, *values.shape), F)]
+        own = [b.input(2, (2, *x.shape), F), b.input(3, (2, *values.shape), F)]
         stacked = [np.stack([x, x + 0.5]), np.stack([values, values - 0.5])]
         (found,) = batch(b, [y], [a, v], own, 2)
         (got,) = interpret(b.nodes, [found], [x, values, *stacked])
@@ -101,11 +101,11 @@ def test_positions_and_truths(name):
 def test_random_bits_of_each_lane():
     def bits(size, differ):
         b = Builder()
-        x = b.leaf(0, (), dtypes.uint64)
+        x = b.input(0, (), dtypes.uint64)
         u = [b.constant(k, dtypes.uint64) for k in (5, 7)]
         n = b.elementwise("random_bits", *u, b.iota((6,), 0))
         y = b.reshape(b.add(b.elementwise("random_bits", *u, b.add(b.iota((6,), 0), b.iota((6,), 0))), n), (2, 3))
-        (found,) = batch(b, [y], [x], [b.leaf(1, (size,), dtypes.uint64)], size, differ)
+        (found,) = batch(b, [y], [x], [b.input(1, (size,), dtypes.uint64)], size, differ)
         return n, found, b
 
     _, found, b = bits(4, True)
@@ -119,9 +119,9 @@ def test_symbolic_numbers_of_lanes():
     scope = Scope()
     n = scope.symbol(0, 3)
     b = Builder(scope)
-    x, w = b.leaf(0, (4, 5), F), b.leaf(1, (5, 2), F)
+    x, w = b.input(0, (4, 5), F), b.input(1, (5, 2), F)
     y = b.reduce("sum", b.reshape(b.tanh(b.matmul(x, w)), (2, 4)), (0,))
-    xs = b.leaf(2, (n, 4, 5), F)
+    xs = b.input(2, (n, 4, 5), F)
     guards = len(scope.guards)
     (found,) = batch(b, [y], [x], [xs], n)
     assert found.shape == (n, 4) and len(scope.guards) == guards
@@ -129,7 +129,7 @@ def test_symbolic_numbers_of_lanes():
 
 def test_a_name_has_one_rule_or_one_reason():
     before = dict(BATCHING), dict(OPAQUE_BATCHING)
-    for taken in ("exp", "linalg_inv", "leaf"):
+    for taken in ("exp", "linalg_inv", "input"):
         for enter in (batching, library_batching):
             with pytest.raises(AssertionError, match=f"^{taken} has a r"):
                 enter(taken)(lambda lanes, n, xs: xs[0])

@@ -92,7 +92,7 @@ def test_constant_powers(exponent):
 def gradient(f, *arrays):
     """The gradients of sum(f)."""
     b = Builder()
-    leaves = [b.leaf(i, a.shape, a.dtype) for i, a in enumerate(arrays)]
+    leaves = [b.input(i, a.shape, a.dtype) for i, a in enumerate(arrays)]
     y = f(b, *leaves)
     seed = b.expand_to(b.constant(1, y.dtype), y.shape)
     grads, _ = backward(b, [y], [seed], [[x] for x in leaves])
@@ -129,11 +129,11 @@ def test_casts():
     check(lambda b, x, z: b.mul(b.cast(x, C), z), X, Z)
     check(lambda b, z: b.mul(y := b.cast(z, F), y), Z)
     b = Builder()
-    x = b.leaf(0, (3,), F)
+    x = b.input(0, (3,), F)
     y = b.cast(b.cast(x, INT), F)
     assert backward(b, [y], [x], [[x]])[1] == (False,)
     h = b.cast(x, dtypes.float16)
-    (g,), _ = backward(b, [b.exp(h)], [b.leaf(1, (3,), dtypes.float16)], [[x]])
+    (g,), _ = backward(b, [b.exp(h)], [b.input(1, (3,), dtypes.float16)], [[x]])
     assert g.dtype == F
 
 
@@ -369,7 +369,7 @@ def test_fft_of_real_values():
 
 def test_unreachable_gradients_are_zeros():
     b = Builder()
-    x, y, i = b.leaf(0, (2,), F), b.leaf(1, (3,), dtypes.float32), b.leaf(2, (2,), INT)
+    x, y, i = b.input(0, (2,), F), b.input(1, (3,), dtypes.float32), b.input(2, (2,), INT)
     grads, reached = backward(b, [b.mul(x, b.stop(x))], [x], [[x], [y], [b.stop(x)], [i]])
     assert reached == (True, False, True, False)
     got = interpret(b.nodes, grads, [np.array([2.0, 3.0]), np.zeros(3, "float32"), np.zeros(2, int)])
@@ -380,7 +380,7 @@ def test_unreachable_gradients_are_zeros():
 
 def test_groups_are_summed_and_inner_nodes_can_be_wanted():
     b = Builder()
-    x, v = b.leaf(0, (), F), b.leaf(1, (), F)
+    x, v = b.input(0, (), F), b.input(1, (), F)
     y = b.mul(x, v)
     z = b.mul(y, y)
     seed = b.constant(1.0, F)
@@ -391,20 +391,20 @@ def test_groups_are_summed_and_inner_nodes_can_be_wanted():
 
 def test_needed_is_the_border_of_the_gradient():
     b = Builder()
-    x, w = b.leaf(0, (2, 3), F), b.leaf(1, (3, 4), F)
+    x, w = b.input(0, (2, 3), F), b.input(1, (3, 4), F)
     h = b.tanh(y := b.matmul(x, w))
     loss = b.reduce("sum", h, (0, 1))
     count = len(b.nodes)
     assert needed(b, [loss], [[w]]) == {x, h}
     assert needed(b, [loss], [[x]]) == {w, h}
-    assert needed(b, [y], [[b.leaf(2, (), F)]]) == set()
+    assert needed(b, [y], [[b.input(2, (), F)]]) == set()
     assert len(b.nodes) - count <= 1
 
 
 def test_sites_are_those_of_the_primal():
     b = Builder()
     b.site = "there"
-    x = b.leaf(0, (), F)
+    x = b.input(0, (), F)
     y = b.sin(x)
     b.site = "here"
     (grad,), _ = backward(b, [y], [x], [[x]])
@@ -415,14 +415,14 @@ def test_symbolic_extents():
     scope = Scope()
     n, m = scope.symbol(0, 2), scope.symbol(1, 3)
     b = Builder(scope)
-    x, w = b.leaf(0, (n, m), F), b.leaf(1, (m,), F)
+    x, w = b.input(0, (n, m), F), b.input(1, (m,), F)
     y = b.mul(x, b.expand_to(w, x.shape))
     half = b.slice(y, (0, 0), (n, m - 1), (1, 1))
     windows = b.window(half, (1,), (2,), (1,), (1,))
     loss = b.add(b.reduce("prod", b.reduce("sum", windows, (0, 2)), (0,)), b.reduce("max", y, (0, 1)))
     order = b.opaque("fft_rfft", (y,), (None, 1, None), [((n, m // 2 + 1), C)])[0]
     outputs = [loss, order]
-    seeds = [b.constant(1.0, F), b.leaf(2, order.shape, C)]
+    seeds = [b.constant(1.0, F), b.input(2, order.shape, C)]
     guards = len(scope.guards)
     grads, _ = backward(b, outputs, seeds, [[x], [w]])
     verify(Graph(b.nodes, grads))
@@ -443,7 +443,7 @@ def test_symbolic_extents():
 
 def test_a_chain_of_100_000_nodes():
     b = Builder()
-    x = y = b.leaf(0, (), F)
+    x = y = b.input(0, (), F)
     for _ in range(100_000):
         y = b.neg(b.add(y, x)) if y.op == "add" else b.add(y, x)
     grads, _ = backward(b, [y], [b.constant(1.0, F)], [[x]])

@@ -17,7 +17,7 @@ from tests.support.synced_programs import REGIMES, check, run
 
 OVERWRITTEN = "one of the variables needed for gradient computation has been modified by an inplace operation"
 SECOND_TIME = "Trying to backward through the graph a second time"
-LEAF = "a leaf Variable that requires grad is being used in an in-place operation"
+INPUT = "a leaf Variable that requires grad is being used in an in-place operation"
 VIEW_OF_LEAF = "a view of a leaf Variable that requires grad is being used in an in-place operation"
 NO_GRAD_VIEW = "view was created in no_grad mode and is being modified inplace with grad mode enabled"
 MULTIPLE = "returns multiple views. Such functions do not allow the output views to be modified inplace"
@@ -91,9 +91,9 @@ SAVED = {
 
 # 7.3: what may be written at all under grad mode, in PyTorch's order.
 LEGALITY = {
-    "a leaf": (LEAF_W + "w += 1", LEAF),
+    "a leaf": (LEAF_W + "w += 1", INPUT),
     "a leaf by setitem": (LEAF_W + "w[0] = 5.0", VIEW_OF_LEAF),
-    "a leaf, whole, by setitem": (LEAF_W + "w[...] = 5.0", LEAF),
+    "a leaf, whole, by setitem": (LEAF_W + "w[...] = 5.0", INPUT),
     "a view of a leaf": (LEAF_M + "v = m[0]\nv += 1", VIEW_OF_LEAF),
     "a view of a view of a leaf": (LEAF_M + "v = m.T[1:]\nv *= 2", VIEW_OF_LEAF),
     "a leaf under no_grad": (LEAF_W + "with lt.no_grad():\n    w += 1", {"w": [2.0, 3.0, 4.0], "w.requires_grad": True}),

@@ -99,8 +99,8 @@ def test_pending_program():
     y = (x + 2.0).sum(axis=1)
     v = x[1:3, 2]
     assert re.sub("  +", "  ", without_lines(str(lt.pending()))).splitlines() == [
-        "pending: 4 steps, 1 leaf (48 B), 1 value held",
-        "%0 = leaf : float32 (3, 4)  # LINE, x, view v",
+        "pending: 4 steps, 1 input (48 B), 1 value held",
+        "%0 = input : float32 (3, 4)  # LINE, x, view v",
         "%1 = add %0, 2.0 : float32 (3, 4)  # LINE",
         "%2 = sum %1 axis=1 : float32 (3,)  # LINE, held by y",
         "%3 = getitem %0 [1:3, 2] : float32 (2,)  # LINE, view v",
@@ -125,7 +125,7 @@ def test_pending_shows_writes_modes_gradients_and_several_results():
         w -= 0.5 * w.grad
     q, r = lt.divmod(ramp(3), 0.5)
     calls = {line.call: line for line in lt.pending().lines}
-    assert "leaf requires_grad" in calls
+    assert "input requires_grad" in calls
     assert calls["backward %2 to %0"].held == "held by the gradient of w"
     assert "grad mode off" in calls and "grad mode on" in calls
     assert calls["assign %6 in place of %0"].held == "held by w"
@@ -256,7 +256,7 @@ def test_explain_says_what_each_kernel_is(monkeypatch):
     assert product.library.startswith(("OpenBLAS sgemm", "NumPy matmul")) and product.code == "library"
     assert product.flops == 2 * 64 * 64 * 100
     assert product.source().startswith("; ") and product.assembly().startswith("# ") and product.ir == ""
-    assert e.peak == e.leaves + e.results + e.temporaries == 25600 + 25600 + 64 * 64 * 4
+    assert e.peak == e.inputs + e.results + e.temporaries == 25600 + 25600 + 64 * 64 * 4
     text = str(e)
     assert text.startswith("would run: 2 kernels in 2 launches\n")
     assert "would be made: a new program" in text and "66.0 KiB at the peak" in text
@@ -430,10 +430,10 @@ def test_a_divergence_in_a_leaf():
 
     program(ramp(5)).numpy()
     program(lt.asarray(np.ones(5))).numpy()
-    assert "step 0 is `leaf float64 of 1 axis` at LINE" in reason()
-    assert "the closest known program has `leaf float32 of 1 axis` at LINE" in reason()
+    assert "step 0 is `input float64 of 1 axis` at LINE" in reason()
+    assert "the closest known program has `input float32 of 1 axis` at LINE" in reason()
     program(lt.tensor(np.ones(5), requires_grad=True)).detach().numpy()
-    assert "`leaf requires_grad float64 of 1 axis`" in reason()
+    assert "`input requires_grad float64 of 1 axis`" in reason()
 
 
 def test_a_program_that_goes_on_or_ends_earlier():
@@ -472,7 +472,7 @@ def test_a_guard_that_fails_is_named():
         program(a, b).numpy()
     program(a, ramp(4, 1)).numpy()
     assert reason().startswith("no plan's guards hold for these extents: the known plan needs ")
-    assert "axis 1 of %" in reason() and "(leaf at LINE)" in reason()
+    assert "axis 1 of %" in reason() and "(input at LINE)" in reason()
 
 
 def test_other_liveness_is_named():

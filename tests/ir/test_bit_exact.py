@@ -41,7 +41,7 @@ def compiled(outputs: Sequence[Node], arrays: Sequence[np.ndarray], scalars: Seq
 def check(build: Build, *arrays: np.ndarray, scalars: Sequence[object] = ()) -> None:
     """NumPy's bits are those of kernels; all NaN are alike."""
     b = Builder()
-    out = build(b, *(b.leaf(i, a.shape, a.dtype) for i, a in enumerate(arrays)))
+    out = build(b, *(b.input(i, a.shape, a.dtype) for i, a in enumerate(arrays)))
     outputs = out if isinstance(out, tuple) else (out,)
     form = Form(outputs)
     assert form.exact, f"{outputs} is not exact"
@@ -253,7 +253,7 @@ def test_functions_of_whole_arrays(dtype):
 
 def test_what_code_computes_in_its_own_way_is_not_exact():
     b = Builder()
-    x, z = b.leaf(0, (4, 4), dtypes.float32), b.leaf(1, (4, 4), dtypes.complex64)
+    x, z = b.input(0, (4, 4), dtypes.float32), b.input(1, (4, 4), dtypes.complex64)
     for n in (b.exp(x), b.pow(x, x), b.rsqrt(x), b.matmul(x, x), b.mul(z, z), b.abs(z), b.div(z, z)):
         assert not Form((n,)).exact and not Form((b.add(n, n),)).exact
     for name in KINDS:

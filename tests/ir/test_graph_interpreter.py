@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 def run(op, *arrays, dtype=None):
     b = Builder()
-    xs = [b.leaf(i, a.shape, a.dtype) for i, a in enumerate(arrays)]
+    xs = [b.input(i, a.shape, a.dtype) for i, a in enumerate(arrays)]
     y = b.cast(xs[0], dtype) if op == "cast" else b.elementwise(op, *xs)
     return interpret(b.nodes, [y], arrays)[0]
 
@@ -52,7 +52,7 @@ def test_signed_integer_corners(dtype):
 def test_integer_powers_and_sums_wrap():
     np.testing.assert_array_equal(run("pow", array([2, 3], "uint8"), array([8, 6], "uint8")), array([0, 217], "uint8"))
     b = Builder()
-    x = b.leaf(0, (2,), dtypes.int8)
+    x = b.input(0, (2,), dtypes.int8)
     assert interpret(b.nodes, [b.reduce("sum", x, (0,))], [array([100, 100], "int8")])[0] == -56
 
 
@@ -89,13 +89,13 @@ def test_halves_round_after_each_operation(dtype):
 def test_float_sums_accumulate_in_float64():
     x = np.full(100_000, 0.1, "float32")
     b = Builder()
-    y = b.reduce("sum", b.leaf(0, x.shape, x.dtype), (0,))
+    y = b.reduce("sum", b.input(0, x.shape, x.dtype), (0,))
     assert interpret(b.nodes, [y], [x])[0] == np.float32(x.astype("float64").sum())
 
 
 def test_empty_reductions_give_identities():
     b = Builder()
-    x, i = b.leaf(0, (0, 2), dtypes.float32), b.leaf(1, (0, 2), dtypes.uint8)
+    x, i = b.input(0, (0, 2), dtypes.float32), b.input(1, (0, 2), dtypes.uint8)
     outputs = [b.reduce(op, v, (0,)) for v in (x, i) for op in ("sum", "prod", "max", "min")]
     got = [y[0] for y in interpret(b.nodes, outputs, [np.empty((0, 2), "float32"), np.empty((0, 2), "uint8")])]
     assert got == [0, 1, -np.inf, np.inf, 0, 1, 0, 255]
@@ -130,7 +130,7 @@ def test_gather_scatter_and_their_range():
     x, i = np.arange(12.0).reshape(3, 4), array([2, 0, 2], "int64")
     v = np.ones((3, 4))
     b = Builder()
-    nx, ni, nv = b.leaf(0, x.shape, x.dtype), b.leaf(1, i.shape, i.dtype), b.leaf(2, v.shape, v.dtype)
+    nx, ni, nv = b.input(0, x.shape, x.dtype), b.input(1, i.shape, i.dtype), b.input(2, v.shape, v.dtype)
     picked, added = b.gather(nx, [ni], (0,)), b.scatter(nx, nv, [ni], (0,), "add")
     columns = b.gather(nx, [ni], (1,))
     got = interpret(b.nodes, [picked, added, columns], [x, i, v])
@@ -144,8 +144,8 @@ def test_gather_scatter_and_their_range():
 
 def test_scatter_set_keeps_the_last():
     b = Builder()
-    x, v = b.leaf(0, (3,), dtypes.int64), b.leaf(1, (3,), dtypes.int64)
-    y = b.scatter(x, v, [b.leaf(2, (3,), dtypes.int64)], (0,), "set")
+    x, v = b.input(0, (3,), dtypes.int64), b.input(1, (3,), dtypes.int64)
+    y = b.scatter(x, v, [b.input(2, (3,), dtypes.int64)], (0,), "set")
     got = interpret(b.nodes, [y], [np.zeros(3, "int64"), array([1, 2, 3], "int64"), array([1, 1, 1], "int64")])
     np.testing.assert_array_equal(got[0], [0, 3, 0])
 
@@ -153,7 +153,7 @@ def test_scatter_set_keeps_the_last():
 def test_movement():
     x = np.arange(24.0).reshape(4, 6)
     b = Builder()
-    n = b.leaf(0, x.shape, x.dtype)
+    n = b.input(0, x.shape, x.dtype)
     outputs = [
         b.slice(n, (3, 1), (2, 2), (-2, 3)),
         b.pad(n, (1, 0), (6, 7), b.constant(9.0, x.dtype)),
@@ -180,7 +180,7 @@ def test_symbolic_extents_follow_the_binding():
     scope = Scope()
     n, start = scope.symbol(0, 4), scope.offset(0, 1)
     b = Builder(scope)
-    x = b.leaf(0, (n,), dtypes.float64)
+    x = b.input(0, (n,), dtypes.float64)
     y = b.slice(x, (start,), (n // 2,), (1,))
     size = b.extent(maximum(n, 3) + 1)
     got = interpret(b.nodes, [y, size], [np.arange(4.0)])
@@ -195,7 +195,7 @@ def test_symbolic_extents_follow_the_binding():
 
 def test_a_value_unlike_its_node_is_refused():
     b = Builder()
-    x = b.leaf(0, (2,), dtypes.float32)
+    x = b.input(0, (2,), dtypes.float32)
     with pytest.raises(LazytInternalError, match="not float32"):
         interpret(b.nodes, [x], [np.zeros(3, "float32")])
 
@@ -209,7 +209,7 @@ def test_scalars_and_stop():
 def test_outputs_are_fresh():
     x = np.arange(3.0)
     b = Builder()
-    (y,) = interpret(b.nodes, [b.leaf(0, (3,), dtypes.float64)], [x])
+    (y,) = interpret(b.nodes, [b.input(0, (3,), dtypes.float64)], [x])
     assert not np.shares_memory(x, y)
 
 
@@ -219,7 +219,7 @@ def test_opaque_sorting():
     np.testing.assert_array_equal(FUNCTIONS["argsort"](x, 1, True), [[3, 0, 2, 1, 4]])
     np.testing.assert_array_equal(FUNCTIONS["sort"](x, 1, True), [[np.nan, 2, 2, 1, 1]])
     b = Builder()
-    n = b.leaf(0, (1, 5), dtypes.float32)
+    n = b.input(0, (1, 5), dtypes.float32)
     values, places = (
         b.opaque(f, (n,), (1, False), [((1, 5), d)])[0] for f, d in (("sort", n.dtype), ("argsort", dtypes.int64))
     )
@@ -231,7 +231,7 @@ def test_opaque_sorting():
 def test_opaque_with_several_outputs():
     x = np.array([[2.0, 0.5], [0.5, 1.0]])
     b = Builder()
-    w, v = b.opaque("linalg_eigh", (b.leaf(0, (2, 2), x.dtype),), (), [((2,), x.dtype), ((2, 2), x.dtype)])
+    w, v = b.opaque("linalg_eigh", (b.input(0, (2, 2), x.dtype),), (), [((2,), x.dtype), ((2, 2), x.dtype)])
     got = interpret(b.nodes, [w, v], [x])
     np.testing.assert_allclose(got[1] * got[0] @ got[1].T, x, atol=1e-14)
 
@@ -244,7 +244,7 @@ def test_ranks_and_pseudo_inverses():
 
 def test_a_chain_of_100_000_nodes():
     b = Builder()
-    x = y = b.leaf(0, (), dtypes.float64)
+    x = y = b.input(0, (), dtypes.float64)
     for _ in range(100_000):
         y = b.add(y, x)
     assert interpret(b.nodes, [y], [np.array(1.0)])[0] == 100_001

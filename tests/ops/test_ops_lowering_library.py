@@ -178,7 +178,7 @@ def test_normal_numbers_are_the_inverse_of_the_distribution_function() -> None:
     want = [statistics.NormalDist().inv_cdf(v) for v in p]
     for single, tolerance in ((True, 3e-7), (False, 2e-15)):
         b = Builder()
-        q = b.leaf(0, p.shape, dtypes.float64)
+        q = b.input(0, p.shape, dtypes.float64)
         (got,) = interpret(b.nodes, [random_ops._inverse_normal(b, q, single)], [p - 0.5])
         np.testing.assert_allclose(got, want, rtol=tolerance, atol=1e-15)
 
@@ -187,7 +187,7 @@ def test_normal_tails_from_exact_probabilities() -> None:
     k = 2.0 ** -np.arange(2, 32)
     for single, p, tolerance in ((True, k, 3e-7), (False, 2.0 ** -np.arange(2.0, 54), 2e-15)):
         b = Builder()
-        q = b.leaf(0, p.shape, dtypes.float64)
+        q = b.input(0, p.shape, dtypes.float64)
         (got,) = interpret(b.nodes, [random_ops._inverse_normal(b, q, single)], [p - 0.5])
         want = [statistics.NormalDist().inv_cdf(v) for v in p]
         np.testing.assert_allclose(got, want, rtol=tolerance)
@@ -231,7 +231,7 @@ def test_high_product() -> None:
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 1 << 64, (2, 100), dtype=np.uint64)
     b = Builder()
-    out = random_ops.high_product(b, b.leaf(0, (100,), dtypes.uint64), b.leaf(1, (100,), dtypes.uint64))
+    out = random_ops.high_product(b, b.input(0, (100,), dtypes.uint64), b.input(1, (100,), dtypes.uint64))
     (got,) = interpret(b.nodes, [out], [x, y])
     assert got.tolist() == [int(p) * int(q) >> 64 for p, q in zip(x, y, strict=True)]
 
@@ -340,7 +340,7 @@ def _planned(call: Any, first: Any, second: Any) -> bool:
         if type(x) in SCALARS:
             nodes.append(Weak(len(nodes) - len(leaves), type(x)))
         else:
-            nodes.append(b.leaf(len(leaves), symbols(x.shape, y.shape), x.dtype))
+            nodes.append(b.input(len(leaves), symbols(x.shape, y.shape), x.dtype))
             leaves.append(np.asarray(y))
     more = {} if ints is None else {"ints": symbols(ints, other_ints)}
     out = op.lower(b, *nodes, *statics, **more)

@@ -56,7 +56,7 @@ def noting(seen: list[Any], name: str) -> Call:
 @pytest.mark.parametrize("fused", [True, False])
 def test_equal_effects_are_neither_merged_nor_dropped_nor_reordered(fused: bool, seen: list[Any]) -> None:
     b = Builder()
-    x = b.leaf(0, (2,), dtypes.float32)
+    x = b.input(0, (2,), dtypes.float32)
     a, c = noting(seen, "a"), noting(seen, "c")
     y = b.elementwise("exp", x)
     out = [y, chain(b, y, [a, a, c, a])]
@@ -73,7 +73,7 @@ def test_equal_effects_are_neither_merged_nor_dropped_nor_reordered(fused: bool,
 
 def test_an_effect_that_does_not_take_the_token_before_it_is_invalid(seen: list[Any]) -> None:
     b = Builder()
-    x = b.leaf(0, (2,), dtypes.float32)
+    x = b.input(0, (2,), dtypes.float32)
     one = b.opaque("effect", (x,), (noting(seen, "a"), 1), TOKEN)[0]
     other = b.opaque("effect", (x,), (noting(seen, "c"), 1), TOKEN)[0]
     with pytest.raises(LazytInternalError, match="an effect takes the token of the one before it"):
@@ -82,7 +82,7 @@ def test_an_effect_that_does_not_take_the_token_before_it_is_invalid(seen: list[
 
 def test_an_effect_whose_token_nobody_wants_is_invalid(seen: list[Any]) -> None:
     b = Builder()
-    x = b.leaf(0, (2,), dtypes.float32)
+    x = b.input(0, (2,), dtypes.float32)
     token = chain(b, x, [noting(seen, "a"), noting(seen, "c")])
     with pytest.raises(LazytInternalError, match="the token of the last effect is an output"):
         verify(g.Graph(g.reachable([token, x]), [x]))

@@ -31,14 +31,14 @@ def check(f, *arrays, constants=(), order=2, rtol=1e-6):
     rng = np.random.default_rng(len(arrays) + 10 * order)
     b = Builder()
     every = [*arrays, *constants]
-    leaves = [b.leaf(i, a.shape, a.dtype) for i, a in enumerate(every)]
+    leaves = [b.input(i, a.shape, a.dtype) for i, a in enumerate(every)]
     outputs = f(b, *leaves)
     outputs = list(outputs) if isinstance(outputs, tuple) else [outputs]
     values = interpret(b.nodes, outputs, every)
     cotangents = [random(rng, v.shape, v.dtype) for v in values]
     wanted = leaves[: len(arrays)]
     for k in range(order):
-        seeds = [b.leaf(len(every) + i, c.shape, c.dtype) for i, c in enumerate(cotangents)]
+        seeds = [b.input(len(every) + i, c.shape, c.dtype) for i, c in enumerate(cotangents)]
         every = [*every, *cotangents]
         grads, _ = backward(b, outputs, seeds, [[x] for x in wanted])
         verify(Graph(b.nodes, grads))
@@ -72,7 +72,7 @@ def _compare_forward(b, outputs, cotangents, wanted, grads, every, rng, rtol):
     """
     fork = b.fork()
     directions = [random(rng, x.shape, x.dtype) for x in wanted]
-    seeds = [fork.leaf(len(every) + i, v.shape, v.dtype) for i, v in enumerate(directions)]
+    seeds = [fork.input(len(every) + i, v.shape, v.dtype) for i, v in enumerate(directions)]
     some = [(x, t) for i, (x, t) in enumerate(zip(wanted, seeds, strict=True)) if len(wanted) < 2 or i != 1]
     for pairs in ([*zip(wanted, seeds, strict=True)], some):
         tangents = push(fork, outputs, *zip(*pairs, strict=True))
@@ -101,7 +101,7 @@ def check_lanes(b, leaves, outputs, arrays, rng=None):
         wants = [interpret(b.nodes, outputs, xs) for xs in each]
         fork = b.fork()
         stacked = [np.stack([lane[i] for lane in lanes]) for i in own]
-        values = [fork.leaf(len(arrays) + k, x.shape, x.dtype) for k, x in enumerate(stacked)]
+        values = [fork.input(len(arrays) + k, x.shape, x.dtype) for k, x in enumerate(stacked)]
         found = batch(fork, outputs, [leaves[i] for i in own], values, 2)
         there = [n for n in found if n is not None]
         verify(Graph(fork.nodes, there))

@@ -85,7 +85,7 @@ class Run(ScheduleBinding):
     def run(self, inputs: Sequence[Any]) -> list[Memory]:
         """Every launch in order; the memory of the outputs."""
         schedule = self.exe.schedule
-        self.memory = {n: inputs[n.attrs.index].buffer for n in schedule.graph.nodes if n.op == "leaf"}
+        self.memory = {n: inputs[n.attrs.index].buffer for n in schedule.graph.nodes if n.op == "input"}
         self.memory |= {n: Memory(max(self.value(self.exe.nbytes[n]), 1)) for n in schedule.stored}
         for call in schedule.launches:
             if isinstance(call, KernelCall):

@@ -33,7 +33,7 @@ def lowered(f: Any, operands: Any, statics: Any, ints: Any, offsets: Any, scope:
             scalars.append(x)
         else:
             a = np.asarray(x)
-            nodes.append(b.leaf(len(leaves), tuple(map(symbol, a.shape)), a.dtype))
+            nodes.append(b.input(len(leaves), tuple(map(symbol, a.shape)), a.dtype))
             leaves.append(a)
     more: dict[str, Any] = {}
     if ints is not None:

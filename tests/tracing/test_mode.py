@@ -16,7 +16,7 @@ from lazyt.runtime.replay_update import MISSES
 from lazyt.tracing.call_cache import in_short
 from lazyt.tracing.current import restore_mode, return_to, set_mode, switch_mode
 from lazyt.tracing.mode import DEFAULT, Mode
-from lazyt.tracing.steps import LEAF, MODE
+from lazyt.tracing.steps import INPUT, MODE
 from lazyt.tracing.trace import Step, local
 
 
@@ -153,7 +153,7 @@ PROGRAMS = [operators, functions, calls, writes, views, without_gradients]
 
 
 def _own(pos: Step) -> list[Step]:
-    return [s for s in pos.steps() if s.op not in (LEAF, MODE)]
+    return [s for s in pos.steps() if s.op not in (INPUT, MODE)]
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["from the root", "within a trace"])
@@ -278,7 +278,7 @@ def test_a_segment_is_recorded_again_in_the_modes_that_it_was_recorded_in() -> N
     lt.sync()
     with tagged("c"):
         z.sum().backward()
-        found = {s.mode.values["tag"] for s in local.trace.pos.steps() if s.op not in (LEAF, MODE)}
+        found = {s.mode.values["tag"] for s in local.trace.pos.steps() if s.op not in (INPUT, MODE)}
         assert local.trace.mode is Tagged(tag="c")
         assert found == {"a", "b", "c"}
         got = w.grad.numpy()

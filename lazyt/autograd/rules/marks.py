@@ -29,7 +29,7 @@ def _after(b: Builder, n: Node, cts: Cotangents) -> Cotangents:
 
 
 nondifferentiable("what it is for: reverse mode takes it as a constant", "stop")
-nondifferentiable("a source: it has no operands", "leaf", "scalar", "constant", "extent", "iota")
+nondifferentiable("a source: it has no operands", "input", "scalar", "constant", "extent", "iota")
 nondifferentiable(
     "its result is a position or a truth, not a number that varies",
     *("any", "all", "argmax", "argmin", "argsort", "topk", "isin", "searchsorted", "position"),

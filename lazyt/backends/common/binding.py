@@ -35,7 +35,7 @@ class ScheduleBinding:
         sched = exe.schedule
         self._numbers = exe.expressions.known
         self.values = values
-        self.n_inputs = max((n.attrs.index for n in sched.graph.nodes if isinstance(n.attrs, g.Leaf)), default=-1) + 1
+        self.n_inputs = max((n.attrs.index for n in sched.graph.nodes if isinstance(n.attrs, g.Input)), default=-1) + 1
         # Bases, in order: inputs, outputs, the arena, the status word, scalars, then addresses that move every run.
         self.output_base = {n: self.n_inputs + i for i, n in enumerate(exe.outputs)}
         self.arena_base = self.n_inputs + len(exe.outputs)
@@ -97,7 +97,7 @@ class ScheduleBinding:
 
     def _base(self, n: Node) -> tuple[int, int]:
         """Base index and byte offset of a buffer."""
-        if isinstance(n.attrs, g.Leaf):
+        if isinstance(n.attrs, g.Input):
             return n.attrs.index, 0
         if n in self.output_base:
             return self.output_base[n], 0

@@ -58,7 +58,7 @@ class ScheduleExecutable:
             {(s.position, s.part, s.floating) for c in readers for s in c.scalars if s.extent is None}
         )  # fmt: skip
         self.words = ScalarWords(self.scalars)
-        self.outputs = list(dict.fromkeys(n for n in sched.outputs if n.op != "leaf"))
+        self.outputs = list(dict.fromkeys(n for n in sched.outputs if n.op != "input"))
         self._number_expressions()
         self.expressions.compile()
         self.bound: dict[tuple[int, ...], Any] = {}

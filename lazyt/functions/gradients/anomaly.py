@@ -18,7 +18,7 @@ from lazyt.ir.graph_interpreter import interpret
 from lazyt.runtime import memory
 from lazyt.runtime.context import _Context
 from lazyt.tracing.lower import lower
-from lazyt.tracing.steps import LEAF
+from lazyt.tracing.steps import INPUT
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.trace import Slot, Trace, local
 
@@ -56,16 +56,16 @@ def check(outputs: Sequence[Handle], gradients: list[Handle]) -> None:
     pos = tr.pos
     low = lower(pos.steps(), tr.ext.values, tr.scalars)
     wanted = [low.nodes[x] for h in gradients if (x := h._slot) is not None and x.step.owner is tr]
-    synced = {x for x in pos.steps() if x.op is LEAF and x.statics[2] == SYNCED}
+    synced = {x for x in pos.steps() if x.op is INPUT and x.statics[2] == SYNCED}
     began = [low.nodes[x] for h in outputs if (x := _made_here(tr, h)) is not None and x not in synced]
     if wanted:
         reached = g.reachable([*wanted, *began])
         nodes = [n for n in reached if n.op not in _MARKS and dtypes.kind(n.dtype) in "fc"]
-        leaves = [memory.as_array(x) for x in tr.leaves]
+        inputs = [memory.as_array(x) for x in tr.inputs]
         scalars = tr.scalars[: pos.scalar_start + pos.n_scalars]
-        values = interpret(low.builder.nodes, [*nodes, *wanted], leaves, scalars, (tr.ext.values, scalars))
+        values = interpret(low.builder.nodes, [*nodes, *wanted], inputs, scalars, (tr.ext.values, scalars))
         if any(_is_nan(a) for a in values[len(nodes) :]):
-            # What a sync kept of the forward pass is a leaf, which stands for the value of an operation.
+            # What a sync kept of the forward pass is an input, which stands for the value of an operation.
             stands = {n.operands[1]: n.operands[0] for n in low.builder.nodes if n.op == "known"}
             met = {low.nodes[x] for x in synced}
             raise _refused([(n, a) for n, a in zip(nodes, values, strict=False) if n not in met], stands)
@@ -82,8 +82,8 @@ def _refused(found: list[tuple[Node, Any]], stands: Mapping[Node, Node]) -> Auto
     pulled = [(n, a) for n, a in found if isinstance(n.site, g.Origin) and n.site.backward]
     first = next((n for n, a in pulled if _is_nan(a)), None)
     forward = [(n, a) for n, a in found if not (isinstance(n.site, g.Origin) and n.site.backward)]
-    source = next(((n, a) for n, a in forward if n.op not in ("leaf", "constant") and not _is_finite(a)), None)
-    bad = [(n, a) for n, a in forward if n.op == "leaf" and not _is_finite(a)]
+    source = next(((n, a) for n, a in forward if n.op not in ("input", "constant") and not _is_finite(a)), None)
+    bad = [(n, a) for n, a in forward if n.op == "input" and not _is_finite(a)]
     given = {n for n, _ in bad if n not in stands}
     source = next(((stands[n], a) for n, a in bad if n in stands), source)
     if source is not None and not given.isdisjoint(g.reachable([source[0]])):

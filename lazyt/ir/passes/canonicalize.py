@@ -76,13 +76,13 @@ def canonicalize(graph: g.Graph, scope: Scope | None, rewrites: Rewrites = USUAL
     return g.Graph(g.reachable(outs), outs)
 
 
-def _made_of(n: Node, leaf: Node) -> bool:
-    """Whether the leaf is among the values nearest to n that n is made from."""
+def _made_of(n: Node, source: Node) -> bool:
+    """Whether `source` is among the values nearest to n that n is made from."""
     seen: set[Node] = set()
     todo = [n]
     while todo and len(seen) < NEAR:
         y = todo.pop()
-        if y is leaf:
+        if y is source:
             return True
         if y not in seen:
             seen.add(y)
@@ -253,7 +253,7 @@ class _Canonicalizer:
     def _covers(self, n: Node, x: Node, v: Node) -> bool:
         """Whether an update is better computed over all of x than as a copy of x that v is then written over.
 
-        Where v is most of it that halves what is moved. Not where the copy may fall away because x, a leaf, is
+        Where v is most of it that halves what is moved. Not where the copy may fall away because x, an input, is
         overwritten in place (see donate.py): that cannot be if v is made of x.
         """
         assert isinstance(n.attrs, g.Slice)
@@ -263,7 +263,7 @@ class _Canonicalizer:
             return False
         while x.op == "reshape":
             x = x.operands[0]
-        return x.op != "leaf" or _made_of(v, x)
+        return x.op != "input" or _made_of(v, x)
 
     def _covered(self, n: Node, x: Node, v: Node) -> Node:
         """update(x, v) as select(inside, pad(v), x)."""
@@ -369,7 +369,7 @@ class _Canonicalizer:
 
     def _complex(self, n: Node) -> None:
         op = n.op
-        if op in ("leaf", "matmul", "opaque", "item"):
+        if op in ("input", "matmul", "opaque", "item"):
             self.real[n] = self.b.make(op, tuple(map(self.whole, n.operands)), n.attrs, n.shape, n.dtype)
         elif op in ("constant", "scalar"):
             self.parts[n] = self._source(n)

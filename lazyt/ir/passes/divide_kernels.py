@@ -100,7 +100,7 @@ def _position(axes: dict[AxisVar, int], a: AxisVar) -> Hashable:
 
 def _holds(call: KernelCall, stored: set[Node], more: set[Node]) -> bool:
     """Whether the kernel of an equal group is one where these are stored, `more` of them than when it was made."""
-    return more.isdisjoint(call.nodes) and all(n in stored or n.op == "leaf" for n in call.reads)
+    return more.isdisjoint(call.nodes) and all(n in stored or n.op == "input" for n in call.reads)
 
 
 def _pieces(call: KernelCall, needs: float) -> list[Sequence[Node]]:

@@ -40,11 +40,11 @@ def donations(sched: Schedule) -> list[Donation]:
             readers.setdefault(n, []).append(c)
         for n in c.writes:
             writers.setdefault(n, []).append(c)
-    kept = {n for n in sched.outputs if n.op == "leaf"}
+    kept = {n for n in sched.outputs if n.op == "input"}
     # NOTE: an optimizer's kernel has hundreds of inputs and outputs, so what is asked of each pair is little.
     kernels: dict[int, _Accessed] = {}
     found: list[Donation] = []
-    for output in dict.fromkeys(n for n in sched.outputs if n.op != "leaf"):
+    for output in dict.fromkeys(n for n in sched.outputs if n.op != "input"):
         last = writers.get(output, [])
         if not last or len(last) > 2 or output in readers:
             continue
@@ -63,14 +63,14 @@ def donations(sched: Schedule) -> list[Donation]:
         candidates = [
             n
             for n in (writer if copy is None else copy).reads
-            if n.op == "leaf" and n.dtype == output.dtype and kernel.reads_only_at(n, store)
+            if n.op == "input" and n.dtype == output.dtype and kernel.reads_only_at(n, store)
         ]
         for donor in sorted(candidates, key=lambda n: (n is not own, n.serial)):
             if donor in kept or _normal(nbytes(donor)) != size or _multiplies(call, donor):
                 continue
             others = [c for c in readers[donor] if c is not call and c is not copy]
             if all(region[id(c)] < region[id(call)] for c in others):
-                assert isinstance(donor.attrs, g.Leaf)
+                assert isinstance(donor.attrs, g.Input)
                 found.append(Donation(donor.attrs.index, output, region[id(call)], copy))
     return found
 

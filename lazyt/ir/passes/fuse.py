@@ -149,7 +149,7 @@ class _Fuser:
         """n must have a buffer, written before the unit with this number."""
         n = buffer_of(n)
         self.buffers[n] = max(self.buffers.get(n, -1), number)
-        if n.op != "leaf":
+        if n.op != "input":
             self.stored.setdefault(n, why)
 
     def _number(self) -> int:
@@ -159,7 +159,7 @@ class _Fuser:
 
     def _visit(self, n: Node) -> None:
         wanted = self.wanted.pop(n, {})
-        if n.op == "leaf":
+        if n.op == "input":
             self._place_parts(n, {})
             return
         if n.op == "reshape" and n not in self.stored:
@@ -253,7 +253,7 @@ class _Fuser:
     # Requests
 
     def _want(self, group: Group, n: Node, place: Place) -> None:
-        if n.op == "leaf":  # it is there, wherever it is read
+        if n.op == "input":  # it is there, wherever it is read
             return
         places = self.wanted.setdefault(n, {}).setdefault(group, [])
         if place not in places:
@@ -275,7 +275,9 @@ class _Fuser:
                 self._want(group, n.operands[1], Place((), place.guards))
         else:
             for x in n.operands:
-                if not (n.op in ("real", "imag") and buffer_of(x).op in ("leaf", "item", "matmul", "scalar", "concat")):
+                if not (
+                    n.op in ("real", "imag") and buffer_of(x).op in ("input", "item", "matmul", "scalar", "concat")
+                ):
                     self._want(group, x, place)
                 elif x.op != "scalar":
                     self._store(x, group.number, "complex")
@@ -283,7 +285,7 @@ class _Fuser:
     def _want_operand(self, group: Group, n: Node, place: Place) -> None:
         """Through a movement operation: its operand at the mapped place, splitting an axis where that helps."""
         x = n.operands[0]
-        if n.op == "reshape" and (buffer_of(x) in self.stored or buffer_of(x).op == "leaf"):
+        if n.op == "reshape" and (buffer_of(x) in self.stored or buffer_of(x).op == "input"):
             self._store(x, group.number, "reshaped")
             return
         while True:

@@ -174,7 +174,7 @@ class _Kernelizer:
         if n in self.own:
             return False
         b = buffer_of(n)
-        return b.op == "leaf" or (b in self.stored and b not in self.own)
+        return b.op == "input" or (b in self.stored and b not in self.own)
 
     def make(self, n: Node, p: Place) -> int:
         """Makes n at p and everything it needs, in recorded order.

@@ -178,7 +178,7 @@ def ordered(graph: Graph, fused: Fused, launches: Sequence[Launch]) -> Schedule:
     for i, region in enumerate(regions):
         for call in region:
             for n in call.writes | call.reads:
-                if n.op != "leaf" and n not in kept:
+                if n.op != "input" and n not in kept:
                     first, _ = lives.get(n, (i, i))
                     lives[n] = (first, i)
     return Schedule(regions, graph, outputs, stored, lives)

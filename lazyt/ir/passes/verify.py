@@ -313,7 +313,7 @@ _MANY = 1 << 30
 _FORM: dict[str, tuple[type, int, int]] = {
     **{name: (type(None), rec.arity, rec.arity) for name, rec in ELEMENTWISE.items()},
     **dict.fromkeys(REDUCTIONS, (g.Axes, 1, 1)),
-    "leaf": (g.Leaf, 0, 0),
+    "input": (g.Input, 0, 0),
     "scalar": (g.Scalar, 0, 0),
     "constant": (g.Constant, 0, 0),
     "extent": (g.ExtentValue, 0, 0),
@@ -343,7 +343,7 @@ _FORM: dict[str, tuple[type, int, int]] = {
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
     **dict.fromkeys(REDUCTIONS, _reduction),
-    **dict.fromkeys(SOURCES - {"leaf"}, _scalar),
+    **dict.fromkeys(SOURCES - {"input"}, _scalar),
     "iota": _iota,
     "cast": _keeps_shape,
     "stop": _keeps_dtype(_keeps_shape),

@@ -224,7 +224,7 @@ class TestGeneral:
         x, w = normal(*image, dtype="float64"), normal(*filters, seed=1, dtype="float64")
         y = convolved(x, w, a)
         b = Builder()
-        inputs = [b.make("leaf", (), g.Leaf(i), v.shape, v.dtype) for i, v in enumerate((x, w, y))]
+        inputs = [b.make("input", (), g.Input(i), v.shape, v.dtype) for i, v in enumerate((x, w, y))]
         outs = [
             b.convolve(inputs[0], inputs[1], a),
             b.convolve_filter(inputs[0], inputs[2], a, w.shape),
@@ -274,7 +274,7 @@ def test_a_library_pads_by_itself(stride, padding):
     a = Convolution((3, 3), (1, 1), (stride, stride), 1, (0, 0))
     x, w = normal(2, 3, 8, 9, dtype="float64"), normal(4, 3, 3, 3, seed=1, dtype="float64")
     b = Builder()
-    image, filters = (b.make("leaf", (), g.Leaf(i), v.shape, v.dtype) for i, v in enumerate((x, w)))
+    image, filters = (b.make("input", (), g.Input(i), v.shape, v.dtype) for i, v in enumerate((x, w)))
     around = b.pad(image, (0, 0, *padding), (2, 3, 8 + 2 * padding[0], 9 + 2 * padding[1]), b.constant(0, x.dtype))
     y = b.convolve(around, filters, a)
     if stride == 1:  # by reverse mode's rule

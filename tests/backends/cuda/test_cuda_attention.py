@@ -296,7 +296,7 @@ def test_operands_are_read_where_they_lie(gpu: FakeDriver) -> None:
         plan = lt.last_sync().plan
         calls = [c for c in plan.schedule.launches if isinstance(c, AttentionCall)]
         (one,) = [c for c in calls if c.node.attrs.fn == "attention"]
-        assert {base.op for base, _, _ in one.views} == {"leaf"}
+        assert {base.op for base, _, _ in one.views} == {"input"}
         (bound,) = plan.executable.bound.values()
         assert Kernels(bound, one).variant.wide is (lead == 0)
         want = exact(q, k, v, ct, is_causal=True)

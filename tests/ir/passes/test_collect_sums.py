@@ -22,7 +22,7 @@ TURNS = 6
 
 
 def _leaves(b: Builder, count: int, *shape: int) -> list[Any]:
-    return [b.leaf(i, shape, F8) for i in range(count)]
+    return [b.input(i, shape, F8) for i in range(count)]
 
 
 def _added(b: Builder, xs: list[Any]) -> Any:
@@ -88,7 +88,7 @@ def test_values_stay_and_terms_become_one(name: str) -> None:
     assert _ops(before)[op] == TURNS
     assert _ops(after)[op] == (op != "pad")
     rng = np.random.default_rng(0)
-    leaves = [rng.standard_normal(n.shape) for n in sorted(before.nodes, key=lambda n: n.serial) if n.op == "leaf"]
+    leaves = [rng.standard_normal(n.shape) for n in sorted(before.nodes, key=lambda n: n.serial) if n.op == "input"]
     found, want = (interpret(graph, graph.outputs, leaves) for graph in (after, before))
     np.testing.assert_allclose(found[0], want[0], rtol=1e-13, atol=1e-13)
 

@@ -126,11 +126,11 @@ def test_a_check_before_the_update_does_not_keep_it_from_writing_in_place() -> N
     report = lt.last_sync()
     assert report is not None and report.in_place == 6  # two parameters with two moments each
     record(SHAPE[0])
-    leaves = local.trace.leaves  # the list, which is none of their holders
-    before = [memory.as_array(d).copy() for d in leaves]
+    inputs = local.trace.inputs  # the list, which is none of their holders
+    before = [memory.as_array(d).copy() for d in inputs]
     with pytest.raises(IndexError, match="out of bounds"):
         lt.sync()
-    for d, old in zip(leaves, before, strict=True):
+    for d, old in zip(inputs, before, strict=True):
         np.testing.assert_array_equal(memory.as_array(d), old)
 
 

@@ -44,7 +44,7 @@ def registered(new: Pass, after: str) -> Iterator[None]:
 
 def leaves(*shapes: tuple[int, ...]) -> tuple[Builder, list[g.Node]]:
     b = Builder()
-    return b, [b.leaf(i, s, np.dtype("f4")) for i, s in enumerate(shapes)]
+    return b, [b.input(i, s, np.dtype("f4")) for i, s in enumerate(shapes)]
 
 
 def test_a_new_pass_runs_in_plans_in_first_runs_and_in_inspection(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def test_a_pass_has_one_name_and_stands_behind_a_known_one() -> None:
 def test_compiling_up_to_a_pass_stops_there() -> None:
     b, (x, y) = leaves((3, 4), (3, 4))
     p = compile_graph([b.add(b.elementwise("exp", x), y)], Scope(), Options(), until="canonicalize")
-    assert [n.op for n in p.graph.nodes] == ["leaf", "leaf", "exp", "add"]
+    assert [n.op for n in p.graph.nodes] == ["input", "input", "exp", "add"]
     assert p.division is None
     assert p.schedule is None
     whole = compile_graph(p.graph.outputs, Scope(), Options())

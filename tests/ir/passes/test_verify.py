@@ -16,7 +16,7 @@ F, INT, B = dtypes.float32, dtypes.int64, dtypes.bool_
 
 
 def leaf(shape, dtype=F):
-    return Node("leaf", (), g.Leaf(0), shape, dtype, 0, None)
+    return Node("input", (), g.Input(0), shape, dtype, 0, None)
 
 
 def node(op, *operands, attrs=None, shape=(2, 3), dtype=F):
@@ -131,7 +131,7 @@ def test_what_the_builder_makes_is_valid():
     scope = Scope()
     n = scope.symbol(0, 4)
     b = Builder(scope)
-    x = b.leaf(0, (n, 3), F)
+    x = b.input(0, (n, 3), F)
     y = b.matmul(x, b.permute(x, (1, 0)))
     z = b.update(y, b.slice(y, (0, 0), (2, n), (1, 1)), (0, 0), (2, 1))
     w = b.window(b.pad(z, (1, 0), (n + 2, n), b.constant(0.0, F)), (0,), (3,), (1,), (1,))
