@@ -105,7 +105,7 @@ def spelled(full: str) -> str:
     if hint is None:
         return ""
     text = re.sub(r" \((?:PyTorch|JAX): [\w.]+\)$", "", hint)
-    plain = "`" in text or text.startswith(("the ", "lt itself", "a slice"))
+    plain = "`" in text or text.startswith(("the ", "lt itself", "a slice", "an index", "nothing,"))
     return text if plain else f"`{text}`"
 
 
