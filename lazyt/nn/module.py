@@ -339,11 +339,20 @@ class Module(Hooked):
     # Conversions
 
     def to(self, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False) -> Module:
-        """Cast floating parameters and buffers, or move all to a device; they are replaced by new tensors.
+        """Cast floating parameters and buffers, or move all to a device: all of them, or none if that fails.
 
-        Given by position or by name, or as a tensor that has both. Make optimizers afterwards. As `torch.nn.Module.to`.
+        Given by position or by name, or as a tensor that has both. Parameters stay the tensors that they are, so an
+        optimizer made before trains them; their gradients go with them. Buffers are new ones. As `torch.nn.Module.to`.
         """
         conversion.convert(self, args, dtype, device)
+        return self
+
+    def to_empty(self, *, device: Any, recurse: bool = True) -> Module:
+        """Move to a device without the values: parameters and buffers are to be filled. As `torch.nn.Module.to_empty`.
+
+        `recurse=False` leaves the modules below as they are.
+        """
+        conversion.empty_on(self, device, recurse)
         return self
 
     def type(self, dst_type: Any) -> Module:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyt.autograd.replacement import replaced
 from lazyt.errors import LazytError, NotSupportedError
 from lazyt.ops.optim import RULES
 from lazyt.optim.hooks import HookHandle, called_around
@@ -78,6 +79,7 @@ class Optimizer:
         self.param_groups: list[Group] = []
         self.state = States(self.param_groups)
         self._devices: set[Any] = set()
+        self._moves = replaced[0]
         self._make_hooks()
         given = list(params)
         if not given:
@@ -203,6 +205,8 @@ class Optimizer:
 
     def _record(self) -> None:
         buckets: dict[Any, _Bucket] = {}
+        if self._moves != replaced[0]:
+            self._moves, self._devices = replaced[0], {p.device for g in self.param_groups for p in g["params"]}
         states, rule, at = self.state, RULES[self.op], 0
         several, uniform = len(self._devices) > 1, self.uniform
         for g, group in enumerate(self.param_groups):
