@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from lazyt.errors import ShapeError
+from lazyt.errors import DTypeError, ShapeError
 from lazyt.functions.arguments import record
 from lazyt.ops import activations as ops
+from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
     from lazyt.runtime.tensor import Tensor
@@ -37,8 +38,15 @@ def out_of(x: Any, y: Tensor, inplace: bool) -> Tensor:
     """The result of a function of x; with `inplace` it is written to x, a tensor, which is returned."""
     if not inplace:
         return y
+    if not isinstance(x, Handle):
+        raise DTypeError(f"inplace=True: a tensor is required, which is written, got {type(x).__name__}")
     x[...] = y
     return cast("Tensor", x)
+
+
+def read_for(x: Tensor, inplace: bool) -> Tensor:
+    """x, or a copy where several steps read x for their derivatives and x is then written."""
+    return x.clone() if inplace else x
 
 
 def gelu(x: Any, /, approximate: str = "none") -> Tensor:

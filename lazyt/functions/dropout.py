@@ -1,4 +1,7 @@
-"""Random zeros: of elements, of whole channels, and those that keep mean and variance."""
+"""Random zeros: of elements, of whole channels, and those that keep mean and variance.
+
+`inplace=True` writes the result to the input, a tensor, and returns that.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ShapeError
+from lazyt.functions.activations import out_of, read_for
 from lazyt.functions.arguments import record, tensor
 from lazyt.functions.creation import ones
 from lazyt.functions.loss_arguments import floating
@@ -29,7 +33,9 @@ def rate_of(name: str, p: float) -> tuple[float, float]:
     return float(p), 0.0 if p == 1 else 1 / (1 - float(p))
 
 
-def dropout(x: Any, p: float = 0.5, training: bool = True, *, generator: Generator | None = None) -> Tensor:
+def dropout(
+    x: Any, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Generator | None = None
+) -> Tensor:
     """In training, x with each element zeroed with probability p and the rest divided by 1 - p; else x itself.
 
     Raises ShapeError for a p outside [0, 1]. As `torch.nn.functional.dropout`.
@@ -41,7 +47,7 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, *, generator: Generat
     rate = rate_of("dropout", p)
     if not training:
         return tensor(x)
-    return record(DROPOUT, (x, *rate, *(generator or default_generator()).step()))
+    return out_of(x, record(DROPOUT, (x, *rate, *(generator or default_generator()).step())), inplace)
 
 
 def _channels(name: str, x: Tensor, lone: int | None) -> tuple[int, ...]:
@@ -63,7 +69,9 @@ def _by_channel(name: str, x: Any, p: float, training: bool, spatial: int, gener
     return t * record(DROPOUT, (kept, *rate, *(generator or default_generator()).step()))
 
 
-def dropout1d(x: Any, p: float = 0.5, training: bool = True, *, generator: Generator | None = None) -> Tensor:
+def dropout1d(
+    x: Any, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Generator | None = None
+) -> Tensor:
     """`dropout` of whole channels of (N, C, L) or (C, L).
 
     Raises ShapeError for a p outside [0, 1] and for other shapes, DTypeError unless floating. As
@@ -73,10 +81,14 @@ def dropout1d(x: Any, p: float = 0.5, training: bool = True, *, generator: Gener
     >>> lt.nn.functional.dropout1d(lt.ones((2, 3, 4)), 1.0).sum().item()
     0.0
     """
-    return _by_channel("dropout1d", x, p, training, 1, generator)
+    return out_of(
+        x, _by_channel("dropout1d", read_for(tensor(x), inplace), p, training, 1, generator), inplace and training
+    )
 
 
-def dropout2d(x: Any, p: float = 0.5, training: bool = True, *, generator: Generator | None = None) -> Tensor:
+def dropout2d(
+    x: Any, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Generator | None = None
+) -> Tensor:
     """`dropout` of whole channels of (N, C, H, W) or (C, H, W).
 
     Raises ShapeError for a p outside [0, 1] and for other shapes, DTypeError unless floating. As
@@ -86,10 +98,14 @@ def dropout2d(x: Any, p: float = 0.5, training: bool = True, *, generator: Gener
     >>> lt.nn.functional.dropout2d(lt.ones((2, 3, 4, 4)), 1.0).sum().item()
     0.0
     """
-    return _by_channel("dropout2d", x, p, training, 2, generator)
+    return out_of(
+        x, _by_channel("dropout2d", read_for(tensor(x), inplace), p, training, 2, generator), inplace and training
+    )
 
 
-def dropout3d(x: Any, p: float = 0.5, training: bool = True, *, generator: Generator | None = None) -> Tensor:
+def dropout3d(
+    x: Any, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Generator | None = None
+) -> Tensor:
     """`dropout` of whole channels of (N, C, D, H, W) or (C, D, H, W).
 
     Raises ShapeError for a p outside [0, 1] and for other shapes, DTypeError unless floating. As
@@ -99,7 +115,9 @@ def dropout3d(x: Any, p: float = 0.5, training: bool = True, *, generator: Gener
     >>> lt.nn.functional.dropout3d(lt.ones((2, 3, 4, 4, 4)), 1.0).sum().item()
     0.0
     """
-    return _by_channel("dropout3d", x, p, training, 3, generator)
+    return out_of(
+        x, _by_channel("dropout3d", read_for(tensor(x), inplace), p, training, 3, generator), inplace and training
+    )
 
 
 def _alpha(name: str, x: Any, p: float, training: bool, channels: bool, generator: Generator | None) -> Tensor:
@@ -118,7 +136,9 @@ def _alpha(name: str, x: Any, p: float, training: bool, channels: bool, generato
     return t * (kept * scale) + ((kept - 1) * (-_FLOOR * scale) - scale * _FLOOR * p)
 
 
-def alpha_dropout(x: Any, p: float = 0.5, training: bool = False, *, generator: Generator | None = None) -> Tensor:
+def alpha_dropout(
+    x: Any, p: float = 0.5, training: bool = False, inplace: bool = False, *, generator: Generator | None = None
+) -> Tensor:
     """Dropout for selu: elements become its negative limit, and mean 0 and variance 1 are kept.
 
     Raises ShapeError for a p outside [0, 1], DTypeError unless floating. As `torch.nn.functional.alpha_dropout`.
@@ -128,11 +148,13 @@ def alpha_dropout(x: Any, p: float = 0.5, training: bool = False, *, generator: 
     >>> lt.nn.functional.alpha_dropout(lt.ones(2), 1.0, training=True).tolist()
     [0.0, 0.0]
     """
-    return _alpha("alpha_dropout", x, p, training, False, generator)
+    return out_of(
+        x, _alpha("alpha_dropout", read_for(tensor(x), inplace), p, training, False, generator), inplace and training
+    )
 
 
 def feature_alpha_dropout(
-    x: Any, p: float = 0.5, training: bool = False, *, generator: Generator | None = None
+    x: Any, p: float = 0.5, training: bool = False, inplace: bool = False, *, generator: Generator | None = None
 ) -> Tensor:
     """`alpha_dropout` of whole channels of (N, C, ...).
 
@@ -143,4 +165,8 @@ def feature_alpha_dropout(
     >>> lt.nn.functional.feature_alpha_dropout(lt.ones((1, 2, 3)), 0.5).shape
     (1, 2, 3)
     """
-    return _alpha("feature_alpha_dropout", x, p, training, True, generator)
+    return out_of(
+        x,
+        _alpha("feature_alpha_dropout", read_for(tensor(x), inplace), p, training, True, generator),
+        inplace and training,
+    )

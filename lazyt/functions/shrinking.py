@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ShapeError
 from lazyt.functions import random
-from lazyt.functions.activations import out_of
+from lazyt.functions.activations import out_of, read_for
 from lazyt.functions.arguments import tensor
 from lazyt.functions.arithmetic import minimum
 from lazyt.functions.elementwise import abs, expm1, relu, tanh
@@ -28,7 +28,7 @@ def celu(x: Any, /, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     >>> lt.nn.functional.celu(lt.asarray([2.0, 0.0])).tolist()
     [2.0, 0.0]
     """
-    t = floating("celu", x)
+    t = read_for(floating("celu", x), inplace)
     if alpha == 0:
         raise ShapeError("celu: alpha is not 0, got 0")
     # NOTE: the exponential of what is positive might overflow, which would spoil the gradient.
@@ -79,7 +79,7 @@ def threshold(x: Any, /, threshold: float, value: float, inplace: bool = False) 
     >>> lt.nn.functional.threshold(lt.asarray([0.5, 2.0]), 1.0, 20.0).tolist()
     [20.0, 2.0]
     """
-    t = tensor(x)
+    t = read_for(tensor(x), inplace)
     # NaN stays NaN, as in PyTorch.
     return out_of(x, where(less_equal(t, threshold), value, t), inplace)
 
@@ -102,7 +102,7 @@ def rrelu(
     >>> lt.nn.functional.rrelu(lt.asarray([2.0, -2.0]), 0.25, 0.75).tolist()
     [2.0, -1.0]
     """
-    t = floating("rrelu", x)
+    t = read_for(floating("rrelu", x), inplace)
     if lower > upper:
         raise ShapeError(f"rrelu: lower is at most upper, got {lower} and {upper}")
     slope: Any = (lower + upper) / 2

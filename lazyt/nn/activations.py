@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from lazyt.functions import elementwise, nn as functional, statistics
-from lazyt.functions.creation import full
-from lazyt.nn.module import Module, Parameter
+from lazyt.functions import elementwise, inplace_activations, nn as functional, statistics
+from lazyt.nn.init import constant_
+from lazyt.nn.module import Module
+from lazyt.nn.new_parameters import new_parameter
 
 __all__ = [
     "ELU",
@@ -37,28 +38,41 @@ class _Plain(Module):
 
     function: Any
 
-    def __init__(self, inplace: bool = False) -> None:
-        # `inplace` is accepted for PyTorch's sake: memory is the planner's to reuse.
-        super().__init__()
-
     def forward(self, x: Any) -> Any:
         return type(self).function(x)
 
 
-def _plain(name: str, function: Any) -> type[Module]:
+class _InPlace(_Plain):
+    """One that may write its result to its input."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+    def forward(self, x: Any) -> Any:
+        function = type(self).function
+        return function(x, inplace=True) if self.inplace else function(x)
+
+    def extra_repr(self) -> str:
+        return "inplace=True" * self.inplace
+
+
+def _plain(name: str, function: Any, base: type = _Plain) -> type[Module]:
     doc = f"`{function.__name__}` as a module. As `torch.nn.{name}`."
-    return type(name, (_Plain,), {"function": staticmethod(function), "__doc__": doc, "__module__": __name__})
+    if base is _InPlace:
+        doc = doc.replace(".", ", with `inplace` written to its input.", 1)
+    return type(name, (base,), {"function": staticmethod(function), "__doc__": doc, "__module__": __name__})
 
 
-ReLU = _plain("ReLU", elementwise.relu)
+ReLU = _plain("ReLU", inplace_activations.relu, _InPlace)
+SiLU = _plain("SiLU", functional.silu, _InPlace)
+Mish = _plain("Mish", functional.mish, _InPlace)
+ReLU6 = _plain("ReLU6", functional.relu6, _InPlace)
+SELU = _plain("SELU", functional.selu, _InPlace)
+Hardsigmoid = _plain("Hardsigmoid", functional.hardsigmoid, _InPlace)
+Hardswish = _plain("Hardswish", functional.hardswish, _InPlace)
 Sigmoid = _plain("Sigmoid", elementwise.sigmoid)
 Tanh = _plain("Tanh", elementwise.tanh)
-SiLU = _plain("SiLU", functional.silu)
-Mish = _plain("Mish", functional.mish)
-ReLU6 = _plain("ReLU6", functional.relu6)
-SELU = _plain("SELU", functional.selu)
-Hardsigmoid = _plain("Hardsigmoid", functional.hardsigmoid)
-Hardswish = _plain("Hardswish", functional.hardswish)
 LogSigmoid = _plain("LogSigmoid", functional.logsigmoid)
 Softsign = _plain("Softsign", functional.softsign)
 
@@ -82,13 +96,13 @@ class ELU(Module):
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
-        self.alpha = alpha
+        self.alpha, self.inplace = alpha, inplace
 
     def forward(self, x: Any) -> Any:
-        return functional.elu(x, self.alpha)
+        return functional.elu(x, self.alpha, self.inplace)
 
     def extra_repr(self) -> str:
-        return f"alpha={self.alpha}"
+        return f"alpha={self.alpha}" + ", inplace=True" * self.inplace
 
 
 class LeakyReLU(Module):
@@ -96,13 +110,13 @@ class LeakyReLU(Module):
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         super().__init__()
-        self.negative_slope = negative_slope
+        self.negative_slope, self.inplace = negative_slope, inplace
 
     def forward(self, x: Any) -> Any:
-        return functional.leaky_relu(x, self.negative_slope)
+        return functional.leaky_relu(x, self.negative_slope, self.inplace)
 
     def extra_repr(self) -> str:
-        return f"negative_slope={self.negative_slope}"
+        return f"negative_slope={self.negative_slope}" + ", inplace=True" * self.inplace
 
 
 class Softplus(Module):
@@ -124,22 +138,27 @@ class Hardtanh(Module):
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
-        self.min_val, self.max_val = min_val, max_val
+        self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
 
     def forward(self, x: Any) -> Any:
-        return functional.hardtanh(x, self.min_val, self.max_val)
+        return functional.hardtanh(x, self.min_val, self.max_val, self.inplace)
 
     def extra_repr(self) -> str:
-        return f"min_val={self.min_val}, max_val={self.max_val}"
+        return f"min_val={self.min_val}, max_val={self.max_val}" + ", inplace=True" * self.inplace
 
 
 class PReLU(Module):
     """`functional.prelu` with its weight. As `torch.nn.PReLU`."""
 
-    def __init__(self, num_parameters: int = 1, init: float = 0.25) -> None:
+    def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
-        self.num_parameters = num_parameters
-        self.weight = Parameter(full((num_parameters,), float(init)))
+        self.num_parameters, self.init = num_parameters, init
+        self.weight = new_parameter(num_parameters, dtype=dtype, device=device)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """The weights as at first."""
+        constant_(self.weight, float(self.init))
 
     def forward(self, x: Any) -> Any:
         return functional.prelu(x, self.weight)

@@ -46,7 +46,7 @@ class MultiheadAttention(Module):
         kdim: int | None = None,
         vdim: int | None = None,
         batch_first: bool = False,
-        *,
+        device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
@@ -57,16 +57,16 @@ class MultiheadAttention(Module):
         self.kdim, self.vdim = embed_dim if kdim is None else kdim, embed_dim if vdim is None else vdim
         self.packed = self.kdim == self.vdim == embed_dim
         e = embed_dim
-        one = new_parameter(3 * e, e, dtype=dtype) if self.packed else None
+        one = new_parameter(3 * e, e, device=device, dtype=dtype) if self.packed else None
         self.register_parameter("in_proj_weight", one)
         for name, inputs in (("q", e), ("k", self.kdim), ("v", self.vdim)):
-            own = None if self.packed else new_parameter(e, inputs, dtype=dtype)
+            own = None if self.packed else new_parameter(e, inputs, device=device, dtype=dtype)
             self.register_parameter(f"{name}_proj_weight", own)
         d = dtypes.float32 if dtype is None else dtype
-        self.register_parameter("in_proj_bias", Parameter(zeros((3 * e,), dtype=d)) if bias else None)
+        self.register_parameter("in_proj_bias", Parameter(zeros((3 * e,), dtype=d, device=device)) if bias else None)
         for name in ("bias_k", "bias_v"):
-            self.register_parameter(name, new_parameter(1, 1, e, dtype=dtype) if add_bias_kv else None)
-        self.out_proj = Linear(e, e, bias=bias, dtype=dtype)
+            self.register_parameter(name, new_parameter(1, 1, e, device=device, dtype=dtype) if add_bias_kv else None)
+        self.out_proj = Linear(e, e, bias=bias, device=device, dtype=dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -15,17 +15,16 @@ class _Dropout(Module):
     function: str
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        # `inplace` is accepted for PyTorch's sake: memory is the planner's to reuse.
         super().__init__()
         if not 0 <= p <= 1:
             raise ShapeError(f"{type(self).__name__}: a probability in [0, 1] is required, got {p}")
-        self.p = p
+        self.p, self.inplace = p, inplace
 
     def forward(self, input: Any) -> Any:
-        return getattr(functional, self.function)(input, self.p, self.training)
+        return getattr(functional, self.function)(input, self.p, self.training, self.inplace)
 
     def extra_repr(self) -> str:
-        return f"p={self.p}"
+        return f"p={self.p}, inplace={self.inplace}"
 
 
 class Dropout(_Dropout):

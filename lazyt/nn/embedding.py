@@ -12,6 +12,7 @@ from lazyt.functions.creation import arange
 from lazyt.functions.logic import not_equal
 from lazyt.functions.manipulation import expand_dims
 from lazyt.functions.random import standard_normal
+from lazyt.nn import init
 from lazyt.nn.module import Module, Parameter
 from lazyt.nn.new_parameters import new_parameter
 from lazyt.optim.parameters import write
@@ -25,14 +26,16 @@ class _Table(Module):
     weight: Any
     padding_idx: int | None
 
-    def _begin(self, num: int, dim: int, padding_idx: int | None, weight: Any, freeze: bool, dtype: Any) -> None:
+    def _begin(
+        self, num: int, dim: int, padding_idx: int | None, weight: Any, freeze: bool, device: Any, dtype: Any
+    ) -> None:
         name = type(self).__name__
         if padding_idx is not None and not -num <= padding_idx < num:
             raise ShapeError(f"{name}: padding_idx {padding_idx} is out of range for {num} vectors")
         self.num_embeddings, self.embedding_dim = num, dim
         self.padding_idx = None if padding_idx is None else padding_idx % num
         if weight is None:
-            self.weight = new_parameter(num, dim, dtype=dtype)
+            self.weight = new_parameter(num, dim, device=device, dtype=dtype)
             self.reset_parameters()
             return
         given = tensor(weight)
@@ -42,7 +45,8 @@ class _Table(Module):
 
     def reset_parameters(self) -> None:
         """Draw the vectors anew; that of `padding_idx` is 0."""
-        values = standard_normal(self.weight.shape, dtype=self.weight.dtype).to(self.weight.device)
+        with init.drawn_on(self.weight):
+            values = standard_normal(self.weight.shape, dtype=self.weight.dtype)
         if self.padding_idx is not None:
             rows = not_equal(arange(self.num_embeddings, device=values.device), self.padding_idx)
             values = multiply(values, expand_dims(rows, 1))
@@ -83,13 +87,13 @@ class Embedding(_Table):
         sparse: bool = False,
         _weight: Any = None,
         _freeze: bool = False,
-        *,
+        device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
         functional.need_dense("Embedding", sparse)
         self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
-        self._begin(num_embeddings, embedding_dim, padding_idx, _weight, _freeze, dtype)
+        self._begin(num_embeddings, embedding_dim, padding_idx, _weight, _freeze, device, dtype)
 
     def forward(self, input: Any) -> Any:
         return functional.embedding(
@@ -117,14 +121,14 @@ class EmbeddingBag(_Table):
         _weight: Any = None,
         include_last_offset: bool = False,
         padding_idx: int | None = None,
-        *,
+        device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
         functional.need_dense("EmbeddingBag", sparse)
         self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
         self.mode, self.include_last_offset = mode, include_last_offset
-        self._begin(num_embeddings, embedding_dim, padding_idx, _weight, False, dtype)
+        self._begin(num_embeddings, embedding_dim, padding_idx, _weight, False, device, dtype)
 
     def forward(self, input: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:
         return functional.embedding_bag(

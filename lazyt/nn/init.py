@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from lazyt.functions.products import diagonal, matrix_transpose
 from lazyt.functions.sorting import argsort
 from lazyt.ops.random import TRUNCATED_NORMAL
 from lazyt.optim.parameters import write
+from lazyt.runtime.context import device
+from lazyt.tracing.record import current_device
 
 if TYPE_CHECKING:
     from lazyt.runtime.tensor import Tensor
@@ -49,6 +52,11 @@ _LINEAR = (
 )  # fmt: skip
 
 
+def drawn_on(x: Any) -> AbstractContextManager[Any]:
+    """What is drawn inside is recorded on x's device."""
+    return nullcontext() if x.device == current_device() else device(x.device)
+
+
 def _written(x: Any, value: Any) -> Tensor:
     write(x, value)
     return x  # type: ignore[no-any-return]
@@ -61,7 +69,8 @@ def uniform_(x: Any, a: float = 0.0, b: float = 1.0, generator: random.Generator
     >>> lt.nn.init.uniform_(lt.zeros(2), 3.0, 3.0).tolist()
     [3.0, 3.0]
     """
-    return _written(x, random.uniform(a, b, x.shape, dtype=x.dtype, generator=generator))
+    with drawn_on(x):
+        return _written(x, random.uniform(a, b, x.shape, dtype=x.dtype, generator=generator))
 
 
 def normal_(x: Any, mean: float = 0.0, std: float = 1.0, generator: random.Generator | None = None) -> Tensor:
@@ -71,7 +80,8 @@ def normal_(x: Any, mean: float = 0.0, std: float = 1.0, generator: random.Gener
     >>> lt.nn.init.normal_(lt.zeros(2), 3.0, 0.0).tolist()
     [3.0, 3.0]
     """
-    return _written(x, random.normal(mean, std, x.shape, dtype=x.dtype, generator=generator))
+    with drawn_on(x):
+        return _written(x, random.normal(mean, std, x.shape, dtype=x.dtype, generator=generator))
 
 
 def trunc_normal_(
@@ -91,17 +101,18 @@ def trunc_normal_(
     low, high = (0.5 * math.erfc(-(v - mean) / std * math.sqrt(0.5)) for v in (a, b))
     state = (generator or random.default_generator()).step()
     operands = (*state, low, high - low, float(mean), float(std), float(a), float(b))
-    return _written(x, record(TRUNCATED_NORMAL, operands, (x.dtype,), x.shape))
+    with drawn_on(x):
+        return _written(x, record(TRUNCATED_NORMAL, operands, (x.dtype,), x.shape))
 
 
-def constant_(x: Any, value: float) -> Tensor:
+def constant_(x: Any, val: float) -> Tensor:
     """One number everywhere.
 
     >>> import lazyt as lt
     >>> lt.nn.init.constant_(lt.zeros(2), 3.0).tolist()
     [3.0, 3.0]
     """
-    return _written(x, value)
+    return _written(x, val)
 
 
 def ones_(x: Any) -> Tensor:
@@ -133,7 +144,7 @@ def eye_(x: Any) -> Tensor:
     """
     if len(x.shape) != 2:
         raise ShapeError(f"eye_: a matrix is required, got shape {x.shape}")
-    return _written(x, eye(*x.shape, dtype=x.dtype))
+    return _written(x, eye(*x.shape, dtype=x.dtype, device=x.device))
 
 
 def dirac_(x: Any, groups: int = 1) -> Tensor:
@@ -171,10 +182,11 @@ def sparse_(x: Any, sparsity: float, std: float = 0.01, generator: random.Genera
     if len(x.shape) != 2:
         raise ShapeError(f"sparse_: a matrix is required, got shape {x.shape}")
     zeros = math.ceil(sparsity * x.shape[0])
-    place = argsort(random.random(x.shape, generator=generator).to(device=x.device), axis=0)
-    order = put_along_axis(place * 0, place, expand_dims(arange(x.shape[0], device=x.device), 1), axis=0)
-    values = random.normal(0.0, std, x.shape, dtype=x.dtype, generator=generator).to(device=x.device)
-    return _written(x, where(less(order, zeros), 0.0, values))
+    with drawn_on(x):
+        place = argsort(random.random(x.shape, generator=generator), axis=0)
+        order = put_along_axis(place * 0, place, expand_dims(arange(x.shape[0]), 1), axis=0)
+        values = random.normal(0.0, std, x.shape, dtype=x.dtype, generator=generator)
+        return _written(x, where(less(order, zeros), 0.0, values))
 
 
 def _fans(x: Any) -> tuple[int, int]:
@@ -274,11 +286,12 @@ def orthogonal_(x: Any, gain: float = 1.0, generator: random.Generator | None = 
     if len(x.shape) < 2:
         raise ShapeError(f"orthogonal_: at least 2 dimensions are required, got shape {x.shape}")
     rows, cols = x.shape[0], math.prod(x.shape[1:])
-    q, r = qr(random.standard_normal((max(rows, cols), min(rows, cols)), generator=generator))
-    signs = where(greater_equal(diagonal(r), 0.0), 1.0, -1.0)  # these make it uniform
-    q = multiply(q, signs)
-    q = matrix_transpose(q) if rows < cols else q
-    return _written(x, reshape(multiply(q, float(gain)), x.shape))
+    with drawn_on(x):
+        q, r = qr(random.standard_normal((max(rows, cols), min(rows, cols)), generator=generator))
+        signs = where(greater_equal(diagonal(r), 0.0), 1.0, -1.0)  # these make it uniform
+        q = multiply(q, signs)
+        q = matrix_transpose(q) if rows < cols else q
+        return _written(x, reshape(multiply(q, float(gain)), x.shape))
 
 
 def __dir__() -> list[str]:

@@ -31,11 +31,13 @@ class Linear(Module):
     (4, 2)
     """
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True, *, dtype: Any = None) -> None:
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        self.weight = new_parameter(out_features, in_features, dtype=dtype)
-        self.register_parameter("bias", new_parameter(out_features, dtype=dtype) if bias else None)
+        self.weight = new_parameter(out_features, in_features, device=device, dtype=dtype)
+        self.register_parameter("bias", new_parameter(out_features, device=device, dtype=dtype) if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -58,12 +60,18 @@ class Bilinear(Module):
     """
 
     def __init__(
-        self, in1_features: int, in2_features: int, out_features: int, bias: bool = True, *, dtype: Any = None
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         super().__init__()
         self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
-        self.weight = new_parameter(out_features, in1_features, in2_features, dtype=dtype)
-        self.register_parameter("bias", new_parameter(out_features, dtype=dtype) if bias else None)
+        self.weight = new_parameter(out_features, in1_features, in2_features, device=device, dtype=dtype)
+        self.register_parameter("bias", new_parameter(out_features, device=device, dtype=dtype) if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

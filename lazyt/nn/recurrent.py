@@ -70,7 +70,7 @@ class RNNBase(Module):
         dropout: float = 0.0,
         bidirectional: bool = False,
         proj_size: int = 0,
-        *,
+        device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class RNNBase(Module):
                 suffix = f"_l{layer}" + "_reverse" * direction
                 self._names.append([what + suffix for what in shapes])
                 for what, shape in shapes.items():
-                    setattr(self, what + suffix, new_parameter(*shape, dtype=dtype))
+                    setattr(self, what + suffix, new_parameter(*shape, device=device, dtype=dtype))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -234,11 +234,12 @@ class RNN(RNNBase):
 
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh", bias: bool = True,
-        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, *, dtype: Any = None,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, device: Any = None,
+        dtype: Any = None,
     ) -> None:  # fmt: skip
         mode = f"RNN_{_nonlinearity('RNN', nonlinearity).upper()}"
         super().__init__(mode, input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
-                         dtype=dtype)  # fmt: skip
+                         device=device, dtype=dtype)  # fmt: skip
         self.nonlinearity = nonlinearity
 
     def _turn(self, share: Any, state: State, suffix: str, shown: State) -> State:
@@ -265,10 +266,11 @@ class LSTM(RNNBase):
 
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
-        dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, *, dtype: Any = None,
+        dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: Any = None,
+        dtype: Any = None,
     ) -> None:  # fmt: skip
         super().__init__("LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
-                         proj_size, dtype=dtype)  # fmt: skip
+                         proj_size, device=device, dtype=dtype)  # fmt: skip
 
     def _turn(self, share: Any, state: State, suffix: str, shown: State) -> State:
         h, c = state
@@ -300,10 +302,11 @@ class GRU(RNNBase):
 
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
-        dropout: float = 0.0, bidirectional: bool = False, *, dtype: Any = None,
+        dropout: float = 0.0, bidirectional: bool = False, device: Any = None,
+        dtype: Any = None,
     ) -> None:  # fmt: skip
         super().__init__("GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
-                         dtype=dtype)  # fmt: skip
+                         device=device, dtype=dtype)  # fmt: skip
 
     def _shares(self, x: Any, suffix: str) -> Any:
         return functional.linear(x, getattr(self, "weight_ih" + suffix), getattr(self, "bias_ih" + suffix, None))
@@ -320,16 +323,22 @@ class RNNCellBase(Module):
     states = 1
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, num_chunks: int = 1, *, dtype: Any = None
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        num_chunks: int = 1,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         super().__init__()
         _sizes(type(self).__name__, input_size=input_size, hidden_size=hidden_size)
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
         rows = num_chunks * hidden_size
-        self.weight_ih = new_parameter(rows, input_size, dtype=dtype)
-        self.weight_hh = new_parameter(rows, hidden_size, dtype=dtype)
+        self.weight_ih = new_parameter(rows, input_size, device=device, dtype=dtype)
+        self.weight_hh = new_parameter(rows, hidden_size, device=device, dtype=dtype)
         for name in ("bias_ih", "bias_hh"):
-            self.register_parameter(name, new_parameter(rows, dtype=dtype) if bias else None)
+            self.register_parameter(name, new_parameter(rows, device=device, dtype=dtype) if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -375,9 +384,15 @@ class RNNCell(RNNCellBase):
     """
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", *, dtype: Any = None
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
-        super().__init__(input_size, hidden_size, bias, 1, dtype=dtype)
+        super().__init__(input_size, hidden_size, bias, 1, device=device, dtype=dtype)
         self.nonlinearity = _nonlinearity("RNNCell", nonlinearity)
 
     def forward(self, input: Any, hx: Any = None) -> Any:
@@ -403,8 +418,10 @@ class LSTMCell(RNNCellBase):
 
     states = 2
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, *, dtype: Any = None) -> None:
-        super().__init__(input_size, hidden_size, bias, 4, dtype=dtype)
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, 4, device=device, dtype=dtype)
 
     def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
         (share, more, _, c), lone = self._operands(input, hx)
@@ -423,8 +440,10 @@ class GRUCell(RNNCellBase):
     (2, 4)
     """
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, *, dtype: Any = None) -> None:
-        super().__init__(input_size, hidden_size, bias, 3, dtype=dtype)
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, 3, device=device, dtype=dtype)
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         operands, lone = self._operands(input, hx)

@@ -63,19 +63,20 @@ class _Layer(Module):
         batch_first: bool,
         norm_first: bool,
         bias: bool,
+        device: Any,
         dtype: Any,
     ) -> None:
         super().__init__()
         for name in attentions:
-            one = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, dtype=dtype)
+            one = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, device=device, dtype=dtype)
             setattr(self, name, one)
-        self.linear1 = Linear(d_model, dim_feedforward, bias=bias, dtype=dtype)
+        self.linear1 = Linear(d_model, dim_feedforward, bias=bias, device=device, dtype=dtype)
         self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias=bias, dtype=dtype)
+        self.linear2 = Linear(dim_feedforward, d_model, bias=bias, device=device, dtype=dtype)
         self.norm_first = norm_first
         self._blocks = len(attentions) + 1
         for k in range(1, self._blocks + 1):
-            setattr(self, f"norm{k}", LayerNorm(d_model, eps=layer_norm_eps, bias=bias, dtype=dtype))
+            setattr(self, f"norm{k}", LayerNorm(d_model, eps=layer_norm_eps, bias=bias, device=device, dtype=dtype))
         for k in range(1, self._blocks + 1):
             setattr(self, f"dropout{k}", Dropout(dropout))
         self.activation = _activation(type(self).__name__, activation)
@@ -104,10 +105,10 @@ class TransformerEncoderLayer(_Layer):
     def __init__(
         self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
         activation: Activation = relu, layer_norm_eps: float = 1e-5, batch_first: bool = False,
-        norm_first: bool = False, bias: bool = True, *, dtype: Any = None,
+        norm_first: bool = False, bias: bool = True, device: Any = None, dtype: Any = None,
     ) -> None:  # fmt: skip
         super().__init__(("self_attn",), d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps,
-                         batch_first, norm_first, bias, dtype)  # fmt: skip
+                         batch_first, norm_first, bias, device, dtype)  # fmt: skip
 
     def forward(
         self, src: Any, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False
@@ -136,10 +137,10 @@ class TransformerDecoderLayer(_Layer):
     def __init__(
         self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
         activation: Activation = relu, layer_norm_eps: float = 1e-5, batch_first: bool = False,
-        norm_first: bool = False, bias: bool = True, *, dtype: Any = None,
+        norm_first: bool = False, bias: bool = True, device: Any = None, dtype: Any = None,
     ) -> None:  # fmt: skip
         super().__init__(("self_attn", "multihead_attn"), d_model, nhead, dim_feedforward, dropout, activation,
-                         layer_norm_eps, batch_first, norm_first, bias, dtype)  # fmt: skip
+                         layer_norm_eps, batch_first, norm_first, bias, device, dtype)  # fmt: skip
 
     def forward(
         self,
@@ -272,17 +273,21 @@ class Transformer(Module):
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
-        *,
+        device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
         one = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
         if custom_encoder is None:
-            norm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, dtype=dtype)
-            custom_encoder = TransformerEncoder(TransformerEncoderLayer(*one, dtype=dtype), num_encoder_layers, norm)
+            norm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, device=device, dtype=dtype)
+            custom_encoder = TransformerEncoder(
+                TransformerEncoderLayer(*one, device=device, dtype=dtype), num_encoder_layers, norm
+            )
         if custom_decoder is None:
-            norm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, dtype=dtype)
-            custom_decoder = TransformerDecoder(TransformerDecoderLayer(*one, dtype=dtype), num_decoder_layers, norm)
+            norm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, device=device, dtype=dtype)
+            custom_decoder = TransformerDecoder(
+                TransformerDecoderLayer(*one, device=device, dtype=dtype), num_decoder_layers, norm
+            )
         self.encoder, self.decoder = custom_encoder, custom_decoder
         for p in self.parameters():
             if len(p.shape) > 1:

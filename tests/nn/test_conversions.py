@@ -134,3 +134,21 @@ def test_to_empty_moves_no_values(other: str) -> None:
     assert m.to_empty(device=other)[0].weight is weight and weight.device == other  # type: ignore[index]
     with pytest.raises(lt.DeviceError, match="no such device"):
         m.to_empty(device="tpu")
+
+
+LAYERS: list[tuple[str, tuple[Any, ...]]] = [
+    *((name, (2, 3)) for name in ("Linear", "Embedding", "EmbeddingBag", "RNN", "LSTM", "GRU", "RNNCell", "LSTMCell")),
+    *((f"{kind}{n}d", (2, 2, 1)) for kind in ("Conv", "ConvTranspose") for n in (1, 2, 3)),
+    *((f"{kind}{n}d", (2,)) for kind in ("BatchNorm", "InstanceNorm") for n in (1, 2, 3)),
+    ("GRUCell", (2, 3)), ("Bilinear", (2, 3, 2)), ("PReLU", ()), ("LayerNorm", (2,)), ("RMSNorm", (2,)),
+    ("GroupNorm", (2, 4)), ("MultiheadAttention", (4, 2, 0.0, True, True)), ("MultiheadAttention", (4, 2)),
+    ("TransformerEncoderLayer", (4, 2, 3)), ("TransformerDecoderLayer", (4, 2, 3)), ("Transformer", (4, 2, 1, 1, 3)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "args"), LAYERS, ids=lambda x: x if isinstance(x, str) else "")
+def test_layers_are_made_on_a_device_in_a_dtype(name: str, args: tuple[Any, ...], other: str) -> None:
+    made = getattr(nn, name)(*args, device=other, dtype=lt.float64)
+    for key, x in made.state_dict().items():
+        assert (x.device, x.dtype) == (other, np.int64 if "batches" in key else np.float64), key
+    assert all(p.requires_grad for p in made.parameters())

@@ -162,7 +162,7 @@ def parameters_to_vector(parameters: Iterable[Any]) -> Tensor:
     return concat(parts)
 
 
-def vector_to_parameters(vector: Any, parameters: Iterable[Any]) -> None:
+def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
     """Write the parts of a vector into the parameters in place: `parameters_to_vector` undone.
 
     >>> import lazyt as lt
@@ -173,12 +173,12 @@ def vector_to_parameters(vector: Any, parameters: Iterable[Any]) -> None:
     """
     parameters = list(parameters)
     sizes = [math.prod(p.shape) for p in parameters]
-    if tuple(vector.shape) != (sum(sizes),):
-        raise ShapeError(f"vector_to_parameters: a vector of {sum(sizes)} elements is required, got {vector.shape}")
+    if tuple(vec.shape) != (sum(sizes),):
+        raise ShapeError(f"vector_to_parameters: a vector of {sum(sizes)} elements is required, got {vec.shape}")
     at = 0
     parts = []
     for p, n in zip(parameters, sizes, strict=True):
-        parts.append((p, reshape(vector[at : at + n], p.shape)))
+        parts.append((p, reshape(vec[at : at + n], p.shape)))
         at += n
     write_all(parts)
 

@@ -10,6 +10,7 @@ from lazyt.functions.linalg import vector_norm
 from lazyt.functions.manipulation import moveaxis, reshape
 from lazyt.functions.products import matmul, vecdot
 from lazyt.functions.random import standard_normal
+from lazyt.nn.init import drawn_on
 from lazyt.nn.module import Module
 from lazyt.nn.utils.parametrize import register_parametrization
 from lazyt.optim.parameters import write
@@ -92,9 +93,8 @@ class SpectralNorm(Module):
             before = set_grad_mode(False)
             try:
                 w = as_matrix(weight.detach(), self.dim)
-                u, v = (
-                    normalize(standard_normal((n,), dtype=w.dtype).to(device=w.device), dim=0, eps=eps) for n in w.shape
-                )
+                with drawn_on(weight):
+                    u, v = (normalize(standard_normal((n,), dtype=w.dtype), dim=0, eps=eps) for n in w.shape)
                 u, v = power_iterated(w, u, v, 15, eps)
             finally:
                 restore_grad_mode(before)

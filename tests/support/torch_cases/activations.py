@@ -27,7 +27,34 @@ def module(name, *args, **options):
     )
 
 
+def written(name, *args):
+    """An activation that acts in place, on what a layer gives and what is read later."""
+
+    def build(t):
+        first, second = t.nn.Linear(3, 3), getattr(t.nn, name)(*args, inplace=True)
+
+        class Net(t.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.second = first, second
+
+            def forward(self, x):
+                y = self.first(x)
+                part = y[1:]
+                z = self.second(y)
+                return [z, part, y * 2] if z is y else None
+
+        return Net()
+
+    double = ROUGH.get(name.lower(), {})
+    return Case(f"{name} {args} in place", build, (X,), steps=0 if double else 5, double=double)
+
+
 CASES = [
+    *(written(name) for name in (
+        "CELU", "ELU", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU", "Mish", "ReLU", "ReLU6", "SELU", "SiLU")),
+    written("Threshold", 0.1, 2.0), written("RReLU", 0.2, 0.2), written("Hardtanh", -0.2, 0.3),
+    written("LeakyReLU", 0.3), written("Dropout", 0.0),
     *(function(name) for name in (
         "relu", "relu6", "elu", "selu", "celu", "leaky_relu", "rrelu", "gelu", "silu", "mish", "softplus", "softsign",
         "hardtanh", "hardsigmoid", "hardswish", "logsigmoid", "tanhshrink", "hardshrink", "softshrink", "sigmoid",
