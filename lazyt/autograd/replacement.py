@@ -29,7 +29,8 @@ def replace_values(
     gradient and its hooks are as before.
     """
     for x, y in pairs:
-        if x.requires_grad:
+        meta = x._gradient()
+        if meta is not None and meta.requires_grad:
             y.requires_grad_()
     replaced[0] += 1
     with holding:

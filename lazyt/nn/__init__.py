@@ -12,6 +12,7 @@ from lazyt.nn import (
     functional,
     hooks,
     init,
+    lazy_layers,
     linear,
     losses,
     margin_losses,
@@ -25,6 +26,7 @@ from lazyt.nn import (
     shrinking,
     shuffling,
     transformer,
+    uninitialized,
     utils,
 )
 from lazyt.nn.activations import *
@@ -37,6 +39,7 @@ from lazyt.nn.dropout import *
 from lazyt.nn.embedding import *
 from lazyt.nn.fractional_pooling import *
 from lazyt.nn.hooks import *
+from lazyt.nn.lazy_layers import *
 from lazyt.nn.linear import *
 from lazyt.nn.losses import *
 from lazyt.nn.margin_losses import *
@@ -52,6 +55,7 @@ from lazyt.nn.shapes import *
 from lazyt.nn.shrinking import *
 from lazyt.nn.shuffling import *
 from lazyt.nn.transformer import *
+from lazyt.nn.uninitialized import *
 
 __all__ = [
     *activations.__all__,
@@ -61,7 +65,9 @@ __all__ = [
     *dropout.__all__,
     *embedding.__all__,
     *hooks.__all__,
+    *lazy_layers.__all__,
     *linear.__all__,
+    *uninitialized.__all__,
     *losses.__all__,
     *margin_losses.__all__,
     *norms.__all__,

@@ -10,6 +10,7 @@ from lazyt.functions.creation import empty
 from lazyt.functions.manipulation import astype
 from lazyt.ir import dtypes
 from lazyt.nn.parameter import Buffer, buffer_of
+from lazyt.nn.uninitialized import is_uninitialized, respecified
 from lazyt.runtime.device import Device
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
 from lazyt.tracing.tensor_state import Handle
@@ -39,7 +40,7 @@ def convert(module: Any, args: tuple[Any, ...], dtype: Any, device: Any) -> None
         cast = want is not None and y.dtype != want and dtypes.kind(y.dtype) in "fc"
         return astype(y.detach(), want) if cast else y
 
-    replace(module, moved)
+    replace(module, moved, later=(want, place))
 
 
 def cast_all(module: Any, dtype: Any) -> None:
@@ -48,19 +49,22 @@ def cast_all(module: Any, dtype: Any) -> None:
     trained = next((name for name, p in module.named_parameters() if p.requires_grad), None)
     if dtypes.kind(want) not in "fc" and trained is not None:
         raise DTypeError(f"type: a floating dtype is required for parameter {trained!r}, got {want}")
-    replace(module, lambda x: x if x.dtype == want else astype(x.detach(), want))
+    replace(module, lambda x: x if x.dtype == want else astype(x.detach(), want), later=(want, None))
 
 
 def empty_on(module: Any, device: Any, recurse: bool) -> None:
     """Parameters and buffers of any value, on a device; a gradient too."""
     place = Device.check(device)
-    replace(module, lambda x: empty(x.shape, dtype=x.dtype, device=place), recurse)
+    replace(module, lambda x: empty(x.shape, dtype=x.dtype, device=place), recurse, (None, place))
 
 
-def replace(module: Any, f: Callable[[Tensor], Tensor], recurse: bool = True) -> None:
+def replace(
+    module: Any, f: Callable[[Tensor], Tensor], recurse: bool = True, later: tuple[Any, Any] = (None, None)
+) -> None:
     """Every parameter and its gradient take f of their values and stay the tensors that they are; buffers are new ones.
 
-    Shared buffers stay shared. f gives what it was given where nothing changes. All is changed, or nothing.
+    Shared buffers stay shared. f gives what it was given where nothing changes. What has no value yet is to have the
+    dtype and the device `later`. All is changed, or nothing.
     """
     made: dict[int, Tensor] = {}
     pairs: list[tuple[Tensor, Tensor]] = []
@@ -72,6 +76,9 @@ def replace(module: Any, f: Callable[[Tensor], Tensor], recurse: bool = True) ->
             for x in m._parameters.values():
                 if x is None or id(x) in made:
                     continue
+                if is_uninitialized(x):
+                    changes.append(respecified(x, *later))
+                    continue
                 made[id(x)] = y = f(x)
                 if y is not x:
                     pairs.append((x, y))
@@ -80,7 +87,9 @@ def replace(module: Any, f: Callable[[Tensor], Tensor], recurse: bool = True) ->
                     # One with a graph of its own is replaced: that graph is the old value's.
                     (changes.append((g, "grad", h)) if g.grad.requires_grad else pairs.append((g.grad, h)))
             for name, x in m._buffers.items():
-                if x is not None:
+                if is_uninitialized(x):
+                    changes.append(respecified(x, *later))
+                elif x is not None:
                     if id(x) not in made:
                         made[id(x)] = _alike(x, f(x))
                     items.append((m._buffers, name, made[id(x)]))

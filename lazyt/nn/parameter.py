@@ -6,6 +6,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from lazyt.functions.arguments import tensor
+from lazyt.nn.uninitialized import UninitializedBuffer, UninitializedParameter, is_uninitialized
 from lazyt.tracing.inplace import is_leaf, requires_grad
 from lazyt.tracing.tensor_state import Handle
 
@@ -21,6 +22,8 @@ def is_parameter(x: Any) -> bool:
     """Whether an assigned value is a parameter: a leaf that requires grad, or one frozen by `Parameter`."""
     if not isinstance(x, Handle):
         return False
+    if is_uninitialized(x):
+        return isinstance(x, UninitializedParameter)
     if requires_grad(x):
         return is_leaf(x)
     found = _frozen.get(id(x))
@@ -29,6 +32,8 @@ def is_parameter(x: Any) -> bool:
 
 def buffer_of(x: Any) -> bool | None:
     """Whether a tensor that `Buffer` made is persistent; None for any other value."""
+    if isinstance(x, UninitializedBuffer):
+        return x._view.persistent  # type: ignore[no-any-return, union-attr, attr-defined]
     found = _buffers.get(id(x))
     return found[1] if found is not None and found[0]() is x else None
 

@@ -9,6 +9,7 @@ from lazyt.errors import DTypeError, ShapeError
 from lazyt.functions.arguments import tensor
 from lazyt.functions.manipulation import astype
 from lazyt.nn.parameter import Parameter
+from lazyt.nn.uninitialized import is_uninitialized
 from lazyt.optim.parameters import write_all
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ def _walk(module: Any, state: dict[str, Any], prefix: str, strict: bool, found: 
     for name, x in saved(module):
         key = prefix + name
         found.known.add(key)
+        if key in state and is_uninitialized(x) and is_uninitialized(state[key]):
+            continue
         if key in state:
             found.targets.append((module, name, x, key))
         else:
@@ -118,11 +121,16 @@ def load(module: Any, given: Mapping[str, Any], strict: bool, assign: bool) -> K
     problems += [f"unexpected keys {keys.unexpected_keys}"] * bool(strict and keys.unexpected_keys)
     values = {key: tensor(state[key]) for _, _, _, key in found.targets}
     for _, _, x, key in found.targets:
-        if values[key].shape != x.shape:
+        if is_uninitialized(values[key]):
+            problems.append(f"{key} has no shape yet where {x.shape} is required: call the saved module once")
+        elif not is_uninitialized(x) and values[key].shape != x.shape:
             problems.append(f"{key} has shape {values[key].shape} where {x.shape} is required")
     problems += found.errors
     if problems:
         raise ShapeError(f"{name}: {'; '.join(problems)}")
+    for _, _, x, key in found.targets:
+        if is_uninitialized(x) and not assign:
+            x.materialize(values[key].shape)
     _put(found, values, assign)
     for owner, key in found.extras:
         owner.set_extra_state(state[key])
