@@ -1,6 +1,7 @@
 """Writes in place and autograd: PyTorch's outcomes and messages (2.13), wherever the program is synced.
 
-Each row is a program as source text. It runs without a sync, with one after each statement, and with some at random.
+Each row is a program as source text. It runs without a sync, with one before each backward or after each
+statement, and with some at random.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Programs as source text, run without a sync, with one after each statement, and with some at random."""
+"""Programs as source text, synced at their end only, before each backward, after each statement, or at random."""
 
 from __future__ import annotations
 
 import random
+import re
 import textwrap
 from typing import Any
 
@@ -10,7 +11,9 @@ import numpy as np
 
 import lazyt as lt
 
-REGIMES = ("never", "after each", "random 1", "random 2")
+REGIMES = ("never", "after each", "before backward", "random 1", "random 2")
+# What asks for gradients, in source text.
+BACKWARD = re.compile(r"backward\(|autograd\.grad\(")
 
 
 def run(source: str, regime: str, **names: Any) -> dict[str, Any]:
@@ -25,6 +28,8 @@ def run(source: str, regime: str, **names: Any) -> dict[str, Any]:
     choose = random.Random(regime)
     space: dict[str, Any] = {"lt": lt, "np": np, **names}
     for block in blocks:
+        if regime == "before backward" and BACKWARD.search(block):
+            lt.sync()
         exec(compile(block, f"<{block}>", "exec"), space)
         if regime == "after each" or (regime.startswith("random") and choose.random() < 0.4):
             lt.sync()
