@@ -11,6 +11,8 @@ from benchmarks.workloads import mlp  # isort: skip
 from benchmarks.workloads import convnet  # isort: skip
 from benchmarks.workloads import gpt  # isort: skip
 from benchmarks.workloads import lstm  # isort: skip
+from benchmarks.workloads import vae  # isort: skip
+from benchmarks.workloads import loading  # isort: skip
 from benchmarks.workloads import batches  # isort: skip
 from benchmarks.workloads import per_sample  # isort: skip
 from benchmarks.workloads import ordering  # isort: skip
@@ -18,6 +20,6 @@ from benchmarks.workloads import starts  # isort: skip
 from benchmarks.workloads import ceilings  # isort: skip
 
 FAMILIES = (
-    recording, small, elementwise, reductions, rows, movement, products, mlp, convnet, gpt, lstm, batches,
-    per_sample, ordering, starts, ceilings,
+    recording, small, elementwise, reductions, rows, movement, products, mlp, convnet, gpt, lstm, vae, loading,
+    batches, per_sample, ordering, starts, ceilings,
 )  # fmt: skip

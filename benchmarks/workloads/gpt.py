@@ -293,7 +293,11 @@ workload(
     what="a training step of the same transformer with 6 layers, 16 x 64 letters",
     inputs=_inputs(16, 64, 6),
     reference=_reference,
-    builds={**steps.modules_builds(_model, _loss, ADAMW, data=2), "numpy": _numpy},
+    builds={
+        **steps.modules_builds(_model, _loss, ADAMW, data=2),
+        "numpy": _numpy,
+        "jax": lambda peer, inputs: steps.JaxStep(peer, inputs, _loss_jax, ADAMW, 2, _kernels(inputs)),
+    },
     flops=lambda inputs: 3 * _flops(inputs),
     stateful=True,
     rtol=1e-3,

@@ -17,6 +17,8 @@ from lazyt.functions.reductions import max as largest, sum as total
 from lazyt.optim.line_search import Point, strong_wolfe
 from lazyt.optim.optimizer import Optimizer
 from lazyt.optim.parameters import write_all
+from lazyt.optim.states import States
+from lazyt.tracing.commit import Change
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
 
 if TYPE_CHECKING:
@@ -220,13 +222,13 @@ class _Step:
         slope, longest = (float(x) for x in found[3:]) if d is not None else (0.0, 0.0)
         return loss, Point(t, float(found[0]), slope, g, float(found[1])), longest
 
-    def move(self, start: list[Any], d: Any, t: float) -> None:
-        """All parameters are start + t * d from now on."""
+    def move(self, start: list[Any], d: Any, t: float, kept: State | None = None) -> None:
+        """All parameters are start + t * d from now on, and `kept` is the state: both, or neither."""
         at, parts = 0, []
         for p, x in zip(self.params, start, strict=True):
             parts.append((p, x + reshape(d[at : at + p.size], p.shape) * t))
             at += p.size
-        write_all(parts)
+        write_all(parts, () if kept is None else self.stores(kept))
 
     def run(self) -> Any:
         group = self.group
@@ -241,22 +243,21 @@ class _Step:
             rest = {"n_iter": self.state["n_iter"] + 1, "history": history, "prev_flat_grad": point.gradient}
             rest |= {"d": d, "prev_loss": point.loss}
             if slope > -group["tolerance_change"]:
-                self.keep(**rest, t=t)
+                self.state = self.owner.state[0] = {**self.state, **rest, "t": t}
                 break
             before = point.loss
             last = n == group["max_iter"]
-            point, t, longest, made = self.advance(d, t, point._replace(slope=slope, t=0.0), last, evaluations)
+            point, t, longest, made = self.advance(d, t, point._replace(slope=slope, t=0.0), last, evaluations, rest)
             evaluations += made
-            self.keep(**rest, t=t)
             if last or evaluations >= group["max_eval"] or point.steepest <= group["tolerance_grad"]:
                 break
             if abs(t) * longest <= group["tolerance_change"] or abs(point.loss - before) < group["tolerance_change"]:
                 break
         return first
 
-    def keep(self, **entries: Any) -> None:
-        self.state = {**self.state, **entries}
-        self.owner.state[0] = self.state
+    def stores(self, state: State) -> list[Change]:
+        """What makes this the optimizer's state."""
+        return [(self, "state", state), (self.owner, "state", States(self.owner.param_groups, {0: state}))]
 
     def direction(self, g: Any) -> tuple[Any, float, _History]:
         """The direction at a gradient, its slope there, and the history with the last step. One sync."""
@@ -278,9 +279,14 @@ class _Step:
         d = matmul(of_steps, history.steps) + matmul(of_changes, history.changes) + g * of_gradient
         return d, float(total(d * g).item()), history
 
-    def advance(self, d: Any, t: float, here: Point, last: bool, evaluations: int) -> tuple[Point, float, float, int]:
-        """Move along d: the point there, the step length, d's largest element, and how many evaluations it took."""
-        start = [p.detach().clone() for p in self.params]
+    def advance(
+        self, d: Any, t: float, here: Point, last: bool, evaluations: int, rest: State
+    ) -> tuple[Point, float, float, int]:
+        """Move along d: the point there, the step length, d's largest element, and how many evaluations it took.
+
+        `rest` and the step length enter the state with the move. If anything is raised, nothing has moved.
+        """
+        start, before = [p.detach().clone() for p in self.params], self.state
         longest = 0.0
 
         def at(t: float) -> Point:
@@ -291,15 +297,16 @@ class _Step:
 
         try:
             if self.group["line_search_fn"] is None:
-                if not last:
-                    return at(t), t, longest, 1
-                self.move(start, d, t)
-                return here, t, longest, 0
+                self.move(start, d, t, {**self.state, **rest, "t": t})
+                if last:
+                    return here, t, longest, 0
+                _, point, longest = self.evaluate(d, t)
+                return point, t, longest, 1
             longest = float(largest(absolute(d)).item())
             most = self.group["max_eval"] - evaluations
             point, made = strong_wolfe(at, here, t, longest, self.group["tolerance_change"], most)
-            self.move(start, d, point.t)
+            self.move(start, d, point.t, {**self.state, **rest, "t": point.t})
         except BaseException:
-            write_all(list(zip(self.params, start, strict=True)))
+            write_all([*zip(self.params, start, strict=True)], self.stores(before))
             raise
         return point, point.t, longest, made

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lazyt.tracing.batched_writes import record_writes
+from lazyt.tracing.commit import Change
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
 from lazyt.tracing.inplace import PUT, assign
 
@@ -19,11 +20,11 @@ def write(x: Any, value: Any) -> None:
         restore_grad_mode(before)
 
 
-def write_all(values: Sequence[tuple[Any, Any]]) -> None:
-    """`write` for several: all of them, or none."""
+def write_all(values: Sequence[tuple[Any, Any]], changes: Sequence[Change] = ()) -> None:
+    """`write` for several, and `changes` of attributes with them: all of them, or none."""
     before = set_grad_mode(False)
     try:
-        record_writes([(PUT, x, value) for x, value in values])
+        record_writes([(PUT, x, value) for x, value in values], changes)
     finally:
         restore_grad_mode(before)
 

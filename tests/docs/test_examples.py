@@ -77,6 +77,19 @@ def test_vae_in_short():
     assert text.count("@") > 50
 
 
+def test_resnet_in_short():
+    text = output("examples/resnet.py", "--quick")
+    losses = numbers(r"loss ([\d.]+)", text)
+    assert losses[-1] < losses[0] and numbers(r"unseen right +([\d.]+)%", text)[-1] > 20
+    assert numbers(r"training steps, (\d+) plans", text)[0] <= 2
+    assert text.count("%%") > 50
+
+
+@pytest.mark.slow
+def test_resnet_names_nine_in_ten():
+    assert numbers(r"unseen right +([\d.]+)%", output("examples/resnet.py", "--epochs", "3"))[-1] > 90
+
+
 def test_gan_in_short():
     text = output("examples/gan.py", "--quick")
     assert numbers(r"the last 50 steps: (\d+) plans made", text) == [0]

@@ -36,6 +36,7 @@ from tests.support.interrupts import (
     Run,
     Saving,
     Scenario,
+    Searching,
     Training,
     Write,
     refused,
@@ -70,6 +71,11 @@ def test_a_write_is_done_or_not(name: str) -> None:
 @pytest.mark.parametrize("scenario", [Saving(), Restoring()], ids=lambda s: s.name)
 def test_a_state_is_saved_or_loaded_or_not(scenario: Scenario) -> None:
     _try(scenario, 2 * SAMPLES, 1)
+
+
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+def test_an_iteration_of_lbfgs_is_made_or_not(search: str | None) -> None:
+    _try(Searching(search), SAMPLES, 3)
 
 
 def test_a_first_compile_is_interrupted() -> None:

@@ -86,6 +86,8 @@ OPTIMIZERS: dict[str, Callable[[list[Any]], Any]] = {
     "RMSprop": lambda ps: lt.optim.RMSprop(ps, lr=0.05, momentum=0.5, centered=True),
     "Adagrad": lambda ps: lt.optim.Adagrad(ps, lr=0.1, lr_decay=0.01),
     "NAdam": lambda ps: lt.optim.NAdam(ps, lr=0.1),
+    "Adafactor": lambda ps: lt.optim.Adafactor(ps, lr=0.1),
+    "Muon": lambda ps: lt.optim.Muon(ps[:2], lr=0.1),
 }
 
 
@@ -120,6 +122,41 @@ class Training(Scenario):
         }
         params = {i: p.detach().numpy().copy() for i, p in enumerate(s["ps"])}
         return {"params": params, "state": state, "view": s["view"].numpy().copy(), **modes()}
+
+
+class Searching(Scenario):
+    """An iteration of L-BFGS, which evaluates a closure and reads what it finds."""
+
+    def __init__(self, search: str | None) -> None:
+        self.name, self.search = "an iteration of LBFGS" + (", which searches" if search else ""), search
+
+    def start(self) -> Any:
+        rng = np.random.default_rng(0)
+        ps = [lt.tensor(rng.normal(size=n), requires_grad=True) for n in ((2, 2), (2,))]
+        opt = lt.optim.LBFGS(ps, lr=0.5, max_iter=1, history_size=3, line_search_fn=self.search)
+        return {"x": lt.tensor(rng.normal(size=(4, 2))), "ps": ps, "opt": opt}
+
+    def step(self, s: Any) -> None:
+        def closure() -> Any:
+            s["opt"].zero_grad()
+            loss = ((lt.tanh(s["x"] @ s["ps"][0]) + s["ps"][1] - 0.5) ** 2).mean()
+            loss.backward()
+            return loss
+
+        s["opt"].step(closure)
+
+    def read(self, s: Any) -> Seen:
+        # NOTE: products add in another order where other programs are planned, so the last bits may differ. How often
+        # the closure was called is counted where nothing has moved, too.
+        own = {k: v for k, v in s["opt"].state_dict()["state"].get(0, {}).items() if k != "func_evals"}
+        state = {
+            k: {i: np.round(np.asarray(x), 9) for i, x in enumerate(v)}
+            if isinstance(v, list)
+            else np.round(np.asarray(v), 9)
+            for k, v in sorted(own.items())
+        }
+        params = {i: np.round(p.detach().numpy(), 9) for i, p in enumerate(s["ps"])}
+        return {"params": params, "state": state if own.get("n_iter") else {}, **modes()}
 
 
 class Write(Scenario):
@@ -281,7 +318,7 @@ def scenarios() -> Iterator[Scenario]:
     for synced in (False, True):
         yield from (Training(name, synced) for name in OPTIMIZERS)
         yield from (Write(name, f, synced) for name, f in WRITES.items())
-    yield from (Saving(), Restoring())
+    yield from (Saving(), Restoring(), Searching(None), Searching("strong_wolfe"))
 
 
 class Run:
