@@ -68,6 +68,7 @@ FLAGS = (
     Flag("slices", "general", "a convolution of which a part is read is computed whole"),
     Flag("cover", "general", "a write into most of an array copies the array first"),
     Flag("vectors", "general", "a product of a matrix and a vector is computed as other products"),
+    Flag("halves", "general", "products read float32 copies of float16 and bfloat16 operands"),
     Flag("turn", "general", "a transposed product is computed, then transposed"),
     Flag("epilogues", "general", "products have no epilogues"),
     Flag("attention", "general", "attention is a product, a softmax and a product, with its weights in memory"),

@@ -118,7 +118,7 @@ def by_products(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ..
 
 # As calls
 
-HALVES = (dtypes.float16, dtypes.bfloat16)
+HALVES = dtypes.HALVES
 
 
 def as_call(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...]:
@@ -132,7 +132,7 @@ def on_halves(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...]
     assert isinstance(n.attrs, g.Opaque)
     back = n.attrs.fn == "attention_gradient"
     at = (0, 1, 2, *((len(operands) - 2,) if back else ()))
-    found = {i: x for i in at if (x := _before_cast(b, operands[i])) is not None}
+    found = {i: x for i in at if (x := before_cast(b, operands[i])) is not None}
     if len(found) < len(at) or len({x.dtype for x in found.values()}) > 1:
         return None
     half = found[0].dtype
@@ -143,7 +143,7 @@ def on_halves(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...]
     return tuple(b.cast(x, dtypes.float32) for x in results)
 
 
-def _before_cast(b: Builder, x: Node) -> Node | None:
+def before_cast(b: Builder, x: Node) -> Node | None:
     """The halves that x was cast from, moved as x is."""
     moved = []
     while x.op in ("permute", "reshape", "expand", "slice"):

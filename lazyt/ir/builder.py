@@ -300,10 +300,11 @@ class Builder:
         return self.make(name, (x,), g.Axes(kept), shape, dtype)
 
     def matmul(self, a: Node, b: Node) -> Node:
-        """(..., m, k) @ (..., k, n): equal rank, equal batch extents, one dtype."""
+        """(..., m, k) @ (..., k, n): equal rank, equal batch extents, one dtype; or halves, which give float32."""
         batch = self.same_shape(a.shape[:-2], b.shape[:-2])
         self.same(a.shape[-1], b.shape[-2])
-        return self.make("matmul", (a, b), None, (*batch, a.shape[-2], b.shape[-1]), a.dtype)
+        halves = a.dtype in dtypes.HALVES or b.dtype in dtypes.HALVES
+        return self.make("matmul", (a, b), None, (*batch, a.shape[-2], b.shape[-1]), dtypes.float32 if halves else a.dtype)
 
     def convolve(self, x: Node, w: Node, a: g.Convolution, features: int | Dim | None = None) -> Node:
         """(N, C, *extents) with (O, C / groups, *sizes) gives (N, O, *counts); `features` is O by another name."""

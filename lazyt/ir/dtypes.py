@@ -20,6 +20,7 @@ ALL = (
     bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
     float16, bfloat16, float32, float64, complex64, complex128,
 )  # fmt: skip
+HALVES = (float16, bfloat16)
 _KIND = {d: ("f" if d == bfloat16 else d.kind) for d in ALL}
 _NAMES = {d.name: d for d in ALL}
 

@@ -95,7 +95,10 @@ def options_for(device: str, fused: bool, settle: bool = False, soon: bool = Fal
     """How programs are compiled for a device, by what it can do and by LAZYT_DEBUG; soon: they run at once."""
     backend = backends[device]
     can = backend.capabilities(device)
-    able = {"vectors": can.vector_products, "reuse": can.stage_reuse, "epilogues": can.epilogues}
+    able = {
+        "vectors": can.vector_products, "halves": can.half_products, "reuse": can.stage_reuse,
+        "epilogues": can.epilogues,
+    }  # fmt: skip
     off = frozenset(flag for flag, on in settings.items() if not (on and able.get(flag, True)))
     return Options(
         fused, settle, settings["verify"], off, can.convolutions, can.attention if settings["attention"] else None,

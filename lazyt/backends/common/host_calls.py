@@ -118,10 +118,12 @@ class HostCall(ABC):
         views = []
         for x, (base, strides, offset) in zip(c.node.operands, c.operands, strict=True):
             flat = self._view(base, outs, arena, inputs, False).reshape(-1)
-            size = c.node.dtype.itemsize
+            size = base.dtype.itemsize
             shape = [b.value(d) for d in x.shape]
             start = flat[b.value(offset) :] if flat.size else flat
-            views.append(np.lib.stride_tricks.as_strided(start, shape, [b.value(s) * size for s in strides]))
+            view = np.lib.stride_tricks.as_strided(start, shape, [b.value(s) * size for s in strides])
+            # A half may be read from the float32 that it was cast from; a product of halves gives float32.
+            views.append(view.astype(x.dtype, copy=False).astype(c.node.dtype, copy=False))
         np.matmul(views[0], views[1], out=self._view(c.node, outs, arena, inputs, True))
 
     def _scatter(self, bases: list[int], outs: list[Any], arena: Any, inputs: Sequence[Any]) -> None:

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 NAME = memory.Buffer.device
 _CAPABILITIES = Capabilities(
     convolutions=True, attention=attention.calls, epilogues=True, stage_reuse=True, vector_products=True,
-    share=needs.share_of, first_run=True, replay=True, donation=True,
+    half_products=True, share=needs.share_of, first_run=True, replay=True, donation=True,
 )  # fmt: skip
-# With `no-gemm` there is no generated code for convolutions.
-_WITHOUT_CONVOLUTIONS = replace(_CAPABILITIES, convolutions=False)
+# With `no-gemm` there is no generated code for convolutions, nor for products of halves.
+_WITHOUT_GEMM = replace(_CAPABILITIES, convolutions=False, half_products=False)
 
 
 class PoolAllocator(HostAllocator):
@@ -73,7 +73,7 @@ class CpuBackend(HostBackend):
     )  # fmt: skip
 
     def capabilities(self, device: str) -> Capabilities:
-        return _CAPABILITIES if settings["gemm"] else _WITHOUT_CONVOLUTIONS
+        return _CAPABILITIES if settings["gemm"] else _WITHOUT_GEMM
 
     def compile(self, schedule: Schedule, device: str) -> Executable:
         return Executable(schedule, settings["native"], settings["gemm"], settings["blas"])

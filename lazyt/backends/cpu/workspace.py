@@ -14,13 +14,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.library.attention_tile import PANELS, PANELS_BACK, SCORES
-from lazyt.backends.cpu.library.gemm_tile import FINISHED, PACKED_B, SCRATCH
+from lazyt.backends.cpu.library.gemm_tile import FINISHED, PACKED_A, PACKED_B, SCRATCH
 
 if TYPE_CHECKING:
     from lazyt.backends.cpu.codegen.looptext import Function
 
 # Bytes, at most: of products, convolutions, attention and its gradient.
-PRODUCT = FINISHED + PACKED_B
+PRODUCT = FINISHED + PACKED_B + PACKED_A
 CONVOLUTION = SCRATCH
 ATTENTION = 2 * PANELS + 2 * SCORES
 ATTENTION_GRADIENT = PANELS_BACK + 3 * SCORES

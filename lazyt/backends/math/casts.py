@@ -83,6 +83,15 @@ def narrow(x: Vec, dtype: np.dtype) -> Vec:
     return float_to_bfloat(x) if dtype == BFLOAT16 else float_to_half(x)
 
 
+def rounded(x: Vec, dtype: np.dtype) -> Vec:
+    """A float32 rounded to the nearest float16 or bfloat16, as a float32."""
+    if dtype != BFLOAT16:
+        return widen(narrow(x, dtype), dtype)
+    bits = x.as_int()
+    near = bits + 0x7FFF + ((bits >> 16) & 1)
+    return (where(x.isnan(), bits | 0x400000, near) & -0x10000).as_float()
+
+
 def _to_bool(x: Vec, source: np.dtype) -> Vec:
     if x.element == "half":
         x = x.as_int() & 0x7FFF

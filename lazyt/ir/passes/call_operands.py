@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lazyt.ir.dtypes import HALVES, float32
 from lazyt.ir.graph import Node
 from lazyt.ir.passes.index_maps import Index, Place, flat, through, whole
 from lazyt.ir.symbolic import Dim, Scope, hint
@@ -41,22 +42,31 @@ def strided_base(scope: Scope | None, x: Node) -> Node:
 
     x itself when its last two axes would not have a unit stride between them.
     """
-    found = strided(scope, x)
+    found = strided(scope, x, rounds=True)
     return x if found is None else found[0]
 
 
-def strided(scope: Scope | None, x: Node) -> tuple[Node, tuple[int | Dim, ...], int | Dim] | None:
-    """(stored node, strides of x's axes, offset), in elements; None when a library could not read it so."""
+def strided(
+    scope: Scope | None, x: Node, rounds: bool = False
+) -> tuple[Node, tuple[int | Dim, ...], int | Dim] | None:
+    """(stored node, strides of x's axes, offset), in elements; None when a library could not read it so.
+
+    rounds: the reader rounds a half from the float32 that it was cast from, where that is stored anyhow, a leaf.
+    """
     axes, place = whole(x.shape)
     n = x
     address: Index | None = None
-    while n.op in ("permute", "reshape", "expand", "slice"):
+    while n.op in ("permute", "reshape", "expand", "slice") or (rounds and _of_leaf(n)):
+        if n.op == "cast":
+            n = n.operands[0]
+            continue
         p = through(scope, n, place)
         if isinstance(p, Place):
             place, n = p, n.operands[0]
         elif n.op == "reshape":
             address = flat(place, n.shape)
             n = buffer_of(n)
+            n = n.operands[0] if rounds and _of_leaf(n) else n
             break
         else:
             return None
@@ -70,6 +80,11 @@ def strided(scope: Scope | None, x: Node) -> tuple[Node, tuple[int | Dim, ...], 
     unit = any(one) and all(hint(s) >= 1 for s in strides[-2:])
     trivial = n is buffer_of(x)
     return (n, strides, address.offset) if unit or trivial else None
+
+
+def _of_leaf(n: Node) -> bool:
+    """Whether n is a float32 leaf as a half."""
+    return n.op == "cast" and n.dtype in HALVES and n.operands[0].op == "leaf" and n.operands[0].dtype == float32
 
 
 def attention_operands(scope: Scope | None, n: Node) -> list[tuple[Node, tuple[int | Dim, ...], int | Dim]]:

@@ -12,6 +12,7 @@
     slice(convolve(x, w)) of places   -->  convolve(slice x, w)               (what nobody reads is not computed)
     matmul(a, b) transposed           -->  matmul(b transposed, a transposed) (its readers meet it row by row)
     matmul(a, a column)               -->  sum(a * the column) along rows     (where those lie in memory)
+    matmul(float32 of halves a, b)    -->  matmul(a, b)                       (which a backend reads as they are)
     convolve(pad(x, 0), w)            -->  convolve(x, w) with padding        (where a library computes it)
 
 No rule changes a value. Library calls, products through BLAS and outputs take whole complex
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes, graph as g
-from lazyt.ir.attention import HALVES, by_products as attention_by_products, halved, is_attention
+from lazyt.ir.attention import HALVES, before_cast, by_products as attention_by_products, halved, is_attention
 from lazyt.ir.builder import Builder
 from lazyt.ir.passes.lower_convolution import by_products
 from lazyt.ir.prims import CONVOLUTIONS, MOVEMENT
@@ -59,6 +60,7 @@ class Rewrites:
     turn: bool = False  # a transposed product is one of transposed operands
     vectors: bool = False  # a product with a vector is a reduction
     slices: bool = True  # only those places of a convolution are computed that are read
+    halves: bool = False  # a product reads halves themselves, not float32 copies of them
 
 
 USUAL = Rewrites()
@@ -167,11 +169,19 @@ class _Canonicalizer:
             return self._part_of_places(n, xs[0])
         if n.op == "matmul" and self._by_vector(n):
             return self._with_vector(*xs)
+        if n.op == "matmul":
+            return self._product(*xs)
         if n.op == "permute" and self._turns(n, xs[0]):
             assert isinstance(n.attrs, g.Axes)
             x, y = (self.b.permute(o, n.attrs.axes) for o in xs[0].operands)
-            return self.b.matmul(y, x)
+            return self._product(y, x)
         return self._make(n, xs)
+
+    def _product(self, x: Node, y: Node) -> Node:
+        """A product, of halves where its operands are float32 copies of such."""
+        if self.rewrites.halves and x.dtype == y.dtype == dtypes.float32:
+            x, y = (before_cast(self.b, v) or v for v in (x, y))
+        return self.b.matmul(x, y)
 
     def _by_vector(self, n: Node) -> bool:
         """Whether one operand of a product is a vector, as written: not where an extent only happens to be 1."""
@@ -189,7 +199,7 @@ class _Canonicalizer:
         # From here on (..., m, k) and (..., 1, k).
         if matrix.op != "permute" or not isinstance(matrix.attrs, g.Axes) or matrix.attrs.axes != turned:
             return b.reshape(b.reduce("sum", b.mul(matrix, b.expand_to(vector, matrix.shape)), (last,)), shape)
-        return b.reshape(b.matmul(vector, matrix.operands[0]), shape)
+        return b.reshape(self._product(vector, matrix.operands[0]), shape)
 
     def _turns(self, n: Node, y: Node) -> bool:
         """Whether n is a transposed product that nobody else reads: the gradient of a weight that is met transposed."""

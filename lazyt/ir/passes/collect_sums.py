@@ -179,11 +179,14 @@ class _Collector:
         return self.b.concat(parts, axis)
 
     def _product(self, t: Term) -> object:
-        """What is equal in products that can be collected: the shape."""
+        """What is equal in products that can be collected: the shape, and the dtypes that they read."""
         x = t[1]
         if x.op == "permute" and x.operands[0].op == "matmul" and self._transposes(x):
             x = x.operands[0]
-        return self._shape(t[1]) if x.op == "matmul" and x.ndim == 2 and self.readers[t[0]] == 1 else None
+        if x.op != "matmul" or x.ndim != 2 or self.readers[t[0]] != 1:
+            return None
+        read = [y.dtype for y in x.operands]
+        return self._shape(t[1]), *(read if x is t[1] else read[::-1])
 
     def _transposes(self, x: Node) -> bool:
         return isinstance(x.attrs, g.Axes) and x.attrs.axes == (1, 0)

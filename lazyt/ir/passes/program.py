@@ -40,7 +40,7 @@ class Options:
     def rewrites(self) -> Rewrites:
         """The rewrites of `canonicalize`."""
         cover, turn, vectors = (self.fused and self.on(flag) for flag in ("cover", "turn", "vectors"))
-        return Rewrites(self.convolutions, self.attention, cover, turn, vectors, self.on("slices"))
+        return Rewrites(self.convolutions, self.attention, cover, turn, vectors, self.on("slices"), self.on("halves"))
 
     def on(self, flag: str) -> bool:
         """Whether a flag is on."""

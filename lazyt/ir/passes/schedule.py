@@ -27,7 +27,8 @@ from lazyt.ir.symbolic import Dim, Scope, product
 class MatmulCall:
     """C = A @ B: stored operands with strides (last two, then batch), in elements; then a kernel on what that gives.
 
-    A convolution is one too, its operands dense: see `matrix_shape`.
+    A convolution is one too, its operands dense: see `matrix_shape`. An operand that is a half may be read from the
+    float32 leaf that it was cast from: the product rounds it.
     """
 
     node: Node
@@ -203,7 +204,7 @@ def _single(c: KernelCall) -> bool:
 def _call(u: Call, scope: Scope | None, fused: Fused, items: dict[Node, list[Node]]) -> Launch:
     n = u.node
     if n.op == "matmul":
-        return MatmulCall(n, tuple(strided(scope, x) or dense(x) for x in n.operands))
+        return MatmulCall(n, tuple(strided(scope, x, rounds=True) or dense(x) for x in n.operands))
     if n.op in CONVOLUTIONS:
         return MatmulCall(n, tuple(dense(x) for x in n.operands))
     if n.op == "scatter":

@@ -236,7 +236,9 @@ def _matmul(n: Node) -> str | None:
         return "matmul takes (..., m, k) @ (..., k, n)"
     if hint(a.shape[-1]) != hint(b.shape[-2]) or not _same(a.shape[:-2], b.shape[:-2]):
         return "matmul extents do not match"
-    return None if a.dtype == b.dtype == n.dtype else "matmul keeps the dtype"
+    if n.dtype == dtypes.float32 and all(x.dtype in (dtypes.float32, *dtypes.HALVES) for x in n.operands):
+        return None
+    return None if a.dtype == b.dtype == n.dtype else "matmul keeps the dtype, or gives float32 of halves"
 
 
 def _convolve(n: Node) -> str | None:

@@ -10,10 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.codegen.looptext import Function, suffix_of
+from lazyt.backends.cpu.codegen.source import Reader
 from lazyt.backends.cpu.codegen.text import mem_type
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from lazyt.backends.cpu.codegen.source import Source
 
 # Bytes within which shuffles are cheap, and how many elements of them are taken together at most.
 BLOCK = 16
@@ -23,11 +26,12 @@ MOST = 4
 class Turning:
     """The function for a dtype, and how it is called."""
 
-    def __init__(self, dtype: np.dtype, lanes: int) -> None:
+    def __init__(self, dtype: np.dtype, lanes: int, source: Source | None = None) -> None:
         self.dtype, self.lanes = dtype, lanes
         self.element, self.size = mem_type(dtype), dtype.itemsize
         self.vector = f"<{lanes} x {self.element}>"
-        self.name = f"turn.{suffix_of(dtype)}"
+        self.source = source
+        self.name = f"turn.{suffix_of(dtype)}" + (f".{source.stored}.{source.half}" if source is not None else "")
 
     def call(
         self, f: Function, lines: list[str], depth: str, count: str, to: str, to_step: str, workspace: str
@@ -47,21 +51,20 @@ class Turning:
         block = min(max(BLOCK // self.size, 1), MOST, lanes)
         blocks = lanes // block
         workspace = f.let(f"alloca {self.vector}, i64 {lanes}, align 64")
-        read, written = (f"llvm.masked.{x}.v{lanes}{suffix_of(self.dtype)}.p0" for x in ("load", "store"))
+        read = Reader(f, self.dtype, lanes, self.source)
+        written = f"llvm.masked.store.v{lanes}{suffix_of(self.dtype)}.p0"
         bits = f"<{lanes} x i1>"
         f.body.declare(f"declare void @{written}({self.vector}, ptr, {bits})")
         every = f.let(f"icmp sge i64 %count, {lanes}")
         with f.loop("0", "%depth", str(lanes)) as k:
             left = f.smin(f.let(f"sub i64 %depth, {k.index}"), str(lanes))
-            mask = f.mask(lanes, left)
+            part = read.part(left)
             whole = f.let(f"and i1 {every}, {f.let(f'icmp eq i64 {left}, {lanes}')}")
             with f.loop("0", str(lanes), str(block)) as first:
                 xs = []
                 for i in range(block):
                     line = f.load("ptr", f.at("ptr", "%lines", f.let(f"add i64 {first.index}, {i}")))
-                    at = f"align {self.size} {f.at(self.element, line, k.index)}"
-                    none = (self.vector, "zeroinitializer")
-                    xs.append(f.body.call(self.vector, read, ("ptr", at), (bits, mask), none))
+                    xs.append(read.some(f.at(read.element, line, k.index), part))
                 for i, x in enumerate(self._within(f, xs)):
                     at = f.at(self.vector, workspace, f.let(f"add i64 {first.index}, {i}"))
                     f.line(f"store {self.vector} {x}, ptr {at}, align {self.size}")

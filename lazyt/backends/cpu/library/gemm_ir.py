@@ -32,19 +32,42 @@ from lazyt.backends.cpu.library.gemm_micro import Micro
 from lazyt.backends.cpu.library.gemm_pack import Packing
 from lazyt.backends.cpu.library.gemm_tile import DEPTH, FIELDS, FINISHED, HEAD, KC, PACK_B
 from lazyt.backends.cpu.workspace import PARAMETERS, workspace_of
+from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from lazyt.backends.cpu.codegen.source import Source
     from lazyt.backends.cpu.library.gemm_tile import Family, Tile
+
+
+@dataclass(frozen=True)
+class Reads:
+    """How the operands lie in memory, where they are converted (see codegen/source.py); whether B is then packed."""
+
+    a: Source | None = None
+    b: Source | None = None
+    packed: bool = True
+
+    @property
+    def b_in_place(self) -> Source | None:
+        """What the micro-kernels convert."""
+        return None if self.packed else self.b
+
+
+AS_THEY_ARE = Reads()
 
 
 class _Driver:
     """The loops over units, blocks of k, groups of columns, chunks of rows, panels of columns and tiles."""
 
-    def __init__(self, dtype: np.dtype, tile: Tile, form: str) -> None:
+    def __init__(self, dtype: np.dtype, tile: Tile, form: str, reads: Reads) -> None:
         self.dtype, self.tile, self.form = dtype, tile, form
         self.element = mem_type(dtype)
+        self.converts = reads.a is not None
+        self.a, self.b = (self.element if s is None else mem_type(s.stored) for s in (reads.a, reads.b))
+        # The elements of B that the micro-kernels read. NOTE: a converted B is packed by all units or by none.
+        self.inner = self.b if reads.b_in_place is not None else self.element
         self.f = Function()
         self.arg: dict[str, str] = {}
 
@@ -62,8 +85,9 @@ class _Driver:
         packs = f.let(f"icmp ne i64 {arg['pack_b']}, 0")
         across = f.let(f"icmp eq i64 {arg['pack_b']}, {PACK_B.index('across')}")
         row_major = self.form == "row"
-        a_step = arg["a_row"] if row_major else "1"
-        a_inner = arg["a_row"] if row_major else arg["a_col"]
+        a_line = arg["a_row"] if row_major else arg["a_col"]
+        a_inner = arg["a_line"] if self.converts else a_line
+        a_step = a_inner if row_major else "1"
         b_row = f.let(f"select i1 {packs}, i64 {t.columns}, i64 {arg['b_row']}")
         # Elements of a packed panel: whole squares, as they are turned.
         deepest = f.let(f"add i64 {f.smin(arg['k'], str(DEPTH))}, {t.lanes - 1}")
@@ -80,8 +104,8 @@ class _Driver:
             mu = f.smin(f.let(f"sub i64 {arg['m']}, {i0}"), arg["unit_rows"])
             nu = f.smin(f.let(f"sub i64 {arg['n']}, {j0}"), arg["unit_cols"])
             ao, bo = self._batch(number)
-            a0 = f.at(e, f.at(e, arg["A"], ao), f.let(f"mul i64 {i0}, {a_step}"))
-            b0 = f.at(e, f.at(e, arg["B"], bo), f.let(f"mul i64 {j0}, {b_col}"))
+            a0 = f.at(self.a, f.at(self.a, arg["A"], ao), f.let(f"mul i64 {i0}, {a_line if row_major else 1}"))
+            b0 = f.at(self.b, f.at(self.b, arg["B"], bo), f.let(f"mul i64 {j0}, {b_col}"))
             co = f.let(f"mul i64 {number}, {arg['c_batch']}")
             c_at = f.at(e, f.at(e, f.at(e, arg["C"], co), f.let(f"mul i64 {i0}, {arg['c_row']}")), j0)
             c0 = f.let(f"select i1 {on_stack}, ptr {tile}, ptr {c_at}")
@@ -94,12 +118,20 @@ class _Driver:
                 after = f.let(f"add i64 {block.index}, {DEPTH}")
                 is_last = f.let(f"icmp sge i64 {after}, {arg['k']}")
                 finished = f.let(f"and i1 {has_epilogue}, {is_last}")
-                a1 = f.at(e, a0, block.index if row_major else f.let(f"mul i64 {block.index}, {arg['a_col']}"))
-                b1 = f.at(e, b0, f.let(f"mul i64 {block.index}, {b_deep}"))
+                a1 = f.at(self.a, a0, block.index if row_major else f.let(f"mul i64 {block.index}, {arg['a_col']}"))
+                b1 = f.at(self.b, b0, f.let(f"mul i64 {block.index}, {b_deep}"))
+                if self.converts:
+                    lines, along = (mu, kk) if row_major else (kk, mu)
+                    converted = f.at("i8", tile, arg["a_at"])
+                    f.line(
+                        f"call void @convert.rows(ptr {a1}, i64 {a_line}, i64 {lines}, i64 {along}, ptr {converted}, "
+                        f"i64 0, i64 {a_inner})"
+                    )
+                    a1 = converted
                 with f.loop("0", nu, arg["group"]) as group:
                     ng = f.smin(f.let(f"sub i64 {nu}, {group.index}"), arg["group"])
                     j1 = f.let(f"add i64 {j0}, {group.index}")
-                    b2 = f.at(e, b1, f.let(f"mul i64 {group.index}, {b_col}"))
+                    b2 = f.at(self.b, b1, f.let(f"mul i64 {group.index}, {b_col}"))
                     with f.when(packs):
                         which = f.let(f"select i1 {across}, ptr @pack.across, ptr @pack.panel")
                         f.line(
@@ -117,7 +149,7 @@ class _Driver:
                             nr = f.smin(f.let(f"sub i64 {ng}, {panel.index}"), str(t.columns))
                             c3 = f.at(e, c2, panel.index)
                             self._rows(kk, a2, a_step, a_inner, panel.carried[0], b_row, c3, ldc, rows, nr, add)
-                            panel.next = [f.at(e, panel.carried[0], b_panel)]
+                            panel.next = [f.at(self.inner, panel.carried[0], b_panel)]
                         with f.when(f.let(f"and i1 {finished}, {on_stack}")):
                             i1 = f.let(f"add i64 {i0}, {part.index}")
                             f.line(
@@ -172,7 +204,7 @@ class _Driver:
             with f.loop("0", deepest, str(KC)) as part:
                 k1 = f.smin(f.let(f"sub i64 {kk}, {part.index}"), str(KC))
                 along = part.index if self.form == "row" else f.let(f"mul i64 {part.index}, {a_inner}")
-                ak, bk = f.at(e, ar, along), f.at(e, b, f.let(f"mul i64 {part.index}, {b_row}"))
+                ak, bk = f.at(e, ar, along), f.at(self.inner, b, f.let(f"mul i64 {part.index}, {b_row}"))
                 more = f.let(f"or i1 {add}, {f.let(f'icmp ne i64 {part.index}, 0')}")
                 f.line(
                     f"call void {micro}(i64 {k1}, ptr {ak}, i64 {a_inner}, ptr {bk}, i64 {b_row}, ptr {cr}, "
@@ -185,24 +217,31 @@ def _tallest(t: Tile) -> int:
 
 
 @cache
-def product_text(dtype: np.dtype, tile: Tile, form: str, families: tuple[Family, ...]) -> tuple[str, str]:
+def product_text(
+    dtype: np.dtype, tile: Tile, form: str, families: tuple[Family, ...], reads: Reads = AS_THEY_ARE
+) -> tuple[str, str]:
     """The module of a product kernel (`form`: how A is read; for columns of these families), and its name.
 
     NOTE: all families together take three times as long to compile as the one that most sizes need.
     """
     micros = {
-        (family, mr): Micro(dtype, tile, form, mr, *family) for family in families for mr in tile.heights(family[0])
+        (family, mr): Micro(dtype, tile, form, mr, *family, reads.b_in_place)
+        for family in families
+        for mr in tile.heights(family[0])
     }
-    driver, declared = _Driver(dtype, tile, form).text("lazyt_gemm")
+    driver, declared = _Driver(dtype, tile, form, reads).text("lazyt_gemm")
     bodies = []
     for micro in micros.values():
         bodies.append(micro.text())
         declared |= set(micro.f.body.module.text().splitlines())
-    for kind in ("panel", "across"):
-        packing = Packing(dtype, tile)
-        bodies.append(packing.function(kind))
+    packings = [(f"pack.{kind}", kind, reads.b) for kind in ("panel", "across")]
+    if reads.a is not None:
+        packings.append(("convert.rows", "rows", reads.a))
+    for name, kind, source in packings:
+        packing = Packing(dtype, tile, source)
+        bodies.append(packing.function(kind, name))
         declared |= packing.declared
-    turning, more = Turning(dtype, tile.lanes).text()
+    turning, more = Turning(dtype, tile.lanes, reads.b).text()
     bodies.append(turning)
     declared |= more
     # By family, then by how many rows are left: the tallest that fits.

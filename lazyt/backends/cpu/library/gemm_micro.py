@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.codegen.looptext import Function, suffix_of
+from lazyt.backends.cpu.codegen.source import Reader
 from lazyt.backends.cpu.codegen.text import mem_type
 from lazyt.backends.cpu.library.gemm_tile import PREFETCH
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from lazyt.backends.cpu.codegen.source import Part, Source
     from lazyt.backends.cpu.library.gemm_tile import Tile
 
     Step = Callable[[str, list[str], list[str]], tuple[list[str], list[str]]]
@@ -23,9 +25,11 @@ LONG = 128
 
 
 class Micro:
-    """One micro-kernel: `mr` rows, `nv` vectors, the last of them masked if `tail`."""
+    """One micro-kernel: `mr` rows, `nv` vectors, the last of them masked if `tail`. It reads B as `source` says."""
 
-    def __init__(self, dtype: np.dtype, tile: Tile, form: str, mr: int, nv: int, tail: bool) -> None:
+    def __init__(
+        self, dtype: np.dtype, tile: Tile, form: str, mr: int, nv: int, tail: bool, source: Source | None = None
+    ) -> None:
         self.tile, self.form, self.mr, self.nv, self.tail = tile, form, mr, nv, tail
         self.element = mem_type(dtype)
         self.lanes = tile.lanes
@@ -34,15 +38,17 @@ class Micro:
         self.size = dtype.itemsize
         self.float = dtype.kind == "f"
         self.f = Function()
+        self.b = Reader(self.f, dtype, tile.lanes, source)
+        self.part: Part | None = None  # the lanes of the last vector of B, if it is masked
 
     @property
     def name(self) -> str:
         return f"micro.{self.mr}.{self.nv}{'.tail' if self.tail else ''}"
 
-    def read(self, pointer: str, v: int, mask: str) -> str:
-        """Vector v of those from a pointer on."""
-        at = self.f.at(self.element, pointer, str(v * self.lanes))
-        return self.load(at, mask if self.tail and v == self.nv - 1 else "")
+    def read(self, pointer: str, v: int) -> str:
+        """Vector v of B, of those from a pointer on."""
+        at = self.f.at(self.b.element, pointer, str(v * self.lanes))
+        return self.b.some(at, self.part) if self.part is not None and v == self.nv - 1 else self.b.read(at)
 
     def load(self, at: str, mask: str = "") -> str:
         f = self.f
@@ -127,14 +133,14 @@ class Micro:
     def row_at(self, bases: list[str], strides: tuple[str, str], r: int) -> str:
         return self.f.at(self.element, bases[r // 3], strides[r % 3 - 1]) if r % 3 else bases[r // 3]
 
-    def step(self, bases: list[str], b: str, strides: tuple[str, str], sums: list[str], mask: str) -> list[str]:
+    def step(self, bases: list[str], b: str, strides: tuple[str, str], sums: list[str]) -> list[str]:
         f = self.f
-        vectors = [self.read(b, v, mask) for v in range(self.nv)]
+        vectors = [self.read(b, v) for v in range(self.nv)]
         if self.mr == self.tile.heights(self.nv)[0]:
             f.body.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-            ahead = f.at(self.element, b, f.let(f"mul i64 %bs, {PREFETCH}"))
+            ahead = f.at(self.b.element, b, f.let(f"mul i64 %bs, {PREFETCH}"))
             for v in range(self.nv):
-                line = f.at(self.element, ahead, str(v * self.lanes))
+                line = f.at(self.b.element, ahead, str(v * self.lanes))
                 f.line(f"call void @llvm.prefetch.p0(ptr {line}, i32 0, i32 3, i32 1)")
         out = []
         for r in range(self.mr):
@@ -150,6 +156,7 @@ class Micro:
         """`(k, A, A stride, B, B stride, C, C stride, add to C, active lanes of the last vector)`"""
         f, e = self.f, self.element
         mask = f.mask(self.lanes, "%last") if self.tail else ""
+        self.part = self.b.part("%last") if self.tail else None
         bases, strides = self.row_bases() if self.form == "row" else (["%a"], ("%as", ""))
         main = not self.tail and self.mr == self.tile.rows[0]
         if main:
@@ -158,8 +165,8 @@ class Micro:
         def step(index: str, pointers: list[str], sums: list[str]) -> tuple[list[str], list[str]]:
             *bases, b = pointers
             by = "%as" if self.form == "col" else "1"
-            after = [*(f.at(e, p, by) for p in bases), f.at(e, b, "%bs")]
-            return self.step(bases, b, strides, sums, mask), after
+            after = [*(f.at(e, p, by) for p in bases), f.at(self.b.element, b, "%bs")]
+            return self.step(bases, b, strides, sums), after
 
         # The loop's own instructions cost as much as those of the sums leave free; only where registers are left, too.
         twice = main and (self.form == "col" or self.nv > 2)

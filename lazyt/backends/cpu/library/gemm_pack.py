@@ -1,11 +1,12 @@
 """Packing: copies of a product's operands in a layout that micro-kernels read efficiently.
 
 'panel'  a unit is a panel of columns:     to[unit][k][j] = from[k * row_step + unit * columns + j]
+'rows'   rows as they are:     to[k * to_row + j] = from[k * row_step + j]; an A that is converted
 'across' lines of the source across those of the copy: to[unit * to_unit + k * to_row + j] =
          from[(unit * columns + j) * row_step + k]; panels of a transposed B, or rows of a transposed A
 
 As launches they run before a product (`pack_text`: its A); as functions of its module it calls them for the part of B
-that it needs next.
+(and of an A that is converted) that it needs next. What is not read as it is (`Source`) is converted on the way.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from lazyt.backends.cpu.codegen.looptext import Function, named, suffix_of
+from lazyt.backends.cpu.codegen.looptext import Function, named
 from lazyt.backends.cpu.codegen.text import mem_type
 from lazyt.backends.cpu.codegen.transpose import Turning
+from lazyt.backends.cpu.codegen.source import Reader
 from lazyt.backends.cpu.library.gemm_tile import PACK_FIELDS, PACK_HEAD
 
 if TYPE_CHECKING:
@@ -23,28 +25,31 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from lazyt.backends.cpu.codegen.source import Source
     from lazyt.backends.cpu.library.gemm_tile import Tile
 
 
+# Vectors of a row that are converted together.
+UNROLLED = 4
 # Rows that packing asks for ahead of their use: each may be on a page of its own, where nothing foresees it.
 AHEAD = 8
 
 
 @cache
-def pack_text(dtype: np.dtype, tile: Tile, kind: str) -> tuple[str, str]:
+def pack_text(dtype: np.dtype, tile: Tile, kind: str, source: Source | None = None) -> tuple[str, str]:
     """The module of a packing, and its name."""
-    return Packing(dtype, tile).text(kind)
+    return Packing(dtype, tile, source).text(kind)
 
 
 class Packing:
-    def __init__(self, dtype: np.dtype, tile: Tile) -> None:
+    def __init__(self, dtype: np.dtype, tile: Tile, source: Source | None = None) -> None:
         self.tile = tile
         self.element, self.size = mem_type(dtype), dtype.itemsize
         self.vector = f"<{tile.lanes} x {self.element}>"
-        self.masked = f"llvm.masked.load.v{tile.lanes}{suffix_of(dtype)}.p0"
         self.f = Function()
+        self.reader = Reader(self.f, dtype, tile.lanes, source)
         self.arg: dict[str, str] = {}
-        self.turning = Turning(dtype, tile.lanes)
+        self.turning = Turning(dtype, tile.lanes, source)
         self.workspace = self.turning.allocate(self.f)
 
     def text(self, kind: str) -> tuple[str, str]:
@@ -55,7 +60,7 @@ class Packing:
         with f.loop("%begin", "%end", "1") as unit:
             inside = f.let(f"urem i64 {unit.index}, {arg['units']}")
             number = f.let(f"udiv i64 {unit.index}, {arg['units']}")
-            source = f.at(e, arg["from"], self._batch(number))
+            source = f.at(self.reader.element, arg["from"], self._batch(number))
             target = f.at(e, arg["to"], f.let(f"mul i64 {number}, {arg['to_batch']}"))
             target = f.at(e, target, f.let(f"mul i64 {inside}, {arg['to_unit']}"))
             self._kinds[kind](inside, source, target)
@@ -69,12 +74,14 @@ class Packing:
     def _kinds(self) -> dict[str, Callable[[str, str, str], None]]:
         return {"panel": self._panel, "across": self._across}
 
-    def function(self, kind: str) -> str:
-        """`@pack.kind(from, row_step, rows, cols, to, to_unit, to_row)`"""
+    def function(self, kind: str, name: str) -> str:
+        """`@name(from, row_step, rows, cols, to, to_unit, to_row)`"""
         f = self.f
         self.arg = {name: f"%{name}" for name in ("row_step", "rows", "cols", "to_unit", "to_row")}
         if kind == "panel":
             self._panels()
+        elif kind == "rows":
+            self._rows()
         else:
             add = f.let(f"add i64 %cols, {self.tile.columns - 1}")
             with f.loop("0", f.let(f"udiv i64 {add}, {self.tile.columns}"), "1") as panel:
@@ -82,7 +89,7 @@ class Packing:
                 self._kinds[kind](panel.index, "%from", target)
         f.line("ret void")
         params = "ptr %from, i64 %row_step, i64 %rows, i64 %cols, ptr %to, i64 %to_unit, i64 %to_row"
-        return f"define internal void @pack.{kind}({params}) nounwind noinline {{\nentry:\n{f.text()}\n}}"
+        return f"define internal void @{name}({params}) nounwind noinline {{\nentry:\n{f.text()}\n}}"
 
     @property
     def declared(self) -> set[str]:
@@ -102,33 +109,51 @@ class Packing:
             ]
         return axis.carried[1]
 
-    def _get(self, at: str, mask: str) -> str:
-        return self.f.body.call(
-            self.vector, self.masked, ("ptr", f"align {self.size} {at}"), (f"<{self.tile.lanes} x i1>", mask),
-            (self.vector, "zeroinitializer"),
-        )  # fmt: skip
-
     def _put(self, x: str, at: str) -> None:
         self.f.line(f"store {self.vector} {x}, ptr {at}, align {self.size}")
 
     def _panel(self, inside: str, source: str, target: str) -> None:
         f, e, lanes, arg = self.f, self.element, self.tile.lanes, self.arg
+        read = self.reader
         first = f.let(f"mul i64 {inside}, {self.tile.columns}")
-        source = f.at(e, source, first)
+        source = f.at(read.element, source, first)
         left = f.let(f"sub i64 {arg['cols']}, {first}")
-        masks = []
+        parts = []
         for v in range(self.tile.vectors):
             n = f.body.call("i64", "llvm.smax.i64", ("i64", f.let(f"sub i64 {left}, {v * lanes}")), ("i64", "0"))
-            masks.append(f.mask(lanes, f.smin(n, str(lanes))))
+            parts.append(read.part(f.smin(n, str(lanes)), source))
         with f.loop("0", arg["rows"], "1") as row:
-            s = f.at(e, source, f.let(f"mul i64 {row.index}, {arg['row_step']}"))
+            s = f.at(read.element, source, f.let(f"mul i64 {row.index}, {arg['row_step']}"))
             t = f.at(e, target, f.let(f"mul i64 {row.index}, {self.tile.columns}"))
-            for v, mask in enumerate(masks):
-                self._put(self._get(f.at(e, s, str(v * lanes)), mask), f.at(e, t, str(v * lanes)))
+            for v, part in enumerate(parts):
+                self._put(read.some(f.at(read.element, s, str(v * lanes)), part), f.at(e, t, str(v * lanes)))
+
+    def _rows(self) -> None:
+        """Rows as they are. NOTE: the last vector of a row is stored whole, so there must be room behind it."""
+        f, e, lanes, read = self.f, self.element, self.tile.lanes, self.reader
+        whole = f.let(f"and i64 %cols, {-lanes}")
+        left = f.let(f"sub i64 %cols, {whole}")
+        several = f.let(f"and i64 %cols, {-lanes * UNROLLED}")
+        part = read.part(left, "%from")
+        ragged = f.let(f"icmp ne i64 {left}, 0")
+
+        def copied(s: str, t: str, at: str) -> None:
+            self._put(read.read(f.at(read.element, s, at)), f.at(e, t, at))
+
+        with f.loop("0", "%rows", "1", [("ptr", "%from"), ("ptr", "%to")]) as row:
+            s, t = row.carried
+            with f.loop("0", several, str(lanes * UNROLLED)) as group:
+                for v in range(UNROLLED):
+                    copied(s, t, f.let(f"add i64 {group.index}, {v * lanes}"))
+            with f.loop(several, whole, str(lanes)) as one:
+                copied(s, t, one.index)
+            with f.when(ragged):
+                self._put(read.some(f.at(read.element, s, whole), part), f.at(e, t, whole))
+            row.next = [f.at(read.element, s, "%row_step"), f.at(e, t, "%to_row")]
 
     def _panels(self) -> None:
         """All whole panels row by row, so that what is read lies together; then what is left."""
-        f, e, lanes, columns = self.f, self.element, self.tile.lanes, self.tile.columns
+        f, e, lanes, columns, read = self.f, self.element, self.tile.lanes, self.tile.columns, self.reader
         whole = f.let(f"udiv i64 %cols, {columns}")
         f.body.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         ahead = f.let(f"mul i64 %row_step, {AHEAD}")
@@ -136,13 +161,14 @@ class Packing:
             s, t = row.carried
             with f.loop("0", whole, "1", [("ptr", s), ("ptr", t)]) as panel:
                 source, target = panel.carried
-                later = f.at(e, source, ahead)
+                later = f.at(read.element, source, ahead)
                 for v in range(self.tile.vectors):
-                    f.line(f"call void @llvm.prefetch.p0(ptr {f.at(e, later, str(v * lanes))}, i32 0, i32 3, i32 1)")
-                    x = f.let(f"load {self.vector}, ptr {f.at(e, source, str(v * lanes))}, align {self.size}")
+                    line = f.at(read.element, later, str(v * lanes))
+                    f.line(f"call void @llvm.prefetch.p0(ptr {line}, i32 0, i32 3, i32 1)")
+                    x = read.read(f.at(read.element, source, str(v * lanes)))
                     self._put(x, f.at(e, target, str(v * lanes)))
-                panel.next = [f.at(e, source, str(columns)), f.at(e, target, "%to_unit")]
-            row.next = [f.at(e, s, "%row_step"), f.at(e, t, str(columns))]
+                panel.next = [f.at(read.element, source, str(columns)), f.at(e, target, "%to_unit")]
+            row.next = [f.at(read.element, s, "%row_step"), f.at(e, t, str(columns))]
         done = f.let(f"mul i64 {whole}, {columns}")
         with f.when(f.let(f"icmp slt i64 {done}, %cols")):
             self._panel(whole, "%from", f.at(e, "%to", f.let(f"mul i64 {whole}, %to_unit")))
@@ -159,7 +185,7 @@ class Packing:
             for r in range(lanes):
                 # Lines past the last one repeat it: nothing reads what comes of them.
                 line = f.smin(f.let(f"add i64 {first}, {r}"), end)
-                lines.append(f.at(e, source, f.let(f"mul i64 {line}, {arg['row_step']}")))
+                lines.append(f.at(self.reader.element, source, f.let(f"mul i64 {line}, {arg['row_step']}")))
             self.turning.call(
                 f, lines, arg["rows"], str(lanes), f.at(e, target, group.index), arg["to_row"], self.workspace
             )

@@ -22,6 +22,8 @@ FINISHED = 1 << 16
 SCRATCH = 1 << 18
 # Packed panels of B have at most this many.
 PACKED_B = DEPTH * 256
+# A part of A that is converted has at most this many.
+PACKED_A = 1 << 20
 # Rows of A that are packed lie this many elements further apart than they are long.
 PAD = 16
 # Rows of C that an epilogue gets together, at least.
@@ -35,6 +37,8 @@ FIELDS = (
     "epilogue", "arguments", "size", "axes", "accesses", "affines", "about", "scratch",
     # How B is packed (an index into PACK_B), the columns of a group that is packed together, the rows of a chunk.
     "pack_b", "group", "chunk",
+    # An A that is converted: where its part lies in the working memory (bytes), and from line to line of it.
+    "a_at", "a_line",
     # Working memory of the calling thread (a worker has its own, see threads_ir.py).
     "workspace",
 )  # fmt: skip

@@ -14,9 +14,10 @@ import numpy as np
 
 from lazyt.backends.common import products
 from lazyt.backends.common.products import MAX_BATCH, NO_TRANS, TRANS, leading
+from lazyt.backends.cpu.codegen.source import Source, source_of
 from lazyt.backends.cpu.engine import compile_module, host_features
 from lazyt.backends.cpu.library import blas
-from lazyt.backends.cpu.library.gemm_ir import product_text
+from lazyt.backends.cpu.library.gemm_ir import Reads, product_text
 from lazyt.backends.cpu.library.gemm_pack import pack_text
 from lazyt.backends.cpu.library.gemm_tile import (
     AT,
@@ -30,6 +31,7 @@ from lazyt.backends.cpu.library.gemm_tile import (
     PACK_B,
     PACK_HEAD,
     PACK_SIZE,
+    PACKED_A,
     PACKED_B,
     PAD,
     SIZE,
@@ -64,6 +66,9 @@ WIDE = 512
 NEAR = 1 << 16
 # ... and so are larger ones, if at most this many rows of A meet them.
 MANY = 40
+# A right operand that is converted is packed if more tiles than so many read it: halves, and float32 that is rounded.
+SOME = 4
+FEW = 2
 # A transposed left operand up to this many bytes is read where it lies: it stays in the first-level cache.
 CLOSE = 1 << 15
 # Rows this far apart (or a multiple) fall into the same sets of the first-level cache.
@@ -97,12 +102,15 @@ class Choice(products.Choice):
     pack_b: str = ""  # '', 'panel' or 'across'
     deep: int = DEEP  # rows of a unit at most, where there are several blocks of k
     wide: int = WIDE  # columns of a unit at most
+    sources: tuple[Source | None, Source | None] = (None, None)  # how A and B are converted as they are read
     leading: tuple[tuple[int, int], ...] = ()  # how A and B lie (see `leading`), where one that is not NumPy reads them
 
     def text(self, dtype: np.dtype) -> tuple[str, str]:
         """The module of a generated product, and its name."""
         assert self.tile is not None
-        return product_text(dtype, self.tile, self.form, self.families)
+        a, b = self.sources
+        reads = Reads(None if self.pack_a else a, b, b is None or bool(self.pack_b))
+        return product_text(dtype, self.tile, self.form, self.families, reads)
 
 
 @lru_cache(maxsize=16)
@@ -125,7 +133,9 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
     lie = (ta, tb) if ta is not None and tb is not None else ()
     form = "col" if ta is not None and ta[0] == TRANS else "row"
     tile = tile_for(dtype, form) if readable else None
-    by_blas = readable and blas.available(dtype)
+    (xb, _, _), (yb, _, _) = c.operands
+    sources = source_of(x, xb, dtype), source_of(y, yb, dtype)
+    by_blas = readable and blas.available(dtype) and sources == (None, None)
     # The generated code of the largest integers' products is needed: no library has them.
     if tile is None or not (gemm or not by_blas):
         return Choice("blas" if by_blas else "numpy", m, n, kk, count, 0, int(by_blas), leading=lie)
@@ -138,6 +148,8 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
         tile = tile_for(dtype)
         assert tile is not None
     far = kk * n * size > NEAR and m > MANY
+    if sources[1] is not None:
+        far = m > (FEW if sources[1].rounds else SOME) * tile.rows[0]
     aliased = tb[1] * size % ALIASED == 0 and kk > 32 and m > 4 * tile.rows[0]
     pack_b = "across" if tb[0] != NO_TRANS else "panel" if far or aliased else ""
     estimate = _generated(tile, m, n, kk, count, pack_a, pack_b, c)
@@ -146,7 +158,7 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
     on_stack = how == "generated" and stays_on_stack(c, kk)
     return Choice(
         how, m, n, kk, count, estimate, library_estimate, on_stack, tile=tile, families=tile.families(n), form=form,
-        pack_a=pack_a, pack_b=pack_b, leading=lie,
+        pack_a=pack_a, pack_b=pack_b, sources=sources, leading=lie,
     )  # fmt: skip
 
 
@@ -213,14 +225,35 @@ class Product(products.Product):
     def workspace(self) -> int:
         """Bytes of working memory that a thread needs for it: a part of the product, and panels of B packed."""
         ch = self.choice
-        if ch.how != "generated" or not (ch.on_stack or ch.pack_b):
+        if ch.how != "generated" or not (ch.on_stack or ch.pack_b or self._converts):
             return 0
-        tile, size = ch.tile, self.call.node.dtype.itemsize
-        assert tile is not None
+        size = self.call.node.dtype.itemsize
         rows, _, group, chunk = self._unit()
+        if self._converts:
+            lines = rows if ch.form == "row" else min(max(ch.k, 1), DEPTH)
+            return self._converted_at(group) + lines * self._converted_line(rows) * size
         if not ch.pack_b:
             return min(rows, chunk) * group * size
-        return FINISHED * int(ch.on_stack) + max(-(-group // tile.columns), 1) * self._packed_panel()
+        return self._converted_at(group)
+
+    @property
+    def _converts(self) -> bool:
+        """Whether a unit converts its part of A."""
+        return self.choice.sources[0] is not None and not self.choice.pack_a
+
+    def _converted_at(self, group: int) -> int:
+        """Where a converted part of A lies in the working memory: behind a finished part of C, and a group of B."""
+        ch = self.choice
+        assert ch.tile is not None
+        packed = max(-(-group // ch.tile.columns), 1) * self._packed_panel() if ch.pack_b else 0
+        return FINISHED * int(ch.on_stack) + packed
+
+    def _converted_line(self, rows: int) -> int:
+        """From line to line of a converted part of A: room for a whole vector at its end, and a little more."""
+        ch = self.choice
+        assert ch.tile is not None
+        long = min(max(ch.k, 1), DEPTH) if ch.form == "row" else rows
+        return -(-long // ch.tile.columns) * ch.tile.columns + PAD
 
     def _packed_panel(self) -> int:
         """Bytes of a panel of B that the unit packs."""
@@ -237,7 +270,7 @@ class Product(products.Product):
             return []
         assert ch.tile is not None
         # NOTE: B is packed by the product's own code.
-        packs = [pack_text(dtype, ch.tile, ch.pack_a)] if ch.pack_a else []
+        packs = [pack_text(dtype, ch.tile, ch.pack_a, ch.sources[0])] if ch.pack_a else []
         return [ch.text(dtype), *packs]
 
     def _lines(self) -> int:
@@ -301,6 +334,7 @@ class Product(products.Product):
             "pack_b": PACK_B.index(ch.pack_b), "group": group, "chunk": chunk,
             "unit_rows": unit_rows, "unit_cols": unit_cols, "row_blocks": row_blocks, "col_blocks": col_blocks,
             "c_batch": ch.m * ch.n, "batch": len(batch), "scratch": int(ch.on_stack),
+            "a_at": self._converted_at(group), "a_line": self._converted_line(unit_rows),
         }  # fmt: skip
         for name, v in values.items():
             args[AT[name]] = v
@@ -310,8 +344,8 @@ class Product(products.Product):
         if ch.pack_a:
             patches.append((at + AT["A"], b.arena_base, b.offsets[c, "A"]))
         else:
-            b._address(c.operands[0][0], c.operands[0][2], dtype.itemsize, at + AT["A"], patches)
-        b._address(c.operands[1][0], c.operands[1][2], dtype.itemsize, at + AT["B"], patches)
+            b._address(c.operands[0][0], c.operands[0][2], c.operands[0][0].dtype.itemsize, at + AT["A"], patches)
+        b._address(c.operands[1][0], c.operands[1][2], c.operands[1][0].dtype.itemsize, at + AT["B"], patches)
         if not ch.on_stack:
             b._address(c.node, 0, dtype.itemsize, at + AT["C"], patches)
         patches.append((at + AT["workspace"], b.arena_base, b.workspace_at))
@@ -362,10 +396,11 @@ class Product(products.Product):
             args[PACK_HEAD + 2 * i : PACK_HEAD + 2 * i + 2] = [e, s]
             count *= e
         table.extend(args)
-        b._address(source[0], source[1], c.node.dtype.itemsize, at + PACK_AT["from"], patches)
+        b._address(source[0], source[1], source[0].dtype.itemsize, at + PACK_AT["from"], patches)
         patches.append((at + PACK_AT["to"], b.arena_base, b.offsets[c, name]))
         grain = max(16384 * units // max(size, 1), 1)
-        rows.append([code_of(*pack_text(c.node.dtype, tile, kind)), at, units * count, grain, 0])
+        text = pack_text(c.node.dtype, tile, kind, self.choice.sources["AB".index(name)])
+        rows.append([code_of(*text), at, units * count, grain, 0])
 
     def _unit(self) -> tuple[int, int, int, int]:
         """Rows and columns of a unit, columns of a group, rows of a chunk.
@@ -393,6 +428,9 @@ class Product(products.Product):
             parts = -(-threads // ch.count)
         if ch.k > DEPTH and m > ch.deep:
             rows = -(-m // -(-m // ch.deep))
+        if self._converts:
+            deepest = -(-min(max(ch.k, 1), DEPTH) // tile.columns) * tile.columns
+            rows = min(rows, max(PACKED_A // (size * (deepest + tile.columns + PAD)) - tile.columns - PAD, high))
         if parts > 1 and (ch.pack_b or m < parts * high) and n > tile.columns:
             # Along n nothing is packed twice.
             wanted = -(-parts // -(-m // rows))

@@ -1,0 +1,113 @@
+"""Operands of generated products that do not lie in memory as the product's elements.
+
+    float16, bfloat16                         -->  float32, exactly
+    float32 that the program casts to a half  -->  float32 rounded to the half: the half itself is never in memory
+
+They are converted where they are read: while A or B is packed, or by the micro-kernels where B is not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lazyt.backends.cpu.codegen.looptext import suffix_of
+from lazyt.backends.cpu.codegen.text import mem_type
+from lazyt.backends.math import casts
+from lazyt.backends.math.vector import Vec
+from lazyt.ir.records import dataclass
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from lazyt.backends.cpu.codegen.looptext import Function
+    from lazyt.ir.graph import Node
+
+
+@dataclass(frozen=True)
+class Source:
+    """How an operand lies in memory, and the half that it is rounded to, if it lies there as float32."""
+
+    stored: np.dtype
+    half: np.dtype
+
+    @property
+    def rounds(self) -> bool:
+        return self.stored != self.half
+
+    def __str__(self) -> str:
+        return f"{self.stored} rounded to {self.half}" if self.rounds else str(self.half)
+
+
+def source_of(x: Node, base: Node, dtype: np.dtype) -> Source | None:
+    """How the operand x of a product of this dtype is read from the buffer of `base`; None: as it is."""
+    return None if x.dtype == base.dtype == dtype else Source(base.dtype, x.dtype)
+
+
+class Part:
+    """Some of the lanes of a vector, the first ones: what reads of as many share."""
+
+    def __init__(self, mask: str, last: str = "", odd: str = "", spare: str = "") -> None:
+        self.mask, self.last, self.odd, self.spare = mask, last, odd, spare
+
+
+class Reader:
+    """Writes reads of vectors of an operand, as the product's elements."""
+
+    def __init__(self, f: Function, dtype: np.dtype, lanes: int, source: Source | None) -> None:
+        self.f, self.lanes, self.source = f, lanes, source
+        self.stored = dtype if source is None else source.stored
+        self.element, self.size = mem_type(self.stored), self.stored.itemsize
+        self.vector = f"<{lanes} x {self.element}>"
+
+    def read(self, at: str) -> str:
+        """A whole vector."""
+        return self._converted(self.f.let(f"load {self.vector}, ptr {at}, align {self.size}"))
+
+    def part(self, count: str, spare: str = "") -> Part:
+        """The first `count` lanes; `spare`: where an element can be read if there may be none."""
+        f, lanes = self.f, self.lanes
+        if self.source is None or self.source.rounds:
+            return Part(f.mask(lanes, count))
+        # Processors without AVX-512 read some of the 32-bit lanes, but not of the 16-bit ones: pairs, then the last.
+        last = f.let(f"sub i64 {count}, 1")
+        low = f.let(f"trunc i64 {last} to i32")
+        one = f.let(f"insertelement <{lanes} x i32> poison, i32 {low}, i32 0")
+        every = f.let(
+            f"shufflevector <{lanes} x i32> {one}, <{lanes} x i32> poison, <{lanes} x i32> zeroinitializer"
+        )
+        iota = ", ".join(f"i32 {i}" for i in range(lanes))
+        odd = f.let(f"icmp eq <{lanes} x i32> {every}, <{iota}>")
+        return Part(f.mask(lanes // 2, f.let(f"lshr i64 {count}, 1")), last, odd, spare)
+
+    def some(self, at: str, part: Part) -> str:
+        """The lanes of a part; zeros in the others."""
+        f, lanes = self.f, self.lanes
+        if not part.last:
+            name = f"llvm.masked.load.v{lanes}{suffix_of(self.stored)}.p0"
+            none = (self.vector, "zeroinitializer")
+            read = f.body.call(
+                self.vector, name, ("ptr", f"align {self.size} {at}"), (f"<{lanes} x i1>", part.mask), none
+            )
+            return self._converted(read)
+        pairs = f"<{lanes // 2} x i32>"
+        words = f.body.call(
+            pairs, f"llvm.masked.load.v{lanes // 2}i32.p0", ("ptr", f"align {self.size} {at}"),
+            (f"<{lanes // 2} x i1>", part.mask), (pairs, "zeroinitializer"),
+        )  # fmt: skip
+        end = f.at(self.element, at, part.last)
+        if part.spare:
+            end = f.let(f"select i1 {f.let(f'icmp slt i64 {part.last}, 0')}, ptr {part.spare}, ptr {end}")
+        last = f.let(f"insertelement {self.vector} poison, {self.element} {f.load(self.element, end)}, i32 0")
+        every = f.let(
+            f"shufflevector {self.vector} {last}, {self.vector} poison, <{lanes} x i32> zeroinitializer"
+        )
+        read = f.let(f"bitcast {pairs} {words} to {self.vector}")
+        chosen = f.let(f"select <{lanes} x i1> {part.odd}, {self.vector} {every}, {self.vector} {read}")
+        return self._converted(chosen)
+
+    def _converted(self, x: str) -> str:
+        if self.source is None:
+            return x
+        read = Vec(self.f.body, x, self.element, self.lanes)
+        found = casts.rounded(read, self.source.half) if self.source.rounds else casts.widen(read, self.source.half)
+        return found.name
