@@ -3,9 +3,9 @@
     python examples/resnet.py           # a minute on two cores
     python examples/resnet.py --quick   # a short form, for checking that all is well
 
-The network of He et al., "Deep Residual Learning for Image Recognition" (2016), section 4.2: a convolution, three stages
-of blocks that halve the image and double the channels, the mean of each channel, and a dense layer. It is trained by SGD
-with momentum and a cosine schedule. A training step, with its update of the running means, is one plan.
+The network of He et al., "Deep Residual Learning for Image Recognition" (2016), section 4.2: a convolution, three
+stages of blocks that halve the image and double the channels, the mean of each channel, and a dense layer. It is
+trained by SGD with momentum and a cosine schedule. A training step, with its update of the running means, is one plan.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def outline(kind: int, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def drawn(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Images (n, 3, 32, 32) in float32, each with a shape somewhere, in two colours, turned a little, under noise; labels."""
+    """Float32 images (n, 3, 32, 32), each of a shape in two colours, moved, turned, under noise; and their labels."""
     labels = rng.integers(0, len(NAMES), n)
     y, x = np.mgrid[:SIZE, :SIZE] - (SIZE - 1) / 2
     images = np.empty((n, 3, SIZE, SIZE), np.float32)

@@ -304,7 +304,9 @@ class Builder:
         batch = self.same_shape(a.shape[:-2], b.shape[:-2])
         self.same(a.shape[-1], b.shape[-2])
         halves = a.dtype in dtypes.HALVES or b.dtype in dtypes.HALVES
-        return self.make("matmul", (a, b), None, (*batch, a.shape[-2], b.shape[-1]), dtypes.float32 if halves else a.dtype)
+        return self.make(
+            "matmul", (a, b), None, (*batch, a.shape[-2], b.shape[-1]), dtypes.float32 if halves else a.dtype
+        )
 
     def convolve(self, x: Node, w: Node, a: g.Convolution, features: int | Dim | None = None) -> Node:
         """(N, C, *extents) with (O, C / groups, *sizes) gives (N, O, *counts); `features` is O by another name."""

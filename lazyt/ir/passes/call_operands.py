@@ -46,9 +46,7 @@ def strided_base(scope: Scope | None, x: Node) -> Node:
     return x if found is None else found[0]
 
 
-def strided(
-    scope: Scope | None, x: Node, rounds: bool = False
-) -> tuple[Node, tuple[int | Dim, ...], int | Dim] | None:
+def strided(scope: Scope | None, x: Node, rounds: bool = False) -> tuple[Node, tuple[int | Dim, ...], int | Dim] | None:
     """(stored node, strides of x's axes, offset), in elements; None when a library could not read it so.
 
     rounds: the reader rounds a half from the float32 that it was cast from, where that is stored anyhow, a leaf.
@@ -84,7 +82,7 @@ def strided(
 
 def _of_leaf(n: Node) -> bool:
     """Whether n is a float32 leaf as a half."""
-    return n.op == "cast" and n.dtype in HALVES and n.operands[0].op == "leaf" and n.operands[0].dtype == float32
+    return n.op == "cast" and n.dtype in HALVES and n.operands[0].op == "input" and n.operands[0].dtype == float32
 
 
 def attention_operands(scope: Scope | None, n: Node) -> list[tuple[Node, tuple[int | Dim, ...], int | Dim]]:

@@ -93,6 +93,6 @@ def stored_operands(n: Node, stored: Collection[Node], but: Collection[Node] = (
         # NOTE: a library call is in `stored`, but its items have the buffers.
         if x in stored and x.op not in SOURCES and x.op != "opaque":
             out[x] = None
-        elif x.op != "leaf":
+        elif x.op != "input":
             todo.extend(x.operands)
     return out

@@ -72,9 +72,7 @@ class Reader:
         last = f.let(f"sub i64 {count}, 1")
         low = f.let(f"trunc i64 {last} to i32")
         one = f.let(f"insertelement <{lanes} x i32> poison, i32 {low}, i32 0")
-        every = f.let(
-            f"shufflevector <{lanes} x i32> {one}, <{lanes} x i32> poison, <{lanes} x i32> zeroinitializer"
-        )
+        every = f.let(f"shufflevector <{lanes} x i32> {one}, <{lanes} x i32> poison, <{lanes} x i32> zeroinitializer")
         iota = ", ".join(f"i32 {i}" for i in range(lanes))
         odd = f.let(f"icmp eq <{lanes} x i32> {every}, <{iota}>")
         return Part(f.mask(lanes // 2, f.let(f"lshr i64 {count}, 1")), last, odd, spare)
@@ -98,9 +96,7 @@ class Reader:
         if part.spare:
             end = f.let(f"select i1 {f.let(f'icmp slt i64 {part.last}, 0')}, ptr {part.spare}, ptr {end}")
         last = f.let(f"insertelement {self.vector} poison, {self.element} {f.load(self.element, end)}, i32 0")
-        every = f.let(
-            f"shufflevector {self.vector} {last}, {self.vector} poison, <{lanes} x i32> zeroinitializer"
-        )
+        every = f.let(f"shufflevector {self.vector} {last}, {self.vector} poison, <{lanes} x i32> zeroinitializer")
         read = f.let(f"bitcast {pairs} {words} to {self.vector}")
         chosen = f.let(f"select <{lanes} x i1> {part.odd}, {self.vector} {every}, {self.vector} {read}")
         return self._converted(chosen)

@@ -15,9 +15,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.codegen.looptext import Function, named
+from lazyt.backends.cpu.codegen.source import Reader
 from lazyt.backends.cpu.codegen.text import mem_type
 from lazyt.backends.cpu.codegen.transpose import Turning
-from lazyt.backends.cpu.codegen.source import Reader
 from lazyt.backends.cpu.library.gemm_tile import PACK_FIELDS, PACK_HEAD
 
 if TYPE_CHECKING:
