@@ -140,32 +140,27 @@ _attach_methods()
 _attach_protocols()
 _announce()
 
-from lazyt import autograd, debug, fft, linalg, memory, nn, optim, random, utils  # noqa: E402 - they need Tensor's operators
+from lazyt import autograd, debug, fft, linalg, memory, random  # noqa: E402 - they need Tensor's operators
 from lazyt.functions.protocols.signatures import (  # noqa: E402 - of the functions that are there now
     boundary_of as _boundary_of,
     install as _install,
 )
-from lazyt.optim import swa_utils as _swa_utils  # noqa: E402 - it needs nn
 
 _install(globals(), vars(linalg), vars(fft))
 vars(autograd).update({_n: getattr(_gradients, _n) for _n in _gradients.__all__}, __all__=list(_gradients.__all__))
 
-# What loads modules of Python's that most programs have no use for.
-_ON_DEMAND = ("data", "distributions", "multiprocessing", "testing")
-_MODULES = frozenset(("autograd", "debug", "fft", "linalg", "memory", "nn", "optim", "random", "utils"))
+# What not every program needs; each makes its own functions boundaries.
+_ON_DEMAND = ("data", "distributions", "multiprocessing", "nn", "optim", "testing", "utils")
+_MODULES = frozenset(("autograd", "debug", "fft", "linalg", "memory", "random"))
 __all__ = sorted({
     *_MODULES,
     *(_n for _n, _o in globals().items() if not _n.startswith("_") and type(_o) is not type(_tracebacks)),
 })  # fmt: skip
 
 # Errors end at the user's line.
-for _space in (
-    autograd, utils.checkpoint, _swa_utils, nn.functional, nn.init, nn.utils, linalg, fft, random, memory, debug,
-):  # fmt: skip
+for _space in (autograd, linalg, fft, random, memory, debug):
     _tracebacks.guard_functions(vars(_space), _space.__all__, _boundary_of)
 _tracebacks.guard_functions(globals(), __all__, _boundary_of)
-for _space in (nn, optim, optim.lr_scheduler, _swa_utils):
-    _tracebacks.guard_classes(vars(_space), _space.__all__)
 _tracebacks.guard_methods(Tensor, _METADATA, _boundary_of)
 for _class in (Device, custom_jvp, custom_vjp, random.Generator):  # noqa: F405
     _tracebacks.guard_methods(_class)

@@ -1,5 +1,6 @@
 """Neural networks: modules, their initial values, and the functions they are made of. Names as in `torch.nn`."""
 
+from lazyt.functions.protocols.signatures import boundary_of as _boundary_of
 from lazyt.nn import (
     activations,
     batch_norms,
@@ -56,6 +57,7 @@ from lazyt.nn.shrinking import *
 from lazyt.nn.shuffling import *
 from lazyt.nn.transformer import *
 from lazyt.nn.uninitialized import *
+from lazyt.tracing import tracebacks as _tracebacks
 
 __all__ = [
     *activations.__all__,
@@ -91,6 +93,10 @@ __all__ = [
     "init",
     "utils",
 ]
+
+for _space in (functional, init, utils):
+    _tracebacks.guard_functions(vars(_space), _space.__all__, _boundary_of)
+_tracebacks.guard_classes(globals(), __all__)
 
 
 def __getattr__(name: str) -> object:

@@ -11,6 +11,7 @@ from lazyt.optim.lbfgs import LBFGS
 from lazyt.optim.matrix import Adafactor, Muon
 from lazyt.optim.optimizer import Optimizer
 from lazyt.optim.stepwise import ASGD, Rprop
+from lazyt.tracing import tracebacks as _tracebacks
 
 __all__ = [
     "ASGD",
@@ -34,6 +35,9 @@ __all__ = [
     "register_optimizer_step_pre_hook",
     "swa_utils",
 ]
+
+_tracebacks.guard_classes(globals(), [_n for _n in __all__ if _n != "swa_utils"])
+_tracebacks.guard_classes(vars(lr_scheduler), lr_scheduler.__all__)
 
 
 def __getattr__(name: str) -> _Any:

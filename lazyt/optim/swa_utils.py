@@ -18,6 +18,7 @@ from lazyt.ir import dtypes
 from lazyt.ops.optim import AVERAGE
 from lazyt.optim.lr_scheduler.base import LRScheduler, one_each
 from lazyt.optim.parameters import write_all
+from lazyt.tracing import tracebacks as _tracebacks
 from lazyt.tracing.batched_writes import record_update
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
 
@@ -256,6 +257,10 @@ class SWALR(LRScheduler):
             start = target if before == 1 else (lr - before * target) / (1 - before)
             found.append(target * now + start * (1 - now))
         return found
+
+
+_tracebacks.guard_functions(globals(), __all__)
+_tracebacks.guard_classes(globals(), __all__)
 
 
 def __dir__() -> list[str]:
