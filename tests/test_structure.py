@@ -462,16 +462,15 @@ def test_nothing_is_swallowed():
     wrong = []
     for p in _files():
         for node in ast.walk(ast.parse(p.read_text())):
-            where = f"{p.relative_to(TOP)}:{getattr(node, 'lineno', 0)}"
             if isinstance(node, ast.ExceptHandler):
                 everything = node.type is None or ast.unparse(node.type) in ("Exception", "BaseException")
                 if node.type is None or (everything and all(isinstance(s, ast.Pass | ast.Continue) for s in node.body)):
-                    wrong.append(f"{where}: {ast.unparse(node).splitlines()[0]}")
+                    wrong.append(f"{p.relative_to(TOP)}:{node.lineno}: {ast.unparse(node).splitlines()[0]}")
             elif (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)
                 and node.func.attr == "suppress"
                 and re.match(r"contextlib\.suppress\((Base)?Exception\)", ast.unparse(node))
             ):
-                wrong.append(f"{where}: {ast.unparse(node)}")
+                wrong.append(f"{p.relative_to(TOP)}:{node.lineno}: {ast.unparse(node)}")
     assert not wrong, "\n".join(wrong)

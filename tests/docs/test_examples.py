@@ -43,6 +43,7 @@ def test_digits_reaches_98_percent():
     assert numbers(r"syncs, (\d+) plans", text)[0] <= 2
 
 
+@pytest.mark.slow
 def test_chargpt_in_short():
     text = output("examples/chargpt.py", "--quick")
     losses = numbers(r"validation ([\d.]+) nats", text)
@@ -54,6 +55,7 @@ def test_chargpt_in_short():
     assert numbers(r"one character at a time \((\d+) plans\)", text)[0] <= 2
 
 
+@pytest.mark.slow
 def test_per_sample_gradients_in_short():
     pytest.importorskip("sklearn")
     text = output("examples/per_sample_gradients.py", "--quick")
@@ -61,6 +63,7 @@ def test_per_sample_gradients_in_short():
     assert numbers(r"(\d+)% have a wrong label", text)[0] > 60
 
 
+@pytest.mark.slow
 def test_physics_fit_in_short():
     text = output("examples/physics_fit.py", "--quick")
     values = numbers(r"-> +([\d.]+)", text)
@@ -69,6 +72,7 @@ def test_physics_fit_in_short():
         assert 0.5 < spread / error < 2
 
 
+@pytest.mark.slow
 def test_vae_in_short():
     text = output("examples/vae.py", "--quick")
     losses = numbers(r"unseen: ([\d.]+) nats", text)
@@ -77,6 +81,7 @@ def test_vae_in_short():
     assert text.count("@") > 50
 
 
+@pytest.mark.slow
 def test_resnet_in_short():
     text = output("examples/resnet.py", "--quick")
     losses = numbers(r"loss ([\d.]+)", text)
@@ -90,12 +95,14 @@ def test_resnet_names_nine_in_ten():
     assert numbers(r"unseen right +([\d.]+)%", output("examples/resnet.py", "--epochs", "3"))[-1] > 90
 
 
+@pytest.mark.slow
 def test_gan_in_short():
     text = output("examples/gan.py", "--quick")
     assert numbers(r"the last 50 steps: (\d+) plans made", text) == [0]
     assert numbers(r"after: ([\d.]+)", text)[0] < numbers(r"before: ([\d.]+)", text)[0]
 
 
+@pytest.mark.slow
 def test_policy_gradient_in_short():
     text = output("examples/policy_gradient.py", "--quick")
     assert numbers(r"planned anew after the tenth: (\d+)", text) == [0]

@@ -276,6 +276,7 @@ def test_a_fault_of_a_pass_costs_no_thread(name: str, error: type[Exception], mo
         assert abs(float(y[0]) - 2.5 * math.tanh(1.0 + turn)) < 1e-6
 
 
+@pytest.mark.slow
 def test_faults_again_and_again_keep_no_memory(monkeypatch: Any) -> None:
     def faulty(*_: Any, **__: Any) -> Any:
         raise KeyError("injected")

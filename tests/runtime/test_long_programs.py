@@ -127,6 +127,7 @@ def test_memory_that_is_not_let_go_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     assert memory.allocated() < 1 << 30
 
 
+@pytest.mark.slow
 def test_an_error_of_lazyts_own_is_found() -> None:
     text = "from lazyt.tracing import lower\nfails(lambda: {}['a slot'])\nfails(lambda: lt.ones(2) + lt.ones(3))"
     assert check_long(text, LIGHT) is None

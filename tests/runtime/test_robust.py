@@ -79,6 +79,7 @@ def test_a_long_chain_of_views_is_written_through() -> None:
     np.testing.assert_array_equal(x.numpy(), a)
 
 
+@pytest.mark.slow
 def test_a_loop_that_never_syncs_keeps_bounded_memory_and_stops_planning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "MAX_STEPS", 64)
     monkeypatch.setattr(sys.modules["lazyt.tracing.trace"], "FIRST_BOUND", 64)
@@ -512,6 +513,7 @@ assert kept.tolist() == [0.0, 0.5, 1.0, 1.5, 2.0, 2.5]
 """
 
 
+@pytest.mark.slow
 def test_a_process_drops_code_before_it_has_too_much() -> None:
     # LLVM ends a process that has no mapping of memory left: two are an object's.
     found = subprocess.run([sys.executable, "-c", CROWDED], capture_output=True, text=True, timeout=300)

@@ -107,6 +107,7 @@ def program_and_error(n: int) -> None:
     y.numpy()
 
 
+@pytest.mark.slow
 def test_plans_keep_no_step_of_a_forgotten_trie() -> None:
     local.trace.reset_trie()
     counts = []
@@ -140,6 +141,7 @@ def test_plans_are_dropped_once_they_have_too_many_bytes(monkeypatch: pytest.Mon
     assert plan_cache.budget.bound == 100 * plan_cache.NODE_BYTES
 
 
+@pytest.mark.slow
 def test_plans_that_are_used_on_and_on_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_cache, "budget", plan_cache.Budget(10 * plan_cache.NODE_BYTES))
     local.trace.reset_trie()

@@ -60,6 +60,7 @@ def places(result: pytest.RunResult) -> dict[str, str]:
     return dict(re.findall(r"(one|two) ([p.]+)$", "\n".join(result.outlines), re.M))
 
 
+@pytest.mark.slow
 def test_where_tests_sync(suite: pytest.Pytester) -> None:
     suite.makepyfile(SUITE)
     never = suite.runpytest_subprocess("-s", "--lazyt-sync=never")
@@ -84,6 +85,7 @@ def test_a_failure_says_how_it_was_run(suite: pytest.Pytester) -> None:
     result.stdout.re_match_lines([r".*--lazyt-sync=random:\d+ --lazyt-backend=cpu"])
 
 
+@pytest.mark.slow
 def test_bad_options_are_refused(suite: pytest.Pytester) -> None:
     for option, message in (
         ("--lazyt-sync=often", "--lazyt-sync=often: never, always, random or random:SEED is required"),

@@ -523,6 +523,7 @@ def test_what_is_missing_is_one_error_at_the_first_use(what: str) -> None:
         cupy_driver.use(before)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there is a GPU")
 def test_tests_of_a_gpu_are_skipped_without_one_and_fail_where_it_is_required() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts=", "-m", "cuda"]
