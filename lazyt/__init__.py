@@ -44,6 +44,7 @@ Modules
     nn, optim                                           layers, losses, initial values; optimizers and schedules
     memory                                              how much memory tensors take, and may take
     data, multiprocessing                               datasets and DataLoader; tensors shared between processes
+    amp                                                 mixed precision: autocast, GradScaler
     debug                                               prints and calls of Python within a recorded program
     testing                                             compare a program with NumPy, in every way that lazyt can run it
 
@@ -57,6 +58,7 @@ from typing import Any as _Any
 from lazyt.autograd.custom_rules import *
 from lazyt.autograd.functional import *
 from lazyt.errors import (
+    AutocastError as AutocastError,
     AutogradError as AutogradError,
     AxisError as AxisError,
     DeviceError as DeviceError,
@@ -141,6 +143,12 @@ _attach_protocols()
 _announce()
 
 from lazyt import autograd, debug, fft, linalg, memory, random  # noqa: E402 - they need Tensor's operators
+from lazyt import amp, autograd, debug, fft, linalg, memory, nn, optim, random, utils  # noqa: E402 - they need Tensor's operators
+from lazyt.amp.autocast import (  # noqa: E402
+    autocast as autocast,
+    get_autocast_dtype as get_autocast_dtype,
+    is_autocast_enabled as is_autocast_enabled,
+)
 from lazyt.functions.protocols.signatures import (  # noqa: E402 - of the functions that are there now
     boundary_of as _boundary_of,
     install as _install,
@@ -152,6 +160,9 @@ vars(autograd).update({_n: getattr(_gradients, _n) for _n in _gradients.__all__}
 # What not every program needs; each makes its own functions boundaries.
 _ON_DEMAND = ("data", "distributions", "multiprocessing", "nn", "optim", "testing", "utils")
 _MODULES = frozenset(("autograd", "debug", "fft", "linalg", "memory", "random"))
+# What loads modules of Python's that most programs have no use for.
+_ON_DEMAND = ("data", "distributions", "multiprocessing", "testing")
+_MODULES = frozenset(("amp", "autograd", "debug", "fft", "linalg", "memory", "nn", "optim", "random", "utils"))
 __all__ = sorted({
     *_MODULES,
     *(_n for _n, _o in globals().items() if not _n.startswith("_") and type(_o) is not type(_tracebacks)),
@@ -161,6 +172,13 @@ __all__ = sorted({
 for _space in (autograd, linalg, fft, random, memory, debug):
     _tracebacks.guard_functions(vars(_space), _space.__all__, _boundary_of)
 _tracebacks.guard_functions(globals(), __all__, _boundary_of)
+for _space in (
+    amp, autograd, utils.checkpoint, _swa_utils, nn.functional, nn.init, nn.utils, linalg, fft, random, memory, debug,
+):  # fmt: skip
+    _tracebacks.guard_functions(vars(_space), _space.__all__, _boundary_of)
+_tracebacks.guard_functions(globals(), __all__, _boundary_of)
+for _space in (amp, nn, optim, optim.lr_scheduler, _swa_utils):
+    _tracebacks.guard_classes(vars(_space), _space.__all__)
 _tracebacks.guard_methods(Tensor, _METADATA, _boundary_of)
 for _class in (Device, custom_jvp, custom_vjp, random.Generator):  # noqa: F405
     _tracebacks.guard_methods(_class)

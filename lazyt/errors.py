@@ -62,6 +62,10 @@ class SettingError(LazytError, ValueError):
     """A setting of the environment that says what nobody knows."""
 
 
+class AutocastError(LazytError, RuntimeError):
+    """What an autocast region or a gradient scaler cannot do: a function that is banned, a step out of turn."""
+
+
 class AutogradError(LazytError, RuntimeError):
     """What derivatives and vmap cannot do: no graph, a freed graph, a value overwritten in place, or kept by a lane."""
 

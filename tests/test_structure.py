@@ -55,6 +55,7 @@ ORDER = (
     "multiprocessing",
     "optim",
     "nn",
+    "amp",
     "optim.swa_utils",
     "lazyt",
     "distributions",

@@ -8,6 +8,7 @@ from lazyt.errors import DTypeError
 from lazyt.functions.arguments import record, record_two, tensor
 from lazyt.ir import dtypes
 from lazyt.ops import arithmetic as ops, elementwise as unary
+from lazyt.tracing.autocast import autocasts
 
 if TYPE_CHECKING:
     from lazyt.functions.arguments import ArrayLike
@@ -250,6 +251,7 @@ def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     return record_two(ops.HEAVISIDE, x1, x2)
 
 
+@autocasts("pow")
 def pow(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     """x1 to the power of x2; the operands are promoted and broadcast.
 

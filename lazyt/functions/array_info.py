@@ -17,6 +17,7 @@ from lazyt.functions.searching import host
 from lazyt.ir import dtypes
 from lazyt.ops.axes import integer, one_axis
 from lazyt.ops.definition import OpDef
+from lazyt.tracing.autocast import autocasts
 from lazyt.tracing.record import current_device
 from lazyt.tracing.tensor_state import Handle
 
@@ -166,6 +167,7 @@ def promote_types(type1: Any, type2: Any) -> np.dtype:
     return dtypes.promote(dtypes.as_dtype(type1), dtypes.as_dtype(type2))
 
 
+@autocasts("vdot")
 def vdot(a: ArrayLike, b: ArrayLike) -> Tensor:
     """The dot product of the flattened arrays, with the conjugate of the first. As `numpy.vdot`.
 

@@ -20,6 +20,7 @@ from lazyt.functions.padding import pad
 from lazyt.functions.reductions import mean, sum
 from lazyt.functions.statistics import cumulative_sum
 from lazyt.ir import dtypes
+from lazyt.tracing.autocast import autocasts
 from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class _Batch(NamedTuple):
     sizes: Tensor
 
 
+@autocasts("ctc_loss")
 def ctc_loss(
     log_probs: Any,
     targets: Any,

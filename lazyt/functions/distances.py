@@ -15,6 +15,7 @@ from lazyt.functions.linalg import vector_norm
 from lazyt.functions.loss_arguments import floating, need_broadcast
 from lazyt.functions.manipulation import broadcast_to, expand_dims
 from lazyt.functions.reductions import sum
+from lazyt.tracing.autocast import autocasts
 
 if TYPE_CHECKING:
     from lazyt.runtime.tensor import Tensor
@@ -30,6 +31,7 @@ def at_least(x: Tensor, low: float) -> Tensor:
     return x + (maximum(v, low) - v)
 
 
+@autocasts("cosine_similarity")
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along `dim`; lengths count as at least eps, and operands broadcast.
 
@@ -62,6 +64,7 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
     return vector_norm(a - b + eps, axis=-1, keepdims=keepdim, ord=p)
 
 
+@autocasts("cdist")
 def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = _MODES[0]) -> Tensor:
     """The p-norm distances of all vectors of x1 (..., P, M) to all of x2 (..., R, M): (..., P, R).
 
@@ -84,6 +87,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = _MODES[0]) -> Te
     return vector_norm(a - b, axis=-1, ord=p)
 
 
+@autocasts("pdist")
 def pdist(input: Any, p: float = 2.0) -> Tensor:
     """The p-norm distances of the rows i < j of a matrix (N, M), one after another: (N * (N - 1) / 2,).
 

@@ -18,6 +18,7 @@ from lazyt.functions.reductions import argmax
 from lazyt.functions.subscript import getitem
 from lazyt.functions.windows import Size, each
 from lazyt.ir import dtypes
+from lazyt.tracing.autocast import autocasts
 
 if TYPE_CHECKING:
     from lazyt.runtime.tensor import Tensor
@@ -88,6 +89,7 @@ def _pooled(
     return values, indices
 
 
+@autocasts("fractional_max_pool2d")
 def fractional_max_pool2d(
     x: Any,
     kernel_size: Size,
@@ -110,6 +112,7 @@ def fractional_max_pool2d(
     return (values, indices) if return_indices else values
 
 
+@autocasts("fractional_max_pool2d")
 def fractional_max_pool2d_with_indices(
     x: Any,
     kernel_size: Size,
@@ -127,6 +130,7 @@ def fractional_max_pool2d_with_indices(
     return _pooled(2, x, kernel_size, output_size, output_ratio, _random_samples)
 
 
+@autocasts("fractional_max_pool3d")
 def fractional_max_pool3d(
     x: Any,
     kernel_size: Size,
@@ -149,6 +153,7 @@ def fractional_max_pool3d(
     return (values, indices) if return_indices else values
 
 
+@autocasts("fractional_max_pool3d")
 def fractional_max_pool3d_with_indices(
     x: Any,
     kernel_size: Size,

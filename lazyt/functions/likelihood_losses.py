@@ -12,6 +12,7 @@ from lazyt.functions.elementwise import exp, log, square
 from lazyt.functions.logic import less_equal, where
 from lazyt.functions.loss_arguments import floating, need_broadcast, reduced, reduction_of
 from lazyt.functions.manipulation import expand_dims
+from lazyt.tracing.autocast import autocasts
 
 if TYPE_CHECKING:
     from lazyt.runtime.tensor import Tensor
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["gaussian_nll_loss", "poisson_nll_loss"]
 
 
+@autocasts("poisson_nll_loss")
 def poisson_nll_loss(
     input: Any,
     target: Any,

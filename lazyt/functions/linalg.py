@@ -21,6 +21,7 @@ from lazyt.ir import dtypes
 from lazyt.ir.library_calls import check_svd
 from lazyt.ops import linalg as ops
 from lazyt.ops.axes import integer
+from lazyt.tracing.autocast import autocasts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -355,6 +356,7 @@ def norm(x: Any, /, ord: float | str | None = None, axis: Any = None, keepdims: 
     return reshape(y, tuple(1 if i in kept else d for i, d in enumerate(x.shape)))
 
 
+@autocasts("linalg.cond")
 def cond(x: Any, /) -> Tensor:
     """The greatest singular value over the least, infinite for zeros alone; NaN where the matrix has one.
 
@@ -372,6 +374,7 @@ def cond(x: Any, /) -> Tensor:
     return where(lost, math.inf, ratio)
 
 
+@autocasts("linalg.multi_dot")
 def multi_dot(arrays: Sequence[Any], /) -> Tensor:
     """The product of several matrices in the cheapest order; the first and the last may be vectors.
 
@@ -402,6 +405,7 @@ def multi_dot(arrays: Sequence[Any], /) -> Tensor:
     return product(0, n - 1)
 
 
+@autocasts("linalg.lstsq")
 def lstsq(a: Any, b: Any, /, rcond: float | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The x that makes |a @ x - b| least: (x, residuals, rank, singular values). A sync: the residuals' shape is data.
 

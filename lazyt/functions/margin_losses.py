@@ -26,6 +26,7 @@ from lazyt.functions.manipulation import expand_dims
 from lazyt.functions.reductions import any, sum
 from lazyt.functions.statistics import cumulative_sum
 from lazyt.ir import dtypes
+from lazyt.tracing.autocast import autocasts
 
 if TYPE_CHECKING:
     from lazyt.runtime.tensor import Tensor
@@ -43,6 +44,7 @@ __all__ = [
 ]
 
 
+@autocasts("hinge_embedding_loss")
 def hinge_embedding_loss(
     input: Any,
     target: Any,
@@ -70,6 +72,7 @@ def hinge_embedding_loss(
     return reduced(far + where(not_equal(t, -1), x, 0.0), reduction)
 
 
+@autocasts("soft_margin_loss")
 def soft_margin_loss(
     input: Any,
     target: Any,
@@ -94,6 +97,7 @@ def soft_margin_loss(
     return reduced(-logsigmoid(x * t), reduction)
 
 
+@autocasts("margin_ranking_loss")
 def margin_ranking_loss(
     input1: Any,
     input2: Any,
@@ -126,6 +130,7 @@ def margin_ranking_loss(
     return reduced(relu(-t * (a - b) + margin), reduction)
 
 
+@autocasts("cosine_embedding_loss")
 def cosine_embedding_loss(
     input1: Any,
     input2: Any,
@@ -205,6 +210,7 @@ def _class_scores(name: str, input: Any) -> Tensor:
     return x
 
 
+@autocasts("multilabel_margin_loss")
 def multilabel_margin_loss(
     input: Any,
     target: Any,
@@ -240,6 +246,7 @@ def multilabel_margin_loss(
     return reduced(sum(where(asked, relu(gap), 0.0), axis=(-2, -1)) / x.shape[-1], reduction)
 
 
+@autocasts("multi_margin_loss")
 def multi_margin_loss(
     input: Any,
     target: Any,
@@ -278,6 +285,7 @@ def multi_margin_loss(
     return reduced(sum(where(others, gap, 0.0), axis=-1) / x.shape[-1], reduction)
 
 
+@autocasts("triplet_margin_loss")
 def triplet_margin_loss(
     anchor: Any,
     positive: Any,

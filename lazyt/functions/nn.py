@@ -59,6 +59,7 @@ from lazyt.functions.softmaxes import *  # noqa: F403
 from lazyt.functions.spatial_padding import *  # noqa: F403
 from lazyt.functions.unpooling import *  # noqa: F403
 from lazyt.ops import nn as ops
+from lazyt.tracing.autocast import autocasts
 
 if TYPE_CHECKING:
     from lazyt.functions.random import Generator
@@ -105,6 +106,7 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Tensor:
     return record(ops.LINEAR, (x, weight) if bias is None else (x, weight, bias))
 
 
+@autocasts("bilinear")
 def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Tensor:
     """input1 @ weight[o] @ input2 + bias for each output o: (..., in1), (..., in2) and (out, in1, in2) give (..., out).
 

@@ -19,6 +19,7 @@ from lazyt.functions.subscript import getitem
 from lazyt.ir import dtypes
 from lazyt.ops.axes import many_axes
 from lazyt.ops.checks import checked
+from lazyt.tracing.autocast import autocasts
 from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
@@ -191,6 +192,7 @@ def _by_count(
     return join(astype(out, d, copy=False), astype(pick(index + 1), d, copy=False), astype(weight, d, copy=False))
 
 
+@autocasts("quantile")
 def quantile(
     a: ArrayLike, q: ArrayLike, axis: AxisLike = None, *, method: str = "linear", keepdims: bool = False
 ) -> Tensor:
@@ -228,6 +230,7 @@ def median(a: ArrayLike, axis: AxisLike = None, *, keepdims: bool = False) -> Te
     return _middle("median", a, axis, keepdims, False)
 
 
+@autocasts("nanquantile")
 def nanquantile(
     a: ArrayLike, q: ArrayLike, axis: AxisLike = None, *, method: str = "linear", keepdims: bool = False
 ) -> Tensor:

@@ -17,6 +17,7 @@ from lazyt.functions.subscript import getitem
 from lazyt.ir import dtypes
 from lazyt.ops.axes import integer
 from lazyt.ops.resampling import RESAMPLE
+from lazyt.tracing.autocast import autocasts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,6 +97,7 @@ def upsample_bilinear(
     return interpolated("upsample_bilinear", x, size, scale_factor, "bilinear", True, None, False)
 
 
+@autocasts("interpolate")
 def interpolated(
     name: str, x: Any, size: Any, scale_factor: Any, mode: str, align: bool | None, recompute: bool | None,
     antialias: bool,

@@ -14,6 +14,7 @@ from lazyt.functions.indexing import put_along_axis
 from lazyt.functions.loss_arguments import floating
 from lazyt.functions.manipulation import astype
 from lazyt.functions.reductions import argmax
+from lazyt.tracing.autocast import autocasts
 
 if TYPE_CHECKING:
     from lazyt.runtime.tensor import Tensor
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["gumbel_softmax", "log_softmax", "softmax", "softmin"]
 
 
+@autocasts("softmax")
 def softmax(x: Any, /, dim: Any = -1, *, dtype: Any = None, axis: Any = None) -> Tensor:
     """exp(x) / sum(exp(x)) over `dim` (or `axis`), by default the last, without overflow; x is cast to `dtype` before.
 
@@ -33,6 +35,7 @@ def softmax(x: Any, /, dim: Any = -1, *, dtype: Any = None, axis: Any = None) ->
     return statistics.softmax(x if dtype is None else astype(x, dtype), axis=dim if axis is None else axis)
 
 
+@autocasts("log_softmax")
 def log_softmax(x: Any, /, dim: Any = -1, *, dtype: Any = None, axis: Any = None) -> Tensor:
     """log(softmax(x)) over `dim` (or `axis`), by default the last, exact where softmax is tiny.
 

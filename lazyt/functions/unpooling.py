@@ -11,6 +11,7 @@ from lazyt.functions.creation import zeros
 from lazyt.functions.indexing import put_along_axis
 from lazyt.functions.manipulation import reshape
 from lazyt.functions.windows import Size, each
+from lazyt.tracing.autocast import autocasts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,6 +54,7 @@ def _max_unpool(rank: int, x: Any, indices: Any, kernel: Any, stride: Any, paddi
     return reshape(y, (*lead, *sizes))
 
 
+@autocasts("max_unpool2d")
 def max_unpool1d(
     x: Any,
     indices: Any,
@@ -73,6 +75,7 @@ def max_unpool1d(
     return _max_unpool(1, x, indices, kernel_size, stride, padding, output_size)
 
 
+@autocasts("max_unpool2d")
 def max_unpool2d(
     x: Any,
     indices: Any,
@@ -93,6 +96,7 @@ def max_unpool2d(
     return _max_unpool(2, x, indices, kernel_size, stride, padding, output_size)
 
 
+@autocasts("max_unpool3d")
 def max_unpool3d(
     x: Any,
     indices: Any,

@@ -23,6 +23,7 @@ from lazyt.nn.module import Module
 from lazyt.nn.new_parameters import new_parameter
 from lazyt.nn.utils.rnn import PackedSequence, packed_rows, padded_rows
 from lazyt.ops.recurrent import GRU_TURN, LSTM_TURN, RNN_TURN, TIME_STEPS
+from lazyt.tracing.autocast import autocasts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +33,12 @@ if TYPE_CHECKING:
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNBase", "RNNCell", "RNNCellBase"]
 
 State = tuple[Any, ...]
+
+
+@autocasts("mkldnn_rnn_layer")
+def _lstm_states(states: list[Any]) -> list[Any]:
+    """The states that an LSTM begins with: in the lower precision in an autocast region on the CPU, as in PyTorch."""
+    return states
 
 
 def _draw(module: Module, hidden_size: int) -> None:
@@ -136,7 +143,8 @@ class RNNBase(Module):
             )
         lone = rank == 2
         x = expand_dims(input, 1) if lone else swapaxes(input, 0, 1) if self.batch_first else input
-        out, final = self._layers(x, self._initial(x, hx, lone), ())
+        initial = self._initial(x, hx, lone)
+        out, final = self._layers(x, initial if self.states == 1 else _lstm_states(initial), ())
         out = squeeze(out, 1) if lone else swapaxes(out, 0, 1) if self.batch_first else out
         return out, self._given_back([squeeze(s, 1) for s in final] if lone else final)
 
@@ -156,6 +164,7 @@ class RNNBase(Module):
         initial = self._initial(x, hx, False)
         if packed.sorted_indices is not None and hx is not None:
             initial = [take(s, packed.sorted_indices, axis=1) for s in initial]
+        initial = initial if self.states == 1 else _lstm_states(initial)
         out, final = self._layers(x, initial, record_many(TIME_STEPS, (shown,), (shown.shape[0],)))
         if packed.unsorted_indices is not None:
             final = [take(s, packed.unsorted_indices, axis=1) for s in final]

@@ -439,6 +439,12 @@ def record(
             if tr.eager:
                 run_sync(tr, "eager", s.site)
             return h
+    region = tr.mode.autocast
+    if region is not None:
+        # NOTE: cast operands are not cast again. What was taken above is what follows cast operands.
+        found = region.operands(op.name, operands, statics)
+        if found is not None:
+            return record(op, found, statics, ints, offsets)
     tr = begin()
     busy = tr.busy
     tr.busy = True

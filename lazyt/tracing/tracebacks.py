@@ -115,18 +115,42 @@ def make(f, filter_traceback, name):
 
 
 @functools.cache
-def _maker(first: int, more: int, named: tuple[str, ...], rest: bool, options: bool) -> Callable[..., Any]:
-    """What makes boundaries of functions with so many arguments (positional-only, others), and keyword-only ones."""
+def _maker(
+    template: str, first: int, more: int, named: tuple[str, ...], rest: bool, options: bool
+) -> Callable[..., Any]:
+    """What makes functions with so many parameters (positional-only, others), and keyword-only ones, of a template."""
     plain = [f"_{i}" for i in range(first + more)]
     starred, doubled = ["*_rest"] * rest, ["**_options"] * options
     bar = starred or ["*"] * bool(named)
     parameters = [*plain[:first], *["/"] * bool(first), *plain[first:], *bar, *named, *doubled]
     arguments = [*plain, *starred, *(f"{n}={n}" for n in named), *doubled]
-    text = _TEXT.format(parameters=", ".join(parameters), arguments=", ".join(arguments))
+    text = template.format(
+        parameters=", ".join(parameters), arguments=", ".join(arguments),
+        positional="".join(f"{x}, " for x in (*plain, *starred)),
+        named="".join(f"{x}, " for x in (*(f"{n!r}: {n}" for n in named), *doubled)),
+    )  # fmt: skip
     space: dict[str, Any] = {}
     exec(compile(text, "<lazyt boundary>", "exec"), space)
     make: Callable[..., Any] = space["make"]
     return make
+
+
+def with_parameters_of(f: types.FunctionType, template: str, *given: Any) -> types.FunctionType:
+    """The function `call` of a template's `make(f, *given)`, with f's parameters, globals and name."""
+    c = f.__code__
+    n, k = c.co_argcount, c.co_kwonlyargcount
+    made = _maker(
+        template, c.co_posonlyargcount, n - c.co_posonlyargcount, c.co_varnames[n : n + k],
+        bool(c.co_flags & inspect.CO_VARARGS), bool(c.co_flags & inspect.CO_VARKEYWORDS),
+    )(f, *given)  # fmt: skip
+    code = made.__code__
+    code = code.replace(
+        co_varnames=(*c.co_varnames[:n], *code.co_varnames[n:]), co_name=f.__name__, co_qualname=f.__qualname__
+    )
+    call = types.FunctionType(code, f.__globals__, f.__name__, f.__defaults__, made.__closure__)
+    call.__kwdefaults__ = f.__kwdefaults__
+    functools.update_wrapper(call, f)
+    return call
 
 
 def filters_itself(f: F) -> F:
@@ -161,24 +185,10 @@ def api_boundary(f: F, name: str = "") -> F:
     """
     assert isinstance(f, types.FunctionType), "of Python's, so that its parameters are known"
     c = f.__code__
-    n, k = c.co_argcount, c.co_kwonlyargcount
-    named = c.co_varnames[n : n + k]
-    flags = c.co_flags
-    if not flags & inspect.CO_VARKEYWORDS and not _HINTED.isdisjoint(c.co_varnames[: n + k]):
+    named = c.co_varnames[: c.co_argcount + c.co_kwonlyargcount]
+    if not c.co_flags & inspect.CO_VARKEYWORDS and not _HINTED.isdisjoint(named):
         return cast("F", filters_itself(functools.update_wrapper(_with_hints(f, name or f.__name__), f)))
-    make = _maker(
-        c.co_posonlyargcount, n - c.co_posonlyargcount, named,
-        bool(flags & inspect.CO_VARARGS), bool(flags & inspect.CO_VARKEYWORDS),
-    )  # fmt: skip
-    made = make(f, filter_traceback, name or f.__name__)
-    code = made.__code__
-    code = code.replace(
-        co_varnames=(*c.co_varnames[:n], *code.co_varnames[n:]), co_name=f.__name__, co_qualname=f.__qualname__
-    )
-    call = types.FunctionType(code, f.__globals__, f.__name__, f.__defaults__, made.__closure__)
-    call.__kwdefaults__ = f.__kwdefaults__
-    functools.update_wrapper(call, f)
-    return cast("F", filters_itself(call))
+    return cast("F", filters_itself(with_parameters_of(f, _TEXT, filter_traceback, name or f.__name__)))
 
 
 def is_boundary(f: object) -> bool:

@@ -15,11 +15,11 @@ from lazyt.autograd.functional import STOP, flatten, unflatten
 from lazyt.errors import AutogradError, NotSupportedError, ShapeError
 from lazyt.functions.random import get_state, set_state
 from lazyt.ops.definition import OpDef
-from lazyt.tracing.current import restore_grad_mode, set_grad_mode
+from lazyt.tracing.current import restore_grad_mode, restore_mode, set_grad_mode, set_mode
 from lazyt.tracing.inplace import requires_grad
 from lazyt.tracing.record import is_grad_enabled, record, slot_of
 from lazyt.tracing.tensor_state import Handle
-from lazyt.tracing.trace import Slot, Step, Trace
+from lazyt.tracing.trace import Slot, Step, Trace, local
 
 __all__ = ["checkpoint", "checkpoint_sequential"]
 
@@ -45,6 +45,7 @@ class _Again(Rule):
         super().__init__(kept)
         self.function, self.tree, self.kwargs = function, tree, kwargs
         self.random, self.shapes = random, shapes
+        self.region = local.trace.mode.autocast
 
     def pull(self, tr: Trace, step: Step, cts: Sequence[Handle | None], create: bool) -> list[tuple[Slot, Handle]]:
         kept = self.kept.tensors
@@ -63,7 +64,7 @@ class _Again(Rule):
         # NOTE: no gradient goes to it: what the second pass waits for is none of its arguments.
         token = record(STOP, (next(ct for ct in cts if ct is not None),))
         now = get_state()
-        before = set_grad_mode(True)
+        before, region = set_grad_mode(True), set_mode("autocast", self.region)
         try:
             if self.random is not None:
                 set_state(self.random)
@@ -72,6 +73,7 @@ class _Again(Rule):
             outs: list[Handle] = []
             flatten(self.function(*args, **kwargs), outs)
         finally:
+            restore_mode("autocast", region)
             restore_grad_mode(before)
             set_state(now)
         found = [(x.shape, x.dtype) for x in outs if requires_grad(x)]
@@ -95,7 +97,8 @@ def checkpoint(
     """`function(*args, **kwargs)`, whose intermediate values are computed again by a backward and not kept for it.
 
     As `torch.utils.checkpoint.checkpoint`: the function is called again when a backward is recorded, with the same
-    random numbers (unless `preserve_rng_state` is False; generators other than the default one go on). Forward pass,
+    random numbers (unless `preserve_rng_state` is False; generators other than the default one go on) and in the same
+    autocast region. Forward pass,
     second pass and backward are one program and one plan, and the second pass runs when the cotangent of the results is
     there. Tensors in nested tuples, lists and dicts of the arguments and results count, and parameters that the
     function refers to. What depends on the arguments is computed again; what depends on parameters alone is kept. The

@@ -1,0 +1,23 @@
+"""Mixed precision (`lazyt.amp`): autocast regions, gradient scaling, and apex's presets."""
+
+from lazyt.amp.autocast import (
+    autocast,
+    custom_bwd,
+    custom_fwd,
+    get_autocast_dtype,
+    is_autocast_available,
+    is_autocast_enabled,
+)
+
+__all__ = [
+    "autocast",
+    "custom_bwd",
+    "custom_fwd",
+    "get_autocast_dtype",
+    "is_autocast_available",
+    "is_autocast_enabled",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,46 @@
+"""Write `tests/golden/autocast_dtypes.json`: the dtypes that PyTorch gives under CPU autocast. Run with PyTorch."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from tests.support.autocast_cases import CASES
+
+GOLDEN = Path(__file__).parent.parent / "tests" / "golden" / "autocast_dtypes.json"
+
+
+def main() -> None:
+    """Evaluate every case in PyTorch, on float32 and on bfloat16 activations."""
+    import torch
+
+    warnings.simplefilter("ignore")
+    found: dict[str, list[str]] = {}
+    for text, _ in CASES:
+        row = []
+        for dtype in (torch.float32, torch.bfloat16):
+
+            def make(*shape: int, dtype: Any = dtype) -> Any:
+                return torch.rand(shape, dtype=torch.float32).to(dtype)
+
+            space = {
+                "t": torch, "F": torch.nn.functional, "nn": torch.nn, "a": make,
+                "f": lambda *shape: torch.rand(shape), "n": lambda *shape: torch.zeros(shape, dtype=torch.int64),
+                "spd": lambda k, make=make: make(k, k) + (torch.eye(k) * 4).to(make(1).dtype),
+            }  # fmt: skip
+            try:
+                with torch.autocast("cpu"):
+                    value = eval(text, space)
+                row.append(str(value.dtype).removeprefix("torch."))
+            except (RuntimeError, ValueError, IndexError, TypeError) as error:
+                print(f"{text} [{dtype}]: {error}", file=sys.stderr)
+                row.append("error")
+        found[text] = row
+    GOLDEN.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
