@@ -8,8 +8,10 @@ from lazyt.amp.autocast import (
     is_autocast_available,
     is_autocast_enabled,
 )
+from lazyt.amp.grad_scaler import GradScaler
 
 __all__ = [
+    "GradScaler",
     "autocast",
     "custom_bwd",
     "custom_fwd",

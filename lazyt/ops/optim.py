@@ -48,12 +48,21 @@ class Rule(NamedTuple):
 
 
 RULES: dict[OpDef, Rule] = {}
+# The same step, skipped where its last operand, a 0-d tensor, is not 0: then everything is as it was.
+SKIPPABLE: dict[OpDef, OpDef] = {}
 
 
 def optimizer(name: str, rule: Rule) -> OpDef:
     """Define the operation of an optimizer's step."""
 
     def lower(b: Builder, *operands: Any) -> tuple[Node, ...]:
+        return updates(b, None, *operands)
+
+    def lower_skippable(b: Builder, *operands: Any) -> tuple[Node, ...]:
+        *xs, found, buckets = operands
+        return updates(b, b.ne(found, b.constant(0, found.dtype)), *xs, buckets)
+
+    def updates(b: Builder, skipped: Node | None, *operands: Any) -> tuple[Node, ...]:
         *xs, buckets = operands
         widths = [2 + len(rule.slots(_flags(rule, bucket))) for bucket in buckets]
         at = sum(n[0] * w for n, w in zip(buckets, widths, strict=True))
@@ -64,10 +73,15 @@ def optimizer(name: str, rule: Rule) -> OpDef:
             flags = _flags(rule, bucket)
             for _ in range(bucket[0]):
                 own: list[Node] = [next(tensors) for _ in range(width)]
-                out += _updated(b, rule, given, flags, own)
+                new = _updated(b, rule, given, flags, own)
+                if skipped is not None:
+                    old = (own[0], *own[2:])
+                    new = [b.select(b.expand_to(skipped, x.shape), x, y) for x, y in zip(old, new, strict=True)]
+                out += new
         return tuple(out)
 
     op = define(name, lower, differentiable=False)
+    SKIPPABLE[op] = OpDef(f"{name}_or_not", lower_skippable, differentiable=False)
     RULES[op] = rule
     return op
 

@@ -29,6 +29,7 @@ class Adadelta(Optimizer):
     0.5149
     """
 
+    skippable = True
     op = ops.ADADELTA
 
     def __init__(
@@ -68,6 +69,7 @@ class Adamax(Optimizer):
     0.5
     """
 
+    skippable = True
     op = ops.ADAMAX
 
     def __init__(
@@ -232,6 +234,7 @@ class Lion(Optimizer):
     [0.75, -1.75]
     """
 
+    skippable = True
     op = ops.LION
 
     def __init__(

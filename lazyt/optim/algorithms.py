@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import LazytError
+from lazyt.functions.logic import equal, where
 from lazyt.ops import optim as ops
 from lazyt.optim.optimizer import Optimizer, decay_scalar
 from lazyt.optim.states import filled
+from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,6 +31,7 @@ class SGD(Optimizer):
     [0.5]
     """
 
+    skippable = True
     op = ops.SGD
 
     def __init__(
@@ -64,7 +66,9 @@ class SGD(Optimizer):
 
     def scalars(self, group: Group, step: int, state: State, first: bool, p: Any) -> dict[str, float]:
         # The first step's buffer is the gradient itself.
-        undamped = 1.0 if first else 1.0 - group["dampening"]
+        undamped: Any = 1.0 if first else 1.0 - group["dampening"]
+        if group["dampening"] and isinstance(step, Handle):  # all steps before may have been skipped
+            undamped = where(equal(step, 1), 1.0, 1.0 - group["dampening"])
         return {"undamped": undamped, **{k: group[k] for k in ("lr", "weight_decay", "momentum")}}
 
     def shared(self, group: Group, step: int, state: State, first: bool, p: Any) -> Any:
@@ -84,6 +88,7 @@ class Adam(Optimizer):
     0.5
     """
 
+    skippable = True
     op = ops.ADAM
 
     def __init__(
@@ -122,7 +127,7 @@ class Adam(Optimizer):
             "beta2": beta2,
             "rate2": 1 - beta2,
             "step_size": group["lr"] / (1 - beta1**step),
-            "root": math.sqrt(1 - beta2**step),
+            "root": (1 - beta2**step) ** 0.5,
             "eps": group["eps"],
         }
 
@@ -174,6 +179,7 @@ class RMSprop(Optimizer):
     [0.5]
     """
 
+    skippable = True
     op = ops.RMSPROP
 
     def __init__(
@@ -217,6 +223,7 @@ class Adagrad(Optimizer):
     [0.5]
     """
 
+    skippable = True
     op = ops.ADAGRAD
 
     def __init__(

@@ -10,7 +10,10 @@ import numpy as np
 
 from lazyt.autograd.replacement import replaced
 from lazyt.errors import LazytError, NotSupportedError
-from lazyt.ops.optim import RULES
+from lazyt.functions.arguments import tensor
+from lazyt.functions.arithmetic import add
+from lazyt.functions.logic import not_equal, where
+from lazyt.ops.optim import RULES, SKIPPABLE
 from lazyt.optim.hooks import HookHandle, called_around
 from lazyt.optim.parameters import clear_gradient
 from lazyt.optim.states import States, filled, loaded, named
@@ -42,6 +45,17 @@ def decay_scalar(group: Group) -> float:
     return 1 - group["lr"] * decay if group["decoupled_weight_decay"] else decay
 
 
+def _counted(counts: dict[Any, tuple[Any, Any]], count: Any, p: Any, skipped: Mapping[str, Any] | None) -> Any:
+    """The number of the next step and the count after it, as 0-d tensors; parameters with one count share them."""
+    key = id(count) if isinstance(count, Handle) else count, p.device
+    found = counts.get(key)
+    if found is None:
+        before = tensor(count if isinstance(count, Handle) else np.asarray(count, np.float64), p)
+        after = add(before, 1.0)
+        found = counts[key] = after, after if skipped is None else where(not_equal(skipped[p.device], 0), before, after)
+    return found
+
+
 class _Bucket:
     """Parameters that share scalars: with their gradients and state, and what of that is written."""
 
@@ -71,6 +85,10 @@ class Optimizer:
     op: OpDef
     # Whether parameters of a group that have made as many steps share their scalars and variant.
     uniform = True
+    # Whether a step may be skipped by a value that is not known when it is recorded (see `_record`).
+    skippable = False
+    # By device, a 0-d tensor that is not 0 where the step is to change nothing; a gradient scaler sets it for a step.
+    skipped: Mapping[str, Any] | None = None
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         if isinstance(params, Handle):
@@ -198,15 +216,18 @@ class Optimizer:
                 restore_grad_mode(before)
         before = set_grad_mode(False)
         try:
-            self._record()
+            self._record(self.skipped)
         finally:
             restore_grad_mode(before)
         return loss
 
-    def _record(self) -> None:
+    def _record(self, skipped: Mapping[str, Any] | None) -> None:
+        # NOTE: of what may be skipped, the count of steps is a value of the program: a tensor, as PyTorch's, and so are
+        # the scalars that it is in.
         buckets: dict[Any, _Bucket] = {}
         if self._moves != replaced[0]:
             self._moves, self._devices = replaced[0], {p.device for g in self.param_groups for p in g["params"]}
+        counts: dict[Any, tuple[Any, Any]] = {}
         states, rule, at = self.state, RULES[self.op], 0
         several, uniform = len(self._devices) > 1, self.uniform
         for g, group in enumerate(self.param_groups):
@@ -229,16 +250,22 @@ class Optimizer:
                 else:  # an option that was turned on later needs what the first steps did not
                     state = {**self.new_state(group, p, names), **(known or {})}
                 first = state is not known
-                step = state["step"] + 1
-                if bucket is None or step != made or first or several or not uniform:
-                    key = p.device if several else None, g, self.shared(group, step, state, first, p)
+                count = state["step"]
+                if skipped is None and not isinstance(count, Handle):
+                    step = number = made_then = count + 1
+                    other = step != made
+                else:
+                    step, made_then = _counted(counts, count, p, skipped)
+                    other, number = step is not made, id(step)
+                if bucket is None or other or first or several or not uniform:
+                    key = p.device if several else None, g, self.shared(group, number, state, first, p)
                     bucket, made = buckets.get(key), step
                     if bucket is None:
                         scalars = self.scalars(group, step, state, first, p)
                         bucket = buckets[key] = _Bucket(flags, names, scalars)
                 tensors, targets = bucket.tensors, bucket.targets
                 bucket.members += 1
-                bucket.items.append((state, "step", step))
+                bucket.items.append((state, "step", made_then))
                 if not uniform:
                     bucket.items += [(state, k, v) for k, v in self.numbers(group, step, state).items()]
                 if first:
@@ -252,22 +279,27 @@ class Optimizer:
             at += len(group["params"])
         # An operation is of one device.
         for device in dict.fromkeys(device for device, *_ in buckets):
-            self._update([bucket for key, bucket in buckets.items() if key[0] == device])
+            found = None if skipped is None else skipped[device or next(iter(self._devices))]
+            self._update([bucket for key, bucket in buckets.items() if key[0] == device], found)
 
-    def _update(self, buckets: Iterable[_Bucket]) -> None:
+    def _update(self, buckets: Iterable[_Bucket], skipped: Any) -> None:
         rule = RULES[self.op]
         tensors: list[Any] = []
         targets: list[Any] = []
-        scalars: list[float] = []
+        scalars: list[Any] = []
         layout: list[tuple[Any, ...]] = []
         items: list[Item] = []
         for bucket in buckets:
-            scalars += [float(bucket.scalars[name]) for name in rule.scalars]
+            given = [bucket.scalars[name] for name in rule.scalars]
+            scalars += [x if isinstance(x, Handle) and not x.ndim else float(x) for x in given]  # type: ignore[attr-defined]
             layout.append((bucket.members, *(int(bucket.flags[name]) for name in rule.flags)))
             tensors += bucket.tensors
             targets += bucket.targets
             items += bucket.items
-        record_update(self.op, (*tensors, *scalars), (tuple(layout),), targets, items)
+        if skipped is None:
+            record_update(self.op, (*tensors, *scalars), (tuple(layout),), targets, items)
+        else:
+            record_update(SKIPPABLE[self.op], (*tensors, *scalars, skipped), (tuple(layout),), targets, items)
 
     def state_dict(self) -> dict[str, Any]:
         """The state of every parameter by its position, and the groups' options, as in PyTorch."""
