@@ -9,6 +9,7 @@ from lazyt.amp.autocast import (
     is_autocast_enabled,
 )
 from lazyt.amp.grad_scaler import GradScaler
+from lazyt.amp.initialize import initialize, loss_scalers, master_params, scale_loss
 
 __all__ = [
     "GradScaler",
@@ -16,8 +17,12 @@ __all__ = [
     "custom_bwd",
     "custom_fwd",
     "get_autocast_dtype",
+    "initialize",
     "is_autocast_available",
     "is_autocast_enabled",
+    "loss_scalers",
+    "master_params",
+    "scale_loss",
 ]
 
 

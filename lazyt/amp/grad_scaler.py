@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ class ScalerValueError(AutocastError, ValueError):
     """A value that cannot be unscaled, or be a loss."""
 
 
+# The largest scale.
+MOST = float(np.finfo(np.float32).max)
 # What was done with an optimizer since the last update.
 READY, UNSCALED, STEPPED = "ready", "unscaled", "stepped"
 
@@ -90,7 +92,7 @@ class GradScaler:
         # NOTE: with the optimizer, so that its id stays its own.
         return self._states.setdefault(id(optimizer), (optimizer, _OptimizerState()))[1]
 
-    def _values(self) -> tuple[Any, Any]:
+    def values(self) -> tuple[Any, Any]:
         """The scale and the count of good steps, as values of the program from now on."""
         if self._scale is None:
             beside = tensor(np.zeros((), np.float32)).to(self._device)
@@ -110,7 +112,7 @@ class GradScaler:
         """`outputs` (a tensor, or nested iterables of them) times the scale; gradients pass through."""
         if not self._enabled:
             return outputs
-        scale, _ = self._values()
+        scale, _ = self.values()
         return _scaled(outputs, {scale.device: scale})
 
     def unscale_(self, optimizer: Any) -> None:
@@ -147,15 +149,7 @@ class GradScaler:
             self.unscale_(optimizer)
         if not state.found:
             raise ScalerAssertion("No inf checks were recorded for this optimizer.")
-        out = None
-        if isinstance(optimizer, Optimizer) and optimizer.skippable and type(optimizer).step is Optimizer.step:
-            optimizer.skipped = state.found
-            try:
-                out = optimizer.step(**kwargs)
-            finally:
-                optimizer.skipped = None
-        elif not any(flag.item() for flag in state.found.values()):
-            out = optimizer.step(**kwargs)
+        out = step_unless(state.found, optimizer, optimizer.step, **kwargs)
         state.stage = STEPPED
         return out
 
@@ -166,7 +160,7 @@ class GradScaler:
         """
         if not self._enabled:
             return
-        scale, tracker = self._known("update")
+        scale, _ = self._known("update")
         if new_scale is not None:
             if isinstance(new_scale, Handle):
                 x: Any = new_scale
@@ -178,15 +172,20 @@ class GradScaler:
                 new_scale = x.reshape(())
             elif isinstance(new_scale, bool) or not isinstance(new_scale, int | float):
                 raise ScalerAssertion(f"new_scale should be a float or a 1-element float32 tensor, got {new_scale!r}")
-            _without_gradients(assign, scale, new_scale)
+            without_gradients(assign, scale, new_scale)
         else:
             flags = [flag for _, state in self._states.values() for flag in state.found.values()]
             if not flags:
                 raise ScalerAssertion("No inf checks were recorded prior to update.")
-            flags = [f if f.device == scale.device else f.to(scale.device) for f in flags]
-            factors = (self._growth_factor, self._backoff_factor, self._growth_interval)
-            _without_gradients(record_update, UPDATE_SCALE, (scale, tracker, *flags, *factors), (), [scale, tracker])
+            self.adapt(flags)
         self._states = {}
+
+    def adapt(self, flags: Sequence[Any], least: float = 0.0, most: float = MOST) -> None:
+        """The scale for the next step, within bounds, by whether one of these 0-d tensors is not 0."""
+        scale, tracker = self.values()
+        flags = [f if f.device == scale.device else f.to(scale.device) for f in flags]
+        factors = (self._growth_factor, self._backoff_factor, self._growth_interval, least, most)
+        without_gradients(record_update, UPDATE_SCALE, (scale, tracker, *flags, *factors), (), [scale, tracker])
 
     def get_scale(self) -> float:
         """The scale; a sync once it is a value of the program. 1.0 if disabled."""
@@ -255,8 +254,8 @@ class GradScaler:
         self._growth_interval = int(state_dict["growth_interval"])
         self._init_growth_tracker = int(state_dict["_growth_tracker"])
         if self._scale is not None:
-            _without_gradients(assign, self._scale, self._init_scale)
-            _without_gradients(assign, self._growth_tracker, self._init_growth_tracker)
+            without_gradients(assign, self._scale, self._init_scale)
+            without_gradients(assign, self._growth_tracker, self._init_growth_tracker)
 
     def __getstate__(self) -> dict[str, Any]:
         if self._states:
@@ -283,12 +282,23 @@ def _factors(growth: float, backoff: float) -> None:
         raise ScalerAssertion(f"The backoff factor must be < 1.0, got {backoff}.")
 
 
-def _without_gradients(f: Any, *args: Any) -> None:
+def without_gradients(f: Any, *args: Any) -> None:
     before = set_grad_mode(False)
     try:
         f(*args)
     finally:
         restore_grad_mode(before)
+
+
+def step_unless(found: Mapping[str, Any], optimizer: Any, step: Any, **kwargs: Any) -> Any:
+    """An optimizer's step, skipped where one of the flags `found`, by device, is not 0: by the plan if that can."""
+    if not (isinstance(optimizer, Optimizer) and optimizer.skippable and type(optimizer).step is Optimizer.step):
+        return None if any(flag.item() for flag in found.values()) else step(**kwargs)
+    optimizer.skipped = found
+    try:
+        return step(**kwargs)
+    finally:
+        optimizer.skipped = None
 
 
 def _scaled(x: Any, scales: dict[str, Any]) -> Any:
@@ -306,18 +316,22 @@ def _scaled(x: Any, scales: dict[str, Any]) -> Any:
 
 
 def _unscaled(optimizer: Any, scale: Any) -> dict[str, Any]:
-    """Unscale all gradients, one step a device; by device, whether one of them was not finite."""
+    """Unscale the gradients of an optimizer's parameters; by device, whether one of them was not finite."""
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    grads = [p.grad for p in params if p.grad is not None]
+    if any(g.dtype == dtypes.float16 for g in grads):
+        raise ScalerValueError("Attempting to unscale FP16 gradients.")
+    return unscale_all(grads, scale)
+
+
+def unscale_all(grads: Sequence[Any], scale: Any) -> dict[str, Any]:
+    """Divide tensors by the scale in place, one step a device; by device, whether one of them was not finite."""
     by_device: dict[str, list[Any]] = {}
-    for group in optimizer.param_groups:
-        for p in group["params"]:
-            if p.grad is None:
-                continue
-            if p.grad.dtype == dtypes.float16:
-                raise ScalerValueError("Attempting to unscale FP16 gradients.")
-            by_device.setdefault(p.grad.device, []).append(p.grad)
+    for g in grads:
+        by_device.setdefault(g.device, []).append(g)
     found: dict[str, Any] = {}
-    for device, grads in by_device.items():
-        there = scale if scale.device == device else scale.to(device)
-        flag = found[device] = tensor(np.zeros((), np.float32), grads[0])
-        _without_gradients(record_update, UNSCALE, (*grads, flag, there), (), [*grads, flag])
+    for device, there in by_device.items():
+        own = scale if scale.device == device else scale.to(device)
+        flag = found[device] = tensor(np.zeros((), np.float32), there[0])
+        without_gradients(record_update, UNSCALE, (*there, flag, own), (), [*there, flag])
     return found

@@ -30,8 +30,11 @@ def _unscale(b: Builder, *operands: Any) -> tuple[Node, ...]:
 
 
 def _update_scale(b: Builder, scale: Node, tracker: Node, *operands: Any) -> tuple[Node, Node]:
-    """Operands: scale, count of good steps, flags, growth and backoff factor, growth interval; the next two values."""
-    *flags, growth, backoff, interval = operands
+    """Operands: scale, count of good steps, flags, growth and backoff factor, growth interval, bounds of the scale.
+
+    Gives the next scale and count.
+    """
+    *flags, growth, backoff, interval, least, most = operands
     found = flags[0]
     for flag in flags[1:]:
         found = b.maximum(found, flag)
@@ -39,8 +42,8 @@ def _update_scale(b: Builder, scale: Node, tracker: Node, *operands: Any) -> tup
     count = b.add(tracker, b.constant(1, tracker.dtype))
     due = b.eq(count, node_of(b, interval, tracker.dtype))
     grown = b.mul(scale, node_of(b, growth, scale.dtype))
-    grown = b.select(b.isfinite(grown), grown, scale)
-    shrunk = b.mul(scale, node_of(b, backoff, scale.dtype))
+    grown = b.minimum(b.select(b.isfinite(grown), grown, scale), node_of(b, most, scale.dtype))
+    shrunk = b.maximum(b.mul(scale, node_of(b, backoff, scale.dtype)), node_of(b, least, scale.dtype))
     none = b.constant(0, tracker.dtype)
     new = b.select(overflow, shrunk, b.select(due, grown, scale))
     return new, b.select(overflow, none, b.select(due, none, count))

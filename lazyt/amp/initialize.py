@@ -1,0 +1,316 @@
+"""`initialize` and `scale_loss`: mixed precision in two lines, by the levels of NVIDIA's apex."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from lazyt.amp.autocast import autocast
+from lazyt.amp.grad_scaler import MOST, GradScaler, step_unless, unscale_all, without_gradients
+from lazyt.amp.levels import Options, options_of
+from lazyt.errors import AutocastError
+from lazyt.functions.arithmetic import add, maximum, multiply
+from lazyt.functions.manipulation import astype
+from lazyt.ir import dtypes
+from lazyt.nn.batch_norms import _BatchNorm
+from lazyt.nn.conversion import replace
+from lazyt.nn.module import Module
+from lazyt.optim.optimizer import Optimizer
+from lazyt.tracing.inplace import assign
+from lazyt.tracing.tensor_state import Handle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lazyt.runtime.tensor import Tensor
+
+__all__ = ["initialize", "loss_scalers", "master_params", "scale_loss"]
+
+
+class Precision:
+    """What `initialize` made of one optimizer: which parameter of the model each of its parameters stands for."""
+
+    def __init__(self, optimizer: Any, options: Options, pairs: list[tuple[Any, Any]], scalers: list[Any]) -> None:
+        self.optimizer, self.options, self.pairs, self.scalers = optimizer, options, pairs, scalers
+        self.found: dict[str, Any] = {}  # by device, whether gradients overflowed since the last step
+        self.stashed: list[Any] = []
+        self.scaled = False  # whether gradients are scaled still, as `delay_unscale` leaves them
+
+    def stash(self) -> None:
+        """Put the gradients so far aside: those that come are scaled."""
+        if not self.scaled:
+            self.stashed = [own.grad for own, _ in self.pairs]
+            for own, of_model in self.pairs:
+                own.grad = of_model.grad = None
+
+    def put_back(self) -> None:
+        """Forget what came since `stash`, as if that had not been called."""
+        for (own, of_model), old in zip(self.pairs, self.stashed, strict=False):
+            of_model.grad, own.grad = None, old
+        self.stashed = []
+
+    def collect(self, scaler: GradScaler) -> dict[str, Any]:
+        """Unscale what came, for the optimizer's parameters, on top of what was put aside; by device, the overflow."""
+        grads = []
+        for own, of_model in self.pairs:
+            g = of_model.grad
+            grads.append(None if g is None else g if own is of_model and g.dtype == own.dtype else astype(g, own.dtype))
+        came = [g for g in grads if g is not None]
+        found = unscale_all(came, scaler.values()[0])
+        for (own, of_model), new, old in zip(self.pairs, grads, self.stashed or [None] * len(grads), strict=True):
+            of_model.grad = None
+            own.grad = new if old is None else old if new is None else add(old, new)
+        self.stashed, self.scaled = [], False
+        return found
+
+    def overflowed(self, found: dict[str, Any]) -> None:
+        """The next step is skipped where one of these is not 0."""
+        for device, flag in found.items():
+            self.found[device] = flag if device not in self.found else maximum(self.found[device], flag)
+
+    def step(self, closure: Any = None) -> Any:
+        """The optimizer's step, or nothing if gradients overflowed; then the model's parameters follow."""
+        step = type(self.optimizer).step
+        if closure is not None:
+            raise AutocastError("step: not supported: a closure with initialize, because its losses are to be scaled")
+        found, self.found = self.found, {}
+        out = step_unless(found, self.optimizer, lambda: step(self.optimizer)) if found else step(self.optimizer)
+        for own, of_model in self.pairs:
+            if own is not of_model:
+                without_gradients(assign, of_model, astype(own.detach(), of_model.dtype))
+        return out
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of the optimizer's parameters and of the model's."""
+        type(self.optimizer).zero_grad(self.optimizer, set_to_none)
+        for own, of_model in self.pairs:
+            if own is not of_model:
+                of_model.grad = None
+
+
+class CastForward:
+    """The forward pass of a model that was initialized."""
+
+    def __init__(self, model: Any, options: Options, outputs: Any) -> None:
+        self.forward, self.options = model.forward, options
+        self.outputs = dtypes.float32 if outputs is None else dtypes.as_dtype(outputs)
+        self.device = next((p.device.partition(":")[0] for p in model.parameters()), None)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        inputs, region = self.options.cast_model_type, self.options.patch_functions
+        if inputs is not None:
+            args, kwargs = _cast(args, inputs), _cast(kwargs, inputs)
+        if region is None or self.device is None or region == dtypes.float32:
+            return _cast(self.forward(*args, **kwargs), self.outputs)
+        with autocast(self.device, dtype=region):
+            out = self.forward(*args, **kwargs)
+        return _cast(out, self.outputs)
+
+
+def _cast(x: Any, dtype: Any) -> Any:
+    """The real floats among nested values as `dtype`."""
+    if isinstance(x, Handle):
+        t: Any = x
+        return astype(t, dtype, copy=False) if dtypes.kind(t.dtype) == "f" else t
+    if isinstance(x, dict):
+        return {k: _cast(v, dtype) for k, v in x.items()}
+    if isinstance(x, tuple) and hasattr(x, "_fields"):
+        return type(x)(*(_cast(v, dtype) for v in x))
+    return type(x)(_cast(v, dtype) for v in x) if isinstance(x, list | tuple) else x
+
+
+def _converted(model: Any, options: Options) -> dict[int, Any]:
+    """Cast a model's parameters and buffers; by the id of each parameter that was, the new one."""
+    before = dict(model.named_parameters())
+    kept = {
+        id(x)
+        for m in model.modules()
+        if options.keep_batchnorm_fp32 and isinstance(m, _BatchNorm)
+        for x in (*m.parameters(recurse=False), *m.buffers(recurse=False))
+    }
+    dtype = options.cast_model_type
+    replace(
+        model,
+        lambda x: x if id(x) in kept or dtypes.kind(x.dtype) != "f" or x.dtype == dtype else astype(x.detach(), dtype),
+    )
+    after = dict(model.named_parameters())
+    return {id(x): (x, after[name]) for name, x in before.items()}
+
+
+def _prepared(model: Any, options: Options, outputs: Any) -> dict[int, Any]:
+    if not isinstance(model, Module):
+        raise AutocastError(f"initialize: a model is an nn.Module, got {type(model).__name__!r}")
+    if isinstance(vars(model).get("forward"), CastForward):
+        raise AutocastError("initialize: the model was initialized before")
+    if options.opt_level != "O0":
+        for name, p in model.named_parameters():
+            if p.dtype in (dtypes.float16, dtypes.bfloat16):
+                raise AutocastError(f"initialize: parameter {name!r} is {p.dtype}; a model of float32 is required")
+    replaced = {} if options.cast_model_type is None else _converted(model, options)
+    model.forward = CastForward(model, options, outputs)
+    return replaced
+
+
+def _attached(optimizer: Any, options: Options, replaced: dict[int, Any], scalers: list[Any]) -> None:
+    pairs: list[tuple[Any, Any]] = []
+    for group in optimizer.param_groups:
+        for i, p in enumerate(group["params"]):
+            _, new = replaced.get(id(p), (p, p))
+            if not options.master_weights:
+                group["params"][i] = new
+            pairs.append((group["params"][i], new))
+    optimizer.state._positions = {}
+    precision = Precision(optimizer, options, pairs, scalers)
+    optimizer._precision, optimizer.step, optimizer.zero_grad = precision, precision.step, precision.zero_grad
+
+
+def initialize(
+    models: Any,
+    optimizers: Any = None,
+    enabled: bool = True,
+    opt_level: str = "O1",
+    cast_model_type: Any = None,
+    patch_torch_functions: Any = None,
+    keep_batchnorm_fp32: Any = None,
+    master_weights: Any = None,
+    loss_scale: Any = None,
+    cast_model_outputs: Any = None,
+    num_losses: int = 1,
+    verbosity: int = 1,
+    min_loss_scale: float | None = None,
+    max_loss_scale: float = 2.0**24,
+) -> Any:
+    """Prepare models and optimizers for mixed precision, in place, and return them; losses go through `scale_loss`.
+
+    | level | the model's parameters | products | the optimizer's parameters | loss scale |
+    | --- | --- | --- | --- | --- |
+    | "O0" | float32 | float32 | the model's | 1 |
+    | "O1" | float32 | float16, in an autocast region around each forward pass | the model's | dynamic |
+    | "O2" | float16, but batch normalization's | float16 | float32 copies (master weights) | dynamic |
+    | "O3" | float16 | float16 | the model's | 1 |
+
+    The other options replace one of a level: `cast_model_type` (or `patch_torch_functions` for O1) may be bfloat16,
+    `loss_scale` a number or "dynamic", which is halved when gradients overflow and doubled after 2000 steps that do
+    not, between `min_loss_scale` and `max_loss_scale`. A model casts its floating inputs to the dtype of its parameters
+    and its outputs to float32 (or `cast_model_outputs`). `num_losses` losses have scales of their own. `verbosity` is
+    accepted; nothing is printed. With `enabled=False` nothing is done. A skipped step is decided by the plan, as in
+    `GradScaler`.
+
+    Raises AutocastError for an unknown level, options that do not fit it, and parameters that are no float32. As
+    `apex.amp.initialize`, where O1 changes functions everywhere.
+
+    >>> import lazyt as lt
+    >>> model = lt.nn.Linear(2, 1)
+    >>> opt = lt.optim.SGD(model.parameters(), lr=0.5)
+    >>> model, opt = lt.amp.initialize(model, opt, opt_level="O2")
+    >>> with lt.amp.scale_loss(model(lt.ones((3, 2))).sum(), opt) as loss:
+    ...     loss.backward()
+    >>> opt.step()
+    >>> model.weight.dtype, next(lt.amp.master_params(opt)).dtype
+    (dtype('float16'), dtype('float32'))
+    """
+    options = options_of(
+        opt_level, cast_model_type, patch_torch_functions, keep_batchnorm_fp32, master_weights, loss_scale
+    )
+    given = models if isinstance(models, list) else [models]
+    stepped = [] if optimizers is None else optimizers if isinstance(optimizers, list) else [optimizers]
+    for optimizer in stepped:
+        if not isinstance(optimizer, Optimizer):
+            raise AutocastError(f"initialize: an optimizer of lt.optim is required, got {type(optimizer).__name__!r}")
+        if hasattr(optimizer, "_precision"):
+            raise AutocastError("initialize: the optimizer was initialized before")
+    if not isinstance(num_losses, int) or num_losses < 1:
+        raise AutocastError(f"initialize: num_losses is a positive integer, got {num_losses!r}")
+    if enabled:
+        replaced: dict[int, Any] = {}
+        for model in given:
+            replaced |= _prepared(model, options, cast_model_outputs)
+        first = 2.0**16 if options.loss_scale is None else options.loss_scale
+        bounds = (0.0 if min_loss_scale is None else float(min_loss_scale), min(float(max_loss_scale), MOST))
+        scalers = [_Scaler(min(first, bounds[1]), options.loss_scale is None, bounds) for _ in range(num_losses)]
+        for optimizer in stepped:
+            _attached(optimizer, options, replaced, scalers)
+    return models if optimizers is None else (models, optimizers)
+
+
+class _Scaler(GradScaler):
+    """The scale of one loss: dynamic within bounds, or a number."""
+
+    def __init__(self, scale: float, dynamic: bool, bounds: tuple[float, float]) -> None:
+        super().__init__("", init_scale=scale)
+        self.dynamic, self.bounds = dynamic, bounds
+
+
+@contextmanager
+def scale_loss(
+    loss: Any, optimizers: Any, loss_id: int = 0, model: Any = None, delay_unscale: bool = False
+) -> Iterator[Tensor]:
+    """The loss times its scale, for a backward pass in the block; then the gradients are unscaled.
+
+    They are added to those that the optimizers' parameters had, so passes may be accumulated; with `delay_unscale` that
+    waits for the next block. If a gradient overflowed, the next step of the optimizers is skipped, and a dynamic scale
+    is halved. `model` is accepted as in apex. Raises AutocastError for an optimizer that `initialize` has not seen
+    among others that it has, and for an unknown `loss_id`. As `apex.amp.scale_loss`; see `initialize` for an example.
+    """
+    given = optimizers if isinstance(optimizers, list) else [optimizers]
+    known: list[Precision] = [getattr(o, "_precision", None) for o in given]  # type: ignore[misc]
+    if all(p is None for p in known):  # initialized with enabled=False, or not at all
+        yield loss
+        return
+    if any(p is None for p in known):
+        raise AutocastError("scale_loss: some optimizers were given to initialize and others were not")
+    scalers = known[0].scalers
+    if not (isinstance(loss_id, int) and 0 <= loss_id < len(scalers)):
+        raise AutocastError(f"scale_loss: loss_id is below num_losses={len(scalers)}, got {loss_id!r}")
+    scaler = scalers[loss_id]
+    for p in known:
+        p.stash()
+    try:
+        yield multiply(astype(loss, dtypes.float32, copy=False), scaler.values()[0])
+    except BaseException:
+        for p in known:
+            p.put_back()
+        raise
+    if delay_unscale:
+        for p in known:
+            p.scaled = True
+        return
+    flags: list[Any] = []
+    for p in known:
+        found = p.collect(scaler)
+        flags += found.values()
+        if scaler.dynamic:
+            p.overflowed(found)
+    if scaler.dynamic and flags:
+        scaler.adapt(flags, *scaler.bounds)
+
+
+def master_params(optimizer: Any) -> Iterator[Tensor]:
+    """The parameters that an optimizer updates: float32 copies of the model's with master weights.
+
+    As `apex.amp.master_params`.
+
+    >>> import lazyt as lt
+    >>> model = lt.nn.Linear(2, 1)
+    >>> model, opt = lt.amp.initialize(model, lt.optim.SGD(model.parameters(), lr=1.0), opt_level="O2")
+    >>> [str(p.dtype) for p in lt.amp.master_params(opt)]
+    ['float32', 'float32']
+    """
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
+def loss_scalers(optimizer: Any) -> Sequence[GradScaler]:
+    """The scalers of the losses of an optimizer that `initialize` prepared; their `state_dict` is to be saved with it.
+
+    Raises AutocastError for another optimizer.
+
+    >>> import lazyt as lt
+    >>> model = lt.nn.Linear(2, 1)
+    >>> model, opt = lt.amp.initialize(model, lt.optim.SGD(model.parameters(), lr=1.0), opt_level="O1")
+    >>> [scaler.get_scale() for scaler in lt.amp.loss_scalers(opt)]
+    [65536.0]
+    """
+    if not hasattr(optimizer, "_precision"):
+        raise AutocastError("loss_scalers: the optimizer was not given to initialize")
+    return tuple(optimizer._precision.scalers)
