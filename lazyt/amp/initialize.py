@@ -14,7 +14,7 @@ from lazyt.functions.manipulation import astype
 from lazyt.ir import dtypes
 from lazyt.nn.batch_norms import _BatchNorm
 from lazyt.nn.conversion import replace
-from lazyt.nn.module import Module
+from lazyt.nn.module import Module, Parameter
 from lazyt.optim.optimizer import Optimizer
 from lazyt.tracing.inplace import assign
 from lazyt.tracing.tensor_state import Handle
@@ -119,46 +119,56 @@ def _cast(x: Any, dtype: Any) -> Any:
     return type(x)(_cast(v, dtype) for v in x) if isinstance(x, list | tuple) else x
 
 
-def _converted(model: Any, options: Options) -> dict[int, Any]:
-    """Cast a model's parameters and buffers; by the id of each parameter that was, the new one."""
-    before = dict(model.named_parameters())
-    kept = {
-        id(x)
+def _converted(model: Any, options: Options) -> None:
+    """Cast a model's parameters and buffers; its parameters stay the tensors that they are."""
+    kept = [
+        x
         for m in model.modules()
         if options.keep_batchnorm_fp32 and isinstance(m, _BatchNorm)
         for x in (*m.parameters(recurse=False), *m.buffers(recurse=False))
-    }
+    ]
+    known = {id(x) for x in (*kept, *(x.grad for x in kept if x.grad is not None))}
     dtype = options.cast_model_type
-    replace(
-        model,
-        lambda x: x if id(x) in kept or dtypes.kind(x.dtype) != "f" or x.dtype == dtype else astype(x.detach(), dtype),
-    )
-    after = dict(model.named_parameters())
-    return {id(x): (x, after[name]) for name, x in before.items()}
+
+    def cast(x: Any) -> Any:
+        narrow = id(x) not in known and dtypes.kind(x.dtype) == "f" and x.dtype != dtype
+        return astype(x.detach(), dtype) if narrow else x
+
+    replace(model, cast)
 
 
-def _prepared(model: Any, options: Options, outputs: Any) -> dict[int, Any]:
-    if not isinstance(model, Module):
-        raise AutocastError(f"initialize: a model is an nn.Module, got {type(model).__name__!r}")
-    if isinstance(vars(model).get("forward"), CastForward):
-        raise AutocastError("initialize: the model was initialized before")
-    if options.opt_level != "O0":
+def _check(models: Sequence[Any], optimizers: Sequence[Any], options: Options) -> None:
+    """AutocastError for what cannot be prepared."""
+    for model in models:
+        if not isinstance(model, Module):
+            raise AutocastError(f"initialize: a model is an nn.Module, got {type(model).__name__!r}")
+        if isinstance(vars(model).get("forward"), CastForward):
+            raise AutocastError("initialize: the model was initialized before")
         for name, p in model.named_parameters():
-            if p.dtype in (dtypes.float16, dtypes.bfloat16):
+            if options.opt_level != "O0" and p.dtype in (dtypes.float16, dtypes.bfloat16):
                 raise AutocastError(f"initialize: parameter {name!r} is {p.dtype}; a model of float32 is required")
-    replaced = {} if options.cast_model_type is None else _converted(model, options)
-    model.forward = CastForward(model, options, outputs)
-    return replaced
+    for optimizer in optimizers:
+        if not isinstance(optimizer, Optimizer):
+            raise AutocastError(f"initialize: an optimizer of lt.optim is required, got {type(optimizer).__name__!r}")
+        if hasattr(optimizer, "_precision"):
+            raise AutocastError("initialize: the optimizer was initialized before")
 
 
-def _attached(optimizer: Any, options: Options, replaced: dict[int, Any], scalers: list[Any]) -> None:
-    pairs: list[tuple[Any, Any]] = []
+def _masters(optimizer: Any, options: Options) -> list[Any]:
+    """The parameters of an optimizer as it will update them, before the model is cast."""
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    if not options.master_weights:
+        return params
+    return [Parameter(p.detach().__copy__()) if dtypes.kind(p.dtype) == "f" else p for p in params]
+
+
+def _attached(optimizer: Any, options: Options, masters: Sequence[Any], scalers: list[Any]) -> None:
+    of_model = [p for group in optimizer.param_groups for p in group["params"]]
+    # What was not cast is updated itself.
+    pairs = [(p if own.dtype == p.dtype else own, p) for own, p in zip(masters, of_model, strict=True)]
+    own = iter(pairs)
     for group in optimizer.param_groups:
-        for i, p in enumerate(group["params"]):
-            _, new = replaced.get(id(p), (p, p))
-            if not options.master_weights:
-                group["params"][i] = new
-            pairs.append((group["params"][i], new))
+        group["params"] = [next(own)[0] for _ in group["params"]]
     optimizer.state._positions = {}
     precision = Precision(optimizer, options, pairs, scalers)
     optimizer._precision, optimizer.step, optimizer.zero_grad = precision, precision.step, precision.zero_grad
@@ -214,22 +224,21 @@ def initialize(
     )
     given = models if isinstance(models, list) else [models]
     stepped = [] if optimizers is None else optimizers if isinstance(optimizers, list) else [optimizers]
-    for optimizer in stepped:
-        if not isinstance(optimizer, Optimizer):
-            raise AutocastError(f"initialize: an optimizer of lt.optim is required, got {type(optimizer).__name__!r}")
-        if hasattr(optimizer, "_precision"):
-            raise AutocastError("initialize: the optimizer was initialized before")
     if not isinstance(num_losses, int) or num_losses < 1:
         raise AutocastError(f"initialize: num_losses is a positive integer, got {num_losses!r}")
-    if enabled:
-        replaced: dict[int, Any] = {}
-        for model in given:
-            replaced |= _prepared(model, options, cast_model_outputs)
-        first = 2.0**16 if options.loss_scale is None else options.loss_scale
-        bounds = (0.0 if min_loss_scale is None else float(min_loss_scale), min(float(max_loss_scale), MOST))
-        scalers = [_Scaler(min(first, bounds[1]), options.loss_scale is None, bounds) for _ in range(num_losses)]
-        for optimizer in stepped:
-            _attached(optimizer, options, replaced, scalers)
+    if not enabled:
+        return models if optimizers is None else (models, optimizers)
+    _check(given, stepped, options)
+    masters = [_masters(optimizer, options) for optimizer in stepped]
+    for model in given:
+        if options.cast_model_type is not None:
+            _converted(model, options)
+        model.forward = CastForward(model, options, cast_model_outputs)
+    first = 2.0**16 if options.loss_scale is None else options.loss_scale
+    bounds = (0.0 if min_loss_scale is None else float(min_loss_scale), min(float(max_loss_scale), MOST))
+    scalers = [_Scaler(min(first, bounds[1]), options.loss_scale is None, bounds) for _ in range(num_losses)]
+    for optimizer, own in zip(stepped, masters, strict=True):
+        _attached(optimizer, options, own, scalers)
     return models if optimizers is None else (models, optimizers)
 
 

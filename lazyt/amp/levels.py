@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lazyt.errors import AutocastError
 from lazyt.ir import dtypes
@@ -18,8 +17,7 @@ _UNEXPECTED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(NamedTuple):
     """What `initialize` does to a model and its optimizers."""
 
     opt_level: str
