@@ -1,8 +1,9 @@
 """`lazyt.memory`: how much memory tensors take, and how much they may; see `lazyt/runtime/memory.py`."""
 
 from lazyt.runtime.memory import allocated, empty_cache, peak, reserved, reset_peak, set_limit
+from lazyt.runtime.memory_budget import budget
 
-__all__ = ["allocated", "empty_cache", "peak", "reserved", "reset_peak", "set_limit"]
+__all__ = ["allocated", "budget", "empty_cache", "peak", "reserved", "reset_peak", "set_limit"]
 
 
 def __dir__() -> list[str]:

@@ -115,6 +115,9 @@ class Bound(Protocol):
     sizes: list[int]  # bytes of each of the executable's outputs
     arena_size: int  # bytes of temporaries
 
+    def spared(self, inputs: Sequence[Any] | None = None) -> int:
+        """Bytes of results that take the memory of inputs; of these, or, with None, if nothing else holds any."""
+
     def value(self, e: int | Dim) -> int:
         """The value of an extent expression of the plan."""
 

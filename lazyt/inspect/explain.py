@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lazyt.config import general as settings
 from lazyt.inspect.kernels import KernelView, kernel_views, sizes
 from lazyt.ir import graph as g
-from lazyt.ir.passes.schedule import nbytes
+from lazyt.ir.passes.call_operands import nbytes
 from lazyt.runtime.liveness import wanted_of
 from lazyt.runtime.plan_cache import Plan, draft, outlook, runs_alone
 from lazyt.runtime.subprograms import partition

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes, graph as g, kernel as k
 from lazyt.ir.graph_interpreter import Environment
+from lazyt.ir.passes.call_operands import nbytes
 from lazyt.ir.passes.kernelize import KernelCall
-from lazyt.ir.passes.schedule import AttentionCall, LibraryCall, MatmulCall, ScatterCall, nbytes
+from lazyt.ir.passes.schedule import AttentionCall, LibraryCall, MatmulCall, ScatterCall
 from lazyt.ir.prims import ELEMENTWISE
 from lazyt.ir.symbolic import Dim
 from lazyt.tracing.printer import bytes_text, count_text, html_text, plural, site_text

@@ -190,6 +190,7 @@ class Origin:
     site: Any
     backward: bool = False
     step: int = -1  # position of the operation in the program: other programs with this plan have another line there
+    again: bool = False  # computed a second time, in the backward: see passes/recompute.py
 
     def __str__(self) -> str:
         return str(self.site)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from lazyt.runtime.first_run import (
     runs_stepwise,
     values_of,
 )
+from lazyt.runtime.memory_budget import budget_of, plan_within
 from lazyt.tracing.lower import Lowered, lower
 from lazyt.tracing.tensor_state import Data
 from lazyt.tracing.trace import Ext, Slot, Step
@@ -36,6 +38,7 @@ from lazyt.tracing.trace import Ext, Slot, Step
 if TYPE_CHECKING:
     from lazyt.backends.common.commit_flag import Receipt
     from lazyt.backends.interface import Executable
+    from lazyt.ir.passes.recompute import Wish
 
 # A program with at most this many steps, and no backward among them, runs unfused the first time.
 SMALL_PROGRAM = 24
@@ -57,18 +60,20 @@ Wanted = tuple[tuple[int, int], ...]
 class Plan:
     """How to compute some values of a program; valid for every trace whose extents satisfy its guards."""
 
-    def __init__(self, low: Lowered, want: Sequence[Slot], fused: bool, soon: bool = False) -> None:
+    def __init__(
+        self, low: Lowered, want: Sequence[Slot], fused: bool, soon: bool = False, wish: Wish | None = None
+    ) -> None:  # fmt: skip
         """soon: it will run as soon as it is made, so that compiling may begin meanwhile."""
         self.wanted: Wanted = names(want)
         self.device = want[0].step.device
         # NOTE: a program without anything to fuse is not planned again when it comes again.
         settle = not fused and settings["fuse"] and settings["tiers"]
-        options = options_for(self.device, fused, settle, soon)
+        options = replace(options_for(self.device, fused, settle, soon), wish=wish)
         program = pipeline.compile_graph([low.nodes[s] for s in want], low.scope, options)
         assert program.division is not None, "`fuse` makes it"
         assert program.schedule is not None, "`order` makes it"
         self.graph, self.schedule, self.fused = program.graph, program.schedule, program.fused
-        self.division = program.division
+        self.division, self.choice = program.division, program.choice
         backend = backends[self.device]
         can = backend.capabilities(self.device)
         self.asynchronous, self.donates = can.asynchronous, can.donation
@@ -327,6 +332,8 @@ def _search(program: Program, pos: Step, ext: Ext, wanted: Wanted, fused: bool) 
     if near is not None:
         if near.holds(ext.values):
             return None, cache_miss.liveness(near.wanted, wanted, pos)
+        if guards_hold(near.guards)(ext.values):
+            return None, cache_miss.OVER_BUDGET
         return None, cache_miss.guards_fail(near.guards, ext.values, pos)
     return None, cache_miss.SEEN_AGAIN if unfused else cache_miss.new_program(pos)()
 
@@ -347,7 +354,11 @@ def draft(
     pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any], fused: bool, soon: bool = False
 ) -> Plan:  # fmt: skip
     """A plan that nobody keeps yet and that has no machine code; soon: it will be compiled and run at once."""
-    return Plan(lower(pos.steps(), ext.values, scalars), want, fused, soon)
+    steps = pos.steps()
+    low, budget = lower(steps, ext.values, scalars), budget_of(steps)
+    if budget is None or not fused:
+        return Plan(low, want, fused, soon)
+    return plan_within(lambda wish: Plan(low, want, fused, wish=wish), budget, ext.values, scalars)
 
 
 def _is_tiny(pos: Step, ext: Ext, steps: int = SMALL_PROGRAM) -> bool:

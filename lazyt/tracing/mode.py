@@ -17,16 +17,17 @@ class Mode:
     >>> Mode(grad=False) is Mode().near["grad", False]
     True
     >>> Mode(grad=False)
-    Mode(grad=False, device='cpu', autocast=None)
+    Mode(grad=False, device='cpu', ...)
     """
 
     grad: bool = True  # operations record gradients
     device: str = HOST  # where the values of operations without operands are
     autocast: Any = None  # what operands are cast to before they are recorded (see `tracing.autocast`)
+    memory: Any = None  # the budget that plans stay within: a `Budget` of lazyt/runtime/memory_budget.py
 
     # The fields that change what is recorded, and not what a recorded step computes.
     ONLY_RECORDING: ClassVar[frozenset[str]] = frozenset(("autocast", "grad"))
-    FIELDS: ClassVar[tuple[str, ...]] = ("grad", "device", "autocast")
+    FIELDS: ClassVar[tuple[str, ...]] = ("grad", "device", "autocast", "memory")
 
     # By (name of a field, value), the modes that differ from this one in that field.
     near: Near

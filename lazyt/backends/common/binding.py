@@ -18,6 +18,8 @@ from lazyt.ir.passes.split_reduction import Piece, Scratch
 from lazyt.ir.symbolic import Dim, uses_offset
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lazyt.errors import LazytError
     from lazyt.ir.passes.kernelize import KernelCall, ScalarArg
 
@@ -88,6 +90,10 @@ class ScheduleBinding:
 
     def _workspace(self) -> int:
         """Bytes of working memory that launches need in the arena beside their arrays, one launch at a time."""
+        return 0
+
+    def spared(self, inputs: Sequence[Any] | None = None) -> int:
+        """Bytes of results that take the memory of inputs; of these, or, with None, if nothing else holds any."""
         return 0
 
     @staticmethod

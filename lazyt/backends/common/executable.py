@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.backends.common.expressions import Expressions
 from lazyt.backends.common.host_calls import extents_in
+from lazyt.ir.passes.call_operands import nbytes
 from lazyt.ir.passes.kernelize import KernelCall
-from lazyt.ir.passes.schedule import AttentionCall, MatmulCall, Schedule, nbytes
+from lazyt.ir.passes.schedule import AttentionCall, MatmulCall, Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

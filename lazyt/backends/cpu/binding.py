@@ -137,11 +137,16 @@ class Binding(ScheduleBinding):
             table.extend([1, flag, 1])
         flush()
 
+        self.donations = self.possible_donations()
+        return parts
+
+    def possible_donations(self) -> list[Donation]:
+        """Which results may take the memory of inputs; none where that would save too little."""
+        safe = self._safe_region()
         found = [d for d in self.exe.donations if d.region >= safe]
         outputs = {d.output for d in found}
-        if len(outputs) >= MANY or sum(self.value(self.exe.nbytes[n]) for n in outputs) >= DONATED:
-            self.donations = found
-        return parts
+        worth = len(outputs) >= MANY or sum(self.value(self.exe.nbytes[n]) for n in outputs) >= DONATED
+        return found if worth else []
 
     def _native(self, c: Launch) -> bool:
         """Whether a launch is a row of a native program, not a call from Python."""

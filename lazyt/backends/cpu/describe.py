@@ -15,8 +15,9 @@ from lazyt.backends.cpu.library.registry import bound_native_module_of
 from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.backends.interface import Description
 from lazyt.ir import graph as g
+from lazyt.ir.passes.call_operands import nbytes
 from lazyt.ir.passes.kernelize import KernelCall
-from lazyt.ir.passes.schedule import AttentionCall, LibraryCall, MatmulCall, ScatterCall, nbytes
+from lazyt.ir.passes.schedule import AttentionCall, LibraryCall, MatmulCall, ScatterCall
 from lazyt.ir.passes.split_reduction import worth_splitting
 
 if TYPE_CHECKING:

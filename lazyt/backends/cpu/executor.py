@@ -152,6 +152,12 @@ class Bound(Binding):
         n = self.n_fixed + len(self.moving)
         self.parts = [Program(p[0], p[1], p[2], n) if isinstance(p, tuple) else Callback(self, p) for p in parts]
 
+    def spared(self, inputs: Sequence[Any] | None = None) -> int:
+        """Bytes of results that take the memory of inputs; of these, or, with None, if nothing else holds any."""
+        donated = _chosen(self.possible_donations(), None if inputs is None else memory.references(inputs))
+        size = dict(zip(self.exe.outputs, self.sizes, strict=True))
+        return sum(size[d.output] for d in donated)
+
     def launch_only(self) -> Callable[[list[int]], None] | None:
         """The native call that makes up a run, given its bases; None if a run is more than one call."""
         part = self.parts[0] if len(self.parts) == 1 and not self.uses_blas else None
@@ -271,13 +277,13 @@ class Rebound(Bound):
         return Binding(self.exe, self.values, self.left_out).products
 
 
-def _chosen(donations: Sequence[Donation], inputs: memory.References) -> list[Donation]:
-    """The donations of a plan from inputs that nothing else refers to, one for each input and output."""
+def _chosen(donations: Sequence[Donation], inputs: memory.References | None) -> list[Donation]:
+    """The donations of a plan from inputs that nothing else refers to (None: all), one for each input and output."""
     found: list[Donation] = []
     given: set[int] = set()
     served: set[g.Node] = set()
     for d in donations:
-        if d.donor not in given and d.output not in served and memory.alone(inputs, d.donor):
+        if d.donor not in given and d.output not in served and (inputs is None or memory.alone(inputs, d.donor)):
             given.add(d.donor)
             served.add(d.output)
             found.append(d)

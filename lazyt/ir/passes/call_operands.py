@@ -5,7 +5,7 @@ from __future__ import annotations
 from lazyt.ir.dtypes import HALVES, float32
 from lazyt.ir.graph import Node
 from lazyt.ir.passes.index_maps import Index, Place, flat, through, whole
-from lazyt.ir.symbolic import Dim, Scope, hint
+from lazyt.ir.symbolic import Dim, Scope, hint, product
 
 
 def buffer_of(n: Node) -> Node:
@@ -103,3 +103,8 @@ def dense(x: Node) -> tuple[Node, tuple[int | Dim, ...], int | Dim]:
     address = flat(place, x.shape)
     coefs = dict(address.terms)
     return buffer_of(x), tuple(coefs.get(a, 0) for a in axes), address.offset
+
+
+def nbytes(n: Node) -> int | Dim:
+    """Bytes of n's buffer."""
+    return product(n.shape) * n.dtype.itemsize

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.passes.call_operands import buffer_of
-from lazyt.ir.passes.fuse import FUSED, fuse
+from lazyt.ir.passes.fuse import FUSED, NOTHING_HELD, Held, fuse
 from lazyt.ir.passes.fusion_result import Fused, Group
 from lazyt.ir.passes.index_maps import AxisVar, Place
 from lazyt.ir.passes.kernelize import KernelCall, kernelize
@@ -35,7 +35,9 @@ SLACK = 0.5
 ROUNDS = 12
 
 
-def fuse_bounded(graph: Graph, scope: Scope | None, reuse: bool, share: Share) -> Fused:
+def fuse_bounded(
+    graph: Graph, scope: Scope | None, reuse: bool, share: Share, held: Held = NOTHING_HELD
+) -> Fused:  # fmt: skip
     """Divide a graph into groups and calls, and make the kernels of the groups, none above the allowed needs."""
     pieces: dict[Node, int] = {}
     count = 0
@@ -43,7 +45,7 @@ def fuse_bounded(graph: Graph, scope: Scope | None, reuse: bool, share: Share) -
     known: dict[Hashable, KernelCall] = {}
     stored: set[Node] = set()
     for _ in range(ROUNDS):
-        fused = fuse(graph, scope, True, pieces)
+        fused = fuse(graph, scope, True, pieces, held)
         large: list[tuple[KernelCall, float]] = []
         small: list[KernelCall] = []
         more = fused.stored - stored

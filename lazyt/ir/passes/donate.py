@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from lazyt.ir import graph as g, kernel as k
 from lazyt.ir.graph import Node
+from lazyt.ir.passes.call_operands import nbytes
 from lazyt.ir.passes.kernelize import AccessArg, KernelCall
-from lazyt.ir.passes.schedule import Launch, MatmulCall, Schedule, nbytes
+from lazyt.ir.passes.schedule import Launch, MatmulCall, Schedule
 from lazyt.ir.passes.stage_reuse import evaluated
 from lazyt.ir.records import dataclass
 from lazyt.ir.symbolic import Dim

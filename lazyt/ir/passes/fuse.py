@@ -23,6 +23,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from lazyt.ir import graph as g
 from lazyt.ir.attention import is_attention
@@ -33,7 +34,11 @@ from lazyt.ir.passes.fusion_result import Call, Fused, Group, Root, Unit
 from lazyt.ir.passes.index_maps import AxisVar, Index, Place, Split, add, axis_index, through, whole
 from lazyt.ir.passes.siblings import MAX_GROUP, Siblings, has_capacity, is_one
 from lazyt.ir.prims import CONVOLUTIONS, ELEMENTWISE, MOVEMENT, REDUCTIONS, SOURCES
+from lazyt.ir.records import dataclass
 from lazyt.ir.symbolic import Dim, Scope, hint, product
+
+if TYPE_CHECKING:
+    from lazyt.ir.passes.siblings import Form
 
 MAX_DEPTH = 256
 CHEAP = 4
@@ -47,14 +52,27 @@ WRITES = frozenset({"concat", "update"})
 FUSED = frozenset({"cast", "iota", "gather", "position", *ELEMENTWISE})
 
 
+@dataclass(frozen=True)
+class Held:
+    """What fusion is to know of a graph that computes values of its forward again: see recompute.py."""
+
+    kept: frozenset[Node] = frozenset()  # values of the forward that the backward reads: stored
+    late: frozenset[Node] = frozenset()  # the nodes of the backward, and the copies
+    copies: frozenset[Node] = frozenset()  # stored by no kernel that does not store a late node already
+
+
+NOTHING_HELD = Held()
+
+
 def fuse(
-    graph: Graph, scope: Scope | None, enabled: bool = True, pieces: Mapping[Node, int] | None = None
+    graph: Graph, scope: Scope | None, enabled: bool = True, pieces: Mapping[Node, int] | None = None,
+    held: Held = NOTHING_HELD,
 ) -> Fused:  # fmt: skip
     """Divide a graph into groups and calls. With `enabled` off every operation is a kernel of its own.
 
     pieces: nodes of different numbers (0 where there is none) are stored by different groups.
     """
-    return _Fuser(graph, scope, enabled, pieces or {}).run()
+    return _Fuser(graph, scope, enabled, pieces or {}, held).run()
 
 
 def divided_alike(graph: Graph, scope: Scope | None, apart: Fused) -> Fused | None:
@@ -81,9 +99,12 @@ def is_divided_alike(outputs: Sequence[Node]) -> bool:
 
 
 class _Fuser:
-    def __init__(self, graph: Graph, scope: Scope | None, enabled: bool, pieces: Mapping[Node, int]) -> None:
+    def __init__(
+        self, graph: Graph, scope: Scope | None, enabled: bool, pieces: Mapping[Node, int], held: Held
+    ) -> None:  # fmt: skip
         self.graph = graph
         self.pieces = pieces
+        self.held = held
         self.scope = scope
         self.enabled = enabled
         self.units: list[Unit] = []
@@ -92,7 +113,7 @@ class _Fuser:
         self.wanted: dict[Node, dict[Group, list[Place]]] = {}
         # node -> the highest number among units that read its whole buffer
         self.buffers: dict[Node, int] = {}
-        self.stored: dict[Node, str] = {}  # -> why
+        self.stored: dict[Node, str] = dict.fromkeys(sorted(held.kept, key=lambda n: n.serial), "kept")  # -> why
         self.parts: dict[Node, list[tuple[Node, Place, int]]] = {}  # node -> (target, offsets, readers' number)
         self.cost: dict[Node, int] = {}
         self.users: dict[Node, int] = {}
@@ -324,6 +345,7 @@ class _Fuser:
     def _new_group(self, n: Node, outer: Sequence[AxisVar], rows: Sequence[AxisVar], vector: str, why: str) -> Group:
         """A group that will store n."""
         group = Group(self._number(), list(outer), list(rows), vector, why=why, piece=self._piece(n))
+        group.late = n in self.held.late
         self.units.append(group)
         return group
 
@@ -367,7 +389,7 @@ class _Fuser:
     ) -> tuple[Group, Place] | None:
         """The newest group that n may be stored by: one that wants it at each of its points, or a sibling over them."""
         least = max(latest, exclusive + 1)
-        sibling = self.siblings.newest(n, ("map", self._piece(n), *n.shape), least, wanted)
+        sibling = self._sibling(n, ("map", self._piece(n), *n.shape), least, wanted)
         for group in self._readers_to_join(n, wanted, least if sibling is None else max(least, sibling.number + 1)):
             # NOTE: a chain cut for its length must not join what it was cut from.
             if len(wanted[group]) == 1 and self.stored.get(n) != "size":
@@ -379,6 +401,11 @@ class _Fuser:
         same = self._identity([*sibling.outer, *sibling.rows], n.shape) or self._identity(sibling.outer, n.shape)
         assert same is not None, "it was found by its axes"
         return sibling, same
+
+    def _sibling(self, n: Node, form: Form, least: int, wanted: dict[Group, list[Place]]) -> Group | None:
+        """The newest group over n's axes that has an operand in common with it and does not read it."""
+        late = n in self.held.copies
+        return self.siblings.newest(n, form, least, wanted, lambda group: group.late or not late)
 
     def _readers_to_join(self, n: Node, wanted: dict[Group, list[Place]], least: int) -> list[Group]:
         """The groups of n's piece with capacity among those that want it, from a number on; the newest first."""
@@ -451,7 +478,7 @@ class _Fuser:
     ) -> tuple[Group, Place] | None:  # fmt: skip
         least = max(latest, exclusive + 1)
         outer = n.shape or (1,)
-        sibling = self.siblings.newest(n, (mode, self._piece(n), len(outer), *outer, *reduced), least, wanted)
+        sibling = self._sibling(n, (mode, self._piece(n), len(outer), *outer, *reduced), least, wanted)
         for group in self._readers_to_join(n, wanted, least if sibling is None else max(least, sibling.number + 1)):
             if len(wanted[group]) == 1:
                 place = group.normal(wanted[group][0])

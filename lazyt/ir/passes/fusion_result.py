@@ -37,6 +37,7 @@ class Group:
     size: int = 0
     near: set[Node] = field(default_factory=set)  # the values that its roots are computed from, a few steps back
     pair: AxisVar | None = None  # over the two words of each element: see complex_words.py
+    late: bool = False  # whether it stores a node of the backward: see recompute.py
     piece: int = 0  # number of the piece, for a kernel that was divided: see divide_kernels.py
 
     @property

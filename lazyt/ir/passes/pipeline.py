@@ -1,6 +1,6 @@
 """The pipeline of passes: from the graph of a program to its schedule, for plans, first runs and inspection.
 
-    outputs -> canonicalize -> prefetch -> fuse -> kernelize -> epilogues -> order -> Program.schedule
+    outputs -> canonicalize -> collect_sums -> recompute -> fuse -> kernelize -> epilogues -> order -> Program.schedule
 
 A pass is a function of a `Program` and the `Options` of the compilation. It maps a valid program to a valid one,
 changes nothing in place, and returns the same object where nothing changes. With `Options.verify` each program is
@@ -20,8 +20,9 @@ from lazyt.ir.passes.canonicalize import canonicalize
 from lazyt.ir.passes.collect_sums import collect_sums
 from lazyt.ir.passes.divide_kernels import fuse_bounded
 from lazyt.ir.passes.epilogue import attach_epilogues, verify_epilogue
-from lazyt.ir.passes.fuse import divided_alike, fuse
+from lazyt.ir.passes.fuse import NOTHING_HELD, divided_alike, fuse
 from lazyt.ir.passes.program import Options, Program
+from lazyt.ir.passes.recompute import recompute
 from lazyt.ir.passes.schedule import MatmulCall, kernelized, ordered
 from lazyt.ir.passes.verify import verify
 
@@ -50,6 +51,10 @@ def _collect_sums(p: Program, options: Options) -> Program:
     return replace(p, graph=collect_sums(p.graph, p.scope)) if p.fused else p
 
 
+def _recompute(p: Program, options: Options) -> Program:
+    return p if options.wish is None else recompute(p, options.wish)
+
+
 def _prefetch(p: Program, options: Options) -> Program:
     if options.prefetch is not None:
         options.prefetch(p.graph)
@@ -61,9 +66,10 @@ def _fuse(p: Program, options: Options) -> Program:
         apart = fuse(p.graph, p.scope, False)
         alike = divided_alike(p.graph, p.scope, apart) if options.settle else None
         return replace(p, division=alike or apart, fused=alike is not None)
+    held = NOTHING_HELD if p.choice is None else p.choice.held
     if options.share is None:
-        return replace(p, division=fuse(p.graph, p.scope))
-    return replace(p, division=fuse_bounded(p.graph, p.scope, options.on("reuse"), options.share))
+        return replace(p, division=fuse(p.graph, p.scope, held=held))
+    return replace(p, division=fuse_bounded(p.graph, p.scope, options.on("reuse"), options.share, held))
 
 
 def _kernelize(p: Program, options: Options) -> Program:
@@ -76,17 +82,24 @@ def _epilogues(p: Program, options: Options) -> Program:
     if not options.fused:
         return p
     outputs = {buffer_of(n) for n in p.graph.outputs}
-    return replace(p, launches=tuple(attach_epilogues(list(p.launches), outputs)))
+    launches = attach_epilogues(list(p.launches), outputs)
+    if p.choice is not None and options.wish is not None:
+        numbers, charged = p.choice.numbers, options.wish.charged
+        for c in launches:
+            if isinstance(c, MatmulCall):
+                c.charged = numbers[c.node] in charged
+    return replace(p, launches=tuple(launches))
 
 
 def _order(p: Program, options: Options) -> Program:
     assert p.division is not None, "launches are ordered"
-    return replace(p, schedule=ordered(p.graph, p.division, p.launches))
+    return replace(p, schedule=ordered(p.graph, p.division, p.launches, options.wish is not None))
 
 
 PASSES: list[Pass] = [
     Pass("canonicalize", _canonicalize),  # marks of autograd go, complex values become parts, dead code is dropped
     Pass("collect_sums", _collect_sums),  # what all turns of a loop add up is one product, reduction or concatenation
+    Pass("recompute", _recompute),  # under a memory budget: what the backward computes again in place of keeping it
     Pass("prefetch", _prefetch),  # the backend compiles what it needs for certain, while this thread goes on
     Pass("fuse", _fuse),  # which nodes share a kernel, and which are stored
     Pass("kernelize", _kernelize),  # the kernel of each group; a library call or a product of each other unit

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lazyt.ir.passes.canonicalize import Attention
     from lazyt.ir.passes.divide_kernels import Share
     from lazyt.ir.passes.fusion_result import Fused
+    from lazyt.ir.passes.recompute import Choice, Wish
     from lazyt.ir.passes.schedule import Launch, Schedule
     from lazyt.ir.symbolic import Scope
 
@@ -35,6 +36,7 @@ class Options:
     attention: Attention | None = None
     share: Share | None = None
     prefetch: Callable[[Graph], None] | None = None
+    wish: Wish | None = None  # under a memory budget: what `recompute` and the order of launches aim at
 
     @cached_property
     def rewrites(self) -> Rewrites:
@@ -54,6 +56,7 @@ class Program:
     graph: Graph
     scope: Scope | None
     fused: bool  # whether its kernels are those of a fused program
+    choice: Choice | None = None  # which values are computed again in the backward
     division: Fused | None = None
     launches: tuple[Launch, ...] = field(default=())
     schedule: Schedule | None = None

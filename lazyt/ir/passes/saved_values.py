@@ -13,8 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazyt.ir import graph as g
-from lazyt.ir.passes.call_operands import buffer_of
-from lazyt.ir.passes.schedule import nbytes
+from lazyt.ir.passes.call_operands import buffer_of, nbytes
 from lazyt.ir.prims import SOURCES
 from lazyt.ir.records import dataclass
 

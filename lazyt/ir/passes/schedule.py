@@ -6,21 +6,26 @@ do not depend on each other and form one region (an optimizer's updates over a h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import field
 from functools import cached_property
 
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.attention import is_attention
 from lazyt.ir.graph import Graph, Node
-from lazyt.ir.passes.call_operands import attention_operands, buffer_of, dense, fill, single, strided
+from lazyt.ir.passes.call_operands import attention_operands, buffer_of, dense, fill, nbytes, single, strided
 from lazyt.ir.passes.fusion_result import Call, Fused, Group
 from lazyt.ir.passes.kernelize import KernelCall, ScalarArg, kernelize
+from lazyt.ir.passes.memory_order import order_for_memory
 from lazyt.ir.passes.stage_reuse import reuse_costly
 from lazyt.ir.prims import CONVOLUTIONS
 from lazyt.ir.records import dataclass
 from lazyt.ir.scan import BLOCK, SCANS
-from lazyt.ir.symbolic import Dim, Scope, product
+from lazyt.ir.symbolic import Dim, Scope, hint, product
+
+# Under a memory budget, launches that write more than this part of the peak are regions of their own: values of one
+# region live at the same time.
+MEANT = 64
 
 
 @dataclass(eq=False)
@@ -35,6 +40,8 @@ class MatmulCall:
     operands: tuple[tuple[Node, tuple[int | Dim, ...], int | Dim], ...]
     epilogue: KernelCall | None = None  # a map over the elements of the product: see epilogue.py
     kept: bool = True  # whether other launches read the product itself; otherwise only its epilogue does
+    # Whether the choice of its code counts with an epilogue; None: as it has one. See recompute.py.
+    charged: bool | None = None
 
     @cached_property
     def reads(self) -> frozenset[Node]:
@@ -167,11 +174,11 @@ def kernelized(graph: Graph, fused: Fused, scope: Scope | None, reuse: bool, epi
     return launches
 
 
-def ordered(graph: Graph, fused: Fused, launches: Sequence[Launch]) -> Schedule:
-    """Order the launches and find lifetimes."""
+def ordered(graph: Graph, fused: Fused, launches: Sequence[Launch], memory: bool = False) -> Schedule:
+    """Order the launches and find lifetimes; with `memory`, in an order of low peak."""
     outputs = [buffer_of(n) for n in graph.outputs]
     _mark_phases(launches)
-    regions = _levels(launches)
+    regions = _levels(launches, set(outputs) if memory else None)
     stored = sorted(fused.stored - {n for n in fused.stored if n.op == "opaque"}, key=lambda n: n.serial)
     stored += [c.scratch for c in launches if isinstance(c, ScatterCall | LibraryCall) and c.scratch is not None]
     kept = set(outputs)
@@ -239,8 +246,8 @@ def _scatter(n: Node) -> ScatterCall:
     return ScatterCall(n, x if constant is None else None, constant, single(v), at, scratch)
 
 
-def _levels(launches: Sequence[Launch]) -> list[list[Launch]]:
-    """Regions by longest path to the end; library calls are regions of their own."""
+def _levels(launches: Sequence[Launch], outputs: Collection[Node] | None) -> list[list[Launch]]:
+    """Regions by longest path to the end; library calls are regions of their own. With outputs: for a low peak."""
     level: dict[int, int] = {}
     readers: dict[Node, int] = {}  # stored node -> highest level among those that need it written first
     for i in range(len(launches) - 1, -1, -1):
@@ -258,18 +265,17 @@ def _levels(launches: Sequence[Launch]) -> list[list[Launch]]:
     ):
         # Memory was asked for: in the order of the program, what ends a lifetime (a weight's gradient) is not put off.
         order = [*range(len(launches))]
+    limit: int | None = None
+    if outputs is not None:
+        order, peak = order_for_memory(launches, order, outputs)
+        limit = peak // MEANT
     regions: list[list[Launch]] = []
     last = -1
     for i in order:
         c = launches[i]
-        alone = not isinstance(c, KernelCall)
+        alone = not isinstance(c, KernelCall) or (limit is not None and sum(hint(nbytes(n)) for n in c.writes) > limit)
         if alone or level[i] != last or not regions or not isinstance(regions[-1][0], KernelCall):
             regions.append([])
         regions[-1].append(c)
-        last = level[i]
+        last = -1 if alone else level[i]
     return regions
-
-
-def nbytes(n: Node) -> int | Dim:
-    """Bytes of n's buffer."""
-    return product(n.shape) * n.dtype.itemsize

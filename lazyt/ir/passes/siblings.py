@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Callable, Container, Iterable
 
     from lazyt.ir.graph import Node
     from lazyt.ir.passes.fusion_result import Group
@@ -75,10 +75,12 @@ class Siblings:
         if forms != self.forms.get(group):
             self._list(group, group.near, forms)
 
-    def newest(self, n: Node, form: Form, least: int, but: Container[Group]) -> Group | None:
+    def newest(
+        self, n: Node, form: Form, least: int, but: Container[Group], takes: Callable[[Group], bool]
+    ) -> Group | None:  # fmt: skip
         """The newest group of a form that is made from what n is made from, has capacity, and at least such a number.
 
-        None of those in `but`.
+        None of those in `but`, and one that takes it.
         """
         form = self._normal(form)
         found: Group | None = None
@@ -88,7 +90,7 @@ class Siblings:
             while i >= 0 and (group := listed[i]).number >= least:
                 if not (has_capacity(group) and form in self.forms[group]):
                     del listed[i]  # type: ignore[union-attr]
-                elif group not in but:
+                elif group not in but and takes(group):
                     least, found = group.number + 1, group
                 i -= 1
         return found

@@ -191,7 +191,7 @@ def _blas(tile: Tile, m: int, n: int, kk: int, count: int, c: MatmulCall, turned
     packed = 0 if small else (m + n) * kk * BLAS_PACK
     efficiency = BLAS_TRANSPOSED if small and turned else BLAS_EFFICIENCY
     cycles = count * (work / efficiency + BLAS_CALL + m * n * BLAS_ELEMENT + packed)
-    if c.epilogue is not None:
+    if c.epilogue is not None if c.charged is None else c.charged:
         # The product is written, and read again.
         moved = count * m * n * c.node.dtype.itemsize
         cycles += REGION_CYCLES + 2 * moved * MEMORY_CYCLES * (moved > NEAR)

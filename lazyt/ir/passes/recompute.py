@@ -1,0 +1,287 @@
+"""Under a memory budget, some saved values are computed again in the backward, from what is kept.
+
+    h = gelu(x); y = h @ w               h = gelu(x); y = h @ w
+    dw = transposed(h) @ dy        -->   again = gelu(x); dw = transposed(again) @ dy
+
+The copies are nodes of their own, made just before their first reader and never shared with the originals; fusion
+computes a cheap one inside the kernel that reads it. Each has its operation, its operands (or copies of them) and its
+attributes, random numbers their counter too, so nothing changes a bit.
+
+Which values: `checkpointing.solve`, on the values that are stored when everything is kept. It counts the time to
+compute a value again by the rates below, which are constants: the same program has the same plan on every machine. What
+may fail (an index that is data), what has an effect, and library calls other than attention are not done twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field, replace
+from typing import TYPE_CHECKING
+
+from lazyt.ir import graph as g
+from lazyt.ir.attention import is_attention
+from lazyt.ir.graph import Graph, Node
+from lazyt.ir.passes.call_operands import buffer_of, nbytes
+from lazyt.ir.passes.checkpointing import Problem, Value, solve
+from lazyt.ir.passes.fuse import Held, fuse
+from lazyt.ir.passes.saved_values import SavedValue, Sides, saved_values, stored_operands
+from lazyt.ir.prims import CONVOLUTIONS, ELEMENTWISE, MOVEMENT, SOURCES
+from lazyt.ir.records import dataclass
+from lazyt.ir.symbolic import hint, product
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lazyt.ir.passes.program import Program
+
+    # What a user's function says of a saved value: 'keep', 'recompute', or None, which leaves it to the pass.
+    Verdict = Callable[[SavedValue], str | None]
+
+# Rates of one core, a nanosecond: multiply-adds of products count two operations.
+PRODUCT_FLOPS = 50.0
+MEMORY_BYTES = 10.0
+OPERATIONS = 8.0  # of elementwise operations; one that is a polynomial counts as many as COSTLY
+COSTLY = 12
+REDUCED = 2  # operations of a reduction, for each element
+
+# Operations that are not done twice: they may fail for their data, or be anything.
+ONCE = frozenset({"gather", "position", "scatter", "opaque"})
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a compilation is asked for: the peak that the choice aims at, and for which steps there is a choice."""
+
+    limit: int | None  # bytes in the backward, as `checkpointing` counts; None: everything is kept
+    steps: frozenset[int]  # the steps that were recorded under a budget
+    verdict: Verdict | None = None
+    # Numbers of the products of this graph that have an epilogue if nothing is computed again: how a product is
+    # computed, hence its last bits, must not depend on the budget.
+    charged: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Again:
+    """A value that is computed again: what was stored, who reads it, and the nanoseconds that takes, about."""
+
+    value: SavedValue
+    cost: float
+    asked: bool  # by the user's policy
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the pass decided."""
+
+    problem: Problem
+    kept: frozenset[int]
+    again: tuple[Again, ...] = ()
+    held: Held = field(default_factory=Held)
+    numbers: Mapping[Node, int] = field(default_factory=dict)  # of a node: its number in the graph before the pass
+
+    @property
+    def peak(self) -> int:
+        """The bytes in the backward, as `checkpointing` counts."""
+        return self.problem.peak(self.kept)
+
+
+def recompute(p: Program, wish: Wish) -> Program:
+    """Choose what is kept, and write the backward that computes the rest again."""
+    sides = Sides(p.graph)
+    if not sides.backward or not p.fused:
+        return p
+    division = fuse(p.graph, p.scope)
+    saved = saved_values(p.graph, division.stored, sides)
+    model = _Model(p.graph, division.stored, sides, saved, wish)
+    keep = model.problem.all_kept if wish.limit is None else solve(model.problem, wish.limit)
+    keep -= model.asked
+    numbers = {n: i for i, n in enumerate(p.graph.nodes)}
+    lost = {n for i, n in enumerate(model.vertices) if i not in keep}
+    if not lost:
+        return replace(p, choice=Choice(model.problem, keep, numbers=numbers))
+    graph, held, numbers = _Rewriter(p.graph, division.stored, sides, lost, numbers).run()
+    cost = {n: model.problem.values[i].cost for i, n in enumerate(model.vertices)}
+    asked = {model.vertices[i] for i in model.asked}
+    again = tuple(Again(s, cost[s.node], s.node in asked) for s in saved if s.node in lost)
+    return replace(p, graph=graph, choice=Choice(model.problem, keep, again, held, numbers))
+
+
+class _Model:
+    """The stored values of the forward as a problem of `checkpointing`; a vertex is a stored node."""
+
+    def __init__(
+        self, graph: Graph, stored: set[Node], sides: Sides, saved: Sequence[SavedValue], wish: Wish
+    ) -> None:  # fmt: skip
+        outputs = {buffer_of(n) for n in graph.outputs}
+        forward = [n for n in graph.nodes if n in stored and n not in sides.backward and n.op != "opaque"]
+        self.vertices = [n for n in forward if n.op not in SOURCES]
+        number = {n: i for i, n in enumerate(self.vertices)}
+        late = _Times(graph, stored, sides, outputs)
+        reads = {s.node: tuple(sorted({late.at[r] for r in s.readers})) for s in saved}
+        verdict = wish.verdict
+        chosen = [s for s in saved if isinstance(s.node.site, g.Origin) and s.node.site.step in wish.steps]
+        verdicts = {} if verdict is None else {s.node: verdict(s) for s in chosen}
+        values, asked = [], set()
+        for i, n in enumerate(self.vertices):
+            inner, once = _inside(n, stored)
+            fixed = once or n in outputs or not isinstance(n.site, g.Origin) or n.site.step not in wish.steps
+            operands = tuple(sorted({number[x] for x in stored_operands(n, stored) if x in number and x is not n}))
+            if not fixed and verdicts.get(n) == "recompute":
+                asked.add(i)
+            size = 0 if n in outputs else hint(nbytes(n))
+            fixed = fixed or verdicts.get(n) == "keep"
+            values.append(Value(size, sum(map(_nanoseconds, inner)), operands, reads.get(n, ()), fixed))
+        self.problem = Problem(tuple(values), late.base)
+        self.asked = frozenset(asked)
+
+
+class _Times:
+    """When the nodes of the backward run, in its recorded order, and what it has in memory then."""
+
+    def __init__(self, graph: Graph, stored: set[Node], sides: Sides, outputs: set[Node]) -> None:
+        late = [n for n in graph.nodes if n in sides.backward]
+        at: dict[Node, int] = {}
+        last: dict[Node, int] = {}
+        times = [n for n in late if n in stored and n.op != "opaque"]
+        number = {n: i for i, n in enumerate(times)}
+        made: dict[Node, int] = {}  # when all that a node is computed from is there
+        for n in late:
+            made[n] = number[n] if n in number else max((made.get(x, 0) for x in n.operands), default=0)
+        # A node that is not stored is computed where it is read: at the first of those places. An update is computed as
+        # soon as it can be.
+        for n in reversed(late):
+            mine = at[n] = number[n] if n in number else at.get(n, made[n])
+            if isinstance(n.site, g.Origin) and not n.site.backward:
+                continue
+            for x in n.operands:
+                x = buffer_of(x)
+                at[x] = min(at.get(x, mine), mine)
+                last[x] = max(last.get(x, mine), mine)
+        self.at = at
+        change = [0] * (len(times) + 2)
+        for n, t in number.items():
+            if n not in outputs:
+                size = hint(nbytes(n))
+                change[t] += size
+                change[max(last.get(n, t), t) + 1] -= size
+        level, base = 0, []
+        for c in change[: len(times) + 1]:
+            level += c
+            base.append(level)
+        self.base = tuple(base)
+
+
+def _inside(n: Node, stored: set[Node]) -> tuple[list[Node], bool]:
+    """The nodes that n is computed by from stored ones, itself too; and whether one of them is not done twice."""
+    out: dict[Node, None] = {}
+    todo = [n]
+    while todo:
+        x = todo.pop()
+        if x in out or x.op in SOURCES or (x is not n and x in stored and x.op != "opaque"):
+            continue
+        out[x] = None
+        todo.extend(x.operands)
+    return [*out], any(x.op in ONCE and not is_attention(x) for x in out)
+
+
+def _nanoseconds(n: Node) -> float:
+    """What it takes to compute a node, about."""
+    size = hint(product(n.shape))
+    if n.op == "matmul":
+        return 2 * size * hint(n.operands[0].shape[-1]) / PRODUCT_FLOPS
+    if n.op in CONVOLUTIONS:
+        return 2 * size * hint(product(n.operands[1].shape[1:])) / PRODUCT_FLOPS
+    if is_attention(n):
+        q, k = n.operands[:2]
+        scores = hint(product(q.shape[:-1])) * hint(k.shape[-2])
+        return 4 * scores * hint(q.shape[-1]) / PRODUCT_FLOPS
+    if n.op in MOVEMENT or n.op in ("iota", "item"):
+        return size * n.dtype.itemsize / MEMORY_BYTES if n.op in ("concat", "update") else 0.0
+    if n.op in ELEMENTWISE:
+        work = COSTLY if ELEMENTWISE[n.op].costly or n.op == "random_bits" else 1
+        return size * work / OPERATIONS
+    return REDUCED * hint(product(n.operands[0].shape)) / OPERATIONS if n.operands else 0.0
+
+
+class _Rewriter:
+    """Writes the graph again, with copies of the values that are not kept."""
+
+    def __init__(
+        self, graph: Graph, stored: set[Node], sides: Sides, lost: set[Node], numbers: Mapping[Node, int]
+    ) -> None:  # fmt: skip
+        self.graph, self.stored, self.sides, self.lost = graph, stored, sides, lost
+        self.numbers = dict(numbers)
+        self.new: dict[Node, Node] = {}  # a node -> what stands for it in the new graph
+        self.copies: dict[Node, Node] = {}
+        self.nodes: list[Node] = []
+        self.kept: set[Node] = set()
+        self.late: set[Node] = set()
+        # Forward nodes that cannot be read in the backward: they are lost, or computed from something that is.
+        # NOTE: with the result of a call goes the call, for the copy: a call has one node for each of its results.
+        self.gone: set[Node] = {n.operands[0] for n in lost if n.op == "item"}
+        for n in graph.nodes:
+            if n not in sides.backward and n.op not in SOURCES:
+                through = n not in stored or n.op == "opaque"
+                if n in lost or (through and any(x in self.gone for x in n.operands)):
+                    self.gone.add(n)
+
+    def run(self) -> tuple[Graph, Held, dict[Node, int]]:
+        """The graph, what fusion is to know of it, and the numbers of its nodes."""
+        for n in self.graph.nodes:
+            if n in self.sides.backward:
+                xs = tuple(self._read(x) for x in n.operands)
+                self.new[n] = self._add(n, xs, n.site, n)
+                self.late.add(self.new[n])
+            else:
+                xs = tuple(self.new[x] for x in n.operands)
+                # NOTE: nothing has changed yet before the first node of a backward.
+                self.new[n] = n if not self.late else self._add(n, xs, n.site, n)
+                if not self.late:
+                    self.nodes.append(n)
+        outputs = [self.new[n] for n in self.graph.outputs]
+        return (
+            Graph(g.reachable(outputs), outputs),
+            Held(frozenset(self.kept), frozenset(self.late), frozenset(self.copies.values())),
+            self.numbers,
+        )
+
+    def _add(self, n: Node, operands: tuple[Node, ...], site: object, of: Node) -> Node:
+        """A node like n, at the end of the new graph."""
+        serial = self.nodes[-1].serial + 1 if self.nodes else 0
+        made = Node(n.op, operands, n.attrs, n.shape, n.dtype, serial, site)
+        self.nodes.append(made)
+        self.numbers[made] = self.numbers[of]
+        return made
+
+    def _read(self, x: Node) -> Node:
+        """What the backward reads for x."""
+        if x in self.sides.backward or x not in self.gone:
+            self._keep(x)
+            return self.new[x]
+        todo = [x]
+        while todo:
+            n = todo[-1]
+            missing = [y for y in n.operands if y in self.gone and y not in self.copies]
+            if n in self.copies or not missing:
+                todo.pop()
+                if n not in self.copies:
+                    self._copy(n)
+            else:
+                todo.extend(missing)
+        return self.copies[x]
+
+    def _copy(self, n: Node) -> None:
+        for y in n.operands:
+            if y not in self.gone:
+                self._keep(y)
+        xs = tuple(self.copies[y] if y in self.gone else self.new[y] for y in n.operands)
+        site = g.Origin(n.site.name, n.site.site, True, n.site.step, True) if isinstance(n.site, g.Origin) else n.site
+        made = self.copies[n] = self._add(n, xs, site, n)
+        self.late.add(made)
+
+    def _keep(self, x: Node) -> None:
+        """The stored values of the forward that x is computed from stay stored."""
+        if x in self.sides.backward or x.op in SOURCES:
+            return
+        base = buffer_of(x)
+        if base in self.stored and base.op not in (*SOURCES, "opaque"):
+            self.kept.add(self.new[base])

@@ -1,0 +1,284 @@
+"""`lazyt.memory.budget`: plans whose memory stays within a budget, because the backward computes values again.
+
+A program that was recorded under a budget is planned as any other first. Where that needs too much, the launches are
+put in an order of low peak; where that does not suffice, `lazyt/ir/passes/recompute.py` chooses what is computed again,
+and aims lower until the plan, with its arena laid out, is within the budget. Nothing runs meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from lazyt.errors import LazytError, OutOfMemory, SettingError
+from lazyt.interrupts import uninterrupted
+from lazyt.ir import graph as g
+from lazyt.ir.graph_interpreter import Environment
+from lazyt.ir.passes.call_operands import nbytes
+from lazyt.ir.passes.recompute import Wish
+from lazyt.ir.passes.schedule import MatmulCall
+from lazyt.ir.symbolic import hint
+from lazyt.tracing.current import restore_mode, set_mode
+from lazyt.tracing.printer import bytes_text, site_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lazyt.ir.passes.saved_values import SavedValue
+    from lazyt.runtime.plan_cache import Plan
+    from lazyt.tracing.steps import Step
+
+UNITS = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TB": 10**12,
+    "TIB": 2**40,
+}
+KEEP, RECOMPUTE = "keep", "recompute"
+# So often the pass aims at a lower peak, before the lowest is tried.
+ROUNDS = 6
+# The last aims, as parts of the peak when everything is kept: the one that needs least is the least budget.
+LAST = (0.0, 0.1, 0.2, 0.3, 0.4)
+# A plan that uses this share of what is allowed is not tried to be made cheaper.
+FULL = 0.9
+
+
+class Saved(NamedTuple):
+    """What a policy is told of a value that crosses from the forward pass to the backward pass."""
+
+    operation: str  # the public operation that made it
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+    line: str  # the user's line, as 'file:line'
+    readers: tuple[str, ...]  # the operations whose gradients read it
+
+
+class Budget(NamedTuple):
+    """A budget, as a field of the mode: equal ones are the same."""
+
+    nbytes: int | None
+    policy: Callable[[Saved], str | None] | None
+
+    def __str__(self) -> str:
+        return "a policy" if self.nbytes is None else bytes_text(self.nbytes)
+
+
+class budget:  # noqa: N801 - a context manager
+    """Plan what is recorded in the `with` block so that a training step stays within so many bytes.
+
+    nbytes: bytes, or text such as "2 GiB" or "512 MB"; None: no bound, only the policy. What counts is what a sync
+    needs at its peak: inputs (parameters, state and data), results and temporaries, where a result that takes the
+    memory of an input that nothing else holds counts once. Put it around the forward pass: of the values that the
+    backward reads, those recorded under the budget may be computed again from others, in place of being kept. That
+    changes no bit of any result. A sync raises OutOfMemory before it runs anything if no plan is so small; the message
+    has the smallest budget that works, and everything stays pending.
+
+    policy: a function of a `Saved` (operation, shape, dtype, nbytes, line, readers) that returns "keep", "recompute",
+    or None, which leaves the choice to the planner. It is called when the step is planned, and must depend on nothing
+    but its argument.
+
+    Where a sync falls between the forward and the backward pass, the forward's plan keeps all values that a later
+    backward reads: there the budget only bounds the peak. Raises TypeError or ValueError for what is no size.
+
+    >>> import lazyt as lt
+    >>> x = lt.ones((64, 64))
+    >>> w = lt.ones((64, 64), requires_grad=True)
+    >>> with lt.memory.budget("1 MiB"):
+    ...     loss = lt.tanh(lt.tanh(x @ w) @ w).sum()
+    >>> loss.backward()
+    >>> lt.memory.plan(loss).peak <= 2**20 + lt.memory.allocated()
+    True
+    """
+
+    def __init__(self, nbytes: int | str | None, *, policy: Callable[[Saved], str | None] | None = None) -> None:
+        size = None if nbytes is None else size_of(nbytes)
+        if policy is not None and not callable(policy):
+            raise TypeError(f"memory.budget: policy must be a function or None, not {type(policy).__name__!r}")
+        if size is None and policy is None:
+            raise TypeError("memory.budget: a number of bytes, a text such as '2 GiB', or a policy is required")
+        self._budget = Budget(size, policy)
+        self._before: list[Any] = []
+
+    def __enter__(self) -> Self:
+        self._before.append(set_mode("memory", self._budget))
+        return self
+
+    @uninterrupted
+    def __exit__(self, *exc: object) -> None:
+        restore_mode("memory", self._before.pop())
+
+
+def size_of(nbytes: int | str) -> int:
+    """Bytes from a number or a text such as '1.5 GiB'."""
+    if isinstance(nbytes, str):
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?i?B?)\s*", nbytes, re.IGNORECASE)
+        unit = UNITS.get(found[2].upper()) if found else None
+        if found is None or unit is None:
+            raise ValueError(f"memory.budget: {nbytes!r} is no size; write bytes, or such as '512 MiB' or '2 GiB'")
+        size = int(float(found[1]) * unit)
+    elif isinstance(nbytes, int) and not isinstance(nbytes, bool):
+        size = nbytes
+    else:
+        raise TypeError(f"memory.budget: bytes or a text such as '2 GiB' are required, not {type(nbytes).__name__!r}")
+    if size <= 0:
+        raise ValueError(f"memory.budget: a size above 0 is required, not {nbytes!r}")
+    return size
+
+
+def budget_of(steps: Sequence[Step]) -> tuple[Budget, frozenset[int]] | None:
+    """The budget of a program, and the steps recorded under one; None without. The smallest of several counts."""
+    found = {s.index: s.mode.memory for s in steps if s.mode.memory is not None}
+    if not found:
+        return None
+    smallest = min(found.values(), key=lambda b: float("inf") if b.nbytes is None else b.nbytes)
+    policies = dict.fromkeys(b.policy for b in found.values() if b.policy is not None)
+    if len(policies) > 1:
+        raise SettingError("memory.budget: the values of one step have one policy, but several were given")
+    return Budget(smallest.nbytes, next(iter(policies), None)), frozenset(found)
+
+
+def plan_within(
+    made: Callable[[Wish | None], Plan], found: tuple[Budget, frozenset[int]], extents: tuple[int, ...],
+    scalars: Sequence[Any],
+) -> Plan:  # fmt: skip
+    """A plan within a budget, at these extents; OutOfMemory if there is none. `made` makes one, for a wish."""
+    limit, steps = found[0].nbytes, found[1]
+    verdict = None if found[0].policy is None else _verdict(found[0].policy)
+
+    def need(plan: Plan) -> int:
+        return needed(plan, extents, scalars)
+
+    usual = made(None)
+    if verdict is None and (limit is None or need(usual) <= limit):
+        return _bounded(usual, limit, scalars)
+    charged = frozenset(
+        i
+        for i, n in enumerate(usual.graph.nodes)
+        if n in {c.node for c in usual.schedule.launches if isinstance(c, MatmulCall) and c.epilogue is not None}
+    )
+    plan = made(Wish(None, steps, verdict, charged))
+    if limit is None or need(plan) <= limit:
+        return _bounded(plan, limit, scalars)
+    best = _search(lambda aim: made(Wish(aim, steps, verdict, charged)), plan, limit, need)
+    least = need(best)
+    if least > limit:
+        raise OutOfMemory(_too_little(limit, least, usual, best))
+    return _bounded(best, limit, scalars)
+
+
+def _search(made: Callable[[int], Plan], plan: Plan, limit: int, need: Callable[[Plan], int]) -> Plan:
+    """A plan within the limit that computes little again; if none is, the one that needs least."""
+    size = need(plan)
+    if plan.choice is None:
+        return plan
+    aim = plan.choice.peak
+    for _ in range(ROUNDS):
+        aim -= size - limit
+        if aim <= 0:
+            break
+        plan = made(aim)
+        assert plan.choice is not None, "as for the plan that keeps everything"
+        size = need(plan)
+        if size <= limit:
+            return _cheaper(made, plan, aim, limit, need)
+        if plan.choice.peak > aim:
+            break
+    # NOTE: the same few whatever the limit is, so that the least that is named works.
+    highest = plan.choice.problem.peak(plan.choice.problem.all_kept) if plan.choice is not None else 0
+    return min((made(int(highest * part)) for part in LAST), key=need)
+
+
+def _cheaper(made: Callable[[int], Plan], plan: Plan, aim: int, limit: int, need: Callable[[Plan], int]) -> Plan:
+    """A plan that computes less again, if this one leaves much of the limit."""
+    for part in (1.0, 0.5):
+        size = need(plan)
+        if size >= FULL * limit:
+            break
+        more = aim + int(part * (limit - size))
+        other = made(more)
+        if need(other) <= limit:
+            plan, aim = other, more
+    return plan
+
+
+def needed(plan: Plan, extents: tuple[int, ...], scalars: Sequence[Any]) -> int:
+    """The bytes that a run of a plan needs: inputs, results and temporaries. Results in place of inputs count once."""
+    bound = plan.executable.bind(extents, scalars)
+    size = Environment((), (), (extents, ())).size
+    leaves = sum(size(nbytes(n)) for n in _leaves(plan))
+    return leaves + sum(bound.sizes) - bound.spared() + bound.arena_size
+
+
+def _leaves(plan: Plan) -> list[g.Node]:
+    return [n for n in plan.graph.nodes if n.op == "leaf"]
+
+
+def _bounded(plan: Plan, limit: int | None, scalars: Sequence[Any]) -> Plan:
+    """The plan, which serves only extents at which it is within the limit."""
+    if limit is None:
+        return plan
+    guards = plan.holds
+    known: dict[tuple[int, ...], bool] = {}
+    # NOTE: sizes do not depend on scalars; offsets among the expressions want some.
+    some = list(scalars)
+
+    def holds(extents: tuple[int, ...]) -> bool:
+        if not guards(extents):
+            return False
+        found = known.get(extents)
+        if found is None:
+            if len(known) > 512:
+                known.clear()
+            found = known[extents] = needed(plan, extents, some) <= limit
+        return found
+
+    plan.holds = holds
+    return plan
+
+
+def _too_little(limit: int, least: int, usual: Plan, best: Plan) -> str:
+    """The message of an impossible budget."""
+    inputs = sum(hint(nbytes(n)) for n in _leaves(usual))
+    choice = best.choice
+    text = (
+        f"memory.budget: {bytes_text(limit)} is too little: at its peak this program needs at least {least} bytes "
+        f"({bytes_text(least)}), {bytes_text(inputs)} of them inputs"
+    )
+    if choice is not None and choice.again:
+        text += f", with {len(choice.again)} values computed again"
+    return text
+
+
+def described(s: SavedValue) -> Saved:
+    """A saved value for people."""
+    origin = s.node.site
+    named = isinstance(origin, g.Origin)
+    readers = dict.fromkeys(r.site.name for r in s.readers if isinstance(r.site, g.Origin))
+    return Saved(
+        origin.name if named else s.node.op, tuple(hint(d) for d in s.node.shape), str(s.node.dtype),
+        hint(s.nbytes), site_text(origin.site) if named else "", tuple(readers),
+    )  # fmt: skip
+
+
+def _verdict(policy: Callable[[Saved], str | None]) -> Callable[[SavedValue], str | None]:
+    def verdict(s: SavedValue) -> str | None:
+        what = described(s)
+        try:
+            found = policy(what)
+        except LazytError:
+            raise
+        except Exception as e:
+            raise SettingError(f"memory.budget: the policy failed for {what}: {type(e).__name__}: {e}") from e
+        if found not in (None, KEEP, RECOMPUTE):
+            raise SettingError(f"memory.budget: the policy returned {found!r} for {what}; 'keep', 'recompute' or None")
+        return found
+
+    return verdict
