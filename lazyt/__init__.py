@@ -143,12 +143,6 @@ _attach_protocols()
 _announce()
 
 from lazyt import autograd, debug, fft, linalg, memory, random  # noqa: E402 - they need Tensor's operators
-from lazyt import amp, autograd, debug, fft, linalg, memory, nn, optim, random, utils  # noqa: E402 - they need Tensor's operators
-from lazyt.amp.autocast import (  # noqa: E402
-    autocast as autocast,
-    get_autocast_dtype as get_autocast_dtype,
-    is_autocast_enabled as is_autocast_enabled,
-)
 from lazyt.functions.protocols.signatures import (  # noqa: E402 - of the functions that are there now
     boundary_of as _boundary_of,
     install as _install,
@@ -158,11 +152,9 @@ _install(globals(), vars(linalg), vars(fft))
 vars(autograd).update({_n: getattr(_gradients, _n) for _n in _gradients.__all__}, __all__=list(_gradients.__all__))
 
 # What not every program needs; each makes its own functions boundaries.
-_ON_DEMAND = ("data", "distributions", "multiprocessing", "nn", "optim", "testing", "utils")
+_ON_DEMAND = ("amp", "data", "distributions", "multiprocessing", "nn", "optim", "testing", "utils")
+_OF_AMP = ("autocast", "get_autocast_dtype", "is_autocast_enabled")
 _MODULES = frozenset(("autograd", "debug", "fft", "linalg", "memory", "random"))
-# What loads modules of Python's that most programs have no use for.
-_ON_DEMAND = ("data", "distributions", "multiprocessing", "testing")
-_MODULES = frozenset(("amp", "autograd", "debug", "fft", "linalg", "memory", "nn", "optim", "random", "utils"))
 __all__ = sorted({
     *_MODULES,
     *(_n for _n, _o in globals().items() if not _n.startswith("_") and type(_o) is not type(_tracebacks)),
@@ -172,13 +164,6 @@ __all__ = sorted({
 for _space in (autograd, linalg, fft, random, memory, debug):
     _tracebacks.guard_functions(vars(_space), _space.__all__, _boundary_of)
 _tracebacks.guard_functions(globals(), __all__, _boundary_of)
-for _space in (
-    amp, autograd, utils.checkpoint, _swa_utils, nn.functional, nn.init, nn.utils, linalg, fft, random, memory, debug,
-):  # fmt: skip
-    _tracebacks.guard_functions(vars(_space), _space.__all__, _boundary_of)
-_tracebacks.guard_functions(globals(), __all__, _boundary_of)
-for _space in (amp, nn, optim, optim.lr_scheduler, _swa_utils):
-    _tracebacks.guard_classes(vars(_space), _space.__all__)
 _tracebacks.guard_methods(Tensor, _METADATA, _boundary_of)
 for _class in (Device, custom_jvp, custom_vjp, random.Generator):  # noqa: F405
     _tracebacks.guard_methods(_class)
@@ -188,8 +173,10 @@ for _class in (Device, custom_jvp, custom_vjp, random.Generator):  # noqa: F405
 def __getattr__(name: str) -> _Any:
     if name in _ON_DEMAND:
         return _import_module(f"lazyt.{name}")
+    if name in _OF_AMP:
+        return globals().setdefault(name, getattr(_import_module("lazyt.amp"), name))
     raise _missing(name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_ON_DEMAND])
+    return sorted({*__all__, *_OF_AMP, *_ON_DEMAND})

@@ -10,6 +10,7 @@ from lazyt.amp.autocast import (
 )
 from lazyt.amp.grad_scaler import GradScaler
 from lazyt.amp.initialize import initialize, loss_scalers, master_params, scale_loss
+from lazyt.tracing import tracebacks as _tracebacks
 
 __all__ = [
     "GradScaler",
@@ -24,6 +25,9 @@ __all__ = [
     "master_params",
     "scale_loss",
 ]
+
+_tracebacks.guard_functions(globals(), __all__)
+_tracebacks.guard_classes(globals(), __all__)
 
 
 def __dir__() -> list[str]:
