@@ -146,14 +146,14 @@ def on_halves(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...]
 def before_cast(b: Builder, x: Node) -> Node | None:
     """The halves that x was cast from, moved as x is."""
     moved = []
-    while x.op in ("permute", "reshape", "expand", "slice"):
+    while x.op in ("permute", "reshape", "expand", "slice", "window", "pad"):
         moved.append(x)
         x = x.operands[0]
     if x.op != "cast" or x.operands[0].dtype not in HALVES:
         return None
     x = x.operands[0]
     for n in reversed(moved):
-        x = b.make(n.op, (x,), n.attrs, n.shape, x.dtype)
+        x = b.make(n.op, (x, *(b.cast(y, x.dtype) for y in n.operands[1:])), n.attrs, n.shape, x.dtype)
     return x
 
 

@@ -119,9 +119,18 @@ def _is_one(n: Node) -> bool:
     return isinstance(n.attrs, g.Constant) and n.attrs.value == 1
 
 
+class _Builder(Builder):
+    """A builder whose products are of halves where their operands are float32 copies of such."""
+
+    def matmul(self, a: Node, b: Node) -> Node:
+        if a.dtype == b.dtype == dtypes.float32:
+            a, b = (before_cast(self, x) or x for x in (a, b))
+        return super().matmul(a, b)
+
+
 class _Canonicalizer:
     def __init__(self, scope: Scope | None, rewrites: Rewrites) -> None:
-        self.b = Builder(scope)
+        self.b = _Builder(scope) if rewrites.halves else Builder(scope)
         self.rewrites = rewrites
         self.results: dict[Node, tuple[Node, ...]] = {}  # old call -> new results, where it is no call any more
         self.readers: Counter[Node] = Counter()  # old -> how many read it
@@ -170,18 +179,12 @@ class _Canonicalizer:
         if n.op == "matmul" and self._by_vector(n):
             return self._with_vector(*xs)
         if n.op == "matmul":
-            return self._product(*xs)
+            return self.b.matmul(*xs)
         if n.op == "permute" and self._turns(n, xs[0]):
             assert isinstance(n.attrs, g.Axes)
             x, y = (self.b.permute(o, n.attrs.axes) for o in xs[0].operands)
-            return self._product(y, x)
+            return self.b.matmul(y, x)
         return self._make(n, xs)
-
-    def _product(self, x: Node, y: Node) -> Node:
-        """A product, of halves where its operands are float32 copies of such."""
-        if self.rewrites.halves and x.dtype == y.dtype == dtypes.float32:
-            x, y = (before_cast(self.b, v) or v for v in (x, y))
-        return self.b.matmul(x, y)
 
     def _by_vector(self, n: Node) -> bool:
         """Whether one operand of a product is a vector, as written: not where an extent only happens to be 1."""
@@ -199,7 +202,7 @@ class _Canonicalizer:
         # From here on (..., m, k) and (..., 1, k).
         if matrix.op != "permute" or not isinstance(matrix.attrs, g.Axes) or matrix.attrs.axes != turned:
             return b.reshape(b.reduce("sum", b.mul(matrix, b.expand_to(vector, matrix.shape)), (last,)), shape)
-        return b.reshape(self._product(vector, matrix.operands[0]), shape)
+        return b.reshape(b.matmul(vector, matrix.operands[0]), shape)
 
     def _turns(self, n: Node, y: Node) -> bool:
         """Whether n is a transposed product that nobody else reads: the gradient of a weight that is met transposed."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.codegen.emit_levels import KERNEL
 from lazyt.backends.cpu.codegen.text import mem_type, vector
+from lazyt.backends.cpu.engine import host_features
 from lazyt.ir.kernel import bounds_below
 
 if TYPE_CHECKING:
@@ -137,14 +138,39 @@ def load(scope: Scope, v: int, value: Load) -> str:
 
 def load_neighbours(scope: Scope, dtype: np.dtype, at: str, mask: str) -> str:
     """Neighbours from `at` on, as they lie in memory; zero in the lanes that `mask` leaves out."""
-    typ = scope.in_memory(dtype)
-    return scope.body.call(
-        typ,
-        f"llvm.masked.load.v{scope.lanes}{_suffix(dtype)}.p0",
-        ("ptr", f"align {dtype.itemsize} {at}"),
-        (scope.i1, mask),
-        (typ, "zeroinitializer"),
-    )
+    typ, body = scope.in_memory(dtype), scope.body
+
+    def masked() -> str:
+        return body.call(
+            typ,
+            f"llvm.masked.load.v{scope.lanes}{_suffix(dtype)}.p0",
+            ("ptr", f"align {dtype.itemsize} {at}"),
+            (scope.i1, mask),
+            (typ, "zeroinitializer"),
+        )
+
+    if not _lane_by_lane(dtype):
+        return masked()
+    some, whole, join = (body.fresh(name) for name in ("some", "whole", "join"))
+    body.line(f"br i1 {_every_lane(scope, mask)}, label %{whole}, label %{some}")
+    body.label(some)
+    x = masked()
+    after = body.block
+    body.line(f"br label %{join}")
+    body.label(whole)
+    y = body.let(f"load {typ}, ptr {at}, align {dtype.itemsize}")
+    body.line(f"br label %{join}")
+    body.label(join)
+    return body.let(f"phi {typ} [{x}, %{after}], [{y}, %{whole}]")
+
+
+def _lane_by_lane(dtype: np.dtype) -> bool:
+    """Whether LLVM's masked access is a branch a lane: of one or two bytes, but for AVX-512. Few masks leave one out."""
+    return dtype.itemsize < 4 and "avx512bw" not in host_features()
+
+
+def _every_lane(scope: Scope, mask: str) -> str:
+    return scope.body.call("i1", f"llvm.vector.reduce.and.v{scope.lanes}i1", (scope.i1, mask))
 
 
 def _every_other(scope: Scope, dtype: np.dtype, at: str) -> str:
@@ -331,6 +357,22 @@ def _store_neighbours(scope: Scope, dtype: np.dtype, at: str, x: str, mask: str)
 
     LLVM divides a wide store the other way round, and lines that two registers share then cost half as much again.
     """
+    body, element = scope.body, mem_type(dtype)
+    if _lane_by_lane(dtype):
+        some, whole, join = (body.fresh(name) for name in ("some", "whole", "join"))
+        body.line(f"br i1 {_every_lane(scope, mask)}, label %{whole}, label %{some}")
+        body.label(whole)
+        body.line(f"store {scope.in_memory(dtype)} {x}, ptr {at}, align {dtype.itemsize}")
+        body.line(f"br label %{join}")
+        body.label(some)
+        _store_some(scope, dtype, at, x, mask)
+        body.line(f"br label %{join}")
+        body.label(join)
+        return
+    _store_some(scope, dtype, at, x, mask)
+
+
+def _store_some(scope: Scope, dtype: np.dtype, at: str, x: str, mask: str) -> None:
     body, element = scope.body, mem_type(dtype)
     count = min(scope.lanes, max(REGISTER // dtype.itemsize, 1))
     name, kind, bits = f"llvm.masked.store.v{count}{_suffix(dtype)}.p0", vector(element, count), vector("i1", count)

@@ -46,8 +46,8 @@ def source_of(x: Node, base: Node, dtype: np.dtype) -> Source | None:
 class Part:
     """Some of the lanes of a vector, the first ones: what reads of as many share."""
 
-    def __init__(self, mask: str, last: str = "", odd: str = "", spare: str = "") -> None:
-        self.mask, self.last, self.odd, self.spare = mask, last, odd, spare
+    def __init__(self, mask: str, whole: str = "", last: str = "", odd: str = "", spare: str = "") -> None:
+        self.mask, self.whole, self.last, self.odd, self.spare = mask, whole, last, odd, spare
 
 
 class Reader:
@@ -63,8 +63,11 @@ class Reader:
         """A whole vector."""
         return self._converted(self.f.let(f"load {self.vector}, ptr {at}, align {self.size}"))
 
-    def part(self, count: str, spare: str = "") -> Part:
-        """The first `count` lanes; `spare`: where an element can be read if there may be none."""
+    def part(self, count: str, spare: str = "", often_whole: bool = True) -> Part:
+        """The first `count` lanes; `spare`: where an element can be read if there may be none.
+
+        often_whole: a branch may read a whole vector as such.
+        """
         f, lanes = self.f, self.lanes
         if self.source is None or self.source.rounds:
             return Part(f.mask(lanes, count))
@@ -75,18 +78,35 @@ class Reader:
         every = f.let(f"shufflevector <{lanes} x i32> {one}, <{lanes} x i32> poison, <{lanes} x i32> zeroinitializer")
         iota = ", ".join(f"i32 {i}" for i in range(lanes))
         odd = f.let(f"icmp eq <{lanes} x i32> {every}, <{iota}>")
-        return Part(f.mask(lanes // 2, f.let(f"lshr i64 {count}, 1")), last, odd, spare)
+        whole = f.let(f"icmp eq i64 {count}, {lanes}") if often_whole else ""
+        return Part(f.mask(lanes // 2, f.let(f"lshr i64 {count}, 1")), whole, last, odd, spare)
 
     def some(self, at: str, part: Part) -> str:
         """The lanes of a part; zeros in the others."""
         f, lanes = self.f, self.lanes
-        if not part.last:
+        if not part.odd:
             name = f"llvm.masked.load.v{lanes}{suffix_of(self.stored)}.p0"
             none = (self.vector, "zeroinitializer")
             read = f.body.call(
                 self.vector, name, ("ptr", f"align {self.size} {at}"), (f"<{lanes} x i1>", part.mask), none
             )
             return self._converted(read)
+        if not part.whole:
+            return self._converted(self._pairs(at, part))
+        some, whole, join = (f.body.fresh(name) for name in ("some", "whole", "join"))
+        f.line(f"br i1 {part.whole}, label %{whole}, label %{some}")
+        f.label(whole)
+        every = f.let(f"load {self.vector}, ptr {at}, align {self.size}")
+        f.line(f"br label %{join}")
+        f.label(some)
+        chosen = self._pairs(at, part)
+        f.line(f"br label %{join}")
+        f.label(join)
+        return self._converted(f.let(f"phi {self.vector} [{every}, %{whole}], [{chosen}, %{some}]"))
+
+    def _pairs(self, at: str, part: Part) -> str:
+        """The lanes of a part of 16-bit elements, as they lie in memory: pairs of them, then the last one."""
+        f, lanes = self.f, self.lanes
         pairs = f"<{lanes // 2} x i32>"
         words = f.body.call(
             pairs, f"llvm.masked.load.v{lanes // 2}i32.p0", ("ptr", f"align {self.size} {at}"),
@@ -98,8 +118,7 @@ class Reader:
         last = f.let(f"insertelement {self.vector} poison, {self.element} {f.load(self.element, end)}, i32 0")
         every = f.let(f"shufflevector {self.vector} {last}, {self.vector} poison, <{lanes} x i32> zeroinitializer")
         read = f.let(f"bitcast {pairs} {words} to {self.vector}")
-        chosen = f.let(f"select <{lanes} x i1> {part.odd}, {self.vector} {every}, {self.vector} {read}")
-        return self._converted(chosen)
+        return f.let(f"select <{lanes} x i1> {part.odd}, {self.vector} {every}, {self.vector} {read}")
 
     def _converted(self, x: str) -> str:
         if self.source is None:

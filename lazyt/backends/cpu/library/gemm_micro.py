@@ -156,7 +156,7 @@ class Micro:
         """`(k, A, A stride, B, B stride, C, C stride, add to C, active lanes of the last vector)`"""
         f, e = self.f, self.element
         mask = f.mask(self.lanes, "%last") if self.tail else ""
-        self.part = self.b.part("%last") if self.tail else None
+        self.part = self.b.part("%last", often_whole=False) if self.tail else None
         bases, strides = self.row_bases() if self.form == "row" else (["%a"], ("%as", ""))
         main = not self.tail and self.mr == self.tile.rows[0]
         if main:
