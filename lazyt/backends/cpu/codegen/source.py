@@ -121,8 +121,45 @@ class Reader:
         return f.let(f"select <{lanes} x i1> {part.odd}, {self.vector} {every}, {self.vector} {read}")
 
     def _converted(self, x: str) -> str:
+        """What was read, as the product's elements."""
         if self.source is None:
             return x
         read = Vec(self.f.body, x, self.element, self.lanes)
         found = casts.rounded(read, self.source.half) if self.source.rounds else casts.widen(read, self.source.half)
         return found.name
+
+    def bits(self, x: str) -> Vec:
+        """What was read as a bfloat16: its bits in the upper half of an i32."""
+        assert self.source is not None, "elements are converted"
+        read = Vec(self.f.body, x, self.element, self.lanes)
+        if self.source.rounds:
+            return casts.rounded(read, self.source.half).as_int()
+        return read.convert("zext", "i32") << 16
+
+
+class PairReader(Reader):
+    """Writes reads of pairs of neighbours of bfloat16, each as the bits of one float32: the first in the lower half."""
+
+    def __init__(self, f: Function, lanes: int, source: Source) -> None:
+        super().__init__(f, source.stored, 2 * lanes, source)
+
+    def _converted(self, x: str) -> str:
+        assert self.source is not None, "elements are converted"
+        if self.source.rounds:
+            x = (self.bits(x) >> 16).convert("trunc", "i16").name
+        return self.f.let(f"bitcast <{self.lanes} x i16> {x} to <{self.lanes // 2} x float>")
+
+
+class RowPairReader(Reader):
+    """Writes reads of pairs of bfloat16 that lie below each other in two rows, the upper one first."""
+
+    def pair(self, upper: str, lower: str, keep: str) -> str:
+        """Of two vectors as they were read; `keep`: an i32 of ones, or of zeros where there is no lower row."""
+        kind = f"<{self.lanes} x i32>"
+        one = self.f.let(f"insertelement {kind} poison, i32 {keep}, i32 0")
+        every = self.f.let(f"shufflevector {kind} {one}, {kind} poison, {kind} zeroinitializer")
+        low = self.bits(lower) & Vec(self.f.body, every, "i32", self.lanes)
+        return ((self.bits(upper) >> 16) | low).as_float().name
+
+    def _converted(self, x: str) -> str:
+        return x

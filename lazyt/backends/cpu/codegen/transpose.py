@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.codegen.looptext import Function, suffix_of
-from lazyt.backends.cpu.codegen.source import Reader
+from lazyt.backends.cpu.codegen.source import PairReader, Reader
 from lazyt.backends.cpu.codegen.text import mem_type
 
 if TYPE_CHECKING:
@@ -26,17 +26,21 @@ MOST = 4
 class Turning:
     """The function for a dtype, and how it is called."""
 
-    def __init__(self, dtype: np.dtype, lanes: int, source: Source | None = None) -> None:
+    def __init__(self, dtype: np.dtype, lanes: int, source: Source | None = None, pairs: bool = False) -> None:
+        assert source is not None or not pairs, "pairs are of halves"
         self.dtype, self.lanes = dtype, lanes
         self.element, self.size = mem_type(dtype), dtype.itemsize
         self.vector = f"<{lanes} x {self.element}>"
-        self.source = source
+        self.source, self.pairs = source, pairs
         self.name = f"turn.{suffix_of(dtype)}" + (f".{source.stored}.{source.half}" if source is not None else "")
 
     def call(
         self, f: Function, lines: list[str], depth: str, count: str, to: str, to_step: str, workspace: str
     ) -> None:
-        """to[k * to_step + j] = line j's element k, for k < depth and j < count. workspace: see `allocate`."""
+        """to[k * to_step + j] = line j's element k, for k < depth and j < count. workspace: see `allocate`.
+
+        With `pairs` the lines are of bfloat16, and k counts pairs of them; depth counts the bfloat16.
+        """
         for i, line in enumerate(lines):
             f.line(f"store ptr {line}, ptr {f.at('ptr', workspace, str(i))}")
         f.line(f"call void @{self.name}(ptr {workspace}, i64 {depth}, i64 {count}, ptr {to}, i64 {to_step})")
@@ -51,20 +55,23 @@ class Turning:
         block = min(max(BLOCK // self.size, 1), MOST, lanes)
         blocks = lanes // block
         workspace = f.let(f"alloca {self.vector}, i64 {lanes}, align 64")
-        read = Reader(f, self.dtype, lanes, self.source)
+        pairs = self.source if self.pairs else None
+        read = Reader(f, self.dtype, lanes, self.source) if pairs is None else PairReader(f, lanes, pairs)
+        depth = "%depth" if pairs is None else f.let(f"lshr i64 {f.let('add i64 %depth, 1')}, 1")
         written = f"llvm.masked.store.v{lanes}{suffix_of(self.dtype)}.p0"
         bits = f"<{lanes} x i1>"
         f.body.declare(f"declare void @{written}({self.vector}, ptr, {bits})")
         every = f.let(f"icmp sge i64 %count, {lanes}")
-        with f.loop("0", "%depth", str(lanes)) as k:
-            left = f.smin(f.let(f"sub i64 %depth, {k.index}"), str(lanes))
-            part = read.part(left)
+        with f.loop("0", depth, str(lanes)) as k:
+            left = f.smin(f.let(f"sub i64 {depth}, {k.index}"), str(lanes))
+            along = k.index if pairs is None else f.let(f"shl i64 {k.index}, 1")
+            part = read.part(left if pairs is None else f.smin(f.let(f"sub i64 %depth, {along}"), str(2 * lanes)))
             whole = f.let(f"and i1 {every}, {f.let(f'icmp eq i64 {left}, {lanes}')}")
             with f.loop("0", str(lanes), str(block)) as first:
                 xs = []
                 for i in range(block):
                     line = f.load("ptr", f.at("ptr", "%lines", f.let(f"add i64 {first.index}, {i}")))
-                    xs.append(read.some(f.at(read.element, line, k.index), part))
+                    xs.append(read.some(f.at(read.element, line, along), part))
                 for i, x in enumerate(self._within(f, xs)):
                     at = f.at(self.vector, workspace, f.let(f"add i64 {first.index}, {i}"))
                     f.line(f"store {self.vector} {x}, ptr {at}, align {self.size}")

@@ -21,14 +21,14 @@ product of at most DEPTH along k, its part lives in the thread's working memory 
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.codegen.looptext import Function, named
 from lazyt.backends.cpu.codegen.text import mem_type
 from lazyt.backends.cpu.codegen.transpose import Turning
 from lazyt.backends.cpu.library.gemm_epilogue import epilogue_text
-from lazyt.backends.cpu.library.gemm_micro import Micro
+from lazyt.backends.cpu.library.gemm_micro import DotMicro, Micro
 from lazyt.backends.cpu.library.gemm_pack import Packing
 from lazyt.backends.cpu.library.gemm_tile import DEPTH, FIELDS, FINISHED, HEAD, KC, PACK_B
 from lazyt.backends.cpu.workspace import PARAMETERS, workspace_of
@@ -48,6 +48,8 @@ class Reads:
     a: Source | None = None
     b: Source | None = None
     packed: bool = True
+    # '', or how pairs of bfloat16 are multiplied: by an instruction ('native'), or as it does ('portable', for tests).
+    dots: str = ""
 
     @property
     def b_in_place(self) -> Source | None:
@@ -64,7 +66,7 @@ class _Driver:
     def __init__(self, dtype: np.dtype, tile: Tile, form: str, reads: Reads) -> None:
         self.dtype, self.tile, self.form = dtype, tile, form
         self.element = mem_type(dtype)
-        self.converts = reads.a is not None
+        self.converts, self.dots = reads.a is not None, bool(reads.dots)
         self.a, self.b = (self.element if s is None else mem_type(s.stored) for s in (reads.a, reads.b))
         # The elements of B that the micro-kernels read. NOTE: a converted B is packed by all units or by none.
         self.inner = self.b if reads.b_in_place is not None else self.element
@@ -128,6 +130,7 @@ class _Driver:
                         f"i64 0, i64 {a_inner})"
                     )
                     a1 = converted
+                deep = f.let(f"lshr i64 {f.let(f'add i64 {kk}, 1')}, 1") if self.dots else kk
                 with f.loop("0", nu, arg["group"]) as group:
                     ng = f.smin(f.let(f"sub i64 {nu}, {group.index}"), arg["group"])
                     j1 = f.let(f"add i64 {j0}, {group.index}")
@@ -148,7 +151,7 @@ class _Driver:
                         with f.loop("0", ng, str(t.columns), [("ptr", b3)]) as panel:
                             nr = f.smin(f.let(f"sub i64 {ng}, {panel.index}"), str(t.columns))
                             c3 = f.at(e, c2, panel.index)
-                            self._rows(kk, a2, a_step, a_inner, panel.carried[0], b_row, c3, ldc, rows, nr, add)
+                            self._rows(deep, a2, a_step, a_inner, panel.carried[0], b_row, c3, ldc, rows, nr, add)
                             panel.next = [f.at(self.inner, panel.carried[0], b_panel)]
                         with f.when(f.let(f"and i1 {finished}, {on_stack}")):
                             i1 = f.let(f"add i64 {i0}, {part.index}")
@@ -185,7 +188,8 @@ class _Driver:
         self, kk: str, a: str, a_step: str, a_inner: str, b: str, b_row: str, c: str, ldc: str, mu: str, nr: str,
         add: str,
     ) -> None:  # fmt: skip
-        """All tiles of one panel of columns."""
+        """All tiles of one panel of columns. kk: elements along k, or pairs."""
+        block = KC // 2 if self.dots else KC
         f, t, e = self.f, self.tile, self.element
         full = f.let(f"icmp eq i64 {nr}, {t.columns}")
         vectors = f.let(f"udiv i64 {f.let(f'add i64 {nr}, {t.lanes - 1}')}, {t.lanes}")
@@ -201,8 +205,8 @@ class _Driver:
             ar = f.at(e, a, f.let(f"mul i64 {row.index}, {a_step}"))
             cr = f.at(e, c, f.let(f"mul i64 {row.index}, {ldc}"))
             deepest = f.body.call("i64", "llvm.smax.i64", ("i64", kk), ("i64", "1"))
-            with f.loop("0", deepest, str(KC)) as part:
-                k1 = f.smin(f.let(f"sub i64 {kk}, {part.index}"), str(KC))
+            with f.loop("0", deepest, str(block)) as part:
+                k1 = f.smin(f.let(f"sub i64 {kk}, {part.index}"), str(block))
                 along = part.index if self.form == "row" else f.let(f"mul i64 {part.index}, {a_inner}")
                 ak, bk = f.at(e, ar, along), f.at(self.inner, b, f.let(f"mul i64 {part.index}, {b_row}"))
                 more = f.let(f"or i1 {add}, {f.let(f'icmp ne i64 {part.index}, 0')}")
@@ -224,24 +228,25 @@ def product_text(
 
     NOTE: all families together take three times as long to compile as the one that most sizes need.
     """
+    micro = partial(DotMicro, native=reads.dots == "native") if reads.dots else Micro
     micros = {
-        (family, mr): Micro(dtype, tile, form, mr, *family, reads.b_in_place)
+        (family, mr): micro(dtype, tile, form, mr, *family, reads.b_in_place)
         for family in families
         for mr in tile.heights(family[0])
     }
     driver, declared = _Driver(dtype, tile, form, reads).text("lazyt_gemm")
     bodies = []
-    for micro in micros.values():
-        bodies.append(micro.text())
-        declared |= set(micro.f.body.module.text().splitlines())
+    for one in micros.values():
+        bodies.append(one.text())
+        declared |= set(one.f.body.module.text().splitlines())
     packings = [(f"pack.{kind}", kind, reads.b) for kind in ("panel", "across")]
     if reads.a is not None:
         packings.append(("convert.rows", "rows", reads.a))
     for name, kind, source in packings:
-        packing = Packing(dtype, tile, source)
+        packing = Packing(dtype, tile, source, bool(reads.dots))
         bodies.append(packing.function(kind, name))
         declared |= packing.declared
-    turning, more = Turning(dtype, tile.lanes, reads.b).text()
+    turning, more = Turning(dtype, tile.lanes, reads.b, bool(reads.dots)).text()
     bodies.append(turning)
     declared |= more
     # By family, then by how many rows are left: the tallest that fits.

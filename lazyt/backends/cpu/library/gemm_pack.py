@@ -15,7 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.codegen.looptext import Function, named
-from lazyt.backends.cpu.codegen.source import Reader
+from lazyt.backends.cpu.codegen.source import PairReader, Reader, RowPairReader
 from lazyt.backends.cpu.codegen.text import mem_type
 from lazyt.backends.cpu.codegen.transpose import Turning
 from lazyt.backends.cpu.library.gemm_tile import PACK_FIELDS, PACK_HEAD
@@ -42,14 +42,15 @@ def pack_text(dtype: np.dtype, tile: Tile, kind: str, source: Source | None = No
 
 
 class Packing:
-    def __init__(self, dtype: np.dtype, tile: Tile, source: Source | None = None) -> None:
-        self.tile = tile
+    def __init__(self, dtype: np.dtype, tile: Tile, source: Source | None = None, pairs: bool = False) -> None:
+        self.tile, self.pairs = tile, pairs
         self.element, self.size = mem_type(dtype), dtype.itemsize
         self.vector = f"<{tile.lanes} x {self.element}>"
         self.f = Function()
         self.reader = Reader(self.f, dtype, tile.lanes, source)
+        self.below = RowPairReader(self.f, dtype, tile.lanes, source)
         self.arg: dict[str, str] = {}
-        self.turning = Turning(dtype, tile.lanes, source)
+        self.turning = Turning(dtype, tile.lanes, source, pairs)
         self.workspace = self.turning.allocate(self.f)
 
     def text(self, kind: str) -> tuple[str, str]:
@@ -78,7 +79,9 @@ class Packing:
         """`@name(from, row_step, rows, cols, to, to_unit, to_row)`"""
         f = self.f
         self.arg = {name: f"%{name}" for name in ("row_step", "rows", "cols", "to_unit", "to_row")}
-        if kind == "panel":
+        if kind == "panel" and self.pairs:
+            self._pair_panels()
+        elif kind == "panel":
             self._panels()
         elif kind == "rows":
             self._rows()
@@ -130,25 +133,32 @@ class Packing:
 
     def _rows(self) -> None:
         """Rows as they are. NOTE: the last vector of a row is stored whole, so there must be room behind it."""
-        f, e, lanes, read = self.f, self.element, self.tile.lanes, self.reader
-        whole = f.let(f"and i64 %cols, {-lanes}")
+        f, e, read = self.f, self.element, self.reader
+        if self.pairs:
+            assert read.source is not None, "pairs are of halves"
+            read = PairReader(f, self.tile.lanes, read.source)
+        span = read.lanes
+        whole = f.let(f"and i64 %cols, {-span}")
         left = f.let(f"sub i64 %cols, {whole}")
-        several = f.let(f"and i64 %cols, {-lanes * UNROLLED}")
+        several = f.let(f"and i64 %cols, {-span * UNROLLED}")
         part = read.part(left, "%from")
         ragged = f.let(f"icmp ne i64 {left}, 0")
 
+        def to(t: str, at: str) -> str:
+            return f.at(e, t, f.let(f"lshr i64 {at}, 1") if self.pairs else at)
+
         def copied(s: str, t: str, at: str) -> None:
-            self._put(read.read(f.at(read.element, s, at)), f.at(e, t, at))
+            self._put(read.read(f.at(read.element, s, at)), to(t, at))
 
         with f.loop("0", "%rows", "1", [("ptr", "%from"), ("ptr", "%to")]) as row:
             s, t = row.carried
-            with f.loop("0", several, str(lanes * UNROLLED)) as group:
+            with f.loop("0", several, str(span * UNROLLED)) as group:
                 for v in range(UNROLLED):
-                    copied(s, t, f.let(f"add i64 {group.index}, {v * lanes}"))
-            with f.loop(several, whole, str(lanes)) as one:
+                    copied(s, t, f.let(f"add i64 {group.index}, {v * span}"))
+            with f.loop(several, whole, str(span)) as one:
                 copied(s, t, one.index)
             with f.when(ragged):
-                self._put(read.some(f.at(read.element, s, whole), part), f.at(e, t, whole))
+                self._put(read.some(f.at(read.element, s, whole), part), to(t, whole))
             row.next = [f.at(read.element, s, "%row_step"), f.at(e, t, "%to_row")]
 
     def _panels(self) -> None:
@@ -172,6 +182,35 @@ class Packing:
         done = f.let(f"mul i64 {whole}, {columns}")
         with f.when(f.let(f"icmp slt i64 {done}, %cols")):
             self._panel(whole, "%from", f.at(e, "%to", f.let(f"mul i64 {whole}, %to_unit")))
+
+    def _pair_panels(self) -> None:
+        """All panels, two rows at a time; an odd last one with zeros below it."""
+        f, e, lanes, columns, read = self.f, self.element, self.tile.lanes, self.tile.columns, self.below
+        whole = f.let(f"mul i64 {f.let(f'udiv i64 %cols, {columns}')}, {columns}")
+        parts = []
+        for v in range(self.tile.vectors):
+            left = f.let(f"sub i64 {f.let(f'sub i64 %cols, {whole}')}, {v * lanes}")
+            least = f.body.call("i64", "llvm.smax.i64", ("i64", left), ("i64", "0"))
+            parts.append(read.part(f.smin(least, str(lanes)), "%from"))
+        ragged = f.let(f"icmp slt i64 {whole}, %cols")
+        by = f.let("shl i64 %row_step, 1")
+        with f.loop("0", "%rows", "2", [("ptr", "%from"), ("ptr", "%to")]) as row:
+            upper, t = row.carried
+            more = f.let(f"icmp slt i64 {f.let(f'add i64 {row.index}, 1')}, %rows")
+            lower = f.at(read.element, upper, f.let(f"select i1 {more}, i64 %row_step, i64 0"))
+            keep = f.let(f"sext i1 {more} to i32")
+            with f.loop("0", whole, str(columns), [("ptr", t)]) as panel:
+                for v in range(self.tile.vectors):
+                    at = f.let(f"add i64 {panel.index}, {v * lanes}")
+                    found = (read.read(f.at(read.element, line, at)) for line in (upper, lower))
+                    self._put(read.pair(*found, keep), f.at(e, panel.carried[0], str(v * lanes)))
+                panel.next = [f.at(e, panel.carried[0], "%to_unit")]
+            with f.when(ragged):
+                for v, part in enumerate(parts):
+                    at = f.let(f"add i64 {whole}, {v * lanes}")
+                    found = (read.some(f.at(read.element, line, at), part) for line in (upper, lower))
+                    self._put(read.pair(*found, keep), f.at(e, panel.carried[0], str(v * lanes)))
+            row.next = [f.at(read.element, upper, by), f.at(e, t, str(columns))]
 
     def _across(self, inside: str, source: str, target: str) -> None:
         """Group by group of as many lines as a vector has lanes."""

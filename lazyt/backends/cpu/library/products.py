@@ -40,6 +40,7 @@ from lazyt.backends.cpu.library.gemm_tile import (
     tile_of,
 )
 from lazyt.backends.cpu.thread_pool import get_num_threads
+from lazyt.backends.math.elements import BFLOAT16
 from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
@@ -103,13 +104,16 @@ class Choice(products.Choice):
     deep: int = DEEP  # rows of a unit at most, where there are several blocks of k
     wide: int = WIDE  # columns of a unit at most
     sources: tuple[Source | None, Source | None] = (None, None)  # how A and B are converted as they are read
+    dots: str = ""  # how pairs of bfloat16 are multiplied, if they are (see `Reads`)
     leading: tuple[tuple[int, int], ...] = ()  # how A and B lie (see `leading`), where one that is not NumPy reads them
 
     def text(self, dtype: np.dtype) -> tuple[str, str]:
         """The module of a generated product, and its name."""
         assert self.tile is not None
         a, b = self.sources
-        reads = Reads(None if self.pack_a else a, b, b is None or bool(self.pack_b))
+        if self.pack_a and a is not None:
+            a = Source(dtype, a.half) if self.dots else None  # packed, it is float32
+        reads = Reads(a, b, b is None or bool(self.pack_b), self.dots)
         return product_text(dtype, self.tile, self.form, self.families, reads)
 
 
@@ -119,6 +123,11 @@ def tile_for(dtype: np.dtype, form: str = "row") -> Tile | None:
     if dtype.kind in "iu" or dtype in (np.dtype(np.float32), np.dtype(np.float64)):
         return tile_of(dtype, host_features(), form=form)
     return None
+
+
+def dot_products() -> str:
+    """How products of bfloat16 multiply pairs of them here; '' if one by one, as float32."""
+    return "native" if "avx512bf16" in host_features() else ""
 
 
 def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
@@ -147,9 +156,15 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
         pack_a, form = "across", "row"
         tile = tile_for(dtype)
         assert tile is not None
+    both = all(s is not None and s.half == BFLOAT16 for s in sources)
+    dots = dot_products() if both and m > FEW * tile.rows[0] else ""
+    if dots and form == "col":
+        pack_a, form = "across", "row"
+        tile = tile_for(dtype)
+        assert tile is not None
     far = kk * n * size > NEAR and m > MANY
     if sources[1] is not None:
-        far = m > (FEW if sources[1].rounds else SOME) * tile.rows[0]
+        far = bool(dots) or m > (FEW if sources[1].rounds else SOME) * tile.rows[0]
     aliased = tb[1] * size % ALIASED == 0 and kk > 32 and m > 4 * tile.rows[0]
     pack_b = "across" if tb[0] != NO_TRANS else "panel" if far or aliased else ""
     estimate = _generated(tile, m, n, kk, count, pack_a, pack_b, c)
@@ -158,7 +173,7 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
     on_stack = how == "generated" and stays_on_stack(c, kk)
     return Choice(
         how, m, n, kk, count, estimate, library_estimate, on_stack, tile=tile, families=tile.families(n), form=form,
-        pack_a=pack_a, pack_b=pack_b, sources=sources, leading=lie,
+        pack_a=pack_a, pack_b=pack_b, sources=sources, dots=dots, leading=lie,
     )  # fmt: skip
 
 
@@ -239,7 +254,7 @@ class Product(products.Product):
     @property
     def _converts(self) -> bool:
         """Whether a unit converts its part of A."""
-        return self.choice.sources[0] is not None and not self.choice.pack_a
+        return self.choice.sources[0] is not None and (not self.choice.pack_a or bool(self.choice.dots))
 
     def _converted_at(self, group: int) -> int:
         """Where a converted part of A lies in the working memory: behind a finished part of C, and a group of B."""
