@@ -49,12 +49,12 @@ def strided_base(scope: Scope | None, x: Node) -> Node:
 def strided(scope: Scope | None, x: Node, rounds: bool = False) -> tuple[Node, tuple[int | Dim, ...], int | Dim] | None:
     """(stored node, strides of x's axes, offset), in elements; None when a library could not read it so.
 
-    rounds: the reader rounds a half from the float32 that it was cast from, where that is stored anyhow, a leaf.
+    rounds: the reader rounds a half from the float32 that it was cast from, where that is stored anyhow, an input.
     """
     axes, place = whole(x.shape)
     n = x
     address: Index | None = None
-    while n.op in ("permute", "reshape", "expand", "slice") or (rounds and _of_leaf(n)):
+    while n.op in ("permute", "reshape", "expand", "slice") or (rounds and _of_input(n)):
         if n.op == "cast":
             n = n.operands[0]
             continue
@@ -64,7 +64,7 @@ def strided(scope: Scope | None, x: Node, rounds: bool = False) -> tuple[Node, t
         elif n.op == "reshape":
             address = flat(place, n.shape)
             n = buffer_of(n)
-            n = n.operands[0] if rounds and _of_leaf(n) else n
+            n = n.operands[0] if rounds and _of_input(n) and n.operands[0].op == "input" else n
             break
         else:
             return None
@@ -80,9 +80,14 @@ def strided(scope: Scope | None, x: Node, rounds: bool = False) -> tuple[Node, t
     return (n, strides, address.offset) if unit or trivial else None
 
 
-def _of_leaf(n: Node) -> bool:
-    """Whether n is a float32 leaf as a half."""
-    return n.op == "cast" and n.dtype in HALVES and n.operands[0].op == "input" and n.operands[0].dtype == float32
+def _of_input(n: Node) -> bool:
+    """Whether n is a float32 input, or movement of one, as a half."""
+    if n.op != "cast" or n.dtype not in HALVES or n.operands[0].dtype != float32:
+        return False
+    x = n.operands[0]
+    while x.op in ("permute", "reshape", "expand", "slice"):
+        x = x.operands[0]
+    return x.op == "input"
 
 
 def attention_operands(scope: Scope | None, n: Node) -> list[tuple[Node, tuple[int | Dim, ...], int | Dim]]:
