@@ -9,7 +9,7 @@ from lazyt.inspect.kernels import KernelView, kernel_views, sizes
 from lazyt.ir import graph as g
 from lazyt.ir.passes.call_operands import nbytes
 from lazyt.runtime.liveness import wanted_of
-from lazyt.runtime.plan_cache import Plan, draft, outlook, runs_alone
+from lazyt.runtime.plan_cache import Plan, build, peek, runs_alone
 from lazyt.runtime.subprograms import partition
 from lazyt.runtime.sync import differentiable
 from lazyt.tracing.printer import aligned, bytes_text, count_text, html_text, plural
@@ -177,10 +177,10 @@ def _explained(
     pos: Step, ext: Ext, want: list[Slot], scalars: list[Any], fused: bool, slots: list[Slot]
 ) -> Explanation:  # fmt: skip
     """What would run for one program; `slots` are the values that kernels are marked for."""
-    found, reason, now_fused = outlook(pos, ext, want)
-    plan = found if found is not None and found.fused == fused else draft(pos, ext, want, scalars, fused)
+    found, reason, now_fused = peek(pos, ext, want)
+    plan = found if found is not None and found.fused == fused else build(pos, ext, want, scalars, fused)
     bound = plan.executable.bind(ext.values, scalars)
-    tiered = draft(pos, ext, want, scalars, False) if fused and not now_fused else None
+    tiered = build(pos, ext, want, scalars, False) if fused and not now_fused else None
     needed = _needed(plan, slots) if slots else None
     return Explanation(
         plan, bound, steps=len(pos.steps()), known=found is not None, reason=reason, fused=fused, unfused=tiered,

@@ -215,7 +215,7 @@ class KernelView:
         return f"{where} {n.dtype} {g.shape_text(self._shape(n))}"
 
     @cached_property
-    def ways(self) -> list[str]:
+    def strategies(self) -> list[str]:
         """Which optimisations were applied to its code, and what a run may do with its results."""
         found = []
         if any(
@@ -332,7 +332,7 @@ class KernelView:
         if self.chosen:
             where = "; the product itself is never in memory" if self._on_stack else ""
             rows.append(("chosen", self.chosen + where))
-        rows += [("ways", way) for way in self.ways]
+        rows += [("strategies", text) for text in self.strategies]
         flops = "no flops counted"
         if self.flops:
             flops = f"{count_text(self.flops, 'flop')}, {self.intensity:.2g} flop/byte"
@@ -340,7 +340,7 @@ class KernelView:
         rows.append(("code", CODE[self.code]))
         lines, last = [self.line()], ""
         for word, text in rows:
-            lines.append(f"    {word if word != last else '':<6}  {text}")
+            lines.append(f"    {word if word != last else '':<10}  {text}")
             last = word
         return "\n".join(lines)
 

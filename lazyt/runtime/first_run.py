@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 Extents = tuple[int, ...]
 Array = np.ndarray[Any, Any]
-P = TypeVar("P")  # the plan of a program, of which this module only hands out a draft
+P = TypeVar("P")  # the plan of a program, which this module only makes and does not keep
 Value = Data | Array  # an array: NumPy computed it, and no kernel has asked for it
 # (same as an earlier one, input, output's position, shape, dtype) of each result; -1 where it is none.
 Recipe = list[tuple[int, int, int, Extents, "np.dtype"]]
@@ -91,8 +91,8 @@ def values_of(recipe: Recipe, buffers: Sequence[Any], inputs: Sequence[Data]) ->
     return values
 
 
-def options_for(device: str, fused: bool, settle: bool = False, soon: bool = False) -> Options:
-    """How programs are compiled for a device, by what it can do and by LAZYT_DEBUG; soon: they run at once."""
+def options_for(device: str, fused: bool, settle: bool = False, prefetch: bool = False) -> Options:
+    """How programs are compiled for a device, by what it can do and LAZYT_DEBUG; prefetch: compiling begins at once."""
     backend = backends[device]
     can = backend.capabilities(device)
     able = {
@@ -102,7 +102,7 @@ def options_for(device: str, fused: bool, settle: bool = False, soon: bool = Fal
     off = frozenset(flag for flag, on in settings.items() if not (on and able.get(flag, True)))
     return Options(
         fused, settle, settings["verify"], off, can.convolutions, can.attention if settings["attention"] else None,
-        can.share, backend.prefetch if soon and not settings["interpret"] else None,
+        can.share, backend.prefetch if prefetch and not settings["interpret"] else None,
     )  # fmt: skip
 
 
@@ -283,15 +283,15 @@ def _key(s: Step, values: Sequence[Slot | Value]) -> tuple[Any, ...]:
 
 
 class Stepwise(Generic[P]):
-    """One run of a program, step by step; `drafted` makes the plan of one operation a kernel, for looking at."""
+    """One run of a program, step by step; `build` makes the plan of one operation a kernel, to be looked at."""
 
     fused = False
     asynchronous = False
 
-    def __init__(self, steps: Sequence[Step], wanted: tuple[tuple[int, int], ...], drafted: Callable[[], P]) -> None:
+    def __init__(self, steps: Sequence[Step], wanted: tuple[tuple[int, int], ...], build: Callable[[], P]) -> None:
         self.steps = steps
         self.wanted = wanted
-        self.drafted = drafted
+        self.build = build
         self.kernels = self.launches = 0
         self.interpreted: set[int] = set()  # the steps that NumPy computed, by index
         self._compiles = (0, 0.0)
@@ -300,7 +300,7 @@ class Stepwise(Generic[P]):
     def whole(self) -> P:
         """The plan of the program, a kernel for each operation, to look at; it has no machine code."""
         if self._plan is None:
-            self._plan = self.drafted()
+            self._plan = self.build()
         return self._plan
 
     def take_compiles(self) -> tuple[int, float]:

@@ -218,7 +218,7 @@ def needed(plan: Plan, extents: tuple[int, ...], scalars: Sequence[Any]) -> int:
 
 
 def _leaves(plan: Plan) -> list[g.Node]:
-    return [n for n in plan.graph.nodes if n.op == "leaf"]
+    return [n for n in plan.graph.nodes if n.op == "input"]
 
 
 def _bounded(plan: Plan, limit: int | None, scalars: Sequence[Any]) -> Plan:

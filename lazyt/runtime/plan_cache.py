@@ -61,14 +61,14 @@ class Plan:
     """How to compute some values of a program; valid for every trace whose extents satisfy its guards."""
 
     def __init__(
-        self, low: Lowered, want: Sequence[Slot], fused: bool, soon: bool = False, wish: Wish | None = None
+        self, low: Lowered, want: Sequence[Slot], fused: bool, prefetch: bool = False, wish: Wish | None = None
     ) -> None:  # fmt: skip
-        """soon: it will run as soon as it is made, so that compiling may begin meanwhile."""
+        """prefetch: compiling begins at once, in the background, because the plan will run as soon as it is made."""
         self.wanted: Wanted = names(want)
         self.device = want[0].step.device
         # NOTE: a program without anything to fuse is not planned again when it comes again.
         settle = not fused and settings["fuse"] and settings["tiers"]
-        options = replace(options_for(self.device, fused, settle, soon), wish=wish)
+        options = replace(options_for(self.device, fused, settle, prefetch), wish=wish)
         program = pipeline.compile_graph([low.nodes[s] for s in want], low.scope, options)
         assert program.division is not None, "`fuse` makes it"
         assert program.schedule is not None, "`order` makes it"
@@ -291,7 +291,7 @@ def _choose(
         want = _union(program, pos, want)
     program.misses.append(wanted)
     del program.misses[:-4]
-    plan = draft(pos, ext, want, scalars, fused, soon=True)
+    plan = build(pos, ext, want, scalars, fused, prefetch=True)
     plan.compile(ext.values, scalars)
     program.plans.append(plan)
     budget.add(pos.sid, plan)
@@ -300,12 +300,12 @@ def _choose(
 
 
 def _stepwise(pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars: Sequence[Any]) -> Stepwise[Plan]:
-    def drafted() -> Plan:
-        plan = draft(pos, ext, want, scalars, False)
+    def build_one() -> Plan:
+        plan = build(pos, ext, want, scalars, False)
         plan.executable.bound[ext.values] = plan.executable.bind(ext.values, scalars)
         return plan
 
-    return Stepwise(pos.steps(), wanted, drafted)
+    return Stepwise(pos.steps(), wanted, build_one)
 
 
 def _fused(program: Program | None, pos: Step, ext: Ext) -> bool:
@@ -338,7 +338,7 @@ def _search(program: Program, pos: Step, ext: Ext, wanted: Wanted, fused: bool) 
     return None, cache_miss.SEEN_AGAIN if unfused else cache_miss.new_program(pos)()
 
 
-def outlook(pos: Step, ext: Ext, want: Sequence[Slot]) -> tuple[Plan | None, str, bool]:
+def peek(pos: Step, ext: Ext, want: Sequence[Slot]) -> tuple[Plan | None, str, bool]:
     """What a sync would find: a plan, or None and why, and whether it runs fused kernels. Changes nothing."""
     with _lock:
         place: Place | None = pos.plans
@@ -350,14 +350,14 @@ def outlook(pos: Step, ext: Ext, want: Sequence[Slot]) -> tuple[Plan | None, str
         return plan, reason, fused
 
 
-def draft(
-    pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any], fused: bool, soon: bool = False
+def build(
+    pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any], fused: bool, prefetch: bool = False
 ) -> Plan:  # fmt: skip
-    """A plan that nobody keeps yet and that has no machine code; soon: it will be compiled and run at once."""
+    """A plan that nobody keeps yet and that has no machine code; prefetch: compiling begins at once."""
     steps = pos.steps()
     low, budget = lower(steps, ext.values, scalars), budget_of(steps)
     if budget is None or not fused:
-        return Plan(low, want, fused, soon)
+        return Plan(low, want, fused, prefetch)
     return plan_within(lambda wish: Plan(low, want, fused, wish=wish), budget, ext.values, scalars)
 
 

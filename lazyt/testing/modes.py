@@ -95,7 +95,7 @@ class Program:
 
     def compute(self, slots: Sequence[Slot], fused: bool) -> list[np.ndarray[Any, Any]]:
         """These values, through kernels that are planned for them alone."""
-        plan = plan_cache.draft(self.pos, self.ext, slots, self.scalars, fused)
+        plan = plan_cache.build(self.pos, self.ext, slots, self.scalars, fused)
         plan.compile(self.ext.values, self.scalars)
         return [memory.as_array(d) for d in plan.run(self.ext.values, self.scalars, self.inputs, slots)]
 

@@ -87,7 +87,7 @@ def test_explain_says_what_was_applied(name, monkeypatch):
         for on in (True, False):
             monkeypatch.setitem(table, name, on)
             x = program()
-            assert (way in [w for kernel in lt.explain(x).kernels for w in kernel.ways]) == on, lt.explain(x)
+            assert (way in [w for kernel in lt.explain(x).kernels for w in kernel.strategies]) == on, lt.explain(x)
             assert (way in str(lt.explain(x))) == on
             del x
     finally:

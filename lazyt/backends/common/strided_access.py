@@ -29,4 +29,4 @@ def alternate(call: KernelCall) -> None:
     ]
     if accesses != list(kernel.accesses):
         call.kernel = replace(kernel, accesses=tuple(accesses))
-        call.ways += ("every other element as two of neighbours and a shuffle",)
+        call.strategies += ("every other element as two of neighbours and a shuffle",)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.binding import DONATED
 from lazyt.backends.cpu.code_cache import assembly_of, code_at, source_of
-from lazyt.backends.cpu.codegen.emit import ways_of
+from lazyt.backends.cpu.codegen.emit import strategies_of
 from lazyt.backends.cpu.flags import switches
 from lazyt.backends.cpu.library import blas
 from lazyt.backends.cpu.library.attention_tile import KEYS
@@ -76,7 +76,7 @@ class LaunchDescription(Description):
         c, bound, found = self._call, self._bound, list[str]()
         if self._map is not None:
             kernel = self._map.kernel
-            found += [*self._map.ways, *ways_of(kernel)]
+            found += [*self._map.strategies, *strategies_of(kernel)]
             threads, extents = get_num_threads(), tuple(map(bound.value, self._map.extents))
             divided = switches["split"] and worth_splitting(kernel, extents, threads, switches["early"])
             if isinstance(c, KernelCall) and divided:

@@ -78,7 +78,7 @@ class LaunchDescription(Description):
 
     @property
     def strategies(self) -> Sequence[str]:  # type: ignore[override]
-        return self._bound.ways_of(self._call) if isinstance(self._call, KernelCall) else ()
+        return self._bound.strategies_of(self._call) if isinstance(self._call, KernelCall) else ()
 
     @property
     def fallback(self) -> str:  # type: ignore[override]

@@ -346,7 +346,7 @@ class Bound(ScheduleBinding):
         self.arena_size, self.scratch_at = arena, scratch_at
         return found
 
-    def ways_of(self, c: KernelCall) -> list[str]:
+    def strategies_of(self, c: KernelCall) -> list[str]:
         """What `explain()` says of how a kernel is given to blocks."""
         launches = [m for _, m in self._mappings_of(c)]
         if not any(m.phase for m in launches) and len(launches) == 1:

@@ -114,7 +114,7 @@ class KernelCall:
     nodes: tuple[Node, ...] = ()  # what it computes
     # The product whose elements its points are, one axis a dimension, if it was made so: see epilogue.py.
     product: Node | None = None
-    ways: tuple[str, ...] = ()  # strategies that passes chose for it, for `explain()`
+    strategies: tuple[str, ...] = ()  # strategies that passes chose for it, for `explain()`
 
     # NOTE: found once. Passes change a call's axes and the order of its accesses, but not which buffers those are of.
     @cached_property

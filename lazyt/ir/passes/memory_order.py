@@ -36,7 +36,7 @@ class _Memory:
     """What the launches read and write, and how long that lives."""
 
     def __init__(self, launches: Sequence[Launch], outputs: Collection[Node]) -> None:
-        self.touched = [[n for n in c.reads | c.writes if n.op != "leaf" and n not in outputs] for c in launches]
+        self.touched = [[n for n in c.reads | c.writes if n.op != "input" and n not in outputs] for c in launches]
         self.sizes = {n: hint(nbytes(n)) for touched in self.touched for n in touched}
         self.uses: dict[Node, int] = {}
         for touched in self.touched:

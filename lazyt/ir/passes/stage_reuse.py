@@ -135,5 +135,5 @@ class _Rewriter:
         kernel = replace(self.old, accesses=tuple(self.accesses), values=tuple(self.values), stages=tuple(stages))
         call = self.call
         call.kernel, call.accesses = kernel, self.args
-        call.ways += ("costly values of a row stand in its result until that is known",)
+        call.strategies += ("costly values of a row stand in its result until that is known",)
         return call

@@ -37,16 +37,16 @@ def emit(kernel: Kernel, name: str) -> str:
     return _emitted(kernel, name)[0]
 
 
-def ways_of(kernel: Kernel) -> list[str]:
+def strategies_of(kernel: Kernel) -> list[str]:
     """What was chosen in writing a kernel's code, in words."""
-    return list(_emitted(kernel, "kernel")[1].ways)
+    return list(_emitted(kernel, "kernel")[1].strategies)
 
 
 def _emitted(kernel: Kernel, name: str) -> tuple[str, Module]:
     module = Module()
     if over_pairs(kernel):
         rows = f"{name}.rows"
-        module.ways["short rows against short rows, lanes along the outputs"] = None
+        module.strategies["short rows against short rows, lanes along the outputs"] = None
         text = [_function(kernel, rows, module, "internal "), emit_pairs(kernel, name, rows, module)]
     else:
         text = [_function(kernel, name, module)]
@@ -58,7 +58,7 @@ def _function(kernel: Kernel, name: str, module: Module, linkage: str = "") -> s
     body = Body(module, block="start")
     lanes = lanes_of(kernel, levels)
     if lanes > LANES:
-        module.ways[f"{lanes} lanes side by side"] = None
+        module.strategies[f"{lanes} lanes side by side"] = None
     bytes_alone = lanes == BYTES and _over_bytes(kernel, levels)
     scope = Scope(kernel, levels, body, lanes, counter="i8" if bytes_alone else "i32")
     if kernel.rows and kernel.vector == "outer":

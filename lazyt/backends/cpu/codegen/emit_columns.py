@@ -127,9 +127,9 @@ class ColumnStage:
     def _run(self, axis: int, start: str, stop: str) -> None:
         """Rows [start, stop) of the innermost row axis."""
         scope = self.scope
-        ways = scope.body.module.ways
+        strategies = scope.body.module.strategies
         if self._together(axis):
-            ways[f"columns, {TOGETHER} rows at a time through registers"] = None
+            strategies[f"columns, {TOGETHER} rows at a time through registers"] = None
             with scope.loop(start, stop, TOGETHER) as block:
                 after = scope.body.let(f"add i64 {block.index}, {TOGETHER}")
                 end = scope.body.call("i64", "llvm.smin.i64", ("i64", after), ("i64", stop))
@@ -142,7 +142,7 @@ class ColumnStage:
                 with self._columns():
                     self._points()
             return
-        ways[f"reads across memory in tiles of {LANES} rows"] = None
+        strategies[f"reads across memory in tiles of {LANES} rows"] = None
         with scope.loop(start, stop, LANES) as block:
             after = scope.body.let(f"add i64 {block.index}, {LANES}")
             end = scope.body.call("i64", "llvm.smin.i64", ("i64", after), ("i64", stop))

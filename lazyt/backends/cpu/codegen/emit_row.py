@@ -39,7 +39,7 @@ class RowStage:
         self.accesses = used_accesses(scope.kernel, self.needed, stage.stores)
         self.early = switches["early"] and scope.kernel.asks(stage)
         if self.early:
-            scope.body.module.ways["any and all end where they are decided"] = None
+            scope.body.module.strategies["any and all end where they are decided"] = None
 
     def emit(self) -> None:
         scope = self.scope

@@ -44,7 +44,7 @@ class Module:
 
     def __init__(self) -> None:
         self._entries: dict[str, str] = {}
-        self.ways: dict[str, None] = {}  # what was chosen in writing it, in words, for `explain()`
+        self.strategies: dict[str, None] = {}  # what was chosen in writing it, in words, for `explain()`
 
     def declare(self, text: str) -> None:
         """Add a declaration or a global; the first text under a symbol wins."""

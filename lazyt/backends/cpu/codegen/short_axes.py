@@ -48,6 +48,6 @@ def widen(call: KernelCall) -> None:
         affines=tuple(k.Affine("".join(moved(a.classes))) for a in kernel.affines),
     )
     call.extents = moved(call.extents)
-    call.ways += (f"lanes along axis {along}, the last is short",)
+    call.strategies += (f"lanes along axis {along}, the last is short",)
     call.accesses = [AccessArg(a.buffer, a.offset, moved(a.strides), a.itemsize) for a in call.accesses]
     call.affines = [(moved(coefs), offset) for coefs, offset in call.affines]

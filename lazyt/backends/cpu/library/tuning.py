@@ -97,7 +97,7 @@ def _key(c: MatmulCall, choice: Choice, value: Value) -> str:
 
 
 def candidates(choice: Choice) -> list[Choice]:
-    """Ways to compute a product, the one by estimates first."""
+    """Strategies for a product, the one by estimates first."""
     generated = dataclasses.replace(choice, how="generated", on_stack=False)
     out = [dataclasses.replace(choice, on_stack=False), generated, dataclasses.replace(generated, how="blas")]
     out += [dataclasses.replace(generated, deep=deep) for deep in DEEPS]
@@ -109,25 +109,25 @@ def candidates(choice: Choice) -> list[Choice]:
 
 def _measured(c: MatmulCall, choice: Choice, value: Value) -> dict[str, Any]:
     """The fastest candidate, and the times in microseconds."""
-    ways = candidates(choice)
+    choices = candidates(choice)
     nodes = list(dict.fromkeys([*(base for base, _, _ in c.operands), c.node]))
     buffers = {n: memory.allocate(max(_bytes(n, value), 1)) for n in nodes}
     for b in buffers.values():
         ctypes.memset(b.address, 0, b.nbytes)
-    trials = [_Trial(c, way, value, buffers) for way in ways]
-    best = [float("inf")] * len(ways)
+    trials = [_Trial(c, candidate, value, buffers) for candidate in choices]
+    best = [float("inf")] * len(choices)
     for repeat in range(REPEATS):
         for i, trial in enumerate(trials):
             t = trial.run()
             if repeat:  # the first one touches memory
                 best[i] = min(best[i], t)
-    first = min(range(len(ways)), key=best.__getitem__)
+    first = min(range(len(choices)), key=best.__getitem__)
     if best[first] > BETTER * best[0]:
         first = 0
-    way = ways[first]
-    times = {how: min((t for w, t in zip(ways, best, strict=True) if w.how == how)) for how in ("generated", "blas")}
+    fastest = choices[first]
+    times = {how: min((t for x, t in zip(choices, best, strict=True) if x.how == how)) for how in ("generated", "blas")}
     return {
-        "how": way.how, "deep": way.deep, "wide": way.wide, "pack_b": way.pack_b,
+        "how": fastest.how, "deep": fastest.deep, "wide": fastest.wide, "pack_b": fastest.pack_b,
         **{name: round(t * 1e6, 1) for name, t in times.items()},
     }  # fmt: skip
 
