@@ -7,10 +7,8 @@ import random
 import sys
 
 from lazyt.testing.fuzz import Search, replay
+from lazyt.testing.kinds import KINDS
 from lazyt.testing.soak import KINDS as DISTURBANCES, Soak
-
-# Of programs that a search may write.
-KINDS = ("all", "long")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -24,12 +22,11 @@ def main(arguments: list[str] | None = None) -> int:
     fuzz.add_argument("--seed", type=int, help="of the first program; the others follow (default: a new one)")
     fuzz.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
     fuzz.add_argument("--programs", type=int, help="stop after so many programs")
-    fuzz.add_argument(
-        "--kind", choices=KINDS, default="all", help="long: loops that go unread (default: all the others)"
-    )
+    kinds = ["all", *KINDS]
+    fuzz.add_argument("--kind", choices=kinds, default="all", help="of programs (default: what each seed says)")
     one = commands.add_parser("replay", help="run the program of a seed again")
     one.add_argument("seed", type=int)
-    one.add_argument("--kind", choices=KINDS, default="all")
+    one.add_argument("--kind", choices=kinds, default="all")
     soak = commands.add_parser("soak", help="train, fail, interrupt; memory and latency must stay flat")
     soak.add_argument("--minutes", type=float, default=30.0, help="how long to go on (default: 30)")
     soak.add_argument("--seed", type=int, default=0)

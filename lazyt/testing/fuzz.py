@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import gc
+import importlib
 import multiprocessing
 import os
 import signal
@@ -15,9 +16,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, TextIO
 
-from lazyt.testing.long import check_long, is_known
-from lazyt.testing.loops import check_loop, is_loop
-from lazyt.testing.seeds import Coverage, Found, small, small_loop, try_seed
+from lazyt.testing.kinds import KINDS, is_known, kind_of_lines, modules
+from lazyt.testing.seeds import Coverage, Found, small, small_of, try_seed
 from lazyt.testing.statements import Failure, Stopped, check
 
 # A program that takes longer than this hangs.
@@ -52,9 +52,11 @@ class Board:
         return bytes(self.text[: self.size.value]).decode().split("\n") if self.size.value else []
 
 
-def _worker(pipe: Any, board: Board, stacks: str, kind: str) -> None:
+def _worker(pipe: Any, board: Board, stacks: str, kind: str, kinds: list[str]) -> None:
     """Try the seeds that come, until None. A crash, and SIGUSR1, write every thread's stack into the file `stacks`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for module in kinds:
+        importlib.import_module(module)
     known: set[tuple[str, ...]] = set()
     with open(stacks, "w") as log:
         faulthandler.enable(log)
@@ -72,8 +74,8 @@ def _worker(pipe: Any, board: Board, stacks: str, kind: str) -> None:
                 pipe.send(("done", covered))
             else:
                 try:
-                    checked = check_long if kind == "long" else check_loop if is_loop(what) else check
-                    pipe.send(("done", checked(what)))
+                    of = KINDS.get(kind) or kind_of_lines(what)
+                    pipe.send(("done", check(what) if of is None else of.check(what)))
                 except (Stopped, SyntaxError):
                     pipe.send(("done", None))
 
@@ -87,7 +89,8 @@ class Worker:
         self.board = Board()
         handle, self.log = tempfile.mkstemp(".stacks")
         os.close(handle)
-        self.process = context.Process(target=_worker, args=(theirs, self.board, self.log, kind), daemon=True)
+        about = (theirs, self.board, self.log, kind, modules())
+        self.process = context.Process(target=_worker, args=about, daemon=True)
         self.process.start()
         theirs.close()
         self.seeds: list[int] = []  # what it was given
@@ -161,7 +164,7 @@ class Search:
 
     seed: int
     jobs: int = 1
-    kind: str = ""  # of all programs: 'long'; otherwise each seed says its own
+    kind: str = ""  # of all programs, a registered one; otherwise each seed says its own
     out: TextIO = field(default_factory=lambda: sys.stdout)
     found: list[Found] = field(default_factory=list)
     covered: Coverage = field(default_factory=Coverage)
@@ -263,11 +266,12 @@ class Search:
         """A program that kills its process, made small in processes of its own."""
         if is_known(failure, w.board.lines):
             return Found(w.board.seed.value, w.board.lines, w.board.lines, failure)
-        if self.kind == "long":
-            again = lambda x: check_apart(x, 30.0, "long")
-            return small_loop(w.board.seed.value, w.board.lines, failure, again, 120.0)
-        make = small_loop if is_loop(w.board.lines) else small
-        return make(w.board.seed.value, w.board.lines, failure, lambda x: check_apart(x, 30.0), 120.0)
+        seed, lines = w.board.seed.value, w.board.lines
+        again = lambda x: check_apart(x, 30.0, self.kind)
+        kind = KINDS.get(self.kind) or kind_of_lines(lines)
+        if kind is None:
+            return small(seed, lines, failure, again, 120.0)
+        return small_of(kind, seed, lines, failure, again, 120.0)
 
     def _report(self, found: Found) -> None:
         if is_known(found.failure, found.small):
@@ -313,14 +317,8 @@ def replay(seed: int, out: Any = None, kind: str = "") -> Found | None:
     search.run(HANGS + 60, most=1)
     print("\n".join(search.lines), file=out, flush=True)
     if not search.found:
-        other = (
-            "itself, synced each turn"
-            if kind == "long"
-            else "itself in the general way"
-            if is_loop(search.lines)
-            else "NumPy, in every mode"
-        )
-        print(f"\nlazyt agrees with {other}", file=out)
+        of = KINDS.get(kind) or kind_of_lines(search.lines)
+        print(f"\nlazyt agrees with {'NumPy, in every mode' if of is None else of.agrees}", file=out)
         return None
     found = search.found[0]
     print(f"\n{found.failure.message}\n\n{found.script()}", file=out)

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -18,15 +19,11 @@ from lazyt.testing import array_programs, mixed_programs, view_programs
 from lazyt.testing.choices import choices_of
 from lazyt.testing.composed import COMPOSED
 from lazyt.testing.gradient_programs import SMOOTH, GradientWriter, check_gradients
-from lazyt.testing.long import again_long, check_long, is_known, is_long, long_script, ways_of
-from lazyt.testing.long_programs import LongWriter
-from lazyt.testing.loop_programs import LoopWriter
-from lazyt.testing.loops import again_loop, check_loop, is_loop, loop_script
+from lazyt.testing.kinds import EVERY, KINDS, SELDOM as SELDOM_KINDS, Kind, is_known, kind_of_lines
 from lazyt.testing.mixed_programs import CALLED, Unwritten, table
 from lazyt.testing.modes import FIRST_BY_NUMPY, FIRST_RUN, FIRST_RUN_EACH, RANDOM, Mode
 from lazyt.testing.scripts import script
 from lazyt.testing.shrink import shrink
-from lazyt.testing.shrink_source import shrink_source
 from lazyt.testing.statements import (  # fmt: skip
     CHECKED,
     INTERPRETED,
@@ -45,8 +42,6 @@ from lazyt.testing.statements import (  # fmt: skip
 )
 
 LENGTH = 8
-# One seed of so many is planned, fused and compiled; is interpreted; is differentiated.
-EVERY = 300
 GRADIENT = (
     FIRST_RUN,
     Mode("synced at random (seed 5)", RANDOM, 5, tiers=True),
@@ -82,10 +77,10 @@ class Found:
         """The small program as a script that shows NumPy's result and lazyt's, and exits with 1 while they differ."""
         if self.failure.kind.startswith("gradient"):
             return _GRADIENT.format(seed=self.seed, lines=",\n    ".join(map(repr, self.small)))
-        if self.failure.kind.startswith("loops"):
-            return loop_script(f"Seed {self.seed}", self.small)
-        if self.failure.kind.startswith("long") or is_long(self.lines):
-            return long_script(f"Seed {self.seed}", self.small)
+        named = [kind for name, kind in KINDS.items() if self.failure.kind.startswith(name)]
+        kind = named[0] if named else kind_of_lines(self.lines)
+        if kind is not None:
+            return kind.script(f"Seed {self.seed}", self.small)
         return script(f"Seed {self.seed}", self.small, self.failure)
 
 
@@ -98,7 +93,7 @@ class Coverage:
     functions: Counter[str] = field(default_factory=Counter)
     dtypes: Counter[str] = field(default_factory=Counter)
     statements: Counter[str] = field(default_factory=Counter)  # all, views, writes in place
-    families: Counter[str] = field(default_factory=Counter)  # of long programs
+    families: Counter[str] = field(default_factory=Counter)  # of kinds that have them
 
     def add(self, other: Coverage) -> None:
         """Add what another search covered."""
@@ -150,10 +145,8 @@ def everything() -> set[str]:
 
 def kind_of(seed: int) -> str:
     """What the program of a seed is: 'mixed', 'arrays', 'views', or one of the seldom and costly kinds."""
-    place = seed % EVERY
-    seldom = {62: "compiled", 141: "interpreted", 220: "gradients", 71: "loops", 227: "loops"}
-    if place in seldom:
-        return seldom[place]
+    if seed % EVERY in SELDOM_KINDS:
+        return SELDOM_KINDS[seed % EVERY]
     return {4: "arrays", 5: "views"}.get(seed % 6, "mixed")
 
 
@@ -161,12 +154,12 @@ def _nobody(lines: list[str]) -> None:
     """Nobody is told."""
 
 
-Writer = array_programs.Writer | view_programs.Writer | LoopWriter | LongWriter
+Writer = array_programs.Writer | view_programs.Writer
 
 
 def written_program(
     seed: int, length: int = LENGTH, tell: Callable[[list[str]], None] = _nobody, kind: str = ""
-) -> Writer:
+) -> Any:
     """The writer of the program of a seed, done. Raises `Unwritten` where lazyt fails while it is being written.
 
     `tell` is called with the statements so far before each one is run. `kind`: another one than the seed's.
@@ -176,23 +169,16 @@ def written_program(
     def pick(n: int) -> int:
         return rng.randrange(n)
 
-    kind, choices = kind or kind_of(seed), choices_of(seed)
-    if kind == "long":
-        long = LongWriter(pick)
-        long.program()
-        return long
-    if kind == "loops":
-        loop = LoopWriter(pick, choices)
-        loop.tell = tell
-        loop.program()
-        return loop
+    kind = kind or kind_of(seed)
+    if kind in KINDS:
+        return KINDS[kind].write(seed, tell)
     if kind == "views":
         views = view_programs.Writer(pick)
         with np.errstate(all="ignore"):
             views.program(length, syncs=True)
         return views
     made = {"arrays": array_programs.Writer, "gradients": GradientWriter}.get(kind, mixed_programs.MixedWriter)
-    w: array_programs.Writer = made(pick, choices=choices)
+    w: array_programs.Writer = made(pick, choices=choices_of(seed))
     w.tell = tell
     mixed_programs.write_at_once(w, length)
     return w
@@ -200,7 +186,8 @@ def written_program(
 
 def write(seed: int, length: int = LENGTH) -> list[str]:
     """The statements of the program of a seed. Raises `Unwritten` where lazyt fails while it is being written."""
-    return written_program(seed, length).lines
+    lines: list[str] = written_program(seed, length).lines
+    return lines
 
 
 def try_seed(
@@ -218,7 +205,7 @@ def try_seed(
     covered = Coverage() if covered is None else covered
     kind = kind or kind_of(seed)
     covered.programs[kind] += 1
-    w: Writer | None = None
+    w: Any = None
     try:
         w = written_program(seed, tell=tell, kind=kind)
         lines = w.lines
@@ -239,25 +226,18 @@ def try_seed(
         return Found(seed, lines, up_to(lines, failure), failure)
     if known is not None:
         known.add(signature)
-    if kind == "long":
-        return small_loop(seed, lines, failure, lambda x: again_long(x, failure), seconds)
-    if is_loop(lines):
-        return small_loop(seed, lines, failure, lambda x: again_loop(x, failure), seconds)
+    if kind in KINDS:
+        return small_of(KINDS[kind], seed, lines, failure, lambda x: KINDS[kind].again(x, failure), seconds)
     again = recheck_gradients if kind == "gradients" and failure.kind.startswith("gradient") else recheck
     return small(seed, lines, failure, lambda x: again(x, failure), seconds)
 
 
-def _fails(seed: int, kind: str, lines: list[str], w: Writer | None, covered: Coverage) -> Failure | None:
+def _fails(seed: int, kind: str, lines: list[str], w: Any, covered: Coverage) -> Failure | None:
     if w is None:
         return check(lines, (*LIGHT, *CHECKED))
     modes: tuple[Mode, ...]
-    if isinstance(w, LongWriter):
-        covered.modes.update(f"long, {way}" for way in ways_of(seed))
-        covered.families[w.family] += 1
-        return check_long(lines, ways_of(seed))
-    if isinstance(w, LoopWriter):
-        covered.modes["loops, as used and in the general way"] += 1
-        return check_loop(lines)
+    if kind in KINDS:
+        return KINDS[kind].run(seed, w, covered)
     if kind == "gradients":
         modes = (GRADIENT[0], GRADIENT[1 + seed // EVERY % 2])
         covered.modes.update(f"backward(), {m}" for m in modes)
@@ -280,7 +260,7 @@ def _fails(seed: int, kind: str, lines: list[str], w: Writer | None, covered: Co
 
 def _unlike(lines: list[str], w: Writer) -> Failure | None:
     """A failure that another run of the program does not show: while it was written lazyt gave something else."""
-    if isinstance(w, view_programs.Writer | LoopWriter | LongWriter):
+    if isinstance(w, view_programs.Writer):
         return None
     each = beside_numpy(lines, FIRST_RUN_EACH)[1]
     return each or Failure("once", lines[-1].split(" ")[0], "wrong while it was written, and not again")
@@ -299,12 +279,16 @@ def small(
     return Found(seed, lines, best, again(best) or failure)
 
 
-def small_loop(
-    seed: int, lines: list[str], failure: Failure, again: Callable[[list[str]], Failure | None], seconds: float
+def small_of(
+    kind: Kind,
+    seed: int,
+    lines: list[str],
+    failure: Failure,
+    again: Callable[[list[str]], Failure | None],
+    seconds: float,
 ) -> Found:
-    """The same for a program that is a loop."""
-    text = shrink_source("\n".join(lines), lambda x: failure.same(again(x.split("\n"))), seconds)
-    best = text.split("\n")
+    """The same for a program of a registered kind."""
+    best = kind.shrink(lines, lambda x: failure.same(again(x)), seconds)
     return Found(seed, lines, best, again(best) or failure)
 
 

@@ -12,9 +12,11 @@ import pytest
 
 import lazyt as lt
 from lazyt.runtime import memory
-from lazyt.testing import long
 from lazyt.testing.fuzz import Search, Worker, check_apart
-from lazyt.testing.long import (
+from lazyt.testing.seeds import Found, small_of, try_seed
+from lazyt.testing.statements import Failure
+from tests.support.fuzz import long
+from tests.support.fuzz.long import (
     EACH_TURN,
     INTERPRETED,
     LIGHT,
@@ -27,10 +29,8 @@ from lazyt.testing.long import (
     long_script,
     ways_of,
 )
-from lazyt.testing.long_programs import FAMILIES, LongWriter
-from lazyt.testing.seeds import Found, small_loop, try_seed
-from lazyt.testing.shrink_source import shrink_source
-from lazyt.testing.statements import Failure
+from tests.support.fuzz.long_programs import FAMILIES, LongWriter
+from tests.support.fuzz.shrink_source import shrink_source
 
 
 def written(seed: int) -> LongWriter:
@@ -111,7 +111,7 @@ finish(x, y)
     monkeypatch.setattr(long.LongRun, "data", other)
     failure = check_long(text, LIGHT)
     assert failure is not None and failure.kind == "long, unread: see"
-    found = small_loop(0, text.split("\n"), failure, lambda x: again_long(x, failure), 4)
+    found = small_of(long.LONG, 0, text.split("\n"), failure, lambda x: again_long(x, failure), 4)
     assert len(found.small) < 7 and "data((3" in "".join(found.small), found.small
     with pytest.raises(AssertionError, match="expected: line"):
         exec(compile(found.script(), "<script>", "exec"), {"__name__": "script"})
@@ -172,7 +172,7 @@ def test_turns_are_tried_in_growing_numbers() -> None:
 
 @pytest.mark.slow
 def test_a_long_program_that_hangs_or_dies_tells_where() -> None:
-    failure = check_apart(["import time", "def wait():", "    time.sleep(100)", "wait()"], 6, "long")
+    failure = check_apart(["import time", "def wait():", "    time.sleep(100)", "wait()"], 12, "long")
     assert failure is not None and failure.kind == "hangs" and "in wait" in failure.message
     failure = check_apart(["import os", "def end():", "    os.kill(os.getpid(), 11)", "end()"], 60, "long")
     assert failure is not None and failure.kind == "crashes" and "SIGSEGV" in failure.message

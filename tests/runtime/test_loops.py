@@ -16,12 +16,12 @@ from lazyt.config import general as settings
 from lazyt.functions import subscript
 from lazyt.runtime import replay, replay_update
 from lazyt.testing.choices import choices_of
-from lazyt.testing.loop_programs import LoopWriter
-from lazyt.testing.loops import AS_USED, FINE, again_loop, check_loop, is_loop, loop_script
-from lazyt.testing.seeds import Found, kind_of, small_loop, try_seed
-from lazyt.testing.shrink_source import shrink_source
+from lazyt.testing.seeds import Found, kind_of, small_of, try_seed
 from lazyt.testing.statements import Failure
 from lazyt.tracing import current, record
+from tests.support.fuzz.loop_programs import LoopWriter
+from tests.support.fuzz.loops import AS_USED, FINE, LOOPS, again_loop, check_loop, is_loop, loop_script
+from tests.support.fuzz.shrink_source import shrink_source
 
 
 def written(seed: int) -> list[str]:
@@ -95,7 +95,7 @@ def test_a_way_on_from_another_mode_is_found_and_made_small(monkeypatch: pytest.
     lines = VALIDATED.split("\n")
     failure = check_loop(lines, (AS_USED,))
     assert failure is not None and failure.kind == "loops, as used: note" and "requires_grad=False" in failure.message
-    found = small_loop(0, lines, failure, lambda x: again_loop(x, failure), 12)
+    found = small_of(LOOPS, 0, lines, failure, lambda x: again_loop(x, failure), 12)
     assert len(found.small) < len(lines) - 2 and not any("finish" in line for line in found.small), found.small
     with pytest.raises(AssertionError, match="requires_grad=False"):
         exec(compile(found.script(), "<script>", "exec"), {"__name__": "script"})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import copy
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 Text = str
 Fails = Callable[[ast.Module], bool]
@@ -42,6 +42,11 @@ def shrink_source(text: Text, fails: Callable[[Text], bool], seconds: float = 60
         if ast.dump(best) == before:
             break
     return ast.unparse(best)
+
+
+def shrink_lines(lines: Sequence[str], fails: Callable[[list[str]], bool], seconds: float) -> list[str]:
+    """The same for a program as lines."""
+    return shrink_source("\n".join(lines), lambda text: fails(text.split("\n")), seconds).split("\n")
 
 
 def _taken(tree: ast.Module, edits: Edit, still: Fails) -> ast.Module:

@@ -27,13 +27,15 @@ from lazyt.errors import REFUSALS, IndexOutOfRange
 from lazyt.ir import dtypes
 from lazyt.runtime import memory, sync
 from lazyt.testing.closeness import same_bits
-from lazyt.testing.long_programs import LOOP
-from lazyt.testing.loops import REMEMBERING, Event, Run, _is_mistake, _known, _short, _value
+from lazyt.testing.kinds import Kind, register
 from lazyt.testing.modes import Mode, mode
 from lazyt.testing.numpy_names import reference
 from lazyt.testing.statements import Failure
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.trace import local
+from tests.support.fuzz.long_programs import LOOP, LongWriter
+from tests.support.fuzz.loops import REMEMBERING, Event, Run, _is_mistake, _known, _short, _value
+from tests.support.fuzz.shrink_source import shrink_lines
 
 NEVER, EACH, RANDOM = "never", "each", "random"
 # What a sync raises for a program's data.
@@ -360,7 +362,7 @@ def again_long(lines: Sequence[str], failure: Failure) -> Failure | None:
 
 
 _SCRIPT = '''"""{title}: a long program that tells something else when nobody reads it for a while."""
-from lazyt.testing.long import check_long
+from tests.support.fuzz.long import check_long
 
 failure = check_long("""
 {lines}
@@ -372,3 +374,36 @@ assert failure is None, failure.message
 def long_script(title: str, lines: Sequence[str]) -> str:
     """A script that runs a program in every way, and fails while they differ."""
     return _SCRIPT.format(title=title, lines="\n".join(lines).replace("\\", "\\\\"))
+
+
+class Long(Kind):
+    """Loops whose values go unread for a while."""
+
+    name = "long"
+    agrees = "itself, synced each iteration"
+
+    def write(self, seed: int, tell: Callable[[list[str]], None]) -> LongWriter:
+        """The writer of the program of a seed, done."""
+        w = LongWriter(random.Random(seed).randrange)
+        w.program()
+        return w
+
+    def run(self, seed: int, writer: LongWriter, covered: Any) -> Failure | None:
+        """Run it in the ways of its seed."""
+        covered.modes.update(f"long, {way}" for way in ways_of(seed))
+        covered.families[writer.family] += 1
+        return check_long(writer.lines, ways_of(seed))
+
+    check = staticmethod(check_long)
+    again = staticmethod(again_long)
+    shrink = staticmethod(shrink_lines)
+    script = staticmethod(long_script)
+    includes = staticmethod(is_long)
+
+    def is_known(self, failure: Failure, lines: Sequence[str]) -> bool:
+        """Whether a failure stands in the table of known ones."""
+        return is_known(failure, lines)
+
+
+LONG = Long()
+register(LONG)

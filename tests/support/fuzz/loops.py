@@ -6,6 +6,7 @@ known without a sync), `look` (memory that is read again in the end) and `finish
 
 from __future__ import annotations
 
+import random
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -20,12 +21,16 @@ import lazyt as lt
 from lazyt.errors import is_ours
 from lazyt.ir import dtypes
 from lazyt.testing.array_programs import leaf
+from lazyt.testing.choices import choices_of
 from lazyt.testing.closeness import same_bits
+from lazyt.testing.kinds import Kind, register
 from lazyt.testing.mixed_programs import sample
 from lazyt.testing.modes import Mode, mode
 from lazyt.testing.statements import Failure
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.trace import local
+from tests.support.fuzz.loop_programs import LoopWriter
+from tests.support.fuzz.shrink_source import shrink_lines
 
 Array = np.ndarray[Any, Any]
 # Every switch of what is done in short because it was done before; see docs/architecture.md.
@@ -247,7 +252,7 @@ def again_loop(lines: Sequence[str], failure: Failure) -> Failure | None:
 
 
 _SCRIPT = '''"""{title}: a loop that tells something else when lazyt does again in short what it did."""
-from lazyt.testing.loops import check_loop
+from tests.support.fuzz.loops import check_loop
 
 failure = check_loop("""
 {lines}
@@ -264,3 +269,32 @@ def loop_script(title: str, lines: Sequence[str]) -> str:
 def is_loop(lines: Sequence[str]) -> bool:
     """Whether a program is one of these."""
     return any(line.lstrip().startswith(LOOP) for line in lines)
+
+
+class Loops(Kind):
+    """Loops whose iterations are alike but for a schedule."""
+
+    name = "loops"
+    agrees = "itself in the general way"
+
+    def write(self, seed: int, tell: Callable[[list[str]], None]) -> LoopWriter:
+        """The writer of the program of a seed, done."""
+        w = LoopWriter(random.Random(seed).randrange, choices_of(seed))
+        w.tell = tell
+        w.program()
+        return w
+
+    def run(self, seed: int, writer: LoopWriter, covered: Any) -> Failure | None:
+        """Run it as used, and without any cached state."""
+        covered.modes["loops, as used and in the general way"] += 1
+        return check_loop(writer.lines)
+
+    check = staticmethod(check_loop)
+    again = staticmethod(again_loop)
+    shrink = staticmethod(shrink_lines)
+    script = staticmethod(loop_script)
+    includes = staticmethod(is_loop)
+
+
+LOOPS = Loops()
+register(LOOPS, 71, 227)
