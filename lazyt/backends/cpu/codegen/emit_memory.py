@@ -165,7 +165,7 @@ def load_neighbours(scope: Scope, dtype: np.dtype, at: str, mask: str) -> str:
 
 
 def _lane_by_lane(dtype: np.dtype) -> bool:
-    """Whether LLVM's masked access is a branch a lane: of one or two bytes, but for AVX-512. Few masks leave one out."""
+    """Whether LLVM's masked access is a branch a lane: of one or two bytes, without AVX-512. Few masks leave any out."""
     return dtype.itemsize < 4 and "avx512bw" not in host_features()
 
 
@@ -357,7 +357,7 @@ def _store_neighbours(scope: Scope, dtype: np.dtype, at: str, x: str, mask: str)
 
     LLVM divides a wide store the other way round, and lines that two registers share then cost half as much again.
     """
-    body, element = scope.body, mem_type(dtype)
+    body = scope.body
     if _lane_by_lane(dtype):
         some, whole, join = (body.fresh(name) for name in ("some", "whole", "join"))
         body.line(f"br i1 {_every_lane(scope, mask)}, label %{whole}, label %{some}")

@@ -212,7 +212,7 @@ class Micro:
 
 
 class DotMicro(Micro):
-    """A micro-kernel over pairs of bfloat16 along k, A and B packed so: each sum gets the second product, then the first.
+    """A micro-kernel over pairs of bfloat16 along k, packed so: each sum gets the second product, then the first.
 
     `vdpbf16ps` takes one instruction for both; it treats subnormal numbers as zeros. `native` off is the same in
     float32's instructions, with subnormal numbers: for tests.
