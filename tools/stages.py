@@ -34,7 +34,7 @@ PHASES: tuple[tuple[str, tuple[Stage, ...]], ...] = (
                 "check and normalize the arguments of a call",
                 "",
                 (
-                    "functions", "nn", "optim", "data", "distributions", "multiprocessing", "linalg", "fft", "random",
+                    "functions", "amp", "nn", "optim", "data", "distributions", "multiprocessing", "linalg", "fft", "random",
                     "memory", "debug", "utils",
                 ),
             ),

@@ -165,7 +165,7 @@ def load_neighbours(scope: Scope, dtype: np.dtype, at: str, mask: str) -> str:
 
 
 def _lane_by_lane(dtype: np.dtype) -> bool:
-    """Whether LLVM's masked access is a branch a lane: of one or two bytes, without AVX-512. Few masks leave any out."""
+    """Whether LLVM's masked access is a branch a lane: below four bytes, without AVX-512. Few masks leave one out."""
     return dtype.itemsize < 4 and "avx512bw" not in host_features()
 
 
