@@ -86,6 +86,7 @@ class Module(Hooked):
             _forget(name, parameters, modules, buffers)
             object.__setattr__(self, name, value)
 
+    @filters_itself
     def __getattr__(self, name: str) -> Any:
         get = self.__dict__.get
         found = get("_parameters")
@@ -96,7 +97,11 @@ class Module(Hooked):
                 found = get(table, ())
                 if name in found:
                     return found[name]
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        try:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        except AttributeError as error:
+            filter_traceback(error)
+            raise
 
     def __delattr__(self, name: str) -> None:
         for table in (self._parameters, self._modules, self._buffers):

@@ -31,9 +31,10 @@ def write_all(values: Sequence[tuple[Any, Any]], changes: Sequence[Change] = ())
 
 def clear_gradient(p: Any, set_to_none: bool) -> None:
     """p.grad = None, or zeros in the place of what was there."""
-    if p.grad is None:
+    meta = p._gradient()
+    if meta is None or meta.grad is None:
         return
     if set_to_none:
-        p.grad = None
+        meta.grad = None
     else:
-        write(p.grad, 0)
+        write(meta.grad, 0)
