@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from lazyt.errors import LazytInternalError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 Monomial = tuple[int, ...]  # atom numbers, sorted, with repetition
 Extent = "int | Dim"
@@ -36,6 +36,7 @@ class Scope:
         self._solved: dict[int, int | Dim] = {}  # atom number -> what it equals
         self._alike: dict[Dim, int | Dim] = {}  # what is no atom -> what it equals
         self._normal: dict[Dim, int | Dim] = {}
+        self._settled: dict[Dim, int | Dim] = {}  # the normal forms since something was unified last
         self.guards: list[tuple[str, int | Dim, int | Dim]] = []  # ('eq' | 'ge' | 'lt', a, b)
         self._bounds: set[tuple[str, int | Dim, int]] = set()  # those that are no equality
         self.symbols: dict[int, Dim] = {}
@@ -65,10 +66,25 @@ class Scope:
             o = self.offsets[k] = self._atom(("offset", k), hint)
         return o
 
+    def atom(self, n: int) -> Dim:
+        """The atom of this number."""
+        return Dim(self, (((n,), 1),))
+
+    def variable(self, k: int) -> Dim:
+        """A number that is not known yet, for which `Dim.where` puts another; it must not be looked at."""
+        return self._atom(("variable", k), 1)
+
+    def alike(self) -> Iterable[tuple[Dim, int | Dim]]:
+        """What is no atom, and what it equals."""
+        return self._alike.items()
+
     def normal(self, a: int | Dim) -> int | Dim:
         """`a` with everything that was unified replaced."""
         if isinstance(a, int) or not (self._solved or self._alike):
             return a
+        known = self._settled.get(a)
+        if known is not None:
+            return known
         # NOTE: what was solved stays so: an earlier normal form is a start, and mostly still the answer.
         found = start = self._normal.get(a, a)
         while isinstance(found, Dim):
@@ -80,6 +96,7 @@ class Scope:
                 break
         if found is not start:
             self._normal[a] = found
+        self._settled[a] = found
         return found
 
     def _mentions_solved(self, a: Dim) -> bool:
@@ -129,6 +146,7 @@ class Scope:
         for p, q in ((y, x), (x, y)):
             if isinstance(p, Dim) and (lone := p.lone_atom()) is not None and not _mentions(self, q, lone):
                 self._solved[lone] = q
+                self._settled.clear()
                 self._compare_again()
                 return self.normal(b)
         # Neither is one atom: the whole of one stands for the whole of the other.
@@ -141,6 +159,7 @@ class Scope:
                 p, q = q, p
             assert isinstance(p, Dim), "two different integers have different hints"
             self._alike[p] = q
+            self._settled.clear()
         return self.normal(b)
 
     def _compare_again(self) -> None:
@@ -212,6 +231,22 @@ class Dim:
             return []
         return [Dim(self.scope, (((n,), 1),)) for n in self.terms[0][0]]
 
+    def where(self, atoms: Mapping[int, int], values: Mapping[int, int | Dim]) -> int | Dim:
+        """The same with other atoms, and with the values of some."""
+        found: int | Dim = 0
+        rest: list[tuple[Monomial, int]] = []
+        for mono, coef in self.terms:
+            known = [n for n in mono if n in values]
+            others = tuple(sorted([atoms.get(n, n) for n in mono if n not in values]))
+            if known:
+                term = _collect(self.scope, [(others, coef)])
+                for n in known:
+                    term = term * values[n]
+                found = found + term
+            else:
+                rest.append((others, coef))
+        return _collect(self.scope, rest) + found if rest else found
+
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Dim) and self.terms == other.terms)
 
@@ -224,6 +259,8 @@ class Dim:
     __index__ = __int__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__
 
     def __add__(self, other: int | Dim) -> int | Dim:
+        if other.__class__ is int and self.terms[0][0]:
+            return Dim(self.scope, (((), other), *self.terms)) if other else self
         return _collect(self.scope, (*self.terms, *_terms(other)))
 
     __radd__ = __add__
@@ -238,8 +275,12 @@ class Dim:
         return (-self) + other
 
     def __mul__(self, other: int | Dim) -> int | Dim:
-        if other == 1:
-            return self
+        # NOTE: most are of one term each, and need no collecting.
+        if other.__class__ is int and other:
+            return self if other == 1 else Dim(self.scope, tuple([(m, c * other) for m, c in self.terms]))
+        if other.__class__ is Dim and len(self.terms) == 1 == len(other.terms):
+            ((m, c),), ((n, d),) = self.terms, other.terms
+            return Dim(self.scope, ((tuple(sorted(m + n)), c * d),))
         return _collect(
             self.scope,
             [(tuple(sorted(m + n)), c * d) for m, c in self.terms for n, d in _terms(other)],
@@ -257,7 +298,7 @@ class Dim:
         return self.scope._atom(("floordiv", other, self), other // self.hint)
 
     def __str__(self) -> str:
-        return _source(self, lambda key: f"{'s' if key[0] == 'symbol' else 'o'}{key[1]}").replace("*", "·")
+        return _source(self, lambda key: f"{key[0][0]}{key[1]}").replace("*", "·")
 
     def __repr__(self) -> str:
         return f"{self}={self.hint}"
@@ -383,7 +424,7 @@ def _source(a: int | Dim, name: object) -> str:
         factors = [str(coef)] if coef != 1 or not mono else []
         for n in mono:
             key = a.scope.atoms[n]
-            if key[0] in ("symbol", "offset"):
+            if key[0] in ("symbol", "offset", "variable"):
                 factors.append(name(key))  # type: ignore[operator]
             else:
                 x, y = (_source(k, name) for k in key[1:])  # type: ignore[arg-type]

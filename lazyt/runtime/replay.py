@@ -205,6 +205,8 @@ def remember(tr: Trace, plan: Any, slots: Sequence[Slot], holders: Sequence[Hold
             return
     at = [(i, k) for i, k in place.items() if results[i] is holders[k]]
     if len(at) + sum(k >= 0 for *_, k in stored) == len(slots):
+        if bound is not None:
+            bound.complete()
         again = Written(tr, plan if slots else None, bound, slots)
         again.stored = stored
         again.run = _written(tr, again, at)

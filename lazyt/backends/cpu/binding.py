@@ -136,8 +136,6 @@ class Binding(ScheduleBinding):
             rows.append([code.address, len(table), 1, 0, 0])
             table.extend([1, flag, 1])
         flush()
-
-        self.donations = self.possible_donations()
         return parts
 
     def possible_donations(self) -> list[Donation]:

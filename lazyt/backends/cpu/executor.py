@@ -103,9 +103,13 @@ class Executable(ScheduleExecutable):
         return bound
 
     def make(
-        self, extents: tuple[int, ...], scalars: Sequence[Any], left_out: frozenset[int] | None = None
+        self, extents: tuple[int, ...], scalars: Sequence[Any], left_out: frozenset[int] | None = None,
+        like: Bound | None = None,
     ) -> Bound:  # fmt: skip
-        """A new binding, ready to run: computed by a function generated for such extents, or in full."""
+        """A new binding, ready to run: computed by a function generated for such extents, or in full.
+
+        like: another one of the same extents.
+        """
         rebinder = self.rebinders.get(left_out)
         if rebinder is None:
             rebinder = self.rebinders[left_out] = Rebinder(self, left_out)
@@ -115,7 +119,7 @@ class Executable(ScheduleExecutable):
             if found is not None:
                 return Rebound(extents, values, state, found)
         prepared = self.prepared.pop(extents, None) if left_out is None else None
-        bound = prepared or Bound(self, extents, scalars, left_out, measure=True)
+        bound = prepared or Bound(self, extents, scalars, left_out, measure=True, like=like)
         bound.build()
         rebinder.learn(extents, bound.values)
         return bound
@@ -128,11 +132,13 @@ class Bound(Binding):
 
     def __init__(
         self, exe: Executable, extents: tuple[int, ...], scalars: Sequence[Any],
-        left_out: frozenset[int] | None = None, measure: bool = False,
+        left_out: frozenset[int] | None = None, measure: bool = False, like: Bound | None = None,
     ) -> None:  # fmt: skip
+        # NOTE: temporaries lie alike whatever is overwritten. A binding by a function does not say where.
+        self._like = like if type(like) is Bound else None
         super().__init__(exe, exe.expressions.evaluate(extents, scalars), left_out, measure)
         self._begin(extents, np.zeros(3, np.int64))
-        self.parts: list[Any] = []
+        self._like = None
 
     def _begin(self, extents: tuple[int, ...], state: np.ndarray[Any, Any]) -> None:
         """Set the attributes that are not shared. state: the two numbers of the status word, and a receipt's flag."""
@@ -145,12 +151,30 @@ class Bound(Binding):
         self.chosen: tuple[memory.References | None, Bound, Sequence[int]] = None, self, ()
         self.lock = threading.RLock()
 
+    def _plan_memory(self) -> int:
+        like = self._like
+        if like is None:
+            self.laid = super()._plan_memory()
+        else:
+            self.offsets, self.workspace_at, self.laid = like.offsets, like.workspace_at, like.laid
+        return self.laid
+
     def build(self) -> None:
-        """Divide the regions into native programs and library calls."""
+        """Compile what the launches call."""
         compile_ahead(self.modules(), get_num_threads())
-        parts = self.divide(self.flag.ctypes.data)
-        n = self.n_fixed + len(self.moving)
-        self.parts = [Program(p[0], p[1], p[2], n) if isinstance(p, tuple) else Callback(self, p) for p in parts]
+        self.donations = self.possible_donations()
+
+    @cached_property
+    def parts(self) -> list[Any]:
+        """Native programs and library calls. They are made for the first run: most often a variant is what runs."""
+        with self.lock:
+            parts = self.divide(self.flag.ctypes.data)
+            n = self.n_fixed + len(self.moving)
+            return [Program(p[0], p[1], p[2], n) if isinstance(p, tuple) else Callback(self, p) for p in parts]
+
+    def complete(self) -> None:
+        """Make the programs, which may add to the arena."""
+        _ = self.parts
 
     def spared(self, inputs: Sequence[Any] | None = None) -> int:
         """Bytes of results that take the memory of inputs; of these, or, with None, if nothing else holds any."""
@@ -192,7 +216,7 @@ class Bound(Binding):
         if found is None:
             if len(self.variants) >= MAX_VARIANTS:
                 self.variants.clear()
-            found = self.variants[left_out] = self.exe.make(self.extents, scalars, left_out)
+            found = self.variants[left_out] = self.exe.make(self.extents, scalars, left_out, self)
         return found
 
     def run(
@@ -201,6 +225,7 @@ class Bound(Binding):
     ) -> list[Any]:  # fmt: skip
         """Run with fresh memory; the buffer of each output, or the input whose memory it takes (see `donating`)."""
         exe = self.exe
+        self.complete()
         outs: list[Any]
         try:
             if places:

@@ -212,6 +212,7 @@ class Function:
         self.threads = get_num_threads()
         binding = Binding(exe, numbers, left_out)
         parts = binding.divide(notes.known("flag", 0))
+        binding.donations = binding.possible_donations()
         nbases = binding.n_fixed + len(binding.moving)
         self.programs: list[Program] = []
         self.differing: list[list[int]] = []  # the places of the words that may differ, a program

@@ -11,16 +11,14 @@ found from the beginning, so a longer unroll of a loop reuses the kernels of its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.passes.call_operands import buffer_of
+from lazyt.ir.passes.equal_groups import Kernels
 from lazyt.ir.passes.fuse import FUSED, NOTHING_HELD, Held, fuse
 from lazyt.ir.passes.fusion_result import Fused, Group
-from lazyt.ir.passes.index_maps import AxisVar, Place
-from lazyt.ir.passes.kernelize import KernelCall, kernelize
-from lazyt.ir.passes.stage_reuse import reuse_costly
+from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.prims import ELEMENTWISE, MOVEMENT, REDUCTIONS
 from lazyt.ir.symbolic import Scope
 
@@ -41,29 +39,17 @@ def fuse_bounded(
     """Divide a graph into groups and calls, and make the kernels of the groups, none above the allowed needs."""
     pieces: dict[Node, int] = {}
     count = 0
-    # The kernels of the round before that are small enough. Most groups are what they were there.
-    known: dict[Hashable, KernelCall] = {}
-    stored: set[Node] = set()
+    kernels: Kernels | None = None
     for _ in range(ROUNDS):
         fused = fuse(graph, scope, True, pieces, held)
+        # NOTE: most programs take one round. In further ones most groups are what they were before.
+        found = kernels or Kernels(scope, reuse, fused.groups)
         large: list[tuple[KernelCall, float]] = []
-        small: list[KernelCall] = []
-        more = fused.stored - stored
         for group in fused.groups:
-            before = known.get(_signature(group)) if known else None
-            if before is not None and _holds(before, fused.stored, more):
-                call = fused.kernels[group] = replace(before, group=group)
-                small.append(call)
-                continue
-            call = kernelize(group, scope, fused.stored, group.title)
-            call = fused.kernels[group] = reuse_costly(call) if reuse else call
+            call = fused.kernels[group] = found.of(group, fused.stored)
             needs = share(call)
             if needs > 1:
                 large.append((call, needs))
-            else:
-                small.append(call)
-        if large:
-            known, stored = {_signature(c.group): c for c in small}, fused.stored
         divided = False
         for call, needs in large:
             for piece in _pieces(call, needs):
@@ -72,37 +58,8 @@ def fuse_bounded(
                 divided = True
         if not divided:
             break
+        kernels = kernels or Kernels(scope, reuse)
     return fused
-
-
-def _signature(group: Group) -> Hashable:
-    """What a group computes, over axes by their positions."""
-    axes = {a: i for i, a in enumerate([*group.outer, *group.rows])}
-    # NOTE: a group without axes gets one of extent 1 when its kernel is made.
-    extents = tuple(a.extent for a in axes) or (1,)
-
-    def over(p: Place | None) -> Hashable:
-        if p is None:
-            return None
-        return tuple(
-            (frozenset((_position(axes, a), c) for a, c in x.terms), x.offset) for x in group.normal(p).indices
-        )
-
-    return (
-        group.vector, len(group.rows), extents,
-        None if group.pair is None else _position(axes, group.pair),
-        tuple((r.node, r.target, over(r.place), over(r.at)) for r in group.roots),
-        tuple((n, over(p)) for n, p in group.reductions.items()),
-    )  # fmt: skip
-
-
-def _position(axes: dict[AxisVar, int], a: AxisVar) -> Hashable:
-    return axes.get(a, a)
-
-
-def _holds(call: KernelCall, stored: set[Node], more: set[Node]) -> bool:
-    """Whether the kernel of an equal group is one where these are stored, `more` of them than when it was made."""
-    return more.isdisjoint(call.nodes) and all(n in stored or n.op == "input" for n in call.reads)
 
 
 def _pieces(call: KernelCall, needs: float) -> list[Sequence[Node]]:

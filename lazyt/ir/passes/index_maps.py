@@ -57,8 +57,8 @@ class Index:
         return self if isinstance(offset, int) and offset == 0 else Index(self.terms, self.offset + offset)
 
     def times(self, k: int | Dim) -> Index:
-        if isinstance(k, int) and k == 0:
-            return ZERO
+        if isinstance(k, int) and 0 <= k <= 1:
+            return self if k else ZERO
         return Index(tuple((a, c * k) for a, c in self.terms), self.offset * k)
 
     def pure(self) -> AxisVar | None:
@@ -86,7 +86,8 @@ def add(*indices: Index) -> Index:
         offset = offset + x.offset
         for a, c in x.terms:
             terms[a] = terms[a] + c if a in terms else c
-    kept = tuple(sorted(((a, c) for a, c in terms.items() if not _is(c, 0)), key=lambda t: t[0].id))
+    found = [(a, c) for a, c in terms.items() if not _is(c, 0)]
+    kept = tuple(sorted(found, key=lambda t: t[0].id) if len(found) > 1 else found)
     return Index(kept, offset)
 
 

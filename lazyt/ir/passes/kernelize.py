@@ -18,6 +18,7 @@ from lazyt.ir.passes.index_maps import (
     Guard,
     Index,
     Place,
+    Split,
     add,
     axis_index,
     count_of,
@@ -43,10 +44,14 @@ NARROW = 4
 
 
 def kernelize(
-    group: Group, scope: Scope | None, stored: set[Node], title: str = "", products: Mapping[Node, int] | None = None
-) -> KernelCall:
-    """The kernel of a group; over the axes of the latest of `products` that it reads, if its own are parts of those."""
-    return _Kernelizer(group, scope, stored).run(title, products or {})
+    group: Group, scope: Scope | None, stored: set[Node], title: str = "", products: Mapping[Node, int] | None = None,
+    begins: Mapping[Node | Root, tuple[Extent, ...]] | None = None,
+) -> KernelCall:  # fmt: skip
+    """The kernel of a group; over the axes of the latest of `products` that it reads, if its own are parts of those.
+
+    begins: where slices, and parts of targets, begin instead (symbols, so that the kernel does for any).
+    """
+    return _Kernelizer(group, scope, stored, begins or {}).run(title, products or {})
 
 
 def matrix_shape(product: Node) -> g.Shape:
@@ -60,8 +65,11 @@ Key = tuple[Node, Place]
 
 
 class _Kernelizer:
-    def __init__(self, group: Group, scope: Scope | None, stored: set[Node]) -> None:
+    def __init__(
+        self, group: Group, scope: Scope | None, stored: set[Node], begins: Mapping[Node | Root, tuple[Extent, ...]]
+    ) -> None:
         self.group = group
+        self.begins = begins
         self.scope = scope
         self.stored = stored
         self.own = {r.node for r in group.roots if r.target is r.node} | set(group.reductions)
@@ -161,7 +169,7 @@ class _Kernelizer:
             x = n.operands[0]
             if n.op == "reshape" and self.loaded(x):
                 return []
-            q = through(self.scope, n, p)
+            q = self.through(n, p)
             if not isinstance(q, Place):
                 if self.loaded(x):
                     return []
@@ -230,9 +238,18 @@ class _Kernelizer:
             return self.movement(n, p)
         return self.op(n.op, tuple(self.made[x, p] for x in n.operands), n.dtype)
 
+    def through(self, n: Node, p: Place) -> Place | Split | None:
+        starts = self.begins.get(n)
+        if starts is None:
+            return through(self.scope, n, p)
+        assert isinstance(n.attrs, g.Slice)
+        return Place(
+            tuple([i.times(s).plus(o) for i, s, o in zip(p.indices, n.attrs.steps, starts, strict=True)]), p.guards
+        )
+
     def movement(self, n: Node, p: Place) -> int:
         x = n.operands[0]
-        q = through(self.scope, n, p)
+        q = self.through(n, p)
         if not isinstance(q, Place) or (n.op == "reshape" and self.loaded(x)):
             # A stored value is contiguous: its element number is the reshaped one's.
             return self.load(x, flat(p, n.shape), p.guards)
@@ -395,6 +412,9 @@ class _Kernelizer:
         at = place
         if root.at is not None:
             moved = group.normal(root.at)
+            if root in self.begins:
+                both = zip(moved.indices, self.begins[root], strict=True)
+                moved = Place(tuple([Index(x.terms, start) for x, start in both]), moved.guards)
             moves = any(x.terms for x in moved.indices)
             at = moved if moves else Place(tuple(add(x, o) for x, o in zip(place.indices, moved.indices, strict=True)))
         address = flat(at, target.shape)

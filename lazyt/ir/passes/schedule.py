@@ -14,10 +14,10 @@ from lazyt.ir import dtypes, graph as g
 from lazyt.ir.attention import is_attention
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.passes.call_operands import attention_operands, buffer_of, dense, fill, nbytes, single, strided
+from lazyt.ir.passes.equal_groups import Kernels
 from lazyt.ir.passes.fusion_result import Call, Fused, Group
-from lazyt.ir.passes.kernelize import KernelCall, ScalarArg, kernelize
+from lazyt.ir.passes.kernelize import KernelCall, ScalarArg
 from lazyt.ir.passes.memory_order import order_for_memory
-from lazyt.ir.passes.stage_reuse import reuse_costly
 from lazyt.ir.prims import CONVOLUTIONS
 from lazyt.ir.records import dataclass
 from lazyt.ir.scan import BLOCK, SCANS
@@ -160,12 +160,12 @@ def kernelized(graph: Graph, fused: Fused, scope: Scope | None, reuse: bool, epi
             items[n.operands[0]].append(n)
     launches: list[Launch] = []
     products: dict[Node, int] = {}  # -> their order
+    kernels = Kernels(scope, reuse, fused.groups)
     for u in fused.units:
         if isinstance(u, Group):
             kernel = fused.kernels.get(u)
             if kernel is None or (epilogues and any(b in products for b in kernel.reads)):
-                kernel = kernelize(u, scope, fused.stored, u.title, products if epilogues else None)
-                kernel = reuse_costly(kernel) if reuse else kernel
+                kernel = kernels.of(u, fused.stored, products if epilogues else None)
             launches.append(kernel)
         else:
             launches.append(_call(u, scope, fused, items))

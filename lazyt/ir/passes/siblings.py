@@ -61,11 +61,12 @@ class Siblings:
     def __init__(self, scope: Scope | None) -> None:
         self.scope = scope
         self.groups: dict[tuple[Node, Form], list[Group]] = {}  # ascending in their numbers
+        self._near: dict[Node, set[Node]] = {}
         self.forms: dict[Group, tuple[Form, ...]] = {}  # the current forms: entries under other forms are stale
 
     def join(self, group: Group, n: Node) -> None:
         """n is stored or reduced by a group."""
-        near = made_from(n)
+        near = self._made_from(n)
         self._list(group, near - group.near, self.forms.get(group) or self._forms(group))
         group.near |= near
 
@@ -84,7 +85,7 @@ class Siblings:
         """
         form = self._normal(form)
         found: Group | None = None
-        for x in made_from(n):
+        for x in self._made_from(n):
             listed = self.groups.get((x, form), ())
             i = len(listed) - 1
             while i >= 0 and (group := listed[i]).number >= least:
@@ -93,6 +94,12 @@ class Siblings:
                 elif group not in but and takes(group):
                     least, found = group.number + 1, group
                 i -= 1
+        return found
+
+    def _made_from(self, n: Node) -> set[Node]:
+        found = self._near.get(n)
+        if found is None:
+            found = self._near[n] = made_from(n)
         return found
 
     def _list(self, group: Group, near: Iterable[Node], forms: tuple[Form, ...]) -> None:
