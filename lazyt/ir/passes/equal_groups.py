@@ -57,7 +57,9 @@ class Kernels:
         found = None if model is None else model.call(form)
         return self._exact(group, stored, products) if found is None else found
 
-    def _exact(self, group: Group, stored: set[Node], products: Mapping[Node, int] | None, begins: Any = None) -> Any:
+    def _exact(
+        self, group: Group, stored: set[Node], products: Mapping[Node, int] | None, begins: Any = None
+    ) -> KernelCall:
         call = kernelize(group, self.scope, stored, group.title, products, begins)
         return reuse_costly(call) if self.reuse else call
 
