@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # A trace of fewer steps is one program, and so is one of less weight: planning it costs little. What trains for several
 # turns is divided at less, because a backward and an update are written as many primitives; what accumulates the
-# gradients of a few batches stays whole.
+# gradients of a few batches stays whole, unless it comes with other numbers of batches.
 MIN_STEPS = 64
 MIN_WEIGHT, MIN_TURNS = 2048, 4
 MIN_TRAINING_WEIGHT, MIN_TRAINING_TURNS = 256, 8
@@ -119,10 +119,14 @@ class Body:
         numbers: dict[Any, int] = {}
         out = np.empty(len(self.steps), np.int64)
         for i, s in enumerate(self.steps):
-            attrs = len(s.operands) if hasattr(s.op, "expand") else s.statics
-            key = (s.op, attrs, s.n_weak, s.n_ints, s.n_offsets, len(s.slots), s.slots[0].dtype, s.mode)
-            out[i] = numbers.setdefault(key, len(numbers))
+            out[i] = numbers.setdefault(_token(s), len(numbers))
         return out
+
+
+def _token(s: Step) -> tuple[Any, ...]:
+    """What is equal for steps that differ at most in which values they read."""
+    attrs = len(s.operands) if hasattr(s.op, "expand") else s.statics
+    return (s.op, attrs, s.n_weak, s.n_ints, s.n_offsets, len(s.slots), s.slots[0].dtype, s.mode)
 
 
 def references(s: Step) -> list[Slot]:
@@ -248,6 +252,58 @@ def _by_weight(body: Body, start: int, stop: int) -> list[int]:
         if usable:
             found.append(min(usable, key=lambda j: int(body.crossing[j])))
     return found
+
+
+# --- gradients of several batches -------------------------------------------------------------------------------------
+
+# How many batches an accumulation had when it was first met, by its first batch and by what follows the last.
+_accumulations: dict[tuple[Any, ...], int] = {}
+
+
+def accumulation(body: Body) -> list[int]:
+    """Where the parts of a trace begin that accumulates the gradients of several batches; [] where it is one program.
+
+    A part is a batch up to where its gradients are added, and the last what follows: an update. With a number of
+    batches that is always the same the trace stays whole. From the second number on it is divided, so that any further
+    one runs the same plans.
+    """
+    ends: list[int] = []
+    for i, s in enumerate(body.steps):
+        if s.op is BACKWARD:
+            end, adds = _added(body.steps, i)
+            if body.closed[end] or (ends and not adds):
+                return []
+            ends.append(end)
+    if len(ends) < 2 or any(_updates(s) for s in body.steps[ends[0] : ends[-1]]):
+        return []
+    key = tuple(map(_token, [*body.steps[: ends[0]], *body.steps[ends[-1] :]])), ends[0]
+    if len(_accumulations) >= MAX_TEMPLATES:
+        _accumulations.clear()
+    first = _accumulations.setdefault(key, len(ends))
+    if first == len(ends):
+        return []
+    return [0, *ends] if ends[-1] < len(body.steps) else [0, *ends[:-1]]
+
+
+def _added(steps: Sequence[Step], i: int) -> tuple[int, bool]:
+    """Where the steps end that add the gradients of a backward to what was there; whether there are such."""
+    sums: set[Step] = set()
+    adds = False
+    for j in range(i + 1, len(steps)):
+        s = steps[j]
+        reads = [x.step for x in references(s)]
+        if s.op is ASSIGN and reads[-1] in sums:
+            adds = True
+        elif steps[i] in reads and s.op is not BACKWARD and not s.targets:
+            sums.add(s)
+        else:
+            return j, adds
+    return len(steps), adds
+
+
+def _updates(s: Step) -> bool:
+    """Whether a step writes a parameter."""
+    return any(x.requires_grad for x in s.targets)
 
 
 # --- parts ---------------------------------------------------------------------------------------------------------
@@ -491,7 +547,7 @@ class Places:
 
     def __init__(self, path: Sequence[Step]) -> None:
         body = Body(path)
-        self.starts = boundaries(body)
+        self.starts = accumulation(body) or ([] if len(path) <= MIN_STEPS else boundaries(body))
         self.steps = body.steps if self.starts else []
         self.known: dict[Ext, Partition] = {}
 
@@ -507,14 +563,19 @@ class Places:
         return found
 
 
+WHOLE = Places(())
+
+
 def partition(pos: Step, ext: Ext, want: Sequence[Slot]) -> Partition | None:
     """The parts of the trace that ends in `pos`; None where it is planned as one program."""
     # NOTE: most traces end here.
-    if pos.index < MIN_STEPS or pos.mixed or not settings["partition"]:
+    if pos.mixed or not settings["partition"]:
         return None
     division = pos.division
     if division is None:
-        division = pos.division = Places(pos.steps())
+        path = pos.steps()
+        short = len(path) <= MIN_STEPS and sum(s.op is BACKWARD for s in path) < 2
+        division = pos.division = WHOLE if short else Places(path)
     found: Partition | None = division.partition(pos.steps(), ext, want)
     return found
 
