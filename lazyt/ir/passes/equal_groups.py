@@ -334,7 +334,7 @@ class _Model:
             made.kernel, all_here(made.extents), accesses, [(all_here(c), here(o)) for c, o in made.affines], scalars,
             form.group, [nodes[i] for i in self.checks],
             nodes=tuple(sorted([nodes[i] for i in self.nodes], key=lambda n: n.serial)),
-            product=None if self.product is None else buffers[self.product], ways=made.ways,
+            product=None if self.product is None else buffers[self.product], strategies=made.strategies,
         )  # fmt: skip
         return found if not values or _places(found) == self.places else None
 

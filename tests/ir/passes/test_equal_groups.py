@@ -82,7 +82,7 @@ def parts_of(c: KernelCall) -> dict[str, Any]:
     accesses = [(a.buffer, a.offset, a.strides, a.itemsize) for a in c.accesses]
     return {
         "kernel": c.kernel.text, "extents": c.extents, "accesses": accesses, "affines": c.affines,
-        "scalars": c.scalars, "checks": c.checks, "nodes": c.nodes, "product": c.product, "ways": c.ways,
+        "scalars": c.scalars, "checks": c.checks, "nodes": c.nodes, "product": c.product, "strategies": c.strategies,
     }  # fmt: skip
 
 
