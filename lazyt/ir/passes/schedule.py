@@ -33,7 +33,7 @@ class MatmulCall:
     """C = A @ B: stored operands with strides (last two, then batch), in elements; then a kernel on what that gives.
 
     A convolution is one too, its operands dense: see `matrix_shape`. An operand that is a half may be read from the
-    float32 leaf that it was cast from: the product rounds it.
+    float32 input that it was cast from: the product rounds it.
     """
 
     node: Node
