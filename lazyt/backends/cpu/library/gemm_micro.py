@@ -137,7 +137,8 @@ class Micro:
     def step(self, bases: list[str], b: str, strides: tuple[str, str], sums: list[str]) -> list[str]:
         f = self.f
         vectors = [self.read(b, v) for v in range(self.nv)]
-        if self.mr == self.tile.heights(self.nv)[0]:
+        # NOTE: a short one that converts has too many instructions in flight to meet several rows of B at once.
+        if self.mr == self.tile.heights(self.nv)[0] or self.b.source is not None:
             f.body.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
             ahead = f.at(self.b.element, b, f.let(f"mul i64 %bs, {PREFETCH}"))
             for v in range(self.nv):
