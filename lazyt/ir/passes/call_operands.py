@@ -7,6 +7,9 @@ from lazyt.ir.graph import Node
 from lazyt.ir.passes.index_maps import Index, Place, flat, through, whole
 from lazyt.ir.symbolic import Dim, Scope, hint, product
 
+# What has a buffer of its own, whoever reads it.
+STORED = ("input", "item")
+
 
 def buffer_of(n: Node) -> Node:
     """The node whose buffer holds n once n is stored: a reshape shares the buffer of its operand."""
@@ -49,12 +52,13 @@ def strided_base(scope: Scope | None, x: Node) -> Node:
 def strided(scope: Scope | None, x: Node, rounds: bool = False) -> tuple[Node, tuple[int | Dim, ...], int | Dim] | None:
     """(stored node, strides of x's axes, offset), in elements; None when a library could not read it so.
 
-    rounds: the reader rounds a half from the float32 that it was cast from, where that is stored anyhow, an input.
+    rounds: the reader rounds a half from the float32 that it was cast from, where that is stored anyhow: an input, or a
+    result of a call.
     """
     axes, place = whole(x.shape)
     n = x
     address: Index | None = None
-    while n.op in ("permute", "reshape", "expand", "slice") or (rounds and _of_input(n)):
+    while n.op in ("permute", "reshape", "expand", "slice") or (rounds and _of_stored(n)):
         if n.op == "cast":
             n = n.operands[0]
             continue
@@ -64,7 +68,7 @@ def strided(scope: Scope | None, x: Node, rounds: bool = False) -> tuple[Node, t
         elif n.op == "reshape":
             address = flat(place, n.shape)
             n = buffer_of(n)
-            n = n.operands[0] if rounds and _of_input(n) and n.operands[0].op == "input" else n
+            n = n.operands[0] if rounds and _of_stored(n) and n.operands[0].op in STORED else n
             break
         else:
             return None
@@ -80,14 +84,14 @@ def strided(scope: Scope | None, x: Node, rounds: bool = False) -> tuple[Node, t
     return (n, strides, address.offset) if unit or trivial else None
 
 
-def _of_input(n: Node) -> bool:
-    """Whether n is a float32 input, or movement of one, as a half."""
+def _of_stored(n: Node) -> bool:
+    """Whether n is a float32 input or result of a call, or movement of one, as a half."""
     if n.op != "cast" or n.dtype not in HALVES or n.operands[0].dtype != float32:
         return False
     x = n.operands[0]
     while x.op in ("permute", "reshape", "expand", "slice"):
         x = x.operands[0]
-    return x.op == "input"
+    return x.op in STORED
 
 
 def attention_operands(scope: Scope | None, n: Node) -> list[tuple[Node, tuple[int | Dim, ...], int | Dim]]:
