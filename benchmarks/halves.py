@@ -1,0 +1,157 @@
+"""bfloat16 beside float32: products, and training steps under autocast, lazyt's and PyTorch's.
+
+    python -m benchmarks.halves [--peer PYTHON] [--threads 2] [--seconds 1] [--turns 3] [--only ROW ...] [--quick]
+
+`--peer` is a Python that has PyTorch; by default this one, and PyTorch is skipped by name where it is not installed.
+Each library runs in processes of its own, in turns, and each process times both dtypes call by call, in turns; the best
+of each counts. `ratio` is bfloat16's time over float32's. Where the processor multiplies pairs of bfloat16
+(avx512_bf16) it should be below 1, and at most 1.1 elsewhere: 1 is returned where lazyt's is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from time import perf_counter
+from typing import Any
+
+from benchmarks.core import Inputs, seeded
+from benchmarks.peers import PEERS, THREAD_VARIABLES
+from benchmarks.workloads import gpt, mlp, steps
+
+DTYPES = ("float32", "bfloat16")
+MOST = {True: 1.0, False: 1.1}  # by whether the processor multiplies pairs of bfloat16
+
+Call = Callable[[], Any]
+
+
+def _product(n: int) -> Callable[[Any, str, bool], tuple[Call, float]]:
+    """n x n by n x n, of arrays in the dtype; the operations of a call."""
+
+    def build(peer: Any, dtype: str, quick: bool) -> tuple[Call, float]:
+        size, m = 32 if quick else n, peer.module
+        half = getattr(m, dtype)
+        x, y = (peer.array(seeded((size, size), i)) for i in (1, 2))
+        x, y = (v.to(half) if hasattr(v, "to") else v.astype(half) for v in (x, y))
+        return lambda: peer.wait(x @ y), 2.0 * size**3
+
+    return build
+
+
+def _step(
+    inputs: Callable[[bool], Inputs], model: Callable[..., Any], loss: Callable[..., Any], flops: Any
+) -> Callable[[Any, str, bool], tuple[Call, float]]:
+    """A training step, its forward pass under autocast."""
+
+    def build(peer: Any, dtype: str, quick: bool) -> tuple[Call, float]:
+        found = inputs(quick)
+
+        def under(module: Any, model: Any, *data: Any) -> Any:
+            lower = dtype != "float32"
+            with module.amp.autocast("cpu", dtype=module.bfloat16) if lower else nullcontext():
+                return loss(module, model, *data)
+
+        return steps.ModulesStep(peer, found, model, under, steps.Optimizer(rate=3e-4), 2), flops(found)
+
+    return build
+
+
+ROWS: dict[str, Callable[[Any, str, bool], tuple[Call, float]]] = {
+    "product 512": _product(512),
+    "product 1024": _product(1024),
+    "mlp step": _step(mlp._inputs, mlp._model, mlp._loss, mlp._flops),
+    "transformer step": _step(gpt._inputs(8, 128), gpt._model, gpt._loss, lambda inputs: 3 * gpt._flops(inputs)),
+}
+
+
+def times(library: str, row: str, threads: int, seconds: float, quick: bool) -> dict[str, float]:
+    """The best time of a call in each dtype, the dtypes taking turns; and the operations of a call."""
+    peer = PEERS[library](threads)
+    calls = {}
+    for dtype in DTYPES:
+        calls[dtype], flops = ROWS[row](peer, dtype, quick)
+        for _ in range(4):
+            calls[dtype]()
+    best = dict.fromkeys(DTYPES, float("inf"))
+    end = perf_counter() + seconds
+    while perf_counter() < end:
+        for dtype, call in calls.items():
+            call()  # the caches have the other dtype's data
+            for _ in range(2):
+                start = perf_counter()
+                call()
+                best[dtype] = min(best[dtype], perf_counter() - start)
+    return {**best, "flops": flops}
+
+
+def measured(python: str, library: str, row: str, args: argparse.Namespace) -> dict[str, float] | None:
+    """`times` in a process of its own; None where the library is missing."""
+    asked = ["--one", library, row, "--threads", str(args.threads), "--seconds", str(args.seconds)]
+    command = [python, "-m", "benchmarks.halves", *asked, *["--quick"] * args.quick]
+    environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(args.threads))}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    if "No module named 'torch'" in done.stderr:
+        return None
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _multiplies_pairs() -> bool:
+    """Whether LLVM finds that this processor has `vdpbf16ps`."""
+    from lazyt.backends.cpu.engine import host_features  # here: the other Python has no lazyt
+
+    return "avx512bf16" in host_features()
+
+
+def line_of(row: str, library: str, best: dict[str, float]) -> str:
+    """What is printed of a library: its times, their ratio, and the rate of bfloat16."""
+    single, half = (best[d] for d in DTYPES)
+    rate = best["flops"] / half / 1e9
+    took = f"float32 {single * 1e3:9.3f} ms  bfloat16 {half * 1e3:9.3f} ms"
+    return f"{row:17} {library:6} {took}  ratio {half / single:5.2f}  {rate:7.1f} GFLOP/s"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """1 where lazyt's bfloat16 is slower than it should be."""
+    ap = argparse.ArgumentParser(prog="python -m benchmarks.halves", description=(__doc__ or "").splitlines()[0])
+    ap.add_argument("--peer", default=sys.executable)
+    ap.add_argument("--threads", type=int, default=2)
+    ap.add_argument("--seconds", type=float, default=1.0)
+    ap.add_argument("--turns", type=int, default=3)
+    ap.add_argument("--only", nargs="+", default=list(ROWS), choices=list(ROWS), metavar="ROW")
+    ap.add_argument("--quick", action="store_true", help="small sizes and few calls: that all of it works")
+    ap.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    args = ap.parse_args(argv)
+    if args.one:
+        print(json.dumps(times(*args.one, args.threads, args.seconds, args.quick)))
+        return 0
+    if args.quick:
+        args.seconds, args.turns = 0.01, 1
+    native = _multiplies_pairs()
+    print("this processor", "multiplies" if native else "does not multiply", "pairs of bfloat16 (avx512_bf16)")
+    behind = 0
+    for row in args.only:
+        best: dict[str, dict[str, float]] = {}
+        for _ in range(args.turns):
+            for library, python in (("lazyt", sys.executable), ("torch", args.peer)):
+                found = measured(python, library, row, args)
+                if found is not None:
+                    held = best.setdefault(library, found)
+                    best[library] = {k: min(t, held[k]) for k, t in found.items()}
+        for library, times_of in best.items():
+            print(line_of(row, library, times_of), flush=True)
+        if "torch" not in best:
+            print(f"{row:17} torch is not installed")
+        behind += best["lazyt"]["bfloat16"] > MOST[native] * best["lazyt"]["float32"]
+    return int(behind > 0 and not args.quick)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
