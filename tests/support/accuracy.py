@@ -30,6 +30,26 @@ within 2.5 (`LAZYT_DEBUG=no-native-math` has the others' code).
 """
 
 
+TAIL = """
+## Products of float16 and bfloat16
+
+A product (and a convolution, and attention) of halves takes each operand exactly as float32, sums up in float32, and is
+rounded once, to the dtype of its result. With k elements along the sum its error is at most half a unit of the last
+place of the result, plus (k + 1) * 2^-24 times the sum of the absolute products: float32's own. A float32 operand that
+the program casts to a half is rounded to nearest even while it is read, NaN stays NaN, and overflow is infinite: the
+bits of the cast. `tests/backends/cpu/test_half_products.py` asserts all of this. Gradients of such products are such
+products.
+
+Where a processor multiplies pairs of bfloat16 (`avx512_bf16`), generated products of more than a few rows take
+`vdpbf16ps`. To a sum it adds the second product of a pair of neighbours along k, then the first, each with one rounding
+to nearest even; an odd last one is paired with a zero. It takes subnormal operands as zeros and gives zero for a
+subnormal sum, whatever the processor's mode: an operand below 2^-126 counts as 0, and each step may add another
+2^-126 of error. So the bits of such a product differ between processors, as those of products by BLAS do. They do not
+depend on threads or tiles. `LAZYT_DEBUG=width-8` turns this off. Elementwise casts to bfloat16 do not flush: they are
+done in integers everywhere.
+"""
+
+
 def row(task: tuple[str, int]) -> str:
     """One line of the table."""
     op, every = task
@@ -66,7 +86,7 @@ def main() -> None:
             rows.append(line)
     of = "all 2^32 inputs" if args.every == 1 else f"one in {args.every} of the 2^32 inputs, evenly spread"
     tail = f"\nfloat32 functions of one argument: {of}.\n"
-    PAGE.write_text(HEAD + "\n".join(rows) + "\n" + tail, encoding="utf-8")
+    PAGE.write_text(HEAD + "\n".join(rows) + "\n" + tail + TAIL, encoding="utf-8")
 
 
 if __name__ == "__main__":
