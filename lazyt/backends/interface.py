@@ -84,6 +84,9 @@ class Allocator(Protocol):
     def to_host(self, buffer: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
         """The value of a buffer as a read-only array: a copy, unless it is in the host's memory. Waits for it."""
 
+    def block(self, nbytes: int) -> int:
+        """What a buffer of so many bytes counts in `statistics`."""
+
     def statistics(self, device: str) -> Statistics:
         """How much memory of a device is in use."""
 

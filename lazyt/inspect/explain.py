@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lazyt.config import general as settings
-from lazyt.inspect.kernels import KernelView, kernel_views, sizes
+from lazyt.inspect.kernels import SHOWN, KernelView, kernel_views, sizes
 from lazyt.ir import graph as g
 from lazyt.ir.passes.call_operands import nbytes
 from lazyt.runtime.liveness import wanted_of
+from lazyt.runtime.memory_budget import described
 from lazyt.runtime.plan_cache import Plan, build, peek, runs_alone
 from lazyt.runtime.subprograms import partition
 from lazyt.runtime.sync import differentiable
-from lazyt.tracing.printer import aligned, bytes_text, count_text, html_text, plural
+from lazyt.tracing.printer import aligned, bytes_text, count_text, html_text, plural, time_text
 from lazyt.tracing.tensor_state import Handle, Holder
 from lazyt.tracing.trace import Ext, Slot, Step, Trace, local
 
@@ -67,6 +68,7 @@ class Explanation:
             ("memory", f"{bytes_text(self.peak)} at the peak: {parts}"),
             ("work", f"{bytes_text(moved)} moved, {count_text(flops, 'flop')}"),
         ]
+        rows += [("again", text) for text in _again(self.plan)]
         rows += self._notes
         rows += [("on host", x.fallback) for x in ks if x.fallback]
         if self._alone:
@@ -186,6 +188,23 @@ def _explained(
         plan, bound, steps=len(pos.steps()), known=found is not None, reason=reason, fused=fused, unfused=tiered,
         needed=needed, alone=not now_fused and runs_alone(pos, ext),
     )  # fmt: skip
+
+
+def _again(plan: Plan) -> list[str]:
+    """The values that the backward computes again under a memory budget, and why."""
+    if plan.choice is None or not plan.choice.again:
+        return []
+    again = plan.choice.again
+    found = [(a, described(a.value)) for a in again]
+    total, time = sum(s.nbytes for _, s in found), sum(a.cost for a in again) * 1e-9
+    head = (
+        f"{plural(len(again), 'value')} of {bytes_text(total)} computed again in the backward, about {time_text(time)}"
+    )
+    lines = [f"{head}: the memory budget has no room for them"]
+    for a, s in found[:SHOWN]:
+        why = ", as the policy says" if a.asked else ""
+        lines.append(f"{s.operation} {s.dtype} {g.shape_text(s.shape)} at {s.line}: {bytes_text(s.nbytes)}{why}")
+    return lines + [f"and {len(found) - SHOWN} more"] * (len(found) > SHOWN)
 
 
 def _slot(x: Handle) -> Slot | None:

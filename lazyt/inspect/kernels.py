@@ -30,6 +30,7 @@ SHOWN = 8
 # Why a value is stored rather than computed where it is read (ir/passes/fuse.py names the reasons).
 WHY = {
     "output": "somebody holds it",
+    "kept": "the backward reads it",
     "places": "wanted at several places, and not cheap to compute at each",
     "repeated": "would be computed again along an axis that it does not have",
     "axes": "read through an index map that is not affine",
@@ -368,6 +369,8 @@ def fallback_text(name: str, site: object, why: str) -> str:
 
 
 def _label(o: Origin) -> str:
+    if o.again:
+        return f"{o.name} again"
     return f"gradient of {o.name}" if o.backward else o.name
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from lazyt.errors import LazytError, OutOfMemory, SettingError
@@ -25,6 +26,7 @@ from lazyt.tracing.printer import bytes_text, site_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lazyt.ir.graph import Graph
     from lazyt.ir.passes.saved_values import SavedValue
     from lazyt.runtime.plan_cache import Plan
     from lazyt.tracing.steps import Step
@@ -90,7 +92,7 @@ class budget:  # noqa: N801 - a context manager
 
     >>> import lazyt as lt
     >>> x = lt.ones((64, 64))
-    >>> w = lt.ones((64, 64), requires_grad=True)
+    >>> w = lt.ones((64, 64)).requires_grad_()
     >>> with lt.memory.budget("1 MiB"):
     ...     loss = lt.tanh(lt.tanh(x @ w) @ w).sum()
     >>> loss.backward()
@@ -133,12 +135,23 @@ def size_of(nbytes: int | str) -> int:
     return size
 
 
-def budget_of(steps: Sequence[Step]) -> tuple[Budget, frozenset[int]] | None:
-    """The budget of a program, and the steps recorded under one; None without. The smallest of several counts."""
-    found = {s.index: s.mode.memory for s in steps if s.mode.memory is not None}
+def has_budget(steps: Sequence[Step]) -> bool:
+    """Whether any of these steps was recorded under a budget."""
+    return any(s.mode.memory is not None for s in steps)
+
+
+def budget_of(steps: Sequence[Step], graph: Graph) -> tuple[Budget, frozenset[int]] | None:
+    """The budget of a program, and the steps recorded under one; None without.
+
+    That of the sync counts, which the last step has, and else the smallest that something in the graph was recorded
+    under: what nobody wants any more has no budget.
+    """
+    alive = {n.site.step for n in graph.nodes if isinstance(n.site, g.Origin)}
+    found = {s.index: s.mode.memory for s in steps if s.mode.memory is not None and s.index in alive}
     if not found:
         return None
-    smallest = min(found.values(), key=lambda b: float("inf") if b.nbytes is None else b.nbytes)
+    now = steps[-1].mode.memory
+    smallest = now or min(found.values(), key=lambda b: float("inf") if b.nbytes is None else b.nbytes)
     policies = dict.fromkeys(b.policy for b in found.values() if b.policy is not None)
     if len(policies) > 1:
         raise SettingError("memory.budget: the values of one step have one policy, but several were given")
@@ -146,7 +159,7 @@ def budget_of(steps: Sequence[Step]) -> tuple[Budget, frozenset[int]] | None:
 
 
 def plan_within(
-    made: Callable[[Wish | None], Plan], found: tuple[Budget, frozenset[int]], extents: tuple[int, ...],
+    made: Callable[..., Plan], found: tuple[Budget, frozenset[int]], extents: tuple[int, ...],
     scalars: Sequence[Any],
 ) -> Plan:  # fmt: skip
     """A plan within a budget, at these extents; OutOfMemory if there is none. `made` makes one, for a wish."""
@@ -156,7 +169,7 @@ def plan_within(
     def need(plan: Plan) -> int:
         return needed(plan, extents, scalars)
 
-    usual = made(None)
+    usual = made()
     if verdict is None and (limit is None or need(usual) <= limit):
         return _bounded(usual, limit, scalars)
     charged = frozenset(
@@ -164,10 +177,11 @@ def plan_within(
         for i, n in enumerate(usual.graph.nodes)
         if n in {c.node for c in usual.schedule.launches if isinstance(c, MatmulCall) and c.epilogue is not None}
     )
-    plan = made(Wish(None, steps, verdict, charged))
+    wish = Wish(None, steps, verdict, charged)
+    plan = made(wish=wish)
     if limit is None or need(plan) <= limit:
         return _bounded(plan, limit, scalars)
-    best = _search(lambda aim: made(Wish(aim, steps, verdict, charged)), plan, limit, need)
+    best = _search(lambda aim: made(wish=replace(wish, limit=aim)), plan, limit, need)
     least = need(best)
     if least > limit:
         raise OutOfMemory(_too_little(limit, least, usual, best))

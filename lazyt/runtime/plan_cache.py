@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from lazyt.runtime.first_run import (
     runs_stepwise,
     values_of,
 )
-from lazyt.runtime.memory_budget import budget_of, plan_within
+from lazyt.runtime.memory_budget import budget_of, has_budget, plan_within
 from lazyt.tracing.lower import Lowered, lower
 from lazyt.tracing.tensor_state import Data
 from lazyt.tracing.trace import Ext, Slot, Step
@@ -38,6 +39,7 @@ from lazyt.tracing.trace import Ext, Slot, Step
 if TYPE_CHECKING:
     from lazyt.backends.common.commit_flag import Receipt
     from lazyt.backends.interface import Executable
+    from lazyt.ir.passes.program import Program as Begun
     from lazyt.ir.passes.recompute import Wish
 
 # A program with at most this many steps, and no backward among them, runs unfused the first time.
@@ -49,6 +51,8 @@ TINY_SIZE = 1 << 14
 # From so many steps on, programs as tiny as that run step by step the first time too. Straight-line code that long is
 # mostly run once, and its fused kernels, each of them new, cost a millisecond a step to compile; a step alone 30 us.
 LONG_PROGRAM = 1024
+# Plans of one program for different wishes have the passes up to this one in common.
+SHARED = "collect_sums"
 # A plan that computes more than is wanted is still used when the rest is at most this share of the bytes.
 SUPERSET = 1.05
 
@@ -61,7 +65,8 @@ class Plan:
     """How to compute some values of a program; valid for every trace whose extents satisfy its guards."""
 
     def __init__(
-        self, low: Lowered, want: Sequence[Slot], fused: bool, prefetch: bool = False, wish: Wish | None = None
+        self, low: Lowered, want: Sequence[Slot], fused: bool, prefetch: bool = False, wish: Wish | None = None,
+        begun: Begun | None = None,
     ) -> None:  # fmt: skip
         """prefetch: compiling begins at once, in the background, because the plan will run as soon as it is made."""
         self.wanted: Wanted = names(want)
@@ -69,7 +74,10 @@ class Plan:
         # NOTE: a program without anything to fuse is not planned again when it comes again.
         settle = not fused and settings["fuse"] and settings["tiers"]
         options = replace(options_for(self.device, fused, settle, prefetch), wish=wish)
-        program = pipeline.compile_graph([low.nodes[s] for s in want], low.scope, options)
+        if begun is None:
+            program = pipeline.compile_graph([low.nodes[s] for s in want], low.scope, options)
+        else:
+            program = pipeline.continued(begun, options, after=SHARED)
         assert program.division is not None, "`fuse` makes it"
         assert program.schedule is not None, "`order` makes it"
         self.graph, self.schedule, self.fused = program.graph, program.schedule, program.fused
@@ -355,10 +363,13 @@ def build(
 ) -> Plan:  # fmt: skip
     """A plan that nobody keeps yet and that has no machine code; prefetch: compiling begins at once."""
     steps = pos.steps()
-    low, budget = lower(steps, ext.values, scalars), budget_of(steps)
-    if budget is None or not fused:
+    low = lower(steps, ext.values, scalars)
+    if not (fused and has_budget(steps)):
         return Plan(low, want, fused, prefetch)
-    return plan_within(lambda wish: Plan(low, want, fused, wish=wish), budget, ext.values, scalars)
+    options = options_for(want[0].step.device, fused)
+    begun = pipeline.compile_graph([low.nodes[s] for s in want], low.scope, options, until=SHARED)
+    made, found = partial(Plan, low, want, fused, begun=begun), budget_of(steps, begun.graph)
+    return made() if found is None else plan_within(made, found, ext.values, scalars)
 
 
 def _is_tiny(pos: Step, ext: Ext, steps: int = SMALL_PROGRAM) -> bool:

@@ -45,6 +45,9 @@ class PoolAllocator(HostAllocator):
     def wrap(self, array: Array) -> memory.ExternalBuffer:
         return memory.wrap_external(array.__array_interface__["data"][0], array.nbytes, array)
 
+    def block(self, nbytes: int) -> int:
+        return memory.class_size(nbytes)
+
     def statistics(self, device: str) -> Statistics:
         return Statistics(memory.allocated(), memory.reserved())
 

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 NAME = "cuda"
 
 
+# Bytes that CuPy's pool rounds up to.
+BLOCK = 512
+
+
 class DeviceAllocator(Allocator):
     """CuPy's pool of each device."""
 
@@ -38,6 +42,9 @@ class DeviceAllocator(Allocator):
 
     def to_host(self, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
         return cuda.device.to_host(buffer, dtype, shape)
+
+    def block(self, nbytes: int) -> int:
+        return -(-nbytes // BLOCK) * BLOCK
 
     def statistics(self, device: str) -> Statistics:
         where = cuda.device.device(device)

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 STARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 # Up to so many free values are exchanged one for another.
 FEW = 20
-# A table of a chain's choices is thinned out above so many entries a value.
-FRONT = 512
+# Above so many values there are fewer starts.
+MANY = 100
+# A table of a chain's choices is thinned out above so many entries a value, or pairs of values by entries.
+FRONT, FRONTS, LEAST = 512, 4_000_000, 8
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,11 @@ class Problem:
 
     def cost(self, kept: Kept) -> float:
         """What is spent in the backward on computing values again."""
-        return sum(self.values[i].cost for i in self._again(kept))
+        return self.measure(kept)[1]
 
-    def _again(self, kept: Kept) -> list[int]:
-        """The values that are computed again, in the order in which that happens."""
-        return [i for _, i in self._made(kept)]
+    def peak(self, kept: Kept) -> int:
+        """The most bytes at any time of the backward."""
+        return self.measure(kept)[0]
 
     def _made(self, kept: Kept) -> list[tuple[int, int]]:
         """(time, value) of what is computed again."""
@@ -93,8 +95,8 @@ class Problem:
         """(time, value) of all that the backward reads, in order; of one time the latest value first."""
         return sorted(((t, i) for i, v in enumerate(self.values) for t in v.reads), key=lambda x: (x[0], -x[1]))
 
-    def peak(self, kept: Kept) -> int:
-        """The most bytes at any time of the backward."""
+    def measure(self, kept: Kept) -> tuple[int, float]:
+        """The most bytes at any time of the backward, and what is spent on computing values again."""
         values, n = self.values, len(self.base)
         made = self._made(kept)
         begin = {i: t for t, i in made}
@@ -120,7 +122,7 @@ class Problem:
         for b, c in zip(self.base, change, strict=False):
             level += c
             most = max(most, level + b)
-        return most
+        return most, sum(values[i].cost for _, i in made)
 
     @cached_property
     def is_chain(self) -> bool:
@@ -137,36 +139,26 @@ def solve(p: Problem, limit: int) -> Kept:
     """The values to keep so that the peak is at most `limit`; where none is so low, those of the lowest peak found."""
     if p.peak(p.all_kept) <= limit:
         return p.all_kept
-    best: tuple[float, int, Kept] | None = None
-    lowest: tuple[int, float, Kept] | None = None
-    for start in _starts(p, limit):
-        found = _improved(p, start, limit)
-        peak, cost = p.peak(found), p.cost(found)
-        if peak <= limit and (best is None or (cost, peak) < best[:2]):
-            best = cost, peak, found
-        if lowest is None or (peak, cost) < lowest[:2]:
-            lowest = peak, cost, found
-    assert lowest is not None, "there is always a start"
-    return best[2] if best is not None else lowest[2]
+    if p.is_chain and len(p.free) == len(p.values) and (best := _chain(p, limit)) is not None:
+        return best
+    found = [_improved(p, start, limit) for start in _starts(p, limit)]
+
+    def merit(kept: Kept) -> tuple[int, float, int]:
+        peak, cost = p.measure(kept)
+        return max(peak - limit, 0), cost, peak
+
+    return min(found, key=merit)
 
 
-def _starts(p: Problem, limit: int) -> Iterator[Kept]:
-    """Choices that the search begins with; the best one first, if the values are a chain."""
-    if p.is_chain and not any(v.fixed for v in p.values):
-        found = _chain(p, limit)
-        if found is not None:
-            yield found
-    yield _cheapest(p, limit)
+def _starts(p: Problem, limit: int) -> list[Kept]:
+    """Choices that the search begins with."""
     must = frozenset(i for i, v in enumerate(p.values) if v.fixed)
     narrow = _narrow(p)
-    seen = set()
-    for count in STARTS:
+    out = {_cheapest(p, limit): None, must: None}
+    for count in STARTS if len(p.values) <= MANY else STARTS[::3]:
         step = max(len(narrow) // (count + 1), 1)
-        some = must | frozenset(narrow[step::step][:count])
-        if some not in seen:
-            seen.add(some)
-            yield some
-    yield must
+        out[must | frozenset(narrow[step::step][:count])] = None
+    return [*out]
 
 
 def _narrow(p: Problem) -> list[int]:
@@ -198,13 +190,13 @@ def _cheapest(p: Problem, limit: int) -> Kept:
     while heap and peak > limit:
         _, i = heapq.heappop(heap)
         less = kept - {i}
-        low, dear = p.peak(less), p.cost(less)
+        low, dear = p.measure(less)
         if low >= peak:
             stuck.append(i)
             continue
         score = (dear - cost) / (peak - low)
         # NOTE: a score only gets worse, mostly, so the first that is still the best is taken.
-        if (heap and score > heap[0][0] and heap[0][0] > 0) or (heap and heap[0][0] == 0.0 and score > 0.0):
+        if heap and score > heap[0][0]:
             heapq.heappush(heap, (max(score, 1e-30), i))
             continue
         kept, cost, peak = less, dear, low
@@ -226,9 +218,9 @@ def _improved(p: Problem, kept: Kept, limit: int) -> Kept:
                 break
     cost = p.cost(kept)
     for i in sorted(set(p.free) - kept, key=lambda i: -p.values[i].cost):
-        more = kept | {i}
-        if p.cost(more) <= cost and p.peak(more) <= max(limit, peak):
-            kept, cost = more, p.cost(more)
+        high, dear = p.measure(kept | {i})
+        if dear <= cost and high <= max(limit, peak):
+            kept, cost = kept | {i}, dear
     return _exchanged(p, kept, limit) if len(p.free) <= FEW else kept
 
 
@@ -236,7 +228,8 @@ def _exchanged(p: Problem, kept: Kept, limit: int) -> Kept:
     """One value more, one less, or one for another, as long as that is nearer to the limit, or costs less below it."""
 
     def merit(some: Kept) -> tuple[int, float]:
-        return max(p.peak(some) - limit, 0), p.cost(some)
+        peak, cost = p.measure(some)
+        return max(peak - limit, 0), cost
 
     best = merit(kept)
     found = True
@@ -259,18 +252,17 @@ def _chain(p: Problem, limit: int) -> Kept | None:
     before j. What is kept up to i is there then; what is kept behind j is not any more.
     """
     n = len(p.values)
-    sizes = [v.nbytes for v in p.values]
+    room = max(min(FRONT, FRONTS // n**2), LEAST)
     # Entries: (bytes kept, cost, the entry before), for the last value kept; -1 is the input.
     fronts: dict[int, list[tuple[int, float, tuple[int, int]]]] = {-1: [(0, 0.0, (-2, 0))]}
     for j in range(n + 1):
         found: list[tuple[int, float, tuple[int, int]]] = []
-        for i in range(-1, j):
-            need, cost = _between(p, i, j)
-            own = sizes[j] if j < n else 0
+        own = p.values[j].nbytes if j < n else 0
+        for i, need, cost in _between(p, j):
             for number, (held, spent, _) in enumerate(fronts[i]):
                 if held + need <= limit:
                     found.append((held + own, spent + cost, (i, number)))
-        fronts[j] = _best(found)
+        fronts[j] = _best(found, room)
     if not fronts[n]:
         return None
     _, _, (at, number) = min(fronts[n], key=lambda e: (e[1], e[0]))
@@ -281,32 +273,47 @@ def _chain(p: Problem, limit: int) -> Kept | None:
     return frozenset(kept)
 
 
-def _best(entries: Iterable[tuple[int, float, tuple[int, int]]]) -> list[tuple[int, float, tuple[int, int]]]:
-    """Those that no other beats in bytes and cost."""
+def _best(entries: Iterable[tuple[int, float, tuple[int, int]]], room: int) -> list[tuple[int, float, tuple[int, int]]]:
+    """Those that no other beats in bytes and cost; evenly thinned out to about so many."""
     out: list[tuple[int, float, tuple[int, int]]] = []
     for e in sorted(entries, key=lambda e: (e[0], e[1])):
         if not out or e[1] < out[-1][1]:
             out.append(e)
-    if len(out) > FRONT:
-        out = [*out[:: -(-len(out) // FRONT)], out[-1]]
-    return out
+    return out if len(out) <= room else [*out[:: -(-len(out) // room)], out[-1]]
 
 
-def _between(p: Problem, i: int, j: int) -> tuple[int, float]:
-    """The peak of the backward over the values behind i up to j, without what is kept up to i; and what it costs.
+def _between(p: Problem, j: int) -> Iterator[tuple[int, int, float]]:
+    """For each i before j, downwards: the peak of the backward over the values between, without what is kept up to i,
+    and what it costs to compute these again. j is kept, or is the end of the chain.
 
-    j is kept, or is the end of the chain.
+    The times are those from when the backward is done with what is behind j, to when it is done with what is behind i.
+    All in between is computed when the value before j is read.
     """
     values, n = p.values, len(p.values)
-    inner = range(i + 1, j)
-    begin = values[j - 1].reads[0] if len(inner) else 0
-    # The times from when the backward is done with what is behind j, to when it is done with what is behind i.
-    first = 0 if j >= n else values[j].reads[0]
-    last = values[i].reads[0] if i >= 0 else len(p.base) - 1
-    most = 0
-    for t in range(first, last + 1):
-        alive = sum(values[x].nbytes for x in inner if begin <= t <= values[x].reads[-1])
-        if j < n and t <= values[j].reads[-1]:
-            alive += values[j].nbytes
-        most = max(most, alive + p.base[t])
-    return most, sum(values[x].cost for x in inner)
+    first = values[j].reads[0] if j < n else 0
+    last_of_j, own = (values[j].reads[-1], values[j].nbytes) if j < n else (-1, 0)
+
+    def there(begin: int, end: int, inner: int) -> int:
+        """The most bytes from `begin` up to before `end`; `inner`: the first value of those in between."""
+        most = 0
+        for t in range(begin, end):
+            level = p.base[t] + (own if t <= last_of_j else 0)
+            x = inner
+            # NOTE: the first reader of a later value is not behind that of an earlier one, its last at most one behind.
+            while x < j and values[x].reads[0] >= t - 1:
+                level += values[x].nbytes if values[x].reads[-1] >= t else 0
+                x += 1
+            most = max(most, level)
+        return most
+
+    start = values[j - 1].reads[0] if j else 0
+    before = there(first, start, j)  # nothing in between is there yet
+    most, done, cost = 0, start, 0.0
+    for i in range(j - 1, -2, -1):
+        end = (values[i].reads[0] if i >= 0 else len(p.base) - 1) + 1
+        if i < j - 1:
+            most += values[i + 1].nbytes
+            cost += values[i + 1].cost
+        most = max(most, there(max(done, start), end, i + 1))
+        done = max(done, end)
+        yield i, max(before, most), cost

@@ -124,10 +124,15 @@ def compile_graph(outputs: Sequence[Node], scope: Scope | None, options: Options
 
     Guards that passes rely on are left in `scope`.
     """
-    p = Program(Graph(reachable(outputs), list(outputs)), scope, options.fused)
+    return continued(Program(Graph(reachable(outputs), list(outputs)), scope, options.fused), options, until=until)
+
+
+def continued(p: Program, options: Options, after: str = "", until: str = "") -> Program:
+    """Run the passes behind the pass `after` ('': all), up to and including the pass `until`."""
     if options.verify:
         verify(p.graph)
-    for step in PASSES:
+    begin = [step.name for step in PASSES].index(after) + 1 if after else 0
+    for step in PASSES[begin:]:
         if step.flag not in options.off:
             before, p = p, step.run(p, options)
             if options.verify:

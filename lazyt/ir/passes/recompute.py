@@ -57,6 +57,8 @@ class Wish:
     # Numbers of the products of this graph that have an epilogue if nothing is computed again: how a product is
     # computed, hence its last bits, must not depend on the budget.
     charged: frozenset[int] = frozenset()
+    # What was found of a graph already, for wishes that differ in their limit alone.
+    known: dict[int, tuple[set[Node], Sides, list[SavedValue], _Model]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -86,19 +88,21 @@ class Choice:
 
 def recompute(p: Program, wish: Wish) -> Program:
     """Choose what is kept, and write the backward that computes the rest again."""
-    sides = Sides(p.graph)
-    if not sides.backward or not p.fused:
+    if not p.fused or not Sides(p.graph).backward:
         return p
-    division = fuse(p.graph, p.scope)
-    saved = saved_values(p.graph, division.stored, sides)
-    model = _Model(p.graph, division.stored, sides, saved, wish)
+    key = id(p.graph)
+    if key not in wish.known:
+        sides, stored = Sides(p.graph), fuse(p.graph, p.scope).stored
+        saved = saved_values(p.graph, stored, sides)
+        wish.known[key] = stored, sides, saved, _Model(p.graph, stored, sides, saved, wish)
+    stored, sides, saved, model = wish.known[key]
     keep = model.problem.all_kept if wish.limit is None else solve(model.problem, wish.limit)
     keep -= model.asked
     numbers = {n: i for i, n in enumerate(p.graph.nodes)}
     lost = {n for i, n in enumerate(model.vertices) if i not in keep}
     if not lost:
         return replace(p, choice=Choice(model.problem, keep, numbers=numbers))
-    graph, held, numbers = _Rewriter(p.graph, division.stored, sides, lost, numbers).run()
+    graph, held, numbers = _Rewriter(p.graph, stored, sides, lost, numbers).run()
     cost = {n: model.problem.values[i].cost for i, n in enumerate(model.vertices)}
     asked = {model.vertices[i] for i in model.asked}
     again = tuple(Again(s, cost[s.node], s.node in asked) for s in saved if s.node in lost)

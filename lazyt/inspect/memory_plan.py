@@ -1,0 +1,232 @@
+"""What a sync would have in memory, before it runs: `lazyt.memory.plan`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lazyt.backends.registry import backends
+from lazyt.errors import NoResult, NotSupportedError
+from lazyt.inspect.explain import Explanation, Nothing, explain
+from lazyt.inspect.kernels import sizes
+from lazyt.ir import graph as g
+from lazyt.ir.passes.call_operands import nbytes
+from lazyt.ir.passes.saved_values import saved_values
+from lazyt.runtime.liveness import wanted_of
+from lazyt.runtime.sync import differentiable
+from lazyt.tracing.printer import aligned, bytes_text, html_text, plural, site_text, time_text
+from lazyt.tracing.trace import Trace, local
+
+if TYPE_CHECKING:
+    from lazyt.ir.graph import Node
+    from lazyt.tracing.tensor_state import Handle
+
+# Lines of a table, and bars of a picture, that are written out.
+SHOWN, BARS, WIDTH = 24, 32, 48
+KEPT, RECOMPUTED = "kept", "recomputed"
+LATER = "a later backward"
+
+
+class SavedLine(NamedTuple):
+    """A value that the backward pass reads: what it is, who made it, who needs it, and what becomes of it."""
+
+    operation: str  # the public operation that made it
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+    line: str  # the user's line
+    readers: tuple[str, ...]  # the operations whose gradients read it
+    decision: str  # 'kept' or 'recomputed'
+    why: str
+    made: int = 0  # the launch that makes it, from 1; 0 if it is recomputed
+    dies: int = 0  # the last launch that reads it; 0 if it is recomputed, or outlives the run
+
+
+class MemoryPlan:
+    """What a sync would have in memory. Bytes are those of `lazyt.memory.allocated()`: whole blocks.
+
+    `peak` is what `lazyt.memory.peak()` will be if nothing else is allocated meanwhile: `held`, what is allocated now
+    (inputs among it), plus `results` that do not take the memory of an input, plus `temporaries`, which are one block.
+    `saved` has a line for each value that the backward reads, `launches` the live bytes at each launch.
+    """
+
+    def __init__(self, found: Explanation, tr: Trace, later: set[tuple[int, int]]) -> None:
+        plan, bound = found.plan, found.bound
+        allocator = backends[plan.device].allocator
+        self.held: int = allocator.statistics(plan.device).allocated
+        fresh = sum(map(allocator.block, bound.sizes)) - bound.spared(tr.leaves)
+        self.inputs: int = found.leaves
+        self.results: int = max(fresh, 0)
+        self.temporaries: int = allocator.block(bound.arena_size) if bound.arena_size else 0
+        self.launches: list[int] = _live(found, self.held + self.results)
+        self.saved: list[SavedLine] = [*_kept(found, later), *_recomputed(found)]
+        self.reason = found.reason
+
+    @property
+    def peak(self) -> int:
+        """The most bytes that will be allocated."""
+        return self.held + self.results + self.temporaries
+
+    @property
+    def kept(self) -> int:
+        """Bytes of the values that are kept for the backward."""
+        return sum(s.nbytes for s in self.saved if s.decision == KEPT)
+
+    @property
+    def recomputed(self) -> int:
+        """Bytes of the values that the backward computes again."""
+        return sum(s.nbytes for s in self.saved if s.decision == RECOMPUTED)
+
+    def __str__(self) -> str:
+        parts = [f"{name} {bytes_text(getattr(self, name))}" for name in ("held", "results", "temporaries")]
+        lines = [f"peak {bytes_text(self.peak)}: {', '.join(parts)}"]
+        if self.saved:
+            count = {what: sum(s.decision == what for s in self.saved) for what in (KEPT, RECOMPUTED)}
+            text = f"the backward reads {plural(len(self.saved), 'value')}: {bytes_text(self.kept)} kept"
+            if count[RECOMPUTED]:
+                text += f", {count[RECOMPUTED]} of {bytes_text(self.recomputed)} recomputed"
+            lines.append(text)
+        largest = sorted(self.saved, key=lambda s: -s.nbytes)
+        lines += aligned([_row(s) for s in largest[:SHOWN]], "  ")
+        if len(largest) > SHOWN:
+            rest = largest[SHOWN:]
+            lines.append(f"  and {len(rest)} more, {bytes_text(sum(s.nbytes for s in rest))}")
+        return "\n".join([*lines, *self.picture()])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
+
+    def picture(self) -> list[str]:
+        """Bars of what is live at each launch; several launches have one bar if they are many: the most of theirs."""
+        if not self.launches:
+            return []
+        each = -(-len(self.launches) // BARS)
+        groups = [self.launches[i : i + each] for i in range(0, len(self.launches), each)]
+        most = max(max(self.launches), 1)
+        rows = []
+        for i, group in enumerate(groups):
+            first, last = i * each + 1, i * each + len(group)
+            name = f"{first}" if first == last else f"{first}-{last}"
+            rows.append((name, bytes_text(max(group)), "#" * max(round(WIDTH * max(group) / most), 1)))
+        return ["live at each launch:", *aligned(rows, "  ")]
+
+
+def _row(s: SavedLine) -> tuple[str, ...]:
+    shape = g.shape_text(s.shape)
+    span = f"launch {s.made} to {s.dies or 'the end'}" if s.decision == KEPT else s.why
+    readers = ", ".join(dict.fromkeys(s.readers))
+    return bytes_text(s.nbytes), f"{s.operation} {s.dtype} {shape}", s.line, f"for {readers}", f"{s.decision}: {span}"
+
+
+def _live(found: Explanation, always: int) -> list[int]:
+    """The bytes that are live at each launch: what there is all the time, and the temporaries of that time."""
+    size = sizes(found.bound)
+    schedule = found.plan.schedule
+    change = [0] * (len(schedule.regions) + 1)
+    for n, (first, last) in schedule.lives.items():
+        change[first] += size(nbytes(n))
+        change[last + 1] -= size(nbytes(n))
+    out: list[int] = []
+    level = always
+    for c in change[:-1]:
+        level += c
+        out.append(level)
+    return out
+
+
+def _line(
+    n: Node, readers: tuple[str, ...], decision: str, why: str, found: Explanation, span: tuple[int, int] = (0, 0)
+) -> SavedLine:  # fmt: skip
+    size = sizes(found.bound)
+    named = n.site if isinstance(n.site, g.Origin) else None
+    return SavedLine(
+        n.op if named is None else named.name, tuple(map(size, n.shape)), str(n.dtype), size(nbytes(n)),
+        "?" if named is None else site_text(named.site), readers, decision, why, *span,
+    )  # fmt: skip
+
+
+def _readers(nodes: tuple[Node, ...]) -> tuple[str, ...]:
+    """The operations whose gradients read a value, each with its line."""
+    return tuple(dict.fromkeys(f"{r.site.name} at {site_text(r.site.site)}" for r in nodes if _named(r)))
+
+
+def _named(n: Node) -> bool:
+    return isinstance(n.site, g.Origin)
+
+
+def _kept(found: Explanation, later: set[tuple[int, int]]) -> list[SavedLine]:
+    """What is kept for the backward of this program, and for one that comes after the sync."""
+    plan = found.plan
+    schedule = plan.schedule
+    made: dict[Node, int] = {}
+    last: dict[Node, int] = {}
+    for i, region in enumerate(schedule.regions):
+        for c in region:
+            for n in c.writes:
+                made.setdefault(n, i + 1)
+            for n in c.reads:
+                last[n] = i + 1
+    outputs = dict(zip(plan.wanted, schedule.outputs, strict=True))
+    held = set(outputs.values())
+    out = [
+        _line(
+            s.node, _readers(s.readers), KEPT, "", found,
+            (made.get(s.node, 0), 0 if s.node in held else last.get(s.node, 0)),
+        )
+        for s in saved_values(plan.graph, plan.division.stored)
+    ]  # fmt: skip
+    kept = dict.fromkeys(n for name, n in outputs.items() if name in later and n.op != "leaf")
+    return out + [_line(n, (LATER,), KEPT, "", found, (made.get(n, 0), 0)) for n in kept]
+
+
+def _recomputed(found: Explanation) -> list[SavedLine]:
+    choice = found.plan.choice
+    if choice is None:
+        return []
+    out = []
+    for a in choice.again:
+        why = "the policy says so" if a.asked else "to stay within the budget"
+        why += f"; about {time_text(a.cost * 1e-9)}"
+        out.append(_line(a.value.node, _readers(a.value.readers), RECOMPUTED, why, found))
+    return out
+
+
+def plan(*values: Handle) -> MemoryPlan:
+    """What a sync would have in memory now: its peak, and every value that the backward keeps. Runs nothing.
+
+    values: pending tensors, such as the loss of a step that is recorded; without any, all that is pending. Whatever is
+    given, a sync computes everything that is held, so that is what is planned; NoResult where nothing is pending.
+
+    `print` shows the peak, a line for each value that the backward reads (bytes, operation, dtype and shape, the user's
+    line, the gradients that read it, the launches of its life, or that it is recomputed and why), and a picture of the
+    memory over the launches. Raises NotSupportedError for a trace so long that it runs in parts, and OutOfMemory under
+    a `budget` that is too small.
+
+    >>> import lazyt as lt
+    >>> lt.sync()
+    >>> x = lt.ones((8, 4))
+    >>> w = lt.ones((4, 4)).requires_grad_()
+    >>> loss = lt.exp(x @ w).sum()
+    >>> loss.backward()
+    >>> found = lt.memory.plan(loss)
+    >>> [(s.operation, s.nbytes, s.decision) for s in found.saved]
+    [('exp', 128, 'kept')]
+    >>> found.peak >= found.kept
+    True
+    """
+    tr: Trace = local.trace
+    found: Any = explain(*values)
+    if isinstance(found, Nothing):
+        raise NoResult(f"memory.plan: nothing would run: {found.why}")
+    if not isinstance(found, Explanation):
+        raise NotSupportedError(
+            "not supported: memory.plan of a trace that runs in parts, because each part has a plan of its own; sync "
+            "more often, or see lt.explain()"
+        )
+    segment = differentiable(tr, wanted_of(tr)[0])
+    later = set() if segment is None else {(s.step.index, s.k) for s in segment.slots}
+    return MemoryPlan(found, tr, later)
+
+
+__all__ = ["MemoryPlan", "SavedLine", "plan"]

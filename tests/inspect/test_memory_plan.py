@@ -1,0 +1,79 @@
+"""`lazyt.memory.plan`: the peak before it is there, and what the backward keeps."""
+
+from __future__ import annotations
+
+import pytest
+
+import lazyt as lt
+from lazyt.errors import NoResult
+
+
+def _loss() -> tuple[lt.Tensor, lt.Tensor, lt.Tensor]:
+    x, w, v = lt.ones((256, 64)), lt.ones((64, 64)).requires_grad_(), lt.ones((64, 64)).requires_grad_()
+    lt.sync()
+    return lt.exp(lt.tanh(x @ w) @ v).sum(), w, v
+
+
+def test_each_kept_value_has_its_line_its_readers_and_its_launches():
+    loss, w, v = _loss()
+    loss.backward()
+    found = lt.memory.plan(loss)
+    kept = {s.operation: s for s in found.saved}
+    assert kept.keys() == {"tanh", "exp"}
+    tanh = kept["tanh"]
+    assert (tanh.shape, tanh.dtype, tanh.nbytes, tanh.decision) == ((256, 64), "float32", 65536, "kept")
+    assert "test_memory_plan.py:" in tanh.line
+    assert {r.partition(" at ")[0] for r in tanh.readers} == {"tanh", "matmul"}
+    assert 1 <= tanh.made < tanh.dies <= len(found.launches)
+    assert found.kept == 2 * 65536
+    assert loss.is_pending
+    assert w.grad is not None
+    assert v.grad is not None
+
+
+def test_the_peak_is_what_is_measured_then():
+    loss, w, v = _loss()
+    loss.backward()
+    found = lt.memory.plan(loss)
+    assert max(found.launches) <= found.peak
+    lt.memory.reset_peak()
+    loss.item()
+    assert found.peak == pytest.approx(lt.memory.peak(), rel=0.05)
+    assert w.grad is not None
+    assert v.grad is not None
+
+
+def test_before_backward_it_names_what_a_later_one_reads():
+    loss, w, v = _loss()
+    found = lt.memory.plan(loss)
+    assert {s.operation for s in found.saved} >= {"tanh", "exp"}
+    assert all(s.readers == ("a later backward",) and s.dies == 0 for s in found.saved)
+    assert w.requires_grad
+    assert v.requires_grad
+
+
+def test_the_text_has_the_peak_a_line_a_value_and_a_picture():
+    loss, w, _ = _loss()
+    loss.backward()
+    found = lt.memory.plan(loss)
+    text = str(found)
+    assert text.startswith("peak ")
+    assert "the backward reads 2 values: 128.0 KiB kept" in text
+    assert "tanh float32 (256, 64)" in text
+    bars = found.picture()
+    assert bars[0] == "live at each launch:"
+    assert len(bars) - 1 == len(found.launches)
+    assert all("#" in bar for bar in bars[1:])
+    assert repr(found) == text
+    assert "<pre>" in found._repr_html_()
+    assert w.grad is not None
+
+
+def test_nothing_pending_is_an_error():
+    lt.sync()
+    with pytest.raises(NoResult, match=r"memory\.plan: nothing would run: nothing is pending"):
+        lt.memory.plan()
+    x = lt.ones(3) + 1
+    lt.sync()
+    with pytest.raises(NoResult, match="the value is there"):
+        lt.memory.plan(x)
