@@ -204,9 +204,9 @@ def plan(*values: Handle) -> MemoryPlan:
     a `budget` that is too small.
 
     >>> import lazyt as lt
-    >>> lt.sync()
     >>> x = lt.ones((8, 4))
     >>> w = lt.ones((4, 4)).requires_grad_()
+    >>> lt.sync()
     >>> loss = lt.exp(x @ w).sum()
     >>> loss.backward()
     >>> found = lt.memory.plan(loss)

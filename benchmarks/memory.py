@@ -1,0 +1,218 @@
+"""The largest batch of a training step that fits into a memory limit, with and without a budget; what that costs.
+
+    python -m benchmarks.memory              # both models, limit 2 GiB
+    python -m benchmarks.memory gpt --limit "1 GiB"
+    python -m benchmarks.memory --cost       # time and bytes of recomputing what is cheap in the GPT step
+
+A batch fits if a process whose address space is limited by `resource` runs a step with it. The largest one is found by
+bisection, to 8 %. What the process takes before the step (Python, NumPy, LLVM: about half a GiB) counts too; the budget
+is what is left of the limit, less a reserve for compiling.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+from contextlib import nullcontext
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import lazyt as lt
+from lazyt import nn
+from lazyt.runtime.memory_budget import size_of
+
+if TYPE_CHECKING:
+    from lazyt.runtime.memory_budget import Saved
+
+# Address space that compiling the step takes.
+RESERVE = 192 << 20
+RESOLUTION = 1.08
+CHEAP = frozenset(("gelu", "layer_norm", "dropout", "astype", "add", "permute_dims", "relu", "batch_norm"))
+
+
+class Block(nn.Module):
+    """A layer of a GPT."""
+
+    def __init__(self, d: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(d), nn.LayerNorm(d)
+        self.qkv, self.out = nn.Linear(d, 3 * d), nn.Linear(d, d)
+        self.up, self.down = nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
+        self.dropout = nn.Dropout(0.1)
+
+    def forward(self, x: lt.Tensor) -> lt.Tensor:
+        b, t, d = x.shape
+        h = self.qkv(self.norm1(x)).reshape(b, t, 3, self.heads, d // self.heads)
+        q, k, v = (h[:, :, i].permute(0, 2, 1, 3) for i in range(3))
+        a = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.dropout(self.out(a.permute(0, 2, 1, 3).reshape(b, t, d)))
+        return x + self.dropout(self.down(nn.functional.gelu(self.up(self.norm2(x)))))
+
+
+class Gpt(nn.Module):
+    """Token and position embeddings, layers, and logits."""
+
+    def __init__(self, vocabulary: int = 128, length: int = 128, d: int = 64, layers: int = 8) -> None:
+        super().__init__()
+        self.token, self.position = nn.Embedding(vocabulary, d), nn.Embedding(length, d)
+        self.blocks = nn.Sequential(*(Block(d, 4) for _ in range(layers)))
+        self.norm, self.head = nn.LayerNorm(d), nn.Linear(d, vocabulary)
+
+    def forward(self, index: lt.Tensor) -> lt.Tensor:
+        x = self.token(index) + self.position(lt.arange(index.shape[1]))
+        return self.head(self.norm(self.blocks(x)))
+
+
+class Residual(nn.Module):
+    """Two convolutions beside a way past them."""
+
+    def __init__(self, before: int, after: int, stride: int) -> None:
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv2d(before, after, 3, stride, 1, bias=False), nn.BatchNorm2d(after)
+        self.conv2, self.norm2 = nn.Conv2d(after, after, 3, 1, 1, bias=False), nn.BatchNorm2d(after)
+        past = [nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after)]
+        self.past = nn.Sequential(*(past if before != after else ()))
+
+    def forward(self, x: lt.Tensor) -> lt.Tensor:
+        h = nn.functional.relu(self.norm1(self.conv1(x)))
+        return nn.functional.relu(self.norm2(self.conv2(h)) + self.past(x))
+
+
+def resnet() -> nn.Module:
+    """A ResNet for images of 32 x 32: three stages of three blocks."""
+    blocks = [
+        Residual(before if i == 0 else after, after, 2 if i == 0 and after > 8 else 1)
+        for before, after in ((8, 8), (8, 16), (16, 32))
+        for i in range(3)
+    ]
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), *blocks, nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(), nn.Linear(32, 10),
+    )  # fmt: skip
+
+
+class Training:
+    """A model, its optimizer, and a batch of data."""
+
+    def __init__(self, model: str, batch: int) -> None:
+        lt.random.seed(0)
+        if model == "gpt":
+            self.model: nn.Module = Gpt()
+            self.x = lt.random.integers(0, 128, size=(batch, 128))
+            self.y = lt.random.integers(0, 128, size=(batch * 128,))
+        else:
+            self.model = resnet()
+            self.x = lt.random.normal(size=(batch, 3, 32, 32))
+            self.y = lt.random.integers(0, 10, size=(batch,))
+        self.optimizer = lt.optim.AdamW(self.model.parameters(), lr=1e-3)
+        lt.sync()
+
+    def record(self, how: lt.memory.budget | None) -> lt.Tensor:
+        """Record a step; gives its loss."""
+        with how or nullcontext():
+            out = self.model(self.x)
+            loss = nn.functional.cross_entropy(out.reshape(self.y.shape[0], -1), self.y)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss
+
+
+def address_space() -> int:
+    """Bytes of address space that this process has."""
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[0]) * resource.getpagesize()
+
+
+def trial(model: str, batch: int, limit: int, budget: bool) -> None:
+    """Run a step within the limit; the process fails if it does not fit."""
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    training = Training(model, batch)
+    left = limit - address_space() + lt.memory.allocated() - RESERVE
+    how = lt.memory.budget(left) if budget else None
+    lt.memory.reset_peak()
+    start = perf_counter()
+    loss = training.record(how).item()
+    seconds = perf_counter() - start
+    print(f"{loss:.6f} {lt.memory.peak()} {seconds:.3f}")
+
+
+def fits(model: str, batch: int, limit: int, budget: bool) -> str:
+    """What a trial printed; '' if the batch does not fit."""
+    command = [sys.executable, "-m", "benchmarks.memory", model, "--trial", str(batch), "--limit", str(limit)]
+    done = subprocess.run([*command, *(["--budget"] if budget else [])], capture_output=True, text=True, check=False)
+    memory = ("OutOfMemory", "MemoryError", "out of memory", "Cannot allocate", "Unable to allocate")
+    if done.returncode and not any(word in done.stderr for word in memory):
+        raise RuntimeError(f"a trial of {model} with {batch} failed: {done.stderr[-2000:]}")
+    return "" if done.returncode else done.stdout.strip()
+
+
+def largest(model: str, limit: int, budget: bool, start: int) -> tuple[int, str]:
+    """The largest batch that fits, and what its trial printed."""
+    low, found, high = 0, "", start
+    while text := fits(model, high, limit, budget):
+        low, found, high = high, text, 2 * high
+    while high > max(low, 1) * RESOLUTION and high - low > 1:
+        middle = (low + high) // 2
+        if text := fits(model, middle, limit, budget):
+            low, found = middle, text
+        else:
+            high = middle
+    return low, found
+
+
+def cheap(s: Saved) -> str:
+    """A policy: what costs little to compute is computed again, all else is kept."""
+    return "recompute" if s.operation in CHEAP else "keep"
+
+
+def cost(batch: int, rounds: int) -> None:
+    """Print the bytes that the GPT step keeps, and its time, with all kept and with what is cheap recomputed."""
+    ways = {"all kept": None, "cheap values recomputed": lt.memory.budget(None, policy=cheap)}
+    # A budget that all fits into has the order of launches of low peak, as the policy's plan has.
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    trainings = {name: Training("gpt", batch) for name in ways}
+    for i in range(rounds + 2):
+        for name, how in ways.items():
+            start = perf_counter()
+            loss = trainings[name].record(how)
+            if i == 0:
+                plan = lt.memory.plan(loss)
+                kept = plan.kept / 2**20
+                print(f"{name}: keeps {kept:.1f} MiB, peak {plan.peak / 2**20:.1f} MiB")
+            loss.item()
+            if i >= 2:
+                times[name].append(perf_counter() - start)
+    base, again = (sorted(t)[len(t) // 4] for t in times.values())
+    print(f"step {base * 1e3:.1f} ms, recomputing {again * 1e3:.1f} ms: {100 * (again / base - 1):+.1f} %")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="largest batches within a memory limit")
+    parser.add_argument("model", nargs="?", choices=("gpt", "resnet"))
+    parser.add_argument("--limit", default="2 GiB", type=lambda text: size_of(int(text) if text.isdigit() else text))
+    parser.add_argument("--trial", type=int, metavar="BATCH", help="run a step with a batch, in this process")
+    parser.add_argument("--budget", action="store_true", help="of a trial: under a budget of what the limit leaves")
+    parser.add_argument("--cost", action="store_true", help="measure the recomputation of what is cheap")
+    parser.add_argument("--batch", type=int, default=16, help="of --cost")
+    parser.add_argument("--rounds", type=int, default=10, help="of --cost")
+    a = parser.parse_args()
+    if a.cost:
+        cost(a.batch, a.rounds)
+    elif a.trial is not None:
+        trial(a.model, a.trial, a.limit, a.budget)
+    else:
+        for model in [a.model] if a.model else ["gpt", "resnet"]:
+            start = 16 if model == "gpt" else 64
+            usual, text = largest(model, a.limit, False, start)
+            print(f"{model} without a budget: batch {usual} (loss, peak, seconds: {text})", flush=True)
+            more, text = largest(model, a.limit, True, 2 * usual)
+            ratio = more / max(usual, 1)
+            print(f"{model} with a budget: batch {more} (loss, peak, seconds: {text}), {ratio:.1f} times", flush=True)
+
+
+if __name__ == "__main__":
+    main()
