@@ -53,8 +53,8 @@ class MemoryPlan:
         plan, bound = found.plan, found.bound
         allocator = backends[plan.device].allocator
         self.held: int = allocator.statistics(plan.device).allocated
-        fresh = sum(map(allocator.block, bound.sizes)) - bound.spared(tr.leaves)
-        self.inputs: int = found.leaves
+        fresh = sum(map(allocator.block, bound.sizes)) - bound.spared(tr.inputs)
+        self.inputs: int = found.inputs
         self.results: int = max(fresh, 0)
         self.temporaries: int = allocator.block(bound.arena_size) if bound.arena_size else 0
         self.launches: list[int] = _live(found, self.held + self.results)
@@ -176,7 +176,7 @@ def _kept(found: Explanation, later: set[tuple[int, int]]) -> list[SavedLine]:
         )
         for s in saved_values(plan.graph, plan.division.stored)
     ]  # fmt: skip
-    kept = dict.fromkeys(n for name, n in outputs.items() if name in later and n.op != "leaf")
+    kept = dict.fromkeys(n for name, n in outputs.items() if name in later and n.op != "input")
     return out + [_line(n, (LATER,), KEPT, "", found, (made.get(n, 0), 0)) for n in kept]
 
 

@@ -227,11 +227,11 @@ def needed(plan: Plan, extents: tuple[int, ...], scalars: Sequence[Any]) -> int:
     """The bytes that a run of a plan needs: inputs, results and temporaries. Results in place of inputs count once."""
     bound = plan.executable.bind(extents, scalars)
     size = Environment((), (), (extents, ())).size
-    leaves = sum(size(nbytes(n)) for n in _leaves(plan))
-    return leaves + sum(bound.sizes) - bound.spared() + bound.arena_size
+    inputs = sum(size(nbytes(n)) for n in _inputs(plan))
+    return inputs + sum(bound.sizes) - bound.spared() + bound.arena_size
 
 
-def _leaves(plan: Plan) -> list[g.Node]:
+def _inputs(plan: Plan) -> list[g.Node]:
     return [n for n in plan.graph.nodes if n.op == "input"]
 
 
@@ -260,7 +260,7 @@ def _bounded(plan: Plan, limit: int | None, scalars: Sequence[Any]) -> Plan:
 
 def _too_little(limit: int, least: int, usual: Plan, best: Plan) -> str:
     """The message of an impossible budget."""
-    inputs = sum(hint(nbytes(n)) for n in _leaves(usual))
+    inputs = sum(hint(nbytes(n)) for n in _inputs(usual))
     choice = best.choice
     text = (
         f"memory.budget: {bytes_text(limit)} is too little: at its peak this program needs at least {least} bytes "
