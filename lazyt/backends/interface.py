@@ -117,6 +117,7 @@ class Bound(Protocol):
     shapes: list[tuple[int, ...]]  # of the graph's outputs
     sizes: list[int]  # bytes of each of the executable's outputs
     arena_size: int  # bytes of temporaries
+    nowhere: set[Node]  # temporaries that are never in memory: their reader takes them as they are computed
 
     def spared(self, inputs: Sequence[Any] | None = None) -> int:
         """Bytes of results that take the memory of inputs; of these, or, with None, if nothing else holds any."""

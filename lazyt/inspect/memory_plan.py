@@ -125,6 +125,8 @@ def _live(found: Explanation, always: int) -> list[int]:
     schedule = found.plan.schedule
     change = [0] * (len(schedule.regions) + 1)
     for n, (first, last) in schedule.lives.items():
+        if n in found.bound.nowhere:
+            continue
         change[first] += size(nbytes(n))
         change[last + 1] -= size(nbytes(n))
     out: list[int] = []
