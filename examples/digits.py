@@ -2,6 +2,7 @@
 
     python examples/digits.py              # under a minute on two cores
     python examples/digits.py --quick      # a short form, for checking that all is well
+    python examples/digits.py --amp bfloat16   # in mixed precision; float16 is with scaled losses
 
 Every operation is recorded, not run, until `lt.sync()`: a whole training step (forward, backward, optimizer) is then
 one plan of fused kernels. It is planned once, for every batch size, and afterwards only run again.
@@ -70,6 +71,7 @@ def main() -> float:
     args.add_argument("--epochs", type=int, default=20)
     args.add_argument("--batch", type=int, default=64)
     args.add_argument("--quick", action="store_true", help="three epochs")
+    args.add_argument("--amp", choices=("bfloat16", "float16"), help="the lower precision of products")
     options = args.parse_args()
     epochs = 3 if options.quick else options.epochs
 
@@ -80,6 +82,8 @@ def main() -> float:
     optimizer = optim.AdamW(model.parameters(), lr=2e-3, weight_decay=1e-3)
     schedule = optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     criterion = nn.CrossEntropyLoss()
+    mixed = lt.autocast("cpu", dtype=options.amp or "bfloat16", enabled=options.amp is not None)
+    scaler = lt.amp.GradScaler("cpu", enabled=options.amp == "float16")
 
     start = time.perf_counter()
     steps = plans = compiles = syncs = 0
@@ -87,9 +91,11 @@ def main() -> float:
         model.train()
         losses = []
         for x, y in batches(train, options.batch, rng):
-            loss = criterion(model(lt.asarray(x)), lt.asarray(y))
-            loss.backward()
-            optimizer.step()
+            with mixed:
+                loss = criterion(model(lt.asarray(x)), lt.asarray(y))
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
             optimizer.zero_grad()
             lt.sync()
             losses.append(loss.item())  # computed already: reading it is no second sync

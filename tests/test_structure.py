@@ -374,7 +374,7 @@ def test_every_operation_has_a_reference_and_samples():
 
 NAMESPACES = ("lazyt", "lazyt.autograd", "lazyt.utils.checkpoint", "lazyt.nn", "lazyt.nn.functional", "lazyt.nn.init",
               "lazyt.nn.utils", "lazyt.nn.utils.rnn", "lazyt.optim", "lazyt.optim.swa_utils", "lazyt.distributions",
-              "lazyt.random", "lazyt.data",
+              "lazyt.amp", "lazyt.random", "lazyt.data",
               "lazyt.memory", "lazyt.linalg", "lazyt.fft", "lazyt.debug", "lazyt.testing")  # fmt: skip
 
 

@@ -13,7 +13,7 @@ SPACES = {
     "torch": (
         "torch", "torch.Tensor", "torch.nn", "torch.nn.functional", "torch.nn.init", "torch.nn.utils", "torch.optim",
         "torch.optim.lr_scheduler", "torch.autograd", "torch.func", "torch.linalg", "torch.fft", "torch.utils.data",
-        "torch.distributions",
+        "torch.distributions", "torch.amp",
     ),
     "jax": (
         "jax", "jax.numpy", "jax.numpy.linalg", "jax.numpy.fft", "jax.nn", "jax.nn.initializers", "jax.random",

@@ -25,6 +25,7 @@ PAGES = (
     ("reference/optim.md", "lazyt.optim", "lazyt.optim"),
     ("reference/lr-scheduler.md", "lazyt.optim.lr_scheduler", "lazyt.optim.lr_scheduler"),
     ("reference/swa-utils.md", "lazyt.optim.swa_utils", "lazyt.optim.swa_utils"),
+    ("reference/amp.md", "lazyt.amp", "lazyt.amp"),
     ("reference/distributions.md", "lazyt.distributions", "lazyt.distributions"),
     ("reference/random.md", "lazyt.random", "lazyt.random"),
     ("reference/linalg.md", "lazyt.linalg", "lazyt.linalg"),

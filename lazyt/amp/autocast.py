@@ -147,8 +147,9 @@ def get_autocast_dtype(device_type: str) -> np.dtype:
 def _cast_all(x: Any, kind: str, dtype: np.dtype) -> Any:
     """The real floats among nested values as `dtype`, but no float64 and what is on other devices."""
     if isinstance(x, Handle):
-        eligible = dtypes.kind(x.dtype) == "f" and x.dtype != dtypes.float64
-        return astype(x, dtype, copy=False) if eligible and x.device.partition(":")[0] == kind else x
+        t: Any = x
+        eligible = dtypes.kind(t.dtype) == "f" and t.dtype != dtypes.float64
+        return astype(t, dtype, copy=False) if eligible and t.device.partition(":")[0] == kind else t
     if isinstance(x, dict):
         return {k: _cast_all(v, kind, dtype) for k, v in x.items()}
     if isinstance(x, list | tuple) and not hasattr(x, "_fields"):

@@ -311,7 +311,7 @@ def _scaled(x: Any, scales: dict[str, Any]) -> Any:
         return astype(y, t.dtype) if t.ndim and dtypes.kind(t.dtype) in "fc" and y.dtype != t.dtype else y
     if isinstance(x, Iterable) and not isinstance(x, str):
         found = (_scaled(v, scales) for v in x)
-        return type(x)(found) if isinstance(x, list | tuple) else found  # type: ignore[call-arg]
+        return type(x)(found) if isinstance(x, list | tuple) else found
     raise ScalerValueError(f"outputs must be a Tensor or an iterable of Tensors, got {type(x).__name__!r}")
 
 

@@ -50,7 +50,7 @@ def _counted(counts: dict[Any, tuple[Any, Any]], count: Any, p: Any, skipped: Ma
     key = id(count) if isinstance(count, Handle) else count, p.device
     found = counts.get(key)
     if found is None:
-        before = tensor(count if isinstance(count, Handle) else np.asarray(count, np.float64), p)
+        before: Any = count if isinstance(count, Handle) else tensor(np.asarray(count, np.float64), p)
         after = add(before, 1.0)
         found = counts[key] = after, after if skipped is None else where(not_equal(skipped[p.device], 0), before, after)
     return found
@@ -251,7 +251,7 @@ class Optimizer:
                     state = {**self.new_state(group, p, names), **(known or {})}
                 first = state is not known
                 count = state["step"]
-                if skipped is None and not isinstance(count, Handle):
+                if skipped is None and type(count) is int:
                     step = number = made_then = count + 1
                     other = step != made
                 else:
@@ -291,7 +291,7 @@ class Optimizer:
         items: list[Item] = []
         for bucket in buckets:
             given = [bucket.scalars[name] for name in rule.scalars]
-            scalars += [x if isinstance(x, Handle) and not x.ndim else float(x) for x in given]  # type: ignore[attr-defined]
+            scalars += [x if isinstance(x, Handle) and not x.ndim else float(x) for x in given]
             layout.append((bucket.members, *(int(bucket.flags[name]) for name in rule.flags)))
             tensors += bucket.tensors
             targets += bucket.targets

@@ -35,6 +35,7 @@ SPACES = {
     "torch.fft": ("lazyt.fft",),
     "torch.utils.data": ("lazyt.data",),
     "torch.distributions": ("lazyt.distributions",),
+    "torch.amp": ("lazyt.amp",),
     "jax": ("lazyt",),
     "jax.numpy": ("lazyt",),
     "jax.numpy.linalg": ("lazyt.linalg", "lazyt"),
@@ -57,6 +58,8 @@ OTHERWISE = {
     "jax.lax.stop_gradient": "`x.detach()`",
     "torch.Tensor.size": "`x.shape`; `x.size` is the number of elements",
     "torch.from_numpy": "`lt.from_numpy`",
+    "torch.get_autocast_dtype": "`lt.get_autocast_dtype`",
+    "torch.is_autocast_enabled": "`lt.is_autocast_enabled`",
     "torch.random.manual_seed": "`lt.random.seed`",
 }
 INTRODUCTION = {

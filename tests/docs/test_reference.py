@@ -29,8 +29,8 @@ SPACES = ("lazyt", "lazyt.linalg", "lazyt.fft", "lazyt.random", "lazyt.nn.functi
 # Every public module, in the order of the page.
 MODULES = (
     *SPACES, "lazyt.nn", "lazyt.nn.init", "lazyt.nn.utils", "lazyt.nn.utils.rnn", "lazyt.optim",
-    "lazyt.optim.lr_scheduler", "lazyt.optim.swa_utils", "lazyt.data", "lazyt.distributions", "lazyt.memory",
-    "lazyt.debug", "lazyt.autograd", "lazyt.utils.checkpoint", "lazyt.testing",
+    "lazyt.optim.lr_scheduler", "lazyt.optim.swa_utils", "lazyt.amp", "lazyt.data", "lazyt.distributions",
+    "lazyt.memory", "lazyt.debug", "lazyt.autograd", "lazyt.utils.checkpoint", "lazyt.testing",
 )  # fmt: skip
 NAMED = re.compile(r"`((?:numpy|scipy|torch|jax)(?:\.\w+)+)`")
 
