@@ -145,6 +145,17 @@ def _listed(name: str, operands: Sequence[Any], statics: Sequence[Any]) -> str:
     return name
 
 
+def outside(f: Callable[..., Any], *args: Any) -> Any:
+    """f(*args) outside of all regions: of calls with `out=` or a dtype, and of in-place ones, operands are not cast."""
+    if local.trace.mode.autocast is None:
+        return f(*args)
+    before = set_mode(FIELD, None)
+    try:
+        return f(*args)
+    finally:
+        restore_mode(FIELD, before)
+
+
 _regions: dict[tuple[tuple[str, np.dtype], ...], Autocast] = {}
 
 

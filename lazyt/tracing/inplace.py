@@ -19,7 +19,7 @@ from lazyt.ops.definition import OpDef, node_of
 from lazyt.ops.indexing import spread
 from lazyt.tracing.call_site import user_site
 from lazyt.tracing.commit import carry_out, slot_held, storage_held, writer, writes_held
-from lazyt.tracing.current import restore_grad_mode, set_grad_mode
+from lazyt.tracing.current import restore_grad_mode, restore_mode, set_grad_mode, set_mode
 from lazyt.tracing.record import (
     advance,
     begin,
@@ -32,7 +32,7 @@ from lazyt.tracing.record import (
 )
 from lazyt.tracing.steps import ASSIGN, INPUT, Moved, child, follow, hooks, insert, plain_slots, run_sync
 from lazyt.tracing.tensor_state import EXTERNAL, Handle, Holder, View
-from lazyt.tracing.trace import Several, Slot, Step, Trace, holding, several, waiting
+from lazyt.tracing.trace import Several, Slot, Step, Trace, holding, local, several, waiting
 
 ref = weakref.ref
 T = TypeVar("T")
@@ -461,7 +461,15 @@ def _assign(tr: Trace, x: Handle, value: Any, name: str, writes: int, _: Any) ->
 
 def record_inplace(op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple[Any, ...] = ()) -> Handle:
     """x = op(x, ...) written into x: the right-hand side is read first, whatever it shares with x."""
-    whole(_record_inplace, op, x, operands, statics)
+    region = local.trace.mode.autocast
+    if region is not None:
+        # NOTE: outside of autocast regions, where this step would be taken for the operation on operands that fit.
+        set_mode("autocast", None)
+    try:
+        whole(_record_inplace, op, x, operands, statics)
+    finally:
+        if region is not None:
+            restore_mode("autocast", region)
     return x
 
 

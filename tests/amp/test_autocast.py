@@ -183,15 +183,31 @@ def test_what_autocast_leaves_alone() -> None:
     with lt.autocast("cpu"):
         assert (wide @ wide).dtype == lt.float64
         assert (whole @ whole).dtype == lt.int64
-        y = lt.ones((2, 2))
-        y @= x
-        assert y.dtype == lt.float32
-        out = lt.zeros((2, 2))
-        lt.matmul(x, x, out=out)
-        assert out.dtype == lt.float32
         assert lt.sum(x.astype(lt.bfloat16), dtype=lt.float32).dtype == lt.float32
         # doubles beside an eligible operand stay, and promote
         assert (x @ wide).dtype == lt.float64
+
+
+def test_in_place_operations_and_those_with_out_are_not_cast() -> None:
+    exact = 1 + 2.0**-12  # 1 in bfloat16
+    identity = lt.eye(2)
+    for inplace in (True, False, True, False):  # the same operands at the same place of a program
+        x = lt.full((2, 2), exact)
+        lt.sync()
+        with lt.autocast("cpu"):
+            if inplace:
+                x @= identity
+                y = x
+            else:
+                y = x @ identity
+        assert (float(y[0, 0]), str(y.dtype)) == ((exact, "float32") if inplace else (1.0, "bfloat16"))
+    x = lt.full((2, 2), exact)
+    with lt.autocast("cpu"):
+        out, given = lt.zeros((2, 2)), lt.zeros(())
+        lt.matmul(x, identity, out=out)
+        lt.trace(x.astype("float32"), out=given)
+        plain = lt.matmul(x, identity, dtype="float32")
+    assert (float(out[0, 0]), float(given), float(plain[0, 0])) == (exact, 2 * exact, exact)
 
 
 def test_arrays_of_numpy_are_cast_as_tensors_are() -> None:

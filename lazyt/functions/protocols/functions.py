@@ -18,6 +18,7 @@ from lazyt.functions.protocols.special_cases import REFUSED, SPECIAL
 from lazyt.functions.protocols.table import FFT, LINALG, PUBLIC
 from lazyt.functions.protocols.through import name_of, numpys_types, through_numpy, write_out
 from lazyt.runtime.tensor import Tensor
+from lazyt.tracing.autocast import outside
 from lazyt.tracing.tracebacks import filter_traceback, filters_itself
 
 if TYPE_CHECKING:
@@ -145,9 +146,9 @@ def array_function(self: Tensor, f: Any, types: Any, args: tuple[Any, ...], kwar
         rest = {k: v for k, v in kwargs.items() if k != "out"} if out is not None else kwargs
         if len(args) > (at := _place_of_out(f)):
             out, args = args[at], (*args[:at], None, *args[at + 1 :])
-        result = _dispatched(f, args, rest)
         if out is None:
-            return result
+            return _dispatched(f, args, rest)
+        result = outside(_dispatched, f, args, rest)
         name = name_of(f)
         return write_out(name, out, result, casting="unsafe" if name in _CAST_TO_ANY else "same_kind")
     except Exception as error:

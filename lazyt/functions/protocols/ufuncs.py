@@ -17,6 +17,7 @@ from lazyt.functions.protocols.through import numpys_types, through_numpy, write
 from lazyt.ir import dtypes
 from lazyt.ops.axes import many_axes, one_axis
 from lazyt.runtime.tensor import Tensor
+from lazyt.tracing.autocast import outside
 from lazyt.tracing.inplace import rewrite
 from lazyt.tracing.tracebacks import filter_traceback, filters_itself
 
@@ -64,7 +65,9 @@ def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **kwar
         name = ufunc_name(ufunc) + ("" if method == "__call__" else f".{method}")
         if method == "at":
             return _at(ufunc, name, *inputs)
-        result = _METHODS[method](ufunc, name, inputs, kwargs, out)
+        if out is None and kwargs.get("dtype") is None:
+            return _METHODS[method](ufunc, name, inputs, kwargs, out)
+        result = outside(_METHODS[method], ufunc, name, inputs, kwargs, out)
         if out is None:
             return result
         results = result if isinstance(result, tuple) else (result,)
