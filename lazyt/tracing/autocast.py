@@ -52,84 +52,122 @@ def default_dtype(kind: str) -> np.dtype:
 class Autocast:
     """The regions that are open: the lower dtype of each kind of device. One object for equal regions."""
 
-    __slots__ = ("lower",)
+    __slots__ = ("listed", "lower")
 
     lower: dict[str, np.dtype]
+    # The operations that have a policy on one of these devices, or may have (see `_listed`).
+    listed: frozenset[str]
+
+    def __init__(self, lower: dict[str, np.dtype]) -> None:
+        self.lower = lower
+        self.listed = frozenset(name for kind in lower for name in policies(kind)) | _BY_CALL
 
     def __repr__(self) -> str:
         return f"Autocast({', '.join(f'{device}={dtype}' for device, dtype in self.lower.items())})"
 
-    def operands(self, name: str, operands: Sequence[Any], statics: Sequence[Any]) -> tuple[Any, ...] | None:
+    def operands(self, name: str, operands: Sequence[Any], statics: Sequence[Any]) -> Sequence[Any] | None:
         """The operands of an operation, cast; None where nothing is to be cast."""
-        device = _device_of(operands)
-        if device is None or device not in self.lower:
+        if name not in self.listed:
             return None
-        policy = policies(device).get(_listed(name, operands, statics))
+        kind = _kind_of(operands)
+        if kind not in self.lower:
+            return None
+        policy = policies(kind).get(_listed(name, operands, statics) if name in _BY_CALL else name)
         if policy is None or (policy == SET_DTYPE and any(isinstance(x, np.dtype) for x in statics)):
             return None
-        return self._cast(device, policy, operands)
+        return self._cast(kind, policy, operands)
 
     def call(self, name: str, f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Call a function of several operations: on cast arguments, and outside of the region."""
-        device = _device_of((*args, *options.values()))
-        if device is None or device not in self.lower:
-            return f(*args, **options)
-        policy = policies(device).get(name)
+        kind = _kind_of((*args, *options.values()))
+        policy = policies(kind).get(name) if kind in self.lower else None
         if policy is None:
             return f(*args, **options)
         if policy != SET_DTYPE or options.get("dtype") is None:
-            values = (*args, *options.values())
-            found = self._cast(device, policy, values)
+            found = self._cast(kind, policy, (*args, *options.values()))
             if found is not None:
-                args, options = found[: len(args)], dict(zip(options, found[len(args) :], strict=True))
-        before = set_mode(FIELD, None)
-        try:
-            return f(*args, **options)
-        finally:
-            restore_mode(FIELD, before)
+                args, options = tuple(found[: len(args)]), dict(zip(options, found[len(args) :], strict=True))
+        return outside(f, *args, **options)
 
-    def _cast(self, device: str, policy: str, values: Sequence[Any]) -> tuple[Any, ...] | None:
-        if policy == BANNED:
+    def _cast(self, kind: str, policy: str, values: Sequence[Any]) -> Sequence[Any] | None:
+        if policy == LOWER:
+            target = self.lower[kind]
+        elif policy == BANNED:
             raise AutocastError(BANNED_TEXT)
-        if policy == PROMOTE:
-            # NOTE: any float32 among them is the widest; otherwise it is the lower dtype.
-            found = [x.dtype for x in _flat(values) if _eligible(x, device)]
-            target = dtypes.float32 if dtypes.float32 in found else self.lower[device]
-            if len({*found}) < 2:
+        elif policy == PROMOTE:
+            # NOTE: any float32 among them is the widest; otherwise they are of the lower dtype.
+            found = {_dtype_of(x) for x in _flat(values) if _eligible(x, kind)}
+            if len(found) < 2:
                 return None
+            target = dtypes.float32 if dtypes.float32 in found else self.lower[kind]
         else:
-            target = self.lower[device] if policy == LOWER else dtypes.float32
-        out = tuple(_cast_value(x, device, target) for x in values)
-        return None if all(a is b for a, b in zip(out, values, strict=True)) else out
+            target = dtypes.float32
+        return _cast_all(values, kind, target)
 
 
 def _flat(values: Sequence[Any]) -> list[Any]:
     return [x for v in values for x in (_flat(v) if type(v) in (list, tuple) else (v,))]
 
 
-def _device_of(values: Sequence[Any]) -> str | None:
-    """The kind of device that the first tensor among these is on."""
-    for x in _flat(values):
+def _kind_of(values: Sequence[Any]) -> str:
+    """The kind of device that the first tensor among these is on; '' where there is none."""
+    for x in values:
         if isinstance(x, Handle):
-            return str(x.device).partition(":")[0]
-    return None
+            return _place_of(x)
+        if type(x) in (list, tuple):
+            kind = _kind_of(x)
+            if kind:
+                return kind
+    return ""
 
 
-def _eligible(x: Any, device: str) -> bool:
-    """Real floats but no float64, on the region's device."""
-    if not isinstance(x, Handle | np.ndarray) or dtypes.kind(x.dtype) != "f" or x.dtype == dtypes.float64:
-        return False
-    return not isinstance(x, Handle) or str(x.device).partition(":")[0] == device
+def _place_of(x: Any) -> str:
+    """The kind of device that a tensor is on."""
+    slot = x._slot
+    device: str = x.device if slot is None else slot.step.device
+    return device if device == HOST else str(device).partition(":")[0]
 
 
-def _cast_value(x: Any, device: str, target: np.dtype) -> Any:
-    """A tensor cast, an array as a tensor that is, those of a list or a tuple; the same object if nothing is."""
-    if type(x) in (list, tuple):
-        found = [_cast_value(v, device, target) for v in x]
-        return x if all(a is b for a, b in zip(found, x, strict=True)) else type(x)(found)
-    if not _eligible(x, device) or x.dtype == target:
-        return x
-    return record(ASTYPE, (x if isinstance(x, Handle) else hooks.as_tensor(x, None, ()),), (target,))
+def _dtype_of(x: Any) -> np.dtype:
+    found: np.dtype = x.dtype if not isinstance(x, Handle) or x._slot is None else x._slot.dtype
+    return found
+
+
+# What may be cast: real floats but no float64.
+_ELIGIBLE = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float32))
+
+
+def _eligible(x: Any, kind: str) -> bool:
+    if isinstance(x, Handle):
+        return _dtype_of(x) in _ELIGIBLE and _place_of(x) == kind
+    return isinstance(x, np.ndarray) and x.dtype in _ELIGIBLE
+
+
+# NOTE: one object each, so that the step of a cast is found at once (see `record`).
+_TO = {d: (d,) for d in _ELIGIBLE}
+
+
+def _cast_all(values: Sequence[Any], kind: str, target: np.dtype) -> Sequence[Any] | None:
+    """Tensors cast, arrays as tensors that are, and those in lists and tuples; None if nothing is cast."""
+    out: list[Any] | None = None
+    for i, x in enumerate(values):
+        if type(x) in (list, tuple):
+            found = _cast_all(x, kind, target)
+            if found is None:
+                continue
+            y: Any = type(x)(found)
+        elif _eligible(x, kind) and _dtype_of(x) != target:
+            y = record(ASTYPE, (x if isinstance(x, Handle) else hooks.as_tensor(x, None, ()),), _TO[target])
+        else:
+            continue
+        if out is None:
+            out = [*values]
+        out[i] = y
+    return out
+
+
+# Operations whose name in the tables depends on how they are called.
+_BY_CALL = frozenset(("dot", "inner", "pad"))
 
 
 def _listed(name: str, operands: Sequence[Any], statics: Sequence[Any]) -> str:
@@ -145,13 +183,13 @@ def _listed(name: str, operands: Sequence[Any], statics: Sequence[Any]) -> str:
     return name
 
 
-def outside(f: Callable[..., Any], *args: Any) -> Any:
-    """f(*args) outside of all regions: of calls with `out=` or a dtype, and of in-place ones, operands are not cast."""
+def outside(f: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """f(*args, **options) outside of all regions: operands of calls with `out=` or a dtype are not cast."""
     if local.trace.mode.autocast is None:
-        return f(*args)
+        return f(*args, **options)
     before = set_mode(FIELD, None)
     try:
-        return f(*args)
+        return f(*args, **options)
     finally:
         restore_mode(FIELD, before)
 
@@ -166,9 +204,7 @@ def region(lower: dict[str, np.dtype]) -> Autocast | None:
     key = tuple(sorted(lower.items(), key=lambda item: item[0]))
     found = _regions.get(key)
     if found is None:
-        found = Autocast()
-        found.lower = dict(key)
-        found = _regions.setdefault(key, found)
+        found = _regions.setdefault(key, Autocast(dict(key)))
     return found
 
 
