@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lazyt.ir import dtypes
-from lazyt.ops.definition import define, node_of
+from lazyt.ops.definition import OpDef, node_of
 from lazyt.ops.elementwise import work_dtype
 from lazyt.ops.reductions import reduce
 
@@ -49,5 +49,5 @@ def _update_scale(b: Builder, scale: Node, tracker: Node, *operands: Any) -> tup
     return new, b.select(overflow, none, b.select(due, none, count))
 
 
-UNSCALE = define("unscale_gradients", _unscale, differentiable=False)
-UPDATE_SCALE = define("update_scale", _update_scale, differentiable=False)
+UNSCALE = OpDef("unscale_gradients", _unscale, differentiable=False)
+UPDATE_SCALE = OpDef("update_scale", _update_scale, differentiable=False)
