@@ -157,7 +157,9 @@ def _cast_all(values: Sequence[Any], kind: str, target: np.dtype) -> Sequence[An
                 continue
             y: Any = type(x)(found)
         elif _eligible(x, kind) and _dtype_of(x) != target:
-            y = record(ASTYPE, (x if isinstance(x, Handle) else hooks.as_tensor(x, None, ()),), _TO[target])
+            if not isinstance(x, Handle):
+                x = hooks.as_tensor(x, next((v.device for v in values if isinstance(v, Handle)), None), values)
+            y = record(ASTYPE, (x,), _TO[target])
         else:
             continue
         if out is None:

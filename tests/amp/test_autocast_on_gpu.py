@@ -46,6 +46,13 @@ def test_dtypes_by_policy(a: Make) -> None:
     assert [y.dtype for y in widest] == [lt.float32] * len(widest)
 
 
+def test_arrays_of_numpy_go_to_the_device_of_the_others(a: Make) -> None:
+    with lt.autocast(NAME):
+        y = a((2, 2)) @ np.ones((2, 2), np.float32)
+    assert (y.dtype, y.device) == (lt.float16, NAME)
+    assert y.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+
+
 def test_the_banned_loss(a: Make) -> None:
     x = a(2)
     with lt.autocast(NAME), pytest.raises(RuntimeError, match=r"BCELoss are unsafe to autocast.\nMany models use"):
