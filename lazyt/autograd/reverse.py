@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lazyt.autograd.rules.formula import carries, zeros
 from lazyt.autograd.rules.registry import NONDIFFERENTIABLE, OPAQUE_VJP, VJP
@@ -40,10 +40,13 @@ def backward(
         if y in through:
             _contribute(b, found, y, 0, ct)
     site = b.site
+    carried = set(cotangents)
     for n in reversed(path):
         if n in found and through[n]:
             b.site = g.pulled(n.site)
+            start = len(b.nodes)
             _pull(b, n, found, through)
+            _mark_local(b.nodes[start:], g.pulled(n.site, local=True), carried)
     b.site = site
     gradients = [_total(b, group, found) for group in groups]
     return gradients, tuple(any(n in found for n in group) for group in groups)
@@ -126,6 +129,15 @@ def _pull(b: Builder, n: Node, found: Found, through: dict[Node, bool]) -> None:
     for o, ct in zip(n.operands, cts, strict=True):
         if ct is not None and o in through:
             _contribute(b, found, o, 0, ct)
+
+
+def _mark_local(made: Sequence[Node], origin: Any, carried: set[Node]) -> None:
+    """Tell what a rule computed of cotangents (it joins `carried`) from what it computed without."""
+    for n in made:
+        if any(o in carried for o in n.operands):
+            carried.add(n)
+        else:
+            n.site = origin
 
 
 def _total(b: Builder, group: list[Node], found: Found) -> Node:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from lazyt.ir.compression import Draw
     from lazyt.ir.symbolic import Dim
 
 Shape = tuple["int | Dim", ...]
@@ -191,14 +192,19 @@ class Origin:
     backward: bool = False
     step: int = -1  # position of the operation in the program: other programs with this plan have another line there
     again: bool = False  # computed a second time, in the backward: see passes/recompute.py
+    # Of what pulls back: whether it is made of the forward pass' values alone, without a cotangent.
+    local: bool = False
+    draw: Draw | None = None  # whether, and how, a backward may read it in few bits
 
     def __str__(self) -> str:
         return str(self.site)
 
 
-def pulled(origin: Any) -> Any:
-    """The origin of the nodes that pull a cotangent back through a node of this origin."""
-    return Origin(origin.name, origin.site, True, origin.step) if isinstance(origin, Origin) else origin
+def pulled(origin: Any, local: bool = False) -> Any:
+    """The origin of the nodes that pull a cotangent back through a node of this origin (`local`: of those without)."""
+    if not isinstance(origin, Origin):
+        return origin
+    return Origin(origin.name, origin.site, True, origin.step, local, origin.draw)
 
 
 class Node:
@@ -231,6 +237,7 @@ class Graph:
 
     nodes: list[Node] = field(default_factory=list)
     outputs: list[Node] = field(default_factory=list)
+    kept: frozenset[Node] = frozenset()  # stored as soon as they can be computed, and read from there
 
     def __str__(self) -> str:
         return "\n".join(graph_lines(self))

@@ -7,8 +7,10 @@ from typing import Any
 
 from lazyt.ir import graph as g
 from lazyt.ir.builder import Builder, Weak
+from lazyt.ir.compression import Draw
 from lazyt.ir.graph import Node
 from lazyt.ir.symbolic import Scope
+from lazyt.ops.compression import DRAW
 from lazyt.tracing.steps import ASSIGN, INPUT, MODE
 from lazyt.tracing.trace import Slot, Step
 
@@ -36,8 +38,9 @@ class Lowered:
 def lower(steps: Sequence[Step], extents: Sequence[int], scalars: Sequence[Any]) -> Lowered:
     """Write the primitives of `steps`; `extents` are those of the trace, `scalars` only give offsets their hints."""
     low = Lowered(extents, scalars)
+    draws = draws_of(steps)
     for s in steps:
-        low.builder.site = g.Origin(s.op.name, s.site, step=s.index)
+        low.builder.site = g.Origin(s.op.name, s.site, step=s.index, draw=draws.get(s))
         low.starts.append(len(low.builder.nodes))
         if s.op is INPUT:
             _lower_input(low, s)
@@ -49,6 +52,25 @@ def lower(steps: Sequence[Step], extents: Sequence[int], scalars: Sequence[Any])
             for slot, n in zip(s.slots, nodes, strict=True):
                 low.nodes[slot] = n
     return low
+
+
+def draws_of(steps: Sequence[Step]) -> dict[Step, Draw]:
+    """The compression of each step that was recorded under one, and what it draws from: the scalars of a `DRAW`.
+
+    It is the one before the step; the first one where a sync came between that and the step.
+    """
+    where = [s for s in steps if s.op is DRAW]
+    found: dict[Step, Draw] = {}
+    at = -1
+    for s in steps if where else ():
+        settings = s.mode.compress
+        if s.op is DRAW:
+            at += 1
+        # NOTE: a new version of a leaf is a parameter, not something that is saved.
+        elif settings is not None and s.op is not ASSIGN and not s.targets:
+            start = where[max(at, 0)].scalar_start
+            found[s] = Draw(settings, start, start + 1)
+    return found
 
 
 def _lower_input(low: Lowered, s: Step) -> None:

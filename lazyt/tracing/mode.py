@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from lazyt.config import HOST
+
+if TYPE_CHECKING:
+    from lazyt.ir.compression import Compression
 
 
 class Mode:
@@ -23,11 +26,12 @@ class Mode:
     grad: bool = True  # operations record gradients
     device: str = HOST  # where the values of operations without operands are
     autocast: Any = None  # what operands are cast to before they are recorded (see `tracing.autocast`)
+    compress: Compression | None = None  # whether a backward may read values in few bits
     memory: Any = None  # the budget that plans stay within: a `Budget` of lazyt/runtime/memory_budget.py
 
     # The fields that change what is recorded, and not what a recorded step computes.
     ONLY_RECORDING: ClassVar[frozenset[str]] = frozenset(("autocast", "grad"))
-    FIELDS: ClassVar[tuple[str, ...]] = ("grad", "device", "autocast", "memory")
+    FIELDS: ClassVar[tuple[str, ...]] = ("grad", "device", "autocast", "memory", "compress")
 
     # By (name of a field, value), the modes that differ from this one in that field.
     near: Near

@@ -13,6 +13,7 @@ A boundary stands where:  a library call, a product or a scatter wants or gives 
   `axes`       an index map is not affine, even with an axis split
   `size`       the group has reached MAX_GROUP operations, or a chain MAX_DEPTH (so that a longer unroll of a loop
                reuses the kernels of its prefix)
+  `kept`       a value is to be in memory from the forward pass on: it is stored early, and read from there alone
   `needs`      the kernel's code would need more stack, or compile time, than a backend lets it: see divide_kernels.py
 Row fusion: a reduction whose readers spread it back over the same rows becomes an earlier stage of their kernel.
 Sibling fusion: roots over one domain that read a common value become one kernel with several outputs.
@@ -31,7 +32,7 @@ from lazyt.ir.graph import Graph, Node, reachable
 from lazyt.ir.passes.call_operands import attention_operands, buffer_of, scattered, strided_base
 from lazyt.ir.passes.complex_words import are_halves
 from lazyt.ir.passes.fusion_result import Call, Fused, Group, Root, Unit
-from lazyt.ir.passes.index_maps import AxisVar, Index, Place, Split, add, axis_index, through, whole
+from lazyt.ir.passes.index_maps import AxisVar, Index, Place, Split, add, axes_of_digits, axis_index, through, whole
 from lazyt.ir.passes.siblings import MAX_GROUP, Siblings, has_capacity, is_one
 from lazyt.ir.prims import CONVOLUTIONS, ELEMENTWISE, MOVEMENT, REDUCTIONS, SOURCES
 from lazyt.ir.records import dataclass
@@ -122,6 +123,8 @@ class _Fuser:
         self._measure()
         for n in self.graph.outputs:
             self._store(buffer_of(n), -1, "output")
+        for n in self.graph.kept:
+            self._store(n, -1, "kept")
         for n in self._readers_first():
             self._visit(n)
         self.units.sort(key=lambda u: -u.number)
@@ -148,6 +151,8 @@ class _Fuser:
             else:
                 self.cost[n] = 8 if n.op in REDUCTIONS else 0
                 depth[n] = 0
+            if n in self.graph.kept:
+                self.cost[n] = depth[n] = 0
 
     def _readers_first(self) -> Iterator[Node]:
         """Every node after all its readers; among those ready, values of few axes first.
@@ -155,6 +160,9 @@ class _Fuser:
         A loss is then a group of its own that runs last, and does not come between the rows that it sums up and
         the gradient over the same rows.
         """
+        if self.graph.kept:  # recorded so that this order keeps little in memory
+            yield from reversed(self.graph.nodes)
+            return
         left = dict(self.users)
         ready = [(n.ndim, -n.serial, n) for n in self.graph.nodes if not left.get(n)]
         heapq.heapify(ready)
@@ -275,6 +283,9 @@ class _Fuser:
 
     def _want(self, group: Group, n: Node, place: Place) -> None:
         if n.op == "input":  # it is there, wherever it is read
+            return
+        if n in self.graph.kept and not any(r.node in self.graph.kept for r in group.roots):
+            self._store(n, group.number, "kept")
             return
         places = self.wanted.setdefault(n, {}).setdefault(group, [])
         if place not in places:
@@ -419,11 +430,11 @@ class _Fuser:
             return False
         used: list[AxisVar] = []
         for x, d in zip(p.indices, n.shape, strict=True):
-            digits = _digits(x)
+            own = axes_of_digits(x)
             # NOTE: a slice that starts at 0 is an index without an offset, over a part of n.
-            if digits is None or not self._equal(product(a.extent for a in digits), d):
+            if own is None or not self._equal(product(a.extent for a in own), d):
                 return False
-            used.extend(digits)
+            used.extend(own)
         if len(set(used)) != len(used):
             return False
         covered = {a for a in used if not is_one(a)}
@@ -495,10 +506,10 @@ class _Fuser:
             return False
         used: list[AxisVar] = []
         for x in place.indices:
-            digits = _digits(x)
-            if digits is None:
+            own = axes_of_digits(x)
+            if own is None:
                 return False
-            used.extend(digits)
+            used.extend(own)
         if len(set(used)) != len(used):
             return False
         if group.rows:
@@ -606,18 +617,3 @@ def lanes_of(n: Node, scope: Scope | None = None) -> str:
         return "row" if count >= NARROW else "outer"
     assert scope is not None, "a symbol has a scope"
     return "row" if scope.at_least(count, NARROW) else "outer"
-
-
-def _digits(x: Index) -> list[AxisVar] | None:
-    """The axes of an index that is a mixed-radix number of them, most significant first; None otherwise."""
-    if not (isinstance(x.offset, int) and x.offset == 0):
-        return None
-    if not x.terms:
-        return []
-    terms = sorted(x.terms, key=lambda t: -hint(t[1]))
-    stride: int | Dim = 1
-    for a, c in reversed(terms):
-        if not (c == stride or (isinstance(c, Dim) and c.scope.known_equal(c, stride))):
-            return None
-        stride = stride * a.extent
-    return [a for a, _ in terms]

@@ -315,3 +315,18 @@ def whole(shape: g.Shape) -> tuple[tuple[AxisVar, ...], Place]:
 
 def count_of(shape: g.Shape) -> int | Dim:
     return product(shape)
+
+
+def axes_of_digits(x: Index) -> list[AxisVar] | None:
+    """The axes of an index that is a mixed-radix number of them, most significant first; None otherwise."""
+    if not (isinstance(x.offset, int) and x.offset == 0):
+        return None
+    if not x.terms:
+        return []
+    terms = sorted(x.terms, key=lambda t: -hint(t[1]))
+    stride: int | Dim = 1
+    for a, c in reversed(terms):
+        if not (c == stride or (isinstance(c, Dim) and c.scope.known_equal(c, stride))):
+            return None
+        stride = stride * a.extent
+    return [a for a, _ in terms]

@@ -1,6 +1,6 @@
 """The pipeline of passes: from the graph of a program to its schedule, for plans, first runs and inspection.
 
-    outputs -> canonicalize -> collect_sums -> recompute -> fuse -> kernelize -> epilogues -> order -> Program.schedule
+    outputs -> canonicalize -> collect_sums -> compress -> recompute -> fuse -> kernelize -> epilogues -> order -> Program.schedule
 
 A pass is a function of a `Program` and the `Options` of the compilation. It maps a valid program to a valid one,
 changes nothing in place, and returns the same object where nothing changes. With `Options.verify` each program is
@@ -18,6 +18,7 @@ from lazyt.ir.graph import Graph, reachable
 from lazyt.ir.passes.call_operands import buffer_of
 from lazyt.ir.passes.canonicalize import canonicalize
 from lazyt.ir.passes.collect_sums import collect_sums
+from lazyt.ir.passes.compress import compress
 from lazyt.ir.passes.divide_kernels import fuse_bounded
 from lazyt.ir.passes.epilogue import attach_epilogues, verify_epilogue
 from lazyt.ir.passes.fuse import NOTHING_HELD, divided_alike, fuse
@@ -52,7 +53,12 @@ def _collect_sums(p: Program, options: Options) -> Program:
 
 
 def _recompute(p: Program, options: Options) -> Program:
-    return p if options.wish is None else recompute(p, options.wish)
+    # NOTE: what is kept in few bits takes less than the inputs of most that could be computed again.
+    return p if options.wish is None or p.graph.kept else recompute(p, options.wish)
+
+
+def _compress(p: Program, options: Options) -> Program:
+    return replace(p, graph=compress(p.graph, p.scope))
 
 
 def _prefetch(p: Program, options: Options) -> Program:
@@ -99,6 +105,7 @@ def _order(p: Program, options: Options) -> Program:
 PASSES: list[Pass] = [
     Pass("canonicalize", _canonicalize),  # marks of autograd go, complex values become parts, dead code is dropped
     Pass("collect_sums", _collect_sums),  # what all turns of a loop add up is one product, reduction or concatenation
+    Pass("compress", _compress),  # what the backward reads is kept in few bits, where it was recorded so
     Pass("recompute", _recompute),  # under a memory budget: what the backward computes again in place of keeping it
     Pass("prefetch", _prefetch),  # the backend compiles what it needs for certain, while this thread goes on
     Pass("fuse", _fuse),  # which nodes share a kernel, and which are stored

@@ -178,7 +178,7 @@ def ordered(graph: Graph, fused: Fused, launches: Sequence[Launch], memory: bool
     """Order the launches and find lifetimes; with `memory`, in an order of low peak."""
     outputs = [buffer_of(n) for n in graph.outputs]
     _mark_phases(launches)
-    regions = _levels(launches, set(outputs) if memory else None)
+    regions = _levels(launches, set(outputs) if memory else None, bool(graph.kept))
     stored = sorted(fused.stored - {n for n in fused.stored if n.op == "opaque"}, key=lambda n: n.serial)
     stored += [c.scratch for c in launches if isinstance(c, ScatterCall | LibraryCall) and c.scratch is not None]
     kept = set(outputs)
@@ -246,8 +246,11 @@ def _scatter(n: Node) -> ScatterCall:
     return ScatterCall(n, x if constant is None else None, constant, single(v), at, scratch)
 
 
-def _levels(launches: Sequence[Launch], outputs: Collection[Node] | None) -> list[list[Launch]]:
-    """Regions by longest path to the end; library calls are regions of their own. With outputs: for a low peak."""
+def _levels(launches: Sequence[Launch], outputs: Collection[Node] | None, keeps: bool) -> list[list[Launch]]:
+    """Regions by longest path to the end; library calls are regions of their own. With outputs: for a low peak.
+
+    keeps: the order of the launches is one that keeps little in memory.
+    """
     level: dict[int, int] = {}
     readers: dict[Node, int] = {}  # stored node -> highest level among those that need it written first
     for i in range(len(launches) - 1, -1, -1):
@@ -260,7 +263,7 @@ def _levels(launches: Sequence[Launch], outputs: Collection[Node] | None) -> lis
             # A later write into the same buffer (an update over a copy) waits for this one.
             readers[n] = max(readers.get(n, -1), at)
     order = sorted(range(len(launches)), key=lambda i: (-level[i], i))
-    if any(
+    if keeps or any(
         isinstance(c, LibraryCall) and isinstance(a := c.node.attrs, g.Opaque) and a.fn == "after" for c in launches
     ):
         # Memory was asked for: in the order of the program, what ends a lifetime (a weight's gradient) is not put off.

@@ -1,0 +1,29 @@
+"""What a program may keep less exactly for its backward: the settings that it is recorded under."""
+
+from __future__ import annotations
+
+from lazyt.ir.records import dataclass
+
+# Bits that a value of a saved array may have, and elements that share one minimum and one step.
+BITS = (1, 2, 4, 8)
+GROUP = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """A mode (`lazyt.memory.compress`): saved arrays have `bits` bits a value; 0: only masks and indices are packed.
+
+    norm_bits: those of the arrays that normalizations save.
+    """
+
+    bits: int
+    norm_bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """The compression that a step was recorded under, and the scalars of its program that rounding draws from."""
+
+    settings: Compression
+    seed: int  # positions among the program's scalars
+    counter: int

@@ -1,0 +1,250 @@
+"""Compressed activations: what a backward pass reads of the forward pass is kept in few bits.
+
+    x: float32, recorded under compression    -->    unpack(keep(pack(x)))    where a cotangent is multiplied with it
+
+A node *carries* where it is computed from a cotangent. A backward pass is linear in what carries, so what it reads
+besides is replaced at exactly those edges (`cos(x)` and not the `x` that a rule computes it from): then an unbiased
+estimate of what is read gives an unbiased gradient. From there the cut moves down through movement, casts, arithmetic
+with small values and comparisons of places, which are computed again, so that what several readers make of one array is
+packed once.
+
+    kept as it is   inputs, parameters and what is made of them by movement; small arrays; integers of unknown range;
+                    what was not recorded under compression; masks that are cheap to make of inputs
+    1 bit           booleans (ReLU, dropout); the least bits that hold them: integers of known range (max pooling)
+    `bits`          real arrays: see quantize.py
+
+What is packed is `Graph.kept`: fusion stores it by the kernel that makes the array or soon after, and no kernel is on
+both sides of it. The pass changes no value of the forward pass.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lazyt.ir import dtypes, graph as g
+from lazyt.ir.builder import Builder
+from lazyt.ir.prims import ELEMENTWISE, MOVEMENT, SOURCES
+from lazyt.ir.quantize import Packed, exactly, quantized, unpacked
+from lazyt.ir.symbolic import hint, product
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lazyt.ir.compression import Draw
+    from lazyt.ir.graph import Graph, Node
+    from lazyt.ir.symbolic import Scope
+
+# Arrays of fewer bytes are kept as they are.
+SMALL = 1024
+# The steps whose saved arrays have `Compression.norm_bits`.
+NORMS = frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"})
+# So many operations at most are repeated to make a mask of inputs.
+CHEAP = 16
+
+COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+LINEAR = frozenset({"add", "sub", "mul", "div", "neg", "cast"})
+
+
+def compress(graph: Graph, scope: Scope | None) -> Graph:
+    """The graph with what its backward reads in few bits; the same graph where nothing was recorded so."""
+    if not any(draw_of(n) for n in graph.nodes):
+        return graph
+    cut = Cut(graph)
+    return _Compressor(graph, scope, cut).run() if cut.packs else graph
+
+
+def draw_of(n: Node) -> Draw | None:
+    """The compression that a node was recorded under."""
+    return n.site.draw if isinstance(n.site, g.Origin) else None
+
+
+def carries(n: Node) -> bool:
+    """Whether a node is computed from a cotangent, by the rule of a derivative."""
+    return isinstance(n.site, g.Origin) and n.site.backward and not n.site.local and n.op not in SOURCES
+
+
+def size_of(n: Node) -> int:
+    """Bytes, by the hint: another batch size is no other plan."""
+    return hint(product(n.shape)) * n.dtype.itemsize
+
+
+class Cut:
+    """Which values of a graph are packed, in how many bits, and which are made again of packed ones."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.packs: dict[Node, int] = {}
+        self.through: set[Node] = set()
+        self.whole: set[Node] = set()  # what is read as it is, and is not small
+        self.free = _free(graph)
+        met: dict[Node, int] = {}
+        todo = [(o, _bits_for(n)) for n in graph.nodes if carries(n) for o in n.operands if not carries(o)]
+        while todo:
+            n, bits = todo.pop()
+            if met.get(n, -1) >= bits:
+                continue
+            met[n] = bits
+            if n in self.free or self._is_small(n):
+                continue
+            draw = draw_of(n)
+            inner = self.moved(n) if draw is not None else None
+            if inner is not None:
+                self.through.add(n)
+                todo.append((inner, bits))
+            elif draw is not None and (least := self._bits(n, draw, bits)):
+                self.packs[n] = least
+            else:
+                self.whole.add(n)
+
+    def moved(self, n: Node) -> Node | None:
+        """The one operand that n is a linear function of, the others being small or free."""
+        if n.op in MOVEMENT:
+            if n.op in ("slice", "concat"):
+                return None
+            return n.operands[0]
+        if n.op in COMPARISONS and dtypes.kind(n.operands[0].dtype) in "iu":
+            chosen = [x for x in n.operands if x not in self.free and not self._is_small(x)]
+            return chosen[0] if len(chosen) == 1 and self._most(chosen[0]) is not None else None
+        if n.op not in LINEAR or (n.op == "cast" and dtypes.kind(n.dtype) not in "fb"):
+            return None
+        large = [x for x in n.operands if not self._is_small(x)]
+        if len(large) != 1 or (n.op == "div" and large[0] is n.operands[1]):
+            return None
+        x = large[0]
+        # NOTE: an array that is not compressed gains nothing by being read in place of one that is.
+        return x if x.op in MOVEMENT or (draw_of(x) is not None and x not in self.free and x.op != "input") else None
+
+    def _is_small(self, n: Node) -> bool:
+        while n.op in ("expand", "reshape"):
+            n = n.operands[0]
+        return (n.op in SOURCES and n.op != "input") or size_of(n) < SMALL
+
+    def _bits(self, n: Node, draw: Draw, wanted: int) -> int:
+        """Bits for an element of n; 0 to keep it."""
+        kind = dtypes.kind(n.dtype)
+        if kind == "b":
+            return 1
+        if kind == "f":
+            bits = draw.settings.norm_bits if wanted == 0 else draw.settings.bits
+            return bits if bits < 8 * n.dtype.itemsize else 0
+        most = self._most(n) if kind in "iu" else None
+        least = 0 if most is None else next((b for b in (1, 2, 4, 8) if most < 1 << b), 0)
+        return least if least < 8 * n.dtype.itemsize else 0
+
+    def _most(self, n: Node) -> int | None:
+        """The greatest value of integers that are chosen among constants; None where they may be any, or negative."""
+        most = 0
+        todo, seen = [n], set()
+        while todo:
+            x = todo.pop()
+            if x in seen:
+                continue
+            seen.add(x)
+            if isinstance(x.attrs, g.Constant):
+                if x.attrs.value < 0:  # type: ignore[operator]
+                    return None
+                most = max(most, int(x.attrs.value))  # type: ignore[arg-type]
+            elif x.op == "select":
+                todo += x.operands[1:]
+            elif x.op in ("expand", "reshape", "permute", "cast") and dtypes.kind(x.operands[0].dtype) in "iu":
+                todo.append(x.operands[0])
+            else:
+                return None
+        return most
+
+
+def _bits_for(reader: Node) -> int:
+    """0 where a normalization reads, 1 elsewhere: an array that both read has the bits of the latter."""
+    return 0 if isinstance(reader.site, g.Origin) and reader.site.name in NORMS else 1
+
+
+def _free(graph: Graph) -> set[Node]:
+    """What is made of inputs by so little that it is not worth keeping: their movement, and masks by comparisons."""
+    cost: dict[Node, int] = {}
+    for n in graph.nodes:
+        if n.op in SOURCES or n.op == "iota":
+            cost[n] = 0
+        elif all(o in cost for o in n.operands) and n.op not in ("window", "concat"):
+            if n.op in MOVEMENT:
+                cost[n] = sum(cost[o] for o in n.operands)
+            elif n.op == "cast" or (n.op in ELEMENTWISE and not ELEMENTWISE[n.op].costly):
+                found = 1 + sum(cost[o] for o in n.operands)
+                if found <= CHEAP:
+                    cost[n] = found
+    return {*cost}
+
+
+class _Compressor:
+    def __init__(self, graph: Graph, scope: Scope | None, cut: Cut) -> None:
+        self.graph, self.cut = graph, cut
+        self.b = Builder(scope)
+        self.new: dict[Node, Node] = {}
+        self.packed: dict[Node, Packed] = {}
+        self.again: dict[Node, Node] = {}  # what carries reads in place of a value
+
+    def run(self) -> Graph:
+        for n in self._in_order():
+            if carries(n):
+                self._copy(n, tuple(self.new[o] if carries(o) else self._read(o) for o in n.operands))
+                continue
+            self._copy(n, tuple(self.new[o] for o in n.operands))
+            if n in self.cut.packs:
+                self._pack(n)
+        outs = [self.new[n] for n in self.graph.outputs]
+        nodes = g.reachable(outs)
+        alive = {*nodes}
+        kept = frozenset(n for p in self.packed.values() for n in p.stored if n in alive)
+        return g.Graph(nodes, outs, kept)
+
+    def _in_order(self) -> Iterator[Node]:
+        """The nodes of the graph, what is packed and belongs to a rule's own computation as soon as it can be."""
+        early: set[Node] = set()
+        for n in reversed(self.graph.nodes):
+            local = isinstance(n.site, g.Origin) and n.site.local
+            if (local and n in self.cut.packs) or n in early:
+                early.add(n)
+                early.update(o for o in n.operands if isinstance(o.site, g.Origin) and o.site.local)
+        key: dict[Node, int] = {}
+        for n in self.graph.nodes:
+            key[n] = max((key[o] for o in n.operands), default=n.serial) if n in early else n.serial
+        return iter(sorted(self.graph.nodes, key=lambda n: (key[n], n.serial)))
+
+    def _copy(self, n: Node, operands: tuple[Node, ...]) -> None:
+        self.b.site = n.site
+        self.new[n] = self._made(n, operands)
+
+    def _made(self, n: Node, operands: tuple[Node, ...]) -> Node:
+        return self.b.make(n.op, operands, n.attrs, n.shape, n.dtype)
+
+    def _pack(self, n: Node) -> None:
+        draw = draw_of(n)
+        assert draw is not None, "only such are packed"
+        b, x, bits = self.b, self.new[n], self.cut.packs[n]
+        b.site = g.Origin(n.site.name, n.site.site, step=n.site.step)
+        if dtypes.kind(n.dtype) == "f":
+            seed, counter = (b.scalar(p, dtypes.uint64) for p in (draw.seed, draw.counter))
+            self.packed[n] = quantized(b, x, bits, seed, counter, len(self.packed))
+        else:
+            self.packed[n] = exactly(b, x, bits)
+
+    def _read(self, n: Node) -> Node:
+        """The value in place of n that what carries reads: in few bits, or made again of what is."""
+        todo = [n]
+        while todo:
+            x = todo[-1]
+            if x in self.again:
+                todo.pop()
+            elif x in self.packed:
+                self.b.site = g.pulled(x.site)
+                self.again[x] = unpacked(self.b, self.packed[x])
+            elif x in self.cut.through and (inner := self.cut.moved(x)) is not None:
+                if inner in self.again:
+                    self.b.site = g.pulled(x.site)
+                    self.again[x] = self._made(
+                        x, tuple(self.again[o] if o is inner else self.new[o] for o in x.operands)
+                    )
+                else:
+                    todo.append(inner)
+            else:
+                self.again[x] = self.new[x]
+        return self.again[n]

@@ -1,0 +1,235 @@
+"""Compressed activations: results are exact, gradients are unbiased, and what a backward keeps has few bits."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lazyt as lt
+from lazyt.errors import NotSupportedError
+from lazyt.nn import functional as F
+from lazyt.runtime import plan_cache
+from tests.support.compressed import kept
+
+
+def _array(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def _weights(*shapes: tuple[int, ...]) -> list[lt.Tensor]:
+    return [lt.tensor(_array(*s, seed=i) / s[0] ** 0.5, requires_grad=True) for i, s in enumerate(shapes)]
+
+
+def _model(x: lt.Tensor, w: list[lt.Tensor]) -> lt.Tensor:
+    return lt.tanh(F.relu(x @ w[0]) @ w[1]) @ w[2]
+
+
+def _gradients(bits: int | None, draws: int = 1) -> tuple[float, list[np.ndarray]]:
+    """The loss, and gradients averaged over so many draws."""
+    w = _weights((16, 64), (64, 64), (64, 8))
+    x = lt.tensor(_array(32, 16, seed=9))
+    for _ in range(draws):
+        if bits is None:
+            y = _model(x, w)
+        else:
+            with lt.memory.compress(bits=bits):
+                y = _model(x, w)
+        loss = (y * y).mean()
+        loss.backward()
+        lt.sync()
+    return float(loss), [p.grad.numpy() / draws for p in w]
+
+
+@pytest.mark.parametrize("bits", [1, 2, 8])
+def test_results_are_exact_and_gradients_unbiased(bits: int):
+    value, exact = _gradients(None)
+    found, once = _gradients(bits)
+    assert found == value
+    _, often = _gradients(bits, 200)
+    for g, one, many in zip(exact, once, often, strict=True):
+        error = np.linalg.norm(one - g)
+        assert 0 < error < [4, 1.5, 0.02][(1, 2, 8).index(bits)] * np.linalg.norm(g)
+        # Of independent estimates the error of the average is one by the square root of their number.
+        assert np.linalg.norm(many - g) < 2 * error / 200**0.5
+
+
+def test_another_step_is_another_draw_and_no_new_plan():
+    w = _weights((16, 64), (64, 64), (64, 8))
+    x = lt.tensor(_array(32, 16))
+    seen = []
+    for _ in range(4):
+        for p in w:
+            p.grad = None
+        with lt.memory.compress(bits=2):
+            y = _model(x, w)
+        y.sum().backward()
+        lt.sync()
+        seen.append(w[0].grad.numpy().copy())
+        if len(seen) == 2:
+            plans = sum(len(p.plans) for p in plan_cache._programs.values())
+    assert sum(len(p.plans) for p in plan_cache._programs.values()) == plans
+    assert all(not np.array_equal(a, b) for a, b in itertools.pairwise(seen))
+
+
+def test_a_seed_gives_the_same_gradients_again_and_other_random_numbers_stay():
+    found = []
+    for compressed in (True, True, False):
+        lt.random.seed(4)
+        w = _weights((16, 64), (64, 64), (64, 8))
+        with lt.memory.compress(level=None if compressed else "L0"):
+            y = _model(lt.tensor(_array(32, 16)), w)
+        y.sum().backward()
+        found.append((w[0].grad.numpy(), lt.random.random(4).numpy()))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    np.testing.assert_array_equal(found[0][1], found[2][1])
+
+
+def _blocks(x: lt.Tensor, weights: list[lt.Tensor]) -> lt.Tensor:
+    """Convolution, normalization and ReLU, once for each of the weights."""
+    for w in weights:
+        x = F.relu(F.batch_norm(F.conv2d(x, w, padding=1), None, None, training=True))
+    return x
+
+
+def _filters() -> list[lt.Tensor]:
+    return [lt.tensor(_array(8, 8, 3, 3, seed=i) * 0.1, requires_grad=True) for i in range(3)]
+
+
+def test_convolution_normalization_and_relu_keep_a_twelfth():
+    x, w = lt.tensor(_array(8, 8, 16, 16)), _filters()
+    with lt.memory.compress(bits=2):
+        y = _blocks(x, w)
+    loss = (y * lt.tensor(_array(8, 8, 16, 16, seed=8))).sum()
+    loss.backward()
+    found = kept()
+    # Of each block the convolution's result, and a mask; the ReLU's results feed the next convolution.
+    assert found.arrays == [("conv2d", 2)] * 3 + [("relu", 1)] * 3 + [("relu", 2)] * 2
+    assert found.full == []
+    elements = 8 * 8 * 16 * 16
+    # Without compression: two arrays of float32 for each block.
+    assert 2 * 3 * 4 * elements / found.packed >= 12
+
+
+def test_a_linear_layer_keeps_a_fifteenth():
+    w = _weights((256, 256), (256, 256))
+    with lt.memory.compress(bits=2):
+        h = lt.tensor(_array(64, 256)) @ w[0]
+        y = h @ w[1]
+    y.sum().backward()
+    found = kept()
+    assert found.arrays == [("matmul", 2)]
+    assert found.whole / found.packed >= 15
+
+
+@pytest.mark.parametrize(
+    ("f", "bits"),
+    [
+        (F.relu, 1),
+        (lambda x: F.dropout(x, 0.5, training=True), 1),
+        (lambda x: F.max_pool2d(x, 2), 2),
+        (lambda x: F.max_pool2d(x, 3, 2, 1), 4),
+    ],
+)
+def test_masks_and_places_are_exact(f: Callable[[Any], Any], bits: int):
+    """So is the gradient of what has only a mask, or the places of maxima."""
+    grads = []
+    w = lt.tensor(_array(32, 32))
+    for level in ("L0", "L2"):
+        lt.random.seed(0)
+        x = lt.tensor(_array(2, 4, 32, 32), requires_grad=True)
+        with lt.memory.compress(level=level):
+            y = f(x @ w)
+        (y * 3).sum().backward()
+        if bits is not None and level == "L2":
+            assert kept().arrays == [(kept().arrays[0][0], bits)]
+        grads.append(x.grad.numpy())
+    np.testing.assert_array_equal(grads[0], grads[1])
+
+
+def test_what_is_recorded_outside_of_the_block_is_exact():
+    x = lt.tensor(_array(32, 64), requires_grad=True)
+    with lt.memory.compress(bits=2):
+        y = lt.exp(x * 0.1)
+    z = lt.exp(y)
+    z.sum().backward()
+    assert kept().arrays == [("exp", 2)]
+
+
+def test_parameters_small_arrays_and_integers_are_left_alone():
+    w = lt.tensor(_array(64, 64), requires_grad=True)
+    index = lt.tensor(np.arange(64) % 7)
+    x = lt.tensor(_array(2, 64), requires_grad=True)
+    with lt.memory.compress(bits=2):
+        y = lt.tanh(x) @ w.mT + lt.take(w, index + 0, axis=0).sum()
+    y.sum().backward()
+    assert kept().arrays == []
+
+
+def test_an_array_that_several_derivatives_read_is_packed_once():
+    x = lt.tensor(_array(64, 64), requires_grad=True)
+    w, v = _weights((64, 64), (64, 64))
+    with lt.memory.compress(bits=4):
+        h = lt.tanh(x)
+        y = (h @ w).sum() + (h @ v).sum() + (h.T @ w).sum()
+    y.backward()
+    # `h` for the products, and its square for tanh.
+    assert kept().arrays == [("tanh", 4), ("tanh", 4)]
+
+
+def test_levels():
+    x, w = lt.tensor(_array(8, 8, 16, 16)), _filters()
+    found = {}
+    for level in ("L0", "L1", "L2"):
+        with lt.memory.compress(level=level):
+            y = _blocks(x, w)
+        y.sum().backward()
+        found[level] = kept().arrays if level != "L0" else []
+    assert ("conv2d", 4) in found["L2"]
+    assert ("conv2d", 4) not in found["L1"] and ("relu", 4) in found["L1"]
+
+
+def test_as_a_decorator_nested_and_switched_off_in_the_middle():
+    x = lt.tensor(_array(64, 64), requires_grad=True)
+
+    @lt.memory.compress(bits=4)
+    def f(x: Any) -> Any:
+        with lt.memory.compress(level="L0"):
+            y = lt.exp(x)
+        return lt.exp(y)
+
+    f(x).sum().backward()
+    assert kept().arrays == [("exp", 4)]
+
+
+def test_a_loop_in_one_program_with_updates_leaves_parameters_exact():
+    """Two steps of training without a sync between: the second forward pass reads what the first one updated."""
+    w = lt.nn.Parameter(lt.tensor(_array(64, 64) * 0.1))
+    opt = lt.optim.SGD([w], lr=0.1)
+    x = lt.tensor(_array(32, 64))
+    for _ in range(2):
+        opt.zero_grad()
+        with lt.memory.compress(bits=2):
+            loss = (lt.tanh(x @ w) ** 2).sum()
+            loss.backward()
+            opt.step()
+    assert {name for name, _ in kept().arrays} <= {"tanh", "power", "square", "pow"}
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"bits": 3}, ValueError, "compress: bits are one of 1, 2, 4, 8, got 3"),
+        ({"bits": 2.0}, ValueError, "compress: bits are one of 1, 2, 4, 8, got 2.0"),
+        ({"level": "L9"}, ValueError, "compress: the levels are L0, L1, L2, got 'L9'"),
+        ({"bits": 2, "level": "L2"}, ValueError, "compress: bits=2 or level='L2', not both"),
+        ({"level": "L4"}, NotSupportedError, "not supported: compress(level='L4'), because"),
+    ],
+)
+def test_bad_settings(given: dict[str, Any], error: type[Exception], message: str):
+    with pytest.raises(error, match=re.escape(message)):
+        lt.memory.compress(**given)
