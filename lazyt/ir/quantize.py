@@ -1,13 +1,13 @@
 """Arrays in few bits, as graphs: groups of 256 elements with a minimum and a step each, rounded at random.
 
-    v     (x - low) / step, in [0, 2 ** bits - 1]
-    code  floor(v + u), u uniform in (0, 1) and of 16 random bits: its expectation is v
+    v     (x - low) / step, in [0, 2 ** bits - 1], as a fixed-point number with 16 bits behind the point
+    code  floor(v + u), u uniform among the 2 ** 16 numbers in [0, 1): its expectation is v
     x'    code * step + low: its expectation is x
 
 `low` and `step` are bfloat16, rounded down and up *before* the codes are made, so that no value lies outside of what
-the codes span and nothing is biased. A group is 64 columns of `256 / 64 = 4` elements; a column is one word of `4 *
-bits` bits (of 1 bit: 32 columns of 8). So a kernel makes a word of strided reads of x and one random number, and
-nothing at full size is stored beside x.
+the codes span and nothing is biased. A group is 32 columns of 8 elements, and a column is one word of `8 * bits` bits.
+A kernel makes a word of strided reads of x and one random number, and nothing at full size is stored beside x. Of the
+16 bits of u the high ones are an element's own, the low ones the group's.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     from lazyt.ir.graph import Node, Shape
     from lazyt.ir.symbolic import Dim
 
-# The dtype of a word of so many bits.
-WORDS = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32}
-# Random bits that round one element.
-ROUNDING = 16
+COLUMNS, PARTS = 32, GROUP // 32
+# The dtype of words of so many bits an element, and what their codes are computed in.
+WORDS = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
+WIDE = {1: dtypes.int32, 2: dtypes.int32, 4: dtypes.int64, 8: dtypes.int64}
+# Bits behind the point, and random ones among them that are an element's own.
+POINT, OWN = 16, 8
 # The smallest step: its inverse is finite.
 LEAST = 2.0**-100
 # Random numbers of one array have indices from a multiple of this on.
@@ -56,10 +58,6 @@ class Packed:
         return tuple(n for n in (self.words, self.low, self.step) if n is not None)
 
 
-def _columns(bits: int) -> int:
-    return 32 if bits == 1 else 64
-
-
 def _grouped(b: Builder, x: Node, fill: Node) -> Node:
     """x as (groups, 256), in its order; the last group is filled up."""
     n = product(x.shape)
@@ -73,34 +71,30 @@ def _grouped(b: Builder, x: Node, fill: Node) -> Node:
 
 
 def _ungrouped(b: Builder, x: Node, shape: Shape) -> Node:
-    """The inverse of `_grouped`: (groups, parts, columns) as an array of this shape."""
+    """The inverse of `_grouped`: an array of this shape."""
     n = product(shape)
     flat = b.reshape(x, (product(x.shape),))
     return b.reshape(b.slice(flat, (0,), (n,), (1,)), shape)
 
 
-def _parts(b: Builder, x: Node, bits: int) -> list[Node]:
+def _parts(b: Builder, x: Node) -> list[Node]:
     """The elements of (groups, 256) that share words: arrays (groups, columns), the lowest bits first."""
-    columns = _columns(bits)
-    rows = x.shape[0]
-    return [b.slice(x, (0, i * columns), (rows, columns), (1, 1)) for i in range(GROUP // columns)]
+    return [b.slice(x, (0, i * COLUMNS), (x.shape[0], COLUMNS), (1, 1)) for i in range(PARTS)]
 
 
 def _joined(b: Builder, codes: list[Node], bits: int) -> Node:
-    """Words of codes, which are int32 (int64 for words of 32 bits)."""
-    shifted = [c if i == 0 else b.shl(c, b.constant(i * bits, c.dtype)) for i, c in enumerate(codes)]
-    return b.cast(functools.reduce(b.or_, shifted), WORDS[bits * len(codes)])
+    """Words of codes."""
+    wide = [b.cast(c, WIDE[bits]) for c in codes]
+    shifted = [c if i == 0 else b.shl(c, b.constant(i * bits, c.dtype)) for i, c in enumerate(wide)]
+    return b.cast(functools.reduce(b.or_, shifted), WORDS[bits])
 
 
-def _codes(b: Builder, words: Node, bits: int) -> Node:
-    """Codes as int32 (groups, parts, columns)."""
-    rows, columns = words.shape
-    parts = GROUP // _columns(bits)
-    shape = (rows, parts, columns)
-    wide = dtypes.int64 if words.dtype == dtypes.uint32 else dtypes.int32
-    spread = b.cast(b.expand(b.reshape(words, (rows, 1, columns)), shape), wide)
-    by = b.mul(b.cast(b.iota(shape, 1), wide), b.constant(bits, wide))
-    return b.cast(b.and_(b.shr(spread, by), b.constant((1 << bits) - 1, wide)), dtypes.int32)
+def _codes(b: Builder, words: Node, bits: int) -> list[Node]:
+    """Codes as int32, the inverse of `_joined`."""
+    wide = b.cast(words, WIDE[bits])
+    mask = b.constant((1 << bits) - 1, wide.dtype)
+    shifted = [wide if i == 0 else b.shr(wide, b.constant(i * bits, wide.dtype)) for i in range(PARTS)]
+    return [b.cast(b.and_(x, mask), dtypes.int32) for x in shifted]
 
 
 def _bfloat16(b: Builder, x: Node, up: bool) -> Node:
@@ -122,51 +116,50 @@ def quantized(b: Builder, x: Node, bits: int, seed: Node, counter: Node, ordinal
     span = b.div(b.sub(most, b.cast(low, f)), top)
     step = b.cast(b.maximum(_bfloat16(b, span, True), b.constant(LEAST, f)), dtypes.bfloat16)
     grouped = _grouped(b, x, b.constant(0, x.dtype))
-    rows, columns = grouped.shape[0], _columns(bits)
-    shape = (rows, columns)
+    shape = (grouped.shape[0], COLUMNS)
     # NOTE: of what is stored, so that both passes have the same numbers.
-    inverse = b.div(b.constant(1, f), b.cast(step, f))
-    start, inverse = (b.expand(b.reshape(n, (rows, 1)), shape) for n in (b.cast(low, f), inverse))
-    words = _random_words(b, shape, seed, counter, ordinal, GROUP // columns)
+    inverse = b.div(b.constant(2.0**POINT, f), b.cast(step, f))
+    start, inverse = (b.expand(b.reshape(n, (shape[0], 1)), shape) for n in (b.cast(low, f), inverse))
+    most = b.constant((2.0**bits - 1) * 2**POINT, f)
     codes = []
-    for part, u in zip(_parts(b, grouped, bits), words, strict=True):
-        v = b.add(b.mul(b.sub(b.cast(part, f), start), inverse), u)
-        v = b.minimum(b.maximum(v, b.constant(0, f)), top)
-        codes.append(b.cast(v, dtypes.int64 if bits == 8 else dtypes.int32))
+    for part, u in zip(_parts(b, grouped), _drawn(b, shape, seed, counter, ordinal), strict=True):
+        v = b.add(b.mul(b.sub(b.cast(part, f), start), inverse), b.constant(0.5, f))
+        # NOTE: v is not negative but in what fills up the last group, where only other such elements meet its bits.
+        fixed = b.cast(b.minimum(v, most), dtypes.int32)
+        codes.append(b.shr(b.add(fixed, u), b.constant(POINT, dtypes.int32)))
     return Packed(_joined(b, codes, bits), low, step, bits, x.shape, x.dtype)
 
 
-def _random_words(b: Builder, shape: Shape, seed: Node, counter: Node, ordinal: int, parts: int) -> list[Node]:
-    """Uniform numbers in (0, 1), one array (groups, columns) a part."""
-    each = 64 // ROUNDING
-    f, u64, i64 = dtypes.float32, dtypes.uint64, dtypes.int64
-    n = product(shape)
-    out = []
-    for k in range(parts // each):
-        first = ordinal * STREAM + k * (STREAM >> 2)
-        index = b.add(b.iota((n,), 0), b.constant(first, i64))
-        drawn = b.reshape(b.elementwise("random_bits", seed, counter, index), shape)
-        for i in range(each):
-            low = b.and_(b.shr(drawn, b.constant(i * ROUNDING, u64)), b.constant((1 << ROUNDING) - 1, u64))
-            # NOTE: int32: its conversion to a float is one instruction everywhere.
-            half = b.add(b.cast(b.cast(low, dtypes.int32), f), b.constant(0.5, f))
-            out.append(b.mul(half, b.constant(2.0**-ROUNDING, f)))
-    return out
+def _drawn(b: Builder, shape: Shape, seed: Node, counter: Node, ordinal: int) -> list[Node]:
+    """Random integers of 16 bits as int32, one array (groups, columns) a part."""
+    i32, i64, u64 = dtypes.int32, dtypes.int64, dtypes.uint64
+
+    def words(n: int | Dim, start: int) -> Node:
+        index = b.add(b.iota((n,), 0), b.constant(start, i64))
+        return b.elementwise("random_bits", seed, counter, index)
+
+    def byte(x: Node, i: int) -> Node:
+        moved = x if i == 0 else b.shr(x, b.constant(OWN * i, u64))
+        return b.cast(b.and_(moved, b.constant((1 << OWN) - 1, u64)), i32)
+
+    own = b.reshape(words(product(shape), ordinal * STREAM), shape)
+    common = byte(words(shape[0], ordinal * STREAM + STREAM // 2), 0)
+    common = b.expand(b.reshape(common, (shape[0], 1)), shape)
+    return [b.or_(b.shl(byte(own, i), b.constant(OWN, i32)), common) for i in range(PARTS)]
 
 
 def exactly(b: Builder, x: Node, bits: int) -> Packed:
     """Booleans, or integers in [0, 2 ** bits), in so many bits an element."""
-    wide = dtypes.int64 if bits == 8 else dtypes.int32
-    parts = _parts(b, _grouped(b, x, b.constant(0, x.dtype)), bits)
-    return Packed(_joined(b, [b.cast(part, wide) for part in parts], bits), None, None, bits, x.shape, x.dtype)
+    parts = _parts(b, _grouped(b, x, b.constant(0, x.dtype)))
+    return Packed(_joined(b, parts, bits), None, None, bits, x.shape, x.dtype)
 
 
 def unpacked(b: Builder, p: Packed) -> Node:
     """The array that was packed, or an estimate of it."""
-    codes = _codes(b, p.words, p.bits)
-    if p.low is None or p.step is None:
-        return _ungrouped(b, b.cast(codes, p.dtype), p.shape)
-    f = dtypes.float32
-    rows = codes.shape[0]
-    low, step = (b.expand(b.reshape(b.cast(n, f), (rows, 1, 1)), codes.shape) for n in (p.low, p.step))
-    return _ungrouped(b, b.cast(b.add(b.mul(b.cast(codes, f), step), low), p.dtype), p.shape)
+    parts = _codes(b, p.words, p.bits)
+    if p.low is not None and p.step is not None:
+        f = dtypes.float32
+        low, step = (b.expand(b.reshape(b.cast(n, f), (n.shape[0], 1)), p.words.shape) for n in (p.low, p.step))
+        parts = [b.add(b.mul(b.cast(code, f), step), low) for code in parts]
+    # NOTE: joined, so that one kernel reads each word once and writes all that is in it.
+    return _ungrouped(b, b.concat([b.cast(x, p.dtype) for x in parts], 1), p.shape)
