@@ -204,7 +204,7 @@ def pulled(origin: Any, local: bool = False) -> Any:
     """The origin of the nodes that pull a cotangent back through a node of this origin (`local`: of those without)."""
     if not isinstance(origin, Origin):
         return origin
-    return Origin(origin.name, origin.site, True, origin.step, local, origin.draw)
+    return Origin(origin.name, origin.site, True, origin.step, local=local, draw=origin.draw)
 
 
 class Node:

@@ -1,6 +1,7 @@
 """The pipeline of passes: from the graph of a program to its schedule, for plans, first runs and inspection.
 
-    outputs -> canonicalize -> collect_sums -> compress -> recompute -> fuse -> kernelize -> epilogues -> order -> Program.schedule
+    outputs -> canonicalize -> collect_sums -> compress -> recompute -> fuse -> kernelize -> epilogues -> order
+            -> Program.schedule
 
 A pass is a function of a `Program` and the `Options` of the compilation. It maps a valid program to a valid one,
 changes nothing in place, and returns the same object where nothing changes. With `Options.verify` each program is
