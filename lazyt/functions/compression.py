@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import threading
-from typing import Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
 
 from lazyt.errors import NotSupportedError
-from lazyt.functions.random import Generator, default_generator
+from lazyt.functions.arguments import tensor
+from lazyt.functions.random import Generator, default_generator, get_state, set_state
 from lazyt.interrupts import uninterrupted
+from lazyt.ir.bit_allocation import allocate
 from lazyt.ir.compression import BITS, Compression
+from lazyt.ir.symbolic import hint, product
 from lazyt.ops.compression import DRAW
-from lazyt.runtime.context import _Context
+from lazyt.runtime.context import _Context, last_sync, sync
 from lazyt.tracing.current import restore_mode, set_mode
 from lazyt.tracing.record import record
+from lazyt.tracing.trace import local
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lazyt.runtime.tensor import Tensor
 
 __all__ = ["compress"]
 
@@ -27,6 +39,8 @@ REFUSED = {
     "L5": "packed arrays stay on their device",
     "swap": "arrays stay on their device",
 }
+# Arrays that `compress.adapt` can tell apart, and the largest sensitivity.
+MOST, CAP = 1024, 1e10
 # Mixed into the seed of the thread's generator: the numbers of `lazyt.random` are not drawn twice.
 _SALT = 0x5851F42D4C957F2D
 
@@ -85,16 +99,88 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
         each = (bits or 2, bits or 2) if level is None else LEVELS[level]
         self._bits, self._level = bits, level
         self._settings = None if each is None else Compression(*each)
+        self._probe: tuple[int, int, Tensor] | None = None
 
     def __enter__(self) -> Self:
-        self._before = set_mode("compress", self._settings)
-        if self._settings is not None:
-            record(DRAW, _next())
+        settings, probe = self._settings, self._probe
+        if settings is not None and probe is not None:
+            settings = replace(settings, table=(), probes=True)
+        self._before = set_mode("compress", settings)
+        if settings is not None:
+            record(DRAW, _next() if probe is None else probe)
+        self._trace = local.trace.number
         return self
 
     @uninterrupted
     def __exit__(self, *exc: object) -> None:
         restore_mode("compress", self._before)
+        if exc[0] is None and self._settings is not None and local.trace.number != self._trace:
+            # A sync came between: what the block has recorded since then draws from here.
+            record(DRAW, _next() if self._probe is None else self._probe)
 
     def _again(self) -> _Context:
-        return type(self)(self._bits, self._level)
+        made = type(self)(self._bits, self._level)
+        made._settings = self._settings
+        return made
+
+    def adapt(self, gradients: Callable[[], Sequence[Tensor]], average: float | None = None) -> list[int]:
+        """Give each array of a program the bits that its gradients need, `average` for an element; as GACT.
+
+        `gradients` computes gradients, with this object's block around the forward pass, and returns them. It is
+        called three times for each array that is rounded, and once more: with the array at one bit, twice with
+        different random numbers, and at eight. How much these gradients differ says how sensitive they are to it; bits
+        are 1, 2, 4 or 8, and the average is `bits` by default. All else draws the same random numbers in each call,
+        dropout too. Each call is synced, and what it writes (running statistics) is written each time.
+
+        Returns the bits of the arrays, in the order of the program, which has them from the next block on; that is
+        another plan. A program with another number of arrays has `bits` for all. Raises ValueError where nothing is
+        compressed, or for an average below 1.
+        """
+        settings = self._settings
+        if settings is None:
+            raise ValueError(f"compress: level={self._level!r} has nothing to adapt")
+        average = settings.bits if average is None else average
+        if average < 1:
+            raise ValueError(f"compress: an average of at least 1 bit is required, got {average!r}")
+        state, own = get_state(), _next()
+        found: list[Any] = []
+
+        def differentiated(change: dict[tuple[int, int], float]) -> list[Any]:
+            tops = np.zeros((2, MOST), np.float32)
+            tops[0] = 2.0**settings.bits - 1
+            for where, value in change.items():
+                tops[where] = value
+            self._probe = (*own, tensor(tops))
+            set_state(state)
+            try:
+                out = [*gradients()]
+            finally:
+                self._probe = None
+            sync(*out)
+            report = last_sync()
+            found[:] = [] if report is None or report.plan is None else [report.plan.graph.rounded]
+            return [np.asarray(x.numpy(), np.float64) for x in out]
+
+        differentiated({})
+        shapes = found[0] if found else ()
+        if not shapes:
+            raise ValueError("compress: no array is rounded in what `gradients` computes within this block")
+        if len(shapes) > MOST:
+            raise NotSupportedError(
+                f"not supported: compress.adapt of {len(shapes)} arrays, because {MOST} are the most"
+            )
+        sensitivity = []
+        for i in range(len(shapes)):
+            first, second, fine = (
+                differentiated(change) for change in ({(0, i): 1}, {(0, i): 1, (1, i): 1}, {(0, i): 255})
+            )
+            sensitivity.append(min(max(_apart(first, second), 2 * _apart(first, fine), 2 * _apart(second, fine)), CAP))
+        sizes = [hint(product(s)) for s in shapes]
+        bits = allocate(sensitivity, average * sum(sizes), sizes, BITS)
+        self._settings = replace(settings, table=tuple(bits))
+        return bits
+
+
+def _apart(xs: Sequence[Any], ys: Sequence[Any]) -> float:
+    """The squared distance of gradients."""
+    return float(sum(((x - y) ** 2).sum() for x, y in zip(xs, ys, strict=True)))

@@ -238,6 +238,7 @@ class Graph:
     nodes: list[Node] = field(default_factory=list)
     outputs: list[Node] = field(default_factory=list)
     kept: frozenset[Node] = frozenset()  # stored as soon as they can be computed, and read from there
+    rounded: tuple[Shape, ...] = ()  # the shapes of arrays that `kept` has estimates of, as they are numbered
 
     def __str__(self) -> str:
         return "\n".join(graph_lines(self))

@@ -107,12 +107,17 @@ def _bfloat16(b: Builder, x: Node, up: bool) -> Node:
     return b.select(wrong, beyond, near)
 
 
-def quantized(b: Builder, x: Node, bits: int, seed: Node, counter: Node, ordinal: int) -> Packed:
-    """x in so many bits an element. seed, counter: uint64, 0-d; ordinal: of this array among those of the draw."""
+def quantized(
+    b: Builder, x: Node, bits: int, seed: Node, counter: Node, ordinal: int, top: Node | None = None
+) -> Packed:
+    """x in so many bits an element. seed, counter: uint64, 0-d; ordinal: of this array among those of the draw.
+
+    top: the largest code, float32, where it is another one than these bits have.
+    """
     f = dtypes.float32
     least, most = (b.reduce(name, _grouped(b, b.cast(x, f), b.constant(end, f)), (1,)) for name, end in _ENDS)
     low = b.cast(_bfloat16(b, least, False), dtypes.bfloat16)
-    top = b.constant(2.0**bits - 1, f)
+    top = b.constant(2.0**bits - 1, f) if top is None else top
     span = b.div(b.sub(most, b.cast(low, f)), top)
     step = b.cast(b.maximum(_bfloat16(b, span, True), b.constant(LEAST, f)), dtypes.bfloat16)
     grouped = _grouped(b, x, b.constant(0, x.dtype))
@@ -120,7 +125,7 @@ def quantized(b: Builder, x: Node, bits: int, seed: Node, counter: Node, ordinal
     # NOTE: of what is stored, so that both passes have the same numbers.
     inverse = b.div(b.constant(2.0**POINT, f), b.cast(step, f))
     start, inverse = (b.expand(b.reshape(n, (shape[0], 1)), shape) for n in (b.cast(low, f), inverse))
-    most = b.constant((2.0**bits - 1) * 2**POINT, f)
+    most = b.mul(top, b.constant(2.0**POINT, f))
     codes = []
     for part, u in zip(_parts(b, grouped), _drawn(b, shape, seed, counter, ordinal), strict=True):
         v = b.add(b.mul(b.sub(b.cast(part, f), start), inverse), b.constant(0.5, f))

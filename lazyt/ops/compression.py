@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from lazyt.ir.graph import Node
 
 
-def _draw(b: Builder, seed: Operand, counter: Operand) -> Node:
-    """A value that nobody reads: the step is there for its scalars, which the pass finds by their positions."""
+def _draw(b: Builder, seed: Operand, counter: Operand, *tops: Node) -> Node:
+    """A value that nobody reads: the step is there for its operands, which the pass finds by itself."""
     return b.add(*(node_of(b, x, dtypes.uint64) for x in (seed, counter)))
 
 

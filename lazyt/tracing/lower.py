@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from lazyt.ir import graph as g
@@ -39,8 +40,12 @@ def lower(steps: Sequence[Step], extents: Sequence[int], scalars: Sequence[Any])
     """Write the primitives of `steps`; `extents` are those of the trace, `scalars` only give offsets their hints."""
     low = Lowered(extents, scalars)
     draws = draws_of(steps)
+    tops: dict[int, Node] = {}
     for s in steps:
-        low.builder.site = g.Origin(s.op.name, s.site, step=s.index, draw=draws.get(s))
+        draw = draws.get(s)
+        if draw is not None and draw.seed in tops:
+            draw = replace(draw, tops=tops[draw.seed])
+        low.builder.site = g.Origin(s.op.name, s.site, step=s.index, draw=draw)
         low.starts.append(len(low.builder.nodes))
         if s.op is INPUT:
             _lower_input(low, s)
@@ -51,6 +56,8 @@ def lower(steps: Sequence[Step], extents: Sequence[int], scalars: Sequence[Any])
             nodes = expand(low, s) if expand is not None else _lower_op(low, s)
             for slot, n in zip(s.slots, nodes, strict=True):
                 low.nodes[slot] = n
+            if s.op is DRAW and len(s.operands) > 2:
+                tops[s.scalar_start] = low.nodes[s.operands[2]]
     return low
 
 

@@ -233,3 +233,86 @@ def test_a_loop_in_one_program_with_updates_leaves_parameters_exact():
 def test_bad_settings(given: dict[str, Any], error: type[Exception], message: str):
     with pytest.raises(error, match=re.escape(message)):
         lt.memory.compress(**given)
+
+
+def _two_branches(c: Any) -> Callable[[], list[Any]]:
+    """Gradients by products with two arrays, of which the first one's count a hundred times as much."""
+    w = _weights((64, 64), (64, 64), (64, 64), (64, 64))
+    x, y = (lt.tensor(_array(64, 64, seed=s)) for s in (8, 9))
+
+    def gradients() -> list[Any]:
+        for p in w:
+            p.grad = None
+        with c:
+            a, b = x @ w[0], y @ w[1]
+            z = 100 * (a @ w[2]) + b @ w[3]
+        (z * lt.tensor(_array(64, 64, seed=3))).sum().backward()
+        return [p.grad for p in w]
+
+    return gradients
+
+
+def test_bits_are_adapted_to_what_gradients_need():
+    c = lt.memory.compress(bits=2)
+    gradients = _two_branches(c)
+    state = lt.random.get_state()
+    assert c.adapt(gradients, average=3) == [4, 2]
+    assert lt.random.get_state() == state
+    held = gradients()
+    lt.sync()
+    plan = lt.last_sync().plan
+    assert {n.dtype.name for n in plan.graph.kept} == {"bfloat16", "uint16", "uint32"}
+    del held
+
+
+def test_a_program_with_other_arrays_has_the_bits_of_all():
+    c = lt.memory.compress(bits=2)
+    c.adapt(_two_branches(c), average=3)
+    x = lt.tensor(_array(64, 64), requires_grad=True)
+    with c:
+        y = lt.exp(x)
+    (y * y).sum().backward()
+    lt.sync()
+    plan = lt.last_sync().plan
+    assert {n.dtype.name for n in plan.graph.kept} == {"bfloat16", "uint16"}
+
+
+def test_adapting_needs_something_that_is_rounded():
+    with pytest.raises(ValueError, match=re.escape("compress: level='L0' has nothing to adapt")):
+        lt.memory.compress(level="L0").adapt(list)
+    with pytest.raises(ValueError, match=re.escape("an average of at least 1 bit is required, got 0.5")):
+        lt.memory.compress().adapt(list, average=0.5)
+    w = lt.tensor(_array(4, 4), requires_grad=True)
+
+    def gradients() -> list[Any]:
+        with lt.memory.compress():
+            y = lt.exp(w)
+        y.sum().backward()
+        return [w.grad]
+
+    with pytest.raises(ValueError, match=re.escape("compress: no array is rounded in what `gradients` computes")):
+        lt.memory.compress().adapt(gradients)
+
+
+def test_what_follows_a_sync_in_the_block_is_compressed():
+    x = lt.tensor(_array(64, 64), requires_grad=True)
+    v = lt.tensor(_array(64, 64, seed=1))
+    with lt.memory.compress(bits=2):
+        y = lt.exp(x * 0.1)
+        lt.sync()
+        z = lt.exp(y)
+    (z * v).sum().backward()
+    assert ("exp", 2) in kept().arrays
+
+
+def test_what_crosses_a_sync_is_kept_as_it_is():
+    x = lt.tensor(_array(64, 64), requires_grad=True)
+    v = lt.tensor(_array(64, 64, seed=1))
+    with lt.memory.compress(bits=2):
+        y = lt.tanh(lt.exp(x))
+    lt.sync()
+    (y * v).sum().backward()
+    found = x.grad.numpy()
+    x.grad = None
+    (lt.tanh(lt.exp(x)) * v).sum().backward()
+    np.testing.assert_allclose(found, x.grad.numpy(), rtol=1e-5)

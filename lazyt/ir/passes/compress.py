@@ -180,6 +180,8 @@ class _Compressor:
         self.b = Builder(scope)
         self.new: dict[Node, Node] = {}
         self.packed: dict[Node, Packed] = {}
+        rounded = [n for n in cut.packs if dtypes.kind(n.dtype) == "f"]
+        self.rounded = {n: i for i, n in enumerate(sorted(rounded, key=lambda n: (n.site.step, n.serial)))}
         self.again: dict[Node, Node] = {}  # what carries reads in place of a value
 
     def run(self) -> Graph:
@@ -194,7 +196,7 @@ class _Compressor:
         nodes = g.reachable(outs)
         alive = {*nodes}
         kept = frozenset(n for p in self.packed.values() for n in p.stored if n in alive)
-        return g.Graph(nodes, outs, kept)
+        return g.Graph(nodes, outs, kept, tuple(n.shape for n in self.rounded))
 
     def _in_order(self) -> Iterator[Node]:
         """The nodes of the graph, what is packed and belongs to a rule's own computation as soon as it can be."""
@@ -222,10 +224,22 @@ class _Compressor:
         b, x, bits = self.b, self.new[n], self.cut.packs[n]
         b.site = g.Origin(n.site.name, n.site.site, step=n.site.step)
         if dtypes.kind(n.dtype) == "f":
+            number, table = self.rounded[n], draw.settings.table
+            bits = table[number] if len(table) == len(self.rounded) else bits
             seed, counter = (b.scalar(p, dtypes.uint64) for p in (draw.seed, draw.counter))
-            self.packed[n] = quantized(b, x, bits, seed, counter, len(self.packed))
+            top = None
+            if draw.tops is not None:
+                top, more = (self._told(draw.tops, row, number) for row in (0, 1))
+                bits, counter = 8, b.add(counter, b.cast(more, dtypes.uint64))
+            self.packed[n] = quantized(b, x, bits, seed, counter, number, top)
         else:
             self.packed[n] = exactly(b, x, bits)
+
+    def _told(self, tops: Node, row: int, number: int) -> Node:
+        """A number of an input that says how each array is rounded."""
+        b = self.b
+        given = b.make("input", (), tops.attrs, tops.shape, tops.dtype)
+        return b.reshape(b.slice(given, (row, number), (1, 1), (1, 1)), ())
 
     def _read(self, n: Node) -> Node:
         """The value in place of n that what carries reads: in few bits, or made again of what is."""
