@@ -17,12 +17,13 @@ from lazyt.ir.compression import BITS, Compression
 from lazyt.ir.symbolic import hint, product
 from lazyt.ops.compression import DRAW
 from lazyt.runtime.context import _Context, last_sync, sync
+from lazyt.runtime.plan_cache import Plan
 from lazyt.tracing.current import restore_mode, set_mode
 from lazyt.tracing.record import record
 from lazyt.tracing.trace import local
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from lazyt.runtime.tensor import Tensor
 
@@ -145,7 +146,7 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
         state, own = get_state(), _next()
         found: list[Any] = []
 
-        def differentiated(change: dict[tuple[int, int], float]) -> list[Any]:
+        def differentiated(change: Mapping[tuple[int, int], float]) -> list[Any]:
             tops = np.zeros((2, MOST), np.float32)
             tops[0] = 2.0**settings.bits - 1
             for where, value in change.items():
@@ -158,7 +159,7 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
                 self._probe = None
             sync(*out)
             report = last_sync()
-            found[:] = [] if report is None or report.plan is None else [report.plan.graph.rounded]
+            found[:] = [report.plan.graph.rounded] if report is not None and isinstance(report.plan, Plan) else []
             return [np.asarray(x.numpy(), np.float64) for x in out]
 
         differentiated({})

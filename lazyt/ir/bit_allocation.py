@@ -44,7 +44,7 @@ def allocate(
     if choices[0] * sum(sizes) > budget:
         raise ValueError(f"allocate: {choices[0] * sum(sizes)} bits are the fewest, the budget is {budget}")
     at = [len(choices) - 1] * n  # position in `choices`
-    used = choices[-1] * sum(sizes)
+    used: float = choices[-1] * sum(sizes)
     heap = [_harm(sensitivity[i], sizes[i], choices, at[i], i) for i in range(n) if at[i]]
     heapq.heapify(heap)
     while used > budget:
@@ -74,7 +74,7 @@ def _give_back(
     used: float,
 ) -> float:
     """Spend what is left where it lowers the variance most for its cost; what is used then."""
-    waiting = [(*_harm(sensitivity[i], sizes[i], choices, k + 1, i),) for i, k in enumerate(at) if k + 1 < len(choices)]
+    waiting = [_harm(sensitivity[i], sizes[i], choices, k + 1, i) for i, k in enumerate(at) if k + 1 < len(choices)]
     heap = [(-harm, more, i) for harm, more, i in waiting]
     heapq.heapify(heap)
     while heap:
