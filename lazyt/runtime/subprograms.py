@@ -25,6 +25,7 @@ from lazyt.autograd.engine import BACKWARD
 from lazyt.autograd.saved_segment import input_numbers
 from lazyt.config import general as settings
 from lazyt.ir.records import dataclass
+from lazyt.ops.compression import DRAW
 from lazyt.tracing.call_site import Site
 from lazyt.tracing.steps import ASSIGN, INPUT, MODE
 from lazyt.tracing.trace import Ext, Slot, Step, structure_id
@@ -393,7 +394,9 @@ class Partition:
             live: list[Step] = []
             inside: set[Slot] = set()
             for s in reversed(steps[start:stop]):
-                if any(x in need or x in inside for x in s.slots):
+                # NOTE: nobody reads what a compression draws from, and its scalars are what the part needs.
+                draws = s.op is DRAW and any(x.mode.compress is not None for x in live)
+                if draws or any(x in need or x in inside for x in s.slots):
                     live.append(s)
                     inside.update(references(s))
             if not live:

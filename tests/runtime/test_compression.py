@@ -316,3 +316,45 @@ def test_what_crosses_a_sync_is_kept_as_it_is():
     x.grad = None
     (lt.tanh(lt.exp(x)) * v).sum().backward()
     np.testing.assert_allclose(found, x.grad.numpy(), rtol=1e-5)
+
+
+def test_the_peak_of_a_step_is_a_third():
+    peaks = []
+    for level in ("L0", None):
+        w = _weights(*[(128, 128)] * 8)
+        h = x = lt.tensor(_array(512, 128))
+        lt.sync()
+        lt.memory.reset_peak()
+        before = lt.memory.allocated()
+        with lt.memory.compress(level=level):
+            for p in w:
+                h = F.relu(h @ p)
+        h.sum().backward()
+        del h
+        lt.sync()
+        peaks.append(lt.memory.peak() - before)
+        del w, x
+    assert peaks[1] < 0.35 * peaks[0]
+
+
+def test_a_loop_that_is_divided_into_parts():
+    """Each part has its own turn's draw."""
+    found = {}
+    for level in ("L0", "L2"):
+        w = [lt.nn.Parameter(p.detach()) for p in _weights((16, 64), (64, 64), (64, 8))]
+        opt = lt.optim.SGD(w, lr=0.05)
+        x = lt.tensor(_array(32, 16))
+        losses = []
+        for _ in range(16):
+            opt.zero_grad()
+            with lt.memory.compress(level=level):
+                y = _model(x, w)
+            loss = (y * y).mean()
+            loss.backward()
+            opt.step()
+            losses.append(loss.detach())
+        lt.sync()
+        assert lt.last_sync().parts > 1
+        found[level] = np.array([float(v) for v in losses])
+    assert found["L2"][0] == found["L0"][0] and found["L2"][-1] != found["L0"][-1]
+    np.testing.assert_allclose(found["L2"], found["L0"], rtol=0.05)
