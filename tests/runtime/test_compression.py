@@ -118,8 +118,7 @@ def test_convolution_normalization_and_relu_keep_a_twelfth():
 def test_a_linear_layer_keeps_a_fifteenth():
     w = _weights((256, 256), (256, 256))
     with lt.memory.compress(bits=2):
-        h = lt.tensor(_array(64, 256)) @ w[0]
-        y = h @ w[1]
+        y = (lt.tensor(_array(64, 256)) @ w[0]) @ w[1]
     y.sum().backward()
     found = kept()
     assert found.arrays == [("matmul", 2)]
@@ -156,7 +155,19 @@ def test_what_is_recorded_outside_of_the_block_is_exact():
     with lt.memory.compress(bits=2):
         y = lt.exp(x * 0.1)
     z = lt.exp(y)
+    del y
     z.sum().backward()
+    assert kept().arrays == [("exp", 2)]
+
+
+def test_what_a_variable_holds_is_read_from_there():
+    x = lt.tensor(_array(32, 64), requires_grad=True)
+    with lt.memory.compress(bits=2):
+        y = lt.exp(x)
+        z = lt.exp(y)
+    (z * z).sum().backward()
+    assert kept().arrays == []
+    del y
     assert kept().arrays == [("exp", 2)]
 
 
@@ -176,6 +187,7 @@ def test_an_array_that_several_derivatives_read_is_packed_once():
     with lt.memory.compress(bits=4):
         h = lt.tanh(x)
         y = (h @ w).sum() + (h @ v).sum() + (h.T @ w).sum()
+        del h
     y.backward()
     # `h` for the products, and its square for tanh.
     assert kept().arrays == [("tanh", 4), ("tanh", 4)]
@@ -270,8 +282,8 @@ def test_a_program_with_other_arrays_has_the_bits_of_all():
     c.adapt(_two_branches(c), average=3)
     x = lt.tensor(_array(64, 64), requires_grad=True)
     with c:
-        y = lt.exp(x)
-    (y * y).sum().backward()
+        z = lt.exp(x) ** 2
+    z.sum().backward()
     lt.sync()
     plan = lt.last_sync().plan
     assert {n.dtype.name for n in plan.graph.kept} == {"bfloat16", "uint16"}

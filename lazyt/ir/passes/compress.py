@@ -8,8 +8,8 @@ estimate of what is read gives an unbiased gradient. From there the cut moves do
 with small values and comparisons of places, which are computed again, so that what several readers make of one array is
 packed once.
 
-    kept as it is   inputs, parameters and what is made of them by movement; small arrays; integers of unknown range;
-                    what was not recorded under compression; masks that are cheap to make of inputs
+    kept as it is   inputs, parameters and what is made of them by movement; what somebody holds anyhow; small arrays;
+                    integers of unknown range; what was not recorded under compression; what is cheap to make of inputs
     1 bit           booleans (ReLU, dropout); the least bits that hold them: integers of known range (max pooling)
     `bits`          real arrays: see quantize.py
 
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.builder import Builder
+from lazyt.ir.passes.call_operands import buffer_of
 from lazyt.ir.prims import ELEMENTWISE, MOVEMENT, SOURCES
 from lazyt.ir.quantize import Packed, exactly, quantized, unpacked
 from lazyt.ir.symbolic import hint, product
@@ -77,6 +78,7 @@ class Cut:
         self.through: set[Node] = set()
         self.whole: set[Node] = set()  # what is read as it is, and is not small
         self.free = _free(graph)
+        held = {*graph.outputs, *map(buffer_of, graph.outputs)}
         met: dict[Node, int] = {}
         todo = [(o, _bits_for(n)) for n in graph.nodes if carries(n) for o in n.operands if not carries(o)]
         while todo:
@@ -84,7 +86,7 @@ class Cut:
             if met.get(n, -1) >= bits:
                 continue
             met[n] = bits
-            if n in self.free or self._is_small(n):
+            if n in self.free or n in held or self._is_small(n):
                 continue
             draw = draw_of(n)
             inner = self.moved(n) if draw is not None else None
