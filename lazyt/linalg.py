@@ -1,9 +1,10 @@
-"""`lazyt.linalg`: linear algebra; see `lazyt/functions/linalg.py`."""
+"""`lazyt.linalg`: linear algebra; see `lazyt/functions/linalg.py` and `lazyt/functions/matrix_functions.py`."""
 
-from lazyt.functions import linalg as _linalg
+from lazyt.functions import linalg as _linalg, matrix_functions as _functions
 from lazyt.functions.linalg import *  # noqa: F403  the same names in another place
+from lazyt.functions.matrix_functions import *  # noqa: F403
 
-__all__ = list(_linalg.__all__)
+__all__ = [*_linalg.__all__, *_functions.__all__]
 
 
 def __dir__() -> list[str]:

@@ -170,7 +170,8 @@ class Segment:
                 new[x] = put
             return
         if s.op is ASSIGN:
-            old = new.get(s.targets[0]) if s.targets else None
+            # NOTE: of a leaf that was written several times only the last write is repeated.
+            old = new.get(s.targets[0], new.get(s.leaf)) if s.targets else None  # type: ignore[arg-type]
             kept = bool(s.statics[0]) and s in self.saved
             made: Step = assign_step(tr, self._leaf(tr, s) if kept else new[s.operands[0]], old, s.statics[0])
             if kept:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import ShapeError
-from lazyt.functions.arguments import record
+from lazyt.functions.arguments import record, tensor
+from lazyt.functions.manipulation import permute_dims
 from lazyt.functions.windows import Size, each
 from lazyt.ops import convolution as ops, transposed_convolution as transposed
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from lazyt.ops.definition import OpDef
     from lazyt.runtime.tensor import Tensor
 
-__all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
+__all__ = ["conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
 
 
 def _convolution(
@@ -117,6 +118,22 @@ def _transposed(
             )
     operands = (x, weight) if bias is None else (x, weight, bias)
     return record(op, operands, (tuple(weight.shape[2:]), strides, pads, more, dilations, groups))
+
+
+def conv_tbc(x: Any, weight: Any, bias: Any, pad: int = 0) -> Tensor:
+    """`conv1d` of (time, batch, channels), by a weight (width, in, out). As `torch.nn.functional.conv_tbc`.
+
+    >>> import lazyt as lt
+    >>> lt.nn.functional.conv_tbc(lt.ones((5, 2, 3)), lt.ones((3, 3, 4)), lt.zeros(4), pad=1).shape
+    (5, 2, 4)
+    """
+    t, w = tensor(x), tensor(weight)
+    if t.ndim != 3 or w.ndim != 3:
+        raise ShapeError(
+            "conv_tbc: an input (time, batch, in) and a weight (width, in, out) are required, got shapes "
+            f"{t.shape} and {w.shape}"
+        )
+    return permute_dims(conv1d(permute_dims(t, (1, 2, 0)), permute_dims(w, (2, 1, 0)), bias, 1, pad), (2, 0, 1))
 
 
 def conv_transpose1d(

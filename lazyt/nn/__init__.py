@@ -18,6 +18,7 @@ from lazyt.nn import (
     losses,
     margin_losses,
     norms,
+    output_losses,
     padding,
     parameter_containers,
     pooling,
@@ -46,6 +47,7 @@ from lazyt.nn.losses import *
 from lazyt.nn.margin_losses import *
 from lazyt.nn.module import Module
 from lazyt.nn.norms import *
+from lazyt.nn.output_losses import *
 from lazyt.nn.padding import *
 from lazyt.nn.parameter import Buffer, Parameter
 from lazyt.nn.parameter_containers import *
@@ -73,6 +75,7 @@ __all__ = [
     *losses.__all__,
     *margin_losses.__all__,
     *norms.__all__,
+    *output_losses.__all__,
     *parameter_containers.__all__,
     *pooling.__all__,
     *shapes.__all__,

@@ -373,3 +373,17 @@ def test_a_leaf_that_a_gradient_updated_and_a_sync_between_forward_and_backward(
     for got in (trained(False, True), trained(False, False), trained(False, True)):
         for a, b in zip(got, want, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-10)
+
+
+def test_a_leaf_made_from_one_that_was_written_twice() -> None:
+    w = (lt.ones(2) + 1).requires_grad_()
+    with lt.no_grad():
+        w[...] = 3.0
+        w[...] = 5.0
+    v = w.detach().astype("float64").requires_grad_()
+    with lt.no_grad():
+        v[...] = 4.0
+    y = (v * v).sum()
+    assert y.item() == 32.0
+    y.backward()
+    assert v.grad is not None and v.grad.tolist() == [8.0, 8.0]

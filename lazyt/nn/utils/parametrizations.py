@@ -1,4 +1,4 @@
-"""Weights of a norm of their own, and of spectral norm 1, as parametrizations. As `torch.nn.utils.parametrizations`."""
+"""Weights of a norm of their own, of spectral norm 1, and orthogonal ones. As `torch.nn.utils.parametrizations`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from lazyt.functions.products import matmul, vecdot
 from lazyt.functions.random import standard_normal
 from lazyt.nn.init import drawn_on
 from lazyt.nn.module import Module
+from lazyt.nn.utils.orthogonal import orthogonal
 from lazyt.nn.utils.parametrize import register_parametrization
 from lazyt.optim.parameters import write
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
@@ -19,7 +20,7 @@ from lazyt.tracing.current import restore_grad_mode, set_grad_mode
 if TYPE_CHECKING:
     from lazyt.runtime.tensor import Tensor
 
-__all__ = ["spectral_norm", "weight_norm"]
+__all__ = ["orthogonal", "spectral_norm", "weight_norm"]
 
 
 def __dir__() -> list[str]:

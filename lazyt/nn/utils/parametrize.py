@@ -58,7 +58,10 @@ class ParametrizationList(ModuleList):
     def __init__(self, modules: Any, original: Any, unsafe: bool = False) -> None:
         super().__init__(modules)
         self.unsafe = unsafe
-        new = self._inverted(original)
+        try:
+            new = self._inverted(original)
+        except NotImplementedError:  # what has no inverse begins at what it makes of the tensor
+            new = original
         self.ntensors = len(new) if isinstance(new, tuple | list) else 1
         self.is_tensor = not isinstance(new, tuple | list)
         trained = is_parameter(original)
