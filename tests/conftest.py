@@ -55,6 +55,7 @@ ONE_OF = {
     "tests/ir/test_bit_exact.py": 8,
     "tests/ir/test_scan.py": 3,
     "tests/nn/test_torch_golden.py": 6,
+    "tests/nn/test_vmap_layers.py": 12,
     "tests/ops/test_ops.py": 4,
     "tests/optim/test_optimizers_as_pytorch.py": 3,
     "tests/runtime/test_interrupts.py": 2,
