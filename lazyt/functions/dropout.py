@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from lazyt.errors import ShapeError
+from lazyt.errors import DTypeError, ShapeError
 from lazyt.functions.activations import out_of, read_for
 from lazyt.functions.arguments import record, tensor
 from lazyt.functions.creation import ones
@@ -28,6 +29,8 @@ _FLOOR = -1.7580993408473766
 
 def rate_of(name: str, p: float) -> tuple[float, float]:
     """The probability of a zero, and the factor of what is kept."""
+    if not isinstance(p, Real):
+        raise DTypeError(f"{name}: a probability in [0, 1] is required, got {p!r}")
     if not 0 <= p <= 1:
         raise ShapeError(f"{name}: a probability in [0, 1] is required, got {p}")
     return float(p), 0.0 if p == 1 else 1 / (1 - float(p))

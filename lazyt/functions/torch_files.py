@@ -3,11 +3,15 @@
 A pickle is a program that names the functions that it calls. Here a name is looked up in `_KNOWN`, whose functions are
 this module's own; every other name is an error that says it, before anything is called. Of the file's entries only
 `data.pkl`, its `byteorder` and the storages that it refers to are read.
+
+A view of a storage may repeat its elements, and a file may refer to a storage as often as it likes, so a small file
+could ask for any memory: what all of its tensors take is bounded by the file's size (`Budget`).
 """
 
 from __future__ import annotations
 
 import io
+import math
 import pickle
 import sys
 import zipfile
@@ -54,11 +58,30 @@ class _Dtype:
         raise TorchFileError("load: this file gives a dtype a state, which it has not")
 
 
+class Budget:
+    """How many bytes the tensors of a file may take: `TIMES` those of the file, or `LEAST` if that is more."""
+
+    TIMES, LEAST = 16, 1 << 28
+
+    def __init__(self, file: int) -> None:
+        self.total = self.left = max(self.TIMES * file, self.LEAST)
+
+    def take(self, nbytes: int) -> None:
+        """TorchFileError if what was taken and this is too much."""
+        self.left -= nbytes
+        if self.left < 0:
+            raise TorchFileError(
+                f"load: the tensors of this file would take more than {self.total} bytes, {self.TIMES} times those of "
+                "the file (at least 256 MB): some repeat the elements of their storages, as expanded views do; save "
+                "copies of these with PyTorch (x.clone()), or what they were expanded from"
+            )
+
+
 class _Storage:
     """The elements of a storage, in a file."""
 
-    def __init__(self, raw: bytes, dtype: np.dtype[Any]) -> None:
-        self.raw, self.dtype = raw, dtype
+    def __init__(self, raw: bytes, dtype: np.dtype[Any], budget: Budget) -> None:
+        self.raw, self.dtype, self.budget = raw, dtype, budget
 
 
 class _Found:
@@ -86,6 +109,7 @@ def _rebuild_tensor(storage: Any, offset: Any, size: Any, stride: Any) -> _Found
     last = start + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
     if last >= len(whole):
         raise TorchFileError(f"load: a tensor of sizes {shape} ends at element {last} of a storage of {len(whole)}")
+    storage.budget.take(math.prod(shape) * whole.itemsize)
     places = tuple(s * whole.itemsize for s in strides)
     return _Found(np.lib.stride_tricks.as_strided(whole[start:], shape, places, writeable=False), False)
 
@@ -106,7 +130,7 @@ def _rebuild_tensor_v3(
 ) -> _Found:
     if not isinstance(storage, _Storage) or not isinstance(dtype, _Dtype):
         raise TorchFileError("load: a tensor is made of a storage and a dtype")
-    typed = _Storage(storage.raw, dtype.dtype)
+    typed = _Storage(storage.raw, dtype.dtype, storage.budget)
     return _rebuild_tensor_v2(typed, offset, size, stride, requires_grad, hooks, metadata)
 
 
@@ -178,9 +202,9 @@ _KNOWN = _known()
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, f: IO[bytes], storages: Callable[[str], bytes], swapped: bool) -> None:
+    def __init__(self, f: IO[bytes], storages: Callable[[str], bytes], swapped: bool, size: int) -> None:
         super().__init__(f, encoding="utf-8")
-        self.storages, self.swapped = storages, swapped
+        self.storages, self.swapped, self.budget = storages, swapped, Budget(size)
         self.read: dict[tuple[str, np.dtype[Any]], _Storage] = {}
 
     def find_class(self, module: str, name: str) -> Any:
@@ -198,13 +222,15 @@ class _Unpickler(pickle.Unpickler):
         key, dtype = str(pid[2]), pid[1].dtype
         if (key, dtype) not in self.read:
             raw = self.storages(key)
+            # NOTE: entries of an archive may lie over each other.
+            self.budget.take(len(raw))
             if self.swapped and dtype.itemsize > 1:
                 # A complex number is two.
                 part = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
                 raw = np.frombuffer(raw, f"u{part}").byteswap().tobytes()
             if len(raw) % dtype.itemsize:
                 raise TorchFileError(f"load: storage {key} of {len(raw)} bytes holds no whole number of {dtype}")
-            self.read[key, dtype] = _Storage(raw, dtype)
+            self.read[key, dtype] = _Storage(raw, dtype, self.budget)
         return self.read[key, dtype]
 
 
@@ -231,7 +257,8 @@ def read_zip(f: IO[bytes], names: list[str]) -> Any:
             return z.read(name)
 
         try:
-            u = _Unpickler(io.BytesIO(read(pickles[0])), storage, order != sys.byteorder)
+            size = f.seek(0, io.SEEK_END)
+            u = _Unpickler(io.BytesIO(read(pickles[0])), storage, order != sys.byteorder, size)
             return _finished(u.load(), {})
         except (LazytError, MemoryError):
             raise
@@ -280,7 +307,10 @@ def _finished(x: Any, made: dict[int, Any]) -> Any:
             known += [_finished(v, made) for v in x]
         return known
     if type(x) is tuple:
-        return tuple(_finished(v, made) for v in x)
+        # NOTE: tuples of the same tuples are one each, or a short file could ask for 2 ** n of them.
+        if id(x) not in made:
+            made[id(x)] = tuple(_finished(v, made) for v in x)
+        return made[id(x)]
     if isinstance(x, _Dtype):
         return x.dtype
     if isinstance(x, _Named | _Storage | type):

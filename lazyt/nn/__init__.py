@@ -97,9 +97,12 @@ __all__ = [
     "utils",
 ]
 
-for _space in (functional, init, utils):
+for _space in (
+    functional, init, utils, utils.parametrizations, utils.parametrize, utils.rnn, utils.stateless,
+):  # fmt: skip
     _tracebacks.guard_functions(vars(_space), _space.__all__, _boundary_of)
-_tracebacks.guard_classes(globals(), __all__)
+# NOTE: the uninitialized ones are tensors, whose methods are guarded where they are, but for the quickest.
+_tracebacks.guard_classes(globals(), sorted({*__all__} - {*uninitialized.__all__}))
 
 
 def __getattr__(name: str) -> object:

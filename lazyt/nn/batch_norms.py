@@ -11,6 +11,7 @@ from lazyt.functions.manipulation import expand_dims, squeeze
 from lazyt.ir import dtypes
 from lazyt.nn import init
 from lazyt.nn.module import Module
+from lazyt.nn.new_parameters import size_of
 from lazyt.nn.norms import register_affine
 from lazyt.optim.parameters import write
 
@@ -25,6 +26,7 @@ class _Norm(Module):
         device: Any, dtype: Any, bias: bool,
     ) -> None:  # fmt: skip
         super().__init__()
+        size_of(type(self).__name__, num_features=num_features)
         self.num_features, self.eps, self.momentum, self.affine = num_features, eps, momentum, affine
         self.track_running_stats = track_running_stats
         shape = (num_features,)
@@ -77,7 +79,10 @@ class _BatchNorm(_Norm):
 
     def forward(self, x: Any) -> Any:
         if len(x.shape) not in self.ranks:
-            raise ShapeError(f"{type(self).__name__}: an input of {self.ranks} dimensions is required, got {x.shape}")
+            ranks = " or ".join(map(str, self.ranks))
+            raise ShapeError(f"{type(self).__name__}: an input of {ranks} dimensions is required, got shape {x.shape}")
+        if x.shape[1] != self.num_features:
+            raise ShapeError(f"{type(self).__name__}: {self.num_features} channels are required, got shape {x.shape}")
         momentum: Any = 0.0 if self.momentum is None else self.momentum
         if self.training and self.track_running_stats:
             write(self.num_batches_tracked, self.num_batches_tracked + 1)

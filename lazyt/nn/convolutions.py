@@ -10,7 +10,7 @@ from lazyt.functions.arguments import tensor
 from lazyt.functions.spatial_padding import padded
 from lazyt.functions.windows import Size, each
 from lazyt.nn.module import Module
-from lazyt.nn.new_parameters import draw_affine, new_parameter
+from lazyt.nn.new_parameters import draw_affine, new_parameter, size_of
 from lazyt.ops.convolution import same_padding
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class _Convolution(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         name, rank = type(self).__name__, self.rank
+        size_of(name, in_channels=in_channels, out_channels=out_channels)
         (groups,) = each(name, "groups", groups, 1, 1)
         if in_channels % groups or out_channels % groups:
             raise ShapeError(f"{name}: {groups} groups do not divide {in_channels} and {out_channels} channels")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from lazyt.errors import ShapeError
 from lazyt.functions import dropout as functional
 from lazyt.nn.module import Module
 
@@ -16,8 +15,7 @@ class _Dropout(Module):
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
-        if not 0 <= p <= 1:
-            raise ShapeError(f"{type(self).__name__}: a probability in [0, 1] is required, got {p}")
+        functional.rate_of(type(self).__name__, p)
         self.p, self.inplace = p, inplace
 
     def forward(self, input: Any) -> Any:

@@ -14,7 +14,7 @@ from lazyt.functions.manipulation import expand_dims
 from lazyt.functions.random import standard_normal
 from lazyt.nn import init
 from lazyt.nn.module import Module, Parameter
-from lazyt.nn.new_parameters import new_parameter
+from lazyt.nn.new_parameters import new_parameter, size_of
 from lazyt.optim.parameters import write
 
 __all__ = ["Embedding", "EmbeddingBag"]
@@ -30,6 +30,7 @@ class _Table(Module):
         self, num: int, dim: int, padding_idx: int | None, weight: Any, freeze: bool, device: Any, dtype: Any
     ) -> None:
         name = type(self).__name__
+        size_of(name, num_embeddings=num, embedding_dim=dim)
         if padding_idx is not None and not -num <= padding_idx < num:
             raise ShapeError(f"{name}: padding_idx {padding_idx} is out of range for {num} vectors")
         self.num_embeddings, self.embedding_dim = num, dim

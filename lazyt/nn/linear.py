@@ -8,7 +8,7 @@ from typing import Any
 from lazyt.functions import nn as functional
 from lazyt.nn import init
 from lazyt.nn.module import Module
-from lazyt.nn.new_parameters import draw_affine, new_parameter
+from lazyt.nn.new_parameters import draw_affine, new_parameter, size_of
 
 __all__ = ["Bilinear", "Identity", "Linear"]
 
@@ -35,6 +35,7 @@ class Linear(Module):
         self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
     ) -> None:
         super().__init__()
+        size_of(type(self).__name__, in_features=in_features, out_features=out_features)
         self.in_features, self.out_features = in_features, out_features
         self.weight = new_parameter(out_features, in_features, device=device, dtype=dtype)
         self.register_parameter("bias", new_parameter(out_features, device=device, dtype=dtype) if bias else None)
@@ -69,6 +70,7 @@ class Bilinear(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
+        size_of("Bilinear", in1_features=in1_features, in2_features=in2_features, out_features=out_features)
         self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
         self.weight = new_parameter(out_features, in1_features, in2_features, device=device, dtype=dtype)
         self.register_parameter("bias", new_parameter(out_features, device=device, dtype=dtype) if bias else None)

@@ -5,15 +5,32 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from lazyt.errors import DTypeError, ShapeError
 from lazyt.functions.creation import empty
 from lazyt.ir import dtypes
 from lazyt.nn import init
 from lazyt.nn.module import Parameter
+from lazyt.ops.axes import integer
+
+
+def size_of(owner: str, **sizes: Any) -> None:
+    """Raise DTypeError or ShapeError, with the layer's name, unless all are integers from 0 on."""
+    for what, n in sizes.items():
+        if integer(owner, what, n) < 0 or isinstance(n, bool):
+            raise ShapeError(f"{owner}: {what} is an integer from 0 on, got {n!r}")
+
+
+def parameter_dtype(dtype: Any) -> Any:
+    """The dtype of new parameters; DTypeError unless it is floating or complex."""
+    d = dtypes.float32 if dtype is None else dtypes.as_dtype(dtype)
+    if dtypes.kind(d) not in "fc":
+        raise DTypeError(f"dtype: parameters are floating or complex numbers, not {d}")
+    return d
 
 
 def new_parameter(*shape: int, dtype: Any = None, device: Any = None) -> Any:
     """A parameter to be filled by `init`."""
-    return Parameter(empty(shape, dtype=dtypes.float32 if dtype is None else dtype, device=device))
+    return Parameter(empty(shape, dtype=parameter_dtype(dtype), device=device))
 
 
 def draw_affine(weight: Any, bias: Any) -> None:

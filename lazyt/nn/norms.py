@@ -7,9 +7,9 @@ from typing import Any
 from lazyt.errors import ShapeError
 from lazyt.functions import nn as functional
 from lazyt.functions.creation import ones, zeros
-from lazyt.ir import dtypes
 from lazyt.nn import init
 from lazyt.nn.module import Module, Parameter
+from lazyt.nn.new_parameters import parameter_dtype, size_of
 from lazyt.ops.axes import integer
 
 __all__ = ["GroupNorm", "LayerNorm", "LocalResponseNorm", "RMSNorm"]
@@ -17,7 +17,7 @@ __all__ = ["GroupNorm", "LayerNorm", "LocalResponseNorm", "RMSNorm"]
 
 def register_affine(m: Module, shape: tuple[int, ...], weight: bool, bias: bool, dtype: Any, device: Any) -> None:
     """Ones and zeros, or None."""
-    d = dtypes.float32 if dtype is None else dtype
+    d = parameter_dtype(dtype)
     m.register_parameter("weight", Parameter(ones(shape, dtype=d, device=device)) if weight else None)
     m.register_parameter("bias", Parameter(zeros(shape, dtype=d, device=device)) if bias else None)
 
@@ -80,7 +80,7 @@ class RMSNorm(_Affine):
         super().__init__()
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
-        d = dtypes.float32 if dtype is None else dtype
+        d = parameter_dtype(dtype)
         self.register_parameter(
             "weight", Parameter(ones(shape, dtype=d, device=device)) if elementwise_affine else None
         )
@@ -112,6 +112,7 @@ class GroupNorm(_Affine):
         bias: bool = True,
     ) -> None:
         super().__init__()
+        size_of("GroupNorm", num_groups=num_groups, num_channels=num_channels)
         if num_groups < 1 or num_channels % num_groups:
             raise ShapeError(f"GroupNorm: {num_groups} groups do not divide {num_channels} channels")
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from lazyt.errors import ShapeError
+from lazyt.errors import AxisError, ShapeError
 from lazyt.functions.manipulation import reshape
 from lazyt.nn.module import Module
 
@@ -30,6 +30,8 @@ class Flatten(Module):
         if not (-rank <= self.start_dim < rank and -rank <= self.end_dim < rank):
             raise ShapeError(f"Flatten: axes {self.start_dim} to {self.end_dim} are out of range for shape {x.shape}")
         i, j = self.start_dim % rank, self.end_dim % rank
+        if i > j:
+            raise ShapeError(f"Flatten: start_dim {self.start_dim} comes after end_dim {self.end_dim} in {x.shape}")
         return reshape(x, (*shape[:i], math.prod(shape[i : j + 1]), *shape[j + 1 :]))
 
     def extra_repr(self) -> str:
@@ -44,7 +46,15 @@ class Unflatten(Module):
         self.dim, self.unflattened_size = dim, tuple(unflattened_size)
 
     def forward(self, x: Any) -> Any:
-        i = self.dim % len(x.shape)
+        shape = x.shape
+        if not -len(shape) <= self.dim < len(shape):
+            raise AxisError(f"Unflatten: dim {self.dim} is out of range for shape {shape}")
+        i = self.dim % len(shape)
+        if -1 not in self.unflattened_size and math.prod(self.unflattened_size) != shape[i]:
+            raise ShapeError(
+                f"Unflatten: {self.unflattened_size} has {math.prod(self.unflattened_size)} elements where axis "
+                f"{self.dim} of shape {shape} has {shape[i]}"
+            )
         return reshape(x, (*x.shape[:i], *self.unflattened_size, *x.shape[i + 1 :]))
 
     def extra_repr(self) -> str:

@@ -119,7 +119,7 @@ def load(module: Any, given: Mapping[str, Any], strict: bool, assign: bool) -> K
     keys = Keys(found.missing, [k for k in state if k not in found.known])
     problems = [f"missing keys {keys.missing_keys}"] * bool(strict and keys.missing_keys)
     problems += [f"unexpected keys {keys.unexpected_keys}"] * bool(strict and keys.unexpected_keys)
-    values = {key: tensor(state[key]) for _, _, _, key in found.targets}
+    values = {key: _value(name, key, state[key]) for _, _, _, key in found.targets}
     for _, _, x, key in found.targets:
         if is_uninitialized(values[key]):
             problems.append(f"{key} has no shape yet where {x.shape} is required: call the saved module once")
@@ -136,6 +136,13 @@ def load(module: Any, given: Mapping[str, Any], strict: bool, assign: bool) -> K
         owner.set_extra_state(state[key])
     _notify(module, keys)
     return keys
+
+
+def _value(name: str, key: str, given: Any) -> Any:
+    try:
+        return tensor(given)
+    except (DTypeError, ValueError, TypeError) as e:
+        raise DTypeError(f"{name}: {key} is a tensor or an array, got a {type(given).__name__}") from e
 
 
 def _put(found: _Found, values: dict[str, Any], assign: bool) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.ir import dtypes
+from lazyt.ir.graph import shape_text
 from lazyt.ir.symbolic import hint
 from lazyt.ops import samples
 from lazyt.ops.axes import one_axis
@@ -158,7 +159,8 @@ def prelu(b: Builder, x: Node, weight: Node) -> Node:
     work = work_dtype(d)
     v, w = b.cast(x, work), b.cast(weight, work)
     if w.ndim > 1 or (w.ndim == 1 and hint(w.shape[0]) != 1 and (v.ndim < 2 or hint(w.shape[0]) != hint(v.shape[1]))):
-        raise ShapeError(f"prelu: a weight for all or one a channel is required, got {w.ndim} dimensions")
+        shapes = " and ".join(shape_text(tuple(map(hint, n.shape))) for n in (v, w))
+        raise ShapeError(f"prelu: one weight for all or one a channel (axis 1) is required, got shapes {shapes}")
     if w.ndim == 1:
         w = b.reshape(w, (1, *w.shape, *(1,) * (v.ndim - 2)) if v.ndim > 1 else w.shape)
     return b.cast(b.select(_positive(b, v), v, b.mul(v, b.expand_to(w, v.shape))), d)

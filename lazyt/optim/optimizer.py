@@ -93,6 +93,8 @@ class Optimizer:
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         if isinstance(params, Handle):
             raise LazytError(f"{type(self).__name__}: params is an iterable of tensors or of groups, not a tensor")
+        if hasattr(params, "parameters"):
+            raise LazytError(f"{type(self).__name__}: params is an iterable of tensors: pass model.parameters()")
         self.defaults = defaults
         self.param_groups: list[Group] = []
         self.state = States(self.param_groups)

@@ -183,3 +183,41 @@ def test_damaged_archives_say_so():
         lt.load(file(b"N.", **{"constants.pkl": b""}))
     big = lt.load(file(view(0, 2, 1), byteorder=b"big", **{"data/0": struct.pack(">4f", 1, 2, 3, 4)}))
     assert big.tolist() == [1, 2]
+
+
+def repeated(times: int, metadata: bytes = b"") -> bytes:
+    """A view that has one element of the storage so often, in two dimensions."""
+    ints = b"(" + b"J" + struct.pack("<i", times) + b"J" + struct.pack("<i", times) + b"t" + b"(K\x00K\x00t"
+    hooks = b"\x89" + glob("collections", "OrderedDict") + b"(tR" + metadata
+    return glob("torch._utils", "_rebuild_tensor_v2") + b"(" + STORAGE + b"K\x00" + ints + hooks + b"tR"
+
+
+NEGATIVE = b"}" + text("neg") + b"\x88s"
+TOO_MUCH = {
+    "an expanded view": repeated(1 << 30) + b".",
+    "one that would be copied while it is read": repeated(1 << 15, NEGATIVE) + b".",
+    "many views of one storage": b"(" + repeated(4096) * 5 + b"l.",
+}
+
+
+@pytest.mark.parametrize("program", TOO_MUCH.values(), ids=list(TOO_MUCH))
+def test_a_small_file_gets_no_unbounded_memory(program):
+    with pytest.raises(
+        ValueError, match=r"would take more than 268435456 bytes, 16 times those of the file .*x[.]clone"
+    ):
+        lt.load(file(program))
+
+
+def test_expanded_views_are_read_within_the_bound():
+    found = lt.load(file(repeated(100) + b".", **{"data/0": struct.pack("<4f", 3, 0, 0, 0)}))
+    assert found.shape == (100, 100) and found.sum().item() == 30000.0
+
+
+def test_tuples_of_the_same_tuples_take_no_longer_than_the_file():
+    # Each takes the one before twice: 2 ** 60 leaves, in 400 bytes.
+    doubled = b"".join(b"q" + bytes([k]) + b"h" + bytes([k]) + b"\x86" for k in range(60))
+    found = lt.load(file(b"\x80\x02K\x01" + doubled + b"."))
+    for _ in range(60):
+        assert found[0] is found[1] or found[0] == 1
+        found = found[0]
+    assert found == 1
