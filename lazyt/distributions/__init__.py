@@ -6,6 +6,7 @@ a value is read.
 
 from lazyt.distributions import constraints, transforms
 from lazyt.distributions.base import Distribution
+from lazyt.distributions.circular import VonMises
 from lazyt.distributions.composed import (
     Independent,
     MixtureSameFamily,
@@ -81,6 +82,7 @@ __all__ = [
     "Transform",
     "TransformedDistribution",
     "Uniform",
+    "VonMises",
     "Weibull",
     "constraints",
     "kl_divergence",

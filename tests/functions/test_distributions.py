@@ -68,6 +68,18 @@ def test_samples_without_a_mean_have_the_quantiles(d: Any) -> None:
     np.testing.assert_allclose(shares, q, atol=0.02)
 
 
+def test_angles_have_the_circular_moments() -> None:
+    lt.random.seed(3)
+    d = D.VonMises([2.5, -0.5, 1.0], [0.001, 2.0, 50.0])
+    with lt.no_sync():
+        drawn = d.sample((N,))
+    angles = drawn.numpy().astype(np.float64)
+    assert np.abs(angles).max() <= np.pi + 1e-6
+    mean = np.exp(1j * angles).mean(0)
+    np.testing.assert_allclose(1 - np.abs(mean), d.variance.numpy(), atol=0.02)
+    np.testing.assert_allclose(np.angle(mean[1:]), [-0.5, 1.0], atol=0.05)
+
+
 def test_categories_come_by_their_probabilities() -> None:
     lt.random.seed(3)
     d = D.Categorical(probs=[[0.2, 0.0, 0.8], [0.5, 0.3, 0.2]])

@@ -36,6 +36,7 @@ DISTRIBUTIONS: dict[str, tuple[Callable[..., Any], list[Any], Any]] = {
     "Exponential": (lambda d, a: d.Exponential(a), [SCALE], POSITIVE),
     "Pareto": (lambda d, a, b: d.Pareto(a, b), [[0.05, 0.3, 1.0], [0.8, 2.5, 4.0]], POSITIVE),
     "Weibull": (lambda d, a, b: d.Weibull(a, b), [SCALE, [1.2, 2.0, 3.5]], POSITIVE),
+    "VonMises": (lambda d, a, b: d.VonMises(a, b), [LOC, [0.3, 2.5, 40.0]], ANY),
     "Gamma": (lambda d, a, b: d.Gamma(a, b), [A, B], POSITIVE),
     "Chi2": (lambda d, a: d.Chi2(a), [A], POSITIVE),
     "StudentT": (lambda d, a, b, c: d.StudentT(a, b, c), [[2.5, 4.0, 30.0], LOC, SCALE], ANY),
