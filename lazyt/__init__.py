@@ -152,7 +152,7 @@ _install(globals(), vars(linalg), vars(fft))
 vars(autograd).update({_n: getattr(_gradients, _n) for _n in _gradients.__all__}, __all__=list(_gradients.__all__))
 
 # What not every program needs; each makes its own functions boundaries.
-_ON_DEMAND = ("amp", "data", "distributions", "multiprocessing", "nn", "optim", "testing", "utils")
+_ON_DEMAND = ("amp", "data", "distributions", "func", "multiprocessing", "nn", "optim", "testing", "utils")
 _OF_AMP = ("autocast", "get_autocast_dtype", "is_autocast_enabled")
 _MODULES = frozenset(("autograd", "debug", "fft", "linalg", "memory", "random"))
 __all__ = sorted({

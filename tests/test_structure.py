@@ -59,6 +59,7 @@ ORDER = (
     "optim.swa_utils",
     "lazyt",
     "distributions",
+    "func",
     "testing",
 )
 # What the order alone would allow, and should not. Backends stand on the IR alone; what records knows no backend.
