@@ -27,6 +27,7 @@ PAGES = (
     ("reference/swa-utils.md", "lazyt.optim.swa_utils", "lazyt.optim.swa_utils"),
     ("reference/amp.md", "lazyt.amp", "lazyt.amp"),
     ("reference/distributions.md", "lazyt.distributions", "lazyt.distributions"),
+    ("reference/func.md", "lazyt.func", "lazyt.func"),
     ("reference/random.md", "lazyt.random", "lazyt.random"),
     ("reference/linalg.md", "lazyt.linalg", "lazyt.linalg"),
     ("reference/fft.md", "lazyt.fft", "lazyt.fft"),

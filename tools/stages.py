@@ -34,8 +34,8 @@ PHASES: tuple[tuple[str, tuple[Stage, ...]], ...] = (
                 "check and normalize the arguments of a call",
                 "",
                 (
-                    "functions", "amp", "nn", "optim", "data", "distributions", "multiprocessing", "linalg", "fft",
-                    "random", "memory", "debug", "utils",
+                    "functions", "amp", "nn", "optim", "data", "distributions", "func", "multiprocessing", "linalg",
+                    "fft", "random", "memory", "debug", "utils",
                 ),
             ),
             Stage(

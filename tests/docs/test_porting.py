@@ -30,7 +30,7 @@ SPACES = {
     "torch.optim": ("lazyt.optim",),
     "torch.optim.lr_scheduler": ("lazyt.optim.lr_scheduler",),
     "torch.autograd": ("lazyt.autograd", "lazyt"),
-    "torch.func": ("lazyt",),
+    "torch.func": ("lazyt.func",),
     "torch.linalg": ("lazyt.linalg", "lazyt"),
     "torch.fft": ("lazyt.fft",),
     "torch.utils.data": ("lazyt.data",),
