@@ -121,7 +121,7 @@ def sync(*tensors: Handle) -> None:
         if not tensors:
             pos = tr.pos
             again = pos.again
-            if again and not tr.syncs_forbidden and not tr.busy:
+            if again and not tr.syncs_forbidden and not tr.busy and not tr.mode.inference:
                 # Mostly it does what the last one here did.
                 here = _getframe(1)
                 if again.lasti != here.f_lasti or again.code is not here.f_code:

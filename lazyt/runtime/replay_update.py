@@ -21,9 +21,10 @@ from lazyt.runtime import replay
 from lazyt.runtime.liveness import commit, is_wanted, stand
 from lazyt.runtime.plan_cache import Plan
 from lazyt.runtime.replay import AMONG, Again, counters
+from lazyt.tracing.inference import made_in_inference
 from lazyt.tracing.inputs import form_of
 from lazyt.tracing.steps import INPUT
-from lazyt.tracing.tensor_state import Data, Holder
+from lazyt.tracing.tensor_state import Data, Holder, Inference
 from lazyt.tracing.trace import Several, Slot, holding, local
 
 if TYPE_CHECKING:
@@ -256,7 +257,7 @@ def _fresh(
         return None
     device = tr.pos.device
     return [
-        (k, s.shape, s.dtype, form_of(s.dtype, s.shape, device))
+        (k, s.shape, s.dtype, None if Inference.used and made_in_inference(s) else form_of(s.dtype, s.shape, device))
         for k, s in enumerate(want)
         if not places or places[k] < 0
     ]

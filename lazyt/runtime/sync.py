@@ -22,6 +22,7 @@ from lazyt.runtime.subprograms import Part, Partition, partition, turn_left
 from lazyt.runtime.sync_report import SyncReport
 from lazyt.tracing import record as recording
 from lazyt.tracing.call_site import Site, user_site
+from lazyt.tracing.inference import mark
 from lazyt.tracing.inputs import MANY, without_value
 from lazyt.tracing.lanes import InLanes
 from lazyt.tracing.steps import hooks, settle
@@ -82,6 +83,8 @@ def sync(
     if pos.mode is not tr.mode:
         settle(tr)
         pos = tr.pos
+    if tr.mode.inference:
+        mark(tr)
     if tr.customs and not all(rule.freed for rule in tr.customs.values()):
         drop_unused(tr, lambda: wanted_of(tr)[0])
     if pos.again and not extra and pos.again.run(tr, cause, site):

@@ -21,10 +21,11 @@ from lazyt.runtime.device import CPU, Device, check_device
 from lazyt.runtime.host_views import array_of
 from lazyt.runtime.sync import materialise
 from lazyt.tracing import inplace, record as recording
+from lazyt.tracing.inference import is_inference
 from lazyt.tracing.name_hints import HintingType
 from lazyt.tracing.steps import hooks, tensor_over
 from lazyt.tracing.tensor_state import Data, Gradient, Handle, Holder, is_external
-from lazyt.tracing.trace import Slot
+from lazyt.tracing.trace import Slot, local
 
 _new = object.__new__
 
@@ -346,6 +347,10 @@ class Tensor(Handle, metaclass=HintingType):
                 "requires_grad: you can only change requires_grad flags of leaf variables. If you want to use a "
                 "computed variable in a subgraph that doesn't require differentiation use x.detach()"
             )
+        if value and is_inference(self) and not local.trace.mode.inference:
+            raise AutogradError(
+                "requires_grad: Setting requires_grad=True on inference tensor outside InferenceMode is not allowed"
+            )
         if value and dtypes.kind(self.dtype) not in "fc":
             raise AutogradError(
                 "requires_grad: only Tensors of floating point and complex dtype can require gradients, "
@@ -365,6 +370,22 @@ class Tensor(Handle, metaclass=HintingType):
         holder._meta.requires_grad = value
         holder._meta.is_leaf = True
         return self
+
+    def is_inference(self) -> bool:
+        """Whether this was made in `inference_mode()`. As `torch.Tensor.is_inference`.
+
+        >>> import lazyt as lt
+        >>> lt.ones(2).is_inference()
+        False
+        """
+        return is_inference(self)
+
+    @property
+    def _version(self) -> int:
+        """How often this was written in place. AutogradError for inference tensors."""
+        if is_inference(self):
+            raise AutogradError("_version: Inference tensors do not track version counter")
+        return (self if self._storage is None else self._storage)._writes
 
     @property
     def is_leaf(self) -> bool:

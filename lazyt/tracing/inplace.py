@@ -20,6 +20,7 @@ from lazyt.ops.indexing import spread
 from lazyt.tracing.call_site import user_site
 from lazyt.tracing.commit import carry_out, slot_held, storage_held, writer, writes_held
 from lazyt.tracing.current import restore_grad_mode, restore_mode, set_grad_mode, set_mode
+from lazyt.tracing.inference import check_write
 from lazyt.tracing.record import (
     advance,
     begin,
@@ -31,7 +32,7 @@ from lazyt.tracing.record import (
     slot_of,
 )
 from lazyt.tracing.steps import ASSIGN, INPUT, Moved, child, follow, hooks, insert, plain_slots, run_sync
-from lazyt.tracing.tensor_state import EXTERNAL, Handle, Holder, View
+from lazyt.tracing.tensor_state import EXTERNAL, Handle, Holder, Inference, View
 from lazyt.tracing.trace import Several, Slot, Step, Trace, holding, local, several, waiting
 
 ref = weakref.ref
@@ -108,9 +109,17 @@ def check_legal(tr: Trace, name: str, x: Handle, value_grad: bool) -> None:
                 "may refer to a single memory location; copy it first"
             )
         v = v.parent
+    if Inference.used:
+        check_write(tr, name, x)
     if not tr.mode.grad or not (value_grad or requires_grad(x) or _views_what_requires_grad(x)):
         return
     if view is not None:
+        if not view.made_under_grad and view.inference:
+            raise AutogradError(
+                f"{name}: a view was created in inference mode and is being modified inplace in normal mode. Given "
+                "that this use case is ambiguous and error-prone, it is forbidden; move both the view and the "
+                "inplace operation inside the inference_mode block, or both outside"
+            )
         if not view.made_under_grad:
             raise AutogradError(
                 f"{name}: a view was created in no_grad mode and is being modified inplace with grad mode enabled. "
@@ -428,7 +437,7 @@ def rewrite(x: Handle, changed: Callable[[], Any], name: str) -> None:
 
 def _rewrite(x: Handle, changed: Callable[[], Any], name: str) -> None:
     while True:
-        writes = x._version
+        writes = (x if x._storage is None else x._storage)._writes
         try:
             assign(x, changed(), name, writes)
         except _Meanwhile:

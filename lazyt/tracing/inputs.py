@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import LazytInternalError
 from lazyt.tracing.call_site import is_line, user_line, user_site
+from lazyt.tracing.inference import INFERENCE, is_inference
 from lazyt.tracing.steps import INPUT, follow, hooks, insert
-from lazyt.tracing.tensor_state import ELSEWHERE, Gradient, Holder, Storage
+from lazyt.tracing.tensor_state import ELSEWHERE, Gradient, Holder, Inference, Storage
 from lazyt.tracing.trace import NO_FORM, Step
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ SHARED = object()
 _forms: dict[tuple[Any, ...], object] = {}
 
 
-def form_of(dtype: Any, shape: tuple[int, ...], device: str) -> object:
+def form_of(dtype: Any, shape: tuple[int, ...], device: object) -> object:
     """What stands for them, by which an input that is predicted is known."""
     if len(_forms) >= MAX_FORMS:
         _forms.clear()
@@ -95,16 +96,18 @@ def _bind_input(tr: Trace, holder: Holder, known: int) -> Slot:
     data = holder._data
     if data is None:
         return _met_meanwhile(tr, holder, known + 1)
-    form = data.form
-    if form is None:
-        form = form_of(data.dtype, data.shape, data.device)
-        if data.form is None:
-            data.form = form
     meta, pos = holder._meta, tr.pos
     s = pos.next
-    grad = 0 if meta is None or not meta.requires_grad else 1 if meta.is_leaf else 2
+    inference = Inference.used and is_inference(holder)
+    form = data.form
+    if form is None:
+        # NOTE: that of an inference tensor is another one, so it is never taken for a normal one by what is predicted.
+        form = form_of(data.dtype, data.shape, (data.device, INFERENCE) if inference else data.device)
+        if data.form is None:
+            data.form = form
+    grad = INFERENCE if inference else 0 if meta is None or not meta.requires_grad else 1 if meta.is_leaf else 2
     # A leaf's record lives with its tensor; that of a synced value must outlast a write to the tensor.
-    record = None if not grad else ref(meta) if grad == 1 else partial(_itself, meta)
+    record = None if grad in (0, INFERENCE) else ref(meta) if grad == 1 else partial(_itself, meta)
     held = ref(holder) if meta is not None or type(holder) is Storage else None
     met, number = [data], tr.number
     if data.form is SHARED and (here := _input_here(tr, data, holder._meta, None)) is not None:
@@ -119,7 +122,7 @@ def _bind_input(tr: Trace, holder: Holder, known: int) -> Slot:
         return here
     inputs, before, at = tr.inputs, tr.ext, -1
     if form is SHARED:
-        form = form_of(data.dtype, data.shape, data.device)
+        form = form_of(data.dtype, data.shape, (data.device, INFERENCE) if inference else data.device)
     shape, ext = data.shape, s.ext
     if s.differentiable is not form or s.before is not before or data.met == number or s.statics[2] != grad:
         if data.met == number:
@@ -181,7 +184,10 @@ def foreign(tr: Trace, holder: Holder) -> Slot:
             meta = Gradient(True, is_leaf=False)
             meta.slot, meta.segment = slot, ELSEWHERE
         data.form = SHARED
-        found = bind_input(tr, Holder(data, meta))
+        here = Holder(data, meta)
+        if is_inference(holder):
+            Inference.mark(here)
+        found = bind_input(tr, here)
     return found
 
 
@@ -234,7 +240,7 @@ def _input_step(tr: Trace, statics: tuple[Any, ...], known: int) -> Step:
         s.dtype = statics[0]
         s.n_ints = statics[1]
         s.site = user_site()
-        s.requires_grad = statics[2] != 0
+        s.requires_grad = statics[2] not in (0, INFERENCE)
         s.device = statics[4]
         s.leaf = s if s.requires_grad else None
         insert(tr, s, key, plain)

@@ -16,10 +16,11 @@ from lazyt.ops.definition import OpDef
 from lazyt.tracing.call_site import Site, is_line, user_line, user_site
 from lazyt.tracing.commit import slot_held
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
+from lazyt.tracing.inference import check_saved
 from lazyt.tracing.inputs import INPUT_CALLERS, bind_input, foreign
 from lazyt.tracing.shape_inference import inferred, shapes_of
 from lazyt.tracing.steps import INPUT, follow, hooks, insert, new_storage, new_tensor, plain_slots, run_sync
-from lazyt.tracing.tensor_state import Gradient, Handle, Holder, Storage, View
+from lazyt.tracing.tensor_state import Gradient, Handle, Holder, Inference, Storage, View
 from lazyt.tracing.trace import LARGEST, NONE, Ext, Key, Several, Slot, Step, Trace, holding, local
 
 ref = weakref.ref
@@ -292,6 +293,13 @@ def _new_step(
         slot.requires_grad = grad and dtypes.kind(dtype) in "fc"
     s.ext = ext
     s.by_ext[ext] = tuple(slot.shape for slot in s.slots)
+    if grad and Inference.used:
+        for entry in op.saves:
+            i, by = entry if isinstance(entry, tuple) else (entry, entry)
+            x = slots[i] if 0 <= i < len(slots) else None
+            other = slots[by] if 0 <= by < len(slots) else None
+            if isinstance(x, Slot) and (i == by or (isinstance(other, Slot) and other.requires_grad)):
+                check_saved(x, s, i)
     insert(tr, s, key, (op, plain_slots(slots), *plain[2:]))
     return s
 

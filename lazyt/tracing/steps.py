@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.interrupts import uninterrupted
 from lazyt.tracing.call_site import user_site
-from lazyt.tracing.tensor_state import Storage
+from lazyt.tracing.tensor_state import Inference, Storage
 from lazyt.tracing.trace import NONE, Key, Several, Slot, Step, Trace, structure_id
 
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ def new_storage(x: Handle) -> Storage | None:
     """The value of x moves to a storage; None, and nothing done, if x was changed meanwhile."""
     st = object.__new__(Storage)
     st.aliases = [weakref.ref(x)]
+    if Inference.known(x):
+        Inference.mark(st)
     slot, writes = x._slot, x._writes
     if slot is None:
         # NOTE: no call from here on: an interrupt, or another thread, comes before all of this or after it.

@@ -63,12 +63,13 @@ class Gradient:
 class Holder:
     """Anything that holds one value: pending (`_slot`), computed (`_data`), or both."""
 
-    __slots__ = ("__weakref__", "_data", "_meta", "_slot", "_writes")
+    __slots__ = ("__weakref__", "_data", "_inference", "_meta", "_slot", "_writes")
 
     _slot: Slot | None
     _data: Data | None
     _meta: Gradient | None
     _writes: int
+    _inference: bool
     # What only handles may have.
     _storage: Storage | None = None
     _view: View | None = None
@@ -149,7 +150,8 @@ class View:
     """How a handle is seen in its storage: one recorded view operation after another."""
 
     __slots__ = (
-        "dtype", "ints", "made_under_grad", "moves", "offsets", "op", "parent", "shape", "statics", "writable",
+        "dtype", "inference", "ints", "made_under_grad", "moves", "offsets", "op", "parent", "shape", "statics",
+        "writable",
     )  # fmt: skip
 
     def __init__(
@@ -165,10 +167,29 @@ class View:
         self.moves: Any = None  # how NumPy sees it, once it was asked (see host_views.py)
         # As all views that led here: what is viewed under no_grad stays outside the graph.
         self.made_under_grad: bool = grad
+        self.inference: bool = like.step.mode.inference
         self.writable: bool = op.write is not None
         if parent is not None:
             self.made_under_grad = grad and parent.made_under_grad
+            self.inference = self.inference or parent.inference
             self.writable = self.writable and parent.writable
+
+
+class Inference:
+    """Which holders are known to hold inference tensors (see inference.py)."""
+
+    # Whether this process has ever been in that mode: until then nothing is looked up.
+    used = False
+
+    @staticmethod
+    def known(h: Holder) -> bool:
+        """NOTE: the attribute is there only where it is true, so a new handle costs nothing more."""
+        return Inference.used and hasattr(h, "_inference")
+
+    @staticmethod
+    def mark(h: Holder) -> None:
+        """It is one from now on."""
+        h._inference = True
 
 
 class Handle(Holder):

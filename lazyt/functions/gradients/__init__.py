@@ -13,6 +13,6 @@ from lazyt.runtime.context import enable_grad as enable_grad, is_grad_enabled as
 __all__ = [
     "Function", "FunctionCtx", "GradcheckError", "backward", "custom_jvp", "custom_vjp", "detect_anomaly",
     "enable_grad", "grad", "gradcheck", "gradgradcheck", "inference_mode", "is_anomaly_enabled", "is_grad_enabled",
-    "no_grad", "once_differentiable", "save_on_cpu", "saved_tensors_hooks", "set_detect_anomaly", "set_grad_enabled",
-    "value_and_grad", "vjp",
+    "is_inference_mode_enabled", "no_grad", "once_differentiable", "save_on_cpu", "saved_tensors_hooks",
+    "set_detect_anomaly", "set_grad_enabled", "value_and_grad", "vjp",
 ]  # fmt: skip

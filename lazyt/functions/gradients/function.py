@@ -14,6 +14,7 @@ from lazyt.functions.creation import zeros
 from lazyt.functions.gradients.saving import packers
 from lazyt.ir import dtypes
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
+from lazyt.tracing.inference import is_inference, refuse_saving
 from lazyt.tracing.inplace import assign, check_legal, is_leaf, requires_grad
 from lazyt.tracing.record import advance, begin, is_grad_enabled, slot_of
 from lazyt.tracing.steps import new_tensor
@@ -124,6 +125,8 @@ class FunctionCtx:
                 next((k for k, r in enumerate(inputs) if r is x), None),
             )
             self._saved.append(saved)
+            if is_inference(x):
+                raise refuse_saving(self._name, f"saved tensor {len(self._saved) - 1}")
             if hooks is None:
                 tensors.append(x)
                 continue

@@ -6,7 +6,10 @@ from typing import Any, Self
 
 from lazyt.interrupts import uninterrupted
 from lazyt.runtime.context import _Context
-from lazyt.tracing.current import restore_grad_mode, set_grad_mode
+from lazyt.tracing.current import restore_grad_mode, return_to, set_grad_mode, switch_mode
+from lazyt.tracing.inference import mark
+from lazyt.tracing.tensor_state import Inference
+from lazyt.tracing.trace import local
 
 
 class set_grad_enabled(_Context):  # noqa: N801 - a name that other programs rely on
@@ -41,32 +44,56 @@ class set_grad_enabled(_Context):  # noqa: N801 - a name that other programs rel
 
 
 class inference_mode(_Context):  # noqa: N801 - as above
-    """Record without gradients, in a `with` block or as a decorator. As `torch.inference_mode`, without its errors.
+    """Record without gradients, in a `with` block or as a decorator. As `torch.inference_mode`.
 
-    PyTorch makes tensors there that have no version counter, and refuses to save or write those outside. A value of
-    lazyt's is never overwritten and counting costs nothing, so what is made here is a tensor like any other.
+    What is made here is an inference tensor: outside it may not be written in place, nor be read by a derivative
+    (AutogradError at that line; a `clone()` made there may). Views of other tensors are no inference tensors. With
+    `mode=False`, and under `enable_grad()`, values are normal. It costs what `no_grad()` costs, or a little more: it is
+    a promise that the results stay out of training.
 
     >>> import lazyt as lt
     >>> w = lt.tensor([1.0], requires_grad=True)
     >>> with lt.autograd.inference_mode():
-    ...     (w * 2).requires_grad
-    False
+    ...     x = w * 2
+    >>> x.requires_grad, x.is_inference(), x.clone().is_inference()
+    (False, True, False)
     """
 
     def __init__(self, mode: bool = True) -> None:
         self.mode = bool(mode)
 
     def __enter__(self) -> Self:
+        Inference.used = True
+        tr = local.trace
         # NOTE: as in PyTorch, inference_mode(False) is grad mode.
-        self._before = set_grad_mode(not self.mode)
+        mode = tr.mode.near["grad", not self.mode].near["inference", self.mode]
+        self._number, self._start = tr.number, tr.pos.index
+        self._before = switch_mode(mode)
         return self
 
     @uninterrupted
     def __exit__(self, *exc: object) -> None:
-        restore_grad_mode(self._before)
+        try:
+            if self.mode:
+                tr = local.trace
+                mark(tr, self._start + 1 if tr.number == self._number else 0)
+        finally:
+            return_to(self._before)
 
     def _again(self) -> _Context:
         return type(self)(self.mode)
 
 
-__all__ = ["inference_mode", "set_grad_enabled"]
+def is_inference_mode_enabled() -> bool:
+    """Whether values that are recorded now are inference tensors. As `torch.is_inference_mode_enabled`.
+
+    >>> import lazyt as lt
+    >>> with lt.autograd.inference_mode():
+    ...     lt.autograd.is_inference_mode_enabled()
+    True
+    """
+    mode = local.trace.mode
+    return bool(mode.inference and not mode.grad)
+
+
+__all__ = ["inference_mode", "is_inference_mode_enabled", "set_grad_enabled"]
