@@ -78,6 +78,10 @@ class Rule:
         """
         raise NotImplementedError
 
+    def push(self, step: Step, tangents: Sequence[Handle]) -> Sequence[Handle] | None:
+        """The tangents of the step's results, of those of its inputs; None where the rule is for reverse mode alone."""
+        return None
+
     def free(self) -> None:
         """A backward without retain_graph went through: let go of what was kept for it."""
         self.kept.clear()

@@ -37,7 +37,7 @@ class _Pull(Rule):
         super().__init__(kept)
         self.name, self.call = name, call
 
-    def pull(self, tr: Trace, step: Step, cts: Sequence[Handle | None], create: bool) -> list[tuple[Slot, Handle]]:
+    def _kept_tensors(self) -> list[Handle]:
         kept = self.kept.tensors
         if kept is None:
             raise AutogradError(
@@ -51,10 +51,39 @@ class _Pull(Rule):
                 f"operation: {kept[i].dtype} {list(kept[i].shape)}, which its forward rule kept, is at version "
                 f"{kept[i]._version}; expected version {self.kept.versions[i]} instead"
             )
+        return kept
+
+    def pull(self, tr: Trace, step: Step, cts: Sequence[Handle | None], create: bool) -> list[tuple[Slot, Handle]]:
+        kept = self._kept_tensors()
         # NOTE: results that nothing depends on have zeros.
         given = [ct if ct is not None else zeros_of(s) for s, ct in zip(step.slots, cts, strict=True)]
         found = self.call(kept, given)
         return [(x, ct) for x, ct in zip(inputs_of(step), found, strict=True) if ct is not None]
+
+
+class _Push(_Pull):
+    """A rule for tangents, and its transpose for cotangents: `tangents(kept, some)`, one an input to one a result."""
+
+    def __init__(
+        self, kept: Kept, name: str, call: Callable[[list[Handle], list[Any]], Sequence[Any]],
+        tangents: Callable[[list[Handle], Sequence[Any]], tuple[Handle, ...]],
+    ) -> None:  # fmt: skip
+        super().__init__(kept, name, call)
+        self.tangents = tangents
+
+    def push(self, step: Step, tangents: Sequence[Handle]) -> Sequence[Handle]:
+        kept = self._kept_tensors()
+        made = self.tangents(kept, tangents)
+        if len(made) != len(step.slots):
+            raise AutogradError(
+                f"{self.name}: the rule gave {len(made)} tangents for {len(step.slots)} floating results"
+            )
+        for t, slot in zip(made, step.slots, strict=True):
+            if t.shape != slot.shape:
+                raise ShapeError(
+                    f"{self.name}: the rule gave a tangent of shape {t.shape} for a result of shape {slot.shape}"
+                )
+        return [t if t.dtype == x.dtype else t.astype(x.dtype) for t, x in zip(made, step.slots, strict=True)]
 
 
 class _Custom:
@@ -287,27 +316,26 @@ class custom_jvp(_Custom):  # noqa: N801 - as above
             restore_grad_mode(before)
         rule, places = self.rule, [i for i, x in enumerate(leaves) if requires_grad(x)]
 
-        def call(kept: list[Handle], given: list[Any]) -> list[Any]:
+        def tangents_of(kept: list[Handle], some: Sequence[Any]) -> tuple[Handle, ...]:
+            tangents: list[Any] = [zeros_as(x) if dtypes.kind(x.dtype) in "fc" else None for x in kept]
+            for i, t in zip(places, some, strict=True):
+                tangents[i] = t
             primals = tuple(unflatten(t, kept) for t in trees)
+            made = rule(*fixed, primals, tuple(unflatten(t, tangents) for t in trees))
+            if not isinstance(made, tuple) or len(made) != 2:
+                raise AutogradError(f"{self._name}: the rule must return (output, tangent)")
+            found: list[Handle] = []
+            flatten(made[1], found)
+            return tuple(x for x in found if dtypes.kind(x.dtype) in "fc")
 
-            def tangent_of(*some: Any) -> Any:
-                tangents: list[Any] = [zeros_as(x) if dtypes.kind(x.dtype) in "fc" else None for x in kept]
-                for i, t in zip(places, some, strict=True):
-                    tangents[i] = t
-                made = rule(*fixed, primals, tuple(unflatten(t, tangents) for t in trees))
-                if not isinstance(made, tuple) or len(made) != 2:
-                    raise AutogradError(f"{self._name}: the rule must return (output, tangent)")
-                found: list[Handle] = []
-                flatten(made[1], found)
-                return tuple(x for x in found if dtypes.kind(x.dtype) in "fc")
-
+        def call(kept: list[Handle], given: list[Any]) -> list[Any]:
             # The rule is linear in the tangents: its transpose is its derivative, anywhere.
-            _, pull = vjp(tangent_of, *(zeros_as(kept[i]) for i in places))
+            _, pull = vjp(lambda *some: tangents_of(kept, some), *(zeros_as(kept[i]) for i in places))
             return list(pull(tuple(given)))
 
         if tr.number != number:  # the function has synced
             inputs = [slot_of(begin(), x) for x in asked]
-        return self._results(out, inputs, _Pull(Kept(leaves), self._name, call))
+        return self._results(out, inputs, _Push(Kept(leaves), self._name, call, tangents_of))
 
 
 __all__ = ["custom_jvp", "custom_vjp"]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lazyt.autograd import engine
+from lazyt.autograd.jvp import close, others_lead_to
 from lazyt.autograd.reachability import Reach
 from lazyt.autograd.saved_segment import Passed
 from lazyt.autograd.transfers import pull_across
@@ -88,7 +89,7 @@ def _pulled_back(
 
     def is_wanted(m: Gradient) -> bool:
         wanted = m.crossing is not None or m in records
-        if not wanted:
+        if not wanted and not m.closed:
             others.append(m)
         return wanted
 
@@ -99,6 +100,9 @@ def _pulled_back(
     if (passed or crossed) and not others:
         # Across a sync a graph is kept as if somebody might ask for gradients by other values: there are none.
         totals = {m: record(STOP, (h,)) for m, h in totals.items()}
+    elif tr.customs and not others:
+        # A rule computes with the inputs as they are tracked, by which nobody else differentiates.
+        totals = {m: h if others_lead_to(tr, [h], records) else record(STOP, (h,)) for m, h in totals.items()}
     return [totals[m] if m in totals else zeros_of(slot_of(begin(), x)) for x, m in zip(inputs, records, strict=True)]
 
 
@@ -144,6 +148,7 @@ def value_and_grad(
             if value.shape != ():
                 raise AutogradError(f"grad: the function must return a scalar, not shape {value.shape}")
             grads = _pull_back([value], [], tracked, records)
+            close(records)
         finally:
             restore_grad_mode(before)
         result = [unflatten(t, grads) for t in trees]
@@ -177,6 +182,12 @@ def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., tuple[
     >>> pull(lt.ones(2))[0].tolist()
     [2.0, 4.0]
     """
+    out, pull, _ = vjp_of(f, primals)
+    return out, pull
+
+
+def vjp_of(f: Callable[..., Any], primals: Sequence[Any]) -> tuple[Any, Callable[..., tuple[Any, ...]], list[Any]]:
+    """`vjp`, and the records by which the primals are known, to `close` when no more is pulled back."""
     leaves: list[Handle] = []
     tree = flatten(tuple(primals), leaves)
     before = set_grad_mode(True)
@@ -197,7 +208,7 @@ def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., tuple[
             raise AutogradError(f"vjp: {len(outs)} cotangents are required, one an output, got {len(cts)}")
         return tuple(unflatten(tree, _pull_back(outs, cts, tracked, records)))
 
-    return unflatten(shape, outs), pull
+    return unflatten(shape, outs), pull, records
 
 
 __all__ = ["grad", "value_and_grad", "vjp"]

@@ -15,6 +15,7 @@ from lazyt.autograd.forward import push
 from lazyt.autograd.reachability import Reach, refuse_again
 from lazyt.autograd.rules.formula import zeros
 from lazyt.autograd.saved_segment import Passed, link_synced
+from lazyt.autograd.track import TRACK
 from lazyt.autograd.vjp_step import special_step
 from lazyt.errors import NotSupportedError
 from lazyt.ops.definition import OpDef
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from lazyt.tracing.lower import Lowered
 
 ref = weakref.ref
+# A value on the way whose tangent is known.
+Known = tuple[Handle, Handle]
 STOP = OpDef("detach", lambda b, x: b.stop(x), differentiable=False)
 
 
@@ -80,6 +83,21 @@ class JVP:
         if links:
             raise refuse_again(s)
         return _jvp_step(tr, [new[x] for x in s.operands], (n, m, links), s.requires_grad)
+
+    def reads(self, s: Step) -> set[Slot]:
+        """The values that it reads besides its operands: all that it pushes through, and what they are made of."""
+        n, m, links = s.statics
+        ends: set[Any] = {*s.operands[n : n + m]}
+        todo: list[Any] = [] if links else [*s.operands[:n]]
+        found: set[Slot] = set()
+        while todo:
+            x = todo.pop()
+            if x in found or not x.requires_grad:
+                continue
+            found.add(x)
+            if x not in ends and (x.leaf is None or x.step.op is TRACK):
+                todo += [y for y in x.step.operands if isinstance(y, Slot)]
+        return found
 
     def opened_by(self, s: Step) -> list[Step]:
         """The steps behind which it pushes tangents through all; none where it is by leaves, across a sync."""
@@ -151,20 +169,60 @@ class Linear:
         """The outputs, without a graph where nobody else may differentiate them."""
         return self.outputs if self._others() else [record(STOP, (y,)) for y in self.outputs]
 
+    def close(self) -> None:
+        """No more tangents are pushed: what rules of custom functions keep of the inputs is no graph of anybody's."""
+        close(self.records)
+
     def _others(self) -> bool:
-        tr = begin()
-        reach = Reach([slot_of(tr, y) for y in self.outputs], None)
-        return bool(reach.synced) or any(_foreign(m, self.records) for m in _metas(tr, reach))
+        return others_lead_to(begin(), self.outputs, self.records)
 
     def push(self, tangents: Sequence[Handle], grad: bool) -> list[Handle]:
         """The tangents of the outputs; `grad` says whether they may be differentiated in turn."""
-        return _pushed(begin(), self, tangents, grad)
+        return _pushed(begin(), self, self.outputs, tangents, self._through_customs(tangents, grad), grad)
+
+    def _through_customs(self, tangents: Sequence[Handle], grad: bool) -> list[Known]:
+        """The results of custom functions on the way, with their tangents by their own rules."""
+        found: list[Known] = []
+        tr = begin()
+        for step in _customs(tr, [slot_of(tr, y) for y in self.outputs], self.records):
+            inputs, number = inputs_of(step), tr.number
+            there = _pushed(tr, self, [new_tensor(x) for x in inputs], tangents, found, grad) if inputs else []
+            results = [new_tensor(x) for x in step.slots]
+            made = tr.customs[step].push(step, there)
+            if made is None:
+                raise NotSupportedError(
+                    "not supported: jvp through a custom_vjp, an autograd.Function or a checkpoint (recorded at "
+                    f"{step.site}), because its rule is for reverse mode alone; use vjp, grad or jacrev"
+                )
+            if tr.number != number:
+                raise NotSupportedError(
+                    f"not supported: jvp through a custom function (recorded at {step.site}) whose forward rule syncs, "
+                    "because that ends the program that tangents are pushed through; take the sync out of it"
+                )
+            found += zip(results, made, strict=True)
+        return found
+
+
+def others_lead_to(tr: Trace, values: Sequence[Handle], records: Sequence[Gradient]) -> bool:
+    """Whether values can be differentiated by anything but what these records are of."""
+    reach = Reach([slot_of(tr, y) for y in values], None)
+    return bool(reach.synced) or any(_foreign(m, records) for m in _metas(tr, reach))
+
+
+def close(records: Sequence[Gradient]) -> None:
+    """Nobody asks by these identities any more."""
+    for m in records:
+        m.closed = True
+
+
+def _record(tr: Trace, leaf: Slot) -> Any:
+    r = tr.metas.get(leaf.step.index)
+    return None if r is None else r()
 
 
 def _metas(tr: Trace, reach: Reach) -> list[Gradient]:
-    """The records of the leaves; of one whose tensor is gone nobody can ask a gradient."""
-    found = [tr.metas.get(leaf.step.index) for leaf in reach.leaves]
-    return [m for r in found if r is not None and (m := r()) is not None]
+    """The records of the leaves by which somebody may ask for a gradient; of one whose tensor is gone nobody can."""
+    return [m for leaf in reach.leaves if (m := _record(tr, leaf)) is not None and not m.closed]
 
 
 def _foreign(m: Gradient, records: Sequence[Gradient]) -> bool:
@@ -172,10 +230,11 @@ def _foreign(m: Gradient, records: Sequence[Gradient]) -> bool:
 
 
 @undisturbed
-def _pushed(tr: Trace, f: Linear, tangents: Sequence[Handle], grad: bool) -> list[Handle]:
-    outs = [slot_of(tr, y) for y in f.outputs]
+def _pushed(
+    tr: Trace, f: Linear, outputs: Sequence[Handle], tangents: Sequence[Handle], known: Sequence[Known], grad: bool
+) -> list[Handle]:  # fmt: skip
+    outs = [slot_of(tr, y) for y in outputs]
     ts = [slot_of(tr, t) for t in tangents]
-    _check_custom(tr, outs, f.records)
     passed = Passed()
     reach = Reach(outs, None)
     links, versions = link_synced(tr, reach, passed)
@@ -184,27 +243,41 @@ def _pushed(tr: Trace, f: Linear, tangents: Sequence[Handle], grad: bool) -> lis
             "not supported: jvp of a function that moves values to another device, because a transfer ends the "
             "program; use vjp, or move them outside"
         )
+    # NOTE: what was recorded again behind a sync has its custom functions again.
+    if (passed or reach.synced) and (known or _customs(tr, [x for _, x in links], f.records)):
+        raise NotSupportedError(
+            "not supported: jvp through a custom function across a sync, because the program that tangents are pushed "
+            "through ended there; push them before the sync, or use vjp or grad"
+        )
     if passed or reach.synced:
         pairs = [(x, t) for m, t in zip(f.records, ts, strict=True) for x in versions.get(m, ())]
     else:
         pairs = [(slot_of(tr, x), t) for x, t in zip(f.primals, ts, strict=True)]
-    others = any(_foreign(m, f.records) for m in versions)
-    varies = grad and (others or any(t.requires_grad for t in ts))
+    others = any(_foreign(m, f.records) for m in versions if not m.closed) or any(t.requires_grad for t in ts)
+    if known:
+        pairs += [(slot_of(tr, x), slot_of(tr, t)) for x, t in known]
+        # NOTE: a rule computes tangents of the inputs as they are tracked, by which nobody else differentiates.
+        others = others or others_lead_to(tr, [t for _, t in known], f.records)
+    varies = grad and others
     operands = (*outs, *(x for x, _ in pairs), *(t for _, t in pairs), *(x for pair in links for x in pair))
     s = _jvp_step(tr, operands, (len(outs), len(pairs), len(links)), varies)
     return several(tr, s)
 
 
-def _check_custom(tr: Trace, outs: Sequence[Slot], records: Sequence[Gradient]) -> None:
-    """A rule for cotangents says nothing about tangents."""
-    if not tr.customs:
-        return
-    for slot in Reach(outs).barriers:
-        inputs = inputs_of(slot.step)
-        metas = _metas(tr, Reach(inputs, None))
+def _customs(tr: Trace, outs: Sequence[Slot], records: Sequence[Gradient]) -> list[Step]:
+    """The calls of custom functions that lead from what these records are of to the outputs, in order."""
+    found: dict[Step, None] = {}
+    todo = list(outs) if tr.customs else []
+    while todo:
+        steps = [x.step for x in Reach(todo).barriers if x.step not in found]
+        found.update(dict.fromkeys(steps))
+        todo = [x for s in steps for x in inputs_of(s)]
+
+    def depends(s: Step) -> bool:
         # NOTE: a checkpoint has no inputs: what it depends on is found out when it is called again.
-        if not inputs or any(not _foreign(m, records) for m in metas):
-            raise NotSupportedError(
-                f"not supported: jvp through a custom_vjp, an autograd.Function or a checkpoint (recorded at "
-                f"{slot.step.site}), because its rule is for reverse mode alone; use vjp, grad or jacrev"
-            )
+        reach = Reach(inputs_of(s), None)
+        # NOTE: a value that was synced is known by its record alone.
+        found = [*_metas(tr, reach), *(m for x in reach.synced if (m := _record(tr, x)) is not None)]
+        return not inputs_of(s) or any(not _foreign(m, records) for m in found)
+
+    return sorted(filter(depends, found), key=lambda s: s.index)

@@ -115,10 +115,11 @@ class Parts:
 
     def _inside(self, s: Step) -> Sequence[Slot]:
         """What a step reads besides its operands: what comes of that ends in this part too, or goes on from there."""
-        if s.op is not BACKWARD:
+        reads = read_by if s.op is BACKWARD else getattr(s.op, "reads", None)
+        if reads is None:
             return ()
         if s not in self.read:
-            self.read[s] = sorted(read_by(s), key=lambda x: (x.step.index, x.k))
+            self.read[s] = sorted(reads(s), key=lambda x: (x.step.index, x.k))
         return self.read[s]
 
     def _want(self, m: Gradient, slots: Sequence[Slot]) -> None:

@@ -7,8 +7,8 @@ from functools import wraps
 from typing import Any
 
 from lazyt.autograd import engine
-from lazyt.autograd.functional import flatten, tensors_of, unflatten, value_and_grad, vjp
-from lazyt.autograd.jvp import Linear, primal
+from lazyt.autograd.functional import flatten, tensors_of, unflatten, value_and_grad, vjp_of
+from lazyt.autograd.jvp import Linear, close, primal
 from lazyt.errors import AutogradError, DTypeError, ShapeError
 from lazyt.functions.creation import eye
 from lazyt.functions.manipulation import astype, reshape
@@ -105,6 +105,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     """
     at = _At("jvp", f, primals, has_aux)
     value, tangent = at.value(), at.push(tangents)
+    at.linear.close()
     return (value, tangent, at.aux) if has_aux else (value, tangent)
 
 
@@ -192,6 +193,7 @@ def jacfwd(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: boo
         at = _At("jacfwd", _of_selected(f, args, kwargs, numbers), given, has_aux, real=True)
         basis = unflatten(at.tree, _basis(at.leaves))
         columns = vmap(lambda *ts: at.push(ts), out_axes=-1)(*basis)
+        at.linear.close()
         outs: list[Handle] = []
         tree = flatten(columns, outs)
 
@@ -231,11 +233,12 @@ def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: boo
         leaves = tensors_of(given)
         check_floating("jacrev", leaves)
         _check_real("jacrev", leaves, "arguments")
-        out, pull = vjp(value, *given)
+        out, pull, records = vjp_of(value, given)
         outs: list[Any] = []
         tree = flatten(out, outs)
         _check_real("jacrev", outs, "results")
         rows = vmap(pull)(unflatten(tree, _basis(outs)))
+        close(records)
 
         def by_argument(start: int, y: Any) -> Any:
             mine = [r[start : start + y.size].reshape((*y.shape, *r.shape[1:])) for r in tensors_of(rows)]

@@ -45,7 +45,9 @@ def is_external(data: Data) -> bool:
 class Gradient:
     """The autograd identity of a leaf, or where a synced value came from."""
 
-    __slots__ = ("__weakref__", "after", "crossing", "grad", "hooks", "is_leaf", "requires_grad", "segment", "slot")
+    __slots__ = (
+        "__weakref__", "after", "closed", "crossing", "grad", "hooks", "is_leaf", "requires_grad", "segment", "slot",
+    )  # fmt: skip
 
     def __init__(self, requires_grad: bool, is_leaf: bool = True) -> None:
         self.requires_grad = requires_grad
@@ -58,6 +60,8 @@ class Gradient:
         self.slot: Slot | None = None
         # For a copy of a value on another device: which one (see autograd/transfers.py).
         self.crossing: Any = None
+        # For an identity that a transformation gave a value: whether that is over, so that nobody asks by it any more.
+        self.closed = False
 
 
 class Holder:

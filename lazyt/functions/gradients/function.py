@@ -7,147 +7,18 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from lazyt.autograd.custom import Kept, Rule, as_function_view, custom, inputs_of
-from lazyt.autograd.saved_segment import KNOWN
 from lazyt.autograd.vjp_step import zeros_of
 from lazyt.errors import AutogradError, ShapeError
 from lazyt.functions.creation import zeros
-from lazyt.functions.gradients.saving import packers
+from lazyt.functions.gradients.function_context import FunctionCtx
 from lazyt.ir import dtypes
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
-from lazyt.tracing.inference import is_inference, refuse_saving
 from lazyt.tracing.inplace import assign, check_legal, is_leaf, requires_grad
-from lazyt.tracing.record import advance, begin, is_grad_enabled, slot_of
-from lazyt.tracing.steps import new_tensor
+from lazyt.tracing.record import begin, is_grad_enabled, slot_of
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.trace import Slot, Step, Trace
 
 F = TypeVar("F", bound=Callable[..., Any])
-_FREED = (
-    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
-    "freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify "
-    "retain_graph=True if you need to backward through the graph a second time or if you need to access saved tensors "
-    "after calling backward."
-)
-
-
-class FunctionCtx:
-    """What `forward` and `backward` of one call share: saved tensors, marks, and whatever attributes they set."""
-
-    def __init__(self, name: str, needs_input_grad: tuple[bool, ...]) -> None:
-        #: Which arguments of `apply` are tensors that require grad.
-        self.needs_input_grad = needs_input_grad
-        self._name = name
-        self._kept = Kept(())
-        self._saved: list[_Saved | None] = []
-        self._unpack: Any = None
-        self._to_save: tuple[Any, ...] = ()
-        self._dirty: tuple[Any, ...] = ()
-        self._plain: tuple[Any, ...] = ()
-        self._materialize = True
-        self._step: Step | None = None  # where the call stands on the trace of a backward
-
-    def save_for_backward(self, *tensors: Any) -> None:
-        """Keep tensors (or None) for `backward`, which reads `saved_tensors`; call it at most once, in `forward`.
-
-        A write in place to one of them is found there. Keep what is no tensor as an attribute.
-        """
-        for x in tensors:
-            if x is not None and not isinstance(x, Handle):
-                raise TypeError(
-                    f"{self._name}: save_for_backward can only save variables, but argument is of type "
-                    f"{type(x).__name__}"
-                )
-        self._to_save = tensors
-
-    def save_for_forward(self, *tensors: Any) -> None:
-        """Accepted, for PyTorch's programs: forward derivatives of a Function are not taken from its `jvp`."""
-
-    def mark_dirty(self, *tensors: Any) -> None:
-        """Say which inputs `forward` wrote in place; it must return them too."""
-        self._dirty = tensors
-
-    def mark_non_differentiable(self, *tensors: Any) -> None:
-        """Say which results have no gradient."""
-        self._plain = tensors
-
-    def set_materialize_grads(self, value: bool) -> None:
-        """Whether `backward` gets zeros (the default) or None for results that nothing depends on."""
-        self._materialize = value
-
-    @property
-    def saved_tensors(self) -> tuple[Any, ...]:
-        """What `save_for_backward` kept. AutogradError if it was freed, or written in place since."""
-        kept = self._kept.tensors
-        if kept is None:
-            raise AutogradError(f"{self._name}: {_FREED}")
-        i = self._kept.overwritten()
-        if i is not None:
-            x = kept[i]
-            raise AutogradError(
-                f"{self._name}: one of the variables needed for gradient computation has been modified by an inplace "
-                f"operation: {x.dtype} {list(x.shape)}, which is saved tensor {i} of {self._name}, is at version "
-                f"{x._version}; expected version {self._kept.versions[i]} instead. Hint: write out of place, or copy "
-                "it before the write"
-            )
-        return tuple(x if x is None else self._restored(kept, x) for x in self._saved)
-
-    def _restored(self, kept: list[Handle], saved: _Saved) -> Any:
-        slot = None
-        if self._step is not None:
-            if saved.result is not None:
-                slot = self._step.slots[saved.result]
-            elif saved.input is not None:
-                slot = inputs_of(self._step)[saved.input]
-        if self._unpack is None:
-            # A result: as the value that has this function's gradient.
-            return kept[saved.place] if slot is None or saved.result is None else new_tensor(slot)
-        x = self._unpack(saved.packed)
-        if not isinstance(x, Handle):
-            raise TypeError(f"Output of saved tensor unpack_hook expected to be a tensor but got {type(x).__name__}")
-        if slot is None or not is_grad_enabled():
-            return x
-        # The value that was unpacked, with the gradient of what was packed.
-        tr = begin()
-        return new_tensor(advance(tr, KNOWN, [slot, slot_of(tr, x)], (), None, None, ()))
-
-    def _keep(self, results: Sequence[Any], inputs: Sequence[Any]) -> None:
-        """After `forward`: take what is to be saved, among the results and inputs with a gradient."""
-        hooks = packers()
-        self._unpack = None if hooks is None else hooks[1]
-        tensors: list[Handle] = []
-        for x in self._to_save:
-            if x is None:
-                self._saved.append(None)
-                continue
-            saved = _Saved(
-                len(tensors),
-                next((k for k, r in enumerate(results) if r is x), None),
-                next((k for k, r in enumerate(inputs) if r is x), None),
-            )
-            self._saved.append(saved)
-            if is_inference(x):
-                raise refuse_saving(self._name, f"saved tensor {len(self._saved) - 1}")
-            if hooks is None:
-                tensors.append(x)
-                continue
-            version = x._version
-            saved.packed = hooks[0](x)
-            if x._version != version:
-                raise AutogradError(
-                    f"{self._name}: A saved tensor pack hook is modifying its input in place. Tensors provided as "
-                    "input to pack hook can not be modified by in-place operations as this can lead to unexpected "
-                    "side-effects."
-                )
-        self._kept = Kept(tensors)
-        self._to_save = ()
-
-
-class _Saved:
-    """A saved tensor: where it stands among those kept, among the results or the inputs; and what hooks made of it."""
-
-    def __init__(self, place: int, result: int | None, of: int | None) -> None:
-        self.place, self.result, self.input = place, result, of
-        self.packed: Any = None
 
 
 class _Call(Rule):
@@ -159,6 +30,8 @@ class _Call(Rule):
         # Which result of `forward` each of the step's is, and how many there are.
         self.numbers: list[int] = []
         self.shapes: list[tuple[Any, Any]] = []
+        # The shape and dtype of each argument of `apply` that is a floating tensor.
+        self.arguments: list[tuple[Any, Any] | None] = []
 
     def pull(self, tr: Trace, step: Step, cts: Sequence[Handle | None], create: bool) -> list[tuple[Slot, Handle]]:
         ctx, name = self.ctx, self.ctx._name
@@ -188,6 +61,41 @@ class _Call(Rule):
             for i, x, (shape, dtype) in zip(self.places, inputs, self.like, strict=True)
             if found[i] is not None
         ]
+
+    def push(self, step: Step, tangents: Sequence[Handle]) -> Sequence[Handle] | None:
+        ctx, name = self.ctx, self.ctx._name
+        if self.function.jvp is Function.jvp:
+            return None
+        given: list[Any] = [None] * len(self.arguments)
+        if ctx._materialize:
+            given = [None if x is None else zeros(x[0], dtype=x[1]) for x in self.arguments]
+        for i, t in zip(self.places, tangents, strict=True):
+            given[i] = t
+        ctx._step, ctx._forward = step, True
+        try:
+            made = self.function.jvp(ctx, *given)
+        finally:
+            ctx._step, ctx._forward = None, False
+        found = made if isinstance(made, tuple | list) else (made,)
+        if len(found) != len(self.shapes):
+            raise AutogradError(
+                f"function {name}: jvp returned an incorrect number of tangents (expected {len(self.shapes)}, got "
+                f"{len(found)})"
+            )
+        return [self._tangent(found[n], slot) for n, slot in zip(self.numbers, step.slots, strict=True)]
+
+    def _tangent(self, t: Any, slot: Slot) -> Handle:
+        name = self.ctx._name
+        if t is None:
+            return zeros_of(slot)
+        if not isinstance(t, Handle):
+            raise TypeError(f"function {name}: jvp gave a {type(t).__name__!r}, a tensor or None is required")
+        if t.shape != slot.shape:
+            raise ShapeError(
+                f"function {name}: jvp gave a tangent of shape {t.shape} for a result of shape {slot.shape}"
+            )
+        found: Handle = t if t.dtype == slot.dtype else t.astype(slot.dtype)
+        return found
 
     def _zeros(self, n: int) -> Any:
         shape, dtype = self.shapes[n]
@@ -229,7 +137,8 @@ class Function:
     `setup_context(ctx, inputs, output)`, and call `apply`. `forward` runs when it is called, without gradients: written
     in lazyt's operations it records them, and nothing runs. A body in NumPy stays deferred through `lt.pure_callback`;
     `.numpy()` in it is a sync. `backward` runs when a backward is recorded, with one gradient a result, and gives one
-    an argument, or None. It can be differentiated again if it is written in lazyt's operations.
+    an argument, or None. It can be differentiated again if it is written in lazyt's operations. `jvp(ctx, *tangents)`,
+    where there is one, is the forward derivative: `lt.jvp`, `jacfwd` and `hessian` use it.
 
     `forward` gives a tensor or a tuple of them; what is no tensor, or not floating, has no gradient. Gradients have the
     shapes of the arguments, or shapes that they broadcast to, which are summed. Raises AutogradError, TypeError or
@@ -275,6 +184,13 @@ class Function:
         )
 
     vjp = backward
+
+    @staticmethod
+    def jvp(ctx: FunctionCtx, *grad_inputs: Any) -> Any:
+        """The tangents of the results, of those of the arguments (None for what is no floating tensor)."""
+        raise NotImplementedError(
+            "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
+        )
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
@@ -338,6 +254,9 @@ def _recorded(
     rule = _Call(cls, ctx, places, like)
     rule.numbers = moves
     rule.shapes = [(o.shape, o.dtype) if isinstance(o, Handle) else ((), None) for o in outs]
+    rule.arguments = [
+        (x.shape, x.dtype) if isinstance(x, Handle) and dtypes.kind(x.dtype) in "fc" else None for x in args
+    ]
     made = custom(results, inputs, rule) if results else []
     found = [o.detach() if id(o) in plain and any(o is a for a in args) else o for o in outs]
     for k, h in zip(moves, made, strict=True):
