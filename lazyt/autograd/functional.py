@@ -100,8 +100,8 @@ def _pulled_back(
     if (passed or crossed) and not others:
         # Across a sync a graph is kept as if somebody might ask for gradients by other values: there are none.
         totals = {m: record(STOP, (h,)) for m, h in totals.items()}
-    elif tr.customs and not others:
-        # A rule computes with the inputs as they are tracked, by which nobody else differentiates.
+    elif (tr.customs or tr.slot_hooks) and not others:
+        # Rules and hooks compute with the inputs as they are tracked, by which nobody else differentiates.
         totals = {m: h if others_lead_to(tr, [h], records) else record(STOP, (h,)) for m, h in totals.items()}
     return [totals[m] if m in totals else zeros_of(slot_of(begin(), x)) for x, m in zip(inputs, records, strict=True)]
 

@@ -127,8 +127,10 @@ def _gamma_above_one(a: Any, shape: tuple[int, ...]) -> Any:
 
 
 _NODES, _WEIGHTS = ((x + k) / 2 for x, k in zip(np.polynomial.legendre.leggauss(48), (1, 0), strict=True))
-# Close together at the left end, where the score has a logarithm.
-_LEFT, _BY_LEFT = 1 - (1 - _NODES) ** 3, _WEIGHTS * 3 * (1 - _NODES) ** 2
+# Close together at the left end, where the score has a logarithm. How far they are from there is kept: in float32 they
+# would be at the end itself.
+_TO_LEFT = (1 - _NODES) ** 3
+_LEFT, _BY_LEFT = 1 - _TO_LEFT, _WEIGHTS * 3 * (1 - _NODES) ** 2
 
 
 def _gamma_slope(a: Any, z: Any) -> Any:
@@ -137,8 +139,8 @@ def _gamma_slope(a: Any, z: Any) -> Any:
     That is -dF/da over the density: an integral over the tail on z's side of the mode, by Gauss-Legendre. The tail
     falls by exp(-rate * t - a * t * t / 2) at least, at a relative distance t from z.
     """
-    nodes, weights, left, by_left = (
-        lt.asarray(x.reshape(-1, *(1,) * z.ndim), dtype=z.dtype) for x in (_NODES, _WEIGHTS, _LEFT, _BY_LEFT)
+    nodes, weights, left, to_left, by_left = (
+        lt.asarray(x.reshape(-1, *(1,) * z.ndim), dtype=z.dtype) for x in (_NODES, _WEIGHTS, _LEFT, _TO_LEFT, _BY_LEFT)
     )
     below = z < a
     rate = lt.abs(z - a + 1)
@@ -146,7 +148,7 @@ def _gamma_slope(a: Any, z: Any) -> Any:
     low, high = lt.minimum(reach, 1.0), lt.minimum(reach * 3, 40 / lt.minimum(z, 40.0) + reach)
     length = lt.where(below, low, high)
     t = length * lt.where(below, left, nodes)
-    u = lt.where(below, 1 - t, 1 + t)
+    u = lt.where(below, (1 - length) + length * to_left, 1 + t)
     density = lt.exp((a - 1) * lt.log(u) + z * (1 - u))
     score = lt.log(z) + lt.log(u) - digamma(a)
     integral = lt.sum(lt.where(below, by_left, weights) * density * score, axis=0) * length * z

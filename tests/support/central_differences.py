@@ -45,6 +45,7 @@ def check(f, *arrays, constants=(), order=2, rtol=1e-6):
         _compare(b, outputs, cotangents, wanted, grads, every, rng, rtol)
         _compare_forward(b, outputs, cotangents, wanted, grads, every, rng, rtol)
         if not k:
+            _compare_mixed(b, outputs, cotangents, wanted, seeds, grads, every, rng, rtol)
             check_lanes(b, [*leaves, *seeds], [*outputs, *grads], every, rng)
         wanted, outputs = [*wanted, *seeds], grads
         cotangents = [random(rng, g.shape, g.dtype) for g in grads]
@@ -85,6 +86,22 @@ def _compare_forward(b, outputs, cotangents, wanted, grads, every, rng, rtol):
         pulled = dict(zip(wanted, interpret(b.nodes, grads, every), strict=True))
         want = sum(inner(pulled[x], every_of(t, every, directions)) for x, t in pairs)
         np.testing.assert_allclose(got, want, rtol=rtol, atol=1e-9)
+
+
+def _compare_mixed(b, outputs, cotangents, wanted, seeds, grads, every, rng, rtol):
+    """Reverse over forward mode is forward over reverse: the gradient of a tangent, the tangent of a gradient."""
+    fork = b.fork()
+    directions = [random(rng, x.shape, x.dtype) for x in wanted]
+    leaves = [fork.input(len(every) + i, v.shape, v.dtype) for i, v in enumerate(directions)]
+    forward = push(fork, grads, wanted, leaves)
+    tangents = push(fork, outputs, wanted, leaves)
+    there = [(t, c) for t, c in zip(tangents, seeds, strict=True) if t is not None]
+    reverse, _ = backward(fork, *map(list, zip(*there, strict=True)), [[x] for x in wanted]) if there else ([], ())
+    pairs = [(f, r) for f, r in zip(forward, reverse, strict=True) if f is not None] if there else []
+    found = interpret(fork.nodes, [n for pair in pairs for n in pair], [*every, *directions])
+    scale = max((np.abs(x).max(initial=0) for x in found), default=0)
+    for f, r in zip(found[::2], found[1::2], strict=True):
+        np.testing.assert_allclose(r, f, rtol=rtol, atol=1e-9 * (1 + scale))
 
 
 def every_of(leaf, *lists):
