@@ -11,7 +11,7 @@ from lazyt.autograd.rules.registry import NONDIFFERENTIABLE, OPAQUE_VJP, VJP, li
 from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes, prims
 from lazyt.ir.builder import Builder
-from lazyt.ir.graph import Graph
+from lazyt.ir.graph import Convolution, Graph
 from lazyt.ir.graph_interpreter import interpret
 from lazyt.ir.library_calls import FUNCTIONS
 from lazyt.ir.passes.verify import verify
@@ -227,6 +227,24 @@ def test_products_with_zeros(zeros, base):
 def test_matmul():
     check(lambda b, x, y: b.matmul(x, y), X, M)
     check(lambda b, x, y: b.matmul(x, y), random(RNG, (2, 2, 3), C), random(RNG, (2, 3, 2), C))
+
+
+@pytest.mark.parametrize(
+    ("strides", "dilations", "groups", "padding"),
+    [((1, 1), (1, 1), 1, (0, 0)), ((2, 1), (1, 2), 1, (1, 0)), ((1, 1), (1, 1), 2, (1, 1))],
+)
+def test_convolutions(strides, dilations, groups, padding):
+    """To order two: the derivatives are the transposed ones, whose derivatives are these again."""
+    a = Convolution((2, 2), dilations, strides, groups, padding)
+    check(lambda b, x, w: b.convolve(x, w, a), random(RNG, (2, 4, 4, 3)), random(RNG, (2, 4 // groups, 2, 2)))
+
+
+def test_known_values_have_the_derivative_of_what_they_stand_for():
+    def f(b, x):
+        y = b.mul(x, b.sin(x))
+        return b.make("known", (y, b.stop(y)), None, y.shape, y.dtype)
+
+    check(f, X, order=1)
 
 
 @pytest.mark.parametrize(

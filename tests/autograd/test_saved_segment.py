@@ -387,3 +387,24 @@ def test_a_leaf_made_from_one_that_was_written_twice() -> None:
     assert y.item() == 32.0
     y.backward()
     assert v.grad is not None and v.grad.tolist() == [8.0, 8.0]
+
+
+def test_gradients_of_gradients_of_a_function_that_syncs():
+    """By `autograd.grad` with create_graph; `lt.grad` within another says why it cannot."""
+
+    def f(x):
+        y = x * x
+        assert y.sum().item() > 0
+        return (y * x).sum()
+
+    w = lt.tensor([1.0, 2.0], requires_grad=True)
+    (g,) = lt.autograd.grad(f(w), w, create_graph=True)
+    g.sum().backward()
+    assert w.grad.tolist() == [6.0, 12.0]
+    x = lt.asarray([1.0, 2.0])
+    assert lt.grad(f)(x).tolist() == [3.0, 12.0]
+    for outer in (lt.grad(lambda x: lt.grad(f)(x).sum()), lt.hessian(f), lambda x: lt.jvp(lt.grad(f), (x,), (x,))):
+        with pytest.raises(
+            lt.NotSupportedError, match="of a function that syncs, by a value with a graph of its own, bec"
+        ):
+            outer(x)

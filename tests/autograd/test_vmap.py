@@ -386,3 +386,23 @@ def test_buffers_of_layers_are_not_written_by_lanes() -> None:
     with pytest.raises(AutogradError, match="a tensor made outside the function is written with a value of one lane"):
         lt.vmap(layer)(lt.ones((3, 2, 4)))
     assert layer.running_mean.tolist() == [0.0] * 4
+
+
+def test_hooks_inside_lanes() -> None:
+    """They run once, on the gradients of a lane; from outside there are none of one lane."""
+
+    def f(x):
+        y = x * 2
+        y.register_hook(lambda g: g * 10)
+        return (y * y).sum()
+
+    close(lt.vmap(lt.grad(f))(lt.asarray(X)).numpy(), 80 * X)
+    w = lt.tensor(X[0], requires_grad=True)
+    with pytest.raises(
+        NotSupportedError, match=r"from outside a vmap through a hook inside it \(recorded at .*test_vmap"
+    ):
+        lt.vmap(lambda x: f(x * w))(lt.asarray(X)).sum().backward()
+    w.register_hook(lambda g: g * 10)
+    lt.vmap(lambda x: (x * w).sum())(lt.asarray(X)).sum().backward()
+    assert w.grad is not None
+    close(w.grad.numpy(), 10 * X.sum(0))

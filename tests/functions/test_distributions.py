@@ -10,6 +10,7 @@ import pytest
 import lazyt as lt
 from lazyt import distributions as D
 from lazyt.errors import DTypeError, LazytError, NotSupportedError, ShapeError
+from tests.support.synced_programs import REGIMES, run
 
 N = 20_000
 
@@ -115,6 +116,26 @@ def test_gradients_of_samples_are_those_of_the_moments(name: str) -> None:
     found = a.grad.numpy()
     want = (second_moment(at + 1e-4) - second_moment(at - 1e-4)) / 2e-4
     assert abs(found.mean() - want) < 5 * found.std() / np.sqrt(N) + 1e-9, (found.mean(), want)
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("name", ["Gamma", "Beta", "Dirichlet"])
+def test_gradients_of_samples_across_a_sync(name: str, regime: str) -> None:
+    """In float32 they are those of float64, and the same wherever the program is synced."""
+    source = """
+    lt.random.seed(0)
+    a = lt.tensor([0.5, 1.5, 2.5, 10.0], requires_grad=True, dtype=dtype)
+    s = make(a).rsample()
+    loss = (s * s).sum()
+    loss.backward()
+    """
+    make = {
+        "Gamma": lambda a: D.Gamma(a, lt.ones(4)),
+        "Beta": lambda a: D.Beta(a, lt.ones(4)),
+        "Dirichlet": D.Dirichlet,
+    }
+    got, want = (run(source, r, make=make[name], dtype=t) for r, t in ((regime, "float32"), ("never", "float64")))
+    np.testing.assert_allclose(got["a"].grad.numpy(), want["a"].grad.numpy(), rtol=2e-4, atol=1e-5)
 
 
 def test_a_step_of_a_reparametrized_model_stays_lazy() -> None:
