@@ -253,7 +253,8 @@ def _written(tr: Trace, again: Written, at: list[tuple[int, int]]) -> Callable[[
     # NOTE: alone, a native call and results with no storage need no lock but the plan's: what is looked at and what is
     # put behind the handles afterwards are not apart by a call, so no other thread gets between.
     locked = bool(tr.refs) or not (native or bound is None)
-    text = _text(names, [k for _, k in at], launch, refs, again.n_outputs, n_dead, locked, len(tr.inputs))
+    forgets = any(s.mode.inference for s in path)
+    text = _text(names, [k for _, k in at], launch, refs, again.n_outputs, n_dead, locked, len(tr.inputs), forgets)
     space = {
         "FIRST_BOUND": FIRST_BOUND, "again": again, "blank": [None] * tr.n_results(), "bound": bound,
         "count": getrefcount, "counters": counters,
@@ -399,9 +400,12 @@ def _listed(again: Written) -> References:
 
 def _text(
     names: dict[str, list[str]], values: list[int], launch: list[str], refs: References, n_outputs: int, n_dead: int,
-    locked: bool, n_inputs: int,
+    locked: bool, n_inputs: int, forgets: bool,
 ) -> str:  # fmt: skip
-    """The function. names: of the places of results, by what is there; values: which one each of those held gets."""
+    """The function. names: of the places of results, by what is there; values: which one each of those held gets.
+
+    forgets: whether handles that nobody holds are not left for the next trace.
+    """
     held, inputs = names["held"], names["input"]
     more_refs, found, given, left = refs
     # NOTE: no call before `refs` is there: what a signal handler records later is found out at the end.
@@ -454,6 +458,8 @@ def _text(
     text += [f"    results[{p}] = None" for p in (*held, *inputs)]
     # NOTE: what nobody holds is left for the next trace's handles, unless somebody has a weak reference to it.
     text += ["    if known:", "        results[span] = blank"] if referred else []
+    # NOTE: who held an inference tensor may be marked, and serves no other step.
+    text += ["    results[span] = blank"] if forgets else []
     text += ["    tr.last_refs, tr.refs = tr.refs, {}"] if left else []
     text += [f"    {NEW_TRACE}", "    tr.pos = root"]
     text += ["root.next, tr.ended = again.then, again", "return True"]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from lazyt.errors import AutogradError
 from lazyt.tracing.steps import INPUT
 from lazyt.tracing.tensor_state import Inference
-from lazyt.tracing.trace import Several
 
 if TYPE_CHECKING:
     from lazyt.tracing.tensor_state import Holder
@@ -49,17 +48,11 @@ def is_inference(x: Any) -> bool:
 
 def mark(tr: Trace, start: int = 0) -> None:
     """Mark the holders of inference tensors among the values of a trace's steps, from one step on."""
-    path = tr.pos.steps()
-    for s in path[start:]:
-        if s.op is INPUT or not (s.mode.inference or s.operands):
-            continue
-        h = tr.results[s.index]
-        r = None if h is not None else tr.refs.get(s.index)
-        found = [h] if h is not None else [] if r is None else (r() or []) if type(r) is Several else [r()]
-        for holder in found:
-            slot = None if holder is None else holder._slot
-            if slot is not None and holder._storage is None and made_in_inference(slot):
-                Inference.mark(holder)
+    # NOTE: not those that nobody holds: they serve the next trace's steps, whatever these are (see replay.py).
+    for i, holder in tr.alive(start):
+        slot = holder._slot
+        if i >= start and slot is not None and holder._storage is None and made_in_inference(slot):
+            Inference.mark(holder)
 
 
 def refuse_saving(name: str, what: str) -> AutogradError:

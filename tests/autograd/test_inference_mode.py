@@ -139,3 +139,20 @@ def test_loops_in_the_mode_are_replayed() -> None:
         assert lt.last_sync().plan_hit and lt.last_sync().reason == ""
     with pytest.raises(lt.AutogradError, match="Inplace update to inference tensor"):
         x += 1
+
+
+def test_handles_of_the_mode_serve_no_other_program() -> None:
+    """What nobody holds after a sync is the handle of the next trace's step, which is no inference tensor."""
+    x = lt.ones(4) * 1
+    lt.sync()
+    for _ in range(8):
+        with lt.inference_mode():
+            y = x * 2
+            y = lt.tanh(y) + 1
+        lt.sync()
+        for f in (lt.sin, lt.cos):
+            z = f(lt.exp(x)) * 2
+            z += 1
+            assert not z.is_inference()
+            lt.sync()
+        assert y.is_inference() and not x.is_inference()

@@ -57,8 +57,8 @@ def modes() -> Seen:
     """The modes of this thread."""
     tr = local.trace
     return {
-        "grad": lt.is_grad_enabled(), "device": tr.mode.device, "eager": tr.eager, "watched": tr.watched,
-        "no_sync": len(tr.syncs_forbidden), "expect": len(tr.expectations),
+        "grad": lt.is_grad_enabled(), "device": tr.mode.device, "inference": tr.mode.inference, "eager": tr.eager,
+        "watched": tr.watched, "no_sync": len(tr.syncs_forbidden), "expect": len(tr.expectations),
     }  # fmt: skip
 
 
@@ -264,6 +264,8 @@ def _other_contexts(xp: Any, s: Any) -> None:
         s["a"] += 1
     with lt.eager(), lt.expect():
         s["b"] * 2
+    with lt.inference_mode():
+        s["b"] * 3
 
 
 def _failing(xp: Any, s: Any) -> None:
