@@ -138,7 +138,8 @@ def mode_step(tr: Trace, mode: Mode) -> Step:
     if s is None:
         pos = tr.pos
         s = Step(pos, MODE, (), (mode,), key, pos.index + 1)
-        s.mode, s.device, s.info = mode, mode.device, pos.mode.difference(mode)
+        # NOTE: the device of the step before: a change of mode has no value, so it mixes no devices.
+        s.mode, s.device, s.info = mode, pos.device, pos.mode.difference(mode)
         s.site = user_site()
         insert(tr, s, key, key)
     return s

@@ -284,3 +284,14 @@ def test_a_segment_is_recorded_again_in_the_modes_that_it_was_recorded_in() -> N
         got = w.grad.numpy()
     v = np.array([3.0, 6.0])
     np.testing.assert_allclose(got, 3 * np.exp(v) * (1 + v), rtol=1e-6)
+
+
+def test_a_default_device_that_nothing_is_made_on_mixes_no_devices() -> None:
+    """Where devices are mixed no sync is replayed and no long program is divided."""
+    for _ in range(3):
+        y = ramp(3) + 1
+        before = switch_mode(Mode(device="cuda:0"))
+        z = y * 2
+        return_to(before)
+        assert any(s.op is MODE for s in local.trace.pos.steps()) and not local.trace.pos.mixed
+        np.testing.assert_array_equal(z.numpy(), (ramp(3).numpy() + 1) * 2)
