@@ -73,7 +73,7 @@ def _path(
     """The nodes that vary with a wanted one, in order; and whether they pass cotangents to their operands.
 
     What passes nothing on, or cannot vary with a wanted node, is not looked behind: there lie, for one, all earlier
-    turns of a loop.
+    iterations of a loop.
     """
     tracked = b.tracked
     for n in b.nodes[len(tracked) :]:

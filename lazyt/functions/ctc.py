@@ -1,4 +1,4 @@
-"""The connectionist temporal classification loss: a scan over time, whose turns are recorded steps."""
+"""The connectionist temporal classification loss: a scan over time, whose iterations are recorded steps."""
 
 from __future__ import annotations
 

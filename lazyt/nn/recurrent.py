@@ -1,6 +1,6 @@
-"""Recurrent layers and their cells: a loop over time whose every turn is recorded.
+"""Recurrent layers and their cells: a loop over time whose every iteration is recorded.
 
-The input's share of all turns is one product before the loop; a turn is the state's product and one kernel.
+The input's share of all iterations is one product before the loop; an iteration is the state's product and one kernel.
 """
 
 from __future__ import annotations
@@ -212,20 +212,20 @@ class RNNBase(Module):
         outs: list[Any] = [None] * length
         for t in times:
             share = squeeze(self._shares(x, suffix), 0) if shares is None else shares[t]
-            state = self._turn(share, state, suffix, (shown[t],) if shown else ())
+            state = self._step(share, state, suffix, (shown[t],) if shown else ())
             outs[t] = state[0]
         return stack(outs), state
 
     def _shares(self, x: Any, suffix: str) -> Any:
-        """What the input adds to the gates of every turn, with both biases, as one product."""
+        """What the input adds to the gates of every iteration, with both biases, as one product."""
         w = getattr(self, "weight_ih" + suffix)
         if not self.bias:
             return functional.linear(x, w)
         return functional.linear(x, w, add(getattr(self, "bias_ih" + suffix), getattr(self, "bias_hh" + suffix)))
 
-    def _turn(self, share: Any, state: State, suffix: str, shown: State) -> State:
+    def _step(self, share: Any, state: State, suffix: str, shown: State) -> State:
         """The next state, from the input's share and the last state, which is kept where `shown` is False."""
-        raise NotSupportedError(f"{type(self).__name__}: not supported: a recurrent layer without a `_turn` of its own")
+        raise NotSupportedError(f"{type(self).__name__}: not supported: a recurrent layer without a `_step` of its own")
 
 
 class RNN(RNNBase):
@@ -251,7 +251,7 @@ class RNN(RNNBase):
                          device=device, dtype=dtype)  # fmt: skip
         self.nonlinearity = nonlinearity
 
-    def _turn(self, share: Any, state: State, suffix: str, shown: State) -> State:
+    def _step(self, share: Any, state: State, suffix: str, shown: State) -> State:
         (h,) = state
         more = functional.linear(h, getattr(self, "weight_hh" + suffix))
         return (record(RNN_TURN, (share, more, h, *shown), (self.nonlinearity,)),)
@@ -281,7 +281,7 @@ class LSTM(RNNBase):
         super().__init__("LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
                          proj_size, device=device, dtype=dtype)  # fmt: skip
 
-    def _turn(self, share: Any, state: State, suffix: str, shown: State) -> State:
+    def _step(self, share: Any, state: State, suffix: str, shown: State) -> State:
         h, c = state
         more = functional.linear(h, getattr(self, "weight_hh" + suffix))
         if not self.proj_size:
@@ -320,7 +320,7 @@ class GRU(RNNBase):
     def _shares(self, x: Any, suffix: str) -> Any:
         return functional.linear(x, getattr(self, "weight_ih" + suffix), getattr(self, "bias_ih" + suffix, None))
 
-    def _turn(self, share: Any, state: State, suffix: str, shown: State) -> State:
+    def _step(self, share: Any, state: State, suffix: str, shown: State) -> State:
         (h,) = state
         more = functional.linear(h, getattr(self, "weight_hh" + suffix), getattr(self, "bias_hh" + suffix, None))
         return (record(GRU_TURN, (share, more, h, *shown)),)

@@ -1,7 +1,7 @@
-"""Recurrent layers: the parts of an array by time, and what a turn does behind its products.
+"""Recurrent layers: the parts of an array by time, and what an iteration does behind its products.
 
 The gates' sigmoids are written as (1 + tanh(x / 2)) / 2 and multiplied out, so that derivatives read the tangents
-alone: half as much is kept for each turn.
+alone: half as much is kept for each iteration.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Partition of a long trace into subprograms that are planned one by one.
 
-A loop that nobody reads records the same steps turn after turn. Planned as one graph, n turns cost n plans' time and n
-plans' memory. So a trace with equal turns is divided between them, and a very long one without at places that few
-values cross. Each part is a program of its own: its *inputs* are the values that it reads and does not compute. Parts
-of equal structure share one *template*, hence one plan, whatever turn, line or trace they are from.
+A loop that nobody reads records the same steps again and again. Planned as one graph, n iterations cost n plans' time
+and n plans' memory. So a trace with equal iterations is divided between them, and a very long one without at places
+that few values cross. Each part is a program of its own: its *inputs* are the values that it reads and does not
+compute. Parts of equal structure share one *template*, hence one plan, whatever iteration, line or trace they are from.
 
     0  input x                 part 0: steps 2, 4         template: input, input, matmul, tanh
     1  input w                 part 1: steps 5, 6         the same template, over the result of part 0
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from lazyt.tracing.tensor_state import Data
 
 # A trace of fewer steps is one program, and so is one of less weight: planning it costs little. What trains for several
-# turns is divided at less, because a backward and an update are written as many primitives; what accumulates the
+# iterations is divided at less, because a backward and an update are written as many primitives; what accumulates the
 # gradients of a few batches stays whole, unless it comes with other numbers of batches.
 MIN_STEPS = 64
 MIN_WEIGHT, MIN_TURNS = 2048, 4
 MIN_TRAINING_WEIGHT, MIN_TRAINING_TURNS = 256, 8
-# A part has as many turns as go into this weight, one at least; of what trains it has one.
+# A part has as many iterations as go into this weight, one at least; of what trains it has one.
 PART_WEIGHT = 64
-# Where no turns are equal, a part has about this weight.
+# Where no iterations are equal, a part has about this weight.
 LONGEST = 8192
 # A step of a backward stands for about so many primitives for each step that it differentiates.
 BACKWARD_WEIGHT = 3
@@ -60,13 +60,13 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass
-class Turns:
-    """A range of body steps that repeats with one period, and where a turn begins."""
+class Iterations:
+    """A range of body steps that repeats with one period, and where an iteration begins."""
 
     start: int
     stop: int
     period: int
-    phase: int  # turns begin at steps whose number is this, modulo the period
+    phase: int  # iterations begin at steps whose number is this, modulo the period
 
 
 class Body:
@@ -164,21 +164,21 @@ def boundaries(body: Body) -> list[int]:
     todo = [(0, n)]
     while todo:
         start, stop = todo.pop()
-        turns = _turns(body, tokens, start, stop)
-        if turns is None:
+        iterations = _iterations(body, tokens, start, stop)
+        if iterations is None:
             found.update(_by_weight(body, start, stop))
             continue
-        places = _between_turns(body, turns)
+        places = _between_iterations(body, iterations)
         found.update(places)
         todo += [(a, b) for a, b in ((start, places[0]), (places[-1], stop)) if b - a < stop - start]
     found -= {0, n}
     return [0, *sorted(found)] if found else []
 
 
-def _turns(body: Body, tokens: Array, start: int, stop: int) -> Turns | None:
-    """The longest run of equal turns in a range of steps; None where nothing repeats, or not often enough.
+def _iterations(body: Body, tokens: Array, start: int, stop: int) -> Iterations | None:
+    """The longest run of equal iterations in a range of steps; None where nothing repeats, or not often enough.
 
-    Its period is the distance between occurrences of what is rare: what occurs several times a turn says less.
+    Its period is the distance between occurrences of what is rare: what occurs several times an iteration says less.
     """
     fewest = MIN_TURNS if body.weight(start, stop) >= MIN_WEIGHT else MIN_TRAINING_TURNS
     if body.is_light(start, stop) or stop - start < max(fewest, 3):
@@ -190,7 +190,7 @@ def _turns(body: Body, tokens: Array, start: int, stop: int) -> Turns | None:
     _, inverse, counts = np.unique(grams, return_inverse=True, return_counts=True)
     often = np.flatnonzero(counts >= fewest - 1)
     tried: set[int] = set()
-    best: Turns | None = None
+    best: Iterations | None = None
     for gram in often[np.argsort(counts[often], kind="stable")][: 4 * MAX_CANDIDATES]:
         places = np.flatnonzero(inverse == gram)
         period = int(np.median(np.diff(places)))
@@ -202,7 +202,7 @@ def _turns(body: Body, tokens: Array, start: int, stop: int) -> Turns | None:
         if b - a >= fewest * period and (best is None or b - a > 1.1 * (best.stop - best.start)):
             phase = _phase(body, start + a, start + b, period)
             if phase is not None:
-                best = Turns(start + a, start + b, period, phase)
+                best = Iterations(start + a, start + b, period, phase)
         if len(tried) >= MAX_CANDIDATES:
             break
     return best
@@ -218,7 +218,7 @@ def _longest(equal: Array) -> tuple[int, int]:
 
 
 def _phase(body: Body, start: int, stop: int, period: int) -> int | None:
-    """Where turns begin: at a place that no backward reaches across in any turn, and that the fewest values cross."""
+    """Where iterations begin: at a place that no backward reaches across in any, and that the fewest values cross."""
     n = (stop - start) // period * period
     closed = body.closed[start : start + n].reshape(-1, period).max(axis=0)
     crossing = body.crossing[start : start + n].reshape(-1, period).sum(axis=0)
@@ -230,14 +230,14 @@ def _phase(body: Body, start: int, stop: int, period: int) -> int | None:
     return int(open_places[order[0]] + start) % period
 
 
-def _between_turns(body: Body, turns: Turns) -> list[int]:
-    """The places between groups of turns, from the first turn's beginning to the last one's end."""
-    first = turns.start + (turns.phase - turns.start) % turns.period
-    a_turn = max(body.weight(first, first + turns.period), 1)
-    # NOTE: between turns that train, the values that a turn replaces give their memory to what replaces them.
-    step = turns.period * (1 if body.trains else max(1, PART_WEIGHT // a_turn))
-    places = list(range(first, turns.stop + 1, step))
-    last = first + (turns.stop - first) // turns.period * turns.period
+def _between_iterations(body: Body, iterations: Iterations) -> list[int]:
+    """The places between groups of iterations, from the first iteration's beginning to the last one's end."""
+    first = iterations.start + (iterations.phase - iterations.start) % iterations.period
+    weight = max(body.weight(first, first + iterations.period), 1)
+    # NOTE: between iterations that train, the values that one replaces give their memory to what replaces them.
+    step = iterations.period * (1 if body.trains else max(1, PART_WEIGHT // weight))
+    places = list(range(first, iterations.stop + 1, step))
+    last = first + (iterations.stop - first) // iterations.period * iterations.period
     return places if places[-1] == last else [*places, last]
 
 
@@ -583,13 +583,13 @@ def partition(pos: Step, ext: Ext, want: Sequence[Slot]) -> Partition | None:
     return found
 
 
-def turn_left(pos: Step) -> int | None:
-    """How many steps at least are left of this turn, for a trace that goes round a loop; None for another one."""
+def iteration_left(pos: Step) -> int | None:
+    """How many steps at least are left of this iteration, for a trace that goes round a loop; None for another one."""
     if pos.mixed or not settings["partition"]:
         return None
     body = Body(pos.steps())
     n = len(body.steps)
-    turns = _turns(body, body.tokens(), 0, n)
-    if turns is None or turns.stop < n:
+    iterations = _iterations(body, body.tokens(), 0, n)
+    if iterations is None or iterations.stop < n:
         return None
-    return (turns.phase - n) % turns.period
+    return (iterations.phase - n) % iterations.period

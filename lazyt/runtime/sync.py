@@ -18,7 +18,7 @@ from lazyt.runtime.liveness import apart, commit, is_wanted, stand, wanted_of
 from lazyt.runtime.plan_cache import Plan, drop_plans, find_plan
 from lazyt.runtime.replay import Again, counters
 from lazyt.runtime.replay_update import remember
-from lazyt.runtime.subprograms import Part, Partition, partition, turn_left
+from lazyt.runtime.subprograms import Part, Partition, iteration_left, partition
 from lazyt.runtime.sync_report import SyncReport
 from lazyt.tracing import record as recording
 from lazyt.tracing.call_site import Site, user_site
@@ -460,8 +460,8 @@ def _run(tr: Trace, cause: str, site: Any = None) -> None:
     sync(tr, cause, site)
 
 
-def _turn_left(tr: Trace, cut: bool) -> int | None:
-    """How many steps at least are left of a loop's turn; None where the trace must not end between two turns.
+def _iteration_left(tr: Trace, cut: bool) -> int | None:
+    """How many steps at least are left of a loop's iteration; None where the trace must not end between two iterations.
 
     A value that somebody may still differentiate keeps its trace.
     cut: a trace ended here before.
@@ -471,7 +471,7 @@ def _turn_left(tr: Trace, cut: bool) -> int | None:
     freed = consumed_on(tr)
     if any(x.requires_grad and x.leaf is None and x.step not in freed for x in wanted_of(tr)[0]):
         return None
-    return 0 if cut else turn_left(tr.pos)
+    return 0 if cut else iteration_left(tr.pos)
 
 
 def _sync_for(tr: Trace, x: Handle) -> None:
@@ -482,5 +482,5 @@ def _sync_for(tr: Trace, x: Handle) -> None:
 
 
 hooks.sync, hooks.sync_for = _run, _sync_for
-hooks.turn_left = _turn_left
+hooks.iteration_left = _iteration_left
 hooks.compute_foreign = compute_foreign

@@ -43,7 +43,7 @@ def _check_bound(tr: Trace, site: Site) -> None:
     """Sync when the trace has reached its bound, at the place of the previous cut if that comes round again.
 
     Recording a new step costs a hundred times what a known one does, and a known plan is free. So a trace of some
-    length that goes round a loop ends between two turns: the traces behind it repeat it.
+    length that goes round a loop ends between two iterations: the traces behind it repeat it.
     """
     pos = tr.pos
     if tr.polled >= POLLS:
@@ -52,7 +52,7 @@ def _check_bound(tr: Trace, site: Site) -> None:
             run_sync(tr, "another thread", site)
         return
     if pos.index < MAX_STEPS and tr.nbytes < MAX_BYTES:
-        left = hooks.turn_left(tr, pos.cut)
+        left = hooks.iteration_left(tr, pos.cut)
         if left == 0:
             pos.cut, pos.next = True, NONE
             run_sync(tr, "bound", site)

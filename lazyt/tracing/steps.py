@@ -55,7 +55,7 @@ class Hooks:
     over_data: Callable[[Data], Handle]
     over_array: Callable[[np.ndarray[Any, Any]], Handle]
     sync: Callable[[Trace, str, Any], None]
-    turn_left: Callable[[Trace, bool], int | None]
+    iteration_left: Callable[[Trace, bool], int | None]
     sync_for: Callable[[Trace, Handle], None]
     compute_foreign: Callable[[Holder], Data]
     publish: Callable[[Trace], None]

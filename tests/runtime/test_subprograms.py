@@ -24,7 +24,7 @@ def rows(*shape: int, seed: int = 0, dtype: Any = np.float32) -> lt.Tensor:
     return lt.asarray(np.random.default_rng(seed).standard_normal(shape).astype(dtype))
 
 
-# --- programs that nobody reads for `turns` turns ------------------------------------------------------------------
+# --- programs that nobody reads for `turns` iterations ---------------------------------------------------------------
 
 
 def recurrence(turns: int) -> Arrays:
@@ -279,7 +279,7 @@ def loop(turns: int) -> lt.Tensor:
     return x
 
 
-def test_a_loop_that_nobody_reads_ends_its_trace_between_two_turns() -> None:
+def test_a_loop_that_nobody_reads_ends_its_trace_between_two_iterations() -> None:
     with lt.expect() as seen:
         x = loop(20_000)
         x.numpy()
@@ -289,7 +289,7 @@ def test_a_loop_that_nobody_reads_ends_its_trace_between_two_turns() -> None:
     # One more plan at most than for the first two: a trace begins with a leaf, then with what the last one left.
     assert not any(r.plans for r in seen.reports[4:-1])
     assert all(r.steps < 5000 for r in seen.reports)
-    # Of a turn's values one is wanted behind it, and the first trace has the weights.
+    # Of an iteration's values one is wanted behind it, and the first trace has the weights.
     assert [r.outputs for r in seen.reports] == [2] + [1] * (len(causes) - 1)
 
 

@@ -1,4 +1,4 @@
-"""Long sums, of the turns of a loop above all, as one operation over all that is summed up.
+"""Long sums, of the iterations of a loop above all, as one operation over all that is summed up.
 
     add(..., matmul(a_1, b_1), ..., matmul(a_n, b_n))  -->  add(..., matmul(concat a, concat b))
     add(..., sum(x_1, 0), ..., sum(x_n, 0))            -->  add(..., sum(concat x, 0))
@@ -6,9 +6,9 @@
         that lie side by side and make up the whole    -->  add(..., concat x)
     concat(x_1 with an axis of 1, ...) along it         -->  reshape(concat x along the next)
 
-Such sums are the gradients of what every turn of a loop reads: of a weight, of a bias, of an array that is read part
-by part. Turn by turn each is a pass over all of the gradient. What is concatenated is written there when it is
-computed. A product is collected only where its operands are no larger than the product that is then not stored.
+Such sums are the gradients of what every iteration of a loop reads: of a weight, of a bias, of an array that is read
+part by part. One after the other, each is a pass over all of the gradient. What is concatenated is written there when
+it is computed. A product is collected only where its operands are no larger than the product that is then not stored.
 The bits of a sum of products may change, for its order does.
 """
 

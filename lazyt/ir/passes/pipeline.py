@@ -105,7 +105,7 @@ def _order(p: Program, options: Options) -> Program:
 
 PASSES: list[Pass] = [
     Pass("canonicalize", _canonicalize),  # marks of autograd go, complex values become parts, dead code is dropped
-    Pass("collect_sums", _collect_sums),  # what all turns of a loop add up is one product, reduction or concatenation
+    Pass("collect_sums", _collect_sums),  # what a loop adds up is one product, reduction or concatenation
     Pass("compress", _compress),  # what the backward reads is kept in few bits, where it was recorded so
     Pass("recompute", _recompute),  # under a memory budget: what the backward computes again in place of keeping it
     Pass("prefetch", _prefetch),  # the backend compiles what it needs for certain, while this thread goes on
