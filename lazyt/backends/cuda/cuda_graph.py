@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from lazyt.backends.cuda.cupy_driver import KernelNode
 from lazyt.backends.cuda.driver_api import GraphError
+from lazyt.backends.cuda.graph_nodes import KernelNode
 from lazyt.config import cpu as switches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lazyt.backends.cuda.codegen.mapping import Mapping
-    from lazyt.backends.cuda.cupy_driver import Work
     from lazyt.backends.cuda.device import Device
+    from lazyt.backends.cuda.graph_nodes import Work
     from lazyt.backends.cuda.library.products import Product
 
     Array = np.ndarray[Any, Any]

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from lazyt.backends.cuda.graph_nodes import KernelNode, Ordered, Product, Work
+
 # Turing: the first with all that the kernels use.
 OLDEST = 75
 
@@ -40,40 +42,6 @@ class Properties:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
-    """C = A @ B over a batch: row-major matrices, each transposed or not, by address, leading dimension and stride."""
-
-    dtype: np.dtype
-    m: int
-    n: int
-    k: int
-    a: int
-    b: int
-    c: int
-    a_leading: int
-    b_leading: int
-    a_transposed: bool
-    b_transposed: bool
-    batch: int
-    a_stride: int
-    b_stride: int
-    c_stride: int
-    tf32: bool
-
-
-@dataclass(frozen=True, slots=True)
-class KernelNode:
-    """A kernel's launch; `parameters` is the address of an array of one pointer, to the `entries` of its arguments."""
-
-    function: Any
-    blocks: int
-    threads: int
-    shared: int
-    parameters: int
-    entries: int
-
-
-@dataclass(frozen=True, slots=True)
 class Adopted:
     """Memory of another library: the device's number, address and layout, and the object that keeps it."""
 
@@ -83,11 +51,6 @@ class Adopted:
     shape: tuple[int, ...]
     dtype: np.dtype
     owner: object
-
-
-# What a graph's nodes are, each with the numbers of those that it comes after.
-Work = KernelNode | Product
-Ordered = tuple[Work, "tuple[int, ...]"]
 
 
 class Driver(Protocol):

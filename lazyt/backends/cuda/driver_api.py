@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from lazyt.backends.cuda.cupy_driver import KernelNode, Ordered, Product, Work
+    from lazyt.backends.cuda.graph_nodes import KernelNode, Ordered, Product, Work
 
     # Gives a stream to capture on, cuBLAS's version and handle, its workspace and how large that is, and arguments.
     Capturing = Callable[[Product], AbstractContextManager[tuple[int, int, int, int, int, tuple[int, ...]]]]

@@ -16,7 +16,7 @@ import pytest
 import lazyt as lt
 from lazyt.backends.cpu.flags import switches
 from lazyt.backends.cuda import driver_api
-from lazyt.backends.cuda.cupy_driver import KernelNode, Product
+from lazyt.backends.cuda.graph_nodes import KernelNode, Product
 from lazyt.nn import functional as F
 from lazyt.runtime import plan_cache
 from tests.support.cuda.fake import FakeDriver, FakeStream, installed

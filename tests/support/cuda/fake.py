@@ -16,8 +16,9 @@ import numpy as np
 
 import lazyt as lt
 from lazyt.backends.cuda import cupy_driver as driver
-from lazyt.backends.cuda.cupy_driver import Adopted, KernelNode, Ordered, Product, Properties, Work
+from lazyt.backends.cuda.cupy_driver import Adopted, Properties
 from lazyt.backends.cuda.driver_api import GraphError
+from lazyt.backends.cuda.graph_nodes import KernelNode, Ordered, Product, Work
 from lazyt.errors import DeviceError
 from lazyt.runtime import plan_cache
 from lazyt.tracing.trace import local

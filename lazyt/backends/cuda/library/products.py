@@ -14,7 +14,7 @@ import numpy as np
 from lazyt.backends.common import products
 from lazyt.backends.common.precision import precision
 from lazyt.backends.common.products import NO_TRANS, Choice, leading
-from lazyt.backends.cuda import cupy_driver
+from lazyt.backends.cuda import graph_nodes
 from lazyt.backends.cuda.library import registry
 from lazyt.backends.math.elements import BFLOAT16
 
@@ -66,7 +66,7 @@ class Product(products.Product):
         """Where its addresses stand in the table."""
         return range(self.at, self.at + 4)
 
-    def works(self, table: Array) -> list[cupy_driver.Product]:
+    def works(self, table: Array) -> list[graph_nodes.Product]:
         """The calls of cuBLAS: the longest batch axis in one, the others one by one."""
         ch, dtype = self.choice, self.call.node.dtype
         size = dtype.itemsize
@@ -81,7 +81,7 @@ class Product(products.Product):
                 start + size * sum(q * axis[1 + i] for q, axis in zip(index, axes, strict=True))
                 for i, start in enumerate(starts)
             )
-            product = cupy_driver.Product(
+            product = graph_nodes.Product(
                 dtype, ch.m, ch.n, ch.k, a, b, c, self.leading[0], self.leading[1], self.transposed[0],
                 self.transposed[1], count, steps[0], steps[1], steps[2], bool(tf32),
             )  # fmt: skip
