@@ -35,7 +35,7 @@ WHY = {
     "repeated": "would be computed again along an axis that it does not have",
     "axes": "read through an index map that is not affine",
     "size": "the kernel is as large as kernels get",
-    "kept": "the backward reads it later, in few bits",
+    "packed": "the backward reads it later, in few bits",
     "needs": "one kernel would need more stack, or more code, than kernels may",
     "reduction": "a reduction that another kernel reads when it is finished",
     "call": "made by a library call",

@@ -124,7 +124,7 @@ class _Fuser:
         for n in self.graph.outputs:
             self._store(buffer_of(n), -1, "output")
         for n in self.graph.kept:
-            self._store(n, -1, "kept")
+            self._store(n, -1, "packed")
         for n in self._readers_first():
             self._visit(n)
         self.units.sort(key=lambda u: -u.number)
@@ -285,7 +285,7 @@ class _Fuser:
         if n.op == "input":  # it is there, wherever it is read
             return
         if n in self.graph.kept and not any(r.node in self.graph.kept for r in group.roots):
-            self._store(n, group.number, "kept")
+            self._store(n, group.number, "packed")
             return
         places = self.wanted.setdefault(n, {}).setdefault(group, [])
         if place not in places:
