@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from lazyt.ir.compression import Draw
+    from lazyt.ir.compression import Compression
     from lazyt.ir.symbolic import Dim
 
 Shape = tuple["int | Dim", ...]
@@ -181,6 +181,16 @@ Attrs = (
     | Identity
     | None
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """The compression that a step was recorded under, and the scalars of its program that rounding draws from."""
+
+    settings: Compression
+    seed: int  # positions among the program's scalars
+    counter: int
+    tops: Node | None = None  # of a probe: for each rounded array its largest code, and what moves its counter
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 from lazyt.errors import LazytError, OutOfMemory, SettingError
 from lazyt.interrupts import uninterrupted
 from lazyt.ir import graph as g
 from lazyt.ir.graph_interpreter import Environment
 from lazyt.ir.passes.call_operands import nbytes
-from lazyt.ir.passes.recompute import Wish
+from lazyt.ir.passes.recomputation import Choice, Wish
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.ir.symbolic import hint
 from lazyt.tracing.current import restore_mode, set_mode
@@ -26,10 +26,22 @@ from lazyt.tracing.printer import bytes_text, site_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lazyt.backends.interface import Executable
     from lazyt.ir.graph import Graph
     from lazyt.ir.passes.saved_values import SavedValue
-    from lazyt.runtime.plan_cache import Plan
+    from lazyt.ir.passes.schedule import Schedule
     from lazyt.tracing.steps import Step
+
+    class Planned(Protocol):
+        """What is asked of a plan here."""
+
+        graph: Graph
+        schedule: Schedule
+        choice: Choice | None
+        executable: Executable
+        holds: Callable[[tuple[int, ...]], bool]
+
+    P = TypeVar("P", bound=Planned)
 
 UNITS = {
     "": 1,
@@ -159,14 +171,14 @@ def budget_of(steps: Sequence[Step], graph: Graph) -> tuple[Budget, frozenset[in
 
 
 def plan_within(
-    made: Callable[..., Plan], found: tuple[Budget, frozenset[int]], extents: tuple[int, ...],
+    made: Callable[..., P], found: tuple[Budget, frozenset[int]], extents: tuple[int, ...],
     scalars: Sequence[Any],
-) -> Plan:  # fmt: skip
+) -> P:  # fmt: skip
     """A plan within a budget, at these extents; OutOfMemory if there is none. `made` makes one, for a wish."""
     limit, steps = found[0].nbytes, found[1]
     verdict = None if found[0].policy is None else _verdict(found[0].policy)
 
-    def need(plan: Plan) -> int:
+    def need(plan: P) -> int:
         return needed(plan, extents, scalars)
 
     usual = made()
@@ -188,7 +200,7 @@ def plan_within(
     return _bounded(best, limit, scalars)
 
 
-def _search(made: Callable[[int], Plan], plan: Plan, limit: int, need: Callable[[Plan], int]) -> Plan:
+def _search(made: Callable[[int], P], plan: P, limit: int, need: Callable[[P], int]) -> P:
     """A plan within the limit that computes little again; if none is, the one that needs least."""
     size = need(plan)
     if plan.choice is None:
@@ -210,7 +222,7 @@ def _search(made: Callable[[int], Plan], plan: Plan, limit: int, need: Callable[
     return min((made(int(highest * part)) for part in LAST), key=need)
 
 
-def _cheaper(made: Callable[[int], Plan], plan: Plan, aim: int, limit: int, need: Callable[[Plan], int]) -> Plan:
+def _cheaper(made: Callable[[int], P], plan: P, aim: int, limit: int, need: Callable[[P], int]) -> P:
     """A plan that computes less again, if this one leaves much of the limit."""
     for part in (1.0, 0.5):
         size = need(plan)
@@ -223,7 +235,7 @@ def _cheaper(made: Callable[[int], Plan], plan: Plan, aim: int, limit: int, need
     return plan
 
 
-def needed(plan: Plan, extents: tuple[int, ...], scalars: Sequence[Any]) -> int:
+def needed(plan: Planned, extents: tuple[int, ...], scalars: Sequence[Any]) -> int:
     """The bytes that a run of a plan needs: inputs, results and temporaries. Results in place of inputs count once."""
     bound = plan.executable.bind(extents, scalars)
     size = Environment((), (), (extents, ())).size
@@ -231,11 +243,11 @@ def needed(plan: Plan, extents: tuple[int, ...], scalars: Sequence[Any]) -> int:
     return inputs + sum(bound.sizes) - bound.spared() + bound.arena_size
 
 
-def _inputs(plan: Plan) -> list[g.Node]:
+def _inputs(plan: Planned) -> list[g.Node]:
     return [n for n in plan.graph.nodes if n.op == "input"]
 
 
-def _bounded(plan: Plan, limit: int | None, scalars: Sequence[Any]) -> Plan:
+def _bounded(plan: P, limit: int | None, scalars: Sequence[Any]) -> P:
     """The plan, which serves only extents at which it is within the limit."""
     if limit is None:
         return plan
@@ -258,7 +270,7 @@ def _bounded(plan: Plan, limit: int | None, scalars: Sequence[Any]) -> Plan:
     return plan
 
 
-def _too_little(limit: int, least: int, usual: Plan, best: Plan) -> str:
+def _too_little(limit: int, least: int, usual: Planned, best: Planned) -> str:
     """The message of an impossible budget."""
     inputs = sum(hint(nbytes(n)) for n in _inputs(usual))
     choice = best.choice

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lazyt.backends.common.commit_flag import Receipt
     from lazyt.backends.interface import Executable
     from lazyt.ir.passes.program import Program as Begun
-    from lazyt.ir.passes.recompute import Wish
+    from lazyt.ir.passes.recomputation import Wish
 
 # A program with at most this many steps, and no backward among them, runs unfused the first time.
 SMALL_PROGRAM = 24

@@ -8,7 +8,6 @@ from typing import Any
 
 from lazyt.ir import graph as g
 from lazyt.ir.builder import Builder, Weak
-from lazyt.ir.compression import Draw
 from lazyt.ir.graph import Node
 from lazyt.ir.symbolic import Scope
 from lazyt.ops.compression import DRAW
@@ -61,13 +60,13 @@ def lower(steps: Sequence[Step], extents: Sequence[int], scalars: Sequence[Any])
     return low
 
 
-def draws_of(steps: Sequence[Step]) -> dict[Step, Draw]:
+def draws_of(steps: Sequence[Step]) -> dict[Step, g.Draw]:
     """The compression of each step that was recorded under one, and what it draws from: the scalars of a `DRAW`.
 
     It is the one before the step; the first one where a sync came between that and the step.
     """
     where = [s for s in steps if s.op is DRAW]
-    found: dict[Step, Draw] = {}
+    found: dict[Step, g.Draw] = {}
     at = -1
     for s in steps if where else ():
         settings = s.mode.compress
@@ -76,7 +75,7 @@ def draws_of(steps: Sequence[Step]) -> dict[Step, Draw]:
         # NOTE: a new version of a leaf is a parameter, not something that is saved.
         elif settings is not None and s.op is not ASSIGN and not s.targets:
             start = where[max(at, 0)].scalar_start
-            found[s] = Draw(settings, start, start + 1)
+            found[s] = g.Draw(settings, start, start + 1)
     return found
 
 

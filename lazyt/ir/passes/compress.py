@@ -31,8 +31,7 @@ from lazyt.ir.symbolic import hint, product
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lazyt.ir.compression import Draw
-    from lazyt.ir.graph import Graph, Node
+    from lazyt.ir.graph import Draw, Graph, Node
     from lazyt.ir.symbolic import Scope
 
 # Arrays of fewer bytes are kept as they are.

@@ -14,10 +14,19 @@ from lazyt.ir.passes.call_operands import nbytes
 from lazyt.ir.symbolic import hint
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Sequence, Set as AbstractSet
+    from typing import Protocol
 
     from lazyt.ir.graph import Node
-    from lazyt.ir.passes.schedule import Launch
+
+    class Launch(Protocol):
+        """What is asked of a launch here: the stored nodes that it reads and writes."""
+
+        @property
+        def reads(self) -> AbstractSet[Node]: ...
+
+        @property
+        def writes(self) -> AbstractSet[Node]: ...
 
 
 def order_for_memory(

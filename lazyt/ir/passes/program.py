@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lazyt.ir.passes.canonicalize import Attention
     from lazyt.ir.passes.divide_kernels import Share
     from lazyt.ir.passes.fusion_result import Fused
-    from lazyt.ir.passes.recompute import Choice, Wish
+    from lazyt.ir.passes.recomputation import Choice, Wish
     from lazyt.ir.passes.schedule import Launch, Schedule
     from lazyt.ir.symbolic import Scope
 

@@ -14,7 +14,7 @@ may fail (an index that is data), what has an effect, and library calls other th
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lazyt.ir import graph as g
@@ -23,18 +23,15 @@ from lazyt.ir.graph import Graph, Node
 from lazyt.ir.passes.call_operands import buffer_of, nbytes
 from lazyt.ir.passes.checkpointing import Problem, Value, solve
 from lazyt.ir.passes.fuse import Held, fuse
+from lazyt.ir.passes.recomputation import Again, Choice, Wish
 from lazyt.ir.passes.saved_values import SavedValue, Sides, saved_values, stored_operands
 from lazyt.ir.prims import CONVOLUTIONS, ELEMENTWISE, MOVEMENT, SOURCES
-from lazyt.ir.records import dataclass
 from lazyt.ir.symbolic import hint, product
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from lazyt.ir.passes.program import Program
-
-    # What a user's function says of a saved value: 'keep', 'recompute', or None, which leaves it to the pass.
-    Verdict = Callable[[SavedValue], str | None]
 
 # Rates of one core, a nanosecond: multiply-adds of products count two operations.
 PRODUCT_FLOPS = 50.0
@@ -45,45 +42,6 @@ REDUCED = 2  # operations of a reduction, for each element
 
 # Operations that are not done twice: they may fail for their data, or be anything.
 ONCE = frozenset({"gather", "position", "scatter", "opaque"})
-
-
-@dataclass(frozen=True)
-class Wish:
-    """What a compilation is asked for: the peak that the choice aims at, and for which steps there is a choice."""
-
-    limit: int | None  # bytes in the backward, as `checkpointing` counts; None: everything is kept
-    steps: frozenset[int]  # the steps that were recorded under a budget
-    verdict: Verdict | None = None
-    # Numbers of the products of this graph that have an epilogue if nothing is computed again: how a product is
-    # computed, hence its last bits, must not depend on the budget.
-    charged: frozenset[int] = frozenset()
-    # What was found of a graph already, for wishes that differ in their limit alone.
-    known: dict[int, tuple[set[Node], Sides, list[SavedValue], _Model]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Again:
-    """A value that is computed again: what was stored, who reads it, and the nanoseconds that takes, about."""
-
-    value: SavedValue
-    cost: float
-    asked: bool  # by the user's policy
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What the pass decided."""
-
-    problem: Problem
-    kept: frozenset[int]
-    again: tuple[Again, ...] = ()
-    held: Held = field(default_factory=Held)
-    numbers: Mapping[Node, int] = field(default_factory=dict)  # of a node: its number in the graph before the pass
-
-    @property
-    def peak(self) -> int:
-        """The bytes in the backward, as `checkpointing` counts."""
-        return self.problem.peak(self.kept)
 
 
 def recompute(p: Program, wish: Wish) -> Program:

@@ -1,0 +1,58 @@
+"""What a compilation is asked for under a memory budget, and what `recompute` decided."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
+
+from lazyt.ir.passes.fuse import Held
+from lazyt.ir.records import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lazyt.ir.graph import Node
+    from lazyt.ir.passes.checkpointing import Problem
+    from lazyt.ir.passes.saved_values import SavedValue
+
+    # What a user's function says of a saved value: 'keep', 'recompute', or None, which leaves it to the pass.
+    Verdict = Callable[[SavedValue], str | None]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a compilation is asked for: the peak that the choice aims at, and for which steps there is a choice."""
+
+    limit: int | None  # bytes in the backward, as `checkpointing` counts; None: everything is kept
+    steps: frozenset[int]  # the steps that were recorded under a budget
+    verdict: Verdict | None = None
+    # Numbers of the products of this graph that have an epilogue if nothing is computed again: how a product is
+    # computed, hence its last bits, must not depend on the budget.
+    charged: frozenset[int] = frozenset()
+    # What was found of a graph already, for wishes that differ in their limit alone.
+    known: dict[int, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Again:
+    """A value that is computed again: what was stored, who reads it, and the nanoseconds that takes, about."""
+
+    value: SavedValue
+    cost: float
+    asked: bool  # by the user's policy
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the pass decided."""
+
+    problem: Problem
+    kept: frozenset[int]
+    again: tuple[Again, ...] = ()
+    held: Held = field(default_factory=Held)
+    numbers: Mapping[Node, int] = field(default_factory=dict)  # of a node: its number in the graph before the pass
+
+    @property
+    def peak(self) -> int:
+        """The bytes in the backward, as `checkpointing` counts."""
+        return self.problem.peak(self.kept)
