@@ -22,8 +22,8 @@ from lazyt.ir import graph as g
 from lazyt.ir.bit_exact import Form
 from lazyt.ir.graph import Graph
 from lazyt.ir.passes import pipeline
-from lazyt.ir.passes.fuse import is_divided_alike
 from lazyt.ir.passes.program import Options
+from lazyt.ir.passes.same_division import is_divided_alike
 from lazyt.ir.passes.schedule import Schedule
 from lazyt.ir.symbolic import guard_source
 from lazyt.runtime import memory

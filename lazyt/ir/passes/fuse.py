@@ -22,13 +22,12 @@ Sibling fusion: roots over one domain that read a common value become one kernel
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lazyt.ir import graph as g
 from lazyt.ir.attention import is_attention
-from lazyt.ir.graph import Graph, Node, reachable
+from lazyt.ir.graph import Graph, Node
 from lazyt.ir.passes.call_operands import attention_operands, buffer_of, scattered, strided_base
 from lazyt.ir.passes.complex_words import are_halves
 from lazyt.ir.passes.fusion_result import Call, Fused, Group, Root, Unit
@@ -74,29 +73,6 @@ def fuse(
     pieces: nodes of different numbers (0 where there is none) are stored by different groups.
     """
     return _Fuser(graph, scope, enabled, pieces or {}, held).run()
-
-
-def divided_alike(graph: Graph, scope: Scope | None, apart: Fused) -> Fused | None:
-    """The graph divided as it is when fusion is on, if that comes to the same as each operation by itself.
-
-    None where passes before or behind do more than with single operations: around products, and for updates.
-    """
-    read_by = Counter([x for n in graph.nodes for x in n.operands] + graph.outputs)
-    for n in graph.nodes:
-        if n.op in WRITES or n.op in CALLS:
-            return None
-        if n.op in FUSED and any(x.op in FUSED and read_by[x] == 1 for x in n.operands):
-            return None  # mostly fused, so this is not computed
-    fused = fuse(graph, scope)
-    return fused if len(fused.units) == len(apart.units) and fused.stored == apart.stored else None
-
-
-def is_divided_alike(outputs: Sequence[Node]) -> bool:
-    """Whether all of these outputs come from one operation, which is one kernel fused or not."""
-    nodes = reachable(outputs)
-    return sum(n.op in FUSED or n.op in REDUCTIONS for n in nodes) == 1 and not any(
-        n.op in WRITES or n.op in CALLS for n in nodes
-    )
 
 
 class _Fuser:
