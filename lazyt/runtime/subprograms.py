@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 # iterations is divided at less, because a backward and an update are written as many primitives; what accumulates the
 # gradients of a few batches stays whole, unless it comes with other numbers of batches.
 MIN_STEPS = 64
-MIN_WEIGHT, MIN_TURNS = 2048, 4
-MIN_TRAINING_WEIGHT, MIN_TRAINING_TURNS = 256, 8
+MIN_WEIGHT, MIN_ITERATIONS = 2048, 4
+MIN_TRAINING_WEIGHT, MIN_TRAINING_ITERATIONS = 256, 8
 # A part has as many iterations as go into this weight, one at least; of what trains it has one.
 PART_WEIGHT = 64
 # Where no iterations are equal, a part has about this weight.
@@ -180,7 +180,7 @@ def _iterations(body: Body, tokens: Array, start: int, stop: int) -> Iterations 
 
     Its period is the distance between occurrences of what is rare: what occurs several times an iteration says less.
     """
-    fewest = MIN_TURNS if body.weight(start, stop) >= MIN_WEIGHT else MIN_TRAINING_TURNS
+    fewest = MIN_ITERATIONS if body.weight(start, stop) >= MIN_WEIGHT else MIN_TRAINING_ITERATIONS
     if body.is_light(start, stop) or stop - start < max(fewest, 3):
         return None
     t = tokens[start:stop]
