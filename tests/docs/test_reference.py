@@ -30,10 +30,7 @@ SPACES = ("lazyt", "lazyt.linalg", "lazyt.fft", "lazyt.random", "lazyt.nn.functi
 MODULES = (
     *SPACES, "lazyt.nn", "lazyt.nn.init", "lazyt.nn.utils", "lazyt.nn.utils.rnn", "lazyt.optim",
     "lazyt.optim.lr_scheduler", "lazyt.optim.swa_utils", "lazyt.amp", "lazyt.data", "lazyt.distributions",
-    "lazyt.memory", "lazyt.debug", "lazyt.autograd", "lazyt.utils.checkpoint", "lazyt.testing",
-    "lazyt.optim.lr_scheduler", "lazyt.optim.swa_utils", "lazyt.data", "lazyt.distributions", "lazyt.func",
-    "lazyt.memory",
-    "lazyt.debug", "lazyt.autograd", "lazyt.utils.checkpoint", "lazyt.testing",
+    "lazyt.func", "lazyt.memory", "lazyt.debug", "lazyt.autograd", "lazyt.utils.checkpoint", "lazyt.testing",
 )  # fmt: skip
 NAMED = re.compile(r"`((?:numpy|scipy|torch|jax)(?:\.\w+)+)`")
 
