@@ -176,13 +176,14 @@ def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Any], dict[s
     kinds = sorted({type(m).__name__ for m in given})
     if len({type(m) for m in given}) > 1 or len({m.training for m in given}) > 1:
         raise LazytError(f"stack_module_state: models of one class and one mode (training) are required, got {kinds}")
-    parameters, buffers = {}, {}
+    parameters: dict[str, Any] = {}
+    buffers: dict[str, Any] = {}
     for made, tables in (
         (parameters, [dict(m.named_parameters()) for m in given]),
         (buffers, [dict(m.named_buffers()) for m in given]),
     ):
         for name in tables[0]:
-            parts = [t.get(name) for t in tables]
+            parts: list[Any] = [t.get(name) for t in tables]
             asked = {None if x is None else (x.shape, x.dtype, x.requires_grad) for x in parts}
             if len(asked) > 1:
                 raise LazytError(f"stack_module_state: {name} is not alike in all models: {sorted(map(str, asked))}")

@@ -92,7 +92,7 @@ def householder_product(x: Any, tau: Any, /) -> Tensor:
             f"{t.shape} and {factors.shape}"
         )
     m, n = t.shape[-2:]
-    options = {"dtype": t.dtype, "device": t.device}
+    options: dict[str, Any] = {"dtype": t.dtype, "device": t.device}
     # The product is I - v @ T @ v^H, and the inverse of T an upper triangle (Schreiber, Van Loan 1989).
     v = tril(t[..., :k], -1) + eye(m, k, **options)
     adjoint = matrix_transpose(v.conj())

@@ -84,7 +84,7 @@ class LazyLinear(LazyModuleMixin, Linear):
         self.weight = UninitializedParameter(True, device, dtype)
         self.bias = UninitializedParameter(True, device, dtype) if bias else None
 
-    def initialize_parameters(self, x: Any) -> None:  # type: ignore[override]
+    def initialize_parameters(self, x: Any) -> None:
         """Take `in_features` from an input."""
         shape = tensor(x).shape
         if not shape:
@@ -246,7 +246,7 @@ class _LazyNorm(LazyModuleMixin):
             self.running_var = UninitializedBuffer(False, device, dtype)
             self.num_batches_tracked = zeros((), dtype=dtypes.int64, device=device)
 
-    def initialize_parameters(self, x: Any) -> None:  # type: ignore[override]
+    def initialize_parameters(self, x: Any) -> None:
         """Take `num_features` from an input."""
         shape = tensor(x).shape
         instance = isinstance(self, batch_norms._InstanceNorm)

@@ -83,7 +83,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     def reset_parameters(self) -> None:
         """Draw the parameters anew."""
         self.head.reset_parameters()
-        for first, second in self.tail:
+        for cluster in self.tail:
+            first, second = cluster.children()
             first.reset_parameters()
             second.reset_parameters()
 

@@ -33,7 +33,7 @@ def is_parameter(x: Any) -> bool:
 def buffer_of(x: Any) -> bool | None:
     """Whether a tensor that `Buffer` made is persistent; None for any other value."""
     if isinstance(x, UninitializedBuffer):
-        return x._view.persistent  # type: ignore[no-any-return, union-attr, attr-defined]
+        return x._view.persistent  # type: ignore[no-any-return, union-attr]
     found = _buffers.get(id(x))
     return found[1] if found is not None and found[0]() is x else None
 

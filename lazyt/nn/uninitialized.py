@@ -50,7 +50,7 @@ class _Uninitialized(Tensor):
         )
 
     @property
-    def shape(self) -> Never:  # type: ignore[override]
+    def shape(self) -> Never:
         raise self._refused("its shape")
 
     @property
@@ -65,6 +65,10 @@ class _Uninitialized(Tensor):
     def requires_grad(self) -> bool:
         return self._meta is not None and self._meta.requires_grad
 
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
     def requires_grad_(self, value: bool = True) -> Tensor:
         self._meta = Gradient(value)
         return self
@@ -76,7 +80,7 @@ class _Uninitialized(Tensor):
     def detach(self) -> Tensor:
         return self
 
-    def share_memory_(self) -> Never:  # type: ignore[override]
+    def share_memory_(self) -> Never:
         raise self._refused("sharing its memory")
 
     def __repr__(self) -> str:
@@ -85,7 +89,8 @@ class _Uninitialized(Tensor):
     __str__ = __repr__
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        memo[id(self)] = copied = _made(type(self), self.requires_grad, self._view)
+        copied: Tensor = _made(type(self), self.requires_grad, self._view)
+        memo[id(self)] = copied
         return copied
 
     def __reduce__(self) -> Any:
@@ -99,9 +104,10 @@ class _Uninitialized(Tensor):
     def materialize(self, shape: Sequence[int], device: Any = None, dtype: Any = None) -> None:
         """Become a plain tensor of this shape, to be filled; on this device and of this dtype, if they are given."""
         value = empty(tuple(shape), dtype=dtype or self.dtype, device=device or self.device)
-        self.__class__ = Tensor  # type: ignore[assignment]
-        self._slot = self._data = self._view = None
-        replace_values([(self, value)])
+        plain: Any = self
+        plain.__class__ = Tensor
+        plain._slot = plain._data = plain._view = None
+        replace_values([(plain, value)])
 
 
 def respecified(x: Any, dtype: Any, device: Any) -> tuple[Any, str, Kept]:

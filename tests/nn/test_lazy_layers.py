@@ -59,8 +59,9 @@ def test_dtype_and_device_before_the_first_call() -> None:
     m(lt.ones((2, 3, 6), dtype="float64"))
     assert {x.dtype for x in m.parameters()} == {np.dtype("float64")} and m[1].running_var.dtype == np.float64
     frozen = nn.LazyLinear(2).requires_grad_(False)
+    frozen.bias.requires_grad = True
     frozen(lt.ones(3))
-    assert not frozen.weight.requires_grad and frozen.weight.shape == (2, 3)
+    assert not frozen.weight.requires_grad and frozen.weight.shape == (2, 3) and frozen.bias.requires_grad
 
 
 def test_states_of_both_kinds_load_into_both_kinds() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from lazyt.errors import DTypeError, LazytError, NotSupportedError, ShapeError
 from lazyt.functions.conversion import asarray
 from lazyt.functions.creation import eye, tril, zeros
-from lazyt.functions.elementwise import sign, trunc
+from lazyt.functions.elementwise import absolute, sign, trunc
 from lazyt.functions.joining import concat
 from lazyt.functions.linalg import qr, solve
 from lazyt.functions.logic import less_equal, where
@@ -44,7 +44,9 @@ def _orthogonalized(x: Any) -> Tensor:
 def _kept_or_made(x: Any) -> Tensor:
     """x if it is orthogonal to rounding, else orthogonalized."""
     n = x.shape[-1]
-    error = amax(abs(matmul(_adjoint(x), x) - eye(n, dtype=x.dtype, device=x.device)), axis=(-2, -1), keepdims=True)
+    error = amax(
+        absolute(matmul(_adjoint(x), x) - eye(n, dtype=x.dtype, device=x.device)), axis=(-2, -1), keepdims=True
+    )
     return where(less_equal(error, 10 * n * float(np.finfo(x.dtype).eps)), x, _orthogonalized(x))
 
 
