@@ -25,7 +25,7 @@ import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lazyt.ir import graph as g
+from lazyt.ir import dtypes, graph as g
 from lazyt.ir.attention import is_attention
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.passes.call_operands import attention_operands, buffer_of, scattered, strided_base
@@ -75,6 +75,16 @@ def fuse(
     return _Fuser(graph, scope, enabled, pieces or {}, held).run()
 
 
+def _widens(n: Node) -> bool:
+    """Whether n is a half as float32: where it must be stored, the half is."""
+    return n.op == "cast" and n.dtype == dtypes.float32 and n.operands[0].dtype in dtypes.HALVES
+
+
+def _rounds(n: Node) -> bool:
+    """Whether n is a float32 as a half."""
+    return n.op == "cast" and n.dtype in dtypes.HALVES and n.operands[0].dtype == dtypes.float32
+
+
 class _Fuser:
     def __init__(
         self, graph: Graph, scope: Scope | None, enabled: bool, pieces: Mapping[Node, int], held: Held
@@ -115,7 +125,9 @@ class _Fuser:
             for x in n.operands:
                 self.users[x] = self.users.get(x, 0) + 1
             if n.op in FUSED or (n.op in MOVEMENT and n.op not in WRITES):
-                own = 0 if n.op in MOVEMENT or n.op == "iota" else 6 if n.op == "gather" else 1
+                # NOTE: casts are free so that a program in halves is divided as the same one in float32.
+                free = n.op in MOVEMENT or n.op == "iota" or _widens(n) or _rounds(n)
+                own = 0 if free else 6 if n.op == "gather" else 1
                 if n.op in ELEMENTWISE and ELEMENTWISE[n.op].costly:
                     own = 12
                 self.cost[n] = min(own + sum(self.cost[x] for x in n.operands), 1 << 20)
@@ -225,8 +237,10 @@ class _Fuser:
             return ""
         cheap = self.cost[n] <= CHEAP
         places = sum(len(ps) for ps in wanted.values())
-        if not self.enabled and self.cost[n] > 0:
+        if not self.enabled and (self.cost[n] > 0 or n.op == "cast"):
             return "fusion is off"
+        if _widens(n):
+            return ""
         if places > 1 and not cheap:
             return "places"
         piece = self._piece(n)

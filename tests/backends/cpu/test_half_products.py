@@ -150,6 +150,21 @@ def test_gradients_of_products_of_halves():
     np.testing.assert_allclose(w.grad.numpy(), want, rtol=2**-7, atol=1e-2)
 
 
+def test_a_layer_under_autocast_is_divided_as_in_float32():
+    """An activation and its derivative are epilogues: casts do not make them costly."""
+    x, w, v = tensors(random((33, 20), "float32"), random((20, 48), "float32", 1), random((48, 16), "float32", 2))
+    w.requires_grad_()
+    found = []
+    for enabled in (False, True):
+        with lt.amp.autocast("cpu", dtype=lt.bfloat16, enabled=enabled):
+            y = lt.nn.functional.gelu(x @ w, approximate="tanh") @ v
+        y.astype("float32").sum().backward()
+        plan = w.grad.explain().plan
+        found.append(sum(c.epilogue is not None for c in plan.schedule.launches if isinstance(c, MatmulCall)))
+        w.grad = None
+    assert found[1] >= found[0] > 0
+
+
 def test_many_batch_axes_and_no_gemm_are_computed_from_copies(monkeypatch):
     a, b = random((1, 2, 1, 2, 1, 2, 1, 3, 4), BFLOAT16), random((1, 2, 1, 2, 1, 2, 1, 4, 5), BFLOAT16, 1)
     x, y = tensors(a, b)
