@@ -1,4 +1,7 @@
-"""Write `tests/golden/autocast_dtypes.json`: the dtypes that PyTorch gives under CPU autocast. Run with PyTorch."""
+"""Write what PyTorch does under autocast: the functions that it casts for, and the dtypes it gives on the CPU.
+
+`tests/golden/autocast_kernels.json` and `tests/golden/autocast_dtypes.json`; run with PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 
 from tests.support.autocast_cases import CASES
 
-GOLDEN = Path(__file__).parent.parent / "tests" / "golden" / "autocast_dtypes.json"
+GOLDEN = Path(__file__).parent.parent / "tests" / "golden"
 
 
 def main() -> None:
@@ -39,7 +42,13 @@ def main() -> None:
                 print(f"{text} [{dtype}]: {error}", file=sys.stderr)
                 row.append("error")
         found[text] = row
-    GOLDEN.write_text(json.dumps(found, indent=1) + "\n")
+    (GOLDEN / "autocast_dtypes.json").write_text(json.dumps(found, indent=1) + "\n")
+    registered = torch._C._dispatch_get_registrations_for_dispatch_key
+    kernels = {
+        device: sorted(name.removeprefix("aten::") for name in registered(key))
+        for device, key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA"))
+    }
+    (GOLDEN / "autocast_kernels.json").write_text(json.dumps(kernels, indent=1) + "\n")
 
 
 if __name__ == "__main__":
