@@ -74,8 +74,8 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
     have one bit, the places of a max pooling four: these are exact. Inputs and parameters, arrays under 1 KiB and
     other integers stay as they are. What is recorded outside of the block, a loss say, is exact.
 
-    level: "L0" compresses nothing, "L1" gives 4 bits to all but what normalizations save, "L2" 4 bits to all. `bits`
-    in place of a level is for all. The random numbers follow `lazyt.random.seed`, and are not those of `lazyt.random`.
+    level: "L0" compresses nothing, "L1" gives 4 bits to all but what normalizations save, "L2" 4 bits to all; `bits`
+    are then in place of the 4. The random numbers follow `lazyt.random.seed`, and are not those of `lazyt.random`.
 
     Raises ValueError for other bits or levels, NotSupportedError for ActNN's other levels.
 
@@ -89,15 +89,15 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
     """
 
     def __init__(self, bits: int | None = None, level: str | None = None) -> None:
-        if bits is not None and level is not None:
-            raise ValueError(f"compress: bits={bits!r} or level={level!r}, not both")
         if level in REFUSED:
             raise NotSupportedError(f"not supported: compress(level={level!r}), because {REFUSED[level]}")
         if level is not None and level not in LEVELS:
             raise ValueError(f"compress: the levels are {', '.join(LEVELS)}, got {level!r}")
         if bits is not None and (type(bits) is not int or bits not in BITS):
             raise ValueError(f"compress: bits are one of {', '.join(map(str, BITS))}, got {bits!r}")
-        each = (bits or 2, bits or 2) if level is None else LEVELS[level]
+        each = (2, 2) if level is None else LEVELS[level]
+        if each is not None and bits is not None:
+            each = tuple(b if b == FULL else bits for b in each)
         self._bits, self._level = bits, level
         self._settings = None if each is None else Compression(*each)
         self._probe: tuple[int, int, Tensor] | None = None

@@ -196,13 +196,19 @@ def test_an_array_that_several_derivatives_read_is_packed_once():
 def test_levels():
     x, w = lt.tensor(_array(8, 8, 16, 16)), _filters()
     found = {}
-    for level in ("L0", "L1", "L2"):
-        with lt.memory.compress(level=level):
+    for level, bits in (("L1", None), ("L2", None), ("L1", 2)):
+        with lt.memory.compress(bits, level):
             y = _blocks(x, w)
         y.sum().backward()
-        found[level] = kept().arrays if level != "L0" else []
-    assert ("conv2d", 4) in found["L2"]
-    assert ("conv2d", 4) not in found["L1"] and ("relu", 4) in found["L1"]
+        found[level, bits] = {*kept().arrays}
+        lt.sync()
+    assert found["L2", None] == {("conv2d", 4), ("relu", 4), ("relu", 1)}
+    assert found["L1", None] == {("relu", 4), ("relu", 1)}
+    assert found["L1", 2] == {("relu", 2), ("relu", 1)}
+    with lt.memory.compress(2, "L0"):
+        y = _blocks(x, w)
+    y.sum().backward()
+    assert kept().packed == 0
 
 
 def test_as_a_decorator_nested_and_switched_off_in_the_middle():
@@ -238,7 +244,6 @@ def test_a_loop_in_one_program_with_updates_leaves_parameters_exact():
         ({"bits": 3}, ValueError, "compress: bits are one of 1, 2, 4, 8, got 3"),
         ({"bits": 2.0}, ValueError, "compress: bits are one of 1, 2, 4, 8, got 2.0"),
         ({"level": "L9"}, ValueError, "compress: the levels are L0, L1, L2, got 'L9'"),
-        ({"bits": 2, "level": "L2"}, ValueError, "compress: bits=2 or level='L2', not both"),
         ({"level": "L4"}, NotSupportedError, "not supported: compress(level='L4'), because"),
     ],
 )

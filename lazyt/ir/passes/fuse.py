@@ -13,7 +13,7 @@ A boundary stands where:  a library call, a product or a scatter wants or gives 
   `axes`       an index map is not affine, even with an axis split
   `size`       the group has reached MAX_GROUP operations, or a chain MAX_DEPTH (so that a longer unroll of a loop
                reuses the kernels of its prefix)
-  `kept`       a value is to be in memory from the forward pass on: it is stored early, and read from there alone
+  `packed`     what is kept in few bits is in memory from the forward pass on: stored early, and read from there alone
   `needs`      the kernel's code would need more stack, or compile time, than a backend lets it: see divide_kernels.py
 Row fusion: a reduction whose readers spread it back over the same rows becomes an earlier stage of their kernel.
 Sibling fusion: roots over one domain that read a common value become one kernel with several outputs.
