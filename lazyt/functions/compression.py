@@ -97,7 +97,7 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
             raise ValueError(f"compress: bits are one of {', '.join(map(str, BITS))}, got {bits!r}")
         each = (2, 2) if level is None else LEVELS[level]
         if each is not None and bits is not None:
-            each = tuple(b if b == FULL else bits for b in each)
+            each = bits, each[1] if each[1] == FULL else bits
         self._bits, self._level = bits, level
         self._settings = None if each is None else Compression(*each)
         self._probe: tuple[int, int, Tensor] | None = None
