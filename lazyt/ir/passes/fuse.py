@@ -25,10 +25,11 @@ import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lazyt.ir import dtypes, graph as g
+from lazyt.ir import graph as g
 from lazyt.ir.attention import is_attention
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.passes.call_operands import attention_operands, buffer_of, scattered, strided_base
+from lazyt.ir.passes.casts import rounds, widens
 from lazyt.ir.passes.complex_words import are_halves
 from lazyt.ir.passes.fusion_result import Call, Fused, Group, Root, Unit
 from lazyt.ir.passes.index_maps import AxisVar, Index, Place, Split, add, axes_of_digits, axis_index, through, whole
@@ -75,16 +76,6 @@ def fuse(
     return _Fuser(graph, scope, enabled, pieces or {}, held).run()
 
 
-def _widens(n: Node) -> bool:
-    """Whether n is a half as float32: where it must be stored, the half is."""
-    return n.op == "cast" and n.dtype == dtypes.float32 and n.operands[0].dtype in dtypes.HALVES
-
-
-def _rounds(n: Node) -> bool:
-    """Whether n is a float32 as a half."""
-    return n.op == "cast" and n.dtype in dtypes.HALVES and n.operands[0].dtype == dtypes.float32
-
-
 class _Fuser:
     def __init__(
         self, graph: Graph, scope: Scope | None, enabled: bool, pieces: Mapping[Node, int], held: Held
@@ -126,7 +117,7 @@ class _Fuser:
                 self.users[x] = self.users.get(x, 0) + 1
             if n.op in FUSED or (n.op in MOVEMENT and n.op not in WRITES):
                 # NOTE: casts are free so that a program in halves is divided as the same one in float32.
-                free = n.op in MOVEMENT or n.op == "iota" or _widens(n) or _rounds(n)
+                free = n.op in MOVEMENT or n.op == "iota" or widens(n) or rounds(n)
                 own = 0 if free else 6 if n.op == "gather" else 1
                 if n.op in ELEMENTWISE and ELEMENTWISE[n.op].costly:
                     own = 12
@@ -239,7 +230,7 @@ class _Fuser:
         places = sum(len(ps) for ps in wanted.values())
         if not self.enabled and (self.cost[n] > 0 or n.op == "cast"):
             return "fusion is off"
-        if _widens(n):
+        if widens(n):
             return ""
         if places > 1 and not cheap:
             return "places"
