@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lazyt.ir.dtypes import HALVES, float32
 from lazyt.ir.graph import Node
+from lazyt.ir.passes.casts import rounds
 from lazyt.ir.passes.index_maps import Index, Place, flat, through, whole
 from lazyt.ir.symbolic import Dim, Scope, hint, product
 
@@ -86,7 +86,7 @@ def strided(scope: Scope | None, x: Node, rounds: bool = False) -> tuple[Node, t
 
 def _of_stored(n: Node) -> bool:
     """Whether n is a float32 input or result of a call, or movement of one, as a half."""
-    if n.op != "cast" or n.dtype not in HALVES or n.operands[0].dtype != float32:
+    if not rounds(n):
         return False
     x = n.operands[0]
     while x.op in ("permute", "reshape", "expand", "slice"):
