@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
+from lazyt.backends.registry import backends
 from lazyt.errors import LazytError, OutOfMemory, SettingError
 from lazyt.interrupts import uninterrupted
 from lazyt.ir import graph as g
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         schedule: Schedule
         choice: Choice | None
         executable: Executable
+        device: str
         holds: Callable[[tuple[int, ...]], bool]
 
     P = TypeVar("P", bound=Planned)
@@ -236,11 +238,16 @@ def _cheaper(made: Callable[[int], P], plan: P, aim: int, limit: int, need: Call
 
 
 def needed(plan: Planned, extents: tuple[int, ...], scalars: Sequence[Any]) -> int:
-    """The bytes that a run of a plan needs: inputs, results and temporaries. Results in place of inputs count once."""
+    """The bytes that a run of a plan needs, in whole blocks: inputs, results and temporaries.
+
+    Results in place of inputs count once.
+    """
     bound = plan.executable.bind(extents, scalars)
     size = Environment((), (), (extents, ())).size
-    inputs = sum(size(nbytes(n)) for n in _inputs(plan))
-    return inputs + sum(bound.sizes) - bound.spared() + bound.arena_size
+    block = backends[plan.device].allocator.block
+    inputs = sum(block(size(nbytes(n))) for n in _inputs(plan))
+    temporaries = block(bound.arena_size) if bound.arena_size else 0
+    return inputs + sum(map(block, bound.sizes)) - bound.spared() + temporaries
 
 
 def _inputs(plan: Planned) -> list[g.Node]:

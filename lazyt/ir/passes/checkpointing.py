@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 STARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 # Up to so many free values are exchanged one for another.
 FEW = 20
-# Above so many values there are fewer starts.
-MANY = 100
+# Above so many values there are fewer starts, and so many of them, the best, are improved.
+MANY, BEST = 100, 2
 # A table of a chain's choices is thinned out above so many entries a value, or pairs of values by entries.
 FRONT, FRONTS, LEAST = 512, 4_000_000, 8
 
@@ -141,20 +141,20 @@ def solve(p: Problem, limit: int) -> Kept:
         return p.all_kept
     if p.is_chain and len(p.free) == len(p.values) and (best := _chain(p, limit)) is not None:
         return best
-    found = [_improved(p, start, limit) for start in _starts(p, limit)]
 
     def merit(kept: Kept) -> tuple[int, float, int]:
         peak, cost = p.measure(kept)
         return max(peak - limit, 0), cost, peak
 
-    return min(found, key=merit)
+    starts = sorted(_starts(p, limit), key=merit)
+    return min((_improved(p, start, limit) for start in starts[: BEST if len(p.values) > MANY else None]), key=merit)
 
 
 def _starts(p: Problem, limit: int) -> list[Kept]:
     """Choices that the search begins with."""
     must = frozenset(i for i, v in enumerate(p.values) if v.fixed)
     narrow = _narrow(p)
-    out = {_cheapest(p, limit): None, must: None}
+    out = {_cheapest(p, limit): None, must: None, must | frozenset(narrow): None}
     for count in STARTS if len(p.values) <= MANY else STARTS[::3]:
         step = max(len(narrow) // (count + 1), 1)
         out[must | frozenset(narrow[step::step][:count])] = None
