@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lazyt.ir.graph import Graph
     from lazyt.ir.passes.saved_values import SavedValue
     from lazyt.ir.passes.schedule import Schedule
-    from lazyt.tracing.steps import Step
+    from lazyt.tracing.trace import Step
 
     class Planned(Protocol):
         """What is asked of a plan here."""
@@ -247,7 +247,8 @@ def needed(plan: Planned, extents: tuple[int, ...], scalars: Sequence[Any]) -> i
     block = backends[plan.device].allocator.block
     inputs = sum(block(size(nbytes(n))) for n in _inputs(plan))
     temporaries = block(bound.arena_size) if bound.arena_size else 0
-    return inputs + sum(map(block, bound.sizes)) - bound.spared() + temporaries
+    results: int = sum(map(block, bound.sizes)) - bound.spared()
+    return inputs + results + temporaries
 
 
 def _inputs(plan: Planned) -> list[g.Node]:
