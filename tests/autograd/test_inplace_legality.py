@@ -170,6 +170,12 @@ HISTORY = {
         LEAF_W + "b = w * 1\nb[w > 1.5] = 0.0\nb.sum().backward()", {"w.grad": [1.0, 0.0, 0.0]}),
     "written over and over": (
         LEAF_W + "b = w * 1\nfor i in range(5):\n    b *= 2\nb.sum().backward()", {"w.grad": [32.0] * 3}),
+    # PyTorch refuses these two: the base of such a view was modified. Here the view is derived anew, as any other.
+    "one of several views, its base written": (
+        LEAF_M + "a = m * 1\nu, v = lt.unstack(a)\na *= 3\nu.sum().backward()", {"m.grad": [[3.0] * 3, [0.0] * 3], "u": [3.0, 6.0, 9.0]}),
+    "a view made under no_grad, its base written": (
+        LEAF_M + "a = m * 1\nwith lt.no_grad():\n    v = a[0]\na *= 2\n(a.sum() + v.sum()).backward()",
+        {"m.grad": [[2.0] * 3] * 2, "v": [2.0, 4.0, 6.0], "v.requires_grad": False}),
     "detach is outside the graph": (
         LEAF_W + "b = w * 1\nd = b.detach()\nd += 1\nb.sum().backward()", {"w.grad": [1.0] * 3, "b": [2.0, 3.0, 4.0]}),
 }  # fmt: skip
