@@ -229,6 +229,6 @@ class DotMicro(Micro):
             pairs = f"<{2 * lanes} x bfloat>"
             x, y = (f.let(f"bitcast {v} {z} to {pairs}") for z in (a, b))
             return f.body.call(v, f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}", (v, c), (pairs, x), (pairs, y))
-        x, y = (Vec(f.body, z, "float", lanes).as_int() for z in (a, b))
-        second = super().multiply_add((x & -0x10000).as_float().name, (y & -0x10000).as_float().name, c)
-        return super().multiply_add((x << 16).as_float().name, (y << 16).as_float().name, second)
+        p, q = (Vec(f.body, z, "float", lanes).as_int() for z in (a, b))
+        second = super().multiply_add((p & -0x10000).as_float().name, (q & -0x10000).as_float().name, c)
+        return super().multiply_add((p << 16).as_float().name, (q << 16).as_float().name, second)

@@ -202,14 +202,14 @@ class Packing:
             with f.loop("0", whole, str(columns), [("ptr", t)]) as panel:
                 for v in range(self.tile.vectors):
                     at = f.let(f"add i64 {panel.index}, {v * lanes}")
-                    found = (read.read(f.at(read.element, line, at)) for line in (upper, lower))
-                    self._put(read.pair(*found, keep), f.at(e, panel.carried[0], str(v * lanes)))
+                    above, beneath = (read.read(f.at(read.element, line, at)) for line in (upper, lower))
+                    self._put(read.pair(above, beneath, keep), f.at(e, panel.carried[0], str(v * lanes)))
                 panel.next = [f.at(e, panel.carried[0], "%to_unit")]
             with f.when(ragged):
                 for v, part in enumerate(parts):
                     at = f.let(f"add i64 {whole}, {v * lanes}")
-                    found = (read.some(f.at(read.element, line, at), part) for line in (upper, lower))
-                    self._put(read.pair(*found, keep), f.at(e, panel.carried[0], str(v * lanes)))
+                    above, beneath = (read.some(f.at(read.element, line, at), part) for line in (upper, lower))
+                    self._put(read.pair(above, beneath, keep), f.at(e, panel.carried[0], str(v * lanes)))
             row.next = [f.at(read.element, upper, by), f.at(e, t, str(columns))]
 
     def _across(self, inside: str, source: str, target: str) -> None:
