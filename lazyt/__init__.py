@@ -51,6 +51,7 @@ Modules
 Errors are of LazytError, and of the built-in class that fits too: ShapeError is a ValueError, DTypeError a TypeError.
 """
 
+import typing as _typing
 from importlib import import_module as _import_module
 from typing import Any as _Any
 
@@ -150,6 +151,14 @@ from lazyt.functions.protocols.signatures import (  # noqa: E402 - of the functi
 
 _install(globals(), vars(linalg), vars(fft))
 vars(autograd).update({_n: getattr(_gradients, _n) for _n in _gradients.__all__}, __all__=list(_gradients.__all__))
+
+if _typing.TYPE_CHECKING:
+    from lazyt import amp, data, distributions, func, multiprocessing, nn, optim, testing, utils
+    from lazyt.amp import (
+        autocast as autocast,
+        get_autocast_dtype as get_autocast_dtype,
+        is_autocast_enabled as is_autocast_enabled,
+    )
 
 # What not every program needs; each makes its own functions boundaries.
 _ON_DEMAND = ("amp", "data", "distributions", "func", "multiprocessing", "nn", "optim", "testing", "utils")

@@ -123,7 +123,8 @@ def _bind_input(tr: Trace, holder: Holder, known: int) -> Slot:
     inputs, before, at = tr.inputs, tr.ext, -1
     if form is SHARED:
         form = form_of(data.dtype, data.shape, (data.device, INFERENCE) if inference else data.device)
-    shape, ext = data.shape, s.ext
+    shape: tuple[int, ...] = data.shape
+    ext: Any = s.ext
     if s.differentiable is not form or s.before is not before or data.met == number or s.statics[2] != grad:
         if data.met == number:
             # NOTE: another thread may have met it since; then it is an input of its own here.
