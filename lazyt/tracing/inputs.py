@@ -123,15 +123,13 @@ def _bind_input(tr: Trace, holder: Holder, known: int) -> Slot:
     inputs, before, at = tr.inputs, tr.ext, -1
     if form is SHARED:
         form = form_of(data.dtype, data.shape, (data.device, INFERENCE) if inference else data.device)
-    shape: tuple[int, ...] = data.shape
-    ext: Any = s.ext
-    if s.differentiable is not form or s.before is not before or data.met == number or s.statics[2] != grad:
-        if data.met == number:
-            # NOTE: another thread may have met it since; then it is an input of its own here.
-            at = next((i for i, d in enumerate(inputs) if d is data), -1)
-        if s.op is not INPUT or s.statics != (data.dtype, len(shape), grad, at, data.device) or pos.parent is None:
-            s = _input_step(tr, (data.dtype, len(shape), grad, at, data.device), known)
-        ext = before.last if before.last_key == shape else before.child(shape)
+    shape = data.shape
+    if data.met == number:
+        # NOTE: another thread may have met it since; then it is an input of its own here.
+        at = next((i for i, d in enumerate(inputs) if d is data), -1)
+    if s.op is not INPUT or s.statics != (data.dtype, len(shape), grad, at, data.device) or tr.pos.parent is None:
+        s = _input_step(tr, (data.dtype, len(shape), grad, at, data.device), known)
+    ext = before.last if before.last_key == shape else before.child(shape)
     index = s.index
     small, number = data.nbytes <= SMALL, id(data) if data.form is SHARED else 0
     # NOTE: no call from here on: an interrupt comes before all of this or after it, and so does another thread.
@@ -162,8 +160,6 @@ def _bind_input(tr: Trace, holder: Holder, known: int) -> Slot:
             tr.nbytes += data.nbytes
     s.shape, s.before = shape, before
     s.form = form if meta is None and at < 0 else NO_FORM
-    # NOTE: not the first step, whose line is compared.
-    s.differentiable = form if grad and at < 0 and index else None
     s.counted = not small
     s.ext = tr.ext = ext
     holder._slot = tr.pos = s

@@ -116,7 +116,7 @@ class Step(Slot):
 
     __slots__ = (
         "a", "again", "b", "bare", "before", "by_ext", "call", "checks", "children", "consumed", "counted", "cut",
-        "device", "differentiable", "division", "ext", "ext_start", "form", "high", "index", "info", "kept", "key",
+        "device", "division", "ext", "ext_start", "form", "high", "index", "info", "kept", "key",
         "known", "leaves", "like", "low", "mixed", "mode", "n_ints", "n_offsets", "n_scalars", "n_weak", "next", "op",
         "operands", "owner",
         "parent", "path", "plans", "pulled", "rules", "scalar_start", "sid", "simple", "site", "slots",
@@ -170,7 +170,6 @@ class Step(Slot):
         # For an input: the form of the value met here last if it was without gradients, whether it counts for the bound
         # on traces, and the extents before it.
         self.form: Any = NO_FORM
-        self.differentiable: Any = None  # the form of the value met here last if it was with gradients
         self.counted = False
         self.before: Ext | None = None
         self.again: Any = None  # what the last sync here did, False if it is nothing to repeat (see replay.py)
@@ -202,12 +201,11 @@ class Step(Slot):
 class _No:
     """The step that is never predicted right."""
 
-    __slots__ = ("a", "b", "call", "differentiable", "ext", "form", "key", "op", "pulled", "statics", "view")
+    __slots__ = ("a", "b", "call", "ext", "form", "key", "op", "pulled", "statics", "view")
 
     def __init__(self) -> None:
         self.call = NO_CALL
         self.op = self.a = self.b = self.ext = self.key = self.statics = self.pulled = self.view = None
-        self.differentiable = None
         self.form = NO_FORM
 
 
