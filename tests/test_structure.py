@@ -147,7 +147,7 @@ class Source:
                     found.append(Import(self.module, full if full in SOURCES else node.module or "", inside, typing))
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 inside = node.name
-            elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
                 todo += [(c, inside, True) for c in node.body] + [(c, inside, typing) for c in node.orelse]
                 continue
             todo += [(c, inside, typing) for c in ast.iter_child_nodes(node)]

@@ -182,7 +182,9 @@ PRELU = define(
             for s, w in (((2, 3), (3,)), ((2, 3, 4), (3,)), ((4,), (1,)), ((2, 3), ()))
         )
     ),
-    errors=[((samples.array((2, 3)), samples.array((2,))), {}, ShapeError, "prelu: a weight for all or one a channel")],
+    errors=[
+        ((samples.array((2, 3)), samples.array((2,))), {}, ShapeError, "prelu: one weight for all or one a channel")
+    ],
 )
 
 

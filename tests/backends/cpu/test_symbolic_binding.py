@@ -38,6 +38,7 @@ def same(bound: Rebound) -> None:
     """What a function found, against what is worked out."""
     want = Binding(bound.exe, bound.values, bound.left_out)
     parts = want.divide(bound.flag.ctypes.data)
+    want.donations = want.possible_donations()
     assert bound.shapes == want.shapes
     assert (bound.sizes, bound.arena_size, bound.moving) == (want.sizes, want.arena_size, want.moving)
     assert (bound.uses_blas, bound.checks) == (want.uses_blas, want.checks)
