@@ -111,6 +111,7 @@ def usual(cache):
     return text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 4])
 def test_bits_do_not_depend_on_the_number_of_threads(cache, usual, threads):
     assert printed(cache, threads) == usual
