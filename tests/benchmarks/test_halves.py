@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks import halves
 
 
+@pytest.mark.slow
 def test_a_row_of_small_products(capfd):
     assert halves.main(["--quick", "--only", "product 512", "--threads", "1"]) == 0
     out = capfd.readouterr().out

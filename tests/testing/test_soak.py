@@ -26,6 +26,7 @@ def test_a_twin_takes_the_same_steps(name: str) -> None:
     assert not is_at({k: v for k, v in old.items() if k != "parameter 0.weight"}, old)
 
 
+@pytest.mark.slow
 def test_a_soak_tells_each_interval(capsys: pytest.CaptureFixture[str]) -> None:
     before = signal.getsignal(signal.SIGALRM)
     out = io.StringIO()
