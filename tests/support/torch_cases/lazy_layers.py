@@ -9,7 +9,9 @@ def lazy(name, *args, shape, **options):
         m(t.ones(shape) * t.arange(shape[-1], dtype=t.float32))
         return m
 
-    return Case(f"{name} {args} {options}", build, (shape,), steps=3)
+    # Two elements with the mean and variance of these two: what is left of a gradient is rounding.
+    single = {"rtol": 1e-4, "atol": 1e-4} if name == "LazyInstanceNorm1d" else {}
+    return Case(f"{name} {args} {options}", build, (shape,), steps=3, single=single)
 
 
 CASES = [
