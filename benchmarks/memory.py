@@ -35,13 +35,13 @@ CHEAP = frozenset(("gelu", "layer_norm", "dropout", "astype", "add", "permute_di
 class Block(nn.Module):
     """A layer of a GPT."""
 
-    def __init__(self, d: int, heads: int) -> None:
+    def __init__(self, d: int, heads: int, dropout: float = 0.1) -> None:
         super().__init__()
         self.heads = heads
         self.norm1, self.norm2 = nn.LayerNorm(d), nn.LayerNorm(d)
         self.qkv, self.out = nn.Linear(d, 3 * d), nn.Linear(d, d)
         self.up, self.down = nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
-        self.dropout = nn.Dropout(0.1)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: lt.Tensor) -> lt.Tensor:
         b, t, d = x.shape
