@@ -21,6 +21,7 @@ from lazyt.backends import object_cache
 from lazyt.backends.cpu import address_space, engine, parallel_compile
 from lazyt.backends.cpu.library import sorting
 from lazyt.backends.cuda import engine as cuda_engine
+from lazyt.config import general
 
 KEYS = ["ab" * 32, "cd" * 32]
 
@@ -267,6 +268,8 @@ def test_without_threads_the_compile_goes_on_with_fewer(monkeypatch, tmp_path, l
     monkeypatch.setattr(_Refused, "left", left)
     monkeypatch.setattr(parallel_compile.threading, "Thread", _Refused)
     monkeypatch.setenv("LAZYT_CACHE_DIR", str(tmp_path))
+    # Step by step it would run by plans of one operation each, which other tests may have left behind.
+    monkeypatch.setitem(general, "tiers", False)
     lt.set_num_threads(3)
     compiles = engine.counters.compiles
     x = lt.asarray(np.linspace(0, 1, 60_000, dtype=np.float32).reshape(200, 300))
