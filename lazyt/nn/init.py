@@ -11,7 +11,7 @@ import numpy as np
 from lazyt.errors import ShapeError
 from lazyt.functions import random
 from lazyt.functions.arguments import record
-from lazyt.functions.arithmetic import multiply
+from lazyt.functions.arithmetic import add, multiply
 from lazyt.functions.conversion import asarray
 from lazyt.functions.creation import arange, eye
 from lazyt.functions.indexing import put_along_axis
@@ -20,12 +20,15 @@ from lazyt.functions.logic import greater_equal, less, where
 from lazyt.functions.manipulation import expand_dims, reshape
 from lazyt.functions.products import diagonal, matrix_transpose
 from lazyt.functions.sorting import argsort
+from lazyt.ir import dtypes
 from lazyt.ops.random import TRUNCATED_NORMAL
 from lazyt.optim.parameters import write
 from lazyt.runtime.context import device
 from lazyt.tracing.record import current_device
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lazyt.runtime.tensor import Tensor
 
 __all__ = [
@@ -62,26 +65,36 @@ def _written(x: Any, value: Any) -> Tensor:
     return x  # type: ignore[no-any-return]
 
 
+def _drawn(draw: Callable[..., Any], x: Any, a: float, b: float, generator: random.Generator | None) -> Any:
+    """Numbers of x's shape and dtype; the parts of complex ones are drawn one after the other."""
+    if dtypes.kind(x.dtype) != "c":
+        return draw(a, b, x.shape, dtype=x.dtype, generator=generator)
+    real, imag = (draw(a, b, x.shape, dtype=dtypes.real_of(x.dtype), generator=generator) for _ in range(2))
+    return add(real, multiply(imag, 1j))
+
+
 def uniform_(x: Any, a: float = 0.0, b: float = 1.0, generator: random.Generator | None = None) -> Tensor:
-    """Uniform numbers in [a, b).
+    """Uniform numbers in [a, b); both parts of complex ones.
 
     >>> import lazyt as lt
     >>> lt.nn.init.uniform_(lt.zeros(2), 3.0, 3.0).tolist()
     [3.0, 3.0]
     """
     with drawn_on(x):
-        return _written(x, random.uniform(a, b, x.shape, dtype=x.dtype, generator=generator))
+        return _written(x, _drawn(random.uniform, x, a, b, generator))
 
 
 def normal_(x: Any, mean: float = 0.0, std: float = 1.0, generator: random.Generator | None = None) -> Tensor:
-    """Normal numbers.
+    """Normal numbers; of complex ones `std` is that of the whole, divided equally between the parts.
 
     >>> import lazyt as lt
     >>> lt.nn.init.normal_(lt.zeros(2), 3.0, 0.0).tolist()
     [3.0, 3.0]
     """
     with drawn_on(x):
-        return _written(x, random.normal(mean, std, x.shape, dtype=x.dtype, generator=generator))
+        if dtypes.kind(x.dtype) != "c":
+            return _written(x, _drawn(random.normal, x, mean, std, generator))
+        return _written(x, add(_drawn(random.normal, x, 0.0, std * math.sqrt(0.5), generator), mean))
 
 
 def trunc_normal_(

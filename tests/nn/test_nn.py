@@ -348,6 +348,19 @@ def test_losses_call_their_functions() -> None:
     assert list(nn.NLLLoss(w).state_dict()) == ["weight"]
 
 
+def test_initial_values_of_complex_parameters() -> None:
+    """As in PyTorch: both parts within the bound of uniform numbers, the variance of normal ones divided in two."""
+    layer = nn.Linear(200, 100, dtype=lt.complex64)
+    assert layer.weight.dtype == lt.complex64
+    w, bound = layer.weight.detach().numpy(), 200**-0.5
+    for part in (w.real, w.imag):
+        assert 0.99 * bound < np.abs(part).max() <= bound
+    w = nn.init.normal_(layer.weight, 2.0, 3.0).detach().numpy()
+    np.testing.assert_allclose([w.real.mean(), w.imag.mean()], [2.0, 0.0], atol=0.1)
+    np.testing.assert_allclose([w.real.std(), w.imag.std()], 3 * 0.5**0.5, rtol=0.03)
+    assert abs(np.corrcoef(w.real.ravel(), w.imag.ravel())[0, 1]) < 0.03
+
+
 def test_initial_values() -> None:
     w = nn.Parameter(lt.empty((64, 32)))
     bounds = {"kaiming_uniform_": (6 / 32) ** 0.5, "xavier_uniform_": (6 / 96) ** 0.5}

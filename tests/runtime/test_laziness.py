@@ -225,6 +225,14 @@ def test_an_index_read_from_data_is_found_at_the_sync_by_who_wants_it():
         assert y.is_pending
 
 
+def test_an_index_into_several_axes_names_those_that_would_refuse_it():
+    x, rows = lt.ones((4, 3)), lt.asarray([0, 1])
+    with pytest.raises(IndexOutOfRange, match="index 50 is out of bounds for an axis of size 3 or 4 "):
+        x[rows, lt.asarray([0, 50])].numpy()
+    with pytest.raises(IndexOutOfRange, match="index 3 is out of bounds for an axis of size 3 "):
+        x[lt.asarray([0, 3]), lt.asarray([0, 3])].numpy()
+
+
 # --- what a sync does and does not -----------------------------------------------------------------------------------
 
 

@@ -16,16 +16,17 @@ if TYPE_CHECKING:
 def index_error(n: Node, index: int, sizes: Sequence[int]) -> LazytError:
     """The error for an index read from data, into axes of these sizes, with the line that recorded it."""
     name = getattr(n.site, "name", "")
-    size = next((s for s in sizes if not 0 <= index < s), sizes[0])
+    # Which axis refused it is not known: those that would. A negative index had the size added when it was recorded.
+    refusing = sorted({s for s in sizes if not 0 <= index < s} or {sizes[0]})
+    each = " or ".join(str(s) for s in refusing)
+    given = str(index) if index >= 0 else " or ".join(str(index - s) for s in refusing)
     found = f"at {n.site}; found at the sync"
-    # A negative index had the size added to it when it was recorded.
     error: LazytError = IndexOutOfRange(
-        f"index {index if index >= 0 else index - size} is out of bounds for an axis of size {size} "
-        f"(indexing recorded {found})"
+        f"index {given} is out of bounds for an axis of size {each} (indexing recorded {found})"
     )
     if name in LOOKED_UP:
         error = IndexOutOfRange(
-            f"{name}: {LOOKED_UP[name]} {index} is out of bounds for {size} classes (recorded {found})"
+            f"{name}: {LOOKED_UP[name]} {index} is out of bounds for {each} classes (recorded {found})"
         )
     elif name in REFUSALS:
         refused, why = REFUSALS[name]
