@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from lazyt.errors import DeviceError
 from lazyt.ir.records import dataclass
 
+# Changes whenever a backend that is written for one version could fail with the next.
+INTERFACE_VERSION = 1
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -66,10 +69,11 @@ class Buffer(Protocol):
 
 @dataclass(frozen=True)
 class Statistics:
-    """Bytes in live buffers, and bytes taken from the system."""
+    """Bytes in live buffers, bytes taken from the system, and the most of the former where that is counted."""
 
     allocated: int
     reserved: int
+    peak: int | None = None
 
 
 class Allocator(Protocol):
@@ -89,6 +93,14 @@ class Allocator(Protocol):
 
     def statistics(self, device: str) -> Statistics:
         """How much memory of a device is in use."""
+
+    def restart_peak(self, device: str) -> None:
+        """Start a new `Statistics.peak` at what is allocated now."""
+        raise DeviceError(f"{device}: the most memory that was in use is not counted")
+
+    def release_cached(self, device: str) -> None:
+        """Give what is reserved and not allocated back to the system."""
+        return
 
 
 class HostAllocator(Allocator, Protocol):
@@ -221,6 +233,8 @@ class Backend(Protocol):
     name: str  # the name of its first device, and the prefix of the names of others
     allocator: Allocator
     dlpack_type: int = 0  # the number of its devices' type in DLPack, if it shares memory that way
+    # The `INTERFACE_VERSION` that it is written for, which a plugin has to say. NOTE: as a number, not by that name.
+    interface_version: int | None = None
 
     @abstractmethod
     def compile(self, schedule: Schedule, device: str) -> Executable:
@@ -232,8 +246,16 @@ class Backend(Protocol):
             raise DeviceError(f"device {name!r}: no such device; there is {self.name!r}")
         return name
 
+    def device_count(self) -> int:
+        """How many devices there are; 0 where there is none, and why `device` says."""
+        return 1
+
     def synchronize(self, device: str) -> None:
         """Wait for all that was enqueued on a device."""
+        return
+
+    def close(self) -> None:
+        """The backend was removed: nothing will be asked of it but by values that are still held."""
         return
 
     def capabilities(self, device: str) -> Capabilities:

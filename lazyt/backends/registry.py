@@ -1,24 +1,31 @@
 """The backends by name; no other module outside their packages names one. A backend is loaded at its first use.
 
-`register(backend)` adds one under the prefix of its devices' names: `interp` has `interp` and `interp:1`.
+`register(backend)` adds one under the prefix of its devices' names: `interp` has `interp` and `interp:1`. A name that
+is not registered may be that of a plugin (lazyt/backends/plugins.py).
 """
 
 from __future__ import annotations
 
 import importlib
+import threading
 from typing import TYPE_CHECKING, cast
 
+from lazyt.backends import plugins
 from lazyt.config import HOST
 from lazyt.errors import DeviceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from lazyt.backends.interface import Backend, HostBackend
 
 # Each has a `BACKEND`.
 _MODULES = {HOST: "lazyt.backends.cpu.backend", "cuda": "lazyt.backends.cuda.backend"}
 _loaded: dict[str, Backend] = {}
+# What is called with a backend before it is added, and with the name of one that is to be removed.
+before_adding: list[Callable[[Backend], None]] = []
+before_removing: list[Callable[[str], None]] = []
+_lock = threading.RLock()
 
 
 class _Devices(dict[str, "Backend"]):
@@ -33,10 +40,15 @@ backends = _Devices()
 
 
 def get(name: str) -> Backend:
-    """The backend of this name, loaded if it is not yet; KeyError for one that is not registered."""
+    """The backend of this name, loaded if it is not yet; DeviceError for one that is not registered, or fails."""
     found = _loaded.get(name)
     if found is None:
-        found = _loaded[name] = importlib.import_module(_MODULES[name]).BACKEND
+        if name in _MODULES:
+            found = _loaded[name] = importlib.import_module(_MODULES[name]).BACKEND
+        elif not load_plugin(name):
+            raise DeviceError(f"device {name!r}: its backend is not registered, or no longer")
+        else:
+            found = _loaded[name]
     return found
 
 
@@ -46,24 +58,81 @@ def host() -> HostBackend:
 
 
 def register(backend: Backend) -> None:
-    """Add a backend; ValueError if its name is taken."""
-    if backend.name in (*_MODULES, *_loaded):
-        raise ValueError(f"register: a backend called {backend.name!r} is registered already")
-    _loaded[backend.name] = backend
+    """Add a backend. ValueError if its name is taken or no name; DeviceError for another version of the interface."""
+    name = backend.name
+    with _lock:
+        if name in (*_MODULES, *_loaded):
+            raise ValueError(f"register: a backend called {name!r} is registered already")
+        if not (name.isidentifier() and name.islower()):
+            raise ValueError(f"register: {name!r} cannot be the name of a backend: small letters, digits and _ can")
+        plugins.check_version(backend)
+        for ask in before_adding:
+            ask(backend)
+        _loaded[name] = backend
 
 
 def unregister(name: str) -> None:
-    """Remove a backend that was registered; KeyError if there was none."""
+    """Remove a backend that was registered, with its plans; KeyError if there was none."""
     if name in _MODULES:
         raise ValueError(f"unregister: {name!r} is one of lazyt's own backends")
-    del _loaded[name]
-    for device in [d for d in backends if d.partition(":")[0] == name]:
-        del backends[device]
+    with _lock:
+        backend = _loaded[name]
+        for tell in before_removing:
+            tell(name)
+        del _loaded[name]
+        for device in [d for d in backends if d.partition(":")[0] == name]:
+            del backends[device]
+    backend.close()
+
+
+def load_plugin(name: str) -> bool:
+    """Register the plugin of this name, where there is one and plugins are automatic; DeviceError if it fails."""
+    if not plugins.is_automatic() or not name.isidentifier():
+        return False
+    with _lock:
+        if name not in _loaded:
+            found = plugins.load(name)
+            if found is None:
+                return False
+            _adopt(found)
+    return True
+
+
+def _adopt(found: Backend) -> None:
+    try:
+        register(found)
+    except ValueError as e:
+        raise DeviceError(f"device {found.name!r}: its plugin cannot be registered: {e}") from e
+
+
+def load(name: str) -> Backend:
+    """The backend of this name, of a plugin also where plugins are not automatic. DeviceError if there is none."""
+    with _lock:
+        if name not in (*_MODULES, *_loaded):
+            plugins.installed(again=True)
+            found = plugins.load(name)
+            if found is None:
+                raise DeviceError(f"load: no plugin is called {name!r}; {_plugin_names()}")
+            if name not in _loaded:
+                _adopt(found)
+    return get(name)
+
+
+def _plugin_names() -> str:
+    there = sorted(plugins.installed())
+    return f"installed are {', '.join(map(repr, there))}" if there else "none is installed"
+
+
+def is_kind(name: str) -> bool:
+    """Whether a backend has this name, or an installed plugin that is loaded when it is named."""
+    if name in _MODULES or name in _loaded:
+        return True
+    return plugins.is_automatic() and name.isidentifier() and name in plugins.installed()
 
 
 def names() -> list[str]:
     """The names of all backends, loaded or not: the kinds of devices."""
-    return [*dict.fromkeys((*_MODULES, *_loaded))]
+    return [*dict.fromkeys((*_MODULES, *_loaded, *(plugins.installed() if plugins.is_automatic() else ())))]
 
 
 def loaded() -> Iterator[Backend]:
@@ -73,19 +142,45 @@ def loaded() -> Iterator[Backend]:
 
 def device_of(name: object) -> str:
     """The full name of a device, `cuda:0` for `cuda`; DeviceError if it does not exist."""
-    if isinstance(name, str) and (kind := name.partition(":")[0]) in names():
-        return get(kind).device(str(name))
-    known = [repr(HOST), "'cuda:0', 'cuda:1', ..."] + [repr(n) for n in _loaded if n not in _MODULES]
-    raise DeviceError(f"device {name!r}: no such device; lazyt runs on {', '.join(known[:-1])} and {known[-1]}")
+    if isinstance(name, str):
+        kind, _, index = name.partition(":")
+        if kind in _MODULES or kind in _loaded or load_plugin(kind):
+            chosen = None if index else current.get(kind)
+            return get(kind).device(str(name) if chosen is None else chosen)
+    known = [repr(HOST), "'cuda:0', 'cuda:1', ..."] + [repr(n) for n in names() if n not in _MODULES]
+    raise DeviceError(
+        f"device {name!r}: no such device; lazyt runs on {', '.join(known[:-1])} and {known[-1]}{_why_not(name)}"
+    )
+
+
+def _why_not(name: object) -> str:
+    kind = name.partition(":")[0] if isinstance(name, str) else ""
+    if plugins.is_automatic() or kind not in plugins.installed():
+        return ""
+    return f"; the plugin of {kind!r} is not loaded, because {plugins.AUTOLOAD} is 0"
+
+
+class _Current(threading.local):
+    """The device that each kind of device alone means in this thread, where `set_device` chose one."""
+
+    def __init__(self) -> None:
+        self.chosen: dict[str, str] = {}
+
+    def get(self, kind: str) -> str | None:
+        return self.chosen.get(kind)
+
+
+current = _Current()
 
 
 def is_device_name(text: str) -> bool:
-    """Whether a string names a device of some backend, whether or not this machine has it."""
-    return text.partition(":")[0] in names()
+    """Whether a string names a device of some backend, whether or not this machine has it. A plugin is loaded."""
+    kind = text.partition(":")[0]
+    return kind in _MODULES or kind in _loaded or load_plugin(kind)
 
 
 def available() -> list[str]:
-    """The kinds of devices of which this machine has one."""
+    """The kinds of devices of which this machine has one, and whose plugin, if it has one, can be loaded."""
     found = []
     for name in names():
         try:
@@ -99,7 +194,10 @@ def available() -> list[str]:
 def by_dlpack(kind: int) -> Backend | None:
     """The backend of a DLPack device type; None if there is none."""
     for name in names():
-        backend = get(name)
+        try:
+            backend = get(name)
+        except DeviceError:  # a plugin that fails has no memory to take over
+            continue
         if backend.dlpack_type == kind:
             return backend
     return None

@@ -30,6 +30,11 @@ def is_known(dtype: np.dtype) -> bool:
     return dtype in _KIND
 
 
+def is_name(text: str) -> bool:
+    """Whether a dtype is called so."""
+    return text in _NAMES
+
+
 def kind(dtype: np.dtype) -> str:
     """'b', 'i', 'u', 'f' or 'c' (bfloat16 is 'f')."""
     return _KIND[dtype]

@@ -212,7 +212,7 @@ class Tensor(Handle, metaclass=HintingType):
         dtype('float64')
         """
         for a in args:
-            if isinstance(a, str) and is_device_name(a):
+            if isinstance(a, str) and not dtypes.is_name(a) and is_device_name(a):
                 device = a
             else:
                 dtype = a

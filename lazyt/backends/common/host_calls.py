@@ -124,7 +124,10 @@ class HostCall(ABC):
             view = np.lib.stride_tricks.as_strided(start, shape, [b.value(s) * size for s in strides])
             # A half may be read from the float32 that it was cast from; a product of halves gives float32.
             views.append(view.astype(x.dtype, copy=False).astype(c.node.dtype, copy=False))
-        np.matmul(views[0], views[1], out=self._view(c.node, outs, arena, inputs, True))
+        self._multiply(views[0], views[1], self._view(c.node, outs, arena, inputs, True))
+
+    def _multiply(self, a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], out: np.ndarray[Any, Any]) -> None:
+        np.matmul(a, b, out=out)
 
     def _scatter(self, bases: list[int], outs: list[Any], arena: Any, inputs: Sequence[Any]) -> None:
         c = self.call

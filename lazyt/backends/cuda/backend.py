@@ -74,6 +74,9 @@ class CudaBackend(Backend):
             raise DeviceError(f"device {name!r}: no such device; GPUs are '{NAME}:0', '{NAME}:1', ...")
         return cuda.device.device(name).name
 
+    def device_count(self) -> int:
+        return cuda.device.count()
+
     def synchronize(self, device: str) -> None:
         cuda.device.device(device).synchronize()
 

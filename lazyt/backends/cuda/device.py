@@ -135,6 +135,14 @@ def number_of(name: str) -> int:
     return int(match[1] or 0)
 
 
+def count() -> int:
+    """How many GPUs there are: none too where CuPy or a driver is missing."""
+    try:
+        return cupy_driver.get().count()
+    except DeviceError:
+        return 0
+
+
 def device(name: str) -> Device:
     """The device called `name`; DeviceError for what is missing: CuPy, a driver, a GPU, this GPU."""
     found, number = cupy_driver.get(), number_of(name)

@@ -1,0 +1,114 @@
+"""Buffers of a small backend: a block of the device's memory, counted, and perhaps filled later."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lazyt.backends.interface import Allocator, Statistics
+from lazyt.errors import OutOfMemory
+
+if TYPE_CHECKING:
+    from lazyt.backends.small.backend import SmallBackend
+
+    Array = np.ndarray[Any, Any]
+
+
+class Pending:
+    """Work on a device that may not be done yet. NOTE: its error is that of all that is computed from its results."""
+
+    def __init__(self) -> None:
+        self._done = threading.Event()
+        self._error: BaseException | None = None
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """It is done, or has failed."""
+        self._error = error
+        self._done.set()
+
+    def wait(self) -> None:
+        """Wait until it is done; raises what it failed with."""
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+
+
+class Memory:
+    """A buffer: `block` is what the backend's `allocate` gave. It is freed with the last reference."""
+
+    __slots__ = ("__weakref__", "address", "backend", "block", "device", "nbytes", "pending")
+
+    def __init__(self, backend: SmallBackend, block: Any, nbytes: int, device: str) -> None:
+        self.backend, self.block, self.nbytes, self.device = backend, block, nbytes, device
+        self.address = backend.address(block)
+        self.pending: Pending | None = None
+
+    def __repr__(self) -> str:
+        return f"<Memory of {self.nbytes} bytes on {self.device}>"
+
+    def settle(self) -> None:
+        """Wait until what it holds is computed; raises what the computation failed with."""
+        if self.pending is not None:
+            self.pending.wait()
+            self.pending = None
+
+    def __del__(self) -> None:
+        self.backend.allocator.release(self)
+
+
+class SmallAllocator(Allocator):
+    """Blocks of a small backend as buffers, with a count of what is in use on each device."""
+
+    def __init__(self, backend: SmallBackend) -> None:
+        self.backend = backend
+        self._lock = threading.RLock()
+        self._used: dict[str, list[int]] = {}  # allocated now, and the most since the last `restart_peak`
+
+    def _counts(self, device: str) -> list[int]:
+        return self._used.setdefault(device, [0, 0])
+
+    def allocate(self, nbytes: int, device: str) -> Memory:
+        try:
+            block = self.backend.allocate(nbytes, device)
+        except MemoryError as e:
+            raise OutOfMemory(f"{device}: no memory for {nbytes:,} bytes ({e})") from None
+        with self._lock:
+            counts = self._counts(device)
+            counts[0] += nbytes
+            counts[1] = max(counts)
+        return Memory(self.backend, block, nbytes, str(device))
+
+    def release(self, memory: Memory) -> None:
+        """A buffer is no longer used."""
+        with self._lock:
+            self._counts(memory.device)[0] -= memory.nbytes
+        self.backend.free(memory.block, memory.nbytes, memory.device)
+
+    def from_host(self, array: Array, device: str) -> Memory:
+        found = self.allocate(array.nbytes, device)
+        if array.nbytes:
+            self.backend.write(found.block, np.ascontiguousarray(array).reshape(-1).view(np.uint8), device)
+        return found
+
+    def to_host(self, buffer: Memory, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+        buffer.settle()
+        found = np.empty(shape, dtype)
+        if found.nbytes:
+            self.backend.read(buffer.block, found.reshape(-1).view(np.uint8), buffer.device)
+        found.flags.writeable = False
+        return found
+
+    def block(self, nbytes: int) -> int:
+        return nbytes
+
+    def statistics(self, device: str) -> Statistics:
+        with self._lock:
+            allocated, peak = self._counts(device)
+        return Statistics(allocated, max(allocated, self.backend.reserved(device)), peak)
+
+    def restart_peak(self, device: str) -> None:
+        with self._lock:
+            counts = self._counts(device)
+            counts[1] = counts[0]

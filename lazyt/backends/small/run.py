@@ -1,0 +1,268 @@
+"""How a small backend runs a schedule: launch by launch, each by the backend's own code or by the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lazyt.backends.common.binding import ScheduleBinding
+from lazyt.backends.common.executable import ScheduleExecutable
+from lazyt.backends.common.host_calls import HostCall
+from lazyt.backends.interface import Description
+from lazyt.backends.small.memory import Memory, Pending
+from lazyt.ir import kernel_interpreter as interpreter
+from lazyt.ir.graph import Node, Opaque
+from lazyt.ir.passes.kernelize import KernelCall, ScalarArg
+from lazyt.ir.passes.schedule import LibraryCall, MatmulCall
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lazyt.backends.small.backend import SmallBackend
+    from lazyt.ir.kernel import Kernel
+    from lazyt.ir.passes.schedule import Launch, Schedule
+
+    Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelAccess:
+    """What an access of a kernel reads or writes: memory, the element at index 0, and a stride in elements an axis."""
+
+    memory: Memory
+    dtype: np.dtype[Any]
+    offset: int
+    strides: tuple[int, ...]
+
+    @property
+    def array(self) -> Array:
+        """All elements of the memory, where the backend has a `view`."""
+        found = self.memory.backend.view(self.memory.block)
+        assert found is not None, "only a backend with a view asks"
+        return _elements(found, self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelArguments:
+    """The arguments of one run of a kernel, in the order of the kernel IR."""
+
+    extents: tuple[int, ...]
+    accesses: tuple[KernelAccess, ...]
+    affines: tuple[tuple[tuple[int, ...], int], ...]  # (coefficients, offset)
+    scalars: tuple[bool | int | float, ...]
+    status: Array  # two int64 for a kernel with a `Check`
+
+
+# What a backend's `fallback` is asked about, beside the names of library functions.
+KERNEL, MATMUL, SCATTER = "kernel", "matmul", "scatter"
+
+
+def _name_of(call: Launch) -> str:
+    if isinstance(call, KernelCall):
+        return KERNEL
+    if isinstance(call, LibraryCall):
+        assert isinstance(call.node.attrs, Opaque)
+        return call.node.attrs.fn
+    return MATMUL if isinstance(call, MatmulCall) else SCATTER
+
+
+def _elements(content: Array, dtype: np.dtype[Any]) -> Array:
+    return content[: content.size // dtype.itemsize * dtype.itemsize].view(dtype)
+
+
+class OnHost(HostCall):
+    """A product, a scatter or a library call, by NumPy or by the backend's own function."""
+
+    bound: SmallRun
+
+    def _own(self, fn: str, statics: tuple[Any, ...]) -> Callable[..., None] | None:
+        self.function = self.bound.exe.backend.function(fn)
+        return None if self.function is None else self._library
+
+    def _multiply(self, a: Array, b: Array, out: Array) -> None:
+        own = self.bound.exe.backend.function(MATMUL)
+        if own is None:
+            super()._multiply(a, b, out)
+        else:
+            out[...] = own(a, b)
+
+    def _view(self, n: Node, outs: Sequence[Any], arena: Any, inputs: Sequence[Any], writable: bool) -> Array:
+        base = n
+        while base.op == "reshape":
+            base = base.operands[0]
+        shape = self._shape(n)
+        found = _elements(self.bound.content(base, writable), n.dtype)
+        return found[: int(np.prod(shape, dtype=np.int64))].reshape(shape)
+
+
+class SmallRun(ScheduleBinding):
+    """One run: a binding to the values of its extents and scalars, and the memory of every node."""
+
+    exe: SmallExecutable
+
+    def __init__(self, exe: SmallExecutable, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
+        super().__init__(exe, exe.expressions.evaluate(extents, scalars))
+        self.extents, self.numbers = extents, scalars
+        self._memory: dict[Node, Memory] = {}
+        # Copies on the host of what it cannot address, during one launch, and which of them are written.
+        self._copies: dict[Node, Array] = {}
+        self._written: set[Node] = set()
+
+    def start(self, inputs: Sequence[Any]) -> list[Memory]:
+        """Submit all launches; the memory of the outputs, which may be filled later."""
+        exe = self.exe
+        nodes = [n for n in exe.schedule.graph.nodes if n.op == "input"]
+        self._memory = {n: inputs[n.attrs.index].buffer for n in nodes}  # type: ignore[union-attr]
+        before = [m.pending for m in self._memory.values()]
+        found = [self._allocate(n) for n in exe.outputs]
+        if not exe.backend.capabilities(exe.device).asynchronous:
+            self._perform()
+            return found
+        now = Pending()
+        for m in found:
+            m.pending = now
+
+        def work() -> None:
+            try:
+                for p in before:
+                    if p is not None:
+                        p.wait()
+                self._perform()
+            except BaseException as e:  # noqa: BLE001 - it is told to who waits for the results
+                now.finish(e)
+            else:
+                now.finish()
+
+        exe.backend.submit(exe.device, work)
+        return found
+
+    def _allocate(self, n: Node) -> Memory:
+        size = max(self.value(self.exe.nbytes[n]), 1)
+        found = self._memory[n] = self.exe.backend.allocator.allocate(size, self.exe.device)
+        return found
+
+    def _perform(self) -> None:
+        """Every launch in order; a temporary has memory from the first region that uses it to the last."""
+        schedule = self.exe.schedule
+        dying: dict[int, list[Node]] = {}
+        for n in schedule.stored:
+            if n not in self._memory and n not in schedule.lives:
+                self._allocate(n)
+        for n, (_, last) in schedule.lives.items():
+            dying.setdefault(last, []).append(n)
+        for i, region in enumerate(schedule.regions):
+            for n, (first, _) in schedule.lives.items():
+                if first == i and n not in self._memory:
+                    self._allocate(n)
+            for call in region:
+                self._launch(call)
+            for n in dying.get(i, ()):
+                self._memory.pop(n, None)
+        self._memory = {}
+
+    def _launch(self, call: Launch) -> None:
+        exe = self.exe
+        if isinstance(call, KernelCall):
+            self._kernel(call)
+        else:
+            if exe.backend.fallback(what := _name_of(call)):
+                exe.backend.count_fallback(exe.device, what)
+            OnHost(self, call).run([], [], None, [])
+        for n in self._written:
+            m = self._memory[n]
+            exe.backend.write(m.block, self._copies[n], m.device)
+        self._copies.clear()
+        self._written.clear()
+
+    def content(self, n: Node, writable: bool) -> Array:
+        """The bytes of a node's memory; those of a copy are written back after the launch."""
+        memory = self._memory[n]
+        found = memory.backend.view(memory.block)
+        if found is None:
+            found = self._copies.get(n)
+            if found is None:
+                found = self._copies[n] = np.empty(memory.nbytes, np.uint8)
+                memory.backend.read(memory.block, found, memory.device)
+            if writable:
+                self._written.add(n)
+        return found
+
+    def _kernel(self, call: KernelCall) -> None:
+        extents, strides, coefficients = self._shape(call)
+        affines = tuple((c, self.value(offset)) for c, (_, offset) in zip(coefficients, call.affines, strict=True))
+        scalars = tuple(map(self._number_of, call.scalars))
+        status = np.zeros(2, np.int64)
+        parts = list(zip(call.accesses, call.kernel.accesses, strides, strict=True))
+        code = self.exe.code_of(call.kernel)
+        if code is not None:
+            accesses = tuple(
+                KernelAccess(self._memory[a.buffer], own.dtype, self.value(a.offset), s) for a, own, s in parts
+            )
+            code(KernelArguments(extents, accesses, affines, scalars, status))
+        else:
+            if self.exe.backend.fallback(KERNEL):
+                self.exe.backend.count_fallback(self.exe.device, KERNEL)
+            bound = tuple(
+                interpreter.Bound(_elements(self.content(a.buffer, own.writes), own.dtype), self.value(a.offset), s)
+                for a, own, s in parts
+            )
+            interpreter.run(call.kernel, interpreter.Arguments(extents, bound, affines, scalars, status))
+        if status[0]:
+            self.checks = call.checks
+            raise self.error_of(*map(int, status))
+
+    def _number_of(self, s: ScalarArg) -> float:
+        if s.extent is not None:
+            return self.value(s.extent)
+        number = self.numbers[s.position]
+        number = getattr(number, s.part) if s.part else number
+        return float(number) if s.floating else int(number)
+
+
+class SmallDescription(Description):
+    """How a launch is computed: by the backend's code, interpreted, or by the host."""
+
+    def __init__(self, code: Any, fallback: str) -> None:
+        self._code, self.fallback = code, fallback
+        self.code = "memory" if code is not None else "library"
+
+    def source(self, notes: Sequence[str] = ()) -> str:
+        text: str = getattr(self._code, "source", "")
+        return text
+
+
+class SmallExecutable(ScheduleExecutable):
+    """A schedule of a small backend, on one of its devices."""
+
+    def __init__(self, schedule: Schedule, backend: SmallBackend, device: str) -> None:
+        super().__init__(schedule)
+        self.backend, self.device = backend, str(device)
+        self._code: dict[int, Callable[[KernelArguments], None] | None] = {}
+
+    def code_of(self, kernel: Kernel) -> Callable[[KernelArguments], None] | None:
+        """The backend's code for a kernel of the schedule, compiled at the first call; None: it is interpreted."""
+        key = id(kernel)  # the schedule keeps it
+        if key not in self._code:
+            found = self._code[key] = self.backend.compile_kernel(kernel, self.device)
+            self.compiles += found is not None
+        return self._code[key]
+
+    def compile(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
+        """Have the code of every kernel."""
+        for kernel in self.schedule.kernels:
+            self.code_of(kernel.kernel)
+
+    def bind(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> SmallRun:
+        return SmallRun(self, extents, scalars)
+
+    def run(
+        self, extents: tuple[int, ...], scalars: Sequence[Any], inputs: Sequence[Any], receipt: Any = None
+    ) -> list[Memory]:
+        run = self.bound[extents] = self.bind(extents, scalars)
+        return run.start(inputs)
+
+    def describe(self, launch: Launch, bound: Any) -> Description:
+        code = self.code_of(launch.kernel) if isinstance(launch, KernelCall) else None
+        return SmallDescription(code, "" if code is not None else self.backend.fallback(_name_of(launch)))
