@@ -51,12 +51,16 @@ Modules
 Errors are of LazytError, and of the built-in class that fits too: ShapeError is a ValueError, DTypeError a TypeError.
 """
 
+import sys as _sys
 import typing as _typing
 from importlib import import_module as _import_module
 from typing import Any as _Any
 
+import numpy as _np
+
+from lazyt import autograd, on_demand as _on_demand
+
 # `as` exports a name for checkers of types. The families say in their own `__all__` what is public.
-from lazyt.autograd.custom_rules import *
 from lazyt.autograd.functional import *
 from lazyt.errors import (
     AutocastError as AutocastError,
@@ -77,59 +81,28 @@ from lazyt.errors import (
     ThreadError as ThreadError,
     ZeroWeights as ZeroWeights,
 )
-from lazyt.functions import gradients as _gradients
-from lazyt.functions.activations import *
-from lazyt.functions.adaptive_pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
 from lazyt.functions.arithmetic import *
-from lazyt.functions.array_info import *
 from lazyt.functions.comparison import *
 from lazyt.functions.conversion import *
-from lazyt.functions.convolution import *
 from lazyt.functions.creation import *
 from lazyt.functions.data_types import *
-from lazyt.functions.derivatives import *
-from lazyt.functions.distances import cdist as cdist
 from lazyt.functions.elementwise import *
-from lazyt.functions.gradients.host_calls import *
-from lazyt.functions.gradients.modes import *
-from lazyt.functions.histograms import *
 from lazyt.functions.indexing import *
-from lazyt.functions.inspection import *
 from lazyt.functions.interop import announce as _announce
-from lazyt.functions.io import *
 from lazyt.functions.joining import *
+from lazyt.functions.late_names import AUTOGRAD as _AUTOGRAD, LATE as _LATE, NUMPYS as _NUMPYS, PLACES as _PLACES
 from lazyt.functions.logic import *
-from lazyt.functions.losses import *
 from lazyt.functions.manipulation import *
-from lazyt.functions.nan_reductions import *
-from lazyt.functions.normalization import *
 from lazyt.functions.operators import attach_methods as _attach_methods, attach_operators as _attach_operators
 from lazyt.functions.ordering import *
-from lazyt.functions.padding import *
-from lazyt.functions.polynomials import *
-from lazyt.functions.pooling import (
-    avg_pool1d as avg_pool1d,
-    avg_pool2d as avg_pool2d,
-    max_pool1d as max_pool1d,
-    max_pool2d as max_pool2d,
-)
 from lazyt.functions.products import *
+from lazyt.functions.protocols import signatures as _signatures
 from lazyt.functions.protocols.attach import attach_protocols as _attach_protocols
-from lazyt.functions.quantiles import *
 from lazyt.functions.reductions import *
-from lazyt.functions.reshaping import *
-from lazyt.functions.sampling import *
 from lazyt.functions.searching import *
 from lazyt.functions.select import *
-from lazyt.functions.sets import *
-from lazyt.functions.signals import *
 from lazyt.functions.sorting import *
-from lazyt.functions.special import *
-from lazyt.functions.spelling import *
 from lazyt.functions.statistics import *
-from lazyt.functions.vectorize import *
-from lazyt.inspect.explain import explain as explain
-from lazyt.inspect.pending import pending as pending
 from lazyt.inspect.tensor_repr import attach_looks as _attach_looks
 from lazyt.runtime.context import *
 from lazyt.runtime.device import Device as Device
@@ -143,22 +116,61 @@ _attach_methods()
 _attach_protocols()
 _announce()
 
-from lazyt import autograd, debug, fft, linalg, memory, random  # noqa: E402 - they need Tensor's operators
-from lazyt.functions.protocols.signatures import (  # noqa: E402 - of the functions that are there now
-    boundary_of as _boundary_of,
-    install as _install,
-)
-
-_install(globals(), vars(linalg), vars(fft))
-vars(autograd).update({_n: getattr(_gradients, _n) for _n in _gradients.__all__}, __all__=list(_gradients.__all__))
-
 if _typing.TYPE_CHECKING:
-    from lazyt import amp, data, distributions, func, multiprocessing, nn, optim, testing, utils
+    from lazyt import (
+        amp,
+        data,
+        debug,
+        distributions,
+        fft,
+        func,
+        linalg,
+        memory,
+        multiprocessing,
+        nn,
+        optim,
+        random,
+        testing,
+        utils,
+    )  # fmt: skip
     from lazyt.amp import (
         autocast as autocast,
         get_autocast_dtype as get_autocast_dtype,
         is_autocast_enabled as is_autocast_enabled,
     )
+    from lazyt.autograd.custom_rules import *
+    from lazyt.functions.activations import *
+    from lazyt.functions.adaptive_pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
+    from lazyt.functions.array_info import *
+    from lazyt.functions.convolution import *
+    from lazyt.functions.derivatives import *
+    from lazyt.functions.distances import cdist as cdist
+    from lazyt.functions.gradients.host_calls import *
+    from lazyt.functions.gradients.modes import *
+    from lazyt.functions.histograms import *
+    from lazyt.functions.inspection import *
+    from lazyt.functions.io import *
+    from lazyt.functions.losses import *
+    from lazyt.functions.nan_reductions import *
+    from lazyt.functions.normalization import *
+    from lazyt.functions.padding import *
+    from lazyt.functions.polynomials import *
+    from lazyt.functions.pooling import (
+        avg_pool1d as avg_pool1d,
+        avg_pool2d as avg_pool2d,
+        max_pool1d as max_pool1d,
+        max_pool2d as max_pool2d,
+    )
+    from lazyt.functions.quantiles import *
+    from lazyt.functions.reshaping import *
+    from lazyt.functions.sampling import *
+    from lazyt.functions.sets import *
+    from lazyt.functions.signals import *
+    from lazyt.functions.special import *
+    from lazyt.functions.spelling import *
+    from lazyt.functions.vectorize import *
+    from lazyt.inspect.explain import explain as explain
+    from lazyt.inspect.pending import pending as pending
 
 # What not every program needs; each makes its own functions boundaries.
 _ON_DEMAND = ("amp", "data", "distributions", "func", "multiprocessing", "nn", "optim", "testing", "utils")
@@ -166,25 +178,69 @@ _OF_AMP = ("autocast", "get_autocast_dtype", "is_autocast_enabled")
 _MODULES = frozenset(("autograd", "debug", "fft", "linalg", "memory", "random"))
 __all__ = sorted({
     *_MODULES,
+    *(_n for _n in _PLACES if not _n.startswith("_")),
     *(_n for _n, _o in globals().items() if not _n.startswith("_") and type(_o) is not type(_tracebacks)),
 })  # fmt: skip
 
+# Functions with NumPy's signatures besides their own.
+_families = (
+    "arithmetic", "select", "comparison", "creation", "data_types", "elementwise", "indexing", "joining", "products",
+    "logic", "manipulation", "ordering", "reductions", "searching", "sorting", "statistics",
+)  # fmt: skip
+_own = {
+    _n: _f
+    for _m in (_sys.modules[f"lazyt.functions.{_f}"] for _f in _families)
+    for _n in _m.__all__
+    if callable(_f := getattr(_m, _n))
+}
+_signatures.give_signatures(globals(), _own, _np)
+_signatures.give_methods_signatures(globals(), _own)
+
 # Errors end at the user's line.
-for _space in (autograd, linalg, fft, random, memory, debug):
-    _tracebacks.guard_functions(vars(_space), _space.__all__, _boundary_of)
-_tracebacks.guard_functions(globals(), __all__, _boundary_of)
-_tracebacks.guard_methods(Tensor, _METADATA, _boundary_of)
-for _class in (Device, custom_jvp, custom_vjp, random.Generator):  # noqa: F405
-    _tracebacks.guard_methods(_class)
+_tracebacks.guard_functions(globals(), [_n for _n in __all__ if _n in globals()], _signatures.boundary_of)
+_tracebacks.guard_methods(Tensor, _METADATA, _signatures.boundary_of)
+_tracebacks.guard_methods(Device)
+
+
+autograd.__all__ = _AUTOGRAD.split()
+
+
+def _of_autograd(name: str) -> _Any:
+    """What `lazyt.autograd` offers is loaded at its first use, and stands there then."""
+    if name not in autograd.__all__:
+        raise AttributeError(f"module 'lazyt.autograd' has no attribute {name!r}")
+    module = _on_demand.load("lazyt.functions.gradients")
+    space = {"__name__": "lazyt.autograd", **{n: getattr(module, n) for n in autograd.__all__}}
+    _signatures.publish(space, autograd.__all__)
+    for n in autograd.__all__:
+        vars(autograd).setdefault(n, space[n])
+    return vars(autograd)[name]
+
+
+vars(autograd)["__getattr__"] = _of_autograd
 
 
 @_tracebacks.api_boundary
 def __getattr__(name: str) -> _Any:
-    if name in _ON_DEMAND:
+    if name in _PLACES:
+        return _load(name)
+    if name in _ON_DEMAND or name in _MODULES:
         return _import_module(f"lazyt.{name}")
     if name in _OF_AMP:
         return globals().setdefault(name, getattr(_import_module("lazyt.amp"), name))
     raise _missing(name)
+
+
+def _load(name: str) -> _Any:
+    """A public name that is loaded on demand, with all of its module: what another thread put is kept."""
+    place = _PLACES[name]
+    module = _on_demand.load(place)
+    names = _LATE[place].split()
+    space = {"__name__": "lazyt", **{n: getattr(module, n) for n in names}}
+    _signatures.publish(space, names, _np if place in _NUMPYS else None)
+    for n in names:
+        globals().setdefault(n, space[n])
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

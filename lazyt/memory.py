@@ -1,11 +1,14 @@
 """`lazyt.memory`: how much memory tensors take, and how much they may; see `lazyt/runtime/memory.py`."""
 
 from lazyt.functions.compression import compress
+from lazyt.functions.protocols.signatures import publish as _publish
 from lazyt.inspect.memory_plan import plan
 from lazyt.runtime.memory import allocated, empty_cache, peak, reserved, reset_peak, set_limit
 from lazyt.runtime.memory_budget import budget
 
 __all__ = ["allocated", "budget", "compress", "empty_cache", "peak", "plan", "reserved", "reset_peak", "set_limit"]
+
+_publish(globals(), __all__)
 
 
 def __dir__() -> list[str]:

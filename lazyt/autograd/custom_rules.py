@@ -18,6 +18,7 @@ from lazyt.tracing.inplace import requires_grad
 from lazyt.tracing.record import begin, is_grad_enabled, record, slot_of
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.trace import Slot, Step, Trace
+from lazyt.tracing.tracebacks import guard_methods
 
 
 def zeros_as(x: Handle) -> Handle:
@@ -339,3 +340,7 @@ class custom_jvp(_Custom):  # noqa: N801 - as above
 
 
 __all__ = ["custom_jvp", "custom_vjp"]
+
+
+for _class in (custom_jvp, custom_vjp):
+    guard_methods(_class)

@@ -10,10 +10,9 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from lazyt import on_demand
 from lazyt.autograd.custom import inputs_of
-from lazyt.autograd.forward import push
 from lazyt.autograd.reachability import Reach, refuse_again
-from lazyt.autograd.rules.formula import zeros
 from lazyt.autograd.saved_segment import Passed, link_synced
 from lazyt.autograd.track import TRACK
 from lazyt.autograd.vjp_step import special_step
@@ -26,8 +25,13 @@ from lazyt.tracing.tensor_state import Gradient, Handle
 from lazyt.tracing.trace import Several, Slot, Step, Trace
 
 if TYPE_CHECKING:
+    from lazyt.autograd import forward
+    from lazyt.autograd.rules import formula
     from lazyt.ir.graph import Node
     from lazyt.tracing.lower import Lowered
+else:
+    forward = on_demand.module("lazyt.autograd.forward")
+    formula = on_demand.module("lazyt.autograd.rules.formula")
 
 ref = weakref.ref
 # A value on the way whose tangent is known.
@@ -70,11 +74,11 @@ class JVP:
         rest = nodes[n + 2 * m :]
         # A leaf of this trace has the tangent of the value that it stands for: the earliest sync's first.
         for leaf, origin in reversed([*zip(rest[::2], rest[1::2], strict=True)]):
-            (t,) = push(b, [origin], list(seeds), list(seeds.values()))
+            (t,) = forward.push(b, [origin], list(seeds), list(seeds.values()))
             if t is not None:
                 seeds[leaf] = t
-        found = push(b, outputs, list(seeds), list(seeds.values()))
-        ts = [zeros(b, y.shape, y.dtype) if t is None else t for t, y in zip(found, outputs, strict=True)]
+        found = forward.push(b, outputs, list(seeds), list(seeds.values()))
+        ts = [formula.zeros(b, y.shape, y.dtype) if t is None else t for t, y in zip(found, outputs, strict=True)]
         return stopped(b, s, ts)
 
     def again(self, tr: Trace, s: Step, new: dict[Slot, Slot]) -> Step:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lazyt.autograd.rules import NONDIFFERENTIABLE, OPAQUE_VJP, VJP
 from lazyt.autograd.rules.formula import carries, zeros
-from lazyt.autograd.rules.registry import NONDIFFERENTIABLE, OPAQUE_VJP, VJP
 from lazyt.ir import graph as g
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from lazyt import on_demand
 from lazyt.autograd.custom import Rule, custom_step, inputs_of
 from lazyt.autograd.reachability import (
     SYNCED,
@@ -24,7 +25,6 @@ from lazyt.autograd.reachability import (
     refuse_second_time,
     saved_slots,
 )
-from lazyt.autograd.reverse import needed
 from lazyt.autograd.track import CUSTOM, SAME, TRACK
 from lazyt.errors import NotSupportedError, ThreadError
 from lazyt.ir.graph import Node
@@ -38,6 +38,11 @@ from lazyt.tracing.record import advance
 from lazyt.tracing.steps import ASSIGN, INPUT, MODE
 from lazyt.tracing.tensor_state import ELSEWHERE, Data, Gradient, Holder
 from lazyt.tracing.trace import Slot, Step, Trace
+
+if TYPE_CHECKING:
+    from lazyt.autograd import reverse
+else:
+    reverse = on_demand.module("lazyt.autograd.reverse")
 
 ref = weakref.ref
 _numbers = itertools.count()
@@ -249,7 +254,7 @@ def _kept(
     # What custom functions hand cotangents on to is pulled back from there.
     behind = [x for s in reach.steps if s.op is CUSTOM for x in inputs_of(s) if x.requires_grad]
     sources = [low.nodes[x] for x in dict.fromkeys((*outputs, *behind))]
-    todo = sorted(needed(low.builder, sources, groups), key=lambda n: -n.serial)
+    todo = sorted(reverse.needed(low.builder, sources, groups), key=lambda n: -n.serial)
     met: set[Node] = set()
     while todo:
         n = todo.pop()

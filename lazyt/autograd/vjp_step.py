@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from lazyt import on_demand
 from lazyt.autograd.reachability import History, Reach
-from lazyt.autograd.reverse import backward as reverse
 from lazyt.autograd.track import TRACK
 from lazyt.ir.graph import Node
 from lazyt.ops.definition import OPS
@@ -18,6 +18,11 @@ from lazyt.tracing.record import record
 from lazyt.tracing.steps import follow, insert, new_tensor, plain_slots
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.trace import Several, Slot, Step, Trace
+
+if TYPE_CHECKING:
+    from lazyt.autograd import reverse
+else:
+    reverse = on_demand.module("lazyt.autograd.reverse")
 
 ref = weakref.ref
 
@@ -72,12 +77,12 @@ def _pull(
     for leaf, origin in pairs:
         origins.setdefault(origin, []).append(leaf)
     wanted = [*groups, *origins.values()]
-    grads, got = reverse(b, outputs, cotangents, wanted, blocked)
+    grads, got = reverse.backward(b, outputs, cotangents, wanted, blocked)
     totals, seen = list(grads), list(got)
     for i, origin in enumerate(origins):
         if not seen[len(groups) + i]:
             continue
-        grads, got = reverse(b, [origin], [totals[len(groups) + i]], wanted, blocked)
+        grads, got = reverse.backward(b, [origin], [totals[len(groups) + i]], wanted, blocked)
         for j, (m, ok) in enumerate(zip(grads, got, strict=True)):
             if ok:
                 totals[j] = b.add(totals[j], m) if seen[j] else m

@@ -11,10 +11,9 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lazyt.autograd.batching import batch, refuse
+from lazyt import on_demand
 from lazyt.autograd.custom import Kept, Rule
 from lazyt.autograd.jvp import several, stopped
-from lazyt.autograd.rules.formula import zeros
 from lazyt.autograd.saved_segment import input_numbers
 from lazyt.autograd.vjp_step import special_step
 from lazyt.errors import AutogradError, NotSupportedError
@@ -26,8 +25,13 @@ from lazyt.tracing.tensor_state import Handle, Storage
 from lazyt.tracing.trace import Slot, Step, Trace
 
 if TYPE_CHECKING:
+    from lazyt.autograd import batching
+    from lazyt.autograd.rules import formula
     from lazyt.ir.graph import Node
     from lazyt.tracing.lower import Lowered
+else:
+    batching = on_demand.module("lazyt.autograd.batching")
+    formula = on_demand.module("lazyt.autograd.rules.formula")
 
 ref = weakref.ref
 
@@ -43,7 +47,7 @@ class Lane:
     def expand(self, low: Lowered, s: Step) -> tuple[Node, ...]:
         """A node for the other steps to be written on; what `VMAP` wants of them is written again."""
         x = low.nodes[s.operands[0]]
-        return (low.track(zeros(low.builder, without(x.shape, s.statics[0]), x.dtype), s, 0),)
+        return (low.track(formula.zeros(low.builder, without(x.shape, s.statics[0]), x.dtype), s, 0),)
 
     def again(self, tr: Trace, s: Step, new: dict[Slot, Slot]) -> Step:
         """The same step on another trace, where `new` has its values."""
@@ -76,7 +80,9 @@ class Vmap:
         for x in first[1:]:
             size = b.same(size, x.shape[0])
         found = []
-        for y, whole, axis in zip(outputs, batch(b, outputs, inputs, first, size, differ), out_axes, strict=True):
+        for y, whole, axis in zip(
+            outputs, batching.batch(b, outputs, inputs, first, size, differ), out_axes, strict=True
+        ):
             x = b.expand_to(y, (size, *y.shape)) if whole is None else whole
             found.append(b.permute(x, (*range(1, axis + 1), 0, *range(axis + 1, x.ndim))))
         return stopped(b, s, found)
@@ -136,7 +142,7 @@ def _check(s: Step) -> None:
     lower = getattr(s.op, "lower", None)
     for module, name in ((numpy_calls, "call"), (effects, "effect")):
         if lower is not None and lower is module.lower:
-            raise refuse(name, s.site)
+            raise batching.refuse(name, s.site)
 
 
 def _dependent(tr: Trace, first: Step, inputs: Sequence[Slot]) -> set[Step]:

@@ -6,17 +6,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazyt.inspect.explain import explain
-from lazyt.inspect.pending import graph
+from lazyt import on_demand
 from lazyt.runtime.host_views import array_of
 from lazyt.runtime.tensor import Tensor
 from lazyt.tracing.printer import html_table, html_text, site_text
 
 if TYPE_CHECKING:
+    from lazyt.inspect import explain, pending
     from lazyt.inspect.explain import Explanation, Nothing, PartsExplanation
     from lazyt.inspect.pending import GraphText
     from lazyt.tracing.tensor_state import Holder
     from lazyt.tracing.trace import Step
+else:
+    explain = on_demand.module("lazyt.inspect.explain")
+    pending = on_demand.module("lazyt.inspect.pending")
 
 # Values up to this length stand on the line of the tensor.
 SHORT = 60
@@ -76,12 +79,12 @@ def tensor_html(x: Tensor) -> str:
 
 def explain_tensor(self: Tensor, *, fused: bool = True) -> Explanation | PartsExplanation | Nothing:
     """Which kernels would run if this were read now, what each fuses and why: see `lazyt.explain`."""
-    return explain(self, fused=fused)
+    return explain.explain(self, fused=fused)
 
 
 def graph_of_tensor(self: Tensor) -> GraphText:
     """The pending primitives that compute this, as text."""
-    return graph(self)
+    return pending.graph(self)
 
 
 def attach_looks() -> None:

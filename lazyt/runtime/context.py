@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from sys import _getframe
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from lazyt import on_demand
 from lazyt.backends.common import precision as matmul
 from lazyt.backends.registry import host
 from lazyt.errors import SyncError
-from lazyt.inspect.fallbacks import recorded_fallbacks
 from lazyt.interrupts import uninterrupted
 from lazyt.runtime import sync as syncing
 from lazyt.runtime.device import Device
@@ -21,6 +21,11 @@ from lazyt.tracing.record import is_grad_enabled
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.trace import local
 from lazyt.tracing.tracebacks import filter_traceback, filters_itself
+
+if TYPE_CHECKING:
+    from lazyt.inspect import fallbacks
+else:
+    fallbacks = on_demand.module("lazyt.inspect.fallbacks")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -166,7 +171,7 @@ class no_sync(_Context):  # noqa: N801
     def __exit__(self, *exc: object) -> None:
         tr, site = local.trace, self._site
         tr.syncs_forbidden = self._before
-        hosted = recorded_fallbacks(tr, self._first) if exc[0] is None else ()
+        hosted = fallbacks.recorded_fallbacks(tr, self._first) if exc[0] is None else ()
         if hosted:
             lines = "".join(f"\n  {line}" for line in hosted)
             raise SyncError(f"no_sync (entered at {site}): a sync would wait for the host to do{lines}")

@@ -15,16 +15,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
+from lazyt import on_demand
 from lazyt.backends.registry import backends
 from lazyt.config import general as settings
 from lazyt.errors import OutOfMemory, is_ours
 from lazyt.ir import graph as g
-from lazyt.ir.bit_exact import Form
 from lazyt.ir.graph import Graph
-from lazyt.ir.passes import pipeline
-from lazyt.ir.passes.program import Options
-from lazyt.ir.passes.same_division import is_divided_alike
-from lazyt.ir.passes.schedule import Schedule
 from lazyt.ir.symbolic import guard_source
 from lazyt.runtime import memory
 from lazyt.tracing.lower import Lowered, primitives_of
@@ -36,7 +32,15 @@ from lazyt.tracing.trace import Slot, Step
 if TYPE_CHECKING:
     from lazyt.backends.common.commit_flag import Receipt
     from lazyt.backends.interface import Bound, Executable
+    from lazyt.ir.bit_exact import Form
     from lazyt.ir.graph import Node
+    from lazyt.ir.passes import pipeline, program, same_division
+    from lazyt.ir.passes.program import Options
+    from lazyt.ir.passes.schedule import Schedule
+else:
+    pipeline = on_demand.module("lazyt.ir.passes.pipeline")
+    program = on_demand.module("lazyt.ir.passes.program")
+    same_division = on_demand.module("lazyt.ir.passes.same_division")
 
 Extents = tuple[int, ...]
 Array = np.ndarray[Any, Any]
@@ -100,7 +104,7 @@ def options_for(device: str, fused: bool, settle: bool = False, prefetch: bool =
         "epilogues": can.epilogues,
     }  # fmt: skip
     off = frozenset(flag for flag, on in settings.items() if not (on and able.get(flag, True)))
-    return Options(
+    return program.Options(
         fused, settle, settings["verify"], off, can.convolutions, can.attention if settings["attention"] else None,
         can.share, backend.prefetch if prefetch and not settings["interpret"] else None,
     )  # fmt: skip
@@ -265,7 +269,7 @@ def is_single(steps: Sequence[Step]) -> bool:
     if _kinds.get(_key(s, [x for x in s.operands if isinstance(x, Slot)])):
         return False
     form = form_of(s, [(x.dtype, x.shape) if isinstance(x, Slot) else x for x in s.operands], None, None)
-    return not (settings["first"] and form.exact) and is_divided_alike(form.outputs)
+    return not (settings["first"] and form.exact) and same_division.is_divided_alike(form.outputs)
 
 
 def _key(s: Step, values: Sequence[Slot | Value]) -> tuple[Any, ...]:

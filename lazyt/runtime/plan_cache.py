@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyt import on_demand
 from lazyt.autograd.engine import BACKWARD
 from lazyt.backends.registry import backends, loaded
 from lazyt.config import general as settings
-from lazyt.ir.graph_interpreter import interpret
-from lazyt.ir.passes import pipeline
 from lazyt.runtime import cache_miss, first_run, memory
 from lazyt.runtime.first_run import (
     Recipe,
@@ -31,7 +30,6 @@ from lazyt.runtime.first_run import (
     runs_stepwise,
     values_of,
 )
-from lazyt.runtime.memory_budget import budget_of, has_budget, plan_within
 from lazyt.tracing.lower import Lowered, lower
 from lazyt.tracing.tensor_state import Data
 from lazyt.tracing.trace import Ext, Slot, Step
@@ -39,8 +37,15 @@ from lazyt.tracing.trace import Ext, Slot, Step
 if TYPE_CHECKING:
     from lazyt.backends.common.commit_flag import Receipt
     from lazyt.backends.interface import Executable
+    from lazyt.ir import graph_interpreter
+    from lazyt.ir.passes import pipeline
     from lazyt.ir.passes.program import Program as Begun
     from lazyt.ir.passes.recomputation import Wish
+    from lazyt.runtime import memory_budget
+else:
+    graph_interpreter = on_demand.module("lazyt.ir.graph_interpreter")
+    pipeline = on_demand.module("lazyt.ir.passes.pipeline")
+    memory_budget = on_demand.module("lazyt.runtime.memory_budget")
 
 # A program with at most this many steps, and no backward among them, runs unfused the first time.
 SMALL_PROGRAM = 24
@@ -158,7 +163,7 @@ class Plan:
         self, extents: tuple[int, ...], scalars: Sequence[Any], inputs: Sequence[Data], want: Sequence[Slot]
     ) -> list[Data]:
         arrays = [memory.as_array(d) for d in inputs]
-        outs = interpret(self.graph, self.graph.outputs, arrays, scalars, (extents, scalars))
+        outs = graph_interpreter.interpret(self.graph, self.graph.outputs, arrays, scalars, (extents, scalars))
         by_name = dict(zip(self.wanted, outs, strict=True))
         return [memory.from_array(np.asarray(by_name[s.step.index, s.k]), self.device) for s in want]
 
@@ -364,12 +369,12 @@ def build(
     """A plan that nobody keeps yet and that has no machine code; prefetch: compiling begins at once."""
     steps = pos.steps()
     low = lower(steps, ext.values, scalars)
-    if not (fused and has_budget(steps)):
+    if not (fused and memory_budget.has_budget(steps)):
         return Plan(low, want, fused, prefetch)
     options = options_for(want[0].step.device, fused)
     begun = pipeline.compile_graph([low.nodes[s] for s in want], low.scope, options, until=SHARED)
-    made, found = partial(Plan, low, want, fused, begun=begun), budget_of(steps, begun.graph)
-    return made() if found is None else plan_within(made, found, ext.values, scalars)
+    made, found = partial(Plan, low, want, fused, begun=begun), memory_budget.budget_of(steps, begun.graph)
+    return made() if found is None else memory_budget.plan_within(made, found, ext.values, scalars)
 
 
 def _is_tiny(pos: Step, ext: Ext, steps: int = SMALL_PROGRAM) -> bool:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lazyt.inspect.kernels import KernelView, kernel_views
+from lazyt import on_demand
 from lazyt.tracing.printer import aligned, html_text, plural, site_text, time_text
 
 if TYPE_CHECKING:
+    from lazyt.inspect import kernels
     from lazyt.runtime.cache_miss import Why
     from lazyt.runtime.first_run import Stepwise
     from lazyt.runtime.plan_cache import Plan
     from lazyt.tracing.call_site import Site
+else:
+    kernels = on_demand.module("lazyt.inspect.kernels")
 
 # Kernels that the text of a report lists.
 LISTED = 12
@@ -76,17 +79,17 @@ class SyncReport:
         return self.why if isinstance(self.why, str) else self.why()
 
     @property
-    def plan_kernels(self) -> list[KernelView]:
+    def plan_kernels(self) -> list[kernels.KernelView]:
         """The kernels and library calls that ran, in order: `.title`, `.ir`, `.source()`, `.assembly()`.
 
         Those of a plan that several parts of a long trace share are listed once.
         """
-        found: list[KernelView] = []
+        found: list[kernels.KernelView] = []
         for (_, extents), ran in self.ran.items():
             plan = ran.whole()
             bound = plan.executable.bound.get(extents)
             by_numpy: set[int] = getattr(ran, "interpreted", set())
-            views = [] if bound is None else kernel_views(plan, bound)
+            views = [] if bound is None else kernels.kernel_views(plan, bound)
             found += [v for v in views if not v.steps or not v.steps <= by_numpy]
         return found
 

@@ -12,10 +12,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lazyt import on_demand
 from lazyt.config import general
 from lazyt.errors import ShapeError
 from lazyt.ir import dtypes
-from lazyt.ir.bit_exact import Form
 from lazyt.ir.builder import Builder, Weak
 from lazyt.ir.graph import Scalar
 from lazyt.ir.symbolic import Scope, guard_source, source
@@ -25,7 +25,10 @@ from lazyt.tracing.trace import Slot, Step, dtype_range
 if TYPE_CHECKING:
     import numpy as np
 
+    from lazyt.ir import bit_exact
     from lazyt.ir.graph import Node
+else:
+    bit_exact = on_demand.module("lazyt.ir.bit_exact")
 
 Shapes = tuple[tuple[int, ...], ...]
 # The shapes of a step's values for the extents of its operands and its integers, one after another; None: unknown.
@@ -39,7 +42,7 @@ Inferred = tuple[tuple[tuple[tuple[int, ...], "np.dtype"], ...], tuple[tuple[int
 _inferred: dict[tuple[Any, ...], Inferred] = {}
 MOST_INFERRED = 4096
 # What those calls were written as, the latest of them.
-_forms: dict[tuple[Any, ...], Form] = {}
+_forms: dict[tuple[Any, ...], bit_exact.Form] = {}
 MOST_FORMS = 512
 MOST_BYTES = (1 << 63) - 1
 
@@ -89,16 +92,16 @@ def _ranges(b: Builder, slots: Sequence[Any]) -> tuple[tuple[int, int, int], ...
     return tuple(found)
 
 
-def _keep(key: tuple[Any, ...], nodes: tuple[Node, ...]) -> Form:
+def _keep(key: tuple[Any, ...], nodes: tuple[Node, ...]) -> bit_exact.Form:
     if len(_forms) >= MOST_FORMS:
         _forms.clear()
-    form = _forms[key] = Form(nodes)
+    form = _forms[key] = bit_exact.Form(nodes)
     return form
 
 
 def form_of(
     s: Step, operands: Sequence[Any], ints: tuple[int, ...] | None, offsets: tuple[int, ...] | None
-) -> Form:  # fmt: skip
+) -> bit_exact.Form:  # fmt: skip
     """What a step is written as, over ints, on operands of these (dtype, shape), or of a scalar's type."""
     key = (s.op, tuple(operands), s.statics, tuple(map(type, s.statics)), ints, offsets)
     form = _forms.get(key)

@@ -2,32 +2,60 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from lazyt.backends.cpu import binding, engine, memory, thread_pool
-from lazyt.backends.cpu.codegen import needs
-from lazyt.backends.cpu.executor import Executable
-from lazyt.backends.cpu.library import attention, bit_packing, products, scan, scatter, sorting
+from lazyt import on_demand
+from lazyt.backends.cpu import memory
 from lazyt.backends.cpu.parallel_copy import copied
 from lazyt.backends.interface import Capabilities, HostAllocator, HostBackend, Statistics
 from lazyt.config import general as settings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
 
-    from lazyt.ir.graph import Graph
+    from lazyt.backends.cpu import binding, engine, executor, thread_pool
+    from lazyt.backends.cpu.codegen import needs
+    from lazyt.backends.cpu.library import attention, bit_packing, products, scan, scatter, sorting
+    from lazyt.ir.builder import Builder
+    from lazyt.ir.graph import Graph, Node
+    from lazyt.ir.passes.kernelize import KernelCall
     from lazyt.ir.passes.schedule import Schedule
 
     Array = np.ndarray[Any, Any]
+else:
+    binding = on_demand.module("lazyt.backends.cpu.binding")
+    engine = on_demand.module("lazyt.backends.cpu.engine")
+    executor = on_demand.module("lazyt.backends.cpu.executor")
+    thread_pool = on_demand.module("lazyt.backends.cpu.thread_pool")
+    needs = on_demand.module("lazyt.backends.cpu.codegen.needs")
+    attention = on_demand.module("lazyt.backends.cpu.library.attention")
+    bit_packing = on_demand.module("lazyt.backends.cpu.library.bit_packing")
+    products = on_demand.module("lazyt.backends.cpu.library.products")
+    scan = on_demand.module("lazyt.backends.cpu.library.scan")
+    scatter = on_demand.module("lazyt.backends.cpu.library.scatter")
+    sorting = on_demand.module("lazyt.backends.cpu.library.sorting")
 
 NAME = memory.Buffer.device
-_CAPABILITIES = Capabilities(
-    convolutions=True, attention=attention.calls, epilogues=True, stage_reuse=True, vector_products=True,
-    half_products=True, share=needs.share_of, first_run=True, replay=True, donation=True,
-)  # fmt: skip
-# With `no-gemm` there is no generated code for convolutions, nor for products of halves.
-_WITHOUT_GEMM = replace(_CAPABILITIES, convolutions=False, half_products=False)
+
+
+def _attention_calls(builder: Builder, node: Node, operands: Sequence[Node]) -> tuple[Node, ...] | None:
+    return attention.calls(builder, node, operands)
+
+
+def _share_of(call: KernelCall) -> float:
+    return needs.share_of(call)
+
+
+@cache
+def _capabilities(gemm: bool) -> Capabilities:
+    """With `no-gemm` there is no generated code for convolutions, nor for products of halves."""
+    return Capabilities(
+        convolutions=gemm, attention=_attention_calls, epilogues=True, stage_reuse=True, vector_products=True,
+        half_products=gemm, share=_share_of, first_run=True, replay=True, donation=True,
+    )  # fmt: skip
 
 
 class PoolAllocator(HostAllocator):
@@ -76,10 +104,10 @@ class CpuBackend(HostBackend):
     )  # fmt: skip
 
     def capabilities(self, device: str) -> Capabilities:
-        return _CAPABILITIES if settings["gemm"] else _WITHOUT_GEMM
+        return _capabilities(bool(settings["gemm"]))
 
-    def compile(self, schedule: Schedule, device: str) -> Executable:
-        return Executable(schedule, settings["native"], settings["gemm"], settings["blas"])
+    def compile(self, schedule: Schedule, device: str) -> executor.Executable:
+        return executor.Executable(schedule, settings["native"], settings["gemm"], settings["blas"])
 
     def prefetch(self, graph: Graph) -> None:
         attention.begin(graph)

@@ -18,9 +18,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-import llvmlite
-import llvmlite.binding as llvm
-
+from lazyt import on_demand
 from lazyt.backends import object_cache
 from lazyt.backends.cpu import address_space, parallel_compile
 from lazyt.backends.cpu.flags import switches, without_wide
@@ -29,6 +27,12 @@ from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    import llvmlite
+    import llvmlite.binding as llvm
+else:
+    llvmlite = on_demand.module("llvmlite")
+    llvm = on_demand.module("llvmlite.binding")
 
 # Part of the key of cached objects: raise it when the same text should give other code.
 CODEGEN_VERSION = 1

@@ -11,13 +11,18 @@ import ctypes
 import queue
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import llvmlite.binding as llvm
-from llvmlite.binding import ffi
-
+from lazyt import on_demand
 from lazyt.backends.cpu import address_space
 from lazyt.errors import LazytInternalError
+
+if TYPE_CHECKING:
+    import llvmlite.binding as llvm
+    from llvmlite.binding import ffi
+else:
+    llvm = on_demand.module("llvmlite.binding")
+    ffi = on_demand.module("llvmlite.binding.ffi")
 
 _OBJECT = 1  # what LLVMPY_TargetMachineEmitToMemory makes: 0 would be assembly
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
-from lazyt.backends.cpu.codegen.routine import Routine, Routines
+from lazyt import on_demand
 from lazyt.backends.cpu.memory import Buffer, allocate, as_ndarray
-from lazyt.backends.cpu.thread_pool import Program, get_num_threads, started
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from lazyt.backends.cpu import thread_pool
+    from lazyt.backends.cpu.codegen import routine
+else:
+    thread_pool = on_demand.module("lazyt.backends.cpu.thread_pool")
+    routine = on_demand.module("lazyt.backends.cpu.codegen.routine")
 
 SHARED = 1 << 19  # bytes from which on waking a thread pays
 PARTS = 8
@@ -18,7 +23,7 @@ FEW = 4  # large copies of a process after which code for them is compiled
 TO, SOURCE, SIZE, PART = range(4)
 
 
-def _write(r: Routine) -> None:
+def _write(r: routine.Routine) -> None:
     """Copy the bytes of parts [begin, end)."""
     to, source = r.argument(TO, "ptr"), r.argument(SOURCE, "ptr")
     size, part = r.argument(SIZE), r.argument(PART)
@@ -43,10 +48,10 @@ class _Copier:
     def __init__(self) -> None:
         self.busy = False
         self.large = 0  # copies so far
-        self.program: Program | None = None
+        self.program: thread_pool.Program | None = None
 
     def copy(self, to: int, source: int, nbytes: int) -> None:
-        shared = nbytes >= SHARED and get_num_threads() > 1
+        shared = nbytes >= SHARED and thread_pool.get_num_threads() > 1
         if not shared or self.busy:
             ctypes.memmove(to, source, nbytes)
             return
@@ -54,12 +59,12 @@ class _Copier:
         try:
             self.large += 1
             # NOTE: nor before something was run: to compile the runtime takes as long as 300 copies of a megabyte.
-            if self.large <= FEW or not started():
+            if self.large <= FEW or not thread_pool.started():
                 ctypes.memmove(to, source, nbytes)
                 return
             if self.program is None:
-                code = Routines({"copy": _write}).address["copy"]
-                self.program = Program([(code, 0, PARTS, 1, 0)], [0] * 4, [(i, i, 0) for i in range(4)], 4)
+                code = routine.Routines({"copy": _write}).address["copy"]
+                self.program = thread_pool.Program([(code, 0, PARTS, 1, 0)], [0] * 4, [(i, i, 0) for i in range(4)], 4)
             self.program.launch([to, source, nbytes, -(-nbytes // (PARTS * 64)) * 64])
         finally:
             self.busy = False

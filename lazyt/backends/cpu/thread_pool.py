@@ -24,9 +24,9 @@ import threading
 from array import array
 from typing import TYPE_CHECKING
 
-import llvmlite.binding as llvm
 import numpy as np
 
+from lazyt import on_demand
 from lazyt.backends.cpu import engine
 from lazyt.backends.cpu.flags import registers, switches
 from lazyt.backends.cpu.thread_pool_ir import (
@@ -42,9 +42,12 @@ from lazyt.backends.cpu.thread_pool_ir import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import llvmlite.binding as llvm
     import numpy.typing as npt
 
     Words = npt.NDArray[np.int64]
+else:
+    llvm = on_demand.module("llvmlite.binding")
 
 _METH_NOARGS, _METH_O = 4, 8
 _CONTROL = struct.Struct(f"={CONTROL_FIELDS}q")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from lazyt import on_demand
 from lazyt.autograd.engine import watchers
 from lazyt.autograd.hooks import record_of
 from lazyt.autograd.reachability import SYNCED
@@ -14,13 +15,17 @@ from lazyt.errors import AutogradError
 from lazyt.interrupts import uninterrupted
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.graph import Node
-from lazyt.ir.graph_interpreter import interpret
 from lazyt.runtime import memory
 from lazyt.runtime.context import _Context
 from lazyt.tracing.lower import lower
 from lazyt.tracing.steps import INPUT
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.trace import Slot, Trace, local
+
+if TYPE_CHECKING:
+    from lazyt.ir import graph_interpreter
+else:
+    graph_interpreter = on_demand.module("lazyt.ir.graph_interpreter")
 
 # What has no value of its own.
 _MARKS = frozenset(("opaque", "stop", "track", "known"))
@@ -63,7 +68,9 @@ def check(outputs: Sequence[Handle], gradients: list[Handle]) -> None:
         nodes = [n for n in reached if n.op not in _MARKS and dtypes.kind(n.dtype) in "fc"]
         inputs = [memory.as_array(x) for x in tr.inputs]
         scalars = tr.scalars[: pos.scalar_start + pos.n_scalars]
-        values = interpret(low.builder.nodes, [*nodes, *wanted], inputs, scalars, (tr.ext.values, scalars))
+        values = graph_interpreter.interpret(
+            low.builder.nodes, [*nodes, *wanted], inputs, scalars, (tr.ext.values, scalars)
+        )
         if any(_is_nan(a) for a in values[len(nodes) :]):
             # What a sync kept of the forward pass is an input, which stands for the value of an operation.
             stands = {n.operands[1]: n.operands[0] for n in low.builder.nodes if n.op == "known"}

@@ -11,24 +11,27 @@ import ast
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyt import on_demand
 from lazyt.functions.arguments import tensor
 from lazyt.functions.methods import METHODS
-from lazyt.functions.protocols.functions import NATIVE, array_function
-from lazyt.functions.protocols.special_cases import SPECIAL
-from lazyt.functions.protocols.table import FFT, LINALG, PUBLIC
-from lazyt.functions.protocols.ufuncs import UFUNCS, array_ufunc
 from lazyt.ir import dtypes
 from lazyt.tracing.call_cache import in_short
 from lazyt.tracing.fast_paths import of_one, of_two
 from lazyt.tracing.public_names import keyword_error
 from lazyt.tracing.steps import hooks
 from lazyt.tracing.tensor_state import Handle
-from lazyt.tracing.tracebacks import api_boundary, filter_traceback, filters_itself
+from lazyt.tracing.tracebacks import api_boundary, filter_traceback, filters_itself, guard_functions
+
+if TYPE_CHECKING:
+    from lazyt.functions.protocols import functions, ufuncs
+else:
+    functions = on_demand.module("lazyt.functions.protocols.functions")
+    ufuncs = on_demand.module("lazyt.functions.protocols.ufuncs")
 
 Function = Callable[..., Any]
 # Parameters of NumPy's that say nothing of what is computed here: they are taken, and not shown.
@@ -41,24 +44,36 @@ _FLOATS: dict[Any, Any] = {float: dtypes.float32, complex: dtypes.complex64}
 _OPTIONS = ("out", "where", "dtype")
 
 
-def install(lt: dict[str, Any], linalg: dict[str, Any], fft: dict[str, Any]) -> None:
-    """Give the functions of the namespaces `lt`, `lt.linalg` and `lt.fft` NumPy's signatures besides their own."""
-    for space, theirs, ours in ((lt, np, PUBLIC), (linalg, np.linalg, LINALG), (fft, np.fft, FFT)):
-        for name, f in ours.items():
-            named: Any = getattr(theirs, name, None)
-            if isinstance(named, np.ufunc):
-                if named in UFUNCS:
-                    space[name] = _of_a_ufunc(f, named, name)
-            elif named in SPECIAL or named in NATIVE:
-                called = _of_a_function(f, named, name)
-                space[name] = f if called is f else in_short(name, f, called)
-            if space.get(name, f) is not f:
-                # Pickled by this name: `lazyt.absolute` is not `lazyt.abs`.
-                space[name].__module__, space[name].__qualname__ = space["__name__"], name
+def give_signatures(space: dict[str, Any], names: Iterable[str], theirs: Any) -> None:
+    """Give functions of a public namespace the signatures of NumPy's, in its namespace `theirs`, besides their own."""
+    for name in names:
+        f, named = space[name], getattr(theirs, name, None)
+        if named is None or not callable(f) or isinstance(named, type):
+            continue
+        if isinstance(named, np.ufunc):
+            called = _of_a_ufunc(f, named, name)
+        else:
+            called = _of_a_function(f, named, name)
+            called = f if called is f else in_short(name, f, called)
+        if called is not f:
+            # Pickled by this name: `lazyt.absolute` is not `lazyt.abs`.
+            called.__module__, called.__qualname__ = space["__name__"], name
+            space[name] = called
+
+
+def give_methods_signatures(lt: dict[str, Any], own: Mapping[str, Function]) -> None:
+    """A method of NumPy's has the arguments of its function: that of `lt`, if it is the method's own."""
     for name, f in METHODS.items():
-        # A method of NumPy's has the arguments of its function.
-        if hasattr(np.ndarray, name) and PUBLIC.get(name) is f and not isinstance(getattr(np, name, None), np.ufunc):
+        if hasattr(np.ndarray, name) and own.get(name) is f and not isinstance(getattr(np, name, None), np.ufunc):
             setattr(hooks.tensor, name, lt[name])
+
+
+def publish(space: dict[str, Any], names: Iterable[str], theirs: Any = None) -> None:
+    """Make functions of a public namespace boundaries, with NumPy's signatures besides their own if there are such."""
+    names = list(names)
+    if theirs is not None:
+        give_signatures(space, names, theirs)
+    guard_functions(space, names, boundary_of)
 
 
 def boundary_of(f: Function, name: str) -> Function:
@@ -176,7 +191,7 @@ def _called(shown: _Shown, ufunc: np.ufunc, xs: tuple[Any, ...], out: Any, optio
     if out is not None:
         options["out"] = out if isinstance(out, tuple) else (out,)
     operand = next((x for x in xs if isinstance(x, Handle)), None)
-    found = array_ufunc(operand, ufunc, "__call__", *xs, **options)  # type: ignore[arg-type]
+    found = ufuncs.array_ufunc(operand, ufunc, "__call__", *xs, **options)  # type: ignore[arg-type]
     if found is NotImplemented:
         raise TypeError(f"{ours.__name__}: not arrays, or not of lazyt's: {', '.join(type(x).__name__ for x in xs)}")
     return found
@@ -252,7 +267,7 @@ def _of_a_function(ours: Function, theirs: Function, name: str) -> Function:
             args = tuple(_FLOATS[a] if a is float or a is complex else a for a in args)
             if (dtype := options.get("dtype")) is float or dtype is complex:
                 options["dtype"] = _FLOATS[dtype]
-            found = array_function(None, theirs, (), args, options)  # type: ignore[arg-type]
+            found = functions.array_function(None, theirs, (), args, options)  # type: ignore[arg-type]
             return tensor(found) if isinstance(found, np.ndarray | np.generic) and options.get("out") is None else found
         except Exception as error:
             filter_traceback(error, True, name)

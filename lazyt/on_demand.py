@@ -1,0 +1,62 @@
+"""Modules that are imported at their first use, so that an import of lazyt loads only what every program needs.
+
+    if TYPE_CHECKING:
+        from lazyt.ir.passes import pipeline
+    else:
+        pipeline = on_demand.module("lazyt.ir.passes.pipeline")
+
+Such a line is an import like any other for the order of packages (tests/test_structure.py). It is not for what runs at
+each operation or sync: there a name is bound once. Python's own lock of a module makes the first use safe between
+threads; an interrupt in it leaves the module unloaded, and the next use loads it.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+# Packages that lazyt cannot do without and loads late: what to say where one is missing.
+_MISSING = {"llvmlite": "lazyt compiles for the CPU with llvmlite, which is not installed: pip install llvmlite"}
+
+
+class _Module:
+    """Stands for a module; its attributes are the module's, which is loaded when the first is read."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(load(self._name), attribute)
+
+    def __setattr__(self, attribute: str, value: object) -> None:
+        if attribute == "_name":
+            object.__setattr__(self, attribute, value)
+        else:
+            setattr(load(self._name), attribute, value)
+
+    def __delattr__(self, attribute: str) -> None:
+        delattr(load(self._name), attribute)
+
+    def __dir__(self) -> list[str]:
+        return dir(load(self._name))
+
+    def __repr__(self) -> str:
+        return f"<{self._name}, {'loaded' if self._name in sys.modules else 'loaded on demand'}>"
+
+
+def module(name: str) -> Any:
+    """What stands for the module of this full name."""
+    return _Module(name)
+
+
+def load(name: str) -> Any:
+    """The module itself, imported if it is not yet."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name not in _MISSING:
+            raise
+        raise ModuleNotFoundError(_MISSING[error.name], name=error.name) from None
