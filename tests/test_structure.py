@@ -28,6 +28,7 @@ TOP = Path(__file__).parent.parent
 
 # The packages, foundations first. A module may import its own package and those above it in this list.
 ORDER = (
+    "on_demand",
     "errors",
     "config",
     "interrupts",
@@ -74,6 +75,7 @@ ONLY = {
     "backends.common": {"config", "errors", "ir"},
     "backends.interface": {"errors", "ir"},
     "backends.cpu": {
+        "on_demand",
         "backends.common",
         "backends.interface",
         "backends.math",
@@ -94,8 +96,8 @@ ONLY = {
     },
     "backends.small": {"backends.common", "backends.interface", "config", "errors", "ir"},
     "backends": {"backends.interface", "config", "errors"},
-    "tracing": {"config", "errors", "interrupts", "ir", "ops"},
-    "autograd": {"config", "errors", "ir", "ops", "tracing"},
+    "tracing": {"on_demand", "config", "errors", "interrupts", "ir", "ops"},
+    "autograd": {"on_demand", "config", "errors", "ir", "ops", "tracing"},
 }
 # (importing package, imported package) -> what the import against the order is for, until a seam takes its place.
 EXCEPTIONS = {
@@ -147,6 +149,10 @@ class Source:
                 for a in node.names:
                     full = f"{node.module}.{a.name}"
                     found.append(Import(self.module, full if full in SOURCES else node.module or "", inside, typing))
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "on_demand.module":
+                # An import like any other, whenever it happens.
+                assert isinstance(node.args[0], ast.Constant), f"{self.module}: the name is written out"
+                found.append(Import(self.module, str(node.args[0].value), inside, typing))
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 inside = node.name
             elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
