@@ -33,6 +33,7 @@ from lazyt.errors import (
     DeviceError as _DeviceError,
     NotSupportedError as _NotSupported,
 )
+from lazyt.ops import catalog as _catalog  # noqa: F401 - an operation of any family may come from another process
 from lazyt.ops.definition import OPS as _OPS
 from lazyt.runtime import shared_memory as _shared_memory
 from lazyt.runtime.tensor import Tensor as _Tensor

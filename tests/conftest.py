@@ -11,6 +11,7 @@ import pytest
 
 import lazyt as lt
 from lazyt.config import general
+from lazyt.ops import catalog  # noqa: F401 - tests ask for every operation
 from lazyt.runtime import plan_cache
 from lazyt.tracing.trace import local
 

@@ -20,6 +20,7 @@ from lazyt.autograd.tangents import JVP, OPAQUE_JVP
 from lazyt.backends.cpu.codegen import elementwise as cpu
 from lazyt.ir import graph_interpreter, kernel_interpreter, library_calls, numpy_semantics as meaning, prims
 from lazyt.ir.passes import fuse, verify
+from lazyt.ops import catalog
 from lazyt.ops.definition import OPS
 
 TOP = Path(__file__).parent.parent
@@ -386,6 +387,11 @@ def test_the_cpu_backend_lowers_every_elementwise_primitive(name):
     wanted = {"i"} if name == "random_bits" else set(prims.ELEMENTWISE[name].kinds) - {"c"}
     assert wanted <= set(cpu.OPS.get(name, "")), f"{name}: dtype kinds without a rule"
     assert name in kernel_interpreter.ELEMENTWISE
+
+
+def test_the_catalog_has_every_file_of_operations():
+    files = {p.stem for p in (TOP / "lazyt" / "ops").glob("*.py")} - {"__init__", "catalog"}
+    same(catalog.__all__, files, "files of operations")
 
 
 def test_every_operation_has_a_reference_and_samples():
