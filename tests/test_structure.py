@@ -69,8 +69,8 @@ ORDER = (
 ONLY = {
     "config": {"errors"},
     "interrupts": set(),
-    "ir": {"config", "errors"},
-    "ops": {"errors", "ir"},
+    "ir": {"config", "errors", "on_demand"},
+    "ops": {"errors", "ir", "on_demand"},
     "backends.object_cache": {"errors"},
     "backends.math": {"errors", "ir"},
     "backends.common": {"config", "errors", "ir"},

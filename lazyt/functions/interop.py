@@ -5,7 +5,6 @@ einops is not imported for it. If it is imported already the class is made at on
 
 from __future__ import annotations
 
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
@@ -66,8 +65,11 @@ def einops_backend(module: ModuleType) -> type:
     return LazytBackend
 
 
-class _Waiting(importlib.abc.MetaPathFinder):
-    """Finds nothing itself: lets the module be found as always, and acts after it has run."""
+class _Waiting:
+    """A finder that finds nothing itself: lets the module be found as always, and acts after it has run.
+
+    NOTE: no `importlib.abc.MetaPathFinder`, whose module loads twenty others.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

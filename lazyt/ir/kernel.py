@@ -47,18 +47,21 @@ value is a Check. Units of parallel work: see `Kernel.units`.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
+from lazyt import on_demand
 from lazyt.errors import LazytInternalError
 from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
+    import hashlib
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import numpy as np
+else:
+    hashlib = on_demand.module("hashlib")
 
 LANES = 16
 FLUSH = 128

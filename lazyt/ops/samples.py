@@ -5,13 +5,18 @@ sizes.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyt import on_demand
 from lazyt.ir import dtypes
+
+if TYPE_CHECKING:
+    import random
+else:
+    random = on_demand.module("random")
 
 Sample = tuple[tuple[Any, ...], dict[str, Any]]
 Samples = Callable[[], Sequence[Sample]]
