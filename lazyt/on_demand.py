@@ -23,22 +23,17 @@ _MISSING = {"llvmlite": "lazyt compiles for the CPU with llvmlite, which is not 
 class _Module:
     """Stands for a module; its attributes are the module's, which is loaded when the first is read."""
 
-    __slots__ = ("_name",)
+    __slots__ = ("_module", "_name")
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._module: Any = None
 
     def __getattr__(self, attribute: str) -> Any:
-        return getattr(load(self._name), attribute)
-
-    def __setattr__(self, attribute: str, value: object) -> None:
-        if attribute == "_name":
-            object.__setattr__(self, attribute, value)
-        else:
-            setattr(load(self._name), attribute, value)
-
-    def __delattr__(self, attribute: str) -> None:
-        delattr(load(self._name), attribute)
+        module = self._module
+        if module is None:
+            module = self._module = load(self._name)
+        return getattr(module, attribute)
 
     def __dir__(self) -> list[str]:
         return dir(load(self._name))

@@ -71,7 +71,7 @@ ONLY = {
     "interrupts": set(),
     "ir": {"config", "errors", "on_demand"},
     "ops": {"errors", "ir", "on_demand"},
-    "backends.object_cache": {"errors"},
+    "backends.object_cache": {"errors", "on_demand"},
     "backends.math": {"errors", "ir"},
     "backends.common": {"config", "errors", "ir"},
     "backends.interface": {"errors", "ir"},

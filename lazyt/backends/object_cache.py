@@ -13,12 +13,18 @@ import contextlib
 import hashlib
 import os
 import stat
-import tempfile
 import time
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from lazyt import on_demand
 from lazyt.errors import LazytWarning
+
+if TYPE_CHECKING:
+    import tempfile
+else:
+    tempfile = on_demand.module("tempfile")
 
 MAGIC = b"LAZYTOB2"  # the format of a file; part of every key, so versions do not replace each other's files
 DIGEST_SIZE = hashlib.sha256().digest_size

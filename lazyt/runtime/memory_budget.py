@@ -149,11 +149,6 @@ def size_of(nbytes: int | str) -> int:
     return size
 
 
-def has_budget(steps: Sequence[Step]) -> bool:
-    """Whether any of these steps was recorded under a budget."""
-    return any(s.mode.memory is not None for s in steps)
-
-
 def budget_of(steps: Sequence[Step], graph: Graph) -> tuple[Budget, frozenset[int]] | None:
     """The budget of a program, and the steps recorded under one; None without.
 

@@ -369,7 +369,7 @@ def build(
     """A plan that nobody keeps yet and that has no machine code; prefetch: compiling begins at once."""
     steps = pos.steps()
     low = lower(steps, ext.values, scalars)
-    if not (fused and memory_budget.has_budget(steps)):
+    if not (fused and any(s.mode.memory is not None for s in steps)):
         return Plan(low, want, fused, prefetch)
     options = options_for(want[0].step.device, fused)
     begun = pipeline.compile_graph([low.nodes[s] for s in want], low.scope, options, until=SHARED)

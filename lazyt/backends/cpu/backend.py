@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from lazyt.backends.cpu import memory
 from lazyt.backends.cpu.parallel_copy import copied
 from lazyt.backends.interface import Capabilities, HostAllocator, HostBackend, Statistics
 from lazyt.config import general as settings
+from lazyt.ir.attention import is_attention
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,10 +112,13 @@ class CpuBackend(HostBackend):
         return executor.Executable(schedule, settings["native"], settings["gemm"], settings["blas"])
 
     def prefetch(self, graph: Graph) -> None:
-        attention.begin(graph)
+        if any(is_attention(n) for n in graph.nodes):
+            attention.begin(graph)
 
     def is_crowded(self) -> bool:
-        return engine.is_crowded()
+        # NOTE: asked at every sync that is planned, and there is no code where the engine was never used.
+        loaded = sys.modules.get("lazyt.backends.cpu.engine")
+        return loaded is not None and engine.is_crowded()
 
     def set_num_threads(self, n: int) -> None:
         thread_pool.set_num_threads(n)

@@ -8,16 +8,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from lazyt import on_demand
 from lazyt.backends.common.binding import ScheduleBinding
 from lazyt.backends.common.commit_flag import WRITTEN
 from lazyt.backends.cpu.code_cache import Compiled, compiled
 from lazyt.backends.cpu.codegen.emit_pairs import PAIR_ROWS, over_pairs
 from lazyt.backends.cpu.flags import switches
-from lazyt.backends.cpu.library import attention, scatter
-from lazyt.backends.cpu.library.convolutions import Convolution, choose_convolution
-from lazyt.backends.cpu.library.products import Product, choose
 from lazyt.backends.cpu.library.registry import bound_native_module_of
-from lazyt.backends.cpu.library.tuning import tuned
 from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.ir import kernel as k
 from lazyt.ir.passes.kernelize import KernelCall
@@ -26,7 +23,14 @@ from lazyt.ir.passes.split_reduction import Piece, split, whole, worth_splitting
 
 if TYPE_CHECKING:
     from lazyt.backends.cpu.executor import Executable
+    from lazyt.backends.cpu.library import attention, convolutions, products as library, scatter, tuning
     from lazyt.ir.passes.donate import Donation
+else:
+    attention = on_demand.module("lazyt.backends.cpu.library.attention")
+    convolutions = on_demand.module("lazyt.backends.cpu.library.convolutions")
+    library = on_demand.module("lazyt.backends.cpu.library.products")
+    scatter = on_demand.module("lazyt.backends.cpu.library.scatter")
+    tuning = on_demand.module("lazyt.backends.cpu.library.tuning")
 
 # Elements of work that a chunk should have at least, so that dividing it pays: so many of 4 bytes and more, and as
 # many bytes of narrower ones. (Measured: of a megabyte of bytes threads that take turns with less take each other's
@@ -48,7 +52,7 @@ class Binding(ScheduleBinding):
     """The launches of an executable for given extents, as rows of native programs."""
 
     exe: Executable
-    products: dict[MatmulCall, Product]
+    products: dict[MatmulCall, library.Product]
 
     def __init__(
         self, exe: Executable, values: list[int], left_out: frozenset[int] | None = None, measure: bool = False
@@ -62,14 +66,14 @@ class Binding(ScheduleBinding):
         super().__init__(exe, values)
         self.uses_blas = any(p.choice.how == "blas" for p in self.products.values())
 
-    def _product(self, c: MatmulCall) -> Product:
+    def _product(self, c: MatmulCall) -> library.Product:
         if c.node.op == "matmul":
             exe = self.exe
-            choice = choose(c, self.value, exe.gemm, exe.library)
+            choice = library.choose(c, self.value, exe.gemm, exe.library)
             if switches["autotune"] and exe.gemm and exe.library:
-                choice = tuned(c, choice, self.value, self.measure)
-            return Product(self, c, choice)
-        return Convolution(self, c, choose_convolution(c, self.value))
+                choice = tuning.tuned(c, choice, self.value, self.measure)
+            return library.Product(self, c, choice)
+        return convolutions.Convolution(self, c, convolutions.choose_convolution(c, self.value))
 
     def modules(self) -> list[tuple[str, str]]:
         """The code of products and attention that its launches call (text, name of the function), each once."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from lazyt import on_demand
 from lazyt.backends.cpu.binding import DONATED
 from lazyt.backends.cpu.code_cache import assembly_of, code_at, source_of
 from lazyt.backends.cpu.codegen.emit import strategies_of
 from lazyt.backends.cpu.flags import switches
-from lazyt.backends.cpu.library import blas
-from lazyt.backends.cpu.library.attention_tile import KEYS
 from lazyt.backends.cpu.library.registry import bound_native_module_of
 from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.backends.interface import Description
@@ -24,8 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lazyt.backends.cpu.executor import Bound
+    from lazyt.backends.cpu.library import attention_tile, blas
     from lazyt.backends.cpu.library.products import Choice
     from lazyt.ir.passes.schedule import Launch
+else:
+    blas = on_demand.module("lazyt.backends.cpu.library.blas")
+    attention_tile = on_demand.module("lazyt.backends.cpu.library.attention_tile")
 
 
 class LaunchDescription(Description):
@@ -64,7 +67,7 @@ class LaunchDescription(Description):
         if isinstance(self._call, AttentionCall):
             keys = self._bound.value(self._call.node.operands[1].shape[-2])
             of = f"{keys:,} key{'s' * (keys != 1)}"
-            return f"at most {min(keys, KEYS)} of {of} at a time; the weights are never in memory"
+            return f"at most {min(keys, attention_tile.KEYS)} of {of} at a time; the weights are never in memory"
         return "" if self._choice is None else self._choice.reason
 
     @property

@@ -10,10 +10,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyt import on_demand
 from lazyt.backends.common.commit_flag import Receipt
 from lazyt.backends.common.executable import ScheduleExecutable
 from lazyt.backends.cpu import memory
@@ -24,8 +25,6 @@ from lazyt.backends.cpu.codegen.vector_axis import arrange
 from lazyt.backends.cpu.describe import LaunchDescription
 from lazyt.backends.cpu.engine import compile_ahead, counters
 from lazyt.backends.cpu.flags import switches
-from lazyt.backends.cpu.library import blas, scatter
-from lazyt.backends.cpu.library.products import Product
 from lazyt.backends.cpu.library.registry import native_module_of
 from lazyt.backends.cpu.symbolic_binding import Found, Rebinder
 from lazyt.backends.cpu.thread_pool import Program, get_num_threads, unloaded
@@ -34,6 +33,13 @@ from lazyt.ir import graph as g
 from lazyt.ir.passes.donate import Donation, donations
 from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.schedule import Launch, LibraryCall, MatmulCall, ScatterCall, Schedule
+
+if TYPE_CHECKING:
+    from lazyt.backends.cpu.library import blas, scatter
+    from lazyt.backends.cpu.library.products import Product
+else:
+    blas = on_demand.module("lazyt.backends.cpu.library.blas")
+    scatter = on_demand.module("lazyt.backends.cpu.library.scatter")
 
 MAX_VARIANTS = 8  # combinations of omitted copies that a plan keeps tables for
 

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from lazyt.backends.cpu.library import bit_packing, insertion_sort, scan
+from lazyt import on_demand
+from lazyt.ir import graph as g
+from lazyt.ir.scan import SCANS
 
 if TYPE_CHECKING:
     from lazyt.backends.cpu.binding import Binding
+    from lazyt.backends.cpu.library import bit_packing, insertion_sort, scan
     from lazyt.ir.passes.schedule import LibraryCall
+else:
+    scan = on_demand.module("lazyt.backends.cpu.library.scan")
+    insertion_sort = on_demand.module("lazyt.backends.cpu.library.insertion_sort")
+    bit_packing = on_demand.module("lazyt.backends.cpu.library.bit_packing")
 
 
 class NativeModule(Protocol):
@@ -30,12 +37,18 @@ class NativeModule(Protocol):
         """Write the rows of a program for one call."""
 
 
-NATIVE_MODULES: tuple[NativeModule, ...] = (scan, bit_packing, insertion_sort)
+# The functions for which each has code; the modules are loaded with the first call.
+NATIVE_MODULES: dict[str, NativeModule] = {
+    **dict.fromkeys(SCANS, scan),
+    **dict.fromkeys(("packbits", "unpackbits", "frexp"), bit_packing),
+    **dict.fromkeys(("sort", "argsort", "topk"), insertion_sort),
+}
 
 
 def native_module_of(c: LibraryCall) -> NativeModule | None:
     """The module with machine code for this call; None if NumPy computes it."""
-    return next((r for r in NATIVE_MODULES if r.native(c)), None)
+    module = NATIVE_MODULES.get(c.node.attrs.fn) if isinstance(c.node.attrs, g.Opaque) else None
+    return module if module is not None and module.native(c) else None
 
 
 def bound_native_module_of(b: Binding, c: LibraryCall) -> NativeModule | None:

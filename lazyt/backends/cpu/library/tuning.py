@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import json
 import math
 import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from lazyt import on_demand
 from lazyt.backends import object_cache
 from lazyt.backends.common.products import TRANS, leading
 from lazyt.backends.cpu import memory
@@ -26,11 +26,15 @@ from lazyt.backends.cpu.thread_pool import Program, get_num_threads
 from lazyt.ir.symbolic import uses_offset
 
 if TYPE_CHECKING:
+    import json
+
     from lazyt.backends.common.products import Patches, Value
     from lazyt.backends.cpu.library.products import Choice
     from lazyt.ir.graph import Node
     from lazyt.ir.passes.schedule import MatmulCall
     from lazyt.ir.symbolic import Dim
+else:
+    json = on_demand.module("json")
 
 VERSION = 1  # of the candidates and of what is kept
 # Multiply-adds of the smallest products that are timed, and bytes of the largest.
