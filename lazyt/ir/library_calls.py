@@ -36,7 +36,9 @@ def register(name: str, *, no_gradient: str = "", on_host: str = "") -> Callable
     """
 
     def enter(f: Function) -> Function:
-        assert name not in FUNCTIONS, f"opaque function {name} is registered twice"
+        # An import that was interrupted comes again.
+        twice = name in FUNCTIONS and FUNCTIONS[name].__module__ != f.__module__
+        assert not twice, f"opaque function {name} is registered twice"
         FUNCTIONS[name] = f
         if no_gradient:
             NO_GRADIENT[name] = no_gradient

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lazyt.autograd.rules.registry import is_other
+
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
@@ -68,8 +70,8 @@ class Lanes:
 
 def _put(table: dict[str, Any], names: tuple[str, ...], rule: Any) -> Any:
     for name in names:
-        assert name not in {*BATCHING, *OPAQUE_BATCHING}, f"{name} has a rule already"
-        assert name not in UNBATCHED, f"{name} has a reason: {UNBATCHED[name]}"
+        assert not is_other(BATCHING.get(name, OPAQUE_BATCHING.get(name)), rule), f"{name} has a rule already"
+        assert UNBATCHED.get(name, rule) == rule, f"{name} has a reason: {UNBATCHED[name]}"
         table[name] = rule
     return rule
 

@@ -11,12 +11,13 @@ keeps it so.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections import ChainMap
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lazyt.ir.library_calls import NO_GRADIENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, MutableMapping
 
     from lazyt.autograd.rules.formula import OpaqueRule, Rule
 
@@ -28,13 +29,19 @@ VJP: dict[str, Rule] = {}
 # opaque function -> rule(b, call, one cotangent an output or None)
 OPAQUE_VJP: dict[str, OpaqueRule] = {}
 # primitive or opaque function -> why no cotangent passes through it
-NONDIFFERENTIABLE: dict[str, str] = {**NO_GRADIENT}
+# NOTE: library functions are registered when their operations are loaded, which may be later than this.
+NONDIFFERENTIABLE: MutableMapping[str, str] = ChainMap({}, NO_GRADIENT)
 
 
-def _new(*names: str) -> None:
+def is_other(known: Any, rule: Any) -> bool:
+    """Whether a name has a rule of another file already: a file that was interrupted is imported again."""
+    return known is not None and getattr(known, "__module__", "") != getattr(rule, "__module__", "")
+
+
+def _new(rule: Any, *names: str) -> None:
     for name in names:
-        assert name not in VJP, f"{name} has a rule already"
-        assert name not in OPAQUE_VJP, f"{name} has a rule already"
+        assert not is_other(VJP.get(name), rule), f"{name} has a rule already"
+        assert not is_other(OPAQUE_VJP.get(name), rule), f"{name} has a rule already"
         assert name not in NONDIFFERENTIABLE, f"{name} is not differentiable: {NONDIFFERENTIABLE[name]}"
 
 
@@ -42,7 +49,7 @@ def vjp(*names: str) -> Callable[[R], R]:
     """Make a function the rule of these primitives."""
 
     def put(rule: R) -> R:
-        _new(*names)
+        _new(rule, *names)
         VJP.update(dict.fromkeys(names, rule))
         return rule
 
@@ -53,7 +60,7 @@ def library_vjp(*names: str) -> Callable[[L], L]:
     """Make a function the rule of these library calls."""
 
     def put(rule: L) -> L:
-        _new(*names)
+        _new(rule, *names)
         OPAQUE_VJP.update(dict.fromkeys(names, rule))
         return rule
 
@@ -62,5 +69,7 @@ def library_vjp(*names: str) -> Callable[[L], L]:
 
 def nondifferentiable(why: str, *names: str) -> None:
     """Say why no cotangent passes through these primitives or library calls."""
-    _new(*names)
+    for name in names:
+        assert NONDIFFERENTIABLE.get(name, why) == why, f"{name} is not differentiable: {NONDIFFERENTIABLE[name]}"
+        assert name not in {*VJP, *OPAQUE_VJP}, f"{name} has a rule already"
     NONDIFFERENTIABLE.update(dict.fromkeys(names, why))

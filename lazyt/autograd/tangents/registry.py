@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from lazyt.autograd.rules.registry import NONDIFFERENTIABLE
+from lazyt.autograd.rules.registry import NONDIFFERENTIABLE, is_other
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
@@ -32,7 +32,7 @@ OPAQUE_JVP: dict[str, LibraryRule] = {}
 
 def _put(table: dict[str, Any], names: tuple[str, ...], rule: Any) -> Any:
     for name in names:
-        assert name not in {*JVP, *OPAQUE_JVP}, f"{name} has a rule already"
+        assert not is_other(JVP.get(name, OPAQUE_JVP.get(name)), rule), f"{name} has a rule already"
         assert name not in NONDIFFERENTIABLE, f"{name} is not differentiable: {NONDIFFERENTIABLE[name]}"
         table[name] = rule
     return rule
