@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import importlib
 import inspect
 import pickle
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import lazyt as lt
+from lazyt.functions import late_names
+from lazyt.functions.protocols import functions, special_cases, table, ufuncs
 from lazyt.ir import records
 
 # What a program on the CPU does not need, whatever it asks lazyt.
@@ -37,6 +41,161 @@ def test_what_is_not_loaded(more):
     loaded = done.stdout.split()
     assert "lazyt.runtime.tensor" in loaded
     assert not [m for m in loaded if m.startswith(NOT_LOADED)]
+
+
+# The import alone loads so many modules of lazyt at most (it had 362 before the others were loaded on demand), and none
+# of these.
+MODULES = 145
+LATER = (
+    "llvmlite", "hashlib", "importlib.resources", "json", "lazyt.autograd.batching", "lazyt.autograd.forward",
+    "lazyt.autograd.reverse", "lazyt.autograd.rules", "lazyt.autograd.tangents", "lazyt.backends.cpu.codegen",
+    "lazyt.backends.cpu.engine", "lazyt.backends.cpu.executor", "lazyt.backends.cpu.library", "lazyt.distributions",
+    "lazyt.functions.convolution", "lazyt.functions.gradients", "lazyt.functions.linalg",
+    "lazyt.functions.protocols.functions", "lazyt.functions.protocols.ufuncs", "lazyt.inspect.explain",
+    "lazyt.ir.graph_interpreter", "lazyt.ir.passes.pipeline", "lazyt.nn", "lazyt.optim", "lazyt.runtime.memory_budget",
+    "tempfile",
+)  # fmt: skip
+# What a program of plain operations needs neither.
+UNNEEDED = (
+    "lazyt.autograd.batching", "lazyt.autograd.forward", "lazyt.autograd.reverse", "lazyt.autograd.rules",
+    "lazyt.autograd.tangents", "lazyt.backends.cpu.library.attention.", "lazyt.backends.cpu.library.conv",
+    "lazyt.distributions", "lazyt.functions.convolution", "lazyt.functions.linalg", "lazyt.functions.losses",
+    "lazyt.functions.protocols.functions", "lazyt.functions.protocols.ufuncs", "lazyt.inspect.explain",
+    "lazyt.inspect.kernels", "lazyt.nn", "lazyt.optim", "lazyt.runtime.memory_budget", "json",
+)  # fmt: skip
+PLAIN = "x = lt.asarray([1.0, 2.0]); y = lt.exp(x) * 2 + x[::-1]; float(y.sum()); lt.sync()"
+
+
+def _loaded(program: str) -> list[str]:
+    text = (
+        f"import sys, numpy; before = {{*sys.modules}}\n{program}\nprint(*(m for m in sys.modules if m not in before))"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True, timeout=100)
+    return done.stdout.split()
+
+
+def _among(loaded: list[str], names: tuple[str, ...]) -> list[str]:
+    return [m for m in loaded if f"{m}.".startswith(tuple(f"{n.rstrip('.')}." for n in names))]
+
+
+def test_what_an_import_loads():
+    loaded = _loaded("import lazyt")
+    assert not _among(loaded, LATER)
+    assert len([m for m in loaded if m.startswith("lazyt")]) <= MODULES
+
+
+def test_what_plain_operations_load():
+    loaded = _loaded(f"import lazyt as lt; {PLAIN}")
+    assert "llvmlite" in loaded
+    assert not _among(loaded, UNNEEDED)
+
+
+@pytest.mark.parametrize("module", late_names.LATE)
+def test_the_names_that_are_loaded_late_are_those_of_their_modules(module):
+    theirs = importlib.import_module(module)
+    names = late_names.LATE[module].split()
+    # Of these not all are functions of `lazyt`, or they are no module of public names.
+    if module.rpartition(".")[2] not in ("adaptive_pooling", "distances", "explain", "pending", "pooling"):
+        assert names == sorted(theirs.__all__)
+    assert all(hasattr(theirs, n) and hasattr(lt, n) for n in names)
+
+
+def test_the_names_of_autograd_are_those_of_their_module():
+    theirs = importlib.import_module("lazyt.functions.gradients")
+    assert sorted(lt.autograd.__all__) == sorted(theirs.__all__)
+    with pytest.raises(AttributeError, match=r"'lazyt\.autograd' has no attribute 'nothing'"):
+        _ = lt.autograd.nothing
+
+
+# What NumPy's protocols have under a name is what `lazyt` has under it: one rule says so without loading the tables.
+def test_what_has_numpys_signature_is_in_the_protocols_tables():
+    for theirs, ours in ((np, table.PUBLIC), (np.linalg, table.LINALG), (np.fft, table.FFT)):
+        for name in ours:
+            named = getattr(theirs, name, None)
+            if isinstance(named, np.ufunc):
+                assert named in ufuncs.UFUNCS, name
+            else:
+                known = named in special_cases.SPECIAL or named in functions.NATIVE
+                assert known == (named is not None and not isinstance(named, type)), name
+
+
+def test_a_protocol_is_loaded_at_its_first_call():
+    program = "import numpy as np, lazyt as lt; x = lt.asarray([1.0, 2.0]); {}; t = vars(lt.Tensor)"
+    for call, name, place in (
+        ("assert np.exp(x).tolist()", "__array_ufunc__", "ufuncs"),
+        ("assert np.sum(x).item() == 3", "__array_function__", "functions"),
+    ):
+        told = f"; assert t['{name}'].__module__ == 'lazyt.functions.protocols.{place}'"
+        assert f"lazyt.functions.protocols.{place}" in _loaded(program.format(call) + told)
+
+
+def test_threads_load_one_module():
+    """Each gets the same function, though all ask for it at once."""
+    program = """
+import threading, lazyt as lt
+found, ready = [], threading.Barrier(8)
+def ask():
+    ready.wait()
+    found.append((lt.softplus, lt.nanmean, lt.linalg.inv, lt.autograd.Function))
+threads = [threading.Thread(target=ask) for _ in range(8)]
+for t in threads: t.start()
+for t in threads: t.join()
+assert len({*found}) == 1 and len(found) == 8
+"""
+    assert "lazyt.functions.activations" in _loaded(program)
+
+
+def test_an_import_that_was_interrupted_comes_again():
+    """At any line of the derivatives' modules: the next backward has all rules."""
+    program = """
+import random, sys, lazyt as lt
+from lazyt import on_demand
+class Stop(BaseException): pass
+left = 0
+def trace(frame, event, arg):
+    global left
+    if event == "line" and "lazyt.autograd.rules" in str(frame.f_globals.get("__name__")):
+        left -= 1
+        if left == 0:
+            raise Stop
+    return trace
+rng, stopped = random.Random(0), 0
+for _ in range(12):
+    left = rng.randrange(1, 200)
+    sys.settrace(trace)
+    try:
+        on_demand.load("lazyt.autograd.rules")
+    except Stop:
+        stopped += 1
+    finally:
+        sys.settrace(None)
+assert stopped
+x = lt.tensor([3.0], requires_grad=True)
+(x * lt.exp(x)).sum().backward()
+assert abs(float(x.grad) - 4 * 20.085537) < 1e-3
+"""
+    assert "lazyt.autograd.rules.elementwise" in _loaded(program)
+
+
+def test_a_missing_llvmlite_is_one_clear_error():
+    program = """
+import sys
+class Nowhere:
+    def find_spec(self, name, path=None, target=None):
+        if name == "llvmlite":
+            raise ModuleNotFoundError("No module named 'llvmlite'", name="llvmlite")
+sys.meta_path.insert(0, Nowhere())
+import lazyt as lt
+x = lt.exp(lt.ones(3))
+try:
+    x.numpy()
+except ModuleNotFoundError as error:
+    assert "llvmlite, which is not installed: pip install llvmlite" in str(error), error
+    assert x.is_pending
+else:
+    raise AssertionError
+"""
+    assert "lazyt" in _loaded(program)
 
 
 def test_the_cuda_backend_has_the_modules_that_it_names():
