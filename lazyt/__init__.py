@@ -132,11 +132,6 @@ if _typing.TYPE_CHECKING:
         random,
         testing,
         utils,
-    )  # fmt: skip
-    from lazyt.amp import (
-        autocast as autocast,
-        get_autocast_dtype as get_autocast_dtype,
-        is_autocast_enabled as is_autocast_enabled,
     )
     from lazyt.autograd.custom_rules import *
     from lazyt.functions.activations import *
@@ -171,6 +166,13 @@ if _typing.TYPE_CHECKING:
     from lazyt.functions.vectorize import *
     from lazyt.inspect.explain import explain as explain
     from lazyt.inspect.pending import pending as pending
+
+if _typing.TYPE_CHECKING:
+    from lazyt.amp import (
+        autocast as autocast,
+        get_autocast_dtype as get_autocast_dtype,
+        is_autocast_enabled as is_autocast_enabled,
+    )
 
 # What not every program needs; each makes its own functions boundaries.
 _ON_DEMAND = ("amp", "data", "distributions", "func", "multiprocessing", "nn", "optim", "testing", "utils")

@@ -9,6 +9,7 @@ from lazyt.tracing.printer import aligned, html_text, plural, site_text, time_te
 
 if TYPE_CHECKING:
     from lazyt.inspect import kernels
+    from lazyt.inspect.kernels import KernelView
     from lazyt.runtime.cache_miss import Why
     from lazyt.runtime.first_run import Stepwise
     from lazyt.runtime.plan_cache import Plan
@@ -79,12 +80,12 @@ class SyncReport:
         return self.why if isinstance(self.why, str) else self.why()
 
     @property
-    def plan_kernels(self) -> list[kernels.KernelView]:
+    def plan_kernels(self) -> list[KernelView]:
         """The kernels and library calls that ran, in order: `.title`, `.ir`, `.source()`, `.assembly()`.
 
         Those of a plan that several parts of a long trace share are listed once.
         """
-        found: list[kernels.KernelView] = []
+        found: list[KernelView] = []
         for (_, extents), ran in self.ran.items():
             plan = ran.whole()
             bound = plan.executable.bound.get(extents)
