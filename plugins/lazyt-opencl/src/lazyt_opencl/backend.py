@@ -1,0 +1,85 @@
+"""OpenCL devices as a backend of lazyt. pyopencl is imported, and a driver looked for, when a device is first named."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lazyt.backends.interface import Allocator, Backend, Capabilities, Statistics
+from lazyt_opencl.device import NAME, DeviceBuffer, device, number_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from lazyt.ir.passes.kernelize import KernelCall
+    from lazyt.ir.passes.schedule import Schedule
+    from lazyt_opencl.executor import Executable
+
+    Array = np.ndarray[Any, Any]
+
+# Buffers of a kernel, at most: drivers give a kernel 1024 bytes of parameters, a pointer each.
+BUFFERS = 100
+
+
+class DeviceAllocator(Allocator):
+    """The pool of each device."""
+
+    def allocate(self, nbytes: int, device_name: str) -> DeviceBuffer:
+        return device(device_name).allocate(nbytes)
+
+    def from_host(self, array: Array, device_name: str) -> DeviceBuffer:
+        where = device(device_name)
+        with where.lock:
+            buffer = where.allocate(array.nbytes)
+            where.write(buffer, array)
+        return buffer
+
+    def to_host(self, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+        where = device(buffer.device)
+        with where.lock:
+            found = where.read(buffer, dtype, shape)
+        found.flags.writeable = False
+        return found
+
+    def block(self, nbytes: int) -> int:
+        return max(nbytes, 1)
+
+    def statistics(self, device_name: str) -> Statistics:
+        pool = device(device_name).pool
+        return Statistics(pool.active_bytes, pool.managed_bytes)
+
+
+def _share(call: KernelCall) -> float:
+    return len(call.kernel.accesses) / BUFFERS
+
+
+_CAPABILITIES = Capabilities(vector_products=True, share=_share)
+
+
+class OpenCLBackend(Backend):
+    """The devices of all OpenCL platforms, in their order."""
+
+    name = NAME
+    allocator = DeviceAllocator()
+
+    def device(self, name: str) -> str:
+        return device(name).name
+
+    def index(self, name: str) -> int:
+        return number_of(name)
+
+    def synchronize(self, name: str) -> None:
+        device(name).synchronize()
+
+    def capabilities(self, name: str) -> Capabilities:
+        return _CAPABILITIES
+
+    def compile(self, schedule: Schedule, name: str) -> Executable:
+        from lazyt_opencl.executor import Executable
+
+        return Executable(schedule, name)
+
+    def fallback(self, fn: str) -> str:
+        return f"there is no OpenCL kernel for {fn}"
+
+
+BACKEND = OpenCLBackend()

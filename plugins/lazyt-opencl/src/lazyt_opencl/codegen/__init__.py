@@ -1,0 +1,1 @@
+"""Kernel IR to OpenCL C."""

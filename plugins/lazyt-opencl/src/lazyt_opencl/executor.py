@@ -1,0 +1,259 @@
+"""Runs a schedule on an OpenCL device: kernels are compiled when it is bound to extents, then enqueued in order.
+
+Arguments and the arena are computed as for all backends (`lazyt.backends.common.binding`). An address there is an
+offset in bytes here, into the buffer that is a parameter of the kernel.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lazyt.backends.common.binding import ScheduleBinding
+from lazyt.backends.common.executable import ScheduleExecutable
+from lazyt.backends.common.host_calls import HostCall
+from lazyt.backends.common.products import Choice, Product
+from lazyt.ir.passes.kernelize import KernelCall
+from lazyt.ir.passes.schedule import MatmulCall
+from lazyt.ir.passes.split_reduction import Piece, Scratch, split, whole, worth_splitting
+from lazyt_opencl import products
+from lazyt_opencl.codegen.emit import program, symbol_of
+from lazyt_opencl.describe import LaunchDescription
+from lazyt_opencl.device import Device, DeviceBuffer, device
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lazyt.backends.common.commit_flag import Receipt
+    from lazyt.ir.graph import Node
+    from lazyt.ir.kernel import Kernel
+    from lazyt.ir.passes.schedule import Launch as AnyLaunch, Schedule
+
+    Array = np.ndarray[Any, Any]
+
+# The status word of a run: the check that failed, from 1, and the index.
+STATUS = 16
+# Bindings of an executable that are kept.
+BINDINGS = 256
+
+# Programs live as long as some plan uses them, by device and the name of each of their functions.
+_programs: weakref.WeakValueDictionary[tuple[int, str], Any] = weakref.WeakValueDictionary()
+_lock = threading.RLock()
+
+
+class Executable(ScheduleExecutable):
+    """A schedule on one device."""
+
+    bound: dict[tuple[int, ...], Bound]
+
+    def __init__(self, sched: Schedule, name: str) -> None:
+        super().__init__(sched)
+        self.device = device(name)
+
+    def compile(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
+        """Build the programs of a run for these extents."""
+        self._bound(extents, scalars)
+
+    def bind(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> Bound:
+        return Bound(self, extents, scalars)
+
+    def _bound(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> Bound:
+        found = self.bound.get(extents)
+        if found is None:
+            if len(self.bound) >= BINDINGS:
+                self.bound.clear()
+            found = Bound(self, extents, scalars)
+            found.build()
+            self.bound[extents] = found
+        return found
+
+    def run(
+        self, extents: tuple[int, ...], scalars: Sequence[Any], inputs: Sequence[Any], receipt: Receipt | None = None
+    ) -> list[Any]:
+        return self._bound(extents, scalars).run(scalars, inputs)
+
+    def describe(self, launch: AnyLaunch, bound: Bound) -> LaunchDescription:
+        return LaunchDescription(launch, bound)
+
+
+class Enqueued:
+    """A kernel with its sizes, the start of its arguments, and the bases of its buffers."""
+
+    def __init__(self, handle: Any, at: int, bases: Sequence[int], sizes: tuple[Any, Any]) -> None:
+        self.handle, self.bases, self.sizes = handle, bases, sizes
+        handle.set_scalar_arg_dtypes([None, np.int64, *(None for _ in bases)])
+        self.at = at
+
+    def run(self, run: Run) -> None:
+        """Enqueue it."""
+        memory = run.memory
+        self.handle.set_args(run.table.memory, self.at, *(memory[b].memory for b in self.bases))
+        run.where.cl.enqueue_nd_range_kernel(run.where.queue, self.handle, *self.sizes)
+
+
+class Run:
+    """One run: its device, the buffer of each base, and the table of arguments there."""
+
+    def __init__(self, where: Device, memory: Sequence[Any], table: DeviceBuffer, inputs: Sequence[Any]) -> None:
+        self.where, self.memory, self.table, self.inputs = where, memory, table, inputs
+
+
+class OnHost(HostCall):
+    """A call without a kernel: its operands are copied to the host and its results back; counted."""
+
+    bound: Bound
+    now: Run
+
+    def _view(self, n: Node, outs: Sequence[Any], arena: Any, inputs: Sequence[Any], writable: bool) -> Array:
+        shape, base, offset = self._place(n)
+        buffer = self.now.memory[base]
+        if not writable:
+            return self.now.where.read(buffer, n.dtype, shape, offset)
+        array = np.empty(shape, n.dtype)
+        self.written.append((buffer, array, offset))
+        return array
+
+    def run(self, run: Run) -> None:  # type: ignore[override]
+        """Wait for what is enqueued, and compute."""
+        self.now, self.written = run, []
+        super().run([], [], None, run.inputs)
+        for buffer, array, offset in self.written:
+            run.where.write(buffer, array, offset)
+        del self.now, self.written
+        run.where.fallbacks += 1
+
+
+class Bound(ScheduleBinding):
+    """An executable for given extents."""
+
+    exe: Executable
+
+    def __init__(self, exe: Executable, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
+        super().__init__(exe, exe.expressions.evaluate(extents, scalars))
+        self.extents = extents
+        self.lock = threading.RLock()
+
+    @property
+    def where(self) -> Device:
+        """Its device."""
+        return self.exe.device
+
+    def _product(self, c: MatmulCall) -> Product:
+        how = "generated" if self.form_of(c) is not None else "numpy"
+        return Product(self, c, Choice(how, 0, 0, 0, 0, 0, 0))
+
+    def form_of(self, c: MatmulCall) -> products.Form | None:
+        """The code of a product; None where the host computes it."""
+        return products.form_of(self, c, self.where.group)
+
+    def pieces_of(self, c: KernelCall) -> list[Piece]:
+        """What a kernel is launched as: itself, or the parts of one with too few rows for all processors."""
+        extents, strides, coefs = self._shape(c)
+        if worth_splitting(c.kernel, extents, self.where.processors):
+            return split(c.kernel, extents, strides, coefs)
+        return [whole(c.kernel, extents, strides, coefs)]
+
+    def build(self) -> None:
+        """Argument tables and programs of every launch."""
+        table: list[int] = []
+        self.patches: list[tuple[int, int, int]] = []
+        planned: list[Any] = []
+        kernels: dict[str, Kernel] = {}
+        forms: dict[str, products.Form] = {}
+        for c in self.exe.schedule.launches:
+            if isinstance(c, KernelCall):
+                for piece in self.pieces_of(c):
+                    at = self._arguments(c, piece, table, self.patches)
+                    if (sizes := self._sizes(piece)) is not None:
+                        symbol = symbol_of(piece.kernel)
+                        kernels[symbol] = piece.kernel
+                        planned.append((symbol, at, self._bases(c, piece), sizes))
+            elif isinstance(c, MatmulCall) and (form := self.form_of(c)) is not None:
+                at = products.arguments(self, c, table, self.patches)
+                sizes = products.sizes(self, c, form.tile)
+                if all(sizes[0]):
+                    forms[form.symbol] = form
+                    bases = [self._base(x)[0] for x in (*(base for base, _, _ in c.operands), c.node)]
+                    planned.append((form.symbol, at, bases, sizes))
+            else:
+                planned.append(OnHost(self, c))
+        built = self._programs(kernels, forms)
+        cl = self.where.cl
+        self.parts = [
+            p if isinstance(p, OnHost) else Enqueued(cl.Kernel(built[p[0]], p[0]), *p[1:]) for p in planned
+        ]
+        self.table = np.array(table or [0], np.int64)
+        columns = np.array(self.patches, np.int64).reshape(-1, 3)
+        self.slots, self.sources, self.shifts = (np.ascontiguousarray(x) for x in columns.T)
+
+    def _sizes(self, piece: Piece) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """The work-items along each axis, and those of a group; None if there is nothing to compute."""
+        kernel, extents = piece.kernel, piece.extents
+        outer = extents[: kernel.outer]
+        if not all(outer):
+            return None
+        if kernel.vector == "row":
+            return (16 * int(np.prod(outer, dtype=np.int64)),), (16,)
+        group = self.where.group
+        own = (group, 1) if outer[-1] > 32 else (16, group // 16)
+        items = outer[-1], int(np.prod(outer[:-1], dtype=np.int64))
+        own = own if items[1] > 1 else (own[0], 1)
+        return tuple(-(-n // g) * g for n, g in zip(items, own, strict=True)), own
+
+    def _bases(self, c: KernelCall, piece: Piece) -> list[int]:
+        """The base of each buffer that is a parameter of a kernel."""
+        found = [
+            self.arena_base if isinstance(x.source, Scratch) else self._base(c.accesses[x.source].buffer)[0]
+            for x in piece.operands
+        ]
+        return found + [self.status_base] * piece.kernel.has_check
+
+    def _programs(self, kernels: dict[str, Kernel], forms: dict[str, products.Form]) -> dict[str, Any]:
+        """The program of each function, missing kernels compiled together."""
+        with _lock:
+            key = id(self.where)
+            found = {s: p for s in (*kernels, *forms) if (p := _programs.get((key, s))) is not None}
+            missing = [k for s, k in kernels.items() if s not in found]
+            sources = [([symbol_of(k) for k in missing], program(missing))] if missing else []
+            sources += [([s], products.source(form)) for s, form in forms.items() if s not in found]
+            for symbols, source in sources:
+                built, seconds = self.where.build(source)
+                self.exe.compiles += len(symbols)
+                self.exe.compile_time += seconds
+                for s in symbols:
+                    found[s] = _programs[key, s] = built
+        return found
+
+    def run(self, scalars: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+        """Take memory, fill the arguments in, enqueue, wait; raises the error of a wrong index."""
+        where, exe = self.where, self.exe
+        with self.lock, where.lock:
+            outs = [where.allocate(n) for n in self.sizes]
+            arena = where.allocate(self.arena_size) if self.arena_size else None
+            status = where.allocate(STATUS) if self.checks else None
+            if status is not None:
+                where.write(status, np.zeros(2, np.int64))
+            # An address is an offset into its buffer.
+            bases = [0] * (self.status_base + 1)
+            if exe.scalars:
+                bases += exe.words.of(scalars)
+            if self.moving:
+                values = exe.expressions.evaluate(self.extents, scalars)
+                bases += [byte + values[number] * (size if base >= 0 else 1) for base, byte, number, size in self.moving]
+            filled = self.table.copy()
+            filled[self.slots] = np.array(bases, np.int64)[self.sources] + self.shifts
+            table = where.allocate(filled.nbytes)
+            where.write(table, filled, wait=False)
+            memory = [x.buffer for x in inputs[: self.n_inputs]] + [*outs, arena, status]
+            run = Run(where, memory, table, inputs)
+            for part in self.parts:
+                part.run(run)
+            if status is not None:
+                code, index = where.read(status, np.dtype(np.int64), (2,))
+                if code:
+                    raise self.error_of(int(code), int(index))
+            where.synchronize()
+        return outs
