@@ -6,6 +6,7 @@ offset in bytes here, into the buffer that is a parameter of the kernel.
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from lazyt.backends.common.binding import ScheduleBinding
 from lazyt.backends.common.executable import ScheduleExecutable
 from lazyt.backends.common.host_calls import HostCall
 from lazyt.backends.common.products import Choice, Product
+from lazyt.ir.kernel import LANES
 from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.ir.passes.split_reduction import Piece, Scratch, split, whole, worth_splitting
@@ -42,6 +44,21 @@ BINDINGS = 256
 # Programs live as long as some plan uses them, by device and the name of each of their functions.
 _programs: weakref.WeakValueDictionary[tuple[int, str], Any] = weakref.WeakValueDictionary()
 _lock = threading.RLock()
+
+
+def sizes_of(
+    kernel: Kernel, extents: Sequence[int], group: int
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The work-items along each axis, and those of a group (at most `group`); None if there is nothing to compute."""
+    outer = extents[: kernel.outer]
+    if not all(outer):
+        return None
+    if kernel.vector == "row":
+        return (LANES * math.prod(outer),), (LANES,)
+    own = (group, 1) if outer[-1] > 32 else (LANES, group // LANES)
+    items = outer[-1], math.prod(outer[:-1])
+    own = own if items[1] > 1 else (own[0], 1)
+    return (-(-items[0] // own[0]) * own[0], -(-items[1] // own[1]) * own[1]), own
 
 
 class Executable(ScheduleExecutable):
@@ -167,7 +184,7 @@ class Bound(ScheduleBinding):
             if isinstance(c, KernelCall):
                 for piece in self.pieces_of(c):
                     at = self._arguments(c, piece, table, self.patches)
-                    if (sizes := self._sizes(piece)) is not None:
+                    if (sizes := sizes_of(piece.kernel, piece.extents, self.where.group)) is not None:
                         symbol = symbol_of(piece.kernel)
                         kernels[symbol] = piece.kernel
                         planned.append((symbol, at, self._bases(c, piece), sizes))
@@ -188,20 +205,6 @@ class Bound(ScheduleBinding):
         self.table = np.array(table or [0], np.int64)
         columns = np.array(self.patches, np.int64).reshape(-1, 3)
         self.slots, self.sources, self.shifts = (np.ascontiguousarray(x) for x in columns.T)
-
-    def _sizes(self, piece: Piece) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """The work-items along each axis, and those of a group; None if there is nothing to compute."""
-        kernel, extents = piece.kernel, piece.extents
-        outer = extents[: kernel.outer]
-        if not all(outer):
-            return None
-        if kernel.vector == "row":
-            return (16 * int(np.prod(outer, dtype=np.int64)),), (16,)
-        group = self.where.group
-        own = (group, 1) if outer[-1] > 32 else (16, group // 16)
-        items = outer[-1], int(np.prod(outer[:-1], dtype=np.int64))
-        own = own if items[1] > 1 else (own[0], 1)
-        return tuple(-(-n // g) * g for n, g in zip(items, own, strict=True)), own
 
     def _bases(self, c: KernelCall, piece: Piece) -> list[int]:
         """The base of each buffer that is a parameter of a kernel."""
