@@ -3,6 +3,7 @@
     python examples/digits.py              # under a minute on two cores
     python examples/digits.py --quick      # a short form, for checking that all is well
     python examples/digits.py --amp bfloat16   # in mixed precision; float16 is with scaled losses
+    python examples/digits.py --device cuda    # on another device
 
 Every operation is recorded, not run, until `lt.sync()`: a whole training step (forward, backward, optimizer) is then
 one plan of fused kernels. It is planned once, for every batch size, and afterwards only run again.
@@ -57,12 +58,12 @@ def make_model() -> nn.Module:
     )
 
 
-def accuracy(model: nn.Module, data: Batch) -> float:
+def accuracy(model: nn.Module, data: Batch, device: lt.Device) -> float:
     """The share of images whose digit is named right."""
     model.eval()
     x, y = data
     with lt.no_grad():
-        right = model(lt.asarray(x)).argmax(1) == lt.asarray(y)
+        right = model(lt.asarray(x, device=device)).argmax(1) == lt.asarray(y, device=device)
         return right.mean().item()
 
 
@@ -71,6 +72,7 @@ def main() -> float:
     args.add_argument("--epochs", type=int, default=20)
     args.add_argument("--batch", type=int, default=64)
     args.add_argument("--quick", action="store_true", help="three epochs")
+    args.add_argument("--device", default="cpu", help="cuda, or that of an installed plugin, such as opencl")
     args.add_argument("--amp", choices=("bfloat16", "float16"), help="the lower precision of products")
     options = args.parse_args()
     epochs = 3 if options.quick else options.epochs
@@ -78,12 +80,13 @@ def main() -> float:
     rng = np.random.default_rng(0)
     lt.random.seed(0)
     train, test = load()
-    model = make_model()
+    device = lt.Device.check(options.device)
+    model = make_model().to(device)
     optimizer = optim.AdamW(model.parameters(), lr=2e-3, weight_decay=1e-3)
     schedule = optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     criterion = nn.CrossEntropyLoss()
-    mixed = lt.autocast("cpu", dtype=options.amp or "bfloat16", enabled=options.amp is not None)
-    scaler = lt.amp.GradScaler("cpu", enabled=options.amp == "float16")
+    mixed = lt.autocast(device.type, dtype=options.amp or "bfloat16", enabled=options.amp is not None)
+    scaler = lt.amp.GradScaler(device.type, enabled=options.amp == "float16")
 
     start = time.perf_counter()
     steps = plans = compiles = syncs = 0
@@ -92,7 +95,7 @@ def main() -> float:
         losses = []
         for x, y in batches(train, options.batch, rng):
             with mixed:
-                loss = criterion(model(lt.asarray(x)), lt.asarray(y))
+                loss = criterion(model(lt.asarray(x, device=device)), lt.asarray(y, device=device))
             scaler.scale(loss).backward()
             scaler.step(optimizer)
             scaler.update()
@@ -104,7 +107,7 @@ def main() -> float:
             steps, syncs = steps + 1, syncs + 1
             plans, compiles = plans + report.plans, compiles + report.compiles
         schedule.step()
-        right = accuracy(model, test)
+        right = accuracy(model, test, device)
         seconds = time.perf_counter() - start
         print(f"epoch {epoch:2}  loss {np.mean(losses):.4f}  test accuracy {right:.2%}  {seconds:5.1f} s", flush=True)
 

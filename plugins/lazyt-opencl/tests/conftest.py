@@ -11,6 +11,7 @@ import lazyt as lt
 
 pytest.importorskip("pyopencl", reason="pyopencl is missing: pip install pyopencl pocl-binary-distribution")
 import lazyt_opencl
+from lazyt.tracing.trace import local
 from lazyt_opencl.device import NAME, Device
 
 
@@ -19,17 +20,31 @@ def opencl() -> Device:
     """The first device."""
     lazyt_opencl.register()
     try:
-        return lazyt_opencl.device(NAME)
+        found = lazyt_opencl.device(NAME)
     except lt.DeviceError as e:
         pytest.skip(str(e))
+    # PoCL compiles in a third of the time so. `optimized` is without.
+    found.options.append("-cl-opt-disable")
+    return found
+
+
+@pytest.fixture(scope="module")
+def optimized(opencl: Device) -> Iterator[Device]:
+    """The first device, with the options that users have."""
+    options, opencl.options = opencl.options, opencl.options[:-1]
+    yield opencl
+    opencl.options = options
 
 
 @pytest.fixture(autouse=True)
-def nothing_pending(opencl: Device) -> Iterator[None]:
-    """Every test has the device, and leaves nothing that is recorded."""
-    lt.sync()
-    yield
-    lt.sync()
+def nothing_pending(opencl: Device) -> Device:
+    """Every test has the device, and begins with an empty trace, whatever ran before it."""
+    try:
+        lt.sync()
+    except Exception:  # noqa: BLE001 - an earlier test's mistake, which it has reported
+        if not local.trace.empty:
+            local.trace.leave()
+    return opencl
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tests.support.kernel_cases import SUITE, Case, cases_of_suite
 from tests.support.kernel_suite import F32, close, finite, same_bits
 
 # Cases of each test of the suite, at most, out of the hundreds that some have.
-CASES = 6
+CASES = 3
 
 
 class Programs:
@@ -66,8 +66,8 @@ def of_suite() -> tuple[dict[str, list[Case]], list[Case]]:
 
 
 @pytest.fixture(scope="module")
-def programs(opencl: Device) -> Programs:
-    return Programs(opencl, of_suite()[1])
+def programs(optimized: Device) -> Programs:
+    return Programs(optimized, of_suite()[1])
 
 
 @pytest.mark.parametrize("name", SUITE)

@@ -49,7 +49,9 @@ class LaunchDescription(Description):
     def fallback(self) -> str:  # type: ignore[override]
         c = self._call
         if isinstance(c, MatmulCall):
-            return "" if self._bound.form_of(c) is not None else f"there is no OpenCL kernel for {c.node.dtype} products"
+            return (
+                "" if self._bound.form_of(c) is not None else f"there is no OpenCL kernel for {c.node.dtype} products"
+            )
         return "" if isinstance(c, KernelCall) else "there is no OpenCL kernel for it"
 
     @property

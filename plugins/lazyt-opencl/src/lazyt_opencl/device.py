@@ -60,7 +60,7 @@ class Device:
         self.pool = cl.tools.MemoryPool(cl.tools.ImmediateAllocator(self.queue))
         self.lock = threading.RLock()  # a signal handler may come back here
         self.fallbacks = 0
-        self.options = ["-cl-std=CL1.2"]
+        self.options = ["-cl-std=CL1.2", "-w"]
         if found.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
             self.options += ["-cl-fp32-correctly-rounded-divide-sqrt", "-DLT_ROUNDED"]
         self.group = min(int(found.max_work_group_size), 256)

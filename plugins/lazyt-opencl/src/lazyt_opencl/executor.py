@@ -46,9 +46,7 @@ _programs: weakref.WeakValueDictionary[tuple[int, str], Any] = weakref.WeakValue
 _lock = threading.RLock()
 
 
-def sizes_of(
-    kernel: Kernel, extents: Sequence[int], group: int
-) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def sizes_of(kernel: Kernel, extents: Sequence[int], group: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """The work-items along each axis, and those of a group (at most `group`); None if there is nothing to compute."""
     outer = extents[: kernel.outer]
     if not all(outer):
@@ -199,9 +197,7 @@ class Bound(ScheduleBinding):
                 planned.append(OnHost(self, c))
         built = self._programs(kernels, forms)
         cl = self.where.cl
-        self.parts = [
-            p if isinstance(p, OnHost) else Enqueued(cl.Kernel(built[p[0]], p[0]), *p[1:]) for p in planned
-        ]
+        self.parts = [p if isinstance(p, OnHost) else Enqueued(cl.Kernel(built[p[0]], p[0]), *p[1:]) for p in planned]
         self.table = np.array(table or [0], np.int64)
         columns = np.array(self.patches, np.int64).reshape(-1, 3)
         self.slots, self.sources, self.shifts = (np.ascontiguousarray(x) for x in columns.T)
@@ -245,7 +241,9 @@ class Bound(ScheduleBinding):
                 bases += exe.words.of(scalars)
             if self.moving:
                 values = exe.expressions.evaluate(self.extents, scalars)
-                bases += [byte + values[number] * (size if base >= 0 else 1) for base, byte, number, size in self.moving]
+                bases += [
+                    byte + values[number] * (size if base >= 0 else 1) for base, byte, number, size in self.moving
+                ]
             filled = self.table.copy()
             filled[self.slots] = np.array(bases, np.int64)[self.sources] + self.shifts
             table = where.allocate(filled.nbytes)
