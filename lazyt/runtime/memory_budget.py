@@ -59,9 +59,9 @@ UNITS = {
 }
 KEEP, RECOMPUTE = "keep", "recompute"
 # So often the pass aims at a lower peak, before the lowest is tried.
-ROUNDS = 6
-# The last aims, as parts of the peak when everything is kept: the one that needs least is the least budget.
-LAST = (0.0, 0.1, 0.2, 0.3, 0.4)
+ROUNDS = 4
+# Of the temporaries, the share that is used when most is: lives of different sizes leave gaps.
+PACKED = 0.87
 # A plan that uses this share of what is allowed is not tried to be made cheaper.
 FULL = 0.9
 
@@ -179,71 +179,66 @@ def plan_within(
         return needed(plan, extents, scalars)
 
     usual = made()
-    if verdict is None and (limit is None or need(usual) <= limit):
+    always, temporaries = _needs(usual, extents, scalars)
+    if verdict is None and (limit is None or always + temporaries <= limit):
         return _bounded(usual, limit, scalars)
-    charged = frozenset(
-        i
-        for i, n in enumerate(usual.graph.nodes)
-        if n in {c.node for c in usual.schedule.launches if isinstance(c, MatmulCall) and c.epilogue is not None}
-    )
+    with_epilogue = {c.node for c in usual.schedule.launches if isinstance(c, MatmulCall) and c.epilogue is not None}
+    charged = frozenset(i for i, n in enumerate(usual.graph.nodes) if n in with_epilogue)
     wish = Wish(None, steps, verdict, charged)
-    plan = made(wish=wish)
-    if limit is None or need(plan) <= limit:
-        return _bounded(plan, limit, scalars)
-    best = _search(lambda aim: made(wish=replace(wish, limit=aim)), plan, limit, need)
+    if limit is None:
+        return made(wish=wish)
+    best = _search(lambda aim: made(wish=replace(wish, limit=aim)), always, limit, need)
     least = need(best)
     if least > limit:
         raise OutOfMemory(_too_little(limit, least, usual, best))
     return _bounded(best, limit, scalars)
 
 
-def _search(made: Callable[[int], P], plan: P, limit: int, need: Callable[[P], int]) -> P:
-    """A plan within the limit that computes little again; if none is, the one that needs least."""
-    size = need(plan)
-    if plan.choice is None:
-        return plan
-    aim = plan.choice.peak
+def _search(made: Callable[[int], P], always: int, limit: int, need: Callable[[P], int]) -> P:
+    """A plan within the limit that computes little again; if none is, the one that needs least.
+
+    `checkpointing` counts the temporaries of the backward, at best packed; `always` is what comes on top.
+    """
+    aim, step = int((limit - always) * PACKED), 0
     for _ in range(ROUNDS):
-        aim -= size - limit
         if aim <= 0:
             break
         plan = made(aim)
-        assert plan.choice is not None, "as for the plan that keeps everything"
+        if plan.choice is None:  # there is no backward: only the order is another one
+            return plan
         size = need(plan)
         if size <= limit:
-            return _cheaper(made, plan, aim, limit, need)
+            return _cheaper(made, plan, limit, need)
         if plan.choice.peak > aim:
             break
-    # NOTE: the same few whatever the limit is, so that the least that is named works.
-    highest = plan.choice.problem.peak(plan.choice.problem.all_kept) if plan.choice is not None else 0
-    return min((made(int(highest * part)) for part in LAST), key=need)
+        step = max(size - limit, 2 * step)
+        aim = plan.choice.peak - step
+    # NOTE: the same whatever the limit is, so that the least that is named works.
+    return made(0)
 
 
-def _cheaper(made: Callable[[int], P], plan: P, aim: int, limit: int, need: Callable[[P], int]) -> P:
+def _cheaper(made: Callable[[int], P], plan: P, limit: int, need: Callable[[P], int]) -> P:
     """A plan that computes less again, if this one leaves much of the limit."""
-    for part in (1.0, 0.5):
-        size = need(plan)
-        if size >= FULL * limit:
-            break
-        more = aim + int(part * (limit - size))
-        other = made(more)
-        if need(other) <= limit:
-            plan, aim = other, more
-    return plan
+    size = need(plan)
+    if plan.choice is None or not plan.choice.again or size >= FULL * limit:
+        return plan
+    other = made(plan.choice.peak + int(PACKED * (limit - size)))
+    return other if need(other) <= limit else plan
 
 
 def needed(plan: Planned, extents: tuple[int, ...], scalars: Sequence[Any]) -> int:
-    """The bytes that a run of a plan needs, in whole blocks: inputs, results and temporaries.
+    """The bytes that a run of a plan needs, in whole blocks: inputs, results and temporaries."""
+    return sum(_needs(plan, extents, scalars))
 
-    Results in place of inputs count once.
-    """
+
+def _needs(plan: Planned, extents: tuple[int, ...], scalars: Sequence[Any]) -> tuple[int, int]:
+    """The bytes of inputs and results, those in place of inputs once; and of temporaries."""
     bound = plan.executable.bind(extents, scalars)
     size = Environment((), (), (extents, ())).size
     block = backends[plan.device].allocator.block
     inputs = sum(block(size(nbytes(n))) for n in _inputs(plan))
-    temporaries = block(bound.arena_size) if bound.arena_size else 0
     results: int = sum(map(block, bound.sizes)) - bound.spared()
-    return inputs + results + temporaries
+    return inputs + results, block(bound.arena_size) if bound.arena_size else 0
 
 
 def _inputs(plan: Planned) -> list[g.Node]:

@@ -15,7 +15,7 @@ from lazyt import nn
 from lazyt.errors import SettingError
 from lazyt.inspect.memory_plan import MemoryPlan
 from lazyt.runtime.memory_budget import Saved, size_of
-from tests.support.small_models import conv_net, mlp, transformer
+from tests.support.small_models import conv_net, mlp, residual_net, transformer
 
 Made = Callable[[], tuple[nn.Module, lt.Tensor]]
 
@@ -79,6 +79,18 @@ def test_a_budget_changes_no_bit(made: Made):
     assert tight.plan.kept < usual.plan.kept
     for run in (usual, tight):
         assert run.plan.peak == pytest.approx(run.peak, rel=0.05)
+
+
+@pytest.mark.slow
+def test_a_residual_network_needs_a_third_and_has_the_same_bits():
+    usual = Run(residual_net)
+    least = _least(residual_net)
+    assert least * 3 <= usual.needed
+    tight = Run(residual_net, lt.memory.budget(least))
+    assert tight.loss == usual.loss
+    for a, b in zip(usual.parameters, tight.parameters, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert 3 * tight.peak < usual.peak * 1.05
 
 
 def test_a_budget_with_room_for_everything_changes_nothing():

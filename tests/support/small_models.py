@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import lazyt as lt
-from benchmarks.memory import Block
+from benchmarks.memory import Block, Residual
 from lazyt import nn
 
 
@@ -24,3 +24,10 @@ def conv_net(batch: int = 8, channels: int = 8) -> tuple[nn.Module, lt.Tensor]:
 def transformer(batch: int = 8, length: int = 64, d: int = 16, layers: int = 3) -> tuple[nn.Module, lt.Tensor]:
     """Layers of a transformer, and what comes into them."""
     return nn.Sequential(*(Block(d, heads=2) for _ in range(layers))), lt.random.normal(size=(batch, length, d))
+
+
+def residual_net(batch: int = 16, channels: int = 4, blocks: int = 6) -> tuple[nn.Module, lt.Tensor]:
+    """Residual blocks of two convolutions with batch norms, and images for them."""
+    return nn.Sequential(*(Residual(channels, channels, 1) for _ in range(blocks))), lt.random.normal(
+        size=(batch, channels, 16, 16)
+    )

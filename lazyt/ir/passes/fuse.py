@@ -33,9 +33,9 @@ from lazyt.ir.passes.casts import rounds, widens
 from lazyt.ir.passes.complex_words import are_halves
 from lazyt.ir.passes.fusion_result import Call, Fused, Group, Root, Unit
 from lazyt.ir.passes.index_maps import AxisVar, Index, Place, Split, add, axes_of_digits, axis_index, through, whole
+from lazyt.ir.passes.moments import NOTHING_HELD, Held
 from lazyt.ir.passes.siblings import MAX_GROUP, Siblings, has_capacity, is_one
 from lazyt.ir.prims import CONVOLUTIONS, ELEMENTWISE, MOVEMENT, REDUCTIONS, SOURCES
-from lazyt.ir.records import dataclass
 from lazyt.ir.symbolic import Dim, Scope, hint, product
 
 if TYPE_CHECKING:
@@ -51,18 +51,6 @@ COLUMN_JOIN = 256
 CALLS = frozenset({"matmul", *CONVOLUTIONS, "opaque", "scatter"})
 WRITES = frozenset({"concat", "update"})
 FUSED = frozenset({"cast", "iota", "gather", "position", *ELEMENTWISE})
-
-
-@dataclass(frozen=True)
-class Held:
-    """What fusion is to know of a graph that computes values of its forward again: see recompute.py."""
-
-    kept: frozenset[Node] = frozenset()  # values of the forward that the backward reads: stored
-    late: frozenset[Node] = frozenset()  # the nodes of the backward, and the copies
-    copies: frozenset[Node] = frozenset()  # stored by no kernel that does not store a late node already
-
-
-NOTHING_HELD = Held()
 
 
 def fuse(
@@ -337,7 +325,7 @@ class _Fuser:
     def _new_group(self, n: Node, outer: Sequence[AxisVar], rows: Sequence[AxisVar], vector: str, why: str) -> Group:
         """A group that will store n."""
         group = Group(self._number(), list(outer), list(rows), vector, why=why, piece=self._piece(n))
-        group.late = n in self.held.late
+        group.late, group.moment = n in self.held.late, self.held.moments.get(n)
         self.units.append(group)
         return group
 
@@ -396,8 +384,12 @@ class _Fuser:
 
     def _sibling(self, n: Node, form: Form, least: int, wanted: dict[Group, list[Place]]) -> Group | None:
         """The newest group over n's axes that has an operand in common with it and does not read it."""
-        late = n in self.held.copies
-        return self.siblings.newest(n, form, least, wanted, lambda group: group.late or not late)
+        late, moment = n in self.held.copies, self.held.moments.get(n)
+
+        def takes(group: Group) -> bool:
+            return (group.late or not late) and group.moment == moment
+
+        return self.siblings.newest(n, form, least, wanted, takes)
 
     def _readers_to_join(self, n: Node, wanted: dict[Group, list[Place]], least: int) -> list[Group]:
         """The groups of n's piece with capacity among those that want it, from a number on; the newest first."""

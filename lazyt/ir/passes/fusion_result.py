@@ -38,6 +38,7 @@ class Group:
     near: set[Node] = field(default_factory=set)  # the values that its roots are computed from, a few steps back
     pair: AxisVar | None = None  # over the two words of each element: see complex_words.py
     late: bool = False  # whether it stores a node of the backward: see recompute.py
+    moment: tuple[int, int] | None = None  # under a memory budget, when what it stores is there: see moments.py
     piece: int = 0  # number of the piece, for a kernel that was divided: see divide_kernels.py
 
     @property

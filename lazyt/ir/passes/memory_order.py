@@ -2,7 +2,8 @@
 
 Two orders are compared by what is live at each launch: that of the levels, and the recorded one. In both a launch comes
 as late as something asks for it, and one that frees at least what it takes comes as soon as it can: the update of a
-weight right behind its gradient. A copy that is made for the backward stands next to its first reader in the recorded
+weight right behind its gradient. Checks of indices come first where that takes little: an update overwrites its weight
+only behind all that may fail. A copy that is made for the backward stands next to its first reader in the recorded
 order.
 """
 
@@ -13,6 +14,9 @@ from typing import TYPE_CHECKING
 from lazyt.ir.passes.call_operands import nbytes
 from lazyt.ir.symbolic import hint
 
+# Of all bytes, the share that what checks indices may write to come first.
+FIRST = 16
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence, Set as AbstractSet
     from typing import Protocol
@@ -20,7 +24,7 @@ if TYPE_CHECKING:
     from lazyt.ir.graph import Node
 
     class Launch(Protocol):
-        """What is asked of a launch here: the stored nodes that it reads and writes."""
+        """What is asked of a launch here: the stored nodes that it reads and writes; `checks`, where it may fail."""
 
         @property
         def reads(self) -> AbstractSet[Node]: ...
@@ -41,10 +45,16 @@ def order_for_memory(
     return orders[best], peaks[best]
 
 
+def may_fail(c: Launch) -> bool:
+    """Whether a launch checks indices, itself or in its epilogue."""
+    return bool(getattr(c, "checks", None) or getattr(getattr(c, "epilogue", None), "checks", None))
+
+
 class _Memory:
     """What the launches read and write, and how long that lives."""
 
     def __init__(self, launches: Sequence[Launch], outputs: Collection[Node]) -> None:
+        self.launches = launches
         self.touched = [[n for n in c.reads | c.writes if n.op != "input" and n not in outputs] for c in launches]
         self.sizes = {n: hint(nbytes(n)) for touched in self.touched for n in touched}
         self.uses: dict[Node, int] = {}
@@ -62,6 +72,24 @@ class _Memory:
                 self.behind[j].append(i)
             for n in c.writes:
                 writers.setdefault(n, []).append(i)
+
+    def _checks(self) -> list[int]:
+        """The launches that check indices and are made of little."""
+        most = sum(self.sizes.values()) // FIRST
+        out: list[int] = []
+        for i, c in enumerate(self.launches):
+            if not may_fail(c):
+                continue
+            needed = {i}
+            todo = [i]
+            while todo:
+                new = [j for j in self.before[todo.pop()] if j not in needed]
+                needed.update(new)
+                todo.extend(new)
+            written = {n for j in needed for n in self.launches[j].writes}
+            if sum(self.sizes.get(n, 0) for n in written) <= most:
+                out.append(i)
+        return out
 
     def placed(self, wanted: Sequence[int]) -> list[int]:
         """The launches in the order that is wanted, each behind what it needs, what frees memory as soon as it can."""
@@ -92,7 +120,7 @@ class _Memory:
             freed = sum(self.sizes[n] for n in self.touched[i] if n in live and uses[n] == 1)
             return taken > freed or not freed
 
-        for i in wanted:
+        for i in [*self._checks(), *wanted]:
             todo = [] if done[i] else [i]
             while todo:
                 missing = [j for j in self.before[todo[-1]] if not done[j]]

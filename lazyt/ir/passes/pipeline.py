@@ -22,7 +22,8 @@ from lazyt.ir.passes.collect_sums import collect_sums
 from lazyt.ir.passes.compress import compress
 from lazyt.ir.passes.divide_kernels import fuse_bounded
 from lazyt.ir.passes.epilogue import attach_epilogues, verify_epilogue
-from lazyt.ir.passes.fuse import NOTHING_HELD, fuse
+from lazyt.ir.passes.fuse import fuse
+from lazyt.ir.passes.moments import NOTHING_HELD
 from lazyt.ir.passes.program import Options, Program
 from lazyt.ir.passes.recompute import recompute
 from lazyt.ir.passes.same_division import divided_alike

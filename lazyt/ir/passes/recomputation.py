@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from lazyt.ir.passes.fuse import Held
+from lazyt.ir.passes.moments import Held
 from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:

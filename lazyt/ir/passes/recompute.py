@@ -7,7 +7,7 @@ The copies are nodes of their own, made just before their first reader and never
 computes a cheap one inside the kernel that reads it. Each has its operation, its operands (or copies of them) and its
 attributes, random numbers their counter too, so nothing changes a bit.
 
-Which values: `checkpointing.solve`, on the values that are stored when everything is kept. It counts the time to
+Which values: `checkpoint_search.solve`, on the values that are stored when everything is kept. It counts the time to
 compute a value again by the rates below, which are constants: the same program has the same plan on every machine. What
 may fail (an index that is data), what has an effect, and library calls other than attention are not done twice.
 """
@@ -21,8 +21,10 @@ from lazyt.ir import graph as g
 from lazyt.ir.attention import is_attention
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.passes.call_operands import buffer_of, nbytes
-from lazyt.ir.passes.checkpointing import Problem, Value, solve
-from lazyt.ir.passes.fuse import Held, fuse
+from lazyt.ir.passes.checkpoint_search import solve
+from lazyt.ir.passes.checkpointing import Problem, Value
+from lazyt.ir.passes.fuse import fuse
+from lazyt.ir.passes.moments import Held, ends_of_steps, moments
 from lazyt.ir.passes.recomputation import Again, Choice, Wish
 from lazyt.ir.passes.saved_values import SavedValue, Sides, saved_values, stored_operands
 from lazyt.ir.prims import CONVOLUTIONS, ELEMENTWISE, MOVEMENT, SOURCES
@@ -50,17 +52,19 @@ def recompute(p: Program, wish: Wish) -> Program:
         return p
     key = id(p.graph)
     if key not in wish.known:
-        sides, stored = Sides(p.graph), fuse(p.graph, p.scope).stored
+        sides = Sides(p.graph)
+        held = Held(ends_of_steps(p.graph), moments=moments(p.graph, sides.backward))
+        stored = fuse(p.graph, p.scope, held=held).stored
         saved = saved_values(p.graph, stored, sides)
-        wish.known[key] = stored, sides, saved, _Model(p.graph, stored, sides, saved, wish)
-    stored, sides, saved, model = wish.known[key]
+        wish.known[key] = stored, sides, held, saved, _Model(p.graph, stored, sides, saved, wish)
+    stored, sides, held, saved, model = wish.known[key]
     keep = model.problem.all_kept if wish.limit is None else solve(model.problem, wish.limit)
     keep -= model.asked
     numbers = {n: i for i, n in enumerate(p.graph.nodes)}
     lost = {n for i, n in enumerate(model.vertices) if i not in keep}
     if not lost:
-        return replace(p, choice=Choice(model.problem, keep, numbers=numbers))
-    graph, held, numbers = _Rewriter(p.graph, stored, sides, lost, numbers).run()
+        return replace(p, choice=Choice(model.problem, keep, held=held, numbers=numbers))
+    graph, held, numbers = _Rewriter(p.graph, stored, sides, lost, numbers, held.kept).run()
     cost = {n: model.problem.values[i].cost for i, n in enumerate(model.vertices)}
     asked = {model.vertices[i] for i in model.asked}
     again = tuple(Again(s, cost[s.node], s.node in asked) for s in saved if s.node in lost)
@@ -168,8 +172,10 @@ class _Rewriter:
     """Writes the graph again, with copies of the values that are not kept."""
 
     def __init__(
-        self, graph: Graph, stored: set[Node], sides: Sides, lost: set[Node], numbers: Mapping[Node, int]
+        self, graph: Graph, stored: set[Node], sides: Sides, lost: set[Node], numbers: Mapping[Node, int],
+        ends: frozenset[Node],
     ) -> None:  # fmt: skip
+        self.ends = ends  # they are stored, and so are copies of them
         self.graph, self.stored, self.sides, self.lost = graph, stored, sides, lost
         self.numbers = dict(numbers)
         self.new: dict[Node, Node] = {}  # a node -> what stands for it in the new graph
@@ -200,11 +206,12 @@ class _Rewriter:
                 if not self.late:
                     self.nodes.append(n)
         outputs = [self.new[n] for n in self.graph.outputs]
-        return (
-            Graph(g.reachable(outputs), outputs),
-            Held(frozenset(self.kept), frozenset(self.late), frozenset(self.copies.values())),
-            self.numbers,
-        )
+        graph = Graph(g.reachable(outputs), outputs)
+        alive = {*graph.nodes}
+        self.kept.update(x for n in self.ends for x in (self.new[n], self.copies.get(n)) if x in alive)
+        copies = frozenset(self.copies.values())
+        held = Held(frozenset(self.kept), frozenset(self.late), copies, moments(graph, self.late - copies))
+        return graph, held, self.numbers
 
     def _add(self, n: Node, operands: tuple[Node, ...], site: object, of: Node) -> Node:
         """A node like n, at the end of the new graph."""

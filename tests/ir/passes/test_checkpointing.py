@@ -7,7 +7,8 @@ from itertools import combinations
 
 import pytest
 
-from lazyt.ir.passes.checkpointing import Problem, Value, solve
+from lazyt.ir.passes.checkpoint_search import solve
+from lazyt.ir.passes.checkpointing import Problem, Value
 
 
 def _best(p: Problem, limit: int) -> float | None:
@@ -92,3 +93,66 @@ def test_a_long_chain_keeps_about_the_root_of_its_values(n: int):
     limit = max(2, int(2 * n**0.5) + 1)
     found = solve(p, limit)
     assert p.peak(found) <= limit
+
+
+def _residual(rng: random.Random, layers: int, fixed: float = 0.0) -> Problem:
+    """A network of residual layers: inner = f(h), wide = g(inner), h' = h + wide; the backward reads all, last first.
+
+    The way past a layer makes `h` an operand of two values, so this is no chain. Masks are small and cheap, products
+    dear; the gradients of a layer are live at its times.
+    """
+    values: list[Value] = []
+    base = [0] * (3 * layers + 2)
+    h: tuple[int, ...] = ()
+    for i in range(layers):
+        t = 3 * (layers - 1 - i)
+        inner = len(values)
+        values.append(Value(rng.randint(2, 9), rng.choice([0, 1, 30]), h, (t + 1, t + 2)))
+        values.append(Value(rng.randint(1, 20), rng.randint(5, 40), (inner,), (t, t + 1), rng.random() < fixed))
+        values.append(Value(rng.randint(2, 9), 1, (*h, inner + 1), (t,) if rng.random() < 0.7 else ()))
+        h = (inner + 2,)
+        for k in range(3):
+            base[t + k] += rng.randint(0, 6)
+    return Problem(tuple(values), tuple(base))
+
+
+def test_on_residual_networks_the_choice_costs_little_more_than_the_best():
+    rng = random.Random(2)
+    ratios, missed = [], 0
+    for _ in range(8):
+        p = _residual(rng, rng.randint(2, 3), 0.1)
+        assert not p.is_chain
+        fixed = p.all_kept - {*p.free}
+        every = [p.measure(fixed | {*some}) for n in range(len(p.free) + 1) for some in combinations(p.free, n)]
+        most, least = p.peak(p.all_kept), min(peak for peak, _ in every)
+        for limit in range(least, most + 1):
+            best = min(cost for peak, cost in every if peak <= limit)
+            found = solve(p, limit)
+            if p.peak(found) > limit:
+                missed += 1
+            else:
+                ratios.append((1 + p.cost(found)) / (1 + best))
+    assert len(ratios) > 100
+    assert missed <= 0.02 * len(ratios)
+    assert sum(ratios) / len(ratios) < 1.02
+    assert sorted(ratios)[int(0.95 * len(ratios))] < 1.2
+
+
+def test_what_the_search_measures_grows_with_the_values_not_with_their_square(monkeypatch: pytest.MonkeyPatch):
+    counts = []
+    measured = 0
+    levels = Problem.levels
+
+    def counted(self: Problem, kept: frozenset[int], made: list[tuple[int, int]]) -> list[int]:
+        nonlocal measured
+        measured += 1
+        return levels(self, kept, made)
+
+    monkeypatch.setattr(Problem, "levels", counted)
+    for layers in (40, 80):
+        p = _residual(random.Random(3), layers)
+        limit = p.peak(p.all_kept) // 3
+        measured = 0
+        assert p.peak(solve(p, limit)) <= limit
+        counts.append(measured)
+    assert counts[1] < 3 * counts[0] < 60 * 40 * 3

@@ -1,0 +1,216 @@
+"""The choice of what to keep and what to compute again: of least cost, with a peak of at most a limit.
+
+On a chain it is the best one (`checkpoint_chains.py`). On other graphs several starts are improved one change at a
+time: a value is given up for what it saves, or kept again where there is room, the dearest first. The number of choices
+that are measured grows with the number of values, not with its square.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate, combinations, product
+from typing import TYPE_CHECKING
+
+from lazyt.ir.passes.checkpoint_chains import best_on_chain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from lazyt.ir.passes.checkpointing import Kept, Problem, Value
+
+# So many values are kept at even distances, to begin with: each number is a start for the search.
+STARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
+# Up to so many free values are exchanged for one another.
+FEW = 20
+# Above so many values there are fewer starts.
+MANY = 100
+# Values are given up for these parts of the limit: what is too little, or too much, is put right one by one.
+PARTS = (1.0, 1.05, 1.2)
+# The least limit that can be met is looked for in so many steps.
+HALVINGS = 4
+# After so many rounds in turn that lower nothing, giving up values ends.
+FAILURES = 50
+# So often all values are looked through for one that lowers the peak.
+PASSES = 3
+
+
+def solve(p: Problem, limit: int) -> Kept:
+    """The values to keep so that the peak is at most `limit`; where none is so low, those of the lowest peak found."""
+    if p.peak(p.all_kept) <= limit:
+        return p.all_kept
+    if p.is_chain and len(p.free) == len(p.values) and (best := best_on_chain(p, limit)) is not None:
+        return best
+
+    def merit(kept: Kept) -> tuple[int, float, int]:
+        peak, cost = p.measure(kept)
+        return max(peak - limit, 0), cost, peak
+
+    found = min((_improved(p, start, limit) for start in _starts(p, limit)), key=merit)
+    if p.peak(found) > limit:
+        found = min((found, *(_improved(p, start, limit) for start in _lower(p, limit))), key=merit)
+    return _exchanged(p, found, limit, 2) if len(p.free) <= FEW else found
+
+
+def _starts(p: Problem, limit: int) -> list[Kept]:
+    """Choices that the search begins with."""
+    must = frozenset(i for i, v in enumerate(p.values) if v.fixed)
+    narrow = _narrow(p)
+    out = {_relieved(p, int(limit * part)): None for part in PARTS} | {must | frozenset(narrow): None}
+    if len(p.values) <= MANY:
+        out[must] = None
+        for count in STARTS:
+            step = max(len(narrow) // (count + 1), 1)
+            out[must | frozenset(narrow[step::step][:count])] = None
+    return [*out]
+
+
+def _narrow(p: Problem) -> list[int]:
+    """Values behind which the fewest bytes of others are read: what to keep if little is to be kept."""
+    last = {}
+    for i, v in enumerate(p.values):
+        for x in v.operands:
+            last[x] = i
+    ends: dict[int, list[int]] = {}
+    alive, best = 0, []
+    for i, v in enumerate(p.values):
+        for x in ends.pop(i, ()):
+            alive -= p.values[x].nbytes
+        if i in last:
+            alive += v.nbytes
+            ends.setdefault(last[i], []).append(i)
+            best.append((alive, i))
+    if not best:
+        return []
+    bound = sorted(b for b, _ in best)[len(best) // 4]
+    return [i for b, i in best if b <= bound and not p.values[i].fixed]
+
+
+def _relieved(p: Problem, limit: int) -> Kept:
+    """From all kept, what saves most for its cost is given up first, until the limit is met.
+
+    What counts is the area above the limit. Each round gives up enough for about half of what is left of it, so there
+    are few rounds, however many values there are.
+    """
+    kept, free = p.all_kept, set(p.free)
+    levels = p.levels(kept, ())
+    excess, share, failures = _above(levels, limit), 1.0, 0
+    while excess and failures < FAILURES:
+        needed, overs = _needed(p, kept), [max(level - limit, 0) for level in levels]
+        areas: dict[int, list[int]] = {}  # of a size: what a value of that size is of the area up to each time
+        gains = {}
+        for i in free & needed.keys():
+            size = p.values[i].nbytes
+            if size not in areas:
+                areas[size] = [0, *accumulate([min(over, size) for over in overs])]
+            gains[i] = areas[size][needed[i]]
+        order = sorted((i for i, gain in gains.items() if gain), key=lambda i: (p.values[i].cost / gains[i], -i))
+        if not order:
+            break
+        chosen, relief = [], 0
+        for i in order:
+            chosen.append(i)
+            relief += gains[i]
+            if 4 * relief >= share * excess:
+                break
+        less = kept.difference(chosen)
+        levels_then = p.levels(less, p.made(less))
+        above = _above(levels_then, limit)
+        if above < excess:
+            kept, levels, excess, share = less, levels_then, above, 1.0
+            free.difference_update(chosen)
+        elif len(chosen) == 1:
+            free.remove(chosen[0])
+        else:
+            share /= 4
+        failures = 0 if above < excess else failures + 1
+    return kept
+
+
+def _lower(p: Problem, limit: int) -> Iterator[Kept]:
+    """Choices for limits between one that is not met and the peak when everything is kept, ever nearer to the least."""
+    low, high = max(limit, p.floor), p.peak(p.all_kept)
+    for _ in range(HALVINGS):
+        middle = (low + high) // 2
+        kept = _relieved(p, middle)
+        yield kept
+        if p.peak(kept) <= middle:
+            high = middle
+        else:
+            low = middle
+
+
+def _above(levels: Iterable[int], limit: int) -> int:
+    return sum([level - limit for level in levels if level > limit])
+
+
+def _needed(p: Problem, kept: Kept) -> dict[int, int]:
+    """When the backward needs each of the kept values first: to read it, or to compute another from it."""
+    needed = {i: p.values[i].reads[0] for i in kept if p.values[i].reads}
+    for t, j in p.made(kept):
+        for x in p.values[j].operands:
+            if x in kept:
+                needed[x] = min(needed.get(x, t), t)
+    return needed
+
+
+def _improved(p: Problem, kept: Kept, limit: int) -> Kept:
+    """Keep again what there is room for, the dearest first; below the limit first give up what is needed for that."""
+    peak = p.peak(kept)
+    for _ in range(PASSES):
+        before = peak
+        for i in sorted(kept & set(p.free), key=lambda i: -p.values[i].nbytes):
+            if peak <= limit:
+                break
+            low = p.peak(kept - {i})
+            if low < peak:
+                kept, peak = kept - {i}, low
+        if peak == before:
+            break
+    kept = min(
+        (_refilled(p, kept, limit, by) for by in (_dear, _dense)),
+        key=lambda k: (max(p.peak(k) - limit, 0), p.cost(k)),
+    )
+    return _exchanged(p, kept, limit) if len(p.free) <= FEW else kept
+
+
+def _dear(v: Value) -> float:
+    return v.cost
+
+
+def _dense(v: Value) -> float:
+    return v.cost / max(v.nbytes, 1)
+
+
+def _refilled(p: Problem, kept: Kept, limit: int, by: Callable[[Value], float]) -> Kept:
+    """Keep again what there is room for, one value after another, the highest by a measure first."""
+    peak, cost = p.measure(kept)
+    room = max(limit, peak)
+    for i in sorted(set(p.free) - kept, key=lambda i: -by(p.values[i])):
+        high, dear = p.measure(kept | {i})
+        if dear <= cost and high <= room:
+            kept, cost, room = kept | {i}, dear, max(limit, high)
+    return kept
+
+
+def _exchanged(p: Problem, kept: Kept, limit: int, most: int = 1) -> Kept:
+    """Up to `most` values more and as many less, as long as that is nearer to the limit, or costs less below it."""
+
+    def merit(some: Kept) -> tuple[int, float]:
+        peak, cost = p.measure(some)
+        return max(peak - limit, 0), cost
+
+    best = merit(kept)
+    found = True
+    while found:
+        found = False
+        ins, outs = (_few([i for i in p.free if (i in kept) is there], most) for there in (False, True))
+        for new, old in product(ins, outs):
+            other = (kept | new) - old
+            if (now := merit(other)) < best:
+                kept, best, found = other, now, True
+                break
+    return kept
+
+
+def _few(values: Sequence[int], most: int) -> list[Kept]:
+    """Choices of up to `most` of the values, smaller ones first."""
+    return [frozenset(some) for n in range(most + 1) for some in combinations(values, n)]
