@@ -11,15 +11,17 @@ import numpy as np
 from lazyt.errors import NotSupportedError
 from lazyt.functions.arguments import tensor
 from lazyt.functions.random import Generator, default_generator, get_state, set_state
+from lazyt.functions.sensitivity import Sensitivity
 from lazyt.interrupts import uninterrupted
 from lazyt.ir.bit_allocation import allocate
-from lazyt.ir.compression import BITS, Compression
+from lazyt.ir.compression import BITS, PARTS_OF_A_BIT, Compression
 from lazyt.ir.symbolic import hint, product
-from lazyt.ops.compression import DRAW
+from lazyt.ops.compression import DRAW, MIXED_DRAW
 from lazyt.runtime.context import _Context, last_sync, sync
+from lazyt.runtime.device import Device
 from lazyt.runtime.plan_cache import Plan
-from lazyt.tracing.current import restore_mode, set_mode
-from lazyt.tracing.record import record
+from lazyt.tracing.current import restore_device, restore_mode, set_device, set_mode
+from lazyt.tracing.record import current_device, record
 from lazyt.tracing.trace import local
 
 if TYPE_CHECKING:
@@ -32,13 +34,15 @@ __all__ = ["compress"]
 # Of bits: an array is kept as it is.
 FULL = 64
 # level -> bits of an element, bits of what normalizations save; None: nothing is compressed.
+MIXED = "L3"
 LEVELS: dict[str, tuple[int, int] | None] = {"L0": None, "L1": (4, FULL), "L2": (4, 4)}
 REFUSED = {
-    "L3": "bits that differ among samples and layers are not built yet; bits=2 gives every array 2",
-    "L3.1": "bits that differ among samples and layers are not built yet; bits=2 gives every array 2",
-    "L4": "packed arrays stay on their device",
-    "L5": "packed arrays stay on their device",
-    "swap": "arrays stay on their device",
+    "L3.1": "it is L3 with settings of cuDNN and of PyTorch's allocator, which lazyt has not",
+    "L4": "packed arrays are not moved: on a CPU they are in the host's memory already, and on a GPU nothing moves them"
+    " to pinned memory yet; L3 has the same bits",
+    "L5": "packed arrays are not moved, and lazyt's plans leave no gaps in memory to close; L3 has the same bits",
+    "swap": "arrays are not moved: on a CPU they are in the host's memory already, and on a GPU nothing moves them to"
+    " pinned memory yet",
 }
 # Arrays that `compress.adapt` can tell apart, and the largest sensitivity.
 MOST, CAP = 1024, 1e10
@@ -75,9 +79,15 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
     other integers stay as they are. What is recorded outside of the block, a loss say, is exact.
 
     level: "L0" compresses nothing, "L1" gives 4 bits to all but what normalizations save, "L2" 4 bits to all; `bits`
-    are then in place of the 4. The random numbers follow `lazyt.random.seed`, and are not those of `lazyt.random`.
+    are then in place of the 4. "L3" gives each sample (along the first axis) and each array bits of its own, 1 to 8,
+    `bits` on average, which may be a fraction there: by the range of its values and by how large its gradients were in
+    earlier steps, which the object remembers. So it is made once, before the loop, and serves one program of one
+    thread; `samples` says which samples a batch has. Bits are values: others are no other plan.
 
-    Raises ValueError for other bits or levels, NotSupportedError for ActNN's other levels.
+    The random numbers follow `lazyt.random.seed`, and are not those of `lazyt.random`. device: where the arrays are,
+    for level "L3" and `adapt`; that of `lazyt.device(...)` by default. Arrays on another device have equal bits.
+
+    Raises ValueError for other bits or levels, NotSupportedError for ActNN's other levels, which move arrays.
 
     >>> import lazyt as lt
     >>> x, w = lt.ones((64, 64)), lt.ones((64, 64)).requires_grad_()
@@ -88,41 +98,96 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
     64.0
     """
 
-    def __init__(self, bits: int | None = None, level: str | None = None) -> None:
+    def __init__(self, bits: float | None = None, level: str | None = None, *, device: Any = None) -> None:
         if level in REFUSED:
             raise NotSupportedError(f"not supported: compress(level={level!r}), because {REFUSED[level]}")
-        if level is not None and level not in LEVELS:
-            raise ValueError(f"compress: the levels are {', '.join(LEVELS)}, got {level!r}")
+        if level is not None and level not in (*LEVELS, MIXED):
+            raise ValueError(f"compress: the levels are {', '.join((*LEVELS, MIXED))}, got {level!r}")
+        self._bits, self._level = bits, level
+        self._device = current_device() if device is None else Device.check(device)
+        self._probe: tuple[int, int, Tensor] | None = None
+        self._samples: np.ndarray | None = None
+        self._sensitivity: Sensitivity | None = None
+        if level == MIXED:
+            self._mix(2 if bits is None else bits)
+            return
         if bits is not None and (type(bits) is not int or bits not in BITS):
             raise ValueError(f"compress: bits are one of {', '.join(map(str, BITS))}, got {bits!r}")
         each = (2, 2) if level is None else LEVELS[level]
         if each is not None and bits is not None:
             each = bits, each[1] if each[1] == FULL else bits
-        self._bits, self._level = bits, level
         self._settings = None if each is None else Compression(*each)
-        self._probe: tuple[int, int, Tensor] | None = None
 
     def __enter__(self) -> Self:
         settings, probe = self._settings, self._probe
         if settings is not None and probe is not None:
             settings = replace(settings, table=(), probes=True)
+        if settings is not None and self._samples is not None:
+            settings = replace(settings, by_sample=True)
         self._before = set_mode("compress", settings)
         if settings is not None:
-            record(DRAW, _next() if probe is None else probe)
+            self._draw()
         self._trace = local.trace.number
         return self
+
+    def _draw(self) -> None:
+        """What is recorded from here on is rounded by numbers of its own."""
+        if self._sensitivity is None:
+            record(DRAW, _next() if self._probe is None else self._probe)
+            return
+        told, averages = self._sensitivity.told(self._samples)
+        _, report = record(MIXED_DRAW, (*_next(), self._placed(told)), ints=averages)
+        self._sensitivity.wait(report, self._samples)
 
     @uninterrupted
     def __exit__(self, *exc: object) -> None:
         restore_mode("compress", self._before)
         if exc[0] is None and self._settings is not None and local.trace.number != self._trace:
             # A sync came between: what the block has recorded since then draws from here.
-            record(DRAW, _next() if self._probe is None else self._probe)
+            self._draw()
+        self._samples = None
 
     def _again(self) -> _Context:
-        made = type(self)(self._bits, self._level)
-        made._settings = self._settings
+        made = type(self)(self._bits, self._level, device=self._device)
+        made._settings, made._sensitivity, made._samples = self._settings, self._sensitivity, self._samples
         return made
+
+    def _placed(self, x: np.ndarray) -> Tensor:
+        """x where the arrays are."""
+        before = set_device(self._device)
+        try:
+            return tensor(x)
+        finally:
+            restore_device(before)
+
+    def _mix(self, average: float) -> None:
+        if type(average) not in (int, float) or not 1 <= average <= 8:
+            raise ValueError(f"compress: at level {MIXED!r} bits are an average from 1 to 8, got {average!r}")
+        fixed = max(b for b in BITS if b <= average)
+        parts = int(average * PARTS_OF_A_BIT)
+        self._settings = Compression(fixed, fixed, mixed=parts)
+        self._sensitivity = Sensitivity(parts / PARTS_OF_A_BIT)
+
+    def samples(self, indices: Any) -> Self:
+        """Say which samples of a data set the next block has: their bits follow their own gradients. At level "L3".
+
+        indices: whole numbers from 0 on, of the samples in their order along the first axis: what a `DataLoader` yields
+        beside each batch by `with_indices=True`. Returns the object itself, for `with`. Raises ValueError at another
+        level and for other indices.
+
+        >>> import lazyt as lt
+        >>> compression = lt.memory.compress(bits=2, level="L3")
+        >>> x, w = lt.ones((4, 256)), lt.ones((256, 256)).requires_grad_()
+        >>> with compression.samples([7, 0, 3, 5]):
+        ...     y = lt.tanh(x @ w)
+        """
+        if self._sensitivity is None:
+            raise ValueError(f"compress: samples have bits of their own at level {MIXED!r}, this has {self._level!r}")
+        found = np.asarray(indices)
+        if found.ndim != 1 or found.dtype.kind not in "iu" or not found.size or found.min() < 0:
+            raise ValueError(f"compress: indices of samples are whole numbers from 0 on, got {indices!r}")
+        self._samples = found.astype(np.int64)
+        return self
 
     def adapt(self, gradients: Callable[[], Sequence[Tensor]], average: float | None = None) -> list[int]:
         """Give each array of a program the bits that its gradients need, `average` for an element; as GACT.
@@ -140,6 +205,8 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
         settings = self._settings
         if settings is None:
             raise ValueError(f"compress: level={self._level!r} has nothing to adapt")
+        if self._sensitivity is not None:
+            raise ValueError(f"compress: level={self._level!r} adapts its bits by itself")
         average = settings.bits if average is None else average
         if average < 1:
             raise ValueError(f"compress: an average of at least 1 bit is required, got {average!r}")
@@ -151,7 +218,7 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
             tops[0] = 2.0**settings.bits - 1
             for where, value in change.items():
                 tops[where] = value
-            self._probe = (*own, tensor(tops))
+            self._probe = (*own, self._placed(tops))
             set_state(state)
             try:
                 out = [*gradients()]

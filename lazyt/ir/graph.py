@@ -190,7 +190,10 @@ class Draw:
     settings: Compression
     seed: int  # positions among the program's scalars
     counter: int
-    tops: Node | None = None  # of a probe: for each rounded array its largest code, and what moves its counter
+    # Of a probe: for each rounded array its largest code, and what moves its counter. Of mixed bits: see `ops/`.
+    told: Node | None = None
+    averages: Shape = ()  # of mixed bits: the average of each array, in parts
+    step: int = -1  # position of the draw in the program
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ LEAST = 2.0**-100
 # Random numbers of one array have indices from a multiple of this on.
 STREAM = 1 << 40
 # What finds the ends of a group, and what fills up the last one.
-_ENDS = (("min", float("inf")), ("max", float("-inf")))
+ENDS = (("min", float("inf")), ("max", float("-inf")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,9 @@ def _ungrouped(b: Builder, x: Node, shape: Shape) -> Node:
 
 
 def _parts(b: Builder, x: Node) -> list[Node]:
-    """The elements of (groups, 256) that share words: arrays (groups, columns), the lowest bits first."""
-    return [b.slice(x, (0, i * COLUMNS), (x.shape[0], COLUMNS), (1, 1)) for i in range(PARTS)]
+    """The elements of (groups, 8 columns) that share words: arrays (groups, columns), the lowest bits first."""
+    columns = x.shape[1] // PARTS
+    return [b.slice(x, (0, i * columns), (x.shape[0], columns), (1, 1)) for i in range(PARTS)]
 
 
 def _joined(b: Builder, codes: list[Node], bits: int) -> Node:
@@ -115,24 +116,48 @@ def quantized(
     top: the largest code, float32, where it is another one than these bits have.
     """
     f = dtypes.float32
-    least, most = (b.reduce(name, _grouped(b, b.cast(x, f), b.constant(end, f)), (1,)) for name, end in _ENDS)
-    low = b.cast(_bfloat16(b, least, False), dtypes.bfloat16)
+    low, most = ends(b, [_grouped(b, b.cast(x, f), b.constant(end, f)) for _, end in ENDS])
     top = b.constant(2.0**bits - 1, f) if top is None else top
-    span = b.div(b.sub(most, b.cast(low, f)), top)
-    step = b.cast(b.maximum(_bfloat16(b, span, True), b.constant(LEAST, f)), dtypes.bfloat16)
+    step = step_between(b, low, most, top)
     grouped = _grouped(b, x, b.constant(0, x.dtype))
-    shape = (grouped.shape[0], COLUMNS)
+    codes = codes_of(b, grouped, low, step, top, (seed, counter, ordinal))
+    return Packed(_joined(b, codes, bits), low, step, bits, x.shape, x.dtype)
+
+
+def ends(b: Builder, grouped: list[Node]) -> tuple[Node, Node]:
+    """Of each group the minimum, rounded down to bfloat16, and the maximum; `grouped`: filled up as `ENDS` says."""
+    least, most = (b.reduce(name, x, (1,)) for (name, _), x in zip(ENDS, grouped, strict=True))
+    return b.cast(_bfloat16(b, least, False), dtypes.bfloat16), most
+
+
+def step_between(b: Builder, low: Node, most: Node, top: Node) -> Node:
+    """The step of each group in bfloat16: with codes of 0 to `top` it reaches the maximum."""
+    f = dtypes.float32
+    span = b.div(b.sub(most, b.cast(low, f)), top)
+    return b.cast(b.maximum(_bfloat16(b, span, True), b.constant(LEAST, f)), dtypes.bfloat16)
+
+
+def codes_of(b: Builder, grouped: Node, low: Node, step: Node, top: Node, draw: tuple[Node, Node, int]) -> list[Node]:
+    """Of (groups, 8 columns) the codes of 8 parts: int32, (groups, columns). top: one, or one for each group."""
+    f = dtypes.float32
+    shape = (grouped.shape[0], grouped.shape[1] // PARTS)
     # NOTE: of what is stored, so that both passes have the same numbers.
     inverse = b.div(b.constant(2.0**POINT, f), b.cast(step, f))
-    start, inverse = (b.expand(b.reshape(n, (shape[0], 1)), shape) for n in (b.cast(low, f), inverse))
+    start, inverse = (along_rows(b, n, shape) for n in (b.cast(low, f), inverse))
     most = b.mul(top, b.constant(2.0**POINT, f))
+    most = along_rows(b, most, shape) if most.ndim else most
     codes = []
-    for part, u in zip(_parts(b, grouped), _drawn(b, shape, seed, counter, ordinal), strict=True):
+    for part, u in zip(_parts(b, grouped), _drawn(b, shape, *draw), strict=True):
         v = b.add(b.mul(b.sub(b.cast(part, f), start), inverse), b.constant(0.5, f))
         # NOTE: v is not negative but in what fills up the last group, where only other such elements meet its bits.
         fixed = b.cast(b.minimum(v, most), dtypes.int32)
         codes.append(b.shr(b.add(fixed, u), b.constant(POINT, dtypes.int32)))
-    return Packed(_joined(b, codes, bits), low, step, bits, x.shape, x.dtype)
+    return codes
+
+
+def along_rows(b: Builder, x: Node, shape: Shape) -> Node:
+    """One value for each row, as (rows, columns)."""
+    return b.expand(b.reshape(x, (shape[0], 1)), shape)
 
 
 def _drawn(b: Builder, shape: Shape, seed: Node, counter: Node, ordinal: int) -> list[Node]:

@@ -25,7 +25,7 @@ from lazyt.autograd.engine import BACKWARD
 from lazyt.autograd.saved_segment import input_numbers
 from lazyt.config import general as settings
 from lazyt.ir.records import dataclass
-from lazyt.ops.compression import DRAW
+from lazyt.ops.compression import DRAWS
 from lazyt.tracing.call_site import Site
 from lazyt.tracing.steps import ASSIGN, INPUT, MODE
 from lazyt.tracing.trace import Ext, Slot, Step, structure_id
@@ -395,7 +395,7 @@ class Partition:
             inside: set[Slot] = set()
             for s in reversed(steps[start:stop]):
                 # NOTE: nobody reads what a compression draws from, and its scalars are what the part needs.
-                draws = s.op is DRAW and any(x.mode.compress is not None for x in live)
+                draws = s.op in DRAWS and any(x.mode.compress is not None for x in live)
                 if draws or any(x in need or x in inside for x in s.slots):
                     live.append(s)
                     inside.update(references(s))

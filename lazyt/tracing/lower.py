@@ -10,7 +10,7 @@ from lazyt.ir import graph as g
 from lazyt.ir.builder import Builder, Weak
 from lazyt.ir.graph import Node
 from lazyt.ir.symbolic import Scope
-from lazyt.ops.compression import DRAW
+from lazyt.ops.compression import DRAWS
 from lazyt.tracing.steps import ASSIGN, INPUT, MODE
 from lazyt.tracing.trace import Slot, Step
 
@@ -39,11 +39,12 @@ def lower(steps: Sequence[Step], extents: Sequence[int], scalars: Sequence[Any])
     """Write the primitives of `steps`; `extents` are those of the trace, `scalars` only give offsets their hints."""
     low = Lowered(extents, scalars)
     draws = draws_of(steps)
-    tops: dict[int, Node] = {}
+    told: dict[tuple[int, str], tuple[Node, g.Shape]] = {}  # by draw and device
     for s in steps:
         draw = draws.get(s)
-        if draw is not None and draw.seed in tops:
-            draw = replace(draw, tops=tops[draw.seed])
+        if draw is not None and (draw.seed, s.device) in told:
+            node, averages = told[draw.seed, s.device]
+            draw = replace(draw, told=node, averages=averages)
         low.builder.site = g.Origin(s.op.name, s.site, step=s.index, draw=draw)
         low.starts.append(len(low.builder.nodes))
         if s.op is INPUT:
@@ -55,27 +56,27 @@ def lower(steps: Sequence[Step], extents: Sequence[int], scalars: Sequence[Any])
             nodes = expand(low, s) if expand is not None else _lower_op(low, s)
             for slot, n in zip(s.slots, nodes, strict=True):
                 low.nodes[slot] = n
-            if s.op is DRAW and len(s.operands) > 2:
-                tops[s.scalar_start] = low.nodes[s.operands[2]]
+            if s.op in DRAWS and len(s.operands) > 2:
+                told[s.scalar_start, s.device] = low.nodes[s.operands[2]], low.symbols(s.ext_start, s.n_ints)
     return low
 
 
 def draws_of(steps: Sequence[Step]) -> dict[Step, g.Draw]:
-    """The compression of each step that was recorded under one, and what it draws from: the scalars of a `DRAW`.
+    """The compression of each step that was recorded under one, and what it draws from: the scalars of a draw.
 
     It is the one before the step; the first one where a sync came between that and the step.
     """
-    where = [s for s in steps if s.op is DRAW]
+    where = [s for s in steps if s.op in DRAWS]
     found: dict[Step, g.Draw] = {}
     at = -1
     for s in steps if where else ():
         settings = s.mode.compress
-        if s.op is DRAW:
+        if s.op in DRAWS:
             at += 1
         # NOTE: a new version of a leaf is a parameter, not something that is saved.
         elif settings is not None and s.op is not ASSIGN and not s.targets:
-            start = where[max(at, 0)].scalar_start
-            found[s] = g.Draw(settings, start, start + 1)
+            draw = where[max(at, 0)]
+            found[s] = g.Draw(settings, draw.scalar_start, draw.scalar_start + 1, step=draw.index)
     return found
 
 

@@ -243,7 +243,7 @@ def test_a_loop_in_one_program_with_updates_leaves_parameters_exact():
     [
         ({"bits": 3}, ValueError, "compress: bits are one of 1, 2, 4, 8, got 3"),
         ({"bits": 2.0}, ValueError, "compress: bits are one of 1, 2, 4, 8, got 2.0"),
-        ({"level": "L9"}, ValueError, "compress: the levels are L0, L1, L2, got 'L9'"),
+        ({"level": "L9"}, ValueError, "compress: the levels are L0, L1, L2, L3, got 'L9'"),
         ({"level": "L4"}, NotSupportedError, "not supported: compress(level='L4'), because"),
     ],
 )

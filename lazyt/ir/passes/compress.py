@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING
 
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.builder import Builder
+from lazyt.ir.mixed_bits import Mixed, restored
 from lazyt.ir.passes.call_operands import buffer_of
+from lazyt.ir.passes.mixed_compression import Mixer, is_mixed
 from lazyt.ir.prims import ELEMENTWISE, MOVEMENT, SOURCES
 from lazyt.ir.quantize import Packed, exactly, quantized, unpacked
 from lazyt.ir.symbolic import hint, product
@@ -40,6 +42,9 @@ SMALL = 1024
 NORMS = frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"})
 # So many operations at most are repeated to make a mask of inputs.
 CHEAP = 16
+
+# The step whose second result is the report of mixed bits.
+MIXED = "compress_mixed"
 
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 LINEAR = frozenset({"add", "sub", "mul", "div", "neg", "cast"})
@@ -115,6 +120,10 @@ class Cut:
         # NOTE: an array that is not compressed gains nothing by being read in place of one that is.
         return x if x.op in MOVEMENT or (draw_of(x) is not None and x not in self.free and x.op != "input") else None
 
+    def is_at_hand(self, n: Node) -> bool:
+        """Whether n is in memory, or nearly, whatever is packed."""
+        return n in self.free or self._is_small(n)
+
     def _is_small(self, n: Node) -> bool:
         while n.op in ("expand", "reshape"):
             n = n.operands[0]
@@ -175,25 +184,34 @@ def _free(graph: Graph) -> set[Node]:
     return {*cost}
 
 
+def _reported(n: Node) -> int:
+    """The step whose mixed bits are reported here; -1: another value."""
+    is_report = isinstance(n.site, g.Origin) and n.site.name == MIXED and len(n.shape) == 3
+    return n.site.step if is_report else -1
+
+
 class _Compressor:
     def __init__(self, graph: Graph, scope: Scope | None, cut: Cut) -> None:
         self.graph, self.cut = graph, cut
         self.b = Builder(scope)
         self.new: dict[Node, Node] = {}
-        self.packed: dict[Node, Packed] = {}
+        self.packed: dict[Node, Packed | Mixed] = {}
         rounded = [n for n in cut.packs if dtypes.kind(n.dtype) == "f"]
         self.rounded = {n: i for i, n in enumerate(sorted(rounded, key=lambda n: (n.site.step, n.serial)))}
         self.again: dict[Node, Node] = {}  # what carries reads in place of a value
+        self.mixer = Mixer(self.b, [n for n in self.rounded if is_mixed(n)])
 
     def run(self) -> Graph:
         for n in self._in_order():
             if carries(n):
                 self._copy(n, tuple(self.new[o] if carries(o) else self._read(o) for o in n.operands))
+                self._weigh(n)
                 continue
             self._copy(n, tuple(self.new[o] for o in n.operands))
             if n in self.cut.packs:
                 self._pack(n)
-        outs = [self.new[n] for n in self.graph.outputs]
+        reports = self.mixer.reports()
+        outs = [reports.get(_reported(n), self.new[n]) for n in self.graph.outputs]
         nodes = g.reachable(outs)
         alive = {*nodes}
         kept = frozenset(n for p in self.packed.values() for n in p.stored if n in alive)
@@ -224,17 +242,31 @@ class _Compressor:
         assert draw is not None, "only such are packed"
         b, x, bits = self.b, self.new[n], self.cut.packs[n]
         b.site = g.Origin(n.site.name, n.site.site, step=n.site.step)
-        if dtypes.kind(n.dtype) == "f":
+        if n in self.mixer.numbers:
+            seed, counter = (b.scalar(p, dtypes.uint64) for p in (draw.seed, draw.counter))
+            self.packed[n] = self.mixer.pack(n, x, (seed, counter, self.rounded[n]))
+        elif dtypes.kind(n.dtype) == "f":
             number, table = self.rounded[n], draw.settings.table
             bits = table[number] if len(table) == len(self.rounded) else bits
             seed, counter = (b.scalar(p, dtypes.uint64) for p in (draw.seed, draw.counter))
             top = None
-            if draw.tops is not None:
-                top, more = (self._told(draw.tops, row, number) for row in (0, 1))
+            if draw.settings.probes and draw.told is not None:
+                top, more = (self._told(draw.told, row, number) for row in (0, 1))
                 bits, counter = 8, b.add(counter, b.cast(more, dtypes.uint64))
             self.packed[n] = quantized(b, x, bits, seed, counter, number, top)
         else:
             self.packed[n] = exactly(b, x, bits)
+
+    def _weigh(self, n: Node) -> None:
+        """What carries, and a value of mixed bits is multiplied with: the error of that counts by how large it is."""
+        for operand in n.operands:
+            x = operand
+            while x in self.cut.through and (inner := self.cut.moved(x)) is not None:
+                x = inner
+            if x in self.mixer.numbers and not carries(x):
+                # NOTE: what is in memory at this place anyhow.
+                others = [o for o in n.operands if o is not operand and (carries(o) or self.cut.is_at_hand(o))]
+                self.mixer.weigh(x, n, [self.new[o] for o in others])
 
     def _told(self, tops: Node, row: int, number: int) -> Node:
         """A number of an input that says how each array is rounded."""
@@ -251,7 +283,8 @@ class _Compressor:
                 todo.pop()
             elif x in self.packed:
                 self.b.site = g.pulled(x.site)
-                self.again[x] = unpacked(self.b, self.packed[x])
+                p = self.packed[x]
+                self.again[x] = restored(self.b, p) if isinstance(p, Mixed) else unpacked(self.b, p)
             elif x in self.cut.through and (inner := self.cut.moved(x)) is not None:
                 if inner in self.again:
                     self.b.site = g.pulled(x.site)
