@@ -53,6 +53,7 @@ from typing import TYPE_CHECKING, Literal
 
 from lazyt import on_demand
 from lazyt.errors import LazytInternalError
+from lazyt.ir.prims import ELEMENTWISE
 from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
@@ -217,6 +218,12 @@ class Kernel:
         """
         names = [v.name for r in stage.reduces if isinstance(v := self.values[r], Reduce)]
         return bool(names) and not {*names} - {"any", "all"} and not stage.stores and not self.has_check
+
+    @cached_property
+    def weight(self) -> int:
+        """About how often as long as a sum of two arrays a point takes, in caches."""
+        costly = sum(isinstance(v, Op) and v.name in ELEMENTWISE and ELEMENTWISE[v.name].costly for v in self.values)
+        return max(len(self.accesses) // 4 + 3 * costly, 1)
 
     @cached_property
     def layout(self) -> Layout:

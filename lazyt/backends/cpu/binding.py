@@ -32,9 +32,9 @@ else:
     scatter = on_demand.module("lazyt.backends.cpu.library.scatter")
     tuning = on_demand.module("lazyt.backends.cpu.library.tuning")
 
-# Elements of work that a chunk should have at least, so that dividing it pays: so many of 4 bytes and more, and as
-# many bytes of narrower ones. (Measured: of a megabyte of bytes threads that take turns with less take each other's
-# lines, and two take longer than one.)
+# Elements of work that a chunk of the lightest kernels should have at least, so that dividing it pays (a few
+# microseconds; see `Kernel.weight`): so many of 4 bytes and more, and as many bytes of narrower ones. (Measured: of a
+# megabyte of bytes threads that take turns with less take each other's lines, and two take longer than one.)
 GRAIN, GRAIN_BYTES = 16384, 4
 # A column reduction reads this many neighbouring units together (see emit_columns).
 COLUMN_RUN = 16
@@ -200,7 +200,10 @@ class Binding(ScheduleBinding):
             units = 0
         work = max(total // max(units, 1), 1)
         narrow = max(GRAIN_BYTES // max((a.itemsize for a in c.accesses), default=GRAIN_BYTES), 1)
-        grain = max(GRAIN * narrow // work, 1)
+        grain = max(GRAIN * narrow // (work * kernel.weight), 1)
+        # Chunks of the same size, as many for each thread: two threads with 28 rows and 4 take as long as one.
+        chunks, threads = -(-units // grain), get_num_threads()
+        grain = -(-units // max(chunks // threads * threads, min(chunks, threads), 1))
         if kernel.rows and kernel.vector == "outer":
             grain = max(grain, min(COLUMN_RUN, -(-units // get_num_threads())))
         elif over_pairs(kernel):

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from lazyt.backends.cpu.codegen import emit_stores
 from lazyt.backends.cpu.codegen.emit import emit
 from lazyt.errors import LazytInternalError
 from lazyt.ir import kernel as ir
@@ -41,6 +42,48 @@ def test_what_is_kept_for_a_column_stands_before_the_loop_over_rows() -> None:
     assert text.count("fdiv") == 1
     # The loop over columns inside the one over rows is written last.
     assert text.index("fdiv") < text.rindex("= phi i64") < text.index("fmul")
+
+
+def twice_stored(n: int) -> Builder:
+    x, y, z = (np.arange(n, dtype=F32) for _ in range(3))
+    k = Builder((n,))
+    v = k.load(x)
+    k.stage(k.store(v, y), k.store(k.op("neg", v), z))
+    return k
+
+
+@pytest.mark.parametrize(("features", "masked"), [({"avx", "avx2"}, "some"), ({"avx", "avx512f", "avx512bw"}, "loop")])
+def test_whole_vectors_are_stored_without_a_mask_where_masks_are_slow(
+    features: set[str], masked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(emit_stores, "host_features", lambda: frozenset(features))
+    text = emit(twice_stored(40).kernel(), "f")
+    # One branch for both, behind all that is computed.
+    assert text.count("store <8 x float>") == (4 if masked == "some" else 0)
+    assert text.count("label %whole") == (masked == "some")
+    block = text[: text.index("call void @llvm.masked.store")].rsplit(":\n", 1)[0].rsplit("\n", 1)[1]
+    assert block.startswith(masked)
+
+
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 40])
+def test_several_stores_of_whole_and_partial_vectors(n: int) -> None:
+    k = twice_stored(n)
+    args = k.arguments()
+    call(k.kernel(), args)
+    for access, sign in zip(args.accesses[1:], (1, -1), strict=True):
+        np.testing.assert_array_equal(access.array, sign * np.arange(n, dtype=F32))
+
+
+def test_what_is_read_nowhere_is_not_read_from_its_address() -> None:
+    k = Builder((40,))
+    where = k.op("lt", k.scalar(1, INT64), k.const(0, INT64), dtype=BOOL)
+    k.stage(k.store(k.load(np.ones(40, F32), where), np.ones(40, F32)))
+    kernel = k.kernel()
+    # To read with no lane takes long beyond what is mapped.
+    assert "ptr @nothing" in emit(kernel, "f")
+    args = k.arguments()
+    call(kernel, args)
+    assert not args.accesses[-1].array.any()
 
 
 def test_check_outside_the_domain_and_where_false_records_nothing() -> None:

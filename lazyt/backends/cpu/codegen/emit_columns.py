@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.codegen.emit_levels import UNIT
-from lazyt.backends.cpu.codegen.emit_memory import load_neighbours, pointer, store, transposed, turned
+from lazyt.backends.cpu.codegen.emit_memory import load_neighbours, pointer, transposed, turned
 from lazyt.backends.cpu.codegen.emit_reduce import WIDE, Fold
 from lazyt.backends.cpu.codegen.emit_scope import reg_vector
+from lazyt.backends.cpu.codegen.emit_stores import store_all
 from lazyt.backends.cpu.codegen.emit_values import open_level, read_slot, write_slot
 from lazyt.backends.cpu.codegen.text import mem_type
 from lazyt.backends.cpu.flags import switches
@@ -177,8 +178,7 @@ class ColumnStage:
             open_level(scope, levels.lanes, self.needed, ())
             left = iter(loop.carried)
             loop.next = [x for f, _ in self._kept() for x in self._step(f, [next(left) for _ in f.types])]
-            for t in self.stage.stores:
-                store(scope, t, levels.lanes)
+            store_all(scope, self.stage.stores)
         done = iter(loop.results)
         for f, own in self._kept():
             for slot, kind in zip(own, f.types, strict=True):
@@ -236,8 +236,7 @@ class ColumnStage:
             old = [read_slot(scope, s, t) for s, t in zip(slots, fold.types, strict=True)]
             for slot, kind, x in zip(slots, fold.types, self._step(fold, old), strict=True):
                 write_slot(scope, slot, kind, x)
-        for t in self.stage.stores:
-            store(scope, t, scope.levels.lanes)
+        store_all(scope, self.stage.stores)
 
     def _step(self, fold: Fold, old: list[str]) -> list[str]:
         """The state of a fold after the current values."""

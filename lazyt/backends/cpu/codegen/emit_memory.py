@@ -1,4 +1,4 @@
-"""Addresses, loads, gathers and stores of a kernel."""
+"""Addresses, loads and gathers of a kernel."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ if TYPE_CHECKING:
     import numpy as np
 
     from lazyt.backends.cpu.codegen.emit_scope import Scope
-    from lazyt.ir.kernel import Gather, Load, Store
+    from lazyt.ir.kernel import Gather, Load
 
-# Bytes of the widest registers there are.
-REGISTER = 64
 # What a lane reads when it must read nothing.
-NOTHING = "@nothing = private constant [16 x i8] zeroinitializer, align 16"
+NOTHING = "@nothing = private constant [1024 x i8] zeroinitializer, align 64"
 
 
 def pointer(scope: Scope, access: int, level: int) -> str:
@@ -80,12 +78,6 @@ def _from_memory(scope: Scope, dtype: np.dtype, x: str) -> str:
     return scope.body.let(f"icmp ne {scope.in_memory(dtype)} {x}, zeroinitializer")
 
 
-def _to_memory(scope: Scope, dtype: np.dtype, x: str) -> str:
-    if dtype.kind != "b":
-        return x
-    return scope.body.let(f"zext {scope.in_registers(dtype)} {x} to {scope.in_memory(dtype)}")
-
-
 def _load_one(scope: Scope, dtype: np.dtype, at: str, where: str, vector_where: bool) -> str:
     """The element at `at` in the lanes of `where` ('' is all); not read if there are none."""
     body = scope.body
@@ -117,15 +109,18 @@ def load(scope: Scope, v: int, value: Load) -> str:
         vector_where = value.where is not None and levels.is_vector(value.where)
         return _load_one(scope, what.dtype, at, where, vector_where)
     mask = _both(scope, scope.mask, where)
+    outside = bool(where) and not levels.is_vector(value.where)
     if value.access in scope.tiles:
         typ = scope.in_memory(what.dtype)
         own = scope.body.let(f"getelementptr {typ}, ptr {scope.tiles[value.access]}, i64 {scope.tile_at}")
         own = scope.body.let(f"getelementptr {typ}, ptr {own}, i64 {scope.slot_at}")
         return _from_memory(scope, what.dtype, scope.body.let(f"load {typ}, ptr {own}"))
     if klass == "1":
+        at = _readable(scope, at, where) if outside else at
         return _from_memory(scope, what.dtype, load_neighbours(scope, what.dtype, at, mask))
     if klass == "-":
         last = scope.body.let(f"getelementptr {mem_type(what.dtype)}, ptr {at}, i64 {1 - scope.lanes}")
+        last = _readable(scope, last, where) if outside else last
         x = load_neighbours(scope, what.dtype, last, turned(scope, scope.i1, mask))
         return _from_memory(scope, what.dtype, turned(scope, scope.in_memory(what.dtype), x))
     if klass == "2" and not where:
@@ -136,6 +131,12 @@ def load(scope: Scope, v: int, value: Load) -> str:
     return _from_memory(scope, what.dtype, gather_lanes(scope, what.dtype, at, offsets, mask))
 
 
+def _readable(scope: Scope, at: str, where: str) -> str:
+    """The address if any lane is read there: to leave out all lanes of a page that is not mapped takes 400 cycles."""
+    scope.body.declare(NOTHING)
+    return scope.body.let(f"select i1 {first_lane(scope, scope.i1, where)}, ptr {at}, ptr @nothing")
+
+
 def load_neighbours(scope: Scope, dtype: np.dtype, at: str, mask: str) -> str:
     """Neighbours from `at` on, as they lie in memory; zero in the lanes that `mask` leaves out."""
     typ, body = scope.in_memory(dtype), scope.body
@@ -143,7 +144,7 @@ def load_neighbours(scope: Scope, dtype: np.dtype, at: str, mask: str) -> str:
     def masked() -> str:
         return body.call(
             typ,
-            f"llvm.masked.load.v{scope.lanes}{_suffix(dtype)}.p0",
+            f"llvm.masked.load.v{scope.lanes}{suffix(dtype)}.p0",
             ("ptr", f"align {dtype.itemsize} {at}"),
             (scope.i1, mask),
             (typ, "zeroinitializer"),
@@ -179,7 +180,7 @@ def _every_other(scope: Scope, dtype: np.dtype, at: str) -> str:
     typ, mask = vector(mem_type(dtype), lanes), scope.doubled_mask(every_other=False)
     both = body.call(
         typ,
-        f"llvm.masked.load.v{lanes}{_suffix(dtype)}.p0",
+        f"llvm.masked.load.v{lanes}{suffix(dtype)}.p0",
         ("ptr", f"align {dtype.itemsize} {at}"),
         (vector("i1", lanes), mask),
         (typ, "zeroinitializer"),
@@ -199,25 +200,13 @@ def _every_other_back(scope: Scope, dtype: np.dtype, at: str) -> str:
     first = body.let(f"getelementptr {mem_type(dtype)}, ptr {at}, i64 {2 - lanes}")
     both = body.call(
         typ,
-        f"llvm.masked.load.v{lanes}{_suffix(dtype)}.p0",
+        f"llvm.masked.load.v{lanes}{suffix(dtype)}.p0",
         ("ptr", f"align {dtype.itemsize} {first}"),
         (kind, mask),
         (typ, "zeroinitializer"),
     )
     back = ", ".join(f"i32 {i}" for i in range(lanes - 2, -1, -2))
     return body.let(f"shufflevector {typ} {both}, {typ} poison, {scope.i32} <{back}>")
-
-
-def _store_every_other(scope: Scope, dtype: np.dtype, at: str, x: str) -> None:
-    """Write the active lanes two elements apart; what lies between them is left alone."""
-    body, lanes = scope.body, 2 * scope.lanes
-    one, typ, mask = scope.in_memory(dtype), vector(mem_type(dtype), lanes), scope.doubled_mask(every_other=True)
-    spread = ", ".join(f"i32 {i // 2}" if i % 2 == 0 else "i32 poison" for i in range(lanes))
-    wide = body.let(f"shufflevector {one} {x}, {one} poison, <{lanes} x i32> <{spread}>")
-    name = f"llvm.masked.store.v{lanes}{_suffix(dtype)}.p0"
-    kind = vector("i1", lanes)
-    body.declare(f"declare void @{name}({typ}, ptr align {dtype.itemsize}, {kind})")
-    body.line(f"call void @{name}({typ} {wide}, ptr align {dtype.itemsize} {at}, {kind} {mask})")
 
 
 def turned(scope: Scope, typ: str, x: str) -> str:
@@ -282,7 +271,7 @@ def gather(scope: Scope, v: int, value: Gather) -> str:
     return _from_memory(scope, what.dtype, gather_lanes(scope, what.dtype, at, offsets, mask))
 
 
-def _suffix(dtype: np.dtype) -> str:
+def suffix(dtype: np.dtype) -> str:
     """How intrinsics spell the element type in memory."""
     return {"half": "f16", "float": "f32", "double": "f64"}.get(mem_type(dtype), mem_type(dtype))
 
@@ -296,7 +285,7 @@ def gather_lanes(scope: Scope, dtype: np.dtype, at: str, offsets: str, mask: str
     body = scope.body
     if dtype.itemsize >= 4:
         where = body.let(f"getelementptr {mem_type(dtype)}, ptr {at}, {scope.i64} {offsets}")
-        return _masked_gather(scope, scope.in_memory(dtype), _suffix(dtype), dtype.itemsize, where, mask)
+        return _masked_gather(scope, scope.in_memory(dtype), suffix(dtype), dtype.itemsize, where, mask)
     where = body.let(f"getelementptr {mem_type(dtype)}, ptr {at}, {scope.i64} {offsets}")
     address = body.let(f"ptrtoint <{scope.lanes} x ptr> {where} to {scope.i64}")
     word = body.let(f"and {scope.i64} {address}, splat (i64 -4)")
@@ -318,71 +307,3 @@ def _masked_gather(scope: Scope, typ: str, suffix: str, align: int, where: str, 
         (scope.i1, mask),
         (typ, "zeroinitializer"),
     )
-
-
-def store(scope: Scope, what: Store, level: int) -> None:
-    """Write the active lanes; one element outside the lanes' loop or if of class '0' there."""
-    kernel, body = scope.kernel, scope.body
-    access = kernel.accesses[what.access]
-    x = scope.names[what.value]
-    at = pointer(scope, what.access, level)
-    klass = access.classes[kernel.vector_axis]
-    typ = scope.in_memory(access.dtype)
-    x = _to_memory(scope, access.dtype, x)
-    if klass == "0" or level != scope.levels.lanes:
-        one = first_lane(scope, typ, x)
-        body.line(f"store {mem_type(access.dtype)} {one}, ptr {at}, align {access.dtype.itemsize}")
-        return
-    align = access.dtype.itemsize
-    mask = scope.mask
-    if klass == "2":
-        _store_every_other(scope, access.dtype, at, x)
-        return
-    if klass == "-":
-        at = body.let(f"getelementptr {mem_type(access.dtype)}, ptr {at}, i64 {1 - scope.lanes}")
-        x, mask = turned(scope, typ, x), turned(scope, scope.i1, mask)
-    if klass in "1-":
-        _store_neighbours(scope, access.dtype, at, x, mask)
-        return
-    offsets = scope.lane_offsets(scope.stride(what.access, kernel.vector_axis))
-    ptrs = body.let(f"getelementptr {mem_type(access.dtype)}, ptr {at}, {scope.i64} {offsets}")
-    name = f"llvm.masked.scatter.v{scope.lanes}{_suffix(access.dtype)}.v{scope.lanes}p0"
-    pointers = f"<{scope.lanes} x ptr>"
-    body.declare(f"declare void @{name}({typ}, {pointers}, {scope.i1})")
-    body.line(f"call void @{name}({typ} {x}, {pointers} align {align} {ptrs}, {scope.i1} {mask})")
-
-
-def _store_neighbours(scope: Scope, dtype: np.dtype, at: str, x: str, mask: str) -> None:
-    """Write the lanes of `mask` from `at` on, a register at a time from the lowest address up.
-
-    LLVM divides a wide store the other way round, and lines that two registers share then cost half as much again.
-    """
-    body = scope.body
-    if _lane_by_lane(dtype):
-        some, whole, join = (body.fresh(name) for name in ("some", "whole", "join"))
-        body.line(f"br i1 {_every_lane(scope, mask)}, label %{whole}, label %{some}")
-        body.label(whole)
-        body.line(f"store {scope.in_memory(dtype)} {x}, ptr {at}, align {dtype.itemsize}")
-        body.line(f"br label %{join}")
-        body.label(some)
-        _store_some(scope, dtype, at, x, mask)
-        body.line(f"br label %{join}")
-        body.label(join)
-        return
-    _store_some(scope, dtype, at, x, mask)
-
-
-def _store_some(scope: Scope, dtype: np.dtype, at: str, x: str, mask: str) -> None:
-    body, element = scope.body, mem_type(dtype)
-    count = min(scope.lanes, max(REGISTER // dtype.itemsize, 1))
-    name, kind, bits = f"llvm.masked.store.v{count}{_suffix(dtype)}.p0", vector(element, count), vector("i1", count)
-    body.declare(f"declare void @{name}({kind}, ptr align {dtype.itemsize}, {bits})")
-    for first in range(0, scope.lanes, count):
-        part, on, to = x, mask, at
-        if count < scope.lanes:
-            picks = ", ".join(f"i32 {first + i}" for i in range(count))
-            whole = scope.in_memory(dtype)
-            part = body.let(f"shufflevector {whole} {x}, {whole} poison, <{count} x i32> <{picks}>")
-            on = body.let(f"shufflevector {scope.i1} {mask}, {scope.i1} poison, <{count} x i32> <{picks}>")
-            to = body.let(f"getelementptr {element}, ptr {at}, i64 {first}")
-        body.line(f"call void @{name}({kind} {part}, ptr align {dtype.itemsize} {to}, {bits} {on})")

@@ -14,9 +14,10 @@ from dataclasses import replace
 
 from lazyt.backends.cpu.codegen.column_slots import lanes_bytes
 from lazyt.backends.cpu.codegen.emit_levels import KERNEL, UNIT, Levels
-from lazyt.backends.cpu.codegen.emit_memory import gather_lanes, pointer, store
+from lazyt.backends.cpu.codegen.emit_memory import gather_lanes, pointer
 from lazyt.backends.cpu.codegen.emit_reduce import WIDE, Fold, folds_of
 from lazyt.backends.cpu.codegen.emit_scope import Scope
+from lazyt.backends.cpu.codegen.emit_stores import store_all
 from lazyt.backends.cpu.codegen.emit_values import open_level
 from lazyt.backends.cpu.codegen.lines import Module
 from lazyt.backends.cpu.codegen.text import Body, mem_type
@@ -218,8 +219,7 @@ class _Pairs:
                 scope.names[r] = fold.result_of_lanes(scope, [last])
         for stage in self.once:
             open_level(scope, levels.lanes, levels.needed(levels.roots(stage), scope.names), ())
-            for t in stage.stores:
-                store(scope, t, levels.lanes)
+            store_all(scope, stage.stores)
 
     def _point(self, row: str) -> None:
         """The values at one k."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.codegen.emit_levels import UNIT
-from lazyt.backends.cpu.codegen.emit_memory import store
 from lazyt.backends.cpu.codegen.emit_reduce import WIDE, NoNumbers, folds_along
 from lazyt.backends.cpu.codegen.emit_scope import I64, IOTA64, MASK
+from lazyt.backends.cpu.codegen.emit_stores import store, store_all
 from lazyt.backends.cpu.codegen.emit_values import open_level
 from lazyt.backends.cpu.flags import switches
 from lazyt.ir.kernel import CHUNK, FLUSH, LANES, used_accesses
@@ -167,8 +167,7 @@ class RowStage:
             if any(f.is_arg for f in self.folds):
                 index = scope.body.let(f"add {I64} {scope.splat('i64', at)}, {IOTA64}")
             after = [f.step(scope, own, index, masked=True) for f, own in zip(self.folds, state, strict=True)]
-            for t in self.stage.stores:
-                store(scope, t, scope.levels.lanes)
+            store_all(scope, self.stage.stores)
             return after
 
         return self._loop((start, stop, LANES), "", state, step)

@@ -1,0 +1,150 @@
+"""Stores of a kernel: to neighbours, to every other element, at a stride, of one element."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lazyt.backends.cpu.codegen.emit_memory import first_lane, pointer, suffix, turned
+from lazyt.backends.cpu.codegen.text import mem_type, vector
+from lazyt.backends.cpu.engine import host_features
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy as np
+
+    from lazyt.backends.cpu.codegen.emit_scope import Scope
+    from lazyt.ir.kernel import Store
+
+# Bytes of the widest registers there are.
+REGISTER = 64
+
+
+def store_all(scope: Scope, stores: Sequence[Store]) -> None:
+    """Write what a stage stores at these points.
+
+    Without AVX-512 a masked store takes AMD's processors a dozen cycles or more, and others a branch a lane. So one
+    branch tells whole vectors from the last one, and their stores are written twice; what computes them is not.
+    """
+    kernel, body = scope.kernel, scope.body
+    neighbours: list[Store] = []
+    others: list[Store] = []
+    for what in stores:
+        access = kernel.accesses[what.access]
+        near = access.classes[kernel.vector_axis] in "1-" and not _has_masks(access.dtype)
+        (neighbours if near else others).append(what)
+    if neighbours:
+        parts = [_to_neighbours(scope, what) for what in neighbours]
+        some, whole, join = (body.fresh(name) for name in ("some", "whole", "join"))
+        full = body.let(f"icmp eq i64 {scope.active}, {scope.lanes}")
+        body.line(f"br i1 {full}, label %{whole}, label %{some}")
+        body.label(whole)
+        for dtype, at, x, _ in parts:
+            _store_whole(scope, dtype, at, x)
+        body.line(f"br label %{join}")
+        body.label(some)
+        for part in parts:
+            _store_some(scope, *part)
+        body.line(f"br label %{join}")
+        body.label(join)
+    for what in others:
+        store(scope, what, scope.levels.lanes)
+
+
+def store(scope: Scope, what: Store, level: int) -> None:
+    """Write the active lanes; one element outside the lanes' loop or if of class '0' there."""
+    kernel, body = scope.kernel, scope.body
+    access = kernel.accesses[what.access]
+    x = scope.names[what.value]
+    at = pointer(scope, what.access, level)
+    klass = access.classes[kernel.vector_axis]
+    typ = scope.in_memory(access.dtype)
+    x = _to_memory(scope, access.dtype, x)
+    if klass == "0" or level != scope.levels.lanes:
+        one = first_lane(scope, typ, x)
+        body.line(f"store {mem_type(access.dtype)} {one}, ptr {at}, align {access.dtype.itemsize}")
+        return
+    align = access.dtype.itemsize
+    mask = scope.mask
+    if klass == "2":
+        _store_every_other(scope, access.dtype, at, x)
+        return
+    if klass in "1-":
+        _store_some(scope, *_to_neighbours(scope, what))
+        return
+    offsets = scope.lane_offsets(scope.stride(what.access, kernel.vector_axis))
+    ptrs = body.let(f"getelementptr {mem_type(access.dtype)}, ptr {at}, {scope.i64} {offsets}")
+    name = f"llvm.masked.scatter.v{scope.lanes}{suffix(access.dtype)}.v{scope.lanes}p0"
+    pointers = f"<{scope.lanes} x ptr>"
+    body.declare(f"declare void @{name}({typ}, {pointers}, {scope.i1})")
+    body.line(f"call void @{name}({typ} {x}, {pointers} align {align} {ptrs}, {scope.i1} {mask})")
+
+
+def _store_every_other(scope: Scope, dtype: np.dtype, at: str, x: str) -> None:
+    """Write the active lanes two elements apart; what lies between them is left alone."""
+    body, lanes = scope.body, 2 * scope.lanes
+    one, typ, mask = scope.in_memory(dtype), vector(mem_type(dtype), lanes), scope.doubled_mask(every_other=True)
+    spread = ", ".join(f"i32 {i // 2}" if i % 2 == 0 else "i32 poison" for i in range(lanes))
+    wide = body.let(f"shufflevector {one} {x}, {one} poison, <{lanes} x i32> <{spread}>")
+    name = f"llvm.masked.store.v{lanes}{suffix(dtype)}.p0"
+    kind = vector("i1", lanes)
+    body.declare(f"declare void @{name}({typ}, ptr align {dtype.itemsize}, {kind})")
+    body.line(f"call void @{name}({typ} {wide}, ptr align {dtype.itemsize} {at}, {kind} {mask})")
+
+
+def _has_masks(dtype: np.dtype) -> bool:
+    """Whether a masked store takes hardly longer than another."""
+    return ("avx512bw" if dtype.itemsize < 4 else "avx512f") in host_features()
+
+
+def _to_neighbours(scope: Scope, what: Store) -> tuple[np.dtype, str, str, str]:
+    """What a store to neighbours writes: dtype, the lowest address, the lanes from there on and their mask."""
+    access = scope.kernel.accesses[what.access]
+    at, mask = pointer(scope, what.access, scope.levels.lanes), scope.mask
+    x = _to_memory(scope, access.dtype, scope.names[what.value])
+    if access.classes[scope.kernel.vector_axis] == "-":
+        at = scope.body.let(f"getelementptr {mem_type(access.dtype)}, ptr {at}, i64 {1 - scope.lanes}")
+        x, mask = turned(scope, scope.in_memory(access.dtype), x), turned(scope, scope.i1, mask)
+    return access.dtype, at, x, mask
+
+
+def _parts(scope: Scope, dtype: np.dtype, at: str, x: str, size: int) -> Iterator[tuple[int, str, str, str]]:
+    """Lanes in parts of at most `size` bytes, from the lowest address up: how many, which, their values and address.
+
+    LLVM divides a wide store the other way round, and lines that two registers share then cost half as much again.
+    """
+    body = scope.body
+    count = min(scope.lanes, max(size // dtype.itemsize, 1))
+    for first in range(0, scope.lanes, count):
+        picks = f"<{count} x i32> <{', '.join(f'i32 {first + i}' for i in range(count))}>"
+        part, to = x, at
+        if count < scope.lanes:
+            whole = scope.in_memory(dtype)
+            part = body.let(f"shufflevector {whole} {x}, {whole} poison, {picks}")
+            to = body.let(f"getelementptr {mem_type(dtype)}, ptr {at}, i64 {first}")
+        yield count, picks, part, to
+
+
+def _store_whole(scope: Scope, dtype: np.dtype, at: str, x: str) -> None:
+    """Write all lanes from `at` on."""
+    size = REGISTER // 2 if "avx" in host_features() else REGISTER // 4
+    for count, _, part, to in _parts(scope, dtype, at, x, size):
+        scope.body.line(f"store {vector(mem_type(dtype), count)} {part}, ptr {to}, align {dtype.itemsize}")
+
+
+def _store_some(scope: Scope, dtype: np.dtype, at: str, x: str, mask: str) -> None:
+    """Write the lanes of `mask` from `at` on."""
+    body, element = scope.body, mem_type(dtype)
+    for count, picks, part, to in _parts(scope, dtype, at, x, REGISTER):
+        kind, bits, on = vector(element, count), vector("i1", count), mask
+        name = f"llvm.masked.store.v{count}{suffix(dtype)}.p0"
+        body.declare(f"declare void @{name}({kind}, ptr align {dtype.itemsize}, {bits})")
+        if count < scope.lanes:
+            on = body.let(f"shufflevector {scope.i1} {mask}, {scope.i1} poison, {picks}")
+        body.line(f"call void @{name}({kind} {part}, ptr align {dtype.itemsize} {to}, {bits} {on})")
+
+
+def _to_memory(scope: Scope, dtype: np.dtype, x: str) -> str:
+    if dtype.kind != "b":
+        return x
+    return scope.body.let(f"zext {scope.in_registers(dtype)} {x} to {scope.in_memory(dtype)}")
