@@ -62,6 +62,8 @@ from lazyt import autograd, on_demand as _on_demand
 
 # `as` exports a name for checkers of types. The families say in their own `__all__` what is public.
 from lazyt.autograd.functional import *
+from lazyt.backends.registry import is_kind as _is_kind
+from lazyt.config import HOST as _HOST
 from lazyt.errors import (
     AutocastError as AutocastError,
     AutogradError as AutogradError,
@@ -230,6 +232,8 @@ def __getattr__(name: str) -> _Any:
         return _import_module(f"lazyt.{name}")
     if name in _OF_AMP:
         return globals().setdefault(name, getattr(_import_module("lazyt.amp"), name))
+    if not name.startswith("_") and _is_kind(name) and name != _HOST:
+        return _import_module("lazyt.device_modules").module_of(name)
     raise _missing(name)
 
 

@@ -53,6 +53,7 @@ ORDER = (
     "memory",
     "random",
     "debug",
+    "device_modules",
     "utils",
     "data",
     "multiprocessing",

@@ -31,8 +31,6 @@ __all__ = [
     "is_autocast_enabled",
 ]
 
-_LOWER = (dtypes.bfloat16, dtypes.float16)
-
 
 def _kind_of(name: str, device_type: Any) -> str:
     if not isinstance(device_type, str):
@@ -41,6 +39,11 @@ def _kind_of(name: str, device_type: Any) -> str:
         known = " or ".join(map(repr, registry.names()))
         raise AutocastError(f"{name}: device_type is {known}, got {device_type!r}")
     return device_type.partition(":")[0]
+
+
+def _supported(kind: str) -> list[np.dtype]:
+    """The dtypes that a region may have."""
+    return [dtypes.as_dtype(d) for d in registry.get(kind).autocast_dtypes]
 
 
 class autocast(_Context):  # noqa: N801 - a name that other programs rely on
@@ -72,10 +75,12 @@ class autocast(_Context):  # noqa: N801 - a name that other programs rely on
         self.device, self.dtype = kind, get_autocast_dtype(kind) if dtype is None else dtypes.as_dtype(dtype)
         self.enabled = bool(enabled)
         self.cache_enabled = True if cache_enabled is None else bool(cache_enabled)
-        if self.enabled and self.dtype not in _LOWER:
+        supported = _supported(kind)
+        if self.enabled and self.dtype not in supported:
+            listed = ", ".join(sorted(d.name for d in supported))
             warnings.warn(
                 f"In {kind.upper()} autocast, but the target dtype is not supported. Disabling autocast.\n"
-                f"{kind.upper()} Autocast only supports dtypes of bfloat16, float16 currently, not {self.dtype}.",
+                f"{kind.upper()} Autocast only supports dtypes of {listed} currently, not {self.dtype}.",
                 stacklevel=2,
             )
             self.enabled = False

@@ -10,7 +10,9 @@ name.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lazyt.errors import DeviceError
@@ -227,6 +229,83 @@ class Executable(Protocol):
         """Further lines of `explain()` on a run as a whole: (word, text)."""
 
 
+@dataclass(frozen=True)
+class Properties:
+    """A device for people: its name, bytes of memory (0: not known), and whatever else a backend knows of it."""
+
+    name: str
+    total_memory: int = 0
+    details: Mapping[str, Any] | None = None
+
+
+class Stream:
+    """The only order of work of a device. Streams of a backend that has more are subclasses that override all."""
+
+    def __init__(self, backend: Backend, device: str) -> None:
+        self.backend, self.device = backend, device
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.device!r}>"
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (type(self) is type(other) is Stream and self.device == other.device)
+
+    def __hash__(self) -> int:
+        return hash(self.device)
+
+    def synchronize(self) -> None:
+        """Wait for all that was enqueued on it."""
+        self.backend.synchronize(self.device)
+
+    def query(self) -> bool:
+        """Whether all that was enqueued on it is done."""
+        self.synchronize()
+        return True
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """The event, or a new one, recorded here."""
+        found = self.backend.event(self.device) if event is None else event
+        found.record(self)
+        return found
+
+    def wait_event(self, event: Event) -> None:
+        """What is enqueued here from now on waits for an event."""
+        event.wait(self)
+
+    def wait_stream(self, stream: Stream) -> None:
+        """What is enqueued here from now on waits for what is enqueued there by now."""
+        self.wait_event(stream.record_event())
+
+
+class Event:
+    """A moment in a stream. That of a backend with one order of work waits for it at once."""
+
+    _at: float | None = None
+
+    def record(self, stream: Stream) -> None:
+        """It is the moment when all that is enqueued on a stream by now is done."""
+        stream.synchronize()
+        self._at = perf_counter()
+
+    def wait(self, stream: Stream) -> None:
+        """What is enqueued on a stream from now on waits for it."""
+        return
+
+    def query(self) -> bool:
+        """Whether it has come; so has one that was never recorded."""
+        return True
+
+    def synchronize(self) -> None:
+        """Wait for it."""
+        return
+
+    def elapsed_time(self, end: Event) -> float:
+        """Milliseconds from this event to another. ValueError if one was not recorded."""
+        if self._at is None or end._at is None:
+            raise ValueError("elapsed_time: both events have to be recorded before")
+        return (end._at - self._at) * 1e3
+
+
 class Backend(Protocol):
     """A kind of device."""
 
@@ -235,6 +314,12 @@ class Backend(Protocol):
     dlpack_type: int = 0  # the number of its devices' type in DLPack, if it shares memory that way
     # The `INTERFACE_VERSION` that it is written for, which a plugin has to say. NOTE: as a number, not by that name.
     interface_version: int | None = None
+    # Autocast: its lower dtype where a region gives none, those that it may have, and, by lazyt's names of operations,
+    # what differs from PyTorch's lists for GPUs (lazyt/ops/autocast_policies.py; '' for no policy).
+    autocast_dtype: str = "float16"
+    autocast_dtypes: tuple[str, ...] = ("float16", "bfloat16")
+    autocast_policies: Mapping[str, str] = MappingProxyType({})
+    extensions: Mapping[str, Any] = MappingProxyType({})  # further names in `lt.npu`, for a backend called `npu`
 
     @abstractmethod
     def compile(self, schedule: Schedule, device: str) -> Executable:
@@ -253,6 +338,30 @@ class Backend(Protocol):
     def synchronize(self, device: str) -> None:
         """Wait for all that was enqueued on a device."""
         return
+
+    def properties(self, device: str) -> Properties:
+        """What a device is."""
+        return Properties(device)
+
+    def fallbacks_of(self, device: str) -> Mapping[str, int]:
+        """How often the host did each function for a device that has no code for it."""
+        return {}
+
+    def stream(self, device: str, priority: int = 0) -> Stream:
+        """A new order of work on a device; the only one, where it has one."""
+        return Stream(self, device)
+
+    def current_stream(self, device: str) -> Stream:
+        """The stream that this thread's work on a device goes to."""
+        return Stream(self, device)
+
+    def use_stream(self, stream: Stream) -> None:
+        """This thread's work on a stream's device goes to that stream from now on."""
+        return
+
+    def event(self, device: str) -> Event:
+        """A moment in a stream, not yet recorded."""
+        return Event()
 
     def close(self) -> None:
         """The backend was removed: nothing will be asked of it but by values that are still held."""
@@ -313,6 +422,6 @@ class HostBackend(Backend, Protocol):
 
 
 __all__ = [
-    "Allocator", "Backend", "Bound", "Buffer", "Capabilities", "Description", "Executable", "HostAllocator",
-    "HostBackend", "Replayable", "Statistics",
+    "INTERFACE_VERSION", "Allocator", "Backend", "Bound", "Buffer", "Capabilities", "Description", "Event",
+    "Executable", "HostAllocator", "HostBackend", "Properties", "Replayable", "Statistics", "Stream",
 ]  # fmt: skip

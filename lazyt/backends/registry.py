@@ -22,10 +22,21 @@ if TYPE_CHECKING:
 # Each has a `BACKEND`.
 _MODULES = {HOST: "lazyt.backends.cpu.backend", "cuda": "lazyt.backends.cuda.backend"}
 _loaded: dict[str, Backend] = {}
-# What is called with a backend before it is added, and with the name of one that is to be removed.
-before_adding: list[Callable[[Backend], None]] = []
+# What attaches a backend to tensors and modules, and detaches it; loaded with the first backend that is registered.
+_FACES = "lazyt.device_modules"
+# What is called with the name of a backend that is to be removed.
 before_removing: list[Callable[[str], None]] = []
 _lock = threading.RLock()
+# The plugins that were unregistered: naming their devices does not load them again.
+_removed: set[str] = set()
+
+
+def _none_chosen(kind: str) -> str | None:
+    return None
+
+
+# The device that the name of a kind alone means in this thread, if one was chosen; what records knows.
+chosen: Callable[[str], str | None] = _none_chosen
 
 
 class _Devices(dict[str, "Backend"]):
@@ -66,9 +77,9 @@ def register(backend: Backend) -> None:
         if not (name.isidentifier() and name.islower()):
             raise ValueError(f"register: {name!r} cannot be the name of a backend: small letters, digits and _ can")
         plugins.check_version(backend)
-        for ask in before_adding:
-            ask(backend)
+        importlib.import_module(_FACES).attach(backend)
         _loaded[name] = backend
+        _removed.discard(name)
 
 
 def unregister(name: str) -> None:
@@ -77,9 +88,11 @@ def unregister(name: str) -> None:
         raise ValueError(f"unregister: {name!r} is one of lazyt's own backends")
     with _lock:
         backend = _loaded[name]
+        importlib.import_module(_FACES).detach(backend)
         for tell in before_removing:
             tell(name)
         del _loaded[name]
+        _removed.add(name)
         for device in [d for d in backends if d.partition(":")[0] == name]:
             del backends[device]
     backend.close()
@@ -91,6 +104,10 @@ def load_plugin(name: str) -> bool:
         return False
     with _lock:
         if name not in _loaded:
+            if name in _removed:
+                raise DeviceError(
+                    f"device {name!r}: its backend was removed; lazyt.backends.load({name!r}) loads it again"
+                )
             found = plugins.load(name)
             if found is None:
                 return False
@@ -110,6 +127,7 @@ def load(name: str) -> Backend:
     with _lock:
         if name not in (*_MODULES, *_loaded):
             plugins.installed(again=True)
+            _removed.discard(name)
             found = plugins.load(name)
             if found is None:
                 raise DeviceError(f"load: no plugin is called {name!r}; {_plugin_names()}")
@@ -131,7 +149,12 @@ def is_kind(name: str) -> bool:
 
 
 def names() -> list[str]:
-    """The names of all backends, loaded or not: the kinds of devices."""
+    """The names of all backends, loaded or not: the kinds of devices.
+
+    >>> import lazyt as lt
+    >>> "cpu" in lt.backends.names()
+    True
+    """
     return [*dict.fromkeys((*_MODULES, *_loaded, *(plugins.installed() if plugins.is_automatic() else ())))]
 
 
@@ -145,8 +168,8 @@ def device_of(name: object) -> str:
     if isinstance(name, str):
         kind, _, index = name.partition(":")
         if kind in _MODULES or kind in _loaded or load_plugin(kind):
-            chosen = None if index else current.get(kind)
-            return get(kind).device(str(name) if chosen is None else chosen)
+            # NOTE: without an index it is the device that this thread has chosen.
+            return get(kind).device(str(name if index else chosen(kind) or name))
     known = [repr(HOST), "'cuda:0', 'cuda:1', ..."] + [repr(n) for n in names() if n not in _MODULES]
     raise DeviceError(
         f"device {name!r}: no such device; lazyt runs on {', '.join(known[:-1])} and {known[-1]}{_why_not(name)}"
@@ -158,19 +181,6 @@ def _why_not(name: object) -> str:
     if plugins.is_automatic() or kind not in plugins.installed():
         return ""
     return f"; the plugin of {kind!r} is not loaded, because {plugins.AUTOLOAD} is 0"
-
-
-class _Current(threading.local):
-    """The device that each kind of device alone means in this thread, where `set_device` chose one."""
-
-    def __init__(self) -> None:
-        self.chosen: dict[str, str] = {}
-
-    def get(self, kind: str) -> str | None:
-        return self.chosen.get(kind)
-
-
-current = _Current()
 
 
 def is_device_name(text: str) -> bool:

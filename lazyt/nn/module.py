@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import partial
 from typing import TYPE_CHECKING, Any, Never
 
+from lazyt.backends.registry import is_kind
 from lazyt.config import HOST
 from lazyt.errors import DTypeError, LazytError, NotSupportedError
 from lazyt.nn import conversion, state
@@ -97,6 +99,8 @@ class Module(Hooked):
                 found = get(table, ())
                 if name in found:
                     return found[name]
+        if not name.startswith("_") and is_kind(name):
+            return partial(_move, self, name)
         try:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         except AttributeError as error:
@@ -401,6 +405,11 @@ class Module(Hooked):
             return f"{type(self).__name__}({self.extra_repr()})"
         head = [self.extra_repr()] if self.extra_repr() else []
         return f"{type(self).__name__}(\n  " + "\n  ".join([*head, *lines]) + "\n)"
+
+
+def _move(module: Module, kind: str, device: int | None = None) -> Module:
+    """`module.npu()`, `module.npu(1)`: to a device of a backend that is registered, or of a plugin."""
+    return module.to(device=kind if device is None else f"{kind}:{device}")
 
 
 def _note_place(error: LazytError, module: Module) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lazyt.backends import registry
 from lazyt.backends.registry import backends
 from lazyt.config import HOST
+from lazyt.tracing.trace import local
 
 
 class Device(str):
@@ -42,6 +43,17 @@ class Device(str):
 
 
 CPU = Device(HOST)
+
+
+def _chosen(kind: str) -> str | None:
+    """The device that the name of a kind alone means in this thread, if one was chosen."""
+    for known, device in local.trace.mode.chosen:
+        if known == kind:
+            return device
+    return None
+
+
+registry.chosen = _chosen
 
 
 check = check_device = Device.check

@@ -257,6 +257,18 @@ def drop_plans() -> bool:
     return True
 
 
+def forget_plans(kind: str) -> None:
+    """Forget the plans for devices of a kind; a place of any thread's trie that has one looks for another."""
+    with _lock:
+        for program in _programs.values():
+            gone = [p for p in program.plans if p.device.partition(":")[0] == kind]
+            if gone:
+                program.plans = [p for p in program.plans if p not in gone]
+                for p in gone:
+                    p.fused, p.holds = False, lambda extents: False
+        first_run.forget()
+
+
 def _place(pos: Step) -> Place:
     place: Place | None = pos.plans
     if place is None:

@@ -9,7 +9,7 @@ record several are marked by `autocasts`: their arguments are cast, and what the
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from lazyt.config import HOST
 from lazyt.errors import AutocastError
 from lazyt.ir import dtypes
-from lazyt.ops.autocast_policies import BANNED, LOWER, ON_GPU, ON_HOST, PROMOTE, SET_DTYPE
+from lazyt.ops.autocast_policies import BANNED, FLOAT32, LOWER, ON_GPU, ON_HOST, PROMOTE, SET_DTYPE
 from lazyt.ops.manipulation import ASTYPE
 from lazyt.tracing.current import restore_mode, set_mode
 from lazyt.tracing.record import record
@@ -39,14 +39,36 @@ BANNED_TEXT = (
 )
 
 
+# By the name of a backend that was registered: its policies, and its lower dtype.
+OWN: dict[str, tuple[dict[str, str], np.dtype]] = {}
+
+
 def policies(kind: str) -> dict[str, str]:
-    """The policies on a kind of device: those of the host, and PyTorch's for CUDA on all others."""
-    return ON_HOST if kind == HOST else ON_GPU
+    """The policies on a kind of device: those of the host, and PyTorch's for CUDA elsewhere, but for what differs."""
+    return ON_HOST if kind == HOST else OWN[kind][0] if kind in OWN else ON_GPU
 
 
 def default_dtype(kind: str) -> np.dtype:
     """The lower dtype of a region that gives none."""
-    return dtypes.bfloat16 if kind == HOST else dtypes.float16
+    return dtypes.bfloat16 if kind == HOST else OWN[kind][1] if kind in OWN else dtypes.float16
+
+
+def add_device(kind: str, changes: Mapping[str, str], dtype: str) -> None:
+    """A kind of device with policies of its own: those that differ from CUDA's, '' for none. ValueError for others."""
+    known = (LOWER, FLOAT32, SET_DTYPE, PROMOTE, BANNED, "")
+    for name, policy in changes.items():
+        if policy not in known:
+            words = ", ".join(map(repr, known))
+            raise ValueError(f"backend {kind!r}: the autocast policy of {name!r} is {policy!r}; there are {words}")
+    own = {name: policy for name, policy in {**ON_GPU, **changes}.items() if policy}
+    OWN[kind] = own, dtypes.as_dtype(dtype)
+
+
+def remove_device(kind: str) -> None:
+    """Forget the policies of a kind of device, and the regions that have it."""
+    OWN.pop(kind, None)
+    for key in [k for k in _regions if any(name == kind for name, _ in k)]:
+        del _regions[key]
 
 
 class Autocast:

@@ -28,11 +28,13 @@ class Mode:
     autocast: Any = None  # what operands are cast to before they are recorded (see `tracing.autocast`)
     compress: Compression | None = None  # whether a backward may read values in few bits
     inference: bool = False  # values are inference tensors (see inference.py), unless gradients are recorded
+    # The device that the name of a kind alone means, for those kinds where one was chosen: (kind, device) in order.
+    chosen: tuple[tuple[str, str], ...] = ()
     memory: Any = None  # the budget that plans stay within: a `Budget` of lazyt/runtime/memory_budget.py
 
     # The fields that change what is recorded, and not what a recorded step computes.
-    ONLY_RECORDING: ClassVar[frozenset[str]] = frozenset(("autocast", "grad", "inference"))
-    FIELDS: ClassVar[tuple[str, ...]] = ("grad", "device", "autocast", "inference", "memory", "compress")
+    ONLY_RECORDING: ClassVar[frozenset[str]] = frozenset(("autocast", "chosen", "grad", "inference"))
+    FIELDS: ClassVar[tuple[str, ...]] = ("grad", "device", "autocast", "inference", "chosen", "memory", "compress")
 
     # By (name of a field, value), the modes that differ from this one in that field.
     near: Near

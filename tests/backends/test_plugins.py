@@ -35,6 +35,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         lt.backends.unregister(name)
     for name in [m for m in sys.modules if m.startswith("plugin_")]:
         del sys.modules[name]
+    registry._removed.clear()
     monkeypatch.undo()
     plugins.installed(again=True)
 
@@ -147,3 +148,288 @@ assert "importlib.metadata" not in sys.modules, "nobody asked for a plugin"
 
 def test_programs_that_name_no_plugin_do_not_look_for_any():
     subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=100)
+
+
+# --- what there is once a plugin is installed
+
+TWO = """
+from tests.support.interpreted_backend import InterpretedBackend
+
+
+class Backend(InterpretedBackend):
+    name = {name!r}
+    interface_version = {version}
+    extensions = {{"answer": 42}}
+
+    def device_count(self):
+        return 2
+"""
+
+
+@pytest.fixture
+def npu(install):
+    install("npu", TWO)
+
+
+def test_the_first_mention_may_be_by_attribute(npu):
+    assert lt.npu.device_count() == 2
+    assert lt.npu.is_available() and lt.npu.name == "npu"
+    assert lt.npu is lt.npu
+    assert lt.npu.answer == 42
+    with pytest.raises(AttributeError, match=r"lazyt\.npu has no attribute 'nothing'"):
+        _ = lt.npu.nothing
+    with pytest.raises(AttributeError, match="module 'lazyt' has no attribute 'tpu'"):
+        _ = lt.tpu
+
+
+def test_tensors_and_modules_have_its_name(install):
+    install("npu", TWO)
+    model = lt.nn.Sequential(lt.nn.Linear(2, 2))
+    assert model.npu(1) is model
+    assert {p.device for p in model.parameters()} == {"npu:1"}
+    x = lt.ones((1, 2))
+    assert not x.is_npu
+    y = x.npu()
+    assert y.is_npu and y.device == "npu:0" and y.device.type == "npu"
+    assert x.npu(device=1).device == "npu:1"
+    assert not y.cpu().is_npu
+    with pytest.raises(AttributeError, match="'Linear' object has no attribute 'tpu'"):
+        lt.nn.Linear(2, 2).tpu()
+
+
+FACTORIES = {
+    "zeros": lambda d: lt.zeros(3, device=d),
+    "full": lambda d: lt.full((2,), 7, device=d),
+    "arange": lambda d: lt.arange(3, device=d),
+    "linspace": lambda d: lt.linspace(0, 1, 3, device=d),
+    "eye": lambda d: lt.eye(2, device=d),
+    "asarray": lambda d: lt.asarray([1, 2], device=d),
+    "tensor": lambda d: lt.tensor([1.0], device=d),
+    "ones_like": lambda d: lt.ones_like(lt.ones(2), device=d),
+    "empty": lambda d: lt.empty(2, device=d),
+}
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_factories_take_its_devices(npu, name):
+    assert FACTORIES[name]("npu").device == "npu:0"
+    assert FACTORIES[name]("npu:1").device == "npu:1"
+    with lt.device("npu:1"):
+        assert lt.zeros(2).device == "npu:1"
+        assert lt.random.random(2).device == "npu:1"
+
+
+@pytest.mark.parametrize("name", ["npu:2", "npu:-1", "npu:x", "npu:"])
+def test_an_index_that_is_out_of_range(npu, name):
+    with pytest.raises(lt.DeviceError, match=f"device '{name}': no such device; there are 2: npu:0 to npu:1"):
+        lt.zeros(3, device=name)
+
+
+def test_the_current_device(npu):
+    assert lt.npu.current_device() == 0
+    for i in (1, 0, 1):  # the same line again: what was recorded for another device is not taken
+        lt.npu.set_device(i)
+        assert lt.npu.current_device() == i
+        assert lt.zeros(3, device="npu").device == f"npu:{i}"
+        assert lt.ones(2).npu().device == f"npu:{i}"
+    lt.npu.set_device(0)
+    with pytest.raises(lt.DeviceError, match="'npu:5': no such device"):
+        lt.npu.set_device(5)
+    with pytest.raises(lt.DeviceError, match="npu: 'cpu' is a device of another kind"):
+        lt.npu.set_device("cpu")
+    with pytest.raises(TypeError, match=r"npu: a device is a number, a name or None, got 1\.5"):
+        lt.npu.synchronize(1.5)
+    assert lt.npu.current_device() == 0
+
+
+def test_a_guard_restores_the_device_after_an_exception(npu):
+    def failing():
+        with lt.npu.device(1), lt.device("npu"):
+            assert lt.npu.current_device() == 1
+            assert lt.zeros(1).device == "npu:1"
+            with lt.npu.device(0):
+                assert lt.npu.current_device() == 0
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        failing()
+    assert lt.npu.current_device() == 0
+    assert lt.zeros(1).device == "cpu"
+
+    @lt.npu.device(1)
+    def inside():
+        return lt.npu.current_device()
+
+    assert inside() == 1 and lt.npu.current_device() == 0
+
+
+def test_memory_is_counted_for_each_device(npu):
+    lt.npu.reset_peak_memory_stats(1)
+    x = lt.asarray(np.ones(1000, np.float32), device="npu:1")
+    assert lt.npu.memory_allocated(0) == 0
+    assert lt.npu.memory_allocated(1) == 4000 == lt.npu.memory_reserved("npu:1")
+    del x
+    assert lt.npu.memory_allocated(1) == 0
+    assert lt.npu.max_memory_allocated(1) == 4000
+    lt.npu.reset_peak_memory_stats(1)
+    assert lt.npu.max_memory_allocated(1) == 0
+    lt.npu.empty_cache()
+
+
+def test_random_state(npu):
+    lt.npu.manual_seed(5)
+    assert lt.npu.initial_seed() == 5
+    with lt.device("npu"):
+        state = lt.npu.get_rng_state()
+        a = lt.random.random(4).numpy()
+        lt.npu.set_rng_state(state)
+        b = lt.random.random(4).numpy()
+    lt.npu.manual_seed_all(5)
+    np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(a, lt.random.random(4).numpy())  # the CPU's
+
+
+def test_one_order_of_work_is_the_only_stream(npu):
+    s = lt.npu.Stream(1)
+    assert s == lt.npu.current_stream(1) != lt.npu.current_stream(0)
+    with lt.npu.stream(s):
+        first, last = lt.npu.Event(1), lt.npu.Event(1)
+        first.record(s)
+        assert s.record_event(last) is last
+    s.wait_event(first)
+    s.wait_stream(lt.npu.current_stream(0))
+    assert s.query() and last.query() and first.elapsed_time(last) >= 0
+    with pytest.raises(ValueError, match="elapsed_time: both events have to be recorded before"):
+        first.elapsed_time(lt.npu.Event())
+    lt.npu.synchronize(1)
+
+
+def test_values_are_saved_on_one_device_and_loaded_on_another(npu, tmp_path):
+    path = tmp_path / "x.npz"
+    lt.save({"x": lt.asarray(X, device="npu:1")}, path)
+    assert lt.load(path)["x"].device == "cpu"
+    found = lt.load(path, map_location="npu")["x"]
+    assert found.device == "npu:0"
+    np.testing.assert_array_equal(found.numpy(), X)
+    model = lt.nn.Linear(2, 2).npu(1)
+    other = lt.nn.Linear(2, 2)
+    other.load_state_dict(model.state_dict())
+    np.testing.assert_array_equal(other.weight.detach().numpy(), model.weight.detach().numpy())
+    assert other.weight.device == "cpu"
+
+
+def test_copies_between_its_devices(npu):
+    x = lt.asarray(X, device="npu:0")
+    y = x.to("npu:1")
+    assert y.device == "npu:1"
+    np.testing.assert_array_equal((y + 1).to("npu:0").numpy(), X + 1)
+    with pytest.raises(lt.DeviceError, match="npu:"):
+        _ = x + y
+
+
+POLICY = """
+from tests.support.interpreted_backend import InterpretedBackend
+
+
+class Backend(InterpretedBackend):
+    name = {name!r}
+    interface_version = {version}
+    autocast_dtype = "bfloat16"
+    autocast_dtypes = ("bfloat16",)
+    autocast_policies = {{"tanh": "lower", "exp": "", "matmul": "float32"}}
+"""
+
+
+def test_the_autocast_policy_is_honoured(install):
+    install("npu", POLICY)
+    assert lt.amp.is_autocast_available("npu")
+    assert lt.get_autocast_dtype("npu") == lt.bfloat16
+    assert lt.npu.get_amp_supported_dtype() == [lt.bfloat16]
+    x = lt.ones((2, 2), device="npu")
+    with lt.autocast("npu"):
+        assert lt.tanh(x).dtype == lt.bfloat16
+        assert lt.exp(lt.tanh(x)).dtype == lt.bfloat16
+        assert (lt.tanh(x) @ x).dtype == lt.float32
+        assert lt.nn.functional.linear(x, x).dtype == lt.bfloat16  # PyTorch's list for GPUs
+        assert lt.tanh(lt.ones(2)).dtype == lt.float32  # the CPU's
+    with pytest.warns(UserWarning, match="NPU Autocast only supports dtypes of bfloat16 currently, not float16"):
+        lt.autocast("npu", dtype=lt.float16)
+
+
+def test_an_unknown_policy_is_refused(install):
+    install("npu", POLICY.replace("float32", "wide"))
+    with pytest.raises(lt.DeviceError, match="the autocast policy of 'matmul' is 'wide'"):
+        lt.zeros(1, device="npu")
+
+
+@pytest.mark.parametrize(
+    ("name", "match"),
+    [
+        ("nn", r"that is lazyt\.nn"),
+        ("sort", r"that is lazyt\.sort"),
+        ("to_device", r"that is Tensor\.to_device"),
+        ("float8x", None),
+        ("Npu", "small letters, digits and _ can"),
+    ],
+)
+def test_names_that_are_taken_are_refused(install, name, match):
+    install(name)
+    if match is None:
+        assert lt.zeros(1, device=name).device == name
+        return
+    with pytest.raises(lt.DeviceError, match=match):
+        lt.zeros(1, device=name)
+    assert lt.zeros(1).device == "cpu"
+
+
+def test_an_extension_cannot_replace_what_every_module_has(install):
+    install("npu", TWO.replace("answer", "set_device"))
+    with pytest.raises(lt.DeviceError, match="the extension 'set_device' of 'npu' is a name of every device module"):
+        lt.npu.device_count()
+
+
+def test_unloading_removes_names_plans_and_policies(npu):
+    x = lt.asarray(X, device="npu:1")
+    for _ in range(3):
+        y = x * 2 + 1
+        lt.sync()
+    from lazyt.runtime import plan_cache
+
+    def plans() -> list[object]:
+        return [p for program in plan_cache._programs.values() for p in program.plans if p.device == "npu:1"]
+
+    assert plans()
+    pending = x + 5
+    with lt.device("npu"), pytest.raises(lt.DeviceError, match="'npu:0' is the device of the block"):
+        lt.backends.unregister("npu")
+    lt.npu.set_device(1)
+    lt.backends.unregister("npu")
+    assert not plans()
+    assert not pending.is_pending  # it was computed before
+    assert not hasattr(x, "npu") and not hasattr(x, "is_npu")
+    again = r"device 'npu': its backend was removed; lazyt\.backends\.load\('npu'\) loads it again"
+    for ask in (lambda: lt.npu, lambda: lt.zeros(1, device="npu"), y.numpy, lambda: float((x + 1).sum())):
+        with pytest.raises(lt.DeviceError, match=again):
+            ask()
+    lt.backends.load("npu")
+    assert lt.npu.current_device() == 0
+    np.testing.assert_array_equal(lt.asarray(X).npu().numpy(), X)
+    with pytest.raises(lt.DeviceError, match="load: no plugin is called 'tpu'; installed are 'npu'"):
+        lt.backends.load("tpu")
+
+
+def test_a_training_run_is_the_cpus(npu):
+    def losses(device: str) -> list[float]:
+        lt.random.seed(3)
+        model = lt.nn.Sequential(lt.nn.Linear(3, 8), lt.nn.Tanh(), lt.nn.Linear(8, 1)).to(device)
+        opt = lt.optim.Adam(model.parameters(), lr=0.05)
+        x, found = lt.asarray(X / 10, device=device), []
+        for _ in range(4):
+            loss = ((model(x) - 1) ** 2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            found.append(float(loss))
+        return found
+
+    np.testing.assert_allclose(losses("npu:1"), losses("cpu"), rtol=1e-6)

@@ -50,6 +50,10 @@ class DeviceAllocator(Allocator):
         where = cuda.device.device(device)
         return Statistics(*where.driver.usage(where.number))
 
+    def release_cached(self, device: str) -> None:
+        where = cuda.device.device(device)
+        where.driver.free_cached(where.number)
+
 
 @cache
 def _capabilities(device: str) -> Capabilities:

@@ -18,7 +18,7 @@ from lazyt.backends.small.run import KERNEL, SmallExecutable
 from lazyt.errors import DeviceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import numpy as np
 
@@ -120,6 +120,9 @@ class SmallBackend(Backend):
             count, f"there are {count}: {self.name}:0 to {self.name}:{count - 1}"
         )
         raise DeviceError(f"device {name!r}: no such device; {listed}")
+
+    def fallbacks_of(self, device: str) -> Mapping[str, int]:
+        return dict(self.fallbacks.get(device, {}))
 
     def count_fallback(self, device: str, what: str) -> None:
         """The host did a call, or interpreted a kernel, for a device."""
