@@ -1,6 +1,6 @@
 """The backends by name; no other module outside their packages names one. A backend is loaded at its first use.
 
-`register(backend)` adds one under the prefix of its devices' names: `interp` has `interp` and `interp:1`. A name that
+`register(backend)` adds one under the prefix of its devices' names: `npu` has `npu:0` and `npu:1`. A name that
 is not registered may be that of a plugin (lazyt/backends/plugins.py).
 """
 
@@ -92,7 +92,8 @@ def unregister(name: str) -> None:
         for tell in before_removing:
             tell(name)
         del _loaded[name]
-        _removed.add(name)
+        if name in plugins.installed():
+            _removed.add(name)
         for device in [d for d in backends if d.partition(":")[0] == name]:
             del backends[device]
     backend.close()

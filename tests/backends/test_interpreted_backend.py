@@ -158,7 +158,7 @@ def test_explain_shows_the_kernels() -> None:
     assert str(shown).startswith("would run: 2 kernels")
     kernel = shown.kernels[0]
     assert kernel.source().startswith(";") and kernel.ir
-    with pytest.raises(lt.NotSupportedError, match="sass of a kernel for 'interp'"):
+    with pytest.raises(lt.NotSupportedError, match="sass of a kernel for 'interpreted'"):
         kernel.sass()
     with lt.no_sync():
         _ = lt.sort(x)
@@ -170,16 +170,18 @@ def test_operands_of_two_devices_are_refused() -> None:
 
 
 def test_the_registry() -> None:
-    with pytest.raises(ValueError, match="'interp' is registered already"):
+    with pytest.raises(ValueError, match="'interpreted' is registered already"):
         registry.register(InterpretedBackend())
     with pytest.raises(ValueError, match="'cpu' is one of lazyt's own"):
         registry.unregister("cpu")
-    with pytest.raises(lt.DeviceError, match=r"device 'tpu': no such device; lazyt runs on 'cpu', .* and 'interp'"):
+    with pytest.raises(
+        lt.DeviceError, match=r"device 'tpu': no such device; lazyt runs on 'cpu', .* and 'interpreted'"
+    ):
         lt.Device.check("tpu")
-    with pytest.raises(lt.DeviceError, match="device 'interp:1': no such device; there is 'interp'"):
-        lt.zeros(3, device="interp:1")
+    with pytest.raises(lt.DeviceError, match="device 'interpreted:1': no such device; there is 'interpreted'"):
+        lt.zeros(3, device="interpreted:1")
     assert {"cpu", NAME} <= {*registry.available()}
     registry.unregister(NAME)
-    with pytest.raises(lt.DeviceError, match="device 'interp': no such device"):
+    with pytest.raises(lt.DeviceError, match="device 'interpreted': no such device"):
         lt.Device.check(NAME)
     registry.register(InterpretedBackend())

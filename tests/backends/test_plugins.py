@@ -126,7 +126,7 @@ def test_what_is_no_backend_is_refused(install, name, code, match):
 
 def test_the_names_of_entry_point_and_backend_agree(install):
     install("npu", "from tests.support.interpreted_backend import InterpretedBackend as Backend\n")
-    with pytest.raises(lt.DeviceError, match="its backend is called 'interp', and its entry point 'npu'"):
+    with pytest.raises(lt.DeviceError, match="its backend is called 'interpreted', and its entry point 'npu'"):
         lt.zeros(3, device="npu")
 
 

@@ -9,14 +9,14 @@ import numpy as np
 from lazyt.backends.small.backend import SmallBackend
 from lazyt.backends.small.memory import Memory
 
-NAME = "interp"
+NAME = "interpreted"
 Array = np.ndarray[Any, Any]
 
 __all__ = ["NAME", "InterpretedBackend", "Memory"]
 
 
 class InterpretedBackend(SmallBackend):
-    """One device, `interp`."""
+    """One device, `interpreted`."""
 
     name = NAME
 
