@@ -12,6 +12,7 @@ import pytest
 
 import lazyt as lt
 from lazyt.errors import IndexOutOfRange
+from lazyt.ir import bit_exact
 from lazyt.runtime import first_run, plan_cache
 from lazyt.runtime.first_run import Stepwise
 from lazyt.tracing.trace import local
@@ -261,7 +262,7 @@ def test_a_mistake_of_lazyts_own_is_not_covered(interpreted, monkeypatch):
     def wrong(form, leaves, scalars):
         raise AssertionError("a mistake")
 
-    monkeypatch.setattr(first_run.Form, "values", wrong)
+    monkeypatch.setattr(bit_exact.Form, "values", wrong)
     monkeypatch.setattr(first_run, "is_ours", lambda error: True)
     x = ramp(3)
     y = x + 1

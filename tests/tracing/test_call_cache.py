@@ -13,7 +13,7 @@ import lazyt as lt
 from lazyt.config import general
 from lazyt.errors import DTypeError, IndexOutOfRange, ScalarRangeError, ShapeError
 from lazyt.functions import joining, ordering, statistics, subscript
-from lazyt.functions.protocols import signatures
+from lazyt.functions.protocols import signatures, table
 from lazyt.tracing import inputs
 from lazyt.tracing.call_cache import OPERANDS
 from lazyt.tracing.trace import local
@@ -415,9 +415,7 @@ def test_elementwise_functions_again():
 
 def test_which_functions_are_their_operation():
     """What does more than record an operation is asked each time."""
-    found = {
-        n: signatures._operation(f) for n, f in signatures.PUBLIC.items() if isinstance(getattr(np, n, None), np.ufunc)
-    }
+    found = {n: signatures._operation(f) for n, f in table.PUBLIC.items() if isinstance(getattr(np, n, None), np.ufunc)}
     assert {op.name for op in found.values() if op is not None} >= {"exp", "sqrt", "maximum", "add", "less", "atan2"}
     assert not any(found[n] for n in ("pow", "divmod", "rint", "cbrt", "gcd"))
 

@@ -10,6 +10,8 @@ import mmap
 
 from lazyt.errors import OutOfMemory
 
+# The library, whose file has 170 MB, and what it sets up.
+LLVM = 256 << 20
 # An engine, and the code of an object beside its own bytes.
 LOADING = 8 << 20
 # A thread: its stack, and a heap that its first allocation makes.

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lazyt import on_demand
-from lazyt.backends.cpu import memory
+from lazyt.backends.cpu import address_space, memory
 from lazyt.backends.cpu.parallel_copy import copied
 from lazyt.backends.interface import Capabilities, HostAllocator, HostBackend, Statistics
 from lazyt.config import general as settings
@@ -48,7 +48,14 @@ def _attention_calls(builder: Builder, node: Node, operands: Sequence[Node]) -> 
 
 
 def _share_of(call: KernelCall) -> float:
+    _require_llvm()
     return needs.share_of(call)
+
+
+def _require_llvm() -> None:
+    """OutOfMemory unless LLVM is loaded, or there is address space for it: a library of which half is there is none."""
+    if "llvmlite.binding" not in sys.modules:
+        address_space.require(address_space.LLVM, "loading LLVM")
 
 
 @cache
@@ -109,6 +116,7 @@ class CpuBackend(HostBackend):
         return _capabilities(bool(settings["gemm"]))
 
     def compile(self, schedule: Schedule, device: str) -> executor.Executable:
+        _require_llvm()
         return executor.Executable(schedule, settings["native"], settings["gemm"], settings["blas"])
 
     def prefetch(self, graph: Graph) -> None:
