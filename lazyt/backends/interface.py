@@ -52,6 +52,7 @@ class Capabilities:
     epilogues: bool = False  # a kernel may run on the blocks of a product (see ir/passes/epilogue.py)
     stage_reuse: bool = False  # a kernel keeps what several of its stages need in memory (see ir/passes/stage_reuse.py)
     vector_products: bool = False  # a product with a vector is better as a reduction
+    packed_products: bool = False  # a product copies a transposed right operand into its own layout
     half_products: bool = False  # a product reads float16 and bfloat16, and gives float32
     share: Callable[[KernelCall], float] | None = None  # of what a kernel's code may need; above 1 it is divided
     # Syncs

@@ -223,7 +223,7 @@ class Kernel:
     def weight(self) -> int:
         """About how often as long as a sum of two arrays a point takes, in caches."""
         costly = sum(isinstance(v, Op) and v.name in ELEMENTWISE and ELEMENTWISE[v.name].costly for v in self.values)
-        return max(len(self.accesses) // 4 + 3 * costly, 1)
+        return max(len(self.accesses) // 3 + 3 * costly, 1)
 
     @cached_property
     def layout(self) -> Layout:

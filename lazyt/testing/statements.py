@@ -44,7 +44,7 @@ ROUNDED = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 2e-5, "float64": 1e-11}
 # Modes that must give the bits of running each statement at once.
 SWITCHES = (
     "wide", "split", "tile", "pairs", "together", "donate", "reuse", "native", "epilogues", "cover", "turn", "vectors",
-    "gemm", "blas",
+    "pack", "gemm", "blas",
 )  # fmt: skip
 SELDOM = Mode("a first run, synced at random (seed 3)", RANDOM, 3, tiers=True)
 MODES = (

@@ -63,7 +63,7 @@ def _capabilities(gemm: bool) -> Capabilities:
     """With `no-gemm` there is no generated code for convolutions, nor for products of halves."""
     return Capabilities(
         convolutions=gemm, attention=_attention_calls, epilogues=True, stage_reuse=True, vector_products=True,
-        half_products=gemm, share=_share_of, first_run=True, replay=True, donation=True,
+        packed_products=True, half_products=gemm, share=_share_of, first_run=True, replay=True, donation=True,
     )  # fmt: skip
 
 

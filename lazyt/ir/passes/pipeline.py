@@ -24,6 +24,7 @@ from lazyt.ir.passes.divide_kernels import fuse_bounded
 from lazyt.ir.passes.epilogue import attach_epilogues, verify_epilogue
 from lazyt.ir.passes.fuse import fuse
 from lazyt.ir.passes.moments import NOTHING_HELD
+from lazyt.ir.passes.pack_shared import pack_shared
 from lazyt.ir.passes.program import Options, Program
 from lazyt.ir.passes.recompute import recompute
 from lazyt.ir.passes.same_division import divided_alike
@@ -53,6 +54,10 @@ def _canonicalize(p: Program, options: Options) -> Program:
 
 def _collect_sums(p: Program, options: Options) -> Program:
     return replace(p, graph=collect_sums(p.graph, p.scope)) if p.fused else p
+
+
+def _pack_shared(p: Program, options: Options) -> Program:
+    return replace(p, graph=pack_shared(p.graph, p.scope)) if p.fused else p
 
 
 def _recompute(p: Program, options: Options) -> Program:
@@ -108,6 +113,7 @@ def _order(p: Program, options: Options) -> Program:
 PASSES: list[Pass] = [
     Pass("canonicalize", _canonicalize),  # marks of autograd go, complex values become parts, dead code is dropped
     Pass("collect_sums", _collect_sums),  # what a loop adds up is one product, reduction or concatenation
+    Pass("pack_shared", _pack_shared, "pack"),  # a weight that many products read transposed is turned once
     Pass("compress", _compress),  # what the backward reads is kept in few bits, where it was recorded so
     Pass("recompute", _recompute),  # under a memory budget: what the backward computes again in place of keeping it
     Pass("prefetch", _prefetch),  # the backend compiles what it needs for certain, while this thread goes on

@@ -109,7 +109,7 @@ def load(scope: Scope, v: int, value: Load) -> str:
         vector_where = value.where is not None and levels.is_vector(value.where)
         return _load_one(scope, what.dtype, at, where, vector_where)
     mask = _both(scope, scope.mask, where)
-    outside = bool(where) and not levels.is_vector(value.where)
+    outside = value.where is not None and not levels.is_vector(value.where)
     if value.access in scope.tiles:
         typ = scope.in_memory(what.dtype)
         own = scope.body.let(f"getelementptr {typ}, ptr {scope.tiles[value.access]}, i64 {scope.tile_at}")

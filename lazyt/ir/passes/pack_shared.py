@@ -1,0 +1,59 @@
+"""Turns a matrix once that several products of few rows read transposed, such as a weight in the iterations of a loop.
+
+    matmul(a_1, permute(w)), ..., matmul(a_n, permute(w))    -->    matmul(a_1, t), ..., matmul(a_n, t)
+        where t = slice(concat(permute(w), zeros))
+
+A product packs a transposed right operand, and each packs it again. A concatenation is stored, and products read it as
+it lies; their sums have the same order. The zeros move its rows a little apart: rows at multiples of 2 KiB fall into
+the same few sets of the first-level cache.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from lazyt.ir import dtypes, graph as g
+from lazyt.ir.builder import Builder
+from lazyt.ir.symbolic import hint
+
+if TYPE_CHECKING:
+    from lazyt.ir.graph import Node
+    from lazyt.ir.symbolic import Scope
+
+# So many products read a matrix that is turned for them: to write and read it takes as long as three packings.
+READERS = 4
+# Of products of more rows, packing is a small share.
+ROWS = 64
+# Elements between rows.
+PAD = 16
+
+
+def pack_shared(graph: g.Graph, scope: Scope | None) -> g.Graph:
+    """The graph with such matrices turned once; the same graph if there are none."""
+    readers = Counter(n.operands[1] for n in graph.nodes if n.op == "matmul" and hint(n.shape[-2]) <= ROWS)
+    shared = {x for x, count in readers.items() if count >= READERS and _is_transposed(x)}
+    if not shared:
+        return graph
+    b = Builder(scope)
+    new: dict[Node, Node] = {}
+    turned: dict[Node, Node] = {}
+    for n in graph.nodes:
+        b.site = n.site
+        operands = [new[x] for x in n.operands]
+        if n.op == "matmul" and n.operands[1] in shared:
+            operands[1] = turned[n.operands[1]]
+        new[n] = b.make(n.op, tuple(operands), n.attrs, n.shape, n.dtype)
+        if n in shared:
+            rows, cols = n.shape
+            room = b.expand_to(b.constant(0, n.dtype), (rows, PAD))
+            turned[n] = b.slice(b.concat([new[n], room], 1), (0, 0), (rows, cols), (1, 1))
+    outs = [new[n] for n in graph.outputs]
+    return g.Graph(g.reachable(outs), outs)
+
+
+def _is_transposed(x: Node) -> bool:
+    """Whether a right operand is a matrix with its axes exchanged. What halves are cast to is packed as it is read."""
+    if x.op != "permute" or x.ndim != 2 or x.dtype not in (dtypes.float32, dtypes.float64):
+        return False
+    return isinstance(x.attrs, g.Axes) and x.attrs.axes == (1, 0) and x.operands[0].op != "cast"
