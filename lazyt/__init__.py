@@ -62,6 +62,7 @@ from lazyt import autograd, on_demand as _on_demand
 
 # `as` exports a name for checkers of types. The families say in their own `__all__` what is public.
 from lazyt.autograd.functional import *
+from lazyt.backends import plugins as _plugins
 from lazyt.backends.registry import is_kind as _is_kind
 from lazyt.config import HOST as _HOST
 from lazyt.errors import (
@@ -251,3 +252,9 @@ def _load(name: str) -> _Any:
 
 def __dir__() -> list[str]:
     return sorted({*__all__, *_OF_AMP, *_ON_DEMAND})
+
+
+# Tensors do not look names up, so what a plugin adds to them is there from the beginning.
+if _plugins.is_automatic():
+    for _kind in _plugins.expected():
+        _import_module("lazyt.device_modules").announce(_kind)

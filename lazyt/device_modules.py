@@ -239,6 +239,9 @@ def module_of(kind: str) -> DeviceModule:
     return found
 
 
+# The names that tensors have already, of plugins that are not loaded yet.
+_announced: set[str] = set()
+
 # Attributes of tensors. NOTE: a class that looks names up itself would make all attributes slower, so they are there
 # from the moment when the backend is registered.
 
@@ -256,20 +259,37 @@ def _asker(kind: str) -> Any:
     return property(lambda self: self.device.partition(":")[0] == kind, doc=f"Whether it is on a device of {kind!r}.")
 
 
-def _check(backend: interface.Backend) -> None:
-    name = backend.name
+def _taken(name: str) -> str:
+    """What the name of a backend would hide; '' for nothing."""
     taken = {
         "the name of a dtype": dtypes.is_name(name),
         f"lazyt.{name}": name in dir(sys.modules["lazyt"]),
         f"Tensor.{name}": hasattr(Tensor, name),
         f"Tensor.is_{name}": hasattr(Tensor, f"is_{name}"),
     }
-    for what, is_taken in taken.items():
-        if is_taken:
-            raise ValueError(f"register: a backend cannot be called {name!r}: that is {what}")
+    return next((what for what, is_taken in taken.items() if is_taken), "")
+
+
+def _check(backend: interface.Backend) -> None:
+    name = backend.name
+    what = "" if name in _announced else _taken(name)
+    if what:
+        raise ValueError(f"register: a backend cannot be called {name!r}: that is {what}")
     for extension in backend.extensions:
         if hasattr(DeviceModule, extension):
             raise ValueError(f"register: the extension {extension!r} of {name!r} is a name of every device module")
+
+
+def announce(kind: str) -> None:
+    """Tensors get `x.npu()`, which loads the plugin of this name, and `x.is_npu`; nothing if these are taken."""
+    if kind.isidentifier() and not _taken(kind):
+        _name(kind)
+        _announced.add(kind)
+
+
+def _name(kind: str) -> None:
+    setattr(Tensor, kind, _mover(kind))
+    setattr(Tensor, f"is_{kind}", _asker(kind))
 
 
 def attach(backend: interface.Backend) -> None:
@@ -279,8 +299,8 @@ def attach(backend: interface.Backend) -> None:
     """
     _check(backend)
     autocast.add_device(backend.name, backend.autocast_policies, backend.autocast_dtype)
-    setattr(Tensor, backend.name, _mover(backend.name))
-    setattr(Tensor, f"is_{backend.name}", _asker(backend.name))
+    _name(backend.name)
+    _announced.discard(backend.name)
 
 
 def detach(backend: interface.Backend) -> None:

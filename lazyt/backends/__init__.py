@@ -15,6 +15,9 @@ if TYPE_CHECKING:
         INTERFACE_VERSION as INTERFACE_VERSION,
         Backend as Backend,
         Capabilities as Capabilities,
+        Event as Event,
+        Properties as Properties,
+        Stream as Stream,
     )
     from lazyt.backends.plugins import plugins_installed as plugins_installed
     from lazyt.backends.registry import (
@@ -25,13 +28,20 @@ if TYPE_CHECKING:
         unregister as unregister,
     )
     from lazyt.backends.small.backend import SmallBackend as SmallBackend
+    from lazyt.backends.small.memory import Pending as Pending
+    from lazyt.backends.small.run import KernelArguments as KernelArguments
 
 # Each name and its module, loaded when somebody asks: lazyt's own modules import this package first.
 _PLACES = {
     "INTERFACE_VERSION": "interface",
     "Backend": "interface",
     "Capabilities": "interface",
+    "Event": "interface",
+    "KernelArguments": "small.run",
+    "Pending": "small.memory",
+    "Properties": "interface",
     "SmallBackend": "small.backend",
+    "Stream": "interface",
     "available": "registry",
     "load": "registry",
     "names": "registry",

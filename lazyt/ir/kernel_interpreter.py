@@ -158,7 +158,7 @@ class _Run:
             case Const():
                 return np.full(one, value.value).astype(value.dtype)
             case Scalar():
-                return np.full(one, _convert_scalar(args.scalars[value.position], value.dtype), value.dtype)
+                return np.full(one, convert_scalar(args.scalars[value.position], value.dtype), value.dtype)
             case Index():
                 coefficients, offset = args.affines[value.affine]
                 return self._sum(coefficients, self.kernel.affines[value.affine].classes, offset)
@@ -201,7 +201,8 @@ class _Run:
         return clamped
 
 
-def _convert_scalar(x: bool | float, dtype: np.dtype[Any]) -> Any:
+def convert_scalar(x: bool | float, dtype: np.dtype[Any]) -> Any:
+    """A scalar argument as an element of a dtype: an integer wraps, a float is rounded once."""
     if dtypes.kind(dtype) in "iu":
         return np.array(wrap_int64(int(x)), np.int64).astype(dtype)
     if dtype == dtypes.bool_:

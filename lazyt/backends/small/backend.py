@@ -13,7 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from lazyt.backends.interface import Backend
-from lazyt.backends.small.memory import Memory, SmallAllocator
+from lazyt.backends.small.memory import Memory, Pending, SmallAllocator
 from lazyt.backends.small.run import KERNEL, SmallExecutable
 from lazyt.errors import DeviceError
 
@@ -50,12 +50,15 @@ class SmallBackend(Backend):
         return
 
     @abstractmethod
-    def write(self, block: Any, content: Array, device: str) -> None:
-        """Copy bytes from the host to the beginning of a block; they may change when this returns."""
+    def write(self, block: Any, content: Array, device: str) -> Pending | None:
+        """Copy bytes from the host to the beginning of a block; they may change when this returns.
+
+        A copy that is still under way is returned, for who reads the block to wait for.
+        """
 
     @abstractmethod
     def read(self, block: Any, into: Array, device: str) -> None:
-        """Copy bytes from the beginning of a block to the host, after all work that was submitted before."""
+        """Copy bytes from the beginning of a block, which has them by now, to the host."""
 
     def view(self, block: Any) -> Array | None:
         """A block's bytes as a NumPy array over the same memory; None: the host cannot address it."""
@@ -129,4 +132,4 @@ class SmallBackend(Backend):
         self.fallbacks.setdefault(device, Counter())[what] += 1
 
 
-__all__ = ["Memory", "SmallAllocator", "SmallBackend"]
+__all__ = ["Memory", "Pending", "SmallAllocator", "SmallBackend"]

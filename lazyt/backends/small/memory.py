@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from lazyt.backends.interface import Allocator, Statistics
 from lazyt.errors import OutOfMemory
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lazyt.backends.small.backend import SmallBackend
 
     Array = np.ndarray[Any, Any]
@@ -27,6 +30,21 @@ class Pending:
         """It is done, or has failed."""
         self._error = error
         self._done.set()
+
+    def run(self, work: Callable[[], object]) -> None:
+        """Do the work, and finish with what it raises: that is for who waits."""
+        try:
+            work()
+        except BaseException as e:  # noqa: BLE001 - it is raised by `wait`
+            # NOTE: its frames, which the error keeps, must not keep memory of the device.
+            traceback.clear_frames(e.__traceback__)
+            self.finish(e)
+        else:
+            self.finish()
+
+    def is_done(self) -> bool:
+        """Whether it is, or has failed."""
+        return self._done.is_set()
 
     def wait(self) -> None:
         """Wait until it is done; raises what it failed with."""
@@ -89,7 +107,8 @@ class SmallAllocator(Allocator):
     def from_host(self, array: Array, device: str) -> Memory:
         found = self.allocate(array.nbytes, device)
         if array.nbytes:
-            self.backend.write(found.block, np.ascontiguousarray(array).reshape(-1).view(np.uint8), device)
+            content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            found.pending = self.backend.write(found.block, content, device)
         return found
 
     def to_host(self, buffer: Memory, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:

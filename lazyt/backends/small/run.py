@@ -125,17 +125,12 @@ class SmallRun(ScheduleBinding):
             m.pending = now
 
         def work() -> None:
-            try:
-                for p in before:
-                    if p is not None:
-                        p.wait()
-                self._perform()
-            except BaseException as e:  # noqa: BLE001 - it is told to who waits for the results
-                now.finish(e)
-            else:
-                now.finish()
+            for p in before:
+                if p is not None:
+                    p.wait()
+            self._perform()
 
-        exe.backend.submit(exe.device, work)
+        exe.backend.submit(exe.device, lambda: now.run(work))
         return found
 
     def _allocate(self, n: Node) -> Memory:
@@ -172,7 +167,8 @@ class SmallRun(ScheduleBinding):
             OnHost(self, call).run([], [], None, [])
         for n in self._written:
             m = self._memory[n]
-            exe.backend.write(m.block, self._copies[n], m.device)
+            if (copy := exe.backend.write(m.block, self._copies[n], m.device)) is not None:
+                copy.wait()
         self._copies.clear()
         self._written.clear()
 
@@ -222,10 +218,10 @@ class SmallRun(ScheduleBinding):
 
 
 class SmallDescription(Description):
-    """How a launch is computed: by the backend's code, interpreted, or by the host."""
+    """How a launch is computed: by code of the backend's, or by a function, its own or the host's."""
 
-    def __init__(self, code: Any, fallback: str) -> None:
-        self._code, self.fallback = code, fallback
+    def __init__(self, code: Any, library: str, fallback: str) -> None:
+        self._code, self.library, self.fallback = code, library, fallback
         self.code = "memory" if code is not None else "library"
 
     def source(self, notes: Sequence[str] = ()) -> str:
@@ -264,5 +260,11 @@ class SmallExecutable(ScheduleExecutable):
         return run.start(inputs)
 
     def describe(self, launch: Launch, bound: Any) -> Description:
-        code = self.code_of(launch.kernel) if isinstance(launch, KernelCall) else None
-        return SmallDescription(code, "" if code is not None else self.backend.fallback(_name_of(launch)))
+        name = _name_of(launch)
+        if isinstance(launch, KernelCall):
+            code = self.code_of(launch.kernel)
+            if code is not None:
+                return SmallDescription(code, "", "")
+            return SmallDescription(None, "lazyt's interpreter", self.backend.fallback(name))
+        own = self.backend.function(name) is not None
+        return SmallDescription(None, f"{self.backend.name if own else 'NumPy'} {name}", self.backend.fallback(name))
