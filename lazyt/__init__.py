@@ -45,6 +45,7 @@ Modules
     memory                                              how much memory tensors take, and may take
     data, multiprocessing                               datasets and DataLoader; tensors shared between processes
     amp                                                 mixed precision: autocast, GradScaler
+    backends                                            kinds of devices; lt.npu is that of a plugin called npu
     debug                                               prints and calls of Python within a recorded program
     testing                                             compare a program with NumPy, in every way that lazyt can run it
 

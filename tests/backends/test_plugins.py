@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +15,8 @@ import pytest
 
 import lazyt as lt
 from lazyt.backends import plugins, registry
+from lazyt.ops.definition import OPS
+from tests.support.operations import TOLERANCE, expected, public, wide
 from tests.support.plugin_folders import distribution
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -433,3 +438,78 @@ def test_a_training_run_is_the_cpus(npu):
         return found
 
     np.testing.assert_allclose(losses("npu:1"), losses("cpu"), rtol=1e-6)
+
+
+# --- the guide, followed word by word
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of a language in the page on backends."""
+    text = (Path(__file__).parents[2] / "docs" / "backends.md").read_text()
+    return [part.partition("```")[0] for part in text.split(f"```{language}\n")[1:]]
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch, install):
+    """The backend of the page's first part, in a folder as pip leaves it."""
+    toml, code = tomllib.loads(blocks("toml")[0]), blocks("python")[0]
+    (tmp_path / "site" / "lazyt_mine.py").write_text(code)
+    info = tmp_path / "site" / "lazyt_mine-0.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: lazyt-mine\nVersion: 0.1\n")
+    ((name, value),) = toml["project"]["entry-points"]["lazyt.backends"].items()
+    (info / "entry_points.txt").write_text(f"[lazyt.backends]\n{name} = {value}\n")
+    plugins.installed(again=True)
+    yield code
+    sys.modules.pop("lazyt_mine", None)
+
+
+def test_the_page_leads_to_the_first_sum(mine):
+    assert len(mine.splitlines()) <= 20
+    program = blocks("bash")[0].splitlines()[1].removeprefix("python -c '").removesuffix("'")
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(program, {})
+    assert out.getvalue() == "15\n"
+
+
+@pytest.mark.parametrize(
+    "name", ["matmul", "sort", "put_along_axis", "softmax", "cumulative_sum", "linalg.inv", "where"]
+)
+def test_memory_that_the_host_cannot_address_is_copied(mine, name):
+    for args, kwargs in OPS[name].samples():
+        given = [lt.asarray(a, device="mine") if isinstance(a, np.ndarray) else a for a in args]
+        with lt.device("mine"):
+            out = public(name)(*given, **kwargs)
+        found = out if isinstance(out, tuple) else (out,)
+        for got, want in zip(found, expected(name, args, kwargs, len(found) > 1), strict=True):
+            assert got.device == "mine"
+            tol = TOLERANCE.get(got.dtype.name, 0)
+            np.testing.assert_allclose(wide(got.numpy()), wide(want), rtol=tol, atol=tol / 10)
+
+
+def test_what_the_page_says_of_fallbacks(mine):
+    x = lt.asarray(X, device="mine")
+    lt.sort(x @ x.T).numpy()
+    assert dict(lt.mine.fallbacks()) == {"matmul": 1, "sort": 1}
+    assert "on host" in str((x @ x.T).explain())
+
+
+def test_the_page_has_every_method():
+    text = (Path(__file__).parents[2] / "docs" / "backends.md").read_text()
+    own = [n for n in vars(lt.backends.SmallBackend) if not n.startswith("_")]
+    inherited = [
+        "stream",
+        "current_stream",
+        "use_stream",
+        "event",
+        "synchronize",
+        "close",
+        "capabilities",
+        "extensions",
+    ]
+    inner = {"compile", "device", "count_fallback", "fallbacks_of", "fallback", "address", "allocator", "name"}
+    missing = [n for n in [*own, *inherited] if n not in inner and f"`{n}" not in text]
+    assert not missing
+    offered = [n for n in dir(lt.cuda) if not n.startswith("_") and n != "name"]
+    assert not [n for n in offered if n not in text]
