@@ -34,6 +34,7 @@ PAGES = (
     ("reference/memory.md", "lazyt.memory", "lazyt.memory"),
     ("reference/debug.md", "lazyt.debug", "lazyt.debug"),
     ("reference/testing.md", "lazyt.testing", "lazyt.testing"),
+    ("reference/backends.md", "lazyt.backends", "lazyt.backends"),
 )
 # Pages of their own.
 ELSEWHERE = {"Tensor"}

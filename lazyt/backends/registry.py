@@ -69,7 +69,22 @@ def host() -> HostBackend:
 
 
 def register(backend: Backend) -> None:
-    """Add a backend. ValueError if its name is taken or no name; DeviceError for another version of the interface."""
+    """Add a backend. ValueError if its name is taken or no name; DeviceError for another version of the interface.
+
+    >>> import lazyt as lt
+    >>> class Mine(lt.backends.SmallBackend):
+    ...     name = "mine"
+    ...     def allocate(self, nbytes, device):
+    ...         return bytearray(nbytes)
+    ...     def write(self, block, content, device):
+    ...         block[: content.nbytes] = content.tobytes()
+    ...     def read(self, block, into, device):
+    ...         into[:] = memoryview(block)[: into.nbytes]
+    >>> lt.backends.register(Mine())
+    >>> print(lt.arange(3, device="mine") + 1)
+    [1 2 3]
+    >>> lt.backends.unregister("mine")
+    """
     name = backend.name
     with _lock:
         if name in (*_MODULES, *_loaded):
@@ -83,7 +98,11 @@ def register(backend: Backend) -> None:
 
 
 def unregister(name: str) -> None:
-    """Remove a backend that was registered, with its plans; KeyError if there was none."""
+    """Remove a backend that was registered, with its plans; see `register`. KeyError if there was none.
+
+    What is pending in this thread is computed before. ValueError for one of lazyt's own; DeviceError in a block whose
+    device is one of the backend's.
+    """
     if name in _MODULES:
         raise ValueError(f"unregister: {name!r} is one of lazyt's own backends")
     with _lock:
@@ -124,7 +143,12 @@ def _adopt(found: Backend) -> None:
 
 
 def load(name: str) -> Backend:
-    """The backend of this name, of a plugin also where plugins are not automatic. DeviceError if there is none."""
+    """The backend of this name, of a plugin also where plugins are not automatic. DeviceError if there is none.
+
+    >>> import lazyt as lt
+    >>> lt.backends.load("cpu").name
+    'cpu'
+    """
     with _lock:
         if name not in (*_MODULES, *_loaded):
             plugins.installed(again=True)
@@ -191,7 +215,12 @@ def is_device_name(text: str) -> bool:
 
 
 def available() -> list[str]:
-    """The kinds of devices of which this machine has one, and whose plugin, if it has one, can be loaded."""
+    """The kinds of devices of which this machine has one, and whose plugin, if it has one, can be loaded.
+
+    >>> import lazyt as lt
+    >>> "cpu" in lt.backends.available()
+    True
+    """
     found = []
     for name in names():
         try:
