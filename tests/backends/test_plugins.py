@@ -495,6 +495,27 @@ def test_what_the_page_says_of_fallbacks(mine):
     assert "on host" in str((x @ x.T).explain())
 
 
+def test_fallbacks_may_be_refused_or_allowed_by_name(mine, monkeypatch):
+    backend = type(lt.backends.load("mine"))
+    x = lt.asarray(X, device="mine")
+    monkeypatch.setattr(backend, "host_fallback", ("sort",))
+    np.testing.assert_array_equal(lt.sort(-x, axis=0).numpy(), np.sort(-X, axis=0))
+    y = lt.argsort(x + 1)
+    text = (
+        "argsort on 'mine', because mine has no code for it, and its backend does not let the host compute 'argsort' "
+    )
+    with pytest.raises(lt.NotSupportedError, match=text + r"\(recorded at .*test_plugins\.py:"):
+        y.numpy()
+    assert y.is_pending
+    monkeypatch.setattr(backend, "host_fallback", True)
+    np.testing.assert_array_equal(y.numpy(), np.argsort(X + 1))
+    monkeypatch.setattr(backend, "host_fallback", False)
+    z = x @ x.T
+    with pytest.raises(lt.NotSupportedError, match="matmul on 'mine'"):
+        z.numpy()
+    del z
+
+
 def test_the_page_has_every_method():
     text = (Path(__file__).parents[2] / "docs" / "backends.md").read_text()
     own = [n for n in vars(lt.backends.SmallBackend) if not n.startswith("_")]
@@ -508,7 +529,17 @@ def test_the_page_has_every_method():
         "capabilities",
         "extensions",
     ]
-    inner = {"compile", "device", "count_fallback", "fallbacks_of", "fallback", "address", "allocator", "name"}
+    inner = {
+        "compile",
+        "device",
+        "count_fallback",
+        "allows_fallback",
+        "fallbacks_of",
+        "fallback",
+        "address",
+        "allocator",
+        "name",
+    }
     missing = [n for n in [*own, *inherited] if n not in inner and f"`{n}" not in text]
     assert not missing
     offered = [n for n in dir(lt.cuda) if not n.startswith("_") and n != "name"]

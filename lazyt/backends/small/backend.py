@@ -18,7 +18,7 @@ from lazyt.backends.small.run import KERNEL, SmallExecutable
 from lazyt.errors import DeviceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     import numpy as np
 
@@ -33,6 +33,9 @@ class SmallBackend(Backend):
     """A kind of device, most of whose work is inherited. A block is whatever `allocate` gives."""
 
     allocator: SmallAllocator
+    # Whether the host may compute what the device has no code for: all, nothing, or what has these names (see
+    # `fallback`). What it may not is an error when it is planned.
+    host_fallback: bool | Collection[str] = True
 
     def __init__(self) -> None:
         self.allocator = SmallAllocator(self)
@@ -126,6 +129,11 @@ class SmallBackend(Backend):
 
     def fallbacks_of(self, device: str) -> Mapping[str, int]:
         return dict(self.fallbacks.get(device, {}))
+
+    def allows_fallback(self, what: str) -> bool:
+        """Whether the host may compute something that the device has no code for."""
+        allowed = self.host_fallback
+        return allowed if isinstance(allowed, bool) else what in allowed
 
     def count_fallback(self, device: str, what: str) -> None:
         """The host did a call, or interpreted a kernel, for a device."""

@@ -12,6 +12,7 @@ from lazyt.backends.common.executable import ScheduleExecutable
 from lazyt.backends.common.host_calls import HostCall
 from lazyt.backends.interface import Description
 from lazyt.backends.small.memory import Memory, Pending
+from lazyt.errors import NotSupportedError
 from lazyt.ir import kernel_interpreter as interpreter
 from lazyt.ir.graph import Node, Opaque
 from lazyt.ir.passes.kernelize import KernelCall, ScalarArg
@@ -236,6 +237,22 @@ class SmallExecutable(ScheduleExecutable):
         super().__init__(schedule)
         self.backend, self.device = backend, str(device)
         self._code: dict[int, Callable[[KernelArguments], None] | None] = {}
+        if backend.host_fallback is not True:
+            for call in schedule.launches:
+                self._check_allowed(call)
+
+    def _check_allowed(self, call: Launch) -> None:
+        what = _name_of(call)
+        if isinstance(call, KernelCall) and self.code_of(call.kernel) is not None:
+            return
+        why = self.backend.fallback(what)
+        if why and not self.backend.allows_fallback(what):
+            node = call.nodes[-1] if isinstance(call, KernelCall) else call.node
+            name = getattr(node.site, "name", what)
+            raise NotSupportedError(
+                f"not supported: {name} on {self.device!r}, because {why}, and its backend does not let the host "
+                f"compute {what!r} (recorded at {getattr(node.site, 'site', node.site)})"
+            )
 
     def code_of(self, kernel: Kernel) -> Callable[[KernelArguments], None] | None:
         """The backend's code for a kernel of the schedule, compiled at the first call; None: it is interpreted."""
