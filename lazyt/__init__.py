@@ -258,4 +258,4 @@ def __dir__() -> list[str]:
 # Tensors do not look names up, so what a plugin adds to them is there from the beginning.
 if _plugins.is_automatic():
     for _kind in _plugins.expected():
-        _import_module("lazyt.device_modules").announce(_kind)
+        _import_module("lazyt.runtime.device_names").announce(_kind)

@@ -6,7 +6,6 @@ There is one for each backend but the host's, made when it is named. A backend t
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, Self
 
 from lazyt.backends import interface, registry
@@ -14,10 +13,9 @@ from lazyt.errors import DeviceError, NotSupportedError
 from lazyt.functions import random
 from lazyt.interrupts import uninterrupted
 from lazyt.ir import dtypes
-from lazyt.runtime import plan_cache
+from lazyt.runtime import device_names, plan_cache
 from lazyt.runtime.context import _Context, sync
 from lazyt.runtime.device import Device
-from lazyt.runtime.tensor import Tensor
 from lazyt.tracing import autocast, tracebacks
 from lazyt.tracing.current import restore_mode, set_mode
 from lazyt.tracing.trace import local
@@ -239,57 +237,13 @@ def module_of(kind: str) -> DeviceModule:
     return found
 
 
-# The names that tensors have already, of plugins that are not loaded yet.
-_announced: set[str] = set()
-
-# Attributes of tensors. NOTE: a class that looks names up itself would make all attributes slower, so they are there
-# from the moment when the backend is registered.
-
-
-def _mover(kind: str) -> Any:
-    def move(self: Tensor, device: int | None = None) -> Tensor:
-        return self.to(device=kind if device is None else f"{kind}:{device}")
-
-    move.__name__, move.__qualname__ = kind, f"Tensor.{kind}"
-    move.__doc__ = f"This tensor on the current device of {kind!r}, or on the one with this number."
-    return tracebacks.api_boundary(move)
-
-
-def _asker(kind: str) -> Any:
-    return property(lambda self: self.device.partition(":")[0] == kind, doc=f"Whether it is on a device of {kind!r}.")
-
-
-def _taken(name: str) -> str:
-    """What the name of a backend would hide; '' for nothing."""
-    taken = {
-        "the name of a dtype": dtypes.is_name(name),
-        f"lazyt.{name}": name in dir(sys.modules["lazyt"]),
-        f"Tensor.{name}": hasattr(Tensor, name),
-        f"Tensor.is_{name}": hasattr(Tensor, f"is_{name}"),
-    }
-    return next((what for what, is_taken in taken.items() if is_taken), "")
-
-
 def _check(backend: interface.Backend) -> None:
     name = backend.name
-    what = "" if name in _announced else _taken(name)
-    if what:
+    if what := device_names.taken(name):
         raise ValueError(f"register: a backend cannot be called {name!r}: that is {what}")
     for extension in backend.extensions:
         if hasattr(DeviceModule, extension):
             raise ValueError(f"register: the extension {extension!r} of {name!r} is a name of every device module")
-
-
-def announce(kind: str) -> None:
-    """Tensors get `x.npu()`, which loads the plugin of this name, and `x.is_npu`; nothing if these are taken."""
-    if kind.isidentifier() and not _taken(kind):
-        _name(kind)
-        _announced.add(kind)
-
-
-def _name(kind: str) -> None:
-    setattr(Tensor, kind, _mover(kind))
-    setattr(Tensor, f"is_{kind}", _asker(kind))
 
 
 def attach(backend: interface.Backend) -> None:
@@ -299,8 +253,7 @@ def attach(backend: interface.Backend) -> None:
     """
     _check(backend)
     autocast.add_device(backend.name, backend.autocast_policies, backend.autocast_dtype)
-    _name(backend.name)
-    _announced.discard(backend.name)
+    device_names.attach(backend.name)
 
 
 def detach(backend: interface.Backend) -> None:
@@ -313,8 +266,7 @@ def detach(backend: interface.Backend) -> None:
     sync()
     local.trace.reset_trie()
     plan_cache.forget_plans(name)
-    delattr(Tensor, name)
-    delattr(Tensor, f"is_{name}")
+    device_names.detach(name)
     autocast.remove_device(name)
     _modules.pop(name, None)
 
