@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import lazyt_opencl
 import numpy as np
 import pytest
-from lazyt_opencl import backend
-from lazyt_opencl.device import NAME, Device, DeviceBuffer
 
 import lazyt as lt
+import lazyt_opencl
 from lazyt import nn, optim
 from lazyt.backends import registry
+from lazyt_opencl import backend
+from lazyt_opencl.device import NAME, Device, DeviceBuffer
 
 FIRST = f"{NAME}:0"
 X = np.arange(12, dtype=np.float32).reshape(3, 4)

@@ -1,4 +1,4 @@
-"""Every kernel that lazyt's backends must do, on the device: what the interpreter of the kernel IR stores, to the bit."""
+"""The kernels that every backend must do, on the device: to the bit what the interpreter of the kernel IR stores."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from lazyt.ir.kernel_interpreter import table
 from lazyt_opencl.codegen.emit import program, symbol_of
 from lazyt_opencl.device import Device
 from lazyt_opencl.executor import sizes_of
-
-from lazyt.ir.kernel_interpreter import table
 from tests.support.kernel_builder import layernorm, reduction, softmax
 from tests.support.kernel_cases import SUITE, Case, cases_of_suite
 from tests.support.kernel_suite import F32, close, finite, same_bits

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lazyt.backends.interface import Allocator, Backend, Capabilities, Statistics
-from lazyt_opencl.device import NAME, DeviceBuffer, device, number_of
+from lazyt.errors import DeviceError
+from lazyt_opencl.device import NAME, DeviceBuffer, device, devices, number_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,9 +61,16 @@ class OpenCLBackend(Backend):
 
     name = NAME
     allocator = DeviceAllocator()
+    interface_version = 1
 
     def device(self, name: str) -> str:
         return device(name).name
+
+    def device_count(self) -> int:
+        try:
+            return len(devices())
+        except DeviceError:
+            return 0
 
     def index(self, name: str) -> int:
         return number_of(name)

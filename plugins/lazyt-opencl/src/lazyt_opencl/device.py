@@ -52,8 +52,8 @@ class Device:
         self.number, self.name, self.found = number, f"{NAME}:{number}", found
         if not found.double_fp_config:
             raise NotSupportedError(
-                f"device {self.name!r} ({found.name}): not supported, because it has no float64 (cl_khr_fp64), in which "
-                "lazyt adds sums"
+                f"device {self.name!r} ({found.name}): not supported, because it has no float64 (cl_khr_fp64), in "
+                "which lazyt adds sums"
             )
         self.context = cl.Context([found])
         self.queue = cl.CommandQueue(self.context)

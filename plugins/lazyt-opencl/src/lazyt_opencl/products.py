@@ -105,7 +105,7 @@ def sizes(bound: ScheduleBinding, c: MatmulCall, tile: Tile) -> tuple[tuple[int,
 def source(form: Form, notes: Any = ()) -> str:
     """The program of a product."""
     module = Module()
-    own = FLOAT32 if form.dtype == BFLOAT16 or form.dtype.itemsize == 2 and form.dtype.kind == "f" else form.dtype
+    own = FLOAT32 if form.dtype == BFLOAT16 or (form.dtype.itemsize == 2 and form.dtype.kind == "f") else form.dtype
     kind = "uint" if own.kind == "b" else type_of(reg_type(own))
     added = "fma(x, y[j], sums[i][j])" if own.kind == "f" else f"({kind})(sums[i][j] + x * y[j])"
 

@@ -9,9 +9,11 @@ HEAD = """#pragma OPENCL FP_CONTRACT OFF
 """
 _UNSIGNED = {"i1": "bool", "i8": "uchar", "i16": "ushort", "i32": "uint", "i64": "ulong"}
 _RANGES = {
-    "i8": ("-128", "127", "255"), "i16": ("-32768", "32767", "65535"), "i32": ("-2147483647 - 1", "2147483647", "4294967295u"),
+    "i8": ("-128", "127", "255"),
+    "i16": ("-32768", "32767", "65535"),
+    "i32": ("-2147483647 - 1", "2147483647", "4294967295u"),
     "i64": ("-9223372036854775807l - 1l", "9223372036854775807l", "18446744073709551615ul"),
-}  # fmt: skip
+}
 
 Needs = tuple[tuple[str, str], ...]
 
@@ -19,7 +21,8 @@ Needs = tuple[tuple[str, str], ...]
 @cache
 def helper(name: str, element: str) -> tuple[str, str, Needs]:
     """The symbol of a function for an element type, its text, and the functions that it calls."""
-    symbol = f"lt_{name}_{element}" if element else f"lt_{name}"
+    # NOTE: `lt_` begins the names of rules, some of which are called alike.
+    symbol = f"c_{name}_{element}" if element else f"c_{name}"
     if name.startswith("saturate"):
         return symbol, _saturate(symbol, name, element), ()
     text, below = _BY_NAME[name](symbol, element)
