@@ -82,6 +82,15 @@ def test_products(dtype: str, shape: tuple[int, int, int]) -> None:
     np.testing.assert_array_equal(got.view(np.uint8), want.view(np.uint8))  # small integers: exact in any order
 
 
+def test_products_of_gpus_and_of_processors(opencl: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = lt.asarray(np.arange(100 * 70).reshape(100, 70) % 11), lt.asarray(np.arange(70 * 90).reshape(70, 90) % 7)
+    for is_cpu in (False, True):
+        monkeypatch.setattr(opencl, "is_cpu", is_cpu)
+        # Another program, so that it is planned anew.
+        got = (a.to(NAME).astype("float32") + is_cpu) @ b.to(NAME).astype("float32")
+        np.testing.assert_array_equal(got.numpy(), (a.numpy() + is_cpu) @ b.numpy())
+
+
 def test_a_batch_of_products_that_broadcasts() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 1, 40, 20)), rng.normal(size=(3, 20, 50))

@@ -64,6 +64,7 @@ class Device:
         if found.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
             self.options += ["-cl-fp32-correctly-rounded-divide-sqrt", "-DLT_ROUNDED"]
         self.group = min(int(found.max_work_group_size), 256)
+        self.is_cpu = bool(found.type & cl.device_type.CPU)
         self.processors = int(found.max_compute_units)
 
     def allocate(self, nbytes: int) -> DeviceBuffer:

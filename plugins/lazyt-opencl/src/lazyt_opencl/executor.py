@@ -162,7 +162,7 @@ class Bound(ScheduleBinding):
 
     def form_of(self, c: MatmulCall) -> products.Form | None:
         """The code of a product; None where the host computes it."""
-        return products.form_of(self, c, self.where.group)
+        return products.form_of(self, c, self.where)
 
     def pieces_of(self, c: KernelCall) -> list[Piece]:
         """What a kernel is launched as: itself, or the parts of one with too few rows for all processors."""

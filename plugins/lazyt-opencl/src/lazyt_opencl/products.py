@@ -24,25 +24,36 @@ if TYPE_CHECKING:
 
     from lazyt.backends.common.binding import ScheduleBinding
     from lazyt.ir.passes.schedule import MatmulCall
+    from lazyt_opencl.device import Device
 
 # Entries of the arguments: the sizes, the offsets in bytes of both operands and of the result, the strides of rows and
 # columns, then an extent and two strides for each axis of the batch.
 HEAD_SIZE = 11
-# Elements of both operands that a block has along the axis that is summed over.
-DEPTH = 16
 
 
 @dataclass(frozen=True)
 class Tile:
-    """The shape of a product's code: work-items of a group along each side, and results of each along each side."""
+    """The shape of a product's code: a group has side * side work-items, each with high rows of wide neighbours."""
 
     side: int
-    each: int
+    high: int
+    wide: int
+    depth: int  # of a block along the axis that is summed over
 
     @property
-    def size(self) -> int:
-        """Rows and columns of the tile."""
-        return self.side * self.each
+    def rows(self) -> int:
+        """Rows of the result that a group computes."""
+        return self.side * self.high
+
+    @property
+    def columns(self) -> int:
+        """Columns of the result that a group computes."""
+        return self.side * self.wide
+
+
+# For processors with vectors, one work-item a thread, and for GPUs; then for few rows or columns.
+CPU, CPU_SMALL = Tile(4, 4, 16, 64), Tile(4, 1, 4, 64)
+GPU, GPU_SMALL = Tile(16, 4, 4, 16), Tile(16, 1, 1, 16)
 
 
 @dataclass(frozen=True)
@@ -60,18 +71,18 @@ class Form:
     def symbol(self) -> str:
         """The name of its function."""
         names = "_".join(map(elementwise.short_name, (self.a, self.b, self.a_as, self.b_as, self.dtype)))
-        return f"lazyt_product_{names}_{self.tile.side}_{self.tile.each}"
+        return f"lazyt_product_{names}_{self.tile.side}_{self.tile.high}_{self.tile.wide}"
 
 
-def form_of(bound: ScheduleBinding, c: MatmulCall, group: int) -> Form | None:
-    """The code for a product; None for what has none: convolutions, complex numbers."""
+def form_of(bound: ScheduleBinding, c: MatmulCall, where: Device) -> Form | None:
+    """The code for a product; None for what has none: complex numbers, very many axes, very small groups."""
     n = c.node
-    if n.op != "matmul" or n.dtype.kind == "c" or len(n.operands[0].shape) - 2 > MAX_BATCH:
+    large, small = (CPU, CPU_SMALL) if where.is_cpu else (GPU, GPU_SMALL)
+    if n.op != "matmul" or n.dtype.kind == "c" or len(n.shape) - 2 > MAX_BATCH or large.side**2 > where.group:
         return None
-    rows, columns = (bound.value(d) for d in n.shape[-2:])
-    side = 16 if group >= 256 else 8
     # Of few rows or columns a large tile would be mostly outside.
-    tile = Tile(side, 4 if min(rows, columns) > 2 * side else 1)
+    rows, columns = (bound.value(d) for d in n.shape[-2:])
+    tile = large if 2 * rows > large.rows and 2 * columns > large.columns else small
     (a, _, _), (b, _, _) = c.operands
     return Form(a.dtype, b.dtype, n.operands[0].dtype, n.operands[1].dtype, n.dtype, tile)
 
@@ -98,7 +109,7 @@ def arguments(bound: ScheduleBinding, c: MatmulCall, table: list[int], patches: 
 def sizes(bound: ScheduleBinding, c: MatmulCall, tile: Tile) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     """The work-items along each axis, and those of a group."""
     *batch, rows, columns = (bound.value(d) for d in c.node.shape)
-    blocks = [-(-x // tile.size) * tile.side for x in (columns, rows)]
+    blocks = [-(-x // size) * tile.side for x, size in ((columns, tile.columns), (rows, tile.rows))]
     return (blocks[0], blocks[1], math.prod(batch)), (tile.side, tile.side, 1)
 
 
@@ -107,7 +118,6 @@ def source(form: Form, notes: Any = ()) -> str:
     module = Module()
     own = FLOAT32 if form.dtype == BFLOAT16 or (form.dtype.itemsize == 2 and form.dtype.kind == "f") else form.dtype
     kind = "uint" if own.kind == "b" else type_of(reg_type(own))
-    added = "fma(x, y[j], sums[i][j])" if own.kind == "f" else f"({kind})(sums[i][j] + x * y[j])"
 
     def element(text: str, memory: np.dtype, as_dtype: np.dtype) -> str:
         x = f"({text} != 0)" if memory.kind == "b" else text
@@ -116,12 +126,19 @@ def source(form: Form, notes: Any = ()) -> str:
 
     a = element("a[(row + r) * a_row + (t + q) * a_column]", form.a, form.a_as)
     b = element("b[(t + q) * b_row + (column + r) * b_column]", form.b, form.b_as)
-    total = "sums[i][j] != 0" if own.kind == "b" else elementwise.cast("sums[i][j]", own, form.dtype, module)
-    tile, side, each = form.tile.size, form.tile.side, form.tile.each
+    total = "sum[j] != 0" if own.kind == "b" else elementwise.cast("sum[j]", own, form.dtype, module)
+    tile, wide = form.tile, form.tile.wide
+    vector = kind if wide == 1 else f"{kind}{wide}"
+    x = f"a_block[q][u + {tile.side} * i]"
+    x = x if wide == 1 else f"({vector})({x})"
+    near = f"b_block[q][v * {wide}]"
     text = _KERNEL.format(
         symbol=form.symbol, kind=kind, a_type=memory_type(form.a), b_type=memory_type(form.b),
-        c_type=memory_type(form.dtype), tile=tile, side=side, each=each, depth=DEPTH, items=side * side, head=HEAD_SIZE,
-        a=a, b=b, added=added, total=total,
+        c_type=memory_type(form.dtype), rows=tile.rows, columns=tile.columns, side=tile.side, high=tile.high, wide=wide,
+        depth=tile.depth, items=tile.side**2, head=HEAD_SIZE, vector=vector, a=a, b=b, total=total,
+        near=near if wide == 1 else f"vload{wide}(0, &{near})",
+        sum=f"fma({x}, y, sums[i])" if own.kind == "f" else f"sums[i] + {x} * y",
+        put="sum[0] = sums[i]" if wide == 1 else f"vstore{wide}(sums[i], 0, sum)",
     )  # fmt: skip
     return "\n".join([HEAD, module.text(), *(f"// {line}" for line in notes), text])
 
@@ -132,7 +149,7 @@ __kernel void {symbol}(__global const long *table, const long first, __global uc
     __global const long *const args = table + first;
     const long rows = args[0], columns = args[1], depth = args[2];
     const long a_row = args[6], a_column = args[7], b_row = args[8], b_column = args[9];
-    __local {kind} a_block[{depth}][{tile} + 1], b_block[{depth}][{tile}];
+    __local {kind} a_block[{depth}][{rows} + 1], b_block[{depth}][{columns}];
     long matrix = (long)get_group_id(2), a_first = 0, b_first = 0;
     for (int axis = (int)args[10] - 1; axis >= 0; axis--) {{
         __global const long *const own = args + {head} + 3 * axis;
@@ -143,35 +160,33 @@ __kernel void {symbol}(__global const long *table, const long first, __global uc
     __global const {a_type} *const a = (__global const {a_type} *)(b0 + args[3]) + a_first;
     __global const {b_type} *const b = (__global const {b_type} *)(b1 + args[4]) + b_first;
     __global {c_type} *const c = (__global {c_type} *)(b2 + args[5]) + (long)get_group_id(2) * rows * columns;
-    const long row = (long)get_group_id(1) * {tile}, column = (long)get_group_id(0) * {tile};
+    const long row = (long)get_group_id(1) * {rows}, column = (long)get_group_id(0) * {columns};
     const int v = (int)get_local_id(0), u = (int)get_local_id(1), own = u * {side} + v;
-    {kind} sums[{each}][{each}];
-    for (int i = 0; i < {each}; i++)
-        for (int j = 0; j < {each}; j++) sums[i][j] = 0;
+    {vector} sums[{high}];
+    for (int i = 0; i < {high}; i++) sums[i] = 0;
     for (long t = 0; t < depth; t += {depth}) {{
-        for (int s = own; s < {tile} * {depth}; s += {items}) {{
+        const int deep = (int)min((long){depth}, depth - t);
+        for (int s = own; s < {rows} * {depth}; s += {items}) {{
             const int r = s / {depth}, q = s % {depth};
-            a_block[q][r] = row + r < rows && t + q < depth ? {a} : ({kind})0;
+            a_block[q][r] = row + r < rows && q < deep ? {a} : ({kind})0;
         }}
-        for (int s = own; s < {tile} * {depth}; s += {items}) {{
-            const int q = s / {tile}, r = s % {tile};
-            b_block[q][r] = column + r < columns && t + q < depth ? {b} : ({kind})0;
+        for (int s = own; s < {columns} * deep; s += {items}) {{
+            const int q = s / {columns}, r = s % {columns};
+            b_block[q][r] = column + r < columns ? {b} : ({kind})0;
         }}
         barrier(CLK_LOCAL_MEM_FENCE);
-        for (int q = 0; q < {depth}; q++) {{
-            {kind} y[{each}];
-            for (int j = 0; j < {each}; j++) y[j] = b_block[q][v + {side} * j];
-            for (int i = 0; i < {each}; i++) {{
-                const {kind} x = a_block[q][u + {side} * i];
-                for (int j = 0; j < {each}; j++) sums[i][j] = {added};
-            }}
+        for (int q = 0; q < deep; q++) {{
+            const {vector} y = {near};
+            for (int i = 0; i < {high}; i++) sums[i] = {sum};
         }}
         barrier(CLK_LOCAL_MEM_FENCE);
     }}
-    for (int i = 0; i < {each}; i++)
-        for (int j = 0; j < {each}; j++) {{
-            const long r = row + u + {side} * i, q = column + v + {side} * j;
-            if (r < rows && q < columns) c[r * columns + q] = {total};
-        }}
+    for (int i = 0; i < {high}; i++) {{
+        const long r = row + u + {side} * i, first_column = column + v * {wide};
+        {kind} sum[{wide}];
+        {put};
+        for (int j = 0; j < {wide}; j++)
+            if (r < rows && first_column + j < columns) c[r * columns + first_column + j] = {total};
+    }}
 }}
 """
