@@ -37,6 +37,9 @@ def public(name: str) -> Any:
     return next((f for s in SPACES if (f := getattr(s, name, None)) is not None), None)
 
 
+# NOTE: modules are loaded on demand, and add their operations to the table.
+for _name in dir(lt):
+    getattr(lt, _name)
 NAMES = sorted(n for n, op in OPS.items() if op.samples is not None and op.numpy is not None and public(n) is not None)
 
 
