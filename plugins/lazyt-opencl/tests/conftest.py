@@ -1,4 +1,4 @@
-"""The backend is registered for the tests of this folder; without a driver they are skipped, with the reason."""
+"""The device of the tests of this folder; without pyopencl or a driver they are skipped, with the reason."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-
-pytest.importorskip("pyopencl", reason="pyopencl is missing: pip install pyopencl pocl-binary-distribution")
 import lazyt_opencl
 from lazyt.tracing.trace import local
 from lazyt_opencl.device import NAME, Device
@@ -18,7 +16,6 @@ from lazyt_opencl.device import NAME, Device
 @pytest.fixture(scope="session")
 def opencl() -> Device:
     """The first device."""
-    lazyt_opencl.register()
     try:
         found = lazyt_opencl.device(NAME)
     except lt.DeviceError as e:

@@ -211,6 +211,7 @@ def test_devices_that_are_not_there() -> None:
     with pytest.raises(lt.DeviceError, match=r"device 'opencl:x': no such device; OpenCL devices are 'opencl:0'"):
         lt.zeros(3, device="opencl:x")
     assert lazyt_opencl.devices()[0].startswith("opencl:0 (")
+    assert backend.BACKEND.device_count() == len(lazyt_opencl.devices())
     assert registry.get(NAME) is backend.BACKEND
 
 

@@ -73,8 +73,8 @@ def literal(element: str, value: Number) -> str:
 
 
 def identifier(symbol: str) -> str:
-    """The C name of a rule's helper, such as lt_pow_i32 for lazyt.pow.i32."""
-    return symbol.replace("lazyt.", "lt_", 1).replace(".", "_")
+    """The C name of a rule's helper, such as lt_part_pow_i32 for lazyt.pow.i32."""
+    return symbol.replace("lazyt.", "lt_part_", 1).replace(".", "_")
 
 
 class Module:
