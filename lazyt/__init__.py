@@ -44,6 +44,7 @@ Modules
     nn, optim                                           layers, losses, initial values; optimizers and schedules
     memory                                              how much memory tensors take, and may take
     data, multiprocessing                               datasets and DataLoader; tensors shared between processes
+    library                                             operations and kernels of one's own
     amp                                                 mixed precision: autocast, GradScaler
     backends                                            kinds of devices; lt.npu is that of a plugin called npu
     debug                                               prints and calls of Python within a recorded program
@@ -128,6 +129,7 @@ if _typing.TYPE_CHECKING:
         distributions,
         fft,
         func,
+        library,
         linalg,
         memory,
         multiprocessing,
@@ -179,7 +181,7 @@ if _typing.TYPE_CHECKING:
     )
 
 # What not every program needs; each makes its own functions boundaries.
-_ON_DEMAND = ("amp", "data", "distributions", "func", "multiprocessing", "nn", "optim", "testing", "utils")
+_ON_DEMAND = ("amp", "data", "distributions", "func", "library", "multiprocessing", "nn", "optim", "testing", "utils")
 _OF_AMP = ("autocast", "get_autocast_dtype", "is_autocast_enabled")
 _MODULES = frozenset(("autograd", "debug", "fft", "linalg", "memory", "random"))
 __all__ = sorted({

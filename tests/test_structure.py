@@ -65,6 +65,7 @@ ORDER = (
     "distributions",
     "func",
     "testing",
+    "library",
 )
 # What the order alone would allow, and should not. Backends stand on the IR alone; what records knows no backend.
 ONLY = {
@@ -408,7 +409,7 @@ def test_every_operation_has_a_reference_and_samples():
 NAMESPACES = ("lazyt", "lazyt.autograd", "lazyt.utils.checkpoint", "lazyt.nn", "lazyt.nn.functional", "lazyt.nn.init",
               "lazyt.nn.utils", "lazyt.nn.utils.rnn", "lazyt.optim", "lazyt.optim.swa_utils", "lazyt.distributions",
               "lazyt.amp", "lazyt.random", "lazyt.data",
-              "lazyt.memory", "lazyt.linalg", "lazyt.fft", "lazyt.debug", "lazyt.testing")  # fmt: skip
+              "lazyt.memory", "lazyt.linalg", "lazyt.fft", "lazyt.debug", "lazyt.testing", "lazyt.library")  # fmt: skip
 
 
 def public(namespace: str) -> dict[str, object]:

@@ -31,14 +31,14 @@ def zeros_as(x: Handle) -> Handle:
     return made
 
 
-class _Pull(Rule):
+class Pull(Rule):
     """Cotangents by a function of lists: from one a result to one a differentiable input."""
 
     def __init__(self, kept: Kept, name: str, call: Callable[[list[Handle], list[Any]], Sequence[Any]]) -> None:
         super().__init__(kept)
         self.name, self.call = name, call
 
-    def _kept_tensors(self) -> list[Handle]:
+    def kept_tensors(self) -> list[Handle]:
         kept = self.kept.tensors
         if kept is None:
             raise AutogradError(
@@ -55,14 +55,14 @@ class _Pull(Rule):
         return kept
 
     def pull(self, tr: Trace, step: Step, cts: Sequence[Handle | None], create: bool) -> list[tuple[Slot, Handle]]:
-        kept = self._kept_tensors()
+        kept = self.kept_tensors()
         # NOTE: results that nothing depends on have zeros.
         given = [ct if ct is not None else zeros_of(s) for s, ct in zip(step.slots, cts, strict=True)]
         found = self.call(kept, given)
         return [(x, ct) for x, ct in zip(inputs_of(step), found, strict=True) if ct is not None]
 
 
-class _Push(_Pull):
+class _Push(Pull):
     """A rule for tangents, and its transpose for cotangents: `tangents(kept, some)`, one an input to one a result."""
 
     def __init__(
@@ -73,7 +73,7 @@ class _Push(_Pull):
         self.tangents = tangents
 
     def push(self, step: Step, tangents: Sequence[Handle]) -> Sequence[Handle]:
-        kept = self._kept_tensors()
+        kept = self.kept_tensors()
         made = self.tangents(kept, tangents)
         if len(made) != len(step.slots):
             raise AutogradError(
@@ -202,7 +202,7 @@ class custom_vjp(_Custom):  # noqa: N801 - a name that other programs rely on
         places = [i for i, x in enumerate(leaves) if requires_grad(x)]
         if tr.number != number:  # the rule has synced
             inputs = [slot_of(begin(), x) for x in asked]
-        return self._results(out, inputs, _Pull(Kept(kept), self._name, call))
+        return self._results(out, inputs, Pull(Kept(kept), self._name, call))
 
     def _cotangents(
         self, found: Any, trees: Sequence[Any], like: Sequence[tuple[Any, Any]], places: Sequence[int]
@@ -213,7 +213,7 @@ class custom_vjp(_Custom):  # noqa: N801 - a name that other programs rely on
             raise AutogradError(f"{self._name}: bwd must return {len(trees)} cotangents, got {len(found)}")
         cts: list[Any] = [None] * len(like)
         for n, (ct, tree) in enumerate(zip(found, trees, strict=True)):
-            _spread(tree, ct, cts, f"{self._name}: bwd gave for argument {n}")
+            spread(tree, ct, cts, f"{self._name}: bwd gave for argument {n}")
         for i in places:
             if cts[i] is not None and cts[i].shape != like[i][0]:
                 raise ShapeError(
@@ -230,7 +230,7 @@ def _with(fixed: Sequence[Any], numbers: Sequence[int], free: Sequence[Any]) -> 
     return args
 
 
-def _spread(tree: Any, ct: Any, cts: list[Any], what: str) -> None:
+def spread(tree: Any, ct: Any, cts: list[Any], what: str) -> None:
     """Put cotangents where the tensors of an argument are; None stands for zeros of all below."""
     if ct is None:
         return
@@ -241,10 +241,10 @@ def _spread(tree: Any, ct: Any, cts: list[Any], what: str) -> None:
         cts[tree.n] = ct
     elif isinstance(tree, dict) and isinstance(ct, dict) and tree.keys() == ct.keys():
         for k, t in tree.items():
-            _spread(t, ct[k], cts, what)
+            spread(t, ct[k], cts, what)
     elif isinstance(tree, tuple | list) and isinstance(ct, tuple | list) and len(tree) == len(ct):
         for t, c in zip(tree, ct, strict=True):
-            _spread(t, c, cts, what)
+            spread(t, c, cts, what)
     else:
         flatten(ct, places)
         if places:

@@ -17,7 +17,7 @@ from lazyt.autograd.jvp import several, stopped
 from lazyt.autograd.saved_segment import input_numbers
 from lazyt.autograd.vjp_step import special_step
 from lazyt.errors import AutogradError, NotSupportedError
-from lazyt.ops import effects, numpy_calls
+from lazyt.ops import effects, kernel_calls, numpy_calls
 from lazyt.tracing.commit import undisturbed
 from lazyt.tracing.record import begin, slot_of
 from lazyt.tracing.steps import ASSIGN, INPUT, new_tensor
@@ -143,6 +143,8 @@ def _check(s: Step) -> None:
     for module, name in ((numpy_calls, "call"), (effects, "effect")):
         if lower is not None and lower is module.lower:
             raise batching.refuse(name, s.site)
+    if kernel_calls.is_kernel_call(s.op):
+        s.statics[0].check_batching(s.site)
 
 
 def _dependent(tr: Trace, first: Step, inputs: Sequence[Slot]) -> set[Step]:

@@ -240,6 +240,17 @@ def numpy_call(*rest: Any) -> tuple[Array, ...]:
     return tuple(r.astype(d, copy=False) for r, (_, d) in zip(results, recorded, strict=True))
 
 
+# Operations of users (ops/kernel_calls.py): a kernel on the host, and one of the operands' device.
+@register("operation")
+@register("operation_on_device")
+def operation(*rest: Any) -> tuple[Array, ...]:
+    """A call of a user's kernel: operands, the call, (shape, dtype) of its results."""
+    *arrays, call, recorded = rest
+    with np.errstate(all="ignore"):
+        found: tuple[Array, ...] = call.run(np, arrays, recorded)
+    return found
+
+
 @register("after")
 def after(_: Array, *arrays: Array) -> tuple[Array, ...]:
     """The arrays, to be had only when the first one has been computed: what reads them is computed again then."""

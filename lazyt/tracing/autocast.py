@@ -124,7 +124,7 @@ class Autocast:
             target = dtypes.float32 if dtypes.float32 in found else self.lower[kind]
         else:
             target = dtypes.float32
-        return _cast_all(values, kind, target)
+        return cast_all(values, kind, target)
 
 
 def _flat(values: Sequence[Any]) -> list[Any]:
@@ -135,7 +135,7 @@ def _kind_of(values: Sequence[Any]) -> str:
     """The kind of device that the first tensor among these is on; '' where there is none."""
     for x in values:
         if isinstance(x, Handle):
-            return _place_of(x)
+            return place_of(x)
         if type(x) in (list, tuple):
             kind = _kind_of(x)
             if kind:
@@ -143,7 +143,7 @@ def _kind_of(values: Sequence[Any]) -> str:
     return ""
 
 
-def _place_of(x: Any) -> str:
+def place_of(x: Any) -> str:
     """The kind of device that a tensor is on."""
     slot = x._slot
     device: str = x.device if slot is None else slot.step.device
@@ -161,7 +161,7 @@ _ELIGIBLE = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float32))
 
 def _eligible(x: Any, kind: str) -> bool:
     if isinstance(x, Handle):
-        return _dtype_of(x) in _ELIGIBLE and _place_of(x) == kind
+        return _dtype_of(x) in _ELIGIBLE and place_of(x) == kind
     return isinstance(x, np.ndarray) and x.dtype in _ELIGIBLE
 
 
@@ -169,12 +169,12 @@ def _eligible(x: Any, kind: str) -> bool:
 _TO = {d: (d,) for d in _ELIGIBLE}
 
 
-def _cast_all(values: Sequence[Any], kind: str, target: np.dtype) -> Sequence[Any] | None:
+def cast_all(values: Sequence[Any], kind: str, target: np.dtype) -> Sequence[Any] | None:
     """Tensors cast, arrays as tensors that are, and those in lists and tuples; None if nothing is cast."""
     out: list[Any] | None = None
     for i, x in enumerate(values):
         if type(x) in (list, tuple):
-            found = _cast_all(x, kind, target)
+            found = cast_all(x, kind, target)
             if found is None:
                 continue
             y: Any = type(x)(found)

@@ -29,6 +29,7 @@ from lazyt.tracing.record import (
     meta_of,
     operand_slots,
     own_slot,
+    record,
     slot_of,
 )
 from lazyt.tracing.steps import ASSIGN, INPUT, Moved, child, follow, hooks, insert, plain_slots, run_sync
@@ -470,7 +471,11 @@ def _assign(tr: Trace, x: Handle, value: Any, name: str, writes: int, _: Any) ->
 
 def record_inplace(op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple[Any, ...] = ()) -> Handle:
     """x = op(x, ...) written into x: the right-hand side is read first, whatever it shares with x."""
-    region = local.trace.mode.autocast
+    mode = local.trace.mode
+    if mode.library is not None and mode.library.takes(op, (x, *operands)):
+        _record_elsewhere(op, x, operands, statics)
+        return x
+    region = mode.autocast
     if region is not None:
         # NOTE: outside of autocast regions, where this step would be taken for the operation on operands that fit.
         set_mode("autocast", None)
@@ -480,6 +485,19 @@ def record_inplace(op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple
         if region is not None:
             restore_mode("autocast", region)
     return x
+
+
+def _record_elsewhere(op: OpDef, x: Handle, operands: Sequence[Any], statics: tuple[Any, ...]) -> None:
+    """As `record_inplace`, by what takes the operation's place."""
+
+    def changed() -> Any:
+        made = record(op, (x, *operands), statics)
+        if made.shape != x.shape:
+            raise ShapeError(f"{op.name}: output with shape {x.shape} doesn't match the broadcast shape {made.shape}")
+        check_writable_dtype(op.name, made.dtype, x.dtype)
+        return made
+
+    rewrite(x, changed, op.name)
 
 
 def _record_inplace(

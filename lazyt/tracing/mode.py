@@ -31,14 +31,19 @@ class Mode:
     # The device that the name of a kind alone means, for those kinds where one was chosen: (kind, device) in order.
     chosen: tuple[tuple[str, str], ...] = ()
     memory: Any = None  # the budget that plans stay within: a `Budget` of lazyt/runtime/memory_budget.py
+    library: Any = None  # kernels that take the place of others (`lazyt.library.scoped`): an `Overrides`
 
     # The fields that change what is recorded, and not what a recorded step computes.
-    ONLY_RECORDING: ClassVar[frozenset[str]] = frozenset(("autocast", "chosen", "grad", "inference"))
-    FIELDS: ClassVar[tuple[str, ...]] = ("grad", "device", "autocast", "inference", "chosen", "memory", "compress")
+    ONLY_RECORDING: ClassVar[frozenset[str]] = frozenset(("autocast", "chosen", "grad", "inference", "library"))
+    FIELDS: ClassVar[tuple[str, ...]] = (
+        "grad", "device", "autocast", "inference", "chosen", "memory", "compress", "library",
+    )  # fmt: skip
 
     # By (name of a field, value), the modes that differ from this one in that field.
     near: Near
     values: dict[str, Any]
+    # Whether something may take the place of what is recorded: autocast or `library`.
+    intercepted: bool
     # This mode with the fields of `ONLY_RECORDING` at their defaults: part of the keys of what programs share.
     computing: Mode
 
@@ -54,6 +59,7 @@ class Mode:
             mode = object.__new__(cls)
             common = {k: getattr(cls, k) if k in cls.ONLY_RECORDING else v for k, v in values.items()}
             own = {**values, "values": values, "near": Near(mode)}
+            own["intercepted"] = values["autocast"] is not None or values["library"] is not None
             own["computing"] = mode if common == values else cls(**common)
             for name, value in own.items():
                 object.__setattr__(mode, name, value)

@@ -447,12 +447,10 @@ def record(
             if tr.eager:
                 run_sync(tr, "eager", s.site)
             return h
-    region = tr.mode.autocast
-    if region is not None:
-        # NOTE: cast operands are not cast again. What was taken above is what follows cast operands.
-        found = region.operands(op.name, operands, statics)
+    if tr.mode.intercepted:
+        found = _intercepted(tr.mode, op, operands, statics, ints, offsets)
         if found is not None:
-            return record(op, found, statics, ints, offsets)
+            return found
     tr = begin()
     busy = tr.busy
     tr.busy = True
@@ -465,6 +463,15 @@ def record(
     if tr.eager:
         run_sync(tr, "eager", s.site)
     return out
+
+
+def _intercepted(mode: Any, op: OpDef, operands: Sequence[Any], statics: Any, ints: Any, offsets: Any) -> Any:
+    """What autocast, or a kernel that was put in its place, records instead of a call; None if the call stands."""
+    # NOTE: cast operands are not cast again. What was taken before is what follows cast operands.
+    found = None if mode.autocast is None else mode.autocast.operands(op.name, operands, statics)
+    if found is not None:
+        return record(op, found, statics, ints, offsets)
+    return None if mode.library is None else mode.library.record(op, operands, statics, ints, offsets)
 
 
 def record_view(

@@ -140,5 +140,13 @@ def _attention(lanes: Lanes, n: Node, xs: Sequence[Node]) -> tuple[Node, ...]:
     return _call(lanes, n, (*_all(lanes, n, others), by))
 
 
+@library_batching("operation", "operation_on_device")
+def _operation(lanes: Lanes, n: Node, xs: Sequence[Node]) -> tuple[Node, ...]:
+    """By the rule that the user registered; recording refuses a call without one."""
+    call, outputs = statics_of(n)
+    whole = tuple(((lanes.size, *shape), dtype) for shape, dtype in outputs)
+    return _call(lanes, n, xs, (call.over(tuple(lanes.has(n, i, x) for i, x in enumerate(xs))), whole))
+
+
 unbatched("an effect is Python's: it is called once, with the values of no lane", "effect")
 unbatched("a function of NumPy's or of the user's takes the values of one lane", "call")

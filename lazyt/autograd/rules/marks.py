@@ -37,4 +37,5 @@ nondifferentiable(
 nondifferentiable("bits are no numbers that vary", "packbits", "unpackbits")
 nondifferentiable("a function of NumPy's: recording it refuses operands that ask for a gradient", "call")
 nondifferentiable("recording it refuses operands that ask for a gradient", "frexp")
+nondifferentiable("what a user's kernel computes: its rule is the user's too", "operation", "operation_on_device")
 nondifferentiable("its result orders effects", "effect")

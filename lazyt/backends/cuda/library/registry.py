@@ -181,6 +181,12 @@ def frexp(xp: Any, x: Any) -> Any:
     return tuple(xp.frexp(x))
 
 
+@_enter("operation_on_device")
+def operation_on_device(xp: Any, *rest: Any) -> Any:
+    *arrays, kernel_call, recorded = rest
+    return kernel_call.run(xp, arrays, recorded)
+
+
 @_enter("after")
 def after(xp: Any, _: Any, *arrays: Any) -> Any:
     return arrays
@@ -190,6 +196,7 @@ def after(xp: Any, _: Any, *arrays: Any) -> Any:
 ON_HOST = {
     **library_calls.ON_HOST,
     "call": "a function that is NumPy's alone",
+    "operation": "an operation that falls back to its kernel for the CPU",
     "effect": "a function of the host's, called for what it does",
     "linalg_pinv": "CuPy's takes one tolerance for all matrices",
     "complex_expm1": "infinities as the Array API asks",

@@ -1,0 +1,65 @@
+"""Tables of what is registered, where, and until when; and the names that registrations give."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from lazyt.backends import registry as backends
+from lazyt.errors import LazytError
+from lazyt.library.scope import Registered, in_scope, on_exit
+from lazyt.ops.definition import OPS
+from lazyt.tracing.call_site import user_site
+
+
+class RegistrationError(LazytError, RuntimeError):
+    """What is registered twice, or for something that is not there."""
+
+
+# Kinds of devices for which operations without a kernel run by that for the CPU.
+FALLBACKS: dict[str, Registered] = {}
+# How often operations fell back to the CPU, by name and kind of device.
+counts: Counter[tuple[str, str]] = Counter()
+
+
+def here() -> str:
+    """The user's line."""
+    return str(user_site())
+
+
+def enter(table: dict[Any, Any], key: Any, value: Registered, what: str) -> None:
+    """Put something into a table until the scope ends; RegistrationError if there is one, but in a scope.
+
+    What the same line registers again takes the place of the old one: a module or a cell is run again.
+    """
+    old = table.get(key)
+    if old is not None and old.site != value.site and not in_scope():
+        raise RegistrationError(
+            f"{what} is registered already, at {old.site}; it was registered again at {value.site}. To replace it for "
+            "some time, register it in `with lazyt.library.scoped():`"
+        )
+    table[key] = value
+
+    def undo() -> None:
+        if old is None:
+            del table[key]
+        else:
+            table[key] = old
+
+    on_exit(undo)
+
+
+def own_name(op: Any) -> str:
+    """The name of an operation of lazyt's: of itself, `lt::name`, or its function; '' if it is none."""
+    name = op if isinstance(op, str) else getattr(op, "__name__", "")
+    for prefix in ("lt::", "lazyt::"):
+        name = name.removeprefix(prefix)
+    return name if "::" not in name and name in OPS else ""
+
+
+def backend_of(name: Any, what: str) -> str:
+    """The kind of device that a backend's name means; ValueError for one that nobody has."""
+    if isinstance(name, str) and name in backends.names():
+        return name
+    known = ", ".join(map(repr, backends.names()))
+    raise RegistrationError(f"{what}: no backend {name!r}; there are {known}")
