@@ -74,6 +74,7 @@ from lazyt.errors import (
     DeviceError as DeviceError,
     DTypeError as DTypeError,
     IndexOutOfRange as IndexOutOfRange,
+    KernelError as KernelError,
     LazytError as LazytError,
     LazytWarning as LazytWarning,
     NoResult as NoResult,

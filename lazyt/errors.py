@@ -86,6 +86,10 @@ class NotSupportedError(LazytError, NotImplementedError):
     """`not supported: X, because Y`: an honest refusal at the user's line."""
 
 
+class KernelError(LazytError, RuntimeError):
+    """Compiled code of a user's that cannot be loaded, or that reports a failure at the sync."""
+
+
 class OutOfMemory(LazytError, MemoryError):
     """No memory for a sync; everything that was pending still is."""
 

@@ -15,7 +15,7 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lazyt.errors import DeviceError
+from lazyt.errors import DeviceError, KernelError
 from lazyt.ir.records import dataclass
 
 # Changes whenever a backend that is written for one version could fail with the next.
@@ -201,6 +201,12 @@ class Description:
         return ""
 
 
+class LoadedCode(Protocol):
+    """A function of a user's in memory, which stays as long as this object."""
+
+    address: int
+
+
 class Executable(Protocol):
     """A schedule that a backend has compiled."""
 
@@ -380,6 +386,10 @@ class Backend(Protocol):
         """Whether so much code is loaded that plans must be dropped; if so, False until more was loaded."""
         return False
 
+    def load_code(self, text: str, name: str) -> LoadedCode:
+        """The function `name` of a user's source, LLVM IR for the host; KernelError if it cannot be loaded."""
+        raise KernelError(f"{self.name}: no source of users' kernels is compiled for it")
+
     def fallback(self, fn: str) -> str:
         """Why the host computes this library function for the device, which has no code for it; '' if it does not."""
         return ""
@@ -424,5 +434,5 @@ class HostBackend(Backend, Protocol):
 
 __all__ = [
     "INTERFACE_VERSION", "Allocator", "Backend", "Bound", "Buffer", "Capabilities", "Description", "Event",
-    "Executable", "HostAllocator", "HostBackend", "Properties", "Replayable", "Statistics", "Stream",
+    "Executable", "HostAllocator", "HostBackend", "LoadedCode", "Properties", "Replayable", "Statistics", "Stream",
 ]  # fmt: skip

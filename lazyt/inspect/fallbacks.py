@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.registry import backends
 from lazyt.config import HOST
-from lazyt.inspect.kernels import fallback_text
+from lazyt.inspect.kernels import allowed_fallback, fallback_text
 from lazyt.ir import graph as g
 from lazyt.tracing.lower import lower
 
@@ -28,7 +28,7 @@ def recorded_fallbacks(tr: Trace, first: int) -> Sequence[str]:
     found: dict[str, None] = {}
     for n in low.builder.nodes:
         if isinstance(n.attrs, g.Opaque) and isinstance(n.site, g.Origin) and n.site.step >= first:
-            why = backends[steps[n.site.step].device].fallback(n.attrs.fn)
+            why = allowed_fallback(n) or backends[steps[n.site.step].device].fallback(n.attrs.fn)
             if why:
                 found[fallback_text(n.site.name, n.site.site, why)] = None
     return tuple(found)

@@ -14,6 +14,7 @@ from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.schedule import AttentionCall, LibraryCall, MatmulCall, ScatterCall
 from lazyt.ir.prims import ELEMENTWISE
 from lazyt.ir.symbolic import Dim
+from lazyt.ops import kernel_calls
 from lazyt.tracing.printer import bytes_text, count_text, html_text, plural, site_text
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class KernelView:
     @property
     def fallback(self) -> str:
         """Of a call that the host does for a device: the operation, its line, and why; '' for anything else."""
-        why = self._description.fallback
+        why = allowed_fallback(getattr(self._call, "node", None)) or self._description.fallback
         return fallback_text(self._origins[0].name, self._origins[0].site, why) if why and self._origins else ""
 
     @property
@@ -364,9 +365,17 @@ def _shown(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return rows if len(rows) <= SHOWN else [*rows[: SHOWN - 1], (f"{len(rows) - SHOWN + 1} more", "other places")]
 
 
+def allowed_fallback(n: Node | None) -> str:
+    """Of a user's operation that falls back to its kernel for the CPU: why; '' for anything else."""
+    if n is None or not isinstance(n.attrs, g.Opaque) or n.attrs.fn != kernel_calls.ON_HOST:
+        return ""
+    found: str = n.attrs.statics[0].fallback
+    return found
+
+
 def fallback_text(name: str, site: object, why: str) -> str:
     """What a GPU leaves to the host, the user's line, and why."""
-    return f"{name} at {site_text(site)} (no GPU form: {why})"
+    return f"{name} at {site_text(site)} ({why if why.startswith('no kernel') else f'no GPU form: {why}'})"
 
 
 def _label(o: Origin) -> str:

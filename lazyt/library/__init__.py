@@ -12,8 +12,10 @@
 
 from __future__ import annotations
 
-from typing import Any as _Any
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 
+from lazyt.library.native import c_function, cuda_source, llvm_ir
 from lazyt.library.operation import OPERATIONS as _OPERATIONS, Fake, Operation, find as _find
 from lazyt.library.register import (
     custom_op,
@@ -33,17 +35,25 @@ from lazyt.library.schema import SchemaError
 from lazyt.library.scope import scoped
 from lazyt.tracing import tracebacks as _tracebacks
 
+if _TYPE_CHECKING:
+    from lazyt.library.checking import OpcheckError, opcheck
+
 __all__ = [
     "Fake",
+    "OpcheckError",
     "Operation",
     "RegistrationError",
     "SchemaError",
+    "c_function",
+    "cuda_source",
     "custom_op",
     "define",
     "elementwise",
     "fallback",
     "fallback_counts",
     "impl",
+    "llvm_ir",
+    "opcheck",
     "ops",
     "register_autocast",
     "register_batching",
@@ -93,8 +103,20 @@ class _Ops:
 
 ops: _Any = _Ops()
 
-_tracebacks.guard_functions(globals(), __all__)
-_tracebacks.guard_classes(globals(), __all__)
+# NOTE: `lazyt.testing` comes with these.
+_ON_DEMAND = ("OpcheckError", "opcheck")
+_HERE = [name for name in __all__ if name not in _ON_DEMAND]
+_tracebacks.guard_functions(globals(), _HERE)
+_tracebacks.guard_classes(globals(), _HERE)
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _ON_DEMAND:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    checking = _import_module("lazyt.library.checking")
+    _tracebacks.guard_functions(vars(checking), ["opcheck"])
+    globals().update({n: getattr(checking, n) for n in _ON_DEMAND})
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

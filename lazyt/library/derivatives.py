@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lazyt.autograd.custom import Kept, custom, inputs_of
-from lazyt.autograd.custom_rules import Pull, spread, zeros_as
+from lazyt.autograd.custom import Kept, Rule, custom, inputs_of
+from lazyt.autograd.custom_rules import Pull, spread
 from lazyt.autograd.functional import flatten, unflatten, vjp
 from lazyt.autograd.vjp_step import zeros_of
-from lazyt.errors import AutogradError, ShapeError
+from lazyt.errors import AutogradError, NotSupportedError, ShapeError
 from lazyt.ir import dtypes
 from lazyt.ir.records import dataclass
+from lazyt.ops.definition import OPS
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
 from lazyt.tracing.inplace import requires_grad
-from lazyt.tracing.record import begin, is_grad_enabled, slot_of
+from lazyt.tracing.record import begin, is_grad_enabled, record, slot_of
 from lazyt.tracing.steps import new_tensor
 from lazyt.tracing.tensor_state import Handle
 
@@ -50,10 +51,8 @@ class _Rule(Pull):
         if rule.vjp is not None:
             found = self._cotangents(rule.vjp(args, output, made.outputs(given)))
         else:
-            # The rule is linear in the tangents: its transpose is its derivative, anywhere.
-            zeros = [zeros_of(x) for x in inputs_of(step)]
-            _, pull = vjp(lambda *some: self._tangents(args, output, step, some), *zeros)
-            found = list(pull(tuple(given)))
+            found = _transposed(self.name, lambda at, some: self._tangents(*at, step, some), (args, output), given,
+                                [zeros_of(x) for x in inputs_of(step)])  # fmt: skip
         return [(x, ct) for x, ct in zip(inputs_of(step), found, strict=True) if ct is not None]
 
     def push(self, step: Step, tangents: Sequence[Handle]) -> Sequence[Handle] | None:
@@ -103,6 +102,38 @@ class _Rule(Pull):
         return t if t.dtype == like[1] else t.astype(like[1])
 
 
+def _transposed(name: str, push: Any, point: Any, given: Sequence[Handle], zeros: Sequence[Handle]) -> list[Handle]:
+    """The cotangents of what `push` takes, of those of its results; `push` is linear in the tangents.
+
+    NOTE: at a point without gradients: the operation's own result is part of it, and would lead here again. So there
+    is no second derivative.
+    """
+    leaves: list[Any] = []
+    tree = flatten(point, leaves)
+    fixed = unflatten(tree, [x.detach() for x in leaves])
+    _, pull = vjp(lambda *some: push(fixed, some), *zeros)
+    found = list(pull(tuple(given)))
+    asked = [x for x in (*leaves, *given) if requires_grad(x)]
+    if not is_grad_enabled() or not asked:
+        return found
+    tr = begin()
+    return custom(found, [slot_of(tr, x) for x in asked], _Once(Kept(()), name))
+
+
+class _Once(Rule):
+    """What cannot be differentiated again."""
+
+    def __init__(self, kept: Kept, name: str) -> None:
+        super().__init__(kept)
+        self.name = name
+
+    def pull(self, tr: Trace, step: Step, cts: Sequence[Handle | None], create: bool) -> list[tuple[Slot, Handle]]:
+        raise NotSupportedError(
+            f"not supported: a second derivative of {self.name} by its jvp, because its transpose is taken at a fixed "
+            "point; register a vjp too"
+        )
+
+
 class _Call:
     """One call of a differentiable operation: its arguments with places for tensors, and what it gave."""
 
@@ -140,7 +171,8 @@ class _Call:
         for k, x in zip(self.kept_outputs, kept[len(self.kept_leaves) :], strict=True):
             slot = slots[k]
             # NOTE: with this operation's own derivative, where that is asked for again.
-            outs[k] = x if slot is None or not create else new_tensor(slot)
+            # NOTE: a step of its own, because rules may keep it, and nobody tells another handle of a slot its value.
+            outs[k] = x if slot is None or not create else record(OPS["positive"], (new_tensor(slot),))
         args = tuple(unflatten(t, leaves) for t in self.trees)
         return args, tuple(outs) if self.is_tuple else outs[0]
 
@@ -195,4 +227,4 @@ def differentiated(
     return found if call.is_tuple else found[0]
 
 
-__all__ = ["OUTPUT", "Derivative", "asks_for_gradients", "differentiated", "zeros_as"]
+__all__ = ["OUTPUT", "Derivative", "asks_for_gradients", "differentiated"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import types
 import typing
 from operator import index
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -361,8 +362,8 @@ def from_function(name: str, f: Callable[..., Any]) -> Schema:
     parts = typing.get_args(made)
     if typing.get_origin(made) is not tuple or not parts or any(x is not Tensor for x in parts):
         raise NotSupportedError(
-            f"custom_op {name}: not supported: a result of type {made}, because results are Tensor or a tuple of a fixed "
-            "number of them"
+            f"custom_op {name}: not supported: a result of type {made}, because results are Tensor or a fixed tuple "
+            "of them"
         )
     return Schema(namespace, short, tuple(arguments), len(parts), True)
 
@@ -383,7 +384,7 @@ def _annotated(hint: Any, of: str) -> tuple[str, bool, bool]:
                 return kind, True, False
     elif origin is np.dtype:
         return "dtype", False, False
-    elif {*parts} and {*parts} <= {bool, int, float, complex}:
+    elif origin in (typing.Union, types.UnionType) and {*parts} <= {bool, int, float, complex}:
         return "Scalar", False, False
     elif hint in _ANNOTATED:
         return _ANNOTATED[hint], False, False

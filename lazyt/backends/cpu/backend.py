@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lazyt import on_demand
 from lazyt.backends.cpu import address_space, memory
 from lazyt.backends.cpu.parallel_copy import copied
-from lazyt.backends.interface import Capabilities, HostAllocator, HostBackend, Statistics
+from lazyt.backends.interface import Capabilities, HostAllocator, HostBackend, LoadedCode, Statistics
 from lazyt.config import general as settings
 from lazyt.ir.attention import is_attention
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from lazyt.backends.cpu import binding, engine, executor, thread_pool
+    from lazyt.backends.cpu import binding, engine, executor, thread_pool, user_code
     from lazyt.backends.cpu.codegen import needs
     from lazyt.backends.cpu.library import attention, bit_packing, products, scan, scatter, sorting
     from lazyt.ir.builder import Builder
@@ -32,6 +32,7 @@ else:
     engine = on_demand.module("lazyt.backends.cpu.engine")
     executor = on_demand.module("lazyt.backends.cpu.executor")
     thread_pool = on_demand.module("lazyt.backends.cpu.thread_pool")
+    user_code = on_demand.module("lazyt.backends.cpu.user_code")
     needs = on_demand.module("lazyt.backends.cpu.codegen.needs")
     attention = on_demand.module("lazyt.backends.cpu.library.attention")
     bit_packing = on_demand.module("lazyt.backends.cpu.library.bit_packing")
@@ -122,6 +123,9 @@ class CpuBackend(HostBackend):
     def prefetch(self, graph: Graph) -> None:
         if any(is_attention(n) for n in graph.nodes):
             attention.begin(graph)
+
+    def load_code(self, text: str, name: str) -> LoadedCode:
+        return user_code.load(text, name)
 
     def is_crowded(self) -> bool:
         # NOTE: asked at every sync that is planned, and there is no code where the engine was never used.
