@@ -27,31 +27,39 @@ if TYPE_CHECKING:
 NUMBERS = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool_, complex: dtypes.complex128}
 
 
-class ArrayKernel:
-    """A function of arrays, of NumPy's on the host and CuPy's on a GPU: a step that runs when it is needed."""
-
-    def __init__(self, function: Callable[..., Any], schema: Schema | None = None) -> None:
-        self.function = function
-        self.names = [] if schema is None else [a.name for a in schema.arguments if a.keyword]
-
-    def run(self, xp: Any, arguments: Sequence[Any], recorded: Recorded) -> Any:
-        """The results, as the function gives them."""
-        n = len(arguments) - len(self.names)
-        return self.function(*arguments[:n], **dict(zip(self.names, arguments[n:], strict=True)))
-
-
-class Composed:
-    """A function of tensors, which records its operations in place of the call."""
+class _OfFunction:
+    """A kernel that is a Python function: the same function for the same operation is the same kernel."""
 
     def __init__(self, function: Callable[..., Any], schema: Schema | None = None) -> None:
         self.function = function
         self.schema = schema
         self.names = [] if schema is None else [a.name for a in schema.arguments if a.keyword]
 
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and (other.function, other.schema) == (self.function, self.schema)  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.function))
+
+    def _call(self, values: Sequence[Any]) -> Any:
+        n = len(values) - len(self.names)
+        return self.function(*values[:n], **dict(zip(self.names, values[n:], strict=True)))
+
+
+class ArrayKernel(_OfFunction):
+    """A function of arrays, of NumPy's on the host and CuPy's on a GPU: a step that runs when it is needed."""
+
+    def run(self, xp: Any, arguments: Sequence[Any], recorded: Recorded) -> Any:
+        """The results, as the function gives them."""
+        return self._call(arguments)
+
+
+class Composed(_OfFunction):
+    """A function of tensors, which records its operations in place of the call."""
+
     def record(self, values: Sequence[Any]) -> Any:
         """What the function gives, which has to be as many tensors as are declared."""
-        n = len(values) - len(self.names)
-        out = self.function(*values[:n], **dict(zip(self.names, values[n:], strict=True)))
+        out = self._call(values)
         schema = self.schema
         if schema is None:
             return out

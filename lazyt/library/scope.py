@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Self
 
 from lazyt.autograd.functional import vjp
@@ -33,12 +34,12 @@ FIXED = Argument("static", "int")  # what stands for a static argument of lazyt'
 Key = tuple[str, "str | None"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Registered:
-    """Something that was registered, and the line that did it; compared by identity."""
+    """Something that was registered, and the line that did it, by which it is not compared."""
 
     kernel: Any
-    site: str
+    site: str = field(compare=False)
 
 
 class Overrides:
@@ -53,11 +54,13 @@ class Overrides:
             found = object.__new__(cls)
             found.kernels = dict(kernels)
             found.names = frozenset(name for name, _ in kernels)
+            found.own = frozenset(name for name in found.names if "::" not in name)
             found = _overrides.setdefault(key, found)
         assert isinstance(found, cls), "the only class"
         return found
 
     names: frozenset[str]
+    own: frozenset[str]  # of them, lazyt's own operations
 
     def __repr__(self) -> str:
         named = [f"{name} on {backend or 'any device'}" for name, backend in self.kernels]
@@ -81,11 +84,11 @@ class Overrides:
 
     def takes(self, op: OpDef, operands: Sequence[Any]) -> bool:
         """Whether a kernel takes the place of an operation of lazyt's."""
-        return self.find(op.name, device_kind(operands)) is not None
+        return op.name in self.own and self.find(op.name, device_kind(operands)) is not None
 
     def record(self, op: OpDef, operands: Sequence[Any], statics: tuple[Any, ...], ints: Any, offsets: Any) -> Any:
         """What is recorded in place of an operation of lazyt's; None if nothing is."""
-        if op.name not in self.names:
+        if op.name not in self.own:
             return None
         kind = device_kind(operands)
         found = self.find(op.name, kind)
