@@ -25,15 +25,22 @@ class _Module:
 
     __slots__ = ("_module", "_name")
 
+    _module: Any
+    _name: str
+
     def __init__(self, name: str) -> None:
-        self._name = name
-        self._module: Any = None
+        object.__setattr__(self, "_name", name)
+        object.__setattr__(self, "_module", None)
 
     def __getattr__(self, attribute: str) -> Any:
         module = self._module
         if module is None:
-            module = self._module = load(self._name)
+            module = load(self._name)
+            object.__setattr__(self, "_module", module)
         return getattr(module, attribute)
+
+    def __setattr__(self, attribute: str, value: Any) -> None:
+        setattr(load(self._name), attribute, value)
 
     def __dir__(self) -> list[str]:
         return dir(load(self._name))

@@ -9,7 +9,7 @@ import pytest
 
 import lazyt as lt
 from lazyt.backends import registry
-from tests.support.interpreted_backend import InterpretedBackend
+from tests.support.interpreted_backend import NAME, InterpretedBackend
 
 names = itertools.count()
 X = np.array([1.0, 2.0], np.float32)
@@ -80,15 +80,17 @@ def test_opcheck_is_told_what_there_is():
 @pytest.fixture
 def interp():
     registry.register(InterpretedBackend())
-    yield "interp"
-    registry.unregister("interp")
+    yield NAME
+    registry.unregister(NAME)
 
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_fallback_is_counted_and_named(interp, whole):
     op = square()
     x = lt.asarray(X).to(interp)
-    with pytest.raises(lt.NotSupportedError, match=r"on 'interp', .*registered: 'cpu' \(at .*fallback\('interp'\)"):
+    with pytest.raises(
+        lt.NotSupportedError, match=r"on 'interpreted', .*registered: 'cpu' \(at .*fallback\('interpreted'\)"
+    ):
         op(x)
     with lt.library.scoped():
         lt.library.fallback(interp, None if whole else op)
