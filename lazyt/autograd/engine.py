@@ -17,7 +17,7 @@ from lazyt.autograd.saved_segment import Asked, Passed, asked_here, consume, lin
 from lazyt.autograd.track import TRACK
 from lazyt.autograd.transfers import Totals, pull_across
 from lazyt.autograd.vjp_step import BACKWARD as BACKWARD, find_special, ones_of, special_step, vjp_step
-from lazyt.errors import AutogradError, ShapeError
+from lazyt.errors import AutogradError, NotSupportedError, ShapeError
 from lazyt.ops.definition import OPS, OpDef
 from lazyt.tracing.batched_writes import record_writes
 from lazyt.tracing.call_site import user_site
@@ -248,6 +248,7 @@ def pull(
     Without `cotangents` those of the outputs are 1. keeps: whether intermediate values that retain theirs get them.
     """
     tr = local.trace
+    _refuse_estimates(reach)
     links, versions = link_synced(tr, reach, passed)
     if tr.slot_hooks or tr.customs:
         cts = [new_tensor(ct) for ct in cotangents] or [ones_of(x) for x in outputs]
@@ -263,6 +264,19 @@ def pull(
             wanted[m] = tuple(group)
     handles = vjp_step(tr, outputs, cotangents, list(wanted.values()), links, create, retain, reach)
     return dict(zip(wanted, handles, strict=True))
+
+
+def _refuse_estimates(reach: Reach) -> None:
+    """Raise NotSupportedError where gradients of gradients would be computed of what is kept in few bits."""
+    for s in reach.steps:
+        if s.op is BACKWARD:
+            for x in Reach(s.operands[: s.statics[2]], None).steps:
+                if x.mode.compress is not None:
+                    raise NotSupportedError(
+                        f"not supported: differentiating a gradient through {x.op.name} (recorded at {x.site}) under "
+                        "lt.memory.compress, because it is an estimate, and derivatives of estimates are biased; "
+                        "record the forward pass outside of the block"
+                    )
 
 
 def pull_behind(

@@ -287,8 +287,8 @@ def test_a_program_with_other_arrays_has_the_bits_of_all():
     c.adapt(_two_branches(c), average=3)
     x = lt.tensor(_array(64, 64), requires_grad=True)
     with c:
-        z = lt.exp(x) ** 2
-    z.sum().backward()
+        z = (lt.exp(x) * lt.tensor(_array(64, 64, seed=1))).sum()
+    z.backward()
     lt.sync()
     plan = lt.last_sync().plan
     assert {n.dtype.name for n in plan.graph.kept} == {"bfloat16", "uint16"}
@@ -309,6 +309,51 @@ def test_adapting_needs_something_that_is_rounded():
 
     with pytest.raises(ValueError, match=re.escape("compress: no array is rounded in what `gradients` computes")):
         lt.memory.compress().adapt(gradients)
+
+
+def test_what_a_gradient_would_be_multiplied_with_twice_is_kept_as_it_is():
+    """The square of an estimate is no estimate of the square."""
+    x, v = lt.tensor(_array(64, 64), requires_grad=True), lt.tensor(_array(64, 64, seed=1))
+    with lt.memory.compress(bits=2):
+        y = lt.exp(x)
+        z = y * lt.tanh(y)
+        del y
+    (z * v).sum().backward()
+    found = kept()
+    assert found.full == ["exp"] and {name for name, _ in found.arrays} == {"tanh"}
+
+
+def test_gradients_of_gradients_are_refused():
+    x = lt.tensor(_array(64, 64), requires_grad=True)
+
+    def gradient() -> Any:
+        with lt.memory.compress(bits=2):
+            y = (lt.exp(x) * 2).sum()
+        return lt.autograd.grad(y, x, create_graph=True)[0]
+
+    first = gradient()
+    message = "not supported: differentiating a gradient through sum"
+    with pytest.raises(NotSupportedError, match=re.escape(message)):
+        (first * first).sum().backward()
+    with lt.memory.compress(level="L0"):
+        y = (lt.exp(x) * 2).sum()
+    lt.autograd.grad(lt.autograd.grad(y, x, create_graph=True)[0].sum(), x)
+
+
+def test_a_graph_that_is_kept_has_exact_values():
+    x = lt.tensor(_array(64, 64), requires_grad=True)
+    v = lt.tensor(_array(64, 64, seed=1))
+    with lt.memory.compress(bits=1):
+        y = (lt.tanh(lt.exp(x)) * v).sum()
+    y.backward(retain_graph=True)
+    rough = x.grad.numpy()
+    x.grad = None
+    y.backward()
+    found = x.grad.numpy()
+    x.grad = None
+    (lt.tanh(lt.exp(x)) * v).sum().backward()
+    assert not np.allclose(rough, x.grad.numpy(), rtol=1e-2)
+    np.testing.assert_allclose(found, x.grad.numpy(), rtol=1e-5)
 
 
 def test_what_follows_a_sync_in_the_block_is_compressed():

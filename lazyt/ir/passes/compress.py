@@ -102,6 +102,39 @@ class Cut:
             else:
                 self.whole.add(n)
 
+        for n in self._squared():
+            del self.packs[n]
+            self.whole.add(n)
+
+    def _squared(self) -> set[Node]:
+        """What a gradient would be multiplied with twice: the square of an estimate is none of the square.
+
+        Sums and products end the search: an element meets itself there as one of many.
+        """
+        bits = {n: 1 << i for i, n in enumerate(n for n in self.packs if dtypes.kind(n.dtype) == "f")}
+        found = 0
+        on: dict[Node, int] = {}  # of what carries: what was multiplied into it
+        for n in self.graph.nodes if bits else ():
+            if not carries(n):
+                continue
+            mask = 0
+            for o in n.operands:
+                if carries(o):
+                    more = on[o] if n.op in ELEMENTWISE or n.op in MOVEMENT or n.op == "cast" else 0
+                else:
+                    more = bits.get(self.source(o), 0)
+                # NOTE: a sum of two such is no product of them.
+                found |= mask & more if n.op == "mul" else 0
+                mask |= more
+            on[n] = mask
+        return {n for n, bit in bits.items() if bit & found}
+
+    def source(self, n: Node) -> Node:
+        """What is packed where n is read."""
+        while n in self.through and (inner := self.moved(n)) is not None:
+            n = inner
+        return n
+
     def moved(self, n: Node) -> Node | None:
         """The one operand that n is a linear function of, the others being small or free."""
         if n.op in MOVEMENT:
@@ -260,9 +293,7 @@ class _Compressor:
     def _weigh(self, n: Node) -> None:
         """What carries, and a value of mixed bits is multiplied with: the error of that counts by how large it is."""
         for operand in n.operands:
-            x = operand
-            while x in self.cut.through and (inner := self.cut.moved(x)) is not None:
-                x = inner
+            x = self.cut.source(operand)
             if x in self.mixer.numbers and not carries(x):
                 # NOTE: what is in memory at this place anyhow.
                 others = [o for o in n.operands if o is not operand and (carries(o) or self.cut.is_at_hand(o))]
