@@ -4,6 +4,9 @@ A sync ends the trace. Where a value that somebody holds still has a graph behin
 its steps, scalars and inputs, and the values that its derivatives keep (the plan computes those too). A later backward
 records the segment's steps again on its own trace, with every kept value read from memory (`known`), and pulls the
 cotangent through that. What nobody reads of the repetition is dead code; the steps are found in the trie.
+
+Of steps that were recorded under a compression nothing is kept but what cannot be computed again: the later backward
+computes them from their inputs, and packs what it reads in its own program.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from lazyt.autograd.track import CUSTOM, SAME, TRACK
 from lazyt.errors import NotSupportedError, ThreadError
 from lazyt.ir.graph import Node
 from lazyt.ir.prims import SOURCES
+from lazyt.ops.compression import DRAW, DRAWS
 from lazyt.ops.definition import OpDef
 from lazyt.tracing.current import return_to, switch_mode
 from lazyt.tracing.inplace import KEEPS_LEAF, assign_step
@@ -110,6 +114,7 @@ class Segment:
                 self.watched[x] = (ref(h), h._version)
         self.slots = shape.complete(path, self)
         self.inputs = {s: tr.inputs[n] for s, n in shape.inputs}
+        self.draw = _draw_of(path, self.scalars)
 
     def keep(self, values: Sequence[Data]) -> None:
         """Take the kept values, in the order of `slots`, from what the plan computed."""
@@ -134,7 +139,12 @@ class Segment:
             return new[target]
         before = tr.mode
         try:
-            for s, slots in _closure([target], set(self.saved)).items():
+            steps = _closure([target], set(self.saved))
+            if self.draw is not None and any(s.mode.compress is not None for s in steps):
+                step, scalars = self.draw
+                switch_mode(step.mode)
+                advance(tr, DRAW, step.operands[:2], (), None, None, scalars)
+            for s, slots in steps.items():
                 # NOTE: another target may have asked for other results of the same step.
                 missing = [x for x in slots if x not in new]
                 if missing:
@@ -221,6 +231,12 @@ class Segment:
         return bind_input(tr, Holder(self.saved[x], meta))
 
 
+def _draw_of(path: Sequence[Step], scalars: Sequence[Any]) -> tuple[Step, Sequence[Any]] | None:
+    """What the compressions of a program draw from: the first one's step, its seed and its counter."""
+    s = next((s for s in path if s.op in DRAWS), None)
+    return None if s is None else (s, scalars[s.scalar_start : s.scalar_start + 2])
+
+
 def _is_version(x: Slot) -> bool:
     """Whether x is a later value of a leaf: written under no_grad."""
     return x.leaf is not None and x.leaf is not x
@@ -262,7 +278,8 @@ def _kept(
             continue
         met.add(n)
         slot = slot_of_node.get(n)
-        if slot is not None:
+        # NOTE: under a compression all is computed again, in the program of the backward, which packs it.
+        if slot is not None and (slot.step.mode.compress is None or _is_version(slot)):
             kept[slot] = None
         else:
             # A value inside a step is computed again, from what the step read.
