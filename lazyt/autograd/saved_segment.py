@@ -75,6 +75,8 @@ class Shape:
             if x not in writes.over
             for y in dict.fromkeys((x, writes.bases.get(x, x)))
         ]
+        # What the compressions of this program draw from: the first one's seed and counter.
+        self.draw = next((s for s in path if s.op in DRAWS), None)
         # Set by the first segment: what the plan computes for the derivatives, and the inputs of what is repeated.
         self.slots: list[Slot] | None = None
         self.inputs: list[tuple[Step, int]] = []
@@ -114,7 +116,7 @@ class Segment:
                 self.watched[x] = (ref(h), h._version)
         self.slots = shape.complete(path, self)
         self.inputs = {s: tr.inputs[n] for s, n in shape.inputs}
-        self.draw = _draw_of(path, self.scalars)
+        self.draw = shape.draw
 
     def keep(self, values: Sequence[Data]) -> None:
         """Take the kept values, in the order of `slots`, from what the plan computed."""
@@ -141,9 +143,9 @@ class Segment:
         try:
             steps = _closure([target], set(self.saved))
             if self.draw is not None and any(s.mode.compress is not None for s in steps):
-                step, scalars = self.draw
-                switch_mode(step.mode)
-                advance(tr, DRAW, step.operands[:2], (), None, None, scalars)
+                at = self.draw.scalar_start
+                switch_mode(self.draw.mode)
+                advance(tr, DRAW, self.draw.operands[:2], (), None, None, self.scalars[at : at + 2])
             for s, slots in steps.items():
                 # NOTE: another target may have asked for other results of the same step.
                 missing = [x for x in slots if x not in new]
@@ -229,12 +231,6 @@ class Segment:
 
     def _leaf(self, tr: Trace, x: Slot, meta: Gradient | None = None) -> Slot:
         return bind_input(tr, Holder(self.saved[x], meta))
-
-
-def _draw_of(path: Sequence[Step], scalars: Sequence[Any]) -> tuple[Step, Sequence[Any]] | None:
-    """What the compressions of a program draw from: the first one's step, its seed and its counter."""
-    s = next((s for s in path if s.op in DRAWS), None)
-    return None if s is None else (s, scalars[s.scalar_start : s.scalar_start + 2])
 
 
 def _is_version(x: Slot) -> bool:

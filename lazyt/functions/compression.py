@@ -99,9 +99,9 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
     """
 
     def __init__(self, bits: float | None = None, level: str | None = None, *, device: Any = None) -> None:
-        if level in REFUSED:
+        if isinstance(level, str) and level in REFUSED:
             raise NotSupportedError(f"not supported: compress(level={level!r}), because {REFUSED[level]}")
-        if level is not None and level not in (*LEVELS, MIXED):
+        if level is not None and (not isinstance(level, str) or level not in (*LEVELS, MIXED)):
             raise ValueError(f"compress: the levels are {', '.join((*LEVELS, MIXED))}, got {level!r}")
         self._bits, self._level = bits, level
         self._device = current_device() if device is None else Device.check(device)
@@ -126,7 +126,11 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
             settings = replace(settings, by_sample=True)
         self._before = set_mode("compress", settings)
         if settings is not None:
-            self._draw()
+            try:
+                self._draw()
+            except BaseException:
+                restore_mode("compress", self._before)
+                raise
         self._trace = local.trace.number
         return self
 

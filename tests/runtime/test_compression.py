@@ -244,7 +244,21 @@ def test_a_loop_in_one_program_with_updates_leaves_parameters_exact():
         ({"bits": 3}, ValueError, "compress: bits are one of 1, 2, 4, 8, got 3"),
         ({"bits": 2.0}, ValueError, "compress: bits are one of 1, 2, 4, 8, got 2.0"),
         ({"level": "L9"}, ValueError, "compress: the levels are L0, L1, L2, L3, got 'L9'"),
-        ({"level": "L4"}, NotSupportedError, "not supported: compress(level='L4'), because"),
+        ({"level": ["L2"]}, ValueError, "compress: the levels are L0, L1, L2, L3, got ['L2']"),
+        ({"level": "L3.1"}, NotSupportedError, "not supported: compress(level='L3.1'), because it is L3 with settings"),
+        (
+            {"level": "L4"},
+            NotSupportedError,
+            "not supported: compress(level='L4'), because packed arrays are not moved",
+        ),
+        (
+            {"level": "L5"},
+            NotSupportedError,
+            "not supported: compress(level='L5'), because packed arrays are not moved",
+        ),
+        ({"level": "swap"}, NotSupportedError, "not supported: compress(level='swap'), because arrays are not moved"),
+        ({"bits": 1.5}, ValueError, "compress: bits are one of 1, 2, 4, 8, got 1.5"),
+        ({"device": "tpu"}, lt.DeviceError, "device 'tpu': no such device"),
     ],
 )
 def test_bad_settings(given: dict[str, Any], error: type[Exception], message: str):

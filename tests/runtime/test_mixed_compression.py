@@ -142,6 +142,19 @@ def test_two_blocks_of_one_step_and_a_forward_pass_alone():
     assert s.arrays == 2 and s.seen[: 2 * SAMPLES].all()
 
 
+def test_a_block_that_cannot_be_entered_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch):
+    net, c = _Net(), lt.memory.compress(bits=2, level="L3")
+
+    def fails(*args: Any) -> Any:
+        raise lt.OutOfMemory("no room")
+
+    monkeypatch.setattr(c._sensitivity, "told", fails)
+    with pytest.raises(lt.OutOfMemory, match="no room"):
+        net.forward(c)
+    net.forward(lt.memory.compress(level="L0")).backward()
+    assert kept().packed == 0
+
+
 def test_as_a_decorator_it_remembers_too():
     net, c = _Net(), lt.memory.compress(bits=2, level="L3")
 
