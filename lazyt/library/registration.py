@@ -8,6 +8,7 @@ from typing import Any
 from lazyt.backends import registry as backends
 from lazyt.errors import LazytError
 from lazyt.library.scope import Registered, in_scope, on_exit
+from lazyt.ops import catalog
 from lazyt.ops.definition import OPS
 from lazyt.tracing.call_site import user_site
 
@@ -54,6 +55,7 @@ def own_name(op: Any) -> str:
     name = op if isinstance(op, str) else getattr(op, "__name__", "")
     for prefix in ("lt::", "lazyt::"):
         name = name.removeprefix(prefix)
+    assert catalog.__all__, "which fills OPS with all operations"
     return name if "::" not in name and name in OPS else ""
 
 
