@@ -51,8 +51,12 @@ class _Rule(Pull):
         if rule.vjp is not None:
             found = self._cotangents(rule.vjp(args, output, made.outputs(given)))
         else:
-            found = _transposed(self.name, lambda at, some: self._tangents(*at, step, some), (args, output), given,
-                                [zeros_of(x) for x in inputs_of(step)])  # fmt: skip
+            zeros = [zeros_of(x) for x in inputs_of(step)]
+
+            def push(at: Any, some: Sequence[Any]) -> tuple[Handle, ...]:
+                return self._tangents(at[0], at[1], step, some)
+
+            found = _transposed(self.name, push, (args, output), given, zeros)
         return [(x, ct) for x, ct in zip(inputs_of(step), found, strict=True) if ct is not None]
 
     def push(self, step: Step, tangents: Sequence[Handle]) -> Sequence[Handle] | None:
