@@ -31,11 +31,7 @@ MODULES = (
     *SPACES, "lazyt.nn", "lazyt.nn.init", "lazyt.nn.utils", "lazyt.nn.utils.rnn", "lazyt.optim",
     "lazyt.optim.lr_scheduler", "lazyt.optim.swa_utils", "lazyt.amp", "lazyt.data", "lazyt.distributions",
     "lazyt.func", "lazyt.memory", "lazyt.debug", "lazyt.autograd", "lazyt.utils.checkpoint", "lazyt.testing",
-<<<<<<< HEAD
-    "lazyt.backends",
-=======
-    "lazyt.library",
->>>>>>> 403b5de (The reference lists lt.library)
+    "lazyt.backends", "lazyt.library",
 )  # fmt: skip
 NAMED = re.compile(r"`((?:numpy|scipy|torch|jax)(?:\.\w+)+)`")
 
