@@ -183,7 +183,7 @@ def _batching(op: Operation, sample: _Sample) -> None:
 
 def _aliasing(op: Operation, sample: _Sample) -> None:
     """Inputs are as before, and results are values of their own: a write to an input changes none."""
-    leaves = [lt.asarray(x) for x in sample.leaves]
+    leaves: list[Any] = [lt.asarray(x) for x in sample.leaves]
     outs = sample.call(op, leaves)
     before = _values(outs)
     for k, (x, old) in enumerate(zip(leaves, sample.leaves, strict=True)):

@@ -36,7 +36,7 @@ class _OfFunction:
         self.names = [] if schema is None else [a.name for a in schema.arguments if a.keyword]
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and (other.function, other.schema) == (self.function, self.schema)  # type: ignore[attr-defined]
+        return type(other) is type(self) and (other.function, other.schema) == (self.function, self.schema)
 
     def __hash__(self) -> int:
         return hash((type(self), self.function))

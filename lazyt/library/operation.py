@@ -106,7 +106,7 @@ class Operation:
         return self._record(values, kind)
 
     def _as_tensors(self, values: list[Any]) -> list[Any]:
-        beside = next((v for v in values if isinstance(v, Handle)), None)
+        beside: Any = next((v for v in values if isinstance(v, Handle)), None)
         for i, a in enumerate(self.schema.arguments):
             v = values[i]
             if a.kind == "Tensor" and v is not None:

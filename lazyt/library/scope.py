@@ -115,7 +115,7 @@ class Overrides:
     def _record_kernel(
         self, op: OpDef, kernel: ArrayKernel, kind: str, operands: Sequence[Any], statics: tuple[Any, ...]
     ) -> Any:
-        beside = next((x for x in operands if isinstance(x, Handle)), None)
+        beside: Any = next((x for x in operands if isinstance(x, Handle)), None)
         # NOTE: no other object stands for data of the host in the operation and its derivative.
         values = [x if type(x) in (bool, int, float, complex) else tensor(x, beside) for x in operands]
         slots, _ = operand_slots(begin(), values)
@@ -178,7 +178,7 @@ def device_kind(operands: Sequence[Any]) -> str:
     for x in operands:
         if isinstance(x, Handle):
             slot = x._slot
-            device = x.device if slot is None else slot.step.device  # type: ignore[attr-defined]
+            device = x.device if slot is None else slot.step.device
             return str(device).partition(":")[0]
         if isinstance(x, list):
             found = device_kind(x)

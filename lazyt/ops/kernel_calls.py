@@ -108,7 +108,7 @@ class Lanes:
     def run(self, xp: Any, arrays: Sequence[Array], recorded: Recorded) -> tuple[Array, ...]:
         """By the rule that is registered."""
         call, size = self.call, recorded[0][0][0]
-        how = call.batching if isinstance(call, KernelCall) else SEQUENTIAL
+        how: Any = call.batching if isinstance(call, KernelCall) else SEQUENTIAL
         if how == SEQUENTIAL:
             return self._one_by_one(xp, arrays, recorded, size)
         if how == BROADCAST:
