@@ -2,21 +2,23 @@
 
     python -m benchmarks.memory              # both models, limit 2 GiB
     python -m benchmarks.memory gpt --limit "1 GiB"
+    python -m benchmarks.memory --quick      # in some minutes: the peaks that plans say; nothing runs
     python -m benchmarks.memory --cost       # time and bytes of recomputing what is cheap in the GPT step
 
 A batch fits if a process whose address space is limited by `resource` runs a step with it. The largest one is found by
-bisection, to 8 %. What the process takes before the step (Python, NumPy, LLVM: about half a GiB) counts too; the budget
+bisection, to 8 %, each in a fresh process with a time limit: one that takes longer counts as too large. What the process takes before the step (Python, NumPy, LLVM: about half a GiB) counts too; the budget
 is what is left of the limit, less a reserve for compiling.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import resource
 import subprocess
 import sys
 from contextlib import nullcontext
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import TYPE_CHECKING
 
 import lazyt as lt
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 # Address space that compiling the step takes.
 RESERVE = 192 << 20
 RESOLUTION = 1.08
+# A trial may take so long.
+SECONDS = 180
+# Batches of --quick.
+QUICK = {"gpt": 16, "resnet": 64}
 CHEAP = frozenset(("gelu", "layer_norm", "dropout", "astype", "add", "permute_dims", "relu", "batch_norm"))
 
 
@@ -143,7 +149,14 @@ def trial(model: str, batch: int, limit: int, budget: bool) -> None:
 def fits(model: str, batch: int, limit: int, budget: bool) -> str:
     """What a trial printed; '' if the batch does not fit."""
     command = [sys.executable, "-m", "benchmarks.memory", model, "--trial", str(batch), "--limit", str(limit)]
-    done = subprocess.run([*command, *(["--budget"] if budget else [])], capture_output=True, text=True, check=False)
+    command += ["--budget"] if budget else []
+    print(f"  {model}, batch {batch}: ", end="", flush=True)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        print(f"more than {SECONDS} s", flush=True)
+        return ""
+    print("does not fit" if done.returncode else "fits", flush=True)
     memory = ("OutOfMemory", "MemoryError", "out of memory", "Cannot allocate", "Unable to allocate")
     if done.returncode and not any(word in done.stderr for word in memory):
         raise RuntimeError(f"a trial of {model} with {batch} failed: {done.stderr[-2000:]}")
@@ -162,6 +175,26 @@ def largest(model: str, limit: int, budget: bool, start: int) -> tuple[int, str]
         else:
             high = middle
     return low, found
+
+
+def peaks(model: str, batch: int) -> None:
+    """Print what plans of a step need: as usual, and with the smallest budget that works."""
+    training = Training(model, batch)
+    usual = lt.memory.plan(loss := training.record(None)).peak
+    loss.item()
+    start = process_time()
+    loss = training.record(lt.memory.budget(1))
+    try:
+        lt.memory.plan(loss)
+    except lt.OutOfMemory as e:
+        found = re.search(r"at least (\d+) bytes", str(e))
+    assert found is not None, "a budget of one byte is too little, and the error says what is enough"
+    least, seconds = int(found[1]), process_time() - start
+    ratio = usual / least
+    print(f"{model}, batch {batch}: {usual / 2**20:.1f} MiB, at least {least / 2**20:.1f} MiB: {ratio:.1f} times less")
+    print(f"  found in {seconds:.1f} s of this process", flush=True)
+    with lt.memory.budget(4 * usual):
+        loss.item()
 
 
 def cheap(s: Saved) -> str:
@@ -199,9 +232,13 @@ def main() -> None:
     parser.add_argument("--cost", action="store_true", help="measure the recomputation of what is cheap")
     parser.add_argument("--batch", type=int, default=16, help="of --cost")
     parser.add_argument("--rounds", type=int, default=10, help="of --cost")
+    parser.add_argument("--quick", action="store_true", help="print what plans need, and run nothing large")
     a = parser.parse_args()
     if a.cost:
         cost(a.batch, a.rounds)
+    elif a.quick:
+        for model in [a.model] if a.model else QUICK:
+            peaks(model, QUICK[model])
     elif a.trial is not None:
         trial(a.model, a.trial, a.limit, a.budget)
     else:
