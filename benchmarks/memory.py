@@ -6,8 +6,9 @@
     python -m benchmarks.memory --cost       # time and bytes of recomputing what is cheap in the GPT step
 
 A batch fits if a process whose address space is limited by `resource` runs a step with it. The largest one is found by
-bisection, to 8 %, each in a fresh process with a time limit: one that takes longer counts as too large. What the process takes before the step (Python, NumPy, LLVM: about half a GiB) counts too; the budget
-is what is left of the limit, less a reserve for compiling.
+bisection, to 8 %, each in a fresh process with a time limit: one that takes longer counts as too large. What the
+process takes before the step (Python, NumPy, LLVM: about half a GiB) counts too; the budget is what is left of the
+limit, less a reserve for compiling.
 """
 
 from __future__ import annotations

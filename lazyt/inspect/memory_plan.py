@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SHOWN, BARS, WIDTH = 24, 32, 48
 KEPT, RECOMPUTED = "kept", "recomputed"
 LATER = "a later backward"
+NO_CHOICE = "this sync comes before its backward, so a budget computes nothing of it again"
 
 
 class SavedLine(NamedTuple):
@@ -115,6 +116,7 @@ class MemoryPlan:
 def _row(s: SavedLine) -> tuple[str, ...]:
     shape = g.shape_text(s.shape)
     span = f"launch {s.made} to {s.dies or 'the end'}" if s.decision == KEPT else s.why
+    span += f"; {s.why}" if s.decision == KEPT and s.why else ""
     readers = ", ".join(dict.fromkeys(s.readers))
     return bytes_text(s.nbytes), f"{s.operation} {s.dtype} {shape}", s.line, f"for {readers}", f"{s.decision}: {span}"
 
@@ -179,7 +181,7 @@ def _kept(found: Explanation, later: set[tuple[int, int]]) -> list[SavedLine]:
         for s in saved_values(plan.graph, plan.division.stored)
     ]  # fmt: skip
     kept = dict.fromkeys(n for name, n in outputs.items() if name in later and n.op != "input")
-    return out + [_line(n, (LATER,), KEPT, "", found, (made.get(n, 0), 0)) for n in kept]
+    return out + [_line(n, (LATER,), KEPT, NO_CHOICE, found, (made.get(n, 0), 0)) for n in kept]
 
 
 def _recomputed(found: Explanation) -> list[SavedLine]:

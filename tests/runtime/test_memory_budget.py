@@ -227,6 +227,18 @@ def test_a_sync_between_forward_and_backward_gives_the_same_gradients():
     np.testing.assert_allclose(gradient(True), gradient(False), rtol=1e-5)
 
 
+def test_a_plan_says_why_what_a_later_backward_reads_is_kept():
+    w = lt.ones((16, 16)).requires_grad_()
+    lt.sync()
+    with lt.memory.budget("1 MiB"):
+        loss = lt.exp(lt.tanh(lt.ones((16, 16)) @ w) @ w).mean()
+    later = [s for s in lt.memory.plan(loss).saved if s.readers == ("a later backward",)]
+    assert later
+    assert all(s.decision == "kept" for s in later)
+    assert all("this sync comes before its backward" in s.why for s in later)
+    assert "this sync comes before its backward" in str(lt.memory.plan(loss))
+
+
 @pytest.mark.parametrize(
     ("text", "size"), [("2 GiB", 2**31), ("512MB", 512 * 10**6), ("1.5 kib", 1536), ("100", 100), (7, 7), (" 3 B ", 3)]
 )
