@@ -158,7 +158,14 @@ def fits(model: str, batch: int, limit: int, budget: bool) -> str:
         print(f"more than {SECONDS} s", flush=True)
         return ""
     print("does not fit" if done.returncode else "fits", flush=True)
-    memory = ("OutOfMemory", "MemoryError", "out of memory", "Cannot allocate", "Unable to allocate")
+    memory = (
+        "OutOfMemory",
+        "MemoryError",
+        "out of memory",
+        "Cannot allocate",
+        "Unable to allocate",
+        "Memory allocation",
+    )
     if done.returncode and not any(word in done.stderr for word in memory):
         raise RuntimeError(f"a trial of {model} with {batch} failed: {done.stderr[-2000:]}")
     return "" if done.returncode else done.stdout.strip()

@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 from lazyt.ir.graph import Graph, Node
 from lazyt.ir.passes.call_operands import buffer_of
 from lazyt.ir.passes.equal_groups import Kernels
-from lazyt.ir.passes.fuse import FUSED, NOTHING_HELD, Held, fuse
+from lazyt.ir.passes.fuse import FUSED, fuse
 from lazyt.ir.passes.fusion_result import Fused, Group
 from lazyt.ir.passes.kernelize import KernelCall
+from lazyt.ir.passes.moments import NOTHING_HELD, Held
 from lazyt.ir.prims import ELEMENTWISE, MOVEMENT, REDUCTIONS
 from lazyt.ir.symbolic import Scope
 
