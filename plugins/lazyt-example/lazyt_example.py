@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any
@@ -80,16 +81,17 @@ class StagingPool:
     """Memory that copies to a device go through, kept for the next: on a real device it would be page-locked."""
 
     def __init__(self) -> None:
-        self.free: list[Array] = []
+        self.free: defaultdict[int, list[Array]] = defaultdict(list)  # by size, a power of two
 
     def take(self, nbytes: int) -> Array:
-        for i, a in enumerate(self.free):
-            if a.nbytes >= nbytes:
-                return self.free.pop(i)
-        return np.empty(1 << max(nbytes - 1, 4095).bit_length(), np.uint8)
+        size = 1 << max(nbytes - 1, 4095).bit_length()
+        try:
+            return self.free[size].pop()
+        except IndexError:
+            return np.empty(size, np.uint8)
 
     def give(self, a: Array) -> None:
-        self.free.append(a)
+        self.free[a.nbytes].append(a)
 
 
 class ExampleBackend(SmallBackend):

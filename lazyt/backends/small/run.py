@@ -56,6 +56,8 @@ class KernelArguments:
     status: Array  # two int64 for a kernel with a `Check`
 
 
+# So many sizes of a plan are kept, for `explain()` and for what its results are.
+MAX_BOUND = 64
 # What a backend's `fallback` is asked about, beside the names of library functions.
 KERNEL, MATMUL, SCATTER = "kernel", "matmul", "scatter"
 
@@ -140,23 +142,19 @@ class SmallRun(ScheduleBinding):
         return found
 
     def _perform(self) -> None:
-        """Every launch in order; a temporary has memory from the first region that uses it to the last."""
-        schedule = self.exe.schedule
-        dying: dict[int, list[Node]] = {}
-        for n in schedule.stored:
-            if n not in self._memory and n not in schedule.lives:
-                self._allocate(n)
-        for n, (_, last) in schedule.lives.items():
-            dying.setdefault(last, []).append(n)
-        for i, region in enumerate(schedule.regions):
-            for n, (first, _) in schedule.lives.items():
-                if first == i and n not in self._memory:
+        """Every launch in order. NOTE: a run is kept with its plan, its memory is not."""
+        try:
+            for i, region in enumerate(self.exe.schedule.regions):
+                for n in self.exe.begins.get(i, ()):
                     self._allocate(n)
-            for call in region:
-                self._launch(call)
-            for n in dying.get(i, ()):
-                self._memory.pop(n, None)
-        self._memory = {}
+                for call in region:
+                    self._launch(call)
+                for n in self.exe.ends.get(i, ()):
+                    del self._memory[n]
+        finally:
+            self._memory = {}
+            self._copies.clear()
+            self._written.clear()
 
     def _launch(self, call: Launch) -> None:
         exe = self.exe
@@ -237,6 +235,15 @@ class SmallExecutable(ScheduleExecutable):
         super().__init__(schedule)
         self.backend, self.device = backend, str(device)
         self._code: dict[int, Callable[[KernelArguments], None] | None] = {}
+        # The temporaries whose memory is taken before a region, and given back after one.
+        self.begins: dict[int, list[Node]] = {}
+        self.ends: dict[int, list[Node]] = {}
+        outputs = {*self.outputs}
+        for n in schedule.stored:
+            if n not in outputs:
+                first, last = schedule.lives.get(n, (0, len(schedule.regions) - 1))
+                self.begins.setdefault(first, []).append(n)
+                self.ends.setdefault(last, []).append(n)
         if backend.host_fallback is not True:
             for call in schedule.launches:
                 self._check_allowed(call)
@@ -273,6 +280,8 @@ class SmallExecutable(ScheduleExecutable):
     def run(
         self, extents: tuple[int, ...], scalars: Sequence[Any], inputs: Sequence[Any], receipt: Any = None
     ) -> list[Memory]:
+        if len(self.bound) >= MAX_BOUND:
+            self.bound.clear()
         run = self.bound[extents] = self.bind(extents, scalars)
         return run.start(inputs)
 
