@@ -23,6 +23,20 @@ FALLBACKS: dict[str, Registered] = {}
 counts: Counter[tuple[str, str]] = Counter()
 
 
+# The tables that have something, which live as long as the process.
+_tables: dict[int, dict[Any, Any]] = {}
+
+
+def forget_backend(kind: str) -> None:
+    """Forget what is registered for a backend, which is to be removed."""
+    for table in _tables.values():
+        for key in [k for k in table if k == kind or (isinstance(k, tuple) and kind in k[1:])]:
+            del table[key]
+
+
+backends.before_removing.append(forget_backend)
+
+
 def here() -> str:
     """The user's line."""
     return str(user_site())
@@ -40,10 +54,11 @@ def enter(table: dict[Any, Any], key: Any, value: Registered, what: str) -> None
             "some time, register it in `with lazyt.library.scoped():`"
         )
     table[key] = value
+    _tables[id(table)] = table
 
     def undo() -> None:
         if old is None:
-            del table[key]
+            table.pop(key, None)  # its backend may have been removed
         else:
             table[key] = old
 

@@ -423,6 +423,35 @@ def test_unloading_removes_names_plans_and_policies(npu):
         lt.backends.load("tpu")
 
 
+WITH_OPERATIONS = """
+import lazyt as lt
+from tests.support.interpreted_backend import InterpretedBackend
+
+
+class Backend(InterpretedBackend):
+    name = {name!r}
+    interface_version = {version}
+
+    def __init__(self):
+        super().__init__()
+        lt.library.impl("plugins::twice", {name!r}, lambda x: x * 2, kind="composed")
+"""
+
+
+def test_unloading_removes_what_it_registered_for_operations(install):
+    install("npu", WITH_OPERATIONS)
+    twice = lt.library.define("plugins::twice(Tensor x) -> Tensor")
+    twice.register_fake(lambda x: x)
+    try:
+        for load in (lt.backends.available, lambda: lt.backends.load("npu")):
+            load()
+            np.testing.assert_array_equal(twice(lt.asarray(X, device="npu")).numpy(), X * 2)
+            lt.backends.unregister("npu")
+            assert "npu" not in twice.kernels
+    finally:
+        del lt.library.operation.OPERATIONS["plugins::twice"]
+
+
 def test_a_training_run_is_the_cpus(npu):
     def losses(device: str) -> list[float]:
         lt.random.seed(3)
