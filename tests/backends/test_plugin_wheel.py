@@ -128,3 +128,25 @@ def test_another_plugin_and_a_broken_one_beside_it(python, tmp_path):
         "[2. 2. 2.] twin ['cpu', 'example', 'twin']",
         "twin [[1. 1. 1.]]",
     ]
+
+
+OPENCL = """
+import lazyt as lt
+x = lt.ones(4).example(1)
+y = x.to("opencl") * 3
+print(y.device, y.example() + x.to("example:0"))
+lt.backends.unregister("example")
+print(y.opencl() + 1)
+"""
+
+
+def test_the_opencl_backend_beside_it(python, tmp_path):
+    pytest.importorskip("pyopencl", reason="pyopencl is missing: pip install pyopencl pocl-binary-distribution")
+    info = tmp_path / "lazyt_opencl-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: lazyt-opencl\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[lazyt.backends]\nopencl = lazyt_opencl.backend:BACKEND\n")
+    pyopencl = Path(str(importlib.import_module("pyopencl").__file__)).parents[1]
+    paths = [tmp_path, TOP / "plugins" / "lazyt-opencl" / "src", pyopencl]
+    shown = command(python, "-c", OPENCL, PYTHONPATH=os.pathsep.join(map(str, paths))).splitlines()
+    assert shown == ["opencl:0 [4. 4. 4. 4.]", "[4. 4. 4. 4.]"]
