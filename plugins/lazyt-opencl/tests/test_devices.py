@@ -181,12 +181,12 @@ def test_an_index_out_of_range_names_the_line() -> None:
 
 
 def test_what_has_no_kernel_is_done_by_the_host_and_counted(opencl: Device) -> None:
-    before = opencl.fallbacks
+    before = registry.get(NAME).fallbacks_of(NAME)["sort"]
     x = lt.asarray(X[:, ::-1].copy(), device=NAME)
     y = lt.sort(x)
     assert "there is no OpenCL kernel" in str(y.explain())
     np.testing.assert_array_equal(y.numpy(), X)
-    assert opencl.fallbacks == before + 1
+    assert opencl.fallbacks["sort"] == before + 1
 
 
 def test_explain_shows_the_source() -> None:
@@ -213,6 +213,14 @@ def test_devices_that_are_not_there() -> None:
     assert lazyt_opencl.devices()[0].startswith("opencl:0 (")
     assert backend.BACKEND.device_count() == len(lazyt_opencl.devices())
     assert registry.get(NAME) is backend.BACKEND
+
+
+def test_it_is_attached_as_every_backend_is(opencl: Device) -> None:
+    opencls: Any = lt.opencl  # type: ignore[attr-defined]
+    assert opencls.is_available() and opencls.device_count() == len(lazyt_opencl.devices())
+    assert opencls.get_device_properties(0).name == opencl.found.name
+    assert lt.asarray(X).opencl().device == FIRST  # type: ignore[attr-defined]
+    assert nn.Linear(2, 2).opencl().weight.device == FIRST  # type: ignore[attr-defined]
 
 
 def test_a_device_without_float64_is_refused(opencl: Device) -> None:

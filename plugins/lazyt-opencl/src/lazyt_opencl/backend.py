@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lazyt.backends.interface import Allocator, Backend, Capabilities, Statistics
+from lazyt.backends.interface import Allocator, Backend, Capabilities, Properties, Statistics
 from lazyt.errors import DeviceError
 from lazyt_opencl.device import NAME, DeviceBuffer, device, devices, number_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
 
     from lazyt.ir.passes.kernelize import KernelCall
@@ -71,6 +73,18 @@ class OpenCLBackend(Backend):
             return len(devices())
         except DeviceError:
             return 0
+
+    def properties(self, name: str) -> Properties:
+        where = device(name)
+        found = where.found
+        details = {
+            "platform": found.platform.name, "driver": found.driver_version, "compute_units": where.processors,
+            "is_cpu": where.is_cpu,
+        }  # fmt: skip
+        return Properties(found.name, int(found.global_mem_size), details)
+
+    def fallbacks_of(self, name: str) -> Mapping[str, int]:
+        return device(name).fallbacks
 
     def index(self, name: str) -> int:
         return number_of(name)

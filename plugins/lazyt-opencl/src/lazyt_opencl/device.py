@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +46,7 @@ class DeviceBuffer:
 
 
 class Device:
-    """One device. `fallbacks` counts the calls that the host did for want of a kernel."""
+    """One device. `fallbacks` counts, by function, the calls that the host did for want of a kernel."""
 
     def __init__(self, number: int, found: Any) -> None:
         cl = self.cl = _pyopencl()
@@ -59,7 +60,7 @@ class Device:
         self.queue = cl.CommandQueue(self.context)
         self.pool = cl.tools.MemoryPool(cl.tools.ImmediateAllocator(self.queue))
         self.lock = threading.RLock()  # a signal handler may come back here
-        self.fallbacks = 0
+        self.fallbacks: Counter[str] = Counter()
         self.options = ["-cl-std=CL1.2", "-w"]
         if found.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
             self.options += ["-cl-fp32-correctly-rounded-divide-sqrt", "-DLT_ROUNDED"]

@@ -17,6 +17,7 @@ from lazyt.backends.common.binding import ScheduleBinding
 from lazyt.backends.common.executable import ScheduleExecutable
 from lazyt.backends.common.host_calls import HostCall
 from lazyt.backends.common.products import Choice, Product
+from lazyt.ir.graph import Opaque
 from lazyt.ir.kernel import LANES
 from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.schedule import MatmulCall
@@ -138,7 +139,8 @@ class OnHost(HostCall):
         for buffer, array, offset in self.written:
             run.where.write(buffer, array, offset)
         del self.now, self.written
-        run.where.fallbacks += 1
+        attrs = self.call.node.attrs
+        run.where.fallbacks[attrs.fn if isinstance(attrs, Opaque) else self.call.node.op] += 1
 
 
 class Bound(ScheduleBinding):
