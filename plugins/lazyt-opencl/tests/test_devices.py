@@ -127,6 +127,14 @@ def test_gradients_cross_to_it_and_come_back() -> None:
     np.testing.assert_array_equal(x.grad.numpy(), 2 * X)
 
 
+def test_a_kernel_has_no_more_buffers_than_drivers_take() -> None:
+    several = [lt.asarray(X + i, device=NAME) for i in range(150)]
+    total = several[0]
+    for x in several[1:]:
+        total = total + x
+    np.testing.assert_array_equal(total.numpy(), 150 * X + 149 * 75)
+
+
 def test_writes_in_place_and_results_whose_shapes_are_data() -> None:
     x = lt.asarray(X, device=NAME)
     y = x + 0

@@ -16,10 +16,7 @@ TOP = Path(__file__).parents[3]
 
 def test_digits_learns(opencl: Device) -> None:
     pytest.importorskip("sklearn")
-    command = [sys.executable, "examples/digits.py", "--device", opencl.name, "--quick", "--batch", "256"]
+    command = [sys.executable, "examples/digits.py", "--device", opencl.name, "--epochs", "1"]
     done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    losses = [float(x) for x in re.findall(r"loss ([\d.]+)", done.stdout)]
-    assert len(losses) == 3
-    assert losses[-1] < losses[0]
     assert float(re.findall(r"test accuracy ([\d.]+)%", done.stdout)[-1]) > 50
