@@ -122,6 +122,7 @@ class OnHost(HostCall):
 
     bound: Bound
     now: Run
+    written: list[tuple[DeviceBuffer, Array, int]]
 
     def _view(self, n: Node, outs: Sequence[Any], arena: Any, inputs: Sequence[Any], writable: bool) -> Array:
         shape, base, offset = self._place(n)
@@ -135,10 +136,12 @@ class OnHost(HostCall):
     def run(self, run: Run) -> None:  # type: ignore[override]
         """Wait for what is enqueued, and compute."""
         self.now, self.written = run, []
-        super().run([], [], None, run.inputs)
-        for buffer, array, offset in self.written:
-            run.where.write(buffer, array, offset)
-        del self.now, self.written
+        try:
+            super().run([], [], None, run.inputs)
+            for buffer, array, offset in self.written:
+                run.where.write(buffer, array, offset)
+        finally:
+            del self.now, self.written  # the memory is the run's
         attrs = self.call.node.attrs
         run.where.fallbacks[attrs.fn if isinstance(attrs, Opaque) else self.call.node.op] += 1
 

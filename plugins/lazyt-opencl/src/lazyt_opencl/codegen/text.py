@@ -58,8 +58,8 @@ def _literal(element: str, value: Number, _: str) -> str:
     with np.errstate(over="ignore"):
         x = np.float32(value) if element == "float" else np.float64(value)
     if not np.isfinite(x):
-        bits = x.view(np.uint32 if element == "float" else np.uint64)
-        return f"as_float({bits:#x}u)" if element == "float" else f"as_double({bits:#x}ul)"
+        word = int(x.view(np.uint32 if element == "float" else np.uint64))
+        return f"as_float({word:#x}u)" if element == "float" else f"as_double({word:#x}ul)"
     # The shortest decimal number that rounds to x: exact in a correctly rounding compiler.
     text = np.format_float_scientific(x, unique=True, trim="0").replace("e+00", "")
     text += "f" if element == "float" else ""
