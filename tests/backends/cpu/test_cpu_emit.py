@@ -57,6 +57,7 @@ def test_whole_vectors_are_stored_without_a_mask_where_masks_are_slow(
     features: set[str], masked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(emit_stores, "host_features", lambda: frozenset(features))
+    monkeypatch.setattr("lazyt.backends.cpu.codegen.emit.lanes_of", lambda *_: ir.LANES)
     text = emit(twice_stored(40).kernel(), "f")
     # One branch for both, behind all that is computed.
     assert text.count("store <8 x float>") == (4 if masked == "some" else 0)
