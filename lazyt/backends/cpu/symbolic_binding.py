@@ -35,7 +35,7 @@ Extents = tuple[int, ...]
 # as much as four to nine bindings, and should pay.
 OTHERS = 6
 LONG = 200  # characters of an expression
-MOST = 8  # functions of a plan, each for extents with the same decisions
+MOST = 12  # functions of a plan, each for extents with the same decisions
 ATTEMPTS = 2
 UNITS, GRAIN = 2, 3  # what may differ in a row of a program
 
