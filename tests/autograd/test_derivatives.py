@@ -459,6 +459,7 @@ def test_symbolic_extents():
             np.testing.assert_allclose(inner(grad, v), (sides[0] - sides[1]) / 2e-6, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_chain_of_100_000_nodes():
     b = Builder()
     x = y = b.input(0, (), F)

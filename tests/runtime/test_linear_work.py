@@ -240,7 +240,7 @@ def gathers(n: int) -> Result:
 
 # By the steps of the quick test: so many that a square would show, in a second or so.
 KINDS: dict[Callable[[int], Result], int] = {
-    **dict.fromkeys((lstm, kalman, adamw), 40),
+    **dict.fromkeys((kalman, adamw, lstm), 40),
     **dict.fromkeys((gradient, gradients, gradient_of_elements, in_place, in_place_of_the_plane, scan_written), 64),
     # Half of them are one kernel too large already: the first division of a program is work that a shorter one has not.
     **dict.fromkeys((sgd, rows), 120),
