@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import lazyt as lt
+from lazyt.ops import catalog  # noqa: F401 - programs are drawn from every operation
 from lazyt.ops.definition import OPS
 
 # NumPy's functions that write into an argument, where lazyt's give a new tensor.
