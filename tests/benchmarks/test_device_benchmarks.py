@@ -52,6 +52,7 @@ def test_the_limit_of_products_is_the_best_rate_of_the_others() -> None:
     assert lines["matmul 8192^3 tf32"] == ["-", "-", "0.98", "-"], "lazyt's own rate is no limit"
 
 
+@pytest.mark.slow
 def test_compiling_is_timed_with_empty_caches_and_from_disk() -> None:
     (i,) = (i for i, w in enumerate(WORKS) if w.name == "GPT step, tf32")
     found = run_library("lazyt", "cpu", ["GPT step, tf32"], 4096, 0.0)

@@ -265,6 +265,7 @@ def test_multi_head_attention() -> None:
     np.testing.assert_allclose(values(m(t, lt.asarray(z), lt.asarray(z))[0]), want, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_multi_head_attention_masks() -> None:
     m = nn.MultiheadAttention(8, 2, batch_first=True)
     x = RNG.standard_normal((2, 5, 8)).astype("f4")

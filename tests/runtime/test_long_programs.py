@@ -73,6 +73,7 @@ finish(x, kept, bad)
 @pytest.mark.parametrize(
     "way", [OTHERS[0], *(pytest.param(OTHERS[i], marks=pytest.mark.slow) for i in (3, 5))], ids=str
 )
+@pytest.mark.slow
 def test_what_may_fall_anywhere_changes_nothing(way: long.Way) -> None:
     assert check_long(UNREAD, (way,)) is None
 

@@ -123,6 +123,7 @@ def nodes_known() -> int:
     return sum(type(x) is Node for x in gc.get_objects())
 
 
+@pytest.mark.slow
 def test_plans_are_dropped_once_they_have_too_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_cache, "budget", plan_cache.Budget(100 * plan_cache.NODE_BYTES))
     local.trace.reset_trie()

@@ -78,6 +78,7 @@ def test_where_tests_sync(suite: pytest.Pytester) -> None:
     assert places(alone)["two"] == places(random[0])["two"]
 
 
+@pytest.mark.slow
 def test_a_failure_says_how_it_was_run(suite: pytest.Pytester) -> None:
     suite.makepyfile("def test_bad():\n    assert 0\n")
     result = suite.runpytest_subprocess("--lazyt-sync=random")

@@ -42,6 +42,7 @@ def test_a_soak_tells_each_interval(capsys: pytest.CaptureFixture[str]) -> None:
     assert "everything" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_each_disturbance_leaves_the_training_as_it_was() -> None:
     s = Soak(4, out=io.StringIO())
     t = Training("Adam", 1, 8, 1)

@@ -432,6 +432,7 @@ def test_numpys_arguments_still_go_their_way():
             lt.sum()
 
 
+@pytest.mark.slow
 def test_what_a_call_keeps_alive():
     """A step remembers no tensor."""
     x = lt.asarray(array(3, 4))

@@ -238,6 +238,7 @@ def check_bindings(data: st.DataObject) -> None:
 
 @examples(8)
 @given(st.data())
+@pytest.mark.slow
 def test_random_programs_of_random_extents(data: st.DataObject) -> None:
     """Each program is planned and bound for seven extents and more; the slow test tries four times as many."""
     check_bindings(data)

@@ -89,6 +89,7 @@ def test_rows_and_columns_of_every_length(n: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "argmin"])
+@pytest.mark.slow
 def test_few_long_rows_in_two_phases(name: str) -> None:
     """Chunks in blocks of their own, or segments in warps, then their results in order: the bits of one pass."""
     rng = np.random.default_rng(4)
