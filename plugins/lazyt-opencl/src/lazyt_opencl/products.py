@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from lazyt.backends.common.products import MAX_BATCH
+from lazyt.backends.math.c_expressions import short_name
 from lazyt.backends.math.elements import BFLOAT16, reg_type
 from lazyt.backends.math.reduction import FLOAT32
 from lazyt.ir.records import dataclass
@@ -70,7 +71,7 @@ class Form:
     @property
     def symbol(self) -> str:
         """The name of its function."""
-        names = "_".join(map(elementwise.short_name, (self.a, self.b, self.a_as, self.b_as, self.dtype)))
+        names = "_".join(map(short_name, (self.a, self.b, self.a_as, self.b_as, self.dtype)))
         return f"lazyt_product_{names}_{self.tile.side}_{self.tile.high}_{self.tile.wide}"
 
 
