@@ -12,7 +12,7 @@ from lazyt.autograd.custom import drop_unused
 from lazyt.autograd.engine import consumed_on
 from lazyt.autograd.saved_segment import Segment, make_segment
 from lazyt.backends.common.commit_flag import Receipt
-from lazyt.errors import SyncError, described, failed_to_plan, is_fault, relocate, site_of
+from lazyt.errors import LazytError, OutOfMemory, SyncError, described, failed_to_plan, is_fault, relocate, site_of
 from lazyt.runtime.first_run import Stepwise
 from lazyt.runtime.liveness import apart, commit, is_wanted, stand, wanted_of
 from lazyt.runtime.plan_cache import Plan, drop_plans, find_plan
@@ -134,6 +134,9 @@ def sync(
                 if fault is not None:
                     raise fault from e
                 if raised:
+                    if isinstance(e, MemoryError) and not isinstance(e, LazytError):
+                        # Python's own, or NumPy's: what a plan is made of found no memory.
+                        raise OutOfMemory(f"{cause}: {str(e) or 'no memory is left'}; what was pending still is") from e
                     raise
                 _finish(tr, report)
                 return

@@ -123,6 +123,19 @@ def test_an_impossible_size_is_out_of_memory():
     assert x.shape == (1 << 22, 1 << 22)
 
 
+def test_planning_without_memory_is_out_of_memory_too(monkeypatch):
+    def none(*_, **__):
+        raise MemoryError
+
+    x = lt.arange(7.0) + 1
+    with monkeypatch.context() as m:
+        m.setattr(sync, "find_plan", none)
+        with pytest.raises(lt.OutOfMemory, match=r"numpy\(\): no memory is left; what was pending still is"):
+            x.numpy()
+    assert x.is_pending
+    assert x.tolist() == [1, 2, 3, 4, 5, 6, 7]
+
+
 def test_an_interrupted_sync_can_be_retried():
     def interrupt(*_):
         raise KeyboardInterrupt
