@@ -2,7 +2,7 @@
 
 A program is a state (a few small arrays, lists that hold some values, views), and a loop whose body is drawn from one
 or two families: row kernels, products, writes in place through views, arguments that change their kind from turn to
-turn, extents that change, gradients, optimizers; with what may fall anywhere strewn in (`gc.collect()`, a sync of one
+turn, extents that change, gradients, optimizers, modes of training (`mode_programs.py`); with what may fall anywhere strewn in (`gc.collect()`, a sync of one
 value, `copy`, a pickle, `repr`, an error). It is drawn from a seed and written as the source of a module that uses the
 names of `long.LongRun`. What is drawn keeps the state's values bounded, so that 300 turns tell something.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lazyt.testing.array_programs import Pick
+from tests.support.fuzz import mode_programs
 
 LOOP = "for k in unread("
 # At most so many row kernels between two reads, and so many steps. None: as many as are drawn.
@@ -149,7 +150,7 @@ ON_GRADIENTS = (
     "fails(lambda: loss.backward())", "old = copy.deepcopy(w)", "kept.append(h)", "see(loss.item())",
 )  # fmt: skip
 
-FAMILIES = ("rows", "maps", "products", "writes", "arguments", "extents", "gradients", "optimizers")
+FAMILIES = ("rows", "maps", "products", "writes", "arguments", "extents", "gradients", "optimizers", "modes")
 
 
 class LongWriter:
@@ -162,7 +163,10 @@ class LongWriter:
         self.d = 1 + (pick(12) if pick(3) else pick(40))
         self.dtype = ("float64", "float64", "float32", "float32", "float16")[pick(5)]
         self.family = FAMILIES[pick(len(FAMILIES))]
-        self.trained = self.family in ("gradients", "optimizers")
+        self.trained = self.family in ("gradients", "optimizers", "modes")
+        self.scaled = False
+        if self.family == "modes" and self.pick(4):
+            self.n, self.d = 8 + self.pick(9), 32 + self.pick(9)  # what is compressed has a kibibyte
         # NumPy runs it too: a few families, without what has another result there.
         self.plain = self.family in ("rows", "maps", "products", "writes") and self.dtype != "float16" and pick(3) == 0
         self.rows_drawn = 0
@@ -200,7 +204,7 @@ class LongWriter:
         if self.family == "extents":
             steps = [f"    t = {self.fill(self.expression(), t='t')}" for _ in range(1 + self.pick(3))]
             self.lines += ["def f(x, y, k):", "    t = x", *steps, "    return t"]
-        if self.family == "optimizers":
+        if self.family in ("optimizers", "modes"):
             parameters = "[w, v]"
             if self.pick(2):
                 self.net = True
@@ -210,6 +214,11 @@ class LongWriter:
             self.lines.append(f"opt = lt.optim.{self.one(OPTIMIZERS).replace('{p}', parameters)}")
         elif self.trained:
             self.lines.append("opt = lt.optim.SGD([w, v], lr=0.1)")
+        if self.family == "modes":
+            self.lines += mode_programs.STATE
+            self.scaled = self.pick(2) > 0
+            if self.scaled:
+                self.lines.append(f"scaler = {self.one(mode_programs.SCALERS)}")
         body = self.turn()
         turns = self.turns(body)
         self.lines += [
@@ -244,7 +253,7 @@ class LongWriter:
         """The statements of one turn."""
         out: list[str] = []
         makers = {"arguments": self.call, "writes": self.write, "extents": self.extents, "gradients": self.training,
-                  "optimizers": self.training}  # fmt: skip
+                  "optimizers": self.training, "modes": self.training}  # fmt: skip
         make = makers.get(self.family, self.update)
         for _ in range(1 if self.trained else 2 + self.pick(4) if self.family == "arguments" else 1 + self.pick(3)):
             out += make()
@@ -356,6 +365,9 @@ class LongWriter:
             out.append(
                 f"x = data(({self.one((str(self.n), '1 + k % 8', '(1, 8, 3)[k % 3]'))}, {self.d}), k % 5, 'float32')"
             )
+        if self.family == "modes":
+            out += self.in_modes(h, loss)
+            return [*out, *self.on_gradients()]
         out += [f"h = {h}", *self.on_gradients(), f"loss = {loss}"]
         back = self.pick(10)
         out += {
@@ -380,6 +392,32 @@ class LongWriter:
             out += [guarded, *([clear] if self.pick(3) else [self.sometimes(clear)])]
         out += self.on_gradients()
         return out
+
+    def in_modes(self, h: str, loss: str) -> list[str]:
+        """A step whose forward pass is recorded in a mode, or in two, and whose gradients a scaler may scale."""
+        some = [self.one(mode_programs.MODES).replace("{when}", self.when()) for _ in range(1 + self.pick(2))]
+        if self.pick(4) == 0:
+            h = self.one(mode_programs.CHECKPOINTS).replace("{h}", h)
+        inside = self.pick(3)
+        body = [f"h = {h}", f"loss = {loss}"] if inside else [f"h = {h}"]
+        back, step = ("scaler.scale(loss)", "scaler.step(opt)") if self.scaled else ("loss", "opt.step()")
+        body += [f"{back}.backward()"] if inside == 2 and self.pick(4) == 0 else []
+        out = [f"with {', '.join(some)}:\n    " + "\n    ".join(body)]
+        out += [] if inside else [f"loss = {loss}"]
+        out += self.on_gradients()
+        if "backward" not in body[-1]:
+            out += [*([self.sometimes("settle()")] if self.pick(3) == 0 else []), f"{back}.backward()"]
+        if self.scaled and self.pick(3) == 0:
+            line = self.one(mode_programs.ON_SCALED)
+            out.append(
+                self.sometimes(f"if w.grad is not None and v.grad is not None: {line}" if ".grad" in line else line)
+            )
+        out += self.on_gradients()
+        last = [step, "scaler.update()"] if self.scaled else [step]
+        last += [self.one(("opt.zero_grad()", "opt.zero_grad(set_to_none=False)", "w.grad = v.grad = None"))]
+        if self.pick(4) == 0:  # gradients of several turns
+            return [*out, f"if {self.when()}:\n    " + "\n    ".join(last)]
+        return [*out, *last]
 
     def on_gradients(self) -> list[str]:
         """What falls between the parts of a training step; mostly nothing."""
