@@ -57,7 +57,7 @@ TINY_SIZE = 1 << 14
 # mostly run once, and its fused kernels, each of them new, cost a millisecond a step to compile; a step alone 30 us.
 LONG_PROGRAM = 1024
 # Plans of one program for different wishes have the passes up to this one in common.
-SHARED = "collect_sums"
+SHARED = "pack_shared"
 # A plan that computes more than is wanted is still used when the rest is at most this share of the bytes.
 SUPERSET = 1.05
 

@@ -26,6 +26,7 @@ from lazyt.ir.builder import Builder
 from lazyt.ir.mixed_bits import Mixed, restored
 from lazyt.ir.passes.call_operands import buffer_of
 from lazyt.ir.passes.mixed_compression import Mixer, is_mixed
+from lazyt.ir.passes.saved_values import carries
 from lazyt.ir.prims import ELEMENTWISE, MOVEMENT, SOURCES
 from lazyt.ir.quantize import Packed, exactly, quantized, unpacked
 from lazyt.ir.symbolic import hint, product
@@ -61,11 +62,6 @@ def compress(graph: Graph, scope: Scope | None) -> Graph:
 def draw_of(n: Node) -> Draw | None:
     """The compression that a node was recorded under."""
     return n.site.draw if isinstance(n.site, g.Origin) else None
-
-
-def carries(n: Node) -> bool:
-    """Whether a node is computed from a cotangent, by the rule of a derivative."""
-    return isinstance(n.site, g.Origin) and n.site.backward and not n.site.local and n.op not in SOURCES
 
 
 def size_of(n: Node) -> int:

@@ -61,12 +61,13 @@ def _pack_shared(p: Program, options: Options) -> Program:
 
 
 def _recompute(p: Program, options: Options) -> Program:
-    # NOTE: what is kept in few bits takes less than the inputs of most that could be computed again.
-    return p if options.wish is None or p.graph.kept else recompute(p, options.wish)
+    return p if options.wish is None else recompute(p, options.wish)
 
 
 def _compress(p: Program, options: Options) -> Program:
-    return replace(p, graph=compress(p.graph, p.scope))
+    if options.wish is None:
+        return replace(p, graph=compress(p.graph, p.scope))
+    return replace(p, graph=options.wish.once("compress", p.graph, lambda: compress(p.graph, p.scope)))
 
 
 def _prefetch(p: Program, options: Options) -> Program:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lazyt.ir.passes.moments import Held
 from lazyt.ir.records import dataclass
@@ -11,12 +11,14 @@ from lazyt.ir.records import dataclass
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lazyt.ir.graph import Node
+    from lazyt.ir.graph import Graph, Node
     from lazyt.ir.passes.checkpointing import Problem
     from lazyt.ir.passes.saved_values import SavedValue
 
     # What a user's function says of a saved value: 'keep', 'recompute', or None, which leaves it to the pass.
     Verdict = Callable[[SavedValue], str | None]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,16 @@ class Wish:
     # computed, hence its last bits, must not depend on the budget.
     charged: frozenset[int] = frozenset()
     # What was found of a graph already, for wishes that differ in their limit alone.
-    known: dict[int, Any] = field(default_factory=dict)
+    known: dict[tuple[str, int], tuple[Graph, Any]] = field(default_factory=dict)
+
+    def once(self, what: str, graph: Graph, find: Callable[[], T]) -> T:
+        """What `find` gives for a graph, found once."""
+        key = what, id(graph)
+        if key not in self.known:
+            # NOTE: the graph is kept, so that no other one has its address.
+            self.known[key] = graph, find()
+        found: T = self.known[key][1]
+        return found
 
 
 @dataclass(frozen=True)

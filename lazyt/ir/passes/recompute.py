@@ -48,16 +48,9 @@ ONCE = frozenset({"gather", "position", "scatter", "opaque"})
 
 def recompute(p: Program, wish: Wish) -> Program:
     """Choose what is kept, and write the backward that computes the rest again."""
-    if not p.fused or not Sides(p.graph).backward:
+    if not p.fused or not wish.once("sides", p.graph, lambda: Sides(p.graph)).backward:
         return p
-    key = id(p.graph)
-    if key not in wish.known:
-        sides = Sides(p.graph)
-        held = Held(ends_of_steps(p.graph), moments=moments(p.graph, sides.backward))
-        stored = fuse(p.graph, p.scope, held=held).stored
-        saved = saved_values(p.graph, stored, sides)
-        wish.known[key] = stored, sides, held, saved, _Model(p.graph, stored, sides, saved, wish)
-    stored, sides, held, saved, model = wish.known[key]
+    stored, sides, held, saved, model = wish.once("recompute", p.graph, lambda: _found(p, wish))
     keep = model.problem.all_kept if wish.limit is None else solve(model.problem, wish.limit)
     keep -= model.asked
     numbers = {n: i for i, n in enumerate(p.graph.nodes)}
@@ -69,6 +62,15 @@ def recompute(p: Program, wish: Wish) -> Program:
     asked = {model.vertices[i] for i in model.asked}
     again = tuple(Again(s, cost[s.node], s.node in asked) for s in saved if s.node in lost)
     return replace(p, graph=graph, choice=Choice(model.problem, keep, again, held, numbers))
+
+
+def _found(p: Program, wish: Wish) -> tuple[set[Node], Sides, Held, list[SavedValue], _Model]:
+    """What does not depend on the limit of a wish."""
+    sides = wish.once("sides", p.graph, lambda: Sides(p.graph))
+    held = Held(ends_of_steps(p.graph), moments=moments(p.graph, sides.backward))
+    stored = fuse(p.graph, p.scope, held=held).stored
+    saved = saved_values(p.graph, stored, sides)
+    return stored, sides, held, saved, _Model(p.graph, stored, sides, saved, wish)
 
 
 class _Model:
@@ -89,7 +91,13 @@ class _Model:
         values, asked = [], set()
         for i, n in enumerate(self.vertices):
             inner, once = _inside(n, stored)
-            fixed = once or n in outputs or not isinstance(n.site, g.Origin) or n.site.step not in wish.steps
+            fixed = (
+                once
+                or n in outputs
+                or n in graph.kept
+                or not isinstance(n.site, g.Origin)
+                or n.site.step not in wish.steps
+            )
             operands = tuple(sorted({number[x] for x in stored_operands(n, stored) if x in number and x is not n}))
             if not fixed and verdicts.get(n) == "recompute":
                 asked.add(i)
@@ -206,7 +214,8 @@ class _Rewriter:
                 if not self.late:
                     self.nodes.append(n)
         outputs = [self.new[n] for n in self.graph.outputs]
-        graph = Graph(g.reachable(outputs), outputs)
+        packed = frozenset(self.new[n] for n in self.graph.kept)
+        graph = Graph(g.reachable(outputs), outputs, packed, self.graph.rounded)
         alive = {*graph.nodes}
         self.kept.update(x for n in self.ends for x in (self.new[n], self.copies.get(n)) if x in alive)
         copies = frozenset(self.copies.values())

@@ -45,9 +45,11 @@ class Sides:
         # The steps that something differentiates: what they compute is forward, whatever it is computed from.
         self.pulled = {o.step for o in origins if o.backward}
         self.backward: set[Node] = set()
+        # What is kept in few bits is made in the forward pass, of derivatives of functions too.
+        early = _made_early(graph)
         # NOTE: operands come before their readers.
         for n in graph.nodes:
-            if _pulls(n) or (n.op not in SOURCES and self._follows(n)):
+            if (_pulls(n) and n not in early) or (n.op not in SOURCES and self._follows(n)):
                 self.backward.add(n)
 
     def _follows(self, n: Node) -> bool:
@@ -57,6 +59,17 @@ class Sides:
     def is_forward(self, n: Node) -> bool:
         """Whether a node of the graph belongs to a forward pass."""
         return n not in self.backward
+
+
+def _made_early(graph: Graph) -> set[Node]:
+    """What is computed without a cotangent for that which is kept in few bits."""
+    found = g.reachable(graph.kept, lambda n: not carries(n)) if graph.kept else ()
+    return {n for n in found if not carries(n)}
+
+
+def carries(n: Node) -> bool:
+    """Whether a node is computed from a cotangent, by the rule of a derivative."""
+    return _pulls(n) and not n.site.local
 
 
 def _pulls(n: Node) -> bool:
