@@ -25,6 +25,7 @@ from lazyt.ir import dtypes, graph as g
 from lazyt.ir.builder import Builder
 from lazyt.ir.mixed_bits import Mixed, restored
 from lazyt.ir.passes.call_operands import buffer_of
+from lazyt.ir.passes.factor_slopes import factor_slopes
 from lazyt.ir.passes.mixed_compression import Mixer, is_mixed
 from lazyt.ir.passes.saved_values import carries
 from lazyt.ir.prims import ELEMENTWISE, MOVEMENT, SOURCES
@@ -32,7 +33,7 @@ from lazyt.ir.quantize import Packed, exactly, quantized, unpacked
 from lazyt.ir.symbolic import hint, product
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from lazyt.ir.graph import Draw, Graph, Node
     from lazyt.ir.symbolic import Scope
@@ -55,8 +56,15 @@ def compress(graph: Graph, scope: Scope | None) -> Graph:
     """The graph with what its backward reads in few bits; the same graph where nothing was recorded so."""
     if not any(draw_of(n) for n in graph.nodes):
         return graph
+    graph = factor_slopes(graph, scope, _at_hand(graph))
     cut = Cut(graph)
     return _Compressor(graph, scope, cut).run() if cut.packs else graph
+
+
+def _at_hand(graph: Graph) -> Callable[[Node], bool]:
+    """What tells the values that are not kept in few bits whatever reads them."""
+    free = _free(graph)
+    return lambda n: n in free or is_small(n) or draw_of(n) is None
 
 
 def draw_of(n: Node) -> Draw | None:
@@ -86,7 +94,7 @@ class Cut:
             if met.get(n, -1) >= bits:
                 continue
             met[n] = bits
-            if n in self.free or n in held or self._is_small(n):
+            if n in self.free or n in held or is_small(n):
                 continue
             draw = draw_of(n)
             inner = self.moved(n) if draw is not None else None
@@ -138,11 +146,11 @@ class Cut:
                 return None
             return n.operands[0]
         if n.op in COMPARISONS and dtypes.kind(n.operands[0].dtype) in "iu":
-            chosen = [x for x in n.operands if x not in self.free and not self._is_small(x)]
+            chosen = [x for x in n.operands if x not in self.free and not is_small(x)]
             return chosen[0] if len(chosen) == 1 and self._most(chosen[0]) is not None else None
         if n.op not in LINEAR or (n.op == "cast" and dtypes.kind(n.dtype) not in "fb"):
             return None
-        large = [x for x in n.operands if not self._is_small(x)]
+        large = [x for x in n.operands if not is_small(x)]
         if len(large) != 1 or (n.op == "div" and large[0] is n.operands[1]):
             return None
         x = large[0]
@@ -151,12 +159,7 @@ class Cut:
 
     def is_at_hand(self, n: Node) -> bool:
         """Whether n is in memory, or nearly, whatever is packed."""
-        return n in self.free or self._is_small(n)
-
-    def _is_small(self, n: Node) -> bool:
-        while n.op in ("expand", "reshape"):
-            n = n.operands[0]
-        return (n.op in SOURCES and n.op != "input") or size_of(n) < SMALL
+        return n in self.free or is_small(n)
 
     def _bits(self, n: Node, draw: Draw, wanted: int) -> int:
         """Bits for an element of n; 0 to keep it."""
@@ -190,6 +193,13 @@ class Cut:
             else:
                 return None
         return most
+
+
+def is_small(n: Node) -> bool:
+    """Whether an array is made of few bytes."""
+    while n.op in ("expand", "reshape"):
+        n = n.operands[0]
+    return (n.op in SOURCES and n.op != "input") or size_of(n) < SMALL
 
 
 def _bits_for(reader: Node) -> int:
@@ -256,7 +266,7 @@ class _Compressor:
                 early.update(o for o in n.operands if isinstance(o.site, g.Origin) and o.site.local)
         key: dict[Node, int] = {}
         for n in self.graph.nodes:
-            key[n] = max((key[o] for o in n.operands), default=n.serial) if n in early else n.serial
+            key[n] = max((key[o] for o in n.operands), default=0) if n in early else n.serial
         return iter(sorted(self.graph.nodes, key=lambda n: (key[n], n.serial)))
 
     def _copy(self, n: Node, operands: tuple[Node, ...]) -> None:

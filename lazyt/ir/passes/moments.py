@@ -54,7 +54,7 @@ def moments(graph: Graph, backward: Collection[Node]) -> dict[Node, Moment]:
     for n in graph.nodes:
         if n.op in SOURCES or not isinstance(n.site, g.Origin):
             continue
-        at = n.site.step, 2 if n.site.again else int(n.site.backward)
+        at = n.site.step, 2 if n.site.again else int(n.site.backward and n in backward)
         if n in backward and not n.site.backward:
             # NOTE: a backward comes from the last step to the first.
             at = min((out[x] for x in n.operands if x in backward and x in out), default=at)
