@@ -299,14 +299,16 @@ class Builder:
         dtype = dtypes.int64 if name in ("argmax", "argmin") else x.dtype
         return self.make(name, (x,), g.Axes(kept), shape, dtype)
 
-    def matmul(self, a: Node, b: Node) -> Node:
-        """(..., m, k) @ (..., k, n): equal rank, equal batch extents, one dtype; or halves, which give float32."""
+    def matmul(self, a: Node, b: Node, dtype: np.dtype | None = None) -> Node:
+        """(..., m, k) @ (..., k, n): equal rank, equal batch extents, one dtype; or halves, which give float32.
+
+        dtype: of what two operands of one half give, where that is not float32: the half.
+        """
         batch = self.same_shape(a.shape[:-2], b.shape[:-2])
         self.same(a.shape[-1], b.shape[-2])
         halves = a.dtype in dtypes.HALVES or b.dtype in dtypes.HALVES
-        return self.make(
-            "matmul", (a, b), None, (*batch, a.shape[-2], b.shape[-1]), dtypes.float32 if halves else a.dtype
-        )
+        given = dtype if dtype is not None else dtypes.float32 if halves else a.dtype
+        return self.make("matmul", (a, b), None, (*batch, a.shape[-2], b.shape[-1]), given)
 
     def convolve(self, x: Node, w: Node, a: g.Convolution, features: int | Dim | None = None) -> Node:
         """(N, C, *extents) with (O, C / groups, *sizes) gives (N, O, *counts); `features` is O by another name."""

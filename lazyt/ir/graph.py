@@ -10,7 +10,7 @@
             | window axes sizes strides dilations                  movement
             | sum | prod | max | min | any | all | argmax | argmin  reductions over `axes`, which are removed
             | matmul                                               (..., m, k) @ (..., k, n), equal batch dims;
-                                                                   of halves, float32
+                                                                   of halves, float32, or the half of both
             | convolve c | convolve_filter c | convolve_image c    c: sizes, dilations, strides, groups, padding
             | gather axes | scatter axes mode | position sizes | update starts steps | opaque fn statics | item k
             | stop | track k | known                               marks for reverse mode

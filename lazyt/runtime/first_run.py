@@ -100,13 +100,14 @@ def options_for(device: str, fused: bool, settle: bool = False, prefetch: bool =
     backend = backends[device]
     can = backend.capabilities(device)
     able = {
-        "vectors": can.vector_products, "halves": can.half_products, "reuse": can.stage_reuse,
+        "vectors": can.vector_products, "halves": can.half_products or can.alike_products, "reuse": can.stage_reuse,
         "epilogues": can.epilogues, "pack": can.packed_products,
     }  # fmt: skip
     off = frozenset(flag for flag, on in settings.items() if not (on and able.get(flag, True)))
     return program.Options(
         fused, settle, settings["verify"], off, can.convolutions, can.attention if settings["attention"] else None,
         can.share, backend.prefetch if prefetch and not settings["interpret"] else None,
+        alike=can.alike_products,
     )  # fmt: skip
 
 

@@ -62,7 +62,7 @@ def _capabilities(device: str) -> Capabilities:
     """
     return Capabilities(
         convolutions=partial(cuda.executor.keeps, device), attention=partial(cuda.executor.attends, device),
-        share=cuda.needs.share_of, asynchronous=True,
+        alike_products=True, share=cuda.needs.share_of, asynchronous=True,
     )  # fmt: skip
 
 

@@ -249,11 +249,12 @@ class CupyDriver:
 
     def multiply(self, device: int, stream: Any, product: Product) -> None:
         # CuPy gives the handle the current stream, which is this one.
-        with self._gemm(product) as arguments:
-            self.cuda.cublas.gemmStridedBatchedEx(self.cuda.device.get_cublas_handle(), *arguments)
+        handle = self.cuda.device.get_cublas_handle()
+        with self._gemm(handle, product) as arguments:
+            self.cuda.cublas.gemmStridedBatchedEx(handle, *arguments)
 
     @contextlib.contextmanager
-    def _gemm(self, p: Product) -> Iterator[tuple[int, ...]]:
+    def _gemm(self, handle: int, p: Product) -> Iterator[tuple[int, ...]]:
         """The arguments of gemmStridedBatchedEx after the handle. cuBLAS is column-major: C' = B' A' is C = A B."""
         blas, r = self.cuda.cublas, self.runtime
         kinds = {
@@ -265,17 +266,27 @@ class CupyDriver:
             np.dtype(np.complex128): (r.CUDA_C_64F, blas.CUBLAS_COMPUTE_64F, np.complex128),
         }
         kind, compute, scalar = kinds[p.dtype]
+        read = kinds[p.read][0]
         if p.tf32:
             compute = blas.CUBLAS_COMPUTE_32F_FAST_TF32
         one, zero = np.ones(1, scalar), np.zeros(1, scalar)
-        yield (
-            blas.CUBLAS_OP_T if p.b_transposed else blas.CUBLAS_OP_N,
-            blas.CUBLAS_OP_T if p.a_transposed else blas.CUBLAS_OP_N,
-            p.n, p.m, p.k, one.ctypes.data,
-            p.b, kind, p.b_leading, p.b_stride,
-            p.a, kind, p.a_leading, p.a_stride, zero.ctypes.data,
-            p.c, kind, max(p.n, 1), p.c_stride, p.batch, compute, -1,
-        )  # fmt: skip
+        halves = p.dtype.itemsize == 2
+        usual = blas.getMathMode(handle) if halves else 0
+        if halves:
+            # Parts of a sum that several blocks compute would be added as halves: the result is rounded once.
+            blas.setMathMode(handle, usual | _WHOLE_SUMS)
+        try:
+            yield (
+                blas.CUBLAS_OP_T if p.b_transposed else blas.CUBLAS_OP_N,
+                blas.CUBLAS_OP_T if p.a_transposed else blas.CUBLAS_OP_N,
+                p.n, p.m, p.k, one.ctypes.data,
+                p.b, read, p.b_leading, p.b_stride,
+                p.a, read, p.a_leading, p.a_stride, zero.ctypes.data,
+                p.c, kind, max(p.n, 1), p.c_stride, p.batch, compute, -1,
+            )  # fmt: skip
+        finally:
+            if halves:
+                blas.setMathMode(handle, usual)
 
     # Graphs
 
@@ -343,7 +354,7 @@ class CupyDriver:
                 raise GraphError(f"no memory for the workspace of cuBLAS: {error}") from error
         stream, workspace = self._spare[device]
         handle = self.cuda.device.get_cublas_handle()
-        with self._gemm(product) as arguments:
+        with self._gemm(handle, product) as arguments:
             version = self.cuda.cublas.getVersion(handle)
             yield stream.ptr, version, handle, int(workspace.ptr), WORKSPACE, arguments
 
@@ -352,6 +363,7 @@ class CupyDriver:
 ALIGNED = 16
 # Memory that cuBLAS may use in a graph: what it asks for on Hopper.
 WORKSPACE = 32 << 20
+_WHOLE_SUMS = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
 _OWN_SHARED = 1  # CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: what a kernel declares itself
 _DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 # Reserve for that, in addition to a launch's own request: partial sums of folds.

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from lazyt.backends.cuda.library import attention, registry
 from lazyt.backends.cuda.library.attention_kernels import Kernels
 from lazyt.backends.cuda.library.convolutions import Convolution, why_windows
-from lazyt.backends.cuda.library.products import is_tf32
+from lazyt.backends.cuda.library.products import is_tf32, read_by
 from lazyt.backends.cuda.library.scatter import Scatter
 from lazyt.backends.interface import Description
 from lazyt.ir import graph as g
+from lazyt.ir.dtypes import HALVES
 from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.schedule import AttentionCall, LibraryCall, MatmulCall, ScatterCall
 
@@ -49,7 +50,8 @@ class LaunchDescription(Description):
             if isinstance(product, Convolution):
                 return product.library
             if product.choice.how == "blas":
-                return "cuBLAS gemm" + ", tf32" * is_tf32(c.node.dtype)
+                read = read_by(c.node)
+                return "cuBLAS gemm" + f" of {read}" * (read in HALVES) + ", tf32" * is_tf32(read)
             return "CuPy matmul"
         if isinstance(c, ScatterCall):
             on_device = Scatter(self._bound, c).on_device

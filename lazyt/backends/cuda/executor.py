@@ -45,7 +45,7 @@ from lazyt.backends.cuda.horizontal_fusion import FEWEST, SHARE, Share, Shares, 
 from lazyt.backends.cuda.library import attention as by_cudnn, attention_kernels, registry
 from lazyt.backends.cuda.library.attention import Attention
 from lazyt.backends.cuda.library.convolutions import Convolution
-from lazyt.backends.cuda.library.products import ByLibrary, Product, Zeros, is_tf32
+from lazyt.backends.cuda.library.products import ByLibrary, Product, Zeros, is_tf32, read_by
 from lazyt.backends.cuda.library.scatter import Scatter
 from lazyt.config import cpu as switches
 from lazyt.ir import graph as g
@@ -230,7 +230,7 @@ class Bound(ScheduleBinding):
                 part.place(self.table)
         self.parts = self._segments(parts)
         # Where it stands whether a product is of tf32, which may be another thing in every run.
-        self.precisions = [p.at + 3 for p in parts if isinstance(p, Product) and p.call.node.dtype == FLOAT32]
+        self.precisions = [p.at + 3 for p in parts if isinstance(p, Product) and read_by(p.call.node) == FLOAT32]
         columns = np.array(patches, np.int64).reshape(-1, 3)
         self.slots, self.sources, self.offsets_of_slots = (np.ascontiguousarray(x) for x in columns.T)
         self.word = self.where.allocate(WORD) if self.checks else None

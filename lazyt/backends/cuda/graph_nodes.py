@@ -11,9 +11,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """C = A @ B over a batch: row-major matrices, each transposed or not, by address, leading dimension and stride."""
+    """C = A @ B over a batch: row-major matrices, each transposed or not, by address, leading dimension and stride.
+
+    C is of `dtype`, A and B of `read`: the same, or a half where C is float32.
+    """
 
     dtype: np.dtype
+    read: np.dtype
     m: int
     n: int
     k: int

@@ -40,12 +40,12 @@ def fill(x: Node) -> Node | None:
     return n if n.op == "constant" else None
 
 
-def strided_base(scope: Scope | None, x: Node) -> Node:
+def strided_base(scope: Scope | None, x: Node, rounds: bool = True) -> Node:
     """The node that a product reads through strides in place of x: below the movement that keeps x affine.
 
     x itself when its last two axes would not have a unit stride between them.
     """
-    found = strided(scope, x, rounds=True)
+    found = strided(scope, x, rounds)
     return x if found is None else found[0]
 
 

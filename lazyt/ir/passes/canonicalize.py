@@ -13,6 +13,7 @@
     matmul(a, b) transposed           -->  matmul(b transposed, a transposed) (its readers meet it row by row)
     matmul(a, a column)               -->  sum(a * the column) along rows     (where those lie in memory)
     matmul(float32 of halves a, b)    -->  matmul(a, b)                       (which a backend reads as they are)
+    matmul(halves a, b) as that half  -->  matmul(a, b) that gives the half   (where a library rounds it)
     convolve(pad(x, 0), w)            -->  convolve(x, w) with padding        (where a library computes it)
 
 No rule changes a value. Library calls, products through BLAS and outputs take whole complex
@@ -38,6 +39,8 @@ from lazyt.ir.symbolic import hint, product
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
+
     from lazyt.ir.graph import Node
     from lazyt.ir.symbolic import Scope
 
@@ -61,6 +64,7 @@ class Rewrites:
     vectors: bool = False  # a product with a vector is a reduction
     slices: bool = True  # only those places of a convolution are computed that are read
     halves: bool = False  # a product reads halves themselves, not float32 copies of them
+    alike: bool = False  # both operands are one half then, and the product may give that half
 
 
 USUAL = Rewrites()
@@ -120,17 +124,23 @@ def _is_one(n: Node) -> bool:
 
 
 class _Builder(Builder):
-    """A builder whose products are of halves where their operands are float32 copies of such."""
+    """A builder whose products are of halves where their operands are float32 copies of such, if `alike` of one half."""
 
-    def matmul(self, a: Node, b: Node) -> Node:
+    def __init__(self, scope: Scope | None, alike: bool) -> None:
+        super().__init__(scope)
+        self.alike = alike
+
+    def matmul(self, a: Node, b: Node, dtype: np.dtype | None = None) -> Node:
         if a.dtype == b.dtype == dtypes.float32:
-            a, b = (before_cast(self, x) or x for x in (a, b))
-        return super().matmul(a, b)
+            p, q = (before_cast(self, x) or x for x in (a, b))
+            if p.dtype == q.dtype or not self.alike:
+                a, b = p, q
+        return super().matmul(a, b, dtype)
 
 
 class _Canonicalizer:
     def __init__(self, scope: Scope | None, rewrites: Rewrites) -> None:
-        self.b = _Builder(scope) if rewrites.halves else Builder(scope)
+        self.b = _Builder(scope, rewrites.alike) if rewrites.halves else Builder(scope)
         self.rewrites = rewrites
         self.results: dict[Node, tuple[Node, ...]] = {}  # old call -> new results, where it is no call any more
         self.readers: Counter[Node] = Counter()  # old -> how many read it
@@ -171,6 +181,8 @@ class _Canonicalizer:
             return xs[0]
         if n.op == "cast" and xs[0].op == "cast" and xs[0].operands[0].op == "item" and n.dtype in HALVES:
             return halved(self.b, xs[0], n.dtype)
+        if n.op == "cast" and self.rewrites.alike and (rounded := self._rounded(n)) is not None:
+            return rounded
         if n.op in CONVOLUTIONS:
             return self._convolution(n, *xs)
         whole = n.operands[0] if n.op == "slice" and self.rewrites.slices else None
@@ -185,6 +197,25 @@ class _Canonicalizer:
             x, y = (self.b.permute(o, n.attrs.axes) for o in xs[0].operands)
             return self.b.matmul(y, x)
         return self._make(n, xs)
+
+    def _rounded(self, n: Node) -> Node | None:
+        """The cast n of a product of halves, or of movement of one, that nothing else reads, as the product's dtype."""
+        x = n.operands[0]
+        while x.op in ("permute", "reshape") and self.readers[x] == 1:
+            x = x.operands[0]
+        if x.op != "matmul" or self.readers[x] != 1:
+            return None
+        found = self.real[n.operands[0]]
+        moved = []
+        while found.op in ("permute", "reshape"):
+            moved.append(found)
+            found = found.operands[0]
+        if found.op != "matmul" or any(y.dtype != n.dtype for y in found.operands):
+            return None
+        found = self.b.matmul(*found.operands, n.dtype)
+        for y in reversed(moved):
+            found = self.b.make(y.op, (found,), y.attrs, y.shape, n.dtype)
+        return found
 
     def _by_vector(self, n: Node) -> bool:
         """Whether one operand of a product is a vector, as written: not where an extent only happens to be 1."""

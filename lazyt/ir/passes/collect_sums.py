@@ -183,7 +183,8 @@ class _Collector:
         x = t[1]
         if x.op == "permute" and x.operands[0].op == "matmul" and self._transposes(x):
             x = x.operands[0]
-        if x.op != "matmul" or x.ndim != 2 or self.readers[t[0]] != 1:
+        # NOTE: a product that gives a half is rounded by itself.
+        if x.op != "matmul" or x.ndim != 2 or self.readers[t[0]] != 1 or x.dtype in dtypes.HALVES:
             return None
         read = [y.dtype for y in x.operands]
         return self._shape(t[1]), *(read if x is t[1] else read[::-1])

@@ -35,14 +35,14 @@ ROUNDS = 12
 
 
 def fuse_bounded(
-    graph: Graph, scope: Scope | None, reuse: bool, share: Share, held: Held = NOTHING_HELD
+    graph: Graph, scope: Scope | None, reuse: bool, share: Share, held: Held = NOTHING_HELD, rounds: bool = True
 ) -> Fused:  # fmt: skip
     """Divide a graph into groups and calls, and make the kernels of the groups, none above the allowed needs."""
     pieces: dict[Node, int] = {}
     count = 0
     kernels: Kernels | None = None
     for _ in range(ROUNDS):
-        fused = fuse(graph, scope, True, pieces, held)
+        fused = fuse(graph, scope, True, pieces, held, rounds)
         # NOTE: most programs take one round. In further ones most groups are what they were before.
         found = kernels or Kernels(scope, reuse, fused.groups)
         large: list[tuple[KernelCall, float]] = []

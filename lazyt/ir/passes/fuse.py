@@ -55,22 +55,24 @@ FUSED = frozenset({"cast", "iota", "gather", "position", *ELEMENTWISE})
 
 def fuse(
     graph: Graph, scope: Scope | None, enabled: bool = True, pieces: Mapping[Node, int] | None = None,
-    held: Held = NOTHING_HELD,
+    held: Held = NOTHING_HELD, rounds: bool = True,
 ) -> Fused:  # fmt: skip
     """Divide a graph into groups and calls. With `enabled` off every operation is a kernel of its own.
 
     pieces: nodes of different numbers (0 where there is none) are stored by different groups.
+    rounds: a product rounds what it reads, see `strided`.
     """
-    return _Fuser(graph, scope, enabled, pieces or {}, held).run()
+    return _Fuser(graph, scope, enabled, pieces or {}, held, rounds).run()
 
 
 class _Fuser:
     def __init__(
-        self, graph: Graph, scope: Scope | None, enabled: bool, pieces: Mapping[Node, int], held: Held
+        self, graph: Graph, scope: Scope | None, enabled: bool, pieces: Mapping[Node, int], held: Held, rounds: bool
     ) -> None:  # fmt: skip
         self.graph = graph
         self.pieces = pieces
         self.held = held
+        self.rounds = rounds
         self.scope = scope
         self.enabled = enabled
         self.units: list[Unit] = []
@@ -93,7 +95,7 @@ class _Fuser:
         for n in self._readers_first():
             self._visit(n)
         self.units.sort(key=lambda u: -u.number)
-        return Fused(self.units, set(self.stored), self.stored)
+        return Fused(self.units, set(self.stored), self.stored, rounds=self.rounds)
 
     # Preparation
 
@@ -531,7 +533,7 @@ class _Fuser:
                 self._store(base, call.number, n.op)
             return
         for x in scattered(n) if n.op == "scatter" else n.operands:
-            self._store(strided_base(self.scope, x) if n.op == "matmul" else x, call.number, n.op)
+            self._store(strided_base(self.scope, x, self.rounds) if n.op == "matmul" else x, call.number, n.op)
 
     def _write(self, n: Node, wanted: dict[Group, list[Place]]) -> None:
         """concat and update: each operand is stored directly into its part of the result."""

@@ -73,6 +73,7 @@ class Fused:
     why: dict[Node, str]
     # The kernels of the groups, where they were already made: see divide_kernels.py.
     kernels: dict[Group, KernelCall] = field(default_factory=dict)
+    rounds: bool = True  # whether products round what they read
 
     @property
     def groups(self) -> list[Group]:

@@ -61,7 +61,7 @@ def _pack_shared(p: Program, options: Options) -> Program:
 
 
 def _recompute(p: Program, options: Options) -> Program:
-    return p if options.wish is None else recompute(p, options.wish)
+    return p if options.wish is None else recompute(p, options.wish, not options.alike)
 
 
 def _compress(p: Program, options: Options) -> Program:
@@ -77,14 +77,15 @@ def _prefetch(p: Program, options: Options) -> Program:
 
 
 def _fuse(p: Program, options: Options) -> Program:
+    rounds = not options.alike
     if not p.fused:
-        apart = fuse(p.graph, p.scope, False)
+        apart = fuse(p.graph, p.scope, False, rounds=rounds)
         alike = divided_alike(p.graph, p.scope, apart) if options.settle else None
         return replace(p, division=alike or apart, fused=alike is not None)
     held = NOTHING_HELD if p.choice is None else p.choice.held
     if options.share is None:
-        return replace(p, division=fuse(p.graph, p.scope, held=held))
-    return replace(p, division=fuse_bounded(p.graph, p.scope, options.on("reuse"), options.share, held))
+        return replace(p, division=fuse(p.graph, p.scope, held=held, rounds=rounds))
+    return replace(p, division=fuse_bounded(p.graph, p.scope, options.on("reuse"), options.share, held, rounds))
 
 
 def _kernelize(p: Program, options: Options) -> Program:

@@ -36,13 +36,16 @@ class Options:
     attention: Attention | None = None
     share: Share | None = None
     prefetch: Callable[[Graph], None] | None = None
+    # Of products of halves: both operands are one half, and none is rounded while it is read.
+    alike: bool = False
     wish: Wish | None = None  # under a memory budget: what `recompute` and the order of launches aim at
 
     @cached_property
     def rewrites(self) -> Rewrites:
         """The rewrites of `canonicalize`."""
         cover, turn, vectors = (self.fused and self.on(flag) for flag in ("cover", "turn", "vectors"))
-        return Rewrites(self.convolutions, self.attention, cover, turn, vectors, self.on("slices"), self.on("halves"))
+        slices, halves = self.on("slices"), self.on("halves")
+        return Rewrites(self.convolutions, self.attention, cover, turn, vectors, slices, halves, halves and self.alike)
 
     def on(self, flag: str) -> bool:
         """Whether a flag is on."""

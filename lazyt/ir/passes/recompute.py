@@ -46,11 +46,11 @@ REDUCED = 2  # operations of a reduction, for each element
 ONCE = frozenset({"gather", "position", "scatter", "opaque"})
 
 
-def recompute(p: Program, wish: Wish) -> Program:
-    """Choose what is kept, and write the backward that computes the rest again."""
+def recompute(p: Program, wish: Wish, rounds: bool = True) -> Program:
+    """Choose what is kept, and write the backward that computes the rest again; `rounds` as in `fuse`."""
     if not p.fused or not wish.once("sides", p.graph, lambda: Sides(p.graph)).backward:
         return p
-    stored, sides, held, saved, model = wish.once("recompute", p.graph, lambda: _found(p, wish))
+    stored, sides, held, saved, model = wish.once("recompute", p.graph, lambda: _found(p, wish, rounds))
     keep = model.problem.all_kept if wish.limit is None else solve(model.problem, wish.limit)
     keep -= model.asked
     numbers = {n: i for i, n in enumerate(p.graph.nodes)}
@@ -64,11 +64,11 @@ def recompute(p: Program, wish: Wish) -> Program:
     return replace(p, graph=graph, choice=Choice(model.problem, keep, again, held, numbers))
 
 
-def _found(p: Program, wish: Wish) -> tuple[set[Node], Sides, Held, list[SavedValue], _Model]:
+def _found(p: Program, wish: Wish, rounds: bool) -> tuple[set[Node], Sides, Held, list[SavedValue], _Model]:
     """What does not depend on the limit of a wish."""
     sides = wish.once("sides", p.graph, lambda: Sides(p.graph))
     held = Held(ends_of_steps(p.graph), moments=moments(p.graph, sides.backward))
-    stored = fuse(p.graph, p.scope, held=held).stored
+    stored = fuse(p.graph, p.scope, held=held, rounds=rounds).stored
     saved = saved_values(p.graph, stored, sides)
     return stored, sides, held, saved, _Model(p.graph, stored, sides, saved, wish)
 

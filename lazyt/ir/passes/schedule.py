@@ -211,7 +211,7 @@ def _single(c: KernelCall) -> bool:
 def _call(u: Call, scope: Scope | None, fused: Fused, items: dict[Node, list[Node]]) -> Launch:
     n = u.node
     if n.op == "matmul":
-        return MatmulCall(n, tuple(strided(scope, x, rounds=True) or dense(x) for x in n.operands))
+        return MatmulCall(n, tuple(strided(scope, x, fused.rounds) or dense(x) for x in n.operands))
     if n.op in CONVOLUTIONS:
         return MatmulCall(n, tuple(dense(x) for x in n.operands))
     if n.op == "scatter":

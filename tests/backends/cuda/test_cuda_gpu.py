@@ -338,6 +338,47 @@ def test_cupy_and_torch_share_memory() -> None:
     assert float(taken.max()) == float(taken.min()) == 21
 
 
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+def test_products_of_halves_are_summed_up_in_float32(half: str) -> None:
+    """Also where cuBLAS divides a long sum among blocks; a float32 result is not rounded to the half."""
+    rng = np.random.default_rng(0)
+    for m, k, n in ((8, 65536, 8), (33, 4097, 17), (256, 512, 128)):
+        a, b = (lt.asarray(rng.normal(size=s).astype(np.float32)).astype(half) for s in ((m, k), (k, n)))
+        x, y = (v.astype("float64").numpy() for v in (a, b))
+        want, most = x @ y, np.abs(x) @ np.abs(y)
+        there, other = a.to("cuda:0"), b.to("cuda:0")
+        lt.sync()
+        rounded = there @ other
+        single = lt.matmul(there.astype("float32"), other.astype("float32"))
+        assert "cuBLAS gemm" in str(rounded.explain())
+        sums = 64 * 2.0**-24 * most  # blocks of a few hundred, and a tree of them
+        unit = (2.0**-11 if half == "float16" else 2.0**-8) * np.abs(want)
+        assert (np.abs(single.numpy() - want) <= sums).all()
+        assert (np.abs(rounded.astype("float64").numpy() - want) <= unit + sums).all()
+
+
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+def test_a_step_under_autocast_is_near_the_cpu(half: str) -> None:
+    found = []
+    for device in ("cpu", "cuda:0"):
+        lt.random.seed(3)
+        model = lt.nn.Sequential(lt.nn.Linear(64, 96), lt.nn.GELU(), lt.nn.Linear(96, 10)).to(device)
+        x = lt.asarray(np.random.default_rng(0).standard_normal((32, 64)).astype(np.float32)).to(device)
+        y = lt.asarray(np.arange(32) % 10).to(device)
+        opt, scaler = lt.optim.SGD(model.parameters(), lr=0.1), lt.amp.GradScaler(device, init_scale=256.0)
+        for _ in range(4):  # the third run is a graph
+            with lt.autocast(device.partition(":")[0], dtype=half):
+                loss = F.cross_entropy(model(x), y)
+            opt.zero_grad()
+            scaler.scale(loss).backward()
+            scaler.step(opt)
+            scaler.update()
+            lt.sync()
+        found.append([v.detach().numpy() for v in (loss, *model.parameters())])
+    for g, w in zip(*found, strict=True):
+        np.testing.assert_allclose(g, w, rtol=0.05, atol=5e-3)
+
+
 def test_products_of_every_dtype() -> None:
     rng = np.random.default_rng(0)
     for dtype, tolerance in (("float16", 2e-2), ("bfloat16", 5e-2), ("float32", 1e-4), ("float64", 1e-12),

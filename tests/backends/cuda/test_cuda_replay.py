@@ -400,7 +400,7 @@ def native(fails: str = "") -> tuple[list[str], Any]:
         yield 7, 130000, 8, 4096, 1 << 20, (0,) * 22
 
     node = KernelNode(Function(), 2, 64, 0, 0, 3)
-    product = Product(np.dtype("f4"), 2, 2, 2, 1, 2, 3, 2, 2, False, False, 1, 0, 0, 4, False)
+    product = Product(np.dtype("f4"), np.dtype("f4"), 2, 2, 2, 1, 2, 3, 2, 2, False, False, 1, 0, 0, 4, False)
     with (
         mock.patch.object(driver_api, "libcuda", return_value=Library(log, fails)),
         mock.patch.object(driver_api, "libcublas", return_value=Library(log, fails)),
@@ -409,7 +409,7 @@ def native(fails: str = "") -> tuple[list[str], Any]:
         made = list(log)
         graph.update(0, node)
         graph.update(1, product)  # captured before
-        other = Product(np.dtype("f4"), 2, 2, 2, 9, 2, 3, 2, 2, False, False, 1, 0, 0, 4, False)
+        other = Product(np.dtype("f4"), np.dtype("f4"), 2, 2, 2, 9, 2, 3, 2, 2, False, False, 1, 0, 0, 4, False)
         graph.update(1, other)
         graph.launch(0)
     assert made == [

@@ -73,6 +73,7 @@ class FakeDriver:
     def __init__(self) -> None:
         self.launches = self.products = self.loads = self.graphs = self.graph_runs = self.waits = self.library_calls = 0
         self.reads = 0  # copies to the host
+        self.asked: list[Product] = []
         self.tf32 = False  # of the last product
         self.limit = 1 << 30
         self.used = 0
@@ -199,6 +200,7 @@ class FakeDriver:
     def captured(self, device: int, work: Work) -> Callable[[], None]:
         """What a node does, with the arguments as they are now."""
         if isinstance(work, Product):
+            self.asked.append(work)
             return lambda: self._multiply(work)
         arguments = ctypes.c_void_p.from_address(work.parameters).value
         entries = np.ctypeslib.as_array((ctypes.c_int64 * work.entries).from_address(arguments or 0)).copy()
@@ -220,10 +222,10 @@ class FakeDriver:
 
     def _multiply(self, p: Product) -> None:
         self.tf32 = p.tf32
-        a = self._matrices(p.a, p.dtype, p.batch, p.a_stride, p.m, p.k, p.a_leading, p.a_transposed)
-        b = self._matrices(p.b, p.dtype, p.batch, p.b_stride, p.k, p.n, p.b_leading, p.b_transposed)
+        a = self._matrices(p.a, p.read, p.batch, p.a_stride, p.m, p.k, p.a_leading, p.a_transposed)
+        b = self._matrices(p.b, p.read, p.batch, p.b_stride, p.k, p.n, p.b_leading, p.b_transposed)
         c = self._matrices(p.c, p.dtype, p.batch, p.c_stride, p.m, p.n, max(p.n, 1), False)
-        wide = np.float32 if p.dtype.itemsize == 2 else p.dtype
+        wide = np.float32 if p.read.itemsize == 2 else p.dtype
         c[...] = np.matmul(a.astype(wide), b.astype(wide)).astype(p.dtype)
 
     @contextlib.contextmanager

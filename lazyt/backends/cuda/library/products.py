@@ -1,7 +1,7 @@
 """Matrix products: by cuBLAS where it can read the operands in place, else by CuPy, which copies them first.
 
-A float32 product takes the precision that `lazyt.set_float32_matmul_precision` asks for at the time it runs; halves are
-summed up in float32.
+A float32 product takes the precision that `lazyt.set_float32_matmul_precision` asks for at the time it runs. Halves are
+read as they lie, summed up in float32, and rounded once if the result is a half.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lazyt.backends.common.products import Patches
     from lazyt.backends.cuda.executor import Bound, Run
     from lazyt.backends.cuda.library.convolutions import Convolution
+    from lazyt.ir.graph import Node
     from lazyt.ir.passes.schedule import MatmulCall
 
     Array = np.ndarray[Any, Any]
@@ -31,8 +32,15 @@ if TYPE_CHECKING:
 DTYPES = {np.dtype(t) for t in ("f2", "f4", "f8", "c8", "c16")} | {BFLOAT16}
 
 
+def read_by(n: Node) -> np.dtype:
+    """The dtype that a product reads: that of both operands."""
+    dtype = n.operands[0].dtype
+    assert all(x.dtype == dtype for x in n.operands), "both are of one dtype: see Capabilities.alike_products"
+    return dtype
+
+
 def is_tf32(dtype: np.dtype) -> bool:
-    """Whether a product of this dtype is one of tf32 now."""
+    """Whether a product that reads this dtype is one of tf32 now."""
     return dtype == np.float32 and precision() != "highest"
 
 
@@ -68,8 +76,8 @@ class Product(products.Product):
 
     def works(self, table: Array) -> list[graph_nodes.Product]:
         """The calls of cuBLAS: the longest batch axis in one, the others one by one."""
-        ch, dtype = self.choice, self.call.node.dtype
-        size = dtype.itemsize
+        ch, dtype, read = self.choice, self.call.node.dtype, read_by(self.call.node)
+        sizes = read.itemsize, read.itemsize, dtype.itemsize
         if not (ch.m and ch.n and ch.k and ch.count):
             return []
         *starts, tf32 = (int(a) for a in table[self.at : self.at + 4])
@@ -78,11 +86,11 @@ class Product(products.Product):
         found = []
         for index in np.ndindex(*(n for n, *_ in axes)):
             a, b, c = (
-                start + size * sum(q * axis[1 + i] for q, axis in zip(index, axes, strict=True))
+                start + sizes[i] * sum(q * axis[1 + i] for q, axis in zip(index, axes, strict=True))
                 for i, start in enumerate(starts)
             )
             product = graph_nodes.Product(
-                dtype, ch.m, ch.n, ch.k, a, b, c, self.leading[0], self.leading[1], self.transposed[0],
+                dtype, read, ch.m, ch.n, ch.k, a, b, c, self.leading[0], self.leading[1], self.transposed[0],
                 self.transposed[1], count, steps[0], steps[1], steps[2], bool(tf32),
             )  # fmt: skip
             found.append(product)
@@ -91,10 +99,10 @@ class Product(products.Product):
 
 def place(bound: Bound, call: MatmulCall, table: list[int], patches: Patches) -> None:
     """The addresses of both operands and the result, at the end of the table."""
-    at, size = len(table), call.node.dtype.itemsize
+    at = len(table)
     table.extend((0, 0, 0))
     for i, (buffer, offset) in enumerate((*((b, o) for b, _, o in call.operands), (call.node, 0))):
-        bound._address(buffer, offset, size, at + i, patches)
+        bound._address(buffer, offset, buffer.dtype.itemsize, at + i, patches)
 
 
 def _merged(batch: Sequence[int], a: Sequence[int], b: Sequence[int], size: int) -> list[tuple[int, int, int, int]]:
@@ -126,15 +134,16 @@ class ByLibrary:
     def run(self, run: Run) -> None:
         bound, n = self.bound, self.call.node
         where, value = bound.where, bound.value
-        size, dtype = n.dtype.itemsize, registry.memory_dtype(n.dtype)
+        read = read_by(n)
+        size, dtype = read.itemsize, registry.memory_dtype(read)
         a, b, out = (int(x) for x in bound.table[self.at : self.at + 3])
         with where.driver.library(where.number) as xp:
             views = []
             for start, x, (_, strides, _) in zip((a, b), n.operands, self.call.operands, strict=True):
                 shape, steps = [value(d) for d in x.shape], [value(s) * size for s in strides]
                 view = where.driver.view(where.number, start, dtype, shape, steps)
-                views.append(registry.widened(xp, view, n.dtype))
-            to = where.driver.view(where.number, out, dtype, [value(d) for d in n.shape])
+                views.append(registry.widened(xp, view, read))
+            to = where.driver.view(where.number, out, registry.memory_dtype(n.dtype), [value(d) for d in n.shape])
             registry.put(xp, to, n.dtype, xp.matmul(*views))
 
 
