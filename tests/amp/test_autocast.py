@@ -19,6 +19,10 @@ F = lt.nn.functional
 LISTS = {"cpu": policies.HOSTS, "cuda": policies.GPU}
 
 
+for _name in lt.__all__:
+    getattr(lt, _name)  # what is loaded on first use marks itself then
+
+
 def _listed() -> list[tuple[str, str, str]]:
     return [(device, policy, name) for device, lists in LISTS.items() for policy in lists for name in lists[policy]]
 

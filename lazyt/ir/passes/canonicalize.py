@@ -124,7 +124,7 @@ def _is_one(n: Node) -> bool:
 
 
 class _Builder(Builder):
-    """A builder whose products are of halves where their operands are float32 copies of such, if `alike` of one half."""
+    """A builder whose products are of halves where operands are float32 copies of such; if `alike`, of one half."""
 
     def __init__(self, scope: Scope | None, alike: bool) -> None:
         super().__init__(scope)
