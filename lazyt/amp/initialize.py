@@ -6,17 +6,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lazyt.amp.autocast import autocast
-from lazyt.amp.grad_scaler import MOST, GradScaler, step_unless, unscale_all, without_gradients
+from lazyt.amp.grad_scaler import MOST, GradScaler
 from lazyt.amp.levels import Options, options_of
+from lazyt.amp.precision import Precision
 from lazyt.errors import AutocastError
-from lazyt.functions.arithmetic import add, maximum, multiply
+from lazyt.functions.arithmetic import multiply
 from lazyt.functions.manipulation import astype
 from lazyt.ir import dtypes
 from lazyt.nn.batch_norms import _BatchNorm
 from lazyt.nn.conversion import replace
 from lazyt.nn.module import Module, Parameter
 from lazyt.optim.optimizer import Optimizer
-from lazyt.tracing.inplace import assign
 from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
@@ -25,67 +25,6 @@ if TYPE_CHECKING:
     from lazyt.runtime.tensor import Tensor
 
 __all__ = ["initialize", "loss_scalers", "master_params", "scale_loss"]
-
-
-class Precision:
-    """What `initialize` made of one optimizer: which parameter of the model each of its parameters stands for."""
-
-    def __init__(self, optimizer: Any, options: Options, pairs: list[tuple[Any, Any]], scalers: list[Any]) -> None:
-        self.optimizer, self.options, self.pairs, self.scalers = optimizer, options, pairs, scalers
-        self.found: dict[str, Any] = {}  # by device, whether gradients overflowed since the last step
-        self.stashed: list[Any] = []
-        self.scaled = False  # whether gradients are scaled still, as `delay_unscale` leaves them
-
-    def stash(self) -> None:
-        """Put the gradients so far aside: those that come are scaled."""
-        if not self.scaled:
-            self.stashed = [own.grad for own, _ in self.pairs]
-            for own, of_model in self.pairs:
-                own.grad = of_model.grad = None
-
-    def put_back(self) -> None:
-        """Forget what came since `stash`, as if that had not been called."""
-        for (own, of_model), old in zip(self.pairs, self.stashed, strict=False):
-            of_model.grad, own.grad = None, old
-        self.stashed = []
-
-    def collect(self, scaler: GradScaler) -> dict[str, Any]:
-        """Unscale what came, for the optimizer's parameters, on top of what was put aside; by device, the overflow."""
-        grads = []
-        for own, of_model in self.pairs:
-            g = of_model.grad
-            grads.append(None if g is None else g if own is of_model and g.dtype == own.dtype else astype(g, own.dtype))
-        came = [g for g in grads if g is not None]
-        found = unscale_all(came, scaler.values()[0])
-        for (own, of_model), new, old in zip(self.pairs, grads, self.stashed or [None] * len(grads), strict=True):
-            of_model.grad = None
-            own.grad = new if old is None else old if new is None else add(old, new)
-        self.stashed, self.scaled = [], False
-        return found
-
-    def overflowed(self, found: dict[str, Any]) -> None:
-        """The next step is skipped where one of these is not 0."""
-        for device, flag in found.items():
-            self.found[device] = flag if device not in self.found else maximum(self.found[device], flag)
-
-    def step(self, closure: Any = None) -> Any:
-        """The optimizer's step, or nothing if gradients overflowed; then the model's parameters follow."""
-        step = type(self.optimizer).step
-        if closure is not None:
-            raise AutocastError("step: not supported: a closure with initialize, because its losses are to be scaled")
-        found, self.found = self.found, {}
-        out = step_unless(found, self.optimizer, lambda: step(self.optimizer)) if found else step(self.optimizer)
-        for own, of_model in self.pairs:
-            if own is not of_model:
-                without_gradients(assign, of_model, astype(own.detach(), of_model.dtype))
-        return out
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients of the optimizer's parameters and of the model's."""
-        type(self.optimizer).zero_grad(self.optimizer, set_to_none)
-        for own, of_model in self.pairs:
-            if own is not of_model:
-                of_model.grad = None
 
 
 class CastForward:
@@ -172,6 +111,7 @@ def _attached(optimizer: Any, options: Options, masters: Sequence[Any], scalers:
     optimizer.state._positions = {}
     precision = Precision(optimizer, options, pairs, scalers)
     optimizer._precision, optimizer.step, optimizer.zero_grad = precision, precision.step, precision.zero_grad
+    optimizer.state_dict, optimizer.load_state_dict = precision.state_dict, precision.load_state_dict
 
 
 def initialize(
@@ -205,6 +145,10 @@ def initialize(
     and its outputs to float32 (or `cast_model_outputs`). `num_losses` losses have scales of their own. `verbosity` is
     accepted; nothing is printed. With `enabled=False` nothing is done. A skipped step is decided by the plan, as in
     `GradScaler`.
+
+    The optimizer's `state_dict` has the float32 copies too. With those of the model and of `loss_scalers` it continues
+    a training bit for bit, in whichever order they are loaded. What is written into a parameter of the model, the
+    optimizer's copy follows at the next step.
 
     Raises AutocastError for an unknown level, options that do not fit it, and parameters that are no float32. As
     `apex.amp.initialize`, where O1 changes functions everywhere.
