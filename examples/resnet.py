@@ -2,6 +2,7 @@
 
     python examples/resnet.py           # a minute on two cores
     python examples/resnet.py --quick   # a short form, for checking that all is well
+    python examples/resnet.py --amp bfloat16   # in mixed precision; float16 is with scaled losses
 
 The network of He et al., "Deep Residual Learning for Image Recognition" (2016), section 4.2: a convolution, three
 stages of blocks that halve the image and double the channels, the mean of each channel, and a dense layer. It is
@@ -123,6 +124,7 @@ def main() -> float:
     args.add_argument("--blocks", type=int, default=1, help="blocks a stage: 3 is the paper's ResNet-20")
     args.add_argument("--batch", type=int, default=32)
     args.add_argument("--quick", action="store_true", help="fewer images, a narrower network, three epochs")
+    args.add_argument("--amp", choices=("bfloat16", "float16"), help="the lower precision of convolutions")
     options = args.parse_args()
     n, width, epochs = (1024, 8, 3) if options.quick else (4096, 16, options.epochs)
 
@@ -136,6 +138,8 @@ def main() -> float:
     )
     optimizer = optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4, nesterov=True)
     schedule = optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs * len(batches))
+    mixed = lt.autocast("cpu", dtype=options.amp or "bfloat16", enabled=options.amp is not None)
+    scaler = lt.amp.GradScaler("cpu", enabled=options.amp == "float16")
 
     print(
         f"{sum(p.size for p in model.parameters()):,} parameters, {n:,} images, {len(batches)} steps an epoch",
@@ -145,9 +149,11 @@ def main() -> float:
     steps = plans = 0
     for epoch in range(1, epochs + 1):
         for x, y in batches:
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
+            with mixed:
+                loss = F.cross_entropy(model(x), y)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
             schedule.step()
             optimizer.zero_grad()
             lt.sync()
