@@ -15,7 +15,7 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lazyt.errors import DeviceError, KernelError
+from lazyt.errors import DeviceError, KernelError, NotSupportedError
 from lazyt.ir.records import dataclass
 
 # Changes whenever a backend that is written for one version could fail with the next.
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lazyt.backends.common.commit_flag import Receipt
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Graph, Node
+    from lazyt.ir.kernel import Kernel
     from lazyt.ir.passes.donate import Donation
     from lazyt.ir.passes.kernelize import KernelCall
     from lazyt.ir.passes.schedule import Launch, Schedule
@@ -390,6 +391,10 @@ class Backend(Protocol):
     def load_code(self, text: str, name: str) -> LoadedCode:
         """The function `name` of a user's source, LLVM IR for the host; KernelError if it cannot be loaded."""
         raise KernelError(f"{self.name}: no source of users' kernels is compiled for it")
+
+    def kernel_text(self, kernel: Kernel, assembly: bool = False) -> str:
+        """The code of a kernel, or its assembly, as it would be for aligned arrays; no device is needed."""
+        raise NotSupportedError(f"not supported: the code of a kernel for {self.name!r}, because it shows none")
 
     def fallback(self, fn: str) -> str:
         """Why the host computes this library function for the device, which has no code for it; '' if it does not."""

@@ -52,6 +52,7 @@ LATE: dict[str, str] = {
     "lazyt.functions.vectorize": "vmap",
     "lazyt.inspect.explain": "explain",
     "lazyt.inspect.pending": "pending",
+    "lazyt.kernel_language.function": "kernel",
 }
 # Those whose functions have NumPy's signatures besides their own (protocols/signatures.py).
 NUMPYS = frozenset(

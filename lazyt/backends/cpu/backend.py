@@ -18,17 +18,19 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from lazyt.backends.cpu import binding, engine, executor, thread_pool, user_code
+    from lazyt.backends.cpu import binding, code_cache, engine, executor, thread_pool, user_code
     from lazyt.backends.cpu.codegen import needs
     from lazyt.backends.cpu.library import attention, bit_packing, products, scan, scatter, sorting
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Graph, Node
+    from lazyt.ir.kernel import Kernel
     from lazyt.ir.passes.kernelize import KernelCall
     from lazyt.ir.passes.schedule import Schedule
 
     Array = np.ndarray[Any, Any]
 else:
     binding = on_demand.module("lazyt.backends.cpu.binding")
+    code_cache = on_demand.module("lazyt.backends.cpu.code_cache")
     engine = on_demand.module("lazyt.backends.cpu.engine")
     executor = on_demand.module("lazyt.backends.cpu.executor")
     thread_pool = on_demand.module("lazyt.backends.cpu.thread_pool")
@@ -126,6 +128,9 @@ class CpuBackend(HostBackend):
 
     def load_code(self, text: str, name: str) -> LoadedCode:
         return user_code.load(text, name)
+
+    def kernel_text(self, kernel: Kernel, assembly: bool = False) -> str:
+        return code_cache.assembly_of(kernel) if assembly else code_cache.source_of(kernel)
 
     def is_crowded(self) -> bool:
         # NOTE: asked at every sync that is planned, and there is no code where the engine was never used.

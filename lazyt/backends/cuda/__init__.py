@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lazyt.backends.cuda import device, executor
-    from lazyt.backends.cuda.codegen import needs
+    from lazyt.backends.cuda.codegen import emit, mapping, needs
     from lazyt.backends.cuda.library import finding, registry
 
 # The path of each module that `backend.py` uses; a module is imported at its first use.
 _PLACES = {
     "device": "device",
+    "emit": "codegen.emit",
     "executor": "executor",
     "finding": "library.finding",
+    "mapping": "codegen.mapping",
     "needs": "codegen.needs",
     "registry": "library.registry",
 }
-__all__ = ["device", "executor", "finding", "needs", "registry"]
+__all__ = ["device", "emit", "executor", "finding", "mapping", "needs", "registry"]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lazyt.backends.cuda.device import DeviceBuffer
     from lazyt.backends.cuda.executor import Executable
     from lazyt.backends.interface import Placed
+    from lazyt.ir.kernel import Kernel
     from lazyt.ir.passes.schedule import Schedule
 
     Array = np.ndarray[Any, Any]
@@ -29,6 +30,8 @@ NAME = "cuda"
 
 # Bytes that CuPy's pool rounds up to.
 BLOCK = 512
+# The extents that a kernel is shown for.
+EXTENT = 1024
 
 
 class DeviceAllocator(Allocator):
@@ -89,6 +92,13 @@ class CudaBackend(Backend):
 
     def compile(self, schedule: Schedule, device: str) -> Executable:
         return cuda.executor.Executable(schedule, device)
+
+    def kernel_text(self, kernel: Kernel, assembly: bool = False) -> str:
+        if assembly:
+            return super().kernel_text(kernel, assembly)
+        # NOTE: extents and addresses are arguments; of these a kernel for large, aligned arrays is made.
+        entries = [EXTENT] * kernel.axes + [0] * (kernel.layout.size - kernel.axes)
+        return cuda.emit.program([(kernel, cuda.mapping.choose(kernel, entries), f"kernel_{kernel.key}")])
 
     def fallback(self, fn: str) -> str:
         return cuda.registry.ON_HOST.get(fn, "")

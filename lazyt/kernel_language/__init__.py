@@ -1,0 +1,1 @@
+"""Kernels that users write as Python functions of indices: `lazyt.kernel`."""

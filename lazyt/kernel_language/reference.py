@@ -1,0 +1,109 @@
+"""The meaning of a kernel: the function itself, called by Python at every index, on arrays that follow its bounds."""
+
+from __future__ import annotations
+
+import itertools
+import types
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lazyt.errors import IndexOutOfRange
+from lazyt.functions.arguments import shape_of
+from lazyt.ops.definition import OPS
+from lazyt.tracing.tensor_state import Handle
+
+if TYPE_CHECKING:
+    from lazyt.kernel_language.lowering import Form
+
+
+class Checked:
+    """A NumPy array that is read as a kernel reads: by the rule for what is outside."""
+
+    def __init__(self, array: np.ndarray[Any, Any], bounds: str) -> None:
+        self.array = array
+        self.bounds = bounds
+        self.shape, self.ndim, self.dtype = array.shape, array.ndim, array.dtype
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: Any) -> Any:
+        key = list(index) if isinstance(index, tuple) else [index]
+        outside = False
+        for k, i in enumerate(key):
+            n = self.shape[k]
+            if isinstance(i, slice) or 0 <= i < n:
+                continue
+            if self.bounds == "error":
+                raise IndexOutOfRange(f"index {i} is out of bounds for axis {k} with size {n}")
+            if self.bounds == "zero":
+                outside = True
+                key[k] = 0
+            else:
+                key[k] = min(max(i, 0), n - 1) if self.bounds == "clamp" else i % n
+        if outside and 0 in self.shape:
+            return self.dtype.type(0)
+        found = self.array[tuple(key)]
+        return np.zeros_like(found)[()] if outside else found
+
+
+class _Functions:
+    """lazyt's functions, by NumPy's."""
+
+    def __getattr__(self, name: str) -> Any:
+        op = OPS.get(name)
+        found = getattr(np, name, None) or (op and op.numpy)
+        if found is None:
+            raise AttributeError(name)
+        return found
+
+
+def _on_numpy(f: types.FunctionType, seen: dict[Any, Any]) -> types.FunctionType:
+    """The function with NumPy's functions in place of lazyt's."""
+    if f in seen:
+        return seen[f]  # type: ignore[no-any-return]
+    space: dict[str, Any] = dict(f.__globals__)
+    made = types.FunctionType(f.__code__, space, f.__name__, f.__defaults__, f.__closure__)
+    seen[f] = made
+    for name in f.__code__.co_names:
+        x = space.get(name)
+        if isinstance(x, types.ModuleType) and x.__name__ == "lazyt":
+            space[name] = _Functions()
+        elif isinstance(x, types.FunctionType) and x.__module__ == f.__module__:
+            space[name] = _on_numpy(x, seen)
+    return made
+
+
+def evaluate(form: Form, values: list[Any], shape: Any) -> Any:
+    """The function at every index, or on every row: an array, or a tuple of them."""
+    f = _on_numpy(form.source.function, {})  # type: ignore[arg-type]
+    arrays = [x.numpy() if isinstance(x, Handle) else np.asarray(x) if not np.isscalar(x) else x for x in values]
+    if form.axis is not None:
+        return _over_rows(form.axis, f, arrays)
+    given = [Checked(x, form.bounds) if isinstance(x, np.ndarray) else x for x in arrays]
+    if shape is None:
+        at = dict(zip(form.arguments, given, strict=True))
+        shape = [next(at[v].shape[k] for v, k, _ in form.uses[i] if not np.isscalar(at[v])) for i in form.indices]
+    shape = shape_of(form.source.name, shape)
+    return _stacked([f(*i, *given) for i in np.ndindex(*shape)], shape)
+
+
+def _stacked(found: list[Any], shape: tuple[int, ...]) -> Any:
+    if found and isinstance(found[0], tuple):
+        return tuple(_stacked([x[k] for x in found], shape) for k in range(len(found[0])))
+    whole = np.array(found)
+    return whole.reshape((*shape, *whole.shape[1:]))
+
+
+def _over_rows(axis: int, f: Any, arrays: list[Any]) -> Any:
+    rows = [np.moveaxis(x, axis, -1) if isinstance(x, np.ndarray) and x.ndim else x for x in arrays]
+    lead = np.broadcast_shapes(*(x.shape[:-1] for x in rows if isinstance(x, np.ndarray) and x.ndim))
+    wide = [
+        np.broadcast_to(x, (*lead, x.shape[-1])) if isinstance(x, np.ndarray) and x.ndim else itertools.repeat(x)
+        for x in rows
+    ]
+    found = [f(*(x[i] if isinstance(x, np.ndarray) else next(x) for x in wide)) for i in np.ndindex(*lead)]
+    out = _stacked(found, lead)
+    back = [np.moveaxis(x, -1, axis) if x.ndim > len(lead) else x for x in (out if isinstance(out, tuple) else (out,))]
+    return tuple(back) if isinstance(out, tuple) else back[0]
