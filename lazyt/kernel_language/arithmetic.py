@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
+    from lazyt.ir.symbolic import Dim
 
 assert catalog, "it fills OPS"
 
@@ -29,6 +30,9 @@ def names(text: str) -> frozenset[str]:
 
 
 _ORDER = (bool, int, float, complex)
+Interval = tuple["int | Dim", "int | Dim"]
+# What is decided within this many places of an end of an index is near it.
+NEAR = 64
 WIDE = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64, complex: dtypes.complex128}
 _PYTHON: dict[str, Callable[..., Any]] = {
     "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv,
@@ -41,6 +45,8 @@ _WHOLE = names(
     "bitwise_and bitwise_or bitwise_xor bitwise_invert bitwise_left_shift bitwise_right_shift equal not_equal less "
     "less_equal greater greater_equal logical_and logical_or logical_xor logical_not clip cube relu"
 )
+# Which of two factors depend on an index: the first, the second, both.
+_WHOSE = ((True, False), (False, True), (True, True))
 # What stands for operands under a condition where it does not hold: the value and the derivative are finite there, so
 # that neither spoils a gradient. One number an operand; None: it may stay.
 _SAFE: dict[str, tuple[float | None, ...]] = {
@@ -58,6 +64,9 @@ class Arithmetic:
         self.b = b
         self.axes: list[Axis] = []
         self.path: list[Truth] = []  # the conditions under which a statement runs
+        self.code = 0  # operations so far
+        # Of an index, how far from its ends what is read outside and what conditions say of it is decided.
+        self.cuts: dict[Axis, list[int]] = {}
 
     # Representation
 
@@ -134,6 +143,7 @@ class Arithmetic:
             return self._number(name, xs)
         if self.path and name in _SAFE:
             xs = tuple(self._safe(x, s) for x, s in zip(xs, _SAFE[name], strict=True))
+        self.code += 1
         given, weak = self.nodes(xs, floats=name not in _WHOLE)
         node = OPS[name].lower(self.b, *given)
         assert not isinstance(node, tuple), "an elementwise operation has one result"
@@ -208,13 +218,48 @@ class Arithmetic:
             "equal": ((d, n), ()), "not_equal": ((), (d, n)),
         }  # fmt: skip
         true, false = facts[name]
-        if not d.terms:
-            # Extents alone: the answer is one for all indices, and a plan holds only where it is the same.
-            if name == "not_equal":
-                return not all(self.b.at_least(f.offset, 0) for f in false)
-            return all(self.b.at_least(f.offset, 0) for f in true)
+        known = self._decided(name, d)
+        if known is not None:
+            return known
+        for f in (*true, *false):
+            self.cut(f)
         found = self.apply(name, self.array(x), self.array(y))
         return Truth(found.node, found.frame, true, false)
+
+    def _decided(self, name: str, d: Affine) -> bool | None:
+        """The comparison of d with 0, if it is the same at all indices: a plan holds only where it is."""
+        b = self.b
+        low, high = self.range_of_values(d, {})
+        if name in ("less", "greater_equal"):
+            found = True if b.at_least(low, 0) else False if not b.at_least(high, 0) else None
+        elif name in ("greater", "less_equal"):
+            found = True if b.at_least(low, 1) else False if not b.at_least(high, 1) else None
+        elif not b.at_least(high, 0) or b.at_least(low, 1):
+            found = False
+        else:
+            found = True if b.at_least(low, 0) and not b.at_least(high, 1) else None
+        return found if found is None or name in ("greater", "greater_equal", "equal") else not found
+
+    def range_of_values(self, p: Affine, ranges: dict[Axis, Interval]) -> Interval:
+        """The least and the largest value of a position; of some indices the ranges are known."""
+        low = high = p.offset
+        for axis, c in p.terms:
+            first, last = ranges.get(axis, (0, axis.extent - 1))
+            low, high = low + (first if c > 0 else last) * c, high + (last if c > 0 else first) * c
+        return low, high
+
+    def cut(self, fact: Affine) -> None:
+        """Note where along an index it changes whether a position is at least 0, if that is near an end."""
+        if len(fact.terms) != 1 or abs(fact.terms[0][1]) != 1:
+            return
+        axis, c = fact.terms[0]
+        at = -fact.offset if c == 1 else fact.offset + 1
+        left = axis.extent - at
+        found = self.cuts.setdefault(axis, [0, 0])
+        if isinstance(at, int) and at <= NEAR:
+            found[0] = max(found[0], at)
+        elif isinstance(left, int) and left <= NEAR:
+            found[1] = max(found[1], left)
 
     def both(self, x: Truth, y: Truth) -> Truth:
         """Whether both hold."""
@@ -240,7 +285,36 @@ class Arithmetic:
         if not node.ndim:
             node = self.b.expand_to(node, tuple(1 for _ in self.axes))
         shape = tuple(self.axes[axis].extent if i == axis else d for i, d in enumerate(node.shape))
+        if name == "sum" and not x.rows and (product := self._product(node)) is not None:
+            return Array(product, axis, x.weak)
         return self._reduced(name, self.b.expand(node, shape), axis, axis, x.weak)
+
+    def _product(self, n: Node) -> Node | None:
+        """The sum of n over its last axis as a matrix product; None unless n is one of two factors that it is of."""
+        if n.op != "mul" or n.dtype not in (dtypes.float32, dtypes.float64):
+            return None
+        x, y = (m.operands[0] if m.op == "expand" else m for m in n.operands)
+        if x.ndim != n.ndim or y.ndim != n.ndim:
+            return None
+        has = [[not (isinstance(d, int) and d == 1) for d in m.shape] for m in (x, y)]
+        last = n.ndim - 1
+        of_x, of_y, of_both = ([i for i in range(last) if (has[0][i], has[1][i]) == w] for w in _WHOSE)
+        if not (has[0][last] and has[1][last] and len(of_x) == len(of_y) == 1):
+            return None
+        b = self.b
+        one = [i for i in range(last) if i not in (*of_x, *of_y, *of_both)]
+        p, q = (
+            b.reshape(b.permute(m, (*one, *of_both, *own, *other, *end)), tuple(m.shape[i] for i in (*of_both, *keep)))
+            for m, own, other, end, keep in (
+                (x, of_x, of_y, (last,), (*of_x, last)),
+                (y, of_x, (last,), of_y, (last, *of_y)),
+            )
+        )
+        z = b.matmul(p, q)
+        order = (*of_both, *of_x, *of_y)
+        z = b.permute(z, [order.index(i) for i in sorted(order)])
+        at = iter(z.shape)
+        return b.reshape(z, tuple(1 if i in one else next(at) for i in range(last)))
 
     def reduce_rows(self, name: str, x: Array) -> Array:
         """Over all axes that the value has at an index."""

@@ -445,9 +445,9 @@ class Expressions(Reads):
         length = length if abs(step) == 1 else (length + abs(step) - 1) // abs(step)
         if not self.b.at_least(length, 0):
             length = 0
-        axis = Axis(name, len(self.axes), length)
+        axis = Axis(name, len(self.axes), length, p.offset, step)
         self.axes.append(axis)
-        return Affine(((axis, step),), p.offset)
+        return axis.position()
 
     # Reductions
 

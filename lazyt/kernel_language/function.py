@@ -18,7 +18,7 @@ from lazyt.kernel_language.reference import evaluate
 from lazyt.kernel_language.source import Source
 from lazyt.ops.definition import OpDef
 from lazyt.tracing import tracebacks
-from lazyt.tracing.record import record
+from lazyt.tracing.record import is_grad_enabled, record
 from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ class Kernel:
                     f"{', '.join(form.indices)}"
                 )
         numbers = numbers_outside(form.source)
-        return operands, (kinds, tuple(numbers), *fixed, *numbers.values()), ints
+        divides = not (is_grad_enabled() and any(isinstance(x, Handle) and x.requires_grad for x in operands))
+        return operands, (kinds, tuple(numbers), divides, *fixed, *numbers.values()), ints
 
     def python(self, *args: Any, shape: ShapeLike | None = None, **kwargs: Any) -> Any:
         """What the function itself gives, called by Python once for each index: NumPy arrays. To test against.

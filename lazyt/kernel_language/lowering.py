@@ -10,18 +10,25 @@ from lazyt.errors import NotSupportedError, ShapeError
 from lazyt.ir import dtypes
 from lazyt.ir.builder import Weak, broadcast_shapes
 from lazyt.ir.graph import Node
-from lazyt.ir.symbolic import hint
+from lazyt.ir.symbolic import hint, product
 from lazyt.kernel_language.source import Source, source_of
 from lazyt.kernel_language.statements import Statements
-from lazyt.kernel_language.values import NUMBERS, Affine, Array, Axis
+from lazyt.kernel_language.values import NUMBERS, Array, Axis
 from lazyt.ops.axes import one_axis
 from lazyt.ops.definition import node_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lazyt.ir.builder import Builder
     from lazyt.ir.symbolic import Dim
 
 Shape = tuple["int | Dim", ...]
+# A start and an extent.
+Interval = tuple["int | Dim", "int | Dim"]
+# A domain of fewer elements is not divided, nor one of a kernel with more operations.
+LEAST = 1 << 14
+MOST_CODE = 256
 # What an argument is recorded as.
 TENSOR, NUMBER, STATIC = "tns"
 
@@ -97,44 +104,104 @@ def numbers_outside(source: Source) -> dict[tuple[Source, str], Any]:
 
 
 def lower(form: Form, b: Builder, *given: Any, ints: Shape | None = None) -> Node | tuple[Node, ...]:
-    """The results of a kernel. Behind the operands stand the kinds of arguments, names from outside, and constants."""
+    """The results of a kernel. Behind the operands stand the kinds of arguments, names from outside, and constants.
+
+    Of those the first is whether the domain may be divided: into what reads inside everywhere, and what is near ends.
+    """
     operands = [x for x in given if isinstance(x, Node | Weak)]
-    kinds, keys, *constants = given[len(operands) :]
+    kinds, keys, divides, *constants = given[len(operands) :]
     fixed, numbers = constants[: kinds.count(STATIC)], constants[kinds.count(STATIC) :]
-    writer = Statements(b, form.source, form.bounds, dict(zip(keys, numbers, strict=True)))
-    left, rest = iter(operands), iter(fixed)
-    values: dict[str, Any] = {}
-    for name, kind in zip(form.arguments, kinds, strict=True):
-        if kind == TENSOR:
-            values[name] = Array(next(left), 0)
-        elif kind == NUMBER:
-            x = next(left)
-            wide = dtypes.complex128 if x.type is complex else dtypes.float64
-            values[name] = Array(node_of(b, x, wide), 0, x.type, x)
-        else:
-            values[name] = next(rest)
-    if form.axis is None:
-        _open_indices(form, writer, values, ints)
-    else:
-        _open_rows(form, writer, values)
-    writer.variables.update(values)
-    out = writer.block(form.source.body)
-    if out is None:
-        form.source.fail(form.source.tree, "a way without `return`", "a kernel has a value at every index")
-    if isinstance(out, tuple):
-        if not out:
-            form.source.fail(form.source.tree, "an empty result", "a kernel has a value at every index")
-        return tuple(_result(form, writer, x) for x in out)
-    return _result(form, writer, out)
+    call = Call(form, b, operands, kinds, fixed, dict(zip(keys, numbers, strict=True)))
+    if form.axis is not None:
+        found = call.over_rows()
+        return tuple(found) if call.is_tuple else found[0]
+    extents = call.extents() if ints is None else ints
+    whole = [(0, n) for n in extents]
+    found, w = call.over(whole, {})
+    cuts = _near_ends(b, w, extents) if divides else {}
+    if cuts:
+        found = _divided(call, whole, cuts)
+    elif w.reached:
+        found, _ = call.over(whole, w.reached)
+    return tuple(found) if call.is_tuple else found[0]
 
 
-def _open_indices(form: Form, w: Statements, values: dict[str, Any], ints: Shape | None) -> None:
-    """The indices as axes: of the shape that was given, else of the arguments that they stand for alone."""
-    for k, name in enumerate(form.indices):
-        extent = _extent(form, w.b, name, values) if ints is None else ints[k]
-        axis = Axis(name, k, extent)
-        w.axes.append(axis)
-        w.variables[name] = Affine(((axis, 1),), 0)
+class Call:
+    """A kernel on nodes: `over` evaluates it for a box of indices."""
+
+    def __init__(
+        self, form: Form, b: Builder, operands: list[Any], kinds: str, fixed: list[Any],
+        numbers: dict[tuple[Source, str], Any],
+    ) -> None:  # fmt: skip
+        self.form, self.b, self.numbers = form, b, numbers
+        self.is_tuple = False
+        self.values: dict[str, Any] = {}
+        left, rest = iter(operands), iter(fixed)
+        for name, kind in zip(form.arguments, kinds, strict=True):
+            if kind == TENSOR:
+                self.values[name] = Array(next(left), 0)
+            elif kind == NUMBER:
+                x = next(left)
+                wide = dtypes.complex128 if x.type is complex else dtypes.float64
+                self.values[name] = Array(node_of(b, x, wide), 0, x.type, x)
+            else:
+                self.values[name] = next(rest)
+
+    def extents(self) -> Shape:
+        """Of the indices, by the arguments that they stand for."""
+        return tuple(_extent(self.form, self.b, name, self.values) for name in self.form.indices)
+
+    def over(self, box: Sequence[Interval], reach: dict[tuple[Node, int], list[int]]) -> tuple[list[Node], Statements]:
+        """The results for indices with these starts and extents; `reach` is how far arguments are extended."""
+        w = Statements(self.b, self.form.source, self.form.bounds, self.numbers)
+        w.reach = reach
+        for k, (name, (start, extent)) in enumerate(zip(self.form.indices, box, strict=True)):
+            axis = Axis(name, k, extent, start)
+            w.axes.append(axis)
+            w.variables[name] = axis.position()
+        w.variables.update(self.values)
+        return self._results(w), w
+
+    def over_rows(self) -> list[Node]:
+        """The results for rows."""
+        w = Statements(self.b, self.form.source, self.form.bounds, self.numbers)
+        values = dict(self.values)
+        _open_rows(self.form, w, values)
+        w.variables.update(values)
+        return self._results(w)
+
+    def _results(self, w: Statements) -> list[Node]:
+        source = self.form.source
+        out = w.block(source.body)
+        if out is None or out == ():
+            source.fail(source.tree, "a way without `return`", "a kernel has a value at every index")
+        self.is_tuple = isinstance(out, tuple)
+        return [_result(self.form, w, x) for x in (out if isinstance(out, tuple) else (out,))]
+
+
+def _near_ends(b: Builder, w: Statements, extents: Shape) -> dict[int, list[int]]:
+    """The indices to divide, and how far from their ends; none for what is small, or much code."""
+    found = {a.place: c for a, c in w.cuts.items() if any(c) and a.place < len(extents) and w.axes[a.place] is a}
+    if not found or w.code > MOST_CODE or not b.at_least(product(extents), LEAST):
+        return {}
+    return {k: c for k, c in found.items() if b.at_least(extents[k] - 4 * sum(c), 0)}
+
+
+def _divided(call: Call, box: list[Interval], cuts: dict[int, list[int]]) -> list[Node]:
+    """The results for a box: of its first index that is cut the ends apart, and the middle divided along the others."""
+    if not cuts:
+        return call.over(box, {})[0]
+    k = min(cuts)
+    before, after = cuts[k]
+    start, extent = box[k]
+    others = {i: c for i, c in cuts.items() if i != k}
+    parts = []
+    for first, count, rest in (
+        (start, before, {}), (start + before, extent - before - after, others), (start + extent - after, after, {}),
+    ):  # fmt: skip
+        if not (isinstance(count, int) and count == 0):
+            parts.append(_divided(call, [*box[:k], (first, count), *box[k + 1 :]], rest))
+    return [call.b.concat(found, k) for found in zip(*parts, strict=True)]
 
 
 def _extent(form: Form, b: Builder, name: str, values: dict[str, Any]) -> int | Dim:

@@ -12,9 +12,8 @@ from lazyt.errors import DTypeError
 from lazyt.ir import dtypes
 from lazyt.ir.builder import broadcast_shapes
 from lazyt.ir.symbolic import hint
-from lazyt.kernel_language.arithmetic import Arithmetic
+from lazyt.kernel_language.arithmetic import Arithmetic, Interval
 from lazyt.kernel_language.values import Affine, Array, Axis, Truth
-from lazyt.ops.definition import OPS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from lazyt.ir.symbolic import Dim
 
 BOUNDS = ("error", "zero", "clamp", "wrap")
-_PADS = {"error": "constant", "zero": "constant", "clamp": "edge", "wrap": "wrap"}
-Interval = tuple["int | Dim", "int | Dim"]
 
 
 class OutOfBounds(Exception):  # becomes an IndexOutOfRange with the construct's place
@@ -38,6 +35,11 @@ class Reads(Arithmetic):
     def __init__(self, b: Builder, bounds: str) -> None:
         super().__init__(b)
         self.bounds = bounds
+        # Of arguments and their axes, how far reads went beyond the ends; and how far they are known to go.
+        self.reached: dict[tuple[Node, int], list[int]] = {}
+        self.reach: dict[tuple[Node, int], list[int]] = {}
+        self._extended: dict[Node, Node] = {}
+        self._is_narrow = False
 
     def read(self, x: Array, index: Sequence[Any]) -> Array:
         """x at an index for each of its first axes: a whole number, or None for the whole axis."""
@@ -55,17 +57,9 @@ class Reads(Arithmetic):
 
     # Slices
 
-    def _range(self, p: Affine, ranges: dict[Axis, Interval]) -> Interval:
-        """The least and the largest value."""
-        low = high = p.offset
-        for axis, c in p.terms:
-            first, last = ranges.get(axis, (0, axis.extent - 1))
-            low, high = low + (first if c > 0 else last) * c, high + (last if c > 0 else first) * c
-        return low, high
-
     def _excess(self, p: Affine, n: int | Dim, ranges: dict[Axis, Interval]) -> tuple[int | Dim, int | Dim]:
         """How far an index lies before an axis of n, and behind it."""
-        low, high = self._range(p, ranges)
+        low, high = self.range_of_values(p, ranges)
         before = 0 if self.b.at_least(low, 0) else -low
         return before, 0 if self.b.at_least(n - 1 - high, 0) else high - n + 1
 
@@ -87,6 +81,8 @@ class Reads(Arithmetic):
     def _sliced(self, x: Array, places: Sequence[Affine | None]) -> Array | None:
         """The read as a slice of x, extended where it reaches outside; None if it is none."""
         b, node, first = self.b, x.node, x.frame
+        if first == 0 and (ready := self._ready(node, places)) is not None:
+            node, places = ready
         for k, p in enumerate(places):
             if p is None:
                 continue
@@ -96,6 +92,7 @@ class Reads(Arithmetic):
             before, after = self._excess(p, n, {})
             if _is_zero(before) and _is_zero(after):
                 continue
+            self._note(p, n)
             if self.bounds == "error":
                 self._check(p, a - first, n)
                 if not all(map(_is_zero, self._excess(p, n, self._known()))):
@@ -104,21 +101,94 @@ class Reads(Arithmetic):
                 raise OutOfBounds(f"axis {a - first} has no elements")
             elif self.bounds == "wrap" and not (b.at_least(n - before, 0) and b.at_least(n - after, 0)):
                 return None
-            mode = _PADS[self.bounds]
-            node = OPS["pad"].lower(b, node, 0, mode, (a,), ints=(before, after))  # type: ignore[assignment]
             moved = list(places)
-            moved[k] = p.plus(Affine((), before))
+            if self.bounds in ("clamp", "wrap"):
+                if len(places) > 1 and not self._is_narrow:
+                    return self._narrowed(x, places)
+                low, high = self.range_of_values(p, {})
+                if isinstance(before, int) and isinstance(after, int) and not first:
+                    reached = self.reached.setdefault((x.node, a), [0, 0])
+                    reached[:] = max(reached[0], before), max(reached[1], after)
+                node = self._beyond(node, a, low, high)
+                moved[k] = p.plus(Affine((), low).times(-1))
+            else:
+                lo = tuple(before if i == a else 0 for i in range(node.ndim))
+                shape = tuple(m + before + after if i == a else m for i, m in enumerate(node.shape))
+                node = b.pad(node, lo, shape, b.constant(0, node.dtype))
+                moved[k] = p.plus(Affine((), before))
             places = moved
         return self._arranged(node, first, places)
+
+    def _narrowed(self, x: Array, places: Sequence[Affine | None]) -> Array | None:
+        """The read of the part of x that is inside along other axes: what is extended is no larger than it must be."""
+        node, moved = x.node, list(places)
+        for k, p in enumerate(places):
+            if p is None or not all(map(_is_zero, self._excess(p, node.shape[x.frame + k], {}))):
+                continue
+            low, high = self.range_of_values(p, {})
+            starts = tuple(low if i == x.frame + k else 0 for i in range(node.ndim))
+            sizes = tuple(high - low + 1 if i == x.frame + k else d for i, d in enumerate(node.shape))
+            node = self.b.slice(node, starts, sizes, (1,) * node.ndim)
+            moved[k] = p.plus(Affine((), low).times(-1))
+        self._is_narrow = True
+        try:
+            return self._sliced(Array(node, x.frame, x.weak), moved)
+        finally:
+            self._is_narrow = False
+
+    def _note(self, p: Affine, n: int | Dim) -> None:
+        """Cut an index where what it reads leaves an axis of n."""
+        self.cut(p)
+        self.cut(p.times(-1).plus(Affine((), n - 1)))
+
+    def _ready(self, node: Node, places: Sequence[Affine | None]) -> tuple[Node, list[Affine | None]] | None:
+        """An array that was extended once for all that is read of it, and the places in it; None if it was not."""
+        reach = {a: r for (n, a), r in self.reach.items() if n is node}
+        if not reach or any(a >= len(places) or places[a] is None for a in reach):
+            return None
+        if node not in self._extended:
+            wide = node
+            for a, (before, after) in reach.items():
+                wide = self._beyond(wide, a, -before, node.shape[a] - 1 + after)
+            self._extended[node] = wide
+        moved = [p if p is None or a not in reach else p.plus(reach[a][0]) for a, p in enumerate(places)]
+        return self._extended[node], moved
+
+    def _beyond(self, x: Node, a: int, low: int | Dim, high: int | Dim) -> Node:
+        """What an index from `low` to `high` reads along an axis, by the rule for what is outside."""
+        b, n, size = self.b, x.shape[a], high - low + 1
+        parts = []
+
+        def part(start: int | Dim, count: int | Dim) -> Node:
+            starts = tuple(start if i == a else 0 for i in range(x.ndim))
+            return b.slice(x, starts, tuple(count if i == a else d for i, d in enumerate(x.shape)), (1,) * x.ndim)
+
+        def outside(edge: int | Dim, start: int | Dim, count: int | Dim) -> Node:
+            if self.bounds == "wrap":
+                return part(start, count)
+            return b.expand(part(edge, 1), tuple(count if i == a else d for i, d in enumerate(x.shape)))
+
+        if not b.at_least(high, 0):
+            return outside(0, low + n, size)
+        if not b.at_least(n - 1 - low, 0):
+            return outside(n - 1, low - n, size)
+        first, last = (low if b.at_least(low, 0) else 0), (high if b.at_least(n - 1 - high, 0) else n - 1)
+        if first is not low:
+            parts.append(outside(0, n + low, -low))
+        parts.append(part(first, last - first + 1))
+        if last is not high:
+            parts.append(outside(n - 1, 0, high - n + 1))
+        return b.concat(parts, a)
 
     def _check(self, p: Affine, axis: int, n: int | Dim) -> None:
         """OutOfBounds where no condition guards the read."""
         if self.path:
             return
-        low, high = self._range(p, {})
+        low, high = self.range_of_values(p, {})
         bad = low if not self.b.at_least(low, 0) else high
         where = ", ".join(
-            f"{a.name} = {hint(0 if (c > 0) == (bad is low) else a.extent - 1)}" for a, c in p.terms if a.name
+            f"{a.name} = {hint(a.start + (0 if (c > 0) == (bad is low) else a.extent - 1) * a.step)}"
+            for a, c in p.terms
         )
         raise OutOfBounds(
             f"index {hint(bad)} is out of bounds for axis {axis} with size {hint(n)}{f', where {where}' * bool(where)}"

@@ -19,14 +19,23 @@ NUMBERS = (bool, int, float, complex)
 
 
 class Axis:
-    """An index of the kernel or of a loop: 0, 1, ..., extent - 1, at a place among the leading axes of values."""
+    """An index of the kernel or of a loop: start, start + step, ..., at a place among the leading axes of values.
 
-    __slots__ = ("extent", "name", "place")
+    Positions are linear in its number: 0, 1, ..., extent - 1.
+    """
 
-    def __init__(self, name: str, place: int, extent: int | Dim) -> None:
+    __slots__ = ("extent", "name", "place", "start", "step")
+
+    def __init__(self, name: str, place: int, extent: int | Dim, start: int | Dim = 0, step: int = 1) -> None:
         self.name = name
         self.place = place
         self.extent = extent
+        self.start = start
+        self.step = step
+
+    def position(self) -> Affine:
+        """The value of the variable."""
+        return Affine(((self, self.step),), self.start)
 
 
 @dataclass(frozen=True, slots=True)
