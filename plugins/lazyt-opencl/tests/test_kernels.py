@@ -50,7 +50,8 @@ class Programs:
         device.write(where, entries)
         parameters = [b.memory for b in buffers] + [status.memory] * kernel.has_check
         handle.set_args(where.memory, np.int64(0), *parameters)
-        cl.enqueue_nd_range_kernel(device.queue, handle, *sizes)
+        cl.enqueue_nd_range_kernel(device.current().found, handle, *sizes)
+        device.synchronize()
         for own, bound, buffer, want in zip(kernel.accesses, args.accesses, buffers, case.want.accesses, strict=True):
             if own.writes:
                 got = device.read(buffer, bound.array.dtype, bound.array.shape)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from lazyt.backends.interface import Allocator, Backend, Capabilities, Properties, Statistics
 from lazyt.errors import DeviceError
-from lazyt_opencl.device import NAME, DeviceBuffer, device, devices, number_of
+from lazyt_opencl.device import NAME, device, devices, number_of
+from lazyt_opencl.library.registry import FUNCTIONS
+from lazyt_opencl.queues import DeviceBuffer
+from lazyt_opencl.streams import QueueEvent, QueueStream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy as np
-
+    from lazyt.backends.interface import Stream
     from lazyt.ir.passes.kernelize import KernelCall
     from lazyt.ir.passes.schedule import Schedule
     from lazyt_opencl.executor import Executable
@@ -31,15 +35,14 @@ class DeviceAllocator(Allocator):
 
     def from_host(self, array: Array, device_name: str) -> DeviceBuffer:
         where = device(device_name)
-        with where.lock:
-            buffer = where.allocate(array.nbytes)
-            where.write(buffer, array)
+        buffer = where.allocate(array.nbytes)
+        # NOTE: the caller's array may change while the copy waits for its turn.
+        where.write(buffer, np.array(array, order="C"))
         return buffer
 
     def to_host(self, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-        where = device(buffer.device)
-        with where.lock:
-            found = where.read(buffer, dtype, shape)
+        buffer.settle()
+        found = device(buffer.device).read(buffer, dtype, shape)
         found.flags.writeable = False
         return found
 
@@ -47,15 +50,17 @@ class DeviceAllocator(Allocator):
         return max(nbytes, 1)
 
     def statistics(self, device_name: str) -> Statistics:
-        pool = device(device_name).pool
-        return Statistics(pool.active_bytes, pool.managed_bytes)
+        return Statistics(*device(device_name).memory())
+
+    def release_cached(self, device_name: str) -> None:
+        device(device_name).free_cached()
 
 
 def _share(call: KernelCall) -> float:
     return len(call.kernel.accesses) / BUFFERS
 
 
-_CAPABILITIES = Capabilities(vector_products=True, share=_share)
+_CAPABILITIES = Capabilities(vector_products=True, share=_share, asynchronous=True)
 
 
 class OpenCLBackend(Backend):
@@ -92,6 +97,21 @@ class OpenCLBackend(Backend):
     def synchronize(self, name: str) -> None:
         device(name).synchronize()
 
+    def stream(self, name: str, priority: int = 0) -> QueueStream:
+        where = device(name)
+        return QueueStream(self, where.name, where.new_queue())
+
+    def current_stream(self, name: str) -> QueueStream:
+        where = device(name)
+        return QueueStream(self, where.name, where.current())
+
+    def use_stream(self, stream: Stream) -> None:
+        assert isinstance(stream, QueueStream), "one of `stream`"
+        device(stream.device).choose(stream.queue)
+
+    def event(self, name: str) -> QueueEvent:
+        return QueueEvent()
+
     def capabilities(self, name: str) -> Capabilities:
         return _CAPABILITIES
 
@@ -101,7 +121,7 @@ class OpenCLBackend(Backend):
         return Executable(schedule, name)
 
     def fallback(self, fn: str) -> str:
-        return f"there is no OpenCL kernel for {fn}"
+        return "" if fn in FUNCTIONS else f"there is no OpenCL kernel for {fn}"
 
 
 BACKEND = OpenCLBackend()

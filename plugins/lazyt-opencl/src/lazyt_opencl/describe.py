@@ -12,12 +12,14 @@ from lazyt_opencl import products
 from lazyt_opencl.codegen.emit import emit
 from lazyt_opencl.codegen.preamble import HEAD
 from lazyt_opencl.codegen.text import Module
+from lazyt_opencl.library.registry import routine_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lazyt.ir.passes.schedule import Launch
     from lazyt_opencl.executor import Bound
+    from lazyt_opencl.library.routine import Routine
 
 
 class LaunchDescription(Description):
@@ -27,10 +29,16 @@ class LaunchDescription(Description):
         self._call, self._bound = call, bound
 
     @property
+    def _routine(self) -> Routine | None:
+        return routine_of(self._bound, self._call)
+
+    @property
     def library(self) -> str:  # type: ignore[override]
         c = self._call
         if isinstance(c, MatmulCall):
             return "generated product" if self._bound.form_of(c) is not None else "NumPy matmul, on the host"
+        if (routine := self._routine) is not None:
+            return f"generated {routine.name}"
         if isinstance(c, ScatterCall):
             return "NumPy scatter in index order, on the host"
         if isinstance(c, LibraryCall):
@@ -65,7 +73,7 @@ class LaunchDescription(Description):
             form = self._bound.form_of(c)
             return "" if form is None else products.source(form, notes)
         if not isinstance(c, KernelCall):
-            return ""
+            return "" if (routine := self._routine) is None else routine.source(notes)
         module = Module()
         kernels = dict.fromkeys(p.kernel for p in self._bound.pieces_of(c))
         texts = [emit(kernel, module, notes if i == 0 else ()) for i, kernel in enumerate(kernels)]

@@ -1,13 +1,10 @@
-"""The OpenCL devices of this machine: context, queue, memory and programs of each.
-
-All work of a device goes through one queue, in order, so memory that is given back may be taken again while work that
-reads it is still enqueued.
-"""
+"""The OpenCL devices of this machine: context, queues, memory and programs of each."""
 
 from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -15,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import DeviceError, LazytInternalError, NotSupportedError, OutOfMemory
+from lazyt_opencl.queues import DeviceBuffer, Queue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,16 +33,6 @@ def _pyopencl() -> Any:
     return pyopencl
 
 
-class DeviceBuffer:
-    """Memory of a device; it goes back to the device's pool with the last reference."""
-
-    __slots__ = ("address", "device", "memory", "nbytes")
-
-    def __init__(self, memory: Any, nbytes: int, device: str) -> None:
-        self.memory, self.nbytes, self.device = memory, nbytes, device
-        self.address: int = memory.int_ptr  # a handle: OpenCL gives no addresses
-
-
 class Device:
     """One device. `fallbacks` counts, by function, the calls that the host did for want of a kernel."""
 
@@ -57,9 +45,11 @@ class Device:
                 "which lazyt adds sums"
             )
         self.context = cl.Context([found])
-        self.queue = cl.CommandQueue(self.context)
-        self.pool = cl.tools.MemoryPool(cl.tools.ImmediateAllocator(self.queue))
-        self.lock = threading.RLock()  # a signal handler may come back here
+        self._queues: weakref.WeakSet[Queue] = weakref.WeakSet()
+        self._chosen = threading.local()
+        self.first = self.new_queue()
+        # The host's reads have a queue of their own, so that they wait for what they read alone.
+        self._reads = cl.CommandQueue(self.context)
         self.fallbacks: Counter[str] = Counter()
         self.options = ["-cl-std=CL1.2", "-w"]
         if found.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
@@ -68,26 +58,70 @@ class Device:
         self.is_cpu = bool(found.type & cl.device_type.CPU)
         self.processors = int(found.max_compute_units)
 
+    # Queues
+
+    def new_queue(self) -> Queue:
+        """Another order of work."""
+        found = Queue(self)
+        self._queues.add(found)
+        return found
+
+    def current(self) -> Queue:
+        """The queue that this thread's work goes to."""
+        found: Queue = getattr(self._chosen, "queue", self.first)
+        return found
+
+    def choose(self, queue: Queue) -> None:
+        """This thread's work goes to that queue from now on."""
+        self._chosen.queue = queue
+
+    def synchronize(self) -> None:
+        """Wait for all that was enqueued."""
+        for queue in list(self._queues):
+            queue.synchronize()
+
+    # Memory
+
     def allocate(self, nbytes: int) -> DeviceBuffer:
-        """Memory with undefined content; OutOfMemory if there is none."""
-        size = max(nbytes, 1)
+        """Memory of the current queue with undefined content; OutOfMemory if there is none."""
+        queue, size, cl = self.current(), max(nbytes, 1), self.cl
+        errors = cl.MemoryError, cl.RuntimeError, cl.LogicError
         try:
-            return DeviceBuffer(self.pool.allocate(size), nbytes, self.name)
-        except (self.cl.MemoryError, self.cl.RuntimeError, self.cl.LogicError) as e:
+            return DeviceBuffer(queue.pool.allocate(size), nbytes, queue)
+        except errors:
+            # What other queues have in their pools may be what is missing.
+            self.free_cached()
+        try:
+            return DeviceBuffer(queue.pool.allocate(size), nbytes, queue)
+        except errors as e:
             raise OutOfMemory(f"{self.name} ({self.found.name}): no memory for {nbytes:,} bytes: {e}") from e
 
-    def write(self, buffer: DeviceBuffer, array: Array, offset: int = 0, wait: bool = True) -> None:
-        """Copy an array into a buffer; without waiting, the array must not change."""
+    def free_cached(self) -> None:
+        """Give what the pools hold and nothing uses back to the driver."""
+        for queue in list(self._queues):
+            queue.pool.free_held()
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes in use, and bytes taken from the driver."""
+        pools = [queue.pool for queue in list(self._queues)]
+        return sum(p.active_bytes for p in pools), sum(p.managed_bytes for p in pools)
+
+    def write(self, buffer: DeviceBuffer, array: Array, offset: int = 0) -> None:
+        """Enqueue a copy of an array, which must not change any more, into a buffer."""
         if array.nbytes:
-            raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            self.cl.enqueue_copy(self.queue, buffer.memory, raw, dst_offset=offset, is_blocking=wait)
+            raw, queue = np.ascontiguousarray(array).reshape(-1).view(np.uint8), self.current()
+            copy = self.cl.enqueue_copy(queue.found, buffer.memory, raw, dst_offset=offset, is_blocking=False)
+            queue.keep(copy)
+            buffer.filled(queue, copy)
 
     def read(self, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: Sequence[int], offset: int = 0) -> Array:
-        """A copy of a part of a buffer, behind all that was enqueued."""
+        """A copy of a part of a buffer: waits for what fills it, and for nothing behind that."""
         array: Array = np.empty(tuple(shape), dtype)
         if array.nbytes:
+            if buffer.ready is not None:
+                buffer.ready.wait()
             raw = array.reshape(-1).view(np.uint8)
-            self.cl.enqueue_copy(self.queue, raw, buffer.memory, src_offset=offset, is_blocking=True)
+            self.cl.enqueue_copy(self._reads, raw, buffer.memory, src_offset=offset, is_blocking=True)
         return array
 
     def build(self, source: str) -> tuple[Any, float]:
@@ -98,10 +132,6 @@ class Device:
         except self.cl.RuntimeError as e:
             raise LazytInternalError(f"{self.name} ({self.found.name}) does not compile a kernel: {e}\n{source}") from e
         return program, time.perf_counter() - start
-
-    def synchronize(self) -> None:
-        """Wait for all that was enqueued."""
-        self.queue.finish()
 
 
 @cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,22 +24,25 @@ from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.ir.passes.split_reduction import Piece, Scratch, split, whole, worth_splitting
 from lazyt_opencl import products
+from lazyt_opencl.checks import WORD, Check, unsettled
 from lazyt_opencl.codegen.emit import program, symbol_of
 from lazyt_opencl.describe import LaunchDescription
-from lazyt_opencl.device import Device, DeviceBuffer, device
+from lazyt_opencl.device import Device, device
+from lazyt_opencl.library.registry import routine_of
+from lazyt_opencl.library.routine import Step
+from lazyt_opencl.queues import DeviceBuffer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lazyt.backends.common.commit_flag import Receipt
     from lazyt.ir.graph import Node
     from lazyt.ir.kernel import Kernel
     from lazyt.ir.passes.schedule import Launch as AnyLaunch, Schedule
+    from lazyt_opencl.queues import Queue
 
     Array = np.ndarray[Any, Any]
 
-# The status word of a run: the check that failed, from 1, and the index.
-STATUS = 16
 # Bindings of an executable that are kept.
 BINDINGS = 256
 
@@ -107,14 +111,16 @@ class Enqueued:
         """Enqueue it."""
         memory = run.memory
         self.handle.set_args(run.table.memory, self.at, *(memory[b].memory for b in self.bases))
-        run.where.cl.enqueue_nd_range_kernel(run.where.queue, self.handle, *self.sizes)
+        run.where.cl.enqueue_nd_range_kernel(run.queue.found, self.handle, *self.sizes)
 
 
 class Run:
-    """One run: its device, the buffer of each base, and the table of arguments there."""
+    """One run: its device and queue, the buffer of each base, and the table of arguments there."""
 
-    def __init__(self, where: Device, memory: Sequence[Any], table: DeviceBuffer, inputs: Sequence[Any]) -> None:
-        self.where, self.memory, self.table, self.inputs = where, memory, table, inputs
+    def __init__(
+        self, where: Device, queue: Queue, memory: Sequence[Any], table: DeviceBuffer, inputs: Sequence[Any]
+    ) -> None:
+        self.where, self.queue, self.memory, self.table, self.inputs = where, queue, memory, table, inputs
 
 
 class OnHost(HostCall):
@@ -128,6 +134,7 @@ class OnHost(HostCall):
         shape, base, offset = self._place(n)
         buffer = self.now.memory[base]
         if not writable:
+            self.now.queue.synchronize()
             return self.now.where.read(buffer, n.dtype, shape, offset)
         array = np.empty(shape, n.dtype)
         self.written.append((buffer, array, offset))
@@ -182,7 +189,7 @@ class Bound(ScheduleBinding):
         self.patches: list[tuple[int, int, int]] = []
         planned: list[Any] = []
         kernels: dict[str, Kernel] = {}
-        forms: dict[str, products.Form] = {}
+        sources: dict[str, Callable[[], str]] = {}
         for c in self.exe.schedule.launches:
             if isinstance(c, KernelCall):
                 for piece in self.pieces_of(c):
@@ -190,40 +197,49 @@ class Bound(ScheduleBinding):
                     if (sizes := sizes_of(piece.kernel, piece.extents, self.where.group)) is not None:
                         symbol = symbol_of(piece.kernel)
                         kernels[symbol] = piece.kernel
-                        planned.append((symbol, at, self._bases(c, piece), sizes))
+                        planned.append(Step(symbol, at, self._bases(c, piece), sizes))
             elif isinstance(c, MatmulCall) and (form := self.form_of(c)) is not None:
                 at = products.arguments(self, c, table, self.patches)
                 sizes = products.sizes(self, c, form.tile)
                 if all(sizes[0]):
-                    forms[form.symbol] = form
-                    bases = [self._base(x)[0] for x in (*(base for base, _, _ in c.operands), c.node)]
-                    planned.append((form.symbol, at, bases, sizes))
+                    sources[form.symbol] = partial(products.source, form)
+                    bases = tuple(self._base(x)[0] for x in (*(base for base, _, _ in c.operands), c.node))
+                    planned.append(Step(form.symbol, at, bases, sizes))
+            elif (routine := routine_of(self, c)) is not None:
+                steps = routine.steps(table, self.patches)
+                sources.update((s.symbol, routine.source) for s in steps)
+                planned += steps
             else:
                 planned.append(OnHost(self, c))
-        built = self._programs(kernels, forms)
+        built = self._programs(kernels, sources)
         cl = self.where.cl
-        self.parts = [p if isinstance(p, OnHost) else Enqueued(cl.Kernel(built[p[0]], p[0]), *p[1:]) for p in planned]
+        self.parts = [
+            p if isinstance(p, OnHost) else Enqueued(cl.Kernel(built[p.symbol], p.symbol), p.at, p.bases, p.sizes)
+            for p in planned
+        ]
         self.table = np.array(table or [0], np.int64)
         columns = np.array(self.patches, np.int64).reshape(-1, 3)
         self.slots, self.sources, self.shifts = (np.ascontiguousarray(x) for x in columns.T)
 
-    def _bases(self, c: KernelCall, piece: Piece) -> list[int]:
+    def _bases(self, c: KernelCall, piece: Piece) -> tuple[int, ...]:
         """The base of each buffer that is a parameter of a kernel."""
         found = [
             self.arena_base if isinstance(x.source, Scratch) else self._base(c.accesses[x.source].buffer)[0]
             for x in piece.operands
         ]
-        return found + [self.status_base] * piece.kernel.has_check
+        return (*found, *[self.status_base] * piece.kernel.has_check)
 
-    def _programs(self, kernels: dict[str, Kernel], forms: dict[str, products.Form]) -> dict[str, Any]:
-        """The program of each function, missing kernels compiled together."""
+    def _programs(self, kernels: dict[str, Kernel], sources: dict[str, Callable[[], str]]) -> dict[str, Any]:
+        """The program of each function, missing kernels compiled together; others have a source each, or share one."""
         with _lock:
             key = id(self.where)
-            found = {s: p for s in (*kernels, *forms) if (p := _programs.get((key, s))) is not None}
+            found = {s: p for s in (*kernels, *sources) if (p := _programs.get((key, s))) is not None}
             missing = [k for s, k in kernels.items() if s not in found]
-            sources = [([symbol_of(k) for k in missing], program(missing))] if missing else []
-            sources += [([s], products.source(form)) for s, form in forms.items() if s not in found]
-            for symbols, source in sources:
+            texts = {program(missing): [symbol_of(k) for k in missing]} if missing else {}
+            for s, write in sources.items():
+                if s not in found:
+                    texts.setdefault(write(), []).append(s)
+            for source, symbols in texts.items():
                 built, seconds = self.where.build(source)
                 self.exe.compiles += len(symbols)
                 self.exe.compile_time += seconds
@@ -232,34 +248,42 @@ class Bound(ScheduleBinding):
         return found
 
     def run(self, scalars: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-        """Take memory, fill the arguments in, enqueue, wait; raises the error of a wrong index."""
-        where, exe = self.where, self.exe
-        with self.lock, where.lock:
+        """Take memory, fill the arguments in, enqueue. Waits for nothing but what the host computes."""
+        where, queue = self.where, self.where.current()
+        # A trace may have inputs on other devices too.
+        given = [b for b in dict.fromkeys(x.buffer for x in inputs) if type(b) is DeviceBuffer]
+        with self.lock:
             outs = [where.allocate(n) for n in self.sizes]
             arena = where.allocate(self.arena_size) if self.arena_size else None
-            status = where.allocate(STATUS) if self.checks else None
+            status = where.allocate(WORD) if self.checks else None
+            queue.after(b.ready for b in given if b.ready is not None and b.writer is not queue)
             if status is not None:
-                where.write(status, np.zeros(2, np.int64))
-            # An address is an offset into its buffer.
-            bases = [0] * (self.status_base + 1)
-            if exe.scalars:
-                bases += exe.words.of(scalars)
-            if self.moving:
-                values = exe.expressions.evaluate(self.extents, scalars)
-                bases += [
-                    byte + values[number] * (size if base >= 0 else 1) for base, byte, number, size in self.moving
-                ]
+                where.cl.enqueue_fill_buffer(queue.found, status.memory, np.zeros(1, np.int64), 0, WORD)
             filled = self.table.copy()
-            filled[self.slots] = np.array(bases, np.int64)[self.sources] + self.shifts
+            filled[self.slots] = np.array(self._bases_of(scalars), np.int64)[self.sources] + self.shifts
             table = where.allocate(filled.nbytes)
-            where.write(table, filled, wait=False)
+            where.write(table, filled)
             memory = [x.buffer for x in inputs[: self.n_inputs]] + [*outs, arena, status]
-            run = Run(where, memory, table, inputs)
+            run = Run(where, queue, memory, table, inputs)
             for part in self.parts:
                 part.run(run)
+            checks = unsettled(given)
             if status is not None:
-                code, index = where.read(status, np.dtype(np.int64), (2,))
-                if code:
-                    raise self.error_of(int(code), int(index))
-            where.synchronize()
+                checks = (Check(queue, status, self.error_of), *checks)
+            done = queue.mark()
+        for b in outs:
+            b.checks = checks
+            b.filled(queue, done)
+        for b in given:
+            b.read_by(queue, done)
         return outs
+
+    def _bases_of(self, scalars: Sequence[Any]) -> list[int]:
+        """The bases of addresses, which are offsets into their buffers, and the words of scalars."""
+        exe, bases = self.exe, [0] * (self.status_base + 1)
+        if exe.scalars:
+            bases += exe.words.of(scalars)
+        if self.moving:
+            values = exe.expressions.evaluate(self.extents, scalars)
+            bases += [byte + values[number] * (size if base >= 0 else 1) for base, byte, number, size in self.moving]
+        return bases

@@ -1,0 +1,1 @@
+"""Library calls that generated OpenCL C computes: scatters, scans, sorts, searches, bits."""
