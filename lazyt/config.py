@@ -103,6 +103,8 @@ FLAGS = (
     Flag("autotune", "cpu", "products are timed to choose a strategy", False),
     Flag("interpret", "general", "the NumPy interpreter in place of kernels", False),
     Flag("verify", "general", "the program is checked after each pass", False),
+    Flag("guards", "general", "users' kernels run between guard zones: a write outside of their results is an error",
+         False),
     Flag("strict", "general",
          "an error of lazyt's own in a replay is raised, not replaced by the general path; set in the tests",
          False),

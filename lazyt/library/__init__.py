@@ -15,6 +15,7 @@ from __future__ import annotations
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 
+from lazyt.library.guards import checked
 from lazyt.library.native import c_function, cuda_source, llvm_ir
 from lazyt.library.operation import OPERATIONS as _OPERATIONS, Fake, Operation, find as _find
 from lazyt.library.register import (
@@ -45,6 +46,7 @@ __all__ = [
     "RegistrationError",
     "SchemaError",
     "c_function",
+    "checked",
     "cuda_source",
     "custom_op",
     "define",

@@ -195,6 +195,12 @@ def _aliasing(op: Operation, sample: _Sample) -> None:
     _close(_values(outs), before, "behind a write to the arguments")
 
 
+def _bounds(op: Operation, sample: _Sample) -> None:
+    """Kernels write their results alone: in checking mode nothing is found."""
+    with lt.library.checked():
+        _values(sample.call(op))
+
+
 TESTS: dict[str, Callable[[Operation, _Sample], None]] = {
     "shapes": _shapes,
     "laziness": _lazy,
@@ -202,6 +208,7 @@ TESTS: dict[str, Callable[[Operation, _Sample], None]] = {
     "gradients": _gradients,
     "batching": _batching,
     "aliasing": _aliasing,
+    "bounds": _bounds,
 }
 
 
@@ -213,7 +220,8 @@ def opcheck(
     'shapes': results have the declared shapes and dtypes, twice. 'laziness': a call records and does not sync.
     'modes': fused, unfused, interpreted, synced and replayed programs agree. 'gradients': derivatives by the tensors of
     a sample that require grad, in float64, against finite differences. 'batching': vmap, where there is a rule, against
-    calls one by one. 'aliasing': arguments are not written, and results are values of their own. `tests` chooses.
+    calls one by one. 'aliasing': arguments are not written, and results are values of their own. 'bounds':
+    kernels write nothing but their results (see `checked`). `tests` chooses.
     Gives the outcome of each, 'passed' or the error's text; raises OpcheckError at the first unless not
     `raise_exception`. As `torch.library.opcheck`.
 

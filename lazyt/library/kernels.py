@@ -9,6 +9,7 @@ from lazyt.functions.arguments import tensor
 from lazyt.functions.numpy_calls import make_list
 from lazyt.ir import dtypes
 from lazyt.ir.records import dataclass
+from lazyt.library.guards import Guarded, is_checking
 from lazyt.ops.kernel_calls import ON_DEVICE, ON_HOST, KernelCall, Number, operation
 from lazyt.ops.numpy_calls import Nest, Place, kinds_of
 from lazyt.tracing.record import record
@@ -129,7 +130,12 @@ def record_kernel(
     places = tuple(
         operands.place(v, a is None or (a.kind in ("float", "Scalar") and not a.is_list)) for a, v in arguments
     )
-    call = KernelCall(name, kernel, where.backend, places, kinds_of(places), where.batching, where.fallback)
+    batching = where.batching
+    if is_checking():
+        named = tuple(f"argument {i}" if a is None else a.name for i, (a, _) in enumerate(arguments))
+        kernel = Guarded(name, where.backend, kernel, named)
+        batching = kernel.rule(batching)
+    call = KernelCall(name, kernel, where.backend, places, kinds_of(places), batching, where.fallback)
     outputs = tuple((len(shape), dtype) for shape, dtype in recorded)
     ints = tuple(n for shape, _ in recorded for n in shape)
     statics = (call, tuple(operands.casts), outputs, ON_HOST if where.on_host else ON_DEVICE)

@@ -12,7 +12,8 @@ from __future__ import annotations
 import ctypes
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -91,8 +92,8 @@ class Source:
     of_result: bool = False
 
 
-class _Compiled:
-    """A C function bound to the schema of an operation."""
+class Compiled(ABC):
+    """A C function bound to the schema of an operation, which writes results that are there."""
 
     def __init__(self, signature: str) -> None:
         self.signature = signature
@@ -100,7 +101,7 @@ class _Compiled:
         self.sources: list[Source] = []
         self.schema: Schema | None = None
 
-    def bound(self, schema: Schema) -> _Compiled:
+    def bound(self, schema: Schema) -> Self:
         """This function for an operation; SchemaError where a parameter means nothing there."""
         made = self._again()
         made.schema, made.sources = schema, [_source(schema, p, self.signature) for p in self.parameters]
@@ -110,8 +111,19 @@ class _Compiled:
             raise SchemaError(f"signature: {self.signature} writes no result {missing[0]} of {schema}")
         return made
 
-    def _again(self) -> _Compiled:
-        raise NotImplementedError
+    @abstractmethod
+    def _again(self) -> Self:
+        """The same code, which is not bound."""
+
+    @abstractmethod
+    def launch(self, xp: Any, arguments: Sequence[Any], results: Sequence[Any]) -> None:
+        """Call it on arrays of `xp`, and have it write the results."""
+
+    def run(self, xp: Any, arguments: Sequence[Any], recorded: Recorded) -> Any:
+        """The results, in new memory."""
+        results = tuple(xp.empty(shape, dtype) for shape, dtype in recorded)
+        self.launch(xp, arguments, results)
+        return results
 
     def check(self, schema: Schema, values: Sequence[Any], recorded: Recorded) -> None:
         """DTypeError where a tensor is not of the dtype that the signature says; at the line of the call."""
@@ -200,7 +212,7 @@ def _address(pointer: Any) -> int:
     return found
 
 
-class CFunction(_Compiled):
+class CFunction(Compiled):
     """A function in memory; see `c_function`."""
 
     def __init__(self, address: int, signature: str, keep: Any) -> None:
@@ -212,20 +224,18 @@ class CFunction(_Compiled):
         types = [ctypes.c_void_p if p.is_pointer else TYPES[p.type][1] for p in self.parameters]
         self.call = ctypes.CFUNCTYPE(ctypes.c_int if self.returns == "int" else None, *types)(address)
 
-    def _again(self) -> CFunction:
-        return CFunction(self.address, self.signature, self.keep)
+    def _again(self) -> Self:
+        return type(self)(self.address, self.signature, self.keep)
 
-    def run(self, xp: Any, arguments: Sequence[Any], recorded: Recorded) -> Any:
-        """Call it on the arrays; KernelError if it gives anything but 0."""
-        results = tuple(np.empty(shape, dtype) for shape, dtype in recorded)
-        given = self._given(np, arguments, results)
+    def launch(self, xp: Any, arguments: Sequence[Any], results: Sequence[Any]) -> None:
+        """Call it on NumPy's arrays; KernelError if it gives anything but 0."""
+        given = self._given(xp, arguments, results)
         status = self.call(*[x.ctypes.data if isinstance(x, np.ndarray) else x for x in given])
         if status:
             raise KernelError(f"{self.name} reported a failure: it gave {status}, and 0 is success")
-        return results
 
 
-class CudaSource(_Compiled):
+class CudaSource(Compiled):
     """CUDA C; see `cuda_source`."""
 
     def __init__(self, source: str, signature: str, block: int, grid: Callable[..., Any] | None) -> None:
@@ -235,12 +245,11 @@ class CudaSource(_Compiled):
         self.source, self.block, self.grid = source, block, grid
         self._kernel: Any = None
 
-    def _again(self) -> CudaSource:
-        return CudaSource(self.source, self.signature, self.block, self.grid)
+    def _again(self) -> Self:
+        return type(self)(self.source, self.signature, self.block, self.grid)
 
-    def run(self, xp: Any, arguments: Sequence[Any], recorded: Recorded) -> Any:
+    def launch(self, xp: Any, arguments: Sequence[Any], results: Sequence[Any]) -> None:
         """Launch it on CuPy's current stream."""
-        results = tuple(xp.empty(shape, dtype) for shape, dtype in recorded)
         given = self._given(xp, arguments, results)
         if self._kernel is None:
             self._kernel = xp.RawKernel(self.source, self.name, options=("--std=c++17",))
@@ -252,7 +261,6 @@ class CudaSource(_Compiled):
         ]
         if size:
             self._kernel(blocks, (self.block,), tuple(numbers))
-        return results
 
 
 def c_function(pointer: Any, signature: str) -> CFunction:

@@ -50,7 +50,7 @@ def test_a_flag_that_is_declared_is_read_and_listed(monkeypatch):
 def test_unknown_switches_are_refused_by_name():
     before = (dict(general), dict(cpu), dict(cuda), dict(registers))
     with pytest.raises(
-        SettingError, match=r"unknown word 'no-fus'; there are autotune, interpret, no-adopt, .*width-8"
+        SettingError, match=r"unknown word 'no-fus'; there are autotune, guards, interpret, no-adopt, .*width-8"
     ):
         read("no-fuse, no-fus")
     assert before == (general, cpu, cuda, registers)

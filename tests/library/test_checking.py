@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 
 import numpy as np
@@ -27,7 +28,9 @@ def test_what_is_right_passes():
     op.register_vjp(lambda args, output, ct: 2 * ct * args[0])
     op.register_batching("broadcast_all")
     found = lt.library.opcheck(op, [(lt.tensor(X, requires_grad=True),), ((X,), {})])
-    assert found == dict.fromkeys(("shapes", "laziness", "modes", "gradients", "batching", "aliasing"), "passed")
+    assert found == dict.fromkeys(
+        ("shapes", "laziness", "modes", "gradients", "batching", "aliasing", "bounds"), "passed"
+    )
 
 
 def _changing(every: int):
@@ -45,6 +48,7 @@ def _changing(every: int):
         ("gradients", np.square, {"vjp": lambda args, output, ct: ct}, "GradcheckError"),
         ("batching", np.cumsum, {"batching": "broadcast_all"}, "vmap|shape"),
         ("aliasing", lambda x: np.add(x, 1, out=x), {}, "read-only"),
+        ("bounds", lambda x: x + ctypes.memset(x.ctypes.data, 1, 8) * 0, {}, "wrote 8 bytes of argument 'x'"),
     ],
 )
 def test_a_fault_is_found(test, kernel, more, why):
