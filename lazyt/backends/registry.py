@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import threading
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, cast
 
 from lazyt.backends import plugins
@@ -16,6 +17,7 @@ from lazyt.errors import DeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from lazyt.backends.interface import Backend, HostBackend
 
@@ -24,11 +26,22 @@ _MODULES = {HOST: "lazyt.backends.cpu.backend", "cuda": "lazyt.backends.cuda.bac
 _loaded: dict[str, Backend] = {}
 # What attaches a backend to tensors and modules, and detaches it; loaded with the first backend that is registered.
 _FACES = "lazyt.device_modules"
-# What is called with the name of a backend that is to be removed.
+# What is called with the name of a backend that is to be removed, or whose plugin failed.
 before_removing: list[Callable[[str], None]] = []
+# The contexts in which a plugin of this name is loaded.
+around_loading: list[Callable[[str], AbstractContextManager[None]]] = []
 _lock = threading.RLock()
 # The plugins that were unregistered: naming their devices does not load them again.
 _removed: set[str] = set()
+
+
+class _Loading(threading.local):
+    """The plugin that this thread is loading."""
+
+    name = ""
+
+
+loading = _Loading()
 
 
 def _none_chosen(kind: str) -> str | None:
@@ -128,10 +141,28 @@ def load_plugin(name: str) -> bool:
                 raise DeviceError(
                     f"device {name!r}: its backend was removed; lazyt.backends.load({name!r}) loads it again"
                 )
+            return _load_plugin(name)
+    return True
+
+
+def _load_plugin(name: str) -> bool:
+    """Register the plugin of this name, if there is one; one that fails leaves nothing registered."""
+    before, loading.name = loading.name, name
+    try:
+        with ExitStack() as contexts:
+            for context in around_loading:
+                contexts.enter_context(context(name))
             found = plugins.load(name)
             if found is None:
                 return False
-            _adopt(found)
+            if name not in _loaded:
+                _adopt(found)
+    except BaseException:
+        for tell in before_removing:
+            tell(name)
+        raise
+    finally:
+        loading.name = before
     return True
 
 
@@ -153,11 +184,8 @@ def load(name: str) -> Backend:
         if name not in (*_MODULES, *_loaded):
             plugins.installed(again=True)
             _removed.discard(name)
-            found = plugins.load(name)
-            if found is None:
+            if not _load_plugin(name):
                 raise DeviceError(f"load: no plugin is called {name!r}; {_plugin_names()}")
-            if name not in _loaded:
-                _adopt(found)
     return get(name)
 
 

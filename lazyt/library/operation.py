@@ -11,7 +11,7 @@ from lazyt.functions.arguments import tensor
 from lazyt.ir import dtypes
 from lazyt.library.derivatives import Derivative, asks_for_gradients, differentiated
 from lazyt.library.kernels import Composed, Fused, Where, record_kernel
-from lazyt.library.registration import FALLBACKS, RegistrationError, counts
+from lazyt.library.registration import FALLBACKS, RegistrationError, counts, has_put, put
 from lazyt.library.scope import Registered, device_kind, on_exit
 from lazyt.tracing.autocast import cast_all, outside
 from lazyt.tracing.tensor_state import Handle
@@ -250,13 +250,13 @@ def define_once(op: Operation) -> None:
     """Add an operation until the scope ends; RegistrationError if another line defined one of its name."""
     name = op.schema.qualified
     old = OPERATIONS.get(name)
-    if old is not None and old.site != op.site:
+    if old is not None and old.site != op.site and not has_put(OPERATIONS, name):
         raise RegistrationError(f"define: {name} is defined already, at {old.site}; it was defined again at {op.site}")
-    OPERATIONS[name] = op
+    put(OPERATIONS, name, op)
 
     def undo() -> None:
         if old is None:
-            del OPERATIONS[name]
+            OPERATIONS.pop(name, None)  # its plugin may have been removed
         else:
             OPERATIONS[name] = old
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from lazyt.backends import registry as backends
 from lazyt.errors import LazytError
-from lazyt.library.scope import Registered, in_scope, on_exit
+from lazyt.library.scope import Registered, in_scope, on_exit, outside_scopes
 from lazyt.ops import catalog
 from lazyt.ops.definition import OPS
 from lazyt.tracing.call_site import user_site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class RegistrationError(LazytError, RuntimeError):
@@ -25,16 +29,44 @@ counts: Counter[tuple[str, str]] = Counter()
 
 # The tables that have something, which live as long as the process.
 _tables: dict[int, dict[Any, Any]] = {}
+# What each plugin registers while it is loaded, by table and key: it goes with the backend, and comes with it again.
+_owned: dict[str, dict[tuple[int, Any], tuple[dict[Any, Any], Any, Any]]] = {}
+
+
+def put(table: dict[Any, Any], key: Any, value: Any) -> None:
+    """Put something into a table, for the plugin that is loaded meanwhile, if one is."""
+    table[key] = value
+    _tables[id(table)] = table
+    if owner := backends.loading.name:
+        _owned.setdefault(owner, {})[id(table), key] = table, key, value
+
+
+def has_put(table: dict[Any, Any], key: Any) -> bool:
+    """Whether the plugin that is loaded now put that there, perhaps before it was removed: it may put another."""
+    return (id(table), key) in _owned.get(backends.loading.name, ())
 
 
 def forget_backend(kind: str) -> None:
-    """Forget what is registered for a backend, which is to be removed."""
+    """Forget what is registered for a backend, which is to be removed, and what its plugin registered."""
     for table in _tables.values():
         for key in [k for k in table if k == kind or (isinstance(k, tuple) and kind in k[1:])]:
             del table[key]
+    for table, key, value in _owned.get(kind, {}).values():
+        if table.get(key) is value:
+            del table[key]
+
+
+@contextmanager
+def _loading(name: str) -> Iterator[None]:
+    """A plugin is loaded outside of scopes, and has what its modules registered: they are imported once."""
+    for table, key, value in _owned.get(name, {}).values():
+        table.setdefault(key, value)
+    with outside_scopes():
+        yield
 
 
 backends.before_removing.append(forget_backend)
+backends.around_loading.append(_loading)
 
 
 def here() -> str:
@@ -48,13 +80,12 @@ def enter(table: dict[Any, Any], key: Any, value: Registered, what: str) -> None
     What the same line registers again takes the place of the old one: a module or a cell is run again.
     """
     old = table.get(key)
-    if old is not None and old.site != value.site and not in_scope():
+    if old is not None and old.site != value.site and not in_scope() and not has_put(table, key):
         raise RegistrationError(
             f"{what} is registered already, at {old.site}; it was registered again at {value.site}. To replace it for "
             "some time, register it in `with lazyt.library.scoped():`"
         )
-    table[key] = value
-    _tables[id(table)] = table
+    put(table, key, value)
 
     def undo() -> None:
         if old is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,7 +25,7 @@ from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.trace import local
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from lazyt.ops.definition import OpDef
 
@@ -242,6 +243,19 @@ def on_exit(undo: Callable[[], None]) -> None:
     """Undo something when the innermost scope of this thread ends; nothing outside of scopes."""
     if _open.undo:
         _open.undo[-1].append(undo)
+
+
+@contextmanager
+def outside_scopes() -> Iterator[None]:
+    """A block that is in no scope, whatever this thread is in."""
+    undo, _open.undo = _open.undo, ()
+    before = set_mode(FIELD, None) if undo else None
+    try:
+        yield
+    finally:
+        if undo:
+            restore_mode(FIELD, before)
+        _open.undo = undo
 
 
 def in_scope() -> bool:

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 
 from lazyt import on_demand
 from lazyt.autograd.engine import BACKWARD
 from lazyt.backends.registry import backends, loaded
-from lazyt.config import general as settings
+from lazyt.config import HOST, general as settings
 from lazyt.runtime import cache_miss, first_run, memory
 from lazyt.runtime.first_run import (
     Recipe,
@@ -32,7 +33,7 @@ from lazyt.runtime.first_run import (
 )
 from lazyt.tracing.lower import Lowered, lower
 from lazyt.tracing.tensor_state import Data
-from lazyt.tracing.trace import Ext, Slot, Step
+from lazyt.tracing.trace import Ext, Slot, Step, holding
 
 if TYPE_CHECKING:
     from lazyt.backends.common.commit_flag import Receipt
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from lazyt.ir.passes.program import Program as Begun
     from lazyt.ir.passes.recomputation import Wish
     from lazyt.runtime import memory_budget
+    from lazyt.tracing.call_site import Site
+    from lazyt.tracing.trace import Trace
 else:
     graph_interpreter = on_demand.module("lazyt.ir.graph_interpreter")
     pipeline = on_demand.module("lazyt.ir.passes.pipeline")
@@ -64,6 +67,13 @@ SUPERSET = 1.05
 _lock = threading.RLock()
 
 Wanted = tuple[tuple[int, int], ...]
+# The plans for other devices than the host's, wherever they are kept: they end with their backend.
+_elsewhere: WeakSet[Plan] = WeakSet()
+
+
+def _never(tr: Trace, cause: str, site: Site) -> bool:
+    """`Again.run` of a plan whose backend is gone."""
+    return False
 
 
 class Plan:
@@ -100,6 +110,17 @@ class Plan:
         self.kernels = sum(1 for c in self.schedule.launches if getattr(c, "phase_of", None) is None)
         self.launches = len(self.schedule.regions)
         self.runs = 0
+        # What the tries of threads remember to run again, where the backend may be removed.
+        self.replays: WeakSet[Any] | None = None  # of `replay.Again`
+        if self.device != HOST:
+            self.replays = WeakSet()
+            _elsewhere.add(self)
+
+    def end(self) -> None:
+        """It runs no more: who has it looks for another."""
+        self.fused, self.holds = False, lambda extents: False
+        for again in self.replays or ():
+            again.run = _never
 
     def compile(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
         """Have the machine code of every kernel, unless the interpreter runs in their place."""
@@ -258,14 +279,13 @@ def drop_plans() -> bool:
 
 
 def forget_plans(kind: str) -> None:
-    """Forget the plans for devices of a kind; a place of any thread's trie that has one looks for another."""
-    with _lock:
+    """Forget the plans for devices of a kind, and what any thread remembers to run again of them."""
+    with holding, _lock:
+        gone = {p for p in _elsewhere if p.device.partition(":")[0] == kind}
+        for p in gone:
+            p.end()
         for program in _programs.values():
-            gone = [p for p in program.plans if p.device.partition(":")[0] == kind]
-            if gone:
-                program.plans = [p for p in program.plans if p not in gone]
-                for p in gone:
-                    p.fused, p.holds = False, lambda extents: False
+            program.plans = [p for p in program.plans if p not in gone]
         first_run.forget()
 
 

@@ -91,8 +91,8 @@ class Again:
     """What a sync did, to be done again by `run(trace, cause, site)`: False, and nothing done, if it is not alike."""
 
     __slots__ = (
-        "bound", "code", "ext", "in_place", "kernels", "lasti", "n_outputs", "n_scalars", "plan", "root", "run", "site",
-        "steps", "then",
+        "__weakref__", "bound", "code", "ext", "in_place", "kernels", "lasti", "n_outputs", "n_scalars", "plan", "root",
+        "run", "site", "steps", "then",
     )  # fmt: skip
 
     run: Callable[[Trace, str, Site], bool]
@@ -100,6 +100,8 @@ class Again:
     def __init__(self, tr: Trace, plan: Plan | None, bound: Any, n_outputs: int, in_place: int = 0) -> None:
         pos = tr.pos
         self.plan: Any = plan
+        if plan is not None and plan.replays is not None:
+            plan.replays.add(self)
         self.bound = bound
         self.ext: Ext = tr.ext
         self.kernels = 0 if plan is None else plan.kernels

@@ -7,42 +7,17 @@ import io
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt.backends import plugins, registry
+from lazyt.backends import plugins
 from lazyt.ops.definition import OPS
 from tests.support.operations import TOLERANCE, expected, public, wide
-from tests.support.plugin_folders import distribution
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
-
-
-@pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Put a distribution with a plugin on the path; what was loaded is removed afterwards."""
-    folder = tmp_path / "site"
-    folder.mkdir()
-    monkeypatch.syspath_prepend(str(folder))
-    plugins.installed(again=True)
-
-    def put(name: str, *args: str, **options: object) -> None:
-        distribution(folder, name, *args, **options)  # type: ignore[arg-type]
-        plugins.installed(again=True)
-
-    yield put
-    lt.sync()
-    for name in [n for n in registry.names() if n in registry._loaded and n not in ("cpu", "cuda")]:
-        lt.backends.unregister(name)
-    for name in [m for m in sys.modules if m.startswith("plugin_")]:
-        del sys.modules[name]
-    registry._removed.clear()
-    monkeypatch.undo()
-    plugins.installed(again=True)
 
 
 def test_a_plugin_is_loaded_when_its_device_is_named(install):
@@ -391,65 +366,6 @@ def test_an_extension_cannot_replace_what_every_module_has(install):
     install("npu", TWO.replace("answer", "set_device"))
     with pytest.raises(lt.DeviceError, match="the extension 'set_device' of 'npu' is a name of every device module"):
         lt.npu.device_count()
-
-
-def test_unloading_removes_names_plans_and_policies(npu):
-    x = lt.asarray(X, device="npu:1")
-    for _ in range(3):
-        y = x * 2 + 1
-        lt.sync()
-    from lazyt.runtime import plan_cache
-
-    def plans() -> list[object]:
-        return [p for program in plan_cache._programs.values() for p in program.plans if p.device == "npu:1"]
-
-    assert plans()
-    pending = x + 5
-    with lt.device("npu"), pytest.raises(lt.DeviceError, match="'npu:0' is the device of the block"):
-        lt.backends.unregister("npu")
-    lt.npu.set_device(1)
-    lt.backends.unregister("npu")
-    assert not plans()
-    assert not pending.is_pending  # it was computed before
-    assert not hasattr(x, "npu") and not hasattr(x, "is_npu")
-    again = r"device 'npu': its backend was removed; lazyt\.backends\.load\('npu'\) loads it again"
-    for ask in (lambda: lt.npu, lambda: lt.zeros(1, device="npu"), y.numpy, lambda: float((x + 1).sum())):
-        with pytest.raises(lt.DeviceError, match=again):
-            ask()
-    lt.backends.load("npu")
-    assert lt.npu.current_device() == 0
-    np.testing.assert_array_equal(lt.asarray(X).npu().numpy(), X)
-    with pytest.raises(lt.DeviceError, match="load: no plugin is called 'tpu'; installed are 'npu'"):
-        lt.backends.load("tpu")
-
-
-WITH_OPERATIONS = """
-import lazyt as lt
-from tests.support.interpreted_backend import InterpretedBackend
-
-
-class Backend(InterpretedBackend):
-    name = {name!r}
-    interface_version = {version}
-
-    def __init__(self):
-        super().__init__()
-        lt.library.impl("plugins::twice", {name!r}, lambda x: x * 2, kind="composed")
-"""
-
-
-def test_unloading_removes_what_it_registered_for_operations(install):
-    install("npu", WITH_OPERATIONS)
-    twice = lt.library.define("plugins::twice(Tensor x) -> Tensor")
-    twice.register_fake(lambda x: x)
-    try:
-        for load in (lt.backends.available, lambda: lt.backends.load("npu")):
-            load()
-            np.testing.assert_array_equal(twice(lt.asarray(X, device="npu")).numpy(), X * 2)
-            lt.backends.unregister("npu")
-            assert "npu" not in twice.kernels
-    finally:
-        del lt.library.operation.OPERATIONS["plugins::twice"]
 
 
 def test_a_training_run_is_the_cpus(npu):

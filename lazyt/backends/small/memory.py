@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.backends.interface import Allocator, Statistics
-from lazyt.errors import OutOfMemory
+from lazyt.errors import DeviceError, OutOfMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,7 +111,13 @@ class SmallAllocator(Allocator):
             found.pending = self.backend.write(found.block, content, device)
         return found
 
+    def check(self, buffer: Memory) -> None:
+        """DeviceError for memory of a backend of this name that was removed, and is not this one."""
+        if buffer.backend is not self.backend:
+            raise DeviceError(f"{buffer.device}: the backend that this tensor's memory is of was removed")
+
     def to_host(self, buffer: Memory, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+        self.check(buffer)
         buffer.settle()
         found = np.empty(shape, dtype)
         if found.nbytes:

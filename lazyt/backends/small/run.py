@@ -118,6 +118,8 @@ class SmallRun(ScheduleBinding):
         exe = self.exe
         nodes = [n for n in exe.schedule.graph.nodes if n.op == "input"]
         self._memory = {n: inputs[n.attrs.index].buffer for n in nodes}  # type: ignore[union-attr]
+        for m in self._memory.values():
+            exe.backend.allocator.check(m)
         before = [m.pending for m in self._memory.values()]
         found = [self._allocate(n) for n in exe.outputs]
         if not exe.backend.capabilities(exe.device).asynchronous:
