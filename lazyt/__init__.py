@@ -64,7 +64,7 @@ from lazyt import autograd, on_demand as _on_demand
 
 # `as` exports a name for checkers of types. The families say in their own `__all__` what is public.
 from lazyt.autograd.functional import *
-from lazyt.backends import plugins as _plugins
+from lazyt.backends import plugin_names as _plugin_names, plugins as _plugins
 from lazyt.backends.registry import is_kind as _is_kind
 from lazyt.config import HOST as _HOST
 from lazyt.errors import (
@@ -260,5 +260,5 @@ def __dir__() -> list[str]:
 
 # Tensors do not look names up, so what a plugin adds to them is there from the beginning.
 if _plugins.is_automatic():
-    for _kind in _plugins.expected():
+    for _kind in _plugin_names.expected():
         _import_module("lazyt.runtime.device_names").announce(_kind)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lazyt import on_demand
+from lazyt.backends.cache_directory import cache_directory
 from lazyt.errors import LazytWarning
 
 if TYPE_CHECKING:
@@ -50,13 +51,9 @@ def make_key(*parts: str) -> str:
 
 
 def default_directory() -> Path | None:
-    """`LAZYT_CACHE_DIR` (empty: none), else `$XDG_CACHE_HOME/lazyt`, else `~/.cache/lazyt`."""
-    chosen = os.environ.get("LAZYT_CACHE_DIR")
-    if chosen is not None:
-        return Path(chosen) if chosen else None
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    # Without a home directory `expanduser` leaves the tilde in.
-    return None if base.startswith("~") else Path(base) / "lazyt"
+    """The directory of the process (`cache_directory`)."""
+    found = cache_directory()
+    return None if found is None else Path(found)
 
 
 def _header(key: str, data: bytes) -> bytes:

@@ -10,19 +10,18 @@ one. Nothing is looked for at `import lazyt`. `LAZYT_BACKEND_AUTOLOAD=0` leaves 
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from lazyt.backends.interface import INTERFACE_VERSION, Backend
+from lazyt.backends.plugin_names import GROUP
 from lazyt.errors import DeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.metadata import EntryPoint
 
-GROUP = "lazyt.backends"
 AUTOLOAD = "LAZYT_BACKEND_AUTOLOAD"
 
 _lock = threading.RLock()
@@ -104,34 +103,6 @@ def installed(again: bool = False) -> dict[str, list[Plugin]]:
                 known = [p for p in before.get(entry.name, ()) if p.value == entry.value]
                 _found.setdefault(entry.name, []).append(known[0] if known else Plugin(entry))
         return _found
-
-
-def expected() -> list[str]:
-    """The names of the plugins of distributions called `lazyt-something`, for what cannot ask at the first mention.
-
-    This reads nothing where there is none: Python has listed the folders that it imports from.
-    """
-    found = []
-    for folder, finder in list(sys.path_importer_cache.items()):
-        for name in getattr(finder, "_path_cache", ()):
-            if "lazyt" in name and name.endswith(".dist-info") and not name.startswith("lazyt-"):
-                found += _entries_of(os.path.join(folder, name, "entry_points.txt"))
-    return found
-
-
-def _entries_of(path: str) -> list[str]:
-    try:
-        with open(path, encoding="utf-8") as f:
-            lines = f.read().splitlines()
-    except OSError:
-        return []
-    section, found = "", []
-    for line in map(str.strip, lines):
-        if line.startswith("["):
-            section = line
-        elif section == f"[{GROUP}]" and "=" in line:
-            found.append(line.partition("=")[0].strip())
-    return found
 
 
 def plugins_installed() -> list[Plugin]:
