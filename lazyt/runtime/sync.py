@@ -12,7 +12,17 @@ from lazyt.autograd.custom import drop_unused
 from lazyt.autograd.engine import consumed_on
 from lazyt.autograd.saved_segment import Segment, make_segment
 from lazyt.backends.common.commit_flag import Receipt
-from lazyt.errors import LazytError, OutOfMemory, SyncError, described, failed_to_plan, is_fault, relocate, site_of
+from lazyt.errors import (
+    LazytError,
+    NotSupportedError,
+    OutOfMemory,
+    SyncError,
+    described,
+    failed_to_plan,
+    is_fault,
+    relocate,
+    site_of,
+)
 from lazyt.runtime.first_run import Stepwise
 from lazyt.runtime.liveness import apart, commit, is_wanted, stand, wanted_of
 from lazyt.runtime.plan_cache import Plan, drop_plans, find_plan
@@ -201,15 +211,19 @@ def _without(
     tr: Trace, error: Exception, snapshot: _Snapshot, slots: Sequence[Slot], holders: Sequence[Holder],
     others: Sequence[Holder], report: SyncReport,
 ) -> bool:  # fmt: skip
-    """After an error of one line's data: compute what no such line leads to. False if that fails in another way."""
+    """After an error of one line's data, or one that its device does not support: compute what no such line leads to.
+
+    False if that fails in another way.
+    """
     failing: set[Any] = set()
+    refused = isinstance(error, NotSupportedError)
     while site_of(error) is not None and site_of(error) not in failing:
         failing.add(site_of(error))
         spoilt: set[Any] = set()
         for s in snapshot.pos.steps():
             # NOTE: what a backward reads besides its operands led to one of them.
             reads = any(x.step in spoilt for x in s.operands if isinstance(x, Slot))
-            if reads or (s.op.fallible and s.site in failing):
+            if reads or ((refused or s.op.fallible) and s.site in failing):
                 spoilt.add(s)
         good = [(s, h) for s, h in zip(slots, holders, strict=True) if s.step not in spoilt]
         want = [s for s, _ in good]
@@ -218,7 +232,7 @@ def _without(
         try:
             values = _compute(snapshot, want if segment is None else [*want, *segment.slots], report) if good else []
         except Exception as e:  # noqa: BLE001 - the first error is the one that is raised
-            error = e
+            error, refused = e, refused or isinstance(e, NotSupportedError)
             continue
         # NOTE: a holder that was written is met at its old value too.
         left = {id(h) for s, h in zip(slots, holders, strict=True) if s.step in spoilt}

@@ -17,7 +17,12 @@ TOP = Path(__file__).parents[2]
 PROGRAM = """
 import sys
 read = []
-sys.addaudithook(lambda event, args: read.append(args[0]) if event == "open" and "entry_points" in str(args[0]) else None)
+
+def look(event, args):
+    if event == "open" and "entry_points" in str(args[0]):
+        read.append(args[0])
+
+sys.addaudithook(look)
 sys.path.insert(0, {folder!r})
 import {module} as _  # so that Python has listed the folder
 del sys.modules[{module!r}]

@@ -9,10 +9,10 @@ import numpy as np
 
 from lazyt.backends.common.binding import ScheduleBinding
 from lazyt.backends.common.executable import ScheduleExecutable
-from lazyt.backends.common.host_calls import HostCall
+from lazyt.backends.common.host_calls import HostCall, line_of
 from lazyt.backends.interface import Description
 from lazyt.backends.small.memory import Memory, Pending
-from lazyt.errors import NotSupportedError
+from lazyt.errors import NotSupportedError, recorded_at
 from lazyt.ir import kernel_interpreter as interpreter
 from lazyt.ir.graph import Node, Opaque
 from lazyt.ir.passes.kernelize import KernelCall, ScalarArg
@@ -256,12 +256,21 @@ class SmallExecutable(ScheduleExecutable):
             return
         why = self.backend.fallback(what)
         if why and not self.backend.allows_fallback(what):
-            node = call.nodes[-1] if isinstance(call, KernelCall) else call.node
-            name = getattr(node.site, "name", what)
-            raise NotSupportedError(
-                f"not supported: {name} on {self.device!r}, because {why}, and its backend does not let the host "
-                f"compute {what!r} (recorded at {getattr(node.site, 'site', node.site)})"
-            )
+            raise self._refused(call, what, why)
+
+    def _refused(self, call: Launch, what: str, why: str) -> NotSupportedError:
+        """The error of the line that recorded it: what does not depend on that line is computed all the same."""
+        node = call.nodes[-1] if isinstance(call, KernelCall) else call.node
+        site, step = line_of(node)
+        kind, allowed = self.backend.name, self.backend.host_fallback
+        names = ", ".join(map(repr, sorted(allowed))) if allowed and not isinstance(allowed, bool) else "nothing"
+        error = NotSupportedError(
+            f"not supported: {getattr(node.site, 'name', what)} on {self.device!r}, because {why}, and its backend "
+            f"lets the host compute {names}, not {what!r} (recorded at {site}; found at the sync); compute it on the "
+            f"host by .to('cpu'), or add {what!r} to `host_fallback` of {kind!r}"
+        )
+        recorded_at(error, site, step)
+        return error
 
     def code_of(self, kernel: Kernel) -> Callable[[KernelArguments], None] | None:
         """The backend's code for a kernel of the schedule, compiled at the first call; None: it is interpreted."""
