@@ -6,9 +6,9 @@
     python -m benchmarks.memory --cost       # time and bytes of recomputing what is cheap in the GPT step
 
 A batch fits if a process whose address space is limited by `resource` runs a step with it. The largest one is found by
-bisection, to 8 %, each in a fresh process with a time limit: one that takes longer counts as too large. What the
-process takes before the step (Python, NumPy, LLVM: about half a GiB) counts too; the budget is what is left of the
-limit, less a reserve for compiling.
+bisection, to 8 %, each trial in a fresh process with a time limit: one that takes longer counts as too large. It begins
+where the plans of two small batches say, so there are few trials. What the process takes before the step (Python,
+NumPy, LLVM: about half a GiB) counts too; the budget is what is left of the limit, less a reserve for compiling.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import re
 import resource
 import subprocess
 import sys
-from contextlib import nullcontext
+from contextlib import ExitStack
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,8 @@ RESOLUTION = 1.08
 SECONDS = 180
 # Batches of --quick.
 QUICK = {"gpt": 16, "resnet": 64}
+# How a step is planned: as usual, under a budget, and under one with its activations compressed.
+PLAIN, RECOMPUTE, COMPRESS = WAYS = ("plain", "recomputation", "with compression")
 CHEAP = frozenset(("gelu", "layer_norm", "dropout", "astype", "add", "permute_dims", "relu", "batch_norm"))
 
 
@@ -117,9 +119,13 @@ class Training:
         self.optimizer = lt.optim.AdamW(self.model.parameters(), lr=1e-3)
         lt.sync()
 
-    def record(self, how: lt.memory.budget | None) -> lt.Tensor:
+    def record(self, how: lt.memory.budget | None, compressed: bool = False) -> lt.Tensor:
         """Record a step; gives its loss."""
-        with how or nullcontext():
+        with ExitStack() as stack:
+            if how is not None:
+                stack.enter_context(how)
+            if compressed:
+                stack.enter_context(lt.memory.compress(bits=2))
             out = self.model(self.x)
             loss = nn.functional.cross_entropy(out.reshape(self.y.shape[0], -1), self.y)
         loss.backward()
@@ -134,26 +140,27 @@ def address_space() -> int:
         return int(f.read().split()[0]) * resource.getpagesize()
 
 
-def trial(model: str, batch: int, limit: int, budget: bool) -> None:
+def trial(model: str, batch: int, limit: int, way: str) -> None:
     """Run a step within the limit; the process fails if it does not fit."""
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     training = Training(model, batch)
     left = limit - address_space() + lt.memory.allocated() - RESERVE
-    how = lt.memory.budget(left) if budget else None
+    how = None if way == PLAIN else lt.memory.budget(left)
     lt.memory.reset_peak()
     start = perf_counter()
-    loss = training.record(how).item()
+    loss = training.record(how, way == COMPRESS).item()
     seconds = perf_counter() - start
     print(f"{loss:.6f} {lt.memory.peak()} {seconds:.3f}")
 
 
-def fits(model: str, batch: int, limit: int, budget: bool) -> str:
+def fits(model: str, batch: int, limit: int, way: str) -> str:
     """What a trial printed; '' if the batch does not fit."""
     command = [sys.executable, "-m", "benchmarks.memory", model, "--trial", str(batch), "--limit", str(limit)]
-    command += ["--budget"] if budget else []
-    print(f"  {model}, batch {batch}: ", end="", flush=True)
+    print(f"  {model}, {way}, batch {batch}: ", end="", flush=True)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+        done = subprocess.run(
+            [*command, "--way", way], capture_output=True, text=True, check=False, timeout=SECONDS
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         print(f"more than {SECONDS} s", flush=True)
         return ""
@@ -171,38 +178,75 @@ def fits(model: str, batch: int, limit: int, budget: bool) -> str:
     return "" if done.returncode else done.stdout.strip()
 
 
-def largest(model: str, limit: int, budget: bool, start: int) -> tuple[int, str]:
+def largest(model: str, limit: int, way: str) -> tuple[int, str]:
     """The largest batch that fits, and what its trial printed."""
-    low, found, high = 0, "", start
-    while text := fits(model, high, limit, budget):
-        low, found, high = high, text, 2 * high
-    while high > max(low, 1) * RESOLUTION and high - low > 1:
-        middle = (low + high) // 2
-        if text := fits(model, middle, limit, budget):
-            low, found = middle, text
+    low, found, high = 0, "", 0
+    batch = expected(model, limit, way)
+    while not (low and high and high <= low * RESOLUTION + 1):
+        if text := fits(model, batch, limit, way):
+            low, found = batch, text
         else:
-            high = middle
+            high = batch
+            if batch == 1:
+                break
+        middle = (low + high) // 2
+        batch = int(low * RESOLUTION) + 1 if not high else int(high / RESOLUTION) if not low else middle
     return low, found
 
 
-def peaks(model: str, batch: int) -> None:
-    """Print what plans of a step need: as usual, and with the smallest budget that works."""
+def expected(model: str, limit: int, way: str) -> int:
+    """The batch that the plans of two smaller ones let expect."""
+    small, more = QUICK[model], 2 * QUICK[model]
+    first, second = (needs(model, batch, way)[0] for batch in (small, more))
+    left = limit - address_space() - (0 if way == PLAIN else RESERVE)
+    return max(int(small + (left - first) * (more - small) / (second - first)), 1)
+
+
+def needs(model: str, batch: int, way: str) -> tuple[int, float]:
+    """The bytes that a step needs as it is planned, at the least under a budget, and the seconds that took."""
     training = Training(model, batch)
-    usual = lt.memory.plan(loss := training.record(None)).peak
-    loss.item()
     start = process_time()
-    loss = training.record(lt.memory.budget(1))
-    try:
-        lt.memory.plan(loss)
-    except lt.OutOfMemory as e:
-        found = re.search(r"at least (\d+) bytes", str(e))
-    assert found is not None, "a budget of one byte is too little, and the error says what is enough"
-    least, seconds = int(found[1]), process_time() - start
-    ratio = usual / least
-    print(f"{model}, batch {batch}: {usual / 2**20:.1f} MiB, at least {least / 2**20:.1f} MiB: {ratio:.1f} times less")
-    print(f"  found in {seconds:.1f} s of this process", flush=True)
-    with lt.memory.budget(4 * usual):
+    if way == PLAIN:
+        found = lt.memory.plan(loss := training.record(None)).peak
+    else:
+        loss = training.record(lt.memory.budget(1), way == COMPRESS)
+        try:
+            lt.memory.plan(loss)
+        except lt.OutOfMemory as e:
+            text = re.search(r"at least (\d+) bytes", str(e))
+        assert text is not None, "a budget of one byte is too little, and the error says what is enough"
+        found = int(text[1])
+    seconds = process_time() - start
+    # What is pending is computed before the next model is made.
+    with lt.memory.budget(16 * found):
         loss.item()
+    return found, seconds
+
+
+def peaks(model: str, batch: int) -> None:
+    """Print what plans of a step need: as usual, and with the smallest budgets that work."""
+    usual, _ = needs(model, batch, PLAIN)
+    print(f"{model}, batch {batch}: {usual / 2**20:.1f} MiB")
+    for way in (RECOMPUTE, COMPRESS):
+        least, seconds = needs(model, batch, way)
+        ratio, found = usual / least, f"found in {seconds:.1f} s of this process"
+        print(f"  {way}: at least {least / 2**20:.1f} MiB, {ratio:.1f} times less; {found}", flush=True)
+
+
+def table(models: list[str], limit: int) -> None:
+    """Print the largest batches within the limit."""
+    lines = []
+    for model in models:
+        base = 0
+        for way in WAYS:
+            batch, text = largest(model, limit, way)
+            base = base or batch
+            _, peak, seconds = text.split() if text else ("", "0", "0")
+            lines.append(
+                f"{model:8}{way:18}{batch:8}{batch / max(base, 1):8.1f}{int(peak) / 2**20:12.0f}{float(seconds):10.1f}"
+            )
+    print(f"{'model':8}{'way':18}{'batch':>8}{'times':>8}{'peak MiB':>12}{'seconds':>10}")
+    print("\n".join(lines))
 
 
 def cheap(s: Saved) -> str:
@@ -236,7 +280,7 @@ def main() -> None:
     parser.add_argument("model", nargs="?", choices=("gpt", "resnet"))
     parser.add_argument("--limit", default="2 GiB", type=lambda text: size_of(int(text) if text.isdigit() else text))
     parser.add_argument("--trial", type=int, metavar="BATCH", help="run a step with a batch, in this process")
-    parser.add_argument("--budget", action="store_true", help="of a trial: under a budget of what the limit leaves")
+    parser.add_argument("--way", choices=WAYS, default=PLAIN, help="of a trial: how its step is planned")
     parser.add_argument("--cost", action="store_true", help="measure the recomputation of what is cheap")
     parser.add_argument("--batch", type=int, default=16, help="of --cost")
     parser.add_argument("--rounds", type=int, default=10, help="of --cost")
@@ -248,15 +292,9 @@ def main() -> None:
         for model in [a.model] if a.model else QUICK:
             peaks(model, QUICK[model])
     elif a.trial is not None:
-        trial(a.model, a.trial, a.limit, a.budget)
+        trial(a.model, a.trial, a.limit, a.way)
     else:
-        for model in [a.model] if a.model else ["gpt", "resnet"]:
-            start = 16 if model == "gpt" else 64
-            usual, text = largest(model, a.limit, False, start)
-            print(f"{model} without a budget: batch {usual} (loss, peak, seconds: {text})", flush=True)
-            more, text = largest(model, a.limit, True, 2 * usual)
-            ratio = more / max(usual, 1)
-            print(f"{model} with a budget: batch {more} (loss, peak, seconds: {text}), {ratio:.1f} times", flush=True)
+        table([a.model] if a.model else [*QUICK], a.limit)
 
 
 if __name__ == "__main__":
