@@ -31,7 +31,7 @@ def fused(total: Array, a: Array, b: Array) -> Array:
     other's last place in float32: float64's rounding never makes a tie.
     """
     exact = flushed(total).astype(np.float64) + flushed(a).astype(np.float64) * flushed(b).astype(np.float64)
-    # As x86 has it: a result is subnormal if it still is once it is rounded to 24 bits as if there were no least exponent.
+    # As x86 has it: what counts is the result once it is rounded to 24 bits, as if there were no least exponent.
     small = np.abs(exact) < 2 * LEAST
     scaled = (np.where(small, exact, 0) * 2.0**64).astype(np.float32)
     return np.where(small & (np.abs(scaled) < LEAST * 2.0**64), np.copysign(0, exact), exact).astype(np.float32)

@@ -69,7 +69,7 @@ NEAR = 1 << 16
 MANY = 40
 # A right operand that is converted is packed if more tiles than so many read it: halves, and float32 that is rounded.
 SOME = 4
-FEW = 2
+FEW = 1
 # A transposed left operand up to this many bytes is read where it lies: it stays in the first-level cache.
 CLOSE = 1 << 15
 # Rows this far apart (or a multiple) fall into the same sets of the first-level cache.
