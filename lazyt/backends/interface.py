@@ -181,6 +181,30 @@ class Replayable(Bound, Protocol):
         """The binding to run when results take inputs' memory, and the input of each result, -1 for fresh memory."""
 
 
+class KernelArrays(Protocol):
+    """The arrays of a device that a user's kernel in a source language runs on, as `xp`: C-contiguous, with `shape`,
+    `dtype`, `size`, `item()`, lanes by `a[i]`, and copies to `a[i] = b` and `a[...] = b`.
+    """
+
+    def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
+        """A new array of any content."""
+
+    def asarray(self, x: Any, dtype: np.dtype[Any] | None = None) -> Any:
+        """An array as it is, or one with the values of a sequence of numbers."""
+
+    def ascontiguousarray(self, x: Any) -> Any:
+        """An array that a kernel can be given, with the values of `x`."""
+
+    def broadcast_to(self, x: Any, shape: Sequence[int]) -> Any:
+        """An array with the values of `x` repeated along new axes before its own."""
+
+    def load_source(self, source: str, name: str, language: str) -> Callable[..., None]:
+        """A function of the numbers of blocks, the size of a block, and arguments: arrays, NumPy's numbers.
+
+        KernelError for a source that the compiler refuses, with its message, and for a name that it does not have.
+        """
+
+
 class Description:
     """A description of how a launch is computed at given sizes, for people. Nothing here runs or compiles anything."""
 
@@ -328,6 +352,9 @@ class Backend(Protocol):
     autocast_dtype: str = "float16"
     autocast_dtypes: tuple[str, ...] = ("float16", "bfloat16")
     autocast_policies: Mapping[str, str] = MappingProxyType({})
+    # Of users' kernels (`lt.library.kernel_source`), such as 'OpenCL C': its executables compile their sources, and run
+    # them on `KernelArrays`.
+    languages: tuple[str, ...] = ()
     extensions: Mapping[str, Any] = MappingProxyType({})  # further names in `lt.npu`, for a backend called `npu`
 
     @abstractmethod
@@ -440,5 +467,6 @@ class HostBackend(Backend, Protocol):
 
 __all__ = [
     "INTERFACE_VERSION", "Allocator", "Backend", "Bound", "Buffer", "Capabilities", "Description", "Event",
-    "Executable", "HostAllocator", "HostBackend", "LoadedCode", "Properties", "Replayable", "Statistics", "Stream",
+    "Executable", "HostAllocator", "HostBackend", "KernelArrays", "LoadedCode", "Properties", "Replayable",
+    "Statistics", "Stream",
 ]  # fmt: skip

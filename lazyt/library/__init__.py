@@ -16,7 +16,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 
 from lazyt.library.guards import checked
-from lazyt.library.native import c_function, cuda_source, llvm_ir
+from lazyt.library.native import c_function, cuda_source, kernel_source, llvm_ir
 from lazyt.library.operation import OPERATIONS as _OPERATIONS, Fake, Operation, find as _find
 from lazyt.library.register import (
     custom_op,
@@ -54,6 +54,7 @@ __all__ = [
     "fallback",
     "fallback_counts",
     "impl",
+    "kernel_source",
     "llvm_ir",
     "opcheck",
     "ops",

@@ -1,4 +1,4 @@
-"""Compiled kernels: functions by address, LLVM IR and CUDA C, called by a declared C signature.
+"""Compiled kernels: functions by address, LLVM IR and sources, called by a declared C signature.
 
     void scale(const float* x, int64_t size, double factor, float* out)
 
@@ -235,24 +235,23 @@ class CFunction(Compiled):
             raise KernelError(f"{self.name} reported a failure: it gave {status}, and 0 is success")
 
 
-class CudaSource(Compiled):
-    """CUDA C; see `cuda_source`."""
+class _Launched(Compiled):
+    """A source whose function is launched in blocks of work-items, on arrays of the device."""
+
+    language = ""
 
     def __init__(self, source: str, signature: str, block: int, grid: Callable[..., Any] | None) -> None:
         super().__init__(signature)
         if self.returns != "void":
-            raise SchemaError(f"signature: a kernel of CUDA gives void: {signature}")
+            raise SchemaError(f"signature: a kernel of {self.language} gives void: {signature}")
         self.source, self.block, self.grid = source, block, grid
-        self._kernel: Any = None
 
     def _again(self) -> Self:
         return type(self)(self.source, self.signature, self.block, self.grid)
 
     def launch(self, xp: Any, arguments: Sequence[Any], results: Sequence[Any]) -> None:
-        """Launch it on CuPy's current stream."""
+        """Launch it on the current stream."""
         given = self._given(xp, arguments, results)
-        if self._kernel is None:
-            self._kernel = xp.RawKernel(self.source, self.name, options=("--std=c++17",))
         size = int(results[0].size)
         blocks = (-(-size // self.block),) if self.grid is None else tuple(self.grid(*(r.shape for r in results)))
         numbers = [
@@ -260,7 +259,37 @@ class CudaSource(Compiled):
             for p, x in zip(self.parameters, given, strict=True)
         ]
         if size:
-            self._kernel(blocks, (self.block,), tuple(numbers))
+            self._function(xp)(blocks, (self.block,), tuple(numbers))
+
+    @abstractmethod
+    def _function(self, xp: Any) -> Any:
+        """What launches it, of numbers of blocks, the size of one, and arguments."""
+
+
+class CudaSource(_Launched):
+    """CUDA C; see `cuda_source`."""
+
+    language = "CUDA C"
+    _kernel: Any = None
+
+    def _function(self, xp: Any) -> Any:
+        if self._kernel is None:
+            self._kernel = xp.RawKernel(self.source, self.name, options=("--std=c++17",))
+        return self._kernel
+
+
+class KernelSource(_Launched):
+    """Another language, which backends of plugins compile; see `kernel_source`."""
+
+    def __init__(self, source: str, signature: str, block: int, grid: Callable[..., Any] | None, language: str) -> None:
+        self.language = language
+        super().__init__(source, signature, block, grid)
+
+    def _again(self) -> Self:
+        return type(self)(self.source, self.signature, self.block, self.grid, self.language)
+
+    def _function(self, xp: Any) -> Any:
+        return xp.load_source(self.source, self.name, self.language)
 
 
 def c_function(pointer: Any, signature: str) -> CFunction:
@@ -319,3 +348,26 @@ def cuda_source(source: str, signature: str, *, block: int = 256, grid: Callable
     >>> _ = twice.impl("cuda", kernel)
     """
     return CudaSource(source, signature, block, grid)
+
+
+def kernel_source(
+    source: str, signature: str, *, language: str, block: int = 256, grid: Callable[..., Any] | None = None
+) -> KernelSource:
+    """A kernel in a language that a backend compiles (`Backend.languages`), such as 'OpenCL C' of lazyt-opencl.
+
+    The signature is that of `c_function`, with C's names of types; it names the function of the source. It is launched
+    in groups of `block` work-items; `grid` gives the numbers of groups of the shapes of the results, and is by default
+    one work-item an element of the first. The backend compiles it at the first call. Nothing is launched for empty
+    results. Raises SchemaError for a signature that does not fit, KernelError, with the compiler's message, at a sync.
+
+    >>> import lazyt as lt
+    >>> text = "__kernel void twice(__global const float* x, long size, __global float* out) {"
+    >>> text += "size_t i = get_global_id(0); if (i < size) out[i] = 2 * x[i]; }"
+    >>> signature = "void twice(const float* x, int64_t size, float* out)"
+    >>> kernel = lt.library.kernel_source(text, signature, language="OpenCL C")
+    >>> twice = lt.library.define("docs::doubled(Tensor x) -> Tensor")
+    >>> twice.impl("cpu", kernel)
+    Traceback (most recent call last):
+    lazyt.library.registration.RegistrationError: impl: backend 'cpu' compiles no OpenCL C; it compiles no source
+    """
+    return KernelSource(source, signature, block, grid, language)

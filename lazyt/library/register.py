@@ -16,6 +16,7 @@ from lazyt.library.registration import (
     FALLBACKS,
     RegistrationError,
     backend_of,
+    check_language,
     counts,
     enter,
     here,
@@ -144,6 +145,8 @@ def impl(op: Any, backend: str | None = None, kernel: Any = None, *, kind: str |
         raise TypeError(f"impl: a kernel is a function, or compiled code of lazyt.library, got {kernel!r}")
     own = own_name(op) if not isinstance(op, Operation) else ""
     schema = None if own else _operation(op, "impl").schema
+    if language := getattr(kernel, "language", ""):
+        check_language(backend, language)
     if hasattr(kernel, "run"):
         made = kernel.bound(schema) if hasattr(kernel, "bound") else kernel
     elif kind == COMPOSED or (kind is None and backend is None):

@@ -111,3 +111,13 @@ def backend_of(name: Any, what: str) -> str:
         return name
     known = ", ".join(map(repr, backends.names()))
     raise RegistrationError(f"{what}: no backend {name!r}; there are {known}")
+
+
+def check_language(backend: str | None, language: str) -> None:
+    """RegistrationError unless a backend compiles sources of users' kernels in a language."""
+    if backend is None:
+        raise RegistrationError(f"impl: a kernel in {language} is for one backend; name it")
+    taken = backends.get(backend).languages
+    if language not in taken:
+        known = ", ".join(taken) or "no source"
+        raise RegistrationError(f"impl: backend {backend!r} compiles no {language}; it compiles {known}")

@@ -60,6 +60,11 @@ class KernelCall:
     batching: Any = None
     fallback: str = ""  # why the host runs it for another device
 
+    @property
+    def language(self) -> str:
+        """That of the kernel's source, if it is one that the device's backend compiles; '' for all others."""
+        return getattr(self.kernel, "language", "")
+
     def __repr__(self) -> str:
         return self.name
 
@@ -91,6 +96,12 @@ class Lanes:
 
     def __repr__(self) -> str:
         return repr(self.call)
+
+    @property
+    def language(self) -> str:
+        """As that of the call."""
+        found: str = self.call.language
+        return found
 
     @property
     def fallback(self) -> str:

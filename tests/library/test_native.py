@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import lazyt as lt
+from lazyt.backends import registry as backends
 from lazyt.library.native import CFunction
 
 names = itertools.count()
@@ -181,8 +182,33 @@ def test_cuda_source_is_launched_with_what_its_signature_says():
     assert launched == [("scaled", ("--std=c++17",)), ((2,), (256,), [np.int64, np.float64])]
     with pytest.raises(lt.NotSupportedError, match="on 'cpu', because it has no kernel there; registered: 'cuda'"):
         op(lt.ones(2))
-    with pytest.raises(lt.library.SchemaError, match="a kernel of CUDA gives void"):
+    with pytest.raises(lt.library.SchemaError, match="a kernel of CUDA C gives void"):
         lt.library.cuda_source(SOURCE, "int scaled(float* out)")
+
+
+def test_a_source_in_another_language_is_compiled_by_the_arrays_it_runs_on(monkeypatch):
+    loaded = []
+
+    def load_source(source, name, language):
+        loaded.append((source, name, language))
+        return lambda blocks, block, given: np.copyto(given[1], 3 * given[0])
+
+    xp = SimpleNamespace(
+        empty=np.empty, ascontiguousarray=np.ascontiguousarray, asarray=np.asarray, load_source=load_source
+    )
+    signature = "void tripled(const float* x, float* out)"
+    kernel = lt.library.kernel_source("text", signature, language="Mine C", block=16)
+    op = defined()
+    with pytest.raises(lt.library.RegistrationError, match="backend 'cpu' compiles no Mine C; it compiles no source"):
+        op.impl("cpu", kernel)
+    with pytest.raises(lt.library.RegistrationError, match="a kernel in Mine C is for one backend; name it"):
+        op.impl(None, kernel)
+    monkeypatch.setattr(type(backends.get("cuda")), "languages", ("Mine C",))
+    op.impl("cuda", kernel)
+    (y,) = op.kernels["cuda"].kernel.run(xp, (np.ones(20, np.float32),), [((20,), lt.float32)])
+    assert (y == 3).all() and loaded == [("text", "tripled", "Mine C")]
+    with pytest.raises(lt.library.SchemaError, match="a kernel of Mine C gives void"):
+        lt.library.kernel_source("", "int f(float* out)", language="Mine C")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason="CuPy is not installed")

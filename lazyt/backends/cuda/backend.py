@@ -75,6 +75,7 @@ class CudaBackend(Backend):
     name = NAME
     allocator = DeviceAllocator()
     dlpack_type = 2  # kDLCUDA
+    languages = ("CUDA C",)
 
     def device(self, name: str) -> str:
         if not cuda.device.NAME.fullmatch(name):

@@ -8,6 +8,8 @@ import numpy as np
 
 from lazyt.backends.interface import Allocator, Backend, Capabilities, Properties, Statistics
 from lazyt.errors import DeviceError
+from lazyt.ops.kernel_calls import ON_DEVICE
+from lazyt_opencl.arrays import LANGUAGE
 from lazyt_opencl.device import NAME, device, devices, number_of
 from lazyt_opencl.library.registry import FUNCTIONS
 from lazyt_opencl.queues import DeviceBuffer
@@ -69,6 +71,7 @@ class OpenCLBackend(Backend):
     name = NAME
     allocator = DeviceAllocator()
     interface_version = 1
+    languages = (LANGUAGE,)
 
     def device(self, name: str) -> str:
         return device(name).name
@@ -121,7 +124,7 @@ class OpenCLBackend(Backend):
         return Executable(schedule, name)
 
     def fallback(self, fn: str) -> str:
-        return "" if fn in FUNCTIONS else f"there is no OpenCL kernel for {fn}"
+        return "" if fn in FUNCTIONS or fn == ON_DEVICE else f"there is no OpenCL kernel for {fn}"
 
 
 BACKEND = OpenCLBackend()

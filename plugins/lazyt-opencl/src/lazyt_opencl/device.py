@@ -51,6 +51,7 @@ class Device:
         # The host's reads have a queue of their own, so that they wait for what they read alone.
         self._reads = cl.CommandQueue(self.context)
         self.fallbacks: Counter[str] = Counter()
+        self.programs: dict[str, Any] = {}  # of users' sources
         self.options = ["-cl-std=CL1.2", "-w"]
         if found.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
             self.options += ["-cl-fp32-correctly-rounded-divide-sqrt", "-DLT_ROUNDED"]

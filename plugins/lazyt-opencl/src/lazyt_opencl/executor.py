@@ -24,11 +24,12 @@ from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.ir.passes.split_reduction import Piece, Scratch, split, whole, worth_splitting
 from lazyt_opencl import products
+from lazyt_opencl.arrays import Arrays, DeviceArray
 from lazyt_opencl.checks import WORD, Check, unsettled
 from lazyt_opencl.codegen.emit import program, symbol_of
 from lazyt_opencl.describe import LaunchDescription
 from lazyt_opencl.device import Device, device
-from lazyt_opencl.library.registry import routine_of
+from lazyt_opencl.library.registry import is_source, routine_of
 from lazyt_opencl.library.routine import Step
 from lazyt_opencl.queues import DeviceBuffer
 
@@ -149,8 +150,30 @@ class OnHost(HostCall):
                 run.where.write(buffer, array, offset)
         finally:
             del self.now, self.written  # the memory is the run's
+        self._count()
+
+    def _count(self) -> None:
         attrs = self.call.node.attrs
-        run.where.fallbacks[attrs.fn if isinstance(attrs, Opaque) else self.call.node.op] += 1
+        self.bound.where.fallbacks[attrs.fn if isinstance(attrs, Opaque) else self.call.node.op] += 1
+
+
+class OfUser(OnHost):
+    """A user's kernel in OpenCL C, on the plan's memory."""
+
+    def _own(self, fn: str, statics: tuple[Any, ...]) -> Any:
+        def function(*rest: Any) -> Any:
+            *operands, call, recorded = rest
+            return call.run(Arrays(self.now.where, self.now.queue), operands, recorded)
+
+        self.function = function
+        return self._library
+
+    def _view(self, n: Node, outs: Sequence[Any], arena: Any, inputs: Sequence[Any], writable: bool) -> Any:
+        shape, base, offset = self._place(n)
+        return DeviceArray(self.now.queue, self.now.memory[base], offset, shape, n.dtype)
+
+    def _count(self) -> None:
+        """Nothing fell back."""
 
 
 class Bound(ScheduleBinding):
@@ -210,7 +233,7 @@ class Bound(ScheduleBinding):
                 sources.update((s.symbol, routine.source) for s in steps)
                 planned += steps
             else:
-                planned.append(OnHost(self, c))
+                planned.append((OfUser if is_source(c) else OnHost)(self, c))
         built = self._programs(kernels, sources)
         cl = self.where.cl
         self.parts = [

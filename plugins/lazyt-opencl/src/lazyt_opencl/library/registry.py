@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.ir.graph import Opaque
 from lazyt.ir.passes.schedule import LibraryCall, ScatterCall
+from lazyt.ops.kernel_calls import ON_DEVICE
+from lazyt_opencl.arrays import LANGUAGE
 from lazyt_opencl.library import elements, scan, scatter, sorting
 
 if TYPE_CHECKING:
@@ -44,3 +46,11 @@ def routine_of(bound: Bound, call: Any) -> Routine | None:
         few = alike and math.prod(bound.value(d) for d in rest[0].shape) <= elements.MOST_MEMBERS
         return elements.Member(bound, call) if few else None
     return elements.Search(bound, call) if alike else None
+
+
+def is_source(call: Any) -> bool:
+    """Whether a call is that of a user's kernel in OpenCL C."""
+    if not isinstance(call, LibraryCall) or not isinstance(call.node.attrs, Opaque):
+        return False
+    attrs = call.node.attrs
+    return attrs.fn == ON_DEVICE and attrs.statics[0].language == LANGUAGE

@@ -84,8 +84,8 @@ __kernel void $scan$($parameters$, __global uchar *b0, __global uchar *b1, __glo
 
 def suits(call: Any) -> bool:
     """Whether there is code for a call: complex products have another order."""
-    dtype, fn = call.operands[0].dtype, call.node.attrs.fn
-    return fn in ("cumsum", "cumprod") and dtype.kind != "b" and (dtypes.kind(dtype) != "c" or fn == "cumsum")
+    kind = dtypes.kind(call.operands[0].dtype)
+    return kind != "b" and (kind != "c" or bool(call.node.attrs.fn == "cumsum"))
 
 
 class Scan(Routine):
