@@ -191,7 +191,7 @@ class _Canonicalizer:
         if n.op == "matmul" and self._by_vector(n):
             return self._with_vector(*xs)
         if n.op == "matmul":
-            return self.b.matmul(*xs)
+            return self.b.matmul(xs[0], xs[1])
         if n.op == "permute" and self._turns(n, xs[0]):
             assert isinstance(n.attrs, g.Axes)
             x, y = (self.b.permute(o, n.attrs.axes) for o in xs[0].operands)
@@ -212,7 +212,7 @@ class _Canonicalizer:
             found = found.operands[0]
         if found.op != "matmul" or any(y.dtype != n.dtype for y in found.operands):
             return None
-        found = self.b.matmul(*found.operands, n.dtype)
+        found = self.b.matmul(found.operands[0], found.operands[1], n.dtype)
         for y in reversed(moved):
             found = self.b.make(y.op, (found,), y.attrs, y.shape, n.dtype)
         return found
