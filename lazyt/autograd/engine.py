@@ -13,12 +13,13 @@ from typing import Any
 
 from lazyt.autograd.parts import Parts, through_hooks
 from lazyt.autograd.reachability import Reach
-from lazyt.autograd.saved_segment import Asked, Passed, asked_here, consume, link_synced, retained
+from lazyt.autograd.saved_segment import EMPTY, Asked, Passed, asked_here, consume, link_synced, retained
 from lazyt.autograd.track import TRACK
 from lazyt.autograd.transfers import Totals, pull_across
 from lazyt.autograd.vjp_step import BACKWARD as BACKWARD, find_special, ones_of, special_step, vjp_step
 from lazyt.errors import AutogradError, NotSupportedError, ShapeError
 from lazyt.ops.definition import OPS, OpDef
+from lazyt.ops.residuals import EARLIER
 from lazyt.tracing.batched_writes import record_writes
 from lazyt.tracing.call_site import user_site
 from lazyt.tracing.commit import Change, carry_out, prepared, undisturbed
@@ -30,7 +31,6 @@ from lazyt.tracing.trace import Several, Slot, Step, Trace, local
 
 ref = weakref.ref
 _new = object.__new__
-EMPTY: Asked = {}
 # Called with what each backward begins with and its gradients, once they are recorded (see gradients/anomaly.py).
 watchers: list[Callable[[Sequence[Handle], list[Handle]], None]] = []
 
@@ -249,7 +249,7 @@ def pull(
     """
     tr = local.trace
     _refuse_estimates(reach)
-    links, versions = link_synced(tr, reach, passed)
+    links, versions = link_synced(tr, reach, passed, asked)
     if tr.slot_hooks or tr.customs:
         cts = [new_tensor(ct) for ct in cotangents] or [ones_of(x) for x in outputs]
         return Parts(tr, passed, is_wanted, create, retain, keeps, asked).run(outputs, cts)
@@ -270,8 +270,8 @@ def _refuse_estimates(reach: Reach) -> None:
     """Raise NotSupportedError where gradients of gradients would be computed of what is kept in few bits."""
     for s in reach.steps:
         if s.op is BACKWARD:
-            for x in Reach(s.operands[: s.statics[2]], None).steps:
-                if x.mode.compress is not None:
+            for x in Reach([x for x in s.operands if x.requires_grad], None).steps:
+                if x.mode.compress is not None or x.op is EARLIER:
                     raise NotSupportedError(
                         f"not supported: differentiating a gradient through {x.op.name} (recorded at {x.site}) under "
                         "lt.memory.compress, because it is an estimate, and derivatives of estimates are biased; "

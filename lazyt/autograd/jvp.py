@@ -241,7 +241,7 @@ def _pushed(
     ts = [slot_of(tr, t) for t in tangents]
     passed = Passed()
     reach = Reach(outs, None)
-    links, versions = link_synced(tr, reach, passed)
+    links, versions = link_synced(tr, reach, passed, whole=True)
     if any(m.crossing is not None for m in versions):
         raise NotSupportedError(
             "not supported: jvp of a function that moves values to another device, because a transfer ends the "

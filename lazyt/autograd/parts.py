@@ -88,7 +88,7 @@ class Parts:
         """Follow these values: across syncs, and to what is wanted."""
         tr = self.tr
         reach = Reach(sources, None)
-        links, versions = link_synced(tr, reach, self.passed)
+        links, versions = link_synced(tr, reach, self.passed, self.asked)
         self.origins.update(links)
         todo = [reach]
         while todo:

@@ -5,8 +5,9 @@ its steps, scalars and inputs, and the values that its derivatives keep (the pla
 records the segment's steps again on its own trace, with every kept value read from memory (`known`), and pulls the
 cotangent through that. What nobody reads of the repetition is dead code; the steps are found in the trie.
 
-Of steps that were recorded under a compression nothing is kept but what cannot be computed again: the later backward
-computes them from their inputs, and packs what it reads in its own program.
+Of steps that were recorded under a compression nothing is kept but what cannot be computed again. The plan stores in
+few bits what a backward reads (later.py), and one step stands for all of them on the later trace. Where more is asked
+for than gradients of leaves, they are computed again from their inputs, and packed in the program of the backward.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt import on_demand
 from lazyt.autograd.custom import Rule, custom_step, inputs_of
+from lazyt.autograd.later import Later, again, later
 from lazyt.autograd.reachability import (
     SYNCED,
     Reach,
@@ -45,6 +47,7 @@ from lazyt.tracing.trace import Slot, Step, Trace
 
 if TYPE_CHECKING:
     from lazyt.autograd import reverse
+    from lazyt.ir.residuals import Residuals
 else:
     reverse = on_demand.module("lazyt.autograd.reverse")
 
@@ -80,6 +83,7 @@ class Shape:
         # Set by the first segment: what the plan computes for the derivatives, and the inputs of what is repeated.
         self.slots: list[Slot] | None = None
         self.inputs: list[tuple[Step, int]] = []
+        self.later: Later | None = None
 
     def complete(self, path: Sequence[Step], segment: Segment) -> list[Slot]:
         """The kept values."""
@@ -87,6 +91,7 @@ class Shape:
             kept = _kept(path, self.order, self.reach, self.records, segment)
             numbers = input_numbers(path)
             self.inputs = [(s, numbers[s]) for s in _closure(self.order, set(kept)) if s.op is INPUT]
+            self.later = later(path, self.order, self.reach)
             self.slots = kept
         return self.slots
 
@@ -117,10 +122,15 @@ class Segment:
         self.slots = shape.complete(path, self)
         self.inputs = {s: tr.inputs[n] for s, n in shape.inputs}
         self.draw = shape.draw
+        self.later = shape.later
+        self.residuals: Residuals | None = None
+        self.stored: Sequence[Data] = ()
 
-    def keep(self, values: Sequence[Data]) -> None:
-        """Take the kept values, in the order of `slots`, from what the plan computed."""
-        self.saved = dict(zip(self.slots, values, strict=True))
+    def keep(self, values: Sequence[Data], residuals: Residuals | None = None) -> None:
+        """Take the kept values, in the order of `slots`, from what the plan computed; then what it stored for these."""
+        n = len(self.slots)
+        self.saved = dict(zip(self.slots, values[:n], strict=True))
+        self.residuals, self.stored = residuals, values[n:]
 
     def check(self, reach: Reach) -> None:
         """Raise AutogradError if what this backward needs was freed or overwritten."""
@@ -133,11 +143,22 @@ class Segment:
             if watched is not None and (h := watched[0]()) is not None and h._version != watched[1]:
                 raise refuse_overwritten(x, s, i, "after the sync")
 
-    def replay(self, tr: Trace, target: Slot) -> Slot:
-        """Record what leads to `target` again on this trace; its value there."""
+    def replay(self, tr: Trace, target: Slot, whole: bool = False) -> Slot:
+        """Record what leads to `target` again on this trace, or a step that stands for it; its value there.
+
+        whole: values on the way to it are asked for too.
+        """
         tr.more = True
         new: dict[Slot, Slot] = tr.replayed.setdefault(self, {})
+        whole = whole or any(self.hooks.values()) or bool(self.retained)
+        if whole and self.outputs.issuperset(new):
+            new.clear()  # it was short here before
         if target in new:
+            return new[target]
+        if not whole and self.later is not None and self.residuals is not None:
+            leaves = {x: self._value_of(x, g) for x, g in zip(self.later.leaves, self.later.groups, strict=True)}
+            numbers = self.extents, self.scalars
+            new.update(again(tr, self.later, self.residuals, self.stored, leaves, self.metas, numbers))
             return new[target]
         before = tr.mode
         try:
@@ -158,6 +179,11 @@ class Segment:
             if x in new:
                 tr.slot_hooks[new[x]] = hooks
         return new[target]
+
+    def _value_of(self, leaf: Slot, versions: Sequence[Slot]) -> Data:
+        """The value of a leaf, the last one that was written."""
+        x = versions[-1]
+        return self.inputs[leaf.step] if x is leaf else self.saved[x]
 
     def _again(self, tr: Trace, s: Step, wanted: Sequence[Slot], new: dict[Slot, Slot]) -> None:
         if s.op is INPUT:
@@ -362,10 +388,14 @@ class Passed(list[tuple[Segment, Reach]]):
 
 # Intermediate values whose cotangents are asked for: their segment, if they were synced, and the value there.
 Asked = Mapping[Gradient, tuple[Any, Any]]
+EMPTY: Asked = {}
 
 
-def behind(tr: Trace, meta: Gradient, passed: Passed) -> Slot:
-    """The synced value of a record, made again on this trace; what is behind it must be whole."""
+def behind(tr: Trace, meta: Gradient, passed: Passed, asked: Asked = EMPTY, whole: bool = False) -> Slot:
+    """The synced value of a record, made again on this trace; what is behind it must be whole.
+
+    whole: each step is asked for too.
+    """
     assert meta.slot is not None
     if meta.segment is ELSEWHERE:
         step = meta.slot.step
@@ -378,7 +408,8 @@ def behind(tr: Trace, meta: Gradient, passed: Passed) -> Slot:
     inside = Reach([meta.slot], None)
     meta.segment.check(inside)
     passed.append((meta.segment, inside))
-    found: Slot = meta.segment.replay(tr, meta.slot)
+    whole = whole or any(segment is meta.segment and s is not meta.slot for segment, s in asked.values())
+    found: Slot = meta.segment.replay(tr, meta.slot, whole)
     return found
 
 
@@ -411,7 +442,9 @@ def consume(passed: Passed) -> None:
         rule.free()
 
 
-def link_synced(tr: Trace, reach: Reach, passed: Passed) -> tuple[Links, Versions]:
+def link_synced(
+    tr: Trace, reach: Reach, passed: Passed, asked: Asked = EMPTY, whole: bool = False
+) -> tuple[Links, Versions]:
     """Follow a backward across syncs: which leaf of this trace stands for which replayed value, and every leaf met.
 
     As leaves count values without anything behind them on this device: copies from another one, and what a function
@@ -439,11 +472,14 @@ def link_synced(tr: Trace, reach: Reach, passed: Passed) -> tuple[Links, Version
             if meta.slot is None:
                 versions.setdefault(meta, []).append(slot)
                 continue
-            origin = behind(tr, meta, passed)
+            origin = behind(tr, meta, passed, asked, whole)
             links.append((meta.segment.number, slot, origin))
             todo.append(Reach([origin], None))
     links.sort(key=lambda t: (-t[0], t[1].step.index))
     return tuple((a, b) for _, a, b in links), versions
 
 
-__all__ = ["SYNCED", "Passed", "Segment", "asked_here", "behind", "consume", "link_synced", "make_segment", "retained"]
+__all__ = [
+    "EMPTY", "SYNCED", "Passed", "Segment", "asked_here", "behind", "consume", "link_synced", "make_segment",
+    "retained",
+]  # fmt: skip

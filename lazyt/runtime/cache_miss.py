@@ -24,6 +24,7 @@ Wanted = tuple[tuple[int, int], ...]
 FOLLOWED = 64
 SEEN_AGAIN = "seen again: fused kernels take over"
 OTHERS = "other values are wanted"
+LATER = f"{OTHERS}: what a later backward reads"
 OVER_BUDGET = "at these sizes the plan at hand needs more than the memory budget"
 NEW = "a new program"
 

@@ -142,14 +142,15 @@ def apart(values: Sequence[Data]) -> list[Data]:
 
 def commit(
     tr: Trace, slots: Sequence[Slot], holders: Sequence[Holder], others: Sequence[Holder], values: Sequence[Data],
-    segment: Any,
+    segment: Any, residuals: Any = None,
 ) -> None:  # fmt: skip
     """Values go to their holders, and every holder leaves the trace: an interrupt goes on when all have.
 
-    values: those of `slots`, then what the segment keeps. Done twice it has been done once.
+    values: those of `slots`, then what the segment keeps, the values of `residuals` last. Done twice it has been done
+    once.
     """
     if segment is not None:
-        segment.keep(values[len(slots) :])
+        segment.keep(values[len(slots) :], residuals)
     if EXTERNAL:
         values = apart(values)
     try:

@@ -36,6 +36,7 @@ from lazyt.tracing.tensor_state import Data
 from lazyt.tracing.trace import Ext, Slot, Step, holding
 
 if TYPE_CHECKING:
+    from lazyt.autograd.later import Later
     from lazyt.backends.common.commit_flag import Receipt
     from lazyt.backends.interface import Executable
     from lazyt.ir import graph_interpreter
@@ -81,15 +82,23 @@ class Plan:
 
     def __init__(
         self, low: Lowered, want: Sequence[Slot], fused: bool, prefetch: bool = False, wish: Wish | None = None,
-        begun: Begun | None = None,
+        begun: Begun | None = None, later: Later | None = None,
     ) -> None:  # fmt: skip
-        """prefetch: compiling begins at once, in the background, because the plan will run as soon as it is made."""
+        """prefetch: compiling begins at once, in the background, because the plan will run as soon as it is made.
+
+        later: what a later backward goes through; behind the wanted values, the plan then computes `residuals`.
+        """
         self.wanted: Wanted = names(want)
         self.device = want[0].step.device
         # NOTE: a program without anything to fuse is not planned again when it comes again.
         settle = not fused and settings["fuse"] and settings["tiers"]
         options = replace(options_for(self.device, fused, settle, prefetch), wish=wish)
-        if begun is None:
+        self.later = None if later is None else later.name
+        if later is not None:
+            outputs, numbers = later.pulled(low)
+            options = replace(options, later=numbers)
+            program = pipeline.compile_graph([*(low.nodes[s] for s in want), *outputs], low.scope, options)
+        elif begun is None:
             program = pipeline.compile_graph([low.nodes[s] for s in want], low.scope, options)
         else:
             program = pipeline.continued(begun, options, after=SHARED)
@@ -97,6 +106,7 @@ class Plan:
         assert program.schedule is not None, "`order` makes it"
         self.graph, self.schedule, self.fused = program.graph, program.schedule, program.fused
         self.division, self.choice = program.division, program.choice
+        self.residuals = program.residuals
         backend = backends[self.device]
         can = backend.capabilities(self.device)
         self.asynchronous, self.donates = can.asynchronous, can.donation
@@ -152,7 +162,7 @@ class Plan:
     def values(
         self, buffers: Sequence[Any], extents: tuple[int, ...], inputs: Sequence[Data], want: Sequence[Slot]
     ) -> list[Data]:
-        """The values of `want` out of the outputs' buffers."""
+        """The values of `want` out of the outputs' buffers, then those of `residuals`."""
         known, recipe = self.last_recipe
         if known is not extents:
             recipe = self._recipe(extents)
@@ -161,14 +171,14 @@ class Plan:
         if names(want) == self.wanted:
             return values
         at = {name: i for i, name in enumerate(self.wanted)}
-        return [values[at[s.step.index, s.k]] for s in want]
+        return [*(values[at[s.step.index, s.k]] for s in want), *values[len(self.wanted) :]]
 
     def order_of(self, extents: tuple[int, ...], want: Sequence[Slot]) -> list[int]:
         """The buffer of each of `want`; -1 for what is no buffer of its own."""
         recipe = self._recipe(extents)
         if names(want) != self.wanted:
             return []
-        return [-1 if same >= 0 or at >= 0 else output for same, at, output, _, _ in recipe]
+        return [-1 if same >= 0 or at >= 0 else output for same, at, output, _, _ in recipe[: len(want)]]
 
     def _recipe(self, extents: tuple[int, ...]) -> Recipe:
         recipe = self.recipes.get(extents)
@@ -185,8 +195,10 @@ class Plan:
     ) -> list[Data]:
         arrays = [memory.as_array(d) for d in inputs]
         outs = graph_interpreter.interpret(self.graph, self.graph.outputs, arrays, scalars, (extents, scalars))
-        by_name = dict(zip(self.wanted, outs, strict=True))
-        return [memory.from_array(np.asarray(by_name[s.step.index, s.k]), self.device) for s in want]
+        n = len(self.wanted)
+        by_name = dict(zip(self.wanted, outs[:n], strict=True))
+        found = [*(by_name[s.step.index, s.k] for s in want), *outs[n:]]
+        return [memory.from_array(np.asarray(x), self.device) for x in found]
 
 
 def names(want: Sequence[Slot]) -> Wanted:
@@ -302,41 +314,47 @@ def _place(pos: Step) -> Place:
 
 
 def find_plan(
-    pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any]
+    pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any], later: Later | None = None
 ) -> tuple[Plan | Stepwise[Plan], str | cache_miss.Why]:
-    """A plan that computes `want` for these extents, and why one had to be made ('' when none had)."""
+    """A plan that computes `want` for these extents, and why one had to be made ('' when none had).
+
+    later: what a later backward goes through, of which such a plan computes the residuals too.
+    """
     with _lock:
         place = _place(pos)
         plan = place.plan
-        if plan is not None and ext is place.ext and want == place.slots and plan.fused:
+        name = None if later is None else later.name
+        if plan is not None and ext is place.ext and want == place.slots and plan.fused and plan.later == name:
             return plan, ""
         wanted = names(want)
-        found, why = _choose(place.program, pos, ext, want, wanted, scalars)
+        found, why = _choose(place.program, pos, ext, want, wanted, scalars, later)
         place.plan = found if isinstance(found, Plan) else None
         place.ext, place.slots = ext, list(want)
         return found, why
 
 
 def _choose(
-    program: Program, pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars: Sequence[Any]
-) -> tuple[Plan | Stepwise[Plan], str | cache_miss.Why]:
-    fused = _fused(program, pos, ext)
+    program: Program, pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars: Sequence[Any],
+    later: Later | None,
+) -> tuple[Plan | Stepwise[Plan], str | cache_miss.Why]:  # fmt: skip
+    # NOTE: residuals of another plan are another program, so the first plan is the one that stays.
+    fused = _fused(program, pos, ext) if later is None else settings["fuse"]
     program.seen += 1
-    if not fused and (_is_tiny(pos, ext) or _is_long(pos, ext)):
+    if later is None and not fused and (_is_tiny(pos, ext) or _is_long(pos, ext)):
         program.stepped = True
         why = cache_miss.new_program(pos)
         cache_miss.mark_known(pos)
         return _stepwise(pos, ext, want, wanted, scalars), why
-    found, reason = _search(program, pos, ext, wanted, fused)
+    found, reason = _search(program, pos, ext, wanted, fused, later)
     if found is not None:
         cache_miss.mark_known(pos)
         return found, ""
     want = list(want)
-    if reason.startswith(cache_miss.OTHERS) and program.misses and _cannot_fail(pos):
+    if reason.startswith(cache_miss.OTHERS) and program.misses and _cannot_fail(pos) and later is None:
         want = _union(program, pos, want)
     program.misses.append(wanted)
     del program.misses[:-4]
-    plan = build(pos, ext, want, scalars, fused, prefetch=True)
+    plan = build(pos, ext, want, scalars, fused, True, later)
     plan.compile(ext.values, scalars)
     program.plans.append(plan)
     budget.add(pos.sid, plan)
@@ -359,22 +377,27 @@ def _fused(program: Program | None, pos: Step, ext: Ext) -> bool:
     return settings["fuse"] and not (settings["tiers"] and new and (_is_small(pos, ext) or _is_long(pos, ext)))
 
 
-def _search(program: Program, pos: Step, ext: Ext, wanted: Wanted, fused: bool) -> tuple[Plan | None, str]:
+def _search(
+    program: Program, pos: Step, ext: Ext, wanted: Wanted, fused: bool, later: Later | None = None
+) -> tuple[Plan | None, str]:
     """A plan at hand for what is wanted; or None, and why there is none."""
     need = set(wanted)
+    name = None if later is None else later.name
     near: Plan | None = None
     unfused = program.stepped and fused
     safe = _cannot_fail(pos)
     for plan in program.plans:
         if fused and not plan.fused and settings["fuse"]:
             unfused = True
-        elif not plan.holds(ext.values):
+        elif not plan.holds(ext.values) or plan.later != name:
             near = near or plan
         elif plan.wanted == wanted or (safe and need < set(plan.wanted) and _little_more(plan, ext, need)):
             return plan, ""
         else:
             near = plan
     if near is not None:
+        if near.holds(ext.values) and near.later != name:
+            return None, cache_miss.LATER
         if near.holds(ext.values):
             return None, cache_miss.liveness(near.wanted, wanted, pos)
         if guards_hold(near.guards)(ext.values):
@@ -396,13 +419,14 @@ def peek(pos: Step, ext: Ext, want: Sequence[Slot]) -> tuple[Plan | None, str, b
 
 
 def build(
-    pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any], fused: bool, prefetch: bool = False
+    pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any], fused: bool, prefetch: bool = False,
+    later: Later | None = None,
 ) -> Plan:  # fmt: skip
     """A plan that nobody keeps yet and that has no machine code; prefetch: compiling begins at once."""
     steps = pos.steps()
     low = lower(steps, ext.values, scalars)
-    if not (fused and any(s.mode.memory is not None for s in steps)):
-        return Plan(low, want, fused, prefetch)
+    if later is not None or not (fused and any(s.mode.memory is not None for s in steps)):
+        return Plan(low, want, fused, prefetch, later=later)
     options = options_for(want[0].step.device, fused)
     begun = pipeline.compile_graph([low.nodes[s] for s in want], low.scope, options, until=SHARED)
     made, found = partial(Plan, low, want, fused, begun=begun), memory_budget.budget_of(steps, begun.graph)
@@ -446,7 +470,7 @@ def _little_more(plan: Plan, ext: Ext, need: set[tuple[int, int]]) -> bool:
     if bound is None:
         return False
     total = wasted = 0
-    for name, n in zip(plan.wanted, plan.graph.outputs, strict=True):
+    for name, n in zip(plan.wanted, plan.graph.outputs):  # noqa: B905 - residuals follow
         size = n.dtype.itemsize
         for d in n.shape:
             size *= bound.value(d)

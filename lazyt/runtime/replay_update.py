@@ -237,7 +237,8 @@ class Update(Again):
             for k, shape, dtype, form in self.fresh:
                 data = values[k] = Data(values[k], shape, dtype)
                 data.form = form
-        commit(tr, self.slots, *found, [*self.ordered(values), *values[self.n_outputs :]], segment)
+        residuals = self.plan.residuals if isinstance(self.plan, Plan) else None
+        commit(tr, self.slots, *found, [*self.ordered(values), *values[self.n_outputs :]], segment, residuals)
 
 
 def _each(reference: Any) -> Sequence[Any]:
@@ -251,7 +252,7 @@ def _fresh(
 
     None where it is not as simple: values that are one another, or inputs.
     """
-    if plan.order_of(tr.ext.values, want) != [*range(len(want))]:
+    if plan.residuals is not None or plan.order_of(tr.ext.values, want) != [*range(len(want))]:
         return None
     if any(at >= 0 and tr.inputs[at].shape != want[k].shape for k, at in enumerate(places)):
         return None

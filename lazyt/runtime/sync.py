@@ -6,7 +6,7 @@ import gc
 from collections.abc import Sequence
 from time import perf_counter, sleep
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lazyt.autograd.custom import drop_unused
 from lazyt.autograd.engine import consumed_on
@@ -38,6 +38,9 @@ from lazyt.tracing.lanes import InLanes
 from lazyt.tracing.steps import hooks, settle
 from lazyt.tracing.tensor_state import EXTERNAL, Data, Handle, Holder
 from lazyt.tracing.trace import Slot, Trace, holding, local
+
+if TYPE_CHECKING:
+    from lazyt.ir.residuals import Residuals
 
 # Syncs that come at a line which has nothing to do with what is computed.
 UNASKED = frozenset(("bound", "another thread"))
@@ -122,10 +125,10 @@ def sync(
             segment = differentiable(tr, slots)
             want = slots if segment is None else [*slots, *segment.slots]
             idle = tr.let_go()
-            snapshot, receipt = _Snapshot(tr), Receipt()
+            snapshot, receipt = _Snapshot(tr, segment), Receipt()
             try:
                 values = _compute(snapshot, want, report, receipt) if slots else []
-                commit(tr, slots, holders, others, values, segment)
+                commit(tr, slots, holders, others, values, segment, snapshot.residuals)
             except BaseException as e:
                 raised, fault = True, None
                 if isinstance(e, Exception) and _without(tr, e, snapshot, slots, holders, others, report):
@@ -228,15 +231,18 @@ def _without(
         good = [(s, h) for s, h in zip(slots, holders, strict=True) if s.step not in spoilt]
         want = [s for s, _ in good]
         segment = differentiable(tr, want)
+        rest = _Snapshot(tr, segment)
+        rest.pos, rest.ext, rest.scalars, rest.inputs = snapshot.pos, snapshot.ext, snapshot.scalars, snapshot.inputs
         report.forget()  # what failed is not what ran
         try:
-            values = _compute(snapshot, want if segment is None else [*want, *segment.slots], report) if good else []
+            values = _compute(rest, want if segment is None else [*want, *segment.slots], report) if good else []
         except Exception as e:  # noqa: BLE001 - the first error is the one that is raised
             error, refused = e, refused or isinstance(e, NotSupportedError)
             continue
         # NOTE: a holder that was written is met at its old value too.
         left = {id(h) for s, h in zip(slots, holders, strict=True) if s.step in spoilt}
-        commit(tr, want, [h for _, h in good], [h for h in others if id(h) not in left], values, segment)
+        still = [h for h in others if id(h) not in left]
+        commit(tr, want, [h for _, h in good], still, values, segment, rest.residuals)
         return True
     return False
 
@@ -244,9 +250,12 @@ def _without(
 class _Snapshot:
     """A trace as it stands: another thread may compute it while its owner goes on."""
 
-    __slots__ = ("ext", "inputs", "pos", "scalars")
+    __slots__ = ("ext", "inputs", "later", "pos", "residuals", "scalars")
 
-    def __init__(self, tr: Trace) -> None:
+    def __init__(self, tr: Trace, segment: Segment | None = None) -> None:
+        """segment: what a later backward needs of the trace."""
+        self.later = None if segment is None else segment.later
+        self.residuals: Residuals | None = None  # of `later`, once it is computed: its values are behind the others
         pos = self.pos = tr.pos
         self.ext = tr.ext
         self.scalars = tr.scalars[: pos.scalar_start + pos.n_scalars]
@@ -316,7 +325,8 @@ def _compute_on_one(
     extents = snapshot.ext.values
     t0 = perf_counter()
     try:
-        plan, reason = find_plan(snapshot.pos, snapshot.ext, want, snapshot.scalars)
+        later = snapshot.later if type(snapshot) is _Snapshot else None
+        plan, reason = find_plan(snapshot.pos, snapshot.ext, want, snapshot.scalars, later)
     except Exception as e:
         failed_to_plan(e)
         raise
@@ -335,6 +345,8 @@ def _compute_on_one(
     except Exception as e:
         relocate(e, snapshot.sites)
         raise
+    if type(snapshot) is _Snapshot and isinstance(plan, Plan):
+        snapshot.residuals = plan.residuals
     if plan.asynchronous and report.cause not in ENQUEUE:
         # Before anything is put behind a handle, so that it all stays pending.
         for data in out:
@@ -371,7 +383,7 @@ def _results(
 ) -> None:  # fmt: skip
     """Commit what a plan has put into inputs and buffers."""
     values = plan.values(receipt.buffers, snapshot.ext.values, snapshot.inputs, want)
-    commit(tr, slots, holders, others, values, segment)
+    commit(tr, slots, holders, others, values, segment, plan.residuals)
 
 
 def _read_aside(

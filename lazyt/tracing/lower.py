@@ -11,6 +11,7 @@ from lazyt.ir.builder import Builder, Weak
 from lazyt.ir.graph import Node
 from lazyt.ir.symbolic import Scope
 from lazyt.ops.compression import DRAWS
+from lazyt.ops.residuals import EARLIER
 from lazyt.tracing.steps import ASSIGN, INPUT, MODE
 from lazyt.tracing.trace import Slot, Step
 
@@ -74,7 +75,7 @@ def draws_of(steps: Sequence[Step]) -> dict[Step, g.Draw]:
         if s.op in DRAWS:
             at += 1
         # NOTE: a new version of a leaf is a parameter, not something that is saved.
-        elif settings is not None and s.op is not ASSIGN and not s.targets:
+        elif settings is not None and s.op is not ASSIGN and s.op is not EARLIER and not s.targets:
             draw = where[max(at, 0)]
             found[s] = g.Draw(settings, draw.scalar_start, draw.scalar_start + 1, step=draw.index)
     return found

@@ -14,19 +14,14 @@ import lazyt as lt
 from lazyt.errors import NotSupportedError
 from lazyt.nn import functional as F
 from lazyt.runtime import plan_cache
-from tests.support.compressed import kept
-
-
-def _array(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
-def _weights(*shapes: tuple[int, ...]) -> list[lt.Tensor]:
-    return [lt.tensor(_array(*s, seed=i) / s[0] ** 0.5, requires_grad=True) for i, s in enumerate(shapes)]
-
-
-def _model(x: lt.Tensor, w: list[lt.Tensor]) -> lt.Tensor:
-    return lt.tanh(F.relu(x @ w[0]) @ w[1]) @ w[2]
+from tests.support.compressed import (
+    array as _array,
+    blocks as _blocks,
+    filters as _filters,
+    kept,
+    model as _model,
+    weights as _weights,
+)
 
 
 def _gradients(bits: int | None, draws: int = 1) -> tuple[float, list[np.ndarray]]:
@@ -87,17 +82,6 @@ def test_a_seed_gives_the_same_gradients_again_and_other_random_numbers_stay():
         found.append((w[0].grad.numpy(), lt.random.random(4).numpy()))
     np.testing.assert_array_equal(found[0][0], found[1][0])
     np.testing.assert_array_equal(found[0][1], found[2][1])
-
-
-def _blocks(x: lt.Tensor, weights: list[lt.Tensor]) -> lt.Tensor:
-    """Convolution, normalization and ReLU, once for each of the weights."""
-    for w in weights:
-        x = F.relu(F.batch_norm(F.conv2d(x, w, padding=1), None, None, training=True))
-    return x
-
-
-def _filters() -> list[lt.Tensor]:
-    return [lt.tensor(_array(8, 8, 3, 3, seed=i) * 0.1, requires_grad=True) for i in range(3)]
 
 
 def test_convolution_normalization_and_relu_keep_a_twelfth():
@@ -361,109 +345,10 @@ def test_what_follows_a_sync_in_the_block_is_compressed():
         y = lt.exp(x * 0.1)
         lt.sync()
         z = lt.exp(y)
-    (z * v).sum().backward()
-    assert ("exp", 2) in kept().arrays
-
-
-def _across(between: Callable[[Any], Any], bits: int = 2) -> tuple[list[np.ndarray], int]:
-    """Gradients, and the bytes that are held where `between` is done with the loss."""
-    w = _weights((64, 64), (64, 64), (64, 64))
-    x = lt.tensor(_array(256, 64))
-    lt.sync()
-    before = lt.memory.allocated()
-    with lt.memory.compress(bits=bits):
-        y = _model(x, w)
-    loss = (y * y).mean()
-    del y
-    between(loss)
-    held = lt.memory.allocated() - before
+    loss = (z * v).sum()
+    del z
     loss.backward()
-    return [p.grad.numpy() for p in w], held
-
-
-def test_a_sync_between_forward_and_backward_keeps_nothing_at_full_size():
-    exact, _ = _across(lambda loss: loss.item(), 8)
-    (together, _), (apart, held) = _across(lambda loss: None), _across(lambda loss: loss.item())
-    # Where the block's last result was read outside of it: nothing else has the size of an array.
-    assert held <= 256 * 64 * 4 + 1024
-    mean = [np.mean(g, 0) for g in zip(*(_across(lambda loss: loss.item())[0] for _ in range(40)), strict=True)]
-    for g, a, b, m in zip(exact, together, apart, mean, strict=True):
-        error = np.linalg.norm(a - g)
-        assert 0.5 * error < np.linalg.norm(b - g) < 2 * error
-        assert np.linalg.norm(m - g) < 2 * error / 40**0.5
-
-
-def test_what_is_computed_again_behind_a_sync_is_as_it_was():
-    """Masks of dropout; running statistics are not written twice; a function of one's own is not called again."""
-
-    class Double(lt.autograd.Function):
-        calls = 0
-
-        @staticmethod
-        def forward(ctx: Any, x: Any) -> Any:
-            Double.calls += 1
-            return x * 2
-
-        @staticmethod
-        def backward(ctx: Any, g: Any) -> Any:
-            return g * 2
-
-    found = []
-    for synced in (False, True):
-        lt.random.seed(3)
-        Double.calls = 0
-        w = lt.tensor(_array(64, 64), requires_grad=True)
-        norm = lt.nn.BatchNorm1d(64)
-        with lt.memory.compress(bits=8):
-            y = Double.apply(F.dropout(norm(lt.tanh(lt.tensor(_array(32, 64)) @ w)), 0.5, training=True))
-        loss = (lt.tensor(_array(32, 64, seed=2)) * y).sum()
-        del y
-        if synced:
-            loss.item()
-        loss.backward(retain_graph=synced)
-        once = w.grad.numpy()
-        found.append((once, norm.running_mean.numpy(), int(norm.num_batches_tracked), Double.calls))
-        if synced:
-            loss.backward()
-            np.testing.assert_allclose(w.grad.numpy(), 2 * once, rtol=0.05, atol=0.2)
-    np.testing.assert_allclose(found[0][0], found[1][0], rtol=0.05, atol=0.2)
-    np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-4, atol=1e-6)
-    assert found[0][2:] == found[1][2:] == (1, 1)
-
-
-def test_parameters_that_were_written_behind_a_sync_are_refused():
-    w = _weights((64, 64))[0]
-    x = lt.tensor(_array(64, 64), requires_grad=True)
-    with lt.memory.compress(bits=2):
-        y = lt.tanh(x @ w)
-    loss = y.sum()
-    loss.item()
-    with lt.no_grad():
-        w *= 2
-    with pytest.raises(lt.AutogradError, match=re.escape("written")):
-        loss.backward()
-
-
-@pytest.mark.parametrize("level", ["L2", "L3"])
-def test_two_syncs_inside_of_a_block(level: str):
-    w = _weights((64, 64), (64, 64), (64, 64))
-    x = lt.tensor(_array(64, 64))
-    found = []
-    for synced in (False, True):
-        for p in w:
-            p.grad = None
-        with lt.memory.compress(bits=8, level=level):
-            h = x
-            for p in w:
-                h = lt.tanh(h @ p)
-                if synced:
-                    lt.sync()
-        loss = h.sum()
-        del h
-        loss.backward()
-        found.append([p.grad.numpy() for p in w])
-    for a, b in zip(*found, strict=True):
-        np.testing.assert_allclose(a, b, rtol=0.05, atol=0.05 * np.abs(a).max())
+    assert kept().arrays == [("exp", 2)]
 
 
 def test_the_peak_of_a_step_is_a_third():

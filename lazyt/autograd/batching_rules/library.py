@@ -148,5 +148,6 @@ def _operation(lanes: Lanes, n: Node, xs: Sequence[Node]) -> tuple[Node, ...]:
     return _call(lanes, n, xs, (call.over(tuple(lanes.has(n, i, x) for i, x in enumerate(xs))), whole))
 
 
+unbatched("it stands for values of an earlier program, which had no lanes", "residuals")
 unbatched("an effect is Python's: it is called once, with the values of no lane", "effect")
 unbatched("a function of NumPy's or of the user's takes the values of one lane", "call")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lazyt.autograd.rules import attention, elementwise, fft, linalg, marks, movement, reduction
+from lazyt.autograd.rules import attention, elementwise, fft, linalg, marks, movement, reduction, residuals
 from lazyt.autograd.rules.registry import NONDIFFERENTIABLE, OPAQUE_VJP, VJP
 
 __all__ = [
     "NONDIFFERENTIABLE", "OPAQUE_VJP", "VJP", "attention", "elementwise", "fft", "linalg", "marks", "movement",
-    "reduction",
+    "reduction", "residuals",
 ]  # fmt: skip

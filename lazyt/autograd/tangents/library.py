@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 @library_jvp(
     *("linalg_inv", "linalg_solve", "linalg_det", "linalg_slogdet", "linalg_pinv", "linalg_cholesky"),
     *("linalg_eigh", "linalg_eigvalsh", "linalg_svd", "linalg_svdvals", "linalg_qr", "cumprod", "attention_gradient"),
+    "residuals",
 )
 def _transposed(b: Builder, n: Node, ts: Tangents, used: frozenset[int]) -> Tangents:
     """The pull-back of an unknown cotangent, and the tangents pulled back through that in turn."""

@@ -19,6 +19,7 @@ both sides of it. The pass changes no value of the forward pass.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from lazyt.ir import dtypes, graph as g
@@ -52,13 +53,16 @@ COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 LINEAR = frozenset({"add", "sub", "mul", "div", "neg", "cast"})
 
 
-def compress(graph: Graph, scope: Scope | None) -> Graph:
-    """The graph with what its backward reads in few bits; the same graph where nothing was recorded so."""
+def compress(graph: Graph, scope: Scope | None, mixes: bool = True) -> Graph:
+    """The graph with what its backward reads in few bits; the same graph where nothing was recorded so.
+
+    mixes: whether samples may have bits of their own.
+    """
     if not any(draw_of(n) for n in graph.nodes):
         return graph
     graph = factor_slopes(graph, scope, _at_hand(graph))
     cut = Cut(graph)
-    return _Compressor(graph, scope, cut).run() if cut.packs else graph
+    return _Compressor(graph, scope, cut, mixes).run() if cut.packs else graph
 
 
 def _at_hand(graph: Graph) -> Callable[[Node], bool]:
@@ -85,7 +89,7 @@ class Cut:
         self.packs: dict[Node, int] = {}
         self.through: set[Node] = set()
         self.whole: set[Node] = set()  # what is read as it is, and is not small
-        self.free = _free(graph)
+        self.free = free_values(graph)
         held = {*graph.outputs, *map(buffer_of, graph.outputs)}
         met: dict[Node, int] = {}
         todo = [(o, _bits_for(n)) for n in graph.nodes if carries(n) for o in n.operands if not carries(o)]
@@ -142,7 +146,8 @@ class Cut:
     def moved(self, n: Node) -> Node | None:
         """The one operand that n is a linear function of, the others being small or free."""
         if n.op in MOVEMENT:
-            if n.op in ("slice", "concat"):
+            # NOTE: filters that are turned keep all their elements, and are parameters still.
+            if n.op == "concat" or (n.op == "slice" and n.shape != n.operands[0].shape):
                 return None
             return n.operands[0]
         if n.op in COMPARISONS and dtypes.kind(n.operands[0].dtype) in "iu":
@@ -207,7 +212,7 @@ def _bits_for(reader: Node) -> int:
     return 0 if isinstance(reader.site, g.Origin) and reader.site.name in NORMS else 1
 
 
-def _free(graph: Graph) -> set[Node]:
+def free_values(graph: Graph) -> set[Node]:
     """What is made of inputs by so little that it is not worth keeping: their movement, and masks by comparisons."""
     cost: dict[Node, int] = {}
     for n in graph.nodes:
@@ -230,15 +235,23 @@ def _reported(n: Node) -> int:
 
 
 class _Compressor:
-    def __init__(self, graph: Graph, scope: Scope | None, cut: Cut) -> None:
+    def __init__(self, graph: Graph, scope: Scope | None, cut: Cut, mixes: bool) -> None:
         self.graph, self.cut = graph, cut
         self.b = Builder(scope)
         self.new: dict[Node, Node] = {}
         self.packed: dict[Node, Packed | Mixed] = {}
         rounded = [n for n in cut.packs if dtypes.kind(n.dtype) == "f"]
         self.rounded = {n: i for i, n in enumerate(sorted(rounded, key=lambda n: (n.site.step, n.serial)))}
+        # Of each draw: whatever else is in the program, its arrays have the same random numbers.
+        self.ordinals: dict[Node, int] = {}
+        of_draw: Counter[int] = Counter()
+        for n in self.rounded:
+            draw = draw_of(n)
+            assert draw is not None, "only such are packed"
+            self.ordinals[n] = of_draw[draw.step]
+            of_draw[draw.step] += 1
         self.again: dict[Node, Node] = {}  # what carries reads in place of a value
-        self.mixer = Mixer(self.b, [n for n in self.rounded if is_mixed(n)])
+        self.mixer = Mixer(self.b, [n for n in self.rounded if mixes and is_mixed(n)])
 
     def run(self) -> Graph:
         for n in self._in_order():
@@ -283,16 +296,17 @@ class _Compressor:
         b.site = g.Origin(n.site.name, n.site.site, step=n.site.step)
         if n in self.mixer.numbers:
             seed, counter = (b.scalar(p, dtypes.uint64) for p in (draw.seed, draw.counter))
-            self.packed[n] = self.mixer.pack(n, x, (seed, counter, self.rounded[n]))
+            self.packed[n] = self.mixer.pack(n, x, (seed, counter, self.ordinals[n]))
         elif dtypes.kind(n.dtype) == "f":
             number, table = self.rounded[n], draw.settings.table
             bits = table[number] if len(table) == len(self.rounded) else bits
             seed, counter = (b.scalar(p, dtypes.uint64) for p in (draw.seed, draw.counter))
-            top = None
+            top, ordinal = None, self.ordinals[n]
             if draw.settings.probes and draw.told is not None:
                 top, more = (self._told(draw.told, row, number) for row in (0, 1))
+                ordinal = number  # all draws of a probe have one counter
                 bits, counter = 8, b.add(counter, b.cast(more, dtypes.uint64))
-            self.packed[n] = quantized(b, x, bits, seed, counter, number, top)
+            self.packed[n] = quantized(b, x, bits, seed, counter, ordinal, top)
         else:
             self.packed[n] = exactly(b, x, bits)
 

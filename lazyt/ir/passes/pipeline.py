@@ -1,7 +1,7 @@
 """The pipeline of passes: from the graph of a program to its schedule, for plans, first runs and inspection.
 
-    outputs -> canonicalize -> collect_sums -> compress -> recompute -> fuse -> kernelize -> epilogues -> order
-            -> Program.schedule
+    outputs -> canonicalize -> collect_sums -> compress -> save_residuals -> recompute -> fuse -> kernelize -> epilogues
+            -> order -> Program.schedule
 
 A pass is a function of a `Program` and the `Options` of the compilation. It maps a valid program to a valid one,
 changes nothing in place, and returns the same object where nothing changes. With `Options.verify` each program is
@@ -28,6 +28,7 @@ from lazyt.ir.passes.pack_shared import pack_shared
 from lazyt.ir.passes.program import Options, Program
 from lazyt.ir.passes.recompute import recompute
 from lazyt.ir.passes.same_division import divided_alike
+from lazyt.ir.passes.save_residuals import save_residuals
 from lazyt.ir.passes.schedule import MatmulCall, kernelized, ordered
 from lazyt.ir.passes.verify import verify
 
@@ -66,8 +67,15 @@ def _recompute(p: Program, options: Options) -> Program:
 
 def _compress(p: Program, options: Options) -> Program:
     if options.wish is None:
-        return replace(p, graph=compress(p.graph, p.scope))
+        return replace(p, graph=compress(p.graph, p.scope, options.later is None))
     return replace(p, graph=options.wish.once("compress", p.graph, lambda: compress(p.graph, p.scope)))
+
+
+def _save_residuals(p: Program, options: Options) -> Program:
+    if options.later is None:
+        return p
+    graph, residuals = save_residuals(p.graph, *options.later)
+    return replace(p, graph=graph, residuals=residuals)
 
 
 def _prefetch(p: Program, options: Options) -> Program:
@@ -117,6 +125,7 @@ PASSES: list[Pass] = [
     Pass("collect_sums", _collect_sums),  # what a loop adds up is one product, reduction or concatenation
     Pass("pack_shared", _pack_shared, "pack"),  # a weight that many products read transposed is turned once
     Pass("compress", _compress),  # what the backward reads is kept in few bits, where it was recorded so
+    Pass("save_residuals", _save_residuals),  # a later backward's gradients give way to what it reads
     Pass("recompute", _recompute),  # under a memory budget: what the backward computes again in place of keeping it
     Pass("prefetch", _prefetch),  # the backend compiles what it needs for certain, while this thread goes on
     Pass("fuse", _fuse),  # which nodes share a kernel, and which are stored

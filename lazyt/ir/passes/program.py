@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lazyt.ir.passes.fusion_result import Fused
     from lazyt.ir.passes.recomputation import Choice, Wish
     from lazyt.ir.passes.schedule import Launch, Schedule
+    from lazyt.ir.residuals import Residuals
     from lazyt.ir.symbolic import Scope
 
 
@@ -38,6 +39,8 @@ class Options:
     prefetch: Callable[[Graph], None] | None = None
     # Of products of halves: both operands are one half, and none is rounded while it is read.
     alike: bool = False
+    # So many outputs at the end are the gradients of those before them, (values, gradients), for a later backward.
+    later: tuple[int, int] | None = None
     wish: Wish | None = None  # under a memory budget: what `recompute` and the order of launches aim at
 
     @cached_property
@@ -63,3 +66,4 @@ class Program:
     division: Fused | None = None
     launches: tuple[Launch, ...] = field(default=())
     schedule: Schedule | None = None
+    residuals: Residuals | None = None  # what computes the gradients of `Options.later`, and of which of the outputs

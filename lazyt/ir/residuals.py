@@ -1,0 +1,214 @@
+"""A backward that another program runs: from the residuals that a forward program stored for it.
+
+A program that is to be differentiated behind a sync has gradients among its outputs, for cotangents that are inputs:
+
+    outputs: values.., gradients of cotangents    -->    outputs: values.., residuals..
+                                                         Residuals: residuals.., cotangents -> gradients
+
+Residuals are what the backward reads of the forward pass. What costs nothing to make again of smaller values (movement,
+sources) and what only the backward computes belongs to the latter. Extents and scalars are arguments of it, so that it
+can be written into any later program (`pulled_back`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from lazyt.ir import graph as g
+from lazyt.ir.prims import MOVEMENT, SOURCES
+from lazyt.ir.records import dataclass
+from lazyt.ir.symbolic import Dim, maximum
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator, Mapping, Sequence
+
+    import numpy as np
+
+    from lazyt.ir.builder import Builder
+    from lazyt.ir.graph import Graph, Node
+
+# Movement that makes no array smaller: what it is made of is stored in place of its result.
+WIDENING = frozenset(MOVEMENT) - {"slice", "concat"}
+_numbers = itertools.count()
+
+
+class Residuals:
+    """The second of the two programs: its nodes in order, of which `stored` and `cotangents` are given to it.
+
+    Two are equal only if they are the same object: they are part of the keys of the programs that they are written in.
+    """
+
+    def __init__(
+        self, graph: Graph, outputs: Sequence[Node], n_values: int, gradients: Sequence[Node], free: Container[Node]
+    ) -> None:  # fmt: skip
+        """outputs: of the forward program, the last ones are the values that are differentiated; free: what is made of
+        its inputs by next to nothing."""
+        self.number = next(_numbers)
+        self.values = [(n.shape, n.dtype) for n in outputs[len(outputs) - n_values :]]
+        self.gradients = list(gradients)
+        forward = {*g.reachable([*outputs, *graph.kept])}
+        forward |= {n for n in graph.nodes if n.op == "item" and n.operands[0] in forward}
+
+        def is_stored(n: Node) -> bool:
+            # NOTE: inputs too: the forward program's may be overwritten when it ends, unless they are its results.
+            if isinstance(n.attrs, g.Input):
+                return n.attrs.index >= 0
+            return n in forward and n not in free and not _is_made_again(n)
+
+        needed = g.reachable(gradients, lambda n: not is_stored(n))
+        self.stored = [n for n in needed if is_stored(n)]
+        own = {*self.stored}
+        self.nodes = [n for n in needed if n not in own]
+        self.scalars = sorted({n.attrs.position for n in self.nodes if isinstance(n.attrs, g.Scalar)})
+        atoms: dict[tuple[str, int], None] = {}
+        for n in needed:
+            for d in _dims(n):
+                _collect(d, atoms)
+        self.symbols = [k for kind, k in atoms if kind == "symbol"]
+        self.offsets = [k for kind, k in atoms if kind == "offset"]
+
+    def __repr__(self) -> str:
+        return f"Residuals({self.number})"
+
+
+def _is_made_again(n: Node) -> bool:
+    """Whether a value is no more than what it is made of: that is stored in its place."""
+    widens = n.op == "cast" and n.dtype.itemsize >= n.operands[0].dtype.itemsize
+    return widens or n.op in WIDENING or n.op in SOURCES or n.op == "iota"
+
+
+def _dims(n: Node) -> Iterator[Dim]:
+    """The extents of a node that are symbolic."""
+    todo: list[Any] = [n.shape, n.attrs]
+    while todo:
+        x = todo.pop()
+        if isinstance(x, Dim):
+            yield x
+        elif isinstance(x, tuple):
+            todo += x
+        elif dataclasses.is_dataclass(x):
+            todo += [getattr(x, name) for name in x.__dataclass_fields__]
+
+
+def _collect(d: int | Dim, found: dict[tuple[str, int], None]) -> None:
+    """The symbols and offsets that an extent is made of."""
+    if isinstance(d, int):
+        return
+    for mono, _ in d.terms:
+        for n in mono:
+            kind, *rest = d.scope.atoms[n]
+            if kind in ("symbol", "offset"):
+                found[kind, rest[0]] = None  # type: ignore[index]
+            else:
+                for x in rest:
+                    _collect(x, found)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The arguments of `Residuals` in another program, in the order of its `symbols`, `offsets` and `scalars`."""
+
+    residuals: Residuals
+    symbols: tuple[int | Dim, ...]
+    offsets: tuple[int | Dim, ...]
+    scalars: tuple[int, ...]  # positions
+
+    def shapes(self) -> list[tuple[g.Shape, np.dtype]]:
+        """Of the values of the forward program."""
+        moved = _Moved(self)
+        return [(moved(shape), dtype) for shape, dtype in self.residuals.values]
+
+
+class _Moved:
+    """Replaces extents; each is worked out once."""
+
+    def __init__(self, bound: Bound) -> None:
+        r = bound.residuals
+        self.atoms: dict[tuple[str, int], int | Dim] = {
+            **{("symbol", k): d for k, d in zip(r.symbols, bound.symbols, strict=True)},
+            **{("offset", k): d for k, d in zip(r.offsets, bound.offsets, strict=True)},
+        }
+        self.known: dict[Dim, int | Dim] = {}
+
+    def __call__(self, x: Any) -> Any:
+        if isinstance(x, Dim):
+            return self._dim(x)
+        if isinstance(x, tuple):
+            return tuple([self(y) for y in x])
+        if dataclasses.is_dataclass(x) and not isinstance(x, type):
+            parts = {name: getattr(x, name) for name in x.__dataclass_fields__}
+            new = {name: self(v) for name, v in parts.items() if isinstance(v, Dim | tuple)}
+            return x if all(v == parts[name] for name, v in new.items()) else dataclasses.replace(x, **new)
+        return x
+
+    def _dim(self, d: Dim) -> int | Dim:
+        found = self.known.get(d)
+        if found is None:
+            found = 0
+            for mono, coef in d.terms:
+                term: int | Dim = coef
+                for n in mono:
+                    term = term * self._atom(d.scope.atoms[n])
+                found = found + term
+            self.known[d] = found
+        return found
+
+    def _atom(self, key: tuple[Any, ...]) -> int | Dim:
+        kind, *rest = key
+        if kind in ("symbol", "offset"):
+            return self.atoms[kind, rest[0]]
+        a, b = (self(x) for x in rest)
+        return a // b if kind == "floordiv" else maximum(a, b)
+
+
+def pulled_back(
+    b: Builder, bound: Bound, stored: Sequence[Node], cotangents: Sequence[Node | None]
+) -> list[Node | None]:  # fmt: skip
+    """Write the backward: the gradients, None for those that no given cotangent leads to.
+
+    A backward is linear in cotangents, so what is computed of absent ones alone is absent.
+    """
+    r, moved = bound.residuals, _Moved(bound)
+    new: dict[Node, Node | None] = {}
+    for n, x in zip(r.stored, stored, strict=True):
+        b.same_shape(x.shape, moved(n.shape))
+        new[n] = x
+    positions: Mapping[int, int] = dict(zip(r.scalars, bound.scalars, strict=True))
+    step = b.site.step if isinstance(b.site, g.Origin) else -1
+    varies: set[Node] = set()
+    for n in r.nodes:
+        if n.op == "input":
+            varies.add(n)
+            new[n] = cotangents[-1 - n.attrs.index]  # type: ignore[union-attr]
+            continue
+        b.site = _origin(n, step)
+        if n.op == "scalar":
+            new[n] = b.scalar(positions[n.attrs.position], n.dtype)  # type: ignore[union-attr]
+            continue
+        operands = [new[o] for o in n.operands]
+        carried = [x for x, o in zip(operands, n.operands, strict=True) if o in varies]
+        if carried:
+            varies.add(n)
+            if all(x is None for x in carried):
+                new[n] = None
+                continue
+            if n.op == "add" and None in operands:
+                new[n] = next(x for x in operands if x is not None)
+                continue
+        given = [
+            _zeros(b, moved(o.shape), o.dtype) if x is None else x for x, o in zip(operands, n.operands, strict=True)
+        ]
+        new[n] = b.make(n.op, tuple(given), moved(n.attrs), moved(n.shape), n.dtype)
+    return [new[n] if n in varies else None for n in r.gradients]
+
+
+def _origin(n: Node, step: int) -> Any:
+    """The origin of a node in another program, where it belongs to this step; not under a compression of that."""
+    site = n.site
+    return g.Origin(site.name, site.site, site.backward, step, local=site.local) if isinstance(site, g.Origin) else site
+
+
+def _zeros(b: Builder, shape: g.Shape, dtype: np.dtype) -> Node:
+    return b.expand_to(b.constant(0, dtype), shape)
