@@ -18,6 +18,7 @@ from lazyt.tracing.tensor_state import Handle, Holder
 from lazyt.tracing.trace import Ext, Slot, Step, Trace, local
 
 if TYPE_CHECKING:
+    from lazyt.autograd.later import Later
     from lazyt.backends.interface import Bound
     from lazyt.ir.graph import Node
     from lazyt.ir.passes.schedule import Launch
@@ -165,7 +166,7 @@ def explain(*tensors: Handle, fused: bool = True) -> Explanation | PartsExplanat
     scalars = tr.scalars[: pos.scalar_start + pos.n_scalars]
     parts = partition(pos, tr.ext, want) if fused else None
     if parts is None:
-        return _explained(pos, tr.ext, want, scalars, fused, slots)
+        return _explained(pos, tr.ext, want, scalars, fused, slots, None if segment is None else segment.later)
     return PartsExplanation(
         [
             (_explained(p.end(), p.form.ext, p.wanted, p.scalars_of(scalars), True, []), len(same))
@@ -176,11 +177,13 @@ def explain(*tensors: Handle, fused: bool = True) -> Explanation | PartsExplanat
 
 
 def _explained(
-    pos: Step, ext: Ext, want: list[Slot], scalars: list[Any], fused: bool, slots: list[Slot]
+    pos: Step, ext: Ext, want: list[Slot], scalars: list[Any], fused: bool, slots: list[Slot],
+    later: Later | None = None,
 ) -> Explanation:  # fmt: skip
     """What would run for one program; `slots` are the values that kernels are marked for."""
-    found, reason, now_fused = peek(pos, ext, want)
-    plan = found if found is not None and found.fused == fused else build(pos, ext, want, scalars, fused)
+    found, reason, now_fused = peek(pos, ext, want, later)
+    at_hand = found is not None and found.fused == fused
+    plan = found if found is not None and at_hand else build(pos, ext, want, scalars, fused, later=later)
     bound = plan.executable.bind(ext.values, scalars)
     tiered = build(pos, ext, want, scalars, False) if fused and not now_fused else None
     needed = _needed(plan, slots) if slots else None
@@ -218,7 +221,7 @@ def _slot(x: Handle) -> Slot | None:
 def _needed(plan: Plan, slots: list[Slot]) -> set[int] | None:
     """The numbers of the launches that these values depend on; None where all of them do."""
     names = {(s.step.index, s.k) for s in slots}
-    need: set[Node] = {n for name, n in zip(plan.wanted, plan.schedule.outputs, strict=True) if name in names}
+    need: set[Node] = {n for name, n in zip(plan.wanted, plan.schedule.outputs) if name in names}  # noqa: B905
     found: set[int] = set()
     launches: list[Launch] = plan.schedule.launches
     for i in range(len(launches) - 1, -1, -1):

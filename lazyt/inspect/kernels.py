@@ -210,7 +210,7 @@ class KernelView:
         return WHY.get(why, why)
 
     def _value(self, n: Node) -> str:
-        outputs = zip(self._plan.wanted, self._plan.schedule.outputs, strict=True)
+        outputs = zip(self._plan.wanted, self._plan.schedule.outputs)  # noqa: B905 - residuals follow
         names = [f"%{i}" if kk == 0 else f"%{i}.{kk}" for (i, kk), o in outputs if o is n]
         where = ", ".join(dict.fromkeys(names)) or n.op + (
             f" of {_label(n.site)}," if isinstance(n.site, g.Origin) else ""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SHOWN, BARS, WIDTH = 24, 32, 48
 KEPT, RECOMPUTED = "kept", "recomputed"
 LATER = "a later backward"
+FEW_BITS = "in few bits"
 NO_CHOICE = "this sync comes before its backward, so a budget computes nothing of it again"
 
 
@@ -171,8 +172,9 @@ def _kept(found: Explanation, later: set[tuple[int, int]]) -> list[SavedLine]:
                 made.setdefault(n, i + 1)
             for n in c.reads:
                 last[n] = i + 1
-    outputs = dict(zip(plan.wanted, schedule.outputs, strict=True))
-    held = set(outputs.values())
+    n = len(plan.wanted)
+    outputs, stored = dict(zip(plan.wanted, schedule.outputs[:n], strict=True)), schedule.outputs[n:]
+    held = {*schedule.outputs}
     out = [
         _line(
             s.node, _readers(s.readers), KEPT, "", found,
@@ -181,7 +183,11 @@ def _kept(found: Explanation, later: set[tuple[int, int]]) -> list[SavedLine]:
         for s in saved_values(plan.graph, plan.division.stored)
     ]  # fmt: skip
     kept = dict.fromkeys(n for name, n in outputs.items() if name in later and n.op != "input")
-    return out + [_line(n, (LATER,), KEPT, NO_CHOICE, found, (made.get(n, 0), 0)) for n in kept]
+    out += [_line(n, (LATER,), KEPT, NO_CHOICE, found, (made.get(n, 0), 0)) for n in kept]
+    of_later = dict.fromkeys(n for n in stored if n.op != "input" and n not in kept)
+    return out + [
+        _line(n, (LATER,), KEPT, FEW_BITS if n in plan.graph.kept else "", found, (made.get(n, 0), 0)) for n in of_later
+    ]
 
 
 def _recomputed(found: Explanation) -> list[SavedLine]:

@@ -337,8 +337,7 @@ def _choose(
     program: Program, pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars: Sequence[Any],
     later: Later | None,
 ) -> tuple[Plan | Stepwise[Plan], str | cache_miss.Why]:  # fmt: skip
-    # NOTE: residuals of another plan are another program, so the first plan is the one that stays.
-    fused = _fused(program, pos, ext) if later is None else settings["fuse"]
+    fused = _fused(program, pos, ext, later)
     program.seen += 1
     if later is None and not fused and (_is_tiny(pos, ext) or _is_long(pos, ext)):
         program.stepped = True
@@ -371,8 +370,11 @@ def _stepwise(pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars
     return Stepwise(pos.steps(), wanted, build_one)
 
 
-def _fused(program: Program | None, pos: Step, ext: Ext) -> bool:
+def _fused(program: Program | None, pos: Step, ext: Ext, later: Later | None) -> bool:
     """Whether the next run of a program is through fused kernels."""
+    if later is not None:
+        # NOTE: a backward of the residuals of another plan is another program, so the first plan is one that stays.
+        return settings["fuse"]
     new = program is None or program.seen == 0
     return settings["fuse"] and not (settings["tiers"] and new and (_is_small(pos, ext) or _is_long(pos, ext)))
 
@@ -406,15 +408,17 @@ def _search(
     return None, cache_miss.SEEN_AGAIN if unfused else cache_miss.new_program(pos)()
 
 
-def peek(pos: Step, ext: Ext, want: Sequence[Slot]) -> tuple[Plan | None, str, bool]:
+def peek(
+    pos: Step, ext: Ext, want: Sequence[Slot], later: Later | None = None
+) -> tuple[Plan | None, str, bool]:  # fmt: skip
     """What a sync would find: a plan, or None and why, and whether it runs fused kernels. Changes nothing."""
     with _lock:
         place: Place | None = pos.plans
         program = _programs.get(pos.sid) if place is None else place.program
-        fused = _fused(program, pos, ext)
+        fused = _fused(program, pos, ext, later)
         if program is None:
             return None, cache_miss.new_program(pos)(), fused
-        plan, reason = _search(program, pos, ext, names(want), fused)
+        plan, reason = _search(program, pos, ext, names(want), fused, later)
         return plan, reason, fused
 
 

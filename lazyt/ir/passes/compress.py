@@ -67,7 +67,7 @@ def compress(graph: Graph, scope: Scope | None, mixes: bool = True) -> Graph:
 
 def _at_hand(graph: Graph) -> Callable[[Node], bool]:
     """What tells the values that are not kept in few bits whatever reads them."""
-    free = _free(graph)
+    free = free_values(graph)
     return lambda n: n in free or is_small(n) or draw_of(n) is None
 
 
