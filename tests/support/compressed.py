@@ -8,9 +8,9 @@ import numpy as np
 
 import lazyt as lt
 from lazyt.ir.passes import pipeline
+from lazyt.ir.passes.call_operands import nbytes
 from lazyt.ir.passes.compress import Cut
 from lazyt.ir.passes.program import Options
-from lazyt.ir.passes.schedule import nbytes
 from lazyt.ir.symbolic import hint
 from lazyt.nn import functional as F
 from lazyt.runtime.liveness import wanted_of

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from lazyt.ir.graph import Node
 from lazyt.ir.passes.casts import rounds
 from lazyt.ir.passes.index_maps import Index, Place, flat, through, whole
@@ -117,3 +119,8 @@ def dense(x: Node) -> tuple[Node, tuple[int | Dim, ...], int | Dim]:
 def nbytes(n: Node) -> int | Dim:
     """Bytes of n's buffer."""
     return product(n.shape) * n.dtype.itemsize
+
+
+def bytes_hint(n: Node) -> int:
+    """The same, in the trace being planned."""
+    return math.prod(map(hint, n.shape)) * n.dtype.itemsize

@@ -23,6 +23,8 @@ STARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 FEW = 20
 # Above so many values there are fewer starts.
 MANY = 100
+# Of the starts for many values, so many are improved.
+BEST = 2
 # Values are given up for these parts of the limit: what is too little, or too much, is put right one by one.
 PARTS = (1.0, 1.05, 1.2)
 # The least limit that can be met is looked for in so many steps.
@@ -44,9 +46,13 @@ def solve(p: Problem, limit: int) -> Kept:
         peak, cost = p.measure(kept)
         return max(peak - limit, 0), cost, peak
 
-    found = min((_improved(p, start, limit) for start in _starts(p, limit)), key=merit)
+    some = len(p.values) <= MANY
+    starts = [start if some else _lowered(p, start, limit) for start in _starts(p, limit)]
+    starts = starts if some else sorted(starts, key=merit)[:BEST]
+    found = min((_improved(p, start, limit) for start in starts), key=merit)
     if p.peak(found) > limit:
-        found = min((found, *(_improved(p, start, limit) for start in _lower(p, limit))), key=merit)
+        starts = [*_lower(p, limit)] if some else [min(_lower(p, limit), key=merit)]
+        found = min((found, *(_improved(p, start, limit) for start in starts)), key=merit)
     return _exchanged(p, found, limit, 2) if len(p.free) <= FEW else found
 
 
@@ -154,6 +160,16 @@ def _needed(p: Problem, kept: Kept) -> dict[int, int]:
 
 def _improved(p: Problem, kept: Kept, limit: int) -> Kept:
     """Keep again what there is room for, the dearest first; below the limit first give up what is needed for that."""
+    kept = _lowered(p, kept, limit)
+    kept = min(
+        (_refilled(p, kept, limit, by) for by in (_dear, _dense)),
+        key=lambda k: (max(p.peak(k) - limit, 0), p.cost(k)),
+    )
+    return _exchanged(p, kept, limit) if len(p.free) <= FEW else kept
+
+
+def _lowered(p: Problem, kept: Kept, limit: int) -> Kept:
+    """Give up what lowers the peak, the largest first, until the limit is met."""
     peak = p.peak(kept)
     for _ in range(PASSES):
         before = peak
@@ -165,11 +181,7 @@ def _improved(p: Problem, kept: Kept, limit: int) -> Kept:
                 kept, peak = kept - {i}, low
         if peak == before:
             break
-    kept = min(
-        (_refilled(p, kept, limit, by) for by in (_dear, _dense)),
-        key=lambda k: (max(p.peak(k) - limit, 0), p.cost(k)),
-    )
-    return _exchanged(p, kept, limit) if len(p.free) <= FEW else kept
+    return kept
 
 
 def _dear(v: Value) -> float:

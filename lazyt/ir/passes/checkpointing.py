@@ -61,7 +61,7 @@ class Problem:
 
     def made(self, kept: Kept) -> list[tuple[int, int]]:
         """(time, value) of what is computed again, in that order."""
-        values, done = self.values, set(kept)
+        operands, done = self._operands, set(kept)
         out: list[tuple[int, int]] = []
         for t, i in self._firsts:
             if i in done:
@@ -69,7 +69,7 @@ class Problem:
             todo = [i]
             while todo:
                 j = todo[-1]
-                missing = [x for x in values[j].operands if x not in done] if j not in done else ()
+                missing = [x for x in operands[j] if x not in done] if j not in done else ()
                 if missing:
                     todo.extend(missing)
                     continue
@@ -78,6 +78,14 @@ class Problem:
                     done.add(j)
                     out.append((t, j))
         return out
+
+    @cached_property
+    def _operands(self) -> list[tuple[int, ...]]:
+        return [v.operands for v in self.values]
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        return [v.nbytes for v in self.values]
 
     @cached_property
     def _firsts(self) -> list[tuple[int, int]]:
@@ -91,21 +99,21 @@ class Problem:
 
     def levels(self, kept: Kept, made: Sequence[tuple[int, int]]) -> list[int]:
         """The bytes at each time of the backward, if this is kept and that computed again."""
-        values, n = self.values, len(self.base)
+        operands, sizes = self._operands, self._sizes
         end = [*self._lasts]
-        change = [0] * (n + 1)
+        change = [0] * (len(self.base) + 1)
         for t, j in made:
-            for x in values[j].operands:
+            for x in operands[j]:
                 if end[x] < t:
                     end[x] = t
         for t, j in made:
-            size = values[j].nbytes
+            size = sizes[j]
             change[t] += size
             # What is computed again only for others is there while they are made.
             change[max(end[j], t) + 1] -= size
         for i in kept:
             if end[i] >= 0:
-                size = values[i].nbytes
+                size = sizes[i]
                 change[0] += size
                 change[end[i] + 1] -= size
         return [*map(add, self.base, accumulate(change))]

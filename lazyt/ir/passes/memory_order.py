@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lazyt.ir.passes.call_operands import nbytes
-from lazyt.ir.symbolic import hint
+from lazyt.ir.passes.call_operands import bytes_hint
 
 # Of all bytes, the share that what checks indices may write to come first.
 FIRST = 16
@@ -56,7 +55,7 @@ class _Memory:
     def __init__(self, launches: Sequence[Launch], outputs: Collection[Node]) -> None:
         self.launches = launches
         self.touched = [[n for n in c.reads | c.writes if n.op != "input" and n not in outputs] for c in launches]
-        self.sizes = {n: hint(nbytes(n)) for touched in self.touched for n in touched}
+        self.sizes = {n: bytes_hint(n) for touched in self.touched for n in touched}
         self.uses: dict[Node, int] = {}
         for touched in self.touched:
             for n in touched:

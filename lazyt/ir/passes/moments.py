@@ -15,10 +15,9 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from lazyt.ir import graph as g
-from lazyt.ir.passes.call_operands import nbytes
+from lazyt.ir.passes.call_operands import bytes_hint
 from lazyt.ir.prims import ELEMENTWISE, MOVEMENT, SOURCES
 from lazyt.ir.records import dataclass
-from lazyt.ir.symbolic import hint
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -48,7 +47,7 @@ NOTHING_HELD = Held()
 
 def moments(graph: Graph, backward: Collection[Node]) -> dict[Node, Moment]:
     """When the large values of a graph are there; what is computed from a gradient comes with its last step."""
-    least = _least(graph)
+    is_large = _large(graph)
     out: dict[Node, Moment] = {}
     large: dict[Node, Moment] = {}
     for n in graph.nodes:
@@ -59,14 +58,14 @@ def moments(graph: Graph, backward: Collection[Node]) -> dict[Node, Moment]:
             # NOTE: a backward comes from the last step to the first.
             at = min((out[x] for x in n.operands if x in backward and x in out), default=at)
         out[n] = at
-        if any(_size(x) >= least for x in (n, *n.operands)):
+        if n in is_large or any(x in is_large for x in n.operands):
             large[n] = at
     return large
 
 
 def ends_of_steps(graph: Graph) -> frozenset[Node]:
     """The large cheap values that several steps read: the results of a step, and their gradients."""
-    least = _least(graph)
+    is_large = _large(graph)
     readers: dict[Node, set[int]] = {}
     # NOTE: readers come after what they read, so a view has all of its readers before it gives them to its operand.
     for n in reversed(graph.nodes):
@@ -78,16 +77,14 @@ def ends_of_steps(graph: Graph) -> frozenset[Node]:
     return frozenset(
         n
         for n in graph.nodes
-        if n.op in ELEMENTWISE and _size(n) >= least and isinstance(n.site, g.Origin)
+        if n.op in ELEMENTWISE and n in is_large and isinstance(n.site, g.Origin)
         and len(readers.get(n, set()) - {n.site.step}) > 1
     )  # fmt: skip
 
 
-def _size(n: Node) -> int:
-    return hint(nbytes(n))
-
-
-def _least(graph: Graph) -> int:
-    """From so many bytes on an array is large."""
-    made = [_size(n) for n in graph.nodes if n.op not in SOURCES and n.op not in MOVEMENT]
-    return max(made, default=0) // SMALL
+def _large(graph: Graph) -> set[Node]:
+    """The arrays that are not small against the largest one."""
+    sizes = {n: bytes_hint(n) for n in graph.nodes}
+    made = [size for n, size in sizes.items() if n.op not in SOURCES and n.op not in MOVEMENT]
+    least = max(made, default=0) // SMALL
+    return {n for n, size in sizes.items() if size >= least}

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from lazyt.ir import graph as g
 from lazyt.ir.attention import is_attention
 from lazyt.ir.graph import Graph, Node
-from lazyt.ir.passes.call_operands import buffer_of, nbytes
+from lazyt.ir.passes.call_operands import buffer_of, bytes_hint
 from lazyt.ir.passes.checkpoint_search import solve
 from lazyt.ir.passes.checkpointing import Problem, Value
 from lazyt.ir.passes.fuse import fuse
@@ -101,7 +101,7 @@ class _Model:
             operands = tuple(sorted({number[x] for x in stored_operands(n, stored) if x in number and x is not n}))
             if not fixed and verdicts.get(n) == "recompute":
                 asked.add(i)
-            size = 0 if n in outputs else hint(nbytes(n))
+            size = 0 if n in outputs else bytes_hint(n)
             fixed = fixed or verdicts.get(n) == "keep"
             values.append(Value(size, sum(map(_nanoseconds, inner)), operands, reads.get(n, ()), fixed))
         self.problem = Problem(tuple(values), late.base)
@@ -134,7 +134,7 @@ class _Times:
         change = [0] * (len(times) + 2)
         for n, t in number.items():
             if n not in outputs:
-                size = hint(nbytes(n))
+                size = bytes_hint(n)
                 change[t] += size
                 change[max(last.get(n, t), t) + 1] -= size
         level, base = 0, []

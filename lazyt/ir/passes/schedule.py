@@ -13,7 +13,7 @@ from functools import cached_property
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.attention import is_attention
 from lazyt.ir.graph import Graph, Node
-from lazyt.ir.passes.call_operands import attention_operands, buffer_of, dense, fill, nbytes, single, strided
+from lazyt.ir.passes.call_operands import attention_operands, buffer_of, bytes_hint, dense, fill, single, strided
 from lazyt.ir.passes.equal_groups import Kernels
 from lazyt.ir.passes.fusion_result import Call, Fused, Group
 from lazyt.ir.passes.kernelize import KernelCall, ScalarArg
@@ -21,7 +21,7 @@ from lazyt.ir.passes.memory_order import order_for_memory
 from lazyt.ir.prims import CONVOLUTIONS
 from lazyt.ir.records import dataclass
 from lazyt.ir.scan import BLOCK, SCANS
-from lazyt.ir.symbolic import Dim, Scope, hint, product
+from lazyt.ir.symbolic import Dim, Scope, product
 
 # Under a memory budget, launches that write more than this part of the peak are regions of their own: values of one
 # region live at the same time.
@@ -276,7 +276,7 @@ def _levels(launches: Sequence[Launch], outputs: Collection[Node] | None, keeps:
     last = -1
     for i in order:
         c = launches[i]
-        alone = not isinstance(c, KernelCall) or (limit is not None and sum(hint(nbytes(n)) for n in c.writes) > limit)
+        alone = not isinstance(c, KernelCall) or (limit is not None and sum(bytes_hint(n) for n in c.writes) > limit)
         if alone or level[i] != last or not regions or not isinstance(regions[-1][0], KernelCall):
             regions.append([])
         regions[-1].append(c)
