@@ -18,7 +18,7 @@ from lazyt.ops.axes import one_axis
 from lazyt.ops.definition import node_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from lazyt.ir.builder import Builder
     from lazyt.ir.symbolic import Dim
@@ -77,12 +77,20 @@ def _uses(source: Source, indices: list[str], arguments: list[str]) -> dict[str,
         if not (isinstance(n, ast.Subscript) and isinstance(n.value, ast.Name) and n.value.id in arguments):
             continue
         for k, e in enumerate(n.slice.elts if isinstance(n.slice, ast.Tuple) else (n.slice,)):
-            found = alone
-            if isinstance(e, ast.BinOp) and isinstance(e.op, ast.Add | ast.Sub) and isinstance(e.right, ast.Constant):
-                e, found = e.left, near
-            if isinstance(e, ast.Name) and e.id in alone and not {e.id, n.value.id} & stored:
-                found[e.id].append((n.value.id, k, n))
+            name = _summand(e, alone)
+            if name is not None and not {name, n.value.id} & stored:
+                (alone if isinstance(e, ast.Name) else near)[name].append((n.value.id, k, n))
     return {i: alone[i] or near[i] for i in indices}
+
+
+def _summand(e: ast.AST, indices: Container[str]) -> str | None:
+    """The only index in a sum, if it is added there as it is."""
+    while isinstance(e, ast.BinOp) and isinstance(e.op, ast.Add | ast.Sub):
+        left, right = (any(isinstance(x, ast.Name) and x.id in indices for x in ast.walk(s)) for s in (e.left, e.right))
+        if left == right or (right and isinstance(e.op, ast.Sub)):
+            return None
+        e = e.left if left else e.right
+    return e.id if isinstance(e, ast.Name) and e.id in indices else None
 
 
 def numbers_outside(source: Source) -> dict[tuple[Source, str], Any]:
@@ -135,6 +143,8 @@ class Call:
     ) -> None:  # fmt: skip
         self.form, self.b, self.numbers = form, b, numbers
         self.is_tuple = False
+        # The results for all indices: a part of them may have weaker dtypes and fewer axes.
+        self.whole: list[Node] | None = None
         self.values: dict[str, Any] = {}
         left, rest = iter(operands), iter(fixed)
         for name, kind in zip(form.arguments, kinds, strict=True):
@@ -176,7 +186,10 @@ class Call:
         if out is None or out == ():
             source.fail(source.tree, "a way without `return`", "a kernel has a value at every index")
         self.is_tuple = isinstance(out, tuple)
-        return [_result(self.form, w, x) for x in (out if isinstance(out, tuple) else (out,))]
+        values = out if isinstance(out, tuple) else (out,)
+        found = [_result(self.form, w, x, self.whole and self.whole[k]) for k, x in enumerate(values)]
+        self.whole = self.whole or found
+        return found
 
 
 def _near_ends(b: Builder, w: Statements, extents: Shape) -> dict[int, list[int]]:
@@ -248,15 +261,19 @@ def _open_rows(form: Form, w: Statements, values: dict[str, Any]) -> None:
         values[v] = Array(b.reshape(row, (*lead, *row.shape)) if lead else row, len(shape))
 
 
-def _result(form: Form, w: Statements, x: Any) -> Node:
-    """A result over all indices, in a dtype of its own."""
+def _result(form: Form, w: Statements, x: Any, like: Node | None) -> Node:
+    """A result over all indices, in a dtype of its own, or of the dtype and with the rows of another."""
     b, y = w.b, w.array(x)
     node = y.node
-    if y.weak is not None:
+    if like is not None:
+        node = w.of_dtype(y, like.dtype)
+    elif y.weak is not None:
         node = w.of_dtype(y, dtypes.default_dtype(y.weak))
     extents = tuple(a.extent for a in w.axes)
-    node = w.lifted(y, node, y.rows)
-    out = b.expand_to(node, extents) if not node.ndim else b.expand(node, (*extents, *node.shape[len(extents) :]))
+    rows = y.rows if like is None else like.ndim - len(extents)
+    node = w.lifted(y, node, rows)
+    shape = (*extents, *(node.shape[len(extents) :] if like is None else like.shape[len(extents) :]))
+    out = b.expand(node, shape) if node.ndim else b.expand_to(node, shape)
     if form.axis is not None and y.rows == 1:
         a = one_axis(form.source.name, form.axis, out.ndim)
         last = out.ndim - 1

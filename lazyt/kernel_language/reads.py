@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 BOUNDS = ("error", "zero", "clamp", "wrap")
 
 
+ZERO = Affine((), 0)
+
+
 class OutOfBounds(Exception):  # becomes an IndexOutOfRange with the construct's place
     """A read that is outside for certain."""
 
@@ -53,6 +56,10 @@ class Reads(Arithmetic):
                 return found
         if moves:
             raise DTypeError("a row that was computed is read at constant indices only")
+        for k, p in enumerate(places):
+            n = x.node.shape[x.frame + k]
+            if self.bounds == "error" and isinstance(p, Affine) and not all(map(_is_zero, self._excess(p, n, {}))):
+                self._check(p, k, n)
         return self._gathered(x, places)
 
     # Slices
@@ -104,7 +111,7 @@ class Reads(Arithmetic):
             moved = list(places)
             if self.bounds in ("clamp", "wrap"):
                 if len(places) > 1 and not self._is_narrow:
-                    return self._narrowed(x, places)
+                    return self._narrowed(Array(node, first, x.weak), places)
                 low, high = self.range_of_values(p, {})
                 if isinstance(before, int) and isinstance(after, int) and not first:
                     reached = self.reached.setdefault((x.node, a), [0, 0])
@@ -151,8 +158,10 @@ class Reads(Arithmetic):
             for a, (before, after) in reach.items():
                 wide = self._beyond(wide, a, -before, node.shape[a] - 1 + after)
             self._extended[node] = wide
+        wide = self._extended[node]
         moved = [p if p is None or a not in reach else p.plus(reach[a][0]) for a, p in enumerate(places)]
-        return self._extended[node], moved
+        inside = (_is_zero(e) for a in reach for e in self._excess(moved[a] or ZERO, wide.shape[a], {}))
+        return (wide, moved) if all(inside) else None
 
     def _beyond(self, x: Node, a: int, low: int | Dim, high: int | Dim) -> Node:
         """What an index from `low` to `high` reads along an axis, by the rule for what is outside."""

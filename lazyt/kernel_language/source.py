@@ -44,6 +44,7 @@ _REFUSED: dict[type[ast.AST], tuple[str, str]] = {
     ast.JoinedStr: ("a string", "values are numbers, arrays and tuples of them"),
     ast.Starred: ("`*`", "arguments are given one by one"),
     ast.keyword: ("an argument by keyword", "functions take arguments by position"),
+    ast.Expr: ("a statement that is an expression", "a kernel only computes what it returns"),
     ast.NamedExpr: ("`:=`", "a variable is set by a statement"),
 }
 _ELSE = "statements are assignments, `if`, `for ... in range(...)` and `return`"

@@ -97,9 +97,6 @@ class Statements(Expressions):
             raise ReadInLoop(name, self.source.tree)
         self.variables[name] = x
 
-    def _expr(self, s: ast.Expr) -> None:
-        self.fail(s, f"`{ast.unparse(s)}`", "a kernel only computes what it returns")
-
     def _if(self, s: ast.If) -> None:
         c = self.condition_of(s.test)
         if isinstance(c, bool):
