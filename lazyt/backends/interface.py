@@ -182,9 +182,13 @@ class Replayable(Bound, Protocol):
 
 
 class KernelArrays(Protocol):
-    """The arrays of a device that a user's kernel in a source language runs on, as `xp`: C-contiguous, with `shape`,
-    `dtype`, `size`, `item()`, lanes by `a[i]`, and copies to `a[i] = b` and `a[...] = b`.
+    """The arrays of a device that a user's kernel in a source language runs on, as `xp`.
+
+    They are C-contiguous, with `shape`, `dtype`, `size`, `item()`, `copy()`, lanes by `a[i]`, and copies to `a[i] = b`
+    and `a[...] = b`. `Zoned` is a subclass of `lazyt.library.guards.Zoned`, for checking mode.
     """
+
+    Zoned: type
 
     def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
         """A new array of any content."""

@@ -46,7 +46,9 @@ class Zoned:
 
     def fault(self) -> str:
         """What was written that may not be: '' if nothing was."""
-        wrong = self.whole != self.expected
+        return self._fault_of(self.whole != self.expected)
+
+    def _fault_of(self, wrong: Any) -> str:
         if not self.is_input:
             wrong[self.inside] = False
         at = wrong.nonzero()[0]
@@ -58,6 +60,12 @@ class Zoned:
         return f"wrote {at.size:,} byte{'s' * (at.size > 1)} {where}, from byte {first:,} on"
 
 
+def zoned(xp: Any) -> type[Zoned]:
+    """The kind of zoned arrays of a library: its own, for memory that neither NumPy nor CuPy slices."""
+    found: type[Zoned] = getattr(xp, "Zoned", Zoned)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Guarded:
     """A kernel in checking mode; its arguments by name."""
@@ -67,13 +75,18 @@ class Guarded:
     kernel: Any
     arguments: tuple[str, ...]
 
+    @property
+    def language(self) -> str:
+        """That of the kernel."""
+        return getattr(self.kernel, "language", "")
+
     def run(self, xp: Any, arguments: Sequence[Any], recorded: Recorded) -> Any:
         """As the kernel's; KernelError if it wrote anything but its results."""
         kernel = self.kernel
         if not isinstance(kernel, Compiled):
             return self._watched(xp, arguments, lambda given: kernel.run(xp, given, recorded), "kernel", kernel)
         names = ["out"] if len(recorded) == 1 else [f"out{k}" for k in range(len(recorded))]
-        results = [Zoned(xp, shape, dtype, name) for name, (shape, dtype) in zip(names, recorded, strict=True)]
+        results = [zoned(xp)(xp, shape, dtype, name) for name, (shape, dtype) in zip(names, recorded, strict=True)]
 
         def launch(given: Sequence[Any]) -> tuple[Any, ...]:
             kernel.launch(xp, given, [r.array for r in results])
@@ -96,7 +109,7 @@ class Guarded:
                 return [guarded(x, f"{name}[{i}]") for i, x in enumerate(a)]
             if not hasattr(a, "shape") or not hasattr(a, "dtype"):
                 return a
-            zones.append(Zoned(xp, a.shape, a.dtype, name, a))
+            zones.append(zoned(xp)(xp, a.shape, a.dtype, name, a))
             return zones[-1].array
 
         found = call([guarded(a, name) for a, name in zip(arguments, self.arguments, strict=True)])

@@ -122,6 +122,23 @@ def test_what_does_not_fit_is_an_error() -> None:
         axpy()(x.astype("float64"), x)
 
 
+def test_checking_mode_finds_what_is_written_outside() -> None:
+    x = lt.asarray(X, device=NAME)
+    with lt.library.checked():
+        np.testing.assert_array_equal(axpy()(x, x, 3.0).numpy(), 4 * X)
+        y = axpy(AXPY.replace("out[i] =", "out[i + 1] ="))(x, x)
+    with pytest.raises(
+        lt.KernelError, match=r"its kernel axpy for 'opencl' wrote \d bytes? outside of 'out' \(48 bytes\)"
+    ):
+        y.numpy()
+    with lt.library.checked():
+        y = axpy(AXPY.replace("__global const float *x", "__global float *x").replace("out[i] =", "x[i] = out[i] ="))(
+            x, x
+        )
+    with pytest.raises(lt.KernelError, match=r"of argument 'x' \(48 bytes\), which it may only read, from byte"):
+        y.numpy()
+
+
 def test_another_backend_does_not_take_it() -> None:
     op, kernel = defined("Tensor x, Tensor y, float a"), opencl_c(AXPY, SIGNATURE)
     with pytest.raises(lt.library.RegistrationError, match="backend 'cpu' compiles no OpenCL C; it compiles no source"):

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.errors import KernelError
+from lazyt.library.guards import LEAST, MOST, Zoned
+from lazyt_opencl.queues import DeviceBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lazyt_opencl.device import Device
-    from lazyt_opencl.queues import DeviceBuffer, Queue
+    from lazyt_opencl.queues import Queue
 
 LANGUAGE = "OpenCL C"
 
@@ -40,6 +42,12 @@ class DeviceArray:
         """Bytes of all elements."""
         return self.size * self.dtype.itemsize
 
+    def copy(self) -> DeviceArray:
+        """Another array with these values."""
+        found = Arrays(self.queue.where, self.queue).empty(self.shape, self.dtype)
+        found[...] = self
+        return found
+
     def item(self) -> Any:
         """The only element, which is waited for."""
         self.queue.synchronize()
@@ -60,8 +68,40 @@ class DeviceArray:
             )  # fmt: skip
 
 
+class ZonedArray(Zoned):
+    """An array between guard zones: a part of a buffer that is a buffer itself, as OpenCL has no other addresses."""
+
+    def __init__(self, xp: Arrays, shape: Sequence[int], dtype: np.dtype[Any], name: str, content: Any = None) -> None:
+        where, self.name, self.is_input = xp.where, name, content is not None
+        nbytes = max(math.prod(shape) * np.dtype(dtype).itemsize, 1)
+        # What a part of a buffer begins at is a multiple of this.
+        align = max(int(where.found.mem_base_addr_align) // 8, 1)
+        zone = -(-max(LEAST, min(nbytes, MOST)) // align) * align
+        pattern = (np.arange(nbytes + 2 * zone) * 151 + 89).astype(np.uint8)
+        # NOTE: memory of a pool has no parts.
+        whole = where.cl.Buffer(where.context, where.cl.mem_flags.READ_WRITE, pattern.nbytes)
+        self.buffer = DeviceBuffer(whole, pattern.nbytes, xp.queue)
+        where.write(self.buffer, pattern)
+        self.start, self.inside = zone, slice(zone, zone + math.prod(shape) * np.dtype(dtype).itemsize)
+        part = DeviceBuffer(whole.get_sub_region(zone, nbytes), nbytes, xp.queue)
+        self.array = DeviceArray(xp.queue, part, 0, shape, dtype)
+        if self.is_input:
+            self.array[...] = content
+        self.expected = self._content()
+
+    def _content(self) -> np.ndarray[Any, Any]:
+        queue = self.array.queue
+        queue.synchronize()
+        return queue.where.read(self.buffer, np.dtype(np.uint8), (self.buffer.nbytes,))
+
+    def fault(self) -> str:
+        return self._fault_of(self._content() != self.expected)
+
+
 class Arrays:
     """What a kernel is given as `xp`: see `KernelArrays`."""
+
+    Zoned = ZonedArray
 
     def __init__(self, where: Device, queue: Queue) -> None:
         self.where, self.queue = where, queue
