@@ -210,17 +210,37 @@ def test_derivatives_by_registered_rules(rules):
     x, y = (lt.tensor(v, dtype=lt.float64, requires_grad=True) for v in ([3.0, 1.0], [4.0, 2.0]))
     f = lambda x, y: op(x, y, 2.0)
     assert lt.autograd.gradcheck(f, (x, y))
-    if rules != "jvp":
-        assert lt.autograd.gradgradcheck(f, (x, y))
-    else:
-        with pytest.raises(lt.NotSupportedError, match=r"a second derivative of test::op\d+ by its jvp"):
-            lt.autograd.gradgradcheck(f, (x, y))
+    assert lt.autograd.gradgradcheck(f, (x, y))
     if rules != "vjp":
         _, t = lt.jvp(lambda x: op(x, y.detach(), 2.0), (x.detach(),), (lt.ones(2, dtype=lt.float64),))
         np.testing.assert_allclose(t.numpy(), 2 * np.array([0.6, 1 / np.sqrt(5)]))
     else:
         with pytest.raises(lt.LazytError, match=r"forward|jvp"):
             lt.jvp(lambda x: op(x, x), (x.detach(),), (lt.ones(2, dtype=lt.float64),))
+
+
+def test_second_derivatives_by_a_jvp_alone():
+    """Of operations within others, whose jvp reads the arguments, the output, or nothing; and no third ones."""
+    made = {
+        "cube": (lambda x: x**3, None, lambda args, output, ts: 3 * args[0] ** 2 * ts[0]),
+        "exp": (np.exp, ("output",), lambda args, output, ts: output * ts[0]),
+        "twice": (lambda x: 2 * x, (), lambda args, output, ts: 2 * ts[0]),
+    }
+    ops = {}
+    for name, (kernel, saves, rule) in made.items():
+        op = ops[name] = defined()
+        op.impl("cpu", kernel)
+        op.register_fake(lambda x: x)
+        op.register_jvp(rule, saves=saves)
+    x = lt.tensor([0.5, -1.0], dtype=lt.float64, requires_grad=True)
+    f = lambda x: ops["exp"](ops["twice"](x) * x) + ops["twice"](ops["cube"](x) * ops["twice"](x))
+    assert lt.autograd.gradgradcheck(f, (x,))
+    v = lt.asarray(0.7)
+    for name, second in (("cube", 6 * 0.7), ("exp", np.exp(0.7)), ("twice", 0.0)):
+        assert lt.grad(lt.grad(ops[name]))(v).item() == pytest.approx(second)
+    for name in ("cube", "exp"):
+        with pytest.raises(lt.NotSupportedError, match=r"a third derivative of test::op\d+ by its jvp"):
+            lt.grad(lt.grad(lt.grad(ops[name])))(v)
 
 
 @pytest.mark.parametrize("synced", [False, True])
