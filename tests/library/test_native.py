@@ -128,6 +128,29 @@ def test_a_pointer_of_cffi_and_anything_with_an_address():
         lt.library.c_function(0, "void fill(float* out)")
 
 
+def test_a_cfunc_of_numba():
+    numba = pytest.importorskip("numba")
+    floats, integer = numba.types.CPointer(numba.float32), numba.int64
+
+    @numba.cfunc(numba.types.void(floats, integer, numba.float64, floats), error_model="numpy")
+    def running(x, size, decay, out):
+        total = numba.float32(0)
+        for i in range(size):
+            total = numba.float32(total * decay + x[i])
+            out[i] = total
+
+    op = defined("Tensor x, float decay=0.5")
+    signature = "void running(const float* x, int64_t size, double decay, float* out)"
+    op.impl("cpu", lt.library.c_function(running, signature))
+    x = lt.asarray([4.0, 2.0, 1.0])
+    with lt.no_sync():
+        y = op(x + 0) * 2
+    assert y.tolist() == [8.0, 8.0, 6.0]
+    del running  # the operation keeps its code
+    with lt.library.checked():
+        assert op(x, 1.0).tolist() == [4.0, 6.0, 7.0]
+
+
 @pytest.mark.parametrize(
     ("signature", "why"),
     [
