@@ -29,11 +29,13 @@ from lazyt.runtime.memory_budget import size_of
 if TYPE_CHECKING:
     from lazyt.runtime.memory_budget import Saved
 
+# Address space of a process that has recorded a step.
+BASE = 448 << 20
 # Address space that compiling the step takes.
 RESERVE = 192 << 20
 RESOLUTION = 1.08
 # A trial may take so long.
-SECONDS = 180
+SECONDS = 900
 # Batches of --quick.
 QUICK = {"gpt": 16, "resnet": 64}
 # How a step is planned: as usual, under a budget, and under one with its activations compressed.
@@ -198,7 +200,7 @@ def expected(model: str, limit: int, way: str) -> int:
     """The batch that the plans of two smaller ones let expect."""
     small, more = QUICK[model], 2 * QUICK[model]
     first, second = (needs(model, batch, way)[0] for batch in (small, more))
-    left = limit - address_space() - (0 if way == PLAIN else RESERVE)
+    left = limit - BASE - (0 if way == PLAIN else RESERVE)
     return max(int(small + (left - first) * (more - small) / (second - first)), 1)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Lines of a table, and bars of a picture, that are written out.
 SHOWN, BARS, WIDTH = 24, 32, 48
-KEPT, RECOMPUTED = "kept", "recomputed"
+KEPT, RECOMPUTED, COMPRESSED = "kept", "recomputed", "compressed"
 LATER = "a later backward"
 FEW_BITS = "in few bits"
 NO_CHOICE = "this sync comes before its backward, so a budget computes nothing of it again"
@@ -37,7 +37,7 @@ class SavedLine(NamedTuple):
     nbytes: int
     line: str  # the user's line
     readers: tuple[str, ...]  # the operations whose gradients read it
-    decision: str  # 'kept' or 'recomputed'
+    decision: str  # 'kept', 'recomputed' or 'compressed': kept in few bits
     why: str
     made: int = 0  # the launch that makes it, from 1; 0 if it is recomputed
     dies: int = 0  # the last launch that reads it; 0 if it is recomputed, or outlives the run
@@ -71,7 +71,7 @@ class MemoryPlan:
     @property
     def kept(self) -> int:
         """Bytes of the values that are kept for the backward."""
-        return sum(s.nbytes for s in self.saved if s.decision == KEPT)
+        return sum(s.nbytes for s in self.saved if s.decision != RECOMPUTED)
 
     @property
     def recomputed(self) -> int:
@@ -82,8 +82,11 @@ class MemoryPlan:
         parts = [f"{name} {bytes_text(getattr(self, name))}" for name in ("held", "results", "temporaries")]
         lines = [f"peak {bytes_text(self.peak)}: {', '.join(parts)}"]
         if self.saved:
-            count = {what: sum(s.decision == what for s in self.saved) for what in (KEPT, RECOMPUTED)}
+            count = {what: sum(s.decision == what for s in self.saved) for what in (COMPRESSED, RECOMPUTED)}
             text = f"the backward reads {plural(len(self.saved), 'value')}: {bytes_text(self.kept)} kept"
+            if count[COMPRESSED]:
+                few = sum(s.nbytes for s in self.saved if s.decision == COMPRESSED)
+                text += f" ({count[COMPRESSED]} of them compressed, in {bytes_text(few)})"
             if count[RECOMPUTED]:
                 text += f", {count[RECOMPUTED]} of {bytes_text(self.recomputed)} recomputed"
             lines.append(text)
@@ -116,8 +119,9 @@ class MemoryPlan:
 
 def _row(s: SavedLine) -> tuple[str, ...]:
     shape = g.shape_text(s.shape)
-    span = f"launch {s.made} to {s.dies or 'the end'}" if s.decision == KEPT else s.why
-    span += f"; {s.why}" if s.decision == KEPT and s.why else ""
+    there = s.decision != RECOMPUTED
+    span = f"launch {s.made} to {s.dies or 'the end'}" if there else s.why
+    span += f"; {s.why}" if there and s.why else ""
     readers = ", ".join(dict.fromkeys(s.readers))
     return bytes_text(s.nbytes), f"{s.operation} {s.dtype} {shape}", s.line, f"for {readers}", f"{s.decision}: {span}"
 
@@ -177,7 +181,7 @@ def _kept(found: Explanation, later: set[tuple[int, int]]) -> list[SavedLine]:
     held = {*schedule.outputs}
     out = [
         _line(
-            s.node, _readers(s.readers), KEPT, "", found,
+            s.node, _readers(s.readers), COMPRESSED if s.node in plan.graph.kept else KEPT, "", found,
             (made.get(s.node, 0), 0 if s.node in held else last.get(s.node, 0)),
         )
         for s in saved_values(plan.graph, plan.division.stored)

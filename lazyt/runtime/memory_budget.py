@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 from lazyt.backends.registry import backends
@@ -18,6 +19,7 @@ from lazyt.interrupts import uninterrupted
 from lazyt.ir import graph as g
 from lazyt.ir.graph_interpreter import Environment
 from lazyt.ir.passes.call_operands import nbytes
+from lazyt.ir.passes.compress_choice import is_choosable
 from lazyt.ir.passes.recomputation import Choice, Wish
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.ir.symbolic import hint
@@ -57,7 +59,7 @@ UNITS = {
     "TB": 10**12,
     "TIB": 2**40,
 }
-KEEP, RECOMPUTE = "keep", "recompute"
+KEEP, RECOMPUTE, COMPRESS = "keep", "recompute", "compress"
 # So often the pass aims at a lower peak, before the lowest is tried.
 ROUNDS = 4
 # Of the temporaries, the share that is used when most is: lives of different sizes leave gaps.
@@ -168,7 +170,7 @@ def budget_of(steps: Sequence[Step], graph: Graph) -> tuple[Budget, frozenset[in
 
 
 def plan_within(
-    made: Callable[..., P], found: tuple[Budget, frozenset[int]], extents: tuple[int, ...],
+    made: partial[P], found: tuple[Budget, frozenset[int]], extents: tuple[int, ...],
     scalars: Sequence[Any],
 ) -> P:  # fmt: skip
     """A plan within a budget, at these extents; OutOfMemory if there is none. `made` makes one, for a wish."""
@@ -178,13 +180,15 @@ def plan_within(
     def need(plan: P) -> int:
         return needed(plan, extents, scalars)
 
-    usual = made()
+    begun = made.keywords["begun"]
+    choosable = is_choosable(begun.graph) and verdict is None and limit is not None
+    usual = made(begun=replace(begun, exact=True)) if choosable else made()
     always, temporaries = _needs(usual, extents, scalars)
     if verdict is None and (limit is None or always + temporaries <= limit):
         return _bounded(usual, limit, scalars)
     with_epilogue = {c.node for c in usual.schedule.launches if isinstance(c, MatmulCall) and c.epilogue is not None}
     charged = frozenset(i for i, n in enumerate(usual.graph.nodes) if n in with_epilogue)
-    wish = Wish(None, steps, verdict, charged)
+    wish = Wish(None, steps, verdict, None if choosable else charged)
     if limit is None:
         return made(wish=wish)
     best = _search(lambda aim: made(wish=replace(wish, limit=aim)), always, limit, need)
@@ -301,8 +305,14 @@ def _verdict(policy: Callable[[Saved], str | None]) -> Callable[[SavedValue], st
             raise
         except Exception as e:
             raise SettingError(f"memory.budget: the policy failed for {what}: {type(e).__name__}: {e}") from e
-        if found not in (None, KEEP, RECOMPUTE):
-            raise SettingError(f"memory.budget: the policy returned {found!r} for {what}; 'keep', 'recompute' or None")
+        if found not in (None, KEEP, RECOMPUTE, COMPRESS):
+            raise SettingError(
+                f"memory.budget: the policy returned {found!r} for {what}; 'keep', 'recompute', 'compress' or None"
+            )
+        if found == COMPRESS and (not isinstance(s.node.site, g.Origin) or s.node.site.draw is None):
+            raise SettingError(
+                f"memory.budget: the policy returned 'compress' for {what}, recorded outside of memory.compress"
+            )
         return found
 
     return verdict

@@ -7,8 +7,10 @@ that are measured grows with the number of values, not with its square.
 
 from __future__ import annotations
 
-from itertools import accumulate, combinations, product
+from itertools import combinations, product
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from lazyt.ir.passes.checkpoint_chains import best_on_chain
 
@@ -39,7 +41,7 @@ def solve(p: Problem, limit: int) -> Kept:
     """The values to keep so that the peak is at most `limit`; where none is so low, those of the lowest peak found."""
     if p.peak(p.all_kept) <= limit:
         return p.all_kept
-    if p.is_chain and len(p.free) == len(p.values) and (best := best_on_chain(p, limit)) is not None:
+    if not p.packs and p.is_chain and len(p.free) == len(p.values) and (best := best_on_chain(p, limit)) is not None:
         return best
 
     def merit(kept: Kept) -> tuple[int, float, int]:
@@ -58,9 +60,12 @@ def solve(p: Problem, limit: int) -> Kept:
 
 def _starts(p: Problem, limit: int) -> list[Kept]:
     """Choices that the search begins with."""
-    must = frozenset(i for i, v in enumerate(p.values) if v.fixed)
+    must = frozenset(~i if v.once else i for i, v in enumerate(p.values) if v.fixed or v.once)
     narrow = _narrow(p)
+    few = frozenset(~i if v.packed else i for i, v in enumerate(p.values))
     out = {_relieved(p, int(limit * part)): None for part in PARTS} | {must | frozenset(narrow): None}
+    if p.packs:
+        out |= {few: None, must | {~i for i, v in enumerate(p.values) if v.packed}: None}
     if len(p.values) <= MANY:
         out[must] = None
         for count in STARTS:
@@ -100,15 +105,24 @@ def _relieved(p: Problem, limit: int) -> Kept:
     levels = p.levels(kept, ())
     excess, share, failures = _above(levels, limit), 1.0, 0
     while excess and failures < FAILURES:
-        needed, overs = _needed(p, kept), [max(level - limit, 0) for level in levels]
+        needed, overs = _needed(p, kept), np.maximum(np.array(levels, np.int64) - limit, 0)
         areas: dict[int, list[int]] = {}  # of a size: what a value of that size is of the area up to each time
         gains = {}
+        prices = {}
+        packed = set()
         for i in free & needed.keys():
-            size = p.values[i].nbytes
-            if size not in areas:
-                areas[size] = [0, *accumulate([min(over, size) for over in overs])]
-            gains[i] = areas[size][needed[i]]
-        order = sorted((i for i, gain in gains.items() if gain), key=lambda i: (p.values[i].cost / gains[i], -i))
+            v = p.values[i]
+            ways = [] if v.once else [(v.nbytes, v.cost)]
+            if v.packed:
+                ways.append((v.nbytes - v.packed, v.rounding))
+            for size, price in ways:
+                if size not in areas:
+                    areas[size] = [0, *np.minimum(overs, size).cumsum().tolist()]
+                gain = areas[size][needed[i]]
+                if gain and (i not in prices or price / gain < prices[i]):
+                    gains[i], prices[i] = gain, price / gain
+                    (packed.discard if size == v.nbytes else packed.add)(i)
+        order = sorted(gains, key=lambda i: (prices[i], -i))
         if not order:
             break
         chosen, relief = [], 0
@@ -117,7 +131,7 @@ def _relieved(p: Problem, limit: int) -> Kept:
             relief += gains[i]
             if 4 * relief >= share * excess:
                 break
-        less = kept.difference(chosen)
+        less = kept.difference(chosen).union(~i for i in chosen if i in packed)
         levels_then = p.levels(less, p.made(less))
         above = _above(levels_then, limit)
         if above < excess:
@@ -173,12 +187,13 @@ def _lowered(p: Problem, kept: Kept, limit: int) -> Kept:
     peak = p.peak(kept)
     for _ in range(PASSES):
         before = peak
-        for i in sorted(kept & set(p.free), key=lambda i: -p.values[i].nbytes):
+        for i in sorted({i if i >= 0 else ~i for i in kept}.intersection(p.free), key=lambda i: -p.values[i].nbytes):
             if peak <= limit:
                 break
-            low = p.peak(kept - {i})
-            if low < peak:
-                kept, peak = kept - {i}, low
+            for other in _less(p, kept, i):
+                low = p.peak(other)
+                if low < peak:
+                    kept, peak = other, low
         if peak == before:
             break
     return kept
@@ -197,10 +212,19 @@ def _refilled(p: Problem, kept: Kept, limit: int, by: Callable[[Value], float]) 
     peak, cost = p.measure(kept)
     room = max(limit, peak)
     for i in sorted(set(p.free) - kept, key=lambda i: -by(p.values[i])):
-        high, dear = p.measure(kept | {i})
-        if dear <= cost and high <= room:
-            kept, cost, room = kept | {i}, dear, max(limit, high)
+        for more in ((kept | {i}) - {~i}, kept | {~i})[: 2 if p.values[i].packed and ~i not in kept else 1]:
+            high, dear = p.measure(more)
+            if dear <= cost and high <= room:
+                kept, cost, room = more, dear, max(limit, high)
+                break
     return kept
+
+
+def _less(p: Problem, kept: Kept, i: int) -> list[Kept]:
+    """Choices that take less for a value."""
+    v = p.values[i]
+    packed = [(kept - {i}) | {~i}] if i in kept and v.packed else []
+    return packed if v.once else [*packed, kept - {i, ~i}]
 
 
 def _exchanged(p: Problem, kept: Kept, limit: int, most: int = 1) -> Kept:
@@ -214,9 +238,13 @@ def _exchanged(p: Problem, kept: Kept, limit: int, most: int = 1) -> Kept:
     found = True
     while found:
         found = False
-        ins, outs = (_few([i for i in p.free if (i in kept) is there], most) for there in (False, True))
+        items = [*p.free, *(~i for i in p.free if p.values[i].packed)]
+        items = [i for i in items if i < 0 or not p.values[i].once or ~i not in kept]
+        ins, outs = (_few([i for i in items if (i in kept) is there], most) for there in (False, True))
         for new, old in product(ins, outs):
-            other = (kept | new) - old
+            other = ((kept | new) - old).difference(~i for i in new)
+            if any(p.values[i].once and not {i, ~i} & other for i in p.free):
+                continue
             if (now := merit(other)) < best:
                 kept, best, found = other, now, True
                 break

@@ -1,9 +1,12 @@
-"""Which saved values to keep and which to compute again in the backward: the problem, over plain numbers.
+"""Which saved values to keep, to compute again in the backward, or to keep in few bits: a problem of plain numbers.
 
 The problem is a list of values in the order in which the forward makes them. Each has bytes, what it costs to compute
 it from its operands, and the times of the backward that read it. What is kept takes memory until its last reader. What
 is not is computed again when it is first read, from what is kept, with everything in between that is not kept; it then
-takes memory until its last reader. Nothing is computed again twice.
+takes memory until its last reader. Nothing is computed again twice. What is packed takes fewer bytes until then, and
+its own while it is read; it is an estimate, of which nothing is computed again.
+
+A choice is a set: i where value i is kept, ~i where it is packed.
 
 `checkpoint_search.solve` finds a choice of least cost whose peak is at most a limit.
 """
@@ -32,6 +35,9 @@ class Value:
     operands: tuple[int, ...] = ()
     reads: tuple[int, ...] = ()  # times of the backward, ascending
     fixed: bool = False  # it is kept whatever that costs: it cannot be computed again, or somebody holds it
+    once: bool = False  # it cannot be computed again, but it may be packed
+    packed: int = 0  # bytes of it in few bits; 0: it may not be
+    rounding: float = 0.0  # what it costs to pack and unpack it
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ class Problem:
         return frozenset(range(len(self.values)))
 
     def cost(self, kept: Kept) -> float:
-        """What is spent in the backward on computing values again."""
+        """What is spent on computing values again, and on packing."""
         return self.measure(kept)[1]
 
     def peak(self, kept: Kept) -> int:
@@ -64,7 +70,7 @@ class Problem:
         operands, done = self._operands, set(kept)
         out: list[tuple[int, int]] = []
         for t, i in self._firsts:
-            if i in done:
+            if i in done or ~i in done:
                 continue
             todo = [i]
             while todo:
@@ -102,6 +108,12 @@ class Problem:
         operands, sizes = self._operands, self._sizes
         end = [*self._lasts]
         change = [0] * (len(self.base) + 1)
+        for i in self.packed(kept):
+            size, first, last = sizes[i], self.values[i].reads[0], end[i]
+            change[0] += self.values[i].packed
+            change[first] += size
+            change[last + 1] -= size + self.values[i].packed
+            end[i] = -1
         for t, j in made:
             for x in operands[j]:
                 if end[x] < t:
@@ -112,16 +124,26 @@ class Problem:
             # What is computed again only for others is there while they are made.
             change[max(end[j], t) + 1] -= size
         for i in kept:
-            if end[i] >= 0:
+            if i >= 0 and end[i] >= 0:
                 size = sizes[i]
                 change[0] += size
                 change[end[i] + 1] -= size
         return [*map(add, self.base, accumulate(change))]
 
+    def packed(self, kept: Kept) -> list[int]:
+        """The values that are in few bits."""
+        return [~i for i in kept if i < 0 and ~i not in kept and self.values[~i].reads] if self.packs else []
+
+    @cached_property
+    def packs(self) -> bool:
+        """Whether any value may be in few bits."""
+        return any(v.packed for v in self.values)
+
     def measure(self, kept: Kept) -> tuple[int, float]:
-        """The most bytes at any time of the backward, and what is spent on computing values again."""
+        """The most bytes at any time of the backward, and what is spent on computing values again and on packing."""
         made = self.made(kept)
-        return max(self.levels(kept, made), default=0), sum(self.values[i].cost for _, i in made)
+        cost = sum(self.values[i].cost for _, i in made) + sum(self.values[i].rounding for i in self.packed(kept))
+        return max(self.levels(kept, made), default=0), cost
 
     @cached_property
     def floor(self) -> int:

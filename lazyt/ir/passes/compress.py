@@ -34,7 +34,7 @@ from lazyt.ir.quantize import Packed, exactly, quantized, unpacked
 from lazyt.ir.symbolic import hint, product
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from lazyt.ir.graph import Draw, Graph, Node
     from lazyt.ir.symbolic import Scope
@@ -53,16 +53,29 @@ COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 LINEAR = frozenset({"add", "sub", "mul", "div", "neg", "cast"})
 
 
-def compress(graph: Graph, scope: Scope | None, mixes: bool = True) -> Graph:
+def compress(
+    graph: Graph, scope: Scope | None, mixes: bool = True, only: Collection[Node] | None = None
+) -> Graph:  # fmt: skip
     """The graph with what its backward reads in few bits; the same graph where nothing was recorded so.
 
-    mixes: whether samples may have bits of their own.
+    mixes: whether samples may have bits of their own. only: of a graph that is `factored`, what is packed; by default
+    all that may be.
     """
+    if only is None:
+        graph = factored(graph, scope)
     if not any(draw_of(n) for n in graph.nodes):
         return graph
-    graph = factor_slopes(graph, scope, _at_hand(graph))
     cut = Cut(graph)
+    if only is not None:
+        cut.packs = {n: bits for n, bits in cut.packs.items() if n in only}
     return _Compressor(graph, scope, cut, mixes).run() if cut.packs else graph
+
+
+def factored(graph: Graph, scope: Scope | None) -> Graph:
+    """The graph with one slope where a cotangent is multiplied with several arrays that may be packed."""
+    if not any(draw_of(n) for n in graph.nodes):
+        return graph
+    return factor_slopes(graph, scope, _at_hand(graph))
 
 
 def _at_hand(graph: Graph) -> Callable[[Node], bool]:

@@ -20,6 +20,7 @@ from lazyt.ir.passes.call_operands import buffer_of
 from lazyt.ir.passes.canonicalize import canonicalize
 from lazyt.ir.passes.collect_sums import collect_sums
 from lazyt.ir.passes.compress import compress
+from lazyt.ir.passes.compress_choice import compress_within
 from lazyt.ir.passes.divide_kernels import fuse_bounded
 from lazyt.ir.passes.epilogue import attach_epilogues, verify_epilogue
 from lazyt.ir.passes.fuse import fuse
@@ -66,9 +67,11 @@ def _recompute(p: Program, options: Options) -> Program:
 
 
 def _compress(p: Program, options: Options) -> Program:
+    if p.exact:
+        return p
     if options.wish is None:
         return replace(p, graph=compress(p.graph, p.scope, options.later is None))
-    return replace(p, graph=options.wish.once("compress", p.graph, lambda: compress(p.graph, p.scope)))
+    return replace(p, graph=compress_within(p.graph, p.scope, options.wish))
 
 
 def _save_residuals(p: Program, options: Options) -> Program:
@@ -107,7 +110,7 @@ def _epilogues(p: Program, options: Options) -> Program:
         return p
     outputs = {buffer_of(n) for n in p.graph.outputs}
     launches = attach_epilogues(list(p.launches), outputs)
-    if p.choice is not None and options.wish is not None:
+    if p.choice is not None and options.wish is not None and options.wish.charged is not None:
         numbers, charged = p.choice.numbers, options.wish.charged
         for c in launches:
             if isinstance(c, MatmulCall):

@@ -62,6 +62,7 @@ class Program:
     graph: Graph
     scope: Scope | None
     fused: bool  # whether its kernels are those of a fused program
+    exact: bool = False  # nothing is kept in few bits, whatever it was recorded under
     choice: Choice | None = None  # which values are computed again in the backward
     division: Fused | None = None
     launches: tuple[Launch, ...] = field(default=())

@@ -9,7 +9,7 @@ from lazyt.ir.passes.moments import Held
 from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
     from lazyt.ir.graph import Graph, Node
     from lazyt.ir.passes.checkpointing import Problem
@@ -30,11 +30,11 @@ class Wish:
     verdict: Verdict | None = None
     # Numbers of the products of this graph that have an epilogue if nothing is computed again: how a product is
     # computed, hence its last bits, must not depend on the budget.
-    charged: frozenset[int] = frozenset()
+    charged: frozenset[int] | None = frozenset()  # None: bits may depend on it, because some are compressed
     # What was found of a graph already, for wishes that differ in their limit alone.
-    known: dict[tuple[str, int], tuple[Graph, Any]] = field(default_factory=dict)
+    known: dict[tuple[Hashable, int], tuple[Graph, Any]] = field(default_factory=dict)
 
-    def once(self, what: str, graph: Graph, find: Callable[[], T]) -> T:
+    def once(self, what: Hashable, graph: Graph, find: Callable[[], T]) -> T:
         """What `find` gives for a graph, found once."""
         key = what, id(graph)
         if key not in self.known:

@@ -15,7 +15,7 @@ may fail (an index that is data), what has an effect, and library calls other th
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lazyt.ir import graph as g
 from lazyt.ir.attention import is_attention
@@ -41,6 +41,7 @@ MEMORY_BYTES = 10.0
 OPERATIONS = 8.0  # of elementwise operations; one that is a polynomial counts as many as COSTLY
 COSTLY = 12
 REDUCED = 2  # operations of a reduction, for each element
+NEVER = 1e18  # of what is not done twice
 
 # Operations that are not done twice: they may fail for their data, or be anything.
 ONCE = frozenset({"gather", "position", "scatter", "opaque"})
@@ -64,20 +65,28 @@ def recompute(p: Program, wish: Wish, rounds: bool = True) -> Program:
     return replace(p, graph=graph, choice=Choice(model.problem, keep, again, held, numbers))
 
 
-def _found(p: Program, wish: Wish, rounds: bool) -> tuple[set[Node], Sides, Held, list[SavedValue], _Model]:
+def _found(p: Program, wish: Wish, rounds: bool) -> tuple[set[Node], Sides, Held, list[SavedValue], Model]:
     """What does not depend on the limit of a wish."""
     sides = wish.once("sides", p.graph, lambda: Sides(p.graph))
     held = Held(ends_of_steps(p.graph), moments=moments(p.graph, sides.backward))
     stored = fuse(p.graph, p.scope, held=held, rounds=rounds).stored
     saved = saved_values(p.graph, stored, sides)
-    return stored, sides, held, saved, _Model(p.graph, stored, sides, saved, wish)
+    return stored, sides, held, saved, Model(p.graph, stored, sides, saved, wish)
 
 
-class _Model:
+class Packing(NamedTuple):
+    """What a value takes in few bits: bytes, and nanoseconds to pack and unpack it."""
+
+    nbytes: int
+    nanoseconds: float
+
+
+class Model:
     """The stored values of the forward as a problem of `checkpointing`; a vertex is a stored node."""
 
     def __init__(
-        self, graph: Graph, stored: set[Node], sides: Sides, saved: Sequence[SavedValue], wish: Wish
+        self, graph: Graph, stored: set[Node], sides: Sides, saved: Sequence[SavedValue], wish: Wish,
+        packing: Mapping[Node, Packing] | None = None,
     ) -> None:  # fmt: skip
         outputs = {buffer_of(n) for n in graph.outputs}
         forward = [n for n in graph.nodes if n in stored and n not in sides.backward and n.op != "opaque"]
@@ -86,9 +95,10 @@ class _Model:
         late = _Times(graph, stored, sides, outputs)
         reads = {s.node: tuple(sorted({late.at[r] for r in s.readers})) for s in saved}
         verdict = wish.verdict
-        chosen = [s for s in saved if isinstance(s.node.site, g.Origin) and s.node.site.step in wish.steps]
+        theirs = [s for s in saved if isinstance(s.node.site, g.Origin) and s.node not in graph.kept]
+        chosen = [s for s in theirs if s.node.site.step in wish.steps]
         verdicts = {} if verdict is None else {s.node: verdict(s) for s in chosen}
-        values, asked = [], set()
+        values, asked, pressed, told = [], set(), set(), set()
         for i, n in enumerate(self.vertices):
             inner, once = _inside(n, stored)
             fixed = (
@@ -102,10 +112,22 @@ class _Model:
             if not fixed and verdicts.get(n) == "recompute":
                 asked.add(i)
             size = 0 if n in outputs else bytes_hint(n)
-            fixed = fixed or verdicts.get(n) == "keep"
-            values.append(Value(size, sum(map(_nanoseconds, inner)), operands, reads.get(n, ()), fixed))
+            few = packing.get(n) if packing and n not in outputs and n in reads else None
+            said = verdicts.get(n)
+            if said == "compress" and few is not None:
+                pressed.add(i)
+            if said in ("keep", "compress") or few is None or few.nbytes >= size:
+                fixed, few = fixed or said in ("keep", "compress"), None if said != "compress" else few
+            told.update([i] if said in ("keep", "recompute") else ())
+            cost, times = sum(map(_nanoseconds, inner)), reads.get(n, ())
+            if few is None:
+                values.append(Value(size, cost, operands, times, fixed))
+            else:
+                cost = cost if not fixed else NEVER
+                values.append(Value(size, cost, operands, times, False, fixed, few.nbytes, few.nanoseconds))
         self.problem = Problem(tuple(values), late.base)
         self.asked = frozenset(asked)
+        self.pressed, self.told = frozenset(pressed), frozenset(told)
 
 
 class _Times:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from itertools import combinations
+from dataclasses import replace
+from itertools import combinations, product
 
 import pytest
 
@@ -156,3 +157,35 @@ def test_what_the_search_measures_grows_with_the_values_not_with_their_square(mo
         assert p.peak(solve(p, limit)) <= limit
         counts.append(measured)
     assert counts[1] < 3 * counts[0] < 60 * 40 * 3
+
+
+def test_with_values_that_may_be_packed_the_choice_costs_little_more_than_the_best():
+    rng = random.Random(3)
+    ratios, missed, packed = [], 0, 0
+    for _ in range(20):
+        p = _graph(rng)
+        values = tuple(
+            replace(v, fixed=False, once=v.fixed, packed=max(v.nbytes // 4, 1), rounding=rng.randint(1, 9))
+            if v.nbytes > 2 and v.reads and rng.random() < 0.7 else v
+            for v in p.values
+        )  # fmt: skip
+        p = Problem(values, p.base)
+        ways = [
+            [(i,)] if v.fixed else [(i,), (~i,)] if v.once else [(i,), (~i,), ()] if v.packed else [(i,), ()]
+            for i, v in enumerate(values)
+        ]
+        every = [p.measure(frozenset(i for some in way for i in some)) for way in product(*ways)]
+        most, least = p.peak(p.all_kept), min(peak for peak, _ in every)
+        for limit in range(least, most + 1, 2):
+            best = min(cost for peak, cost in every if peak <= limit)
+            found = solve(p, limit)
+            assert all({i, ~i} & found for i, v in enumerate(values) if v.fixed or v.once)
+            packed += bool(p.packed(found))
+            if p.peak(found) > limit:
+                missed += 1
+            else:
+                ratios.append((1 + p.cost(found)) / (1 + best))
+    assert len(ratios) > 80
+    assert packed > 40
+    assert missed <= 0.05 * len(ratios)
+    assert sum(ratios) / len(ratios) < 1.03
