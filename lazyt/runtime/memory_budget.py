@@ -1,8 +1,9 @@
 """`lazyt.memory.budget`: plans whose memory stays within a budget, because the backward computes values again.
 
-A program that was recorded under a budget is planned as any other first. Where that needs too much, the launches are
-put in an order of low peak; where that does not suffice, `lazyt/ir/passes/recompute.py` chooses what is computed again,
-and aims lower until the plan, with its arena laid out, is within the budget. Nothing runs meanwhile.
+A program that was recorded under a budget is planned as any other first, nothing of it compressed. Where that needs too
+much, the launches are put in an order of low peak; where that does not suffice, `lazyt/ir/passes/compress_choice.py`
+chooses what is compressed, of what may be, and `lazyt/ir/passes/recompute.py` what is computed again. Both aim lower
+until the plan, with its arena laid out, is within the budget. Nothing runs meanwhile.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 from lazyt.backends.registry import backends
-from lazyt.errors import LazytError, OutOfMemory, SettingError
+from lazyt.errors import LazytError, NotSupportedError, OutOfMemory, SettingError
 from lazyt.interrupts import uninterrupted
 from lazyt.ir import graph as g
 from lazyt.ir.graph_interpreter import Environment
@@ -59,7 +60,7 @@ UNITS = {
     "TB": 10**12,
     "TIB": 2**40,
 }
-KEEP, RECOMPUTE, COMPRESS = "keep", "recompute", "compress"
+KEEP, RECOMPUTE, COMPRESS, OFFLOAD = "keep", "recompute", "compress", "offload"
 # So often the pass aims at a lower peak, before the lowest is tried.
 ROUNDS = 4
 # Of the temporaries, the share that is used when most is: lives of different sizes leave gaps.
@@ -96,12 +97,15 @@ class budget:  # noqa: N801 - a context manager
     needs at its peak: inputs (parameters, state and data), results and temporaries, where a result that takes the
     memory of an input that nothing else holds counts once. Put it around the forward pass: of the values that the
     backward reads, those recorded under the budget may be computed again from others, in place of being kept. That
-    changes no bit of any result. A sync raises OutOfMemory before it runs anything if no plan is so small; the message
-    has the smallest budget that works, and everything stays pending.
+    changes no bit of any result. Those recorded under `compress` too may be kept in few bits instead: the choice is for
+    each value, and what there is room for stays exact (but at level "L3" and behind `adapt`, whose bits belong to all
+    arrays: if that is too much, all of them are compressed). A sync raises OutOfMemory before it runs anything if no
+    plan is so small; the message has the smallest budget that works, and everything stays pending.
 
     policy: a function of a `Saved` (operation, shape, dtype, nbytes, line, readers) that returns "keep", "recompute",
-    or None, which leaves the choice to the planner. It is called when the step is planned, and must depend on nothing
-    but its argument.
+    "compress" (of what was recorded under `compress`), or None, which leaves the choice to the planner. Raises
+    NotSupportedError for "offload": no plan moves values to the host's memory. It is called when the step is planned,
+    and must depend on nothing but its argument.
 
     Where a sync falls between the forward and the backward pass, the forward's plan keeps all values that a later
     backward reads: there the budget only bounds the peak. Raises TypeError or ValueError for what is no size.
@@ -305,6 +309,11 @@ def _verdict(policy: Callable[[Saved], str | None]) -> Callable[[SavedValue], st
             raise
         except Exception as e:
             raise SettingError(f"memory.budget: the policy failed for {what}: {type(e).__name__}: {e}") from e
+        if found == OFFLOAD:
+            raise NotSupportedError(
+                f"not supported: memory.budget's policy returned 'offload' for {what}, because plans move no value to "
+                "the host's pinned memory; 'recompute' and 'compress' make room"
+            )
         if found not in (None, KEEP, RECOMPUTE, COMPRESS):
             raise SettingError(
                 f"memory.budget: the policy returned {found!r} for {what}; 'keep', 'recompute', 'compress' or None"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt.errors import SettingError
+from lazyt.errors import NotSupportedError, SettingError
 from lazyt.inspect.memory_plan import MemoryPlan
 from lazyt.runtime.memory_budget import Saved
 from tests.support.small_models import mlp
@@ -94,3 +94,5 @@ def test_a_policy_says_what_is_compressed():
     assert found == {"gelu"}
     with pytest.raises(SettingError, match=r"returned 'compress' for .*, recorded outside of memory\.compress"):
         Run(lt.memory.budget(None, policy=policy), None)
+    with pytest.raises(NotSupportedError, match=r"returned 'offload' for .*, because plans move no value"):
+        Run(lt.memory.budget(None, policy=lambda s: "offload"), None)

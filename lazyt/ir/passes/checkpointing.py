@@ -37,6 +37,7 @@ class Value:
     fixed: bool = False  # it is kept whatever that costs: it cannot be computed again, or somebody holds it
     once: bool = False  # it cannot be computed again, but it may be packed
     packed: int = 0  # bytes of it in few bits; 0: it may not be
+    unpacked: int = 0  # bytes that are there in its place while it is read
     rounding: float = 0.0  # what it costs to pack and unpack it
 
 
@@ -109,10 +110,10 @@ class Problem:
         end = [*self._lasts]
         change = [0] * (len(self.base) + 1)
         for i in self.packed(kept):
-            size, first, last = sizes[i], self.values[i].reads[0], end[i]
-            change[0] += self.values[i].packed
-            change[first] += size
-            change[last + 1] -= size + self.values[i].packed
+            v, last = self.values[i], end[i]
+            change[0] += v.packed
+            change[v.reads[0]] += v.unpacked
+            change[last + 1] -= v.packed + v.unpacked
             end[i] = -1
         for t, j in made:
             for x in operands[j]:

@@ -65,7 +65,14 @@ class _Choices:
                 for x in self._saved(o, p, early):
                     self.sources.setdefault(x, set()).add(p)
         whole = _read_as_it_is(graph, stored, sides, self.cut)
-        packing = {x: Packing(*self._cost(ps)) for x, ps in self.sources.items() if x not in whole}
+        # What is made of several values counts for the largest.
+        bases: dict[Node, Node] = {}
+        for x, packs in self.sources.items():
+            for p in packs:
+                bases[p] = max(bases.get(p, x), x, key=bytes_hint)
+        packing = {
+            x: self._cost([p for p in packs if bases[p] is x]) for x, packs in self.sources.items() if x not in whole
+        }
         saved = saved_values(graph, stored, sides)
         self.model = Model(graph, stored, sides, saved, wish, packing)
 
@@ -78,15 +85,16 @@ class _Choices:
             n = None if n is p else self.cut.moved(n)
         return stored_operands(p, early)
 
-    def _cost(self, packs: set[Node]) -> tuple[int, float]:
-        """Bytes of some arrays in few bits, and nanoseconds."""
-        size, elements = 0, 0
+    def _cost(self, packs: Iterable[Node]) -> Packing:
+        """What some arrays take in few bits."""
+        size, elements, unpacked = 1, 0, 0
         for p in packs:
             n = hint(product(p.shape))
             groups = -(-n // GROUP)
             size += groups * (GROUP * self.cut.packs[p] // 8 + (4 if dtypes.kind(p.dtype) == "f" else 0))
             elements += n
-        return size, elements * ROUNDING
+            unpacked += bytes_hint(p)
+        return Packing(size, unpacked, elements * ROUNDING)
 
     def packed(self, limit: int | None) -> frozenset[Node]:
         """What is packed for a limit; without one all that may be, but for what a policy says."""

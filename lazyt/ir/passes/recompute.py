@@ -75,9 +75,10 @@ def _found(p: Program, wish: Wish, rounds: bool) -> tuple[set[Node], Sides, Held
 
 
 class Packing(NamedTuple):
-    """What a value takes in few bits: bytes, and nanoseconds to pack and unpack it."""
+    """What a value takes in few bits: bytes, those while it is read, and nanoseconds to pack and unpack it."""
 
     nbytes: int
+    unpacked: int
     nanoseconds: float
 
 
@@ -124,7 +125,7 @@ class Model:
                 values.append(Value(size, cost, operands, times, fixed))
             else:
                 cost = cost if not fixed else NEVER
-                values.append(Value(size, cost, operands, times, False, fixed, few.nbytes, few.nanoseconds))
+                values.append(Value(size, cost, operands, times, False, fixed, *few))
         self.problem = Problem(tuple(values), late.base)
         self.asked = frozenset(asked)
         self.pressed, self.told = frozenset(pressed), frozenset(told)

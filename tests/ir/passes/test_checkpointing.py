@@ -165,7 +165,10 @@ def test_with_values_that_may_be_packed_the_choice_costs_little_more_than_the_be
     for _ in range(20):
         p = _graph(rng)
         values = tuple(
-            replace(v, fixed=False, once=v.fixed, packed=max(v.nbytes // 4, 1), rounding=rng.randint(1, 9))
+            replace(
+                v, fixed=False, once=v.fixed, packed=max(v.nbytes // 4, 1), unpacked=v.nbytes,
+                rounding=rng.randint(1, 9),
+            )
             if v.nbytes > 2 and v.reads and rng.random() < 0.7 else v
             for v in p.values
         )  # fmt: skip
