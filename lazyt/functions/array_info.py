@@ -17,7 +17,7 @@ from lazyt.functions.searching import host
 from lazyt.ir import dtypes
 from lazyt.ops.axes import integer, one_axis
 from lazyt.ops.definition import OpDef
-from lazyt.tracing.autocast import autocasts
+from lazyt.tracing.autocast import autocasts, outside
 from lazyt.tracing.record import current_device
 from lazyt.tracing.tensor_state import Handle
 
@@ -177,7 +177,8 @@ def vdot(a: ArrayLike, b: ArrayLike) -> Tensor:
     >>> lt.vdot(lt.asarray([[1, 2]]), [[3], [4]]).item()
     11
     """
-    return vecdot(ravel(a), ravel(b))
+    # NOTE: in an autocast region `vecdot` is cast on the CPU, and this is not.
+    return outside(vecdot, ravel(a), ravel(b))
 
 
 def matvec(x1: ArrayLike, x2: ArrayLike) -> Tensor:

@@ -9,6 +9,7 @@ record several are marked by `autocasts`: their arguments are cast, and what the
 from __future__ import annotations
 
 import types
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
@@ -191,7 +192,7 @@ def cast_all(values: Sequence[Any], kind: str, target: np.dtype) -> Sequence[Any
 
 
 # Operations whose name in the tables depends on how they are called.
-_BY_CALL = frozenset(("dot", "inner", "pad"))
+_BY_CALL = frozenset(("dot", "einsum", "inner", "pad"))
 
 
 def _listed(name: str, operands: Sequence[Any], statics: Sequence[Any]) -> str:
@@ -200,11 +201,20 @@ def _listed(name: str, operands: Sequence[Any], statics: Sequence[Any]) -> str:
         ndims = [len(x.shape) for x in operands if isinstance(x, Handle | np.ndarray)]
         lone = len(ndims) < 2 or not min(ndims)
         return "multiply" if lone else "dot" if ndims == [1, 1] else "matmul"
+    if name == "einsum" and not _contracts(statics[0]):
+        return "einsum.apart"
     if name == "pad" and statics:
         mode, axes = statics[0], statics[1]
         if mode == "edge" or (mode == "reflect" and len(axes) < 3):
             return "replication_pad" if mode == "edge" else "reflection_pad"
     return name
+
+
+def _contracts(subscripts: str) -> bool:
+    """Whether an einsum has a product of matrices: a label of two operands that is not in its result."""
+    left, arrow, right = subscripts.replace("...", "").replace(" ", "").partition("->")
+    shared = [c for c, n in Counter(c for part in left.split(",") for c in set(part)).items() if n > 1]
+    return bool(set(shared) - set(right)) if arrow else bool(shared)
 
 
 def outside(f: Callable[..., Any], *args: Any, **options: Any) -> Any:

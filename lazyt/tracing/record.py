@@ -467,10 +467,18 @@ def record(
 
 def _intercepted(mode: Any, op: OpDef, operands: Sequence[Any], statics: Any, ints: Any, offsets: Any) -> Any:
     """What autocast, or a kernel that was put in its place, records instead of a call; None if the call stands."""
-    # NOTE: cast operands are not cast again. What was taken before is what follows cast operands.
-    found = None if mode.autocast is None else mode.autocast.operands(op.name, operands, statics)
-    if found is not None:
-        return record(op, found, statics, ints, offsets)
+    if mode.autocast is not None:
+        # NOTE: inputs come before casts, as `record` takes them where they were met before: one order, one program.
+        tr = begin()
+        for x in operands:
+            if isinstance(x, Handle) and x._slot is None:
+                slot_of(tr, x)
+            elif not isinstance(x, Handle) and type(x) not in SCALARS:
+                break  # host data is met in its turn
+        # NOTE: cast operands are not cast again. What was taken before is what follows cast operands.
+        found = mode.autocast.operands(op.name, operands, statics)
+        if found is not None:
+            return record(op, found, statics, ints, offsets)
     return None if mode.library is None else mode.library.record(op, operands, statics, ints, offsets)
 
 

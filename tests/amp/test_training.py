@@ -43,3 +43,25 @@ def full() -> float:
 def test_losses_are_within_a_percent_of_float32(dtype: str | None, level: str | None, full: float) -> None:
     assert full < 0.2  # of 1.39 at the start
     assert abs(_loss(dtype, level) - full) < 0.01 * full
+
+
+def test_steps_in_a_region_are_one_program() -> None:
+    """Layers whose input needs no cast meet weight and bias before the casts, the first time as later."""
+    lt.random.seed(0)
+    layers = [lt.nn.Linear(4, 4) for _ in range(3)]
+    opt = lt.optim.SGD([p for layer in layers for p in layer.parameters()], lr=0.1)
+    x = lt.ones((2, 4))
+    plans = []
+    for _ in range(4):
+        with lt.autocast("cpu"):
+            y = x
+            for layer in layers:
+                y = layer(y)
+        y.astype("float32").sum().backward()
+        opt.step()
+        opt.zero_grad()
+        lt.sync()
+        report = lt.last_sync()
+        assert report is not None
+        plans.append(report.plans)
+    assert plans[2:] == [0, 0]  # the first time it ran step by step, being small
