@@ -67,6 +67,7 @@ ORDER = (
     "func",
     "testing",
     "library",
+    "kernel_language",
 )
 # What the order alone would allow, and should not. Backends stand on the IR alone; what records knows no backend.
 ONLY = {

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from lazyt.config import HOST
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.functions.arguments import shape_of, tensor
 from lazyt.kernel_language import lowering
-from lazyt.kernel_language.inspection import texts
+from lazyt.kernel_language.inspection import code_text, graph_text, ir_text
 from lazyt.kernel_language.lowering import NUMBER, STATIC, TENSOR, Form, numbers_outside
 from lazyt.kernel_language.reads import BOUNDS
 from lazyt.kernel_language.reference import evaluate
@@ -115,9 +116,6 @@ class Kernel:
         """
         return evaluate(self._form, self._bound(args, kwargs), shape)
 
-    def _texts(self, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any], shape: ShapeLike | None) -> str:
-        return texts(self._op, *self._recorded(args, kwargs, shape), kind)
-
     def graph(self, *args: Any, shape: ShapeLike | None = None, **kwargs: Any) -> str:
         """The primitives that a call with these arguments is recorded as: the graph IR. Runs nothing.
 
@@ -132,7 +130,7 @@ class Kernel:
         %3 = mul %2, %0 : float32 (s0,)
         return %3
         """
-        return self._texts("graph", args, kwargs, shape)
+        return graph_text(self._op, *self._recorded(args, kwargs, shape))
 
     def ir(self, *args: Any, shape: ShapeLike | None = None, **kwargs: Any) -> str:
         """The kernel IR of a call with these arguments, alone. Runs and compiles nothing.
@@ -144,43 +142,33 @@ class Kernel:
         >>> "mul" in twice.ir(lt.ones(3))
         True
         """
-        return self._texts("ir", args, kwargs, shape)
+        return ir_text(self._op, *self._recorded(args, kwargs, shape))
 
-    def llvm(self, *args: Any, shape: ShapeLike | None = None, **kwargs: Any) -> str:
-        """The LLVM IR for the CPU of a call with these arguments, alone. Runs and compiles nothing.
+    def source(self, *args: Any, shape: ShapeLike | None = None, device: str = HOST, **kwargs: Any) -> str:
+        """The code of a call with these arguments, alone: LLVM IR for the CPU, CUDA C for `device="cuda"`.
 
-        >>> import lazyt as lt
-        >>> @lt.kernel
-        ... def twice(i, /, x):
-        ...     return 2 * x[i]
-        >>> "fmul" in twice.llvm(lt.ones(3))
-        True
-        """
-        return self._texts("llvm", args, kwargs, shape)
-
-    def asm(self, *args: Any, shape: ShapeLike | None = None, **kwargs: Any) -> str:
-        """The assembly for this host of a call with these arguments, alone. Runs nothing.
+        No device is needed, and nothing runs or is compiled. NotSupportedError for a backend that shows no code.
 
         >>> import lazyt as lt
         >>> @lt.kernel
         ... def twice(i, /, x):
         ...     return 2 * x[i]
-        >>> "ret" in twice.asm(lt.ones(3))
-        True
+        >>> "fmul" in twice.source(lt.ones(3)), "__global__" in twice.source(lt.ones(3), device="cuda")
+        (True, True)
         """
-        return self._texts("asm", args, kwargs, shape)
+        return code_text(self._op, *self._recorded(args, kwargs, shape), device, assembly=False)
 
-    def cuda(self, *args: Any, shape: ShapeLike | None = None, **kwargs: Any) -> str:
-        """The CUDA C of a call with these arguments, alone; no GPU is needed. Runs and compiles nothing.
+    def assembly(self, *args: Any, shape: ShapeLike | None = None, device: str = HOST, **kwargs: Any) -> str:
+        """The assembly of a call with these arguments, alone, for this host. Runs nothing.
 
         >>> import lazyt as lt
         >>> @lt.kernel
         ... def twice(i, /, x):
         ...     return 2 * x[i]
-        >>> "__global__" in twice.cuda(lt.ones(3))
+        >>> "ret" in twice.assembly(lt.ones(3))
         True
         """
-        return self._texts("cuda", args, kwargs, shape)
+        return code_text(self._op, *self._recorded(args, kwargs, shape), device, assembly=True)
 
 
 @overload

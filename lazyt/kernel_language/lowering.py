@@ -48,8 +48,9 @@ class Form:
             )  # fmt: skip
         if axis is not None and self.indices:
             source.fail(source.tree, "indices of a kernel over rows", "with axis=, every argument is a row or a number")
-        if "shape" in self.arguments:
-            source.fail(source.tree, "an argument `shape`", "a call gives the indices' extents under that name")
+        for name in ("shape", "device"):
+            if name in self.arguments:
+                source.fail(source.tree, f"an argument `{name}`", "that of a call is lazyt's own")
         self.uses = _uses(source, self.indices, self.arguments)
         self.fallible = bounds == "error" and self._may_be_outside()
 

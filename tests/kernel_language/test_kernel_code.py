@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
+import pytest
 
 import lazyt as lt
 from tests.support.user_kernels import CASES
@@ -24,20 +24,21 @@ X = lt.ones(4)
 def test_the_texts_of_a_kernel():
     with lt.no_sync():
         y = X * 2
-        texts = {kind: getattr(saxpy, kind)(y, X, 3.0) for kind in ("graph", "ir", "llvm", "asm", "cuda")}
-    assert "mul" in texts["graph"]
-    assert texts["ir"].startswith("kernel outer=1 rows=0")
-    assert "define " in texts["llvm"]
-    assert "fmul" in texts["llvm"]
-    assert "ret" in texts["asm"]
-    assert "__global__" in texts["cuda"]
+        graph, ir, assembly = saxpy.graph(y, X, 3.0), saxpy.ir(y, X, 3.0), saxpy.assembly(y, X, 3.0)
+        llvm, cuda = saxpy.source(y, X, 3.0), saxpy.source(y, X, 3.0, device="cuda:0")
+    assert "mul" in graph
+    assert ir.startswith("kernel outer=1 rows=0")
+    assert "define " in llvm
+    assert "fmul" in llvm
+    assert "ret" in assembly
+    assert "__global__" in cuda
     assert y.is_pending
 
 
 def test_the_texts_of_a_library_call():
     x = lt.ones((3, 4))
     assert "MatmulCall: a library's code" in dots.ir(x)
-    assert dots.cuda(x).startswith("// [1] MatmulCall")
+    assert dots.source(x, device="cuda").startswith("// [1] MatmulCall")
 
 
 def test_rows_and_shapes_have_texts_too():
@@ -54,6 +55,13 @@ def numbered(i, /):
     return 2 * i
 
 
+def test_code_that_is_not_shown():
+    with pytest.raises(lt.NotSupportedError, match="not supported: the code of a kernel for 'cuda'"):
+        saxpy.assembly(X, X, 3.0, device="cuda")
+    with pytest.raises(lt.DeviceError, match="its backend is not registered"):
+        saxpy.source(X, X, 3.0, device="nothing")
+
+
 def test_a_kernel_says_what_it_is():
     assert repr(saxpy) == "<lazyt.kernel saxpy(x, y, a)>"
     assert saxpy.__name__ == "saxpy"
@@ -62,5 +70,5 @@ def test_a_kernel_says_what_it_is():
 
 def test_the_cuda_code_of_kernels_is_written_without_a_gpu():
     for f, args, more in CASES:
-        text = f.cuda(*(lt.asarray(x) if isinstance(x, np.ndarray) else x for x in args), **more)
+        text = f.source(*args, device="cuda", **more)
         assert "__global__" in text or "a library's code" in text

@@ -137,7 +137,7 @@ def test_what_is_no_kernel():
         made("def f(i, /, *xs):\n    return 1\n")
     with pytest.raises(lt.ShapeError, match="bounds='mirror' is not one of error, zero, clamp, wrap"):
         lt.kernel(bounds="mirror")
-    with pytest.raises(lt.DTypeError, match="axis is an integer, got 1.5"):
+    with pytest.raises(lt.DTypeError, match=r"axis is an integer, got 1\.5"):
         lt.kernel(axis=1.5)  # type: ignore[arg-type]
     with pytest.raises(lt.NotSupportedError, match="a `def` is required"):
         lt.kernel(lambda i, /, x: x[i])

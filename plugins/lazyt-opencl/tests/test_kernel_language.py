@@ -16,3 +16,8 @@ def test_a_kernel_is_its_function_at_every_index(f, args, more):
     with lt.device(NAME):
         found = f(*(lt.asarray(x) if isinstance(x, np.ndarray) else x for x in args), **more)
         compared(f, args, more, found)
+
+
+def test_the_code_of_a_kernel():
+    f, args, more = CASES[0]
+    assert "__kernel" in f.source(*args, device=NAME, **more)

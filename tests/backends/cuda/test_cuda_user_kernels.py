@@ -27,6 +27,6 @@ def test_a_kernel_on_a_device(f, args, more):
 @pytest.mark.usefixtures("nvrtc")
 def test_the_code_that_is_shown_compiles():
     for f, args, more in SHOWN:
-        text = f.cuda(*args, **more)
+        text = f.source(*args, device="cuda", **more)
         if text.count("__global__") == 1:
             assert engine.compile_program(f"{PREAMBLE}\n{text}", 90, ObjectCache(None)).cubin.startswith(b"\x7fELF")

@@ -10,6 +10,7 @@ from lazyt.backends.interface import Allocator, Backend, Capabilities, Propertie
 from lazyt.errors import DeviceError
 from lazyt.ops.kernel_calls import ON_DEVICE
 from lazyt_opencl.arrays import LANGUAGE
+from lazyt_opencl.codegen.emit import program
 from lazyt_opencl.device import NAME, device, devices, number_of
 from lazyt_opencl.library.registry import FUNCTIONS
 from lazyt_opencl.queues import DeviceBuffer
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lazyt.backends.interface import Stream
+    from lazyt.ir.kernel import Kernel
     from lazyt.ir.passes.kernelize import KernelCall
     from lazyt.ir.passes.schedule import Schedule
     from lazyt_opencl.executor import Executable
@@ -122,6 +124,9 @@ class OpenCLBackend(Backend):
         from lazyt_opencl.executor import Executable
 
         return Executable(schedule, name)
+
+    def kernel_text(self, kernel: Kernel, assembly: bool = False) -> str:
+        return super().kernel_text(kernel, assembly) if assembly else program([kernel])
 
     def fallback(self, fn: str) -> str:
         return "" if fn in FUNCTIONS or fn == ON_DEVICE else f"there is no OpenCL kernel for {fn}"
