@@ -253,7 +253,7 @@ class Expressions(Reads):
             self.source.refuse(
                 n, ShapeError, f"{ast.unparse(n)}: {len(elements)} indices for an array of {x.rows} dimensions"
             )
-        index = []
+        index: list[Any] = []
         for e in elements:
             if isinstance(e, ast.Slice):
                 if e.lower or e.upper or e.step:

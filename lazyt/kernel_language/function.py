@@ -75,7 +75,7 @@ class Kernel:
         name = form.source.name
         kinds, operands, fixed = "", [], []
         values = self._bound(args, kwargs)
-        beside = next((x for x in values if isinstance(x, Handle)), None)
+        beside: Any = next((x for x in values if isinstance(x, Handle)), None)
         for argument, x in zip(form.arguments, values, strict=True):
             if type(x) in (float, complex):
                 kinds += NUMBER
@@ -126,9 +126,10 @@ class Kernel:
         >>> print(twice.graph(lt.ones(3)))
         %0 = input 0 : float32 (s0,)
         %1 = constant 2.0 : float32 ()
-        %2 = expand %1 : float32 (s0,)
-        %3 = mul %2, %0 : float32 (s0,)
-        return %3
+        %2 = reshape %1 : float32 (1,)
+        %3 = expand %2 : float32 (s0,)
+        %4 = mul %3, %0 : float32 (s0,)
+        return %4
         """
         return graph_text(self._op, *self._recorded(args, kwargs, shape))
 

@@ -125,7 +125,7 @@ def lower(form: Form, b: Builder, *given: Any, ints: Shape | None = None) -> Nod
         found = call.over_rows()
         return tuple(found) if call.is_tuple else found[0]
     extents = call.extents() if ints is None else ints
-    whole = [(0, n) for n in extents]
+    whole: list[Interval] = [(0, n) for n in extents]
     found, w = call.over(whole, {})
     cuts = _near_ends(b, w, extents) if divides else {}
     if cuts:
@@ -188,7 +188,7 @@ class Call:
             source.fail(source.tree, "a way without `return`", "a kernel has a value at every index")
         self.is_tuple = isinstance(out, tuple)
         values = out if isinstance(out, tuple) else (out,)
-        found = [_result(self.form, w, x, self.whole and self.whole[k]) for k, x in enumerate(values)]
+        found = [_result(self.form, w, x, self.whole[k] if self.whole else None) for k, x in enumerate(values)]
         self.whole = self.whole or found
         return found
 

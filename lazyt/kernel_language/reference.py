@@ -23,7 +23,8 @@ class Checked:
     def __init__(self, array: np.ndarray[Any, Any], bounds: str) -> None:
         self.array = array
         self.bounds = bounds
-        self.shape, self.ndim, self.dtype = array.shape, array.ndim, array.dtype
+        self.shape: tuple[int, ...] = array.shape
+        self.ndim, self.dtype = array.ndim, array.dtype
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -83,8 +84,9 @@ def evaluate(form: Form, values: list[Any], shape: Any) -> Any:
         return _over_rows(form.axis, f, arrays)
     given = [Checked(x, form.bounds) if isinstance(x, np.ndarray) else x for x in arrays]
     if shape is None:
-        at = dict(zip(form.arguments, given, strict=True))
-        shape = [next(at[v].shape[k] for v, k, _ in form.uses[i] if not np.isscalar(at[v])) for i in form.indices]
+        at: dict[str, Any] = dict(zip(form.arguments, given, strict=True))
+        read = {i: (at[v].shape[k] for v, k, _ in form.uses[i] if isinstance(at[v], Checked)) for i in form.indices}
+        shape = [next(read[i]) for i in form.indices]
     shape = shape_of(form.source.name, shape)
     return _stacked([f(*i, *given) for i in np.ndindex(*shape)], shape)
 

@@ -56,7 +56,7 @@ class Source:
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self.name: str = getattr(function, "__name__", repr(function))
-        self.file, self.first, self.lines = "", 1, []
+        self.lines: list[str] = []
         if not inspect.isfunction(function) or self.name == "<lambda>":
             raise NotSupportedError(f"kernel {self.name}: not supported: {function!r}, because a `def` is required")
         self.file = function.__code__.co_filename

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 # A loop that is no reduction is written out up to this many times.
 LONGEST = 1024
 _FOLDS: dict[type[ast.AST], str] = {ast.Add: "sum", ast.Sub: "sum", ast.Mult: "prod"}
+_EXTREMES: dict[tuple[str, Any] | None, str] = {
+    ("extreme", "max"): "max", ("extreme", "min"): "min", ("elementwise", "maximum"): "max",
+    ("elementwise", "minimum"): "min",
+}  # fmt: skip
 _JOIN = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 
 
@@ -194,8 +198,7 @@ class Statements(Expressions):
             self._collect(s, carried, _FOLDS[type(n.op)], x)
             return True
         if isinstance(n, ast.Call) and len(n.args) == 2 and any(_is(a, name) for a in n.args):
-            fold = {("extreme", "max"): "max", ("extreme", "min"): "min", ("elementwise", "maximum"): "max",
-                    ("elementwise", "minimum"): "min"}.get(self.callee_meaning(n))  # fmt: skip
+            fold = _EXTREMES.get(self.callee_meaning(n))
             if fold is not None:
                 self._collect(s, carried, fold, self.number_or_array(n.args[_is(n.args[0], name)]))
                 return True
