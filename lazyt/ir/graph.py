@@ -208,6 +208,7 @@ class Origin:
     # Of what pulls back: whether it is made of the forward pass' values alone, without a cotangent.
     local: bool = False
     draw: Draw | None = None  # whether, and how, a backward may read it in few bits
+    construct: str = ""  # of a user's kernel: what may fail at the sync, and where it stands
 
     def __str__(self) -> str:
         return str(self.site)

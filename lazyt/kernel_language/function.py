@@ -13,7 +13,8 @@ from lazyt.errors import DTypeError, ShapeError
 from lazyt.functions.arguments import shape_of, tensor
 from lazyt.kernel_language import lowering
 from lazyt.kernel_language.inspection import code_text, graph_text, ir_text
-from lazyt.kernel_language.lowering import NUMBER, STATIC, TENSOR, Form, numbers_outside
+from lazyt.kernel_language.lowering import NUMBER, STATIC, TENSOR, Form
+from lazyt.kernel_language.outside import Outside
 from lazyt.kernel_language.reads import BOUNDS
 from lazyt.kernel_language.reference import evaluate
 from lazyt.kernel_language.source import Source
@@ -23,7 +24,7 @@ from lazyt.tracing.record import is_grad_enabled, record
 from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lazyt.functions.arguments import ShapeLike
 
@@ -48,12 +49,19 @@ class Kernel:
         self._op = OpDef(form.source.name, lower, saves=tuple(range(len(form.arguments))), fallible=form.fallible)
         given = list(inspect.signature(function).parameters.values())[len(form.indices) :]
         self._signature = inspect.Signature(given)
+        self._outside = Outside(form.source)
+        # Types of arguments that are operands as they are -> what each is recorded as.
+        self._plain: dict[tuple[type, ...], str] = {}
 
     def __repr__(self) -> str:
         return f"<lazyt.kernel {self._form.source.name}{self._signature}>"
 
     def __call__(self, *args: Any, shape: ShapeLike | None = None, **kwargs: Any) -> Any:
         """Record the kernel; nothing runs. One tensor, or a tuple of those that the function returns."""
+        if shape is None and not kwargs:
+            kinds = self._plain.get(tuple(map(type, args)))
+            if kinds is not None:
+                return record(self._op, args, self._statics(kinds, args, ()))
         operands, statics, ints = self._recorded(args, kwargs, shape)
         return record(self._op, operands, statics, ints)
 
@@ -88,6 +96,8 @@ class Kernel:
             else:
                 kinds += TENSOR
                 operands.append(tensor(x, beside))
+        if TENSOR in kinds and all(isinstance(x, Handle | float | complex) for x in args) and len(args) == len(kinds):
+            self._plain[tuple(map(type, args))] = kinds
         if TENSOR not in kinds and shape is None:
             raise ShapeError(f"kernel {name}: no argument is an array, so no extent is known; give shape=")
         ints = None
@@ -100,9 +110,14 @@ class Kernel:
                     f"kernel {name}: shape={ints} has {len(ints)} extents, and the indices are "
                     f"{', '.join(form.indices)}"
                 )
-        numbers = numbers_outside(form.source)
-        divides = not (is_grad_enabled() and any(isinstance(x, Handle) and x.requires_grad for x in operands))
-        return operands, (kinds, tuple(numbers), divides, *fixed, *numbers.values()), ints
+        return operands, self._statics(kinds, operands, fixed), ints
+
+    def _statics(self, kinds: str, operands: Sequence[Any], fixed: Sequence[Any]) -> tuple[Any, ...]:
+        names, numbers = self._outside.read()
+        divides = self._form.divides and not (
+            is_grad_enabled() and any(isinstance(x, Handle) and x.requires_grad for x in operands)
+        )
+        return (kinds, names, divides, *fixed, *numbers)
 
     def python(self, *args: Any, shape: ShapeLike | None = None, **kwargs: Any) -> Any:
         """What the function itself gives, called by Python once for each index: NumPy arrays. To test against.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import types
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import NotSupportedError, ShapeError
@@ -11,9 +10,9 @@ from lazyt.ir import dtypes
 from lazyt.ir.builder import Weak, broadcast_shapes
 from lazyt.ir.graph import Node
 from lazyt.ir.symbolic import hint, product
-from lazyt.kernel_language.source import Source, source_of
+from lazyt.kernel_language.source import Source
 from lazyt.kernel_language.statements import Statements
-from lazyt.kernel_language.values import NUMBERS, Array, Axis
+from lazyt.kernel_language.values import Array, Axis
 from lazyt.ops.axes import one_axis
 from lazyt.ops.definition import node_of
 
@@ -52,6 +51,10 @@ class Form:
             if name in self.arguments:
                 source.fail(source.tree, f"an argument `{name}`", "that of a call is lazyt's own")
         self.uses = _uses(source, self.indices, self.arguments)
+        # Whether parts of the domain may differ: by what is read outside, or by a condition on an index.
+        self.divides = axis is None and (
+            bounds != "error" or any(isinstance(n, ast.If | ast.IfExp | ast.BoolOp) for n in source.walk())
+        )
         self.fallible = bounds == "error" and self._may_be_outside()
 
     def _may_be_outside(self) -> bool:
@@ -92,24 +95,6 @@ def _summand(e: ast.AST, indices: Container[str]) -> str | None:
             return None
         e = e.left if left else e.right
     return e.id if isinstance(e, ast.Name) and e.id in indices else None
-
-
-def numbers_outside(source: Source) -> dict[tuple[Source, str], Any]:
-    """The numbers that a function and those it calls read from outside, as they are now."""
-    found: dict[tuple[Source, str], Any] = {}
-    todo, seen = [source], {source}
-    while todo:
-        s = todo.pop()
-        for name in s.outer:
-            x = s.outside(name)
-            if type(x) in NUMBERS:
-                found[s, name] = x
-            elif isinstance(x, types.FunctionType) and x.__module__.partition(".")[0] not in ("lazyt", "numpy"):
-                inner = source_of(x)
-                if inner not in seen:
-                    seen.add(inner)
-                    todo.append(inner)
-    return found
 
 
 def lower(form: Form, b: Builder, *given: Any, ints: Shape | None = None) -> Node | tuple[Node, ...]:

@@ -6,11 +6,13 @@ it, else found at the sync), 'zero', 'clamp' (the nearest element) or 'wrap' (th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import DTypeError
 from lazyt.ir import dtypes
 from lazyt.ir.builder import broadcast_shapes
+from lazyt.ir.graph import Origin
 from lazyt.ir.symbolic import hint
 from lazyt.kernel_language.arithmetic import Arithmetic, Interval
 from lazyt.kernel_language.values import Affine, Array, Axis, Truth
@@ -42,6 +44,7 @@ class Reads(Arithmetic):
         self.reached: dict[tuple[Node, int], list[int]] = {}
         self.reach: dict[tuple[Node, int], list[int]] = {}
         self._extended: dict[Node, Node] = {}
+        self.reading = ""  # what is read, and where that stands: for errors at the sync
         self._is_narrow = False
 
     def read(self, x: Array, index: Sequence[Any]) -> Array:
@@ -266,7 +269,11 @@ class Reads(Arithmetic):
             found = [self.select(self.condition(), i, 0) for i in found]
         given, _ = self.nodes(found)
         shape = broadcast_shapes(b, "index", *(n.shape for n in given))
+        site = b.site
+        if isinstance(site, Origin):
+            b.site = replace(site, construct=self.reading)
         node = b.gather(base, [b.expand_to(b.cast(n, dtypes.int64), shape) for n in given], axes)
+        b.site = site
         y = Array(node, len(self.axes) if shape else 0, x.weak)
         return y if inside is None else self.select(inside, y, Array(b.constant(0, x.dtype), 0, x.weak))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import functools
 import inspect
 import textwrap
@@ -72,6 +73,7 @@ class Source:
         assert isinstance(found, ast.FunctionDef), "isfunction, and no lambda"
         self.tree = found
         self.body = self._body()
+        self._cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         given = found.args
         for extra in (given.vararg, given.kwarg):
             if extra is not None:
@@ -139,17 +141,16 @@ class Source:
 
     def outside(self, name: str) -> Any:
         """What a name that is not set in the function means; MISSING if nothing."""
-        f = self.function
-        for found, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
-            if found == name:
-                try:
-                    return cell.cell_contents
-                except ValueError:  # it is set later
-                    return MISSING
-        if name in f.__globals__:
-            return f.__globals__[name]
-        builtins = f.__globals__.get("__builtins__", __builtins__)
-        return (builtins if isinstance(builtins, dict) else vars(builtins)).get(name, MISSING)
+        cell = self._cells.get(name)
+        if cell is not None:
+            try:
+                return cell.cell_contents
+            except ValueError:  # it is set later
+                return MISSING
+        space: dict[str, Any] = self.function.__globals__
+        if name in space:
+            return space[name]
+        return getattr(builtins, name, MISSING)
 
 
 @functools.lru_cache(256)

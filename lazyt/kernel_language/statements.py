@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from lazyt.kernel_language.arithmetic import identity
-from lazyt.kernel_language.expressions import UNROLLED, Expressions
+from lazyt.kernel_language.loops import UNROLLED, Loops
 from lazyt.kernel_language.values import Array, Carried, ReadInLoop, Truth, Unset
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _EXTREMES: dict[tuple[str, Any] | None, str] = {
 _JOIN = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 
 
-class Statements(Expressions):
+class Statements(Loops):
     """Runs statements; `block` gives what they return."""
 
     def __init__(self, b: Builder, source: Source, bounds: str, numbers: Mapping[tuple[Source, str], Any]) -> None:

@@ -20,7 +20,8 @@ def index_error(n: Node, index: int, sizes: Sequence[int]) -> LazytError:
     refusing = sorted({s for s in sizes if not 0 <= index < s} or {sizes[0]})
     each = " or ".join(str(s) for s in refusing)
     given = str(index) if index >= 0 else " or ".join(str(index - s) for s in refusing)
-    found = f"at {n.site}; found at the sync"
+    construct = getattr(n.site, "construct", "")
+    found = f"at {n.site}; found at the sync{f', by {construct}' * bool(construct)}"
     error: LazytError = IndexOutOfRange(
         f"index {given} is out of bounds for an axis of size {each} (indexing recorded {found})"
     )
