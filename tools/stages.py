@@ -36,6 +36,7 @@ PHASES: tuple[tuple[str, tuple[Stage, ...]], ...] = (
                 (
                     "functions", "amp", "nn", "optim", "data", "distributions", "func", "multiprocessing", "linalg",
                     "fft", "random", "memory", "debug", "utils", "device_modules", "library",
+                    "kernel_language",
                 ),
             ),
             Stage(

@@ -27,7 +27,7 @@ Shape = tuple["int | Dim", ...]
 Interval = tuple["int | Dim", "int | Dim"]
 # A domain of fewer elements is not divided, nor one of a kernel with more operations.
 LEAST = 1 << 14
-MOST_CODE = 256
+MOST_CODE = 32
 # What an argument is recorded as.
 TENSOR, NUMBER, STATIC = "tns"
 
@@ -147,10 +147,12 @@ class Call:
         """Of the indices, by the arguments that they stand for."""
         return tuple(_extent(self.form, self.b, name, self.values) for name in self.form.indices)
 
-    def over(self, box: Sequence[Interval], reach: dict[tuple[Node, int], list[int]]) -> tuple[list[Node], Statements]:
+    def over(
+        self, box: Sequence[Interval], reach: dict[tuple[Node, int], list[int]], gathers: bool = False
+    ) -> tuple[list[Node], Statements]:
         """The results for indices with these starts and extents; `reach` is how far arguments are extended."""
         w = Statements(self.b, self.form.source, self.form.bounds, self.numbers)
-        w.reach = reach
+        w.reach, w.gathers = reach, gathers
         for k, (name, (start, extent)) in enumerate(zip(self.form.indices, box, strict=True)):
             axis = Axis(name, k, extent, start)
             w.axes.append(axis)
@@ -189,7 +191,7 @@ def _near_ends(b: Builder, w: Statements, extents: Shape) -> dict[int, list[int]
 def _divided(call: Call, box: list[Interval], cuts: dict[int, list[int]]) -> list[Node]:
     """The results for a box: of its first index that is cut the ends apart, and the middle divided along the others."""
     if not cuts:
-        return call.over(box, {})[0]
+        return call.over(box, {}, gathers=True)[0]
     k = min(cuts)
     before, after = cuts[k]
     start, extent = box[k]

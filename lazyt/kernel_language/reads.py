@@ -44,6 +44,8 @@ class Reads(Arithmetic):
         self.reached: dict[tuple[Node, int], list[int]] = {}
         self.reach: dict[tuple[Node, int], list[int]] = {}
         self._extended: dict[Node, Node] = {}
+        # Whether what is outside is read by a gather: in a small part of a domain one kernel is worth more than slices.
+        self.gathers = False
         self.reading = ""  # what is read, and where that stands: for errors at the sync
         self._is_narrow = False
 
@@ -107,6 +109,8 @@ class Reads(Arithmetic):
                 self._check(p, a - first, n)
                 if not all(map(_is_zero, self._excess(p, n, self._known()))):
                     return None
+            elif self.gathers and self.bounds != "zero":
+                return None
             elif self.bounds != "zero" and not b.at_least(n, 1):
                 raise OutOfBounds(f"axis {a - first} has no elements")
             elif self.bounds == "wrap" and not (b.at_least(n - before, 0) and b.at_least(n - after, 0)):

@@ -108,3 +108,9 @@ def test_policy_gradient_in_short():
 def test_first_session():
     """A process of its own: what is said of plans depends on the programs seen before."""
     output("-m", "doctest", "-o", "ELLIPSIS", "-o", "NORMALIZE_WHITESPACE", "docs/tutorials/first-session.md")
+
+
+@pytest.mark.slow
+def test_denoise_in_short():
+    text = output("examples/denoise.py", "--quick")
+    assert numbers(r"filtered +([\d.]+)", text)[-1] < 0.5 * numbers(r"noisy ([\d.]+)", text)[-1]

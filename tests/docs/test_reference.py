@@ -65,7 +65,7 @@ ALIKE = {
     "seed": "torch.manual_seed",
 }
 # lazyt's own: what only a library that defers has a use for.
-OWN = {"explain", "last_sync", "pending", "spelling", "sync"}
+OWN = {"explain", "kernel", "last_sync", "pending", "spelling", "sync"}
 
 _FILES = "it reads or writes a file: `lazyt.save`, `lazyt.load`, or NumPy's on an array"
 _TEXT = "it is about text: NumPy's takes a tensor, which computes it"
