@@ -16,6 +16,7 @@ import numpy as np
 
 from lazyt import on_demand
 from lazyt.backends.common.commit_flag import Receipt
+from lazyt.backends.common.donating import References, chosen, references
 from lazyt.backends.common.executable import ScheduleExecutable
 from lazyt.backends.cpu import memory
 from lazyt.backends.cpu.binding import Binding
@@ -29,8 +30,7 @@ from lazyt.backends.cpu.library.registry import native_module_of
 from lazyt.backends.cpu.symbolic_binding import Found, Rebinder
 from lazyt.backends.cpu.thread_pool import Program, get_num_threads, unloaded
 from lazyt.errors import OutOfMemory
-from lazyt.ir import graph as g
-from lazyt.ir.passes.donate import Donation, donations
+from lazyt.ir.passes.donate import donations
 from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.schedule import Launch, LibraryCall, MatmulCall, ScatterCall, Schedule
 
@@ -154,7 +154,7 @@ class Bound(Binding):
         self.status_address: int = state.ctypes.data
         self.variants: dict[frozenset[int], Bound] = {}
         # The last reference counts of inputs, and the choice for them: see `donating`.
-        self.chosen: tuple[memory.References | None, Bound, Sequence[int]] = None, self, ()
+        self.chosen: tuple[References | None, Bound, Sequence[int]] = None, self, ()
         self.lock = threading.RLock()
 
     def _plan_memory(self) -> int:
@@ -184,7 +184,7 @@ class Bound(Binding):
 
     def spared(self, inputs: Sequence[Any] | None = None) -> int:
         """Bytes of results that take the memory of inputs; of these, or, with None, if nothing else holds any."""
-        donated = _chosen(self.possible_donations(), None if inputs is None else memory.references(inputs))
+        donated = chosen(self.possible_donations(), None if inputs is None else references(inputs), memory.Buffer)
         size = dict(zip(self.exe.outputs, self.sizes, strict=True))
         return sum(size[d.output] for d in donated)
 
@@ -204,10 +204,10 @@ class Bound(Binding):
 
         The input is -1 for an output in fresh memory; this binding itself and no inputs if no result takes any.
         """
-        found = memory.references(inputs)
+        found = references(inputs)
         last, bound, places = self.chosen
         if found != last:
-            donated = _chosen(self.donations, found)
+            donated = chosen(self.donations, found, memory.Buffer)
             bound, places = self, []
             if donated:
                 bound = self._variant(frozenset(id(d.copy) for d in donated if d.copy is not None), scalars)
@@ -306,16 +306,3 @@ class Rebound(Bound):
     @cached_property
     def products(self) -> dict[MatmulCall, Product]:  # type: ignore[override]
         return Binding(self.exe, self.values, self.left_out).products
-
-
-def _chosen(donations: Sequence[Donation], inputs: memory.References | None) -> list[Donation]:
-    """The donations of a plan from inputs that nothing else refers to (None: all), one for each input and output."""
-    found: list[Donation] = []
-    given: set[int] = set()
-    served: set[g.Node] = set()
-    for d in donations:
-        if d.donor not in given and d.output not in served and (inputs is None or memory.alone(inputs, d.donor)):
-            given.add(d.donor)
-            served.add(d.output)
-            found.append(d)
-    return found

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyt.backends.common.donating import COUNTED
 from lazyt.interrupts import uninterrupted
 
 if TYPE_CHECKING:
@@ -356,31 +357,6 @@ peak = _pool.peak
 reset_peak = _pool.reset_peak
 set_limit = _pool.set_limit
 empty_cache = _pool.empty_cache
-
-
-References = tuple[list[int], list[int], list[type]]
-
-
-def references(values: Sequence[Any]) -> References:
-    """The reference counts of each of `values` and its buffer, and the kind of that buffer."""
-    buffers = [v.buffer for v in values]
-    return list(map(sys.getrefcount, values)), list(map(sys.getrefcount, buffers)), list(map(type, buffers))
-
-
-class _Value:
-    def __init__(self, buffer: object) -> None:
-        self.buffer = buffer
-
-
-# What `references` gives for a value that only the list holds, and a buffer that only the value holds. Interpreters
-# without a global lock count in other ways: there no value is ever alone.
-_ALONE = references([_Value(Buffer.__new__(ExternalBuffer))])
-COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()
-
-
-def alone(found: References, i: int) -> bool:
-    """Whether only the list refers to value i, and only the value to its buffer, which is the pool's own."""
-    return COUNTED and found[0][i] == _ALONE[0][0] and found[1][i] == _ALONE[1][0] and found[2][i] is Buffer
 
 
 def wrap_external(address: int, nbytes: int, owner: object, *, readonly: bool = True) -> ExternalBuffer:

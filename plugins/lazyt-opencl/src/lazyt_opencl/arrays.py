@@ -92,7 +92,8 @@ class ZonedArray(Zoned):
     def _content(self) -> np.ndarray[Any, Any]:
         queue = self.array.queue
         queue.synchronize()
-        return queue.where.read(self.buffer, np.dtype(np.uint8), (self.buffer.nbytes,))
+        found: np.ndarray[Any, Any] = queue.where.read(self.buffer, np.dtype(np.uint8), (self.buffer.nbytes,))
+        return found
 
     def fault(self) -> str:
         return self._fault_of(self._content() != self.expected)
@@ -190,7 +191,7 @@ class Function:
         try:
             self.handle.set_args(*map(_parameter, arguments))
             cl.enqueue_nd_range_kernel(queue.found, self.handle, items, own)
-        except (cl.LogicError, cl.RuntimeError, cl.MemoryError) as e:
+        except self.arrays.where.errors as e:
             raise KernelError(f"{LANGUAGE}: kernel {self.name!r} cannot be launched: {e}") from None
 
 

@@ -64,7 +64,7 @@ def _share(call: KernelCall) -> float:
     return len(call.kernel.accesses) / BUFFERS
 
 
-_CAPABILITIES = Capabilities(vector_products=True, share=_share, asynchronous=True)
+_CAPABILITIES = Capabilities(vector_products=True, share=_share, asynchronous=True, donation=True)
 
 
 class OpenCLBackend(Backend):

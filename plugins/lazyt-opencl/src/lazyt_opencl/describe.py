@@ -15,7 +15,7 @@ from lazyt_opencl.codegen.emit import emit
 from lazyt_opencl.codegen.preamble import HEAD
 from lazyt_opencl.codegen.text import Module
 from lazyt_opencl.device import NAME
-from lazyt_opencl.library.registry import is_source, routine_of
+from lazyt_opencl.library.registry import routine_of, user_call
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,8 +44,8 @@ class LaunchDescription(Description):
             return f"generated {routine.name}"
         if isinstance(c, ScatterCall):
             return "NumPy scatter in index order, on the host"
-        if is_source(c):
-            return f"{c.node.attrs.statics[0]!r}, {LANGUAGE} of the user's"
+        if (of_user := user_call(c)) is not None:
+            return f"{of_user!r}, {LANGUAGE} of the user's"
         if isinstance(c, LibraryCall):
             assert isinstance(c.node.attrs, g.Opaque)
             return f"NumPy {c.node.attrs.fn.replace('_', '.', 1)}, on the host"
@@ -65,7 +65,7 @@ class LaunchDescription(Description):
             return (
                 "" if self._bound.form_of(c) is not None else f"there is no OpenCL kernel for {c.node.dtype} products"
             )
-        if isinstance(c, KernelCall) or self._routine is not None or is_source(c):
+        if isinstance(c, KernelCall) or self._routine is not None or user_call(c) is not None:
             return ""
         if isinstance(c, LibraryCall) and isinstance(c.node.attrs, g.Opaque) and c.node.attrs.fn == ON_DEVICE:
             return f"its kernel for {NAME!r} is a function of NumPy's arrays"

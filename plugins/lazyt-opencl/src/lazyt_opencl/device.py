@@ -51,6 +51,7 @@ class Device:
         # The host's reads have a queue of their own, so that they wait for what they read alone.
         self._reads = cl.CommandQueue(self.context)
         self.fallbacks: Counter[str] = Counter()
+        self.errors = cl.MemoryError, cl.RuntimeError, cl.LogicError
         self.programs: dict[str, Any] = {}  # of users' sources
         self.options = ["-cl-std=CL1.2", "-w"]
         if found.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
@@ -85,16 +86,15 @@ class Device:
 
     def allocate(self, nbytes: int) -> DeviceBuffer:
         """Memory of the current queue with undefined content; OutOfMemory if there is none."""
-        queue, size, cl = self.current(), max(nbytes, 1), self.cl
-        errors = cl.MemoryError, cl.RuntimeError, cl.LogicError
+        queue, size = self.current(), max(nbytes, 1)
         try:
             return DeviceBuffer(queue.pool.allocate(size), nbytes, queue)
-        except errors:
+        except self.errors:
             # What other queues have in their pools may be what is missing.
             self.free_cached()
         try:
             return DeviceBuffer(queue.pool.allocate(size), nbytes, queue)
-        except errors as e:
+        except self.errors as e:
             raise OutOfMemory(f"{self.name} ({self.found.name}): no memory for {nbytes:,} bytes: {e}") from e
 
     def free_cached(self) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.backends.common.binding import ScheduleBinding
+from lazyt.backends.common.donating import chosen, references
 from lazyt.backends.common.executable import ScheduleExecutable
 from lazyt.backends.common.host_calls import HostCall
 from lazyt.backends.common.products import Choice, Product
@@ -23,13 +24,13 @@ from lazyt.ir.kernel import LANES
 from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.ir.passes.split_reduction import Piece, Scratch, split, whole, worth_splitting
-from lazyt_opencl import products
+from lazyt_opencl import donation, products
 from lazyt_opencl.arrays import Arrays, DeviceArray
 from lazyt_opencl.checks import WORD, Check, unsettled
 from lazyt_opencl.codegen.emit import program, symbol_of
 from lazyt_opencl.describe import LaunchDescription
 from lazyt_opencl.device import Device, device
-from lazyt_opencl.library.registry import is_source, routine_of
+from lazyt_opencl.library.registry import routine_of, user_call
 from lazyt_opencl.library.routine import Step
 from lazyt_opencl.queues import DeviceBuffer
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from lazyt.backends.common.commit_flag import Receipt
     from lazyt.ir.graph import Node
     from lazyt.ir.kernel import Kernel
+    from lazyt.ir.passes.donate import Donation
     from lazyt.ir.passes.schedule import Launch as AnyLaunch, Schedule
     from lazyt_opencl.queues import Queue
 
@@ -73,6 +75,7 @@ class Executable(ScheduleExecutable):
     def __init__(self, sched: Schedule, name: str) -> None:
         super().__init__(sched)
         self.device = device(name)
+        self.donations = donation.possible(sched)
 
     def compile(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
         """Build the programs of a run for these extents."""
@@ -94,7 +97,22 @@ class Executable(ScheduleExecutable):
     def run(
         self, extents: tuple[int, ...], scalars: Sequence[Any], inputs: Sequence[Any], receipt: Receipt | None = None
     ) -> list[Any]:
-        return self._bound(extents, scalars).run(scalars, inputs)
+        bound = self._bound(extents, scalars)
+        donated = [] if receipt is None else self._donated(inputs)
+        if not donated:
+            return bound.run(scalars, inputs)
+        of = {d.output: d.donor for d in donated}
+        places = [of.get(n, -1) for n in self.outputs]
+        variant = bound.variant(frozenset(id(d.copy) for d in donated if d.copy is not None), scalars)
+        return variant.run(scalars, inputs, places, min(d.region for d in donated), receipt)
+
+    def _donated(self, inputs: Sequence[Any]) -> list[Donation]:
+        """The results of a run that take the memory of inputs."""
+        if not self.donations:
+            return []
+        found = chosen(self.donations, references(inputs), DeviceBuffer)
+        # NOTE: what is wrong with an input is found later, and then all that this plan computes is computed again.
+        return [] if found and unsettled(_of_devices(inputs)) else found
 
     def describe(self, launch: AnyLaunch, bound: Bound) -> LaunchDescription:
         return LaunchDescription(launch, bound)
@@ -108,11 +126,15 @@ class Enqueued:
         handle.set_scalar_arg_dtypes([None, np.int64, *(None for _ in bases)])
         self.at = at
 
-    def run(self, run: Run) -> None:
-        """Enqueue it."""
+    def prepared(self, run: Run) -> tuple[Any, ...]:
+        """What enqueues it, to be given to OpenCL: its arguments are set."""
         memory = run.memory
         self.handle.set_args(run.table.memory, self.at, *(memory[b].memory for b in self.bases))
-        run.where.cl.enqueue_nd_range_kernel(run.queue.found, self.handle, *self.sizes)
+        return (run.queue.found, self.handle, *self.sizes)
+
+    def run(self, run: Run) -> None:
+        """Enqueue it."""
+        run.where.cl.enqueue_nd_range_kernel(*self.prepared(run))
 
 
 class Run:
@@ -181,10 +203,23 @@ class Bound(ScheduleBinding):
 
     exe: Executable
 
-    def __init__(self, exe: Executable, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
+    def __init__(
+        self, exe: Executable, extents: tuple[int, ...], scalars: Sequence[Any], left_out: frozenset[int] = frozenset()
+    ) -> None:
         super().__init__(exe, exe.expressions.evaluate(extents, scalars))
-        self.extents = extents
+        self.extents, self.left_out = extents, left_out
         self.lock = threading.RLock()
+        self.variants: dict[frozenset[int], Bound] = {}
+
+    def variant(self, left_out: frozenset[int], scalars: Sequence[Any]) -> Bound:
+        """The binding for runs that omit these copies, because the copy's source is overwritten."""
+        if not left_out:
+            return self
+        found = self.variants.get(left_out)
+        if found is None:
+            found = self.variants[left_out] = Bound(self.exe, self.extents, scalars, left_out)
+            found.build()
+        return found
 
     @property
     def where(self) -> Device:
@@ -213,7 +248,28 @@ class Bound(ScheduleBinding):
         planned: list[Any] = []
         kernels: dict[str, Kernel] = {}
         sources: dict[str, Callable[[], str]] = {}
-        for c in self.exe.schedule.launches:
+        self.starts: list[int] = []  # of the parts of each region
+        for region in self.exe.schedule.regions:
+            self.starts.append(len(planned))
+            self._plan(region, planned, table, kernels, sources)
+        built = self._programs(kernels, sources)
+        cl = self.where.cl
+        self.parts = [
+            p if isinstance(p, OnHost) else Enqueued(cl.Kernel(built[p.symbol], p.symbol), p.at, p.bases, p.sizes)
+            for p in planned
+        ]
+        self.table = np.array(table or [0], np.int64)
+        columns = np.array(self.patches, np.int64).reshape(-1, 3)
+        self.slots, self.sources, self.shifts = (np.ascontiguousarray(x) for x in columns.T)
+
+    def _plan(
+        self, region: Sequence[AnyLaunch], planned: list[Any], table: list[int], kernels: dict[str, Kernel],
+        sources: dict[str, Callable[[], str]],
+    ) -> None:  # fmt: skip
+        """Append what the launches of a region are enqueued as, and the code that they need."""
+        for c in region:
+            if id(c) in self.left_out:
+                continue
             if isinstance(c, KernelCall):
                 for piece in self.pieces_of(c):
                     at = self._arguments(c, piece, table, self.patches)
@@ -233,16 +289,7 @@ class Bound(ScheduleBinding):
                 sources.update((s.symbol, routine.source) for s in steps)
                 planned += steps
             else:
-                planned.append((OfUser if is_source(c) else OnHost)(self, c))
-        built = self._programs(kernels, sources)
-        cl = self.where.cl
-        self.parts = [
-            p if isinstance(p, OnHost) else Enqueued(cl.Kernel(built[p.symbol], p.symbol), p.at, p.bases, p.sizes)
-            for p in planned
-        ]
-        self.table = np.array(table or [0], np.int64)
-        columns = np.array(self.patches, np.int64).reshape(-1, 3)
-        self.slots, self.sources, self.shifts = (np.ascontiguousarray(x) for x in columns.T)
+                planned.append((OnHost if user_call(c) is None else OfUser)(self, c))
 
     def _bases(self, c: KernelCall, piece: Piece) -> tuple[int, ...]:
         """The base of each buffer that is a parameter of a kernel."""
@@ -270,36 +317,48 @@ class Bound(ScheduleBinding):
                     found[s] = _programs[key, s] = built
         return found
 
-    def run(self, scalars: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-        """Take memory, fill the arguments in, enqueue. Waits for nothing but what the host computes."""
-        where, queue = self.where, self.where.current()
-        # A trace may have inputs on other devices too.
-        given = [b for b in dict.fromkeys(x.buffer for x in inputs) if type(b) is DeviceBuffer]
+    def run(
+        self, scalars: Sequence[Any], inputs: Sequence[Any], places: Sequence[int] = (), region: int = 0,
+        receipt: Receipt | None = None,
+    ) -> list[Any]:  # fmt: skip
+        """Take memory, fill the arguments in, enqueue. Waits for nothing but what the host computes.
+
+        `places` has the input of each result that takes its memory, or -1; they are overwritten from a region on.
+        """
+        where, queue, given = self.where, self.where.current(), _of_devices(inputs)
         with self.lock:
-            outs = [where.allocate(n) for n in self.sizes]
+            taken = [inputs[i] if i >= 0 else None for i in places or [-1] * len(self.sizes)]
+            outs = [where.allocate(n) if x is None else x.buffer for x, n in zip(taken, self.sizes, strict=True)]
             arena = where.allocate(self.arena_size) if self.arena_size else None
             status = where.allocate(WORD) if self.checks else None
             queue.after(b.ready for b in given if b.ready is not None and b.writer is not queue)
+            queue.after(e for x in taken if x is not None for q, e in x.buffer.readers.items() if q is not queue)
             if status is not None:
                 where.cl.enqueue_fill_buffer(queue.found, status.memory, np.zeros(1, np.int64), 0, WORD)
             filled = self.table.copy()
             filled[self.slots] = np.array(self._bases_of(scalars), np.int64)[self.sources] + self.shifts
             table = where.allocate(filled.nbytes)
             where.write(table, filled)
-            memory = [x.buffer for x in inputs[: self.n_inputs]] + [*outs, arena, status]
-            run = Run(where, queue, memory, table, inputs)
-            for part in self.parts:
+            run = Run(where, queue, [*(x.buffer for x in inputs[: self.n_inputs]), *outs, arena, status], table, inputs)
+            results: list[Any] = [b if x is None else x for b, x in zip(outs, taken, strict=True)]
+            first = len(self.parts) if receipt is None else self.starts[region]
+            for part in self.parts[:first]:
                 part.run(run)
             checks = unsettled(given)
-            if status is not None:
-                checks = (Check(queue, status, self.error_of), *checks)
-            done = queue.mark()
-        for b in outs:
-            b.checks = checks
-            b.filled(queue, done)
-        for b in given:
-            b.read_by(queue, done)
-        return outs
+            try:
+                if receipt is not None:
+                    receipt.buffers, receipt.donated = results, len(places) - places.count(-1)
+                    donation.enqueue(self.parts[first:], run, outs, receipt)
+                if status is not None:
+                    checks = (Check(queue, status, self.error_of), *checks)
+            finally:  # what was enqueued fills them, whatever interrupts this
+                done = queue.mark()
+                for b in outs:
+                    b.checks = (*b.checks, *checks)
+                    b.filled(queue, done)
+                for b in given:
+                    b.read_by(queue, done)
+        return results
 
     def _bases_of(self, scalars: Sequence[Any]) -> list[int]:
         """The bases of addresses, which are offsets into their buffers, and the words of scalars."""
@@ -310,3 +369,8 @@ class Bound(ScheduleBinding):
             values = exe.expressions.evaluate(self.extents, scalars)
             bases += [byte + values[number] * (size if base >= 0 else 1) for base, byte, number, size in self.moving]
         return bases
+
+
+def _of_devices(inputs: Sequence[Any]) -> list[DeviceBuffer]:
+    """The buffers of inputs; a trace may have some on other devices too."""
+    return [b for b in dict.fromkeys(x.buffer for x in inputs) if type(b) is DeviceBuffer]

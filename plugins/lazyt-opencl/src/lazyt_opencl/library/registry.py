@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from lazyt.ir import dtypes
 from lazyt.ir.graph import Opaque
-from lazyt.ir.passes.schedule import LibraryCall, ScatterCall
+from lazyt.ir.passes.schedule import LibraryCall, MatmulCall, ScatterCall
 from lazyt.ops.kernel_calls import ON_DEVICE
 from lazyt_opencl.arrays import LANGUAGE
 from lazyt_opencl.library import elements, scan, scatter, sorting
@@ -48,9 +49,16 @@ def routine_of(bound: Bound, call: Any) -> Routine | None:
     return elements.Search(bound, call) if alike else None
 
 
-def is_source(call: Any) -> bool:
-    """Whether a call is that of a user's kernel in OpenCL C."""
-    if not isinstance(call, LibraryCall) or not isinstance(call.node.attrs, Opaque):
-        return False
-    attrs = call.node.attrs
-    return attrs.fn == ON_DEVICE and attrs.statics[0].language == LANGUAGE
+def user_call(call: Any) -> Any:
+    """The call of a user's kernel in OpenCL C that a launch is; None for all others."""
+    if isinstance(call, LibraryCall) and isinstance(call.node.attrs, Opaque) and call.node.attrs.fn == ON_DEVICE:
+        found = call.node.attrs.statics[0]
+        return found if found.language == LANGUAGE else None
+    return None
+
+
+def may_fail(call: Any) -> bool:
+    """Whether a launch may be computed by the host, or by code of a user's, which can fail."""
+    if isinstance(call, LibraryCall):
+        return not isinstance(call.node.attrs, Opaque) or call.node.attrs.fn not in FUNCTIONS
+    return isinstance(call, MatmulCall | ScatterCall) and dtypes.kind(call.node.dtype) == "c"
