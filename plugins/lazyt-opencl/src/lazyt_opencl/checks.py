@@ -6,7 +6,7 @@ is computed from them, until it is known to have passed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -20,7 +20,18 @@ if TYPE_CHECKING:
 WORD = 16
 
 
-class Check:
+class Outcome(Protocol):
+    """What becomes known of a run when its results are first waited for."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether it is known to have gone well, without waiting."""
+
+    def settle(self) -> None:
+        """Wait for it; raises what the run failed with, every time."""
+
+
+class Check(Outcome):
     """The outcome of one run's checks. `error` makes the error for a check's number and the index."""
 
     __slots__ = ("_done", "_error", "_word")
@@ -51,7 +62,7 @@ class Check:
             raise self._error(code, index)
 
 
-def unsettled(buffers: Iterable[Any]) -> tuple[Check, ...]:
+def unsettled(buffers: Iterable[Any]) -> tuple[Outcome, ...]:
     """The checks that the values of these buffers depend on, except those known to have passed."""
     found = dict.fromkeys(c for b in buffers for c in b.checks)
     return tuple(c for c in found if not c.passed)

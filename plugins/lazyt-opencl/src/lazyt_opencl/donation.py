@@ -15,6 +15,7 @@ import numpy as np
 from lazyt.errors import DeviceError
 from lazyt.ir.passes import donate
 from lazyt.ir.passes.kernelize import KernelCall
+from lazyt_opencl.checks import Outcome
 from lazyt_opencl.library.registry import may_fail
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from lazyt.backends.common.commit_flag import Receipt
     from lazyt.ir.passes.donate import Donation
     from lazyt.ir.passes.schedule import Schedule
-    from lazyt_opencl.executor import Enqueued, Run
+    from lazyt_opencl.executor import Run
     from lazyt_opencl.queues import DeviceBuffer
 
 
@@ -35,7 +36,7 @@ def possible(schedule: Schedule) -> list[Donation]:
     return [d for d in donate.donations(schedule) if d.region > last]
 
 
-class Lost:
+class Lost(Outcome):
     """The outcome of a run that failed when it had overwritten inputs; in the place of a check."""
 
     passed = False
@@ -48,8 +49,8 @@ class Lost:
         raise DeviceError(f"what was to be overwritten is lost, because its kernels were not enqueued: {self._error}")
 
 
-def enqueue(parts: Sequence[Enqueued], run: Run, outs: Sequence[DeviceBuffer], receipt: Receipt) -> None:
-    """Enqueue launches that overwrite inputs. No interrupt divides them: one comes before the first, or after all."""
+def enqueue(parts: Sequence[Any], run: Run, outs: Sequence[DeviceBuffer], receipt: Receipt) -> None:
+    """Enqueue kernels (`Enqueued`) that overwrite inputs; an interrupt comes before the first of them, or after all."""
     flag = np.zeros(1, np.int64)
     given: list[tuple[Any, ...]] = [part.prepared(run) for part in parts]
     receipt.flag = flag

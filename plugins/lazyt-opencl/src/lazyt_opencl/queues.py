@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lazyt_opencl.checks import Check
+    from lazyt_opencl.checks import Outcome
     from lazyt_opencl.device import Device
 
 # So many copies from the host's memory may be under way; the next one waits for the first.
@@ -71,7 +71,7 @@ class DeviceBuffer:
         self.address: int = memory.int_ptr  # a handle: OpenCL gives no addresses
         self.writer, self.ready = home, None
         self.readers: dict[Queue, Any] = {}
-        self.checks: tuple[Check, ...] = ()
+        self.checks: tuple[Outcome, ...] = ()
 
     def __repr__(self) -> str:
         return f"<DeviceBuffer of {self.nbytes} bytes on {self.device}>"
