@@ -90,7 +90,7 @@ FLAGS = (
     Flag("early", "cpu", "`any` and `all` read a row to its end"),
     Flag("pairs", "cpu", "short rows have lanes along themselves"),
     Flag("donate", "cpu", "results never take the memory of inputs"),
-    Flag("adopt", "cpu", "NumPy's results are copied"),
+    Flag("adopt", "general cpu", "NumPy's results are copied"),
     Flag("rebind", "cpu", "bindings for new extents are always computed in full"),
     Flag("place", "cpu", "the system places worker threads"),
     Flag("ahead", "cpu", "kernels are compiled one after another"),

@@ -214,16 +214,80 @@ def test_nobody_imports_a_backend_but_itself():
     assert not wrong, "\n".join(wrong)
 
 
+# What plans, runs and keeps memory, for any backend.
+OF_ANY_BACKEND = (
+    "ir", "ops", "tracing", "autograd", "runtime", "inspect", "device_modules", "backends", "backends.interface",
+    "backends.common", "backends.small", "backends.math", "backends.object_cache", "backends.cache_directory",
+)  # fmt: skip
+# The modules of these that have a word of a backend, and why.
+NAMED = {
+    "lazyt.backends.registry": "the one table of lazyt's own backends",
+    "lazyt.runtime.tensor": "`x.cpu()` and `x.cuda()` are names of PyTorch's",
+    "lazyt.runtime.shared_memory": "an error says to write `x.cpu()`",
+}
+
+
+def words_of_backends(tree: ast.Module, names: set[str]) -> list[int]:
+    """The lines that have one of these names: as an identifier, or as a word of a text that is no docstring."""
+    bodies = [n.body for n in ast.walk(tree) if isinstance(n, ast.Module | ast.ClassDef | ast.FunctionDef)]
+    texts = {id(b[0].value) for b in bodies if b and isinstance(b[0], ast.Expr)}
+    word = re.compile(rf"\b({'|'.join(sorted(names))})\b")
+    found = []
+    for n in ast.walk(tree):
+        identifiers = [getattr(n, field, None) for field in ("id", "attr", "name", "arg", "asname", "module")]
+        if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in texts:
+            identifiers.append(n.value)
+        if any(isinstance(x, str) and word.search(x) for x in identifiers):
+            found.append(n.lineno)
+    return sorted({*found})
+
+
+def test_words_of_backends_are_found():
+    text = (
+        '"""Of cpu."""\nimport a.cpu\nx = f"cuda:{i}"\ny.cuda()\n\n\ndef f(cpu):\n    """cuda"""\n    return "cpus"\n'
+    )
+    assert words_of_backends(ast.parse(text), {"cpu", "cuda"}) == [2, 3, 4, 7]
+
+
+def test_what_plans_and_runs_has_no_word_of_a_backend():
+    names = {own.rpartition(".")[2] for own in OWN}
+    found = {m: lines for m, s in SOURCES.items()
+             if package(m) in OF_ANY_BACKEND and (lines := words_of_backends(s.tree, names))}  # fmt: skip
+    wrong = [f"{m}, lines {lines}" for m, lines in found.items() if m not in NAMED]
+    assert not wrong, "\n".join(wrong)
+    assert found.keys() == NAMED.keys(), "these are gone: take them off NAMED"
+
+
 def test_nobody_names_a_backend_but_the_registry():
     quoted = {own.rpartition(".")[2] for own in OWN}
+    elsewhere = [s for m, s in SOURCES.items() if not m.startswith("lazyt.backends.") and m != "lazyt.config"]
     wrong = [
         f"{s.path.relative_to(TOP)}:{node.lineno}"
-        for m, s in SOURCES.items()
-        if not m.startswith("lazyt.backends.") and m != "lazyt.config"
+        for s in elsewhere
         for node in ast.walk(s.tree)
         if isinstance(node, ast.Constant) and node.value in quoted
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_no_text_names_a_module_of_a_backend():
+    """As `import_module` takes it; and plugins, examples and tools have no import of one either."""
+    texts = [
+        f"{m}:{node.lineno}"
+        for m, s in SOURCES.items()
+        if m != "lazyt.backends.registry" and not (m + ".").startswith(tuple(own + "." for own in OWN))
+        for node in ast.walk(s.tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith(OWN)
+    ]
+    others = [p for folder in ("plugins", "examples", "tools") for p in sorted((TOP / folder).rglob("*.py"))]
+    assert others
+    imports = [
+        f"{p.relative_to(TOP)} imports {i.target}"
+        for p in others
+        for i in Source("", p).imports
+        if (i.target + ".").startswith(tuple(own + "." for own in OWN))
+    ]
+    assert not texts + imports, "\n".join(texts + imports)
 
 
 def circles(edges: dict[str, set[str]]) -> list[list[str]]:

@@ -1,6 +1,6 @@
 """Memory of tensors: `lazyt.memory.allocated()`, `reserved()`, `peak()`, `set_limit()`; and values from and to NumPy.
 
-All figures are bytes of the CPU pool. A limit makes a sync that would pass it raise OutOfMemory, with everything
+All figures are bytes of the host's pool. A limit makes a sync that would pass it raise OutOfMemory, with everything
 that was pending still pending.
 """
 

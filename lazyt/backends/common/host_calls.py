@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.config import cpu as switches
+from lazyt.config import general as switches
 from lazyt.errors import recorded_at
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.graph_interpreter import PRIMITIVES, Environment

@@ -12,6 +12,7 @@ from lazyt.backends.common.executable import ScheduleExecutable
 from lazyt.backends.common.host_calls import HostCall, line_of
 from lazyt.backends.interface import Description
 from lazyt.backends.small.memory import Memory, Pending
+from lazyt.config import HOST
 from lazyt.errors import NotSupportedError, recorded_at
 from lazyt.ir import kernel_interpreter as interpreter
 from lazyt.ir.graph import Node, Opaque
@@ -267,7 +268,7 @@ class SmallExecutable(ScheduleExecutable):
         error = NotSupportedError(
             f"not supported: {getattr(node.site, 'name', what)} on {self.device!r}, because {why}, and its backend "
             f"lets the host compute {names}, not {what!r} (recorded at {site}; found at the sync); compute it on the "
-            f"host by .to('cpu'), or add {what!r} to `host_fallback` of {kind!r}"
+            f"host by .to({HOST!r}), or add {what!r} to `host_fallback` of {kind!r}"
         )
         recorded_at(error, site, step)
         return error

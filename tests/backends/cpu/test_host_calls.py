@@ -9,6 +9,7 @@ import lazyt as lt
 from lazyt.backends.cpu import callbacks, memory
 from lazyt.backends.cpu.flags import switches
 from lazyt.backends.cpu.library import sorting
+from lazyt.config import general
 from lazyt.functions.numpy_calls import record_numpy, record_ufunc
 from lazyt.functions.subscript import getitem
 
@@ -19,6 +20,7 @@ X = np.random.default_rng(3).standard_normal(N)
 @pytest.fixture(params=[True, False], ids=["adopt", "no-adopt"], autouse=True)
 def adopt(request, monkeypatch):
     monkeypatch.setitem(switches, "adopt", request.param)
+    monkeypatch.setitem(general, "adopt", request.param)
     return request.param
 
 
