@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from lazyt.backends.small.backend import SmallBackend as SmallBackend
     from lazyt.backends.small.memory import Pending as Pending
     from lazyt.backends.small.run import KernelArguments as KernelArguments
+    from lazyt.backends.small.streams import StreamedBackend as StreamedBackend, ThreadStream as ThreadStream
 
 # Each name and its module, loaded when somebody asks: lazyt's own modules import this package first.
 _PLACES = {
@@ -42,6 +43,8 @@ _PLACES = {
     "Properties": "interface",
     "SmallBackend": "small.backend",
     "Stream": "interface",
+    "StreamedBackend": "small.streams",
+    "ThreadStream": "small.streams",
     "available": "registry",
     "load": "registry",
     "names": "registry",

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections import defaultdict
 from collections.abc import Callable
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from lazyt.backends import Capabilities, Event, KernelArguments, Pending, Properties, SmallBackend, Stream
+from lazyt.backends import KernelArguments, Pending, Properties, StreamedBackend
 from lazyt.ir import kernel as k
 from lazyt.ir.kernel_interpreter import convert_scalar, evaluate_op
 from lazyt.ir.library_calls import FUNCTIONS
@@ -20,61 +17,6 @@ from lazyt.ir.numpy_semantics import cast
 Array = np.ndarray[Any, Any]
 
 DEVICES, MEMORY = 2, 1 << 30
-
-
-class ThreadStream(Stream):
-    """An order of work: a thread that does one thing after another."""
-
-    def __init__(self, backend: ExampleBackend, device: str) -> None:
-        super().__init__(backend, device)
-        self._todo: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._last = Pending()
-        self._last.finish()
-        threading.Thread(target=self._work, name=f"stream of {device}", daemon=True).start()
-
-    def _work(self) -> None:
-        while (work := self._todo.get()) is not None:
-            work()
-
-    def submit(self, work: Callable[[], object]) -> Pending:
-        """Do this behind what was submitted before; what it raises is raised by who waits for it."""
-        done = self._last = Pending()
-        self._todo.put(lambda: done.run(work))
-        return done
-
-    def stop(self) -> None:
-        self._todo.put(None)
-
-    def synchronize(self) -> None:
-        self.submit(lambda: None).wait()
-
-    def query(self) -> bool:
-        return self._last.is_done()
-
-
-class ThreadEvent(Event):
-    """A moment in a stream."""
-
-    _done: Pending | None = None
-
-    def _note(self) -> None:
-        self._at = perf_counter()
-
-    def record(self, stream: Stream) -> None:
-        assert isinstance(stream, ThreadStream)
-        self._at, self._done = None, stream.submit(self._note)
-
-    def wait(self, stream: Stream) -> None:
-        assert isinstance(stream, ThreadStream)
-        if self._done is not None:
-            stream.submit(self._done.wait)
-
-    def query(self) -> bool:
-        return self._done is None or self._done.is_done()
-
-    def synchronize(self) -> None:
-        if self._done is not None:
-            self._done.wait()
 
 
 class StagingPool:
@@ -94,7 +36,7 @@ class StagingPool:
         self.free[a.nbytes].append(a)
 
 
-class ExampleBackend(SmallBackend):
+class ExampleBackend(StreamedBackend):
     """Devices `example:0` and `example:1`."""
 
     name = "example"
@@ -104,17 +46,12 @@ class ExampleBackend(SmallBackend):
     def __init__(self) -> None:
         super().__init__()
         self.staging = StagingPool()
-        self._streams = {f"{self.name}:{i}": [ThreadStream(self, f"{self.name}:{i}")] for i in range(DEVICES)}
-        self._chosen = threading.local()
 
     def device_count(self) -> int:
         return DEVICES
 
     def properties(self, device: str) -> Properties:
         return Properties("NumPy's memory", MEMORY)
-
-    def capabilities(self, device: str) -> Capabilities:
-        return Capabilities(asynchronous=True)
 
     # Memory
 
@@ -146,34 +83,6 @@ class ExampleBackend(SmallBackend):
 
     def function(self, fn: str) -> Callable[..., Any] | None:
         return np.matmul if fn == "matmul" else FUNCTIONS[fn] if fn == "sort" else None
-
-    # Order
-
-    def submit(self, device: str, work: Callable[[], None]) -> None:
-        self.current_stream(device).submit(work)
-
-    def synchronize(self, device: str) -> None:
-        for s in list(self._streams[device]):
-            s.synchronize()
-
-    def stream(self, device: str, priority: int = 0) -> ThreadStream:
-        self._streams[device].append(found := ThreadStream(self, device))
-        return found
-
-    def current_stream(self, device: str) -> ThreadStream:
-        found: ThreadStream = self._chosen.__dict__.get(device) or self._streams[device][0]
-        return found
-
-    def use_stream(self, stream: Stream) -> None:
-        self._chosen.__dict__[stream.device] = stream
-
-    def event(self, device: str) -> ThreadEvent:
-        return ThreadEvent()
-
-    def close(self) -> None:
-        for several in self._streams.values():
-            for s in several:
-                s.stop()
 
 
 class ElementwiseCode:
@@ -209,15 +118,10 @@ class ElementwiseCode:
         return plain and kernel.rows == 0 and all(getattr(v, "where", None) is None for v in kernel.values)
 
     def __call__(self, args: KernelArguments) -> None:
-        def view(access: int) -> Array:
-            a = args.accesses[access]
-            strides = [s * a.dtype.itemsize for s in a.strides]
-            return np.lib.stride_tricks.as_strided(a.array[a.offset :], args.extents, strides)
-
         d = self._dtypes
         with np.errstate(all="ignore"):
             self._run(
-                view,
+                args.view,
                 lambda name, xs, dtype: evaluate_op(name, xs, d[dtype]),
                 lambda x, dtype: cast(x, d[dtype]),
                 lambda x, dtype: np.asarray(convert_scalar(x, d[dtype]), d[dtype]),

@@ -56,6 +56,12 @@ class KernelArguments:
     scalars: tuple[bool | int | float, ...]
     status: Array  # two int64 for a kernel with a `Check`
 
+    def view(self, access: int) -> Array:
+        """What an access of a kernel over `extents` alone reads or writes, where the backend has a `view`."""
+        a = self.accesses[access]
+        strides = [s * a.dtype.itemsize for s in a.strides]
+        return np.lib.stride_tricks.as_strided(a.array[a.offset :], self.extents, strides)
+
 
 # So many sizes of a plan are kept, for `explain()` and for what its results are.
 MAX_BOUND = 64

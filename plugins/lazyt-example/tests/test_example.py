@@ -203,9 +203,12 @@ def test_a_training_run_is_the_cpus():
 
 def test_unloading_and_loading_again():
     x = there() + 1
+    stream = lt.example.Stream(1)
     lt.backends.unregister("example")
     assert not hasattr(x, "is_example")
     with pytest.raises(lt.DeviceError, match="its backend was removed"):
         x.numpy()
+    with pytest.raises(lt.DeviceError, match="example:1: the backend that this stream is of was removed"):
+        stream.synchronize()
     lt.backends.load("example")
     np.testing.assert_array_equal((there() + 1).numpy(), X + 1)
