@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from lazyt.config import HOST
@@ -50,10 +51,7 @@ class Fake:
     @property
     def size(self) -> int:
         """The number of elements."""
-        n = 1
-        for d in self.shape:
-            n *= d
-        return n
+        return prod(self.shape)
 
     def new_empty(self, shape: Sequence[int], dtype: Any = None) -> Fake:
         """One of another shape, and of this dtype unless one is given."""

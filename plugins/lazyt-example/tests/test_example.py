@@ -156,6 +156,28 @@ def test_memory_is_counted_and_bounded():
     assert (x + 1).sum().item() == 6
 
 
+def test_operations_of_users():
+    op = lt.library.define("example::halved(Tensor x) -> Tensor")
+    op.impl("cpu", lambda x: x / 2)
+    op.register_fake(lambda x: x)
+    op.register_vjp(lambda args, output, ct: ct / 2)
+    with pytest.raises(
+        lt.NotSupportedError, match=r"halved on 'example', .*registered: 'cpu' \(at .*fallback\('example'\)"
+    ):
+        op(there())
+    with lt.library.scoped():
+        lt.library.fallback("example")
+        x = lt.tensor(X, device="example:1", requires_grad=True)
+        y = op(x) + 1
+        assert "no kernel of example::halved for 'example'" in str(y.explain())
+        y.sum().backward()
+        np.testing.assert_array_equal(y.detach().numpy(), X / 2 + 1)
+        assert x.grad.device == "example:1" and (x.grad.numpy() == 0.5).all()
+        assert lt.library.fallback_counts()["example::halved", "example"] == 1
+        op.impl("example", lambda x: x / np.float32(4))
+        np.testing.assert_array_equal(op(there()).numpy(), X / 4)
+
+
 def test_random_numbers_are_the_cpus():
     lt.example.manual_seed(3)
     with lt.device("example:1"):
