@@ -148,6 +148,7 @@ def main() -> float:
     start = time.perf_counter()
     steps = plans = 0
     for epoch in range(1, epochs + 1):
+        losses = []
         for x, y in batches:
             with mixed:
                 loss = F.cross_entropy(model(x), y)
@@ -157,11 +158,12 @@ def main() -> float:
             schedule.step()
             optimizer.zero_grad()
             lt.sync()
+            losses.append(loss.item())  # computed already
             report = lt.last_sync()
             steps, plans = steps + 1, plans + report.plans
         right = (predicted(model, test_images, 128) == test_labels).mean()
         seconds = time.perf_counter() - start
-        print(f"epoch {epoch:2}  loss {loss.item():.3f}  unseen right {right:6.1%}  {seconds:5.1f} s", flush=True)
+        print(f"epoch {epoch:2}  loss {np.mean(losses):.3f}  unseen right {right:6.1%}  {seconds:5.1f} s", flush=True)
 
     print(f"\n{steps} training steps, {plans} plans. The last step:\n{report}\n")
     found = predicted(model, test_images[:128], 128)
