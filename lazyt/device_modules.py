@@ -181,9 +181,31 @@ class DeviceModule:
         """The lower dtypes that an autocast region of this kind may have."""
         return [dtypes.as_dtype(d) for d in self._backend.autocast_dtypes]
 
+    def spans(self, device: Any = None) -> Spans:
+        """A block whose work on a device is timed: a list of `lt.backends.Span`, filled at the block's end.
+
+        The end waits for the device. NotSupportedError for a backend that does not time its work.
+        """
+        return Spans(self._backend, str(self._named(device)))
+
     def fallbacks(self, device: Any = None) -> Mapping[str, int]:
         """How often the host did each function for a device that has no code for it; `explain()` names the lines."""
         return self._backend.fallbacks_of(str(self._named(device)))
+
+
+class Spans(list["interface.Span"]):
+    """What `lt.npu.spans()` gives."""
+
+    def __init__(self, backend: interface.Backend, device: str) -> None:
+        super().__init__()
+        self._backend, self._device = backend, device
+
+    def __enter__(self) -> Self:
+        self._backend.start_spans(self._device)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self[:] = self._backend.take_spans(self._device)
 
 
 class ChosenDevice(_Context):

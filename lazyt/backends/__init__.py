@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Capabilities as Capabilities,
         Event as Event,
         Properties as Properties,
+        Span as Span,
         Stream as Stream,
     )
     from lazyt.backends.plugins import plugins_installed as plugins_installed
@@ -42,6 +43,7 @@ _PLACES = {
     "Pending": "small.memory",
     "Properties": "interface",
     "SmallBackend": "small.backend",
+    "Span": "interface",
     "Stream": "interface",
     "StreamedBackend": "small.streams",
     "ThreadStream": "small.streams",

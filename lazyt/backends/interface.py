@@ -275,6 +275,22 @@ class Properties:
     details: Mapping[str, Any] | None = None
 
 
+@dataclass(frozen=True)
+class Span:
+    """A piece of a device's work: its name, and when it began and ended, in seconds of `time.perf_counter`."""
+
+    name: str  # the operations in it, or what else it is
+    device: str
+    begin: float
+    end: float
+    on_host: bool = False  # whether the host did it for the device
+
+    @property
+    def duration(self) -> float:
+        """Seconds."""
+        return self.end - self.begin
+
+
 class Stream:
     """The only order of work of a device. Streams of a backend that has more are subclasses that override all."""
 
@@ -403,6 +419,14 @@ class Backend(Protocol):
         """A moment in a stream, not yet recorded."""
         return Event()
 
+    def start_spans(self, device: str) -> None:
+        """Note when each piece of work on a device begins and ends, from now on."""
+        raise NotSupportedError(f"not supported: spans of {device!r}, because its backend does not time its work")
+
+    def take_spans(self, device: str) -> list[Span]:
+        """What was noted since `start_spans`, after waiting for it; nothing is noted any more."""
+        return []
+
     def close(self) -> None:
         """The backend was removed: nothing will be asked of it but by values that are still held."""
         return
@@ -471,6 +495,6 @@ class HostBackend(Backend, Protocol):
 
 __all__ = [
     "INTERFACE_VERSION", "Allocator", "Backend", "Bound", "Buffer", "Capabilities", "Description", "Event",
-    "Executable", "HostAllocator", "HostBackend", "KernelArrays", "LoadedCode", "Properties", "Replayable",
+    "Executable", "HostAllocator", "HostBackend", "KernelArrays", "LoadedCode", "Properties", "Replayable", "Span",
     "Statistics", "Stream",
 ]  # fmt: skip

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from lazyt.backends.interface import Span
     from lazyt.backends.small.run import KernelArguments
     from lazyt.ir.kernel import Kernel
     from lazyt.ir.passes.schedule import Schedule
@@ -41,6 +42,7 @@ class SmallBackend(Backend):
         self.allocator = SmallAllocator(self)
         # By device, the calls that the host did for it, and the kernels that were interpreted for want of code.
         self.fallbacks: dict[str, Counter[str]] = {}
+        self.spans: dict[str, list[Span]] = {}  # by the devices whose work is timed now
 
     # Memory
 
@@ -108,6 +110,16 @@ class SmallBackend(Backend):
     def submit(self, device: str, work: Callable[[], None]) -> None:
         """Do this work, which raises nothing: now or, with `Capabilities.asynchronous`, behind what was submitted."""
         work()
+
+    # Times: of each launch, where it is computed
+
+    def start_spans(self, device: str) -> None:
+        self.synchronize(device)
+        self.spans[device] = []
+
+    def take_spans(self, device: str) -> list[Span]:
+        self.synchronize(device)
+        return self.spans.pop(device, [])
 
     # What follows from the above
 

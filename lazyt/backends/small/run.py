@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import numpy as np
 from lazyt.backends.common.binding import ScheduleBinding
 from lazyt.backends.common.executable import ScheduleExecutable
 from lazyt.backends.common.host_calls import HostCall, line_of
-from lazyt.backends.interface import Description
+from lazyt.backends.common.launch_names import name_of
+from lazyt.backends.interface import Description, Span
 from lazyt.backends.small.memory import Memory, Pending
 from lazyt.config import HOST
 from lazyt.errors import NotSupportedError, recorded_at
@@ -157,7 +159,10 @@ class SmallRun(ScheduleBinding):
                 for n in self.exe.begins.get(i, ()):
                     self._allocate(n)
                 for call in region:
+                    begin = perf_counter()
                     self._launch(call)
+                    if (noted := self.exe.backend.spans.get(self.exe.device)) is not None:
+                        noted.append(Span(name_of(call), self.exe.device, begin, perf_counter()))
                 for n in self.exe.ends.get(i, ()):
                     del self._memory[n]
         finally:

@@ -116,6 +116,22 @@ def test_events():
     assert first.elapsed_time(last) > 0
 
 
+def test_spans():
+    x = there() + 0
+    lt.sync()
+    with lt.example.spans() as spans:
+        y = lt.sort(x * 2)
+        lt.sync()
+        assert spans == []
+    assert [s.name for s in spans] == ["multiply", "sort"]
+    assert all(0 <= s.duration < 10 and s.device == "example:0" and not s.on_host for s in spans)
+    assert spans[0].end <= spans[1].begin
+    (y + 1).numpy()
+    assert len(spans) == 2
+    with pytest.raises(lt.NotSupportedError, match="spans of 'cpu', because its backend does not time its work"):
+        lt.backends.load("cpu").start_spans("cpu")
+
+
 def test_an_error_of_work_that_was_enqueued_is_that_of_what_reads_it():
     y = there()[lt.asarray(np.array([0, 9]), device="example")]
     z = y + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -178,3 +179,41 @@ def test_a_wrong_index_that_is_read_at_once_leaves_all_pending() -> None:
         y.numpy()
     assert y.is_pending
     del y
+
+
+def test_spans_are_the_times_of_the_device(streams: Any) -> None:
+    def program() -> None:
+        x = lt.asarray(X, device=NAME)
+        y = lt.softmax(x * 2, -1) @ x.T
+        lt.sync()
+        x += 1
+        lt.sync()
+        y.numpy(), lt.fft.fft(x).numpy()
+
+    for _ in range(3):  # until its plan is a fused one
+        program()
+    begin = time.perf_counter()
+    with streams.spans() as spans:
+        program()
+        assert spans == []
+    end = time.perf_counter()
+    names = [s.name for s in spans]
+    assert "multiply + softmax" in names and "matmul" in names and "add" in names
+    assert {"copy from the host", "copy to the host"} < set(names)
+    assert [s.name for s in spans if s.on_host] == ["fft.fft"]
+    assert all(begin - 0.01 < s.begin <= s.end < end + 0.01 and s.device == f"{NAME}:0" for s in spans)
+    assert names.index("multiply + softmax") < names.index("matmul") < names.index("add")
+    assert sum(s.duration for s in spans) > 0
+    program()
+    assert [s.name for s in spans] == names
+
+
+def test_the_most_memory_is_counted(streams: Any) -> None:
+    streams.reset_peak_memory_stats()
+    before = streams.max_memory_allocated()
+    x = lt.ones(1 << 16, device=NAME) + 1
+    lt.sync()
+    del x
+    assert streams.max_memory_allocated() >= before + 4 * (1 << 16)
+    streams.reset_peak_memory_stats()
+    assert streams.max_memory_allocated() < before + 4 * (1 << 16)

@@ -190,7 +190,7 @@ class Function:
         items = tuple(b * o for b, o in zip(blocks, own, strict=True))
         try:
             self.handle.set_args(*map(_parameter, arguments))
-            cl.enqueue_nd_range_kernel(queue.found, self.handle, items, own)
+            self.arrays.where.note(self.name, cl.enqueue_nd_range_kernel(queue.found, self.handle, items, own))
         except self.arrays.where.errors as e:
             raise KernelError(f"{LANGUAGE}: kernel {self.name!r} cannot be launched: {e}") from None
 

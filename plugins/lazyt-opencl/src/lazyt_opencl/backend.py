@@ -19,7 +19,7 @@ from lazyt_opencl.streams import QueueEvent, QueueStream
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lazyt.backends.interface import Stream
+    from lazyt.backends.interface import Span, Stream
     from lazyt.ir.kernel import Kernel
     from lazyt.ir.passes.kernelize import KernelCall
     from lazyt.ir.passes.schedule import Schedule
@@ -54,7 +54,12 @@ class DeviceAllocator(Allocator):
         return max(nbytes, 1)
 
     def statistics(self, device_name: str) -> Statistics:
-        return Statistics(*device(device_name).memory())
+        where = device(device_name)
+        return Statistics(*where.memory(), where.peak)
+
+    def restart_peak(self, device_name: str) -> None:
+        where = device(device_name)
+        where.peak = where.memory()[0]
 
     def release_cached(self, device_name: str) -> None:
         device(device_name).free_cached()
@@ -116,6 +121,12 @@ class OpenCLBackend(Backend):
 
     def event(self, name: str) -> QueueEvent:
         return QueueEvent()
+
+    def start_spans(self, name: str) -> None:
+        device(name).start_spans()
+
+    def take_spans(self, name: str) -> list[Span]:
+        return device(name).take_spans()
 
     def capabilities(self, name: str) -> Capabilities:
         return _CAPABILITIES

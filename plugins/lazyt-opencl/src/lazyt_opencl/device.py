@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyt.backends.interface import Span
 from lazyt.errors import DeviceError, LazytInternalError, NotSupportedError, OutOfMemory
 from lazyt_opencl.queues import DeviceBuffer, Queue
 
@@ -49,9 +50,13 @@ class Device:
         self._chosen = threading.local()
         self.first = self.new_queue()
         # The host's reads have a queue of their own, so that they wait for what they read alone.
-        self._reads = cl.CommandQueue(self.context)
+        self._reads = cl.CommandQueue(self.context, properties=cl.command_queue_properties.PROFILING_ENABLE)
         self.fallbacks: Counter[str] = Counter()
         self.errors = cl.MemoryError, cl.RuntimeError, cl.LogicError
+        self.peak = 0  # of the bytes in use
+        # Names of what was enqueued with their events, and the device's clock beside the host's, while it is timed.
+        self._noted: list[tuple[str, Any] | Span] | None = None
+        self._clocks = 0, 0.0
         self.programs: dict[str, Any] = {}  # of users' sources
         self.options = ["-cl-std=CL1.2", "-w"]
         if found.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
@@ -88,14 +93,16 @@ class Device:
         """Memory of the current queue with undefined content; OutOfMemory if there is none."""
         queue, size = self.current(), max(nbytes, 1)
         try:
-            return DeviceBuffer(queue.pool.allocate(size), nbytes, queue)
+            found = queue.pool.allocate(size)
         except self.errors:
             # What other queues have in their pools may be what is missing.
             self.free_cached()
-        try:
-            return DeviceBuffer(queue.pool.allocate(size), nbytes, queue)
-        except self.errors as e:
-            raise OutOfMemory(f"{self.name} ({self.found.name}): no memory for {nbytes:,} bytes: {e}") from e
+            try:
+                found = queue.pool.allocate(size)
+            except self.errors as e:
+                raise OutOfMemory(f"{self.name} ({self.found.name}): no memory for {nbytes:,} bytes: {e}") from e
+        self.peak = max(self.peak, self.memory()[0])
+        return DeviceBuffer(found, nbytes, queue)
 
     def free_cached(self) -> None:
         """Give what the pools hold and nothing uses back to the driver."""
@@ -113,6 +120,7 @@ class Device:
             raw, queue = np.ascontiguousarray(array).reshape(-1).view(np.uint8), self.current()
             copy = self.cl.enqueue_copy(queue.found, buffer.memory, raw, dst_offset=offset, is_blocking=False)
             queue.keep(copy)
+            self.note("copy from the host", copy)
             buffer.filled(queue, copy)
 
     def read(self, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: Sequence[int], offset: int = 0) -> Array:
@@ -122,8 +130,41 @@ class Device:
             if buffer.ready is not None:
                 buffer.ready.wait()
             raw = array.reshape(-1).view(np.uint8)
-            self.cl.enqueue_copy(self._reads, raw, buffer.memory, src_offset=offset, is_blocking=True)
+            copy = self.cl.enqueue_copy(self._reads, raw, buffer.memory, src_offset=offset, is_blocking=True)
+            self.note("copy to the host", copy)
         return array
+
+    # Times
+
+    def start_spans(self) -> None:
+        """Note when what is enqueued from now on begins and ends."""
+        queue = self.current()
+        now = queue.mark()
+        now.wait()
+        self._clocks = int(now.profile.end), time.perf_counter()
+        self._noted = []
+
+    def note(self, name: str, event: Any) -> None:
+        """Something was enqueued."""
+        if self._noted is not None:
+            self._noted.append((name, event))
+
+    def note_host(self, name: str, begin: float) -> None:
+        """The host has done something that it began then."""
+        if self._noted is not None:
+            self._noted.append(Span(name, self.name, begin, time.perf_counter(), on_host=True))
+
+    def take_spans(self) -> list[Span]:
+        """What was noted, in order of beginning; nothing is noted any more."""
+        self.synchronize()
+        noted, self._noted = self._noted or [], None
+        device, host = self._clocks
+
+        def span(name: str, event: Any) -> Span:
+            begin, end = (host + (int(t) - device) * 1e-9 for t in (event.profile.start, event.profile.end))
+            return Span(name, self.name, begin, end)
+
+        return sorted((x if isinstance(x, Span) else span(*x) for x in noted), key=lambda s: s.begin)
 
     def build(self, source: str) -> tuple[Any, float]:
         """A program, and the seconds that the driver took."""

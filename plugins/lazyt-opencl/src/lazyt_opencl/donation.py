@@ -6,7 +6,6 @@ known when the work is done, and then the input is gone.
 
 from __future__ import annotations
 
-from collections import deque
 from itertools import chain, starmap
 from typing import TYPE_CHECKING, Any
 
@@ -54,11 +53,14 @@ def enqueue(parts: Sequence[Any], run: Run, outs: Sequence[DeviceBuffer], receip
     flag = np.zeros(1, np.int64)
     given: list[tuple[Any, ...]] = [part.prepared(run) for part in parts]
     receipt.flag = flag
+    events: list[Any] = []
     launch = run.where.cl.enqueue_nd_range_kernel
     try:
         # NOTE: one call into C, which looks at no signals.
-        deque(chain(map(flag.fill, (1,)), starmap(launch, given)), 0)
+        events.extend(chain(map(flag.fill, (1,)), starmap(launch, given)))
     except run.where.errors as e:
         for b in outs:
             b.checks = (Lost(e),)
         raise DeviceError(f"{run.where.name}: {e}; what was to be overwritten is lost") from e
+    for part, event in zip(parts, events[1:], strict=True):
+        run.where.note(part.name, event)

@@ -10,6 +10,7 @@ import math
 import threading
 import weakref
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from lazyt.backends.common.binding import ScheduleBinding
 from lazyt.backends.common.donating import chosen, references
 from lazyt.backends.common.executable import ScheduleExecutable
 from lazyt.backends.common.host_calls import HostCall
+from lazyt.backends.common.launch_names import name_of
 from lazyt.backends.common.products import Choice, Product
 from lazyt.ir.graph import Opaque
 from lazyt.ir.kernel import LANES
@@ -121,8 +123,8 @@ class Executable(ScheduleExecutable):
 class Enqueued:
     """A kernel with its sizes, the start of its arguments, and the bases of its buffers."""
 
-    def __init__(self, handle: Any, at: int, bases: Sequence[int], sizes: tuple[Any, Any]) -> None:
-        self.handle, self.bases, self.sizes = handle, bases, sizes
+    def __init__(self, name: str, handle: Any, at: int, bases: Sequence[int], sizes: tuple[Any, Any]) -> None:
+        self.name, self.handle, self.bases, self.sizes = name, handle, bases, sizes
         handle.set_scalar_arg_dtypes([None, np.int64, *(None for _ in bases)])
         self.at = at
 
@@ -134,7 +136,7 @@ class Enqueued:
 
     def run(self, run: Run) -> None:
         """Enqueue it."""
-        run.where.cl.enqueue_nd_range_kernel(*self.prepared(run))
+        run.where.note(self.name, run.where.cl.enqueue_nd_range_kernel(*self.prepared(run)))
 
 
 class Run:
@@ -166,15 +168,17 @@ class OnHost(HostCall):
     def run(self, run: Run) -> None:  # type: ignore[override]
         """Wait for what is enqueued, and compute."""
         self.now, self.written = run, []
+        begin = perf_counter()
         try:
             super().run([], [], None, run.inputs)
             for buffer, array, offset in self.written:
                 run.where.write(buffer, array, offset)
         finally:
             del self.now, self.written  # the memory is the run's
-        self._count()
+        self._count(begin)
 
-    def _count(self) -> None:
+    def _count(self, begin: float) -> None:
+        self.bound.where.note_host(name_of(self.call), begin)
         attrs = self.call.node.attrs
         self.bound.where.fallbacks[attrs.fn if isinstance(attrs, Opaque) else self.call.node.op] += 1
 
@@ -194,8 +198,8 @@ class OfUser(OnHost):
         shape, base, offset = self._place(n)
         return DeviceArray(self.now.queue, self.now.memory[base], offset, shape, n.dtype)
 
-    def _count(self) -> None:
-        """Nothing fell back."""
+    def _count(self, begin: float) -> None:
+        """Nothing fell back, and what was enqueued is noted where it was."""
 
 
 class Bound(ScheduleBinding):
@@ -255,8 +259,10 @@ class Bound(ScheduleBinding):
         built = self._programs(kernels, sources)
         cl = self.where.cl
         self.parts = [
-            p if isinstance(p, OnHost) else Enqueued(cl.Kernel(built[p.symbol], p.symbol), p.at, p.bases, p.sizes)
-            for p in planned
+            p
+            if isinstance(p, OnHost)
+            else Enqueued(name_of(c), cl.Kernel(built[p.symbol], p.symbol), p.at, p.bases, p.sizes)
+            for c, p in planned
         ]
         self.table = np.array(table or [0], np.int64)
         columns = np.array(self.patches, np.int64).reshape(-1, 3)
@@ -276,20 +282,20 @@ class Bound(ScheduleBinding):
                     if (sizes := sizes_of(piece.kernel, piece.extents, self.where.group)) is not None:
                         symbol = symbol_of(piece.kernel)
                         kernels[symbol] = piece.kernel
-                        planned.append(Step(symbol, at, self._bases(c, piece), sizes))
+                        planned.append((c, Step(symbol, at, self._bases(c, piece), sizes)))
             elif isinstance(c, MatmulCall) and (form := self.form_of(c)) is not None:
                 at = products.arguments(self, c, table, self.patches)
                 sizes = products.sizes(self, c, form.tile)
                 if all(sizes[0]):
                     sources[form.symbol] = partial(products.source, form)
                     bases = tuple(self._base(x)[0] for x in (*(base for base, _, _ in c.operands), c.node))
-                    planned.append(Step(form.symbol, at, bases, sizes))
+                    planned.append((c, Step(form.symbol, at, bases, sizes)))
             elif (routine := routine_of(self, c)) is not None:
                 steps = routine.steps(table, self.patches)
                 sources.update((s.symbol, routine.source) for s in steps)
-                planned += steps
+                planned += [(c, s) for s in steps]
             else:
-                planned.append((OnHost if user_call(c) is None else OfUser)(self, c))
+                planned.append((c, (OnHost if user_call(c) is None else OfUser)(self, c)))
 
     def _bases(self, c: KernelCall, piece: Piece) -> tuple[int, ...]:
         """The base of each buffer that is a parameter of a kernel."""

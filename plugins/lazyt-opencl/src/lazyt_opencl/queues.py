@@ -30,6 +30,7 @@ class Queue:
         self.pool = cl.tools.MemoryPool(cl.tools.ImmediateAllocator(self.found))
         # NOTE: events of copies hold the host's memory, and wait when they are dropped: those that are done are.
         self._copies: deque[Any] = deque()
+        self._last: Any = None  # the event of what was enqueued last
 
     def keep(self, copy: Any) -> None:
         """Hold the host's memory of a copy until it is done."""
@@ -39,17 +40,22 @@ class Queue:
         if len(copies) >= MOST_COPIES:
             copies.popleft().wait()
         copies.append(copy)
+        self._last = copy
 
     def mark(self) -> Any:
         """The event of all that was enqueued by now, which other queues may wait for."""
-        event = self.where.cl.enqueue_marker(self.found)
+        event = self._last = self.where.cl.enqueue_marker(self.found)
         self.found.flush()
         return event
 
     def after(self, events: Iterable[Any]) -> None:
         """What is enqueued from now on waits for these events."""
         if some := list(events):
-            self.where.cl.enqueue_barrier(self.found, wait_for=some)
+            self._last = self.where.cl.enqueue_barrier(self.found, wait_for=some)
+
+    def is_done(self) -> bool:
+        """Whether all that was enqueued is done."""
+        return self._last is None or int(self._last.command_execution_status) <= 0
 
     def synchronize(self) -> None:
         """Wait for all that was enqueued."""

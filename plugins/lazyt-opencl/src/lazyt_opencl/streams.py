@@ -28,7 +28,7 @@ class QueueStream(Stream):
         self.queue.synchronize()
 
     def query(self) -> bool:
-        return is_done(self.queue.mark())
+        return self.queue.is_done()
 
 
 def is_done(event: Any) -> bool:
