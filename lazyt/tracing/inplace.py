@@ -21,17 +21,8 @@ from lazyt.tracing.call_site import user_site
 from lazyt.tracing.commit import carry_out, slot_held, storage_held, writer, writes_held
 from lazyt.tracing.current import restore_grad_mode, restore_mode, set_grad_mode, set_mode
 from lazyt.tracing.inference import check_write
-from lazyt.tracing.record import (
-    advance,
-    begin,
-    check_devices,
-    check_writable_dtype,
-    meta_of,
-    operand_slots,
-    own_slot,
-    record,
-    slot_of,
-)
+from lazyt.tracing.record import advance, begin, meta_of, operand_slots, own_slot, record, slot_of
+from lazyt.tracing.refusals import check_devices, check_writable_dtype
 from lazyt.tracing.steps import ASSIGN, INPUT, Moved, child, follow, hooks, insert, plain_slots, run_sync
 from lazyt.tracing.tensor_state import EXTERNAL, Handle, Holder, Inference, View
 from lazyt.tracing.trace import Several, Slot, Step, Trace, holding, local, several, waiting

@@ -8,9 +8,7 @@ from operator import index
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
-from lazyt.errors import DeviceError, DTypeError, ScalarRangeError
+from lazyt.errors import DTypeError
 from lazyt.ir import dtypes
 from lazyt.ops.definition import OpDef
 from lazyt.tracing.call_site import Site, is_line, user_line, user_site
@@ -18,10 +16,11 @@ from lazyt.tracing.commit import slot_held
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
 from lazyt.tracing.inference import check_saved
 from lazyt.tracing.inputs import INPUT_CALLERS, bind_input, foreign
+from lazyt.tracing.refusals import check_devices, range_error
 from lazyt.tracing.shape_inference import inferred, shapes_of
 from lazyt.tracing.steps import INPUT, follow, hooks, insert, new_storage, new_tensor, plain_slots, run_sync
 from lazyt.tracing.tensor_state import Gradient, Handle, Holder, Inference, Storage, View
-from lazyt.tracing.trace import LARGEST, NONE, Ext, Key, Several, Slot, Step, Trace, holding, local
+from lazyt.tracing.trace import NONE, Ext, Key, Several, Slot, Step, Trace, holding, local
 
 ref = weakref.ref
 SCALARS = (float, int, bool, complex)
@@ -147,15 +146,6 @@ def own_slot(tr: Trace, holder: Holder) -> Slot:
     return slot if slot.step.owner is tr else foreign(tr, holder)
 
 
-def _range_error(op: OpDef, value: int, low: int, high: int) -> ScalarRangeError:
-    # NOTE: Python refuses to write integers of thousands of digits.
-    text = str(value) if not isinstance(value, int) or value.bit_length() <= 256 else f"of {value.bit_length()} bits"
-    held = f"the array's dtype holds {low}..{high}" if high < LARGEST else f"a float64 holds up to {float(high):.2e}"
-    return ScalarRangeError(
-        f"{op.name}: Python {'integer' if isinstance(value, int) else 'number'} {text} is out of range: {held}"
-    )
-
-
 def advance(
     tr: Trace,
     op: OpDef,
@@ -197,7 +187,7 @@ def advance(
         for position, low, high in s.checks:
             v = scalars[position]
             if not low <= v <= high:
-                raise _range_error(op, v, low, high)
+                raise range_error(op, v, low, high)
         if offsets:
             scalars = [*scalars, *offsets]
     if not take:
@@ -282,7 +272,7 @@ def _new_step(
     s.site = user_site()
     for p, low, high in ranges:
         if not low <= scalars[p] <= high:
-            raise _range_error(op, scalars[p], low, high)
+            raise range_error(op, scalars[p], low, high)
     s.checks = ranges
     if len(ranges) == 1:
         s.low, s.high = ranges[0][1:]
@@ -571,13 +561,6 @@ def share(tr: Trace, x: Handle) -> Storage:
                 return made
 
 
-def check_devices(name: str, slots: Sequence[Any]) -> None:
-    """DeviceError unless all operands are on one device."""
-    devices = dict.fromkeys(x.step.device for x in slots if isinstance(x, Slot))
-    if len(devices) > 1:
-        raise DeviceError(f"{name}: operands on {' and '.join(map(repr, devices))}; move them with .to(device)")
-
-
 def current_device() -> str:
     """The device that this thread's operations without operands record on."""
     return local.trace.mode.device
@@ -591,16 +574,6 @@ def is_grad_enabled() -> bool:
     True
     """
     return local.trace.mode.grad
-
-
-def check_writable_dtype(name: str, value: np.dtype, target: np.dtype) -> None:
-    """In-place results must be castable to the target's kind, as in NumPy's same-kind rule."""
-    if not np.can_cast(
-        np.float32 if value == dtypes.bfloat16 else value,
-        np.float32 if target == dtypes.bfloat16 else target,
-        "same_kind",
-    ):
-        raise DTypeError(f"{name}: a result of dtype {value} cannot be written into a tensor of dtype {target}")
 
 
 def meta_of(h: Handle) -> Gradient | None:

@@ -32,7 +32,7 @@ from lazyt.functions.protocols.through import through_numpy, write_out
 from lazyt.ir import dtypes
 from lazyt.runtime.tensor import Tensor
 from lazyt.tracing.inplace import assign, rewrite
-from lazyt.tracing.record import check_writable_dtype
+from lazyt.tracing.refusals import check_writable_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,8 @@ from lazyt.functions.manipulation import astype
 from lazyt.ir import dtypes
 from lazyt.runtime.tensor import Tensor
 from lazyt.tracing.inplace import assign, requires_grad
-from lazyt.tracing.record import check_writable_dtype, is_grad_enabled
+from lazyt.tracing.record import is_grad_enabled
+from lazyt.tracing.refusals import check_writable_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
