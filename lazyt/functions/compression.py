@@ -17,7 +17,7 @@ from lazyt.ir.bit_allocation import allocate
 from lazyt.ir.compression import BITS, PARTS_OF_A_BIT, Compression
 from lazyt.ir.symbolic import hint, product
 from lazyt.ops.compression import DRAW, MIXED_DRAW
-from lazyt.runtime.context import _Context, last_sync, sync
+from lazyt.runtime.context import _Context, sync
 from lazyt.runtime.device import Device
 from lazyt.runtime.plan_cache import Plan
 from lazyt.tracing.current import restore_device, restore_mode, set_device, set_mode
@@ -27,6 +27,8 @@ from lazyt.tracing.trace import local
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from lazyt.ir.graph import Shape
+    from lazyt.runtime.sync_report import SyncReport
     from lazyt.runtime.tensor import Tensor
 
 __all__ = ["compress"]
@@ -224,13 +226,15 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
                 tops[where] = value
             self._probe = (*own, self._placed(tops))
             set_state(state)
+            tr, rounded = local.trace, _Rounded()
+            before, tr.expectations = tr.expectations, [*tr.expectations, rounded]
             try:
                 out = [*gradients()]
+                sync(*out)
             finally:
                 self._probe = None
-            sync(*out)
-            report = last_sync()
-            found[:] = [report.plan.graph.rounded] if report is not None and isinstance(report.plan, Plan) else []
+                tr.expectations = before
+            found[:] = [rounded.shapes]
             return [np.asarray(x.numpy(), np.float64) for x in out]
 
         differentiated({})
@@ -251,6 +255,18 @@ class compress(_Context):  # noqa: N801 - a context, as `lazyt.no_grad`
         bits = allocate(sensitivity, average * sum(sizes), sizes, BITS)
         self._settings = replace(settings, table=tuple(bits))
         return bits
+
+
+class _Rounded:
+    """The shapes of the arrays that a program rounds, whichever of its syncs does."""
+
+    def __init__(self) -> None:
+        self.shapes: Sequence[Shape] = ()
+
+    def note(self, report: SyncReport) -> None:
+        """A sync was done."""
+        if isinstance(report.plan, Plan):
+            self.shapes = max(self.shapes, report.plan.graph.rounded, key=len)
 
 
 def _apart(xs: Sequence[Any], ys: Sequence[Any]) -> float:

@@ -108,6 +108,25 @@ def test_bits_do_not_depend_on_where_a_sync_falls_in_a_training_loop():
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
 
 
+def test_bits_are_adapted_by_gradients_that_read_their_loss():
+    c = lt.memory.compress(bits=2)
+    w = _weights((64, 64), (64, 64))
+    x = lt.tensor(_array(64, 64))
+
+    def gradients() -> list[Any]:
+        for p in w:
+            p.grad = None
+        with c:
+            y = (x @ w[0]) @ w[1]
+        loss = (y * y).sum()
+        del y
+        loss.item()
+        loss.backward()
+        return [p.grad for p in w]
+
+    assert c.adapt(gradients, average=4) == [4, 4]
+
+
 def test_another_batch_behind_a_sync_makes_no_plan():
     w = _weights((16, 64), (64, 64), (64, 8))
     plans = []
