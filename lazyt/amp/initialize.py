@@ -112,6 +112,7 @@ def _attached(optimizer: Any, options: Options, masters: Sequence[Any], scalers:
     precision = Precision(optimizer, options, pairs, scalers)
     optimizer._precision, optimizer.step, optimizer.zero_grad = precision, precision.step, precision.zero_grad
     optimizer.state_dict, optimizer.load_state_dict = precision.state_dict, precision.load_state_dict
+    optimizer.add_param_group = precision.add_param_group
 
 
 def initialize(

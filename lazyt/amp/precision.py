@@ -10,6 +10,8 @@ from lazyt.functions.arguments import tensor
 from lazyt.functions.arithmetic import add, maximum
 from lazyt.functions.logic import where
 from lazyt.functions.manipulation import astype
+from lazyt.ir import dtypes
+from lazyt.nn.module import Parameter
 from lazyt.tracing.inplace import assign
 
 if TYPE_CHECKING:
@@ -29,8 +31,7 @@ class Precision:
         self.found: dict[str, Any] = {}  # by device, whether gradients overflowed since the last step
         self.stashed: list[Any] = []
         self.scaled = False  # whether gradients are scaled still, as `delay_unscale` leaves them
-        self.copies = {i: pair for i, pair in enumerate(pairs) if pair[0] is not pair[1]}  # by position
-        self.versions = self._versions()
+        self._find_copies()
 
     def stash(self) -> None:
         """Put the gradients so far aside: those that come are scaled."""
@@ -83,6 +84,25 @@ class Precision:
         for own, of_model in self.pairs:
             if own is not of_model:
                 of_model.grad = None
+
+    def add_param_group(self, group: Mapping[str, Any]) -> None:
+        """The optimizer's: its gradients are unscaled like the others', and halves get float32 copies if others have."""
+        self.follow()
+        type(self.optimizer).add_param_group(self.optimizer, group)
+        added = self.optimizer.param_groups[-1]
+        masters = self.options.master_weights
+        pairs = [
+            (Parameter(astype(p.detach(), dtypes.float32)) if masters and p.dtype in dtypes.HALVES else p, p)
+            for p in added["params"]
+        ]
+        added["params"] = [own for own, _ in pairs]
+        self.optimizer.state._positions = {}
+        self.pairs += pairs
+        self._find_copies()
+
+    def _find_copies(self) -> None:
+        self.copies = {i: pair for i, pair in enumerate(self.pairs) if pair[0] is not pair[1]}  # by position
+        self.versions = self._versions()
 
     # What is saved
 

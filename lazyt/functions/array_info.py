@@ -178,7 +178,8 @@ def vdot(a: ArrayLike, b: ArrayLike) -> Tensor:
     11
     """
     # NOTE: in an autocast region `vecdot` is cast on the CPU, and this is not.
-    return outside(vecdot, ravel(a), ravel(b))
+    found: Tensor = outside(vecdot, ravel(a), ravel(b))
+    return found
 
 
 def matvec(x1: ArrayLike, x2: ArrayLike) -> Tensor:

@@ -200,3 +200,21 @@ def test_what_cannot_be_initialized() -> None:
     several = lt.amp.scale_loss(lt.ones(()), [opt, other])
     with pytest.raises(lt.AutocastError, match="some optimizers were given to initialize and others were not"):
         several.__enter__()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_parameters_that_are_added_are_unscaled_too(dtype: str) -> None:
+    model = _model()
+    model, opt = lt.amp.initialize(model, lt.optim.SGD(model.parameters(), lr=0.25), opt_level="O2", loss_scale=64.0)
+    added = lt.nn.Parameter(lt.ones(3, dtype=dtype))
+    opt.add_param_group({"params": [added]})
+    for _ in range(2):
+        loss = model(lt.ones((4, 3))).sum() * 0 + added.astype("float32").sum()
+        opt.zero_grad()
+        with lt.amp.scale_loss(loss, opt) as scaled:
+            scaled.backward()
+        opt.step()
+    *_, master = lt.amp.master_params(opt)
+    assert (added.dtype, master.dtype) == (dtype, lt.float32)
+    assert added.tolist() == master.tolist() == [0.5] * 3
+    assert (6 in opt.state_dict()["master_weights"]) == (dtype == "float16")
