@@ -86,7 +86,7 @@ class Precision:
                 of_model.grad = None
 
     def add_param_group(self, group: Mapping[str, Any]) -> None:
-        """The optimizer's: its gradients are unscaled like the others', and halves get float32 copies if others have."""
+        """The optimizer's: gradients are unscaled like the others', and halves get float32 copies if others have."""
         self.follow()
         type(self.optimizer).add_param_group(self.optimizer, group)
         added = self.optimizer.param_groups[-1]
