@@ -12,6 +12,7 @@ from lazyt.functions.reductions import mean
 from lazyt.functions.reshaping import sliding_window_view
 from lazyt.ops import instance_normalization as instance, normalization as ops
 from lazyt.ops.axes import integer
+from lazyt.tracing.autocast import autocasts
 from lazyt.tracing.batched_writes import record_update
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
 
@@ -153,6 +154,7 @@ def instance_norm(
     return y
 
 
+@autocasts("local_response_norm")
 def local_response_norm(x: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """x / (k + alpha * the mean of x ** 2 over `size` neighbouring channels) ** beta, channels being axis 1.
 

@@ -122,9 +122,9 @@ NAMES: dict[str, tuple[str, ...]] = {
 # What PyTorch composes of listed functions, and lazyt records as one operation: it has their policy.
 # NOTE: a cell's state is in no product, so those of LSTM and GRU keep its dtype on the CPU.
 # An einsum without a product of matrices (`einsum.apart`) has none there.
-COMPOSED_ON_HOST = {"einsum": LOWER, "tensordot": LOWER, "recurrent.rnn": LOWER}
+COMPOSED_ON_HOST = {"einsum": LOWER, "local_response_norm": FLOAT32, "tensordot": LOWER, "recurrent.rnn": LOWER}
 # NOTE: a cross entropy is log_softmax and nll_loss.
-COMPOSED_ON_GPU = {"cross_entropy": FLOAT32, "einsum.apart": LOWER}
+COMPOSED_ON_GPU = {"cross_entropy": FLOAT32, "einsum.apart": LOWER, "local_response_norm": FLOAT32}
 
 # Of the lists, what is no function of lazyt's: kernels that PyTorch's functions call, and functions it has not.
 ABSENT = frozenset((
