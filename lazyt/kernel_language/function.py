@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from lazyt.functions.arguments import ShapeLike
 
-__all__ = ["Kernel", "kernel"]
+__all__ = ["kernel"]
 
 
 class Kernel:
@@ -205,7 +205,8 @@ def kernel(
     and `math`, and functions of the user's are what it may be made of; it returns a value or a tuple of values. An
     index runs over the axis of the arguments that it is read at alone, or over the extent that `shape=` gives at a
     call. `bounds` says what is read outside: 'error', 'zero', 'clamp' or 'wrap'. With `axis`, arguments are rows along
-    it. Raises NotSupportedError at the line of what a kernel cannot do. As `numba.guvectorize` and `numba.stencil`.
+    it. What is made has the methods `python`, `graph`, `ir`, `source` and `assembly`, which take the arguments of a call.
+    Raises NotSupportedError at the line of what a kernel cannot do. As `numba.guvectorize` and `numba.stencil`.
 
     >>> import lazyt as lt
     >>> @lt.kernel(bounds="zero")

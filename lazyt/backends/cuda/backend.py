@@ -99,9 +99,7 @@ class CudaBackend(Backend):
             return super().kernel_text(kernel, assembly)
         # NOTE: extents and addresses are arguments; of these a kernel for large, aligned arrays is made.
         entries = [EXTENT] * kernel.axes + [0] * (kernel.layout.size - kernel.axes)
-        module = cuda.emit.Module()
-        text = cuda.emit.emit(kernel, cuda.mapping.choose(kernel, entries), f"kernel_{kernel.key}", module)
-        return "\n".join([module.text(), text])
+        return cuda.emit.alone(kernel, cuda.mapping.choose(kernel, entries), f"kernel_{kernel.key}")
 
     def fallback(self, fn: str) -> str:
         return cuda.registry.ON_HOST.get(fn, "")

@@ -82,6 +82,13 @@ def emit(kernel: Kernel, mapping: Mapping, name: str, module: Module, notes: Seq
     )
 
 
+def alone(kernel: Kernel, mapping: Mapping, name: str) -> str:
+    """The text of one kernel behind the functions that it calls, for people: the preamble is left out."""
+    module = Module()
+    text = emit(kernel, mapping, name, module)
+    return "\n".join([module.text(), text])
+
+
 def program(kernels: Iterable[tuple[Kernel, Mapping, str]]) -> str:
     """A program with these kernels: what NVRTC compiles at once."""
     module = Module()
