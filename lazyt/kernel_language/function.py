@@ -205,7 +205,7 @@ def kernel(
     and `math`, and functions of the user's are what it may be made of; it returns a value or a tuple of values. An
     index runs over the axis of the arguments that it is read at alone, or over the extent that `shape=` gives at a
     call. `bounds` says what is read outside: 'error', 'zero', 'clamp' or 'wrap'. With `axis`, arguments are rows along
-    it. What is made has the methods `python`, `graph`, `ir`, `source` and `assembly`, which take the arguments of a call.
+    it. What is made has methods that take the arguments of a call: `python`, `graph`, `ir`, `source` and `assembly`.
     Raises NotSupportedError at the line of what a kernel cannot do. As `numba.guvectorize` and `numba.stencil`.
 
     >>> import lazyt as lt
