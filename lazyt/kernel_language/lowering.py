@@ -181,9 +181,12 @@ class Call:
 
 
 def _near_ends(b: Builder, w: Statements, extents: Shape) -> dict[int, list[int]]:
-    """The indices to divide, and how far from their ends; none for what is small, or much code."""
+    """The indices to divide, and how far from their ends; none for what is small, much code, or never outside.
+
+    A part is stored apart from its readers, so a condition alone, which costs little, divides nothing.
+    """
     found = {a.place: c for a, c in w.cuts.items() if any(c) and a.place < len(extents) and w.axes[a.place] is a}
-    if not found or w.code > MOST_CODE or not b.at_least(product(extents), LEAST):
+    if not found or not w.leaves or w.code > MOST_CODE or not b.at_least(product(extents), LEAST):
         return {}
     return {k: c for k, c in found.items() if b.at_least(extents[k] - 4 * sum(c), 0)}
 

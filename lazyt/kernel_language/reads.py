@@ -46,6 +46,7 @@ class Reads(Arithmetic):
         self._extended: dict[Node, Node] = {}
         # Whether what is outside is read by a gather: in a small part of a domain one kernel is worth more than slices.
         self.gathers = False
+        self.leaves = False  # whether some read lies outside of its array
         self.reading = ""  # what is read, and where that stands: for errors at the sync
         self._is_narrow = False
 
@@ -152,6 +153,7 @@ class Reads(Arithmetic):
 
     def _note(self, p: Affine, n: int | Dim) -> None:
         """Cut an index where what it reads leaves an axis of n."""
+        self.leaves = True
         self.cut(p)
         self.cut(p.times(-1).plus(Affine((), n - 1)))
 

@@ -95,6 +95,16 @@ def test_a_large_domain_is_divided_where_reads_begin_to_be_outside(bounds):
     np.testing.assert_allclose(stencil(t).detach().numpy(), want, rtol=1e-5, atol=1e-5)
 
 
+def test_a_condition_on_an_index_divides_nothing_and_fuses():
+    @lt.kernel
+    def first(i, /, x):
+        return 2 * x[i] if i < 3 else x[i]
+
+    y = first(lt.ones(20_000) * 3) + 1
+    assert len(y.explain().kernels) == 1
+    assert y[:4].tolist() == [7.0, 7.0, 7.0, 4.0]
+
+
 def test_a_sum_of_products_is_a_matrix_product():
     @lt.kernel
     def batched(n, i, j, /, a, b):

@@ -30,6 +30,7 @@ def test_random_kernels(seed):
 @pytest.mark.parametrize("seed", range(20, 24))
 def test_random_kernels_whose_domain_is_divided(seed, monkeypatch):
     monkeypatch.setattr(lowering, "LEAST", 1)
+    monkeypatch.setattr(lowering, "MOST_CODE", 1000)
     check(seed, (17, 19))
 
 
@@ -38,4 +39,5 @@ def test_random_kernels_whose_domain_is_divided(seed, monkeypatch):
 def test_many_random_kernels(seed, monkeypatch):
     check(seed, (6, 5))
     monkeypatch.setattr(lowering, "LEAST", 1)
+    monkeypatch.setattr(lowering, "MOST_CODE", 1000)
     check(seed + 1000, (17, 19))
