@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from lazyt.config import HOST
-from lazyt.errors import DTypeError, ShapeError
+from lazyt.errors import DTypeError, LazytError, ShapeError
 from lazyt.functions.arguments import shape_of, tensor
 from lazyt.kernel_language import lowering
 from lazyt.kernel_language.inspection import code_text, graph_text, ir_text
@@ -95,7 +95,10 @@ class Kernel:
                 raise DTypeError(f"kernel {name}: argument {argument!r} is an array or a number, got {x!r}")
             else:
                 kinds += TENSOR
-                operands.append(tensor(x, beside))
+                try:
+                    operands.append(tensor(x, beside))
+                except LazytError as e:
+                    raise type(e)(f"kernel {name}: argument {argument!r}: {e}") from None
         if TENSOR in kinds and all(isinstance(x, Handle | float | complex) for x in args) and len(args) == len(kinds):
             self._plain[tuple(map(type, args))] = kinds
         if TENSOR not in kinds and shape is None:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from lazyt.ir.symbolic import Dim
 
 BOUNDS = ("error", "zero", "clamp", "wrap")
-
-
 ZERO = Affine((), 0)
 
 
