@@ -122,7 +122,7 @@ def test_calls_that_do_not_fit():
         f(np.ones(3))
     with pytest.raises(lt.DTypeError, match="argument 'y' is an array or a number, got None"):
         f(np.ones(3), None)
-    with pytest.raises(lt.DTypeError, match="kernel f: argument 'x': asarray: .*dtype <U1"):
+    with pytest.raises(lt.DTypeError, match=r"kernel f: argument 'x': asarray: .*dtype <U1"):
         f(np.array(["a"]), np.ones(1))
     with pytest.raises(lt.ShapeError, match="no argument is an array"):
         f(1.0, 2.0)
