@@ -13,6 +13,7 @@ import pytest
 import lazyt as lt
 from lazyt import nn, optim
 from lazyt.backends import registry
+from lazyt_opencl.backend import BACKEND
 from lazyt_opencl.device import NAME, Device
 
 FIRST = f"{NAME}:0"
@@ -130,3 +131,31 @@ def test_memory_that_is_held_and_not_used_goes_back(opencl: Device) -> None:
     opencls.synchronize()
     opencls.empty_cache()
     assert opencls.memory_reserved() <= opencls.memory_allocated() + (1 << 18)
+
+
+def test_it_is_removed_and_loaded_again() -> None:
+    x = lt.asarray(X, device=NAME) + 1
+    lt.backends.unregister(NAME)
+    try:
+        with pytest.raises(lt.DeviceError, match="its backend was removed"):
+            x.numpy()
+    finally:
+        registry.register(BACKEND)
+    np.testing.assert_array_equal((lt.asarray(X, device=NAME) + 1).numpy(), X + 1)
+
+
+def test_what_the_driver_reports_is_an_error_of_the_device(opencl: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = lt.asarray(X, device=NAME) + 0
+    lt.sync()
+    y = lt.cumsum(x, 0) + x
+    cl = opencl.cl
+
+    def fail(*given: Any) -> Any:
+        raise cl.RuntimeError("out of resources")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(opencl, "note", fail)
+        with pytest.raises(lt.DeviceError, match=r"opencl:0 \(.*\): out of resources \(of this sync, or of work"):
+            y.numpy()
+    assert y.is_pending
+    np.testing.assert_array_equal(y.numpy(), np.cumsum(X, 0) + X)

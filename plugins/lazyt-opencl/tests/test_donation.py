@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -142,8 +143,9 @@ def test_memory_stays_as_it_was() -> None:
     allocator = registry.get(NAME).allocator
     x = lt.asarray(np.zeros(1 << 16), device=NAME) + 0
     lt.sync()
+    gc.collect()
     before = allocator.statistics(NAME).allocated
     for _ in range(3):
         x += 1
         lt.sync()
-    assert allocator.statistics(NAME).allocated == before
+    assert allocator.statistics(NAME).allocated <= before

@@ -11,7 +11,7 @@ from lazyt.errors import DeviceError
 from lazyt.ops.kernel_calls import ON_DEVICE
 from lazyt_opencl.arrays import LANGUAGE
 from lazyt_opencl.codegen.emit import program
-from lazyt_opencl.device import NAME, device, devices, number_of
+from lazyt_opencl.device import NAME, device, devices, number_of, synchronize_all
 from lazyt_opencl.library.registry import FUNCTIONS
 from lazyt_opencl.queues import DeviceBuffer
 from lazyt_opencl.streams import QueueEvent, QueueStream
@@ -88,6 +88,9 @@ class OpenCLBackend(Backend):
             return len(devices())
         except DeviceError:
             return 0
+
+    def close(self) -> None:
+        synchronize_all()
 
     def properties(self, name: str) -> Properties:
         where = device(name)

@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from collections import Counter
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from lazyt.errors import DeviceError, LazytInternalError, NotSupportedError, Out
 from lazyt_opencl.queues import DeviceBuffer, Queue
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     Array = np.ndarray[Any, Any]
 
@@ -84,8 +85,20 @@ class Device:
 
     def synchronize(self) -> None:
         """Wait for all that was enqueued."""
-        for queue in list(self._queues):
-            queue.synchronize()
+        with self.working():
+            for queue in list(self._queues):
+                queue.synchronize()
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """DeviceError for what the driver reports here, which may be of work that was enqueued before."""
+        try:
+            yield
+        except self.errors as e:
+            raise DeviceError(
+                f"{self.name} ({self.found.name}): {e} (of this sync, or of work enqueued before; what was pending "
+                "still is)"
+            ) from e
 
     # Memory
 
@@ -127,10 +140,11 @@ class Device:
         """A copy of a part of a buffer: waits for what fills it, and for nothing behind that."""
         array: Array = np.empty(tuple(shape), dtype)
         if array.nbytes:
-            if buffer.ready is not None:
-                buffer.ready.wait()
             raw = array.reshape(-1).view(np.uint8)
-            copy = self.cl.enqueue_copy(self._reads, raw, buffer.memory, src_offset=offset, is_blocking=True)
+            with self.working():
+                if buffer.ready is not None:
+                    buffer.ready.wait()
+                copy = self.cl.enqueue_copy(self._reads, raw, buffer.memory, src_offset=offset, is_blocking=True)
             self.note("copy to the host", copy)
         return array
 
@@ -200,12 +214,23 @@ def number_of(name: str) -> int:
     return int(number or 0)
 
 
+_used: set[int] = set()
+
+
 @cache
 def _device(number: int) -> Device:
     found = _found()
     if number >= len(found):
         raise DeviceError(f"device '{NAME}:{number}': no such device; there is {', '.join(devices()) or 'none'}")
-    return Device(number, found[number])
+    made = Device(number, found[number])
+    _used.add(number)
+    return made
+
+
+def synchronize_all() -> None:
+    """Wait for all that was enqueued on the devices that were used."""
+    for number in list(_used):
+        _device(number).synchronize()
 
 
 def device(name: str) -> Device:

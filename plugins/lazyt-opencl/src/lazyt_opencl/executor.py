@@ -332,7 +332,7 @@ class Bound(ScheduleBinding):
         `places` has the input of each result that takes its memory, or -1; they are overwritten from a region on.
         """
         where, queue, given = self.where, self.where.current(), _of_devices(inputs)
-        with self.lock:
+        with self.lock, where.working():
             taken = [inputs[i] if i >= 0 else None for i in places or [-1] * len(self.sizes)]
             outs = [where.allocate(n) if x is None else x.buffer for x, n in zip(taken, self.sizes, strict=True)]
             arena = where.allocate(self.arena_size) if self.arena_size else None

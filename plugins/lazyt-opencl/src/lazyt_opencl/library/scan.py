@@ -113,7 +113,7 @@ class Scan(Routine):
     @property
     def is_float(self) -> bool:
         """Whether it runs in float64."""
-        return self.dtype == BFLOAT16 or self.dtype.kind == "f"
+        return bool(self.dtype == BFLOAT16) or self.dtype.kind == "f"
 
     def text(self, module: Module) -> str:
         work: np.dtype[Any] = FLOAT64 if self.is_float else self.dtype
