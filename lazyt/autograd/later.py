@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt import on_demand
 from lazyt.autograd.reachability import Reach, lane_bound
+from lazyt.autograd.track import TRACK
 from lazyt.ops.residuals import EARLIER
 from lazyt.tracing.current import return_to, switch_mode
 from lazyt.tracing.inputs import bind_input
@@ -55,11 +56,14 @@ def later(path: Sequence[Step], outputs: Sequence[Slot], reach: Reach) -> Later 
     """
     if not any(s.mode.compress is not None for s in reach.steps):
         return None
-    special = any(hasattr(s.op, "expand") for s in reach.steps)
+    special = any(hasattr(s.op, "expand") and not _is_leaf(s) for s in reach.steps)
     bounded = path[-1].mixed or any(s.mode.memory is not None for s in path)
-    # NOTE: a leaf that was tracked by hand is no value of its own on a later trace.
-    tracked = any(hasattr(x.step.op, "expand") and x.step.op.name == "track" for x in reach.leaves)
-    return None if special or bounded or tracked or lane_bound(path) else Later(outputs, reach)
+    return None if special or bounded or lane_bound(path) else Later(outputs, reach)
+
+
+def _is_leaf(s: Step) -> bool:
+    """Whether a step makes a leaf of a value of this trace: a parameter that was initialized in it."""
+    return s.op is TRACK and not s.operands[0].requires_grad
 
 
 def again(

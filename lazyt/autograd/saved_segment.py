@@ -183,7 +183,7 @@ class Segment:
     def _value_of(self, leaf: Slot, versions: Sequence[Slot]) -> Data:
         """The value of a leaf, the last one that was written."""
         x = versions[-1]
-        return self.inputs[leaf.step] if x is leaf else self.saved[x]
+        return self.inputs[leaf.step] if x.step.op is INPUT else self.saved[x]
 
     def _again(self, tr: Trace, s: Step, wanted: Sequence[Slot], new: dict[Slot, Slot]) -> None:
         if s.op is INPUT:

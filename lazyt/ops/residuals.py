@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import LazytInternalError
+from lazyt.ir.builder import Weak
 from lazyt.ir.graph import Node
 from lazyt.ir.library_calls import register
 from lazyt.ir.residuals import Bound
-from lazyt.ops.definition import OpDef, Operand, Weak
+from lazyt.ops.definition import OpDef, Operand
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
