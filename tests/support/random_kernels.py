@@ -84,7 +84,12 @@ class Writer:
             case 0:
                 f = d.choice(_FUNCTIONS)
                 inner = self.number(depth - 1)
-                return f"{f}({f'abs({inner})' if 'sqrt' in f else f'min({inner}, 3.0)' if 'exp' in f else inner})"
+                within = {
+                    "np.sqrt": f"abs({inner})",
+                    "np.exp": f"min({inner}, 3.0)",
+                    "np.sin": f"max(min({inner}, 9.0), -9.0)",
+                }
+                return f"{f}({within.get(f, inner)})"
             case 1:
                 return f"({self.number(depth - 1)} if {self.condition(1)} else {self.number(depth - 1)})"
             case 2:
