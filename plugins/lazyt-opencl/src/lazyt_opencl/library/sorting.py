@@ -1,8 +1,8 @@
-"""Stable sorts along an axis: runs of 16 are sorted by insertion, then merged, each element finding its own place.
+"""Stable sorts along an axis: runs of 16 are sorted by insertion, then merged two by two.
 
-An element of a run comes behind as many elements of the run beside it as are less, or, from the right one, not greater.
-So a merge needs a binary search an element, and no work-item waits for another. Elements are compared by keys:
-unsigned integers in the order of NumPy's sorts (-0 is 0, NaN is greatest), the other way round where it descends.
+A work-item merges a piece of a merge's result. A binary search finds where the piece begins in both runs (Odeh, Green
+and others, "Merge Path", 2012), so no work-item waits for another. Elements are compared by keys: unsigned integers in
+the order of NumPy's sorts (-0 is 0, NaN is greatest), the other way round where it descends.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from lazyt_opencl.library.routine import Patches
 
 RUN = 16
+# What a work-item merges; it divides every two runs.
+PIECE = 32
 INT64 = np.dtype(np.int64)
 
 _TEXT = """
@@ -57,23 +59,35 @@ __kernel void $runs$($parameters$, __global uchar *b0, __global uchar *b1, __glo
 }
 __kernel void $merge$($parameters$, __global uchar *b0, __global uchar *b1, __global uchar *b2, __global uchar *b3) {
     __global const long *const args = table + first;
-    const long n = args[4], width = args[5], count = args[6];
+    const long n = args[4], width = args[5], pieces = args[6], count = args[7];
     const long at = (long)get_global_id(0);
     if (at >= count) return;
-    const long row = at / n, i = at % n, run = i / width, other = run ^ 1;
-    __global const $key$ *const keys = (__global const $key$ *)(b0 + args[0]) + row * n;
-    __global const uint *const from = (__global const uint *)(b1 + args[1]) + row * n;
-    const $key$ own = keys[i];
-    const long begin = min(other * width, n), end = min(begin + width, n);
-    long low = begin, high = end;
+    const long row = at / pieces * n, first_out = at % pieces * $piece$;
+    __global const $key$ *const keys = (__global const $key$ *)(b0 + args[0]) + row;
+    __global const uint *const from = (__global const uint *)(b1 + args[1]) + row;
+    __global $key$ *const to_keys = (__global $key$ *)(b2 + args[2]) + row;
+    __global uint *const to = (__global uint *)(b3 + args[3]) + row;
+    const long begin = first_out / (2 * width) * 2 * width;
+    const long middle = min(begin + width, n), end = min(middle + width, n), skipped = first_out - begin;
+    long low = max(0l, skipped - (end - middle)), high = min(skipped, middle - begin);
     while (low < high) {
-        const long middle = (low + high) / 2;
-        const bool before = run & 1 ? keys[middle] <= own : keys[middle] < own;
-        if (before) low = middle + 1; else high = middle;
+        const long some = (low + high) / 2;
+        if (keys[begin + some] <= keys[middle + skipped - 1 - some]) low = some + 1; else high = some;
     }
-    const long to = (run & ~1l) * width + (i - run * width) + (low - begin);
-    ((__global $key$ *)(b2 + args[2]))[row * n + to] = own;
-    ((__global uint *)(b3 + args[3]))[row * n + to] = from[i];
+    long i = begin + low, j = middle + skipped - low;
+    const long stop = min(first_out + $piece$, n);
+    $key$ a = i < middle ? keys[i] : 0, b = j < end ? keys[j] : 0;
+    for (long out = first_out; out < stop; out++) {
+        if (i < middle && (j >= end || a <= b)) {
+            to_keys[out] = a;
+            to[out] = from[i++];
+            if (i < middle) a = keys[i];
+        } else {
+            to_keys[out] = b;
+            to[out] = from[j++];
+            if (j < end) b = keys[j];
+        }
+    }
 }
 __kernel void $put$($parameters$, __global uchar *b0, __global uchar *b1, __global uchar *b2) {
     __global const long *const args = table + first;
@@ -137,7 +151,8 @@ class Order(Routine):
     def text(self, module: Module) -> str:
         kind, of = key_function(self.x.dtype, self.descending, module)
         words = {
-            "parameters": PARAMETERS, "runs": self.symbol("runs"), "merge": self.symbol("merge"), "run": RUN,
+            "parameters": PARAMETERS, "runs": self.symbol("runs"), "merge": self.symbol("merge"),
+            "run": RUN, "piece": PIECE,
             "put": self.symbol("put"), "key": kind, "of": of, "memory": memory_type(self.x.dtype),
             "result": self.result, "value": self.value,
         }  # fmt: skip
@@ -155,11 +170,11 @@ class Order(Routine):
             table, patches, [self.x, keys[0], order[0]], [self.n, self.inner, runs, runs * self.rows]
         )
         found = [Step(self.symbol("runs"), at, bases, flat(runs * self.rows))]
-        now, width = 0, RUN
+        now, width, pieces = 0, RUN, -(-self.n // PIECE)
         while width < self.n:
             places = [keys[now], order[now], keys[1 - now], order[1 - now]]
-            at, bases = self.arguments(table, patches, places, [self.n, width, total])
-            found.append(Step(self.symbol("merge"), at, bases, flat(total)))
+            at, bases = self.arguments(table, patches, places, [self.n, width, pieces, pieces * self.rows])
+            found.append(Step(self.symbol("merge"), at, bases, flat(pieces * self.rows)))
             now, width = 1 - now, 2 * width
         return found, order[now]
 
