@@ -22,6 +22,8 @@ from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.trace import Several, Slot, Step, Trace
 
 ref = weakref.ref
+# What reads and sets the state of this thread's random numbers (set by `lazyt.functions.random`).
+random_state: tuple[Callable[[], Any], Callable[[Any], None]] = (lambda: None, lambda state: None)
 
 
 class Kept:

@@ -7,6 +7,7 @@ from functools import update_wrapper
 from inspect import signature
 from typing import Any
 
+from lazyt.autograd import custom as custom_steps
 from lazyt.autograd.custom import Kept, Rule, custom, inputs_of
 from lazyt.autograd.functional import flatten, unflatten, vjp
 from lazyt.autograd.vjp_step import zeros_of
@@ -16,6 +17,7 @@ from lazyt.ops.definition import OPS
 from lazyt.tracing.current import restore_device, restore_grad_mode, set_device, set_grad_mode
 from lazyt.tracing.inplace import requires_grad
 from lazyt.tracing.record import begin, is_grad_enabled, record, slot_of
+from lazyt.tracing.steps import new_tensor
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.trace import Slot, Step, Trace
 from lazyt.tracing.tracebacks import guard_methods
@@ -60,6 +62,40 @@ class Pull(Rule):
         given = [ct if ct is not None else zeros_of(s) for s, ct in zip(step.slots, cts, strict=True)]
         found = self.call(kept, given)
         return [(x, ct) for x, ct in zip(inputs_of(step), found, strict=True) if ct is not None]
+
+
+class _Rerun(Pull):
+    """Cotangents by residuals that the forward rule computed: where they are differentiated again, it computes them
+    again of the inputs as they stand there, since nobody else knows how residuals come of inputs.
+    """
+
+    def __init__(
+        self, kept: Kept, name: str, call: Callable[[list[Handle], list[Any]], Sequence[Any]],
+        n_residuals: int, asked: Sequence[bool], residuals: Callable[[list[Handle]], list[Handle]], state: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(kept, name, call)
+        self.n_residuals, self.asked, self.residuals = n_residuals, asked, residuals
+        self.state = state  # of the random numbers, before the forward rule ran
+
+    def pull(self, tr: Trace, step: Step, cts: Sequence[Handle | None], create: bool) -> list[tuple[Slot, Handle]]:
+        kept = self.kept_tensors()
+        # NOTE: results that nothing depends on have zeros.
+        given = [ct if ct is not None else zeros_of(s) for s, ct in zip(step.slots, cts, strict=True)]
+        residuals = self._again(step, kept[self.n_residuals :]) if create else kept[: self.n_residuals]
+        found = self.call(residuals, given)
+        return [(x, ct) for x, ct in zip(inputs_of(step), found, strict=True) if ct is not None]
+
+    def _again(self, step: Step, constants: Sequence[Handle]) -> list[Handle]:
+        # NOTE: steps of their own, because rules may keep them.
+        moving = iter([record(OPS["positive"], (new_tensor(x),)) for x in inputs_of(step)])
+        rest = iter(constants)
+        get, put = custom_steps.random_state
+        now = get()
+        put(self.state)
+        try:
+            return self.residuals([next(moving) if asked else next(rest) for asked in self.asked])
+        finally:
+            put(now)
 
 
 class _Push(Pull):
@@ -141,7 +177,8 @@ class custom_vjp(_Custom):  # noqa: N801 - a name that other programs rely on
     `fwd(*args)` gives (output, residuals); `bwd(residuals, cotangent)` gives one cotangent an argument, or None for
     zeros. Arguments and output may be nested tuples, lists and dicts of tensors; a cotangent has the nesting of what
     it belongs to. Arguments at `nondiff_argnums` come first in `bwd`: `bwd(*nondiff, residuals, cotangent)`. Both rules
-    record like any function of tensors, so gradients can be differentiated again. Raises AutogradError for a rule that
+    record like any function of tensors, so gradients can be differentiated again: `fwd` runs once more then, if it
+    computed residuals. Raises AutogradError for a rule that
     is missing or gives another number of cotangents, ShapeError for one of another shape.
 
     >>> import lazyt as lt
@@ -173,6 +210,7 @@ class custom_vjp(_Custom):  # noqa: N801 - a name that other programs rely on
         if not is_grad_enabled() or not asked:
             return self.fun(*args, **kwargs)
         fwd, bwd = self.rules
+        state = custom_steps.random_state[0]()
         tr = begin()
         inputs = [slot_of(tr, x) for x in asked]
         number = tr.number
@@ -202,7 +240,19 @@ class custom_vjp(_Custom):  # noqa: N801 - a name that other programs rely on
         places = [i for i, x in enumerate(leaves) if requires_grad(x)]
         if tr.number != number:  # the rule has synced
             inputs = [slot_of(begin(), x) for x in asked]
-        return self._results(out, inputs, Pull(Kept(kept), self._name, call))
+        own = {id(x) for x in leaves}
+        if all(id(x) in own or dtypes.kind(x.dtype) not in "fc" for x in kept):
+            return self._results(out, inputs, Pull(Kept(kept), self._name, call))
+
+        def residuals_of(values: list[Handle]) -> list[Handle]:
+            found: list[Handle] = []
+            flatten(fwd(*_with(fixed, self.nondiff_argnums, [unflatten(t, values) for t in trees]))[1], found)
+            return found
+
+        constants = [x for i, x in enumerate(leaves) if i not in places]
+        which = [i in places for i in range(len(leaves))]
+        rule = _Rerun(Kept([*kept, *constants]), self._name, call, len(kept), which, residuals_of, state)
+        return self._results(out, inputs, rule)
 
     def _cotangents(
         self, found: Any, trees: Sequence[Any], like: Sequence[tuple[Any, Any]], places: Sequence[int]

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lazyt.autograd.custom import inputs_of
 from lazyt.autograd.reachability import Reach
 from lazyt.autograd.saved_segment import Asked, Passed, asked_here, link_synced, retained
 from lazyt.autograd.track import CUSTOM, TRACK
@@ -56,6 +57,9 @@ class Parts:
         self.barriers: set[Step] = set()
         self.done: set[Step] = set()
         self.read: dict[Step, Sequence[Slot]] = {}
+        # Where some leaf is not wanted, the steps that lead to what is; None: all do.
+        self.leading: set[Step] | None = None
+        self.unwanted = False
 
     def run(self, outputs: Sequence[Slot], cotangents: Sequence[Handle]) -> Totals:
         """The cotangents of all that is wanted."""
@@ -99,6 +103,8 @@ class Parts:
         for m, group in versions.items():
             if self.is_wanted(m):
                 self._want(m, group)
+            else:
+                self.unwanted = True
         if self.keeps:
             for s, m in tr.retained.items():
                 if s in self.through:
@@ -112,6 +118,23 @@ class Parts:
         steps = {s for s in tr.customs if not self.through.isdisjoint(s.slots)}
         steps |= {x.step for x, hooks in tr.slot_hooks.items() if hooks and x in self.through}
         self.barriers |= steps - self.done
+        self.leading = self._found_leading() if self.unwanted else None
+
+    def _found_leading(self) -> set[Step]:
+        """The steps from which something wanted is reached; Python functions of the others are not called."""
+        wanted = {x for group in self.groups.values() for x in group}
+        found: set[Step] = set()
+        for s in sorted({x.step for x in self.through}, key=self._place):
+            before = s.operands if s.op is not CUSTOM else inputs_of(s)
+            before = (*before, *(self.origins[x] for x in s.slots if x in self.origins))
+            if not wanted.isdisjoint(s.slots) or any(
+                isinstance(x, Slot) and x.step in found for x in (*before, *self._inside(s))
+            ):
+                found.add(s)
+        return found
+
+    def _leads(self, slot: Slot) -> bool:
+        return self.leading is None or slot.step in self.leading
 
     def _inside(self, s: Step) -> Sequence[Slot]:
         """What a step reads besides its operands: what comes of that ends in this part too, or goes on from there."""
@@ -142,7 +165,7 @@ class Parts:
         ends = set(reach.barriers)
         here = {m: own for m, group in self.groups.items()
                 if (own := tuple(s for s in group if s in reach.through and s not in ends))}  # fmt: skip
-        on = [*reach.barriers, *(x for x in reach.synced if x in self.origins)]
+        on = [x for x in (*reach.barriers, *(x for x in reach.synced if x in self.origins)) if self._leads(x)]
         if not here and not on:
             return
         asked = [*here.values(), *((s,) for s in on)]
@@ -175,7 +198,7 @@ class Parts:
         if new:
             self._discover(new)
         for s, ct in pairs:
-            if s.requires_grad:
+            if s.requires_grad and self._leads(s):
                 self._add(s, ct)
 
 

@@ -47,8 +47,17 @@ class VJP:
         rest = s.operands[len(ops) :]
         pairs = [(low.nodes[rest[2 * i]], low.nodes[rest[2 * i + 1]]) for i in range(links)]
         groups = [[low.nodes[v] for v in versions] for versions in s.info]
-        blocked = {low.nodes[x] for versions in s.info for x in versions if x in s.stops}
-        grads = _pull(b, outputs, cotangents, pairs, groups, blocked - set(outputs))
+        ends = [any(x in s.stops for x in versions) for versions in s.info]
+        blocked = {n for nodes, is_end in zip(groups, ends, strict=True) if is_end for n in nodes}
+        # NOTE: where the search ended may be the same value as something else that is wanted (`+x` is x). Its cotangent
+        # is that of the other then: what both had would be counted twice, because from an end it goes on.
+        others = {n for nodes, is_end in zip(groups, ends, strict=True) if not is_end for n in nodes}
+        counted: set[Node] = set(others)
+        for i, is_end in enumerate(ends):
+            if is_end:
+                groups[i] = [b.stop(n) if n in counted else n for n in groups[i]]
+                counted.update(groups[i])
+        grads = _pull(b, outputs, cotangents, pairs, groups, blocked - others)
         return tuple(grads) if create else tuple(b.stop(x) for x in grads)
 
     def again(self, tr: Trace, s: Step, new: dict[Slot, Slot]) -> Step:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyt.autograd import custom
 from lazyt.errors import DTypeError, ScalarRangeError, ShapeError
 from lazyt.functions.arguments import record, tensor
 from lazyt.ir import dtypes
@@ -150,6 +151,9 @@ def set_state(state: tuple[int, int]) -> None:
     (1, 5)
     """
     default_generator().set_state(state)
+
+
+custom.random_state = get_state, set_state
 
 
 def _dims(name: str, shape: Any) -> tuple[int, ...]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lazyt.autograd.custom import Kept, Rule, custom, inputs_of
+from lazyt.autograd.custom import Kept, custom, inputs_of
 from lazyt.autograd.custom_rules import Pull, spread
-from lazyt.autograd.functional import STOP, flatten, unflatten, vjp
+from lazyt.autograd.functional import flatten, unflatten, vjp
 from lazyt.autograd.vjp_step import zeros_of
-from lazyt.errors import AutogradError, NotSupportedError, ShapeError
+from lazyt.errors import AutogradError, ShapeError
 from lazyt.ir import dtypes
 from lazyt.ir.records import dataclass
 from lazyt.ops.definition import OPS
@@ -51,11 +51,9 @@ class _Rule(Pull):
             found = self._cotangents(rule.vjp(args, output, made.outputs(given)))
         else:
             zeros = [zeros_of(x) for x in inputs_of(step)]
-
-            def push(at: Any, some: Sequence[Any]) -> tuple[Handle, ...]:
-                return self._tangents(at[0], at[1], step, some)
-
-            found = _transposed(self.name, push, (args, output), given, zeros)
+            # The rule is linear in the tangents: its transpose is the reverse derivative, at any point.
+            _, back = vjp(lambda *some: self._tangents(args, output, step, some), *zeros)
+            found = list(back(tuple(given)))
         return [(x, ct) for x, ct in zip(inputs_of(step), found, strict=True) if ct is not None]
 
     def push(self, step: Step, tangents: Sequence[Handle]) -> Sequence[Handle] | None:
@@ -103,88 +101,6 @@ class _Rule(Pull):
         if t.shape != like[0]:
             raise ShapeError(f"{self.name}: its {what} of shape {t.shape} for {of} of shape {like[0]}")
         return t if t.dtype == like[1] else t.astype(like[1])
-
-
-# Tangents of results, at a point (the arguments and the output of an operation) and for tangents of inputs.
-Push = Callable[[Any, Sequence[Any]], tuple[Handle, ...]]
-
-
-def _detached(xs: Sequence[Any]) -> list[Any]:
-    # NOTE: as values of their own: `detach` gives views.
-    return [record(STOP, (x,)) for x in xs]
-
-
-def _derived(found: Sequence[Handle], values: Sequence[Any], rule: Callable[[list[int]], Rule]) -> list[Handle]:
-    """What was computed of `values` outside of any graph, as what has this rule by those of them that require grad."""
-    asked = [i for i, x in enumerate(values) if requires_grad(x)]
-    if not is_grad_enabled() or not asked:
-        return list(found)
-    tr = begin()
-    return custom(found, [slot_of(tr, values[i]) for i in asked], rule(asked))
-
-
-def _transposed(name: str, push: Push, point: Any, given: Sequence[Handle], zeros: Sequence[Handle]) -> list[Handle]:
-    """The cotangents of what `push` takes, of those of its results; `push` is linear in the tangents.
-
-    NOTE: outside of any graph: the operation's own result is part of the point, and would lead here again.
-    `_Transposed` has the derivatives.
-    """
-    leaves: list[Any] = []
-    tree = flatten(point, leaves)
-    fixed = unflatten(tree, _detached(leaves))
-    _, back = vjp(lambda *some: push(fixed, some), *zeros)
-    # NOTE: steps of their own, because these are kept (see `_Call.read`).
-    values = [*leaves, *((record(OPS["positive"], (ct,)) for ct in given) if is_grad_enabled() else given)]
-    return _derived(
-        back(tuple(_detached(given))),
-        values,
-        lambda asked: _Transposed(Kept(values), name, push, tree, len(leaves), asked),
-    )
-
-
-class _Transposed(Pull):
-    """The derivative of a transpose, by the linear function itself.
-
-    The transpose g of `push` has <g(p, ct), u> = <ct, push(p, u)> for any u. So the cotangent u of its results goes on
-    to ct as push(p, u), and to the point p as what p -> push(p, u) pulls ct back to.
-    """
-
-    def __init__(self, kept: Kept, name: str, push: Push, tree: Any, n_leaves: int, asked: Sequence[int]) -> None:
-        super().__init__(kept, name, lambda kept, given: ())
-        self.linear, self.tree, self.n_leaves, self.asked = push, tree, n_leaves, asked
-
-    def pull(self, tr: Trace, step: Step, cts: Sequence[Handle | None], create: bool) -> list[tuple[Slot, Handle]]:
-        kept, n = self.kept_tensors(), self.n_leaves
-        us = [ct if ct is not None else zeros_of(s) for s, ct in zip(step.slots, cts, strict=True)]
-        values = [*kept, *us]
-        fixed = _detached(values)
-        at = [i for i in self.asked if i < n]
-
-        def by_point(*some: Any) -> tuple[Handle, ...]:
-            moved = fixed[:n]
-            for i, x in zip(at, some, strict=True):
-                moved[i] = x
-            return self.linear(unflatten(self.tree, moved), fixed[len(kept) :])
-
-        pushed, back = vjp(by_point, *(fixed[i] for i in at))
-        made: dict[int, Any] = dict(zip(at, back(tuple(fixed[n : len(kept)])), strict=True)) if at else {}
-        found = [made[i] if i < n else pushed[i - n] for i in self.asked]
-        found = _derived(found, values, lambda asked: _Last(Kept(()), self.name))
-        return list(zip(inputs_of(step), found, strict=True))
-
-
-class _Last(Rule):
-    """What cannot be differentiated again."""
-
-    def __init__(self, kept: Kept, name: str) -> None:
-        super().__init__(kept)
-        self.name = name
-
-    def pull(self, tr: Trace, step: Step, cts: Sequence[Handle | None], create: bool) -> list[tuple[Slot, Handle]]:
-        raise NotSupportedError(
-            f"not supported: a third derivative of {self.name} by its jvp, because the second one is taken at a fixed "
-            "point; register a vjp too"
-        )
 
 
 class _Call:

@@ -286,7 +286,7 @@ def register_jvp(op: Any, rule: Any = None, *, saves: Sequence[str] | None = Non
 
     `tangents` has one entry an argument, None where it does not vary; the rule gives the tangent of the result, or a
     tuple for several. It must be linear in the tangents: where no `register_vjp` is there, its transpose is the
-    reverse derivative, which can be differentiated once more. `saves` as in `register_vjp`.
+    reverse derivative, which can be differentiated again. `saves` as in `register_vjp`.
 
     >>> import lazyt as lt, numpy as np
     >>> square = lt.library.define("docs::square(Tensor x) -> Tensor")

@@ -124,3 +124,109 @@ def test_one_rule_an_argument_and_fixed_arguments() -> None:
     f.defjvps(None)
     with pytest.raises(lt.AutogradError, match="defjvps got 1 rules for 2 arguments"):
         lt.grad(lambda x: f(x, 1.0).sum())(lt.ones(1))
+
+
+def exponentials() -> dict[str, Any]:
+    """exp with rules that read the result, each in another way."""
+
+    @lt.custom_vjp
+    def kept(x: Any) -> Any:
+        return lt.exp(x)
+
+    def forward(x: Any) -> Any:
+        y = lt.exp(x)
+        return y, y
+
+    @lt.custom_vjp
+    def called(x: Any) -> Any:
+        return lt.exp(x)
+
+    def forward_by_a_call(x: Any) -> Any:
+        y = called(x)
+        return y, y
+
+    kept.defvjp(forward, lambda y, ct: (ct * y,))
+    called.defvjp(forward_by_a_call, lambda y, ct: (ct * y,))
+
+    @lt.custom_jvp
+    def pushed(x: Any) -> Any:
+        return lt.exp(x)
+
+    @pushed.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        y = pushed(*primals)
+        return y, y * tangents[0]
+
+    return {"a residual": kept, "a residual of a call": called, "a tangent of a call": pushed}
+
+
+@pytest.mark.parametrize("name", exponentials())
+@pytest.mark.parametrize("synced", [False, True])
+def test_derivatives_of_any_order_by_rules_that_read_the_result(name: str, synced: bool) -> None:
+    f = exponentials()[name]
+    x = lt.tensor(0.5, dtype=lt.float64, requires_grad=True)
+    y, found = f(x * 2), []
+    for _ in range(4):
+        lt.sync() if synced else None
+        (y,) = lt.autograd.grad(y, x, create_graph=True)
+        found.append(y)
+    np.testing.assert_allclose([y.item() for y in found], np.exp(1.0) * 2.0 ** np.arange(1, 5))
+    g = f
+    for _ in range(3):
+        g = lt.grad(g)
+        assert g(lt.asarray(1.0, dtype=lt.float64)).item() == pytest.approx(np.exp(1.0))
+
+
+def test_a_forward_rule_that_runs_again_draws_the_same_numbers() -> None:
+    @lt.custom_vjp
+    def f(x: Any) -> Any:
+        return x
+
+    def forward(x: Any) -> Any:
+        scaled = x * lt.random.random(3, dtype=lt.float64)
+        return scaled, scaled
+
+    f.defvjp(forward, lambda scaled, ct: (ct * scaled,))
+    lt.random.seed(5)
+    factor = lt.random.random(3, dtype=lt.float64).numpy()
+    lt.random.seed(5)
+    x = lt.tensor([1.0, 2.0, 3.0], dtype=lt.float64, requires_grad=True)
+    y = f(x)
+    (g,) = lt.autograd.grad(y.sum(), x, create_graph=True)
+    after = lt.random.get_state()
+    (h,) = lt.autograd.grad(g.sum(), x)
+    assert lt.random.get_state() == after
+    np.testing.assert_allclose(g.tolist(), factor * [1, 2, 3])
+    np.testing.assert_allclose(h.tolist(), factor)
+
+
+def test_a_value_that_is_the_same_as_an_input_is_counted_once() -> None:
+    """`+x` is x: where the search for what leads to a rule ends, and an input."""
+
+    @lt.custom_vjp
+    def f(x: Any) -> Any:
+        return x * x
+
+    f.defvjp(lambda x: (x * x, x), lambda x, ct: (2 * ct * x,))
+    x = lt.tensor(3.0, requires_grad=True)
+    same = +x
+    y = f(f(same) * x) * same * x  # x**8
+    (g,) = lt.autograd.grad(y, x, create_graph=True)
+    (h,) = lt.autograd.grad(g, x)
+    assert (g.item(), h.item()) == (8 * 3.0**7, 56 * 3.0**6)
+
+
+def test_rules_of_what_leads_to_nothing_wanted_are_not_called() -> None:
+    calls = []
+
+    @lt.custom_vjp
+    def f(x: Any) -> Any:
+        return x * 1
+
+    f.defvjp(lambda x: (x * 1, ()), lambda kept, ct: (calls.append(1) or ct,))
+    x, w = (lt.tensor(v, requires_grad=True) for v in (2.0, 3.0))
+    y = f(x) * w
+    assert lt.autograd.grad(y, w, retain_graph=True)[0].item() == 2.0
+    assert not calls
+    y.backward()
+    assert calls and x.grad.item() == 3.0
