@@ -176,8 +176,8 @@ def _kept(found: Explanation, later: set[tuple[int, int]]) -> list[SavedLine]:
                 made.setdefault(n, i + 1)
             for n in c.reads:
                 last[n] = i + 1
-    n = len(plan.wanted)
-    outputs, stored = dict(zip(plan.wanted, schedule.outputs[:n], strict=True)), schedule.outputs[n:]
+    wanted = len(plan.wanted)
+    outputs, stored = dict(zip(plan.wanted, schedule.outputs[:wanted], strict=True)), schedule.outputs[wanted:]
     held = {*schedule.outputs}
     out = [
         _line(

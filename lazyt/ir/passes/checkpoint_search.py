@@ -108,8 +108,8 @@ def _relieved(p: Problem, limit: int) -> Kept:
         needed, overs = _needed(p, kept), np.maximum(np.array(levels, np.int64) - limit, 0)
         areas: dict[int, list[int]] = {}  # of a size: what a value of that size is of the area up to each time
         gains = {}
-        prices = {}
-        packed = set()
+        prices: dict[int, float] = {}
+        packed: set[int] = set()
         for i in free & needed.keys():
             v = p.values[i]
             ways = [] if v.once else [(v.nbytes, v.cost)]

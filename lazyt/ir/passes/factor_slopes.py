@@ -130,7 +130,10 @@ def _written(b: Builder, slope: Slope, n: Node, new: dict[Node, Node]) -> Node:
     """A slope as nodes, of the shape of n."""
     if slope is ONE:
         return b.expand_to(b.constant(1, n.dtype), n.shape)
+    made = []
+    for x in slope.operands:
+        assert x is not None, "the operand of 1, which stands alone"
+        made.append(new[x] if isinstance(x, Node) else _written(b, x, n, new))
     if not slope.op:
-        return new[slope.operands[0]]
-    made = [_written(b, s, n, new) for s in slope.operands]
+        return made[0]
     return b.neg(made[0]) if slope.op == "neg" else b.elementwise(slope.op, *made)
