@@ -56,6 +56,18 @@ def test_chargpt_in_short():
 
 
 @pytest.mark.slow
+def test_chargpt_in_mixed_precision():
+    """Losses are within a percent of float32's, and few more plans are made."""
+    found = {}
+    for dtype in ("", "bfloat16", "float16"):
+        text = output("examples/chargpt.py", "--steps", "10", *(["--amp", dtype] if dtype else []))
+        found[dtype] = numbers(r"validation ([\d.]+) nats", text)[-1]
+        assert numbers(r"training steps, (\d+) plans", text)[0] <= 10
+    for dtype in ("bfloat16", "float16"):
+        assert abs(found[dtype] - found[""]) < 0.01 * found[""], found
+
+
+@pytest.mark.slow
 def test_per_sample_gradients_in_short():
     pytest.importorskip("sklearn")
     text = output("examples/per_sample_gradients.py", "--quick")
