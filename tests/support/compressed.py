@@ -9,7 +9,7 @@ import numpy as np
 import lazyt as lt
 from lazyt.ir.passes import pipeline
 from lazyt.ir.passes.call_operands import nbytes
-from lazyt.ir.passes.compress import Cut
+from lazyt.ir.passes.compress import Cut, factored
 from lazyt.ir.passes.program import Options
 from lazyt.ir.symbolic import hint
 from lazyt.nn import functional as F
@@ -56,7 +56,7 @@ def kept() -> Kept:
     low = lower(tr.pos.steps(), tr.ext.values, tr.scalars[: tr.pos.scalar_start + tr.pos.n_scalars])
     outputs = [low.nodes[s] for s in wanted_of(tr)[0]]
     before = pipeline.compile_graph(outputs, low.scope, Options(), until="collect_sums").graph
-    cut = Cut(before)
+    cut = Cut(factored(before, low.scope))
     after = pipeline.compile_graph(outputs, low.scope, Options(verify=True), until="compress").graph
     return Kept(
         sum(hint(nbytes(n)) for n in after.kept),

@@ -30,16 +30,17 @@ LONGEST = 64
 
 
 class Slope(NamedTuple):
-    """What a root is multiplied with: an operation on slopes and arrays; '' is an array, or 1 where that is None."""
+    """What a root is multiplied with: an operation on slopes; '' is an array, or 1 where that is None."""
 
     op: str
-    operands: tuple[Slope | Node | None, ...]
+    operands: tuple[Slope, ...]
+    array: Node | None
     arrays: frozenset[Node]  # those among them that would be kept
     divides: bool  # by one of these
     size: int
 
 
-ONE = Slope("", (None,), frozenset(), False, 0)
+ONE = Slope("", (), None, frozenset(), False, 0)
 
 
 def factor_slopes(graph: Graph, scope: Scope | None, at_hand: Callable[[Node], bool]) -> Graph:
@@ -109,7 +110,7 @@ def _way(
         root, slope = from_(carried[0])
         other = n.operands[1] if n.operands[0] is carried[0] else n.operands[0]
         kept = frozenset() if at_hand(other) else frozenset([other])
-        leaf = Slope("", (other,), kept, False, 0)
+        leaf = Slope("", (), other, kept, False, 0)
         made = _joined(n.op, slope, leaf)
         return root, made._replace(divides=made.divides or (n.op == "div" and bool(kept)))
     if n.op in ("add", "sub") and len(carried) == 2:
@@ -123,17 +124,14 @@ def _joined(op: str, *slopes: Slope) -> Slope:
     if op == "mul" and slopes[0] is ONE:
         return slopes[1]
     arrays = frozenset(x for s in slopes for x in s.arrays)
-    return Slope(op, slopes, arrays, any(s.divides for s in slopes), 1 + sum(s.size for s in slopes))
+    return Slope(op, slopes, None, arrays, any(s.divides for s in slopes), 1 + sum(s.size for s in slopes))
 
 
 def _written(b: Builder, slope: Slope, n: Node, new: dict[Node, Node]) -> Node:
     """A slope as nodes, of the shape of n."""
-    if slope is ONE:
-        return b.expand_to(b.constant(1, n.dtype), n.shape)
-    made = []
-    for x in slope.operands:
-        assert x is not None, "the operand of 1, which stands alone"
-        made.append(new[x] if isinstance(x, Node) else _written(b, x, n, new))
+    if slope.array is not None:
+        return new[slope.array]
     if not slope.op:
-        return made[0]
+        return b.expand_to(b.constant(1, n.dtype), n.shape)
+    made = [_written(b, s, n, new) for s in slope.operands]
     return b.neg(made[0]) if slope.op == "neg" else b.elementwise(slope.op, *made)

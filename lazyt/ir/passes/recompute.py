@@ -99,7 +99,7 @@ class Model:
         theirs = [s for s in saved if isinstance(s.node.site, g.Origin) and s.node not in graph.kept]
         chosen = [s for s in theirs if s.node.site.step in wish.steps]
         verdicts = {} if verdict is None else {s.node: verdict(s) for s in chosen}
-        values = []
+        values: list[Value] = []
         asked: set[int] = set()
         pressed: set[int] = set()
         told: set[int] = set()
