@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 SHOWN, BARS, WIDTH = 24, 32, 48
 KEPT, RECOMPUTED, COMPRESSED = "kept", "recomputed", "compressed"
 LATER = "a later backward"
-FEW_BITS = "in few bits"
 NO_CHOICE = "this sync comes before its backward, so a budget computes nothing of it again"
 
 
@@ -190,7 +189,8 @@ def _kept(found: Explanation, later: set[tuple[int, int]]) -> list[SavedLine]:
     out += [_line(n, (LATER,), KEPT, NO_CHOICE, found, (made.get(n, 0), 0)) for n in kept]
     of_later = dict.fromkeys(n for n in stored if n.op != "input" and n not in kept)
     return out + [
-        _line(n, (LATER,), KEPT, FEW_BITS if n in plan.graph.kept else "", found, (made.get(n, 0), 0)) for n in of_later
+        _line(n, (LATER,), COMPRESSED if n in plan.graph.kept else KEPT, "", found, (made.get(n, 0), 0))
+        for n in of_later
     ]
 
 

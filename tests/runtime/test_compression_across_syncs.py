@@ -11,7 +11,7 @@ import pytest
 
 import lazyt as lt
 from lazyt.errors import NotSupportedError
-from lazyt.ir.passes.schedule import nbytes
+from lazyt.ir.passes.call_operands import nbytes
 from lazyt.ir.symbolic import hint
 from lazyt.nn import functional as F
 from lazyt.runtime import plan_cache
