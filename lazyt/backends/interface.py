@@ -61,7 +61,9 @@ class Capabilities:
     first_run: bool = False  # a new, small program may run step by step, by NumPy: buffers are in the host's memory
     replay: bool = False  # its bindings are `Replayable`, so a repeated sync runs without planning
     donation: bool = False  # results take the memory of inputs that nothing else refers to, and fill in a `Receipt`
-    asynchronous: bool = False  # a run may return before its values are ready: their buffers have `settle()`
+    # A run may return before its values are ready: their buffers have `settle()`. Those that have `located(sites)` are
+    # given a function of the lines that were recorded, for `errors.relocate`: the plan's may be another program's.
+    asynchronous: bool = False
 
 
 class Buffer(Protocol):

@@ -347,9 +347,12 @@ def _compute_on_one(
         raise
     if type(snapshot) is _Snapshot and isinstance(plan, Plan):
         snapshot.residuals = plan.residuals
-    if plan.asynchronous and report.cause not in ENQUEUE:
-        # Before anything is put behind a handle, so that it all stays pending.
+    if plan.asynchronous:
         for data in out:
+            if (locate := getattr(data.buffer, "located", None)) is not None:
+                locate(snapshot.sites)
+        # Before anything is put behind a handle, so that it all stays pending.
+        for data in out if report.cause not in ENQUEUE else ():
             data.buffer.settle()
     compiles, seconds = plan.take_compiles()
     # Added up: a trace over two devices has a plan on each.

@@ -97,18 +97,21 @@ def test_what_the_host_cannot_compute_comes_before_what_is_overwritten() -> None
     np.testing.assert_array_equal(x.numpy(), np.eye(3) + 1)
 
 
-def test_another_streams_reading_comes_before_an_update(opencl: Device) -> None:
+@pytest.mark.parametrize("reads_elsewhere", [True, False])
+def test_another_streams_reading_comes_before_an_update(opencl: Device, reads_elsewhere: bool) -> None:
+    """Whichever of both streams the memory is of."""
     streams: Any = lt.opencl  # type: ignore[attr-defined]
     x = lt.asarray(X, device=NAME) + 0
     lt.sync()
-    gate = opencl.cl.UserEvent(opencl.context)
-    with streams.stream(streams.Stream()):
+    gate, other, here = opencl.cl.UserEvent(opencl.context), streams.Stream(), streams.current_stream()
+    with streams.stream(other if reads_elsewhere else here):
         opencl.current().after([gate])
         read = x * 2
         lt.sync()
-    x += 1
-    lt.sync()
-    assert lt.last_sync().in_place == 1
+    with streams.stream(here if reads_elsewhere else other):
+        x += 1
+        lt.sync()
+        assert lt.last_sync().in_place == 1 and not streams.current_stream().query()
     gate.set_status(opencl.cl.command_execution_status.COMPLETE)
     np.testing.assert_array_equal(read.numpy(), X * 2)
     np.testing.assert_array_equal(x.numpy(), X + 1)

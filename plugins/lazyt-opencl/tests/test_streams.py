@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -170,6 +171,26 @@ def test_a_wrong_index_is_raised_by_who_waits_and_by_what_is_computed_of_it() ->
         with pytest.raises(lt.IndexOutOfRange, match=r"index 9 is out of bounds for an axis of size 3 .*test_streams"):
             x.numpy()
     np.testing.assert_array_equal((table + 1).numpy(), X + 1)
+
+
+def test_a_wrong_index_names_the_line_of_its_own_program() -> None:
+    """Though the plan is that of the same program at another line."""
+    table, at = lt.asarray(X, device=NAME), lt.asarray(np.array([0, 8]), device=NAME)
+    for wait in (False, True):
+        first = lt.take(table, at, axis=0)
+        if not wait:
+            lt.sync()
+        with pytest.raises(lt.IndexOutOfRange) as one:
+            first.numpy()
+        del first
+        second = lt.take(table, at, axis=0)
+        if not wait:
+            lt.sync()
+        with pytest.raises(lt.IndexOutOfRange) as other:
+            second.numpy()
+        del second
+        lines = [int(re.findall(r"test_streams.py:(\d+)", str(e.value))[0]) for e in (one, other)]
+        assert lines[1] == lines[0] + 6
 
 
 def test_a_wrong_index_that_is_read_at_once_leaves_all_pending() -> None:

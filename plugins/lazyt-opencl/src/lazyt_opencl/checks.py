@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from lazyt.errors import relocate
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from lazyt.errors import LazytError
     from lazyt_opencl.queues import DeviceBuffer, Queue
@@ -34,11 +36,12 @@ class Outcome(Protocol):
 class Check(Outcome):
     """The outcome of one run's checks. `error` makes the error for a check's number and the index."""
 
-    __slots__ = ("_done", "_error", "_word")
+    __slots__ = ("_done", "_error", "_word", "sites")
 
     def __init__(self, queue: Queue, status: DeviceBuffer, error: Callable[[int, int], LazytError]) -> None:
         cl = queue.where.cl
         self._error = error
+        self.sites: Sequence[Any] | None = None  # the lines that were recorded, which need not be the plan's
         self._word = np.zeros(2, np.int64)
         copy = cl.enqueue_copy(queue.found, self._word, status.memory, is_blocking=False)
         queue.keep(copy)
@@ -59,7 +62,10 @@ class Check(Outcome):
             self._done = None
         code, index = map(int, self._word)
         if code:
-            raise self._error(code, index)
+            error = self._error(code, index)
+            if (sites := self.sites) is not None:
+                relocate(error, lambda: sites)
+            raise error
 
 
 def unsettled(buffers: Iterable[Any]) -> tuple[Outcome, ...]:

@@ -338,7 +338,7 @@ class Bound(ScheduleBinding):
             arena = where.allocate(self.arena_size) if self.arena_size else None
             status = where.allocate(WORD) if self.checks else None
             queue.after(b.ready for b in given if b.ready is not None and b.writer is not queue)
-            queue.after(e for x in taken if x is not None for q, e in x.buffer.readers.items() if q is not queue)
+            queue.after(e for x in taken if x is not None for e in x.buffer.uses_outside(queue))
             if status is not None:
                 where.cl.enqueue_fill_buffer(queue.found, status.memory, np.zeros(1, np.int64), 0, WORD)
             filled = self.table.copy()

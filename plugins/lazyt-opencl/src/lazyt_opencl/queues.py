@@ -10,8 +10,10 @@ import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from lazyt_opencl.checks import Check
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from lazyt_opencl.checks import Outcome
     from lazyt_opencl.device import Device
@@ -65,18 +67,18 @@ class Queue:
 class DeviceBuffer:
     """Memory of a device; it goes back to the pool of its queue with the last reference.
 
-    `ready` is the event that fills it, on the queue `writer`; `readers` has an event for each other queue that reads
-    it. `checks`: the index checks that its value depends on and that are not known to have passed.
+    `ready` is the event that fills it, on the queue `writer`; `users` has the last event of each queue that reads or
+    fills it. `checks`: the index checks that its value depends on and that are not known to have passed.
     """
 
-    __slots__ = ("__weakref__", "address", "checks", "device", "home", "memory", "nbytes", "readers", "ready", "writer")
+    __slots__ = ("__weakref__", "address", "checks", "device", "home", "memory", "nbytes", "ready", "users", "writer")
 
     def __init__(self, memory: Any, nbytes: int, home: Queue) -> None:
         self.memory, self.nbytes, self.home = memory, nbytes, home
         self.device = home.where.name
         self.address: int = memory.int_ptr  # a handle: OpenCL gives no addresses
         self.writer, self.ready = home, None
-        self.readers: dict[Queue, Any] = {}
+        self.users: dict[Queue, Any] = {}
         self.checks: tuple[Outcome, ...] = ()
 
     def __repr__(self) -> str:
@@ -85,15 +87,21 @@ class DeviceBuffer:
     def filled(self, by: Queue, event: Any) -> None:
         """What was enqueued there fills it, and is done with this event."""
         self.writer, self.ready = by, event
-        self._used(by, event)
+        self.users[by] = event
 
     def read_by(self, queue: Queue, event: Any) -> None:
         """A queue reads it until this event."""
-        self._used(queue, event)
+        self.users[queue] = event
 
-    def _used(self, queue: Queue, event: Any) -> None:
-        if queue is not self.home:
-            self.readers[queue] = event
+    def uses_outside(self, queue: Queue) -> list[Any]:
+        """The events of all other queues that use it."""
+        return [event for q, event in self.users.items() if q is not queue]
+
+    def located(self, sites: Callable[[], Sequence[Any]]) -> None:
+        """The lines that were recorded of what has filled it."""
+        for c in self.checks:
+            if isinstance(c, Check) and c.sites is None:
+                c.sites = sites()
 
     def settle(self) -> None:
         """Wait for the checks of what it holds; IndexOutOfRange where an index was outside."""
@@ -108,5 +116,5 @@ class DeviceBuffer:
         self.settle()
 
     def __del__(self) -> None:
-        if self.readers and not sys.is_finalizing():
-            self.home.after(self.readers.values())
+        if not sys.is_finalizing():
+            self.home.after(self.uses_outside(self.home))
