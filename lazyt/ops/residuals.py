@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lazyt import on_demand
 from lazyt.errors import LazytInternalError
 from lazyt.ir.builder import Weak
 from lazyt.ir.graph import Node
 from lazyt.ir.library_calls import register
-from lazyt.ir.residuals import Bound
 from lazyt.ops.definition import OpDef, Operand
 
 if TYPE_CHECKING:
+    from lazyt.ir import residuals as programs
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Shape
+else:
+    programs = on_demand.module("lazyt.ir.residuals")
 
 
 def _earlier(b: Builder, *xs: Operand, ints: Shape = (), offsets: Shape = ()) -> tuple[Node, ...]:
@@ -25,7 +28,7 @@ def _earlier(b: Builder, *xs: Operand, ints: Shape = (), offsets: Shape = ()) ->
     found: Any = residuals
     arrays = [x for x in operands if isinstance(x, Node)]
     scalars = tuple(x.position for x in operands if isinstance(x, Weak))
-    bound = Bound(found, ints, offsets, scalars)
+    bound = programs.Bound(found, ints, offsets, scalars)
     return b.opaque("residuals", arrays, (bound,), bound.shapes())
 
 
