@@ -110,12 +110,15 @@ def site_of(error: BaseException) -> Any:
 def relocate(error: Exception, sites: Callable[[], Sequence[Any]]) -> None:
     """Name the line that recorded the operation in the program that ran, not in the one that was planned."""
     site, step = getattr(error, "_lazyt_site", (None, -1))
-    if step < 0 or (here := sites()[step]) == site:
+    if step < 0:
+        return
+    here = sites()[step]
+    recorded_at(error, here)
+    if here == site:
         return
     error.args = tuple(a.replace(str(site), str(here)) if isinstance(a, str) else a for a in error.args)
     if hasattr(error, "__notes__"):
         error.__notes__ = [n.replace(str(site), str(here)) for n in error.__notes__]
-    recorded_at(error, here)
 
 
 # Kinds of errors that no user causes where they come from lazyt's own lines.

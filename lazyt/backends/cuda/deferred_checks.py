@@ -10,8 +10,10 @@ import ctypes
 import sys
 from typing import TYPE_CHECKING, Any
 
+from lazyt.errors import relocate
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from lazyt.backends.cuda.device import Device
     from lazyt.errors import LazytError
@@ -23,11 +25,12 @@ WORD = 16
 class Check:
     """The outcome of one run's checks. `error` makes the error for a check's number and the index."""
 
-    __slots__ = ("_error", "_event", "_owner", "_word", "device")
+    __slots__ = ("_error", "_event", "_owner", "_word", "device", "sites")
 
     def __init__(self, device: Device, stream: Any, word: int, error: Callable[[int, int], LazytError]) -> None:
         self.device = device
         self._error = error
+        self.sites: Sequence[Any] | None = None  # the lines that were recorded, which need not be the plan's
         address, self._owner = device.driver.pinned(WORD)
         self._word = address
         device.driver.to_host(stream, address, word, WORD)
@@ -51,7 +54,10 @@ class Check:
             self.device.driver.wait_event(self._event)
         failure = self._failure()
         if failure is not None:
-            raise self._error(*failure)
+            error = self._error(*failure)
+            if (sites := self.sites) is not None:
+                relocate(error, lambda: sites)
+            raise error
 
     def _failure(self) -> tuple[int, int] | None:
         self._event = None

@@ -18,7 +18,7 @@ from lazyt.backends.cuda.pinned_copies import Staging
 from lazyt.errors import DeviceError, OutOfMemory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from lazyt.backends.cuda.deferred_checks import Check
 
@@ -116,6 +116,12 @@ class DeviceBuffer:
 
     def __repr__(self) -> str:
         return f"<DeviceBuffer of {self.nbytes} bytes on {self.device}>"
+
+    def located(self, sites: Callable[[], Sequence[Any]]) -> None:
+        """The lines that were recorded of what has filled it."""
+        for c in self.checks:
+            if c.sites is None:
+                c.sites = sites()
 
     def settle(self) -> None:
         """Wait for the checks of what it holds; IndexOutOfRange where an index was outside."""

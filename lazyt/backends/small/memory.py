@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.backends.interface import Allocator, Statistics
-from lazyt.errors import DeviceError, OutOfMemory
+from lazyt.errors import DeviceError, OutOfMemory, relocate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lazyt.backends.small.backend import SmallBackend
 
@@ -25,6 +25,7 @@ class Pending:
     def __init__(self) -> None:
         self._done = threading.Event()
         self._error: BaseException | None = None
+        self.sites: Sequence[Any] | None = None  # the lines that were recorded, which need not be the plan's
 
     def finish(self, error: BaseException | None = None) -> None:
         """It is done, or has failed."""
@@ -50,6 +51,8 @@ class Pending:
         """Wait until it is done; raises what it failed with."""
         self._done.wait()
         if self._error is not None:
+            if isinstance(self._error, Exception) and (sites := self.sites) is not None:
+                relocate(self._error, lambda: sites)
             raise self._error
 
 
@@ -65,6 +68,11 @@ class Memory:
 
     def __repr__(self) -> str:
         return f"<Memory of {self.nbytes} bytes on {self.device}>"
+
+    def located(self, sites: Callable[[], Sequence[Any]]) -> None:
+        """The lines that were recorded of what fills it."""
+        if self.pending is not None and self.pending.sites is None:
+            self.pending.sites = sites()
 
     def settle(self) -> None:
         """Wait until what it holds is computed; raises what the computation failed with."""

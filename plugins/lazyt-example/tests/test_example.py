@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import numpy as np
@@ -138,6 +139,20 @@ def test_an_error_of_work_that_was_enqueued_is_that_of_what_reads_it():
     with pytest.raises(lt.IndexOutOfRange, match=r"index 9 is out of bounds for an axis of size 3 .*test_example"):
         z.numpy()
     np.testing.assert_array_equal(there().numpy(), X)
+
+
+def test_an_error_of_enqueued_work_names_the_line_of_its_own_program():
+    at = lt.asarray(np.array([0, 9]), device="example")
+    first = there()[at] * 3
+    lt.sync()
+    second = there()[at] * 3
+    lt.sync()
+    found = []
+    for y in (first, second):
+        with pytest.raises(lt.IndexOutOfRange) as e:
+            (y + 1).numpy()
+        found.append(int(re.findall(r"test_example.py:(\d+)", str(e.value))[0]))
+    assert found[1] == found[0] + 2
 
 
 def test_staging_memory_is_used_again():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -443,3 +444,22 @@ def test_a_driver_that_is_not_there_is_an_error() -> None:
         driver_api._library("liblazyt-is-not-here.so", driver_api.DRIVER)
     with pytest.raises(driver_api.GraphError, match="cuGraphCreate"):
         driver_api._library("libc.so.6", driver_api.DRIVER)
+
+
+def test_a_wrong_index_names_the_line_of_its_own_program(gpu: FakeDriver) -> None:
+    """Though the plan is that of the same program at another line, and the sync is repeated."""
+    table, index = bad_index()
+    lines = []
+    for _ in range(5):
+        y = table[index]
+        lt.sync()
+        with pytest.raises(lt.IndexOutOfRange) as first:
+            y.numpy()
+        y = table[index]
+        lt.sync()
+        with pytest.raises(lt.IndexOutOfRange) as second:
+            y.numpy()
+        del y
+        lines.append([int(re.findall(r"test_cuda_replay.py:(\d+)", str(e.value))[0]) for e in (first, second)])
+    start = test_a_wrong_index_names_the_line_of_its_own_program.__code__.co_firstlineno
+    assert lines == [[start + 5, start + 9]] * 5
