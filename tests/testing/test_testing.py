@@ -271,9 +271,9 @@ def test_a_wrong_fusion_is_traced_to_the_step_that_shows_it(monkeypatch: pytest.
     now: dict[str, bool] = {}
     init = plan_cache.Plan.__init__
 
-    def noted(self: Any, low: Any, want: Any, fused: bool, soon: bool = False) -> None:
+    def noted(self: Any, low: Any, want: Any, fused: bool, *args: Any, **options: Any) -> None:
         now["fused"] = fused
-        init(self, low, want, fused, soon)
+        init(self, low, want, fused, *args, **options)
 
     monkeypatch.setattr(plan_cache.Plan, "__init__", noted)
     rewritten(
@@ -301,11 +301,11 @@ def test_a_wrong_sync_is_found_by_leaving_the_others_out(monkeypatch: pytest.Mon
 
     commit = syncing.commit
 
-    def wrong(tr: Any, slots: Any, holders: Any, others: Any, values: Any, segment: Any) -> None:
+    def wrong(tr: Any, slots: Any, holders: Any, others: Any, values: Any, *rest: Any) -> None:
         # A sync right after exp keeps the wrong value.
         if tr.pos.op is OPS["exp"] and len(values) > 1:
             values = [values[0]] * len(values)
-        commit(tr, slots, holders, others, values, segment)
+        commit(tr, slots, holders, others, values, *rest)
 
     monkeypatch.setattr(syncing, "commit", wrong)
     seed = next(seed for seed in range(200) if _syncs_after(seed, 7))

@@ -185,7 +185,7 @@ def test_a_disk_that_fills_up_while_a_file_is_written(filled, tmp_path) -> None:
     value, (compiles, hits, damaged, told), text = run(tmp_path / "c", before)
     assert (value, hits, damaged, told) == (filled[1], 0, 0, 1) and compiles > 1
     assert "nothing more is written" in text[0] and "File too large" in text[0]
-    assert not list((tmp_path / "c").iterdir())
+    assert {p.name for p in (tmp_path / "c").iterdir()} <= {"plugins.txt"}  # a few bytes, see plugin_names
 
 
 def test_the_directory_is_made_again_when_it_was_deleted(tmp_path) -> None:
