@@ -80,7 +80,11 @@ def bits(training: Levels) -> list[bytes]:
 
 @pytest.mark.parametrize(
     ("way", "optimizer"),
-    [("O1", "momentum"), ("O2", "adam"), ("O2 bfloat16", "momentum"), ("O3", "momentum"), ("scaler", "adam")],
+    [
+        ("O2", "adam"),
+        ("scaler", "adam"),
+        *(pytest.param(way, "momentum", marks=pytest.mark.slow) for way in ("O1", "O2 bfloat16", "O3")),
+    ],
 )
 def test_training_goes_on_bit_for_bit(way: str, optimizer: str) -> None:
     make = MAKE[optimizer]

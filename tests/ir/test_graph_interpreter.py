@@ -242,6 +242,7 @@ def test_ranks_and_pseudo_inverses():
     np.testing.assert_allclose(FUNCTIONS["linalg_pinv"](x), np.linalg.pinv(x), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_chain_of_100_000_nodes():
     b = Builder()
     x = y = b.input(0, (), dtypes.float64)

@@ -112,6 +112,7 @@ def test_a_causal_hint_stands_for_its_mask() -> None:
         np.testing.assert_allclose(hinted.detach().numpy(), masked.detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_transformer_trains_in_one_plan_and_layers_are_copies() -> None:
     m = nn.Transformer(4, 2, 2, 1, 6, batch_first=True)
     assert m.encoder.layers[0].linear1.weight is not m.encoder.layers[1].linear1.weight

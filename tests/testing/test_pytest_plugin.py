@@ -99,6 +99,7 @@ def test_bad_options_are_refused(suite: pytest.Pytester) -> None:
         result.stderr.fnmatch_lines([f"*{message.replace('[', '[[]')}*"])
 
 
+@pytest.mark.slow
 def test_fixtures(suite: pytest.Pytester) -> None:
     suite.makepyfile(
         """

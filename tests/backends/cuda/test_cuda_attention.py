@@ -238,6 +238,7 @@ def test_other_dtypes(dtype: str, masked: bool, gpu: FakeDriver) -> None:
         np.testing.assert_allclose(x.astype("float64"), y, atol=2e-2 * np.abs(y).max())
 
 
+@pytest.mark.slow
 def test_what_hides_everything_and_what_is_no_number(gpu: FakeDriver) -> None:
     """As on the CPU: a row without keys is NaN, and so are the gradients of all keys; keys before the first that is
     seen have no weight."""

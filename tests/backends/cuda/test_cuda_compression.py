@@ -49,6 +49,7 @@ def test_a_step_of_training(gpu: FakeDriver) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_bits_that_differ_among_samples_are_those_of_the_cpu(gpu: FakeDriver) -> None:
     rng = np.random.default_rng(0)
     values = [rng.standard_normal(s).astype(np.float32) for s in ((8, 32), (32, 64), (64, 64))]

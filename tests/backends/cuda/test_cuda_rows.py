@@ -55,7 +55,7 @@ def classified_rows(x: Any) -> Any:
     return loss, x.grad
 
 
-@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("rows", [pytest.param(1, marks=pytest.mark.slow), 5])
 @pytest.mark.parametrize("program", [soft_rows, half_rows, normalized_rows, classified_rows])
 def test_long_rows_that_are_read_again_are_divided(program: Any, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each stage in launches of its own, with the bits of one block a row, which are the CPU's."""

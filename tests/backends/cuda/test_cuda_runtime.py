@@ -267,6 +267,7 @@ def test_results_are_not_overwritten_by_the_next_run(gpu: FakeDriver) -> None:
         np.testing.assert_array_equal(y.numpy(), x.numpy() * np.float32(i))
 
 
+@pytest.mark.slow
 def test_moving_offsets_and_new_sizes(gpu: FakeDriver) -> None:
     cache = lt.zeros((4, 64), device="cuda:0")
     for pos in range(5, 9):
