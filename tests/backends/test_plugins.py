@@ -16,6 +16,7 @@ import lazyt as lt
 from lazyt.backends import plugins
 from lazyt.ops.definition import OPS
 from tests.support.operations import TOLERANCE, expected, public, wide
+from tests.support.plugin_folders import TWO
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -131,19 +132,6 @@ def test_programs_that_name_no_plugin_do_not_look_for_any():
 
 
 # --- what there is once a plugin is installed
-
-TWO = """
-from tests.support.interpreted_backend import InterpretedBackend
-
-
-class Backend(InterpretedBackend):
-    name = {name!r}
-    interface_version = {version}
-    extensions = {{"answer": 42}}
-
-    def device_count(self):
-        return 2
-"""
 
 
 @pytest.fixture

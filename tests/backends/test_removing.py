@@ -14,6 +14,7 @@ from lazyt.runtime import plan_cache
 from lazyt.runtime.replay import Again
 from lazyt.tracing.trace import local
 from tests.support.interpreted_backend import NAME, InterpretedBackend
+from tests.support.plugin_folders import TWO
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -151,19 +152,6 @@ def test_tensors_of_a_backend_that_was_removed_are_refused_by_the_next_of_its_na
 
 
 # --- plugins
-
-TWO = """
-from tests.support.interpreted_backend import InterpretedBackend
-
-
-class Backend(InterpretedBackend):
-    name = {name!r}
-    interface_version = {version}
-    extensions = {{"answer": 42}}
-
-    def device_count(self):
-        return 2
-"""
 
 
 def test_unloading_removes_names_plans_and_policies(install):

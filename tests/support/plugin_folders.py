@@ -15,6 +15,21 @@ class Backend(InterpretedBackend):
 """
 
 
+# Two devices, and a name of its own beside those of every backend.
+TWO = """
+from tests.support.interpreted_backend import InterpretedBackend
+
+
+class Backend(InterpretedBackend):
+    name = {name!r}
+    interface_version = {version}
+    extensions = {{"answer": 42}}
+
+    def device_count(self):
+        return 2
+"""
+
+
 def distribution(
     folder: Path, name: str, code: str = GOOD, *, value: str = "", version: object = 1, dist: str = ""
 ) -> Path:
