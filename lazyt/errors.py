@@ -121,6 +121,13 @@ def relocate(error: Exception, sites: Callable[[], Sequence[Any]]) -> None:
         error.__notes__ = [n.replace(str(site), str(here)) for n in error.__notes__]
 
 
+def relocated(error: Exception, sites: Sequence[Any] | None) -> Exception:
+    """The error of work that was enqueued, for its program's lines where they are known."""
+    if sites is not None:
+        relocate(error, lambda: sites)
+    return error
+
+
 # Kinds of errors that no user causes where they come from lazyt's own lines.
 _OURS = (AttributeError, NameError, KeyError, TypeError, AssertionError, RecursionError)
 

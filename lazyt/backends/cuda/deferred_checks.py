@@ -10,7 +10,7 @@ import ctypes
 import sys
 from typing import TYPE_CHECKING, Any
 
-from lazyt.errors import relocate
+from lazyt.errors import relocated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -54,10 +54,7 @@ class Check:
             self.device.driver.wait_event(self._event)
         failure = self._failure()
         if failure is not None:
-            error = self._error(*failure)
-            if (sites := self.sites) is not None:
-                relocate(error, lambda: sites)
-            raise error
+            raise relocated(self._error(*failure), self.sites)
 
     def _failure(self) -> tuple[int, int] | None:
         self._event = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyt.backends.interface import Allocator, Statistics
-from lazyt.errors import DeviceError, OutOfMemory, relocate
+from lazyt.errors import DeviceError, OutOfMemory, relocated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,9 +51,7 @@ class Pending:
         """Wait until it is done; raises what it failed with."""
         self._done.wait()
         if self._error is not None:
-            if isinstance(self._error, Exception) and (sites := self.sites) is not None:
-                relocate(self._error, lambda: sites)
-            raise self._error
+            raise relocated(self._error, self.sites) if isinstance(self._error, Exception) else self._error
 
 
 class Memory:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from lazyt.errors import relocate
+from lazyt.errors import relocated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -62,10 +62,7 @@ class Check(Outcome):
             self._done = None
         code, index = map(int, self._word)
         if code:
-            error = self._error(code, index)
-            if (sites := self.sites) is not None:
-                relocate(error, lambda: sites)
-            raise error
+            raise relocated(self._error(code, index), self.sites)
 
 
 def unsettled(buffers: Iterable[Any]) -> tuple[Outcome, ...]:
