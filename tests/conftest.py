@@ -22,6 +22,8 @@ from tests.support.plans import forget  # noqa: E402
 
 # A mistake of lazyt's own in what it does again in short would go the general way, and nobody would hear of it.
 general["strict"] = True
+# Most tests are of planning, of which a plan that an earlier run kept would take the place.
+general["stored"] = False
 
 
 # Files of many cases that are alike: of each function's cases the README's command runs the first of every so many, and

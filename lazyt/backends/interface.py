@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Graph, Node
     from lazyt.ir.kernel import Kernel
-    from lazyt.ir.passes.donate import Donation
     from lazyt.ir.passes.kernelize import KernelCall
-    from lazyt.ir.passes.schedule import Launch, Schedule
+    from lazyt.ir.passes.schedule import Donation, Launch, Schedule
     from lazyt.ir.symbolic import Dim
 
     Array = np.ndarray[Any, Any]
@@ -98,6 +97,10 @@ class Allocator(Protocol):
     def block(self, nbytes: int) -> int:
         """What a buffer of so many bytes counts in `statistics`."""
 
+    def arena_block(self, nbytes: int) -> int:
+        """The same, of the temporaries of a run."""
+        return self.block(nbytes)
+
     def statistics(self, device: str) -> Statistics:
         """How much memory of a device is in use."""
 
@@ -153,6 +156,7 @@ class Replayable(Bound, Protocol):
     """
 
     allocate: Callable[[int], Any]
+    lend: Callable[[int], Any]  # memory of temporaries, which dies with the run
     n_inputs: int
     moving: list[tuple[int, int, int, int]]  # (base or -1 for a number, byte offset, expression, itemsize)
     exe: Any  # its executable, with `scalars`, `words` and `expressions` (see backends/common/executable.py)
@@ -382,6 +386,13 @@ class Backend(Protocol):
     @abstractmethod
     def compile(self, schedule: Schedule, device: str) -> Executable:
         """An executable of a schedule on a device."""
+
+    def identity(self, device: str) -> tuple[str, ...] | None:
+        """All that a schedule for a device depends on beside its program, lazyt's source and `config.general`.
+
+        None: its plans are not kept on disk.
+        """
+        return None
 
     def device(self, name: str) -> str:
         """The full name of the device `name`, which begins with the backend's name; DeviceError if there is none."""

@@ -1,4 +1,4 @@
-"""The disk cache of object code: private to the user, checked before use, bounded, nothing pickled.
+"""The disk cache of object code and plans: private to the user, checked before use, bounded, nothing pickled.
 
 Loading an object means running it, so nothing is read from a directory or file that another user
 could have written. Every file carries a checksum of its key and content, and appears whole or not
@@ -13,8 +13,10 @@ import contextlib
 import hashlib
 import os
 import stat
+import sys
 import time
 import warnings
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,7 @@ else:
     tempfile = on_demand.module("tempfile")
 
 MAGIC = b"LAZYTOB2"  # the format of a file; part of every key, so versions do not replace each other's files
+KINDS = (".o", ".plan", ".name")  # how the names of files end: object code, plans, which object has a function
 DIGEST_SIZE = hashlib.sha256().digest_size
 DEFAULT_LIMIT = 512 << 20
 TOUCH_AFTER_SECONDS = 3600
@@ -123,15 +126,15 @@ class ObjectCache:
         """Whether there is a file under `key`; whether it is whole is found out when it is loaded."""
         return self.directory is not None and (self.directory / f"{key}.o").exists()
 
-    def load(self, key: str) -> bytes | None:
-        """The object stored under `key`, or None.
+    def load(self, key: str, kind: str = "o") -> bytes | None:
+        """The object stored under `key`, or None; kind: how the names of such files end.
 
         A file that is damaged, another key's, unreadable or not this user's alone is a miss, and is deleted.
         """
         directory = self.directory
         if directory is None:
             return None
-        path = directory / f"{key}.o"
+        path = directory / f"{key}.{kind}"
         problem, touched = None, 0.0
         try:
             # NOTE: does not follow links or wait for pipes.
@@ -161,17 +164,17 @@ class ObjectCache:
         if problem is not None:
             self._warn("refused", f"the file {path} of the object cache is not used: {problem}")
 
-    def store(self, key: str, data: bytes) -> None:
+    def store(self, key: str, data: bytes, kind: str = "o") -> None:
         """Keep `data` under `key`; after a failure nothing more is written, with one warning."""
         if self.directory is None or not self.writes:
             return
         try:
             try:
-                self._write(key, data)
+                self._write(key, data, kind)
             except (FileNotFoundError, NotADirectoryError):
                 # The directory, or the temporary file in it, was deleted.
                 self._check()
-                self._write(key, data)
+                self._write(key, data, kind)
             # Keys are uniform, so this is one store in 64, however short-lived the processes are.
             if int(key[:8], 16) % 64 == 0:
                 self.prune()
@@ -179,7 +182,7 @@ class ObjectCache:
             self.writes = False
             self._warn("read-only", f"nothing more is written to the object cache {self._directory}: {error}")
 
-    def _write(self, key: str, data: bytes) -> None:
+    def _write(self, key: str, data: bytes, kind: str) -> None:
         directory = self._directory
         if directory is None:
             return
@@ -187,7 +190,7 @@ class ObjectCache:
         try:
             with open(descriptor, "wb") as file:
                 file.write(_header(key, data) + data)
-            os.replace(temporary, directory / f"{key}.o")
+            os.replace(temporary, directory / f"{key}.{kind}")
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
@@ -208,7 +211,7 @@ class ObjectCache:
             # Another process may delete the entry at any time.
             with contextlib.suppress(FileNotFoundError):
                 status = entry.stat(follow_symlinks=False)
-                if entry.name.endswith(".o"):
+                if entry.name.endswith(KINDS):
                     entries.append((status.st_mtime, status.st_size, Path(entry.path)))
                 elif entry.name.endswith(".tmp") and status.st_mtime < stale:
                     os.unlink(entry.path)
@@ -229,6 +232,23 @@ class ObjectCache:
                 LazytCacheWarning,
                 stacklevel=4,
             )
+
+
+@cache
+def source_identity() -> str:
+    """What tells this lazyt from any other: the sizes and times of change of its files, and the interpreter."""
+    root = str(Path(__file__).resolve().parent.parent)
+    found: list[tuple[str, int, int]] = []
+    todo = [root]
+    while todo:
+        for entry in os.scandir(todo.pop()):
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name != "__pycache__":
+                    todo.append(entry.path)
+            elif entry.name.endswith(".py"):
+                status = entry.stat()
+                found.append((os.path.relpath(entry.path, root), status.st_size, status.st_mtime_ns))
+    return repr((sys.implementation.cache_tag, sys.version_info[:3], sorted(found)))
 
 
 _by_directory: dict[Path | None, ObjectCache] = {}

@@ -73,6 +73,8 @@ def asarray(
     >>> lt.asarray([[1, 2], [3, 4]]).shape
     (2, 2)
     """
+    if type(obj) is np.ndarray and dtype is None and device is None and copy is not False:
+        return tensor_of(memory.from_array(host_array(obj, None), recording.current_device()))
     name = recording.current_device() if device is None else check_device(device)
     want = None if dtype is None else dtypes.as_dtype(dtype)
     obj = obj.copy() if type(obj) is Flat else obj

@@ -102,11 +102,6 @@ def take(self: Tensor, indices: ArrayLike, axis: int | None = None, out: Any = N
     return found  # type: ignore[no-any-return]
 
 
-def setitem(self: Tensor, key: Any, value: Any) -> None:
-    """`x[key] = value`, in place: see `lazyt.functions.subscript.setitem`."""
-    subscript.setitem(self, key, value)
-
-
 _ORDERS = ("C", "F", "A", "K")
 _CASTING = ("no", "equiv", "safe", "same_kind", "unsafe")
 
@@ -152,8 +147,10 @@ def item(self: Tensor, *index: Any) -> Any:
 
     Raises ShapeError unless there is exactly one, IndexOutOfRange. As `numpy.ndarray.item`.
     """
-    if not index and self.size != 1:
-        raise ShapeError(f"item: needs exactly one element, the tensor has shape {self.shape}")
+    if not index:
+        if self.size != 1:
+            raise ShapeError(f"item: needs exactly one element, the tensor has shape {self.shape}")
+        return self._scalar("item()")
     a = self._array("item()")
     try:
         return a.item(*index)
@@ -212,7 +209,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "__dlpack__": dlpack.dlpack,
     "__dlpack_device__": dlpack.dlpack_device,
     "__getitem__": subscript.getitem,
-    "__setitem__": setitem,
+    "__setitem__": subscript.setitem,
     "__round__": _round,
     "__trunc__": _trunc,
     "astype": astype,

@@ -27,6 +27,7 @@ from lazyt.tracing.name_hints import attach_hints
 from lazyt.tracing.steps import INPUT, hooks
 from lazyt.tracing.trace import local
 from lazyt.tracing.tracebacks import api_boundary, filter_traceback, filters_itself
+from lazyt.tracing.write_cache import held_value, note_write, rewritten, target_slot
 
 _BINARY = fill(
     """
@@ -70,9 +71,18 @@ def method(self):
 )  # fmt: skip
 _INPLACE = """
 def method(self, other):
+    tr = local.trace
+    start = tr.pos
+    s = start.next
+    c = s.call
+    if c.f is op and rewritten(tr, c, s, self, other, True):
+        return self
     if not operand(other):
         return NotImplemented
-    return record_inplace(op, self, (other,))
+    ext, before = tr.ext, (target_slot(tr, self), self._view, other, held_value(other))
+    record_inplace(op, self, (other,))
+    note_write(op, tr, start, ext, self, *before)
+    return self
 """
 
 
@@ -96,7 +106,8 @@ def _attach(method: str, op_name: str, template: str, **parts: str) -> None:
         "__name__": __name__, "local": local, "op": OPS[op_name], "Tensor": Tensor, "made": hooks.made,
         "input_op": INPUT, "bind_input": bind_input, "slot_of": recording.slot_of, "most": recording.MAX_BYTES,
         "record": recording.record, "compare": record_comparison, "operand": _is_operand,
-        "record_inplace": inplace.record_inplace, "filter_traceback": filter_traceback,
+        "record_inplace": inplace.record_inplace, "rewritten": rewritten, "target_slot": target_slot,
+        "held_value": held_value, "note_write": note_write, "filter_traceback": filter_traceback,
     }  # fmt: skip
     exec(_code(template, tuple(parts.items())), space)
     f = space["method"]

@@ -16,13 +16,14 @@ from lazyt.ir import dtypes
 from lazyt.ir.records import dataclass
 from lazyt.ops import indexing as ops
 from lazyt.tracing.call_cache import given, noted
-from lazyt.tracing.inplace import assign, puts_back, rewrite
+from lazyt.tracing.inplace import assign, puts_back, puts_back_view, rewrite
 from lazyt.tracing.inputs import bind_input
 from lazyt.tracing.record import MAX_BYTES, slot_of
 from lazyt.tracing.steps import tensor_over
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.trace import NO_CALL, local
 from lazyt.tracing.tracebacks import filter_traceback, filters_itself
+from lazyt.tracing.write_cache import held_value, note_write, rewritten, target_slot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -357,6 +358,11 @@ def getitem(x: Tensor, key: Any) -> Tensor:
         if c.f is getitem:
             kind = type(key)
             listed = None
+            if x._slot is None and x._view is None and (st := x._storage) is not None:
+                # The base of views, after a write through one: no step is needed to see it.
+                slot = st._slot
+                if slot is not None and slot.step.owner is tr:
+                    x._slot = slot
             if c.meets:
                 if not tr.watched and tr.nbytes < MAX_BYTES:
                     if x._slot is None:
@@ -371,12 +377,15 @@ def getitem(x: Tensor, key: Any) -> Tensor:
                     key.start is c.x3[0] and key.stop is c.x3[1] and key.step is c.x3[2] if kind is slice
                     else _is_tuple(key, c.x3) if kind is tuple
                     else s.b is listed and c.x3 == [*map(id, key)] if kind is list
+                    else key == c.x3 if kind is int
                     else (key._slot if isinstance(key, Handle) else key) is c.x3
                 )
                 and (c.code is None or ((here := _getframe(1)).f_lasti == c.lasti and here.f_code is c.code))
             ):  # fmt: skip
                 found: Tensor | None = given(tr, c, s, x)
                 if found is not None:
+                    if c.view is not None:
+                        c.view.key = key
                     return found
         start, ext = tr.pos, tr.ext
         h = _item(x, key)
@@ -406,7 +415,9 @@ def _is_tuple(key: tuple[Any, ...], known: tuple[Any, ...]) -> bool:
         return False
     for k, m in zip(key, known):  # noqa: B905 - strict costs, and they are as many
         if k is not m and not (
-            k.start is m[0] and k.stop is m[1] and k.step is m[2]
+            k == m
+            if type(k) is int is type(m)
+            else k.start is m[0] and k.stop is m[1] and k.step is m[2]
             if type(k) is slice and type(m) is list
             # NOTE: a tensor that was not met has None for a slot, which is a part of keys as well.
             else isinstance(k, Handle) and k._slot is m is not None
@@ -491,6 +502,7 @@ def _lazy_mask(x: Tensor, key: Any, value: Any) -> Any:
     return mask if fits else None
 
 
+@filters_itself
 def setitem(x: Tensor, key: Any, value: ArrayLike) -> None:
     """`x[key] = value`, in place: value is broadcast to the place it goes and cast to x's dtype.
 
@@ -504,16 +516,52 @@ def setitem(x: Tensor, key: Any, value: ArrayLike) -> None:
     >>> x.tolist()
     [1, 0, 0, 9]
     """
+    try:
+        tr = local.trace
+        view = getattr(value, "_view", None)  # `x[key] += v` ends with that
+        if view is not None and view.key is key and view.parent is x._view and puts_back_view(x, value, view):
+            return
+        start = tr.pos
+        s = start.next
+        c = s.call
+        kind = type(key)
+        if (
+            c.f is setitem and kind is c.kind
+            and (
+                key.start is c.key[0] and key.stop is c.key[1] and key.step is c.key[2] if kind is slice
+                else _is_tuple(key, c.key) if kind is tuple
+                else key == c.key if kind is int
+                else key is c.key
+            )
+            and rewritten(tr, c, s, x, value, False)
+        ):  # fmt: skip
+            return
+        ext, before = tr.ext, (target_slot(tr, x), x._view, value, held_value(value))
+        if _set(x, key, value) and tr.pos.parent is not None:
+            note_write(setitem, tr, start, ext, x, *before, kind, _known_basic(key, kind))
+    except Exception as error:
+        filter_traceback(error)
+        raise
+
+
+def _known_basic(key: Any, kind: type) -> Any:
+    """A key without index arrays, as a write keeps it."""
+    return tuple(map(_known, key)) if kind is tuple else _known(key)
+
+
+def _set(x: Tensor, key: Any, value: ArrayLike) -> bool:
+    """`setitem`, whatever there was before; whether the key names a view, so the write may come again as it is."""
     if _is_mask(key) or isinstance(key, tuple):
         mask = _lazy_mask(x, key, value)
         if mask is not None:
             rewrite(x, lambda: record(ops.MASK_PUT, (x, mask, value)), "setitem")
-            return
+            return False
     p, arrays = _parsed(key, x.shape)
     if not arrays and puts_back(x, value, (ops.GETITEM, (p.spec,), p.ints, p.offsets)):
-        return
+        return False
     target = x if p.is_whole else _viewed(x, p)
     if arrays:
         rewrite(target, lambda: record(ops.INDEX_PUT, (target, value, *arrays), (p.axes, p.at)), "setitem")
-        return
+        return False
     assign(target, value, "setitem")
+    return True

@@ -307,6 +307,9 @@ class KernelView:
             return _product(y[1:])  # a filter's channels and sizes
         if n.op == "convolve_filter":
             return _product(y) // max(y[1], 1)  # samples and places
+        if n.op == "convolve_image":
+            assert isinstance(n.attrs, g.Convolution)
+            return _product((y[0] // n.attrs.groups, *y[2:])) // _product(n.attrs.strides)  # what meets an element
         return x[-1]
 
     @property

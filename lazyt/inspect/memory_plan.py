@@ -57,7 +57,7 @@ class MemoryPlan:
         fresh = sum(map(allocator.block, bound.sizes)) - bound.spared(tr.inputs)
         self.inputs: int = found.inputs
         self.results: int = max(fresh, 0)
-        self.temporaries: int = allocator.block(bound.arena_size) if bound.arena_size else 0
+        self.temporaries: int = allocator.arena_block(bound.arena_size) if bound.arena_size else 0
         self.launches: list[int] = _live(found, self.held + self.results)
         self.saved: list[SavedLine] = [*_kept(found, later), *_recomputed(found)]
         self.reason = found.reason

@@ -69,7 +69,8 @@ def image_of(b: Builder, y: Node, w: Node, a: g.Convolution, shape: g.Shape) -> 
 
     That of a plain one is a convolution of y, padded, with w turned around.
     """
-    if not a.is_plain:
+    if not a.is_plain or all(hint(d) == 1 for d in y.shape[2:]):
+        # NOTE: of one place it is a product without zeros: see lower_convolution.py.
         return b.convolve_image(y, w, a, shape)
     wide = (*y.shape[:2], *(d + 2 * p for d, p in zip(y.shape[2:], a.reach, strict=True)))
     padded = b.pad(y, (0, 0, *a.reach), wide, b.constant(0, y.dtype))

@@ -112,6 +112,10 @@ class Builder:
         """An extent as a 0-d value (the count under a mean)."""
         return self.make("extent", (), g.ExtentValue(n), (), dtype)
 
+    def argument(self, n: int) -> Node:
+        """A number as a 0-d int64 that is no part of the kernels which read it, unlike a constant."""
+        return self.make("extent", (), g.ExtentValue(n, True), (), dtypes.int64)
+
     def iota(self, shape: g.Shape, axis: int) -> Node:
         return self.make("iota", (), g.Axis(axis), shape, dtypes.int64)
 

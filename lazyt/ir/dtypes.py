@@ -35,6 +35,11 @@ def is_name(text: str) -> bool:
     return text in _NAMES
 
 
+def named(text: str) -> np.dtype:
+    """The dtype that is called so."""
+    return _NAMES[text]
+
+
 def kind(dtype: np.dtype) -> str:
     """'b', 'i', 'u', 'f' or 'c' (bfloat16 is 'f')."""
     return _KIND[dtype]

@@ -77,6 +77,8 @@ class Constant:
 @dataclass(frozen=True, slots=True)
 class ExtentValue:
     extent: int | Dim
+    # Whether a number is an argument of kernels, too: those that differ in it alone are one.
+    argument: bool = False
 
 
 @dataclass(frozen=True, slots=True)

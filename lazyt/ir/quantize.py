@@ -164,16 +164,19 @@ def _drawn(b: Builder, shape: Shape, seed: Node, counter: Node, ordinal: int) ->
     """Random integers of 16 bits as int32, one array (groups, columns) a part."""
     i32, i64, u64 = dtypes.int32, dtypes.int64, dtypes.uint64
 
+    # NOTE: no constant, so that equal layers share their kernels.
+    first = b.argument(ordinal * STREAM)
+
     def words(n: int | Dim, start: int) -> Node:
-        index = b.add(b.iota((n,), 0), b.constant(start, i64))
+        index = b.add(b.iota((n,), 0), b.add(first, b.constant(start, i64)) if start else first)
         return b.elementwise("random_bits", seed, counter, index)
 
     def byte(x: Node, i: int) -> Node:
         moved = x if i == 0 else b.shr(x, b.constant(OWN * i, u64))
         return b.cast(b.and_(moved, b.constant((1 << OWN) - 1, u64)), i32)
 
-    own = b.reshape(words(product(shape), ordinal * STREAM), shape)
-    common = byte(words(shape[0], ordinal * STREAM + STREAM // 2), 0)
+    own = b.reshape(words(product(shape), 0), shape)
+    common = byte(words(shape[0], STREAM // 2), 0)
     common = b.expand(b.reshape(common, (shape[0], 1)), shape)
     return [b.or_(b.shl(byte(own, i), b.constant(OWN, i32)), common) for i in range(PARTS)]
 

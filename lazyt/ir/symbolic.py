@@ -70,6 +70,15 @@ class Scope:
         """The atom of this number."""
         return Dim(self, (((n,), 1),))
 
+    def restore(self, key: tuple[object, ...], hint: int) -> Dim:
+        """The next atom of a scope that is read again, where its number was the next too (see plan_format.py)."""
+        assert key not in self._numbers, "an atom has one number"
+        made = self._atom(key, hint)
+        if key[0] in ("symbol", "offset"):
+            of = self.symbols if key[0] == "symbol" else self.offsets
+            of[key[1]] = made  # type: ignore[index]
+        return made
+
     def variable(self, k: int) -> Dim:
         """A number that is not known yet, for which `Dim.where` puts another; it must not be looked at."""
         return self._atom(("variable", k), 1)

@@ -433,8 +433,17 @@ def _forget(name: str, *tables: dict[str, Any]) -> None:
         t.pop(name, None)
 
 
+def _has_own(m: Module, name: str) -> bool:
+    """As `hasattr`, but for the names of devices: which plugins there are takes longer to find than a layer to make."""
+    try:
+        object.__getattribute__(m, name)
+    except AttributeError:
+        return False
+    return True
+
+
 def _check_name(m: Module, name: str) -> None:
     if not name or "." in name:
         raise LazytError(f"{type(m).__name__}: a name without dots is required, got {name!r}")
-    if hasattr(m, name) and name not in {**m._parameters, **m._buffers, **m._modules}:
+    if _has_own(m, name) and name not in {**m._parameters, **m._buffers, **m._modules}:
         raise LazytError(f"{type(m).__name__}: attribute {name!r} is there already")

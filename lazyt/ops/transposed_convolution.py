@@ -23,15 +23,9 @@ if TYPE_CHECKING:
 
 Sizes = tuple[int, ...]
 
-# With strides, filters are filled up with zeros to a multiple of the step where that multiplies the work by no more.
-MOST_WASTE = 2.0
 
-
-def _image(b: Builder, y: Node, w: Node, a: Convolution, shape: Shape, beyond: Sizes) -> Node:
-    """The adjoint of `convolve` (lazyt/ops/convolution.py) in an image of `shape`, without padding.
-
-    `beyond` says how many elements at the end of each axis no window reaches.
-    """
+def _image(b: Builder, y: Node, w: Node, a: Convolution, shape: Shape) -> Node:
+    """The adjoint of `convolve` (lazyt/ops/convolution.py) in an image of `shape`, without padding."""
     apart = a.groups == hint(w.shape[0]) and hint(w.shape[1]) == 1 and math.prod(a.sizes) <= UNROLLED
     if apart and a.groups > 1:
         # A sum over each window's elements relies on it (ir/passes/lower_convolution.py).
@@ -41,46 +35,17 @@ def _image(b: Builder, y: Node, w: Node, a: Convolution, shape: Shape, beyond: S
     if dtypes.kind(y.dtype) == "c" or (a.groups == 1 and all(k == 1 for k in a.sizes)) or (apart and len(a.sizes) > 2):
         return imaged(b, y, w, a, shape)
     if len(a.sizes) > 2:
-        return _by_planes(b, y, w, a, shape, beyond)
-    waste = math.prod(-(-k // s) * s / k for k, s in zip(a.sizes, a.strides, strict=True))
-    if a.groups == 1 and max(a.strides) > 1 and set(a.dilations) == {1} and waste <= MOST_WASTE:
-        return _by_phases(b, y, w, a, shape, beyond)
+        return _by_planes(b, y, w, a, shape)
     return image_of(b, y, w, a, shape)
 
 
-def _by_phases(b: Builder, y: Node, w: Node, a: Convolution, shape: Shape, beyond: Sizes) -> Node:
-    """With strides: a plain convolution whose features are the elements of a step, which are then moved into the image.
-
-    Element r + s * m of an axis is the sum over j of w[r + s * j] * y[m - j].
-    """
-    steps, counts = a.strides, tuple(-(-k // s) for k, s in zip(a.sizes, a.strides, strict=True))
-    rank = len(steps)
-    whole = (*w.shape[:2], *(n * s for n, s in zip(counts, steps, strict=True)))
-    filters = b.pad(w, (0,) * w.ndim, whole, b.constant(0, w.dtype)) if whole[2:] != a.sizes else w
-    apart = b.reshape(filters, (*w.shape[:2], *(d for pair in zip(counts, steps, strict=True) for d in pair)))
-    turned = b.permute(apart, (0, 1, *range(3, apart.ndim, 2), *range(2, apart.ndim, 2)))
-    features = shape[1] * math.prod(steps)
-    filters = b.reshape(turned, (w.shape[0], features, *counts))
-    plain = Convolution(counts, (1,) * rank, (1,) * rank, 1, (0,) * rank)
-    places = tuple(d + n - 1 for d, n in zip(y.shape[2:], counts, strict=True))
-    z = _image(b, y, filters, plain, (y.shape[0], features, *places), (0,) * rank)
-    z = b.reshape(z, (y.shape[0], shape[1], *steps, *places))
-    z = b.permute(z, (0, 1, *(i for k in range(rank) for i in (2 + rank + k, 2 + k))))
-    z = b.reshape(z, (y.shape[0], shape[1], *(d * s for d, s in zip(places, steps, strict=True))))
-    missing = [max(k + m - n * s, 0) for k, m, n, s in zip(a.sizes, beyond, counts, steps, strict=True)]
-    if any(missing):
-        larger = tuple(d + e for d, e in zip(z.shape[2:], missing, strict=True))
-        z = b.pad(z, (0,) * z.ndim, (*z.shape[:2], *larger), b.constant(0, z.dtype))
-    return b.slice(z, (0,) * z.ndim, (*z.shape[:2], *shape[2:]), (1,) * z.ndim)
-
-
-def _by_planes(b: Builder, y: Node, w: Node, a: Convolution, shape: Shape, beyond: Sizes) -> Node:
+def _by_planes(b: Builder, y: Node, w: Node, a: Convolution, shape: Shape) -> Node:
     """Over three axes: each plane of y gives as many planes as the filters have, which are added where they belong."""
     n, features, depth, *extents = y.shape
     planes = b.reshape(b.permute(y, (0, 2, 1, 3, 4)), (n * depth, features, *extents))
     filters = b.reshape(w, (w.shape[0], w.shape[1] * a.sizes[0], *a.sizes[1:]))
     flat = Convolution(a.sizes[1:], a.dilations[1:], a.strides[1:], a.groups, (0, 0))
-    found = _image(b, planes, filters, flat, (n * depth, shape[1] * a.sizes[0], *shape[3:]), beyond[1:])
+    found = _image(b, planes, filters, flat, (n * depth, shape[1] * a.sizes[0], *shape[3:]))
     apart = b.reshape(found, (n, depth, shape[1], a.sizes[0], *shape[3:]))
     windows = b.permute(apart, (0, 2, 1, 4, 5, 3))
     return fold(b, windows, shape, Window((2,), a.sizes[:1], a.strides[:1], a.dilations[:1]))
@@ -93,7 +58,7 @@ def transposed(b: Builder, y: Node, w: Node, a: Convolution, padding: Sizes, mor
     inside = tuple(min(m, s - 1) for m, s in zip(more, a.strides, strict=True))
     spread = zip(y.shape[2:], a.strides, a.reach, inside, strict=True)
     whole = (y.shape[0], channels, *((d - 1) * s + r + 1 + m for d, s, r, m in spread))
-    image = _image(b, y, w, a, whole, inside)
+    image = _image(b, y, w, a, whole)
     beyond = [max(m - p - i, 0) for m, p, i in zip(more, padding, inside, strict=True)]
     if any(beyond):
         larger = tuple(d + e for d, e in zip(whole[2:], beyond, strict=True))

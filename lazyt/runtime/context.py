@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from sys import _getframe
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -108,9 +108,31 @@ class device(_Context):  # noqa: N801 - the Array API's word
         return type(self)(self.name)
 
 
+def _tensors_of(given: Any) -> list[Handle]:
+    """The tensors in lists, tuples and dictionaries, nested in each other, in order."""
+    found: list[Handle] = []
+    left = [given]
+    while left:
+        x = left.pop()
+        if isinstance(x, Handle):
+            found.append(x)
+        elif isinstance(x, list | tuple):
+            left += x[::-1]
+        elif isinstance(x, Mapping):
+            left += [*x.values()][::-1]
+        else:
+            raise TypeError(
+                f"sync: tensors are required, or lists, tuples and dictionaries of them, not {type(x).__name__!r}"
+            )
+    return found
+
+
 @filters_itself
-def sync(*tensors: Handle) -> None:
+def sync(*tensors: Any) -> None:
     """Compute everything alive that is pending in this thread, `tensors` among it, in one plan.
+
+    A tensor may stand in lists, tuples and dictionaries, nested in each other: `lt.sync(lt.linalg.eigh(x), state)`.
+    TypeError for anything else. As `jax.block_until_ready`.
 
     Errors that only running can find (an index read from data, no memory) are raised here, naming the line that
     recorded them, and leave everything pending as it was.
@@ -137,11 +159,9 @@ def sync(*tensors: Handle) -> None:
                     return
             elif pos.parent is None:
                 return
-        for t in tensors:
-            if not isinstance(t, Handle):
-                raise TypeError(f"sync: tensors are required, not {type(t).__name__!r}")
+        given = _tensors_of(tensors)
         syncing.sync(tr, "sync()", user_site())
-        for t in tensors:
+        for t in given:
             syncing.materialise(t, "sync()")
     except Exception as error:
         filter_traceback(error)

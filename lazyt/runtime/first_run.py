@@ -35,9 +35,11 @@ if TYPE_CHECKING:
     from lazyt.ir.bit_exact import Form
     from lazyt.ir.graph import Node
     from lazyt.ir.passes import pipeline, program, same_division
-    from lazyt.ir.passes.program import Options
+    from lazyt.ir.passes.program import Options, Program
     from lazyt.ir.passes.schedule import Schedule
+    from lazyt.runtime import stored_plans
 else:
+    stored_plans = on_demand.module("lazyt.runtime.stored_plans")
     pipeline = on_demand.module("lazyt.ir.passes.pipeline")
     program = on_demand.module("lazyt.ir.passes.program")
     same_division = on_demand.module("lazyt.ir.passes.same_division")
@@ -126,23 +128,38 @@ class _Line:
 class OneStep:
     """How to run one operation on operands of some dtypes and ranks; valid for extents that satisfy its guards."""
 
-    def __init__(self, s: Step, operands: Sequence[Data], extents: Extents, scalars: Sequence[Any]) -> None:
-        low = Lowered(extents, scalars)
+    def __init__(
+        self, s: Step, key: tuple[Any, ...], operands: Sequence[Data], extents: Extents, scalars: Sequence[Any]
+    ) -> None:  # fmt: skip
+        """key: that of its kind, which operands, extents and scalars are of."""
         self.line = _Line(s.site)
+        place = stored_plans.place_of_step(s, key[4:], self.line)
+        found = None if place is None else place.load(extents)
+        if found is None:
+            low = Lowered(extents, scalars)
+            program = self._planned(s, low, operands)
+            assert program.schedule is not None, "the last pass makes it"
+            assert program.division is not None, "`fuse` makes it"
+            made = program.schedule, program.division, program.fused, list(low.scope.guards)
+        else:
+            made = found
+        self.schedule, self.graph = made[0], made[0].graph
+        self.executable: Executable = backends[s.device].compile(self.schedule, s.device)
+        if found is None and place is not None:
+            place.keep(*made, low.scope)
+        self.holds = guards_hold(made[3])
+        self.executable.compile(extents, scalars)
+        self.kernels, self.launches = len(self.schedule.launches), len(self.schedule.regions)
+        self.recipes: dict[Extents, Recipe] = {}
+
+    def _planned(self, s: Step, low: Lowered, operands: Sequence[Data]) -> Program:
         low.builder.site = g.Origin(s.op.name, self.line)
         at = 0
         distinct = dict.fromkeys(x for x in s.operands if isinstance(x, Slot))
         for i, (x, d) in enumerate(zip(distinct, operands, strict=True)):
             low.nodes[x] = low.builder.input(i, low.symbols(at, len(d.shape)), d.dtype)
             at += len(d.shape)
-        program = pipeline.compile_graph(primitives_of(low, s, 0, at), low.scope, options_for(s.device, False))
-        assert program.schedule is not None, "the last pass makes it"
-        self.graph, self.schedule = program.graph, program.schedule
-        self.executable: Executable = backends[s.device].compile(self.schedule, s.device)
-        self.holds = guards_hold(low.scope.guards)
-        self.executable.compile(extents, scalars)
-        self.kernels, self.launches = len(self.schedule.launches), len(self.schedule.regions)
-        self.recipes: dict[Extents, Recipe] = {}
+        return pipeline.compile_graph(primitives_of(low, s, 0, at), low.scope, options_for(s.device, False))
 
     def run(self, site: Any, extents: Extents, scalars: Sequence[Any], operands: Sequence[Data]) -> list[Data]:
         """The results of the operation; an error names the line of `site`."""
@@ -364,7 +381,8 @@ class Stepwise(Generic[P]):
         if s.n_ints:
             own += extents[s.ext_start : s.ext_start + s.n_ints]
         more = scalars[s.scalar_start : s.scalar_start + s.n_scalars]
-        kind = _kind(_key(s, [values[x] for x in read]))
+        key = _key(s, [values[x] for x in read])
+        kind = _kind(key)
         plan = kind.find(own)
         if plan is None and settings["first"]:
             found = kind.interpret(s, [values[x] if isinstance(x, Slot) else x for x in s.operands], own, more)
@@ -375,7 +393,7 @@ class Stepwise(Generic[P]):
         arrays = [_in_memory(values[x]) for x in operands]
         values.update(zip(operands, arrays, strict=True))
         if plan is None:
-            plan = OneStep(s, arrays, own, more)
+            plan = OneStep(s, key, arrays, own, more)
             kind.append(plan)
         compiles, seconds = plan.executable.compiles, plan.executable.compile_time
         if compiles:

@@ -6,6 +6,7 @@ that was pending still pending.
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -94,6 +95,24 @@ def empty_cache() -> None:
 def as_array(data: Data) -> np.ndarray[Any, Any]:
     """A read-only NumPy array over a computed value; a copy of one that is not in the host's memory."""
     return backends[data.device].allocator.to_host(data.buffer, data.dtype, data.shape)
+
+
+# How an element in the host's memory is read where a Python scalar is asked for.
+_ELEMENTS: dict[Any, Any] = {
+    np.dtype(t): t
+    for t in (
+        ctypes.c_bool, ctypes.c_int8, ctypes.c_int16, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint8, ctypes.c_uint16,
+        ctypes.c_uint32, ctypes.c_uint64, ctypes.c_float, ctypes.c_double,
+    )
+}  # fmt: skip
+
+
+def element(data: Data) -> Any:
+    """The element of a computed value that has one, as a Python scalar: as NumPy's `item`, without an array."""
+    kind = _ELEMENTS.get(data.dtype)
+    if kind is None or data.device != HOST:
+        return as_array(data).reshape(()).item()
+    return kind.from_address(data.address).value
 
 
 def from_array(a: np.ndarray[Any, Any], device: str = HOST) -> Data:

@@ -243,10 +243,11 @@ def _needs(plan: Planned, extents: tuple[int, ...], scalars: Sequence[Any]) -> t
     """The bytes of inputs and results, those in place of inputs once; and of temporaries."""
     bound = plan.executable.bind(extents, scalars)
     size = Environment((), (), (extents, ())).size
-    block = backends[plan.device].allocator.block
+    allocator = backends[plan.device].allocator
+    block = allocator.block
     inputs = sum(block(size(nbytes(n))) for n in _inputs(plan))
     results: int = sum(map(block, bound.sizes)) - bound.spared()
-    return inputs + results, block(bound.arena_size) if bound.arena_size else 0
+    return inputs + results, allocator.arena_block(bound.arena_size) if bound.arena_size else 0
 
 
 def _inputs(plan: Planned) -> list[g.Node]:

@@ -41,15 +41,19 @@ if TYPE_CHECKING:
     from lazyt.backends.interface import Executable
     from lazyt.ir import graph_interpreter
     from lazyt.ir.passes import pipeline
+    from lazyt.ir.passes.fusion_result import Fused
     from lazyt.ir.passes.program import Program as Begun
     from lazyt.ir.passes.recomputation import Wish
-    from lazyt.runtime import memory_budget
+    from lazyt.ir.passes.schedule import Schedule
+    from lazyt.ir.plan_format import Stored
+    from lazyt.runtime import memory_budget, stored_plans
     from lazyt.tracing.call_site import Site
     from lazyt.tracing.trace import Trace
 else:
     graph_interpreter = on_demand.module("lazyt.ir.graph_interpreter")
     pipeline = on_demand.module("lazyt.ir.passes.pipeline")
     memory_budget = on_demand.module("lazyt.runtime.memory_budget")
+    stored_plans = on_demand.module("lazyt.runtime.stored_plans")
 
 # A program with at most this many steps, and no backward among them, runs unfused the first time.
 SMALL_PROGRAM = 24
@@ -80,6 +84,8 @@ def _never(tr: Trace, cause: str, site: Site) -> bool:
 class Plan:
     """How to compute some values of a program; valid for every trace whose extents satisfy its guards."""
 
+    from_disk = False  # whether another process made it
+
     def __init__(
         self, low: Lowered, want: Sequence[Slot], fused: bool, prefetch: bool = False, wish: Wish | None = None,
         begun: Begun | None = None, later: Later | None = None,
@@ -104,16 +110,30 @@ class Plan:
             program = pipeline.continued(begun, options, after=SHARED)
         assert program.division is not None, "`fuse` makes it"
         assert program.schedule is not None, "`order` makes it"
-        self.graph, self.schedule, self.fused = program.graph, program.schedule, program.fused
-        self.division, self.choice = program.division, program.choice
-        self.residuals = program.residuals
+        self.choice, self.residuals = program.choice, program.residuals
+        self._use(program.schedule, program.division, program.fused)
+        # NOTE: fusion and the choices of the backend leave guards too, so they are read last.
+        self.guards = list(low.scope.guards)
+        self.holds = guards_hold(self.guards)
+
+    @classmethod
+    def stored(cls, found: Stored, want: Sequence[Slot]) -> Plan:
+        """The plan that was kept on disk."""
+        plan = object.__new__(cls)
+        plan.wanted, plan.device = names(want), want[0].step.device
+        plan.from_disk, plan.later, plan.choice, plan.residuals = True, None, None, None
+        plan._use(found.schedule, found.division, found.fused)
+        plan.guards = found.guards
+        plan.holds = guards_hold(found.guards)
+        return plan
+
+    def _use(self, schedule: Schedule, division: Fused, fused: bool) -> None:
+        """Set what depends on the result of the passes."""
+        self.graph, self.schedule, self.division, self.fused = schedule.graph, schedule, division, fused
         backend = backends[self.device]
         can = backend.capabilities(self.device)
         self.asynchronous, self.donates = can.asynchronous, can.donation
         self.executable: Executable = backend.compile(self.schedule, self.device)
-        # NOTE: fusion leaves guards too, so they are read last.
-        self.guards = list(low.scope.guards)
-        self.holds = guards_hold(self.guards)
         self._compiles = (0, 0.0)
         self.recipes: dict[tuple[int, ...], Recipe] = {}
         self.last_recipe: Any = None, None  # of the extents met last (a trace has the same object each time)
@@ -259,6 +279,8 @@ class Budget:
         """A plan was made for the program of this number."""
         size, name = len(plan.graph.nodes) * NODE_BYTES, hash((sid, plan.wanted, len(plan.guards)))
         self.made += size
+        # NOTE: one large plan alone is no reason to make it again.
+        self.bound = max(self.bound, 2 * size)
         if any(name in some for some in self._dropped):
             self.remade += size
         self._kept.add(name)
@@ -428,9 +450,16 @@ def build(
 ) -> Plan:  # fmt: skip
     """A plan that nobody keeps yet and that has no machine code; prefetch: compiling begins at once."""
     steps = pos.steps()
+    place = stored_plans.place_of(steps, names(want), fused) if later is None else None
+    stored = None if place is None else place.load(ext.values)
+    if stored is not None:
+        return Plan.stored(stored, want)
     low = lower(steps, ext.values, scalars)
     if later is not None or not (fused and any(s.mode.memory is not None for s in steps)):
-        return Plan(low, want, fused, prefetch, later=later)
+        plan = Plan(low, want, fused, prefetch, later=later)
+        if place is not None:
+            place.keep(plan.schedule, plan.division, plan.fused, plan.guards, low.scope)
+        return plan
     options = options_for(want[0].step.device, fused)
     begun = pipeline.compile_graph([low.nodes[s] for s in want], low.scope, options, until=SHARED)
     made, found = partial(Plan, low, want, fused, begun=begun), memory_budget.budget_of(steps, begun.graph)

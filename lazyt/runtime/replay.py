@@ -140,7 +140,7 @@ class Written(Again):
         bound = self.bound
         try:
             buffers = [*map(bound.allocate, bound.sizes)]
-            arena = bound.allocate(bound.arena_size) if bound.arena_size else None
+            arena = bound.lend(bound.arena_size) if bound.arena_size else None
         except MemoryError:
             return None
         parts: list[Any] = []

@@ -178,7 +178,7 @@ class Update(Again):
         for k, nbytes in self.sizes:
             buffer = buffers[k] = allocate(nbytes)
             bases[at + k] = buffer.address
-        arena = allocate(run.arena_size) if run.arena_size else None
+        arena = run.lend(run.arena_size) if run.arena_size else None
         bases += 0 if arena is None else arena.address, run.status_address
         if self.words is not None:
             bases += self.words(tr.scalars)

@@ -336,6 +336,7 @@ def _compute_on_one(
         report.why = report.why or reason
         report.plans += 1
         counters.plans += 1
+        report.stored += isinstance(plan, Plan) and plan.from_disk
     report.plan_hit = not report.plans
     if len(plan.wanted) > len(want):
         report.superset = True

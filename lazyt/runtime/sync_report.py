@@ -37,7 +37,8 @@ class SyncReport:
     # NOTE: defaults are the class's: one is made at every sync, and most of them stay as they are.
     plan_hit: bool = False
     why: str | Why = ""  # the plan was not a hit
-    plans: int = 0
+    plans: int = 0  # that were new to the process
+    stored: int = 0  # ... of which so many were read from disk
     compiles: int = 0
     kernels: int = 0
     launches: int = 0
@@ -105,9 +106,10 @@ class SyncReport:
             return f"last sync: {where}: {plural(self.steps, 'step')} recorded, and nobody held a result"
         recorded, planned = time_text(self.record_time), time_text(self.plan_time)
         compiled, ran = time_text(self.compile_time), time_text(self.run_time)
+        new = f"{'read from disk' if self.stored and self.stored == self.plans else 'made'} in {planned}: {self.reason}"
         rows = [
             ("recorded", f"{plural(self.steps, 'step')} in {recorded}, your code between them included"),
-            ("plan", f"known, found in {planned}" if self.plan_hit else f"made in {planned}: {self.reason}"),
+            ("plan", f"known, found in {planned}" if self.plan_hit else new),
             ("compiled", f"{plural(self.compiles, 'kernel')} in {compiled}" if self.compiles else "nothing"),
             ("ran", f"{self._what_ran}, {ran}"),
         ]

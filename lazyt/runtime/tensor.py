@@ -143,7 +143,9 @@ class Tensor(Handle, metaclass=HintingType):
     def _scalar(self, cause: str) -> Any:
         if self.size != 1:
             raise NotOneElement(f"{cause}: only tensors of one element convert to a scalar, not shape {self.shape}")
-        return self._array(cause).reshape(()).item()
+        if self._view is not None:
+            return self._array(cause).reshape(()).item()
+        return memory.element(materialise(self, cause))
 
     def __float__(self) -> float:
         return float(self._scalar("float()"))

@@ -161,8 +161,23 @@ def puts_back(x: Handle, value: Any, how: tuple[OpDef, Any, Any, Any]) -> bool:
     if not isinstance(value, Handle) or st is None or value._storage is not st:
         return False
     v = value._view
-    if v is None or v.parent is not x._view or (v.op, v.statics, v.ints, v.offsets) != how or not v.writable:
+    if v is None or v.parent is not x._view or (v.op, v.statics, v.ints, v.offsets) != how:
         return False
+    return puts_back_view(x, value, v)
+
+
+def puts_back_view(x: Handle, value: Any, v: View) -> bool:
+    """`puts_back`, where `value` is known to be the view v of what x is, if they share a storage."""
+    st = x._storage
+    if st is None or value._storage is not st or not v.writable:
+        return False
+    base = st._slot
+    # Mostly all is pending, which says it at once.
+    if base is not None and not (
+        base.requires_grad or (x._slot or base).requires_grad or (value._slot or base).requires_grad
+    ):
+        st._writes += 1
+        return True
     if requires_grad(x) or requires_grad(value) or _views_what_requires_grad(value):
         return False
     st._writes += 1

@@ -33,6 +33,10 @@ def bind_input(tr: Trace, holder: Holder, known: int = INPUT_CALLERS) -> Slot:
     stored = type(holder) is Storage
     data: Any = holder._data
     met = (data,)
+    if data is not None and data.form is None and not Inference.used:
+        form = form_of(data.dtype, data.shape, data.device)
+        if data.form is None:
+            data.form = form
     s = tr.pos.next
     # Mostly a value like the one that was met here the last time: the rest of this function, in short.
     number = tr.number
@@ -70,6 +74,24 @@ def bind_input(tr: Trace, holder: Holder, known: int = INPUT_CALLERS) -> Slot:
         tr.ext = s.ext  # type: ignore[assignment]
         holder._slot = tr.pos = s
         return s
+    # The same for a leaf, but for the first of a trace.
+    meta = holder._meta
+    if (
+        data is not None and s.leaf_form is data.form and s.before is tr.ext and data.met != number and s.index
+        and meta is not None and meta.is_leaf and meta.requires_grad and not Inference.used
+    ):  # fmt: skip
+        held, record, i, nbytes = ref(holder), ref(meta), s.index, data.nbytes
+        # NOTE: no call from here on, as above.
+        if s.parent is tr.pos and data is holder._data and holder._slot is None and holder._meta is meta:
+            tr.metas[i] = record
+            tr.refs[i] = held
+            tr.results[i] = None
+            tr.nbytes += nbytes
+            tr.inputs += met
+            data.met = number  # type: ignore[union-attr]
+            tr.ext = s.ext  # type: ignore[assignment]
+            holder._slot = tr.pos = s
+            return s
     return _bind_input(tr, holder, known + 1)
 
 
@@ -160,6 +182,7 @@ def _bind_input(tr: Trace, holder: Holder, known: int) -> Slot:
             tr.nbytes += data.nbytes
     s.shape, s.before = shape, before
     s.form = form if meta is None and at < 0 else NO_FORM
+    s.leaf_form = form if grad == 1 and at < 0 else NO_FORM
     s.counted = not small
     s.ext = tr.ext = ext
     holder._slot = tr.pos = s
@@ -241,6 +264,9 @@ def _input_step(tr: Trace, statics: tuple[Any, ...], known: int) -> Step:
         s.device = statics[4]
         s.leaf = s if s.requires_grad else None
         insert(tr, s, key, plain)
-    if first and tr.ended is not None and s.parent is tr.ended.root:  # else a signal handler has moved the trace
-        tr.ended.then = s
+    if first:
+        if tr.ended is None:
+            s.parent.first = s  # type: ignore[union-attr]
+        elif s.parent is tr.ended.root:  # else a signal handler has moved the trace
+            tr.ended.then = s
     return s

@@ -233,8 +233,11 @@ def _unpredicted(
         return _unpredicted(tr, op, slots, regular, ints, offsets, scalars, ext)
     if s is None:
         s = _new_step(tr, op, slots, statics, ints, offsets, scalars, key, plain, ext)
-    if first and tr.ended is not None and s.parent is tr.ended.root:  # else a signal handler has moved the trace
-        tr.ended.then = s
+    if first:
+        if tr.ended is None:
+            s.parent.first = s  # type: ignore[union-attr]
+        elif s.parent is tr.ended.root:  # else a signal handler has moved the trace
+            tr.ended.then = s
     return s
 
 

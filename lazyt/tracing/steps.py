@@ -124,10 +124,11 @@ def run_sync(tr: Trace, cause: str, site: Any = None) -> None:
 def other_root(tr: Trace, mode: Mode) -> Step:
     """Where a trace begins in another mode than the last one ended.
 
-    NOTE: what is recorded first there is no way on from the root that the last sync left, nor a guess from here.
+    NOTE: what is recorded first there is no way on from the root that the last sync left: it may be what was first
+    there the last time.
     """
     root, tr.ended = tr.root(mode), None
-    root.next = NONE
+    root.next = root.first
     return root
 
 

@@ -154,7 +154,7 @@ class View:
     """How a handle is seen in its storage: one recorded view operation after another."""
 
     __slots__ = (
-        "dtype", "inference", "ints", "made_under_grad", "moves", "offsets", "op", "parent", "shape", "statics",
+        "dtype", "inference", "ints", "key", "made_under_grad", "moves", "offsets", "op", "parent", "shape", "statics",
         "writable",
     )  # fmt: skip
 
@@ -168,6 +168,7 @@ class View:
         self.offsets = offsets
         self.shape = like.shape
         self.dtype = like.dtype
+        self.key: Any = None  # the key that `x[key]` made it with last
         self.moves: Any = None  # how NumPy sees it, once it was asked (see host_views.py)
         # As all views that led here: what is viewed under no_grad stays outside the graph.
         self.made_under_grad: bool = grad

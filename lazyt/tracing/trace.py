@@ -116,9 +116,9 @@ class Step(Slot):
 
     __slots__ = (
         "a", "again", "b", "bare", "before", "by_ext", "call", "checks", "children", "consumed", "counted", "cut",
-        "device", "division", "ext", "ext_start", "form", "high", "index", "info", "kept", "key",
-        "known", "leaves", "like", "low", "mixed", "mode", "n_ints", "n_offsets", "n_scalars", "n_weak", "next", "op",
-        "operands", "owner",
+        "device", "division", "ext", "ext_start", "first", "form", "high", "index", "info", "kept", "key",
+        "known", "leaf_form", "leaves", "like", "low", "mixed", "mode", "n_ints", "n_offsets", "n_scalars", "n_weak",
+        "next", "op", "operands", "owner",
         "parent", "path", "plans", "pulled", "rules", "scalar_start", "sid", "simple", "site", "slots",
         "statics", "stops", "targets", "view",
     )  # fmt: skip
@@ -170,8 +170,10 @@ class Step(Slot):
         # For an input: the form of the value met here last if it was without gradients, whether it counts for the bound
         # on traces, and the extents before it.
         self.form: Any = NO_FORM
+        self.leaf_form: Any = NO_FORM  # the same of a leaf that gradients are asked for
         self.counted = False
         self.before: Ext | None = None
+        self.first: Any = NONE  # of a root: where the last trace began that no sync foretold
         self.again: Any = None  # what the last sync here did, False if it is nothing to repeat (see replay.py)
         self.path: list[Step] | None = None
         self.division: Any = None  # memo: where a trace that ends here is divided (see subprograms.py)
@@ -201,10 +203,11 @@ class Step(Slot):
 class _No:
     """The step that is never predicted right."""
 
-    __slots__ = ("a", "b", "call", "ext", "form", "key", "op", "pulled", "statics", "view")
+    __slots__ = ("a", "b", "call", "ext", "form", "key", "leaf_form", "op", "pulled", "statics", "view")
 
     def __init__(self) -> None:
         self.call = NO_CALL
+        self.leaf_form = NO_FORM
         self.op = self.a = self.b = self.ext = self.key = self.statics = self.pulled = self.view = None
         self.form = NO_FORM
 

@@ -387,3 +387,17 @@ def test_eager_runs_each_operation_as_it_is_recorded():
     for a, b in zip(lazy, eager, strict=True):
         np.testing.assert_array_equal(a, b)
     assert (lt.asarray(data) + 1.0).is_pending
+
+
+def test_a_sync_of_what_stands_in_containers():
+    x = lt.asarray([[2.0, 0.0], [0.0, 1.0]])
+    found = lt.linalg.eigh(x)
+    state = {"a": [x + 1, (x + 2,)], "b": found}
+    lt.sync(state, [x * 2])
+    assert not any(y.is_pending for y in (*found, state["a"][0], state["a"][1][0]))
+    with lt.no_sync():
+        assert found.eigenvalues.tolist() == [1, 2]
+    lt.sync([], {})
+    for wrong in (3, [x, "b"], {"a": None}, np.zeros(2)):
+        with pytest.raises(TypeError, match="sync: tensors are required, or lists, tuples and dictionaries of them"):
+            lt.sync(x, wrong)

@@ -228,7 +228,7 @@ class NoMemory:
     def __init__(self, k: int) -> None:
         self.k, self.seen = k, 0
 
-    def _pass(self, nbytes: int, buffer: memory.Buffer) -> None:
+    def _pass(self, nbytes: int, buffer: memory.Buffer, charged: int) -> None:
         self.seen += 1
         if self.seen == self.k:
             raise lt.OutOfMemory(f"injected: {nbytes} bytes")
@@ -271,8 +271,11 @@ def _other_contexts(xp: Any, s: Any) -> None:
 def _failing(xp: Any, s: Any) -> None:
     lost = lt.take(s["a"] * 2, lt.asarray([10**6]), axis=0)
     s["b"] += 1
-    with contextlib.suppress(IndexError):
+    # NOTE: no `with`, which is entered by calls: a handler that syncs there gets the error, as it should.
+    try:  # noqa: SIM105
         lt.sync()
+    except IndexError:
+        pass
     with contextlib.suppress(IndexError):
         lost.numpy()
 

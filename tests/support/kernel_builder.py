@@ -15,7 +15,7 @@ BOOL, INT64, F32 = np.dtype(bool), np.dtype(np.int64), np.dtype(np.float32)
 def bound(view: np.ndarray) -> Bound:
     """`view` as an access argument; what it is a view of must be C-contiguous."""
     root = view
-    while root.base is not None:
+    while isinstance(root.base, np.ndarray):
         root = root.base
     offset = (view.__array_interface__["data"][0] - root.__array_interface__["data"][0]) // view.itemsize
     flat = root.reshape(-1)

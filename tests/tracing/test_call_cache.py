@@ -434,17 +434,22 @@ def test_numpys_arguments_still_go_their_way():
 
 @pytest.mark.slow
 def test_what_a_call_keeps_alive():
-    """A step remembers no tensor."""
+    """A step remembers no tensor; what is left of the last round does not grow."""
     x = lt.asarray(array(3, 4))
-    gc.collect()
-    before = len([o for o in gc.get_objects() if type(o) is lt.Tensor])
-    for _ in range(TIMES):
-        y = lt.where(x > 0, lt.concatenate([x, x])[:3], x.sum(axis=0))[[0, 1]]
+
+    def alive() -> int:
+        for _ in range(TIMES):
+            y = lt.where(x > 0, lt.concatenate([x, x])[:3], x.sum(axis=0))[[0, 1]]
+            lt.sync()
+        del y
         lt.sync()
-    del y
-    lt.sync()
-    gc.collect()
-    assert len([o for o in gc.get_objects() if type(o) is lt.Tensor]) == before
+        gc.collect()
+        return len([o for o in gc.get_objects() if type(o) is lt.Tensor])
+
+    for _ in range(2):
+        alive()
+    # What other tests left may be collected meanwhile.
+    assert alive() >= alive()
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int64", "uint64", "bool"])

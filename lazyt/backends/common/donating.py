@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lazyt.ir.graph import Node
-    from lazyt.ir.passes.donate import Donation
+    from lazyt.ir.passes.schedule import Donation
 
 References = tuple[list[int], list[int], list[type]]
 

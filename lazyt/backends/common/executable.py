@@ -47,9 +47,10 @@ class ScheduleExecutable:
 
     def __init__(self, sched: Schedule) -> None:
         self.schedule = sched
-        for c in sched.launches:
+        for c in () if sched.arranged else sched.launches:
             if isinstance(c, KernelCall):
                 self.arrange(c)
+        sched.arranged = True
         self.expressions = Expressions()
         readers: list[KernelCall | AttentionCall] = [
             *sched.kernels,

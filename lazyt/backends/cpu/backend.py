@@ -10,7 +10,7 @@ from lazyt import on_demand
 from lazyt.backends.cpu import address_space, memory
 from lazyt.backends.cpu.parallel_copy import copied
 from lazyt.backends.interface import Capabilities, HostAllocator, HostBackend, LoadedCode, Statistics
-from lazyt.config import general as settings
+from lazyt.config import cpu as switches, general as settings, registers
 from lazyt.ir.attention import is_attention
 
 if TYPE_CHECKING:
@@ -88,6 +88,9 @@ class PoolAllocator(HostAllocator):
     def block(self, nbytes: int) -> int:
         return memory.class_size(nbytes)
 
+    def arena_block(self, nbytes: int) -> int:
+        return memory.lent_size(nbytes)
+
     def statistics(self, device: str) -> Statistics:
         return Statistics(memory.allocated(), memory.reserved())
 
@@ -121,6 +124,10 @@ class CpuBackend(HostBackend):
     def compile(self, schedule: Schedule, device: str) -> executor.Executable:
         _require_llvm()
         return executor.Executable(schedule, settings["native"], settings["gemm"], settings["blas"])
+
+    def identity(self, device: str) -> tuple[str, ...]:
+        _require_llvm()
+        return *engine.host().fingerprint, repr(sorted(switches.items())), repr(registers["width"])
 
     def prefetch(self, graph: Graph) -> None:
         if any(is_attention(n) for n in graph.nodes):

@@ -23,12 +23,22 @@ from lazyt.ir.passes.split_reduction import Piece, split, whole, worth_splitting
 
 if TYPE_CHECKING:
     from lazyt.backends.cpu.executor import Executable
-    from lazyt.backends.cpu.library import attention, convolutions, products as library, scatter, tuning
-    from lazyt.ir.passes.donate import Donation
+    from lazyt.backends.cpu.library import (
+        attention,
+        convolutions,
+        depthwise,
+        phases,
+        products as library,
+        scatter,
+        tuning,
+    )
+    from lazyt.ir.passes.schedule import Donation
 else:
     attention = on_demand.module("lazyt.backends.cpu.library.attention")
     convolutions = on_demand.module("lazyt.backends.cpu.library.convolutions")
+    depthwise = on_demand.module("lazyt.backends.cpu.library.depthwise")
     library = on_demand.module("lazyt.backends.cpu.library.products")
+    phases = on_demand.module("lazyt.backends.cpu.library.phases")
     scatter = on_demand.module("lazyt.backends.cpu.library.scatter")
     tuning = on_demand.module("lazyt.backends.cpu.library.tuning")
 
@@ -73,6 +83,10 @@ class Binding(ScheduleBinding):
             if switches["autotune"] and exe.gemm and exe.library:
                 choice = tuning.tuned(c, choice, self.value, self.measure)
             return library.Product(self, c, choice)
+        if depthwise.takes(c.node):
+            return depthwise.Depthwise(self, c, depthwise.choose_depthwise(c, self.value))
+        if phases.takes(c.node):
+            return phases.PhasedConvolution(self, c, phases.choose_phases(c, self.value))
         return convolutions.Convolution(self, c, convolutions.choose_convolution(c, self.value))
 
     def modules(self) -> list[tuple[str, str]]:

@@ -7,8 +7,9 @@ import weakref
 from collections.abc import Sequence
 
 from lazyt.backends.cpu.codegen.emit import emit
-from lazyt.backends.cpu.engine import assembly, compile_ahead, compile_module, is_cached
+from lazyt.backends.cpu.engine import Module, assembly, compile_ahead, compile_module, is_cached, load_named, remember
 from lazyt.backends.cpu.flags import variant
+from lazyt.config import general as settings
 from lazyt.ir import kernel as k
 
 # Machine code is kept while some plan uses it.
@@ -21,11 +22,24 @@ class Compiled:
 
     __slots__ = ("__weakref__", "address", "kernel", "module")
 
-    def __init__(self, kernel: k.Kernel, source: str | None = None) -> None:
+    def __init__(self, kernel: k.Kernel, module: Module) -> None:
         self.kernel = kernel
-        name = symbol_of(kernel)
-        self.module = compile_module(source_of(kernel) if source is None else source, [name])
-        self.address = self.module.address(name)
+        self.module = module
+        self.address = module.address(symbol_of(kernel))
+
+
+def _found(kernel: k.Kernel) -> Compiled | None:
+    """The code that another process made of a kernel, found without writing its text."""
+    module = load_named(symbol_of(kernel), lambda: source_of(kernel)) if settings["stored"] else None
+    return None if module is None else Compiled(kernel, module)
+
+
+def _made(kernel: k.Kernel, source: str) -> Compiled:
+    name = symbol_of(kernel)
+    made = Compiled(kernel, compile_module(source, [name]))
+    if settings["stored"]:
+        remember(name, source)
+    return made
 
 
 def compiled(kernel: k.Kernel) -> Compiled:
@@ -36,7 +50,7 @@ def compiled(kernel: k.Kernel) -> Compiled:
         with _lock:
             c = _kernels.get(name)
             if c is None:
-                c = _kernels[name] = Compiled(kernel)
+                c = _kernels[name] = _found(kernel) or _made(kernel, source_of(kernel))
     return c
 
 
@@ -46,10 +60,13 @@ def compile_all(kernels: Sequence[k.Kernel], lanes: int, others: Sequence[tuple[
     So are `others`, modules with one function each (text, its name), which are left for `compile_module`.
     """
     new = {x.key + variant(): x for x in kernels if x.key + variant() not in _kernels}
-    sources = {name: source_of(x) for name, x in new.items()}
+    with _lock:
+        here = {name: c for name, x in new.items() if (c := _found(x)) is not None}
+        _kernels.update(here)
+    sources = {name: source_of(x) for name, x in new.items() if name not in here}
     compile_ahead([*((text, symbol_of(new[name])) for name, text in sources.items()), *others], lanes)
     with _lock:
-        made = {name: Compiled(x, sources[name]) for name, x in new.items() if name not in _kernels}
+        made = {name: _made(new[name], text) for name, text in sources.items() if name not in _kernels}
         _kernels.update(made)
     return [compiled(x) for x in kernels]
 

@@ -26,7 +26,7 @@ from lazyt.errors import LazytInternalError
 from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import llvmlite
     import llvmlite.binding as llvm
@@ -36,6 +36,7 @@ else:
 
 # Part of the key of cached objects: raise it when the same text should give other code.
 CODEGEN_VERSION = 1
+OF_NAME = "name"  # how the names of files end that say which object defines a function
 GENERATION_OBJECTS = 128
 # NOTE: an object takes two mappings of memory, of which Linux gives a process 65,530; LLVM ends the process without.
 MAX_OBJECTS = 1 << 14
@@ -181,12 +182,20 @@ class _Generation:
 class Module:
     """Loaded code: keeps its engine alive; drop it and the engine goes with its last module."""
 
-    __slots__ = ("__weakref__", "_addresses", "_generation", "ir")
+    __slots__ = ("__weakref__", "_addresses", "_generation", "_text")
 
-    def __init__(self, ir_text: str, generation: _Generation) -> None:
-        self.ir = ir_text
+    def __init__(self, ir_text: str | Callable[[], str], generation: _Generation) -> None:
+        self._text = ir_text
         self._generation = generation
         self._addresses: dict[str, int] = {}
+
+    @property
+    def ir(self) -> str:
+        """Its LLVM IR, written now if it was not needed to find the object."""
+        text = self._text
+        if not isinstance(text, str):
+            text = self._text = text()
+        return text
 
     def address(self, name: str) -> int:
         """The address of a function named at compile time; `KeyError` for others."""
@@ -245,6 +254,27 @@ class _Loader:
                 module = Module(ir_text, generation)
             module._resolve(names)
             self._modules[ir_text] = module
+            return module
+
+    def load_named(self, name: str, text: Callable[[], str], cache: object_cache.ObjectCache) -> Module | None:
+        """The module of one function whose object is known by the function's name; None if it is not on disk."""
+        key = _text_of(cache.load(_name_key(name), OF_NAME))
+        if key is None:
+            return None
+        with self.lock:
+            generation = self._generation(False)
+            if key not in generation.keys:
+                data = cache.load(key)
+                symbols = None if data is None else elf_symbols(data)
+                # NOTE: asking LLVM for the address of a name that is not there ends the process.
+                if data is None or symbols is None or name not in symbols[0]:
+                    return None
+                address_space.require(address_space.LOADING + 4 * len(data), "loading code")
+                generation.add(key, data, [name])
+                self.remaining -= 1
+            counters.disk_hits += 1
+            module = Module(text, generation)
+            module._resolve([name])
             return module
 
     def compile_early(self, modules: Sequence[tuple[str, str]]) -> None:
@@ -306,6 +336,28 @@ class _Loader:
         """In the child: another thread may have held the lock when the process was copied."""
         self.lock = threading.RLock()
         self._early = None  # its threads are not here
+
+
+def _name_key(name: str) -> str:
+    return object_cache.make_key(name, *host().fingerprint, object_cache.source_identity())
+
+
+def _text_of(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("ascii")
+
+
+def load_named(name: str, text: Callable[[], str]) -> Module | None:
+    """Code that a process with the same code generator made under this name: its text need not be written to find it.
+
+    None where there is none, or where the host's objects do not tell what they define.
+    """
+    return _loader.load_named(name, text, object_cache.default_cache())
+
+
+def remember(name: str, ir_text: str) -> None:
+    """Have `load_named` find the object of this text, which defines the function `name`, from now on."""
+    key = object_cache.make_key(ir_text, *host().fingerprint)
+    object_cache.default_cache().store(_name_key(name), key.encode("ascii"), OF_NAME)
 
 
 def _object_code(key: str, ir_text: str, names: Sequence[str], cache: object_cache.ObjectCache) -> bytes:

@@ -55,7 +55,9 @@ class Executable(ScheduleExecutable):
         self.native = native  # off: scatters and scans are calls of NumPy
         self.last: Any = None, None  # the last extents (a trace has the same object each time), and their binding
         self.prepared: dict[tuple[int, ...], Bound] = {}  # the extents that code was made for, until they run
-        self.donations = donations(sched) if switches["donate"] else []
+        if sched.donations is None:
+            sched.donations = donations(sched) if switches["donate"] else []
+        self.donations = sched.donations
         self.rebinders: dict[frozenset[int] | None, Rebinder] = {}
 
     def arrange(self, call: KernelCall) -> None:
@@ -135,6 +137,7 @@ class Bound(Binding):
     """An executable for given extents: argument tables filled but for addresses and scalars."""
 
     allocate = staticmethod(memory.allocate)
+    lend = staticmethod(memory.lend)
 
     def __init__(
         self, exe: Executable, extents: tuple[int, ...], scalars: Sequence[Any],
@@ -240,7 +243,7 @@ class Bound(Binding):
                 ]  # fmt: skip
             else:
                 outs = list(map(memory.allocate, self.sizes))
-            arena = memory.allocate(self.arena_size) if self.arena_size else None
+            arena = memory.lend(self.arena_size) if self.arena_size else None
         except MemoryError as e:
             raise OutOfMemory(f"sync: {e}") from None
         bases = [d.address for d in inputs]

@@ -51,6 +51,11 @@ def class_size(nbytes: int) -> int:
     return max(-(-nbytes // step) * step, ALIGNMENT)
 
 
+def lent_size(nbytes: int) -> int:
+    """What the temporaries of a run count: in whole pages if they are large, for no more is touched."""
+    return class_size(nbytes) if nbytes <= SLAB_BLOCK else -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
 class Buffer:
     """A block of memory, which goes back to its pool with the last reference to the buffer.
 
@@ -78,6 +83,24 @@ class Buffer:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.nbytes} bytes at {self.address:#x}>"
+
+
+class Lent(Buffer):
+    """The memory of a run's temporaries: a block that may be much larger, of which only they count."""
+
+    __slots__ = ("_charged",)
+
+    _charged: int
+
+    @uninterrupted
+    def __del__(self) -> None:
+        try:
+            origin = self._bin
+        except AttributeError:
+            return
+        # NOTE: no call, as in `Buffer`.
+        origin += (self.address,)
+        origin.pool._used -= self._charged
 
 
 class ExternalBuffer(Buffer):
@@ -193,6 +216,7 @@ class Pool:
         self._lock = threading.RLock()
         self._bins: dict[int, _Bin] = {}
         self._known: dict[int, _Bin] = {}
+        self._lending: dict[int, tuple[_Bin, int]] = {}  # as `_known`, for `lend`: who served it last, what it counts
         self._used = 0
         self._reserved = 0
         self._peak = 0
@@ -220,7 +244,32 @@ class Pool:
         buffer.nbytes = nbytes
         buffer._bin = origin
         if used > self._ceiling:
-            self._pass_ceiling(nbytes, buffer)
+            self._pass_ceiling(nbytes, buffer, origin.size)
+        return buffer
+
+    def lend(self, nbytes: int) -> Buffer:
+        """A buffer for the temporaries of a run, which dies with the run: raises as `allocate` does.
+
+        Any free block that is large enough serves. Where there is none, smaller free ones go back to the system first:
+        so plans that take turns share the memory of the largest of them.
+        """
+        if nbytes <= SLAB_BLOCK:
+            return self.allocate(nbytes)
+        buffer = Lent()
+        try:
+            origin, charged = self._lending[nbytes]
+            # NOTE: no call from here on, as in `allocate`.
+            address = origin[-1]
+            del origin[-1]
+        except (KeyError, IndexError):
+            origin, charged, address = self._find_lent(nbytes)
+        self._used = used = self._used + charged
+        buffer.address = address
+        buffer.nbytes = nbytes
+        buffer._charged = charged
+        buffer._bin = origin
+        if used > self._ceiling:
+            self._pass_ceiling(nbytes, buffer, charged)
         return buffer
 
     def allocated(self) -> int:
@@ -264,15 +313,15 @@ class Pool:
     def _set_ceiling(self) -> None:
         self._ceiling = self._peak if self._limit is None else min(self._peak, self._limit)
 
-    def _pass_ceiling(self, nbytes: int, buffer: Buffer) -> None:
-        """`allocate` passed the peak, or the limit: then the block is taken back, and it raises OutOfMemory."""
+    def _pass_ceiling(self, nbytes: int, buffer: Buffer, charged: int) -> None:
+        """A block passed the peak, or the limit: then it is taken back, and this raises MemoryError."""
         with self._lock:
             if self._limit is not None and self._used > self._limit:
                 # NOTE: no call before the block is back.
                 origin = buffer._bin
                 del buffer._bin
                 origin += (buffer.address,)
-                self._used -= origin.size
+                self._used -= charged
                 raise self._out_of_memory(nbytes)
             self._peak = max(self._peak, self._used)
             self._high_water = max(self._high_water, self._peak)
@@ -286,10 +335,7 @@ class Pool:
         if wanted > LARGEST:
             raise self._out_of_memory(wanted)
         with self._lock:
-            size = class_size(wanted)
-            origin = self._bins.get(size)
-            if origin is None:
-                origin = self._bins[size] = _Bin(self, size)
+            origin = self._bin_of(class_size(wanted))
             if len(self._known) >= KNOWN_SIZES_LIMIT:
                 self._known.clear()
             self._known[wanted] = origin
@@ -298,11 +344,48 @@ class Pool:
                     return origin, origin.pop()
                 except IndexError:  # another thread took the last one
                     pass
-            return origin, self._map(wanted, origin)
+            return origin, self._map(wanted, origin, origin.size)
 
-    def _map(self, nbytes: int, origin: _Bin) -> int:
+    def _bin_of(self, size: int) -> _Bin:
+        """The size class of this size."""
+        found = self._bins.get(size)
+        if found is None:
+            found = self._bins[size] = _Bin(self, size)
+        return found
+
+    def _find_lent(self, nbytes: int) -> tuple[_Bin, int, int]:
+        """The slow path of `lend`: a size class, what a buffer of `nbytes` counts, and a free block of the class."""
+        if nbytes > LARGEST:
+            raise self._out_of_memory(nbytes)
+        with self._lock:
+            size, charged = class_size(nbytes), lent_size(nbytes)
+            if len(self._lending) >= KNOWN_SIZES_LIMIT:
+                self._lending.clear()
+            smaller: list[_Bin] = []
+            for other in sorted(self._bins):
+                origin = self._bins[other]
+                if other < size:
+                    if other > SLAB_BLOCK:
+                        smaller.append(origin)
+                    continue
+                try:
+                    address = origin.pop()
+                except IndexError:
+                    continue
+                self._lending[nbytes] = origin, charged
+                return origin, charged, address
+            origin = self._bin_of(size)
+            self._lending[nbytes] = origin, charged
+            freed = 0
+            while smaller and freed < size:
+                released = smaller.pop().release()
+                self._reserved -= released
+                freed += released
+            return origin, charged, self._map(nbytes, origin, charged)
+
+    def _map(self, nbytes: int, origin: _Bin, charged: int) -> int:
         """The address of a block in memory fresh from the system."""
-        if self._limit is not None and self._used + origin.size > self._limit:
+        if self._limit is not None and self._used + charged > self._limit:
             raise self._out_of_memory(nbytes)
         one = -(-origin.size // mmap.PAGESIZE) * mmap.PAGESIZE
         if origin.size > SLAB_BLOCK:
@@ -351,6 +434,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool._after_fork)
 
 allocate = _pool.allocate
+lend = _pool.lend
 allocated = _pool.allocated
 reserved = _pool.reserved
 peak = _pool.peak

@@ -38,6 +38,10 @@ def _write(r: routine.Routine) -> None:
     body.line(f"call void @llvm.memcpy.p0.p0.i64({places}, i64 {count}, i1 false)")
 
 
+# Arrays of at most so many bytes are copied by way of an object of bytes.
+FEW_BYTES = 4096
+
+
 class _Copier:
     """The program that copies, for one thread at a time.
 
@@ -76,7 +80,10 @@ _copier = _Copier()
 def copied(a: npt.NDArray[Any]) -> Buffer:
     """The elements of an array in a new buffer, in C order."""
     buffer = allocate(max(a.nbytes, 1))
-    if a.flags.c_contiguous:
+    if a.nbytes <= FEW_BYTES:
+        # NOTE: to find out where an array lies costs more than to copy it twice.
+        ctypes.memmove(buffer.address, a.tobytes(), a.nbytes)
+    elif a.flags.c_contiguous:
         # NOTE: an array over the buffer costs more than the copy of a small one.
         _copier.copy(buffer.address, a.__array_interface__["data"][0], a.nbytes)
     else:

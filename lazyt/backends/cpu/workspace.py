@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Bytes, at most: of products, convolutions, attention and its gradient.
 PRODUCT = FINISHED + PACKED_B + PACKED_A
-CONVOLUTION = SCRATCH
+CONVOLUTION = 2 * SCRATCH
 ATTENTION = 2 * PANELS + 2 * SCORES
 ATTENTION_GRADIENT = PANELS_BACK + 3 * SCORES
 # What a worker has: enough for each of them.

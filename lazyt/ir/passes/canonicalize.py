@@ -31,7 +31,8 @@ from lazyt.errors import NotSupportedError
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.attention import HALVES, before_cast, by_products as attention_by_products, halved, is_attention
 from lazyt.ir.builder import Builder
-from lazyt.ir.passes.lower_convolution import by_products
+from lazyt.ir.passes.lower_convolution import by_one_place, by_products
+from lazyt.ir.passes.phases import by_planes, framed, in_phases
 from lazyt.ir.prims import CONVOLUTIONS, MOVEMENT
 from lazyt.ir.records import dataclass
 from lazyt.ir.symbolic import hint, product
@@ -247,9 +248,22 @@ class _Canonicalizer:
         a = n.attrs
         assert isinstance(a, g.Convolution)
         if isinstance(self.rewrites.convolutions, bool):
-            return self._make(n, (x, y)) if self.rewrites.convolutions and a.is_plain else by_products(self.b, n, x, y)
-        if not self.rewrites.convolutions(n):
+            if (found := by_one_place(self.b, n, x, y)) is not None:
+                return found
+            if self.rewrites.convolutions and by_planes(self.b, n):
+                return self._with_padding(n, x, y)
+            if self.rewrites.convolutions and in_phases(n):
+                return framed(self.b, n, x, y)
+            wanted = self.rewrites.convolutions and n.op != "convolve_image" and a.groups == 1
+        else:
+            wanted = self.rewrites.convolutions(n)
+        if not wanted:
             return by_products(self.b, n, x, y)
+        return self._with_padding(n, x, y)
+
+    def _with_padding(self, n: Node, x: Node, y: Node) -> Node:
+        a = n.attrs
+        assert isinstance(a, g.Convolution)
         if n.op != "convolve_image" and (found := _framed(x)) is not None:
             x, more = found
             a = replace(a, padding=tuple(p + q for p, q in zip(a.padding, more, strict=True)))

@@ -12,23 +12,9 @@ from lazyt.ir import graph as g, kernel as k
 from lazyt.ir.graph import Node
 from lazyt.ir.passes.call_operands import nbytes
 from lazyt.ir.passes.kernelize import AccessArg, KernelCall
-from lazyt.ir.passes.schedule import Launch, MatmulCall, Schedule
+from lazyt.ir.passes.schedule import Donation, Launch, MatmulCall, Schedule
 from lazyt.ir.passes.stage_reuse import evaluated
-from lazyt.ir.records import dataclass
 from lazyt.ir.symbolic import Dim
-
-
-@dataclass(frozen=True)
-class Donation:
-    """An output that may take an input's memory; `copy` is the launch that is then left out.
-
-    The input is overwritten in the region of that number. An input must outlive all that can fail.
-    """
-
-    donor: int
-    output: Node
-    region: int
-    copy: KernelCall | None = None
 
 
 def donations(sched: Schedule) -> list[Donation]:

@@ -3,8 +3,9 @@
     h1 = tanh(a @ w + x[1]); h2 = tanh(b @ w + x[2])    -->    one kernel; two calls of other buffers and offsets
 
 Groups are equal if their nodes are the same operations in the same order, and differ only in which buffers and scalars
-they read, in the names of their extents, and in where a slice or a part of a buffer begins. A kernel says nothing about
-these: without this pass such groups get equal kernels too (see renumber.py), at a hundred times the cost.
+they read, in the names of their extents, in numbers that are arguments, and in where a slice or a part of a buffer
+begins. A kernel says nothing about these: without this pass such groups get equal kernels too (see renumber.py), at a
+hundred times the cost.
 """
 
 from __future__ import annotations
@@ -108,8 +109,9 @@ class _Form:
         self.buffers: dict[Node, int] = {}
         self.scalars: dict[int, int] = {}  # position -> number
         self.atoms: dict[int, int] = {}  # atom of an extent -> number
-        self.values: dict[Extent, int] = {}  # where slices and parts begin -> number
+        self.values: dict[Extent, int] = {}  # where slices and parts begin, and arguments -> number
         self.begins: list[tuple[Node | Root, Sequence[Extent]]] = []
+        self.arguments: set[Node | Root] = set()
         self._axes: dict[AxisVar, int] = {}
         self._extents: dict[Dim, Hashable] = {}
         self._shapes: dict[g.Shape, Hashable] = {}
@@ -133,7 +135,7 @@ class _Form:
         ])  # fmt: skip
         pair = None if group.pair is None else self._place(Place((axis_index(group.pair),)))
         factors = tuple([
-            (self.buffers[b], b.op == "convolve", self._shape(b.shape), b.dtype)
+            (self.buffers[b], b.op in ("convolve", "convolve_image"), self._shape(b.shape), b.dtype)
             for b in sorted([b for b in self.buffers if b in products], key=products.__getitem__)
         ])  # fmt: skip
         axes = tuple([self._extent(a.extent) for a in self._axes])
@@ -184,8 +186,12 @@ class _Form:
                 attrs = self._begin(n, attrs.starts), attrs.steps
             case g.Pad():
                 attrs = self._shape(attrs.lo)
+            case g.ExtentValue(argument=True) if self.scope is not None:
+                attrs = "at", self.values.setdefault(attrs.extent, len(self.values))
+                self.begins.append((n, (n.attrs.extent,)))  # type: ignore[union-attr]
+                self.arguments.add(n)
             case g.ExtentValue():
-                attrs = self._extent(attrs.extent)
+                attrs = self._extent(attrs.extent), attrs.argument
             case g.Sizes():
                 attrs = self._shape(attrs.sizes)
         number = self.number
@@ -215,12 +221,18 @@ class _Form:
         return tuple(found)
 
     def variables(self) -> dict[Node | Root, tuple[Extent, ...]]:
-        """Symbols in place of where the slices and parts begin."""
+        """Symbols in place of where the slices and parts begin, and of arguments."""
         scope = self.scope
         if scope is None:
             return {}
         symbols = {x: scope.variable(i) for x, i in self.values.items()}
-        return {what: tuple([symbols.get(x, x) for x in starts]) for what, starts in self.begins}
+
+        def varied(what: Node | Root, x: Extent) -> Extent:
+            # NOTE: an argument may be 0, where a slice begins at 0 in all equal groups.
+            fixed = isinstance(x, int) and x == 0 and what not in self.arguments
+            return x if fixed else symbols.get(x, x)
+
+        return {what: tuple([varied(what, x) for x in starts]) for what, starts in self.begins}
 
     def _buffer(self, n: Node) -> int:
         return self.buffers.setdefault(n, len(self.buffers))
@@ -342,5 +354,5 @@ class _Model:
 def _places(call: KernelCall) -> tuple[int, ...]:
     """How many different places and extents the arguments of a kernel are: equal ones are one argument."""
     both = zip(call.accesses, call.kernel.accesses, strict=True)
-    extents = {s.extent for s in call.scalars if isinstance(s.extent, Dim)}
+    extents = {s.extent for s in call.scalars if isinstance(s.extent, Dim) or s.part == "argument"}
     return len({(a.buffer, x.writes, a.strides, a.offset) for a, x in both}), len(set(call.affines)), len(extents)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 MAX_DEPTH = 256
 CHEAP = 4
+COSTLY = 12  # of one elementary function: more than storing it for all the sums that read it
 # A reduction over fewer elements than this, innermost ones included, runs with a lane for each output.
 NARROW = 16
 # A reduction over outer axes joins its readers only when this many lanes' worth of outputs are left to divide.
@@ -110,7 +111,7 @@ class _Fuser:
                 free = n.op in MOVEMENT or n.op == "iota" or widens(n) or rounds(n)
                 own = 0 if free else 6 if n.op == "gather" else 1
                 if n.op in ELEMENTWISE and ELEMENTWISE[n.op].costly:
-                    own = 12
+                    own = COSTLY
                 self.cost[n] = min(own + sum(self.cost[x] for x in n.operands), 1 << 20)
                 d = max((depth[x] for x in n.operands), default=0) + (n.op in FUSED)
                 if d >= MAX_DEPTH and n.op in FUSED:
@@ -230,21 +231,21 @@ class _Fuser:
                 return "needs"
             if group.size >= MAX_GROUP:
                 return "size"
-            if not cheap and any(self._repeated(group, p) for p in ps):
+            if not cheap and any(self._repeated(group, p, self.cost[n] >= COSTLY) for p in ps):
                 return "repeated"
         return ""
 
     def _piece(self, n: Node) -> int:
         return self.pieces.get(n, 0)
 
-    def _repeated(self, group: Group, place: Place) -> bool:
+    def _repeated(self, group: Group, place: Place, rows: bool) -> bool:
         """Whether the value would be computed again along an outer axis that it lacks, with one that it has inside.
 
-        Along inner axes that it lacks it is hoisted out of the loop.
+        Along inner axes that it lacks it is hoisted out of the loop. With `rows`, those are inside of all outer axes.
         """
         used = {a for x in group.normal(place).indices for a, _ in x.terms}
         missing = False
-        for a in group.outer:
+        for a in (*group.outer, *(group.rows if rows else ())):
             if a in used and missing:
                 return True
             missing = missing or (a not in used and not is_one(a))

@@ -85,7 +85,7 @@ class ScalarArg:
     """A scalar argument: a Python number of the trace (or its part), or an extent."""
 
     position: int = -1
-    part: str = ""  # '' | 'real' | 'imag' | 'code' (of a check)
+    part: str = ""  # '' | 'real' | 'imag' | 'code' (of a check) | 'argument' (of `Builder.argument`)
     floating: bool = False
     extent: int | Dim | None = None
 

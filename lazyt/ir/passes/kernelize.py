@@ -56,7 +56,7 @@ def kernelize(
 
 def matrix_shape(product: Node) -> g.Shape:
     """The shape of a product as matrices: of a convolution filters by places, one matrix an image."""
-    if product.op == "convolve":
+    if product.op in ("convolve", "convolve_image"):
         return (*product.shape[:2], count_of(product.shape[2:]))
     return product.shape
 
@@ -220,6 +220,9 @@ class _Kernelizer:
                 return self.scalar(ScalarArg(n.attrs.position, "", dtypes.kind(n.dtype) == "f"), n.dtype)
             case "extent":
                 assert isinstance(n.attrs, g.ExtentValue)
+                if n.attrs.argument:
+                    (number,) = self.begins.get(n, (n.attrs.extent,))
+                    return self.scalar(ScalarArg(extent=number, part="argument"), n.dtype)
                 e = self.extent(n.attrs.extent)
                 return e if n.dtype == dtypes.int64 else self.value(k.Cast(e, n.dtype), 0)
             case "iota":

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # Windows up to this many elements are spelled out, one strided slice an element.
 UNROLLED = 64
+# With strides, filters are filled up with zeros to a multiple of the step where that multiplies the work by no more.
+MOST_WASTE = 2.0
 
 
 def by_products(b: Builder, n: Node, x: Node, y: Node) -> Node:
@@ -40,8 +42,59 @@ def by_products(b: Builder, n: Node, x: Node, y: Node) -> Node:
     if n.op == "convolve_filter":
         return _by_filter(b, _padded(b, x, a), y, alone, n.shape)
     extents = tuple(d + 2 * p for d, p in zip(n.shape[2:], a.padding, strict=True))
-    whole = imaged(b, x, y, a, (*n.shape[:2], *extents))
+    whole = _by_steps(b, x, y, alone, (*n.shape[:2], *extents))
     return b.slice(whole, (0, 0, *a.padding), n.shape, (1,) * n.ndim)
+
+
+def by_one_place(b: Builder, n: Node, x: Node, y: Node) -> Node | None:
+    """The convolution n of these operands as one product, if a window is the image, of which there is one place."""
+    a = n.attrs
+    assert isinstance(a, g.Convolution)
+    image, result = (n, x) if n.op == "convolve_image" else (x, y if n.op == "convolve_filter" else n)
+    if a.groups > 1 or any(a.padding) or any(r + 1 != k for r, k in zip(a.reach, a.sizes, strict=True)):
+        return None
+    pairs = [*((d, 1) for d in result.shape[2:]), *zip(image.shape[2:], a.sizes, strict=True)]
+    if any(hint(d) != k for d, k in pairs):
+        return None
+    for d, k in pairs:
+        b.same(d, k)
+    depth, images = product((image.shape[1], *a.sizes)), image.shape[0]
+    if n.op == "convolve":
+        rows = b.reshape(y, (n.shape[1], depth))
+        return b.reshape(b.matmul(b.reshape(x, (images, depth)), b.permute(rows, (1, 0))), n.shape)
+    if n.op == "convolve_filter":
+        columns = b.permute(b.reshape(x, (images, depth)), (1, 0))
+        return b.reshape(b.matmul(columns, b.reshape(y, (images, n.shape[-1]))), n.shape)
+    features = x.shape[1]
+    return b.reshape(b.matmul(b.reshape(x, (images, features)), b.reshape(y, (features, depth))), n.shape)
+
+
+def _by_steps(b: Builder, y: Node, w: Node, a: g.Convolution, shape: g.Shape) -> Node:
+    """With strides: a plain convolution whose features are the elements of a step, which are then moved into the image.
+
+    Element r + s * m of an axis is the sum over j of w[r + s * j] * y[m - j].
+    """
+    steps, counts = a.strides, tuple(-(-k // s) for k, s in zip(a.sizes, a.strides, strict=True))
+    waste = math.prod(n * s / k for n, s, k in zip(counts, steps, a.sizes, strict=True))
+    if a.groups > 1 or max(steps) == 1 or set(a.dilations) != {1} or waste > MOST_WASTE or _is_point(a):
+        return imaged(b, y, w, a, shape)
+    rank = len(steps)
+    whole = (*w.shape[:2], *(n * s for n, s in zip(counts, steps, strict=True)))
+    filters = b.pad(w, (0,) * w.ndim, whole, b.constant(0, w.dtype)) if whole[2:] != a.sizes else w
+    apart = b.reshape(filters, (*w.shape[:2], *(d for pair in zip(counts, steps, strict=True) for d in pair)))
+    turned = b.permute(apart, (0, 1, *range(3, apart.ndim, 2), *range(2, apart.ndim, 2)))
+    filters = b.reshape(turned, (w.shape[0], shape[1] * math.prod(steps), *counts))
+    plain = g.Convolution(counts, (1,) * rank, (1,) * rank, 1, (0,) * rank)
+    places = tuple(d + n - 1 for d, n in zip(y.shape[2:], counts, strict=True))
+    z = imaged(b, y, filters, plain, (y.shape[0], filters.shape[1], *places))
+    z = b.reshape(z, (y.shape[0], shape[1], *steps, *places))
+    z = b.permute(z, (0, 1, *(i for k in range(rank) for i in (2 + rank + k, 2 + k))))
+    z = b.reshape(z, (y.shape[0], shape[1], *(d * s for d, s in zip(places, steps, strict=True))))
+    # Behind the last window there are fewer elements than a step.
+    if any(n * s < k + s - 1 for n, s, k in zip(counts, steps, a.sizes, strict=True)):
+        larger = tuple(d + s for d, s in zip(z.shape[2:], steps, strict=True))
+        z = b.pad(z, (0,) * z.ndim, (*z.shape[:2], *larger), b.constant(0, z.dtype))
+    return b.slice(z, (0,) * z.ndim, shape, (1,) * z.ndim)
 
 
 def _padded(b: Builder, x: Node, a: g.Convolution) -> Node:

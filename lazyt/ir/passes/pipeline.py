@@ -138,6 +138,14 @@ PASSES: list[Pass] = [
 ]
 
 
+_BUILT_IN = tuple(PASSES)
+
+
+def is_changed() -> bool:
+    """Whether the passes are others than lazyt's own."""
+    return tuple(PASSES) != _BUILT_IN
+
+
 def register(new: Pass, after: str) -> Callable[[], None]:
     """Insert a pass after another one. Returns a function that removes it. Existing plans keep their schedules."""
     names = [p.name for p in PASSES]

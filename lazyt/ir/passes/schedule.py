@@ -23,10 +23,6 @@ from lazyt.ir.records import dataclass
 from lazyt.ir.scan import BLOCK, SCANS
 from lazyt.ir.symbolic import Dim, Scope, product
 
-# Under a memory budget, launches that write more than this part of the peak are regions of their own: values of one
-# region live at the same time.
-MEANT = 64
-
 
 @dataclass(eq=False)
 class MatmulCall:
@@ -131,6 +127,19 @@ class ScatterCall:
 Launch = KernelCall | MatmulCall | LibraryCall | ScatterCall
 
 
+@dataclass(frozen=True)
+class Donation:
+    """An output that may take an input's memory; `copy` is the launch that is then left out.
+
+    The input is overwritten in the region of that number. An input must outlive all that can fail.
+    """
+
+    donor: int
+    output: Node
+    region: int
+    copy: KernelCall | None = None
+
+
 @dataclass
 class Schedule:
     """The program that a backend runs: regions of independent launches, in order."""
@@ -140,6 +149,8 @@ class Schedule:
     outputs: list[Node]  # the stored node behind each output of the graph
     stored: list[Node]  # every node with a buffer that this plan allocates
     lives: dict[Node, tuple[int, int]] = field(default_factory=dict)  # temporary -> first and last region that uses it
+    arranged: bool = False  # whether its kernels have the form that a backend's code generator takes
+    donations: list[Donation] | None = None  # which results may take an input's memory, once a backend asked
 
     @property
     def launches(self) -> list[Launch]:
@@ -169,16 +180,16 @@ def kernelized(graph: Graph, fused: Fused, scope: Scope | None, reuse: bool, epi
             launches.append(kernel)
         else:
             launches.append(_call(u, scope, fused, items))
-            if u.node.op in ("matmul", "convolve"):
+            if u.node.op in ("matmul", "convolve", "convolve_image"):
                 products[u.node] = len(products)
     return launches
 
 
 def ordered(graph: Graph, fused: Fused, launches: Sequence[Launch], memory: bool = False) -> Schedule:
-    """Order the launches and find lifetimes; with `memory`, in an order of low peak."""
+    """Order the launches and find lifetimes; with `memory`, in the order of the lowest peak that is known."""
     outputs = [buffer_of(n) for n in graph.outputs]
     _mark_phases(launches)
-    regions = _levels(launches, set(outputs) if memory else None, bool(graph.kept))
+    regions = _levels(launches, set(outputs), memory, bool(graph.kept))
     stored = sorted(fused.stored - {n for n in fused.stored if n.op == "opaque"}, key=lambda n: n.serial)
     stored += [c.scratch for c in launches if isinstance(c, ScatterCall | LibraryCall) and c.scratch is not None]
     kept = set(outputs)
@@ -246,10 +257,10 @@ def _scatter(n: Node) -> ScatterCall:
     return ScatterCall(n, x if constant is None else None, constant, single(v), at, scratch)
 
 
-def _levels(launches: Sequence[Launch], outputs: Collection[Node] | None, keeps: bool) -> list[list[Launch]]:
-    """Regions by longest path to the end; library calls are regions of their own. With outputs: for a low peak.
+def _levels(launches: Sequence[Launch], outputs: Collection[Node], memory: bool, keeps: bool) -> list[list[Launch]]:
+    """Regions by longest path to the end, or for a low peak; library calls are regions of their own.
 
-    keeps: the order of the launches is one that keeps little in memory.
+    memory: the lowest peak was asked for. keeps: the order of the launches is one that keeps little in memory.
     """
     level: dict[int, int] = {}
     readers: dict[Node, int] = {}  # stored node -> highest level among those that need it written first
@@ -268,17 +279,24 @@ def _levels(launches: Sequence[Launch], outputs: Collection[Node] | None, keeps:
     ):
         # Memory was asked for: in the order of the program, what ends a lifetime (a weight's gradient) is not put off.
         order = [*range(len(launches))]
-    limit: int | None = None
-    if outputs is not None:
-        order, peak = order_for_memory(launches, order, outputs)
-        limit = peak // MEANT
-    regions: list[list[Launch]] = []
+    regions = _regions(launches, order, level, None)
+    found = order_for_memory(launches, regions, outputs, memory)
+    if found is not None:
+        regions = _regions(launches, found[0], level, found[1])
+    return [[launches[i] for i in region] for region in regions]
+
+
+def _regions(
+    launches: Sequence[Launch], order: Sequence[int], level: dict[int, int], limit: int | None
+) -> list[list[int]]:  # fmt: skip
+    """The launches in an order, in regions of neighbours of one level; what writes more than the limit is alone."""
+    regions: list[list[int]] = []
     last = -1
     for i in order:
         c = launches[i]
         alone = not isinstance(c, KernelCall) or (limit is not None and sum(bytes_hint(n) for n in c.writes) > limit)
-        if alone or level[i] != last or not regions or not isinstance(regions[-1][0], KernelCall):
+        if alone or level[i] != last or not regions or not isinstance(launches[regions[-1][0]], KernelCall):
             regions.append([])
-        regions[-1].append(c)
+        regions[-1].append(i)
         last = -1 if alone else level[i]
     return regions

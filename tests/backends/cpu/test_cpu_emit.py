@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
+import mmap
 
 import numpy as np
 import pytest
 
-from lazyt.backends.cpu.codegen import emit_stores
+from lazyt.backends.cpu.codegen import emit_memory, emit_stores
 from lazyt.backends.cpu.codegen.emit import emit
+from lazyt.backends.cpu.flags import switches
 from lazyt.errors import LazytInternalError
 from lazyt.ir import kernel as ir
 from tests.support import cpu_kernels
@@ -53,17 +56,21 @@ def twice_stored(n: int) -> Builder:
 
 
 @pytest.mark.parametrize(("features", "masked"), [({"avx", "avx2"}, "some"), ({"avx", "avx512f", "avx512bw"}, "loop")])
-def test_whole_vectors_are_stored_without_a_mask_where_masks_are_slow(
+def test_whole_vectors_are_read_and_stored_without_a_mask_where_masks_are_slow(
     features: set[str], masked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(emit_stores, "host_features", lambda: frozenset(features))
+    for module in (emit_memory, emit_stores):
+        monkeypatch.setattr(module, "host_features", lambda: frozenset(features))
+    monkeypatch.setitem(switches, "stream", False)
     monkeypatch.setattr("lazyt.backends.cpu.codegen.emit.lanes_of", lambda *_: ir.LANES)
     text = emit(twice_stored(40).kernel(), "f")
-    # One branch for both, behind all that is computed.
     assert text.count("store <8 x float>") == (4 if masked == "some" else 0)
-    assert text.count("label %whole") == (masked == "some")
-    block = text[: text.index("call void @llvm.masked.store")].rsplit(":\n", 1)[0].rsplit("\n", 1)[1]
-    assert block.startswith(masked)
+    assert text.count("load <16 x float>") == (masked == "some")
+    # One branch for what is read, and one for both stores, behind all that is computed.
+    assert text.count("label %whole") == (2 if masked == "some" else 0)
+    for access in ("<16 x float> @llvm.masked.load", "void @llvm.masked.store"):
+        block = text[: text.index(f"call {access}")].rsplit(":\n", 1)[0].rsplit("\n", 1)[1]
+        assert block.startswith(masked)
 
 
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 40])
@@ -176,3 +183,32 @@ def test_verify_names_the_broken_rule() -> None:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20240)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("n", [8, 16, 40])
+def test_large_results_are_written_past_the_caches(n: int, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emit_stores, "STREAMED", 4 * 40)
+    monkeypatch.setattr(cpu_kernels, "MODULES", {})
+    x, y = np.arange(2 * n, dtype=F32), np.zeros((2, n + first), F32)
+    k = Builder((2, n))
+    k.stage(k.store(k.op("neg", k.load(x.reshape(2, n))), y[:, first:]))
+    assert ("!nontemporal" in emit(k.kernel(), "f")) == ("avx" in emit_stores.host_features())
+    cpu_kernels.check(k)
+
+
+@pytest.mark.parametrize("n", [16, 33])
+def test_every_other_element_is_read_up_to_the_last_one(n: int) -> None:
+    """The page behind it may not be read."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    pages = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+    address = np.frombuffer(pages, F32).ctypes.data + mmap.PAGESIZE
+    assert libc.mprotect(ctypes.c_void_p(address), mmap.PAGESIZE, 0) == 0
+    page = np.frombuffer(pages, F32, count=mmap.PAGESIZE // F32.itemsize)
+    x = page[len(page) - 2 * n + 1 :: 2]
+    x[:] = np.arange(n)
+    k = Builder((n,))
+    k.stage(k.store(k.op("neg", k.load(x, classes="2")), np.zeros(n, F32)))
+    args = k.arguments()
+    call(k.kernel(), args)
+    np.testing.assert_array_equal(args.accesses[1].array, -np.arange(n, dtype=F32))

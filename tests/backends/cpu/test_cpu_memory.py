@@ -92,6 +92,45 @@ class TestMemory:
         pool.empty_cache()
         assert pool.reserved() == 0
 
+    def test_temporaries_of_plans_that_take_turns_share_one_block(self, pool):
+        first = pool.lend(3 << 20)
+        at = first.address
+        assert pool.allocated() == pool.peak() == 3 << 20
+        del first
+        small = pool.lend((1 << 20) + 1)
+        assert (small.address, small.nbytes) == (at, (1 << 20) + 1), "any free block that is large enough serves"
+        assert pool.allocated() == (1 << 20) + mmap.PAGESIZE, "and counts the pages that it needs"
+        del small
+        assert pool.allocated() == 0
+        before = pool.reserved()
+        large = pool.lend(6 << 20)
+        assert pool.reserved() < before + (6 << 20), "smaller free blocks go first"
+        del large
+        assert pool.lend(3 << 20).nbytes == 3 << 20 and pool.reserved() < before + (6 << 20)
+
+    def test_results_take_a_block_of_their_class_and_temporaries_what_is_left(self, pool):
+        del (held := [pool.allocate(1 << 20), pool.allocate(2 << 20)])[:]
+        reserved = pool.reserved()
+        result, temporaries = pool.allocate(1 << 20), pool.lend(1 << 20)
+        assert temporaries.address != result.address and pool.reserved() == reserved
+        inner = pool.lend(1 << 19)  # a run within a run
+        assert inner.address not in (result.address, temporaries.address)
+        for b in (result, temporaries, inner):
+            ctypes.memset(b.address, 1, b.nbytes)
+        del result, temporaries, inner, b, held
+        assert pool.allocated() == 0
+
+    def test_temporaries_beyond_the_limit(self, pool):
+        pool.set_limit(4 << 20)
+        held = pool.lend(3 << 20)
+        with pytest.raises(MemoryError, match=rf"asked for {2 << 20} bytes; allocated {3 << 20}"):
+            pool.lend(2 << 20)
+        del held
+        assert pool.lend(4 << 20).nbytes == 4 << 20
+        assert pool.allocated() == 0
+        with pytest.raises(MemoryError, match="out of memory"):
+            pool.lend(memory.LARGEST + 1)
+
     def test_large_blocks_begin_at_many_places_of_a_page(self, pool):
         # A load waits for a store under way to the same place of another page, so arrays should not be in step.
         held = [pool.allocate(n) for n in (1 << 20, 4_000_000, 3 << 20, 1 << 20) * 4]

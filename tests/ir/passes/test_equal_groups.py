@@ -70,7 +70,21 @@ def narrow_and_wide() -> Any:
     return out
 
 
-PROGRAMS = [recurrent, layers, attention, stencils, moved, narrow_and_wide]
+def compressed(n: int = 4) -> Any:
+    """Arrays that are rounded at random, by numbers of their own: those of each block from 0 on."""
+    ws = [weight(64, 64) for _ in range(n)]
+    x = full(32, 64)
+    with lt.memory.compress(bits=2):
+        for w in ws[2:]:
+            x = lt.tanh(x @ w)
+    for w in ws[:2]:
+        with lt.memory.compress(bits=2):
+            x = lt.tanh(x @ w)
+    (x * x).sum().backward()
+    return [w.grad for w in ws]
+
+
+PROGRAMS = [recurrent, layers, attention, stencils, moved, narrow_and_wide, compressed]
 
 
 def exact(kernels: Kernels, *args: Any) -> KernelCall:
@@ -108,6 +122,16 @@ def test_equal_groups_have_the_kernels_that_they_would_have_alone(
     assert plan.kernels
     assert found is not None
     assert seen > known > 0
+
+
+def test_layers_more_that_are_packed_are_no_kernels_more() -> None:
+    """Each draws other random numbers, from a place that is an argument of the kernel."""
+    counts = []
+    for n in (6, 9):
+        found = compressed(n)
+        counts.append(len({c.source() for c in lt.explain().kernels}))
+        assert found
+    assert counts[0] == counts[1]
 
 
 def test_turns_and_layers_take_the_kernels_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:

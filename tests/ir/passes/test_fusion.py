@@ -178,6 +178,25 @@ class TestReuse:
         np.testing.assert_array_equal(on, off)
 
 
+def test_a_costly_value_is_not_computed_again_for_each_sum_that_reads_it():
+    """All pairs of bodies: the power of (i, j) is read by sums over j, of which there are three."""
+    x, mass = tensor(40, 3), tensor(40, seed=1)
+    # What is cheap is computed again: no pass over memory for it.
+    total = (x[None] * (mass * x[:, :1] + 1.0)[:, :, None]).sum(1)
+    assert kernels(total) == 1
+    d = x[None, :, :] - x[:, None, :]
+    w = mass * ((d * d).sum(-1) + 0.01) ** -1.5
+    forces = (d * w[:, :, None]).sum(1)
+    del d, w
+    assert kernels(forces) == 2
+    first, second = lt.last_sync().plan_kernels
+    assert "pow" in str(first.ir) and "pow" not in str(second.ir)  # it is the end of the distances' kernel
+    a, m = x.numpy().astype(float), mass.numpy().astype(float)
+    far = a[None] - a[:, None]
+    want = (far * (m * ((far**2).sum(-1) + 0.01) ** -1.5)[:, :, None]).sum(1)
+    np.testing.assert_allclose(forces.numpy(), want, rtol=1e-4, atol=1e-4)
+
+
 def test_a_value_of_which_a_kernel_reads_the_first_part_is_stored_whole():
     """The gradient of a concatenation is slices of one value, the first of them from 0."""
 

@@ -3,7 +3,7 @@
 Explicit vectors of LANES elements, one masked loop for whole vectors and the tail alike: no IR
 optimiser runs on this text, and a second copy of a loop's body would cost as much to compile as the
 first. (Measured with AVX-512: without masks, kernels whose data stays in the cache gain 5-12 %, all others nothing.)
-Where masked stores are slow, only the stores are written twice (emit_stores.py).
+Where masked accesses are slow, only loads and stores are written twice (emit_memory.py, emit_stores.py).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from lazyt.backends.cpu.codegen.emit_levels import KERNEL, Levels
 from lazyt.backends.cpu.codegen.emit_pairs import emit_pairs, over_pairs
 from lazyt.backends.cpu.codegen.emit_row import RowStage
 from lazyt.backends.cpu.codegen.emit_scope import Scope
+from lazyt.backends.cpu.codegen.emit_stores import finish_stores
 from lazyt.backends.cpu.codegen.emit_values import open_level
 from lazyt.backends.cpu.codegen.lines import Module
 from lazyt.backends.cpu.codegen.text import Body
@@ -79,7 +80,7 @@ def _function(kernel: Kernel, name: str, module: Module, linkage: str = "") -> s
         "  %some = icmp slt i64 %begin, %end",
         "  br i1 %some, label %start, label %done",
     ]
-    return "\n".join([head, *guard, body.text(), "done:", "  ret void", "}"])
+    return "\n".join([head, *guard, body.text(), "done:", *finish_stores(scope), "  ret void", "}"])
 
 
 def lanes_of(kernel: Kernel, levels: Levels) -> int:

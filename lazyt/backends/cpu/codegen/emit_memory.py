@@ -10,6 +10,8 @@ from lazyt.backends.cpu.engine import host_features
 from lazyt.ir.kernel import bounds_below
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
 
     from lazyt.backends.cpu.codegen.emit_scope import Scope
@@ -138,7 +140,12 @@ def _readable(scope: Scope, at: str, where: str) -> str:
 
 
 def load_neighbours(scope: Scope, dtype: np.dtype, at: str, mask: str) -> str:
-    """Neighbours from `at` on, as they lie in memory; zero in the lanes that `mask` leaves out."""
+    """Neighbours from `at` on, as they lie in memory; zero in the lanes that `mask` leaves out.
+
+    Without AVX-512 AMD's processors stream no memory through masked loads (a sum takes three times as long), and LLVM's
+    masked access below four bytes is a branch a lane. So one branch tells whole vectors, which are nearly all, from
+    those of some lanes.
+    """
     typ, body = scope.in_memory(dtype), scope.body
 
     def masked() -> str:
@@ -150,43 +157,62 @@ def load_neighbours(scope: Scope, dtype: np.dtype, at: str, mask: str) -> str:
             (typ, "zeroinitializer"),
         )
 
-    if not _lane_by_lane(dtype):
-        return masked()
-    some, whole, join = (body.fresh(name) for name in ("some", "whole", "join"))
-    body.line(f"br i1 {_every_lane(scope, mask)}, label %{whole}, label %{some}")
-    body.label(some)
-    x = masked()
-    after = body.block
-    body.line(f"br label %{join}")
-    body.label(whole)
-    y = body.let(f"load {typ}, ptr {at}, align {dtype.itemsize}")
-    body.line(f"br label %{join}")
-    body.label(join)
-    return body.let(f"phi {typ} [{x}, %{after}], [{y}, %{whole}]")
+    def whole() -> str:
+        return body.let(f"load {typ}, ptr {at}, align {dtype.itemsize}")
+
+    return masked() if has_masks(dtype) else _if_whole(scope, mask, typ, whole, masked)
 
 
-def _lane_by_lane(dtype: np.dtype) -> bool:
-    """Whether LLVM's masked access is a branch a lane: below four bytes, without AVX-512. Few masks leave one out."""
-    return dtype.itemsize < 4 and "avx512bw" not in host_features()
+def has_masks(dtype: np.dtype) -> bool:
+    """Whether a masked access takes hardly longer than another."""
+    return ("avx512bw" if dtype.itemsize < 4 else "avx512f") in host_features()
 
 
-def _every_lane(scope: Scope, mask: str) -> str:
-    return scope.body.call("i1", f"llvm.vector.reduce.and.v{scope.lanes}i1", (scope.i1, mask))
+def _if_whole(scope: Scope, mask: str, typ: str, whole: Callable[[], str], some: Callable[[], str]) -> str:
+    """What `whole` reads where the mask leaves out no lane, or else `some`; of type `typ`."""
+    body = scope.body
+    if mask == scope.mask:
+        every = body.let(f"icmp eq i64 {scope.active}, {scope.lanes}")
+    else:
+        every = body.call("i1", f"llvm.vector.reduce.and.v{scope.lanes}i1", (scope.i1, mask))
+    blocks = [body.fresh(name) for name in ("some", "whole", "join")]
+    body.line(f"br i1 {every}, label %{blocks[1]}, label %{blocks[0]}")
+    read = []
+    for block, how in zip(blocks, (some, whole), strict=False):
+        body.label(block)
+        read.append((how(), body.block))
+        body.line(f"br label %{blocks[2]}")
+    body.label(blocks[2])
+    return body.let(f"phi {typ} " + ", ".join(f"[{x}, %{block}]" for x, block in read))
 
 
 def _every_other(scope: Scope, dtype: np.dtype, at: str) -> str:
     """The active lanes' elements from `at` on, two apart, as they lie in memory."""
-    body, lanes = scope.body, 2 * scope.lanes
-    typ, mask = vector(mem_type(dtype), lanes), scope.doubled_mask(every_other=False)
-    both = body.call(
-        typ,
-        f"llvm.masked.load.v{lanes}{suffix(dtype)}.p0",
-        ("ptr", f"align {dtype.itemsize} {at}"),
-        (vector("i1", lanes), mask),
-        (typ, "zeroinitializer"),
-    )
-    even = ", ".join(f"i32 {i}" for i in range(0, lanes, 2))
-    return body.let(f"shufflevector {typ} {both}, {typ} poison, {scope.i32} <{even}>")
+    body, lanes, element = scope.body, scope.lanes, mem_type(dtype)
+    one, typ = scope.in_memory(dtype), vector(element, 2 * lanes)
+
+    def some() -> str:
+        mask = scope.doubled_mask(every_other=False)
+        both = body.call(
+            typ,
+            f"llvm.masked.load.v{2 * lanes}{suffix(dtype)}.p0",
+            ("ptr", f"align {dtype.itemsize} {at}"),
+            (vector("i1", 2 * lanes), mask),
+            (typ, "zeroinitializer"),
+        )
+        even = ", ".join(f"i32 {i}" for i in range(0, 2 * lanes, 2))
+        return body.let(f"shufflevector {typ} {both}, {typ} poison, {scope.i32} <{even}>")
+
+    def whole() -> str:
+        # The second half begins one element earlier: what lies behind the last element may not be there to read.
+        low = body.let(f"load {one}, ptr {at}, align {dtype.itemsize}")
+        middle = body.let(f"getelementptr {element}, ptr {at}, i64 {lanes - 1}")
+        high = body.let(f"load {one}, ptr {middle}, align {dtype.itemsize}")
+        picks = [*range(0, lanes, 2), *range(lanes + 1, 2 * lanes, 2)]
+        even = ", ".join(f"i32 {i}" for i in picks)
+        return body.let(f"shufflevector {one} {low}, {one} {high}, {scope.i32} <{even}>")
+
+    return some() if has_masks(dtype) or lanes % 2 else _if_whole(scope, scope.mask, one, whole, some)
 
 
 def _every_other_back(scope: Scope, dtype: np.dtype, at: str) -> str:

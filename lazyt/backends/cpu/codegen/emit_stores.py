@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lazyt.backends.cpu.codegen.emit_memory import first_lane, pointer, suffix, turned
+from lazyt.backends.cpu.codegen.emit_memory import first_lane, has_masks, pointer, suffix, turned
 from lazyt.backends.cpu.codegen.text import mem_type, vector
 from lazyt.backends.cpu.engine import host_features
+from lazyt.backends.cpu.flags import switches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 # Bytes of the widest registers there are.
 REGISTER = 64
+# So many bytes of results are written past the caches: more than the last of them keeps.
+STREAMED = 32 << 20
 
 
 def store_all(scope: Scope, stores: Sequence[Store]) -> None:
@@ -31,7 +34,7 @@ def store_all(scope: Scope, stores: Sequence[Store]) -> None:
     others: list[Store] = []
     for what in stores:
         access = kernel.accesses[what.access]
-        near = access.classes[kernel.vector_axis] in "1-" and not _has_masks(access.dtype)
+        near = access.classes[kernel.vector_axis] in "1-" and not has_masks(access.dtype)
         (neighbours if near else others).append(what)
     if neighbours:
         parts = [_to_neighbours(scope, what) for what in neighbours]
@@ -39,6 +42,8 @@ def store_all(scope: Scope, stores: Sequence[Store]) -> None:
         full = body.let(f"icmp eq i64 {scope.active}, {scope.lanes}")
         body.line(f"br i1 {full}, label %{whole}, label %{some}")
         body.label(whole)
+        if _may_stream(scope, neighbours, stores):
+            _stream(scope, parts, join)
         for dtype, at, x, _ in parts:
             _store_whole(scope, dtype, at, x)
         body.line(f"br label %{join}")
@@ -49,6 +54,58 @@ def store_all(scope: Scope, stores: Sequence[Store]) -> None:
         body.label(join)
     for what in others:
         store(scope, what, scope.levels.lanes)
+
+
+def _may_stream(scope: Scope, neighbours: Sequence[Store], stores: Sequence[Store]) -> bool:
+    """Whether a kernel writes nothing but results that lie as its points do, by an instruction that x86 has."""
+    kernel = scope.kernel
+    plain = not kernel.rows and len(neighbours) == len(stores) and len(kernel.stages) == 1
+    forward = all(kernel.accesses[what.access].classes[kernel.vector_axis] == "1" for what in stores)
+    return plain and forward and switches["stream"] and "avx" in host_features()
+
+
+def _stream(scope: Scope, parts: Sequence[tuple[np.dtype, str, str, str]], join: str) -> None:
+    """Write whole vectors past the caches, if the results are larger than those: else a line is read to be written."""
+    body = scope.body
+    body.module.strategies["large results are written past the caches"] = None
+    if not scope.streams:
+        scope.streams = "%streams"
+        extents = [scope.extent[axis] for axis in range(scope.kernel.axes)]
+        at = str(sum(dtype.itemsize for dtype, *_ in parts))
+        for i, extent in enumerate(extents):
+            scope.entry.append(f"  %stored{i} = mul i64 {at}, {extent}")
+            at = f"%stored{i}"
+        scope.entry.append(f"  %streams = icmp sge i64 {at}, {STREAMED}")
+    large, stream, plain = (body.fresh(name) for name in ("large", "stream", "plain"))
+    body.line(f"br i1 {scope.streams}, label %{large}, label %{plain}")
+    body.label(large)
+    low = "0"
+    for _, at, _, _ in parts:
+        low = body.let(f"or i64 {low}, {body.let(f'ptrtoint ptr {at} to i64')}")
+    aligned = body.let(f"icmp eq i64 {body.let(f'and i64 {low}, {REGISTER // 2 - 1}')}, 0")
+    body.line(f"br i1 {aligned}, label %{stream}, label %{plain}")
+    body.label(stream)
+    body.declare("!0 = !{i32 1}")
+    for dtype, at, x, _ in parts:
+        for count, _, part, to in _parts(scope, dtype, at, x, REGISTER // 2):
+            kind = vector(mem_type(dtype), count)
+            body.line(f"store {kind} {part}, ptr {to}, align {count * dtype.itemsize}, !nontemporal !0")
+    body.line(f"br label %{join}")
+    body.label(plain)
+
+
+def finish_stores(scope: Scope) -> list[str]:
+    """The last lines of a function: other threads see what was written past the caches only behind a fence."""
+    if not scope.streams:
+        return []
+    scope.body.declare("declare void @llvm.x86.sse.sfence()")
+    return [
+        f"  br i1 {scope.streams}, label %fence, label %out",
+        "fence:",
+        "  call void @llvm.x86.sse.sfence()",
+        "  br label %out",
+        "out:",
+    ]
 
 
 def store(scope: Scope, what: Store, level: int) -> None:
@@ -90,11 +147,6 @@ def _store_every_other(scope: Scope, dtype: np.dtype, at: str, x: str) -> None:
     kind = vector("i1", lanes)
     body.declare(f"declare void @{name}({typ}, ptr align {dtype.itemsize}, {kind})")
     body.line(f"call void @{name}({typ} {wide}, ptr align {dtype.itemsize} {at}, {kind} {mask})")
-
-
-def _has_masks(dtype: np.dtype) -> bool:
-    """Whether a masked store takes hardly longer than another."""
-    return ("avx512bw" if dtype.itemsize < 4 else "avx512f") in host_features()
 
 
 def _to_neighbours(scope: Scope, what: Store) -> tuple[np.dtype, str, str, str]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from lazyt.backends.math.elements import Number
 
-_SYMBOL = re.compile(r"@([\w.$-]+)")
+_SYMBOL = re.compile(r"[@!]([\w.$-]+)")
 
 
 @lru_cache(maxsize=4096)

@@ -1,16 +1,18 @@
-"""Launches of convolutions: the arguments and tables of the native functions in conv_ir.py."""
+"""Launches of convolutions: the arguments and tables of the native functions in conv_ir.py and conv_features_ir.py."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from lazyt.backends.cpu.library.conv_features_ir import PLACE_AT, PLACE_SIZE, features_text
 from lazyt.backends.cpu.library.conv_ir import CONV_AT, CONV_SIZE, convolution_text
+from lazyt.backends.cpu.library.conv_pad_ir import PAD_AT, PAD_SIZE, pad_text
 from lazyt.backends.cpu.library.gemm_pack import pack_text
-from lazyt.backends.cpu.library.gemm_tile import AT, MAX_ARGUMENTS, SCRATCH, Tile
+from lazyt.backends.cpu.library.gemm_tile import AT, KC, MAX_ARGUMENTS, SCRATCH, Tile
 from lazyt.backends.cpu.library.products import PRODUCT_GRAIN, Choice, Product, code_of, tile_for
 from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.ir import graph as g
@@ -20,8 +22,24 @@ if TYPE_CHECKING:
     from lazyt.ir.passes.schedule import MatmulCall
 
 
+# Places of a unit, at least: so many meet a panel of features while it is in the first-level cache.
+PLACES = 48
+# A unit copies at most so many bytes of x, with zeros around it.
+WINDOW = 1 << 18
+# A chunk of images that are copied with zeros around them has so many elements.
+FRAMED = 1 << 16
+# Bytes of an address of a place.
+ADDRESS = 8
+
+# The cost model, in cycles (see products.py).
+ALONG_PLACES = 0.8  # of the peak: vectors of x lie across lines of the cache, and are masked
+ALONG_FEATURES = 0.95
+PACKED = 0.6  # of an element of w
+TURNED = 0.3  # of an element of the result
+
+
 def choose_convolution(c: MatmulCall, value: Value) -> Choice:
-    """How a convolution is computed: by generated code."""
+    """How a convolution is computed: by generated code, its vectors along the places or the features."""
     n, (x, w) = c.node, c.node.operands
     a = n.attrs
     assert isinstance(a, g.Convolution)
@@ -29,11 +47,15 @@ def choose_convolution(c: MatmulCall, value: Value) -> Choice:
     tile = tile_for(n.dtype)
     assert tile is not None, f"no convolution of {n.dtype}"
     if n.op == "convolve":
-        places = [value(d) for d in n.shape[2:]]
-        m, area = value(n.shape[1]), math.prod(places)
-        fits = m * places[-1] * n.dtype.itemsize <= SCRATCH
-        on_stack = c.epilogue is not None and not c.kept and c.epilogue.kernel.layout.size <= MAX_ARGUMENTS and fits
-        return Choice("generated", m, area, depth, value(x.shape[0]), 0, 0, on_stack, tile=tile)
+        *outer, width = (value(d) for d in n.shape[2:])
+        m, area, count = value(n.shape[1]), math.prod(outer) * width, value(x.shape[0])
+        alone = c.epilogue is not None and not c.kept and c.epilogue.kernel.layout.size <= MAX_ARGUMENTS
+        by_features = _along_features(tile, m, area, depth, count)
+        if set(a.strides) != {1} or by_features < _along_places(tile, m, math.prod(outer), width, depth, count):
+            tile = _features_tile(tile, m)
+            return Choice("generated", m, area, depth, count, 0, 0, alone, tile=tile, form="features", pack_b="across")
+        fits = m * width * n.dtype.itemsize <= SCRATCH
+        return Choice("generated", m, area, depth, count, 0, 0, alone and fits, tile=tile)
     features = value(w.shape[1])
     vectors = min(max(-(-features // tile.lanes), 1), tile.vectors)
     narrow: Tile = dataclasses.replace(tile, vectors=vectors)
@@ -41,39 +63,134 @@ def choose_convolution(c: MatmulCall, value: Value) -> Choice:
     return Choice("generated", depth, features, area, value(x.shape[0]), 0, 0, tile=narrow, pack_b="across")
 
 
+def _features_tile(tile: Tile, m: int) -> Tile:
+    """One of at most so many features. NOTE: each row takes a register for its address."""
+    vectors = min(max(-(-m // tile.lanes), 1), tile.vectors)
+    return dataclasses.replace(tile, rows=tile.rows, vectors=vectors, narrow=((8, 4, 2, 1),))
+
+
+def _place_bytes(tile: Tile, m: int, itemsize: int, on_stack: bool) -> int:
+    """Working memory that a place takes: its sums, its address, and its part of a finished result."""
+    line = -(-m // tile.lanes) * tile.lanes
+    return (line + m * int(on_stack)) * itemsize + ADDRESS
+
+
+def _along_places(tile: Tile, m: int, height: int, width: int, depth: int, count: int) -> float:
+    """Cycles of one core: vectors lie within a row of places."""
+    vectors = -(-height * -(-width // tile.lanes) // tile.vectors) * tile.vectors
+    return count * vectors * m * depth / 2 / ALONG_PLACES
+
+
+def _along_features(tile: Tile, m: int, area: int, depth: int, count: int) -> float:
+    """Cycles of one core."""
+    vectors = -(-m // tile.lanes)
+    return count * area * (vectors * depth / 2 / ALONG_FEATURES + m * TURNED) + m * depth * PACKED
+
+
+class _Unit(NamedTuple):
+    """Of vectors along the features: features, images, places in each, and rows of x that it copies; 0 if none."""
+
+    features: int
+    images: int
+    part: int
+    rows: int
+
+
 class Convolution(Product):
     """One convolution of a bound plan."""
 
     @property
     def extra(self) -> dict[str, int]:
-        if self.call.node.op == "convolve":
-            return {}
-        ch = self.choice
+        ch, size = self.choice, self.call.node.dtype.itemsize
         assert ch.tile is not None
-        return {"B": self._panel() * -(-ch.n // ch.tile.columns) * ch.count * self.call.node.dtype.itemsize}
+        out = {"X": math.prod(self._image) * ch.count * size} if self._is_framed_before else {}
+        if ch.form == "features":
+            out["B"] = self._panel() * -(-ch.m // ch.tile.columns) * size
+        elif self.call.node.op != "convolve":
+            out["B"] = -(-ch.n // ch.tile.columns) * ch.count * ch.k * ch.tile.columns * size
+        return out
+
+    @property
+    def _attrs(self) -> g.Convolution:
+        a = self.call.node.attrs
+        assert isinstance(a, g.Convolution)
+        return a
+
+    @property
+    def _image(self) -> list[int]:
+        """The extents of an image, its channels first, with the zeros around it."""
+        channels, *extents = (self.bound.value(d) for d in self.call.node.operands[0].shape[1:])
+        return [channels, *(d + 2 * p for d, p in zip(extents, self._attrs.padding, strict=True))]
+
+    @property
+    def _is_framed_before(self) -> bool:
+        """Whether whole images are copied, with zeros around them."""
+        if not any(self._attrs.padding):
+            return False
+        return self.choice.form != "features" or not self._unit_places().rows
 
     @property
     def modules(self) -> list[tuple[str, str]]:
         node, tile = self.call.node, self.choice.tile
         assert tile is not None
+        frames = [pad_text(node.dtype, tile.lanes)] if self._is_framed_before else []
+        if self.choice.form == "features":
+            return [*frames, features_text(node.dtype, tile), pack_text(node.dtype, tile, "across")]
         if node.op == "convolve":
-            return [convolution_text(node.dtype, tile, "convolve")]
-        return [convolution_text(node.dtype, tile, "filter"), pack_text(node.dtype, tile, "across")]
+            return [*frames, convolution_text(node.dtype, tile, "convolve")]
+        return [*frames, convolution_text(node.dtype, tile, "filter"), pack_text(node.dtype, tile, "across")]
 
     @property
     def workspace(self) -> int:
+        if self.choice.form == "features":
+            return SCRATCH + (WINDOW if self._unit_places().rows else 0)
         return SCRATCH if self.choice.on_stack else 0
 
     def rows(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
-        (self._convolve if self.call.node.op == "convolve" else self._filter)(rows, table, patches)
+        if self._is_framed_before:
+            self._frame(rows, table, patches)
+        if self.choice.form == "features":
+            self._features(rows, table, patches)
+        else:
+            (self._convolve if self.call.node.op == "convolve" else self._filter)(rows, table, patches)
 
-    def _tables(self) -> tuple[list[int], list[int], int]:
-        """Element offsets in x of every (c, k..), and of every place; from row to row of x."""
-        b, n = self.bound, self.call.node
-        a, x = n.attrs, n.operands[0]
-        assert isinstance(a, g.Convolution)
-        channels, *extents = (b.value(d) for d in x.shape[1:])
-        steps = [math.prod(extents[i + 1 :]) for i in range(len(extents))]
+    def _frame(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
+        """Append the launch that copies whole images."""
+        b, c, tile = self.bound, self.call, self.choice.tile
+        assert tile is not None
+        at, args = len(table), [0] * PAD_SIZE
+        height, width, top, left = self._plane()
+        *_, wide = self._image
+        for name, v in {
+            "height": height, "width": width, "top": top, "left": left, "pad_height": height + 2 * top,
+            "pad_width": wide,
+        }.items():  # fmt: skip
+            args[PAD_AT[name]] = v
+        table.extend(args)
+        dtype = c.node.dtype
+        base, _, offset = c.operands[0]
+        b._address(base, offset, dtype.itemsize, at + PAD_AT["from"], patches)
+        patches.append((at + PAD_AT["to"], b.arena_base, b.offsets[c, "X"]))
+        channels, *extents = self._image
+        grain = max(FRAMED // max(math.prod(extents), 1), 1)
+        rows.append([code_of(*pad_text(dtype, tile.lanes)), at, channels * self.choice.count, grain, 0])
+
+    def _plane(self) -> tuple[int, int, int, int]:
+        """Rows and columns of a plane of x, and the zeros before each; one row if it has one axis."""
+        extents = [self.bound.value(d) for d in self.call.node.operands[0].shape[2:]]
+        *heights, width = extents
+        *tops, left = self._attrs.padding
+        return (heights[-1] if heights else 1), width, (tops[-1] if tops else 0), left
+
+    def _tables(self, rows: int = 0) -> tuple[list[int], list[int], int]:
+        """Element offsets in x of every (c, k..), and of every place; from row to row of x.
+
+        With `rows`, planes have so many rows only.
+        """
+        a = self._attrs
+        channels, *extents = self._image
+        planes = [rows, *extents[1:]] if rows and len(extents) > 1 else extents
+        steps = [math.prod(planes[i + 1 :]) for i in range(len(planes))]
 
         def grid(sizes: list[int], by: list[int]) -> np.ndarray:
             out = np.zeros(1, np.int64)
@@ -82,22 +199,27 @@ class Convolution(Product):
             return out
 
         dilated = [s * e for s, e in zip(steps, a.dilations, strict=True)]
-        depth = grid([channels, *a.sizes], [math.prod(extents), *dilated])
-        counts = [d - (k - 1) * e for d, k, e in zip(extents, a.sizes, a.dilations, strict=True)]
-        places = grid(counts, steps)
+        depth = grid([channels, *a.sizes], [math.prod(planes), *dilated])
+        counts = [(d - r - 1) // s + 1 for d, r, s in zip(extents, a.reach, a.strides, strict=True)]
+        places = grid(counts, [s * e for s, e in zip(steps, a.strides, strict=True)])
         return depth.tolist(), places.tolist(), steps[-2] if len(steps) > 1 else 0
 
     def _begin(self, values: dict[str, int], table: list[int], patches: Patches) -> int:
         """Append the arguments; where they begin. The addresses: x is operand 0."""
         b, c = self.bound, self.call
         at = len(table)
-        args = [0] * CONV_SIZE
+        by_features = self.choice.form == "features"
+        args = [0] * (PLACE_SIZE if by_features else CONV_SIZE)
+        more = PLACE_AT if by_features else CONV_AT
         for name, v in values.items():
-            args[AT[name] if name in AT else CONV_AT[name]] = v
+            args[AT[name] if name in AT else more[name]] = v
         table.extend(args)
-        names = "BA" if c.node.op == "convolve" else "A"
+        names = "BA" if c.node.op == "convolve" and not by_features else "A"
         for name, (base, _, offset) in zip(names, c.operands, strict=False):
-            b._address(base, offset, c.node.dtype.itemsize, at + AT[name], patches)
+            if name == names[0] and self._is_framed_before:
+                patches.append((at + AT[name], b.arena_base, b.offsets[c, "X"]))
+            else:
+                b._address(base, offset, c.node.dtype.itemsize, at + AT[name], patches)
         if not self.choice.on_stack:
             b._address(c.node, 0, c.node.dtype.itemsize, at + AT["C"], patches)
         patches.append((at + AT["workspace"], b.arena_base, b.workspace_at))
@@ -105,8 +227,7 @@ class Convolution(Product):
 
     def _convolve(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
         b, c, ch = self.bound, self.call, self.choice
-        x, node = c.node.operands[0], c.node
-        tile = ch.tile
+        node, tile = c.node, ch.tile
         assert tile is not None
         offsets, _, pitch = self._tables()
         *heights, width = (b.value(d) for d in node.shape[2:])
@@ -117,7 +238,7 @@ class Convolution(Product):
             {
                 "m": ch.m, "n": ch.n, "k": ch.k, "a_row": ch.k, "b_row": pitch, "c_row": ch.n, "unit_rows": unit,
                 "unit_cols": unit * width, "row_blocks": blocks, "c_batch": ch.m * ch.n, "scratch": int(ch.on_stack),
-                "height": height, "width": width, "x_batch": math.prod(b.value(d) for d in x.shape[1:]),
+                "height": height, "width": width, "x_batch": math.prod(self._image),
             },
             table, patches,
         )  # fmt: skip
@@ -140,34 +261,132 @@ class Convolution(Product):
         worth = max(PRODUCT_GRAIN // max(line * ch.k, 1), 1)
         return max(min(most, max(-(-height // wanted), worth), height), 1)
 
-    def _filter(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
+    def _features(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
         b, c, ch = self.bound, self.call, self.choice
-        x = c.node.operands[0]
-        tile = ch.tile
+        node, tile, size = c.node, ch.tile, c.node.dtype.itemsize
         assert tile is not None
-        offsets, places, _ = self._tables()
-        panels = -(-ch.n // tile.columns)
-        whole = panels * self._panel()
-        head = {"rows": ch.k, "cols": ch.n, "row_step": ch.k, "to_unit": self._panel(), "to_row": tile.columns}
+        features, images, part, window = self._unit_places()
+        offsets, places, _ = self._tables(window)
+        if window:
+            places = places[:part]
+        panels = -(-ch.m // tile.columns)
+        head = {"rows": ch.k, "cols": ch.m, "row_step": ch.k, "to_unit": self._panel(), "to_row": tile.columns}
         base, _, offset = c.operands[1]
-        self._pack_from(
-            (base, offset), "across", head, panels, whole, "B", [(ch.count, ch.n * ch.k)], rows, table, patches
-        )
-        tall = tile.rows[0]
-        threads = get_num_threads()
-        unit = max(-(-ch.m // (2 * threads) // tall) * tall, tall)
-        blocks = -(-ch.m // unit)
-        empty = not ch.count
+        self._pack_from((base, offset), "across", head, panels, panels * self._panel(), "B", [], rows, table, patches)
+        line = -(-features // tile.lanes) * tile.lanes
+        blocks = max(-(-ch.n // part), 1)
+        row_blocks = max(-(-ch.m // features), 1) if features else 1
+        channels, *extents = self._image
+        height, width, top, left = self._plane()
+        turned = images * part * line * size
         at = self._begin(
             {
-                "m": ch.m, "n": ch.n, "k": 0 if empty else ch.k, "b_panel": self._panel(), "c_row": ch.n,
-                "unit_rows": unit, "x_batch": math.prod(b.value(d) for d in x.shape[1:]), "y_batch": whole,
-                "images": max(ch.count, 1),
+                "m": ch.m, "n": ch.n, "k": ch.k, "b_panel": self._panel(), "c_row": ch.n, "unit_rows": features,
+                "row_blocks": row_blocks, "col_blocks": blocks, "c_batch": ch.m * ch.n, "scratch": int(ch.on_stack),
+                "count": ch.count, "images": images, "part": part, "line": line, "turned_at": turned,
+                "rows_at": turned + int(ch.on_stack) * features * part * size, "window_rows": window,
+                "window_at": SCRATCH, "channels": channels, "height": height, "width": width, "top": top, "left": left,
+                "wide": extents[-1], "down": self._attrs.strides[0],
+                "out_width": max(b.value(node.shape[-1]), 1),
+                "x_batch": channels * (height * width if window else math.prod(extents)),
             },
             table, patches,
         )  # fmt: skip
         patches.append((at + AT["B"], b.arena_base, b.offsets[c, "B"]))
         for name, entries in (("offsets", offsets), ("places", places)):
+            table[at + PLACE_AT[name]] = len(table) - at
+            table.extend(entries)
+        own = c.epilogue is None or self._epilogue(at, table, patches)
+        units = row_blocks * blocks * -(-ch.count // images) if ch.m and ch.n else 0
+        grain = max(PRODUCT_GRAIN // max(features * images * part * ch.k, 1), 1)
+        rows.append([code_of(*features_text(node.dtype, tile)), at, units, grain, 0])
+        if not own:
+            assert c.epilogue is not None
+            b._kernel(c.epilogue, rows, table, patches, False)
+
+    def _unit_places(self) -> _Unit:
+        """What a unit has: whole images, or parts of one; all of it fits a cache."""
+        ch = self.choice
+        tile = ch.tile
+        assert tile is not None
+        high, itemsize = tile.rows[0], self.call.node.dtype.itemsize
+        # NOTE: whole panels, unless all features.
+        widest = SCRATCH // (PLACES * _place_bytes(tile, tile.columns, itemsize, ch.on_stack)) * tile.columns
+        features = min(ch.m, max(widest, tile.columns))
+        most = max(SCRATCH // _place_bytes(tile, features, itemsize, ch.on_stack), high)
+        total, threads = max(ch.n * ch.count, 1), get_num_threads()
+        if threads > 1:
+            worth = max(PRODUCT_GRAIN // max(features * ch.k, 1), PLACES)
+            most = min(most, max(-(-total // (4 * threads)), worth))
+        if any(self._attrs.padding) and (window := self._windows(most, itemsize)) is not None:
+            return _Unit(features, *window)
+        if ch.n <= most:
+            return _Unit(features, min(max(most // max(ch.n, 1), 1), max(ch.count, 1)), max(ch.n, 1), 0)
+        parts = -(-ch.n // most)
+        part = -(-ch.n // parts)
+        return _Unit(features, 1, min(-(-part // tile.lanes) * tile.lanes, most), 0)
+
+    def _windows(self, most: int, itemsize: int) -> tuple[int, int, int] | None:
+        """Images, places and rows of x of a unit that copies what it reads; None if that is too much.
+
+        It has whole rows of the result, of `most` places.
+        """
+        ch, a = self.choice, self._attrs
+        *heights, width = (self.bound.value(d) for d in self.call.node.shape[2:])
+        height = heights[-1] if heights else 1
+        channels, *extents = self._image
+        if not (ch.n and ch.count and channels):
+            return None
+        whole = math.prod(self._image) * itemsize
+        tall = extents[0] if heights else 1
+        if ch.n <= most and whole <= WINDOW:
+            return min(most // ch.n, WINDOW // whole, ch.count), ch.n, tall
+        down, reach = (a.strides[0], a.reach[0]) if heights else (1, 0)
+        fit = WINDOW // (channels * extents[-1] * itemsize) - reach - 1
+        if fit < 0 or width > most:
+            return None
+        rows = min(fit // down + 1, most // width, height)
+        rows = -(-height // -(-height // rows))
+        return 1, rows * width, (rows - 1) * down + reach + 1
+
+    def _filter(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
+        c, ch = self.call, self.choice
+        b, tile = self.bound, ch.tile
+        assert tile is not None
+        offsets, places, _ = self._tables()
+        columns, panels = tile.columns, -(-ch.n // tile.columns)
+        # A panel has the places of all images, one after another.
+        panel = ch.count * ch.k * columns
+        head = {
+            "rows": ch.k,
+            "cols": ch.n,
+            "row_step": ch.k,
+            "to_unit": panel,
+            "to_row": columns,
+            "to_batch": ch.k * columns,
+        }
+        base, _, offset = c.operands[1]
+        size = panels * ch.k * columns
+        self._pack_from(
+            (base, offset), "across", head, panels, size, "B", [(ch.count, ch.n * ch.k)], rows, table, patches
+        )
+        images = max(min(KC // max(ch.k, 1), ch.count), 1)
+        x_batch = math.prod(self._image)
+        group = np.arange(images, dtype=np.int64)[:, None] * x_batch + np.array(places, np.int64)
+        tall = tile.rows[0]
+        threads = get_num_threads()
+        unit = max(-(-ch.m // (2 * threads) // tall) * tall, tall)
+        blocks = -(-ch.m // unit)
+        at = self._begin(
+            {
+                "m": ch.m, "n": ch.n, "k": images * ch.k, "total": ch.count * ch.k, "b_panel": panel, "c_row": ch.n,
+                "unit_rows": unit, "x_batch": images * x_batch, "y_batch": images * ch.k * columns,
+                "groups": max(-(-ch.count // images), 1),
+            },
+            table, patches,
+        )  # fmt: skip
+        patches.append((at + AT["B"], b.arena_base, b.offsets[c, "B"]))
+        for name, entries in (("offsets", offsets), ("places", group.reshape(-1).tolist())):
             table[at + CONV_AT[name]] = len(table) - at
             table.extend(entries)
         units = blocks if ch.m and ch.n else 0

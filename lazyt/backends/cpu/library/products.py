@@ -399,12 +399,15 @@ class Product(products.Product):
         self, source: tuple[Node, int | Dim], kind: str, head: dict[str, int], units: int, size: int, name: str,
         batch: Sequence[tuple[int, int]], rows: list[list[int]], table: list[int], patches: Patches,
     ) -> None:  # fmt: skip
-        """Append a packing of `units` parts of each of a batch of (extent, stride) matrices, `size` elements each."""
+        """Append a packing of `units` parts of each of a batch of (extent, stride) matrices, `size` elements each.
+
+        They lie one after another, unless `head` has how far they are from each other.
+        """
         b, c, tile = self.bound, self.call, self.choice.tile
         assert tile is not None
         at = len(table)
         args = [0] * PACK_SIZE
-        for field, v in {**head, "units": units, "batch": len(batch), "to_batch": size}.items():
+        for field, v in {"units": units, "batch": len(batch), "to_batch": size, **head}.items():
             args[PACK_AT[field]] = v
         count = 1
         for i, (e, s) in enumerate(batch):

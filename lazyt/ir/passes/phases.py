@@ -1,0 +1,79 @@
+"""Convolutions whose result is computed phase by phase: transposed ones and input gradients, and those in groups.
+
+convolve_image y, w    -->  convolve_image (y with zeros around it), w    so that every window lies in y
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lazyt.ir import graph as g
+from lazyt.ir.symbolic import hint
+
+if TYPE_CHECKING:
+    from lazyt.ir.builder import Builder
+    from lazyt.ir.graph import Node
+
+# Steps of a window, at most: a phase has code of its own.
+STEPS = 8
+# Elements of a depthwise window, at most: each is written out.
+WEIGHTS = 64
+# Elements of the rows that such a window meets, at most.
+ROWS = 12000
+REACH = (32, 256)
+
+
+def in_phases(n: Node) -> bool:
+    """Whether a convolution is computed phase by phase, where a backend has code for that."""
+    a, (_, w) = n.attrs, n.operands
+    assert isinstance(a, g.Convolution)
+    if len(a.sizes) > 2 or max(a.strides) > STEPS or is_depthwise(a, w.shape):
+        return False
+    return n.op == "convolve_image" or (
+        n.op == "convolve" and a.groups > 1 and set(a.strides) == {1} and not any(a.padding)
+    )
+
+
+def by_planes(b: Builder, n: Node) -> bool:
+    """Whether a convolution is computed plane by plane, where a backend has code for that."""
+    a = n.attrs
+    assert isinstance(a, g.Convolution)
+    filters = (n.shape[-1], n.shape[0]) if n.op == "convolve_filter" else n.operands[1].shape
+    if len(a.sizes) != 2 or max(a.strides) > STEPS or math.prod(a.sizes) > WEIGHTS or not is_depthwise(a, filters):
+        return False
+    if a.reach[0] >= REACH[0] or a.reach[1] >= REACH[1]:
+        return False
+    # The rows that a window meets are copied together.
+    most = ROWS // (a.reach[0] + 1)
+    image, result = (n, n.operands[0]) if n.op == "convolve_image" else (n.operands[0], n)
+    return not b.at_least(image.shape[-1], most) and (
+        n.op != "convolve_image" or not b.at_least(result.shape[-1], most)
+    )
+
+
+def is_depthwise(a: g.Convolution, filters: g.Shape) -> bool:
+    """Whether each group has one channel and one feature; filters: (O, C / groups, *sizes)."""
+    return a.groups > 1 and hint(filters[0]) == a.groups and hint(filters[1]) == 1
+
+
+def framed(b: Builder, n: Node, y: Node, w: Node) -> Node:
+    """The convolution n of these operands, which reads nothing beyond y.
+
+    A place X of the image is the sum over taps k of y[(X + padding - k * dilation) / stride] where that is an integer.
+    """
+    a = n.attrs
+    assert isinstance(a, g.Convolution)
+    if n.op == "convolve":
+        return b.make(n.op, (y, w), a, n.shape, n.dtype)
+    frame = []
+    for p, s, r, d, e in zip(a.padding, a.strides, a.reach, y.shape[2:], n.shape[2:], strict=True):
+        behind = [i for i in range(s) if b.equal(e + 2 * p, (d - 1) * s + r + 1 + i)]
+        beyond = behind[0] if behind else s - 1
+        frame.append(max((r - p) // s, (r + beyond - p) // s, 0))
+    if any(frame):
+        wide = (*y.shape[:2], *(d + 2 * f for d, f in zip(y.shape[2:], frame, strict=True)))
+        y = b.pad(y, (0, 0, *frame), wide, b.constant(0, y.dtype))
+    padding = tuple(p + f * s for p, f, s in zip(a.padding, frame, a.strides, strict=True))
+    return b.make(n.op, (y, w), replace(a, padding=padding), n.shape, n.dtype)

@@ -1,0 +1,121 @@
+"""Depthwise convolutions by generated code: against products over windows, and sums over windows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lazyt as lt
+from lazyt import nn
+from lazyt.backends.cpu.library.depthwise_ir import Window
+from lazyt.ir.passes.schedule import MatmulCall
+from lazyt.runtime import plan_cache
+from tests.support.arrays import normal
+from tests.support.plans import forget
+
+pytestmark = pytest.mark.usefixtures("planned")
+
+# Transposed or not, image, sizes of the window, options.
+CASES = {
+    "one of everything": (False, (1, 2, 1, 1), (1, 1), {}),
+    "usual": (False, (2, 3, 14, 16), (3, 3), {"padding": 1}),
+    "rows that are no vectors": (False, (2, 3, 9, 13), (3, 3), {"padding": 1}),
+    "short rows": (False, (2, 5, 6, 3), (3, 2), {"padding": (2, 1)}),
+    "steps of two": (False, (2, 3, 11, 21), (3, 3), {"stride": 2, "padding": 1}),
+    "steps of two, no padding": (False, (1, 2, 12, 38), (4, 4), {"stride": 2}),
+    "long steps": (False, (2, 3, 13, 23), (2, 5), {"stride": (4, 3), "padding": (1, 2)}),
+    "dilated": (False, (2, 3, 12, 17), (3, 2), {"dilation": (2, 3), "padding": 2}),
+    "a large window": (False, (1, 2, 17, 19), (7, 7), {"padding": 3}),
+    "more padding than a window has": (False, (1, 2, 5, 6), (2, 3), {"padding": (4, 5)}),
+    "parts of a plane": (False, (1, 2, 90, 70), (3, 3), {"padding": 1}),
+    "no images": (False, (0, 2, 5, 6), (3, 3), {"padding": 1}),
+    "transposed": (True, (2, 3, 7, 9), (3, 3), {"padding": 1}),
+    "transposed by two": (True, (2, 3, 7, 9), (4, 3), {"stride": 2, "padding": 1, "output_padding": 1}),
+    "transposed by more": (True, (1, 3, 6, 11), (3, 2), {"stride": (2, 3), "dilation": (1, 2)}),
+    "transposed, wide": (True, (1, 2, 40, 33), (2, 2), {"stride": 2}),
+}
+
+
+def results(case, dtype="float32"):
+    """The convolution with what follows it, and its gradients by both operands; the operations of its calls."""
+    transposed, image, sizes, options = CASES[case]
+    f = nn.functional.conv_transpose2d if transposed else nn.functional.conv2d
+    x = lt.tensor(normal(*image, dtype=dtype), requires_grad=True)
+    w = lt.tensor(normal(image[1], 1, *sizes, seed=1, dtype=dtype), requires_grad=True)
+    y = lt.relu(f(x, w, groups=image[1], **options) + 0.5)
+    weight = lt.asarray(normal(*y.shape, seed=2, dtype=dtype))
+    lt.sum(y * weight).backward()
+    lt.sync()
+    ops = {c.node.op for c in lt.last_sync().plan.schedule.launches if isinstance(c, MatmulCall)}
+    return [np.array(v.detach().numpy()) for v in (y, x.grad, w.grad)], ops
+
+
+@pytest.mark.parametrize(
+    ("case", "dtype"), [*((c, "float32") for c in CASES), *((c, "float64") for c in ("usual", "transposed by two"))]
+)
+def test_generated_or_by_sums(case, dtype, monkeypatch):
+    got, ops = results(case, dtype)
+    assert ops == {"convolve", "convolve_image", "convolve_filter"}
+    forget()
+    monkeypatch.setitem(plan_cache.settings, "gemm", False)
+    exact, ops = results(case, dtype)
+    assert not ops
+    eps = float(np.finfo(dtype).eps)
+    for p, q in zip(got, exact, strict=True):
+        scale = float(np.abs(q).max(initial=0)) or 1.0
+        np.testing.assert_allclose(p, q, rtol=0, atol=100 * eps * scale)
+
+
+@pytest.mark.parametrize("case", ["rows that are no vectors", "parts of a plane", "transposed by two"])
+def test_bits_do_not_depend_on_threads_or_epilogues(case, monkeypatch):
+    before = lt.get_num_threads()
+    found = set()
+    try:
+        for threads, epilogues in [(1, True), (2, True), (4, True), (2, False)]:
+            lt.set_num_threads(threads)
+            monkeypatch.setitem(plan_cache.settings, "epilogues", epilogues)
+            forget()
+            found.add(b"".join(v.tobytes() for v in results(case)[0]))
+    finally:
+        lt.set_num_threads(before)
+    assert len(found) == 1
+
+
+def test_padding_bias_and_activation_are_one_launch():
+    x, w, c = (lt.asarray(v) for v in (normal(2, 4, 10, 12), normal(4, 1, 3, 3, seed=1), normal(4, seed=2)))
+    lt.sync()
+    y = lt.relu(nn.functional.conv2d(x, w, c, padding=1, groups=4))
+    (call,) = y.explain().plan.schedule.launches
+    assert isinstance(call, MatmulCall) and call.epilogue is not None and not call.kept
+
+
+def test_integers():
+    x, w = np.arange(2 * 3 * 5 * 6).reshape(2, 3, 5, 6), np.arange(3 * 9).reshape(3, 1, 3, 3)
+    got = nn.functional.conv2d(lt.asarray(x), lt.asarray(w), groups=3).numpy()
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))
+    np.testing.assert_array_equal(got, np.einsum("nchwij,cij->nchw", windows, w[:, 0]))
+
+
+@pytest.mark.parametrize(("width", "sizes"), [(13000, (1, 3)), (5000, (3, 3))])
+def test_rows_that_are_too_long_are_sums_over_windows(width, sizes):
+    x, w = normal(1, 2, 3, width), normal(2, 1, *sizes, seed=1)
+    y = nn.functional.conv2d(lt.asarray(x), lt.asarray(w), groups=2)
+    assert not [c for c in y.explain().plan.schedule.launches if isinstance(c, MatmulCall)]
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), sizes, (2, 3))
+    np.testing.assert_allclose(y.numpy(), np.einsum("nchwij,cij->nchw", windows, w[:, 0]), rtol=1e-4, atol=1e-4)
+
+
+def test_new_sizes_make_no_plan():
+    w = lt.asarray(normal(4, 1, 3, 3))
+    lt.sync()
+    for i, (n, extent) in enumerate([(4, 8), (1, 8), (9, 11), (2, 40)]):
+        y = nn.functional.conv2d(lt.asarray(normal(n, 4, extent, extent + 1)), w, padding=1, groups=4)
+        lt.sync()
+        assert lt.last_sync().plans == (i == 0)
+        assert y.shape == (n, 4, extent, extent + 1)
+
+
+def test_elements_of_a_window_by_phase():
+    # Places 2 * i + r of three elements, one of padding: phase 0 meets the middle one, phase 1 those beside it.
+    window = Window((1, 3), (1, 2), (1, 1), (0, 1), True)
+    assert [[(t.number, t.column) for t in window.taps(0, r)] for r in range(2)] == [[(1, 0)], [(0, 1), (2, 0)]]
