@@ -48,6 +48,11 @@ class Workload:
     # of a gradient that is 0).
     outside: float = 0.0
 
+    @property
+    def trains(self) -> bool:
+        """Whether it is a training step: its memory is compared too."""
+        return self.name.endswith("_step")
+
 
 @dataclass
 class Result:
@@ -65,6 +70,7 @@ class Result:
     error: float = 0.0  # the largest error against float64, relative to tolerance
     peak: float = 0.0  # bytes of resident memory above the inputs, at the highest, compilation included
     steady: float = 0.0  # the same from the first call's end
+    arrays: float = 0.0  # the most bytes of arrays meanwhile, as the library counts them; 0 where it does not
     notes: dict[str, Any] = field(default_factory=dict)
     failure: str = ""
 

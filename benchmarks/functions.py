@@ -149,10 +149,10 @@ class Pair:
         gc.disable()
         for i in range(rounds):
             first, second = (self.lazyt, self.numpy) if i % 2 else (self.numpy, self.lazyt)
-            a = _turn(first, seconds, self.long)
-            _rest()
-            b = _turn(second, seconds, self.long)
-            _rest()
+            a = turn(first, seconds, self.long)
+            rest()
+            b = turn(second, seconds, self.long)
+            rest()
             times.append((a, b) if i % 2 else (b, a))
         gc.enable()
         mine, theirs = (statistics.median(t) for t in zip(*times, strict=True))
@@ -165,7 +165,7 @@ def _is_view(x: Array, given: Iterable[Any]) -> bool:
     return not plain or any(isinstance(a, np.ndarray) and np.may_share_memory(x, a) for a in given)
 
 
-def _rest(pause: float = 0.012, longest: float = 0.3) -> None:
+def rest(pause: float = 0.012, longest: float = 0.3) -> None:
     """Wait until no thread of this process is busy: those of NumPy's BLAS wait for their next call by spinning, about
     a tenth of a second, on a processor that the other's turn needs.
 
@@ -179,7 +179,7 @@ def _rest(pause: float = 0.012, longest: float = 0.3) -> None:
         busy = time.process_time() - before
 
 
-def _turn(call: Callable[[], Any], seconds: float, long: bool) -> float:
+def turn(call: Callable[[], Any], seconds: float, long: bool) -> float:
     """The median time of calls for so long, after some that are not timed unless they are long: the caches have the
     other's data, and a few megabytes take about eight calls to come back.
     """

@@ -4,6 +4,7 @@
     python -m benchmarks.memory gpt --limit "1 GiB"
     python -m benchmarks.memory --quick      # in some minutes: the peaks that plans say; nothing runs
     python -m benchmarks.memory --cost       # time and bytes of recomputing what is cheap in the GPT step
+    python -m benchmarks.memory resnet --cost --batch 64    # time of a step with 2-bit activations, and of planning it
 
 A batch fits if a process whose address space is limited by `resource` runs a step with it. The largest one is found by
 bisection, to 8 %, each trial in a fresh process with a time limit: one that takes longer counts as too large. It begins
@@ -277,19 +278,39 @@ def cost(batch: int, rounds: int) -> None:
     print(f"step {base * 1e3:.1f} ms, recomputing {again * 1e3:.1f} ms: {100 * (again / base - 1):+.1f} %")
 
 
+def cost_of_compression(model: str, batch: int, rounds: int) -> None:
+    """Print the CPU seconds of the first step and of further ones, exact and with activations of 2 bits, in turn."""
+    ways = {"exact": False, "2 bits": True}
+    trainings = {name: Training(model, batch) for name in ways}
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds + 2):
+        for name, compressed in ways.items():
+            start = process_time()
+            trainings[name].record(None, compressed).item()
+            times[name].append(process_time() - start)
+    for name, (first, _, *rest) in times.items():
+        print(f"{name}: first step {first:.2f} s, then {sorted(rest)[len(rest) // 2] * 1e3:.1f} ms")
+    # Of steps next to each other: the machine's other work changes slowly.
+    ratios = sorted(b / a for a, b in zip(*(t[2:] for t in times.values()), strict=True))
+    print(f"2 bits by exact: {ratios[len(ratios) // 2]:.3f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="largest batches within a memory limit")
     parser.add_argument("model", nargs="?", choices=("gpt", "resnet"))
     parser.add_argument("--limit", default="2 GiB", type=lambda text: size_of(int(text) if text.isdigit() else text))
     parser.add_argument("--trial", type=int, metavar="BATCH", help="run a step with a batch, in this process")
     parser.add_argument("--way", choices=WAYS, default=PLAIN, help="of a trial: how its step is planned")
-    parser.add_argument("--cost", action="store_true", help="measure the recomputation of what is cheap")
+    parser.add_argument("--cost", action="store_true", help="of recomputation; of a ResNet that of compression")
     parser.add_argument("--batch", type=int, default=16, help="of --cost")
     parser.add_argument("--rounds", type=int, default=10, help="of --cost")
     parser.add_argument("--quick", action="store_true", help="print what plans need, and run nothing large")
     a = parser.parse_args()
     if a.cost:
-        cost(a.batch, a.rounds)
+        if a.model == "resnet":
+            cost_of_compression(a.model, a.batch, a.rounds)
+        else:
+            cost(a.batch, a.rounds)
     elif a.quick:
         for model in [a.model] if a.model else QUICK:
             peaks(model, QUICK[model])

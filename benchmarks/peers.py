@@ -71,6 +71,13 @@ class Peer:
         """The values of one of its arrays."""
         return np.asarray(result)
 
+    def reset_peak(self) -> None:
+        """Let `peak` start again, where it counts."""
+
+    def peak(self) -> float:
+        """The most bytes that its arrays had since then; 0 where it does not count them."""
+        return 0.0
+
 
 class Lazyt(Peer):
     name = "lazyt"
@@ -90,6 +97,12 @@ class Lazyt(Peer):
 
     def numpy(self, result: Any) -> np.ndarray[Any, Any]:
         return result.detach().numpy()
+
+    def reset_peak(self) -> None:
+        self.module.memory.reset_peak()
+
+    def peak(self) -> float:
+        return float(self.module.memory.peak())
 
 
 class NumPy(Peer):

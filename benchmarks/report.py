@@ -10,6 +10,8 @@ from benchmarks.targets import TARGET_MEAN, TARGETS
 
 # The share of the processors from which on a reader should know that other programs had it.
 BUSY = 0.05
+# The memory of a training step is to be at most this library's.
+MEMORY_PEER = "torch"
 
 
 def number(x: float) -> str:
@@ -27,7 +29,8 @@ def table(w: Workload, results: Sequence[Result]) -> str:
     best = min((r.median for r in results if r.peer != "lazyt" and not r.failure), default=0.0)
     lines = [f"{w.name}: {w.what}"]
     lines.append(
-        f"  {'':14}{'median':>9}{'quartiles':>19}{'best':>9}  {w.unit:<9}{'to best':>8}{'first call':>13}{'memory':>11}"
+        f"  {'':14}{'median':>9}{'quartiles':>19}{'best':>9}  {w.unit:<9}{'to best':>8}"
+        f"{'first call':>13}{'memory':>11}{'steady':>11}"
     )
     for r in sorted(results, key=lambda r: (bool(r.failure), r.median)):
         if r.failure:
@@ -36,9 +39,31 @@ def table(w: Workload, results: Sequence[Result]) -> str:
         ratio = f"{r.median / best:.2f}" if best else "-"
         quartiles = f"{number(r.low)} .. {number(r.high)}"
         line = f"  {r.peer:14}{number(r.median):>9}{quartiles:>19}{number(r.best):>9}  {w.unit:<9}{ratio:>8}"
-        line += f"{r.first * 1e3:>10,.1f} ms{r.peak / 1e6:>8,.0f} MB"
+        line += f"{r.first * 1e3:>10,.1f} ms{r.peak / 1e6:>8,.0f} MB{r.steady / 1e6:>8,.0f} MB"
+        line += f"    arrays {r.arrays / 1e6:,.0f} MB" if r.arrays else ""
         lines.append(line + "".join(f"    {k} {number(v)} {w.unit}" for k, v in r.notes.items()))
+    if w.trains and (text := memory_line(results)):
+        lines.append(text)
     return "\n".join(lines)
+
+
+def memory_line(results: Sequence[Result]) -> str:
+    """lazyt's memory beside PyTorch's; '' where one of them is missing."""
+    found = {r.peer: r for r in results if not r.failure and r.peer in ("lazyt", MEMORY_PEER)}
+    if len(found) < 2:
+        return ""
+    lazyt, torch = found["lazyt"], found[MEMORY_PEER]
+    parts = [f"{r.peer} {max(r.peak, r.steady) / 1e6:,.0f} MB ({r.steady / 1e6:,.0f} steady)" for r in (lazyt, torch)]
+    return f"  memory: {', '.join(parts)}: {memory_verdict(lazyt, torch)}"
+
+
+def memory_verdict(lazyt: Result, torch: Result) -> str:
+    """Whether a training step has at most the memory that PyTorch has, from its build on."""
+    if max(lazyt.peak, lazyt.steady) <= max(torch.peak, torch.steady):
+        return f"at most {MEMORY_PEER}'s"
+    if lazyt.steady <= torch.steady:
+        return f"at most {MEMORY_PEER}'s once it is compiled"
+    return f"more than {MEMORY_PEER}'s"
 
 
 def duel_line(w: Workload, d: Duel) -> str:

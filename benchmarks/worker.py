@@ -45,10 +45,13 @@ def find(name: str) -> Workload:
 
 
 class Memory:
-    """The high-water mark of this process's resident memory, which can be set back on Linux. Elsewhere it is of all."""
+    """The high-water mark of this process's resident memory, which can be set back on Linux. Elsewhere it is of all.
+
+    NOTE: pages of files do not count: the code of a library that is loaded at its import, or at its first call.
+    """
 
     def __init__(self) -> None:
-        self.before = self._read("VmRSS")
+        self.before = self._read("VmRSS") - self._read("RssFile")
         self.reset()
 
     def reset(self) -> None:
@@ -58,7 +61,7 @@ class Memory:
 
     def peak(self) -> float:
         """Bytes at the high-water mark, above what there was at the start; 0 where the system does not tell."""
-        return max(0.0, self._read("VmHWM") - self.before)
+        return max(0.0, self._read("VmHWM") - self._read("RssFile") - self.before)
 
     def _read(self, field: str) -> float:
         try:
@@ -90,11 +93,13 @@ class Measurement:
         del first
         peak = self.memory.peak()
         self.memory.reset()
+        self.peer.reset_peak()
         for _ in range(WARM_UP):
             result = self.call()
-        steady = self.memory.peak()
+        steady, arrays = self.memory.peak(), self.peer.peak()
         error = max(error, self.check(result, want))
-        return Result(self.w.name, self.peer.name, self.peer.version, self.first, error=error, peak=peak, steady=steady)
+        found = {"error": error, "peak": peak, "steady": steady, "arrays": arrays}
+        return Result(self.w.name, self.peer.name, self.peer.version, self.first, **found)
 
     def check(self, returned: Any, want: Sequence[Array]) -> float:
         """The largest error as a share of what is tolerated; AssertionError where it is more."""

@@ -109,8 +109,10 @@ class ModulesStep:
         self.peer = peer
         self.data = [peer.array(x) for x in arrays]
         self.model = model(m, inputs)
-        self.model.load_state_dict({k: peer.array(p) for k, p in params.items()})
-        self.params = list(self.model.parameters())
+        # What is not among the parameters (the running statistics of batch norm) is as it is made.
+        self.model.load_state_dict({**self.model.state_dict(), **{k: peer.array(p) for k, p in params.items()}})
+        named = dict(self.model.named_parameters())
+        self.params = [named[k] for k in params]
         o = optimizer
         if o.momentum:
             self.optimizer = m.optim.SGD(self.params, lr=o.rate, momentum=o.momentum)
@@ -163,10 +165,20 @@ def modules_builds(
 
 
 class JaxStep:
-    """`loss(jax, params, *data)`; the old parameters' memory is given to the new ones."""
+    """`loss(jax, params, *data)`; the old parameters' memory is given to the new ones.
+
+    With `buffers` (running statistics) it is `loss(jax, params, buffers, *data)`, which returns the loss and new ones.
+    """
 
     def __init__(
-        self, peer: Any, inputs: Inputs, loss: Callable[..., Any], optimizer: Optimizer, data: int, moves: Moves
+        self,
+        peer: Any,
+        inputs: Inputs,
+        loss: Callable[..., Any],
+        optimizer: Optimizer,
+        data: int,
+        moves: Moves,
+        buffers: Inputs | None = None,
     ) -> None:
         self.peer, self.moves = peer, moves
         jax, m = peer.jax, peer.module
@@ -175,16 +187,18 @@ class JaxStep:
         self.params = {k: peer.array(p) for k, p in params.items()}
         zeros = {k: m.zeros_like(p) for k, p in self.params.items()}
         self.state = (zeros, {k: m.zeros_like(p) for k, p in self.params.items()}, m.zeros((), m.float32))
+        self.buffers = {k: peer.array(b) for k, b in (buffers or {}).items()}
         self.order = list(params)
         o = optimizer
 
-        def step(params: Any, state: Any, *data: Any) -> Any:
-            value, grads = jax.value_and_grad(lambda p: loss(jax, p, *data))(params)
+        def step(params: Any, state: Any, buffers: Any, *data: Any) -> Any:
+            objective = lambda p: loss(jax, p, buffers, *data) if buffers else (loss(jax, p, *data), buffers)
+            (value, buffers), grads = jax.value_and_grad(objective, has_aux=True)(params)
             first, second, count = state
             if o.momentum:
                 first = jax.tree.map(lambda a, g: o.momentum * a + g, first, grads)
                 params = jax.tree.map(lambda p, a: p - o.rate * a, params, first)
-                return value, params, (first, second, count)
+                return value, params, (first, second, count), buffers
             count = count + 1
             first = jax.tree.map(lambda a, g: o.beta1 * a + (1 - o.beta1) * g, first, grads)
             second = jax.tree.map(lambda a, g: o.beta2 * a + (1 - o.beta2) * g * g, second, grads)
@@ -193,12 +207,12 @@ class JaxStep:
             def update(p: Any, a: Any, b: Any) -> Any:
                 return p * (1 - o.rate * o.decay) - o.rate * (a / c1) / (m.sqrt(b / c2) + o.eps)
 
-            return value, jax.tree.map(update, params, first, second), (first, second, count)
+            return value, jax.tree.map(update, params, first, second), (first, second, count), buffers
 
-        self.step = jax.jit(step, donate_argnums=(0, 1))
+        self.step = jax.jit(step, donate_argnums=(0, 1, 2))
 
     def __call__(self) -> Any:
-        value, self.params, self.state = self.step(self.params, self.state, *self.data)
+        value, self.params, self.state, self.buffers = self.step(self.params, self.state, self.buffers, *self.data)
         self.peer.wait((value, self.params))
         return value, self.params
 

@@ -13,7 +13,16 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from benchmarks import __main__ as command, function_cases, functions, picture, report, stats
+from benchmarks import (
+    __main__ as command,
+    convolution_cases,
+    convolutions,
+    function_cases,
+    functions,
+    picture,
+    report,
+    stats,
+)
 from benchmarks.core import LIMITS, WORKLOADS, Duel, Result, Workload, in_float64
 from benchmarks.measure import Setting, duel, survey, undisturbed
 from benchmarks.peers import PEERS
@@ -43,7 +52,14 @@ def test_the_targets_imply_their_mean():
     assert stats.geometric_mean([1 / t for t in TARGETS.values()]) >= TARGET_MEAN
 
 
-@pytest.mark.parametrize("name", [n for n, w in WORKLOADS.items() if not w.start])
+# Programs whose plans take seconds: their layers are those of the others, and `python -m benchmarks --quick` runs them.
+LONG = {"resnet_224_train_step", "mobilenet_train_step", "unet_train_step", "dcgan_step"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] * (n in LONG)) for n, w in WORKLOADS.items() if not w.start],
+)
 @pytest.mark.parametrize("peer", ["lazyt", "numpy"])
 def test_results_agree_with_the_reference(peer, name):
     w = WORKLOADS[name]
@@ -277,6 +293,21 @@ def test_a_failure_is_shown_and_is_not_the_best():
     assert "0.50" in text.splitlines()[2] and "host 1.00 ms" in text
 
 
+@pytest.mark.parametrize(
+    ("lazyt", "verdict"),
+    [
+        ((100e6, 80e6), "lazyt 100 MB (80 steady), torch 100 MB (90 steady): at most torch's"),
+        ((101e6, 90e6), "lazyt 101 MB (90 steady), torch 100 MB (90 steady): at most torch's once it is compiled"),
+        ((50e6, 102e6), "lazyt 102 MB (102 steady), torch 100 MB (90 steady): more than torch's"),
+    ],
+)
+def test_the_memory_of_a_training_step_is_beside_that_of_torch(lazyt, verdict):
+    found = [Result("x", "lazyt", peak=lazyt[0], steady=lazyt[1]), Result("x", "torch", peak=100e6, steady=90e6)]
+    assert report.table(WORKLOADS["mlp_train_step"], found).endswith(f"\n  memory: {verdict}")
+    assert "memory:" not in report.table(WORKLOADS["softmax"], found)
+    assert "memory:" not in report.table(WORKLOADS["mlp_train_step"], found[:1])
+
+
 @pytest.mark.skipif(not picture.available(), reason="needs matplotlib")
 def test_the_picture(tmp_path):
     picture.draw(DUELS, tmp_path / "ratios.png")
@@ -329,3 +360,40 @@ def test_a_wrong_result_of_a_function_has_no_time():
 def test_slower_is_what_every_run_says():
     assert functions.Found("f", "f(x)", ratios=[1.2, 1.1, 1.3, 1.06]).slower
     assert not functions.Found("f", "f(x)", ratios=[1.2, 1.1, 1.3, 1.04]).slower
+
+
+# --- single convolutions
+
+
+def test_sixty_convolutions_have_names_of_their_own():
+    assert len({c.name for c in convolution_cases.CASES}) == 60
+
+
+def test_convolutions_agree_with_numpy(tmp_path, capsys):
+    found = tmp_path / "found.json"
+    only = ["64x64x32 -> 64 k3 s2 g64", "32x64x16 -> 32 k3 s2 transposed"]
+    assert convolutions.main(["--quick", "--peers", "", "--only", *only, "--list", "--json", str(found)]) == 0
+    record = json.loads(found.read_text())["convolutions"]
+    assert [(x["name"], x["mode"]) for x in record] == [(n, m) for n in only for m in ("forward", "both")]
+    assert all(x["times"]["lazyt"] > 0 and not x["failure"] for x in record)
+    assert "4 calls" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        convolutions.main(["--only", "k99"])
+    assert "no convolution has k99" in capsys.readouterr().err
+
+
+def test_a_wrong_convolution_has_no_time():
+    with pytest.raises(AssertionError, match=r"off by 0\.5, the largest is 1"):
+        convolutions.check([np.full(3, 0.5)], [np.ones(3)])
+    with pytest.raises(AssertionError, match="shape"):
+        convolutions.check([np.ones(2)], [np.ones(3)])
+
+
+def test_convolutions_are_summed_up():
+    found = [
+        convolutions.Found("a", m, {"lazyt": 10.0, "torch": t}, t / 10, "torch")
+        for m, t in (("forward", 20.0), ("forward", 5.0), ("both", 40.0))
+    ]
+    text = convolutions.report([*found, convolutions.Found("b", "both", failure="lazyt: off by 1")])
+    assert "forward: geometric mean of best peer / lazyt 1.00, worst 0.50, 1 of 2 behind" in text
+    assert "FAILED lazyt: off by 1" in text.splitlines()[-1]
