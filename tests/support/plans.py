@@ -1,11 +1,19 @@
-"""What tests of plans share: to forget all programs, and the bits of results."""
+"""What tests of plans share: to forget all programs, and the bits of results, also with other threads and plans."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
+import lazyt as lt
 from lazyt.runtime import first_run, plan_cache
 from lazyt.tracing.trace import local
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import pytest
 
 
 def forget() -> None:
@@ -18,3 +26,20 @@ def forget() -> None:
 def bits(a: np.ndarray) -> bytes:
     """The bits of an array, all NaNs being one."""
     return (np.where(np.isnan(a), np.array(np.nan, a.dtype), a) if a.dtype.kind == "f" else a).tobytes()
+
+
+def bits_by_threads_and_epilogues(
+    results: Callable[[], Iterable[np.ndarray]], monkeypatch: pytest.MonkeyPatch
+) -> set[bytes]:
+    """All that the results are, bit by bit, on one to four threads, and with what follows in launches of its own."""
+    before = lt.get_num_threads()
+    found = set()
+    try:
+        for threads, epilogues in [(1, True), (2, True), (4, True), (2, False)]:
+            lt.set_num_threads(threads)
+            monkeypatch.setitem(plan_cache.settings, "epilogues", epilogues)
+            forget()
+            found.add(b"".join(v.tobytes() for v in results()))
+    finally:
+        lt.set_num_threads(before)
+    return found

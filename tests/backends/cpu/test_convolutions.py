@@ -19,7 +19,7 @@ from lazyt.ir.passes.verify import verify
 from lazyt.ir.symbolic import hint
 from lazyt.runtime import plan_cache
 from tests.support.arrays import normal
-from tests.support.plans import forget
+from tests.support.plans import bits_by_threads_and_epilogues, forget
 
 pytestmark = pytest.mark.usefixtures("planned")
 
@@ -111,17 +111,7 @@ class TestConvolutions:
 
     @pytest.mark.parametrize("case", ["usual", "more than one unit an image"])
     def test_bits_do_not_depend_on_threads_or_epilogues(self, case, monkeypatch):
-        before = lt.get_num_threads()
-        found = set()
-        try:
-            for threads, epilogues in [(1, True), (2, True), (4, True), (2, False)]:
-                lt.set_num_threads(threads)
-                monkeypatch.setitem(plan_cache.settings, "epilogues", epilogues)
-                forget()
-                found.add(b"".join(v.tobytes() for v in results(case)[0]))
-        finally:
-            lt.set_num_threads(before)
-        assert len(found) == 1
+        assert len(bits_by_threads_and_epilogues(lambda: results(case)[0], monkeypatch)) == 1
 
     def test_a_new_batch_size_makes_no_plan(self):
         w = lt.asarray(normal(6, 2, 3, 3))

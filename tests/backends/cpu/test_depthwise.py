@@ -11,7 +11,7 @@ from lazyt.backends.cpu.library.depthwise_ir import Window
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.runtime import plan_cache
 from tests.support.arrays import normal
-from tests.support.plans import forget
+from tests.support.plans import bits_by_threads_and_epilogues, forget
 
 pytestmark = pytest.mark.usefixtures("planned")
 
@@ -68,17 +68,7 @@ def test_generated_or_by_sums(case, dtype, monkeypatch):
 
 @pytest.mark.parametrize("case", ["rows that are no vectors", "parts of a plane", "transposed by two"])
 def test_bits_do_not_depend_on_threads_or_epilogues(case, monkeypatch):
-    before = lt.get_num_threads()
-    found = set()
-    try:
-        for threads, epilogues in [(1, True), (2, True), (4, True), (2, False)]:
-            lt.set_num_threads(threads)
-            monkeypatch.setitem(plan_cache.settings, "epilogues", epilogues)
-            forget()
-            found.add(b"".join(v.tobytes() for v in results(case)[0]))
-    finally:
-        lt.set_num_threads(before)
-    assert len(found) == 1
+    assert len(bits_by_threads_and_epilogues(lambda: results(case)[0], monkeypatch)) == 1
 
 
 def test_padding_bias_and_activation_are_one_launch():

@@ -10,7 +10,7 @@ from lazyt import nn
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.runtime import plan_cache
 from tests.support.arrays import normal
-from tests.support.plans import forget
+from tests.support.plans import bits_by_threads_and_epilogues, forget
 
 pytestmark = pytest.mark.usefixtures("planned")
 
@@ -70,17 +70,7 @@ def test_generated_or_by_products(case, dtype, monkeypatch):
 
 @pytest.mark.parametrize("case", ["step of two", "long steps", "a convolution in groups"])
 def test_bits_do_not_depend_on_threads_or_epilogues(case, monkeypatch):
-    before = lt.get_num_threads()
-    found = set()
-    try:
-        for threads, epilogues in [(1, True), (2, True), (4, True), (2, False)]:
-            lt.set_num_threads(threads)
-            monkeypatch.setitem(plan_cache.settings, "epilogues", epilogues)
-            forget()
-            found.add(b"".join(v.tobytes() for v in results(case)[0]))
-    finally:
-        lt.set_num_threads(before)
-    assert len(found) == 1
+    assert len(bits_by_threads_and_epilogues(lambda: results(case)[0], monkeypatch)) == 1
 
 
 @pytest.mark.parametrize(("transposed", "filters"), [(True, (4, 8, 3, 3)), (False, (8, 2, 3, 3))])

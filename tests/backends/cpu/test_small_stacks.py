@@ -20,7 +20,7 @@ from lazyt.backends.cpu.library.conv_features_ir import features_text
 from lazyt.backends.cpu.library.conv_ir import convolution_text
 from lazyt.backends.cpu.library.depthwise_ir import Window, depthwise_text
 from lazyt.backends.cpu.library.gemm_ir import product_text
-from lazyt.backends.cpu.library.phases_ir import phases_text
+from lazyt.backends.cpu.library.phases_ir import phases_text, tile_of_phases
 from lazyt.backends.cpu.library.products import tile_for
 from lazyt.backends.cpu.thread_pool import current_platform
 from tests.support.assembly import stack_of
@@ -131,7 +131,7 @@ def texts() -> dict[str, tuple[str, str]]:
             out[f"{op} {dtype}"] = convolution_text(dtype, tile, op)
         out[f"convolve along features {dtype}"] = features_text(dtype, tile)
         for steps in ((1, 1), (2, 2), (8, 8)):
-            out[f"{steps} phases {dtype}"] = phases_text(dtype, tile, steps)
+            out[f"{steps} phases {dtype}"] = phases_text(dtype, tile_of_phases(tile, dtype, steps[1]), steps)
         window = Window((7, 7), (2, 2), (1, 1), (3, 3), False)
         for by_filter in (False, True):
             out[f"depthwise{' filter' * by_filter} {dtype}"] = depthwise_text(dtype, tile, window, by_filter)

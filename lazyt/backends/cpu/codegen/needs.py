@@ -157,8 +157,9 @@ class _Counter:
         match value:
             case Op():
                 if ELEMENTWISE[value.name].costly or value.name in _DIVIDES:
-                    self.places += REGISTER * units
-                    self.costly[value.name] = max(self.costly.get(value.name, 0), REGISTER * units)
+                    held = REGISTER * units * (2 if value.dtype.itemsize == 2 else 1)
+                    self.places += held
+                    self.costly[value.name] = max(self.costly.get(value.name, 0), held)
                 source = kernel.values[value.operands[-1]]
                 units = max(units, self._units(value.operands[-1]))
                 if ELEMENTWISE[value.name].costly:

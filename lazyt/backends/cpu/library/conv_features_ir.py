@@ -160,7 +160,7 @@ class _Driver:
         f, e, t, arg = self.f, self.element, self.tile, self.arg
         wide = f.smin(f.let(f"sub i64 {arg['line']}, {first}"), str(t.columns))
         family = f.let(f"sub i64 {f.let(f'udiv i64 {wide}, {t.lanes}')}, 1")
-        tallest = _tallest(t)
+        tallest = t.tallest
         table = f.let(f"mul i64 {family}, {tallest + 1}")
         c = f.at(e, sums, first)
         with f.loop("0", count, "1") as row:
@@ -210,10 +210,6 @@ class _Driver:
                 )
 
 
-def _tallest(t: Tile) -> int:
-    return max(t.heights(v + 1)[0] for v in range(t.vectors))
-
-
 @cache
 def features_text(dtype: np.dtype, tile: Tile) -> tuple[str, str]:
     """The module of convolutions with vectors along the features, and its name."""
@@ -224,7 +220,7 @@ def features_text(dtype: np.dtype, tile: Tile) -> tuple[str, str]:
     for vectors in range(1, tile.vectors + 1):
         family = {mr: _Features(dtype, tile, "row", mr, vectors, False) for mr in tile.heights(vectors)}
         micros += family.values()
-        for left in range(_tallest(tile) + 1):
+        for left in range(tile.tallest + 1):
             height = max(h for h in family if h <= left or h == 1)
             names.append(f"ptr @{family[height].name}")
             heights.append(f"i64 {height}")

@@ -20,6 +20,7 @@ from lazyt.backends.cpu.codegen.text import mem_type
 from lazyt.backends.cpu.library.gemm_epilogue import epilogue_text
 from lazyt.backends.cpu.library.gemm_micro import Micro
 from lazyt.backends.cpu.library.gemm_tile import FIELDS, HEAD
+from lazyt.backends.cpu.library.phases_ir import rows_of_unit
 from lazyt.backends.cpu.workspace import PARAMETERS, workspace_of
 from lazyt.ir.records import dataclass
 
@@ -214,11 +215,7 @@ class _Convolved(_Planes):
             image = f.let(f"udiv i64 {number}, {arg['col_blocks']}")
             c0 = f.let(f"mul i64 {f.let(f'urem i64 {number}, ' + arg['col_blocks'])}, {arg['unit_channels']}")
             channels = f.smin(f.let(f"sub i64 {arg['channels']}, {c0}"), arg["unit_channels"])
-            y0 = f.let(f"mul i64 {block}, {arg['unit_rows']}")
-            rows = f.smin(f.let(f"sub i64 {arg['high']}, {y0}"), arg["unit_rows"])
-            top = f.let(f"mul i64 {y0}, {py}")
-            tall = f.smin(f.let(f"sub i64 {arg['height']}, {top}"), f.let(f"mul i64 {rows}, {py}"))
-            j0, nu = f.let(f"mul i64 {top}, {arg['width']}"), f.let(f"mul i64 {tall}, {arg['width']}")
+            y0, rows, tall, j0, nu = rows_of_unit(f, arg, block, py)
             plane0 = f.let(f"add i64 {f.let(f'mul i64 {image}, ' + arg['channels'])}, {c0}")
             in_c = f.at(e, f.at(e, arg["C"], f.let(f"mul i64 {plane0}, {arg['c_row']}")), j0)
             c = f.let(f"select i1 {on_stack}, ptr {part}, ptr {in_c}")

@@ -196,9 +196,9 @@ class _Driver:
         kind = f.let(f"select i1 {full}, i64 0, i64 {vectors}")
         before = f.let(f"mul i64 {f.let(f'sub i64 {vectors}, 1')}, {t.lanes}")
         last = f.let(f"sub i64 {nr}, {before}")
-        first = f.let(f"mul i64 {kind}, {_tallest(t) + 1}")
+        first = f.let(f"mul i64 {kind}, {t.tallest + 1}")
         with f.loop("0", mu, "1") as row:
-            left = f.smin(f.let(f"sub i64 {mu}, {row.index}"), str(_tallest(t)))
+            left = f.smin(f.let(f"sub i64 {mu}, {row.index}"), str(t.tallest))
             which = f.let(f"add i64 {first}, {left}")
             micro = f.load("ptr", f.at("ptr", "@micros", which))
             row.step = f.load("i64", f.at("i64", "@heights", which))
@@ -214,10 +214,6 @@ class _Driver:
                     f"call void {micro}(i64 {k1}, ptr {ak}, i64 {a_inner}, ptr {bk}, i64 {b_row}, ptr {cr}, "
                     f"i64 {ldc}, i1 {more}, i64 {last})"
                 )
-
-
-def _tallest(t: Tile) -> int:
-    return max(t.heights(v + 1)[0] for v in range(t.vectors))
 
 
 @cache
@@ -252,7 +248,7 @@ def product_text(
     # By family, then by how many rows are left: the tallest that fits.
     names, heights = [], []
     for family in ((tile.vectors, False), *((v + 1, True) for v in range(tile.vectors))):
-        for left in range(_tallest(tile) + 1):
+        for left in range(tile.tallest + 1):
             height = max(h for h in tile.heights(family[0]) if h <= left or h == 1)
             names.append(f"ptr @{micros[family, height].name}" if family in families else "ptr null")
             heights.append(f"i64 {height}")

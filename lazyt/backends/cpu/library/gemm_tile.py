@@ -77,6 +77,11 @@ class Tile:
         """The heights of tiles of so many vectors."""
         return self.narrow[vectors - 1] if vectors <= len(self.narrow) else self.rows
 
+    @property
+    def tallest(self) -> int:
+        """The largest height that there is a micro-kernel for."""
+        return max(self.heights(v + 1)[0] for v in range(self.vectors))
+
     def families(self, n: int) -> tuple[Family, ...]:
         """The micro-kernels for `n` columns: those of whole panels, and of the remainder."""
         whole, rest = ((self.vectors, False),) if n >= self.columns else (), n % self.columns

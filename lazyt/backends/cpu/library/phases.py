@@ -14,6 +14,7 @@ from lazyt.backends.cpu.library.phases_ir import (
     RECORD,
     packed_filters_text,
     phases_text,
+    tile_of_phases,
 )
 from lazyt.backends.cpu.library.products import PRODUCT_GRAIN, Choice, Product, code_of, tile_for
 from lazyt.backends.cpu.thread_pool import get_num_threads
@@ -123,7 +124,8 @@ def choose_phases(c: MatmulCall, value: Value) -> Choice:
     on_stack = c.epilogue is not None and not c.kept and c.epilogue.kernel.layout.size <= MAX_ARGUMENTS and fits
     depth = -(-p.steps // math.prod(p.strides))
     return Choice(
-        "generated", p.channels, math.prod(p.extents), depth, p.images * p.groups, 0, 0, on_stack, tile=tile
+        "generated", p.channels, math.prod(p.extents), depth, p.images * p.groups, 0, 0, on_stack,
+        tile=tile_of_phases(tile, c.node.dtype, p.strides[1]),
     )  # fmt: skip
 
 

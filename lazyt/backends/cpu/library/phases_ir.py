@@ -13,6 +13,7 @@ Blocks of KC along d are added up in their order, as in conv_ir.py.
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,8 @@ PHASE_SIZE = HEAD + len(PHASE_FIELDS)
 FAMILIES = {True: ((True, False), (False, False)), False: ((True, True), (False, True), (False, False))}
 # Of a phase: how many steps a sum has, where its table of offsets in x begins, and its filters among those packed.
 RECORD = 3
+# Bytes of stack for the tiles of all phases along a row.
+TILES = 1 << 13
 # Entries of a packing's arguments; then of each phase (steps, where its offsets in the filters begin, target).
 PACKED_FIELDS = ("from", "to", "rows", "panels", "row_step", "group_step", "a_group")
 PACKED_AT = {name: i for i, name in enumerate(PACKED_FIELDS)}
@@ -79,6 +82,23 @@ class _Places(Micro):
         return self.function("i64 %k, ptr %a, ptr %b, ptr %offsets, ptr %vectors, ptr %c, i64 %cs, i1 %add")
 
 
+def tile_of_phases(tile: Tile, dtype: np.dtype, steps: int) -> Tile:
+    """The tile of which one for each phase along a row lies in `TILES` bytes of stack."""
+    rows = tuple(h for h in tile.rows if h == 1 or h * tile.columns * steps * dtype.itemsize <= TILES)
+    used: Tile = dataclasses.replace(tile, rows=rows)
+    return used
+
+
+def rows_of_unit(f: Function, arg: dict[str, str], block: str, step: int) -> tuple[str, str, str, str, str]:
+    """The rows of unit number `block` of an image: the first of a phase and how many; of the result, how many rows,
+    its first element and how many elements."""
+    first = f.let(f"mul i64 {block}, {arg['unit_rows']}")
+    rows = f.smin(f.let(f"sub i64 {arg['high']}, {first}"), arg["unit_rows"])
+    top = f.let(f"mul i64 {first}, {step}")
+    tall = f.smin(f.let(f"sub i64 {arg['height']}, {top}"), f.let(f"mul i64 {rows}, {step}"))
+    return first, rows, tall, f.let(f"mul i64 {top}, {arg['width']}"), f.let(f"mul i64 {tall}, {arg['width']}")
+
+
 class _Driver:
     """The units of a convolution whose result has `steps` phases along its last two axes."""
 
@@ -115,11 +135,7 @@ class _Driver:
             number = f.let(f"udiv i64 {unit.index}, {arg['row_blocks']}")
             image = f.let(f"udiv i64 {number}, {arg['groups']}")
             group = f.let(f"urem i64 {number}, {arg['groups']}")
-            y0 = f.let(f"mul i64 {block}, {arg['unit_rows']}")
-            rows = f.smin(f.let(f"sub i64 {arg['high']}, {y0}"), arg["unit_rows"])
-            top = f.let(f"mul i64 {y0}, {sy}")
-            tall = f.smin(f.let(f"sub i64 {arg['height']}, {top}"), f.let(f"mul i64 {rows}, {sy}"))
-            j0, nu = f.let(f"mul i64 {top}, {arg['width']}"), f.let(f"mul i64 {tall}, {arg['width']}")
+            y0, _, tall, j0, nu = rows_of_unit(f, arg, block, sy)
             first = f.let(f"mul i64 {y0}, {arg['pitch']}")
             first = f.let(f"add i64 {f.let(f'mul i64 {number}, ' + arg['x_batch'])}, {first}")
             within = f.let(f"sub i64 {arg['within']}, {first}")
