@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from lazyt.backends.cpu.codegen.emit_scope import Scope
-    from lazyt.ir.kernel import Store
+    from lazyt.ir.kernel import Kernel, Store
 
-# Bytes of the widest registers there are.
+# Bytes of the widest registers there are, which are a line of the caches too.
 REGISTER = 64
 # So many bytes of results are written past the caches: more than the last of them keeps.
 STREAMED = 32 << 20
@@ -28,13 +28,15 @@ def store_all(scope: Scope, stores: Sequence[Store]) -> None:
 
     Without AVX-512 a masked store takes AMD's processors a dozen cycles or more, and others a branch a lane. So one
     branch tells whole vectors from the last one, and their stores are written twice; what computes them is not.
+    Stores that go past the caches take whole vectors, and so this branch, everywhere.
     """
     kernel, body = scope.kernel, scope.body
     neighbours: list[Store] = []
     others: list[Store] = []
+    streams = _may_stream(kernel, stores)
     for what in stores:
         access = kernel.accesses[what.access]
-        near = access.classes[kernel.vector_axis] in "1-" and not has_masks(access.dtype)
+        near = access.classes[kernel.vector_axis] in "1-" and (streams or not has_masks(access.dtype))
         (neighbours if near else others).append(what)
     if neighbours:
         parts = [_to_neighbours(scope, what) for what in neighbours]
@@ -42,7 +44,7 @@ def store_all(scope: Scope, stores: Sequence[Store]) -> None:
         full = body.let(f"icmp eq i64 {scope.active}, {scope.lanes}")
         body.line(f"br i1 {full}, label %{whole}, label %{some}")
         body.label(whole)
-        if _may_stream(scope, neighbours, stores):
+        if streams:
             _stream(scope, parts, join)
         for dtype, at, x, _ in parts:
             _store_whole(scope, dtype, at, x)
@@ -56,10 +58,15 @@ def store_all(scope: Scope, stores: Sequence[Store]) -> None:
         store(scope, what, scope.levels.lanes)
 
 
-def _may_stream(scope: Scope, neighbours: Sequence[Store], stores: Sequence[Store]) -> bool:
+def _register_size() -> int:
+    """Bytes of the widest registers that this processor has."""
+    features = host_features()
+    return REGISTER if "avx512f" in features else REGISTER // 2 if "avx" in features else REGISTER // 4
+
+
+def _may_stream(kernel: Kernel, stores: Sequence[Store]) -> bool:
     """Whether a kernel writes nothing but results that lie as its points do, by an instruction that x86 has."""
-    kernel = scope.kernel
-    plain = not kernel.rows and len(neighbours) == len(stores) and len(kernel.stages) == 1
+    plain = not kernel.rows and len(kernel.stages) == 1
     forward = all(kernel.accesses[what.access].classes[kernel.vector_axis] == "1" for what in stores)
     return plain and forward and switches["stream"] and "avx" in host_features()
 
@@ -82,12 +89,13 @@ def _stream(scope: Scope, parts: Sequence[tuple[np.dtype, str, str, str]], join:
     low = "0"
     for _, at, _, _ in parts:
         low = body.let(f"or i64 {low}, {body.let(f'ptrtoint ptr {at} to i64')}")
-    aligned = body.let(f"icmp eq i64 {body.let(f'and i64 {low}, {REGISTER // 2 - 1}')}, 0")
+    size = _register_size()
+    aligned = body.let(f"icmp eq i64 {body.let(f'and i64 {low}, {size - 1}')}, 0")
     body.line(f"br i1 {aligned}, label %{stream}, label %{plain}")
     body.label(stream)
     body.declare("!0 = !{i32 1}")
     for dtype, at, x, _ in parts:
-        for count, _, part, to in _parts(scope, dtype, at, x, REGISTER // 2):
+        for count, _, part, to in _parts(scope, dtype, at, x, size):
             kind = vector(mem_type(dtype), count)
             body.line(f"store {kind} {part}, ptr {to}, align {count * dtype.itemsize}, !nontemporal !0")
     body.line(f"br label %{join}")
@@ -179,8 +187,7 @@ def _parts(scope: Scope, dtype: np.dtype, at: str, x: str, size: int) -> Iterato
 
 def _store_whole(scope: Scope, dtype: np.dtype, at: str, x: str) -> None:
     """Write all lanes from `at` on."""
-    size = REGISTER // 2 if "avx" in host_features() else REGISTER // 4
-    for count, _, part, to in _parts(scope, dtype, at, x, size):
+    for count, _, part, to in _parts(scope, dtype, at, x, _register_size()):
         scope.body.line(f"store {vector(mem_type(dtype), count)} {part}, ptr {to}, align {dtype.itemsize}")
 
 
