@@ -90,6 +90,7 @@ FLAGS = (
     Flag("together", "cpu", "columns are reduced one row at a time"),
     Flag("early", "cpu", "`any` and `all` read a row to its end"),
     Flag("stream", "cpu", "large results are written through the caches"),
+    Flag("gemv", "cpu", "products of few rows by a transposed matrix are computed as larger ones"),
     Flag("pairs", "cpu", "short rows have lanes along themselves"),
     Flag("donate", "cpu", "results never take the memory of inputs"),
     Flag("adopt", "general cpu", "NumPy's results are copied"),

@@ -336,7 +336,7 @@ CIRCULAR_TYPES = (
         f"cpu.library.{m}"
         for m in ("attention", "bit_packing", "convolutions", "insertion_sort", "products", "registry")
     }
-    | {f"cpu.library.{m}" for m in ("depthwise", "phases", "scan", "scatter", "tuning")},
+    | {f"cpu.library.{m}" for m in ("depthwise", "gemv", "phases", "scan", "scatter", "tuning")},
     {"cuda.deferred_checks", "cuda.device", "cuda.library.cudnn"},
     {"cuda.cuda_graph", "cuda.describe", "cuda.executor"}
     | {f"cuda.library.{m}" for m in ("attention", "attention_kernels", "convolutions", "products", "scatter")},

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         attention,
         convolutions,
         depthwise,
+        gemv,
         phases,
         products as library,
         scatter,
@@ -37,6 +38,7 @@ else:
     attention = on_demand.module("lazyt.backends.cpu.library.attention")
     convolutions = on_demand.module("lazyt.backends.cpu.library.convolutions")
     depthwise = on_demand.module("lazyt.backends.cpu.library.depthwise")
+    gemv = on_demand.module("lazyt.backends.cpu.library.gemv")
     library = on_demand.module("lazyt.backends.cpu.library.products")
     phases = on_demand.module("lazyt.backends.cpu.library.phases")
     scatter = on_demand.module("lazyt.backends.cpu.library.scatter")
@@ -80,6 +82,10 @@ class Binding(ScheduleBinding):
         if c.node.op == "matmul":
             exe = self.exe
             choice = library.choose(c, self.value, exe.gemm, exe.library)
+            if switches["gemv"]:
+                choice = gemv.preferred(c, choice)
+            if choice.by_dots:
+                return gemv.Gemv(self, c, choice)
             if switches["autotune"] and exe.gemm and exe.library:
                 choice = tuning.tuned(c, choice, self.value, self.measure)
             return library.Product(self, c, choice)

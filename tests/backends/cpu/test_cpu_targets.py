@@ -21,6 +21,7 @@ from lazyt.backends.cpu.library import (
     attention_tile,
     gemm_ir,
     gemm_tile,
+    gemv_ir,
     scan,
     scan_complex,
     scatter,
@@ -72,6 +73,9 @@ def test_products(target: engine.Host, dtype: type) -> None:
         for n in (1, tile.columns, 3 * tile.columns - 1):
             text, _ = gemm_ir.product_text(np.dtype(dtype), tile, form, tile.families(n))
             assert needed(target, text) <= FROM_C
+    if np.dtype(dtype).kind == "f":
+        text, _ = gemv_ir.gemv_text(np.dtype(dtype), tile)
+        assert needed(target, text) <= FROM_C
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -20,6 +20,7 @@ from lazyt.backends.cpu.library.conv_features_ir import features_text
 from lazyt.backends.cpu.library.conv_ir import convolution_text
 from lazyt.backends.cpu.library.depthwise_ir import Window, depthwise_text
 from lazyt.backends.cpu.library.gemm_ir import product_text
+from lazyt.backends.cpu.library.gemv_ir import gemv_text
 from lazyt.backends.cpu.library.phases_ir import phases_text, tile_of_phases
 from lazyt.backends.cpu.library.products import tile_for
 from lazyt.backends.cpu.thread_pool import current_platform
@@ -127,6 +128,7 @@ def texts() -> dict[str, tuple[str, str]]:
             out[f"product {dtype} {form}"] = product_text(dtype, tile, form, tile.families(2 * tile.columns + 1))
         tile = tile_for(dtype)
         assert tile is not None
+        out[f"dot products {dtype}"] = gemv_text(dtype, tile)
         for op in ("convolve", "filter"):
             out[f"{op} {dtype}"] = convolution_text(dtype, tile, op)
         out[f"convolve along features {dtype}"] = features_text(dtype, tile)

@@ -60,6 +60,31 @@ class Reads:
 AS_THEY_ARE = Reads()
 
 
+def load_arguments(f: Function) -> dict[str, str]:
+    """A product's arguments, by their names."""
+    arg = {}
+    for i, field in enumerate(FIELDS):
+        kind = "ptr" if field in ("A", "B", "C", "epilogue", "workspace") else "i64"
+        arg[field] = f.load(kind, f.at("i64", "%args", str(i)))
+    return arg
+
+
+def batch_offsets(f: Function, arg: dict[str, str], number: str) -> tuple[str, str]:
+    """The offsets of product `number` of the batch in A and B."""
+    with f.loop("0", arg["batch"], "1", [("i64", number), ("i64", "0"), ("i64", "0")]) as axis:
+        back = f.let(f"sub i64 {arg['batch']}, {axis.index}")
+        at = f.at("i64", "%args", f.let(f"add i64 {f.let(f'mul i64 {back}, 3')}, {HEAD - 3}"))
+        extent, sa, sb = (f.load("i64", f.at("i64", at, str(i))) for i in range(3))
+        rest, ao, bo = axis.carried
+        digit = f.let(f"urem i64 {rest}, {extent}")
+        axis.next = [
+            f.let(f"udiv i64 {rest}, {extent}"),
+            f.let(f"add i64 {ao}, {f.let(f'mul i64 {digit}, {sa}')}"),
+            f.let(f"add i64 {bo}, {f.let(f'mul i64 {digit}, {sb}')}"),
+        ]
+    return axis.carried[1], axis.carried[2]
+
+
 class _Driver:
     """The loops over units, blocks of k, groups of columns, chunks of rows, panels of columns and tiles."""
 
@@ -71,14 +96,10 @@ class _Driver:
         # The elements of B that the micro-kernels read. NOTE: a converted B is packed by all units or by none.
         self.inner = self.b if reads.b_in_place is not None else self.element
         self.f = Function()
-        self.arg: dict[str, str] = {}
 
     def text(self, name: str) -> tuple[str, set[str]]:
         f, t, e = self.f, self.tile, self.element
-        for i, field in enumerate(FIELDS):
-            kind = "ptr" if field in ("A", "B", "C", "epilogue", "workspace") else "i64"
-            self.arg[field] = f.load(kind, f.at("i64", "%args", str(i)))
-        arg = self.arg
+        arg = load_arguments(f)
         has_epilogue = f.let(f"icmp ne ptr {arg['epilogue']}, null")
         on_stack = f.let(f"icmp ne i64 {arg['scratch']}, 0")
         elsewhere = f.let(f"xor i1 {on_stack}, true")
@@ -105,7 +126,7 @@ class _Driver:
             i0, j0 = f.let(f"mul i64 {ib}, {arg['unit_rows']}"), f.let(f"mul i64 {jb}, {arg['unit_cols']}")
             mu = f.smin(f.let(f"sub i64 {arg['m']}, {i0}"), arg["unit_rows"])
             nu = f.smin(f.let(f"sub i64 {arg['n']}, {j0}"), arg["unit_cols"])
-            ao, bo = self._batch(number)
+            ao, bo = batch_offsets(f, arg, number)
             a0 = f.at(self.a, f.at(self.a, arg["A"], ao), f.let(f"mul i64 {i0}, {a_line if row_major else 1}"))
             b0 = f.at(self.b, f.at(self.b, arg["B"], bo), f.let(f"mul i64 {j0}, {b_col}"))
             co = f.let(f"mul i64 {number}, {arg['c_batch']}")
@@ -167,22 +188,6 @@ class _Driver:
         f.line("ret void")
         head = f"define void @{name}({PARAMETERS}) nounwind {{\nentry:"
         return f"{head}\n{f.text()}\n}}", set(f.body.module.text().splitlines())
-
-    def _batch(self, number: str) -> tuple[str, str]:
-        """The offsets of product `number` of the batch in A and B."""
-        f = self.f
-        with f.loop("0", self.arg["batch"], "1", [("i64", number), ("i64", "0"), ("i64", "0")]) as axis:
-            back = f.let(f"sub i64 {self.arg['batch']}, {axis.index}")
-            at = f.at("i64", "%args", f.let(f"add i64 {f.let(f'mul i64 {back}, 3')}, {HEAD - 3}"))
-            extent, sa, sb = (f.load("i64", f.at("i64", at, str(i))) for i in range(3))
-            rest, ao, bo = axis.carried
-            digit = f.let(f"urem i64 {rest}, {extent}")
-            axis.next = [
-                f.let(f"udiv i64 {rest}, {extent}"),
-                f.let(f"add i64 {ao}, {f.let(f'mul i64 {digit}, {sa}')}"),
-                f.let(f"add i64 {bo}, {f.let(f'mul i64 {digit}, {sb}')}"),
-            ]
-        return axis.carried[1], axis.carried[2]
 
     def _rows(
         self, kk: str, a: str, a_step: str, a_inner: str, b: str, b_row: str, c: str, ldc: str, mu: str, nr: str,

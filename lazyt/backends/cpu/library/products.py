@@ -105,7 +105,12 @@ class Choice(products.Choice):
     wide: int = WIDE  # columns of a unit at most
     sources: tuple[Source | None, Source | None] = (None, None)  # how A and B are converted as they are read
     dots: str = ""  # how pairs of bfloat16 are multiplied, if they are (see `Reads`)
+    by_dots: bool = False  # a dot product for each element (gemv.py)
     leading: tuple[tuple[int, int], ...] = ()  # how A and B lie (see `leading`), where one that is not NumPy reads them
+
+    @property
+    def reason(self) -> str:
+        return "few rows by a matrix that lies along them: nothing is packed" if self.by_dots else super().reason
 
     def text(self, dtype: np.dtype) -> tuple[str, str]:
         """The module of a generated product, and its name."""
