@@ -46,6 +46,9 @@ CHEAP = 4
 COSTLY = 12  # of one elementary function: more than storing it for all the sums that read it
 # A reduction over fewer elements than this, innermost ones included, runs with a lane for each output.
 NARROW = 16
+# Elementary functions of a reduction's results have lanes of their own, in another kernel, where there are so many of
+# them in all, and rows of at most so many elements a function: one at a time, each takes as long as a vector of them.
+APART, APART_ROW = 64, 64
 # A reduction over outer axes joins its readers only when this many lanes' worth of outputs are left to divide.
 COLUMN_JOIN = 256
 
@@ -278,6 +281,7 @@ class _Fuser:
             if n.op == "pad":
                 self._want(group, n.operands[1], Place((), place.guards))
         else:
+            group.costly += n.op in ELEMENTWISE and ELEMENTWISE[n.op].costly
             for x in n.operands:
                 if not (
                     n.op in ("real", "imag") and buffer_of(x).op in ("input", "item", "matmul", "scalar", "concat")
@@ -497,7 +501,7 @@ class _Fuser:
                 and all(self._equal(a.extent, d) for a, d in zip(group.rows, reduced, strict=True))
             )
         rest = [a for a in group.outer if a not in used]
-        if all(is_one(a) for a in rest) and reduced:
+        if all(is_one(a) for a in rest) and reduced and not self._apart(group, used, mode, reduced):
             # The group only reads the result: it becomes the end of the reduction's own kernel.
             group.outer = used or [AxisVar(1)]
             group.rows = [AxisVar(d) for d in reduced]
@@ -513,6 +517,14 @@ class _Fuser:
         group.rows = rest
         group.vector = mode
         return True
+
+    def _apart(self, group: Group, outer: list[AxisVar], mode: str, reduced: list[int | Dim]) -> bool:
+        """Whether what a group computes from a reduction's results is better computed by lanes, in its own kernel."""
+        if mode != "row" or not group.costly:
+            return False
+        # NOTE: by the hints and without a guard, as in `_parallel`.
+        count, row = hint(product(a.extent for a in outer)), hint(product(reduced))
+        return count * group.costly >= APART and row <= APART_ROW * group.costly
 
     def _parallel(self, n: Node, outer: list[AxisVar], mode: str) -> bool:
         """Whether a row kernel over these outer axes still has work for several threads."""

@@ -35,6 +35,7 @@ class Group:
     why: str = ""  # why its roots are stored rather than inlined
     splits: list[tuple[AxisVar, Index]] = field(default_factory=list)
     size: int = 0
+    costly: int = 0  # elementary functions among its operations
     near: set[Node] = field(default_factory=set)  # the values that its roots are computed from, a few steps back
     pair: AxisVar | None = None  # over the two words of each element: see complex_words.py
     late: bool = False  # whether it stores a node of the backward: see recompute.py

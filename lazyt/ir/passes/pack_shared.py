@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 
 # So many products read a matrix that is turned for them: to write and read it takes as long as three packings.
 READERS = 4
-# Of products of more rows, packing is a small share.
-ROWS = 64
+# Products of at most FEW rows read it where it lies (as in lazyt/backends/cpu/library/gemv.py); of those of more than
+# ROWS, packing is a small share.
+FEW, ROWS = 8, 64
 # Elements between rows.
 PAD = 16
 
 
 def pack_shared(graph: g.Graph, scope: Scope | None) -> g.Graph:
     """The graph with such matrices turned once; the same graph if there are none."""
-    readers = Counter(n.operands[1] for n in graph.nodes if n.op == "matmul" and hint(n.shape[-2]) <= ROWS)
+    readers = Counter(n.operands[1] for n in graph.nodes if n.op == "matmul" and FEW < hint(n.shape[-2]) <= ROWS)
     shared = {x for x, count in readers.items() if count >= READERS and _is_transposed(x)}
     if not shared:
         return graph

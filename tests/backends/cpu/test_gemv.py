@@ -15,6 +15,7 @@ from lazyt.backends.cpu.library import gemv
 from lazyt.backends.cpu.library.gemm_tile import AT, SIZE, tile_of
 from lazyt.backends.cpu.library.gemv_ir import gemv_text
 from lazyt.backends.cpu.thread_pool import Program
+from lazyt.ir.passes import pack_shared
 from lazyt.runtime import plan_cache
 from tests.support.plans import forget
 
@@ -141,6 +142,10 @@ def test_new_sizes_compile_nothing() -> None:
     with lt.expect(compiles=0):
         for m in range(2, 9):
             (lt.asarray(array(m, 64)) @ w.T).numpy()
+
+
+def test_no_matrix_is_turned_for_such_products() -> None:
+    assert gemv.MOST_ROWS == pack_shared.FEW
 
 
 def test_a_switch(monkeypatch: pytest.MonkeyPatch) -> None:

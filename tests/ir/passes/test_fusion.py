@@ -197,6 +197,21 @@ def test_a_costly_value_is_not_computed_again_for_each_sum_that_reads_it():
     np.testing.assert_allclose(forces.numpy(), want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(("shape", "apart"), [((1000, 20), True), ((1000, 600), False), ((10, 20), False)])
+def test_elementary_functions_of_the_sums_of_short_rows_have_lanes_of_their_own(shape, apart):
+    """One at a time, at the end of each row, an exponential takes as long as sixteen of them."""
+    forget()  # a plan that was made at other sizes serves these, too
+    x, w = tensor(*shape), tensor(shape[1], seed=1)
+    y = 1 / (1 + lt.exp(-(x * w).sum(1)))
+    assert kernels(y) == 1 + apart
+    np.testing.assert_allclose(y.numpy(), 1 / (1 + np.exp(-(x.numpy() * w.numpy()).sum(1))), rtol=1e-3, atol=1e-6)
+    # What is cheap stays: it needs no pass over memory.
+    assert kernels((x * w).sum(1) * 2 + 1) == 1
+    # So does what is spread over the rows again.
+    z = x * lt.exp(-(x * w).sum(1, keepdims=True))
+    assert kernels(z) == 1
+
+
 def test_a_value_of_which_a_kernel_reads_the_first_part_is_stored_whole():
     """The gradient of a concatenation is slices of one value, the first of them from 0."""
 

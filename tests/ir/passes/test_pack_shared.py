@@ -11,13 +11,13 @@ import lazyt as lt
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.builder import Builder
 from lazyt.ir.graph_interpreter import interpret
-from lazyt.ir.passes.pack_shared import READERS, ROWS, pack_shared
+from lazyt.ir.passes.pack_shared import FEW, READERS, ROWS, pack_shared
 from lazyt.ir.passes.verify import verify
 
 F4 = dtypes.float32
 
 
-def _graph(readers: int, rows: int = 3, dtype: Any = F4, halves: bool = False) -> g.Graph:
+def _graph(readers: int, rows: int = 9, dtype: Any = F4, halves: bool = False) -> g.Graph:
     b = Builder()
     w = b.input(0, (5, 4), dtypes.float16 if halves else dtype)
     turned = b.permute(b.cast(w, dtype) if halves else w, (1, 0))
@@ -34,7 +34,7 @@ def test_products_read_one_matrix_with_its_rows_apart() -> None:
     assert operand.operands[0].op == "concat"
     assert operand.shape == (4, 5)
     assert operand.operands[0].shape > operand.shape
-    values = [np.random.default_rng(i).standard_normal(s).astype("f") for i, s in enumerate([(5, 4)] + [(3, 4)] * 4)]
+    values = [np.random.default_rng(i).standard_normal(s).astype("f") for i, s in enumerate([(5, 4)] + [(9, 4)] * 4)]
     found, want = (interpret(x, x.outputs, values) for x in (after, before))
     for x, y in zip(found, want, strict=True):
         np.testing.assert_array_equal(x, y)
@@ -45,19 +45,21 @@ def test_products_read_one_matrix_with_its_rows_apart() -> None:
     [
         _graph(READERS - 1),
         _graph(READERS, rows=ROWS + 1),
+        _graph(READERS, rows=FEW),
         _graph(READERS, dtype=dtypes.int64),
         _graph(READERS, halves=True),
     ],
-    ids=["few readers", "many rows", "integers", "halves"],
+    ids=["few readers", "many rows", "few rows", "integers", "halves"],
 )
 def test_others_stay_as_they_are(graph: g.Graph) -> None:
     assert pack_shared(graph, None) is graph
 
 
 @pytest.mark.usefixtures("planned")
-def test_a_recurrence_has_the_bits_of_its_turns_one_by_one() -> None:
+@pytest.mark.parametrize("rows", [1, FEW, FEW + 1])
+def test_a_recurrence_has_the_bits_of_its_turns_one_by_one(rows: int) -> None:
     rng = np.random.default_rng(0)
-    w, h0 = rng.standard_normal((48, 48)).astype("f"), rng.standard_normal((3, 48)).astype("f")
+    w, h0 = rng.standard_normal((48, 48)).astype("f"), rng.standard_normal((rows, 48)).astype("f")
 
     def states(sync: bool) -> list[np.ndarray]:
         u, h, found = lt.tensor(w), lt.tensor(h0), []
