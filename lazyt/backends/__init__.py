@@ -28,9 +28,9 @@ if TYPE_CHECKING:
         register as register,
         unregister as unregister,
     )
+    from lazyt.backends.small.arguments import KernelArguments as KernelArguments
     from lazyt.backends.small.backend import SmallBackend as SmallBackend
     from lazyt.backends.small.memory import Pending as Pending
-    from lazyt.backends.small.run import KernelArguments as KernelArguments
     from lazyt.backends.small.streams import StreamedBackend as StreamedBackend, ThreadStream as ThreadStream
 
 # Each name and its module, loaded when somebody asks: lazyt's own modules import this package first.
@@ -39,7 +39,7 @@ _PLACES = {
     "Backend": "interface",
     "Capabilities": "interface",
     "Event": "interface",
-    "KernelArguments": "small.run",
+    "KernelArguments": "small.arguments",
     "Pending": "small.memory",
     "Properties": "interface",
     "SmallBackend": "small.backend",

@@ -1,16 +1,21 @@
-"""Errors of a run that depend on data: the refused value, and the line that recorded the operation."""
+"""Errors of a run, with the line that recorded the operation: values that are refused."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from lazyt.backends.common.host_calls import line_of
 from lazyt.errors import LOOKED_UP, REFUSALS, IndexOutOfRange, LazytError, recorded_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lazyt.ir.graph import Node
+
+
+def line_of(n: Node) -> tuple[Any, int]:
+    """The user's line that a node comes from, and the step of the program."""
+    site = getattr(n.site, "site", None)
+    return getattr(site, "site", site), getattr(n.site, "step", -1)
 
 
 def index_error(n: Node, index: int, sizes: Sequence[int]) -> LazytError:

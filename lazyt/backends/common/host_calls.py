@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyt.backends.common.data_errors import line_of
 from lazyt.config import general as switches
 from lazyt.errors import recorded_at
 from lazyt.ir import dtypes, graph as g
@@ -180,12 +181,6 @@ def _ufunc(fn: str, statics: tuple[Any, ...]) -> np.ufunc | None:
         return None
     found: np.ufunc | None = statics[0].ufunc
     return found
-
-
-def line_of(n: Node) -> tuple[Any, int]:
-    """The user's line that a node comes from, and the step of the program."""
-    site = getattr(n.site, "site", None)
-    return getattr(site, "site", site), getattr(n.site, "step", -1)
 
 
 def extents_in(static: Any) -> Iterator[Dim]:

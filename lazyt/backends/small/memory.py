@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -13,8 +13,6 @@ from lazyt.errors import DeviceError, OutOfMemory, relocated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from lazyt.backends.small.backend import SmallBackend
 
     Array = np.ndarray[Any, Any]
 
@@ -54,12 +52,33 @@ class Pending:
             raise relocated(self._error, self.sites) if isinstance(self._error, Exception) else self._error
 
 
+class Blocks(Protocol):
+    """The methods of a backend (see interface.py) that its buffers call."""
+
+    @property
+    def allocator(self) -> SmallAllocator: ...
+
+    def allocate(self, nbytes: int, device: str) -> Any: ...
+
+    def free(self, block: Any, nbytes: int, device: str) -> None: ...
+
+    def write(self, block: Any, content: Array, device: str) -> Pending | None: ...
+
+    def read(self, block: Any, into: Array, device: str) -> None: ...
+
+    def view(self, block: Any) -> Array | None: ...
+
+    def address(self, block: Any) -> int: ...
+
+    def reserved(self, device: str) -> int: ...
+
+
 class Memory:
     """A buffer: `block` is what the backend's `allocate` gave. It is freed with the last reference."""
 
     __slots__ = ("__weakref__", "address", "backend", "block", "device", "nbytes", "pending")
 
-    def __init__(self, backend: SmallBackend, block: Any, nbytes: int, device: str) -> None:
+    def __init__(self, backend: Blocks, block: Any, nbytes: int, device: str) -> None:
         self.backend, self.block, self.nbytes, self.device = backend, block, nbytes, device
         self.address = backend.address(block)
         self.pending: Pending | None = None
@@ -85,7 +104,7 @@ class Memory:
 class SmallAllocator(Allocator):
     """Blocks of a small backend as buffers, with a count of what is in use on each device."""
 
-    def __init__(self, backend: SmallBackend) -> None:
+    def __init__(self, backend: Blocks) -> None:
         self.backend = backend
         self._lock = threading.RLock()
         self._used: dict[str, list[int]] = {}  # allocated now, and the most since the last `restart_peak`

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lazyt.backends.common.binding import ScheduleBinding
+from lazyt.backends.common.data_errors import line_of
 from lazyt.backends.common.executable import ScheduleExecutable
-from lazyt.backends.common.host_calls import HostCall, line_of
+from lazyt.backends.common.host_calls import HostCall
 from lazyt.backends.common.launch_names import name_of
 from lazyt.backends.interface import Description, Span
+from lazyt.backends.small.arguments import KernelAccess, KernelArguments, elements
+from lazyt.backends.small.interface import KERNEL, MATMUL, SCATTER
 from lazyt.backends.small.memory import Memory, Pending
 from lazyt.config import HOST
 from lazyt.errors import NotSupportedError, recorded_at
@@ -24,51 +26,15 @@ from lazyt.ir.passes.schedule import LibraryCall, MatmulCall
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lazyt.backends.small.backend import SmallBackend
+    from lazyt.backends.small.interface import SmallInterface
     from lazyt.ir.kernel import Kernel
     from lazyt.ir.passes.schedule import Launch, Schedule
 
     Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class KernelAccess:
-    """What an access of a kernel reads or writes: memory, the element at index 0, and a stride in elements an axis."""
-
-    memory: Memory
-    dtype: np.dtype[Any]
-    offset: int
-    strides: tuple[int, ...]
-
-    @property
-    def array(self) -> Array:
-        """All elements of the memory, where the backend has a `view`."""
-        found = self.memory.backend.view(self.memory.block)
-        assert found is not None, "only a backend with a view asks"
-        return _elements(found, self.dtype)
-
-
-@dataclass(frozen=True, slots=True)
-class KernelArguments:
-    """The arguments of one run of a kernel, in the order of the kernel IR."""
-
-    extents: tuple[int, ...]
-    accesses: tuple[KernelAccess, ...]
-    affines: tuple[tuple[tuple[int, ...], int], ...]  # (coefficients, offset)
-    scalars: tuple[bool | int | float, ...]
-    status: Array  # two int64 for a kernel with a `Check`
-
-    def view(self, access: int) -> Array:
-        """What an access of a kernel over `extents` alone reads or writes, where the backend has a `view`."""
-        a = self.accesses[access]
-        strides = [s * a.dtype.itemsize for s in a.strides]
-        return np.lib.stride_tricks.as_strided(a.array[a.offset :], self.extents, strides)
-
-
 # So many sizes of a plan are kept, for `explain()` and for what its results are.
 MAX_BOUND = 64
-# What a backend's `fallback` is asked about, beside the names of library functions.
-KERNEL, MATMUL, SCATTER = "kernel", "matmul", "scatter"
 
 
 def _name_of(call: Launch) -> str:
@@ -78,10 +44,6 @@ def _name_of(call: Launch) -> str:
         assert isinstance(call.node.attrs, Opaque)
         return call.node.attrs.fn
     return MATMUL if isinstance(call, MatmulCall) else SCATTER
-
-
-def _elements(content: Array, dtype: np.dtype[Any]) -> Array:
-    return content[: content.size // dtype.itemsize * dtype.itemsize].view(dtype)
 
 
 class OnHost(HostCall):
@@ -105,7 +67,7 @@ class OnHost(HostCall):
         while base.op == "reshape":
             base = base.operands[0]
         shape = self._shape(n)
-        found = _elements(self.bound.content(base, writable), n.dtype)
+        found = elements(self.bound.content(base, writable), n.dtype)
         return found[: int(np.prod(shape, dtype=np.int64))].reshape(shape)
 
 
@@ -214,7 +176,7 @@ class SmallRun(ScheduleBinding):
             if self.exe.backend.fallback(KERNEL):
                 self.exe.backend.count_fallback(self.exe.device, KERNEL)
             bound = tuple(
-                interpreter.Bound(_elements(self.content(a.buffer, own.writes), own.dtype), self.value(a.offset), s)
+                interpreter.Bound(elements(self.content(a.buffer, own.writes), own.dtype), self.value(a.offset), s)
                 for a, own, s in parts
             )
             interpreter.run(call.kernel, interpreter.Arguments(extents, bound, affines, scalars, status))
@@ -245,7 +207,7 @@ class SmallDescription(Description):
 class SmallExecutable(ScheduleExecutable):
     """A schedule of a small backend, on one of its devices."""
 
-    def __init__(self, schedule: Schedule, backend: SmallBackend, device: str) -> None:
+    def __init__(self, schedule: Schedule, backend: SmallInterface, device: str) -> None:
         super().__init__(schedule)
         self.backend, self.device = backend, str(device)
         self._code: dict[int, Callable[[KernelArguments], None] | None] = {}
