@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lazyt.backends.cpu.codegen.column_slots import column_slots
+from lazyt.backends.cpu.codegen.column_slots import ColumnSlots, column_slots
 from lazyt.backends.cpu.codegen.emit_columns import ColumnStage
 from lazyt.backends.cpu.codegen.emit_levels import KERNEL, Levels
 from lazyt.backends.cpu.codegen.emit_pairs import emit_pairs, over_pairs
@@ -63,15 +63,16 @@ def _function(kernel: Kernel, name: str, module: Module, linkage: str = "") -> s
         module.strategies[f"{lanes} lanes side by side"] = None
     bytes_alone = lanes == BYTES and _over_bytes(kernel, levels)
     scope = Scope(kernel, levels, body, lanes, counter="i8" if bytes_alone else "i32")
-    if kernel.rows and kernel.vector == "outer":
-        scope.columns = column_slots(kernel, levels)
+    slots = column_slots(kernel, levels) if kernel.rows and kernel.vector == "outer" else None
+    if slots is not None:
+        scope.groups, scope.slot_sizes = slots.groups, slots.sizes
     for axis in range(kernel.axes):
         scope.extent[axis] = scope.argument(kernel.layout.extents + axis)
     # Nothing may be read, nor divided by an extent, when there is nothing to do.
     body.lines.append("start:")
     roots = [v for stage in kernel.stages for v in levels.roots(stage)]
     open_level(scope, KERNEL, levels.needed(roots), ())
-    _units(scope)
+    _units(scope, slots)
     body.line("br label %done")
     head = f"define {linkage}void @{name}(ptr noalias %args, i64 %begin, i64 %end) nounwind {{"
     guard = [
@@ -129,7 +130,7 @@ def _over_bytes(kernel: Kernel, levels: Levels) -> bool:
     return all(x.dtype.itemsize == 1 for x in (*values, *kernel.accesses))
 
 
-def _units(scope: Scope) -> None:
+def _units(scope: Scope, slots: ColumnSlots | None) -> None:
     """The loop over units: counts like an odometer, so that only the first unit costs divisions."""
     kernel, body = scope.kernel, scope.body
     axes = list(range(kernel.outer - (kernel.vector == "outer")))
@@ -154,18 +155,17 @@ def _units(scope: Scope) -> None:
             for stage in kernel.stages:
                 RowStage(scope, stage).emit()
         else:
-            if kernel.rows:
-                unit.step = _run_length(scope, unit.index, digits[-1], sizes[-1])
-            _columns(scope, digits[-1], unit.step, block)
+            if slots is not None:
+                unit.step = _run_length(scope, slots.units, unit.index, digits[-1], sizes[-1])
+            _columns(scope, slots, digits[-1], unit.step, block)
         if carried:
             unit.next = _advance(scope, digits, sizes, unit.step)
 
 
-def _run_length(scope: Scope, unit: str, block: str, blocks: str) -> str:
-    """How many units, next to each other along the vector axis, are done together."""
+def _run_length(scope: Scope, most: int, unit: str, block: str, blocks: str) -> str:
+    """How many units, next to each other along the vector axis, are done together: at most so many."""
     body = scope.body
-    assert scope.columns is not None, "a kernel of columns has its runs counted"
-    length = str(scope.columns.units)
+    length = str(most)
     for limit in (body.let(f"sub i64 %end, {unit}"), body.let(f"sub i64 {blocks}, {block}")):
         length = body.call("i64", "llvm.smin.i64", ("i64", length), ("i64", limit))
     return length
@@ -186,12 +186,12 @@ def _advance(scope: Scope, digits: list[str], sizes: list[str], step: str) -> li
     return out
 
 
-def _columns(scope: Scope, first: str, count: str, block: int) -> None:
+def _columns(scope: Scope, slots: ColumnSlots | None, first: str, count: str, block: int) -> None:
     """All stages for `count` blocks of the vector axis, from number `first` on."""
     kernel, body = scope.kernel, scope.body
     start = body.let(f"mul i64 {first}, {block}")
     after = body.let(f"add i64 {start}, {body.let(f'mul i64 {count}, {block}')}")
     stop = body.call("i64", "llvm.smin.i64", ("i64", after), ("i64", scope.extent[kernel.outer - 1]))
-    slots = scope.columns.stages if scope.columns is not None else [None] * len(kernel.stages)
-    for stage, own in zip(kernel.stages, slots, strict=True):
+    stages = [None] * len(kernel.stages) if slots is None else slots.stages
+    for stage, own in zip(kernel.stages, stages, strict=True):
         ColumnStage(scope, stage, own, start, stop).emit()

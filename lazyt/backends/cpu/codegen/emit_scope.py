@@ -15,7 +15,6 @@ from lazyt.ir.kernel import LANES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lazyt.backends.cpu.codegen.column_slots import ColumnSlots
     from lazyt.backends.cpu.codegen.emit_levels import Levels
     from lazyt.backends.cpu.codegen.text import Body
     from lazyt.ir.kernel import Kernel
@@ -59,8 +58,10 @@ class Scope:
         self.arguments: dict[tuple[int, str], str] = {}
         self.splats: dict[str, str] = {}
         self.slots: dict[int, str] = {}
-        # Of a kernel with rows of lanes: its slots, and where each is.
-        self.columns: ColumnSlots | None = None
+        # Of a kernel with rows of lanes (column_slots.py): registers of LANES lanes in a run of columns, the bytes of a
+        # slot for one of them, and where each slot is.
+        self.groups = 0
+        self.slot_sizes: tuple[int, ...] = ()
         self.slot_addresses: dict[int, str] = {}
         self.stack = 0  # bytes of all slots
         # The active lanes, inside the lanes loop, and how far the slots are from their start there.
@@ -117,16 +118,9 @@ class Scope:
 
     def slot(self, number: int) -> str:
         """The address of one of the kernel's column slots."""
-        assert self.columns is not None, "a kernel with slots has them counted"
         if number not in self.slot_addresses:
-            self.slot_addresses[number] = self.alloca(self.columns.sizes[number] * self.groups)
+            self.slot_addresses[number] = self.alloca(self.slot_sizes[number] * self.groups)
         return self.slot_addresses[number]
-
-    @property
-    def groups(self) -> int:
-        """Registers of LANES lanes in a run of columns."""
-        assert self.columns is not None, "a kernel of columns has its runs counted"
-        return self.columns.groups
 
     # Arithmetic on i64 scalars that does not spell out what is known.
 
