@@ -16,7 +16,7 @@ import pytest
 
 import lazyt as lt
 from lazyt import nn, optim
-from lazyt.backends.cpu import binding, code_cache
+from lazyt.backends.cpu import code_cache, kernel_rows
 from lazyt.runtime import plan_cache
 from lazyt.runtime.liveness import wanted_of
 from lazyt.tracing import shape_inference
@@ -304,7 +304,7 @@ class NoCode:
 
 @pytest.fixture
 def without_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (binding, code_cache):
+    for module in (kernel_rows, code_cache):
         monkeypatch.setattr(module, "compiled", lambda *_: NoCode())
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, note
 
 import lazyt as lt
-from lazyt.backends.cpu import binding
+from lazyt.backends.cpu import kernel_rows
 from lazyt.runtime import plan_cache
 from lazyt.testing import array_programs, reference
 from lazyt.testing.array_programs import WORD, Writer
@@ -25,7 +25,7 @@ TOLERANCE = {"float16": 4e-3, "float32": 2e-5, "float64": 1e-11}
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let small kernels have work for several threads, and what a test changes be put back."""
-    monkeypatch.setattr(binding, "GRAIN", 8)
+    monkeypatch.setattr(kernel_rows, "GRAIN", 8)
     for name in plan_cache.settings:
         monkeypatch.setitem(plan_cache.settings, name, plan_cache.settings[name])
     threads = lt.get_num_threads()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from lazyt.backends.cpu import binding, code_cache, engine, executor, thread_pool, user_code
+    from lazyt.backends.cpu import binding, code_cache, engine, executor, kernel_rows, thread_pool, user_code
     from lazyt.backends.cpu.codegen import needs
     from lazyt.backends.cpu.library import attention, bit_packing, products, scan, scatter, sorting
     from lazyt.ir.builder import Builder
@@ -33,6 +33,7 @@ else:
     code_cache = on_demand.module("lazyt.backends.cpu.code_cache")
     engine = on_demand.module("lazyt.backends.cpu.engine")
     executor = on_demand.module("lazyt.backends.cpu.executor")
+    kernel_rows = on_demand.module("lazyt.backends.cpu.kernel_rows")
     thread_pool = on_demand.module("lazyt.backends.cpu.thread_pool")
     user_code = on_demand.module("lazyt.backends.cpu.user_code")
     needs = on_demand.module("lazyt.backends.cpu.codegen.needs")
@@ -114,7 +115,7 @@ class CpuBackend(HostBackend):
     allocator = PoolAllocator()
     dlpack_type = 1  # kDLCPU
     work_sizes = (
-        (binding, "GRAIN"), (binding, "DONATED"), (bit_packing, "GRAIN"), (scan, "GRAIN"), (scatter, "GRAIN"),
+        (kernel_rows, "GRAIN"), (binding, "DONATED"), (bit_packing, "GRAIN"), (scan, "GRAIN"), (scatter, "GRAIN"),
         (sorting, "GRAIN"), (products, "PRODUCT_GRAIN"),
     )  # fmt: skip
 

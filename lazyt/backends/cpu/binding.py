@@ -1,28 +1,19 @@
-"""Binding a plan to extents: chooses strategies of products, lays out the arena, writes argument tables of launches.
-
-Tables are complete except for addresses and scalars, which a run fills in by patches: (slot, base, byte offset).
-"""
+"""Binding a plan to extents: chooses strategies of products, divides the launches into native programs and calls."""
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from lazyt import on_demand
-from lazyt.backends.common.binding import ScheduleBinding
 from lazyt.backends.common.commit_flag import WRITTEN
-from lazyt.backends.cpu.code_cache import Compiled, compiled
-from lazyt.backends.cpu.codegen.emit_pairs import PAIR_ROWS, over_pairs
 from lazyt.backends.cpu.flags import switches
+from lazyt.backends.cpu.kernel_rows import KernelRows
 from lazyt.backends.cpu.library.registry import bound_native_module_of
-from lazyt.backends.cpu.thread_pool import get_num_threads
-from lazyt.ir import kernel as k
 from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.schedule import AttentionCall, Launch, LibraryCall, MatmulCall, ScatterCall
-from lazyt.ir.passes.split_reduction import Piece, split, whole, worth_splitting
 
 if TYPE_CHECKING:
-    from lazyt.backends.cpu.executor import Executable
+    from lazyt.backends.cpu.executable import NativeExecutable
     from lazyt.backends.cpu.library import (
         attention,
         convolutions,
@@ -44,13 +35,6 @@ else:
     scatter = on_demand.module("lazyt.backends.cpu.library.scatter")
     tuning = on_demand.module("lazyt.backends.cpu.library.tuning")
 
-# Elements of work that a chunk of the lightest kernels should have at least, so that dividing it pays (a few
-# microseconds; see `Kernel.weight`): so many of 4 bytes and more, and as many bytes of narrower ones. (Measured: of a
-# megabyte of bytes threads that take turns with less take each other's lines, and two take longer than one.)
-GRAIN, GRAIN_BYTES = 16384, 4
-# A column reduction reads this many neighbouring units together (see emit_columns).
-COLUMN_RUN = 16
-
 # Smaller results do not take the memory of inputs: the check would cost as much as the copy.
 DONATED = 1 << 14
 MANY = 4  # ... unless there are at least so many
@@ -60,20 +44,19 @@ MANY = 4  # ... unless there are at least so many
 Written = tuple[list[list[int]], list[int], list[tuple[int, int, int]]]
 
 
-class Binding(ScheduleBinding):
+class Binding(KernelRows):
     """The launches of an executable for given extents, as rows of native programs."""
 
-    exe: Executable
+    exe: NativeExecutable
     products: dict[MatmulCall, library.Product]
 
     def __init__(
-        self, exe: Executable, values: list[int], left_out: frozenset[int] | None = None, measure: bool = False
+        self, exe: NativeExecutable, values: list[int], left_out: frozenset[int] | None = None, measure: bool = False
     ) -> None:
         # For a run that overwrites inputs: the ids of copies that are not needed then.
         self.left_out = left_out
         self.measure = measure  # whether products may be timed to choose how they are computed
         self.overwrites_from = 0  # the part before which everything that can fail is over
-        self.codes: list[Compiled] = []
         self.donations: list[Donation] = []
         super().__init__(exe, values)
         self.uses_blas = any(p.choice.how == "blas" for p in self.products.values())
@@ -155,9 +138,7 @@ class Binding(ScheduleBinding):
                     if isinstance(c, MatmulCall) and c.epilogue is not None:
                         self._kernel(c.epilogue, rows, table, patches, False)
         if self.left_out is not None:
-            code = compiled(WRITTEN)
-            self.codes.append(code)
-            rows.append([code.address, len(table), 1, 0, 0])
+            rows.append([self._code(WRITTEN), len(table), 1, 0, 0])
             table.extend([1, flag, 1])
         flush()
         return parts
@@ -187,46 +168,3 @@ class Binding(ScheduleBinding):
                 if checks or not self._native(c):
                     safe = i + 1
         return safe
-
-    def _kernel(
-        self, c: KernelCall, rows: list[list[int]], table: list[int], patches: list[tuple[int, int, int]], joins: bool
-    ) -> None:
-        extents, strides, coefs = self._shape(c)
-        pieces = [whole(c.kernel, extents, strides, coefs)]
-        if switches["split"] and worth_splitting(c.kernel, extents, get_num_threads(), switches["early"]):
-            pieces = split(c.kernel, extents, strides, coefs)
-        for i, piece in enumerate(pieces):
-            self._piece(c, piece, rows, table, patches, piece.joins or (joins and i + 1 == len(pieces)))
-
-    def epilogue(self, c: KernelCall, table: list[int], patches: list[tuple[int, int, int]]) -> tuple[int, int]:
-        """Append the arguments of a kernel that a product runs: where they begin, and the address of its code."""
-        return self._arguments(c, whole(c.kernel, *self._shape(c)), table, patches), self._code(c.kernel)
-
-    def _code(self, kernel: k.Kernel) -> int:
-        code = compiled(kernel)
-        self.codes.append(code)
-        return code.address
-
-    def _piece(
-        self, c: KernelCall, piece: Piece, rows: list[list[int]], table: list[int],
-        patches: list[tuple[int, int, int]], joins: bool,
-    ) -> None:  # fmt: skip
-        """One launch: of a whole kernel, or of a part of it."""
-        kernel, extents = piece.kernel, piece.extents
-        at = self._arguments(c, piece, table, patches)
-        units = kernel.units(extents)
-        total = math.prod(extents)
-        if total == 0 and not (kernel.rows and all(extents[: kernel.outer])):
-            units = 0
-        work = max(total // max(units, 1), 1)
-        narrow = max(GRAIN_BYTES // max((a.itemsize for a in c.accesses), default=GRAIN_BYTES), 1)
-        grain = max(GRAIN * narrow // (work * kernel.weight), 1)
-        # Chunks of the same size, as many for each thread: two threads with 28 rows and 4 take as long as one.
-        chunks, threads = -(-units // grain), get_num_threads()
-        grain = -(-units // max(chunks // threads * threads, min(chunks, threads), 1))
-        if kernel.rows and kernel.vector == "outer":
-            grain = max(grain, min(COLUMN_RUN, -(-units // get_num_threads())))
-        elif over_pairs(kernel):
-            width = max(extents[1], 1)
-            grain = max(grain, width * min(PAIR_ROWS, -(-extents[0] // (2 * get_num_threads()))))
-        rows.append([self._code(kernel), at, units, grain, int(joins)])

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lazyt.backends.common.host_calls import Run
-    from lazyt.backends.cpu.executor import Bound
+    from lazyt.backends.cpu.binding import Binding
     from lazyt.ir.graph import Node
 
 # Smaller results of NumPy are copied: their memory is not worth an object of its own.
@@ -36,9 +36,9 @@ THREADED = 1e-3
 class Callback(HostCall):
     """A library call on NumPy views of the plan's buffers."""
 
-    bound: Bound
+    bound: Binding
 
-    def __init__(self, bound: Bound, call: LibraryCall | MatmulCall | ScatterCall) -> None:
+    def __init__(self, bound: Binding, call: LibraryCall | MatmulCall | ScatterCall) -> None:
         super().__init__(bound, call)
         # What of sorting.py the call is, once its statics are known, and the arrays that it had, by where they lie.
         self.sorts: Callable[..., None] | None = None

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lazyt import on_demand
-from lazyt.backends.cpu.binding import DONATED
+from lazyt.backends.cpu.binding import DONATED, Binding
 from lazyt.backends.cpu.code_cache import assembly_of, code_at, source_of
 from lazyt.backends.cpu.codegen.emit import strategies_of
 from lazyt.backends.cpu.flags import switches
@@ -22,7 +22,6 @@ from lazyt.ir.passes.split_reduction import worth_splitting
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lazyt.backends.cpu.executor import Bound
     from lazyt.backends.cpu.library import attention_tile, blas
     from lazyt.backends.cpu.library.products import Choice
     from lazyt.ir.passes.schedule import Launch
@@ -34,7 +33,7 @@ else:
 class LaunchDescription(Description):
     """A launch of a plan at the sizes of a binding."""
 
-    def __init__(self, call: Launch, bound: Bound) -> None:
+    def __init__(self, call: Launch, bound: Binding) -> None:
         self._call, self._bound = call, bound
         # The kernel, or the epilogue of a product.
         self._map = call.epilogue if isinstance(call, MatmulCall) else call if isinstance(call, KernelCall) else None

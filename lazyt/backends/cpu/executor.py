@@ -17,21 +17,17 @@ import numpy as np
 from lazyt import on_demand
 from lazyt.backends.common.commit_flag import Receipt
 from lazyt.backends.common.donating import References, chosen, references
-from lazyt.backends.common.executable import ScheduleExecutable
 from lazyt.backends.cpu import memory
 from lazyt.backends.cpu.binding import Binding
 from lazyt.backends.cpu.callbacks import Callback
 from lazyt.backends.cpu.code_cache import compile_all
-from lazyt.backends.cpu.codegen.vector_axis import arrange
 from lazyt.backends.cpu.describe import LaunchDescription
 from lazyt.backends.cpu.engine import compile_ahead, counters
-from lazyt.backends.cpu.flags import switches
+from lazyt.backends.cpu.executable import NativeExecutable
 from lazyt.backends.cpu.library.registry import native_module_of
 from lazyt.backends.cpu.symbolic_binding import Found, Rebinder
 from lazyt.backends.cpu.thread_pool import Program, get_num_threads, unloaded
 from lazyt.errors import OutOfMemory
-from lazyt.ir.passes.donate import donations
-from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.schedule import Launch, LibraryCall, MatmulCall, ScatterCall, Schedule
 
 if TYPE_CHECKING:
@@ -44,24 +40,16 @@ else:
 MAX_VARIANTS = 8  # combinations of omitted copies that a plan keeps tables for
 
 
-class Executable(ScheduleExecutable):
+class Executable(NativeExecutable):
     """A schedule with its machine code."""
 
     bound: dict[tuple[int, ...], Bound]
 
     def __init__(self, sched: Schedule, native: bool = True, gemm: bool = True, library: bool = True) -> None:
-        super().__init__(sched)
-        self.gemm, self.library = gemm, library  # whether products may use generated code, and BLAS
-        self.native = native  # off: scatters and scans are calls of NumPy
+        super().__init__(sched, native, gemm, library)
         self.last: Any = None, None  # the last extents (a trace has the same object each time), and their binding
         self.prepared: dict[tuple[int, ...], Bound] = {}  # the extents that code was made for, until they run
-        if sched.donations is None:
-            sched.donations = donations(sched) if switches["donate"] else []
-        self.donations = sched.donations
         self.rebinders: dict[frozenset[int] | None, Rebinder] = {}
-
-    def arrange(self, call: KernelCall) -> None:
-        arrange(call)
 
     def compile(self, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
         """Compile or load every kernel, and all other code that a run for these extents uses."""
@@ -136,6 +124,7 @@ class Executable(ScheduleExecutable):
 class Bound(Binding):
     """An executable for given extents: argument tables filled but for addresses and scalars."""
 
+    exe: Executable
     allocate = staticmethod(memory.allocate)
     lend = staticmethod(memory.lend)
 

@@ -27,7 +27,7 @@ from lazyt.backends.cpu.thread_pool import Program, get_num_threads
 from lazyt.backends.cpu.thread_pool_ir import ROW_FIELDS
 
 if TYPE_CHECKING:
-    from lazyt.backends.cpu.executor import Executable
+    from lazyt.backends.cpu.executable import NativeExecutable
 
 Extents = tuple[int, ...]
 
@@ -199,7 +199,12 @@ class Function:
     """A generated function that binds a plan, for the extents that give the same decisions."""
 
     def __init__(
-        self, exe: Executable, extents: Extents, values: list[int], varying: set[int], left_out: frozenset[int] | None
+        self,
+        exe: NativeExecutable,
+        extents: Extents,
+        values: list[int],
+        varying: set[int],
+        left_out: frozenset[int] | None,
     ) -> None:
         """From the binding to these extents. varying: those that may differ. Untold if it cannot be written out."""
         notes = Notes()
@@ -276,7 +281,7 @@ def _template(
 class Rebinder:
     """Binds a plan to new extents; one for each combination of omitted copies."""
 
-    def __init__(self, exe: Executable, left_out: frozenset[int] | None) -> None:
+    def __init__(self, exe: NativeExecutable, left_out: frozenset[int] | None) -> None:
         self.exe, self.left_out = exe, left_out
         self.functions: list[Function] = []  # the last one used is the first
         self.first: Extents | None = None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lazyt as lt
-from lazyt.backends.cpu.binding import Binding
+from lazyt.backends.cpu.kernel_rows import KernelRows
 from tests.support.kernel_builder import Builder
 
 F32 = np.dtype(np.float32)
@@ -18,13 +18,13 @@ F32 = np.dtype(np.float32)
 def chunks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """(units, grain) of the kernels that are bound."""
     found: list[tuple[int, int]] = []
-    piece = Binding._piece
+    piece = KernelRows._piece
 
-    def seen(self: Binding, c: Any, p: Any, rows: list[list[int]], *rest: Any) -> None:
+    def seen(self: KernelRows, c: Any, p: Any, rows: list[list[int]], *rest: Any) -> None:
         piece(self, c, p, rows, *rest)
         found.append((rows[-1][2], rows[-1][3]))
 
-    monkeypatch.setattr(Binding, "_piece", seen)
+    monkeypatch.setattr(KernelRows, "_piece", seen)
     return found
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, note, settings
 
 import lazyt as lt
-from lazyt.backends.cpu import binding, symbolic_binding
+from lazyt.backends.cpu import kernel_rows, symbolic_binding
 from lazyt.backends.cpu.binding import Binding
 from lazyt.backends.cpu.executor import Bound, Executable, Rebound
 from lazyt.backends.cpu.flags import switches
@@ -212,7 +212,7 @@ def check_bindings(data: st.DataObject) -> None:
     code = compile("\n".join(w.lines), "<extents>", "exec")
     patch = pytest.MonkeyPatch()
     with patch.context() as m:
-        m.setattr(binding, "GRAIN", 8)
+        m.setattr(kernel_rows, "GRAIN", 8)
         m.setattr(symbolic_binding, "OTHERS", -20)
         make = Executable.make
 

@@ -19,8 +19,8 @@ from lazyt.ir.attention import as_call, is_attention, mask_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lazyt.backends.common.binding import ScheduleBinding
     from lazyt.backends.common.products import Patches
-    from lazyt.backends.cpu.binding import Binding
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Graph, Node
     from lazyt.ir.passes.schedule import AttentionCall
@@ -34,7 +34,7 @@ def calls(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...] | N
     return as_call(b, n, operands) if attends(b, n) else None
 
 
-def modules(b: Binding, c: AttentionCall) -> list[tuple[str, str]]:
+def modules(b: ScheduleBinding, c: AttentionCall) -> list[tuple[str, str]]:
     """The code that a call needs (text, name of the function)."""
     count, queries, _, d, e = sizes(b, c)
     return [_text(c.node, queries, d, e)] if count else []
@@ -65,7 +65,7 @@ def _text(n: Node, queries: int, d: int, e: int) -> tuple[str, str]:
     return gradient_text(dtype, tile, mask, used, tuple(families))
 
 
-def launch(b: Binding, c: AttentionCall, rows: list[list[int]], table: list[int], patches: Patches) -> None:
+def launch(b: ScheduleBinding, c: AttentionCall, rows: list[list[int]], table: list[int], patches: Patches) -> None:
     """Write the row of a program for one call."""
     q = c.node.operands[0]
     tile = tile_for(q.dtype)

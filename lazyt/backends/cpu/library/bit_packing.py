@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from lazyt.backends.cpu.binding import Binding
+    from lazyt.backends.common.binding import ScheduleBinding
     from lazyt.ir.passes.schedule import LibraryCall
 
 # Arguments.
@@ -42,7 +42,7 @@ def native(c: LibraryCall) -> bool:
     return c.node.attrs.fn in _WRITERS and None not in c.results
 
 
-def suits(b: Binding, c: LibraryCall) -> bool:
+def suits(b: ScheduleBinding, c: LibraryCall) -> bool:
     """For all extents."""
     return True
 
@@ -53,7 +53,7 @@ def prepare(c: LibraryCall) -> None:
 
 
 def launch(
-    b: Binding, c: LibraryCall, rows: list[list[int]], table: list[int], patches: list[tuple[int, int, int]]
+    b: ScheduleBinding, c: LibraryCall, rows: list[list[int]], table: list[int], patches: list[tuple[int, int, int]]
 ) -> None:
     """Write the row of a program for one call."""
     x, at, n = c.operands[0], len(table), 1

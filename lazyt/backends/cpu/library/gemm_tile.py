@@ -39,7 +39,7 @@ FIELDS = (
     "pack_b", "group", "chunk",
     # An A that is converted: where its part lies in the working memory (bytes), and from line to line of it.
     "a_at", "a_line",
-    # Working memory of the calling thread (a worker has its own, see threads_ir.py).
+    # Working memory of the calling thread (a worker has its own, see thread_pool_ir.py).
     "workspace",
 )  # fmt: skip
 AT = {name: i for i, name in enumerate(FIELDS)}

@@ -22,7 +22,7 @@ from lazyt.ir.symbolic import hint
 if TYPE_CHECKING:
     import numpy as np
 
-    from lazyt.backends.cpu.binding import Binding
+    from lazyt.backends.common.binding import ScheduleBinding
     from lazyt.ir.passes.schedule import LibraryCall
 
 FUNCTIONS = ("sort", "argsort", "topk")
@@ -45,7 +45,7 @@ def native(c: LibraryCall) -> bool:
     return isinstance(attrs, g.Opaque) and attrs.fn in FUNCTIONS and c.operands[0].ndim > 0 and None not in c.results
 
 
-def suits(b: Binding, c: LibraryCall) -> bool:
+def suits(b: ScheduleBinding, c: LibraryCall) -> bool:
     """Whether the lines are short, for these extents."""
     fn, out, x, axis, _ = _parts(c)
     n = b.value(x.shape[axis])
@@ -62,7 +62,7 @@ def prepare(c: LibraryCall) -> None:
 
 
 def launch(
-    b: Binding, c: LibraryCall, rows: list[list[int]], table: list[int], patches: list[tuple[int, int, int]]
+    b: ScheduleBinding, c: LibraryCall, rows: list[list[int]], table: list[int], patches: list[tuple[int, int, int]]
 ) -> None:
     """Write the row of a program for one call."""
     fn, out, x, axis, descending = _parts(c)

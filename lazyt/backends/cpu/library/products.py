@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lazyt.backends.common.products import Patches, Value
-    from lazyt.backends.cpu.binding import Binding
+    from lazyt.backends.cpu.kernel_rows import KernelRows
     from lazyt.ir.graph import Node
     from lazyt.ir.passes.schedule import MatmulCall
     from lazyt.ir.symbolic import Dim
@@ -232,7 +232,7 @@ _modules: list[object] = []
 class Product(products.Product):
     """One product of a bound plan: the rows of the program and what memory they need beside it."""
 
-    bound: Binding
+    bound: KernelRows
     choice: Choice
 
     @property

@@ -9,7 +9,7 @@ from lazyt.ir import graph as g
 from lazyt.ir.scan import SCANS
 
 if TYPE_CHECKING:
-    from lazyt.backends.cpu.binding import Binding
+    from lazyt.backends.common.binding import ScheduleBinding
     from lazyt.backends.cpu.library import bit_packing, insertion_sort, scan
     from lazyt.ir.passes.schedule import LibraryCall
 else:
@@ -24,14 +24,14 @@ class NativeModule(Protocol):
     def native(self, c: LibraryCall, /) -> bool:
         """Whether there is machine code for this call."""
 
-    def suits(self, b: Binding, c: LibraryCall, /) -> bool:
+    def suits(self, b: ScheduleBinding, c: LibraryCall, /) -> bool:
         """Whether it is to be used for these extents."""
 
     def prepare(self, c: LibraryCall, /) -> None:
         """Compile or load the machine code that a call most likely needs."""
 
     def launch(
-        self, b: Binding, c: LibraryCall, rows: list[list[int]], table: list[int],
+        self, b: ScheduleBinding, c: LibraryCall, rows: list[list[int]], table: list[int],
         patches: list[tuple[int, int, int]], /,
     ) -> None:  # fmt: skip
         """Write the rows of a program for one call."""
@@ -51,7 +51,7 @@ def native_module_of(c: LibraryCall) -> NativeModule | None:
     return module if module is not None and module.native(c) else None
 
 
-def bound_native_module_of(b: Binding, c: LibraryCall) -> NativeModule | None:
+def bound_native_module_of(b: ScheduleBinding, c: LibraryCall) -> NativeModule | None:
     """The same for the extents of a binding: also None where NumPy's call is faster."""
     module = native_module_of(c)
     return module if module is not None and module.suits(b, c) else None

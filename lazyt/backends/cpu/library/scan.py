@@ -28,7 +28,7 @@ from lazyt.ir.passes.call_operands import buffer_of
 from lazyt.ir.scan import BLOCK, LANES, SCANS
 
 if TYPE_CHECKING:
-    from lazyt.backends.cpu.binding import Binding
+    from lazyt.backends.common.binding import ScheduleBinding
     from lazyt.ir.passes.schedule import LibraryCall
 
 
@@ -59,7 +59,7 @@ def _multiplies(c: LibraryCall) -> bool:
     return c.node.attrs.fn == "cumprod" and dtypes.kind(c.operands[0].dtype) == "c"
 
 
-def suits(b: Binding, c: LibraryCall) -> bool:
+def suits(b: ScheduleBinding, c: LibraryCall) -> bool:
     """For all extents."""
     return True
 
@@ -83,7 +83,7 @@ def routines(dtype: np.dtype, name: str, innermost: bool) -> Routines:
 
 
 def launch(
-    b: Binding, c: LibraryCall, rows: list[list[int]], table: list[int], patches: list[tuple[int, int, int]]
+    b: ScheduleBinding, c: LibraryCall, rows: list[list[int]], table: list[int], patches: list[tuple[int, int, int]]
 ) -> None:
     """Write the rows of a program for one call."""
     assert isinstance(c.node.attrs, g.Opaque)
@@ -121,7 +121,7 @@ def launch(
 
 
 def _products(
-    b: Binding, c: LibraryCall, extents: tuple[int, int, int], rows: list[list[int]], table: list[int],
+    b: ScheduleBinding, c: LibraryCall, extents: tuple[int, int, int], rows: list[list[int]], table: list[int],
     patches: list[tuple[int, int, int]],
 ) -> None:  # fmt: skip
     """The rows of a program for running products of complex numbers."""

@@ -29,7 +29,7 @@ from lazyt.ir.passes.call_operands import buffer_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lazyt.backends.cpu.binding import Binding
+    from lazyt.backends.common.binding import ScheduleBinding
     from lazyt.ir.passes.schedule import ScatterCall
 
 # Arguments.
@@ -63,7 +63,7 @@ def of(c: ScatterCall) -> Routines:
 
 
 def launch(
-    b: Binding, c: ScatterCall, rows: list[list[int]], table: list[int], patches: list[tuple[int, int, int]]
+    b: ScheduleBinding, c: ScatterCall, rows: list[list[int]], table: list[int], patches: list[tuple[int, int, int]]
 ) -> None:
     """Write the rows of a program for one call."""
     n, at = c.node, len(table)
