@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lazyt.backends.common.products import Choice
-    from lazyt.backends.cuda.executor import Bound
+    from lazyt.backends.cuda.binding import Binding
     from lazyt.ir.passes.schedule import Launch
 
 
@@ -29,7 +29,7 @@ class LaunchDescription(Description):
 
     is_sass = True
 
-    def __init__(self, call: Launch, bound: Bound) -> None:
+    def __init__(self, call: Launch, bound: Binding) -> None:
         self._call, self._bound = call, bound
 
     @cached_property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -19,8 +19,6 @@ from lazyt.errors import DeviceError, OutOfMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    from lazyt.backends.cuda.deferred_checks import Check
 
     Array = np.ndarray[Any, Any]
 
@@ -97,6 +95,15 @@ class Device:
             self.driver.wait(stream)
 
 
+class Outcome(Protocol):
+    """What the value of a buffer depends on: the `Check` of a run (deferred_checks.py)."""
+
+    sites: Sequence[Any] | None  # the lines that were recorded
+
+    def settle(self) -> None:
+        """Wait for it, and raise what it found."""
+
+
 class DeviceBuffer:
     """Memory on a device, which goes back to its pool with the last reference. NumPy never accesses it.
 
@@ -111,7 +118,7 @@ class DeviceBuffer:
         self.address = address
         self.nbytes = nbytes
         self.device = device
-        self.checks: tuple[Check, ...] = ()
+        self.checks: tuple[Outcome, ...] = ()
         self._owner = owner
 
     def __repr__(self) -> str:

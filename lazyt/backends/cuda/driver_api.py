@@ -1,7 +1,8 @@
 """Graphs by the CUDA driver's own functions, called by ctypes: CuPy can capture and launch a graph, not change one.
 
-Layouts and names are those of cuda.h of CUDA 12 and 13 (`tests/test_cuda_graphs.py` compiles it and compares). A
-product is captured from cuBLAS, which CuPy refuses to call in a capture, and becomes a graph within the graph.
+Layouts and names are those of cuda.h of CUDA 12 and 13 (`tests/backends/cuda/test_cuda_replay.py` compiles it and
+compares). A product is captured from cuBLAS, which CuPy refuses to call in a capture, and becomes a graph within the
+graph.
 """
 
 from __future__ import annotations

@@ -9,39 +9,31 @@ from __future__ import annotations
 import math
 import threading
 import time
-import weakref
-from dataclasses import replace
-from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.backends.common.binding import ScheduleBinding
 from lazyt.backends.common.executable import ScheduleExecutable
 from lazyt.backends.common.host_calls import HostCall, evaluated
 from lazyt.backends.common.strided_access import alternate
 from lazyt.backends.common.transposed_access import tile, untile
-from lazyt.backends.cuda import engine
-from lazyt.backends.cuda.codegen.emit import arguments, emit, program
+from lazyt.backends.cuda.binding import Binding, Run
+from lazyt.backends.cuda.code_cache import functions
 from lazyt.backends.cuda.codegen.mapping import (
     Mapping,
     choose,
     extras,
     grid,
     phases,
-    pieces_of,
     portions,
     scratch_words,
-    shared_bytes,
 )
-from lazyt.backends.cuda.codegen.text import Module
 from lazyt.backends.cuda.cuda_graph import Launch, Segment
 from lazyt.backends.cuda.deferred_checks import WORD, Check, unsettled
 from lazyt.backends.cuda.describe import LaunchDescription
-from lazyt.backends.cuda.device import Device, device
-from lazyt.backends.cuda.flags import switches as own, variant
-from lazyt.backends.cuda.horizontal_fusion import FEWEST, SHARE, Share, Shares, groups, taken_together
+from lazyt.backends.cuda.device import device
+from lazyt.backends.cuda.horizontal_fusion import SHARE, Share, Shares, taken_together
 from lazyt.backends.cuda.library import attention as by_cudnn, attention_kernels, registry
 from lazyt.backends.cuda.library.attention import Attention
 from lazyt.backends.cuda.library.convolutions import Convolution
@@ -51,8 +43,7 @@ from lazyt.config import cpu as switches
 from lazyt.ir import graph as g
 from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.schedule import AttentionCall, LibraryCall, MatmulCall, ScatterCall
-from lazyt.ir.passes.split_reduction import Piece, Scratch
-from lazyt.ir.symbolic import uses_offset
+from lazyt.ir.passes.split_reduction import Piece
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,50 +57,6 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 FLOAT32 = np.dtype(np.float32)
-
-_lock = threading.RLock()  # a signal handler may come back here
-# Code lives as long as some plan uses it.
-_functions: weakref.WeakValueDictionary[tuple[int, str, Mapping], Function] = weakref.WeakValueDictionary()
-
-
-class Function:
-    """A kernel under one mapping, loaded on a device."""
-
-    __slots__ = ("__weakref__", "entries", "handle", "mapping", "shared")
-
-    def __init__(self, handle: Any, kernel: k.Kernel, mapping: Mapping) -> None:
-        self.handle = handle
-        self.mapping = mapping
-        self.entries = arguments(kernel, mapping)
-        self.shared = shared_bytes(kernel, mapping)
-
-
-def functions(where: Device, wanted: Sequence[tuple[k.Kernel, Mapping]]) -> tuple[list[Function], int]:
-    """The code of each kernel under its mapping, missing ones compiled as one program; and their number."""
-    with _lock:
-        key = id(where)
-        found = {(key_of(w), m): f for w, m in wanted if (f := _functions.get((key, key_of(w), m))) is not None}
-        missing = {(key_of(w), m): w for w, m in wanted if (key_of(w), m) not in found}
-        names = {pair: symbol_of(kernel, pair[1]) for pair, kernel in missing.items()}
-        if missing:
-            source = program([(kernel, pair[1], names[pair]) for pair, kernel in missing.items()])
-            sizes = {names[pair]: arguments(kernel, pair[1]) for pair, kernel in missing.items()}
-            with where.work():
-                handles = where.driver.load(where.number, source, sizes)
-            for pair, kernel in missing.items():
-                f = found[pair] = _functions[key, *pair] = Function(handles[names[pair]], kernel, pair[1])
-                assert f.mapping == pair[1]
-    return [found[key_of(w), m] for w, m in wanted], len(missing)
-
-
-def key_of(kernel: k.Kernel) -> str:
-    """The identity of a kernel's code under one mapping."""
-    return kernel.key + variant()
-
-
-def symbol_of(kernel: k.Kernel, mapping: Mapping) -> str:
-    """The name of a kernel's function under a mapping."""
-    return f"lazyt_k_{key_of(kernel)}_{mapping.key}"
 
 
 class Executable(ScheduleExecutable):
@@ -158,23 +105,13 @@ class Executable(ScheduleExecutable):
         return [("replay", replay_of(self, bound)), *([("together", together)] if together else [])]
 
 
-class Run:
-    """One run of a bound plan: its stream, the bases of addresses, and the owners of its memory."""
-
-    __slots__ = ("bases", "inputs", "outs", "stream")
-
-    def __init__(self, stream: Any, bases: Sequence[int], outs: Sequence[Any], inputs: Sequence[Any]) -> None:
-        self.stream, self.bases, self.outs, self.inputs = stream, bases, outs, inputs
-
-
-class Bound(ScheduleBinding):
+class Bound(Binding):
     """An executable for given extents."""
 
     exe: Executable
 
     def __init__(self, exe: Executable, extents: tuple[int, ...], scalars: Sequence[Any]) -> None:
-        super().__init__(exe, exe.expressions.evaluate(extents, scalars))
-        self.extents = extents
+        super().__init__(exe, extents, scalars)
         self.parts: list[Any] = []
         self.lock = threading.RLock()
 
@@ -263,12 +200,12 @@ class Bound(ScheduleBinding):
             if isinstance(product, Convolution):
                 product.place(table, patches)
                 ch = product.choice
-                return [product if ch.m and ch.n and ch.k and ch.count else Zeros(product)]
+                return [product if ch.m and ch.n and ch.k and ch.count else Zeros(product, product.at)]
             assert isinstance(product, Product)
             if product.choice.how != "blas":
                 return [ByLibrary(self, c, table, patches)]
             product.place(table, patches, level)
-            return [product if product.choice.k else Zeros(product)]
+            return [product if product.choice.k else Zeros(product, product.at)]
         if isinstance(c, ScatterCall) and (scatter := Scatter(self, c)).on_device:
             return scatter.place(table, patches, level)
         if isinstance(c, AttentionCall):
@@ -288,90 +225,6 @@ class Bound(ScheduleBinding):
             some = list(group)
             found += [Segment(self.where, some)] if capturable else some
         return found
-
-    @property
-    def where(self) -> Device:
-        return self.exe.device
-
-    def pieces_of(self, c: KernelCall) -> list[Piece]:
-        """What a kernel is launched as: itself, or the parts of one with too few units of work for all processors."""
-        extents, strides, coefs = self._shape(c)
-        return pieces_of(c.kernel, extents, strides, coefs, self.where.properties.processors)
-
-    def _placed(
-        self, c: KernelCall, piece: Piece, entries: list[int], at: int, patches: list[tuple[int, int, int]]
-    ) -> list[int]:
-        """The entries with addresses that are aligned as those of every run: buffers begin at multiples of 256."""
-        placed = list(entries)
-        offsets = {slot - at: offset for slot, _, offset in patches}
-        for x, where in zip(piece.operands, piece.kernel.layout.accesses, strict=True):
-            moves = not isinstance(x.source, Scratch) and uses_offset(c.accesses[x.source].offset)
-            placed[where] = 1 if moves else offsets[where]
-        return placed
-
-    def mappings_of(self, c: KernelCall) -> list[tuple[k.Kernel, Mapping]]:
-        """The kernels of a call and how each is given to threads at these sizes."""
-        found = self._mappings_of(c)
-        return [(kernel, replace(m, many=True)) for kernel, m in found] if id(c) in self.together else found
-
-    @cached_property
-    def together(self) -> dict[int, int]:
-        """By the id of a call that is launched with others: the number of that launch among such."""
-        found: dict[int, int] = {}
-        for region in self.exe.schedule.regions if own["many"] else ():
-            calls = [c for c in region if isinstance(c, KernelCall)]
-            if len(calls) < FEWEST:
-                continue
-            alone = [(c, m[0]) for c in calls if len(m := self._mappings_of(c)) == 1]
-            for key in sorted(groups(kernel_and_mapping for _, kernel_and_mapping in alone), key=str):
-                number = len(set(found.values()))
-                found.update({id(c): number for c, (kernel, m) in alone if (kernel.key, m) == key})
-        return found
-
-    def _mappings_of(self, c: KernelCall) -> list[tuple[k.Kernel, Mapping]]:
-        """As `mappings_of`, each call launched alone."""
-        found = []
-        checks, places = list(self.checks), dict(self.scratch)
-        arena, scratch_at = self.arena_size, self.scratch_at
-        for piece in self.pieces_of(c):
-            patches: list[tuple[int, int, int]] = []
-            table: list[int] = []
-            self._arguments(c, piece, table, patches)
-            placed = self._placed(c, piece, table, 0, patches)
-            mapping = choose(piece.kernel, placed, self.where.properties.shared)
-            processors = self.where.properties.processors
-            found += [(piece.kernel, m) for m in phases(piece.kernel, mapping, piece.extents, processors)]
-        # Nothing is kept of what this asked.
-        self.checks, self.scratch = checks, places
-        self.arena_size, self.scratch_at = arena, scratch_at
-        return found
-
-    def strategies_of(self, c: KernelCall) -> list[str]:
-        """What `explain()` says of how a kernel is given to blocks."""
-        launches = [m for _, m in self._mappings_of(c)]
-        if not any(m.phase for m in launches) and len(launches) == 1:
-            return []
-        what = "few long rows" if c.kernel.vector == "row" else "tall columns"
-        by = "segments" if any(m.segments for m in launches) else "chunks"
-        return [f"{what}, divided between blocks by {by}, in {len(launches)} launches"]
-
-    def is_loaded(self, c: KernelCall) -> bool:
-        """Whether the launch's code is on the device."""
-        return all((id(self.where), key_of(kernel), m) in _functions for kernel, m in self.mappings_of(c))
-
-    def source_of(self, c: KernelCall, notes: Sequence[str]) -> str:
-        """The CUDA C of a launch, behind the functions that it calls; compiles nothing."""
-        module = Module()
-        texts = []
-        for i, (kernel, mapping) in enumerate(self.mappings_of(c)):
-            texts.append(emit(kernel, mapping, symbol_of(kernel, mapping), module, notes if i == 0 else ()))
-        return "\n".join([module.text(), *texts])
-
-    def sass_of(self, c: KernelCall) -> str:
-        """The machine code of a launch for this device; compiles it, if only to be read."""
-        named = [(kernel, mapping, symbol_of(kernel, mapping)) for kernel, mapping in self.mappings_of(c)]
-        capability = self.where.properties.capability
-        return engine.disassembled(engine.compile_program(program(named), capability).cubin)
 
     def _product(self, c: MatmulCall) -> Product | Convolution:
         return Product(self, c) if c.node.op == "matmul" else Convolution(self, c)

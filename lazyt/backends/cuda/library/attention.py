@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lazyt.backends.common.products import Patches
+    from lazyt.backends.cuda.binding import Binding, Run
     from lazyt.backends.cuda.cuda_graph import Launch
-    from lazyt.backends.cuda.executor import Bound, Run
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
     from lazyt.ir.passes.schedule import AttentionCall
@@ -40,7 +40,7 @@ def calls(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...] | N
     return on_halves(b, n, operands)
 
 
-def chosen(bound: Bound, call: AttentionCall) -> Attention | Kernels:
+def chosen(bound: Binding, call: AttentionCall) -> Attention | Kernels:
     """What computes a call: cuDNN may be asked for halves without a mask."""
     n = call.node
     kernels = Kernels(bound, call)
@@ -53,7 +53,7 @@ def chosen(bound: Bound, call: AttentionCall) -> Attention | Kernels:
 class Attention:
     """One call by cuDNN. Results that nobody reads are put into memory that is given back."""
 
-    def __init__(self, bound: Bound, call: AttentionCall, kernels: Kernels) -> None:
+    def __init__(self, bound: Binding, call: AttentionCall, kernels: Kernels) -> None:
         self.bound, self.call, self.kernels = bound, call, kernels
         n = call.node
         assert isinstance(n.attrs, g.Opaque)

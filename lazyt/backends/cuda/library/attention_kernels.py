@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lazyt.backends.common.products import Patches
-    from lazyt.backends.cuda.executor import Bound
+    from lazyt.backends.cuda.binding import Binding
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Node
     from lazyt.ir.passes.schedule import AttentionCall
@@ -41,7 +41,7 @@ def calls(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ...] | N
 class Kernels:
     """One call of a bound plan: one launch, of a gradient two that do not need each other."""
 
-    def __init__(self, bound: Bound, call: AttentionCall) -> None:
+    def __init__(self, bound: Binding, call: AttentionCall) -> None:
         self.bound, self.call = bound, call
         self.back = shared.is_gradient(call)
         self.count, self.queries, self.keys, self.d, self.e = shared.sizes(bound, call)

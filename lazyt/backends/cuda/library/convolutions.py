@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lazyt.backends.common.products import Patches
-    from lazyt.backends.cuda.executor import Bound, Run
+    from lazyt.backends.cuda.binding import Binding, Run
     from lazyt.ir.graph import Node
     from lazyt.ir.passes.schedule import MatmulCall
 
@@ -33,9 +33,9 @@ TITLES = {"convolve": "convolution", "convolve_filter": "filter gradient", "conv
 class Convolution(products.Product):
     """One convolution or gradient of one, of operands that lie dense; one of one axis has another of 1."""
 
-    bound: Bound
+    bound: Binding
 
-    def __init__(self, bound: Bound, call: MatmulCall) -> None:
+    def __init__(self, bound: Binding, call: MatmulCall) -> None:
         n, (x, y), value = call.node, call.node.operands, bound.value
         a = n.attrs
         assert isinstance(a, g.Convolution)

@@ -1,15 +1,14 @@
 """Convolutions and attention by cuDNN, through NVIDIA's Python front end. Calls that it refuses have other code.
 
 A convolution of two spatial axes is a graph of one node, planned once for each geometry and precision; so is attention
-(cudnn_attention.py). The front end is
-asked of the driver, so a test's fake can stand in its place.
+(cudnn_attention.py). The front end is asked of the driver, so a test's fake can stand in its place.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lazyt.backends.cuda.flags import switches
 from lazyt.backends.cuda.library.cudnn_attention import Attended, Layout, described as described_attention
@@ -17,8 +16,8 @@ from lazyt.errors import DeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
-    from lazyt.backends.cuda.device import Device
 
 # What a plan may not do if products are to be float32 all through, and what it may not do at all.
 PRECISE = ("TENSOR_CORE", "WINOGRAD", "FFT")
@@ -71,10 +70,20 @@ class Planned:
     workspace: int
 
 
+class Where(Protocol):
+    """What is asked of the `Device` (device.py): its driver, the order of its work, its memory."""
+
+    driver: Any
+
+    def work(self) -> AbstractContextManager[Any]: ...
+
+    def take(self, nbytes: int) -> Any: ...
+
+
 class Cudnn:
     """cuDNN on one device. `fallbacks` counts the calls that it refused and others computed."""
 
-    def __init__(self, where: Device) -> None:
+    def __init__(self, where: Where) -> None:
         self.where = where
         self.fallbacks = 0
         self._found: Any = None

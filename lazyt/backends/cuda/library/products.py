@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lazyt.backends.common.products import Patches
-    from lazyt.backends.cuda.executor import Bound, Run
-    from lazyt.backends.cuda.library.convolutions import Convolution
+    from lazyt.backends.cuda.binding import Binding, Run
     from lazyt.ir.graph import Node
     from lazyt.ir.passes.schedule import MatmulCall
 
@@ -47,9 +46,9 @@ def is_tf32(dtype: np.dtype) -> bool:
 class Product(products.Product):
     """One product of a bound plan: the calls of cuBLAS that it takes."""
 
-    bound: Bound
+    bound: Binding
 
-    def __init__(self, bound: Bound, call: MatmulCall) -> None:
+    def __init__(self, bound: Binding, call: MatmulCall) -> None:
         x, y = call.node.operands
         value = bound.value
         found = [leading(o, strides, value) for o, (_, strides, _) in zip((x, y), call.operands, strict=True)]
@@ -97,7 +96,7 @@ class Product(products.Product):
         return found
 
 
-def place(bound: Bound, call: MatmulCall, table: list[int], patches: Patches) -> None:
+def place(bound: Binding, call: MatmulCall, table: list[int], patches: Patches) -> None:
     """The addresses of both operands and the result, at the end of the table."""
     at = len(table)
     table.extend((0, 0, 0))
@@ -125,7 +124,7 @@ def _merged(batch: Sequence[int], a: Sequence[int], b: Sequence[int], size: int)
 class ByLibrary:
     """A product that cuBLAS cannot read, or of integers: CuPy's matmul, which no graph can hold."""
 
-    def __init__(self, bound: Bound, call: MatmulCall, table: list[int], patches: Patches) -> None:
+    def __init__(self, bound: Binding, call: MatmulCall, table: list[int], patches: Patches) -> None:
         self.bound = bound
         self.call = call
         self.at = len(table)
@@ -150,12 +149,12 @@ class ByLibrary:
 class Zeros:
     """A product over no elements."""
 
-    def __init__(self, product: Product | Convolution) -> None:
-        self.product = product
+    def __init__(self, product: products.Product, at: int) -> None:
+        self.product, self.at = product, at  # where its addresses stand in the table
 
     def run(self, run: Run) -> None:
         p = self.product
         ch, where = p.choice, p.bound.where
         nbytes = ch.m * ch.n * ch.count * p.call.node.dtype.itemsize
         if nbytes:
-            where.driver.clear(run.stream, int(p.bound.table[p.at + 2]), nbytes)
+            where.driver.clear(run.stream, int(p.bound.table[self.at + 2]), nbytes)

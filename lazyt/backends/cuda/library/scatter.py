@@ -21,7 +21,7 @@ from lazyt.ir import dtypes
 from lazyt.ir.passes.call_operands import buffer_of
 
 if TYPE_CHECKING:
-    from lazyt.backends.cuda.executor import Bound, Run
+    from lazyt.backends.cuda.binding import Binding, Run
     from lazyt.backends.math.vector import Vec
     from lazyt.ir.passes.schedule import ScatterCall
 
@@ -109,7 +109,7 @@ def _converted(source: np.dtype, target: np.dtype, x: Vec) -> tuple[Vec, ...]:
 class Scatter:
     """One scatter of a bound plan: its launches."""
 
-    def __init__(self, bound: Bound, call: ScatterCall) -> None:
+    def __init__(self, bound: Binding, call: ScatterCall) -> None:
         self.bound, self.call = bound, call
         n, value = call.node, bound.value
         self.count = value(call.at.shape[0])
@@ -164,7 +164,7 @@ class Scatter:
 class Sorted:
     """The order of many updates, by CuPy's sort, which no graph can hold."""
 
-    def __init__(self, bound: Bound, at: int, count: int) -> None:
+    def __init__(self, bound: Binding, at: int, count: int) -> None:
         self.bound, self.at, self.count = bound, at, count
 
     def run(self, run: Run) -> None:
