@@ -1,4 +1,4 @@
-"""Sizes, times, places and tables: what the other files of this room print with."""
+"""Sizes, times, places and tables: what the other packages print with."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _columns(rows: Sequence[Sequence[str]]) -> range:
 
 
 def _escaped(text: str) -> str:
-    import html  # its tables of names take longer to import than this room, for notebooks alone
+    import html  # its tables of names take longer to import than this package, for notebooks alone
 
     return html.escape(text)
 

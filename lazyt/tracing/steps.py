@@ -1,4 +1,4 @@
-"""What a trace is made of beside operations, how its next step is found, and what recording asks of the rooms above."""
+"""What a trace is made of beside operations, how its next step is found, and what recording asks of packages above."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Moved(Exception):
 
 
 class Hooks:
-    """What recording asks of the rooms above it: tensor.py and sync.py fill it in."""
+    """What recording asks of the packages above it: tensor.py and sync.py fill it in."""
 
     tensor: type[Handle]
     # New tensors without any state: `next` of it costs less than `object.__new__`.
