@@ -71,7 +71,7 @@ FLAGS = (
     Flag("vectors", "general", "a product of a matrix and a vector is computed as other products"),
     Flag("halves", "general", "products read float32 copies of float16 and bfloat16 operands"),
     Flag("turn", "general", "a transposed product is computed, then transposed"),
-    Flag("pack", "general", "a matrix that many products read transposed is turned by each of them"),
+    Flag("pack", "general", "a matrix that many products read transposed is transposed by each of them"),
     Flag("epilogues", "general", "products have no epilogues"),
     Flag("attention", "general", "attention is a product, a softmax and a product, with its weights in memory"),
     Flag("gemm", "general", "products are BLAS's where possible"),

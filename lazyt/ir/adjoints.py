@@ -67,7 +67,7 @@ def _folded(b: Builder, windows: Node, axis: int, extent: int | Dim, starts: Seq
 def image_of(b: Builder, y: Node, w: Node, a: g.Convolution, shape: g.Shape) -> Node:
     """The adjoint of `convolve` with w in its image, which has `shape`.
 
-    That of a plain one is a convolution of y, padded, with w turned around.
+    That of a plain one is a convolution of y, padded, with w reversed.
     """
     if not a.is_plain or all(hint(d) == 1 for d in y.shape[2:]):
         # NOTE: of one place it is a product without zeros: see lower_convolution.py.

@@ -67,13 +67,13 @@ def mask_of(n: Node) -> int | None:
 # As primitives
 
 
-def turned(b: Builder, x: Node) -> Node:
+def transposed(b: Builder, x: Node) -> Node:
     return b.permute(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
 def scores(b: Builder, q: Node, k: Node, mask: Node | None, by: Node, causal: bool) -> Node:
     """q @ k.T * by, with masked scores at -inf."""
-    s = b.mul(b.matmul(q, turned(b, k)), by)
+    s = b.mul(b.matmul(q, transposed(b, k)), by)
     low = b.constant(-math.inf, s.dtype)
     if causal:
         at = s.shape[-2:]
@@ -112,8 +112,8 @@ def by_products(b: Builder, n: Node, operands: Sequence[Node]) -> tuple[Node, ..
     if n.attrs.fn == "attention":
         return b.matmul(w, v), l
     delta, ct = operands[-3:-1]
-    s = b.mul(b.mul(w, b.sub(b.matmul(ct, turned(b, v)), along(b, delta, w))), by)
-    return b.matmul(s, k), b.matmul(turned(b, s), q), b.matmul(turned(b, w), ct)
+    s = b.mul(b.mul(w, b.sub(b.matmul(ct, transposed(b, v)), along(b, delta, w))), by)
+    return b.matmul(s, k), b.matmul(transposed(b, s), q), b.matmul(transposed(b, w), ct)
 
 
 # As calls

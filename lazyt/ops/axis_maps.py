@@ -35,14 +35,14 @@ def mapped(b: Builder, x: Node, axis: int, m: AxisMap) -> Node:
     value = _moved(b, _read(b, x, axis, m.reads, m.weights), x.ndim, axis)
     # What stands for its derivative: the same sums, in the order of the elements of x.
     ahead = (axis, *(i for i in range(x.ndim) if i != axis))
-    turned = b.permute(x, ahead)
+    permuted = b.permute(x, ahead)
     rows, width = m.fed.shape
-    lone = b.reshape(turned, (turned.shape[0], 1, *turned.shape[1:]))
-    spread = b.expand(lone, (rows, width, *turned.shape[1:]))
+    lone = b.reshape(permuted, (permuted.shape[0], 1, *permuted.shape[1:]))
+    spread = b.expand(lone, (rows, width, *permuted.shape[1:]))
     shares = b.expand(b.reshape(m.shares, (rows, width, *(1,) * (x.ndim - 1))), spread.shape)
     zero = b.constant(0, x.dtype)
     terms = b.select(b.ne(shares, b.expand_to(zero, shares.shape)), b.mul(spread, shares), zero_like(b, spread))
-    nothing = b.expand_to(zero, (m.reads.shape[0], *turned.shape[1:]))
+    nothing = b.expand_to(zero, (m.reads.shape[0], *permuted.shape[1:]))
     total = _moved(b, b.scatter(nothing, terms, (m.fed,), (0,), "add"), x.ndim, axis)
     return b.make("known", (total, b.stop(value)), None, value.shape, value.dtype)
 

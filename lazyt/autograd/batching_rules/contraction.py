@@ -26,7 +26,7 @@ def _matmul(lanes: Lanes, n: Node, xs: Sequence[Node]) -> Node:
     if not lanes.has(n, 1, y):
         return lanes.unfold(b.matmul(lanes.fold(x, k - 2), y), k - 2, n.shape[-2])
     if not lanes.has(n, 0, x):
-        if n.shape[-2] == 1:  # a row by many matrices: they are not turned
+        if n.shape[-2] == 1:  # a row by many matrices: they are not transposed
             return _product(lanes, lanes.repeat(x), y)
         return lanes.unfold(b.matmul(x, lanes.fold(y, k - 1)), k - 1, n.shape[-1])
     return _product(lanes, x, y)

@@ -37,5 +37,5 @@ def _scatter(lanes: Lanes, n: Node, xs: Sequence[Node]) -> Node:
         indices = [lanes.whole(n, i, y) for i, y in enumerate(xs) if i > 1]
         return b.scatter(x, v, [lanes.number(n.operands[2].shape), *indices], (0, *further), mode)
     k = xs[2].ndim
-    turned = b.permute(v, (*range(1, k + 1), 0, *range(k + 1, v.ndim)))
-    return b.scatter(x, turned, xs[2:], further, mode)
+    permuted = b.permute(v, (*range(1, k + 1), 0, *range(k + 1, v.ndim)))
+    return b.scatter(x, permuted, xs[2:], further, mode)

@@ -14,7 +14,7 @@ from lazyt.autograd.rules.formula import Value, call, statics_of, zeros
 from lazyt.autograd.rules.registry import OPAQUE_VJP
 from lazyt.autograd.tangents.registry import library_jvp
 from lazyt.ir import dtypes, graph as g
-from lazyt.ir.attention import along, causal_of, mask_of, scores, turned, weights
+from lazyt.ir.attention import along, causal_of, mask_of, scores, transposed, weights
 
 if TYPE_CHECKING:
     from lazyt.ir.builder import Builder
@@ -83,9 +83,9 @@ def _attention(b: Builder, n: Node, ts: Tangents, used: frozenset[int]) -> Tange
     w = weights(b, s, b.stop)[0]
     parts: list[Node] = []
     if ts[0] is not None:
-        parts.append(b.mul(b.matmul(ts[0], turned(b, k)), by))
+        parts.append(b.mul(b.matmul(ts[0], transposed(b, k)), by))
     if ts[1] is not None:
-        parts.append(b.mul(b.matmul(q, turned(b, ts[1])), by))
+        parts.append(b.mul(b.matmul(q, transposed(b, ts[1])), by))
     if at is not None and (t := ts[at]) is not None:
         parts.append(b.expand_to(t, s.shape))
     found: list[Node] = []

@@ -63,7 +63,7 @@ def _noted(text: str, compute: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-def _turned(text: str, compute: Callable[..., Any]) -> Callable[..., Any]:
+def _reflected(text: str, compute: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Number, other: Any) -> Any:
         return self.notes.computed(text, compute, other, self)
 
@@ -100,12 +100,12 @@ class Number:
     def __init__(self, notes: Notes, name: str, value: Any) -> None:
         self.notes, self.name, self.value = notes, name, value
 
-    __add__, __radd__ = _noted("{}+{}", operator.add), _turned("{}+{}", operator.add)
-    __sub__, __rsub__ = _noted("{}-{}", operator.sub), _turned("{}-{}", operator.sub)
-    __mul__, __rmul__ = _noted("{}*{}", operator.mul), _turned("{}*{}", operator.mul)
-    __floordiv__, __rfloordiv__ = _noted("{}//{}", operator.floordiv), _turned("{}//{}", operator.floordiv)
-    __truediv__, __rtruediv__ = _noted("{}/{}", operator.truediv), _turned("{}/{}", operator.truediv)
-    __mod__, __rmod__ = _noted("{}%{}", operator.mod), _turned("{}%{}", operator.mod)
+    __add__, __radd__ = _noted("{}+{}", operator.add), _reflected("{}+{}", operator.add)
+    __sub__, __rsub__ = _noted("{}-{}", operator.sub), _reflected("{}-{}", operator.sub)
+    __mul__, __rmul__ = _noted("{}*{}", operator.mul), _reflected("{}*{}", operator.mul)
+    __floordiv__, __rfloordiv__ = _noted("{}//{}", operator.floordiv), _reflected("{}//{}", operator.floordiv)
+    __truediv__, __rtruediv__ = _noted("{}/{}", operator.truediv), _reflected("{}/{}", operator.truediv)
+    __mod__, __rmod__ = _noted("{}%{}", operator.mod), _reflected("{}%{}", operator.mod)
     __neg__ = _alone("-", operator.neg)
     __trunc__, __ceil__ = _alone("trunc", math.trunc), _alone("ceil", math.ceil)
     __lt__, __ge__ = _compared("<", ">=", operator.lt), _compared(">=", "<", operator.ge)

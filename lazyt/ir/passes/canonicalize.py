@@ -61,7 +61,7 @@ class Rewrites:
     convolutions: bool | Callable[[Node], bool] = True
     attention: Attention | None = None  # makes the calls that there are to be; None: all are products
     cover: bool = False  # an update of most of an array is computed over all of it
-    turn: bool = False  # a transposed product is one of transposed operands
+    transpose: bool = False  # a transposed product is one of transposed operands
     vectors: bool = False  # a product with a vector is a reduction
     slices: bool = True  # only those places of a convolution are computed that are read
     halves: bool = False  # a product reads halves themselves, not float32 copies of them
@@ -228,11 +228,11 @@ class _Canonicalizer:
         """A matrix and a column, or a row and a matrix: a sum along the matrix' rows, or down its columns a product."""
         b, last = self.b, x.ndim - 1
         shape = (*x.shape[:-1], y.shape[-1])
-        turned = (*range(last - 1), last, last - 1)
+        transposed = (*range(last - 1), last, last - 1)
         column = y.shape[-1] == 1
-        matrix, vector = (x, b.permute(y, turned)) if column else (b.permute(y, turned), x)
+        matrix, vector = (x, b.permute(y, transposed)) if column else (b.permute(y, transposed), x)
         # From here on (..., m, k) and (..., 1, k).
-        if matrix.op != "permute" or not isinstance(matrix.attrs, g.Axes) or matrix.attrs.axes != turned:
+        if matrix.op != "permute" or not isinstance(matrix.attrs, g.Axes) or matrix.attrs.axes != transposed:
             return b.reshape(b.reduce("sum", b.mul(matrix, b.expand_to(vector, matrix.shape)), (last,)), shape)
         return b.reshape(b.matmul(vector, matrix.operands[0]), shape)
 
@@ -240,8 +240,8 @@ class _Canonicalizer:
         """Whether n is a transposed product that nobody else reads: the gradient of a weight that is met transposed."""
         x = n.operands[0]
         assert isinstance(n.attrs, g.Axes)
-        turned = n.attrs.axes == (*range(y.ndim - 2), y.ndim - 1, y.ndim - 2)
-        return self.rewrites.turn and turned and x.op == y.op == "matmul" and self.readers[x] == 1
+        transposed = n.attrs.axes == (*range(y.ndim - 2), y.ndim - 1, y.ndim - 2)
+        return self.rewrites.transpose and transposed and x.op == y.op == "matmul" and self.readers[x] == 1
 
     def _convolution(self, n: Node, x: Node, y: Node) -> Node:
         """As it is if plain and wanted, with its image's zeros as padding where a library computes it, or products."""

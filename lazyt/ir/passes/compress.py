@@ -159,7 +159,7 @@ class Cut:
     def moved(self, n: Node) -> Node | None:
         """The one operand that n is a linear function of, the others being small or free."""
         if n.op in MOVEMENT:
-            # NOTE: filters that are turned keep all their elements, and are parameters still.
+            # NOTE: filters that are transposed keep all their elements, and are parameters still.
             if n.op == "concat" or (n.op == "slice" and n.shape != n.operands[0].shape):
                 return None
             return n.operands[0]

@@ -1,4 +1,4 @@
-"""Makes the kernel of equal groups once: the turns of a loop, the layers of a model, the updates of an optimizer.
+"""Makes the kernel of equal groups once: the iterations of a loop, the layers of a model, the updates of an optimizer.
 
     h1 = tanh(a @ w + x[1]); h2 = tanh(b @ w + x[2])    -->    one kernel; two calls of other buffers and offsets
 

@@ -82,8 +82,8 @@ def _by_steps(b: Builder, y: Node, w: Node, a: g.Convolution, shape: g.Shape) ->
     whole = (*w.shape[:2], *(n * s for n, s in zip(counts, steps, strict=True)))
     filters = b.pad(w, (0,) * w.ndim, whole, b.constant(0, w.dtype)) if whole[2:] != a.sizes else w
     apart = b.reshape(filters, (*w.shape[:2], *(d for pair in zip(counts, steps, strict=True) for d in pair)))
-    turned = b.permute(apart, (0, 1, *range(3, apart.ndim, 2), *range(2, apart.ndim, 2)))
-    filters = b.reshape(turned, (w.shape[0], shape[1] * math.prod(steps), *counts))
+    permuted = b.permute(apart, (0, 1, *range(3, apart.ndim, 2), *range(2, apart.ndim, 2)))
+    filters = b.reshape(permuted, (w.shape[0], shape[1] * math.prod(steps), *counts))
     plain = g.Convolution(counts, (1,) * rank, (1,) * rank, 1, (0,) * rank)
     places = tuple(d + n - 1 for d, n in zip(y.shape[2:], counts, strict=True))
     z = imaged(b, y, filters, plain, (y.shape[0], filters.shape[1], *places))
@@ -134,9 +134,9 @@ def _by_filter(b: Builder, x: Node, y: Node, a: g.Convolution, shape: g.Shape) -
         return b.permute(total, (*range(1, x.ndim), 0))
     columns, flat = _columns(b, x, out, a), _flat(b, y, a)
     if a.is_plain:
-        each = b.matmul(columns, _turned(b, flat))
+        each = b.matmul(columns, _transposed(b, flat))
         return b.reshape(b.reduce("sum", each, (0,)), (*depth, features))
-    found = b.reduce("sum", b.matmul(flat, _turned(b, columns)), (0,))
+    found = b.reduce("sum", b.matmul(flat, _transposed(b, columns)), (0,))
     return b.permute(b.reshape(found, (features, *depth)), (*range(1, x.ndim), 0))
 
 
@@ -151,7 +151,7 @@ def imaged(b: Builder, y: Node, w: Node, a: g.Convolution, shape: g.Shape) -> No
             total = term if total is None else b.add(total, term)
         assert total is not None, "a window has at least one element"
         return total
-    columns = b.matmul(_turned(b, _matrix(b, w, images, a)), _flat(b, y, a))
+    columns = b.matmul(_transposed(b, _matrix(b, w, images, a)), _flat(b, y, a))
     if _is_point(a):
         spread = b.reshape(columns, (*shape[:2], *out))
         if set(a.strides) == {1}:
@@ -223,5 +223,5 @@ def _flat(b: Builder, y: Node, a: g.Convolution) -> Node:
     return b.reshape(y, (y.shape[0], *groups, product(y.shape[2:])))
 
 
-def _turned(b: Builder, x: Node) -> Node:
+def _transposed(b: Builder, x: Node) -> Node:
     return b.permute(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))

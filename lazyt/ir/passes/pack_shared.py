@@ -1,4 +1,4 @@
-"""Turns a matrix once that several products of few rows read transposed, such as a weight in the iterations of a loop.
+"""Transposes a matrix in memory once that several products of few rows read transposed: a weight in a loop, say.
 
     matmul(a_1, permute(w)), ..., matmul(a_n, permute(w))    -->    matmul(a_1, t), ..., matmul(a_n, t)
         where t = slice(concat(permute(w), zeros))
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lazyt.ir.graph import Node
     from lazyt.ir.symbolic import Scope
 
-# So many products read a matrix that is turned for them: to write and read it takes as long as three packings.
+# So many products read a matrix that is copied for them: to write and read it takes as long as three packings.
 READERS = 4
 # Products of at most FEW rows read it where it lies (as in lazyt/backends/cpu/library/gemv.py); of those of more than
 # ROWS, packing is a small share.
@@ -31,24 +31,24 @@ PAD = 16
 
 
 def pack_shared(graph: g.Graph, scope: Scope | None) -> g.Graph:
-    """The graph with such matrices turned once; the same graph if there are none."""
+    """The graph with such matrices transposed once; the same graph if there are none."""
     readers = Counter(n.operands[1] for n in graph.nodes if n.op == "matmul" and FEW < hint(n.shape[-2]) <= ROWS)
     shared = {x for x, count in readers.items() if count >= READERS and _is_transposed(x)}
     if not shared:
         return graph
     b = Builder(scope)
     new: dict[Node, Node] = {}
-    turned: dict[Node, Node] = {}
+    transposed: dict[Node, Node] = {}
     for n in graph.nodes:
         b.site = n.site
         operands = [new[x] for x in n.operands]
         if n.op == "matmul" and n.operands[1] in shared:
-            operands[1] = turned[n.operands[1]]
+            operands[1] = transposed[n.operands[1]]
         new[n] = b.make(n.op, tuple(operands), n.attrs, n.shape, n.dtype)
         if n in shared:
             rows, cols = n.shape
             room = b.expand_to(b.constant(0, n.dtype), (rows, PAD))
-            turned[n] = b.slice(b.concat([new[n], room], 1), (0, 0), (rows, cols), (1, 1))
+            transposed[n] = b.slice(b.concat([new[n], room], 1), (0, 0), (rows, cols), (1, 1))
     outs = [new[n] for n in graph.outputs]
     return g.Graph(g.reachable(outs), outs)
 

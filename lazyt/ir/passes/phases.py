@@ -22,6 +22,7 @@ STEPS = 8
 WEIGHTS = 64
 # Elements of the rows that such a window meets, at most.
 ROWS = 12000
+# Reach of such a window along each axis, at most.
 REACH = (32, 256)
 
 

@@ -126,7 +126,7 @@ def _order(p: Program, options: Options) -> Program:
 PASSES: list[Pass] = [
     Pass("canonicalize", _canonicalize),  # marks of autograd go, complex values become parts, dead code is dropped
     Pass("collect_sums", _collect_sums),  # what a loop adds up is one product, reduction or concatenation
-    Pass("pack_shared", _pack_shared, "pack"),  # a weight that many products read transposed is turned once
+    Pass("pack_shared", _pack_shared, "pack"),  # a weight that many products read transposed is copied so
     Pass("compress", _compress),  # what the backward reads is kept in few bits, where it was recorded so
     Pass("save_residuals", _save_residuals),  # a later backward's gradients give way to what it reads
     Pass("recompute", _recompute),  # under a memory budget: what the backward computes again in place of keeping it

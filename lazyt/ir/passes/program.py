@@ -46,9 +46,11 @@ class Options:
     @cached_property
     def rewrites(self) -> Rewrites:
         """The rewrites of `canonicalize`."""
-        cover, turn, vectors = (self.fused and self.on(flag) for flag in ("cover", "turn", "vectors"))
+        cover, transpose, vectors = (self.fused and self.on(flag) for flag in ("cover", "turn", "vectors"))
         slices, halves = self.on("slices"), self.on("halves")
-        return Rewrites(self.convolutions, self.attention, cover, turn, vectors, slices, halves, halves and self.alike)
+        return Rewrites(
+            self.convolutions, self.attention, cover, transpose, vectors, slices, halves, halves and self.alike
+        )
 
     def on(self, flag: str) -> bool:
         """Whether a flag is on."""

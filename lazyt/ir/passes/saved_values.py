@@ -1,8 +1,8 @@
 """The values that cross from the forward pass to the backward pass: what training keeps in memory.
 
 A node is *backward* where it pulls a cotangent back (`Origin.backward`), and where it is computed from such a node by a
-step that nothing differentiates (an optimizer's update). All else is *forward*: so is the second turn of a loop in one
-trace, although it depends on the gradients of the first.
+step that nothing differentiates (an optimizer's update). All else is *forward*: so is the second iteration of a loop in
+one trace, although it depends on the gradients of the first.
 
 A *saved value* is a stored forward value, no input of the program, that a backward node reads: itself, or through
 forward nodes that are not stored (they are computed again where they are read: a cast, a cheap function).

@@ -60,7 +60,7 @@ def plain(x, w, strides, padding, dilations):
 def run(case, dtype, form, monkeypatch, epilogue=True):
     """The convolution, one of which an epilogue reads alone, and the gradients by both operands."""
     monkeypatch.setattr(convolutions, "ALONG_FEATURES", 1e-9 if form == "places" else 1e9)
-    monkeypatch.setattr(convolutions, "TURNED", 0)
+    monkeypatch.setattr(convolutions, "TRANSPOSED", 0)
     monkeypatch.setattr(convolutions, "PACKED", 0)
     forget()
     *_, strides, padding, dilations = CASES[case]

@@ -1,4 +1,4 @@
-"""The function that turns lines around, of every width and dtype, at all depths and counts around its squares."""
+"""The function that transposes lines, of every width and dtype, at all depths and counts around its squares."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from lazyt.backends.cpu.codegen.transpose import Turning
+from lazyt.backends.cpu.codegen.transpose import Transposer
 from lazyt.backends.cpu.engine import compile_module
 
 KINDS = [
@@ -18,13 +18,13 @@ KINDS = [
 
 @pytest.mark.parametrize(("dtype", "lanes"), KINDS)
 def test_lines_become_columns(dtype: str, lanes: int) -> None:
-    turning = Turning(np.dtype(dtype), lanes)
-    body, declared = turning.text()
-    name = f"tested_{turning.name}.{lanes}"
-    text = body.replace("define internal", "define").replace(f"@{turning.name}(", f"@{name}(")
+    transposer = Transposer(np.dtype(dtype), lanes)
+    body, declared = transposer.text()
+    name = f"tested_{transposer.name}.{lanes}"
+    text = body.replace("define internal", "define").replace(f"@{transposer.name}(", f"@{name}(")
     module = compile_module("\n".join([*sorted(x for x in declared if x), text]), [name])
     words = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
-    turn = ctypes.CFUNCTYPE(None, *words)(module.address(name))
+    transpose = ctypes.CFUNCTYPE(None, *words)(module.address(name))
     rng = np.random.default_rng(0)
     for depth in (0, 1, 3, lanes, lanes + 1, 2 * lanes + 5):
         for count in sorted({1, max(lanes - 1, 1), lanes}):
@@ -33,5 +33,5 @@ def test_lines_become_columns(dtype: str, lanes: int) -> None:
             got = np.full((depth + 1, count + 3), 111, dtype)
             want = got.copy()
             want[:depth, :count] = lines[:count].T
-            turn(ctypes.addressof(addresses), depth, count, got.ctypes.data, count + 3)
+            transpose(ctypes.addressof(addresses), depth, count, got.ctypes.data, count + 3)
             np.testing.assert_array_equal(got, want, err_msg=f"{depth} deep, {count} lines: nothing else is written")

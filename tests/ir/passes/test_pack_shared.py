@@ -1,4 +1,4 @@
-"""A matrix that products of few rows read transposed is turned once: which are, and that no bit changes."""
+"""A matrix that products of few rows read transposed is copied so, once: which are, and that no bit changes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ F4 = dtypes.float32
 def _graph(readers: int, rows: int = 9, dtype: Any = F4, halves: bool = False) -> g.Graph:
     b = Builder()
     w = b.input(0, (5, 4), dtypes.float16 if halves else dtype)
-    turned = b.permute(b.cast(w, dtype) if halves else w, (1, 0))
-    outs = [b.matmul(b.input(1 + i, (rows, 4), dtype), turned) for i in range(readers)]
+    transposed = b.permute(b.cast(w, dtype) if halves else w, (1, 0))
+    outs = [b.matmul(b.input(1 + i, (rows, 4), dtype), transposed) for i in range(readers)]
     return g.Graph(g.reachable(outs), outs)
 
 

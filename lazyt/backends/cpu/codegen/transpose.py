@@ -23,7 +23,7 @@ BLOCK = 16
 MOST = 4
 
 
-class Turning:
+class Transposer:
     """The function for a dtype, and how it is called."""
 
     def __init__(self, dtype: np.dtype, lanes: int, source: Source | None = None, pairs: bool = False) -> None:
@@ -32,7 +32,7 @@ class Turning:
         self.element, self.size = mem_type(dtype), dtype.itemsize
         self.vector = f"<{lanes} x {self.element}>"
         self.source, self.pairs = source, pairs
-        self.name = f"turn.{suffix_of(dtype)}" + (f".{source.stored}.{source.half}" if source is not None else "")
+        self.name = f"transpose.{suffix_of(dtype)}" + (f".{source.stored}.{source.half}" if source is not None else "")
 
     def call(
         self, f: Function, lines: list[str], depth: str, count: str, to: str, to_step: str, workspace: str
@@ -103,7 +103,7 @@ class Turning:
         return f.let(f"shufflevector {self.vector} {a}, {self.vector} {b}, <{self.lanes} x i32> <{wanted}>")
 
     def _within(self, f: Function, xs: list[str]) -> list[str]:
-        """As many vectors as a block has elements, every block turned: pairs of runs ever twice as long take turns."""
+        """As many vectors as a block has elements, every block transposed: runs ever twice as long are interleaved."""
         block, run = len(xs), 1
         while run < block:
             low, high = (

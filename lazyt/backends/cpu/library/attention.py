@@ -87,7 +87,7 @@ def workspace(c: AttentionCall) -> int:
 
 
 def _unit_rows(tile: Tile, size: int, queries: int, count: int, d: int, e: int, back: bool) -> int:
-    """Queries that are turned around together: as many panels as working memory holds, but enough units to share."""
+    """Queries that are transposed together: as many panels as working memory holds, but enough units to share."""
     panel = tile.columns
     deep, wide = (-(-x // tile.lanes) * tile.lanes for x in (d, e))
     if back:

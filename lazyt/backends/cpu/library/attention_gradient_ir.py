@@ -4,7 +4,7 @@
     p[key, query] = sum over e of v[key, e] * ct[query, e], s' = w * (p - delta) * by
     dq[d, query] += k[key, d] * s'[key, query];  dk[key, d] += s' @ q;  dv[key, e] += w @ ct
 
-q and ct are turned around into working memory, and dq back from there. A unit is one matrix: its panels add to dk and
+q and ct are transposed into working memory, and dq back from there. A unit is one matrix: its panels add to dk and
 dv one after another.
 """
 
@@ -36,8 +36,8 @@ class _Gradient(Writer):
         """%rows has l and delta, %own.q and %own.g are where q and ct lie in memory."""
         f, n = Function(), self.panel
         f.line("%last.key = sub i64 %keys, 1")
-        for features, row, turned, to in (("d", "k", "q", "s"), ("e", "v", "g", "p")):
-            f.line(f"call void @row.{nv}(i64 %{features}, ptr %{row}, i64 %{row}_row, ptr %{turned}, i64 {n}, "
+        for features, row, transposed, to in (("d", "k", "q", "s"), ("e", "v", "g", "p")):
+            f.line(f"call void @row.{nv}(i64 %{features}, ptr %{row}, i64 %{row}_row, ptr %{transposed}, i64 {n}, "
                    f"ptr %{to}, i64 {n}, i64 %keys, i1 false, i64 0)")  # fmt: skip
         self.hide(f, nv)
         logs = [self.load(f, a) for a in self.part(f, "%rows", 0, nv)]
@@ -86,7 +86,7 @@ class _Gradient(Writer):
         self.areas(f, arg, (("st", PANELS_BACK), ("s", SCORES), ("p", SCORES), ("t", SCORES)))
         _, q_size, _ = self.sizes(f, arg)
         deep_e = f.let(f"and i64 {f.let('add i64 ' + arg['e'] + f', {self.lanes - 1}')}, {-self.lanes}")
-        # A panel: l and delta, then q, ct and dq turned around.
+        # A panel: l and delta, then q, ct and dq transposed.
         g_at = f.let(f"add i64 {q_size}, {2 * n}")
         dq_at = f.let(f"add i64 {g_at}, {f.let(f'mul i64 {deep_e}, {n}')}")
         whole = f.let(f"add i64 {dq_at}, {q_size}")
@@ -120,7 +120,7 @@ class _Gradient(Writer):
                         self.fetch(f, source, f.at(e, state, str(part * n)), left)
                     for base, row, features, to in ((q0, "q_row", "d", str(2 * n)), (g0, "g_row", "e", g_at)):
                         source = f.at(e, base, f.let(f"mul i64 {query}, {arg[row]}"))
-                        f.line(f"call void @turn(ptr {source}, i64 {arg[row]}, i64 {arg[features]}, i64 {left}, "
+                        f.line(f"call void @transpose(ptr {source}, i64 {arg[row]}, i64 {arg[features]}, i64 {left}, "
                                f"i64 {width}, ptr {f.at(e, state, to)})")  # fmt: skip
                     self.scale(f, f.at(e, state, str(2 * n)), arg["d"], width, arg["by"])
                 last = f.let(f"add i64 {first}, {rows}")
@@ -157,8 +157,8 @@ class _Gradient(Writer):
                     state, query = panel(p.index)
                     left, _, _ = self.width(f, rows, p.index)
                     out = f.at(e, dq, f.let(f"mul i64 {query}, {arg['d']}"))
-                    f.line(f"call void @turn.back(ptr {f.at(e, state, dq_at)}, i64 {left}, i64 {arg['d']}, ptr {out}, "
-                           f"i64 {arg['d']})")  # fmt: skip
+                    f.line(f"call void @transpose.back(ptr {f.at(e, state, dq_at)}, i64 {left}, i64 {arg['d']}, "
+                           f"ptr {out}, i64 {arg['d']})")  # fmt: skip
         self.close(f, name)
 
     def fetch(self, f: Function, source: str, to: str, left: str) -> None:
@@ -187,7 +187,7 @@ def gradient_text(
         w.product("col", nv)
         w.step(nv)
     w.parts(families)
-    w.turns()
+    w.transposes()
     w.steps()
     w.driver("lazyt_attention_gradient")
     return w.module("lazyt_attention_gradient")

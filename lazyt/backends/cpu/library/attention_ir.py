@@ -4,7 +4,7 @@
     weights  m, l: the maximum so far and the sum of exp(s - m), a lane each; w = exp(s - m)
     result   o[e, query] = o * exp(old m - m) + sum over keys of v[key, e] * w[key, query]
 
-A panel is as wide as the micro-kernels of products (gemm_micro.py). q is turned around into working memory once a unit,
+A panel is as wide as the micro-kernels of products (gemm_micro.py). q is transposed into working memory once a unit,
 and o back from there at its end. All that is made of scores lies there too: KEYS x a panel, whatever there is in memory
 of q, k and v. A unit is some panels of one matrix. Where queries see earlier keys only, blocks behind them are left
 out. Bits depend on the sizes alone: panels are independent, and each processes blocks of KEYS keys in order.
@@ -111,8 +111,8 @@ class _Forward(Writer):
                 left, width, _ = self.width(f, rows, p.index)
                 source = f.at(e, q1, f.let(f"mul i64 {p.index}, {arg['q_row']}"))
                 target = f.at(e, "%qt", f.let(f"mul i64 {which}, {q_size}"))
-                f.line(f"call void @turn(ptr {source}, i64 {arg['q_row']}, i64 {arg['d']}, i64 {left}, i64 {width}, "
-                       f"ptr {target})")  # fmt: skip
+                f.line(f"call void @transpose(ptr {source}, i64 {arg['q_row']}, i64 {arg['d']}, i64 {left}, "
+                       f"i64 {width}, ptr {target})")  # fmt: skip
                 self.scale(f, target, arg["d"], width, arg["by"])
                 state = self.state(f, which, o_size)
                 low, zero = constant(self.vec(f, ""), -math.inf), constant(self.vec(f, ""), 0.0)
@@ -150,7 +150,9 @@ class _Forward(Writer):
                 f.line(f"call void @finish(ptr {ot}, ptr {state}, i64 {features})")
                 with f.when(asked):
                     out = f.at(e, to, f.let(f"mul i64 {p.index}, {arg['e']}"))
-                    f.line(f"call void @turn.back(ptr {ot}, i64 {left}, i64 {arg['e']}, ptr {out}, i64 {arg['e']})")
+                    f.line(
+                        f"call void @transpose.back(ptr {ot}, i64 {left}, i64 {arg['e']}, ptr {out}, i64 {arg['e']})"
+                    )
                 with f.when(f.let(f"icmp ne ptr {arg['l']}, null")):
                     self.copy(f, state, f.at(e, arg["l"], f.let(f"add i64 {line}, {p.index}")), left)
         self.close(f, name)
@@ -165,7 +167,7 @@ def attention_text(dtype: np.dtype, tile: Tile, mask: str, used: tuple[int, ...]
         w.product("col", nv)
         w.step(nv)
     w.finish()
-    w.turns()
+    w.transposes()
     w.steps()
     w.driver("lazyt_attention")
     return w.module("lazyt_attention")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 KEYS = 64
 # Heights of micro-kernels beside the tallest: rows are features or a block of keys, so few are left over.
 HEIGHTS = (4, 1)
-# Bytes of working memory for panels turned around: of the forward function, and of the gradient's.
+# Bytes of working memory for transposed panels: of the forward function, and of the gradient's.
 PANELS = 1 << 17
 PANELS_BACK = 200 << 10
 # ... and for the scores of a block of keys and a panel: four vectors of 64 bytes at most.

@@ -1,4 +1,4 @@
-"""What attention and its gradient are written with: products, matrices turned around, units, masks."""
+"""What attention and its gradient are written with: products, transposed matrices, units, masks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from lazyt.backends.common.attention import FIELDS, HEAD, OPERANDS, POINTERS, STEP
 from lazyt.backends.cpu.codegen.looptext import Function, named, suffix_of
 from lazyt.backends.cpu.codegen.text import mem_type
-from lazyt.backends.cpu.codegen.transpose import Turning
+from lazyt.backends.cpu.codegen.transpose import Transposer
 from lazyt.backends.cpu.library.attention_tile import HEIGHTS, KEYS, SCORES, widths
 from lazyt.backends.cpu.library.gemm_micro import Micro
 from lazyt.backends.cpu.workspace import PARAMETERS, workspace_of
@@ -34,14 +34,14 @@ class _Micro(Micro):
         return f"{self.form}.{super().name}"
 
 
-class _Turn:
-    """Matrices turned around, group by group of as many lines as a vector has lanes."""
+class _Transpose:
+    """Transposes matrices, group by group of as many lines as a vector has lanes."""
 
     def __init__(self, dtype: np.dtype, tile: Tile) -> None:
         self.tile, self.element = tile, mem_type(dtype)
         self.f = Function()
-        self.turning = Turning(dtype, tile.lanes)
-        self.workspace = self.turning.allocate(self.f)
+        self.transposer = Transposer(dtype, tile.lanes)
+        self.workspace = self.transposer.allocate(self.f)
 
     def inward(self, name: str) -> str:
         """`(from, row_step, depth, lines, width, to)`: to[k][j] = from[j][k], the last line up to `width` times."""
@@ -49,7 +49,7 @@ class _Turn:
         with f.loop("0", "%width", str(self.tile.lanes)) as group:
             lines = self._lines(group.index, "%lines", "%row_step")
             out = f.at(e, "%to", group.index)
-            self.turning.call(f, lines, "%depth", str(self.tile.lanes), out, str(self.tile.columns), self.workspace)
+            self.transposer.call(f, lines, "%depth", str(self.tile.lanes), out, str(self.tile.columns), self.workspace)
         return self._function(name, "ptr %from, i64 %row_step, i64 %depth, i64 %lines, i64 %width, ptr %to")
 
     def outward(self, name: str) -> str:
@@ -58,7 +58,7 @@ class _Turn:
         with f.loop("0", "%features", str(self.tile.lanes)) as group:
             lines = self._lines(group.index, "%features", str(self.tile.columns))
             left = f.let(f"sub i64 %features, {group.index}")
-            self.turning.call(f, lines, "%queries", left, f.at(e, "%to", group.index), "%to_row", self.workspace)
+            self.transposer.call(f, lines, "%queries", left, f.at(e, "%to", group.index), "%to_row", self.workspace)
         return self._function(name, "ptr %from, i64 %queries, i64 %features, ptr %to, i64 %to_row")
 
     def _lines(self, first: str, count: str, step: str) -> list[str]:
@@ -202,7 +202,7 @@ class Writer:
             at += size
 
     def sizes(self, f: Function, arg: dict[str, str]) -> tuple[str, str, str]:
-        """Features of a query in whole squares; elements of a turned panel of q, and of o with its state."""
+        """Features of a query in whole squares; elements of a transposed panel of q, and of o with its state."""
         deep = f.let(f"and i64 {f.let('add i64 ' + arg['d'] + f', {self.lanes - 1}')}, {-self.lanes}")
         o_size = f.let(f"mul i64 {f.let('add i64 ' + arg['e'] + ', 2')}, {self.panel}")
         return deep, f.let(f"mul i64 {deep}, {self.panel}"), o_size
@@ -248,7 +248,7 @@ class Writer:
         kind = "i8" if self.mask == "bool" else self.element
         at = f.at(kind, f.at(kind, arg["mask"], offset["mask"]), f.let(f"mul i64 {q}, {arg['mask_row']}"))
         f.line(
-            f"call void @turn.mask(ptr {f.at(kind, at, k0)}, i64 {arg['mask_row']}, i64 {keys}, i64 {left}, "
+            f"call void @transpose.mask(ptr {f.at(kind, at, k0)}, i64 {arg['mask_row']}, i64 {keys}, i64 {left}, "
             f"i64 {width}, ptr %t)"
         )
 
@@ -265,17 +265,17 @@ class Writer:
                 f"{f.at(self.element, to, at.index)}, {bits} {mask})"
             )
 
-    def turns(self) -> None:
+    def transposes(self) -> None:
         mask = np.dtype(np.int8) if self.mask == "bool" else self.dtype
         for name, dtype in (
-            ("turn", self.dtype),
-            ("turn.back", self.dtype),
-            *([("turn.mask", mask)] * bool(self.mask)),
+            ("transpose", self.dtype),
+            ("transpose.back", self.dtype),
+            *([("transpose.mask", mask)] * bool(self.mask)),
         ):
-            turn = _Turn(dtype, self.tile)
-            self.add(turn.f, turn.outward(name) if name == "turn.back" else turn.inward(name))
+            writer = _Transpose(dtype, self.tile)
+            self.add(writer.f, writer.outward(name) if name == "transpose.back" else writer.inward(name))
         for dtype in dict.fromkeys((self.dtype, mask)):
-            text, declared = Turning(dtype, self.lanes).text()
+            text, declared = Transposer(dtype, self.lanes).text()
             self.texts.append(text)
             self.declared |= declared
 

@@ -1,6 +1,6 @@
 """Packing bits into bytes, unpacking them, and splitting floats into their two parts: native, in one pass.
 
-A register of bytes is compared with 0, and its mask is the bits; `big` turns each eight of them round before. A unit
+A register of bytes is compared with 0, and its mask is the bits; `big` reverses each eight of them before. A unit
 is one packed byte, or LANES floats.
 """
 
@@ -110,7 +110,7 @@ def _by_words(write: Callable[[Routine, str, int, str], None]) -> Callable[[Rout
 
 
 def _ordered(r: Routine, bits: str, n: int, order: str) -> str:
-    """So many bytes of which each eight are turned round where the first is to be the highest bit."""
+    """So many bytes of which each eight are reversed where the first is to be the highest bit."""
     if order == "little":
         return bits
     lanes = ", ".join(f"i32 {8 * (i // 8) + 7 - i % 8}" for i in range(n))

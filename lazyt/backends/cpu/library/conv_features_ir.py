@@ -4,8 +4,8 @@
 
 A tile is some places by vectors of features. An element of x is read through the window where it lies, and broadcast;
 w is packed beforehand, in panels of features. A unit is some places of one image, or of several whole images, and some
-of the features. Its sums lie in the thread's working memory, a line of features for each place, and are turned at the
-end, as the result has its places along its rows.
+of the features. Its sums lie in the thread's working memory, a line of features for each place, and are transposed at
+the end, as the result has its places along its rows.
 
 Order of the sums and epilogues are as in conv_ir.py, whose vectors lie along the places: both give the same bits.
 """
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.codegen.looptext import Function, named
 from lazyt.backends.cpu.codegen.text import mem_type
-from lazyt.backends.cpu.codegen.transpose import Turning
+from lazyt.backends.cpu.codegen.transpose import Transposer
 from lazyt.backends.cpu.library.conv_pad_ir import framing
 from lazyt.backends.cpu.library.gemm_epilogue import epilogue_text
 from lazyt.backends.cpu.library.gemm_micro import Micro
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # A unit of an image with zeros around it copies 'window_rows' rows of it, 'wide' elements with their zeros, to
 # 'window_at', and reads them there; 'down' are the rows from a row of the result to the next.
 PLACE_FIELDS = (
-    "offsets", "places", "x_batch", "count", "images", "part", "line", "rows_at", "turned_at",
+    "offsets", "places", "x_batch", "count", "images", "part", "line", "rows_at", "transposed_at",
     "window_rows", "window_at", "channels", "height", "width", "top", "left", "wide", "down", "out_width",
 )  # fmt: skip
 PLACE_AT = {name: HEAD + i for i, name in enumerate(PLACE_FIELDS)}
@@ -72,14 +72,14 @@ class _Features(Micro):
 
 
 class _Driver:
-    """The loops over units, blocks of k, panels of features and tiles; then the turning, image by image."""
+    """The loops over units, blocks of k, panels of features and tiles; then transposes, image by image."""
 
     def __init__(self, dtype: np.dtype, tile: Tile) -> None:
         self.tile, self.element, self.size = tile, mem_type(dtype), dtype.itemsize
         self.f = Function()
         f = self.f
-        self.turning = Turning(dtype, tile.lanes)
-        self.lines = self.turning.allocate(f)
+        self.transposer = Transposer(dtype, tile.lanes)
+        self.lines = self.transposer.allocate(f)
         self.arg: dict[str, str] = {}
         for i, field in enumerate((*FIELDS, *PLACE_FIELDS)):
             kind = "ptr" if field in ("A", "B", "C", "epilogue", "workspace") else "i64"
@@ -114,7 +114,7 @@ class _Driver:
                 with f.loop("0", features, str(self.tile.columns), [("ptr", b)]) as panel:
                     self._tiles(panel.index, panel.carried[0], kk, rows, count, along, sums, add)
                     panel.next = [f.at(e, panel.carried[0], arg["b_panel"])]
-            self._turned(sums, (f0, features), n0, i0, images, part)
+            self._transposed(sums, (f0, features), n0, i0, images, part)
         f.line("ret void")
         head = f"define void @{name}({PARAMETERS}) nounwind {{\nentry:"
         return f"{head}\n{f.text()}\n}}"
@@ -175,7 +175,7 @@ class _Driver:
                 f"i64 {arg['line']}, i1 {add})"
             )
 
-    def _turned(self, sums: str, features: tuple[str, str], n0: str, i0: str, images: str, part: str) -> None:
+    def _transposed(self, sums: str, features: tuple[str, str], n0: str, i0: str, images: str, part: str) -> None:
         """Each image's sums to where they belong, and what is computed of them."""
         f, e, arg, lanes = self.f, self.element, self.arg, self.tile.lanes
         f0, count = features
@@ -186,7 +186,7 @@ class _Driver:
             number = f.let(f"add i64 {n0}, {image.index}")
             own = f.at(e, f.at(e, arg["C"], f.let(f"mul i64 {number}, {arg['c_batch']}")), i0)
             own = f.at(e, own, f.let(f"mul i64 {f0}, {arg['c_row']}"))
-            c = f.let(f"select i1 {on_stack}, ptr {f.at('i8', sums, arg['turned_at'])}, ptr {own}")
+            c = f.let(f"select i1 {on_stack}, ptr {f.at('i8', sums, arg['transposed_at'])}, ptr {own}")
             size = f.let(f"mul i64 {f.let(f'mul i64 {image.index}, {part}')}, {arg['line']}")
             source = f.at(e, sums, size)
             end = f.let(f"sub i64 {part}, 1")
@@ -202,7 +202,7 @@ class _Driver:
                         line = f.smin(f.let(f"add i64 {group.index}, {r}"), end)
                         lines.append(f.at(e, first, f.let(f"mul i64 {line}, {arg['line']}")))
                     left = f.let(f"sub i64 {part}, {group.index}")
-                    self.turning.call(f, lines, deep, left, f.at(e, target, group.index), ldc, self.lines)
+                    self.transposer.call(f, lines, deep, left, f.at(e, target, group.index), ldc, self.lines)
             with f.when(has_epilogue):
                 f.line(
                     f"call void @epilogue(ptr %args, i64 {number}, i64 {f0}, i64 {i0}, i64 {count}, i64 {part}, "
@@ -225,7 +225,7 @@ def features_text(dtype: np.dtype, tile: Tile) -> tuple[str, str]:
             names.append(f"ptr @{family[height].name}")
             heights.append(f"i64 {height}")
     texts = [m.text() for m in micros]
-    turning, declared = driver.turning.text()
+    transposer, declared = driver.transposer.text()
     frames, more = framing(dtype, tile.lanes)
     declared |= more
     for f in (driver.f, *(m.f for m in micros)):
@@ -235,7 +235,7 @@ def features_text(dtype: np.dtype, tile: Tile) -> tuple[str, str]:
         f"@micros = internal constant [{len(names)} x ptr] [{', '.join(names)}]",
         f"@heights = internal constant [{len(names)} x i64] [{', '.join(heights)}]",
         *texts,
-        turning,
+        transposer,
         frames,
         epilogue_text(),
         body,

@@ -4,7 +4,7 @@
              A tile is some filters by some vectors of places; a vector lies in one row of the result, so that its
              lanes are neighbours in x. A unit is some rows of one image, and all filters.
 'filter'     w[d, o] = sum over n, i of x[n][offsets[d] + places[i]] * y[n, o, i]
-             A tile is some d by vectors along o (y is packed, turned around). A unit is some d; groups of images follow
+             A tile is some d by vectors along o (y is packed, transposed). A unit is some d; groups of images follow
              one another in it, in which places of small images are one sum.
 
 `offsets` and `places` are tables of element offsets that follow the arguments. Order of the sums, tiles and epilogues

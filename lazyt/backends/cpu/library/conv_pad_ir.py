@@ -20,7 +20,7 @@ PAD_FIELDS = ("from", "to", "height", "width", "top", "left", "pad_height", "pad
 PAD_AT = {name: i for i, name in enumerate(PAD_FIELDS)}
 PAD_SIZE = len(PAD_FIELDS)
 
-# A row of so many vectors is copied without a loop.
+# Of `@framed`.
 PARAMETERS = (
     "ptr %from, ptr %to, i64 %planes, i64 %height, i64 %width, i64 %top, i64 %left, i64 %first, i64 %rows, i64 %wide"
 )

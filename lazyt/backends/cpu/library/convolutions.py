@@ -12,8 +12,16 @@ from lazyt.backends.cpu.library.conv_features_ir import PLACE_AT, PLACE_SIZE, fe
 from lazyt.backends.cpu.library.conv_ir import CONV_AT, CONV_SIZE, convolution_text
 from lazyt.backends.cpu.library.conv_pad_ir import PAD_AT, PAD_SIZE, pad_text
 from lazyt.backends.cpu.library.gemm_pack import pack_text
-from lazyt.backends.cpu.library.gemm_tile import AT, KC, MAX_ARGUMENTS, SCRATCH, Tile
-from lazyt.backends.cpu.library.products import PRODUCT_GRAIN, Choice, Product, code_of, tile_for
+from lazyt.backends.cpu.library.gemm_tile import AT, KC, SCRATCH, Tile
+from lazyt.backends.cpu.library.products import (
+    PRODUCT_GRAIN,
+    Choice,
+    Product,
+    code_of,
+    filled,
+    only_epilogue_reads,
+    tile_for,
+)
 from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.ir import graph as g
 
@@ -35,7 +43,7 @@ ADDRESS = 8
 ALONG_PLACES = 0.8  # of the peak: vectors of x lie across lines of the cache, and are masked
 ALONG_FEATURES = 0.95
 PACKED = 0.6  # of an element of w
-TURNED = 0.3  # of an element of the result
+TRANSPOSED = 0.3  # of an element of the result
 
 
 def choose_convolution(c: MatmulCall, value: Value) -> Choice:
@@ -49,7 +57,7 @@ def choose_convolution(c: MatmulCall, value: Value) -> Choice:
     if n.op == "convolve":
         *outer, width = (value(d) for d in n.shape[2:])
         m, area, count = value(n.shape[1]), math.prod(outer) * width, value(x.shape[0])
-        alone = c.epilogue is not None and not c.kept and c.epilogue.kernel.layout.size <= MAX_ARGUMENTS
+        alone = only_epilogue_reads(c)
         by_features = _along_features(tile, m, area, depth, count)
         if set(a.strides) != {1} or by_features < _along_places(tile, m, math.prod(outer), width, depth, count):
             tile = _features_tile(tile, m)
@@ -66,7 +74,7 @@ def choose_convolution(c: MatmulCall, value: Value) -> Choice:
 def _features_tile(tile: Tile, m: int) -> Tile:
     """One of at most so many features. NOTE: each row takes a register for its address."""
     vectors = min(max(-(-m // tile.lanes), 1), tile.vectors)
-    return dataclasses.replace(tile, rows=tile.rows, vectors=vectors, narrow=((8, 4, 2, 1),))
+    return dataclasses.replace(tile, vectors=vectors, narrow=((8, 4, 2, 1),))
 
 
 def _place_bytes(tile: Tile, m: int, itemsize: int, on_stack: bool) -> int:
@@ -84,7 +92,7 @@ def _along_places(tile: Tile, m: int, height: int, width: int, depth: int, count
 def _along_features(tile: Tile, m: int, area: int, depth: int, count: int) -> float:
     """Cycles of one core."""
     vectors = -(-m // tile.lanes)
-    return count * area * (vectors * depth / 2 / ALONG_FEATURES + m * TURNED) + m * depth * PACKED
+    return count * area * (vectors * depth / 2 / ALONG_FEATURES + m * TRANSPOSED) + m * depth * PACKED
 
 
 class _Unit(NamedTuple):
@@ -101,13 +109,12 @@ class Convolution(Product):
 
     @property
     def extra(self) -> dict[str, int]:
-        ch, size = self.choice, self.call.node.dtype.itemsize
-        assert ch.tile is not None
+        ch, columns, size = self.choice, self.tile.columns, self.call.node.dtype.itemsize
         out = {"X": math.prod(self._image) * ch.count * size} if self._is_framed_before else {}
         if ch.form == "features":
-            out["B"] = self._panel() * -(-ch.m // ch.tile.columns) * size
+            out["B"] = self._panel() * -(-ch.m // columns) * size
         elif self.call.node.op != "convolve":
-            out["B"] = -(-ch.n // ch.tile.columns) * ch.count * ch.k * ch.tile.columns * size
+            out["B"] = -(-ch.n // columns) * ch.count * ch.k * columns * size
         return out
 
     @property
@@ -131,8 +138,7 @@ class Convolution(Product):
 
     @property
     def modules(self) -> list[tuple[str, str]]:
-        node, tile = self.call.node, self.choice.tile
-        assert tile is not None
+        node, tile = self.call.node, self.tile
         frames = [pad_text(node.dtype, tile.lanes)] if self._is_framed_before else []
         if self.choice.form == "features":
             return [*frames, features_text(node.dtype, tile), pack_text(node.dtype, tile, "across")]
@@ -156,24 +162,22 @@ class Convolution(Product):
 
     def _frame(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
         """Append the launch that copies whole images."""
-        b, c, tile = self.bound, self.call, self.choice.tile
-        assert tile is not None
-        at, args = len(table), [0] * PAD_SIZE
+        b, c = self.bound, self.call
+        at = len(table)
         height, width, top, left = self._plane()
         *_, wide = self._image
-        for name, v in {
+        values = {
             "height": height, "width": width, "top": top, "left": left, "pad_height": height + 2 * top,
             "pad_width": wide,
-        }.items():  # fmt: skip
-            args[PAD_AT[name]] = v
-        table.extend(args)
+        }  # fmt: skip
+        table.extend(filled(PAD_SIZE, PAD_AT, values))
         dtype = c.node.dtype
         base, _, offset = c.operands[0]
         b._address(base, offset, dtype.itemsize, at + PAD_AT["from"], patches)
         patches.append((at + PAD_AT["to"], b.arena_base, b.offsets[c, "X"]))
         channels, *extents = self._image
         grain = max(FRAMED // max(math.prod(extents), 1), 1)
-        rows.append([code_of(*pad_text(dtype, tile.lanes)), at, channels * self.choice.count, grain, 0])
+        rows.append([code_of(*pad_text(dtype, self.tile.lanes)), at, channels * self.choice.count, grain, 0])
 
     def _plane(self) -> tuple[int, int, int, int]:
         """Rows and columns of a plane of x, and the zeros before each; one row if it has one axis."""
@@ -209,11 +213,8 @@ class Convolution(Product):
         b, c = self.bound, self.call
         at = len(table)
         by_features = self.choice.form == "features"
-        args = [0] * (PLACE_SIZE if by_features else CONV_SIZE)
-        more = PLACE_AT if by_features else CONV_AT
-        for name, v in values.items():
-            args[AT[name] if name in AT else more[name]] = v
-        table.extend(args)
+        size, own = (PLACE_SIZE, PLACE_AT) if by_features else (CONV_SIZE, CONV_AT)
+        table.extend(filled(size, AT | own, values))
         names = "BA" if c.node.op == "convolve" and not by_features else "A"
         for name, (base, _, offset) in zip(names, c.operands, strict=False):
             if name == names[0] and self._is_framed_before:
@@ -227,12 +228,11 @@ class Convolution(Product):
 
     def _convolve(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
         b, c, ch = self.bound, self.call, self.choice
-        node, tile = c.node, ch.tile
-        assert tile is not None
+        node = c.node
         offsets, _, pitch = self._tables()
         *heights, width = (b.value(d) for d in node.shape[2:])
         height = heights[-1] if heights else 1
-        unit = self._unit_rows(height, width)
+        unit = self._unit_height(height, ch.m * width)
         blocks = max(-(-height // unit), 1)
         at = self._begin(
             {
@@ -244,27 +244,13 @@ class Convolution(Product):
         )  # fmt: skip
         table[at + CONV_AT["offsets"]] = len(table) - at
         table.extend(offsets)
-        own = c.epilogue is None or self._epilogue(at, table, patches)
         units = blocks * ch.count if ch.m and ch.n else 0
         grain = max(PRODUCT_GRAIN // max(ch.m * unit * width * ch.k, 1), 1)
-        rows.append([code_of(*convolution_text(node.dtype, tile, "convolve")), at, units, grain, 0])
-        if not own:
-            assert c.epilogue is not None
-            b._kernel(c.epilogue, rows, table, patches, False)
-
-    def _unit_rows(self, height: int, width: int) -> int:
-        """Rows of the result in a unit: a part that stays in the cache, and enough units to share."""
-        ch = self.choice
-        line = max(ch.m * width, 1)
-        most = max(SCRATCH // self.call.node.dtype.itemsize // line, 1)
-        wanted = -(-4 * get_num_threads() // max(ch.count, 1))
-        worth = max(PRODUCT_GRAIN // max(line * ch.k, 1), 1)
-        return max(min(most, max(-(-height // wanted), worth), height), 1)
+        self._launch(convolution_text(node.dtype, self.tile, "convolve"), at, units, grain, rows, table, patches)
 
     def _features(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
         b, c, ch = self.bound, self.call, self.choice
-        node, tile, size = c.node, ch.tile, c.node.dtype.itemsize
-        assert tile is not None
+        node, tile, size = c.node, self.tile, c.node.dtype.itemsize
         features, images, part, window = self._unit_places()
         offsets, places, _ = self._tables(window)
         if window:
@@ -278,13 +264,13 @@ class Convolution(Product):
         row_blocks = max(-(-ch.m // features), 1) if features else 1
         channels, *extents = self._image
         height, width, top, left = self._plane()
-        turned = images * part * line * size
+        finished = images * part * line * size
         at = self._begin(
             {
                 "m": ch.m, "n": ch.n, "k": ch.k, "b_panel": self._panel(), "c_row": ch.n, "unit_rows": features,
                 "row_blocks": row_blocks, "col_blocks": blocks, "c_batch": ch.m * ch.n, "scratch": int(ch.on_stack),
-                "count": ch.count, "images": images, "part": part, "line": line, "turned_at": turned,
-                "rows_at": turned + int(ch.on_stack) * features * part * size, "window_rows": window,
+                "count": ch.count, "images": images, "part": part, "line": line, "transposed_at": finished,
+                "rows_at": finished + int(ch.on_stack) * features * part * size, "window_rows": window,
                 "window_at": SCRATCH, "channels": channels, "height": height, "width": width, "top": top, "left": left,
                 "wide": extents[-1], "down": self._attrs.strides[0],
                 "out_width": max(b.value(node.shape[-1]), 1),
@@ -296,19 +282,13 @@ class Convolution(Product):
         for name, entries in (("offsets", offsets), ("places", places)):
             table[at + PLACE_AT[name]] = len(table) - at
             table.extend(entries)
-        own = c.epilogue is None or self._epilogue(at, table, patches)
         units = row_blocks * blocks * -(-ch.count // images) if ch.m and ch.n else 0
         grain = max(PRODUCT_GRAIN // max(features * images * part * ch.k, 1), 1)
-        rows.append([code_of(*features_text(node.dtype, tile)), at, units, grain, 0])
-        if not own:
-            assert c.epilogue is not None
-            b._kernel(c.epilogue, rows, table, patches, False)
+        self._launch(features_text(node.dtype, tile), at, units, grain, rows, table, patches)
 
     def _unit_places(self) -> _Unit:
         """What a unit has: whole images, or parts of one; all of it fits a cache."""
-        ch = self.choice
-        tile = ch.tile
-        assert tile is not None
+        ch, tile = self.choice, self.tile
         high, itemsize = tile.rows[0], self.call.node.dtype.itemsize
         # NOTE: whole panels, unless all features.
         widest = SCRATCH // (PLACES * _place_bytes(tile, tile.columns, itemsize, ch.on_stack)) * tile.columns
@@ -350,9 +330,7 @@ class Convolution(Product):
         return 1, rows * width, (rows - 1) * down + reach + 1
 
     def _filter(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
-        c, ch = self.call, self.choice
-        b, tile = self.bound, ch.tile
-        assert tile is not None
+        b, c, ch, tile = self.bound, self.call, self.choice, self.tile
         offsets, places, _ = self._tables()
         columns, panels = tile.columns, -(-ch.n // tile.columns)
         # A panel has the places of all images, one after another.

@@ -6,8 +6,16 @@ import math
 from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.library.depthwise_ir import PLANE_AT, PLANE_SIZE, Window, depthwise_text
-from lazyt.backends.cpu.library.gemm_tile import AT, KC, MAX_ARGUMENTS, SCRATCH
-from lazyt.backends.cpu.library.products import PRODUCT_GRAIN, Choice, Product, code_of, tile_for
+from lazyt.backends.cpu.library.gemm_tile import AT, KC, SCRATCH
+from lazyt.backends.cpu.library.products import (
+    PRODUCT_GRAIN,
+    Choice,
+    Product,
+    code_of,
+    filled,
+    only_epilogue_reads,
+    tile_for,
+)
 from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.ir import graph as g
 from lazyt.ir.passes.phases import is_depthwise
@@ -50,7 +58,7 @@ def choose_depthwise(c: MatmulCall, value: Value) -> Choice:
         return Choice("generated", value(y.shape[1]), window, places, value(y.shape[0]), 0, 0, tile=tile)
     height, width = (value(d) for d in n.shape[2:])
     fits = width * _window(n).phases[0] * n.dtype.itemsize <= SCRATCH
-    on_stack = c.epilogue is not None and not c.kept and c.epilogue.kernel.layout.size <= MAX_ARGUMENTS and fits
+    on_stack = only_epilogue_reads(c) and fits
     return Choice(
         "generated", value(n.shape[1]), height * width, window, value(n.shape[0]), 0, 0, on_stack, tile=tile
     )  # fmt: skip
@@ -65,9 +73,8 @@ class Depthwise(Product):
 
     @property
     def modules(self) -> list[tuple[str, str]]:
-        n, tile = self.call.node, self.choice.tile
-        assert tile is not None
-        return [depthwise_text(n.dtype, tile, _window(n), n.op == "convolve_filter")]
+        n = self.call.node
+        return [depthwise_text(n.dtype, self.tile, _window(n), n.op == "convolve_filter")]
 
     @property
     def workspace(self) -> int:
@@ -75,8 +82,7 @@ class Depthwise(Product):
 
     def rows(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
         b, c, ch = self.bound, self.call, self.choice
-        n, tile, size = c.node, ch.tile, c.node.dtype.itemsize
-        assert tile is not None
+        n, tile, size = c.node, self.tile, c.node.dtype.itemsize
         window, by_filter = _window(n), n.op == "convolve_filter"
         x, y = n.operands[0], n.operands[1] if by_filter else n
         x_height, x_width = (b.value(d) for d in x.shape[2:])
@@ -100,25 +106,19 @@ class Depthwise(Product):
             "images": ch.count, "channels": ch.m, "unit_channels": channels,
         }  # fmt: skip
         at = len(table)
-        args = [0] * PLANE_SIZE
-        for name, v in values.items():
-            args[AT[name] if name in AT else PLANE_AT[name]] = v
-        table.extend(args)
+        table.extend(filled(PLANE_SIZE, AT | PLANE_AT, values))
         for name, (base, _, offset) in zip("BA", c.operands, strict=True):
             b._address(base, offset, size, at + AT[name], patches)
         if not ch.on_stack:
             b._address(n, 0, size, at + AT["C"], patches)
         patches.append((at + AT["workspace"], b.arena_base, b.workspace_at))
-        code = code_of(*self.modules[0])
         if by_filter:
-            rows.append([code, at, ch.m, max(PRODUCT_GRAIN // max(16 * ch.count * ch.k, 1), 1), 0])
+            grain = max(PRODUCT_GRAIN // max(16 * ch.count * ch.k, 1), 1)
+            rows.append([code_of(*self.modules[0]), at, ch.m, grain, 0])
             return
-        own = c.epilogue is None or self._epilogue(at, table, patches)
         units = blocks * col_blocks * ch.count if ch.m and height and width else 0
-        rows.append([code, at, units, max(PRODUCT_GRAIN // (16 * channels * part), 1), 0])
-        if not own:
-            assert c.epilogue is not None
-            b._kernel(c.epilogue, rows, table, patches, False)
+        grain = max(PRODUCT_GRAIN // (16 * channels * part), 1)
+        self._launch(self.modules[0], at, units, grain, rows, table, patches)
 
     def _unit_rows(self, high: int, vectors: int, line: int, more: int) -> int:
         """Rows of a unit: of a copied plane in a cache; of 'filter' no more than a block of a sum has.

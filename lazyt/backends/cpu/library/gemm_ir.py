@@ -7,7 +7,7 @@ one row of B. It reads A either along its rows (form 'row': any row stride, unit
 'col': unit row stride, any k stride); B is read by vectors along n, `bs` elements from one k to the next. So operands
 are read where they lie whenever that is cheap, and *packed* otherwise. B is packed by the unit that needs it, in
 its thread's working memory: a group of panels of `columns` columns, which stay in the second-level cache while all the
-unit's rows meet them (those of A stay there too). A large transposed A is turned beforehand, into rows a little apart
+unit's rows meet them (those of A stay there too). A large transposed A is copied beforehand, into rows a little apart
 (rows at multiples of 4 KiB fall into the same cache sets). To copy an A whose rows are so from the start does not pay.
 
 Order of the sum: KC products are added up in order (fused multiply-add where the host has it), and these blocks are
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.codegen.looptext import Function, named
 from lazyt.backends.cpu.codegen.text import mem_type
-from lazyt.backends.cpu.codegen.transpose import Turning
+from lazyt.backends.cpu.codegen.transpose import Transposer
 from lazyt.backends.cpu.library.gemm_epilogue import epilogue_text
 from lazyt.backends.cpu.library.gemm_micro import DotMicro, Micro
 from lazyt.backends.cpu.library.gemm_pack import Packing
@@ -112,7 +112,7 @@ class _Driver:
         a_inner = arg["a_line"] if self.converts else a_line
         a_step = a_inner if row_major else "1"
         b_row = f.let(f"select i1 {packs}, i64 {t.columns}, i64 {arg['b_row']}")
-        # Elements of a packed panel: whole squares, as they are turned.
+        # Elements of a packed panel: whole squares, as they are transposed.
         deepest = f.let(f"add i64 {f.smin(arg['k'], str(DEPTH))}, {t.lanes - 1}")
         panel_size = f.let(f"mul i64 {f.let(f'and i64 {deepest}, {-t.lanes}')}, {t.columns}")
         b_panel = f.let(f"select i1 {packs}, i64 {panel_size}, i64 {t.columns}")
@@ -247,8 +247,8 @@ def product_text(
         packing = Packing(dtype, tile, source, bool(reads.dots))
         bodies.append(packing.function(kind, name))
         declared |= packing.declared
-    turning, more = Turning(dtype, tile.lanes, reads.b, bool(reads.dots)).text()
-    bodies.append(turning)
+    transposer, more = Transposer(dtype, tile.lanes, reads.b, bool(reads.dots)).text()
+    bodies.append(transposer)
     declared |= more
     # By family, then by how many rows are left: the tallest that fits.
     names, heights = [], []

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from lazyt.backends.cpu.codegen.looptext import Function, named
 from lazyt.backends.cpu.codegen.source import PairReader, Reader, RowPairReader
 from lazyt.backends.cpu.codegen.text import mem_type
-from lazyt.backends.cpu.codegen.transpose import Turning
+from lazyt.backends.cpu.codegen.transpose import Transposer
 from lazyt.backends.cpu.library.gemm_tile import PACK_FIELDS, PACK_HEAD
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ class Packing:
         self.reader = Reader(self.f, dtype, tile.lanes, source)
         self.below = RowPairReader(self.f, dtype, tile.lanes, source)
         self.arg: dict[str, str] = {}
-        self.turning = Turning(dtype, tile.lanes, source, pairs)
-        self.workspace = self.turning.allocate(self.f)
+        self.transposer = Transposer(dtype, tile.lanes, source, pairs)
+        self.workspace = self.transposer.allocate(self.f)
 
     def text(self, kind: str) -> tuple[str, str]:
         f, e = self.f, self.element
@@ -67,8 +67,8 @@ class Packing:
             self._kinds[kind](inside, source, target)
         f.line("ret void")
         head = "define void @lazyt_pack(ptr %args, i64 %begin, i64 %end) nounwind {\nentry:"
-        turning, declared = self.turning.text()
-        text = "\n".join([*sorted(x for x in self.declared | declared if x), turning, head, f.text(), "}"])
+        transposer, declared = self.transposer.text()
+        text = "\n".join([*sorted(x for x in self.declared | declared if x), transposer, head, f.text(), "}"])
         return named(text, "lazyt_pack")
 
     @property
@@ -225,6 +225,6 @@ class Packing:
                 # Lines past the last one repeat it: nothing reads what comes of them.
                 line = f.smin(f.let(f"add i64 {first}, {r}"), end)
                 lines.append(f.at(self.reader.element, source, f.let(f"mul i64 {line}, {arg['row_step']}")))
-            self.turning.call(
+            self.transposer.call(
                 f, lines, arg["rows"], str(lanes), f.at(e, target, group.index), arg["to_row"], self.workspace
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from lazyt.backends.cpu.library.gemm_tile import AT, MAX_ARGUMENTS, SCRATCH
+from lazyt.backends.cpu.library.gemm_tile import AT, SCRATCH
 from lazyt.backends.cpu.library.phases_ir import (
     PACKED_AT,
     PACKED_FIELDS,
@@ -16,8 +16,15 @@ from lazyt.backends.cpu.library.phases_ir import (
     phases_text,
     tile_of_phases,
 )
-from lazyt.backends.cpu.library.products import PRODUCT_GRAIN, Choice, Product, code_of, tile_for
-from lazyt.backends.cpu.thread_pool import get_num_threads
+from lazyt.backends.cpu.library.products import (
+    PRODUCT_GRAIN,
+    Choice,
+    Product,
+    code_of,
+    filled,
+    only_epilogue_reads,
+    tile_for,
+)
 from lazyt.ir import graph as g
 from lazyt.ir.records import dataclass
 
@@ -120,8 +127,7 @@ def choose_phases(c: MatmulCall, value: Value) -> Choice:
     tile = tile_for(c.node.dtype)
     assert tile is not None, f"no convolution of {c.node.dtype}"
     row = p.channels * p.extents[1] * p.strides[0] * c.node.dtype.itemsize
-    fits = row <= SCRATCH
-    on_stack = c.epilogue is not None and not c.kept and c.epilogue.kernel.layout.size <= MAX_ARGUMENTS and fits
+    on_stack = only_epilogue_reads(c) and row <= SCRATCH
     depth = -(-p.steps // math.prod(p.strides))
     return Choice(
         "generated", p.channels, math.prod(p.extents), depth, p.images * p.groups, 0, 0, on_stack,
@@ -139,9 +145,8 @@ class PhasedConvolution(Product):
 
     @property
     def modules(self) -> list[tuple[str, str]]:
-        a, tile, dtype = self.call.node.attrs, self.choice.tile, self.call.node.dtype
+        a, tile, dtype = self.call.node.attrs, self.tile, self.call.node.dtype
         assert isinstance(a, g.Convolution)
-        assert tile is not None
         sy, sx = (1, *a.strides)[-2:]
         return [phases_text(dtype, tile, (sy, sx)), packed_filters_text(dtype, tile, sy * sx)]
 
@@ -151,18 +156,16 @@ class PhasedConvolution(Product):
 
     def _of_group(self, p: Places) -> int:
         """Elements of the packed filters of a group."""
-        tile = self.choice.tile
-        assert tile is not None
-        return -(-p.channels // tile.rows[0]) * tile.rows[0] * p.steps
+        high = self.tile.rows[0]
+        return -(-p.channels // high) * high * p.steps
 
     def rows(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
-        b, c, ch, tile = self.bound, self.call, self.choice, self.choice.tile
-        assert tile is not None
+        b, c, ch = self.bound, self.call, self.choice
         p = places_of(c.node, b.value)
         phases = p.phases()
         self._pack_filters(p, phases, rows, table, patches)
         (height, width), size = p.extents, c.node.dtype.itemsize
-        unit = self._unit_rows(p)
+        unit = self._unit_height(p.high, ch.m * width * p.strides[0])
         blocks = max(-(-p.high // unit), 1)
         image = p.features * math.prod(p.x_extents)
         farthest = max((d for phase in phases for d in phase.image), default=0)
@@ -171,13 +174,10 @@ class PhasedConvolution(Product):
             "m": ch.m, "n": ch.n, "k": ch.k, "c_row": ch.n, "unit_rows": unit, "row_blocks": blocks,
             "unit_cols": unit * p.strides[0] * width, "c_batch": ch.m * ch.n, "scratch": int(ch.on_stack),
             "height": height, "width": width, "high": p.high, "pitch": p.x_extents[1], "groups": p.groups,
-            "x_batch": image, "a_group": self._of_group(p), "within": ch.count * image - farthest - tile.lanes + 1,
+            "x_batch": image, "a_group": self._of_group(p), "within": ch.count * image - farthest - self.tile.lanes + 1,
+            "phases": PHASE_SIZE,
         }  # fmt: skip
-        args = [0] * PHASE_SIZE
-        for name, v in values.items():
-            args[AT[name] if name in AT else PHASE_AT[name]] = v
-        args[PHASE_AT["phases"]] = PHASE_SIZE
-        table.extend(args)
+        table.extend(filled(PHASE_SIZE, AT | PHASE_AT, values))
         self._records(PHASE_SIZE, [phase.image for phase in phases], table)
         base, _, offset = c.operands[0]
         b._address(base, offset, size, at + AT["B"], patches)
@@ -185,19 +185,14 @@ class PhasedConvolution(Product):
             b._address(c.node, 0, size, at + AT["C"], patches)
         patches.append((at + AT["A"], b.arena_base, b.offsets[c, "A"]))
         patches.append((at + AT["workspace"], b.arena_base, b.workspace_at))
-        own = c.epilogue is None or self._epilogue(at, table, patches)
         units = blocks * ch.count if ch.m and ch.n else 0
         grain = max(PRODUCT_GRAIN // max(ch.m * unit * width * p.strides[0] * ch.k, 1), 1)
-        rows.append([code_of(*self.modules[0]), at, units, grain, 0])
-        if not own:
-            assert c.epilogue is not None
-            b._kernel(c.epilogue, rows, table, patches, False)
+        self._launch(self.modules[0], at, units, grain, rows, table, patches)
 
     def _records(self, head: int, tables: list[list[int]], table: list[int]) -> None:
         """Append a record of each phase, then their tables; `head`: entries before them."""
-        tile = self.choice.tile
-        assert tile is not None
-        panels = -(-self.choice.m // tile.rows[0]) * tile.rows[0]
+        high = self.tile.rows[0]
+        panels = -(-self.choice.m // high) * high
         entry, target = head + RECORD * len(tables), 0
         for found in tables:
             table.extend((len(found), entry, target))
@@ -209,30 +204,17 @@ class PhasedConvolution(Product):
     def _pack_filters(
         self, p: Places, phases: list[Phase], rows: list[list[int]], table: list[int], patches: Patches
     ) -> None:
-        b, c, tile = self.bound, self.call, self.choice.tile
-        assert tile is not None
+        b, c, tile = self.bound, self.call, self.tile
         at = len(table)
         panels = -(-p.channels // tile.rows[0])
         values = {
             "rows": p.channels, "panels": max(panels, 1), "row_step": p.row_step,
             "group_step": p.channels * p.steps, "a_group": self._of_group(p),
         }  # fmt: skip
-        args = [0] * len(PACKED_FIELDS)
-        for name, v in values.items():
-            args[PACKED_AT[name]] = v
-        table.extend(args)
+        table.extend(filled(len(PACKED_FIELDS), PACKED_AT, values))
         self._records(len(PACKED_FIELDS), [phase.filters for phase in phases], table)
         base, _, offset = c.operands[1]
         b._address(base, offset, c.node.dtype.itemsize, at + PACKED_AT["from"], patches)
         patches.append((at + PACKED_AT["to"], b.arena_base, b.offsets[c, "A"]))
         grain = max(16384 // max(tile.rows[0] * p.steps, 1), 1)
         rows.append([code_of(*self.modules[1]), at, panels * p.groups, grain, 0])
-
-    def _unit_rows(self, p: Places) -> int:
-        """Rows of a phase in a unit: a part that stays in the cache, and enough units to share."""
-        ch = self.choice
-        line = max(ch.m * p.extents[1] * p.strides[0], 1)
-        most = max(SCRATCH // self.call.node.dtype.itemsize // line, 1)
-        wanted = -(-4 * get_num_threads() // max(ch.count, 1))
-        worth = max(PRODUCT_GRAIN // max(line * ch.k, 1), 1)
-        return max(min(most, max(-(-p.high // wanted), worth), p.high), 1)

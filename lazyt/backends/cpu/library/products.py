@@ -34,6 +34,7 @@ from lazyt.backends.cpu.library.gemm_tile import (
     PACKED_A,
     PACKED_B,
     PAD,
+    SCRATCH,
     SIZE,
     Family,
     Tile,
@@ -44,7 +45,7 @@ from lazyt.backends.math.elements import BFLOAT16
 from lazyt.ir.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lazyt.backends.common.products import Patches, Value
     from lazyt.backends.cpu.kernel_rows import KernelRows
@@ -184,7 +185,20 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
 
 def stays_on_stack(c: MatmulCall, k: int) -> bool:
     """Whether a generated product needs no memory: only its epilogue reads it, and it is finished in one go along k."""
-    return c.epilogue is not None and not c.kept and c.epilogue.kernel.layout.size <= MAX_ARGUMENTS and k <= DEPTH
+    return only_epilogue_reads(c) and k <= DEPTH
+
+
+def only_epilogue_reads(c: MatmulCall) -> bool:
+    """Whether nothing but an epilogue that the code of the product can call reads the result."""
+    return c.epilogue is not None and not c.kept and c.epilogue.kernel.layout.size <= MAX_ARGUMENTS
+
+
+def filled(size: int, at: Mapping[str, int], values: Mapping[str, int]) -> list[int]:
+    """The arguments of a launch: `size` entries, those with a name where `at` says."""
+    args = [0] * size
+    for name, v in values.items():
+        args[at[name]] = v
+    return args
 
 
 def _generated(tile: Tile, m: int, n: int, kk: int, count: int, pack_a: str, pack_b: str, c: MatmulCall) -> int:
@@ -204,12 +218,12 @@ def _generated(tile: Tile, m: int, n: int, kk: int, count: int, pack_a: str, pac
     return math.trunc(count * cycles) + bool(pack_a) * REGION_CYCLES
 
 
-def _blas(tile: Tile, m: int, n: int, kk: int, count: int, c: MatmulCall, turned: bool) -> int:
+def _blas(tile: Tile, m: int, n: int, kk: int, count: int, c: MatmulCall, transposed: bool) -> int:
     # Its tiles are large, and computed whole.
     work = max(m, BLAS_TILE) * max(n, BLAS_TILE) * kk / tile.lanes / 2
     small = m * n * kk <= BLAS_SMALL
     packed = 0 if small else (m + n) * kk * BLAS_PACK
-    efficiency = BLAS_TRANSPOSED if small and turned else BLAS_EFFICIENCY
+    efficiency = BLAS_TRANSPOSED if small and transposed else BLAS_EFFICIENCY
     cycles = count * (work / efficiency + BLAS_CALL + m * n * BLAS_ELEMENT + packed)
     if c.epilogue is not None if c.charged is None else c.charged:
         # The product is written, and read again.
@@ -234,6 +248,13 @@ class Product(products.Product):
 
     bound: KernelRows
     choice: Choice
+
+    @property
+    def tile(self) -> Tile:
+        """That of generated code."""
+        tile = self.choice.tile
+        assert tile is not None, "asked for generated code alone"
+        return tile
 
     @property
     def extra(self) -> dict[str, int]:
@@ -264,21 +285,18 @@ class Product(products.Product):
     def _converted_at(self, group: int) -> int:
         """Where a converted part of A lies in the working memory: behind a finished part of C, and a group of B."""
         ch = self.choice
-        assert ch.tile is not None
-        packed = max(-(-group // ch.tile.columns), 1) * self._packed_panel() if ch.pack_b else 0
+        packed = max(-(-group // self.tile.columns), 1) * self._packed_panel() if ch.pack_b else 0
         return FINISHED * int(ch.on_stack) + packed
 
     def _converted_line(self, rows: int) -> int:
         """From line to line of a converted part of A: room for a whole vector at its end, and a little more."""
-        ch = self.choice
-        assert ch.tile is not None
+        ch, columns = self.choice, self.tile.columns
         long = min(max(ch.k, 1), DEPTH) if ch.form == "row" else rows
-        return -(-long // ch.tile.columns) * ch.tile.columns + PAD
+        return -(-long // columns) * columns + PAD
 
     def _packed_panel(self) -> int:
         """Bytes of a panel of B that the unit packs."""
-        tile = self.choice.tile
-        assert tile is not None
+        tile = self.tile
         deep = -(-min(max(self.choice.k, 1), DEPTH) // tile.lanes) * tile.lanes
         return deep * tile.columns * self.call.node.dtype.itemsize
 
@@ -288,28 +306,24 @@ class Product(products.Product):
         ch, dtype = self.choice, self.call.node.dtype
         if ch.how != "generated":
             return []
-        assert ch.tile is not None
         # NOTE: B is packed by the product's own code.
-        packs = [pack_text(dtype, ch.tile, ch.pack_a, ch.sources[0])] if ch.pack_a else []
+        packs = [pack_text(dtype, self.tile, ch.pack_a, ch.sources[0])] if ch.pack_a else []
         return [ch.text(dtype), *packs]
 
     def _lines(self) -> int:
         """Elements of one packed A."""
-        tile = self.choice.tile
-        assert tile is not None
-        return -(-self.choice.m // tile.lanes) * tile.lanes * self._line()
+        lanes = self.tile.lanes
+        return -(-self.choice.m // lanes) * lanes * self._line()
 
     def _line(self) -> int:
         """From row to row of a packed A: a little more than it is long."""
-        tile = self.choice.tile
-        assert tile is not None
-        return -(-self.choice.k // tile.columns) * tile.columns + PAD
+        columns = self.tile.columns
+        return -(-self.choice.k // columns) * columns + PAD
 
     def _panel(self) -> int:
         """Elements of one packed panel of B."""
-        ch = self.choice
-        assert ch.tile is not None
-        return -(-ch.k // ch.tile.lanes) * ch.tile.lanes * ch.tile.columns
+        tile = self.tile
+        return -(-self.choice.k // tile.lanes) * tile.lanes * tile.columns
 
     def _strides(self, i: int) -> list[int]:
         """The strides of an operand along the axes of the batch."""
@@ -329,9 +343,7 @@ class Product(products.Product):
     # Generated code
 
     def _generated(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
-        b, c, ch = self.bound, self.call, self.choice
-        tile = ch.tile
-        assert tile is not None
+        b, c, ch, tile = self.bound, self.call, self.choice, self.tile
         x = c.node.operands[0]
         la, lb = ch.leading
         dtype = c.node.dtype
@@ -347,7 +359,6 @@ class Product(products.Product):
         at = len(table)
         unit_rows, unit_cols, group, chunk = self._unit()
         row_blocks, col_blocks = max(-(-ch.m // unit_rows), 1), max(-(-ch.n // unit_cols), 1)
-        args = [0] * SIZE
         values = {
             "m": ch.m, "n": ch.n, "k": ch.k, "a_row": a_line if ch.form == "row" else 1,
             "a_col": 1 if ch.form == "row" else a_line, "b_row": lb[1], "c_row": ch.n,
@@ -356,8 +367,7 @@ class Product(products.Product):
             "c_batch": ch.m * ch.n, "batch": len(batch), "scratch": int(ch.on_stack),
             "a_at": self._converted_at(group), "a_line": self._converted_line(unit_rows),
         }  # fmt: skip
-        for name, v in values.items():
-            args[AT[name]] = v
+        args = filled(SIZE, AT, values)
         for i, e in enumerate(batch):
             args[HEAD + 3 * i : HEAD + 3 * i + 3] = [e, steps_a[i], steps_b[i]]
         table.extend(args)
@@ -369,15 +379,30 @@ class Product(products.Product):
         if not ch.on_stack:
             b._address(c.node, 0, dtype.itemsize, at + AT["C"], patches)
         patches.append((at + AT["workspace"], b.arena_base, b.workspace_at))
-        own = True
-        if c.epilogue is not None:
-            own = self._epilogue(at, table, patches)
         units = row_blocks * col_blocks * ch.count if ch.m and ch.n else 0
         grain = max(PRODUCT_GRAIN // max(max(unit_rows, READ) * unit_cols * ch.k, 1), 1)
-        rows.append([code_of(*ch.text(dtype)), at, units, grain, 0])
-        if not own:
-            assert c.epilogue is not None
-            b._kernel(c.epilogue, rows, table, patches, False)
+        self._launch(ch.text(dtype), at, units, grain, rows, table, patches)
+
+    def _launch(
+        self, code: tuple[str, str], at: int, units: int, grain: int, rows: list[list[int]], table: list[int],
+        patches: Patches,
+    ) -> None:  # fmt: skip
+        """Append the launch of a module's function, whose arguments begin at `at`, and its epilogue: called by it, or
+        behind it."""
+        epilogue = self.call.epilogue
+        is_called = epilogue is not None and self._epilogue(at, table, patches)
+        rows.append([code_of(*code), at, units, grain, 0])
+        if epilogue is not None and not is_called:
+            self.bound._kernel(epilogue, rows, table, patches, False)
+
+    def _unit_height(self, height: int, line: int) -> int:
+        """Rows of a unit of a convolution, each of `line` elements in all features: a part that stays in the cache, and
+        enough units to share."""
+        ch, line = self.choice, max(line, 1)
+        most = max(SCRATCH // self.call.node.dtype.itemsize // line, 1)
+        wanted = -(-4 * get_num_threads() // max(ch.count, 1))
+        worth = max(PRODUCT_GRAIN // max(line * ch.k, 1), 1)
+        return max(min(most, max(-(-height // wanted), worth), height), 1)
 
     def _dense(self, batch: Sequence[int], strides: Sequence[int], size: int) -> list[int]:
         """The strides of packed matrices, one after another."""
@@ -408,12 +433,9 @@ class Product(products.Product):
 
         They lie one after another, unless `head` has how far they are from each other.
         """
-        b, c, tile = self.bound, self.call, self.choice.tile
-        assert tile is not None
+        b, c = self.bound, self.call
         at = len(table)
-        args = [0] * PACK_SIZE
-        for field, v in {"units": units, "batch": len(batch), "to_batch": size, **head}.items():
-            args[PACK_AT[field]] = v
+        args = filled(PACK_SIZE, PACK_AT, {"units": units, "batch": len(batch), "to_batch": size, **head})
         count = 1
         for i, (e, s) in enumerate(batch):
             args[PACK_HEAD + 2 * i : PACK_HEAD + 2 * i + 2] = [e, s]
@@ -422,7 +444,7 @@ class Product(products.Product):
         b._address(source[0], source[1], source[0].dtype.itemsize, at + PACK_AT["from"], patches)
         patches.append((at + PACK_AT["to"], b.arena_base, b.offsets[c, name]))
         grain = max(16384 * units // max(size, 1), 1)
-        text = pack_text(c.node.dtype, tile, kind, self.choice.sources["AB".index(name)])
+        text = pack_text(c.node.dtype, self.tile, kind, self.choice.sources["AB".index(name)])
         rows.append([code_of(*text), at, units * count, grain, 0])
 
     def _unit(self) -> tuple[int, int, int, int]:
@@ -430,9 +452,7 @@ class Product(products.Product):
 
         Units are small enough to be shared and to lie in a cache, large enough to be worth it; groups fit the stack.
         """
-        ch = self.choice
-        tile = ch.tile
-        assert tile is not None
+        ch, tile = self.choice, self.tile
         size = self.call.node.dtype.itemsize
         m, n, high = max(ch.m, 1), max(ch.n, 1), tile.rows[0]
         whole = -(-n // tile.columns) * tile.columns
@@ -471,7 +491,7 @@ class Product(products.Product):
         return max(rows, 1), cols, group, chunk
 
     def _epilogue(self, at: int, table: list[int], patches: Patches) -> bool:
-        """The epilogue's arguments and what must be known to move them; False if it must be launched on its own."""
+        """Append the epilogue's arguments and what moves them; False if it must be launched on its own."""
         b, c = self.bound, self.call
         call = c.epilogue
         assert call is not None

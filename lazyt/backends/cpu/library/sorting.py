@@ -167,7 +167,7 @@ def _together(parts: Sequence[slice], some: Callable[[slice], None]) -> None:
 
 
 def _equals_as_they_stood(ordered: Array, rows: Array, descending: bool) -> None:
-    """Put zeros of two signs, and NaN, in the order that they have in `rows` (that one turned round, if the result
+    """Put zeros of two signs, and NaN, in the order that they have in `rows` (that one reversed, if the result
     will be).
     """
     nan = np.isnan(ordered[:, -1])
@@ -175,12 +175,12 @@ def _equals_as_they_stood(ordered: Array, rows: Array, descending: bool) -> None
         x, y = rows[0], ordered[0]
         zero = y.dtype.type(0)  # of another dtype, it would have the whole of y converted
         first, last = np.searchsorted(y, zero), np.searchsorted(y, zero, side="right")
-        signs, turn = np.signbit(y[first:last]), -1 if descending else 1
+        signs, step = np.signbit(y[first:last]), -1 if descending else 1
         if signs.any() and not signs.all():
-            y[first:last] = x[x == 0][::turn]
+            y[first:last] = x[x == 0][::step]
         if nan[0]:
             nans = x[np.isnan(x)]
-            y[len(y) - len(nans) :] = nans[::turn]
+            y[len(y) - len(nans) :] = nans[::step]
         return
     bits = rows.view(f"u{rows.dtype.itemsize}")
     minus_zero = bits.dtype.type(1 << (8 * rows.dtype.itemsize - 1))

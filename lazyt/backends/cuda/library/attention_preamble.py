@@ -1,13 +1,13 @@
 """Shared code of attention's kernels: products of tiles in shared memory, and masks of scores.
 
-    stage      rows of memory into shared memory, SLAB of a product's pairs at a time: as they lie, or turned
+    stage      rows of memory into shared memory, SLAB of a product's pairs at a time: as they lie, or transposed
     multiply   s[row][column] += x[pair][row] * y[pair][column]; a thread has rows x columns of s in registers
     scores     s = a @ b.T by slabs of features;  accumulate   o += x.T @ b by slabs of columns
 
 A thread's rows and columns are chunks of 16 bytes. A warp is 4 x 8 or 2 x 16 threads, laid out so that of two
 neighbours, and of two that are next but one, each reads the same chunk of one operand: then the machine reads a chunk
 for all lanes in two steps instead of four. Slabs are stored with the chunks of a pair exchanged (`lt_turn`), so that
-turned stores of a warp meet no bank twice.
+transposed stores of a warp meet no bank twice.
 """
 
 from __future__ import annotations
@@ -178,45 +178,45 @@ template <int FEATURES, int C, typename P> LT_FUNCTION void lt_put(P to, const T
     }
 }
 
-template <bool TURNED, int R, int C> LT_FUNCTION T &lt_score(T (&s)[R][C], int query, int key) {
-    if constexpr (TURNED) return s[key][query];
+template <bool TRANSPOSED, int R, int C> LT_FUNCTION T &lt_score(T (&s)[R][C], int query, int key) {
+    if constexpr (TRANSPOSED) return s[key][query];
     else return s[query][key];
 }
 
 // Scores of keys behind a query, and of what is past the end, become -inf. `ahead` is how far the first query is behind
-// the first key. TURNED: rows are keys.
-template <bool TURNED, int R, int C>
+// the first key. TRANSPOSED: rows are keys.
+template <bool TRANSPOSED, int R, int C>
 LT_FUNCTION void lt_hide(T (&s)[R][C], int queries, int keys, int ahead, int row, int column) {
-    constexpr int all = TURNED ? ROWS : COLUMNS;
-    if (keys >= all && !(CAUSAL && ahead + 1 < all) && !(TURNED && queries < COLUMNS)) return;
+    constexpr int all = TRANSPOSED ? ROWS : COLUMNS;
+    if (keys >= all && !(CAUSAL && ahead + 1 < all) && !(TRANSPOSED && queries < COLUMNS)) return;
 #pragma unroll
-    for (int i = 0; i < (TURNED ? C : R); i++) {
-        const int query = TURNED ? column + lt_apart(i, ACROSS) : row + lt_apart(i, DOWN);
+    for (int i = 0; i < (TRANSPOSED ? C : R); i++) {
+        const int query = TRANSPOSED ? column + lt_apart(i, ACROSS) : row + lt_apart(i, DOWN);
         const int limit = query >= queries ? 0 : CAUSAL ? lt_min_index(keys, ahead + query + 1) : keys;
 #pragma unroll
-        for (int j = 0; j < (TURNED ? R : C); j++) {
-            const int key = TURNED ? row + lt_apart(j, DOWN) : column + lt_apart(j, ACROSS);
-            if (key >= limit) lt_score<TURNED>(s, i, j) = LOW;
+        for (int j = 0; j < (TRANSPOSED ? R : C); j++) {
+            const int key = TRANSPOSED ? row + lt_apart(j, DOWN) : column + lt_apart(j, ACROSS);
+            if (key >= limit) lt_score<TRANSPOSED>(s, i, j) = LOW;
         }
     }
 }
 
 // The mask, which lies at `mask` for the first query and key, on scores; past the end of either there is none.
-template <bool TURNED, int R, int C, typename P>
+template <bool TRANSPOSED, int R, int C, typename P>
 LT_FUNCTION void lt_mask(T (&s)[R][C], P mask, s64 step, int queries, int keys, int row, int column) {
 #pragma unroll
-    for (int i = 0; i < (TURNED ? C : R); i++) {
-        const int query = TURNED ? column + lt_apart(i, ACROSS) : row + lt_apart(i, DOWN);
+    for (int i = 0; i < (TRANSPOSED ? C : R); i++) {
+        const int query = TRANSPOSED ? column + lt_apart(i, ACROSS) : row + lt_apart(i, DOWN);
 #pragma unroll
-        for (int j = 0; j < (TURNED ? R : C); j += BESIDE) {
-            const int key = TURNED ? row + lt_apart(j, DOWN) : column + lt_apart(j, ACROSS);
+        for (int j = 0; j < (TRANSPOSED ? R : C); j += BESIDE) {
+            const int key = TRANSPOSED ? row + lt_apart(j, DOWN) : column + lt_apart(j, ACROSS);
             K part[BESIDE];
 #pragma unroll
             for (int w = 0; w < BESIDE; w++) part[w] = 0;
             if (query < queries && key < keys) lt_load(part, mask + (query * step + key));
 #pragma unroll
             for (int w = 0; w < BESIDE; w++) {
-                T &x = lt_score<TURNED>(s, i, j + w);
+                T &x = lt_score<TRANSPOSED>(s, i, j + w);
                 x = lt_masked(x, part[w]);
             }
         }

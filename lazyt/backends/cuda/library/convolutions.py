@@ -101,12 +101,12 @@ class Convolution(products.Product):
             # cuDNN knows no filters whose features lie side by side, as here: those are put there behind it.
             found = where.take(4 * math.prod(geometry.result))
             if self.cudnn.compute(run.stream, geometry, (first, second, found.address)):
-                self._view(out, self._turned)[...] = xp.moveaxis(self._view(found.address, geometry.result), 0, -1)
+                self._view(out, self._transposed)[...] = xp.moveaxis(self._view(found.address, geometry.result), 0, -1)
             else:
                 self._by_products(xp, first, second, out)
 
     @property
-    def _turned(self) -> tuple[int, ...]:
+    def _transposed(self) -> tuple[int, ...]:
         """A filter's gradient as the plan has it: (C / groups, sizes.., O)."""
         features, *rest = self.geometry.result
         return (*rest, features)
@@ -144,7 +144,7 @@ class Convolution(products.Product):
                     found += xp.einsum("ngcyx,goc->ngoyx", part(i, j), filters[..., i, j])
             case "convolve_filter":
                 inside[...] = self._view(first, shapes["image"])
-                places, found = self._view(second, shapes["places"]), self._view(out, self._turned)
+                places, found = self._view(second, shapes["places"]), self._view(out, self._transposed)
                 for i, j in taps:
                     each = xp.einsum("ngcyx,ngoyx->cgo", part(i, j), places)
                     found[:, i, j, :] = each.reshape(depth, features)
