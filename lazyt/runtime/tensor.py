@@ -323,7 +323,8 @@ class Tensor(Handle, metaclass=HintingType):
         return (self[i] for i in range(self.shape[0]))
 
     def __contains__(self, value: Any) -> bool:
-        return bool((self == value).any())
+        found = self == value
+        return bool(found.any()) if isinstance(found, Tensor) else found
 
     # Gradients
 
