@@ -214,6 +214,7 @@ _tracebacks.guard_methods(Device)
 autograd.__all__ = _AUTOGRAD.split()
 
 
+@_tracebacks.api_boundary
 def _of_autograd(name: str) -> _Any:
     """What `lazyt.autograd` offers is loaded at its first use, and stands there then."""
     if name not in autograd.__all__:

@@ -5,10 +5,12 @@ from lazyt.functions.protocols.signatures import publish as _publish
 from lazyt.inspect.memory_plan import plan
 from lazyt.runtime.memory import allocated, empty_cache, peak, reserved, reset_peak, set_limit
 from lazyt.runtime.memory_budget import budget
+from lazyt.tracing.tracebacks import guard_classes as _guard_classes
 
 __all__ = ["allocated", "budget", "compress", "empty_cache", "peak", "plan", "reserved", "reset_peak", "set_limit"]
 
 _publish(globals(), __all__)
+_guard_classes(globals(), __all__)
 
 
 def __dir__() -> list[str]:

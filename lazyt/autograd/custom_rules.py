@@ -17,6 +17,7 @@ from lazyt.ops.definition import OPS
 from lazyt.tracing.current import restore_device, restore_grad_mode, set_device, set_grad_mode
 from lazyt.tracing.inplace import requires_grad
 from lazyt.tracing.record import begin, is_grad_enabled, record, slot_of
+from lazyt.tracing.refusals import check_function
 from lazyt.tracing.steps import new_tensor
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.trace import Slot, Step, Trace
@@ -129,8 +130,7 @@ class _Custom:
     kind = ""
 
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
-        if not callable(fun):
-            raise TypeError(f"{self.kind}: a function is required, not {type(fun).__name__!r}")
+        check_function(self.kind, fun)
         numbers = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
         self.fun = fun
         self.nondiff_argnums = tuple(sorted(numbers))

@@ -17,6 +17,7 @@ from lazyt.ops.definition import OpDef
 from lazyt.tracing.commit import undisturbed
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
 from lazyt.tracing.record import begin, record, slot_of
+from lazyt.tracing.refusals import check_function
 from lazyt.tracing.tensor_state import Gradient, Handle
 from lazyt.tracing.trace import Trace
 from lazyt.tracing.tracebacks import api_boundary
@@ -119,6 +120,7 @@ def value_and_grad(
     >>> v.item(), g.tolist()
     (5.0, [2.0, 4.0])
     """
+    check_function("grad", f)
     several = not isinstance(argnums, int)
     numbers: tuple[int, ...] = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
@@ -188,6 +190,7 @@ def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., tuple[
 
 def vjp_of(f: Callable[..., Any], primals: Sequence[Any]) -> tuple[Any, Callable[..., tuple[Any, ...]], list[Any]]:
     """`vjp`, and the records by which the primals are known, to `close` when no more is pulled back."""
+    check_function("vjp", f)
     leaves: list[Handle] = []
     tree = flatten(tuple(primals), leaves)
     before = set_grad_mode(True)

@@ -200,7 +200,11 @@ def _number(name: str, x: Any) -> Any:
     try:
         return integer(name, "a bound", x)
     except DTypeError:
+        pass
+    try:
         return float(x)
+    except (TypeError, ValueError):
+        raise DTypeError(f"{name}: a bound is a number, got {x!r}") from None
 
 
 @_placed

@@ -14,6 +14,7 @@ from lazyt.ir import dtypes
 from lazyt.ops.effects import operation
 from lazyt.ops.numpy_calls import Call, Nest, Place, kinds_of
 from lazyt.tracing import record as recording
+from lazyt.tracing.refusals import check_function
 from lazyt.tracing.tensor_state import Handle
 
 if TYPE_CHECKING:
@@ -66,8 +67,7 @@ def callback(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None
     >>> seen
     [array([0, 2, 4])]
     """
-    if not callable(function):
-        raise TypeError(f"debug.callback: a function is required, not {type(function).__name__!r}")
+    check_function("debug.callback", function)
     _record("debug.callback", function, args, kwargs)
 
 

@@ -16,6 +16,7 @@ from lazyt.functions.vectorize import _as_tensors, vmap
 from lazyt.ir import dtypes
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
 from lazyt.tracing.record import is_grad_enabled
+from lazyt.tracing.refusals import check_function
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.tracebacks import api_boundary
 
@@ -28,6 +29,7 @@ class _At:
     def __init__(
         self, name: str, f: Callable[..., Any], primals: Sequence[Any], has_aux: bool, real: bool = False
     ) -> None:
+        check_function(name, f)
         self.name = name
         primals = _as_tensors(tuple(primals), name)
         self.leaves: list[Handle] = []
@@ -185,6 +187,7 @@ def jacfwd(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: boo
     >>> lt.jacfwd(lambda x: x * x)(lt.asarray([1.0, 2.0])).tolist()
     [[2.0, 0.0], [0.0, 4.0]]
     """
+    check_function("jacfwd", f)
 
     @wraps(f)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
@@ -216,6 +219,7 @@ def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: boo
     >>> lt.jacrev(lambda x: (x * x).sum())(lt.asarray([1.0, 2.0])).tolist()
     [2.0, 4.0]
     """
+    check_function("jacrev", f)
 
     @wraps(f)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
@@ -265,6 +269,7 @@ def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bo
     >>> lt.hessian(lambda x: x[0] * x[1] ** 2)(lt.asarray([1.0, 3.0])).tolist()
     [[0.0, 6.0], [6.0, 2.0]]
     """
+    check_function("hessian", f)
     return jacfwd(jacrev(f, argnums, has_aux), argnums, has_aux)
 
 

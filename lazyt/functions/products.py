@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
-from lazyt.errors import DTypeError
+from lazyt.errors import DTypeError, ShapeError
 from lazyt.functions.arguments import record, record_two, record_view, tensor
 from lazyt.functions.contraction_paths import along_path
 from lazyt.ir.dtypes import as_dtype
@@ -132,6 +132,8 @@ def einsum(subscripts: Any, /, *operands: Any, optimize: Any = False) -> Tensor:
     """
     if not isinstance(subscripts, str):
         subscripts, operands = _spelled((subscripts, *operands))
+    if not operands:
+        raise ShapeError("einsum: subscripts and at least one operand are required")
     spelled = subscripts.replace(" ", "")
     if len(operands) > 2 and optimize is not False and "." not in spelled:
         return along_path(spelled, operands, optimize)
@@ -144,6 +146,8 @@ def _spelled(args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     def text(labels: Any) -> str:
         return "".join("..." if k is Ellipsis else chr((65 if k < 26 else 71) + k) for k in labels)
 
+    if len(args) < 2:
+        return "", ()
     operands = args[0 : len(args) // 2 * 2 : 2]
     spelled = ",".join(text(labels) for labels in args[1::2])
     return (f"{spelled}->{text(args[-1])}" if len(args) % 2 else spelled), operands

@@ -19,6 +19,7 @@ from lazyt.errors import DTypeError, ScalarRangeError, ShapeError
 from lazyt.functions.arguments import record, tensor
 from lazyt.ir import dtypes
 from lazyt.ops import random as ops
+from lazyt.ops.axes import integer
 from lazyt.tracing.lanes import check_random
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Generator:
     __slots__ = ("counter", "seed")
 
     def __init__(self, seed: int = 0, counter: int = 0) -> None:
-        self.seed = operator.index(seed) & _MASK
+        self.seed = integer("random.Generator", "the seed", seed) & _MASK
         self.counter = counter
 
     def step(self) -> tuple[int, int]:
@@ -130,7 +131,7 @@ def seed(n: int) -> None:
     True
     """
     global _process
-    _process = (_process[0] + 1, operator.index(n))
+    _process = (_process[0] + 1, integer("random.seed", "the seed", n))
 
 
 def get_state() -> tuple[int, int]:

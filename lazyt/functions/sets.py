@@ -8,6 +8,7 @@ import numpy as np
 
 from lazyt.functions.arguments import adopted, found_on_device
 from lazyt.functions.searching import host
+from lazyt.ops.axes import one_axis
 
 if TYPE_CHECKING:
     from lazyt.runtime.tensor import Tensor
@@ -130,6 +131,7 @@ def unique(
         wanted = [t for t, w in zip(there, (True, return_index, return_inverse, return_counts), strict=True) if w]
         return tuple(wanted) if len(wanted) > 1 else wanted[0]
     a = host(x, "unique")
+    axis = None if axis is None else one_axis("unique", axis, a.ndim)
     numpy_unique: Any = np.unique  # its overloads are for flags known to the checker
     got = numpy_unique(_keys(a), return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
     if not isinstance(got, tuple):

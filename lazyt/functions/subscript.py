@@ -81,7 +81,10 @@ def _array(k: Any) -> Any:
         return None
     if any(isinstance(i, Handle) for i in k):
         return tensor(k)  # type: ignore[arg-type]
-    a = np.asarray(k)
+    try:
+        a = np.asarray(k)
+    except ValueError as e:  # lists of different lengths
+        raise ShapeError(f"index: {e}") from None
     return a.astype(np.int64) if a.size == 0 else a
 
 

@@ -15,6 +15,7 @@ from lazyt.functions.arguments import tensor
 from lazyt.functions.creation import zeros
 from lazyt.tracing.call_site import user_site
 from lazyt.tracing.lanes import RANDOMNESS, InLanes
+from lazyt.tracing.refusals import check_function
 from lazyt.tracing.steps import run_sync
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.tracebacks import api_boundary
@@ -50,6 +51,7 @@ def vmap(
     >>> per_sample(lt.ones(2), lt.asarray([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [[6.0, 12.0], [42.0, 56.0]]
     """
+    check_function("vmap", f)
     if randomness not in RANDOMNESS:
         raise AutogradError(f"vmap: randomness must be one of {', '.join(map(repr, RANDOMNESS))}, not {randomness!r}")
 

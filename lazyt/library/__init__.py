@@ -113,6 +113,7 @@ _tracebacks.guard_functions(globals(), _HERE)
 _tracebacks.guard_classes(globals(), _HERE)
 
 
+@_tracebacks.api_boundary
 def __getattr__(name: str) -> _Any:
     if name not in _ON_DEMAND:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -28,6 +28,7 @@ from lazyt.ops.definition import OPS
 from lazyt.ops.kernel_calls import BROADCAST, SEQUENTIAL
 from lazyt.tracing.current import set_mode
 from lazyt.tracing.trace import local
+from lazyt.tracing.tracebacks import api_boundary
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -76,6 +77,7 @@ def custom_op(name: str, backend: str | None = HOST) -> Callable[[Callable[..., 
     [3.0, 6.0]
     """
 
+    @api_boundary
     def decorate(f: Callable[..., Any]) -> Operation:
         op = Operation(from_function(name, f), here())
         op.__doc__ = f.__doc__ or op.__doc__

@@ -105,6 +105,7 @@ for _space in (
 _tracebacks.guard_classes(globals(), sorted({*__all__} - {*uninitialized.__all__}))
 
 
+@_tracebacks.api_boundary
 def __getattr__(name: str) -> object:
     if name == "MultiHeadAttention":
         raise AttributeError(

@@ -40,6 +40,7 @@ _tracebacks.guard_classes(globals(), [_n for _n in __all__ if _n != "swa_utils"]
 _tracebacks.guard_classes(vars(lr_scheduler), lr_scheduler.__all__)
 
 
+@_tracebacks.api_boundary
 def __getattr__(name: str) -> _Any:
     if name == "swa_utils":  # it stands on nn, which stands on this package
         return _import_module("lazyt.optim.swa_utils")

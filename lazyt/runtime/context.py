@@ -20,7 +20,7 @@ from lazyt.tracing.current import restore_device, restore_grad_mode, set_device,
 from lazyt.tracing.record import is_grad_enabled
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.trace import local
-from lazyt.tracing.tracebacks import filter_traceback, filters_itself
+from lazyt.tracing.tracebacks import api_boundary, filter_traceback, filters_itself
 
 if TYPE_CHECKING:
     from lazyt.inspect import fallbacks
@@ -93,6 +93,7 @@ class device(_Context):  # noqa: N801 - the Array API's word
     Device('cpu')
     """
 
+    @api_boundary
     def __init__(self, name: Any) -> None:
         self.name = Device.check(name)
 

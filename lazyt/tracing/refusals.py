@@ -1,4 +1,4 @@
-"""What an operation is refused for while it is recorded: devices that differ, dtypes that do not hold a value."""
+"""What is refused while it is recorded: devices that differ, dtypes that do not hold a value, what is no function."""
 
 from __future__ import annotations
 
@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lazyt.ops.definition import OpDef
+
+
+def check_function(name: str, f: object) -> None:
+    """TypeError unless f can be called."""
+    if not callable(f):
+        raise TypeError(f"{name}: a function is required, not {type(f).__name__!r}")
 
 
 def check_devices(name: str, slots: Sequence[Any]) -> None:

@@ -18,6 +18,7 @@ from lazyt.ops.definition import OpDef
 from lazyt.tracing.current import restore_grad_mode, restore_mode, set_grad_mode, set_mode
 from lazyt.tracing.inplace import requires_grad
 from lazyt.tracing.record import is_grad_enabled, record, slot_of
+from lazyt.tracing.refusals import check_function
 from lazyt.tracing.tensor_state import Handle
 from lazyt.tracing.trace import Slot, Step, Trace, local
 
@@ -115,8 +116,7 @@ def checkpoint(
     >>> x.grad.tolist()
     [2.0, 4.0]
     """
-    if not callable(function):
-        raise TypeError(f"checkpoint: a function is required, not {type(function).__name__!r}")
+    check_function("checkpoint", function)
     for name in ("context_fn", "debug", "early_stop"):
         if name in kwargs:
             raise NotSupportedError(

@@ -73,11 +73,16 @@ CALLS = {
     "NumPy's function": lambda: np.take(X, 7, axis=5),
     "spelling": lambda: X.median(),
     "module": lambda: lt.cat,
+    "module of layers": lambda: lt.nn.Lineer,
+    "module of optimizers": lambda: lt.optim.Adamm,
+    "module of derivatives": lambda: lt.autograd.gradd,
+    "module of operations": lambda: lt.library.opchek,
     "keyword": lambda: X.sum(dim=1),
     "too few": lambda: lt.exp(),
     "too few for a boundary": lambda: lt.nn.functional.linear(X),
     "host data": lambda: lt.asarray("a"),
     "device": lambda: X.to("cuda:99"),
+    "device of a block": lambda: lt.device("nowhere"),
     "deliberate builtin": lambda: lt.set_float32_matmul_precision("lowest"),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lazyt.functions.numpy_calls import record_numpy
+from lazyt.tracing.refusals import check_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,8 +28,7 @@ def pure_callback(function: Callable[..., Any], result_shape_dtypes: Any, *args:
     >>> y.is_pending, y.item()
     (True, 5.0)
     """
-    if not callable(function):
-        raise TypeError(f"pure_callback: a function is required, not {type(function).__name__!r}")
+    check_function("pure_callback", function)
     several = isinstance(result_shape_dtypes, list)
     outputs = [_described(r) for r in (result_shape_dtypes if several else [result_shape_dtypes])]
     name = getattr(function, "__name__", type(function).__name__)

@@ -9,6 +9,7 @@ from typing import Any, Self
 from lazyt.config import HOST
 from lazyt.interrupts import uninterrupted
 from lazyt.runtime.context import _Context
+from lazyt.tracing.refusals import check_function
 
 
 class _Local(threading.local):
@@ -55,8 +56,7 @@ class saved_tensors_hooks(_Context):  # noqa: N801 - a name that other programs 
 
     def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
         for hook in (pack_hook, unpack_hook):
-            if not callable(hook):
-                raise TypeError(f"saved_tensors_hooks: a function is required, not {type(hook).__name__!r}")
+            check_function("saved_tensors_hooks", hook)
         self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
 
     def __enter__(self) -> Self:
