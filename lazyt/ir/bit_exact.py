@@ -14,7 +14,7 @@ import numpy as np
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.graph_interpreter import PRIMITIVES, Environment
 from lazyt.ir.kernel import CHUNK
-from lazyt.ir.passes.fuse import lanes_of
+from lazyt.ir.passes.row_kernels import lanes_of
 from lazyt.ir.prims import MOVEMENT, SOURCES
 from lazyt.ir.reduction_order import summed
 

@@ -34,9 +34,10 @@ from lazyt.ir.passes.complex_words import are_halves
 from lazyt.ir.passes.fusion_result import Call, Fused, Group, Root, Unit
 from lazyt.ir.passes.index_maps import AxisVar, Index, Place, Split, add, axes_of_digits, axis_index, through, whole
 from lazyt.ir.passes.moments import NOTHING_HELD, Held
+from lazyt.ir.passes.row_kernels import is_parallel, lanes_of, stands_apart
 from lazyt.ir.passes.siblings import MAX_GROUP, Siblings, has_capacity, is_one
 from lazyt.ir.prims import CONVOLUTIONS, ELEMENTWISE, MOVEMENT, REDUCTIONS, SOURCES
-from lazyt.ir.symbolic import Dim, Scope, hint, product
+from lazyt.ir.symbolic import Dim, Scope, product
 
 if TYPE_CHECKING:
     from lazyt.ir.passes.siblings import Form
@@ -44,13 +45,6 @@ if TYPE_CHECKING:
 MAX_DEPTH = 256
 CHEAP = 4
 COSTLY = 12  # of one elementary function: more than storing it for all the sums that read it
-# A reduction over fewer elements than this, innermost ones included, runs with a lane for each output.
-NARROW = 16
-# Elementary functions of a reduction's results have lanes of their own, in another kernel, where there are so many of
-# them in all, and rows of at most so many elements a function: one at a time, each takes as long as a vector of them.
-APART, APART_ROW = 64, 64
-# A reduction over outer axes joins its readers only when this many lanes' worth of outputs are left to divide.
-COLUMN_JOIN = 256
 
 CALLS = frozenset({"matmul", *CONVOLUTIONS, "opaque", "scatter"})
 WRITES = frozenset({"concat", "update"})
@@ -501,7 +495,7 @@ class _Fuser:
                 and all(self._equal(a.extent, d) for a, d in zip(group.rows, reduced, strict=True))
             )
         rest = [a for a in group.outer if a not in used]
-        if all(is_one(a) for a in rest) and reduced and not self._apart(group, used, mode, reduced):
+        if all(is_one(a) for a in rest) and reduced and not stands_apart(group.costly, used, mode, reduced):
             # The group only reads the result: it becomes the end of the reduction's own kernel.
             group.outer = used or [AxisVar(1)]
             group.rows = [AxisVar(d) for d in reduced]
@@ -509,7 +503,7 @@ class _Fuser:
             return True
         if len(rest) > len(reduced):
             rest = [a for a in rest if not is_one(a)]
-        if len(rest) != len(reduced) or not self._parallel(n, used, mode):
+        if len(rest) != len(reduced) or not is_parallel(n, used, mode):
             return False
         if not all(self._equal(a.extent, d) for a, d in zip(rest, reduced, strict=True)):
             return False
@@ -517,23 +511,6 @@ class _Fuser:
         group.rows = rest
         group.vector = mode
         return True
-
-    def _apart(self, group: Group, outer: list[AxisVar], mode: str, reduced: list[int | Dim]) -> bool:
-        """Whether what a group computes from a reduction's results is better computed by lanes, in its own kernel."""
-        if mode != "row" or not group.costly:
-            return False
-        # NOTE: by the hints and without a guard, as in `_parallel`.
-        count, row = hint(product(a.extent for a in outer)), hint(product(reduced))
-        return count * group.costly >= APART and row <= APART_ROW * group.costly
-
-    def _parallel(self, n: Node, outer: list[AxisVar], mode: str) -> bool:
-        """Whether a row kernel over these outer axes still has work for several threads."""
-        assert isinstance(n.attrs, g.Axes)
-        count = product(a.extent for a in outer)
-        if mode == "row" or n.operands[0].ndim - 1 in n.attrs.axes:  # rows, however narrow
-            return not (isinstance(count, int) and count < 2)
-        # NOTE: by the hint and without a guard: both ways give the same bits, and a new batch size must make no plan.
-        return hint(count) >= COLUMN_JOIN
 
     # Calls and writes into parts
 
@@ -590,18 +567,3 @@ class _Fuser:
         if x.op in SOURCES:
             return
         self._want(group, x, place)
-
-
-def lanes_of(n: Node, scope: Scope | None = None) -> str:
-    """The axis of a reduction that carries the lanes, a kernel's `vector`: decided by its extents and axes alone."""
-    x = n.operands[0]
-    assert isinstance(n.attrs, g.Axes)
-    if x.ndim - 1 not in n.attrs.axes:
-        return "outer"
-    if len(n.attrs.axes) == x.ndim:
-        return "row"
-    count = product(x.shape[a] for a in n.attrs.axes)
-    if isinstance(count, int):
-        return "row" if count >= NARROW else "outer"
-    assert scope is not None, "a symbol has a scope"
-    return "row" if scope.at_least(count, NARROW) else "outer"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from lazyt.backends.cpu.library.gemm_tile import AT, FINISHED, HEAD, MAX_ARGUMENTS, SIZE
+from lazyt.backends.cpu.library.gemm_tile import AT, FINISHED, HEAD, SIZE
 from lazyt.backends.cpu.library.gemv_ir import LANES_SIZE, gemv_text, together
-from lazyt.backends.cpu.library.products import Choice, Product, code_of
+from lazyt.backends.cpu.library.products import Choice, Product, filled, only_epilogue_reads
 
 if TYPE_CHECKING:
     from lazyt.backends.common.products import Patches
@@ -29,8 +29,7 @@ def preferred(c: MatmulCall, choice: Choice) -> Choice:
         return choice
     if choice.sources != (None, None) or choice.m > MOST_ROWS or choice.k * dtype.itemsize < SHORTEST:
         return choice
-    on_stack = c.epilogue is not None and not c.kept and c.epilogue.kernel.layout.size <= MAX_ARGUMENTS
-    chosen: Choice = dataclasses.replace(choice, how="generated", on_stack=on_stack, by_dots=True)
+    chosen: Choice = dataclasses.replace(choice, how="generated", on_stack=only_epilogue_reads(c), by_dots=True)
     return chosen
 
 
@@ -47,8 +46,7 @@ class Gemv(Product):
 
     @property
     def modules(self) -> list[tuple[str, str]]:
-        assert self.choice.tile is not None
-        return [gemv_text(self.call.node.dtype, self.choice.tile)]
+        return [gemv_text(self.call.node.dtype, self.tile)]
 
     def rows(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
         b, c, ch = self.bound, self.call, self.choice
@@ -61,29 +59,23 @@ class Gemv(Product):
             "unit_cols": cols, "col_blocks": max(blocks, 1), "c_batch": ch.m * ch.n, "batch": len(batch),
             "scratch": int(ch.on_stack),
         }  # fmt: skip
-        at = len(table)
-        args = [0] * SIZE
-        for name, v in values.items():
-            args[AT[name]] = v
+        args = filled(SIZE, AT, values)
         for i, (e, *steps) in enumerate(zip(batch, self._strides(0), self._strides(1), strict=True)):
             args[HEAD + 3 * i : HEAD + 3 * i + 3] = [e, *steps]
+        at = len(table)
         table.extend(args)
         for name, (base, _, offset) in zip("AB", c.operands, strict=True):
             b._address(base, offset, dtype.itemsize, at + AT[name], patches)
         if not ch.on_stack:
             b._address(c.node, 0, dtype.itemsize, at + AT["C"], patches)
         patches.append((at + AT["workspace"], b.arena_base, b.workspace_at))
-        own = c.epilogue is None or self._epilogue(at, table, patches)
-        rows.append([code_of(*self.modules[0]), at, blocks * ch.count if ch.m else 0, GRAIN, 0])
-        if not own:
-            assert c.epilogue is not None
-            b._kernel(c.epilogue, rows, table, patches, False)
+        units = blocks * ch.count if ch.m else 0
+        self._launch(self.modules[0], at, units, GRAIN, rows, table, patches)
 
     def _unit_columns(self) -> int:
         """Columns of a unit: not by threads, and few enough for the part of the result to fit the working memory."""
         ch, dtype = self.choice, self.call.node.dtype
-        assert ch.tile is not None
-        step = together(ch.tile, dtype)
+        step = together(self.tile, dtype)
         most = FINISHED // (max(ch.m, 1) * dtype.itemsize) if ch.on_stack else ch.n
         cols = min(UNIT // max(ch.k, 1), most, ch.n) // step * step
         return max(cols, step)
