@@ -10,7 +10,7 @@ from lazyt.ir import graph as g
 from lazyt.ir.passes.call_operands import nbytes
 from lazyt.runtime.liveness import wanted_of
 from lazyt.runtime.memory_budget import described
-from lazyt.runtime.plan_cache import Plan, build, peek, runs_alone
+from lazyt.runtime.plan_cache import Plan, build, peek, runs_alone, shown
 from lazyt.runtime.subprograms import partition
 from lazyt.runtime.sync import differentiable
 from lazyt.tracing.printer import aligned, bytes_text, count_text, html_text, plural, time_text
@@ -183,7 +183,9 @@ def _explained(
     """What would run for one program; `slots` are the values that kernels are marked for."""
     found, reason, now_fused = peek(pos, ext, want, later)
     at_hand = found is not None and found.fused == fused
-    plan = found if found is not None and at_hand else build(pos, ext, want, scalars, fused, later=later)
+    plan = found if found is not None and at_hand else shown(pos, ext, want, fused, later)
+    if plan is None:
+        plan = build(pos, ext, want, scalars, fused, later=later)
     bound = plan.executable.bind(ext.values, scalars)
     tiered = build(pos, ext, want, scalars, False) if fused and not now_fused else None
     needed = _needed(plan, slots) if slots else None

@@ -65,6 +65,8 @@ KEEP, RECOMPUTE, COMPRESS, OFFLOAD = "keep", "recompute", "compress", "offload"
 ROUNDS = 4
 # Of the temporaries, the share that is used when most is: lives of different sizes leave gaps.
 PACKED = 0.87
+# A plan that needs this share of what the best one needs is looked for, where that is too much.
+LESS = 0.97
 # A plan that uses this share of what is allowed is not tried to be made cheaper.
 FULL = 0.9
 
@@ -158,14 +160,14 @@ def size_of(nbytes: int | str) -> int:
 def budget_of(steps: Sequence[Step], graph: Graph) -> tuple[Budget, frozenset[int]] | None:
     """The budget of a program, and the steps recorded under one; None without.
 
-    That of the sync counts, which the last step has, and else the smallest that something in the graph was recorded
-    under: what nobody wants any more has no budget.
+    That of the sync counts, which the last step has, whatever was recorded under; and else the smallest that something
+    in the graph was recorded under: what nobody wants any more has no budget.
     """
     alive = {n.site.step for n in graph.nodes if isinstance(n.site, g.Origin)}
     found = {s.index: s.mode.memory for s in steps if s.mode.memory is not None and s.index in alive}
-    if not found:
-        return None
     now = steps[-1].mode.memory
+    if not found and now is None:
+        return None
     smallest = now or min(found.values(), key=lambda b: float("inf") if b.nbytes is None else b.nbytes)
     policies = dict.fromkeys(b.policy for b in found.values() if b.policy is not None)
     if len(policies) > 1:
@@ -196,6 +198,8 @@ def plan_within(
     if limit is None:
         return made(wish=wish)
     best = _search(lambda aim: made(wish=replace(wish, limit=aim)), always, limit, need)
+    if need(best) > limit:
+        best = _least(lambda aim: made(wish=replace(wish, limit=aim)), always, [best, usual], need)
     least = need(best)
     if least > limit:
         raise OutOfMemory(_too_little(limit, least, usual, best))
@@ -223,6 +227,23 @@ def _search(made: Callable[[int], P], always: int, limit: int, need: Callable[[P
         aim = plan.choice.peak - step
     # NOTE: the same whatever the limit is, so that the least that is named works.
     return made(0)
+
+
+def _least(made: Callable[[int], P], always: int, plans: Sequence[P], need: Callable[[P], int]) -> P:
+    """The plan that needs least. That with the lowest peak by count may not: what is computed again leaves gaps.
+
+    NOTE: no limit is asked about, so that the least that is named works.
+    """
+    best = min(plans, key=need)
+    for _ in range(ROUNDS):
+        aim = int((LESS * need(best) - always) * PACKED)
+        if aim <= 0 or best.choice is None:
+            break
+        plan = made(aim)
+        if need(plan) >= need(best):
+            break
+        best = plan
+    return best
 
 
 def _cheaper(made: Callable[[int], P], plan: P, limit: int, need: Callable[[P], int]) -> P:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
 import numpy as np
@@ -301,12 +301,25 @@ class Budget:
 budget = Budget(MAX_PLAN_BYTES)
 
 
+class Shown(NamedTuple):
+    """A plan that was shown before a sync, and the program that it is of: a sync runs what was shown."""
+
+    sid: int
+    plan: Plan
+
+
+# The last one only: it serves the sync that follows.
+_shown: Shown | None = None
+
+
 def drop_plans() -> bool:
     """Forget the plans that are kept by their programs, where they or their code are too much; whether they were."""
     if not budget.is_spent() and not any(b.is_crowded() for b in loaded()):
         return False
+    global _shown
     with _lock:
         budget.drop()
+        _shown = None
         _programs.clear()
         first_run.forget()
     return True
@@ -359,6 +372,7 @@ def _choose(
     program: Program, pos: Step, ext: Ext, want: Sequence[Slot], wanted: Wanted, scalars: Sequence[Any],
     later: Later | None,
 ) -> tuple[Plan | Stepwise[Plan], str | cache_miss.Why]:  # fmt: skip
+    global _shown
     fused = _fused(program, pos, ext, later)
     program.seen += 1
     if later is None and not fused and (_is_tiny(pos, ext) or _is_long(pos, ext)):
@@ -375,7 +389,9 @@ def _choose(
         want = _union(program, pos, want)
     program.misses.append(wanted)
     del program.misses[:-4]
-    plan = build(pos, ext, want, scalars, fused, True, later)
+    plan = shown(pos, ext, want, fused, later) or build(pos, ext, want, scalars, fused, True, later)
+    if _shown is not None and _shown.sid == pos.sid:
+        _shown = None
     plan.compile(ext.values, scalars)
     program.plans.append(plan)
     budget.add(pos.sid, plan)
@@ -397,7 +413,7 @@ def _fused(program: Program | None, pos: Step, ext: Ext, later: Later | None) ->
     if later is not None:
         # NOTE: a backward of the residuals of another plan is another program, so the first plan is one that stays.
         return settings["fuse"]
-    new = program is None or program.seen == 0
+    new = (program is None or program.seen == 0) and (_shown is None or _shown.sid != pos.sid)
     return settings["fuse"] and not (settings["tiers"] and new and (_is_small(pos, ext) or _is_long(pos, ext)))
 
 
@@ -444,6 +460,25 @@ def peek(
         return plan, reason, fused
 
 
+def show(pos: Step, plan: Plan) -> None:
+    """Have the next sync of this program run a plan that is not kept yet."""
+    global _shown
+    with _lock:
+        program = _programs.get(pos.sid)
+        if program is None or plan not in program.plans:
+            _shown = Shown(pos.sid, plan)
+
+
+def shown(pos: Step, ext: Ext, want: Sequence[Slot], fused: bool, later: Later | None = None) -> Plan | None:
+    """The plan that was shown, if it is one for this."""
+    if _shown is None or _shown.sid != pos.sid:
+        return None
+    plan = _shown.plan
+    name = None if later is None else later.name
+    fits = plan.fused == fused and plan.later == name and plan.wanted == names(want) and plan.holds(ext.values)
+    return plan if fits else None
+
+
 def build(
     pos: Step, ext: Ext, want: Sequence[Slot], scalars: Sequence[Any], fused: bool, prefetch: bool = False,
     later: Later | None = None,
@@ -487,7 +522,8 @@ def _is_long(pos: Step, ext: Ext) -> bool:
 def _is_small(pos: Step, ext: Ext, most: int = SMALL_SIZE, steps: int = SMALL_PROGRAM) -> bool:
     size = 0
     for s in pos.steps():
-        if s.op is BACKWARD:
+        # NOTE: only fused plans keep to a memory budget.
+        if s.op is BACKWARD or s.mode.memory is not None:
             return False
         for slot in s.slots:
             n = 1

@@ -67,6 +67,46 @@ def test_the_smallest_budget_that_is_named_works():
     assert Run(mlp, lt.memory.budget(least)).plan.recomputed > 0
 
 
+def _accumulated() -> tuple[nn.Module, lt.Tensor]:
+    """A model, and the loss of a step whose gradients are those of four batches, one after another."""
+    lt.random.seed(0)
+    model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 10))
+    opt = lt.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    x, labels = lt.random.normal(size=(4, 64, 64)), lt.arange(64) % 10
+    lt.sync()
+    for i in range(4):
+        loss = nn.functional.cross_entropy(model(x[i]), labels)
+        loss.backward()
+    opt.step()
+    return model, loss
+
+
+def test_the_smallest_budget_that_is_named_is_no_more_than_the_usual_plan_needs():
+    model, loss = _accumulated()
+    plan = lt.memory.plan(loss)
+    needed = plan.inputs + plan.results + plan.temporaries
+    # Inputs are whole blocks for a budget.
+    needed += 64 * len([*model.parameters()])
+    with lt.memory.budget(4096), pytest.raises(lt.OutOfMemory, match="at least") as refused:
+        loss.item()
+    found = re.search(r"at least (\d+) bytes", str(refused.value))
+    assert found is not None
+    assert int(found[1]) <= needed
+    with lt.memory.budget(int(found[1])):
+        assert loss.item() > 0
+
+
+def test_a_program_that_is_small_and_new_keeps_to_its_budget():
+    x, w = lt.ones((128, 256)), lt.ones((256, 256))
+    lt.sync()
+    with lt.memory.budget("100 KiB"):
+        y = lt.tanh(x @ w).sum()
+    with pytest.raises(lt.OutOfMemory, match=r"100\.0 KiB is too little"):
+        y.item()
+    with lt.memory.budget("1 GiB"):
+        assert y.item() == pytest.approx(128 * 256)
+
+
 @pytest.mark.parametrize("made", [mlp, conv_net, transformer])
 def test_a_budget_changes_no_bit(made: Made):
     usual = Run(made)
@@ -117,6 +157,16 @@ def test_an_impossible_budget_is_an_error_before_anything_runs_and_all_stays_pen
     # The way out: the budget at the sync counts, if there is one.
     with lt.memory.budget("1 GiB"):
         assert loss.item() > 0
+
+
+def test_a_budget_around_the_sync_alone_bounds_it():
+    x = lt.ones((64, 64))
+    lt.sync()
+    y = lt.tanh(x @ x)
+    with lt.memory.budget("1 KiB"), pytest.raises(lt.OutOfMemory, match=r"1\.0 KiB is too little"):
+        lt.sync()
+    with lt.memory.budget("1 MiB"):
+        assert float(y[0, 0]) == 1.0
 
 
 def test_larger_sizes_are_planned_anew_only_if_the_plan_at_hand_needs_too_much():
