@@ -10,8 +10,9 @@ from lazyt.inspect.explain import Explanation, Nothing, explain
 from lazyt.inspect.kernels import sizes
 from lazyt.ir import graph as g
 from lazyt.ir.passes.call_operands import nbytes
-from lazyt.ir.passes.saved_values import saved_values
+from lazyt.ir.passes.saved_values import Sides, saved_values
 from lazyt.runtime.liveness import wanted_of
+from lazyt.runtime.plan_cache import show
 from lazyt.runtime.sync import differentiable
 from lazyt.tracing.printer import aligned, bytes_text, html_text, plural, site_text, time_text
 from lazyt.tracing.trace import Trace, local
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 SHOWN, BARS, WIDTH = 24, 32, 48
 KEPT, RECOMPUTED, COMPRESSED = "kept", "recomputed", "compressed"
 LATER = "a later backward"
+CHECKPOINT = "checkpoint calls its function again"
 NO_CHOICE = "this sync comes before its backward, so a budget computes nothing of it again"
 
 
@@ -38,8 +40,8 @@ class SavedLine(NamedTuple):
     readers: tuple[str, ...]  # the operations whose gradients read it
     decision: str  # 'kept', 'recomputed' or 'compressed': kept in few bits
     why: str
-    made: int = 0  # the launch that makes it, from 1; 0 if it is recomputed
-    dies: int = 0  # the last launch that reads it; 0 if it is recomputed, or outlives the run
+    made: int = 0  # the launch that makes it, from 1; 0 if a budget recomputes it
+    dies: int = 0  # the last launch that reads it; 0 if a budget recomputes it, or if it outlives the run
 
 
 class MemoryPlan:
@@ -118,7 +120,7 @@ class MemoryPlan:
 
 def _row(s: SavedLine) -> tuple[str, ...]:
     shape = g.shape_text(s.shape)
-    there = s.decision != RECOMPUTED
+    there = s.decision != RECOMPUTED or s.made
     span = f"launch {s.made} to {s.dies or 'the end'}" if there else s.why
     span += f"; {s.why}" if there and s.why else ""
     readers = ", ".join(dict.fromkeys(s.readers))
@@ -178,13 +180,16 @@ def _kept(found: Explanation, later: set[tuple[int, int]]) -> list[SavedLine]:
     wanted = len(plan.wanted)
     outputs, stored = dict(zip(plan.wanted, schedule.outputs[:wanted], strict=True)), schedule.outputs[wanted:]
     held = {*schedule.outputs}
-    out = [
-        _line(
-            s.node, _readers(s.readers), COMPRESSED if s.node in plan.graph.kept else KEPT, "", found,
-            (made.get(s.node, 0), 0 if s.node in held else last.get(s.node, 0)),
-        )
-        for s in saved_values(plan.graph, plan.division.stored)
-    ]  # fmt: skip
+    sides = Sides(plan.graph)
+    again = sides.second_passes()
+    out = []
+    for s in saved_values(plan.graph, plan.division.stored, sides):
+        n = s.node
+        if n in found.bound.nowhere:  # what reads it is part of the product that makes it
+            continue
+        decision = RECOMPUTED if n in again else COMPRESSED if n in plan.graph.kept else KEPT
+        span = made.get(n, 0), 0 if n in held else last.get(n, 0)
+        out.append(_line(n, _readers(s.readers), decision, CHECKPOINT if n in again else "", found, span))
     kept = dict.fromkeys(n for name, n in outputs.items() if name in later and n.op != "input")
     out += [_line(n, (LATER,), KEPT, NO_CHOICE, found, (made.get(n, 0), 0)) for n in kept]
     of_later = dict.fromkeys(n for n in stored if n.op != "input" and n not in kept)
@@ -210,7 +215,8 @@ def plan(*values: Handle) -> MemoryPlan:
     """What a sync would have in memory now: its peak, and every value that the backward keeps. Runs nothing.
 
     values: pending tensors, such as the loss of a step that is recorded; without any, all that is pending. Whatever is
-    given, a sync computes everything that is held, so that is what is planned; NoResult where nothing is pending.
+    given, a sync computes everything that is held, so that is what is planned; NoResult where nothing is pending. A
+    sync that follows runs the plan that is shown, and does not make it again.
 
     `print` shows the peak, a line for each value that the backward reads (bytes, operation, dtype and shape, the user's
     line, the gradients that read it, the launches of its life, or that it is recomputed and why), and a picture of the
@@ -238,6 +244,7 @@ def plan(*values: Handle) -> MemoryPlan:
             "not supported: memory.plan of a trace that runs in parts, because each part has a plan of its own; sync "
             "more often, or see lt.explain()"
         )
+    show(tr.pos, found.plan)
     segment = differentiable(tr, wanted_of(tr)[0])
     later = set() if segment is None else {(s.step.index, s.k) for s in segment.slots}
     return MemoryPlan(found, tr, later)

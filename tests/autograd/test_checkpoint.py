@@ -116,6 +116,31 @@ def test_a_chain_in_segments() -> None:
         checkpoint_sequential(layers, 7, h)
 
 
+def _updated(update: bool) -> tuple[int, list[int], list[int]]:
+    """Of a step of four blocks: the bytes of temporaries, and where the weights lie before and after it."""
+    w, x = [p for _ in range(4) for p in weights()], lt.ones((2048, N))
+    opt = lt.optim.SGD(w, lr=0.1)
+    lt.sync()
+    before = [p._data.address for p in w]
+    h = x
+    for i in range(0, len(w), 6):
+        h = checkpoint(block, h, w[i : i + 6])
+    h.sum().backward()
+    if update:
+        opt.step()
+        opt.zero_grad()
+    temporaries = lt.memory.plan().temporaries
+    lt.sync()
+    return temporaries, before, [p._data.address for p in w]
+
+
+def test_weights_are_updated_in_place_as_soon_as_their_gradients_are_there() -> None:
+    alone, _, _ = _updated(False)
+    temporaries, before, after = _updated(True)
+    assert temporaries < 1.25 * alone
+    assert after == before
+
+
 def test_what_must_not_change_between_the_two_calls() -> None:
     x = lt.tensor([1.0, 2.0], requires_grad=True)
     h = x * 1

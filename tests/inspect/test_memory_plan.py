@@ -6,6 +6,8 @@ import pytest
 
 import lazyt as lt
 from lazyt.errors import NoResult
+from lazyt.runtime import plan_cache
+from lazyt.utils.checkpoint import checkpoint
 
 
 def _loss() -> tuple[lt.Tensor, lt.Tensor, lt.Tensor]:
@@ -39,6 +41,59 @@ def test_the_peak_is_what_is_measured_then():
     lt.memory.reset_peak()
     loss.item()
     assert found.peak == pytest.approx(lt.memory.peak(), rel=0.05)
+    assert w.grad is not None
+    assert v.grad is not None
+
+
+def test_the_peak_of_a_program_that_is_small_and_new_too():
+    x, w = lt.ones((256, 128)), lt.ones((128, 512))
+    lt.sync()
+    out = lt.log(lt.exp(lt.tanh(x @ w)) + 1).sum()
+    found = lt.memory.plan(out)
+    lt.memory.reset_peak()
+    out.item()
+    assert found.peak == pytest.approx(lt.memory.peak(), rel=0.05)
+
+
+def test_a_sync_runs_the_plan_that_was_shown(monkeypatch: pytest.MonkeyPatch):
+    loss, w, v = _loss()
+    with lt.memory.budget("1 MiB"):
+        loss = loss * 2
+    loss.backward()
+    text = str(lt.memory.plan(loss))
+    with monkeypatch.context() as m:
+        m.setattr(plan_cache, "build", None)
+        assert str(lt.memory.plan(loss)) == text
+        assert loss.item() > 0
+    report = lt.last_sync()
+    assert (report.plans, report.kernels > 0) == (1, True)
+    assert w.grad is not None
+    assert v.grad is not None
+
+
+def test_what_was_shown_serves_no_other_sync():
+    loss, w, _ = _loss()
+    lt.memory.plan(loss)
+    other = loss / 2
+    assert other.item() == loss.item() / 2
+    assert w.requires_grad
+
+
+def test_what_checkpoint_computes_again_is_not_kept():
+    x, w, v = lt.ones((256, 64)), lt.ones((64, 64)).requires_grad_(), lt.ones((64, 64)).requires_grad_()
+    lt.sync()
+    loss = x
+    for _ in range(2):
+        loss = checkpoint(lambda x: lt.exp(lt.tanh(x @ w) @ v), loss)
+    loss = loss.sum()
+    loss.backward()
+    found = lt.memory.plan(loss)
+    again = [s for s in found.saved if s.decision == "recomputed"]
+    assert {s.operation for s in again} == {"tanh", "exp"}
+    assert all(1 <= s.made <= s.dies <= len(found.launches) for s in again)
+    assert found.recomputed == len(again) * 65536
+    assert found.kept < found.recomputed
+    assert "checkpoint calls its function again" in str(found)
     assert w.grad is not None
     assert v.grad is not None
 

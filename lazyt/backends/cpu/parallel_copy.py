@@ -23,7 +23,7 @@ FEW = 4  # large copies of a process after which code for them is compiled
 TO, SOURCE, SIZE, PART = range(4)
 
 
-def _write(r: routine.Routine) -> None:
+def write_copy(r: routine.Routine) -> None:
     """Copy the bytes of parts [begin, end)."""
     to, source = r.argument(TO, "ptr"), r.argument(SOURCE, "ptr")
     size, part = r.argument(SIZE), r.argument(PART)
@@ -67,7 +67,7 @@ class _Copier:
                 ctypes.memmove(to, source, nbytes)
                 return
             if self.program is None:
-                code = routine.Routines({"copy": _write}).address["copy"]
+                code = routine.Routines({"copy": write_copy}).address["copy"]
                 self.program = thread_pool.Program([(code, 0, PARTS, 1, 0)], [0] * 4, [(i, i, 0) for i in range(4)], 4)
             self.program.launch([to, source, nbytes, -(-nbytes // (PARTS * 64)) * 64])
         finally:

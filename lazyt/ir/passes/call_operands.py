@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from lazyt.ir.graph import Node
+from lazyt.ir.graph import Node, Opaque
 from lazyt.ir.passes.casts import rounds
 from lazyt.ir.passes.index_maps import Index, Place, flat, through, whole
 from lazyt.ir.symbolic import Dim, Scope, hint, product
@@ -18,6 +18,11 @@ def buffer_of(n: Node) -> Node:
     while n.op == "reshape":
         n = n.operands[0]
     return n
+
+
+def is_delayed_copy(n: Node) -> bool:
+    """Whether n copies its operands once the first one is there: what `checkpoint` computes again begins so."""
+    return isinstance(n.attrs, Opaque) and n.attrs.fn == "after"
 
 
 def scattered(n: Node) -> tuple[Node, ...]:

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from lazyt.ir.attention import is_attention
-from lazyt.ir.passes.call_operands import bytes_hint
+from lazyt.ir.passes.call_operands import bytes_hint, is_delayed_copy
 
 # Of all bytes, the share that what checks indices may write to come first.
 FIRST = 16
@@ -77,7 +77,7 @@ def may_fail(c: Launch) -> bool:
 def _is_call(c: Launch) -> bool:
     """Whether a launch may be a call from Python, which may fail."""
     node = getattr(c, "node", None)
-    return node is not None and node.op == "opaque" and not is_attention(node)
+    return node is not None and node.op == "opaque" and not is_attention(node) and not is_delayed_copy(node)
 
 
 class _Memory:

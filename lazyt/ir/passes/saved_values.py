@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazyt.ir import graph as g
-from lazyt.ir.passes.call_operands import buffer_of, nbytes
+from lazyt.ir.passes.call_operands import buffer_of, is_delayed_copy, nbytes
 from lazyt.ir.prims import SOURCES
 from lazyt.ir.records import dataclass
 
@@ -41,6 +41,7 @@ class Sides:
     """Which nodes of a graph belong to the backward pass."""
 
     def __init__(self, graph: Graph) -> None:
+        self.graph = graph
         origins = [n.site for n in graph.nodes if isinstance(n.site, g.Origin)]
         # The steps that something differentiates: what they compute is forward, whatever it is computed from.
         self.pulled = {o.step for o in origins if o.backward}
@@ -55,6 +56,15 @@ class Sides:
     def _follows(self, n: Node) -> bool:
         differentiated = isinstance(n.site, g.Origin) and n.site.step in self.pulled
         return not differentiated and any(x in self.backward for x in n.operands)
+
+    def second_passes(self) -> set[Node]:
+        """What is computed again behind a cotangent, because it was recorded so: by `checkpoint`."""
+        found: set[Node] = set()
+        for n in self.graph.nodes:
+            follows = any(x in found for x in n.operands) and (n.op == "item" or n not in self.backward)
+            if follows or is_delayed_copy(n):
+                found.add(n)
+        return found
 
     def is_forward(self, n: Node) -> bool:
         """Whether a node of the graph belongs to a forward pass."""

@@ -13,7 +13,16 @@ from functools import cached_property
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.attention import is_attention
 from lazyt.ir.graph import Graph, Node
-from lazyt.ir.passes.call_operands import attention_operands, buffer_of, bytes_hint, dense, fill, single, strided
+from lazyt.ir.passes.call_operands import (
+    attention_operands,
+    buffer_of,
+    bytes_hint,
+    dense,
+    fill,
+    is_delayed_copy,
+    single,
+    strided,
+)
 from lazyt.ir.passes.equal_groups import Kernels
 from lazyt.ir.passes.fusion_result import Call, Fused, Group
 from lazyt.ir.passes.kernelize import KernelCall, ScalarArg
@@ -274,9 +283,7 @@ def _levels(launches: Sequence[Launch], outputs: Collection[Node], memory: bool,
             # A later write into the same buffer (an update over a copy) waits for this one.
             readers[n] = max(readers.get(n, -1), at)
     order = sorted(range(len(launches)), key=lambda i: (-level[i], i))
-    if keeps or any(
-        isinstance(c, LibraryCall) and isinstance(a := c.node.attrs, g.Opaque) and a.fn == "after" for c in launches
-    ):
+    if keeps or any(isinstance(c, LibraryCall) and is_delayed_copy(c.node) for c in launches):
         # Memory was asked for: in the order of the program, what ends a lifetime (a weight's gradient) is not put off.
         order = [*range(len(launches))]
     regions = _regions(launches, order, level, None)

@@ -10,12 +10,13 @@ from lazyt.ir.scan import SCANS
 
 if TYPE_CHECKING:
     from lazyt.backends.common.binding import ScheduleBinding
-    from lazyt.backends.cpu.library import bit_packing, insertion_sort, scan
+    from lazyt.backends.cpu.library import bit_packing, copies, insertion_sort, scan
     from lazyt.ir.passes.schedule import LibraryCall
 else:
     scan = on_demand.module("lazyt.backends.cpu.library.scan")
     insertion_sort = on_demand.module("lazyt.backends.cpu.library.insertion_sort")
     bit_packing = on_demand.module("lazyt.backends.cpu.library.bit_packing")
+    copies = on_demand.module("lazyt.backends.cpu.library.copies")
 
 
 class NativeModule(Protocol):
@@ -42,6 +43,7 @@ NATIVE_MODULES: dict[str, NativeModule] = {
     **dict.fromkeys(SCANS, scan),
     **dict.fromkeys(("packbits", "unpackbits", "frexp"), bit_packing),
     **dict.fromkeys(("sort", "argsort", "topk"), insertion_sort),
+    "after": copies,
 }
 
 
