@@ -80,7 +80,11 @@ def _stack(b: Builder, *rest: Any) -> Node:
         if _hints(v.shape) != _hints(first.shape):
             texts = f"{shape_text(_hints(first.shape))} and {shape_text(_hints(v.shape))}"
             raise ShapeError(f"stack: all shapes must be equal, got {texts}")
-    return b.concat([b.reshape(v, (*v.shape[:at], 1, *v.shape[at:])) for v in nodes], at)
+    # NOTE: one shape for all. Where a part begins would be the sum of the sizes before it else: a square of terms.
+    shape = first.shape
+    for v in nodes[1:]:
+        shape = b.same_shape(shape, v.shape)
+    return b.concat([b.reshape(v, (*shape[:at], 1, *shape[at:])) for v in nodes], at)
 
 
 STACK = define(

@@ -52,11 +52,15 @@ def _check_bound(tr: Trace, site: Site) -> None:
         return
     if pos.index < MAX_STEPS and tr.nbytes < MAX_BYTES:
         left = hooks.iteration_left(tr, pos.cut)
-        if left == 0:
+        number, before = tr.left
+        # NOTE: an iteration may begin inside of a call, where nobody asks. That each asks again would be a square.
+        if left == 0 or (left is not None and number == tr.number and left >= before):
             pos.cut, pos.next = True, NONE
             run_sync(tr, "bound", site)
+        elif left is None:
+            tr.bound = min(MAX_STEPS, 2 * tr.bound)
         else:
-            tr.bound = min(MAX_STEPS, 2 * tr.bound if left is None else pos.index + left)
+            tr.bound, tr.left = min(MAX_STEPS, pos.index + left), (tr.number, left)
         return
     previous = tr.cut_site
     if pos.cut or previous is None or site == previous or pos.index >= 2 * MAX_STEPS or tr.nbytes >= 2 * MAX_BYTES:

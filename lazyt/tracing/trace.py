@@ -307,7 +307,7 @@ class Trace:
 
     __slots__ = (
         "_roots", "bound", "busy", "computing", "customs", "cut_site", "eager", "effects",
-        "ended", "expectations", "ext", "ext_root", "foreign", "history", "inner", "inputs", "last_refs", "metas",
+        "ended", "expectations", "ext", "ext_root", "foreign", "history", "inner", "inputs", "last_refs", "left", "metas",
         "mode", "more", "n_exts", "n_steps", "nbytes", "number", "polled", "pos", "refs", "replayed", "report",
         "results", "retained", "scalars", "slot_hooks", "started", "syncs_forbidden", "watched",
     )  # fmt: skip
@@ -348,6 +348,7 @@ class Trace:
         self.ext_root = self.ext = Ext()
         self.inputs: list[Any] = []  # Data bound so far, by their index
         self.bound = FIRST_BOUND  # the step at which it is asked whether the trace goes round a loop
+        self.left = 0, 0  # a trace that does, by its number, and how many steps its iteration had left
         self.number = 0  # which trace of the process this is
         self.nbytes = 0  # of input buffers that only the trace may hold
         self.started = 0.0  # when its first step was recorded

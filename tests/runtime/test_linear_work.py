@@ -185,6 +185,10 @@ def stacked_states(n: int) -> Result:
     return lt.stack(out)
 
 
+def stack_of_inputs(n: int) -> Result:
+    return lt.stack([full(8) for _ in range(n)]) * 2.0
+
+
 def parts_of_a_stack(n: int) -> Result:
     x = full(8)
     s = lt.stack([x * float(i) for i in range(n)])
@@ -246,6 +250,7 @@ KINDS: dict[Callable[[int], Result], int] = {
     **dict.fromkeys((sgd, rows), 120),
     **dict.fromkeys((elementwise, products, products_of_one, reductions, many_results, many_shapes), 150),
     **dict.fromkeys((a_chain_that_is_held, wide_sum, leaves, concatenation, stacked_states, parts_of_a_stack), 150),
+    stack_of_inputs: 150,
     **dict.fromkeys((scan, gathers), 150),
 }
 # The first division of a program into kernels of bounded size is work once; the slow test begins beyond it.

@@ -15,6 +15,7 @@ from lazyt import nn, optim
 from lazyt.config import general
 from lazyt.errors import IndexOutOfRange, SyncError
 from lazyt.runtime import subprograms
+from lazyt.tracing.steps import hooks
 from lazyt.tracing.trace import local
 
 Arrays = list[Any]
@@ -307,6 +308,37 @@ def test_a_short_bound_ends_a_loop_too() -> None:
     with lt.expect() as seen:
         loop(200)
     assert [r.cause for r in seen.reports] == ["bound", "bound"]
+
+
+def write_a_row(x: lt.Tensor, i: int) -> None:
+    x[i % 8] = 2.5
+
+
+def write_two_rows(x: lt.Tensor, i: int) -> None:
+    v = x[1:]
+    v[i % 7] = x[i % 8] * 0.5
+    v += 1
+
+
+def write_a_leaf(x: lt.Tensor, i: int) -> None:
+    x += lt.asarray(np.full(8, i, np.float32))  # an input each time, which no iteration counts
+    x[0] = x[1] * 0.5
+
+
+@pytest.mark.usefixtures("early_bound", "eager_parts")
+@pytest.mark.parametrize("write", [write_a_row, write_two_rows, write_a_leaf], ids=lambda f: f.__name__)
+def test_a_loop_whose_iterations_begin_inside_of_calls_ends_its_trace(write: Any, monkeypatch: Any) -> None:
+    asked: list[int | None] = []
+    ask = hooks.iteration_left
+    monkeypatch.setattr(hooks, "iteration_left", lambda tr, cut: [asked.append(ask(tr, cut)), asked[-1]][-1])
+    x = rows(8) * 1
+    with lt.expect() as seen:
+        for i in range(400):
+            write(x, i)
+    causes = [r.cause for r in seen.reports]
+    assert len(causes) > 2
+    assert set(causes) == {"bound"}
+    assert len(asked) <= 4 * len(causes)
 
 
 @pytest.mark.usefixtures("early_bound", "eager_parts")
