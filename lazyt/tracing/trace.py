@@ -307,8 +307,8 @@ class Trace:
 
     __slots__ = (
         "_roots", "bound", "busy", "computing", "customs", "cut_site", "eager", "effects",
-        "ended", "expectations", "ext", "ext_root", "foreign", "history", "inner", "inputs", "last_refs", "left", "metas",
-        "mode", "more", "n_exts", "n_steps", "nbytes", "number", "polled", "pos", "refs", "replayed", "report",
+        "ended", "expectations", "ext", "ext_root", "foreign", "history", "inner", "inputs", "last_refs", "left",
+        "metas", "mode", "more", "n_exts", "n_steps", "nbytes", "number", "polled", "pos", "refs", "replayed", "report",
         "results", "retained", "scalars", "slot_hooks", "started", "syncs_forbidden", "watched",
     )  # fmt: skip
 
