@@ -93,6 +93,7 @@ FLAGS = (
     Flag("gemv", "cpu", "products of few rows by a transposed matrix are computed as larger ones"),
     Flag("pairs", "cpu", "short rows have lanes along themselves"),
     Flag("donate", "cpu", "results never take the memory of inputs"),
+    Flag("panels", "cpu", "operands of products are packed by each run"),
     Flag("adopt", "general cpu", "NumPy's results are copied"),
     Flag("rebind", "cpu", "bindings for new extents are always computed in full"),
     Flag("place", "cpu", "the system places worker threads"),

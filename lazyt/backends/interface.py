@@ -128,6 +128,12 @@ class HostAllocator(Allocator, Protocol):
     def set_limit(self, nbytes: int | None) -> None:
         """Fail rather than have more than this allocated; None: no limit."""
 
+    def packed(self) -> int:
+        """Bytes of copies of operands that stay packed from run to run; they are allocated."""
+
+    def set_packed_share(self, share: float) -> None:
+        """Let these be at most this share of the limit, or of the machine's memory where there is none."""
+
     def empty_cache(self) -> None:
         """Give cached memory back to the system."""
 

@@ -19,7 +19,7 @@ from lazyt.tracing.tensor_state import Data
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["allocated", "empty_cache", "peak", "reserved", "reset_peak", "set_limit"]
+__all__ = ["allocated", "empty_cache", "packed", "peak", "reserved", "reset_peak", "set_limit", "set_packed_share"]
 
 _host = host().allocator
 
@@ -83,8 +83,32 @@ def set_limit(nbytes: int | None) -> None:
     _host.set_limit(nbytes)
 
 
+def packed() -> int:
+    """Bytes of weights that stay packed for products; `allocated()` counts them too.
+
+    >>> import lazyt as lt
+    >>> lt.memory.packed() <= lt.memory.allocated()
+    True
+    """
+    return _host.packed()
+
+
+def set_packed_share(share: float) -> None:
+    """Let weights that stay packed take at most this share of the limit, or of the machine's memory where none is set.
+
+    What is packed now is given up. Raises ValueError for a share that is not from 0 (nothing stays packed) to 1.
+
+    >>> import lazyt as lt
+    >>> lt.memory.set_packed_share(0)
+    >>> lt.memory.packed()
+    0
+    >>> lt.memory.set_packed_share(0.1)  # as in the beginning
+    """
+    _host.set_packed_share(share)
+
+
 def empty_cache() -> None:
-    """Give cached blocks back to the system.
+    """Give cached blocks back to the system, and weights that stay packed.
 
     >>> import lazyt as lt
     >>> lt.memory.empty_cache()

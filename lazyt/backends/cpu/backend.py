@@ -104,6 +104,12 @@ class PoolAllocator(HostAllocator):
     def set_limit(self, nbytes: int | None) -> None:
         memory.set_limit(nbytes)
 
+    def packed(self) -> int:
+        return memory.packed()
+
+    def set_packed_share(self, share: float) -> None:
+        memory.set_packed_share(share)
+
     def empty_cache(self) -> None:
         memory.empty_cache()
 

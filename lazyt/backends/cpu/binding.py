@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lazyt import on_demand
 from lazyt.backends.common.commit_flag import WRITTEN
@@ -14,6 +14,7 @@ from lazyt.ir.passes.schedule import AttentionCall, Launch, LibraryCall, MatmulC
 
 if TYPE_CHECKING:
     from lazyt.backends.cpu.executable import NativeExecutable
+    from lazyt.backends.cpu.kept_panels import Kept
     from lazyt.backends.cpu.library import (
         attention,
         convolutions,
@@ -58,8 +59,27 @@ class Binding(KernelRows):
         self.measure = measure  # whether products may be timed to choose how they are computed
         self.overwrites_from = 0  # the part before which everything that can fail is over
         self.donations: list[Donation] = []
+        self.keeps = exe.schedule.keeps and switches["panels"]  # whether operands may stay packed
         super().__init__(exe, values)
         self.uses_blas = any(p.choice.how == "blas" for p in self.products.values())
+        self._find_kept()
+
+    def _find_kept(self) -> None:
+        """Find the operands that stay packed: each has a base, between those of scalars and those that move."""
+        self.kept_base: dict[MatmulCall, int] = {}
+        self.kept_at = self.n_fixed
+        self.kept: list[Kept] = []
+        known: dict[Any, int] = {}
+        for c, p in self.products.items() if self.keeps else ():
+            kept = p.kept if type(p) is library.Product else None
+            if kept is not None:
+                # NOTE: by expressions, because the sizes may be those of a function in the making.
+                same = c.operands[1], c.node.operands[1].shape, kept.form
+                if same not in known:
+                    known[same] = self.n_fixed
+                    self.n_fixed += 1
+                    self.kept.append(kept)
+                self.kept_base[c] = known[same]
 
     def _product(self, c: MatmulCall) -> library.Product:
         if c.node.op == "matmul":

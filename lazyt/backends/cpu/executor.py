@@ -17,7 +17,7 @@ import numpy as np
 from lazyt import on_demand
 from lazyt.backends.common.commit_flag import Receipt
 from lazyt.backends.common.donating import References, chosen, references
-from lazyt.backends.cpu import memory
+from lazyt.backends.cpu import kept_panels, memory
 from lazyt.backends.cpu.binding import Binding
 from lazyt.backends.cpu.callbacks import Callback
 from lazyt.backends.cpu.code_cache import compile_all
@@ -31,6 +31,7 @@ from lazyt.errors import OutOfMemory
 from lazyt.ir.passes.schedule import Launch, LibraryCall, MatmulCall, ScatterCall, Schedule
 
 if TYPE_CHECKING:
+    from lazyt.backends.cpu.kept_panels import Filled
     from lazyt.backends.cpu.library import blas, scatter
     from lazyt.backends.cpu.library.products import Product
 else:
@@ -182,7 +183,7 @@ class Bound(Binding):
 
     def launch_only(self) -> Callable[[list[int]], None] | None:
         """The native call that makes up a run, given its bases; None if a run is more than one call."""
-        part = self.parts[0] if len(self.parts) == 1 and not self.uses_blas else None
+        part = self.parts[0] if len(self.parts) == 1 and not self.uses_blas and not self.kept else None
         return part.launch if type(part) is Program else None
 
     def lets_go(self) -> bool:
@@ -263,7 +264,19 @@ class Bound(Binding):
         ]
 
     def launch(self, bases: list[int], outs: list[Any], arena: Any, inputs: Sequence[Any]) -> None:
-        """Run every part."""
+        """Run every part, with the panels that are kept of inputs."""
+        filled: Filled = []
+        if self.kept:
+            bases[self.kept_at : self.kept_at] = kept_panels.find(self.kept, inputs, filled)
+        try:
+            self._launch_parts(bases, outs, arena, inputs)
+            if filled and not (self.checks and self.status[0]):
+                kept_panels.stay(filled)
+        finally:
+            if self.left_out is not None:
+                kept_panels.overwritten(outs)
+
+    def _launch_parts(self, bases: list[int], outs: list[Any], arena: Any, inputs: Sequence[Any]) -> None:
         if self.uses_blas:
             with blas.OneThread():
                 self._launch(bases, outs, arena, inputs)
@@ -293,7 +306,7 @@ class Rebound(Bound):
         self._begin(extents, state)
         self.values, self.shapes = values, found.shapes
         self.sizes, self.arena_size = found.sizes, found.arena_size
-        self.moving, self.parts = found.moving, found.programs
+        self.moving, self.parts, self.kept = found.moving, found.programs, found.kept
 
     @cached_property
     def products(self) -> dict[MatmulCall, Product]:  # type: ignore[override]

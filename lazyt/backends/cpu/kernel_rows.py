@@ -18,6 +18,7 @@ from lazyt.ir.passes.split_reduction import Piece, split, whole, worth_splitting
 if TYPE_CHECKING:
     from lazyt.ir.kernel import Kernel
     from lazyt.ir.passes.kernelize import KernelCall
+    from lazyt.ir.passes.schedule import MatmulCall
 
 # Elements of work that a chunk of the lightest kernels should have at least, so that dividing it pays (a few
 # microseconds; see `Kernel.weight`): so many of 4 bytes and more, and as many bytes of narrower ones. (Measured: of a
@@ -29,6 +30,9 @@ COLUMN_RUN = 16
 
 class KernelRows(ScheduleBinding):
     """A binding that launches kernels: alone, or as epilogues of products."""
+
+    keeps: bool  # whether operands of products may stay packed from run to run (kept_panels.py), and their bases
+    kept_base: dict[MatmulCall, int]
 
     def __init__(self, exe: Any, values: list[int]) -> None:
         self.codes: list[Compiled] = []

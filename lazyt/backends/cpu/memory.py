@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyt import on_demand
 from lazyt.backends.common.donating import COUNTED
 from lazyt.interrupts import uninterrupted
 
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
+
+    from lazyt.backends.cpu import machine_memory
+else:
+    machine_memory = on_demand.module("lazyt.backends.cpu.machine_memory")
 
 ALIGNMENT = 64
 HUGE_PAGE = 2 << 20
@@ -43,6 +48,9 @@ KNOWN_SIZES_LIMIT = 4096
 # address as a store still under way waits for it, and were all blocks to begin at pages, a kernel that writes `out[i]`
 # and then reads `x[i]` would wait all the time.
 COLOURS, COLOUR = 8, 512
+# What stays packed has at most this share of the limit, or of the machine's memory where there is none.
+PACKED_SHARE = 0.1
+MANY_OWNERS = 64  # from here on, buffers that are gone are taken off the list of those that have some
 
 
 def class_size(nbytes: int) -> int:
@@ -62,10 +70,11 @@ class Buffer:
     `address` is aligned to 64 bytes (but see `ExternalBuffer`); `nbytes` is what was asked for.
     """
 
-    __slots__ = ("__weakref__", "_bin", "address", "nbytes")
+    __slots__ = ("__weakref__", "_bin", "address", "nbytes", "packed")
 
     address: int
     nbytes: int
+    packed: dict[Any, Any]  # what stays of it in the layout of products, if any was asked for: see kept_panels.py
     _bin: _Bin
     device = "cpu"
     readonly: bool = False
@@ -101,6 +110,23 @@ class Lent(Buffer):
         # NOTE: no call, as in `Buffer`.
         origin += (self.address,)
         origin.pool._used -= self._charged
+
+
+class Packed(Buffer):
+    """What stays packed of another buffer: it is given up where memory is short."""
+
+    __slots__ = ()
+
+    @uninterrupted
+    def __del__(self) -> None:
+        try:
+            origin = self._bin
+        except AttributeError:
+            return
+        # NOTE: no call, as in `Buffer`.
+        origin += (self.address,)
+        origin.pool._used -= origin.size
+        origin.pool._packed -= origin.size
 
 
 class ExternalBuffer(Buffer):
@@ -222,6 +248,9 @@ class Pool:
         self._peak = 0
         self._high_water = 0
         self._limit: int | None = None
+        self._packed = 0  # bytes of `_used` that are `Packed`
+        self._share = PACKED_SHARE
+        self._owners: list[weakref.ref[Buffer]] = []  # the buffers that have some, and such as are gone
         self._mapped = 0  # large blocks
         # NOTE: min(limit, peak): one comparison in `allocate` serves both.
         self._ceiling = 0
@@ -272,6 +301,59 @@ class Pool:
             self._pass_ceiling(nbytes, buffer, charged)
         return buffer
 
+    def pack(self, nbytes: int, owner: Buffer) -> Packed | None:
+        """Memory for what stays packed of a buffer; None where that would be more than the share of it, or the limit.
+
+        The owner's attribute `packed` is to hold it, and is emptied where memory is short.
+        """
+        with self._lock:
+            size = class_size(nbytes)
+            total = machine_memory.usable_memory() if self._limit is None else self._limit
+            within = self._packed + size <= self._share * total
+            if not within or (self._limit is not None and self._used + size > self._limit):
+                return None
+            buffer = Packed()
+            try:
+                origin, address = self._find(nbytes)
+            except MemoryError:
+                return None
+            # NOTE: no call until the buffer has the block, as in `allocate`.
+            self._used += size
+            self._packed += size
+            buffer.address = address
+            buffer.nbytes = nbytes
+            buffer._bin = origin
+            if self._used > self._ceiling:
+                self._pass_ceiling(nbytes, buffer, size)
+            if len(self._owners) >= MANY_OWNERS and len(self._owners) & (len(self._owners) - 1) == 0:
+                self._owners = [r for r in self._owners if r() is not None]
+            self._owners.append(weakref.ref(owner))
+            return buffer
+
+    def unpack(self) -> bool:
+        """Give up all that stays packed but for what a run reads just now; whether there was any."""
+        if not self._packed:
+            return False
+        before = self._packed
+        for r in self._owners:
+            owner = r()
+            if owner is not None:
+                owner.packed = {}
+        self._owners = []
+        return self._packed < before
+
+    def set_packed_share(self, share: float) -> None:
+        """Let what stays packed be at most this share of the limit, or of the machine's memory where there is none."""
+        if not 0 <= share <= 1:
+            raise ValueError(f"set_packed_share: a share from 0 to 1 is required, not {share}")
+        with self._lock:
+            self._share = share
+            self.unpack()
+
+    def packed(self) -> int:
+        """Bytes of what stays packed, in whole blocks; they are part of `allocated`."""
+        return self._packed
+
     def allocated(self) -> int:
         """Bytes in live buffers, in whole blocks."""
         return self._used
@@ -300,15 +382,21 @@ class Pool:
         with self._lock:
             self._limit = nbytes
             self._set_ceiling()
+            if nbytes is not None and (self._used > nbytes or self._packed > self._share * nbytes):
+                self.unpack()
             if nbytes is not None and self._reserved > nbytes:
                 self.empty_cache()
 
     def empty_cache(self) -> None:
         """Give back to the system what no live buffer uses (slabs in part use stay)."""
         with self._lock:
-            for origin in list(self._bins.values()):
-                released = origin.release()
-                self._reserved -= released
+            self.unpack()
+            self._release()
+
+    def _release(self) -> None:
+        for origin in list(self._bins.values()):
+            released = origin.release()
+            self._reserved -= released
 
     def _set_ceiling(self) -> None:
         self._ceiling = self._peak if self._limit is None else min(self._peak, self._limit)
@@ -316,6 +404,8 @@ class Pool:
     def _pass_ceiling(self, nbytes: int, buffer: Buffer, charged: int) -> None:
         """A block passed the peak, or the limit: then it is taken back, and this raises MemoryError."""
         with self._lock:
+            if self._limit is not None and self._used > self._limit:
+                self.unpack()
             if self._limit is not None and self._used > self._limit:
                 # NOTE: no call before the block is back.
                 origin = buffer._bin
@@ -386,7 +476,9 @@ class Pool:
     def _map(self, nbytes: int, origin: _Bin, charged: int) -> int:
         """The address of a block in memory fresh from the system."""
         if self._limit is not None and self._used + charged > self._limit:
-            raise self._out_of_memory(nbytes)
+            self.unpack()
+            if self._used + charged > self._limit:
+                raise self._out_of_memory(nbytes)
         one = -(-origin.size // mmap.PAGESIZE) * mmap.PAGESIZE
         if origin.size > SLAB_BLOCK:
             self._mapped += 1
@@ -403,7 +495,7 @@ class Pool:
         if self._limit is not None and self._limit < most:
             most = self._limit
         if self._reserved + size > most:
-            self.empty_cache()
+            self._release()
             size = one
         try:
             address = origin.grow(size, colour)
@@ -435,6 +527,9 @@ if hasattr(os, "register_at_fork"):
 
 allocate = _pool.allocate
 lend = _pool.lend
+pack = _pool.pack
+packed = _pool.packed
+set_packed_share = _pool.set_packed_share
 allocated = _pool.allocated
 reserved = _pool.reserved
 peak = _pool.peak

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lazyt.backends.cpu.binding import Binding
 from lazyt.backends.cpu.flags import switches
+from lazyt.backends.cpu.kept_panels import Kept
 from lazyt.backends.cpu.thread_pool import Program, get_num_threads
 from lazyt.backends.cpu.thread_pool_ir import ROW_FIELDS
 
@@ -41,8 +42,8 @@ UNITS, GRAIN = 2, 3  # what may differ in a row of a program
 
 # What of a binding decisions alone determine.
 COMMON = (
-    "_numbers", "arena_base", "checks", "codes", "donations", "exe", "left_out", "measure", "n_fixed", "n_inputs",
-    "output_base", "overwrites_from", "scalar_base", "status_base", "uses_blas",
+    "_numbers", "arena_base", "checks", "codes", "donations", "exe", "kept_at", "kept_base", "left_out",
+    "measure", "n_fixed", "n_inputs", "output_base", "overwrites_from", "scalar_base", "status_base", "uses_blas",
 )  # fmt: skip
 
 _TEMPORARY = re.compile(r"\bt\d+\b")
@@ -193,6 +194,7 @@ class Found(NamedTuple):
     arena_size: int
     moving: list[tuple[int, int, int, int]]
     programs: list[Program]
+    kept: list[Kept]
 
 
 class Function:
@@ -236,7 +238,13 @@ class Function:
         words = "".join(f"w{n}," for n in range(len(parts)))
         shapes = "".join(f"({''.join(f'{_name(d)},' for d in shape)})," for shape in binding.shapes)
         sizes = ", ".join(map(_name, binding.sizes))
-        result = f"return [{shapes}], [{sizes}], {_name(binding.arena_size)}, [{moving}], ({words})"
+        kept = []
+        for n, k in enumerate(binding.kept):
+            space["Kept"], space[f"form{n}"] = Kept, k.form
+            kept.append(f"Kept({k.source}, ({', '.join(map(_name, k.sizes))}), form{n}, {_name(k.nbytes)})")
+        result = (
+            f"return [{shapes}], [{sizes}], {_name(binding.arena_size)}, [{moving}], ({words}), [{', '.join(kept)}]"
+        )
         fixed = [k for k in range(len(extents)) if k not in varying]
         same = [f"if ({''.join(f's[{k}],' for k in fixed)}) != {tuple(extents[k] for k in fixed)}: return None"]
         lines = [*(same if fixed else ()), *_needed(notes.lines, (*copies, result))]
@@ -252,9 +260,9 @@ class Function:
         found = self._bind(extents, values, flag)
         if found is None:
             return None
-        shapes, sizes, arena_size, moving, words = found
+        shapes, sizes, arena_size, moving, words, kept = found
         programs = [p.over(w) for p, w in zip(self.programs, words, strict=True)]
-        return Found(self.common, shapes, sizes, arena_size, moving, programs)
+        return Found(self.common, shapes, sizes, arena_size, moving, programs, kept)
 
 
 def _template(

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from lazyt.errors import LazytInternalError
-from lazyt.ir.graph import Graph, reachable
+from lazyt.ir.graph import Graph, Origin, reachable
 from lazyt.ir.passes.call_operands import buffer_of
 from lazyt.ir.passes.canonicalize import canonicalize
 from lazyt.ir.passes.collect_sums import collect_sums
@@ -120,7 +120,10 @@ def _epilogues(p: Program, options: Options) -> Program:
 
 def _order(p: Program, options: Options) -> Program:
     assert p.division is not None, "launches are ordered"
-    return replace(p, schedule=ordered(p.graph, p.division, p.launches, options.wish is not None))
+    schedule = ordered(p.graph, p.division, p.launches, options.wish is not None)
+    trains = p.residuals is not None or any(isinstance(n.site, Origin) and n.site.backward for n in p.graph.nodes)
+    schedule.keeps = not trains and options.wish is None
+    return replace(p, schedule=schedule)
 
 
 PASSES: list[Pass] = [

@@ -160,6 +160,8 @@ class Schedule:
     lives: dict[Node, tuple[int, int]] = field(default_factory=dict)  # temporary -> first and last region that uses it
     arranged: bool = False  # whether its kernels have the form that a backend's code generator takes
     donations: list[Donation] | None = None  # which results may take an input's memory, once a backend asked
+    # Whether operands may stay packed from run to run: not of training steps, nor under a memory budget.
+    keeps: bool = False
 
     @property
     def launches(self) -> list[Launch]:

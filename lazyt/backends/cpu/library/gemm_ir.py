@@ -30,7 +30,7 @@ from lazyt.backends.cpu.codegen.transpose import Transposer
 from lazyt.backends.cpu.library.gemm_epilogue import epilogue_text
 from lazyt.backends.cpu.library.gemm_micro import DotMicro, Micro
 from lazyt.backends.cpu.library.gemm_pack import Packing
-from lazyt.backends.cpu.library.gemm_tile import DEPTH, FIELDS, FINISHED, HEAD, KC, PACK_B
+from lazyt.backends.cpu.library.gemm_tile import DEPTH, FIELDS, FILL, FINISHED, HEAD, KC, PACK_B
 from lazyt.backends.cpu.workspace import PARAMETERS, workspace_of
 from lazyt.ir.records import dataclass
 
@@ -105,17 +105,29 @@ class _Driver:
         elsewhere = f.let(f"xor i1 {on_stack}, true")
         tile = workspace_of(f, arg["workspace"])
         packed = f.at("i8", tile, f.let(f"select i1 {on_stack}, i64 {FINISHED}, i64 0"))
-        packs = f.let(f"icmp ne i64 {arg['pack_b']}, 0")
+        in_place = f.let(f"icmp eq i64 {arg['pack_b']}, 0")
+        is_kept = f.let(f"icmp ne i64 {arg['kept']}, 0")
+        filling = f.let(f"and i64 {arg['kept']}, {FILL}")
+        fills = f.let(f"icmp ne i64 {filling}, 0")
+        address = f.let(f"sub i64 {arg['kept']}, {filling}")
+        kept = f.let(f"inttoptr i64 {address} to ptr")
+        packs = f.let(f"select i1 {is_kept}, i1 {fills}, i1 {f.let(f'xor i1 {in_place}, true')}")
+        panels = f.let(f"or i1 {packs}, {is_kept}")
         across = f.let(f"icmp eq i64 {arg['pack_b']}, {PACK_B.index('across')}")
         row_major = self.form == "row"
         a_line = arg["a_row"] if row_major else arg["a_col"]
         a_inner = arg["a_line"] if self.converts else a_line
         a_step = a_inner if row_major else "1"
-        b_row = f.let(f"select i1 {packs}, i64 {t.columns}, i64 {arg['b_row']}")
+        b_row = f.let(f"select i1 {panels}, i64 {t.columns}, i64 {arg['b_row']}")
         # Elements of a packed panel: whole squares, as they are transposed.
         deepest = f.let(f"add i64 {f.smin(arg['k'], str(DEPTH))}, {t.lanes - 1}")
         panel_size = f.let(f"mul i64 {f.let(f'and i64 {deepest}, {-t.lanes}')}, {t.columns}")
+        # Kept panels have all of k.
+        more = f.let(f"add i64 {arg['k']}, {t.lanes - 1}")
+        kept_deep = f.let(f"and i64 {more}, {-t.lanes}")
+        kept_panel = f.let(f"mul i64 {kept_deep}, {t.columns}")
         b_panel = f.let(f"select i1 {packs}, i64 {panel_size}, i64 {t.columns}")
+        b_panel = f.let(f"select i1 {is_kept}, i64 {kept_panel}, i64 {b_panel}")
         b_col = f.let(f"select i1 {across}, i64 {arg['b_row']}, i64 1")
         b_deep = f.let(f"select i1 {across}, i64 1, i64 {arg['b_row']}")
         with f.loop("%begin", "%end", "1") as unit:
@@ -156,13 +168,17 @@ class _Driver:
                     ng = f.smin(f.let(f"sub i64 {nu}, {group.index}"), arg["group"])
                     j1 = f.let(f"add i64 {j0}, {group.index}")
                     b2 = f.at(self.b, b1, f.let(f"mul i64 {group.index}, {b_col}"))
+                    kept_at = f.at(e, kept, f.let(f"mul i64 {j1}, {kept_deep}"))
+                    above = f.let(f"lshr i64 {block.index}, 1") if self.dots else block.index
+                    kept_at = f.at(e, kept_at, f.let(f"mul i64 {above}, {t.columns}"))
+                    to = f.let(f"select i1 {is_kept}, ptr {kept_at}, ptr {packed}")
                     with f.when(packs):
                         which = f.let(f"select i1 {across}, ptr @pack.across, ptr @pack.panel")
                         f.line(
-                            f"call void {which}(ptr {b2}, i64 {arg['b_row']}, i64 {kk}, i64 {ng}, ptr {packed}, "
-                            f"i64 {panel_size}, i64 {t.columns})"
+                            f"call void {which}(ptr {b2}, i64 {arg['b_row']}, i64 {kk}, i64 {ng}, ptr {to}, "
+                            f"i64 {b_panel}, i64 {t.columns})"
                         )
-                    b3 = f.let(f"select i1 {packs}, ptr {packed}, ptr {b2}")
+                    b3 = f.let(f"select i1 {panels}, ptr {to}, ptr {b2}")
                     c1 = f.at(e, c0, f.let(f"select i1 {on_stack}, i64 0, i64 {group.index}"))
                     with f.loop("0", mu, arg["chunk"]) as part:
                         rows = f.smin(f.let(f"sub i64 {mu}, {part.index}"), arg["chunk"])

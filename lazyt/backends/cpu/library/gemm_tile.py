@@ -41,11 +41,14 @@ FIELDS = (
     "a_at", "a_line",
     # Working memory of the calling thread (a worker has its own, see thread_pool_ir.py).
     "workspace",
+    # Panels of B that stay packed (see kept_panels.py): 0, or their address, plus FILL where they are packed now.
+    "kept",
 )  # fmt: skip
 AT = {name: i for i, name in enumerate(FIELDS)}
 HEAD = len(FIELDS)
 SIZE = HEAD + 3 * MAX_BATCH
 PACK_B = ("", "panel", "across")
+FILL = 1
 # Entries of a packing's arguments.
 PACK_FIELDS = ("rows", "cols", "row_step", "col_step", "to_unit", "to_row", "units", "batch", "to_batch", "from", "to")
 PACK_AT = {name: i for i, name in enumerate(PACK_FIELDS)}

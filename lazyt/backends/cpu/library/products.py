@@ -7,7 +7,7 @@ the dtype, and nothing that could differ between two runs: not the number of thr
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +16,7 @@ from lazyt.backends.common import products
 from lazyt.backends.common.products import MAX_BATCH, NO_TRANS, TRANS, leading
 from lazyt.backends.cpu.codegen.source import Source, source_of
 from lazyt.backends.cpu.engine import compile_module, host_features
+from lazyt.backends.cpu.kept_panels import LEAST, Kept
 from lazyt.backends.cpu.library import blas
 from lazyt.backends.cpu.library.gemm_ir import Reads, product_text
 from lazyt.backends.cpu.library.gemm_pack import pack_text
@@ -42,7 +43,9 @@ from lazyt.backends.cpu.library.gemm_tile import (
 )
 from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.backends.math.elements import BFLOAT16
+from lazyt.ir import graph as g
 from lazyt.ir.records import dataclass
+from lazyt.ir.symbolic import uses_offset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,6 +78,13 @@ FEW = 1
 CLOSE = 1 << 15
 # Rows this far apart (or a multiple) fall into the same sets of the first-level cache.
 ALIASED = 4096
+
+# A packed right operand is worth keeping where at most so many rows, times the lanes of a vector, meet it: for more it
+# is less than a tenth of the time.
+MOST_ROWS = 8
+# ... and one that is read in place if its rows are this far apart (or a multiple): 32 of them have few sets of the
+# first-level cache.
+CROWDED = 2048
 
 # The cost model, in cycles.
 PACK_CYCLES = {"": 0.0, "panel": 0.5, "across": 0.6}
@@ -333,6 +343,35 @@ class Product(products.Product):
         """How many different matrices an operand has: one that is repeated is packed once."""
         return self.choice.count if any(self._strides(i)) else 1
 
+    @property
+    def kept(self) -> Kept | None:
+        """The panels of B that may stay packed: where it is an input, and to pack it is a good part of the product."""
+        ch, dtype, (base, _, offset) = self.choice, self.call.node.dtype, self.call.operands[1]
+        # NOTE: units that share a part of B would both pack it.
+        if not self._may_stay or -(-ch.m // self._unit()[0]) > 1:
+            return None
+        assert ch.tile is not None
+        assert isinstance(base.attrs, g.Input)
+        order, line = ch.leading[1]
+        nbytes = self._panel() * -(-ch.n // ch.tile.columns) * dtype.itemsize
+        sizes = self.bound.value(offset), line, ch.k, ch.n
+        form = order, base.dtype, dtype, ch.sources[1], bool(ch.dots), ch.tile.columns, ch.tile.lanes
+        return Kept(base.attrs.index, sizes, form, nbytes)
+
+    @cached_property
+    def _may_stay(self) -> bool:
+        """Whether panels of B stay packed, where units do not share them."""
+        ch, size, (base, _, offset) = self.choice, self.call.node.dtype.itemsize, self.call.operands[1]
+        if not self.bound.keeps or ch.how != "generated" or base.op != "input" or uses_offset(offset):
+            return False
+        assert ch.tile is not None
+        # NOTE: what micro-kernels convert is read as it is, and so are rows that do not fall into the same few sets.
+        if not ch.pack_b and (ch.sources[1] is not None or ch.leading[1][1] * size % CROWDED):
+            return False
+        if ch.m > MOST_ROWS * ch.tile.lanes or ch.k * ch.n * size < LEAST:
+            return False
+        return not any(self._strides(1))
+
     def rows(self, rows: list[list[int]], table: list[int], patches: Patches) -> None:
         """Append this product's launches, with their arguments."""
         if self.choice.how == "blas":
@@ -379,6 +418,8 @@ class Product(products.Product):
         if not ch.on_stack:
             b._address(c.node, 0, dtype.itemsize, at + AT["C"], patches)
         patches.append((at + AT["workspace"], b.arena_base, b.workspace_at))
+        if c in b.kept_base:
+            patches.append((at + AT["kept"], b.kept_base[c], 0))
         units = row_blocks * col_blocks * ch.count if ch.m and ch.n else 0
         grain = max(PRODUCT_GRAIN // max(max(unit_rows, READ) * unit_cols * ch.k, 1), 1)
         self._launch(ch.text(dtype), at, units, grain, rows, table, patches)
@@ -474,7 +515,7 @@ class Product(products.Product):
         if self._converts:
             deepest = -(-min(max(ch.k, 1), DEPTH) // tile.columns) * tile.columns
             rows = min(rows, max(PACKED_A // (size * (deepest + tile.columns + PAD)) - tile.columns - PAD, high))
-        if parts > 1 and (ch.pack_b or m < parts * high) and n > tile.columns:
+        if parts > 1 and (ch.pack_b or self._may_stay or m < parts * high) and n > tile.columns:
             # Along n nothing is packed twice.
             wanted = -(-parts // -(-m // rows))
             cols = min(cols, max(-(-n // wanted // tile.columns), 2 if n > 4 * tile.columns else 1) * tile.columns)

@@ -153,6 +153,8 @@ class _Trial:
         self.value = value
         self.index = {n: i for i, n in enumerate(buffers)}
         self.arena_base = len(buffers)
+        self.keeps = False
+        self.kept_base: dict[MatmulCall, int] = {}
         product = Product(self, alone, choice)
         self.offsets = {(alone, "A"): 0}
         self.workspace_at = -(-product.extra.get("A", 0) // 64) * 64

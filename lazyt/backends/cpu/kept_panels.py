@@ -1,0 +1,79 @@
+"""Panels of a product's right operand that stay packed from run to run, as long as the operand is as it was.
+
+A plan that is no part of a training step names the operands that it packs (`Kept`). A run finds the panels of each by
+the buffer that it lies in. The second run that reads a buffer as it was packs into memory that stays, and later ones,
+of any plan that asks for the same panels, read them there. The micro-kernels and their order are the same, so bits are.
+
+What is known of a buffer is its attribute `packed`, so panels die with their buffer, and no list keeps either alive.
+What a computed buffer holds never changes but where a run puts a result into it, and `overwritten` forgets its panels.
+Memory of others (`ExternalBuffer`: of NumPy, shared with another process) may change at any time, and is packed by each
+run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lazyt.backends.cpu import memory
+from lazyt.backends.cpu.library.gemm_tile import FILL
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lazyt.tracing.tensor_state import Data
+
+# Panels of smaller operands are packed in less time than it takes to find out that they are there.
+LEAST = 1 << 16
+# A buffer that so many runs have read as it was before is packed to stay.
+READ = 1
+
+
+class Kept(NamedTuple):
+    """What a plan packs of an input: which one, what makes panels of it the same, and how many bytes they have."""
+
+    source: int
+    sizes: tuple[int, ...]
+    form: tuple[Any, ...]
+    nbytes: int
+
+
+# What is known of a buffer, the panels, and where they are.
+Filled = list[tuple[dict[Any, Any], Any, memory.Packed]]
+
+
+def find(wanted: Sequence[Kept], inputs: Sequence[Data], filled: Filled) -> list[int]:
+    """The panels of each as the products' argument `kept`; appended to `filled` are those that the run packs."""
+    found: list[int] = []
+    for kept in wanted:
+        buffer = inputs[kept.source].buffer
+        word = 0
+        if type(buffer) is memory.Buffer:
+            try:
+                known = buffer.packed
+            except AttributeError:
+                known = buffer.packed = {}
+            panels = kept.sizes, kept.form
+            there = known.get(panels, 0)
+            if type(there) is memory.Packed:
+                word = there.address
+            elif there < READ:
+                known[panels] = there + 1
+            elif (room := memory.pack(kept.nbytes, buffer)) is not None:
+                filled.append((known, panels, room))
+                word = room.address + FILL
+        found.append(word)
+    return found
+
+
+def stay(filled: Filled) -> None:
+    """The run has packed these."""
+    for known, panels, room in filled:
+        known[panels] = room
+
+
+def overwritten(results: Sequence[Any]) -> None:
+    """A run has put results into the buffers of those of them that are inputs."""
+    for x in results:
+        buffer = getattr(x, "buffer", None)
+        if buffer is not None and getattr(buffer, "packed", None):
+            buffer.packed = {}
