@@ -265,9 +265,10 @@ class Bound(Binding):
 
     def launch(self, bases: list[int], outs: list[Any], arena: Any, inputs: Sequence[Any]) -> None:
         """Run every part, with the panels that are kept of inputs."""
+        held: list[memory.Packed] = []
         filled: Filled = []
         if self.kept:
-            bases[self.kept_at : self.kept_at] = kept_panels.find(self.kept, inputs, filled)
+            bases[self.kept_at : self.kept_at] = kept_panels.find(self.kept, inputs, held, filled)
         try:
             self._launch_parts(bases, outs, arena, inputs)
             if filled and not (self.checks and self.status[0]):

@@ -41,8 +41,12 @@ class Kept(NamedTuple):
 Filled = list[tuple[dict[Any, Any], Any, memory.Packed]]
 
 
-def find(wanted: Sequence[Kept], inputs: Sequence[Data], filled: Filled) -> list[int]:
-    """The panels of each as the products' argument `kept`; appended to `filled` are those that the run packs."""
+def find(wanted: Sequence[Kept], inputs: Sequence[Data], held: list[memory.Packed], filled: Filled) -> list[int]:
+    """The panels of each as the products' argument `kept`.
+
+    Appended to `held` are those that are there, which the caller holds until the run is over, because they may be given
+    up meanwhile; to `filled` those that the run packs.
+    """
     found: list[int] = []
     for kept in wanted:
         buffer = inputs[kept.source].buffer
@@ -55,14 +59,22 @@ def find(wanted: Sequence[Kept], inputs: Sequence[Data], filled: Filled) -> list
             panels = kept.sizes, kept.form
             there = known.get(panels, 0)
             if type(there) is memory.Packed:
+                held.append(there)
                 word = there.address
             elif there < READ:
                 known[panels] = there + 1
-            elif (room := memory.pack(kept.nbytes, buffer)) is not None:
+            elif (room := _room(kept.nbytes, buffer)) is not None:
                 filled.append((known, panels, room))
                 word = room.address + FILL
         found.append(word)
     return found
+
+
+def _room(nbytes: int, owner: memory.Buffer) -> memory.Packed | None:
+    try:
+        return memory.pack(nbytes, owner)
+    except MemoryError:  # the run itself needs no more
+        return None
 
 
 def stay(filled: Filled) -> None:

@@ -20,6 +20,7 @@ import os
 import sys
 import threading
 import weakref
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from lazyt.backends.cpu import machine_memory
+    from lazyt.backends.cpu import packed_memory
 else:
-    machine_memory = on_demand.module("lazyt.backends.cpu.machine_memory")
+    packed_memory = on_demand.module("lazyt.backends.cpu.packed_memory")
 
 ALIGNMENT = 64
 HUGE_PAGE = 2 << 20
@@ -48,9 +49,6 @@ KNOWN_SIZES_LIMIT = 4096
 # address as a store still under way waits for it, and were all blocks to begin at pages, a kernel that writes `out[i]`
 # and then reads `x[i]` would wait all the time.
 COLOURS, COLOUR = 8, 512
-# What stays packed has at most this share of the limit, or of the machine's memory where there is none.
-PACKED_SHARE = 0.1
-MANY_OWNERS = 64  # from here on, buffers that are gone are taken off the list of those that have some
 
 
 def class_size(nbytes: int) -> int:
@@ -248,9 +246,7 @@ class Pool:
         self._peak = 0
         self._high_water = 0
         self._limit: int | None = None
-        self._packed = 0  # bytes of `_used` that are `Packed`
-        self._share = PACKED_SHARE
-        self._owners: list[weakref.ref[Buffer]] = []  # the buffers that have some, and such as are gone
+        self._packed = 0  # of `_used`, what is `Packed`
         self._mapped = 0  # large blocks
         # NOTE: min(limit, peak): one comparison in `allocate` serves both.
         self._ceiling = 0
@@ -301,22 +297,28 @@ class Pool:
             self._pass_ceiling(nbytes, buffer, charged)
         return buffer
 
-    def pack(self, nbytes: int, owner: Buffer) -> Packed | None:
-        """Memory for what stays packed of a buffer; None where that would be more than the share of it, or the limit.
+    @cached_property
+    def _keeps(self) -> packed_memory.PackedMemory:
+        """Of whom something stays packed."""
+        return packed_memory.PackedMemory()
 
-        The owner's attribute `packed` is to hold it, and is emptied where memory is short.
+    def _give_up(self) -> None:
+        """Let all that stays packed go but what a run reads just now."""
+        if self._packed:
+            self._keeps.give_up()
+
+    def pack(self, nbytes: int, owner: Buffer) -> Packed | None:
+        """Memory for what stays packed of a buffer, in its attribute `packed`, which is emptied where memory is short.
+
+        None where that would be more than the share of it, or the limit. Raises as `allocate` does.
         """
         with self._lock:
             size = class_size(nbytes)
-            total = machine_memory.usable_memory() if self._limit is None else self._limit
-            within = self._packed + size <= self._share * total
-            if not within or (self._limit is not None and self._used + size > self._limit):
+            short = self._limit is not None and self._used + size > self._limit
+            if short or not self._keeps.allows(self._packed + size, self._limit):
                 return None
             buffer = Packed()
-            try:
-                origin, address = self._find(nbytes)
-            except MemoryError:
-                return None
+            origin, address = self._find(nbytes)
             # NOTE: no call until the buffer has the block, as in `allocate`.
             self._used += size
             self._packed += size
@@ -325,30 +327,13 @@ class Pool:
             buffer._bin = origin
             if self._used > self._ceiling:
                 self._pass_ceiling(nbytes, buffer, size)
-            if len(self._owners) >= MANY_OWNERS and len(self._owners) & (len(self._owners) - 1) == 0:
-                self._owners = [r for r in self._owners if r() is not None]
-            self._owners.append(weakref.ref(owner))
+            self._keeps.add(owner)
             return buffer
-
-    def unpack(self) -> bool:
-        """Give up all that stays packed but for what a run reads just now; whether there was any."""
-        if not self._packed:
-            return False
-        before = self._packed
-        for r in self._owners:
-            owner = r()
-            if owner is not None:
-                owner.packed = {}
-        self._owners = []
-        return self._packed < before
 
     def set_packed_share(self, share: float) -> None:
         """Let what stays packed be at most this share of the limit, or of the machine's memory where there is none."""
-        if not 0 <= share <= 1:
-            raise ValueError(f"set_packed_share: a share from 0 to 1 is required, not {share}")
         with self._lock:
-            self._share = share
-            self.unpack()
+            self._keeps.set_share(share)
 
     def packed(self) -> int:
         """Bytes of what stays packed, in whole blocks; they are part of `allocated`."""
@@ -382,15 +367,15 @@ class Pool:
         with self._lock:
             self._limit = nbytes
             self._set_ceiling()
-            if nbytes is not None and (self._used > nbytes or self._packed > self._share * nbytes):
-                self.unpack()
+            if nbytes is not None and (self._used > nbytes or not self._keeps.allows(self._packed, nbytes)):
+                self._give_up()
             if nbytes is not None and self._reserved > nbytes:
-                self.empty_cache()
+                self._release()
 
     def empty_cache(self) -> None:
         """Give back to the system what no live buffer uses (slabs in part use stay)."""
         with self._lock:
-            self.unpack()
+            self._give_up()
             self._release()
 
     def _release(self) -> None:
@@ -405,7 +390,7 @@ class Pool:
         """A block passed the peak, or the limit: then it is taken back, and this raises MemoryError."""
         with self._lock:
             if self._limit is not None and self._used > self._limit:
-                self.unpack()
+                self._give_up()
             if self._limit is not None and self._used > self._limit:
                 # NOTE: no call before the block is back.
                 origin = buffer._bin
@@ -476,7 +461,7 @@ class Pool:
     def _map(self, nbytes: int, origin: _Bin, charged: int) -> int:
         """The address of a block in memory fresh from the system."""
         if self._limit is not None and self._used + charged > self._limit:
-            self.unpack()
+            self._give_up()
             if self._used + charged > self._limit:
                 raise self._out_of_memory(nbytes)
         one = -(-origin.size // mmap.PAGESIZE) * mmap.PAGESIZE

@@ -12,7 +12,8 @@ import pytest
 
 import lazyt as lt
 from lazyt import nn
-from lazyt.backends.cpu import kept_panels
+from lazyt.backends.cpu import kept_panels, memory
+from lazyt.backends.cpu.executor import Bound
 from lazyt.backends.cpu.flags import switches
 from lazyt.backends.cpu.library import products
 from lazyt.runtime import plan_cache
@@ -373,6 +374,24 @@ def test_an_empty_cache_has_nothing_packed():
     assert lt.memory.packed()
     lt.memory.empty_cache()
     assert lt.memory.packed() == 0
+
+
+def test_panels_that_a_run_reads_outlive_being_given_up(monkeypatch):
+    x, w = tensor(3, 64), tensor(64, 64, seed=1)
+    want = [product(x, w) for _ in range(RUNS)][-1]
+    launch = Bound._launch_parts
+    others = []
+
+    def after_all_is_given_up(self, *arguments):
+        lt.memory.empty_cache()
+        others.extend(memory.allocate(64 * 64 * 4) for _ in range(4))
+        for b in others:
+            memory.as_ndarray(b, "float32", (64 * 64,), writable=True)[:] = np.nan
+        launch(self, *arguments)
+
+    monkeypatch.setattr(Bound, "_launch_parts", after_all_is_given_up)
+    np.testing.assert_array_equal(product(x, w), want)
+    assert others
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])
