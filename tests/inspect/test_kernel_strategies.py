@@ -63,6 +63,10 @@ WAYS = {
     "alternate": (lambda: array(5000)[::2] + 1, "every other element as two of neighbours and a shuffle"),
     "adopt": (lambda: lt.linalg.inv(array(30, 30)), "results of NumPy's are taken over with their memory"),
     "cover": (write, "a write into most of an array, in one pass over all of it"),
+    "interior": (
+        lambda: lt.pad(array(30, 70), ((1, 1), (2, 2))) * 2,
+        "places that no condition divides are computed without masks",
+    ),
     "tile": (lambda: array(300, 200).T + array(200, 300), "reads across memory in tiles of 16 rows"),
     "split": (lambda: lt.sum(array(2, 1 << 18), axis=1), "few long rows, each divided among 2 threads"),
     "early": (lambda: lt.any(array(70, 300) > 2, axis=1), "any and all end where they are decided"),

@@ -21,7 +21,9 @@ WIDTHS = {
 def variant() -> str:
     """The difference in a kernel's code when some flags are off; '' for none."""
     return "".join(
-        f"_no_{name}" for name in ("wide", "tile", "pairs", "together", "early", "stream") if not switches[name]
+        f"_no_{name}"
+        for name in ("wide", "tile", "pairs", "together", "early", "stream", "interior")
+        if not switches[name]
     ) + ("_scalar" if registers["width"] == 1 else "")
 
 

@@ -73,6 +73,7 @@ def stencil(m, x, y):
         u[:-1] = u[1:] * 0.5
     return u, u[3:5]
 show("stencil", stencil, f32(131, 45), f32(131, 45))
+show("rolled", lambda m, x: m.roll(x, 1, 0) + m.roll(x, -3, 1) * 2, f32(131, 45))
 show("stencil of halves", stencil, f32(13, 45).astype("f2"), f32(13, 45).astype("f2"), rtol=1e-2)
 show("stencil of complex", lambda m, x, y: m.abs(stencil(m, x + 1j * y, y)[0]), f32(13, 45), f32(13, 45))
 for name in ("?", "i1", "f2", "f4", "i8", "f8"):
@@ -118,7 +119,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(cache, usual, threads):
 
 
 SWITCHES = ["no-split", "no-wide", "no-tile", "no-pairs", "no-together", "no-donate", "no-adopt", "no-reuse"]
-SWITCHES += ["no-cover", "no-widen", "no-alternate", "no-early", "no-place", "no-stream"]
+SWITCHES += ["no-cover", "no-widen", "no-alternate", "no-early", "no-place", "no-stream", "no-interior"]
 WIDTHS = ["width-8", "width-4", "width-1"]
 # Each compiles most programs anew in a process of its own. All switches at once, and one width, are tried first.
 ALONE = [pytest.param(word, marks=pytest.mark.slow) for word in [*SWITCHES, "no-fuse,no-tiers", "width-8", "width-1"]]

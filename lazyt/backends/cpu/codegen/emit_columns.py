@@ -11,6 +11,7 @@ from lazyt.backends.cpu.codegen.emit_reduce import WIDE, Fold
 from lazyt.backends.cpu.codegen.emit_scope import reg_vector
 from lazyt.backends.cpu.codegen.emit_stores import store_all
 from lazyt.backends.cpu.codegen.emit_values import open_level, read_slot, write_slot
+from lazyt.backends.cpu.codegen.interior import alike, interior_of, opened
 from lazyt.backends.cpu.codegen.text import mem_type
 from lazyt.backends.cpu.flags import switches
 from lazyt.ir.kernel import FLUSH, LANES, Index, Load, used_accesses
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from lazyt.backends.cpu.codegen.column_slots import StageSlots
     from lazyt.backends.cpu.codegen.emit_scope import Scope
+    from lazyt.backends.cpu.codegen.interior import Interior
     from lazyt.ir.kernel import Stage
 
 # So many rows go through the registers of one lane group together: what its folds keep is read and written once for
@@ -60,14 +62,49 @@ class ColumnStage:
             self._before(kept)
         self._plan(roots)
         if not stage.loops:
-            with self._columns():
-                self._points()
+            interior = interior_of(scope.kernel, levels)
+            if interior is not None:
+                self._map_with_interior(interior)
+            else:
+                with self._columns():
+                    self._points()
             return
         scope.tiles = self.tiles
         self._rows(0)
         scope.tiles = {}
         if self.folds:
             self._after()
+
+    def _map_with_interior(self, interior: Interior) -> None:
+        """The lanes' loop with two bodies: one for points that no border of a condition divides."""
+        scope, body = self.scope, self.scope.body
+        body.module.strategies["places that no condition divides are computed without masks"] = None
+        intervals, even = interior.open(scope), opened(scope, interior.even)
+        with self._columns():
+            join = body.fresh("joined")
+            for case, divided in interior.cases(scope, intervals, scope.index[scope.kernel.vector_axis]):
+                inside, border = body.fresh("inside"), body.fresh("border")
+                body.line(f"br i1 {case}, label %{inside}, label %{border}")
+                body.label(inside)
+                with scope.inside():
+                    scope.holds = divided | even
+                    scope.names.update((v, alike(scope, holds)) for v, holds in divided.items())
+                    self._computes(interior.needed(divided))
+                    self._points()
+                    scope.holds = None
+                body.line(f"br label %{join}")
+                body.label(border)
+            with scope.inside():
+                self._plan(scope.levels.roots(self.stage))
+                self._points()
+            body.line(f"br label %{join}")
+            body.label(join)
+
+    def _computes(self, values: list[int]) -> None:
+        """Compute these values, of which some are there."""
+        scope = self.scope
+        self.needed = [v for v in values if v not in scope.names]
+        self.accesses = used_accesses(scope.kernel, self.needed, self.stage.stores)
 
     def _plan(self, roots: list[int]) -> None:
         scope = self.scope

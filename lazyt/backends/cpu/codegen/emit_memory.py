@@ -107,6 +107,8 @@ def load(scope: Scope, v: int, value: Load) -> str:
     at = pointer(scope, value.access, level)
     where = "" if value.where is None else scope.names[value.where]
     klass = what.classes[kernel.vector_axis]
+    if scope.holds is not None and klass in "01-" and (value.where is None or value.where in scope.holds):
+        return _load_inside(scope, what.dtype, at, klass, "true" if value.where is None else scope.holds[value.where])
     if klass == "0":
         vector_where = value.where is not None and levels.is_vector(value.where)
         return _load_one(scope, what.dtype, at, where, vector_where)
@@ -131,6 +133,23 @@ def load(scope: Scope, v: int, value: Load) -> str:
         return _from_memory(scope, what.dtype, _every_other_back(scope, what.dtype, at))
     offsets = scope.lane_offsets(scope.stride(value.access, kernel.vector_axis))
     return _from_memory(scope, what.dtype, gather_lanes(scope, what.dtype, at, offsets, mask))
+
+
+def _load_inside(scope: Scope, dtype: np.dtype, at: str, klass: str, holds: str) -> str:
+    """Whole vectors of the interior of a map, or zeros where its condition does not hold."""
+    body, typ = scope.body, scope.in_memory(dtype)
+    if holds == "false":
+        return "zeroinitializer"
+    if klass == "-":
+        at = body.let(f"getelementptr {mem_type(dtype)}, ptr {at}, i64 {1 - scope.lanes}")
+    if holds != "true":
+        body.declare(NOTHING)
+        at = body.let(f"select i1 {holds}, ptr {at}, ptr @nothing")
+    if klass == "0":
+        x = scope.splat(mem_type(dtype), body.let(f"load {mem_type(dtype)}, ptr {at}, align {dtype.itemsize}"))
+    else:
+        x = body.let(f"load {typ}, ptr {at}, align {dtype.itemsize}")
+    return _from_memory(scope, dtype, turned(scope, typ, x) if klass == "-" else x)
 
 
 def _readable(scope: Scope, at: str, where: str) -> str:

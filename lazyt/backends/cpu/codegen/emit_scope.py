@@ -68,6 +68,8 @@ class Scope:
         self.mask = ""
         self.active = ""  # how many they are, an i64
         self.slot_at = ""
+        # In the interior of a map (interior.py) all lanes are active, and each of these conditions is alike for them.
+        self.holds: dict[int, str] | None = None
         # The slots of the current rows of accesses that are read in tiles, and the offset of the current row in them.
         self.tiles: dict[int, str] = {}
         self.tile_at = ""

@@ -36,23 +36,26 @@ def store_all(scope: Scope, stores: Sequence[Store]) -> None:
     streams = _may_stream(kernel, stores)
     for what in stores:
         access = kernel.accesses[what.access]
-        near = access.classes[kernel.vector_axis] in "1-" and (streams or not has_masks(access.dtype))
+        unmasked = streams or scope.holds is not None or not has_masks(access.dtype)
+        near = access.classes[kernel.vector_axis] in "1-" and unmasked
         (neighbours if near else others).append(what)
     if neighbours:
         parts = [_to_neighbours(scope, what) for what in neighbours]
         some, whole, join = (body.fresh(name) for name in ("some", "whole", "join"))
-        full = body.let(f"icmp eq i64 {scope.active}, {scope.lanes}")
-        body.line(f"br i1 {full}, label %{whole}, label %{some}")
-        body.label(whole)
+        if scope.holds is None:
+            full = body.let(f"icmp eq i64 {scope.active}, {scope.lanes}")
+            body.line(f"br i1 {full}, label %{whole}, label %{some}")
+            body.label(whole)
         if streams:
             _stream(scope, parts, join)
         for dtype, at, x, _ in parts:
             _store_whole(scope, dtype, at, x)
         body.line(f"br label %{join}")
-        body.label(some)
-        for part in parts:
-            _store_some(scope, *part)
-        body.line(f"br label %{join}")
+        if scope.holds is None:
+            body.label(some)
+            for part in parts:
+                _store_some(scope, *part)
+            body.line(f"br label %{join}")
         body.label(join)
     for what in others:
         store(scope, what, scope.levels.lanes)

@@ -52,6 +52,8 @@ def compute(scope: Scope, v: int) -> str:
             return gather(scope, v, value)
         case Op():
             in_dtype = scope.kernel.values[value.operands[-1]].dtype
+            if value.name == "select" and scope.holds is not None and value.operands[0] in scope.holds:
+                return _one_side(scope, value, scope.holds[value.operands[0]])
             operands = [names[o] for o in value.operands]
             if value.name == "add" and value.dtype.kind in "iu" and (found := _counted(scope, value)):
                 return _count(scope, value.dtype, *found)
@@ -79,6 +81,15 @@ def _count(scope: Scope, dtype: np.dtype, number: str, flag: str) -> str:
     body, typ = scope.body, scope.in_registers(dtype)
     more = body.let(f"add {typ} {number}, {constant(dtype, 1)}")
     return body.let(f"select {scope.i1} {flag}, {typ} {more}, {typ} {number}")
+
+
+def _one_side(scope: Scope, value: Op, holds: str) -> str:
+    """A select by a condition that all lanes have alike."""
+    _, x, y = value.operands
+    if holds in ("true", "false"):
+        return scope.names[x if holds == "true" else y]
+    typ = scope.in_registers(value.dtype)
+    return scope.body.let(f"select i1 {holds}, {typ} {scope.names[x]}, {typ} {scope.names[y]}")
 
 
 def slot_address(scope: Scope, slot: str, kind: str) -> str:

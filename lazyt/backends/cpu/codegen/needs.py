@@ -18,6 +18,7 @@ from lazyt.backends.cpu.codegen.column_slots import column_slots
 from lazyt.backends.cpu.codegen.emit import lanes_of
 from lazyt.backends.cpu.codegen.emit_levels import UNIT, Levels
 from lazyt.backends.cpu.codegen.emit_pairs import over_pairs, pair_slots
+from lazyt.backends.cpu.codegen.interior import interior_of
 from lazyt.backends.cpu.engine import host_features
 from lazyt.backends.cpu.flags import variant
 from lazyt.ir.kernel import Access, Cast, Check, Const, Gather, Index, Load, Op, Reduce, Scalar, operands_of
@@ -115,6 +116,11 @@ class _Counter:
             if self.columns is None:
                 known |= {*stage.reduces}
             self.code += AROUND + self._around(stage)
+        interior = interior_of(kernel, self.levels)
+        if interior is not None:
+            # The text for lanes that no condition divides, and what is left of it where one never holds.
+            self.code += 2 * (sum(self._instructions(v, {}) for v in interior.body) + AROUND)
+            self.code += 2 * self._around(kernel.stages[0])
         return Needs(self._frame(known), self.code)
 
     def _frame(self, known: set[int]) -> int:
