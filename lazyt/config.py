@@ -92,6 +92,7 @@ FLAGS = (
     Flag("early", "cpu", "`any` and `all` read a row to its end"),
     Flag("stream", "cpu", "large results are written through the caches"),
     Flag("gemv", "cpu", "products of few rows by a transposed matrix are computed as larger ones"),
+    Flag("skew", "cpu", "each step of a stencil is a pass over memory"),
     Flag("pairs", "cpu", "short rows have lanes along themselves"),
     Flag("donate", "cpu", "results never take the memory of inputs"),
     Flag("panels", "cpu", "operands of products are packed by each run"),

@@ -9,10 +9,12 @@ from lazyt.backends.common.commit_flag import WRITTEN
 from lazyt.backends.cpu.flags import switches
 from lazyt.backends.cpu.kernel_rows import KernelRows
 from lazyt.backends.cpu.library.registry import bound_native_module_of
+from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.schedule import AttentionCall, Launch, LibraryCall, MatmulCall, ScatterCall
 
 if TYPE_CHECKING:
+    from lazyt.backends.cpu import time_tiles
     from lazyt.backends.cpu.executable import NativeExecutable
     from lazyt.backends.cpu.kept_panels import Kept
     from lazyt.backends.cpu.library import (
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     )
     from lazyt.ir.passes.schedule import Donation
 else:
+    time_tiles = on_demand.module("lazyt.backends.cpu.time_tiles")
     attention = on_demand.module("lazyt.backends.cpu.library.attention")
     convolutions = on_demand.module("lazyt.backends.cpu.library.convolutions")
     depthwise = on_demand.module("lazyt.backends.cpu.library.depthwise")
@@ -130,17 +133,22 @@ class Binding(KernelRows):
         left_out = self.left_out or ()
         safe = self._safe_region()
         first_scratch = self.scratch_at
-        for number, launches in enumerate(self.exe.schedule.regions):
+        regions = [[c for c in region if id(c) not in left_out] for region in self.exe.schedule.regions]
+        chains = {id(chain.rows[0].call): chain for chain in self.chains()}
+        chained = {id(r.call) for chain in chains.values() for r in chain.rows}
+        for number, region in enumerate(regions):
             if number == safe and self.left_out is not None:
                 flush()
                 self.overwrites_from = len(parts)
-            region = [c for c in launches if id(c) not in left_out]
             # Totals of divided reductions are read in their own region: the next one has the same memory for its own.
             self.scratch.clear()
             self.scratch_at = first_scratch
             for i, c in enumerate(region):
-                if isinstance(c, KernelCall):
-                    self._kernel(c, rows, table, patches, i + 1 < len(region))
+                if id(c) in chained:
+                    if (chain := chains.get(id(c))) is not None:
+                        self.codes += time_tiles.write(self, chain, self.whole_grain, rows, table, patches)
+                elif isinstance(c, KernelCall):
+                    self._kernel(c, rows, table, patches, i + 1 < len(region) and id(region[i + 1]) not in chained)
                 elif self._native(c):
                     if isinstance(c, MatmulCall):
                         self.products[c].rows(rows, table, patches)
@@ -162,6 +170,16 @@ class Binding(KernelRows):
             table.extend([1, flag, 1])
         flush()
         return parts
+
+    def chains(self) -> list[time_tiles.Chain]:
+        """What runs in tiles of rows and launches."""
+        # NOTE: a binding that is written out as a function has no chains: it would hold for these extents alone.
+        if not switches["skew"] or not all(type(v) in (int, float) for v in self.values):
+            return []
+        left_out = self.left_out or ()
+        regions = [[c for c in region if id(c) not in left_out] for region in self.exe.schedule.regions]
+        runs = time_tiles.runs(regions, self._safe_region() if self.left_out is not None else None)
+        return [chain for calls in runs for chain in time_tiles.Chains(self).find(calls, get_num_threads())]
 
     def possible_donations(self) -> list[Donation]:
         """Which results may take the memory of inputs; none where that would save too little."""

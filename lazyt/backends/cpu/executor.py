@@ -70,6 +70,14 @@ class Executable(NativeExecutable):
         """The sizes of a run for these extents, for inspection; nothing is compiled or cached."""
         return Bound(self, extents, scalars)
 
+    def notes(self, bound: Bound) -> list[tuple[str, str]]:
+        """The launches that run in tiles."""
+        chains = [] if isinstance(bound, Rebound) else bound.chains()
+        return [
+            ("in tiles", f"{len(c.rows)} launches, by {c.width:,} of {c.rows[0].count:,} rows: one pass over memory")
+            for c in chains
+        ]
+
     def describe(self, launch: Launch, bound: Bound) -> LaunchDescription:
         """How a launch is computed at the sizes of a binding."""
         return LaunchDescription(launch, bound)

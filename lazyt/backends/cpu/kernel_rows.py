@@ -16,6 +16,7 @@ from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.ir.passes.split_reduction import Piece, split, whole, worth_splitting
 
 if TYPE_CHECKING:
+    from lazyt.backends.cpu.engine import Module
     from lazyt.ir.kernel import Kernel
     from lazyt.ir.passes.kernelize import KernelCall
     from lazyt.ir.passes.schedule import MatmulCall
@@ -35,7 +36,7 @@ class KernelRows(ScheduleBinding):
     kept_base: dict[MatmulCall, int]
 
     def __init__(self, exe: Any, values: list[int]) -> None:
-        self.codes: list[Compiled] = []
+        self.codes: list[Compiled | Module] = []
         super().__init__(exe, values)
 
     def _kernel(
@@ -62,8 +63,16 @@ class KernelRows(ScheduleBinding):
         patches: list[tuple[int, int, int]], joins: bool,
     ) -> None:  # fmt: skip
         """One launch: of a whole kernel, or of a part of it."""
-        kernel, extents = piece.kernel, piece.extents
         at = self._arguments(c, piece, table, patches)
+        rows.append([self._code(piece.kernel), at, *self._grain(c, piece), int(joins)])
+
+    def whole_grain(self, c: KernelCall) -> tuple[int, int]:
+        """The units of a kernel that is not divided, and how many make a chunk."""
+        return self._grain(c, whole(c.kernel, *self._shape(c)))
+
+    def _grain(self, c: KernelCall, piece: Piece) -> tuple[int, int]:
+        """The units of a launch, and how many make a chunk."""
+        kernel, extents = piece.kernel, piece.extents
         units = kernel.units(extents)
         total = math.prod(extents)
         if total == 0 and not (kernel.rows and all(extents[: kernel.outer])):
@@ -79,4 +88,4 @@ class KernelRows(ScheduleBinding):
         elif over_pairs(kernel):
             width = max(extents[1], 1)
             grain = max(grain, width * min(PAIR_ROWS, -(-extents[0] // (2 * get_num_threads()))))
-        rows.append([self._code(kernel), at, units, grain, int(joins)])
+        return units, grain
