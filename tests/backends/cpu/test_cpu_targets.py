@@ -12,7 +12,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from lazyt.backends.cpu import engine, thread_pool, thread_pool_ir
+from lazyt.backends.cpu import engine, thread_pool, thread_pool_ir, time_tiles_ir
 from lazyt.backends.cpu.codegen import routine
 from lazyt.backends.cpu.codegen.emit import emit
 from lazyt.backends.cpu.library import (
@@ -122,3 +122,8 @@ def test_the_runtime(target: engine.Host) -> None:
     text, _ = thread_pool_ir.render(there)
     others = {s for s in needed(target, text) - FROM_C if not s.startswith(("pthread_", "Py", "_Py"))}
     assert others <= ({"syscall", *thread_pool_ir.AFFINITY} if futex else set()), others
+
+
+def test_tiles_of_rows_and_launches(target: engine.Host) -> None:
+    text, _ = time_tiles_ir.text()
+    assert needed(target, text) <= FROM_C
