@@ -47,9 +47,13 @@ if TYPE_CHECKING:
 LONGEST = 32
 # Passes over memory that a chain must save, of those that its launches take: a part.
 SAVES = 0.35
+# Of chains that save about as much as the best, the longest: fewer barriers.
 ABOUT = 1.1
+# A pass over the last cache, which cores share, beside one over the second.
+FAR = 2
 # Of a cache, what a tile may take.
 SHARE = 0.75
+# The end of an input, whose size is not asked for.
 ANYWHERE = 1 << 62
 
 
@@ -192,13 +196,13 @@ class Chains:
         usual = sum(r.passes for r in chosen)
         second, last = cache_sizes()
         best: tuple[Chain, float] | None = None
-        for cache, beyond in ((second, second * threads), (last // threads // 2, last)):
+        for cache, beyond, far in ((second, second * threads, 1), (last // threads // 2, last, FAR)):
             widest = int(cache * SHARE * count) // max(near, 1)
             if total <= 2 * beyond or widest < max(gap, 1) or not pairs:
                 continue
             width = min(widest, max(-(-count // (2 * threads)), gap, 1))
             # A tile moves its rows once, and so does a gap.
-            cost = moved * (1 + gap / width) / usual
+            cost = far * moved * (1 + gap / width) / usual
             if -(-count // width) >= threads and (best is None or cost < best[1]):
                 best = Chain(chosen, tuple(lefts), tuple(rights), width), cost
         return best
