@@ -14,7 +14,7 @@ from typing import Any
 from lazyt.autograd.parts import Parts, through_hooks
 from lazyt.autograd.reachability import Reach
 from lazyt.autograd.saved_segment import EMPTY, Asked, Passed, asked_here, consume, link_synced, retained
-from lazyt.autograd.track import TRACK
+from lazyt.autograd.track import OWN, TRACK
 from lazyt.autograd.transfers import Totals, pull_across
 from lazyt.autograd.vjp_step import BACKWARD as BACKWARD, find_special, ones_of, special_step, vjp_step
 from lazyt.errors import AutogradError, NotSupportedError, ShapeError
@@ -43,7 +43,7 @@ def track(x: Handle) -> Handle:
 @undisturbed
 def _track(tr: Trace, x: Handle) -> Handle:
     slot = slot_of(tr, x)
-    s = special_step(tr, TRACK, (slot,), (), (), lambda: (slot,))
+    s = special_step(tr, TRACK, (slot,), (OWN,), (), lambda: (slot,))
     s.requires_grad, s.leaf = True, s
     h = new_tensor(s)
     # NOTE: after a sync this is how it is known again.

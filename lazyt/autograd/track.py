@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class Track:
-    """The kind of step whose value is its operand, as an identity of its own that gradients also pass through."""
+    """The kind of step whose value is its operand, as an identity of its own that gradients also pass through.
+
+    statics: (OWN,) where a transform asks for its gradients, so that nobody else does; () for a tensor that is a leaf.
+    """
 
     name = "track"
     saves: tuple[int, ...] = ()
@@ -45,5 +48,5 @@ class Custom:
 
 # A value as one of its own, where nobody asks for its gradient any more but what was derived by it is derived again.
 SAME = OpDef("track", lambda b, x: b.make("track", (x,), g.Identity(-1 - len(b.nodes), 0), x.shape, x.dtype))
-TRACK = Track()
+TRACK, OWN = Track(), True
 CUSTOM = Custom()

@@ -197,7 +197,7 @@ def _filled(name: str, slot: Slot) -> Handle:
 
 def _varies(reach: Reach, groups: Sequence[tuple[Slot, ...]]) -> bool:
     """Whether gradients by `groups` depend on a value that somebody else may differentiate by."""
-    own = {s.leaf for g in groups for s in g if s.step.op is TRACK}
+    own = {s.leaf for g in groups for s in g if s.step.op is TRACK and s.step.statics}
     return bool(reach.synced or reach.barriers) or any(leaf not in own for leaf in reach.leaves)
 
 

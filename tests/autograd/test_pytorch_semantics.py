@@ -134,3 +134,21 @@ def test_row(name: str, regime: str) -> None:
         run(source, regime, **NAMES)
     assert re.search(expected, str(caught.value)), str(caught.value)
     lt.sync()
+
+
+@pytest.mark.parametrize("synced", [False, True])
+def test_a_gradient_can_be_differentiated_by_a_leaf_that_is_pending(synced):
+    w = (lt.ones(3) * 2).requires_grad_()
+    if synced:
+        lt.sync()
+    (g,) = lt.autograd.grad((w**3).sum(), [w], create_graph=True)
+    assert g.requires_grad
+    g.sum().backward()
+    assert w.grad.tolist() == [12.0] * 3
+
+
+def test_a_gradient_that_a_transform_asks_for_is_nobody_elses():
+    w = lt.ones(3) * 2
+    assert not lt.grad(lambda w: (w**3).sum())(w).requires_grad
+    w.requires_grad_()
+    assert lt.grad(lambda v: (w * v**3).sum())(lt.ones(3)).requires_grad
