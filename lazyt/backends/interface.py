@@ -175,7 +175,7 @@ class Replayable(Bound, Protocol):
     status_address: int
     flag: Array  # set by the last launch of a run that overwrites inputs
     lock: Any
-    met: bool  # whether the last sync of these extents prepared a replay
+    has_replay: bool  # whether the last sync of these extents prepared a replay
 
     def moved(self, bases: Sequence[int], values: Sequence[int]) -> list[int]:
         """The bases that move every run."""

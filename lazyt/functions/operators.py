@@ -21,7 +21,7 @@ from lazyt.ops.definition import OPS
 from lazyt.runtime.tensor import Tensor
 from lazyt.tracing import inplace, record as recording
 from lazyt.tracing.call_cache import in_short
-from lazyt.tracing.fast_paths import TAKE, fill, guarded, met, record_comparison
+from lazyt.tracing.fast_paths import TAKE, bound, fill, guarded, record_comparison
 from lazyt.tracing.inputs import bind_input
 from lazyt.tracing.name_hints import attach_hints
 from lazyt.tracing.steps import INPUT, hooks
@@ -36,9 +36,9 @@ def method(self, other):
     s = tr.pos.next
     if s.op is input_op and tr.nbytes < most and not tr.watched and type(other) in plain:
         if self._slot is None:
-            {meet_self}
+            {bind_self}
         if type(other) is Tensor and other._slot is None:
-            {meet_other}
+            {bind_other}
         s = tr.pos.next
     if s.op is op and s.{mine} is self._slot and s.ext is tr.ext:
         t = type(other)
@@ -52,7 +52,7 @@ def method(self, other):
         return NotImplemented
     return record(op, {order})
 """,
-    meet_self=met("self", 2), meet_other=met("other", 2), take=TAKE,
+    bind_self=bound("self", 2), bind_other=bound("other", 2), take=TAKE,
 )  # fmt: skip
 _COMPARISON = _BINARY.replace("return record(op, {order})", "return compare(op, *{order})")
 _UNARY = fill(
@@ -61,13 +61,13 @@ def method(self):
     tr = local.trace
     s = tr.pos.next
     if s.op is input_op and tr.nbytes < most and not tr.watched and self._slot is None:
-        {meet_self}
+        {bind_self}
         s = tr.pos.next
     if s.op is op and s.a is self._slot and s.ext is tr.ext:
         {take}
     return record(op, (self,))
 """,
-    meet_self=met("self", 2), take=TAKE,
+    bind_self=bound("self", 2), take=TAKE,
 )  # fmt: skip
 _INPLACE = """
 def method(self, other):

@@ -366,7 +366,7 @@ def getitem(x: Tensor, key: Any) -> Tensor:
                 slot = st._slot
                 if slot is not None and slot.step.owner is tr:
                     x._slot = slot
-            if c.meets:
+            if c.binds:
                 if not tr.watched and tr.nbytes < MAX_BYTES:
                     if x._slot is None:
                         bind_input(tr, x, 2) if x._storage is None else slot_of(tr, x, 2)
@@ -405,7 +405,7 @@ def _meet(tr: Trace, key: Any, kind: type) -> Slot | None:
     """The tensors of a key, where such were met for one before; the value of a list whose array is kept."""
     if kind is list:
         found = _lists.get((*key,)) if {*map(type, key)} == {int} else None
-        return None if found is None or found[0].met == tr.number else bind_input(tr, tensor_over(found[0]), 3)
+        return None if found is None or found[0].bound_in == tr.number else bind_input(tr, tensor_over(found[0]), 3)
     for k in key if kind is tuple else (key,):
         if isinstance(k, Handle) and k._slot is None:
             bind_input(tr, k, 3) if k._storage is None else slot_of(tr, k, 3)

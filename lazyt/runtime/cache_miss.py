@@ -25,7 +25,7 @@ FOLLOWED = 64
 SEEN_AGAIN = "seen again: fused kernels take over"
 OTHERS = "other values are wanted"
 LATER = f"{OTHERS}: what a later backward reads"
-OVER_BUDGET = "at these sizes the plan at hand needs more than the memory budget"
+OVER_BUDGET = "at these sizes the known plan needs more than the memory budget"
 NEW = "a new program"
 
 

@@ -420,7 +420,7 @@ def _fused(program: Program | None, pos: Step, ext: Ext, later: Later | None) ->
 def _search(
     program: Program, pos: Step, ext: Ext, wanted: Wanted, fused: bool, later: Later | None = None
 ) -> tuple[Plan | None, str]:
-    """A plan at hand for what is wanted; or None, and why there is none."""
+    """A known plan for what is wanted; or None, and why there is none."""
     need = set(wanted)
     name = None if later is None else later.name
     near: Plan | None = None

@@ -199,9 +199,9 @@ def remember(tr: Trace, plan: Any, slots: Sequence[Slot], holders: Sequence[Hold
         if type(plan) is not Plan:
             return
         bound = plan.executable.bound.get(ext.values)
-        if last is not None and bound is not None and not bound.met:
+        if last is not None and bound is not None and not bound.has_replay:
             # Sizes that are new each time would be kept in vain.
-            bound.met, pos.again = True, last
+            bound.has_replay, pos.again = True, last
             return
         if bound is None or [*range(len(slots))] != plan.order_of(ext.values, slots):
             return

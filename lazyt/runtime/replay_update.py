@@ -286,9 +286,9 @@ def remember(
     bound = plan.executable.bound.get(ext.values)
     if bound is None:
         return
-    if last is not None and not bound.met:
+    if last is not None and not bound.has_replay:
         # Sizes that are new each time would be kept in vain.
-        bound.met, pos.again = True, last
+        bound.has_replay, pos.again = True, last
         return
     want = slots if segment is None else [*slots, *segment.slots]
     if not plan.order_of(ext.values, want):

@@ -156,7 +156,7 @@ def _publish(tr: Trace, shared: Shared, st: Storage) -> None:
     and is compared with that copy.
     """
     before = memory.from_array(shared.array)
-    before.form, before.met = shared.data.form, shared.data.met
+    before.form, before.bound_in = shared.data.form, shared.data.bound_in
     with holding:
         for i, data in enumerate(tr.inputs):
             if data is shared.data:

@@ -21,7 +21,7 @@ import numpy as np
 
 from lazyt.config import general as settings
 from lazyt.tracing.commit import slot_held  # noqa: F401
-from lazyt.tracing.fast_paths import NEW_HANDLE, fill, guarded, met
+from lazyt.tracing.fast_paths import NEW_HANDLE, bound, fill, guarded
 from lazyt.tracing.inputs import bind_input  # noqa: F401
 from lazyt.tracing.public_names import keyword_error  # noqa: F401
 from lazyt.tracing.record import MAX_BYTES, share, slot_of  # noqa: F401
@@ -61,17 +61,17 @@ ref = weakref.ref
 
 
 class Call:
-    """A call that took a step. With `meets`, at a step before that: a call of `f` met its operands here."""
+    """A call that took a step. With `binds`, at a step before that: a call of `f` bound its operands here."""
 
     __slots__ = (
-        "after", "before", "code", "f", "ids", "key", "lasti", "left", "meets", "names", "parent", "place", "scalars",
+        "after", "before", "binds", "code", "f", "ids", "key", "lasti", "left", "names", "parent", "place", "scalars",
         "view", "x1", "x2", "x3",
     )  # fmt: skip
 
-    def __init__(self, f: Any, left: int, meets: bool = False) -> None:
+    def __init__(self, f: Any, left: int, binds: bool = False) -> None:
         self.f = f
         self.left = left  # how often it may be another one
-        self.meets = meets
+        self.binds = binds
         # The extents before and behind the step. NOTE: no trace has these.
         self.before: Any = NO_CALL
         self.after: Any = NO_CALL
@@ -127,15 +127,15 @@ def noted(
     if slots != [x for x in s.operands if isinstance(x, Slot)] or not all(map(plain, others)):
         return None
     # Between are inputs, and views that were derived anew: the operands.
-    met: list[Step] = []
+    bound_at: list[Step] = []
     p: Any = s.parent
     while p is not start and p is not None:
-        met.append(p)
+        bound_at.append(p)
         p = p.parent
     if p is None:
         return None
     c = Call(f, known.left - 1 if known.f is f else CHANGES)
-    c.before, c.after = met[0].ext if met else ext, tr.ext
+    c.before, c.after = bound_at[0].ext if bound_at else ext, tr.ext
     c.key = others
     c.parent = None if viewed is None else viewed._view
     c.view = h._view
@@ -147,9 +147,9 @@ def noted(
         assert s.site is not None, "an operation has a line"
         c.code, c.lasti = s.site.code, s.key[-1]
     s.call = c
-    for p in met:
-        if p.call.left and not (p.call.meets and p.call.f is f):
-            p.call = Call(f, p.call.left - 1 if p.call.f is not None else CHANGES, meets=True)
+    for p in bound_at:
+        if p.call.left and not (p.call.binds and p.call.f is f):
+            p.call = Call(f, p.call.left - 1 if p.call.f is not None else CHANGES, binds=True)
     return c
 
 
@@ -197,9 +197,9 @@ def make(f, slow, note, Tensor, tensors, made, name):
         s = tr.pos.next
         c = s.call
         if c.f is f{fits}:
-            if c.meets:
+            if c.binds:
                 if not tr.watched and tr.nbytes < MAX_BYTES:
-{meets}
+{binds}
                 s = tr.pos.next
                 c = s.call if s.call.f is f else NO_CALL
             if (
@@ -248,13 +248,13 @@ if c.view is None:
 elif (h := given(tr, c, s, x1)) is not None:
     return h"""
 # Found in this trace, from the user's line: so many callers are lazyt's.
-_MEET = f"""
+_BIND = f"""
                     if {{test}}{{x}}._slot is None:
-                        {met("{x}", 2)}"""
-_MEET_ALL = f"""
+                        {bound("{x}", 2)}"""
+_BIND_ALL = f"""
                     for x in x1:
                         if x._slot is None:
-                            {met("x", 2)}"""
+                            {bound("x", 2)}"""
 # What has no operand may be the first step of a trace.
 _FIRST = """
                 if not s.index:
@@ -268,21 +268,21 @@ def _text(n: int) -> str:
     parts = {
         "parameters": "".join(f"{x}=MISSING, " for x in names) + "/, " * bool(names),
         "operands": f"({listed}) if {names[-1]} is not MISSING else _given({listed})" if names else "()",
-        "fits": "", "same": "", "meets": "                    pass", "first": "",
+        "fits": "", "same": "", "binds": "                    pass", "first": "",
         "take": indent(_TAKE_VIEW if n == 1 else _TAKE, " " * 16),
     }  # fmt: skip
     if n == 0:
         parts.update(fits=" and not tr.watched", first=_FIRST)
     elif n == 1:
-        parts.update(fits=" and type(x1) is Tensor", meets=_MEET.format(test="", x="x1"))
+        parts.update(fits=" and type(x1) is Tensor", binds=_BIND.format(test="", x="x1"))
         parts["same"] = " and c.x1 is x1._slot and c.parent is x1._view"
     elif n > 1:
         # NOTE: kinds before identities: a tensor that no trace has met has None for a slot, which is an argument too.
         same = " and (c.{x} is {x}._slot is not None if type({x}) is Tensor else c.{x} is {x})"
         parts["same"] = "".join(same.format(x=x) for x in names)
-        parts["meets"] = "".join(_MEET.format(test=f"type({x}) is Tensor and ", x=x) for x in names)
+        parts["binds"] = "".join(_BIND.format(test=f"type({x}) is Tensor and ", x=x) for x in names)
     else:
-        parts.update(fits=" and type(x1) in (list, tuple) and {*map(type, x1)} == tensors", meets=_MEET_ALL)
+        parts.update(fits=" and type(x1) in (list, tuple) and {*map(type, x1)} == tensors", binds=_BIND_ALL)
         parts["same"] = " and (*map(slot_held, x1),) == s.operands"
     return guarded(_TEXT.format(**parts), "filter_traceback(error, True, name)")
 

@@ -1,4 +1,4 @@
-"""The fast paths of recording are generated here, from fragments: meet the inputs, match the step, take it.
+"""The fast paths of recording are generated here, from fragments: bind the inputs, match the step, take it.
 
 Recording one operation must cost no more than NumPy's dispatch, so the usual case is written out in each function: the
 step that followed the last time is compared by identity, and taken. All else is for `record`. The operators
@@ -44,8 +44,8 @@ if s.parent is tr.pos:
     return h"""
 
 
-def met(x: str, known: int) -> str:
-    """Meet the computed value of a tensor. So many callers of `bind_input` are lazyt's."""
+def bound(x: str, known: int) -> str:
+    """The slot of a computed value, bound as an input. So many callers of `bind_input` are lazyt's."""
     return f"bind_input(tr, {x}, {known}) if {x}._storage is None else slot_of(tr, {x}, {known})"
 
 
@@ -78,7 +78,7 @@ def guarded(text: str, handler: str = "filter_traceback(error)") -> str:
 
 _ONE = """
 if s.op is INPUT and x1._slot is None and not tr.watched and tr.nbytes < MAX_BYTES:
-    {meet1}
+    {bind1}
     s = tr.pos.next
 if s.op is op and s.a is x1._slot and s.ext is tr.ext:
     {take}
@@ -86,9 +86,9 @@ if s.op is op and s.a is x1._slot and s.ext is tr.ext:
 _TWO = """
 if s.op is INPUT and not tr.watched and tr.nbytes < MAX_BYTES:
     if x1._slot is None:
-        {meet1}
+        {bind1}
     if kind is tensor and x2._slot is None:
-        {meet2}
+        {bind2}
     s = tr.pos.next
 if (
     s.op is op
@@ -140,7 +140,7 @@ def make(op, slow, tensor, made, name):
 
 def _generated(template: str, known: int, name: str = "make") -> Any:
     """A function of this module: over its names, so that who looks for the user's line knows it as lazyt's."""
-    parts = {"meet1": met("x1", known), "meet2": met("x2", known), "take": TAKE}
+    parts = {"bind1": bound("x1", known), "bind2": bound("x2", known), "take": TAKE}
     one, two = (fill(text.strip("\n"), **parts) for text in (_ONE, _TWO))
     space: dict[str, Any] = {}
     text = fill(template, one=one, two=two)

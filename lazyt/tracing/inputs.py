@@ -40,7 +40,10 @@ def bind_input(tr: Trace, holder: Holder, known: int = INPUT_CALLERS) -> Slot:
     s = tr.pos.next
     # Mostly a value like the one that was met here the last time: the rest of this function, in short.
     number = tr.number
-    if data is not None and s.form is data.form and s.before is tr.ext and data.met != number and holder._meta is None:
+    if (
+        data is not None and s.form is data.form and s.before is tr.ext and data.bound_in != number
+        and holder._meta is None
+    ):  # fmt: skip
         i = s.index
         # NOTE: no call from here on, or from the comparison at the end of the other branch: an interrupt comes before
         # all of this or after it, and so does another thread.
@@ -70,14 +73,14 @@ def bind_input(tr: Trace, holder: Holder, known: int = INPUT_CALLERS) -> Slot:
         if s.counted:
             tr.nbytes += data.nbytes
         tr.inputs += met
-        data.met = number
+        data.bound_in = number
         tr.ext = s.ext  # type: ignore[assignment]
         holder._slot = tr.pos = s
         return s
     # The same for a leaf, but for the first of a trace.
     meta = holder._meta
     if (
-        data is not None and s.leaf_form is data.form and s.before is tr.ext and data.met != number and s.index
+        data is not None and s.leaf_form is data.form and s.before is tr.ext and data.bound_in != number and s.index
         and meta is not None and meta.is_leaf and meta.requires_grad and not Inference.used
     ):  # fmt: skip
         held, record, i, nbytes = ref(holder), ref(meta), s.index, data.nbytes
@@ -88,7 +91,7 @@ def bind_input(tr: Trace, holder: Holder, known: int = INPUT_CALLERS) -> Slot:
             tr.results[i] = None
             tr.nbytes += nbytes
             tr.inputs += met
-            data.met = number  # type: ignore[union-attr]
+            data.bound_in = number  # type: ignore[union-attr]
             tr.ext = s.ext  # type: ignore[assignment]
             holder._slot = tr.pos = s
             return s
@@ -146,7 +149,7 @@ def _bind_input(tr: Trace, holder: Holder, known: int) -> Slot:
     if form is SHARED:
         form = form_of(data.dtype, data.shape, (data.device, INFERENCE) if inference else data.device)
     shape = data.shape
-    if data.met == number:
+    if data.bound_in == number:
         # NOTE: another thread may have met it since; then it is an input of its own here.
         at = next((i for i, d in enumerate(inputs) if d is data), -1)
     if s.op is not INPUT or s.statics != (data.dtype, len(shape), grad, at, data.device) or tr.pos.parent is None:
@@ -177,7 +180,7 @@ def _bind_input(tr: Trace, holder: Holder, known: int) -> Slot:
         tr.foreign[number] = s
     if at < 0:
         inputs += met
-        data.met = number
+        data.bound_in = number
         if meta is not None or not small:
             tr.nbytes += data.nbytes
     s.shape, s.before = shape, before

@@ -13,8 +13,8 @@ _IPYTHON_CELL = re.compile(r"<ipython-input-(\d+)-\w*>")
 def plural(n: int, word: str, words: str = "") -> str:
     """`1 kernel`, `2 kernels`.
 
-    >>> plural(1, "launch"), plural(2, "launch"), plural(2, "input", "leaves")
-    ('1 launch', '2 launches', '2 leaves')
+    >>> plural(1, "launch"), plural(2, "launch"), plural(2, "axis", "axes")
+    ('1 launch', '2 launches', '2 axes')
     """
     return f"{n:,} {word if n == 1 else words or word + ('es' if word.endswith(('ch', 's', 'x')) else 's')}"
 

@@ -39,9 +39,9 @@ def types_text(s: Step) -> str:
 
 
 def input_text(s: Step) -> str:
-    """`leaf`, and what a program depends on besides its type."""
+    """`input`, and what a program depends on besides its type."""
     grad, at = s.statics[2:4]
-    words = ["input"] + ["requires_grad"] * (grad != 0) + [f"(the buffer of leaf {at} again)"] * (at >= 0)
+    words = ["input"] + ["requires_grad"] * (grad != 0) + [f"(the buffer of input {at} again)"] * (at >= 0)
     return " ".join(words)
 
 

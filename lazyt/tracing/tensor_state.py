@@ -23,7 +23,7 @@ GONE = 4
 class Data:
     """A computed value: a C-contiguous array in a backend's buffer. Never written again once it is here."""
 
-    __slots__ = ("__weakref__", "address", "buffer", "device", "dtype", "form", "met", "nbytes", "shape")
+    __slots__ = ("__weakref__", "address", "bound_in", "buffer", "device", "dtype", "form", "nbytes", "shape")
 
     def __init__(self, buffer: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self.buffer = buffer
@@ -32,9 +32,9 @@ class Data:
         self.shape = shape
         self.dtype = dtype
         self.nbytes: int = buffer.nbytes
-        # What stands for the dtype, the shape and the device, once a trace has met it; and which did.
+        # What stands for the dtype, the shape and the device, once a trace has bound it; and which did last.
         self.form: Any = None
-        self.met = 0
+        self.bound_in = 0
 
 
 def is_external(data: Data) -> bool:

@@ -104,7 +104,7 @@ class NoCall:
 
     f = None
     left = 1
-    meets = False
+    binds = False
     before = after = object()  # extents that no trace has
 
 

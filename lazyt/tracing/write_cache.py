@@ -35,8 +35,8 @@ class Write:
         "scalars", "seen", "span", "steps", "value", "x1",
     )  # fmt: skip
 
-    # What a cached call has: `f` met no operands here, and these are the extents of no trace.
-    meets = False
+    # What a cached call has: `f` bound no operands here, and these are the extents of no trace.
+    binds = False
     after: Any = object()
 
     def __init__(self, f: Any, left: int) -> None:

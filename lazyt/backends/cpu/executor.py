@@ -150,7 +150,7 @@ class Bound(Binding):
     def _begin(self, extents: tuple[int, ...], state: np.ndarray[Any, Any]) -> None:
         """Set the attributes that are not shared. state: the two numbers of the status word, and a receipt's flag."""
         self.extents = extents
-        self.met = False  # whether the last sync of these extents prepared a replay (see replay.py)
+        self.has_replay = False  # whether the last sync of these extents prepared a replay (see replay.py)
         self.status, self.flag = state[:2], state[2:]
         self.status_address: int = state.ctypes.data
         self.variants: dict[frozenset[int], Bound] = {}
