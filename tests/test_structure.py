@@ -520,9 +520,6 @@ def test_no_test_file_imports_another():
 # --- no giants, nothing swallowed --------------------------------------------------------------------------------
 
 MAX_LINES = 600
-LONG = {
-    "lazyt/backends/cpu/thread_pool_ir.py": "one runtime as LLVM text: its functions share the pool's state",
-}
 
 
 def _files() -> list[Path]:
@@ -532,9 +529,8 @@ def _files() -> list[Path]:
 
 def test_no_file_is_a_giant():
     lines = {p.relative_to(TOP).as_posix(): len(p.read_text().splitlines()) for p in _files()}
-    over = {f: n for f, n in lines.items() if n > MAX_LINES and f not in LONG}
+    over = {f: n for f, n in lines.items() if n > MAX_LINES}
     assert not over, f"split them by family or by pass: {over}"
-    assert not [f for f in LONG if lines.get(f, 0) <= MAX_LINES], "short by now: take them off LONG"
 
 
 def test_nothing_is_swallowed():

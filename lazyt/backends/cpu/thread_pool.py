@@ -29,15 +29,9 @@ import numpy as np
 from lazyt import on_demand
 from lazyt.backends.cpu import engine
 from lazyt.backends.cpu.flags import registers, switches
-from lazyt.backends.cpu.thread_pool_ir import (
-    AFFINITY,
-    CONTROL_FIELDS,
-    LONG_PROGRAM,
-    MAX_WORKERS,
-    ROW_FIELDS,
-    Platform,
-    render,
-)
+from lazyt.backends.cpu.program_driver_ir import CONTROL_FIELDS, LONG_PROGRAM
+from lazyt.backends.cpu.thread_platform_ir import AFFINITY, Platform
+from lazyt.backends.cpu.thread_pool_ir import MAX_WORKERS, ROW_FIELDS, render
 
 if TYPE_CHECKING:
     from collections.abc import Callable

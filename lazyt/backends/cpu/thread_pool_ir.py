@@ -1,4 +1,4 @@
-"""The LLVM IR of the program driver and its thread pool; `thread_pool.py` compiles and calls it.
+"""The LLVM IR of the thread pool that programs run on; `thread_pool.py` compiles and calls it.
 
     state     generation << 32 | next chunk of the open region; chunk 0xffffffff: closed to claims
     done      chunks of the region that have been run; the caller waits for done == total
@@ -16,7 +16,7 @@ there is queued behind its caller, and joins the caller's region milliseconds la
 CPU out of the workers' affinity when it opens a region on another one than before, if it may use enough others; and
 gives it back before it sleeps, so that a worker which waits for its own CPU can have it.
 
-It is one module of IR, in one file: the functions share the pool's state and nothing else does.
+It is one module of IR with what a platform gives (thread_platform_ir.py) and what Python calls (program_driver_ir.py).
 """
 
 from __future__ import annotations
@@ -25,244 +25,20 @@ import hashlib
 from string import Template
 
 from lazyt.backends.cpu.codegen.needs import FRAME, LIBRARY_FRAME
+from lazyt.backends.cpu.program_driver_ir import DRIVER, VALUES
+from lazyt.backends.cpu.thread_platform_ir import Platform, pause_of, platform_text
 from lazyt.backends.cpu.workspace import WORKSPACE
-from lazyt.ir.records import dataclass
 
 MAX_WORKERS = 255
 # Bytes of a worker's stack; some systems' own choice is less. Its workspace, what a kernel may need on top of a product
 # that calls it as its epilogue, and as much again for whatever else is native (BLAS).
 STACK = 2 * (FRAME + LIBRARY_FRAME + WORKSPACE)
 ROW_FIELDS = 5
-CONTROL_FIELDS = 8
 # About 50 us on x86: longer than the gap between the regions of one program.
 WORKER_SPINS = 1000
 CALLER_SPINS = 4000
 # More workers than these have others to take their chunks, and to move them all takes long.
 MAX_PLACED = 15
-# From here on even a program of small rows lets other Python threads run meanwhile.
-LONG_PROGRAM = 256
-
-
-@dataclass(frozen=True)
-class Platform:
-    """The platform-dependent parts of the runtime: pausing, sleeping, signal masks and CPU affinity of workers."""
-
-    architecture: str  # 'x86_64', 'aarch64' or another
-    futex: int | None  # number of the futex system call, or None: a mutex and a condition variable
-    sig_block: int
-    blocked_signals: bytes
-    affinity: bool  # whether threads can be kept off CPUs: Linux's calls
-
-
-_PAUSE = {
-    "x86_64": ("call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()"),
-    "aarch64": ("call void @llvm.aarch64.hint(i32 1)", "declare void @llvm.aarch64.hint(i32)"),
-}
-
-# Rounding and flush-to-zero belong to each thread, and other libraries change them; results must
-# not depend on which thread ran a chunk.
-_FLOAT_X86 = """
-declare void @llvm.x86.sse.stmxcsr(ptr)
-declare void @llvm.x86.sse.ldmxcsr(ptr)
-define internal i64 @float_reset() nounwind {
-  %slot = alloca i32, align 4
-  call void @llvm.x86.sse.stmxcsr(ptr %slot)
-  %found = load i32, ptr %slot
-  %modes = and i32 %found, 65472
-  %usual = icmp eq i32 %modes, 8064
-  br i1 %usual, label %out, label %reset
-reset:
-  store i32 8064, ptr %slot
-  call void @llvm.x86.sse.ldmxcsr(ptr %slot)
-  br label %out
-out:
-  %wide = zext i32 %found to i64
-  ret i64 %wide
-}
-define internal void @float_restore(i64 %found) nounwind {
-  %slot = alloca i32, align 4
-  %low = trunc i64 %found to i32
-  %modes = and i32 %low, 65472
-  %usual = icmp eq i32 %modes, 8064
-  br i1 %usual, label %out, label %restore
-restore:
-  store i32 %low, ptr %slot
-  call void @llvm.x86.sse.ldmxcsr(ptr %slot)
-  br label %out
-out:
-  ret void
-}
-"""
-_FLOAT_AARCH64 = """
-declare i64 @llvm.aarch64.get.fpcr()
-declare void @llvm.aarch64.set.fpcr(i64)
-define internal i64 @float_reset() nounwind {
-  %found = call i64 @llvm.aarch64.get.fpcr()
-  call void @llvm.aarch64.set.fpcr(i64 0)
-  ret i64 %found
-}
-define internal void @float_restore(i64 %found) nounwind {
-  call void @llvm.aarch64.set.fpcr(i64 %found)
-  ret void
-}
-"""
-_FLOAT_OTHER = """
-define internal i64 @float_reset() nounwind {
-  ret i64 0
-}
-define internal void @float_restore(i64 %found) nounwind {
-  ret void
-}
-"""
-
-# wait(word, value): sleep while *word == value, or less long; wake(word, n): wake n sleepers.
-_SLEEP_FUTEX = """
-declare i64 @syscall(i64, ...)
-define internal void @sleep_init() nounwind {
-  ret void
-}
-define internal void @wait(ptr %word, i32 %value) nounwind {
-  %wide = zext i32 %value to i64
-  %r = call i64 (i64, ...) @syscall(i64 $FUTEX, ptr %word, i64 128, i64 %wide, ptr null)
-  ret void
-}
-define internal void @wake(ptr %word, i64 %n) nounwind {
-  %r = call i64 (i64, ...) @syscall(i64 $FUTEX, ptr %word, i64 129, i64 %n)
-  ret void
-}
-"""
-_SLEEP_CONDITION = """
-@mutex = internal global [128 x i8] zeroinitializer, align 64
-@condition = internal global [128 x i8] zeroinitializer, align 64
-declare i32 @pthread_mutex_init(ptr, ptr)
-declare i32 @pthread_mutex_lock(ptr)
-declare i32 @pthread_mutex_unlock(ptr)
-declare i32 @pthread_cond_init(ptr, ptr)
-declare i32 @pthread_cond_wait(ptr, ptr)
-declare i32 @pthread_cond_broadcast(ptr)
-define internal void @sleep_init() nounwind {
-  %a = call i32 @pthread_mutex_init(ptr @mutex, ptr null)
-  %b = call i32 @pthread_cond_init(ptr @condition, ptr null)
-  ret void
-}
-define internal void @wait(ptr %word, i32 %value) nounwind {
-  %a = call i32 @pthread_mutex_lock(ptr @mutex)
-  %now = load atomic i32, ptr %word seq_cst, align 4
-  %same = icmp eq i32 %now, %value
-  br i1 %same, label %sleep, label %out
-sleep:
-  %b = call i32 @pthread_cond_wait(ptr @condition, ptr @mutex)
-  br label %out
-out:
-  %c = call i32 @pthread_mutex_unlock(ptr @mutex)
-  ret void
-}
-define internal void @wake(ptr %word, i64 %n) nounwind {
-  %a = call i32 @pthread_mutex_lock(ptr @mutex)
-  %b = call i32 @pthread_cond_broadcast(ptr @condition)
-  %c = call i32 @pthread_mutex_unlock(ptr @mutex)
-  ret void
-}
-"""
-
-_PLACE_ANYWHERE = """
-define internal void @place() nounwind {
-  ret void
-}
-define internal void @unplace() nounwind {
-  ret void
-}
-"""
-# What it takes of the C library.
-AFFINITY = ("sched_getcpu", "sched_getaffinity", "pthread_setaffinity_np")
-_PLACE_AFFINITY = """
-@mask = internal global [16 x i64] zeroinitializer, align 64
-declare i32 @sched_getcpu()
-declare i32 @sched_getaffinity(i32, i64, ptr)
-declare i32 @pthread_setaffinity_np(i64, i64, ptr)
-declare <16 x i64> @llvm.ctpop.v16i64(<16 x i64>)
-declare i64 @llvm.vector.reduce.add.v16i64(<16 x i64>)
-
-; every worker may run where @mask says
-define internal void @spread.out() nounwind {
-entry:
-  %n = load i64, ptr @workers
-  br label %head
-head:
-  %i = phi i64 [ 0, %entry ], [ %next, %body ]
-  %more = icmp slt i64 %i, %n
-  br i1 %more, label %body, label %out
-body:
-  %slot = getelementptr [$MAX_WORKERS x i64], ptr @threads, i64 0, i64 %i
-  %thread = load i64, ptr %slot
-  %r = call i32 @pthread_setaffinity_np(i64 %thread, i64 128, ptr @mask)
-  %next = add i64 %i, 1
-  br label %head
-out:
-  ret void
-}
-
-; keep the workers off the CPU that this thread runs on
-define internal void @place() nounwind {
-entry:
-  %cpu = call i32 @sched_getcpu()
-  %before = load i32, ptr @avoided
-  %same = icmp eq i32 %cpu, %before
-  br i1 %same, label %out, label %look
-look:
-  store i32 %cpu, ptr @avoided
-  %n = load i64, ptr @workers
-  %few = icmp sle i64 %n, $MAX_PLACED
-  %known = icmp ult i32 %cpu, 1024
-  %try = and i1 %few, %known
-  br i1 %try, label %ask, label %out
-ask:
-  store <16 x i64> zeroinitializer, ptr @mask
-  %failed = call i32 @sched_getaffinity(i32 0, i64 128, ptr @mask)
-  %given = icmp eq i32 %failed, 0
-  br i1 %given, label %count, label %out
-count:
-  %words = load <16 x i64>, ptr @mask
-  %each = call <16 x i64> @llvm.ctpop.v16i64(<16 x i64> %words)
-  %cpus = call i64 @llvm.vector.reduce.add.v16i64(<16 x i64> %each)
-  ; with fewer, workers share CPUs with each other or with this thread: the system knows better
-  %enough = icmp sgt i64 %cpus, %n
-  br i1 %enough, label %move, label %out
-move:
-  %index = lshr i32 %cpu, 6
-  %word.at = getelementptr i64, ptr @mask, i32 %index
-  %word = load i64, ptr %word.at
-  %low = and i32 %cpu, 63
-  %shift = zext i32 %low to i64
-  %bit = shl i64 1, %shift
-  %others = xor i64 %bit, -1
-  %kept = and i64 %word, %others
-  store i64 %kept, ptr %word.at
-  call void @spread.out()
-  br label %out
-out:
-  ret void
-}
-
-; let the workers run wherever this thread may
-define internal void @unplace() nounwind {
-entry:
-  %before = load i32, ptr @avoided
-  %placed = icmp ne i32 %before, -1
-  br i1 %placed, label %ask, label %out
-ask:
-  store i32 -1, ptr @avoided
-  store <16 x i64> zeroinitializer, ptr @mask
-  %failed = call i32 @sched_getaffinity(i32 0, i64 128, ptr @mask)
-  %given = icmp eq i32 %failed, 0
-  br i1 %given, label %move, label %out
-move:
-  call void @spread.out()
-  br label %out
-out:
-  ret void
-}
-"""
 
 _POOL = """
 @state = internal global i64 4294967295, align 128
@@ -669,262 +445,13 @@ define void @${P}_reset() nounwind {
 }
 """
 
-# control: program, nrows, table, patches, npatches, bases, running, nbases
-_DRIVER = """
-; a program is running when its last field equals the epoch, which a fork moves on
-@epoch = internal global i64 0, align 8
-$BUSY_TEXT
-$LIST_TEXT
-$ADDRESS_TEXT
-@_Py_NoneStruct = external global i8
-@PyExc_RuntimeError = external global ptr
-@PyExc_ValueError = external global ptr
-@PyFloat_Type = external global i8
-
-declare void @Py_IncRef(ptr)
-declare ptr @PyEval_SaveThread()
-declare void @PyEval_RestoreThread(ptr)
-declare i64 @PyLong_AsLongLong(ptr)
-declare i32 @PyObject_IsInstance(ptr, ptr)
-declare double @PyFloat_AsDouble(ptr)
-declare ptr @PyErr_Occurred()
-declare void @PyErr_SetString(ptr, ptr)
-declare ptr @PyErr_Format(ptr, ptr, ...)
-declare i64 @PyList_Size(ptr)
-declare ptr @PyList_GetItem(ptr, i64)
-
-; table[slot] = bases[index] + offset
-define internal void @patch(ptr %table, ptr %patches, i64 %n, ptr %bases) nounwind {
-entry:
-  br label %head
-head:
-  %i = phi i64 [ 0, %entry ], [ %next, %body ]
-  %more = icmp slt i64 %i, %n
-  br i1 %more, label %body, label %out
-body:
-  %at = getelementptr [3 x i64], ptr %patches, i64 %i
-  %slot = load i64, ptr %at
-  %index.at = getelementptr i64, ptr %at, i64 1
-  %index = load i64, ptr %index.at
-  %offset.at = getelementptr i64, ptr %at, i64 2
-  %offset = load i64, ptr %offset.at
-  %base.at = getelementptr i64, ptr %bases, i64 %index
-  %base = load i64, ptr %base.at
-  %address = add i64 %base, %offset
-  %entry.at = getelementptr i64, ptr %table, i64 %slot
-  store i64 %address, ptr %entry.at
-  %next = add i64 %i, 1
-  br label %head
-out:
-  ret void
-}
-
-; whether some row has more than one chunk
-define internal i1 @wide(ptr %rows, i64 %n) nounwind {
-entry:
-  br label %head
-head:
-  %i = phi i64 [ 0, %entry ], [ %next, %body ]
-  %more = icmp slt i64 %i, %n
-  br i1 %more, label %body, label %no
-body:
-  %row = getelementptr [5 x i64], ptr %rows, i64 %i
-  %units.at = getelementptr i64, ptr %row, i64 2
-  %units = load i64, ptr %units.at
-  %grain.at = getelementptr i64, ptr %row, i64 3
-  %grain = load i64, ptr %grain.at
-  %next = add i64 %i, 1
-  %over = icmp sgt i64 %units, %grain
-  %grained = icmp sgt i64 %grain, 0
-  %splits = and i1 %over, %grained
-  br i1 %splits, label %yes, label %head
-yes:
-  ret i1 true
-no:
-  ret i1 false
-}
-
-define internal ptr @execute(ptr %control) nounwind {
-entry:
-  %running.at = getelementptr i64, ptr %control, i64 6
-  %running = load i64, ptr %running.at
-  %epoch = load i64, ptr @epoch
-  %twice = icmp eq i64 %running, %epoch
-  br i1 %twice, label %refuse, label %start
-refuse:
-  %error = load ptr, ptr @PyExc_RuntimeError
-  call void @PyErr_SetString(ptr %error, ptr @busy.text)
-  ret ptr null
-start:
-  store i64 %epoch, ptr %running.at
-  %rows = load ptr, ptr %control
-  %nrows.at = getelementptr i64, ptr %control, i64 1
-  %nrows = load i64, ptr %nrows.at
-  %table.at = getelementptr i64, ptr %control, i64 2
-  %table = load ptr, ptr %table.at
-  %patches.at = getelementptr i64, ptr %control, i64 3
-  %patches = load ptr, ptr %patches.at
-  %npatches.at = getelementptr i64, ptr %control, i64 4
-  %npatches = load i64, ptr %npatches.at
-  %bases.at = getelementptr i64, ptr %control, i64 5
-  %bases = load ptr, ptr %bases.at
-  call void @patch(ptr %table, ptr %patches, i64 %npatches, ptr %bases)
-  %float = call i64 @float_reset()
-  %wide = call i1 @wide(ptr %rows, i64 %nrows)
-  %many = icmp sge i64 %nrows, $LONG_PROGRAM
-  %long = or i1 %wide, %many
-  br i1 %long, label %free, label %held
-held:
-  call void @serial(ptr %rows, i64 %nrows, ptr %table)
-  call void @float_restore(i64 %float)
-  store i64 0, ptr %running.at
-  br label %out
-free:
-  %thread = call ptr @PyEval_SaveThread()
-  br i1 %wide, label %pooled, label %alone
-pooled:
-  call void @spread(ptr %rows, i64 %nrows, ptr %table)
-  br label %ran
-alone:
-  call void @serial(ptr %rows, i64 %nrows, ptr %table)
-  br label %ran
-ran:
-  call void @float_restore(i64 %float)
-  call void @PyEval_RestoreThread(ptr %thread)
-  ; NOTE: after the interpreter lock is back, which is what makes a plain store enough
-  store i64 0, ptr %running.at
-  br label %out
-out:
-  call void @Py_IncRef(ptr @_Py_NoneStruct)
-  ret ptr @_Py_NoneStruct
-}
-
-; the 64-bit value of a Python int in *%out; false with an exception set if there is none
-define internal i1 @word(ptr %object, ptr %out) nounwind {
-  %value = call i64 @PyLong_AsLongLong(ptr %object)
-  store i64 %value, ptr %out
-  %odd = icmp eq i64 %value, -1
-  br i1 %odd, label %doubt, label %yes
-doubt:
-  %error = call ptr @PyErr_Occurred()
-  %quiet = icmp eq ptr %error, null
-  br i1 %quiet, label %complain, label %no
-complain:
-  %kind = load ptr, ptr @PyExc_ValueError
-  call void @PyErr_SetString(ptr %kind, ptr @address.text)
-  br label %no
-no:
-  ret i1 false
-yes:
-  ret i1 true
-}
-
-; the 64-bit value of any Python int in *%out, or the bits of a float; false with an exception set if it has none
-define internal i1 @number(ptr %object, ptr %out) nounwind {
-  %is.float = call i32 @PyObject_IsInstance(ptr %object, ptr @PyFloat_Type)
-  %floats = icmp eq i32 %is.float, 1
-  br i1 %floats, label %float, label %int
-float:
-  %real = call double @PyFloat_AsDouble(ptr %object)
-  store double %real, ptr %out
-  br label %yes
-int:
-  %value = call i64 @PyLong_AsLongLong(ptr %object)
-  store i64 %value, ptr %out
-  %odd = icmp eq i64 %value, -1
-  br i1 %odd, label %doubt, label %yes
-doubt:
-  %error = call ptr @PyErr_Occurred()
-  %quiet = icmp eq ptr %error, null
-  br i1 %quiet, label %yes, label %no
-no:
-  ret i1 false
-yes:
-  ret i1 true
-}
-
-; METH_O: run(address of the control block)
-define ptr @${P}_run(ptr %self, ptr %address) nounwind {
-  %slot = alloca ptr, align 8
-  %ok = call i1 @word(ptr %address, ptr %slot)
-  br i1 %ok, label %go, label %fail
-fail:
-  ret ptr null
-go:
-  %control = load ptr, ptr %slot
-  %r = call ptr @execute(ptr %control)
-  ret ptr %r
-}
-
-; METH_NOARGS: run(); self is the address of the control block
-define ptr @${P}_run_bound(ptr %self, ptr %unused) nounwind {
-  %r = call ptr @${P}_run(ptr null, ptr %self)
-  ret ptr %r
-}
-
-; METH_O: launch(list of base addresses); self is the address of the control block
-define ptr @${P}_launch(ptr %self, ptr %list) nounwind {
-entry:
-  %slot = alloca ptr, align 8
-  %ok = call i1 @word(ptr %self, ptr %slot)
-  br i1 %ok, label %measure, label %fail
-measure:
-  %control = load ptr, ptr %slot
-  %bases.at = getelementptr i64, ptr %control, i64 5
-  %bases = load ptr, ptr %bases.at
-  %n.at = getelementptr i64, ptr %control, i64 7
-  %n = load i64, ptr %n.at
-  ; -1 with an exception, which the one below replaces, if it is no list
-  %given = call i64 @PyList_Size(ptr %list)
-  %fits = icmp eq i64 %given, %n
-  br i1 %fits, label %head, label %refuse
-refuse:
-  %kind = load ptr, ptr @PyExc_ValueError
-  %null = call ptr (ptr, ptr, ...) @PyErr_Format(ptr %kind, ptr @list.text, i64 %n)
-  br label %fail
-head:
-  %i = phi i64 [ 0, %measure ], [ %next, %body ]
-  %more = icmp slt i64 %i, %n
-  br i1 %more, label %body, label %go
-body:
-  %item = call ptr @PyList_GetItem(ptr %list, i64 %i)
-  %base.at = getelementptr i64, ptr %bases, i64 %i
-  %read = call i1 @number(ptr %item, ptr %base.at)
-  %next = add i64 %i, 1
-  br i1 %read, label %head, label %fail
-go:
-  %r = call ptr @execute(ptr %control)
-  ret ptr %r
-fail:
-  ret ptr null
-}
-"""
-
-
-def _c_string(name: str, text: str) -> str:
-    return f'@{name} = internal constant [{len(text) + 1} x i8] c"{text}\\00", align 1'
-
 
 def render(platform: Platform) -> tuple[str, str]:
     """The IR of the runtime for a platform, and the prefix of the names that it exports."""
-    pause, pause_declaration = _PAUSE.get(platform.architecture, ("", ""))
-    floats = {"x86_64": _FLOAT_X86, "aarch64": _FLOAT_AARCH64}
-    sleep = _SLEEP_CONDITION if platform.futex is None else _SLEEP_FUTEX
-    source = Template(
-        "\n".join(
-            (
-                pause_declaration,
-                floats.get(platform.architecture, _FLOAT_OTHER),
-                sleep,
-                _PLACE_AFFINITY if platform.affinity else _PLACE_ANYWHERE,
-                _POOL,
-                _DRIVER,
-            )
-        )
-    )
+    source = Template("\n".join((platform_text(platform), _POOL, DRIVER)))
     values: dict[str, object] = {
         "FUTEX": platform.futex,
-        "PAUSE": pause,
+        "PAUSE": pause_of(platform),
         "SIG_BLOCK": platform.sig_block,
         "SIGNAL_BYTES": len(platform.blocked_signals),
         "SIGNALS": "".join(f"\\{byte:02X}" for byte in platform.blocked_signals),
@@ -934,10 +461,7 @@ def render(platform: Platform) -> tuple[str, str]:
         "WORKSPACE": WORKSPACE,
         "WORKER_SPINS": WORKER_SPINS,
         "CALLER_SPINS": CALLER_SPINS,
-        "LONG_PROGRAM": LONG_PROGRAM,
-        "BUSY_TEXT": _c_string("busy.text", "run: this program runs in another thread"),
-        "LIST_TEXT": _c_string("list.text", "launch: a list of %zd base addresses is required"),
-        "ADDRESS_TEXT": _c_string("address.text", "run: -1 is no address"),
+        **VALUES,
     }
     digest = hashlib.sha256(source.substitute(values, P="p").encode()).hexdigest()
     prefix = f"lazyt_runtime_{digest[:16]}"

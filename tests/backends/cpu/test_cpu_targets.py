@@ -12,7 +12,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from lazyt.backends.cpu import engine, thread_pool, thread_pool_ir, time_tiles_ir
+from lazyt.backends.cpu import engine, thread_platform_ir, thread_pool, thread_pool_ir, time_tiles_ir
 from lazyt.backends.cpu.codegen import routine
 from lazyt.backends.cpu.codegen.emit import emit
 from lazyt.backends.cpu.library import (
@@ -121,7 +121,7 @@ def test_the_runtime(target: engine.Host) -> None:
     there = dataclasses.replace(here, architecture=target.architecture, futex=futex, affinity=bool(futex))
     text, _ = thread_pool_ir.render(there)
     others = {s for s in needed(target, text) - FROM_C if not s.startswith(("pthread_", "Py", "_Py"))}
-    assert others <= ({"syscall", *thread_pool_ir.AFFINITY} if futex else set()), others
+    assert others <= ({"syscall", *thread_platform_ir.AFFINITY} if futex else set()), others
 
 
 def test_tiles_of_rows_and_launches(target: engine.Host) -> None:
