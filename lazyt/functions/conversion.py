@@ -156,7 +156,7 @@ def _as_operand(x: Any, device: Any = None, beside: Sequence[Any] = ()) -> Tenso
         return asarray(x, device=device) if holds_tensor(x) else _part(x, device, beside)
     if isinstance(x, ARRAYS) or hasattr(x, "__array__"):
         return asarray(x, device=device)
-    if (number := recording.plain_number(x)) is not None:
+    if (number := dtypes.plain_number(x)) is not None:
         return asarray(number, device=device)
     raise DTypeError(f"not an array or a Python scalar: {type(x).__name__!r} object {x!r:.60}")
 

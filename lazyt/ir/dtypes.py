@@ -109,6 +109,20 @@ def promote_weak(dtype: np.dtype, scalar: type) -> np.dtype:
     return complex64 if dtype in (float16, bfloat16, float32) else complex128
 
 
+def plain_number(x: object) -> float | complex | None:
+    """The number that an instance of a subclass of Python's types is (an IntEnum); None for all else.
+
+    NumPy's scalars, some of which are such instances, are arrays.
+    """
+    if hasattr(x, "__array__"):
+        return None
+    if isinstance(x, float):
+        return float(x)
+    if isinstance(x, int):
+        return int(x)
+    return complex(x) if isinstance(x, complex) else None
+
+
 def default_dtype(scalar: type) -> np.dtype:
     """What a Python scalar becomes on its own: bool, int64, float32, complex64."""
     return {bool: bool_, int: int64, float: float32, complex: complex64}[scalar]

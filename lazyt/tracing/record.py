@@ -341,26 +341,12 @@ def operand_slots(tr: Trace, operands: Sequence[Any]) -> tuple[list[Any], list[A
         elif type(x) in SCALARS:
             slots.append(type(x))
             scalars.append(x)
-        elif (number := plain_number(x)) is not None:
+        elif (number := dtypes.plain_number(x)) is not None:
             slots.append(type(number))
             scalars.append(number)
         else:
             slots.append(slot_of(tr, hooks.as_tensor(x, _place(operands), operands)))
     return slots, scalars
-
-
-def plain_number(x: Any) -> float | complex | None:
-    """The number that an instance of a subclass of Python's types is (an IntEnum); None for all else.
-
-    NumPy's scalars, some of which are such instances, are arrays.
-    """
-    if hasattr(x, "__array__"):
-        return None
-    if isinstance(x, float):
-        return float(x)
-    if isinstance(x, int):
-        return int(x)
-    return complex(x) if isinstance(x, complex) else None
 
 
 def _place(operands: Sequence[Any]) -> Any:
