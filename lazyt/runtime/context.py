@@ -82,31 +82,45 @@ class enable_grad(_Context):  # noqa: N801
         restore_grad_mode(self._before)
 
 
-class device(_Context):  # noqa: N801 - the Array API's word
-    """What is made from nothing (zeros, ranges, random numbers) is made on this device, in the `with` block.
+class device(Device, _Context):  # noqa: N801 - the Array API's word
+    """A device by its name, or by kind and number; as a context, where values that are made from nothing are made.
 
-    Raises DeviceError for a device that is not there.
+    Those are zeros, ranges, random numbers. It is what `to`, `device=` and `map_location` take, and equals the name.
+    Raises DeviceError for a device that is not there. As `torch.device`.
 
     >>> import lazyt as lt
     >>> with lt.device("cpu"):
     ...     lt.zeros(3).device
     Device('cpu')
+    >>> d = lt.device("cpu")
+    >>> lt.ones(3).to(d).device == d
+    True
     """
 
+    # By level of contexts: the device of the thread before, and what stood here.
+    _before: tuple[Any, Any] | None
+
     @api_boundary
-    def __init__(self, name: Any) -> None:
-        self.name = Device.check(name)
+    def __new__(cls, name: Any, index: int | None = None) -> Self:
+        made = super().__new__(cls, Device.check(name if index is None else f"{name}:{index}"))
+        made._before = None
+        return made
 
     def __enter__(self) -> Self:
-        self._before = set_device(self.name)
+        self._before = (set_device(Device(self)), self._before)
         return self
 
     @uninterrupted
     def __exit__(self, *exc: object) -> None:
-        restore_device(self._before)
+        assert self._before is not None, "entered before"
+        restore_device(self._before[0])
+        self._before = self._before[1]
 
     def _again(self) -> _Context:
-        return type(self)(self.name)
+        return type(self)(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self),)
 
 
 def _tensors_of(given: Any) -> list[Handle]:

@@ -19,7 +19,13 @@ class Device(str):
     @property
     def type(self) -> str:
         """The name of its backend, such as 'cpu' or 'cuda'."""
-        return self.partition(":")[0]
+        return str(self).partition(":")[0]
+
+    @property
+    def index(self) -> int | None:  # type: ignore[override]
+        """Its number among those of its kind; None where there is one alone."""
+        number = self.partition(":")[2]
+        return int(number) if number else None
 
     def synchronize(self) -> None:
         """Wait for all that was enqueued here, as to time it; on the CPU a sync has waited itself.
