@@ -158,6 +158,19 @@ class ModuleList(_Indexed):
         super().__init__()
         self.extend(() if modules is None else modules)
 
+    def __repr__(self) -> str:
+        """As other modules', with modules that follow each other and look alike in one line: `(0-5): 6 x Block(`."""
+        runs: list[tuple[int, int, str]] = []
+        for i, text in enumerate(map(repr, self)):
+            if runs and runs[-1][2] == text:
+                runs[-1] = (runs[-1][0], i, text)
+            else:
+                runs.append((i, i, text))
+        if not runs:
+            return f"{type(self).__name__}()"
+        lines = [f"({i}): {text}" if i == j else f"({i}-{j}): {j - i + 1} x {text}" for i, j, text in runs]
+        return f"{type(self).__name__}(\n  " + "\n  ".join(line.replace("\n", "\n  ") for line in lines) + "\n)"
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise NotSupportedError(f"{type(self).__name__}: a list of modules is not called; call its modules in forward")
 

@@ -78,6 +78,12 @@ class Module(Hooked):
             parameters[name] = value
         elif name in modules and value is None:
             modules[name] = None
+        elif name in modules or name in buffers:
+            what, wanted = ("a submodule", "Module") if name in modules else ("a buffer", "a tensor")
+            raise DTypeError(
+                f"{type(self).__name__}: cannot assign {type(value).__name__!r} to {name!r}, which is {what} "
+                f"({wanted} or None expected): del it first, to have another attribute there"
+            )
         elif name in parameters:
             what = "a tensor that would not be trained" if isinstance(value, Handle) else repr(type(value).__name__)
             raise DTypeError(

@@ -94,3 +94,18 @@ def test_a_dict_of_parameters() -> None:
     p.clear()
     with pytest.raises(KeyError, match="empty"):
         p.popitem()
+
+
+def test_modules_that_look_alike_are_one_line() -> None:
+    layers = nn.ModuleList([nn.ReLU(), nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 1), nn.Sequential(nn.Tanh())])
+    assert repr(layers).splitlines() == [
+        "ModuleList(",
+        "  (0): ReLU()",
+        "  (1-2): 2 x Linear(in_features=2, out_features=2, bias=True)",
+        "  (3): Linear(in_features=2, out_features=1, bias=True)",
+        "  (4): Sequential(",
+        "    (0): Tanh()",
+        "  )",
+        ")",
+    ]
+    assert repr(nn.ModuleList()) == "ModuleList()"

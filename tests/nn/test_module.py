@@ -212,6 +212,21 @@ def test_frozen_parameters_and_buffers_are_registered_by_assignment() -> None:
         m.register_module("c", "x")  # type: ignore[arg-type]
 
 
+def test_what_is_a_child_or_a_buffer_stays_one() -> None:
+    m = nn.Module()
+    m.layer = nn.Linear(1, 1)
+    m.register_buffer("mean", lt.zeros(1))
+    with pytest.raises(DTypeError, match=r"cannot assign 'int' to 'layer', which is a submodule \(Module or None exp"):
+        m.layer = 3
+    with pytest.raises(DTypeError, match=r"cannot assign 'float' to 'mean', which is a buffer \(a tensor or None exp"):
+        m.mean = 0.5
+    m.layer, m.mean = nn.ReLU(), lt.ones(1)
+    assert list(m.state_dict()) == ["mean"] and isinstance(m.layer, nn.ReLU)
+    del m.layer, m.mean
+    m.layer, m.mean = 3, 0.5
+    assert (m.layer, m.mean, list(m.children())) == (3, 0.5, [])
+
+
 def test_the_tree_once_or_by_every_path() -> None:
     net = Net()
     assert [n for n, _ in net.named_modules()].count("again") == 0
