@@ -21,6 +21,7 @@ from lazyt.runtime.tensor import Tensor
 from lazyt.tracing.call_site import user_site
 from lazyt.tracing.steps import hooks
 from lazyt.tracing.tensor_state import Handle
+from lazyt.tracing.trace import Slot, Step
 from lazyt.tracing.tracebacks import api_boundary
 
 __all__ = ["SpellingError", "spelling"]
@@ -53,6 +54,9 @@ _TESTS: dict[str, Callable[[tuple[Any, ...], dict[str, Any]], bool]] = {
     "no axis": lambda args, more: "axis" not in more,
     "no axis at all": lambda args, more: not args and not {"axis", "dim"} & more.keys(),
     "no indexing": lambda args, more: "indexing" not in more,
+    "no bins": lambda args, more: not args and "bins" not in more,
+    "no dtype": lambda args, more: "dtype" not in more,
+    "a flag": lambda args, more: bool(args) and type(args[0]) is bool,
     "any": lambda args, more: True,
 }
 
@@ -67,17 +71,32 @@ RULES = (
          "divided by n - 1", "x.std(ddof=1), or ddof=0"),
     Rule(("Tensor.transpose",), "two integers", "x.transpose(0, 1)", "the axes in this order: x itself, if it has two",
          "the two axes swapped", "x.swapaxes(0, 1), or x.permute_dims((0, 1))"),
+    Rule(("lazyt.equal",), "any", "lt.equal(x, y)", "an array, element by element", "one bool, of the whole",
+         "x == y, or lt.array_equal(x, y)"),
+    Rule(("Tensor.count_nonzero",), "two integers", "x.count_nonzero(0, 1)", "along axis 0, which stays",
+         "along both axes", "x.count_nonzero(axis=(0, 1))"),
     Rule(("lazyt.sort",), "no axis", "lt.sort(x)", "the values alone", "(values, indices)",
          "lt.sort(x, axis=-1) and lt.argsort(x, axis=-1)"),
-    Rule(("lazyt.median",), "no axis", "lt.median(x)", "the mean of the two in the middle", "the lower of the two",
+    Rule(("lazyt.unique",), "a flag", "lt.unique(x, True)", "(values, where each comes first)", "the values, sorted",
+         "lt.unique(x), or return_index=True"),
+    Rule(("lazyt.median", "lazyt.nanmedian"), "no axis", "lt.median(x)",
+         "the mean of the two in the middle", "the lower of the two",
          "lt.quantile(x, 0.5, method='lower'), or lt.median(x, axis=None)"),
     Rule(("lazyt.nonzero",), "any", "lt.nonzero(x)", "a tuple, an array for each axis",
          "one matrix, a row for each element", "lt.argwhere(x), or lt.where(x) for the tuple"),
     Rule(("lazyt.meshgrid",), "no indexing", "lt.meshgrid(x, y)", "indexing='xy'", "indexing='ij'",
          "lt.meshgrid(x, y, indexing='ij')"),
-    Rule(("lazyt.nn.Softmax", "lazyt.nn.LogSoftmax"), "no axis at all", "nn.Softmax()", "along the last axis",
-         "along axis 0 or 1, by the number of axes", "nn.Softmax(-1)"),
-    Rule(("lazyt.softmax", "lazyt.log_softmax", "lazyt.nn.functional.softmax", "lazyt.nn.functional.log_softmax"),
+    Rule(("lazyt.tril_indices", "lazyt.triu_indices"), "integer", "lt.tril_indices(3, 4)",
+         "those of a square of 3, from diagonal 4, as a tuple", "those of 3 rows of 4, as one array",
+         "lt.stack(lt.tril_indices(3, m=4)), or k= for the diagonal"),
+    Rule(("lazyt.histogram",), "no bins", "lt.histogram(x)", "10 bins, counted in integers",
+         "100 bins, counted in floats", "lt.histogram(x, bins=100)"),
+    Rule(("lazyt.nn.functional.one_hot",), "no dtype", "F.one_hot(y, 3)", "float32", "int64",
+         "F.one_hot(y, 3, dtype=lt.int64), or lt.float32"),
+    Rule(("lazyt.nn.Softmax", "lazyt.nn.LogSoftmax", "lazyt.nn.Softmin"), "no axis at all", "nn.Softmax()",
+         "along the last axis", "along axis 0 or 1, by the number of axes", "nn.Softmax(-1)"),
+    Rule(("lazyt.softmax", "lazyt.log_softmax", "lazyt.nn.functional.softmax", "lazyt.nn.functional.log_softmax",
+          "lazyt.nn.functional.softmin"),
          "no axis at all", "F.softmax(x)", "along the last axis", "along axis 0 or 1, by the number of axes",
          "F.softmax(x, -1)"),
 )  # fmt: skip
@@ -102,9 +121,10 @@ class _Mode:
 def spelling(library: str) -> _Mode:
     """`spelling("torch")`: calls that PyTorch would read in another way raise SpellingError; "numpy" ends that.
 
-    Such as `x.split(2)`, `x.repeat(2, 1)`, `x.max(1)`, `x.std()`, `x.transpose(0, 1)` (docs/from-pytorch.md has all). A
-    NumPy scalar that makes float32 float64, as in `x * np.float64(2)`, which PyTorch takes for a number, is a warning,
-    once for each line. For the whole process, or for a `with` block. NotSupportedError for another name.
+    Such as `x.split(2)`, `x.repeat(2, 1)`, `x.max(1)`, `x.std()`, `x.transpose(0, 1)` (docs/from-pytorch.md has all).
+    What becomes float64 here and float32 in PyTorch is a warning, once for each line that records it for the first
+    time: a NumPy scalar, as in `x * np.float64(2)`, and integers, as in `lt.arange(3) * 0.5`. For the whole process, or
+    for a `with` block. NotSupportedError for another name.
 
     >>> import lazyt as lt
     >>> with lt.spelling("torch"):
@@ -127,8 +147,10 @@ def _switch(library: str) -> None:
             _plain[place] = getattr(space, name)
             setattr(space, name, _replaced(_plain[place], rule))
         _plain["as_tensor"], hooks.as_tensor = hooks.as_tensor, _as_operand
+        hooks.made_step = _report_widening
     elif library == "numpy" and _plain:
         hooks.as_tensor = _plain.pop("as_tensor")
+        hooks.made_step = None
         while _plain:
             place, plain = _plain.popitem()
             space, name = _space(place)
@@ -180,14 +202,29 @@ _WIDE = {dtypes.float64: (dtypes.float32, dtypes.float16, dtypes.bfloat16), dtyp
 def _as_operand(x: Any, device: Any, beside: Any) -> Any:
     if isinstance(x, np.generic) and x.dtype in _WIDE:
         narrow = [t.dtype for t in beside if isinstance(t, Handle) and t.dtype in _WIDE[x.dtype]]
-        line = str(user_site())
-        if narrow and line not in _reported:
-            _reported.add(line)
-            warnings.warn(
-                LazytWarning(
-                    f"a NumPy scalar of dtype {x.dtype} makes {narrow[0]} {x.dtype} at {line}: write float(...), a "
-                    "number of Python's, which takes the tensor's dtype"
-                ),
-                stacklevel=2,
+        if narrow:
+            _report(
+                f"a NumPy scalar of dtype {x.dtype} makes {narrow[0]} {x.dtype}",
+                "write float(...), a number of Python's, which takes the tensor's dtype",
             )
     return _plain["as_tensor"](x, device, beside)
+
+
+def _report_widening(s: Step) -> None:
+    """Warn of an operation on integers, or on them and floats, that is wider here than in PyTorch."""
+    made = s.slots[0].dtype
+    of = [x.dtype for x in s.operands if isinstance(x, Slot)]
+    if made not in _WIDE or made in of or made in s.statics or not any(dtypes.kind(d) in "iub" for d in of):
+        return
+    _report(
+        f"{s.op.name} of {' and '.join(dict.fromkeys(map(str, of)))} is {made}, and of PyTorch's default dtype there",
+        "convert the integers first, x.float()",
+    )
+
+
+def _report(what: str, write: str) -> None:
+    """A warning, once for each line of the user's."""
+    line = str(user_site())
+    if line not in _reported:
+        _reported.add(line)
+        warnings.warn(LazytWarning(f"{what} at {line}: {write}"), stacklevel=2)

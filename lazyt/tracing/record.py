@@ -297,6 +297,8 @@ def _new_step(
             other = slots[by] if 0 <= by < len(slots) else None
             if isinstance(x, Slot) and (i == by or (isinstance(other, Slot) and other.requires_grad)):
                 check_saved(x, s, i)
+    if hooks.made_step is not None:
+        hooks.made_step(s)
     insert(tr, s, key, (op, plain_slots(slots), *plain[2:]))
     return s
 

@@ -59,6 +59,8 @@ class Hooks:
     sync_for: Callable[[Trace, Handle], None]
     compute_foreign: Callable[[Holder], Data]
     publish: Callable[[Trace], None]
+    # What looks at each step that is new, in modes that report what operations make.
+    made_step: Callable[[Step], None] | None = None
 
     def use(self, tensor: type[Handle]) -> None:
         """The class that handles are of."""

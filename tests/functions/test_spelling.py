@@ -21,6 +21,12 @@ REFUSED = {
     "lazyt.min": lambda x: lt.min(x, 1), "Tensor.std": lambda x: x.std(), "lazyt.std": lambda x: lt.std(x, axis=1),
     "Tensor.var": lambda x: x.var(1), "lazyt.var": lambda x: lt.var(x), "Tensor.transpose": lambda x: x.transpose(0, 1),
     "lazyt.sort": lambda x: lt.sort(x), "lazyt.median": lambda x: lt.median(x),
+    "lazyt.nanmedian": lambda x: lt.nanmedian(x, 1), "lazyt.equal": lambda x: lt.equal(x, x),
+    "Tensor.count_nonzero": lambda x: x.count_nonzero(0, 1), "lazyt.unique": lambda x: lt.unique(x, True),
+    "lazyt.tril_indices": lambda x: lt.tril_indices(3, 4), "lazyt.triu_indices": lambda x: lt.triu_indices(3, 4),
+    "lazyt.histogram": lambda x: lt.histogram(x), "lazyt.nn.Softmin": lambda x: lt.nn.Softmin()(x),
+    "lazyt.nn.functional.one_hot": lambda x: F.one_hot(x.long(), 8),
+    "lazyt.nn.functional.softmin": lambda x: F.softmin(x),
     "lazyt.nonzero": lambda x: lt.nonzero(x),
     "lazyt.meshgrid": lambda x: lt.meshgrid(x[0], x[1]),
     "lazyt.nn.Softmax": lambda x: lt.nn.Softmax()(x), "lazyt.nn.LogSoftmax": lambda x: lt.nn.LogSoftmax()(x),
@@ -34,7 +40,9 @@ ALLOWED = [
     lambda x: x.swapaxes(0, 1), lambda x: x.transpose(), lambda x: lt.sort(x, axis=-1), lambda x: lt.argwhere(x),
     lambda x: lt.median(x, axis=None), lambda x: lt.quantile(x, 0.5, method="lower"),
     lambda x: lt.meshgrid(x[0], x[1], indexing="ij"), lambda x: lt.nn.Softmax(-1)(x), lambda x: F.softmax(x, -1),
-    lambda x: lt.nn.Softmax(dim=0)(x),
+    lambda x: lt.nn.Softmax(dim=0)(x), lambda x: lt.array_equal(x, x), lambda x: x.count_nonzero(axis=(0, 1)),
+    lambda x: lt.unique(x), lambda x: lt.tril_indices(3), lambda x: lt.tril_indices(3, m=4),
+    lambda x: lt.histogram(x, bins=3), lambda x: F.one_hot(x.long(), 8, dtype=lt.int64),
     lambda x: F.layer_norm(x, 4), lambda x: x * 2.5, lambda x: repr(lt.nn.Softmax(0)),
 ]  # fmt: skip
 
@@ -96,3 +104,35 @@ def test_a_numpy_scalar_that_widens_is_reported_once_with_its_line():
     assert "a NumPy scalar of dtype float64 makes float32 float64 at" in str(
         one.message
     ) and "test_spelling.py:" in str(one.message)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda i: i * 0.5, "multiply of int64 is float64, and of PyTorch's default dtype there"),
+        (lambda i: lt.sqrt(i), "sqrt of int64 is float64"),
+        (lambda i: i / 2, "divide of int64 is float64"),
+        (lambda i: lt.ones(3) + i, "add of float32 and int64 is float64"),
+    ],
+)
+def test_integers_that_widen_are_reported_once_with_their_line(call, message):
+    with lt.spelling("torch"), warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            i = lt.arange(3)
+            assert call(i).dtype == lt.float64
+    (one,) = found
+    assert issubclass(one.category, LazytWarning)
+    assert message in str(one.message) and "test_spelling.py:" in str(one.message)
+
+
+def test_what_is_wide_by_its_operands_or_on_demand_is_not_reported():
+    with lt.spelling("torch"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        i = lt.arange(3)
+        i.astype(lt.float64) * 0.5
+        lt.sum(i, dtype=lt.float64)
+        i.double() + lt.ones(3)
+        i.float() * 0.5 + lt.zeros(3, dtype=lt.float64)
+        i + 2
+        i.to(lt.int16) * lt.ones(3)
