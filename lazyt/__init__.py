@@ -236,6 +236,8 @@ def __getattr__(name: str) -> _Any:
         return _load(name)
     if name in _ON_DEMAND or name in _MODULES:
         return _import_module(f"lazyt.{name}")
+    if name == "__version__":
+        return globals().setdefault(name, _import_module("importlib.metadata").version("lazyt"))
     if name in _OF_AMP:
         return globals().setdefault(name, getattr(_import_module("lazyt.amp"), name))
     if not name.startswith("_") and _is_kind(name) and name != _HOST:

@@ -11,6 +11,7 @@ import numpy as np
 from lazyt.config import HOST
 from lazyt.errors import DTypeError, ShapeError
 from lazyt.ir import dtypes
+from lazyt.ir.graph import shape_text
 from lazyt.runtime import memory
 from lazyt.runtime.sync import materialise
 from lazyt.tracing import fast_paths, inplace, record as recording
@@ -104,7 +105,12 @@ def axes(axis: Any) -> Any:
     """An axis argument that can be part of a program's key; an array of no dimensions is read."""
     if isinstance(axis, list):
         return tuple(axis)
-    return operator.index(axis) if isinstance(axis, np.ndarray) and not axis.ndim else axis
+    if isinstance(axis, Handle) and (axis.ndim or dtypes.kind(axis.dtype) not in "iu"):
+        raise DTypeError(
+            f"axis must be an integer or a tuple of them, got a tensor of shape {shape_text(axis.shape)} and dtype "
+            f"{axis.dtype}"
+        )
+    return operator.index(axis) if isinstance(axis, np.ndarray | Handle) and not axis.ndim else axis
 
 
 def broadcasts_to(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:

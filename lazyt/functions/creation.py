@@ -396,21 +396,21 @@ def diag(x: ArrayLike, /, k: int = 0) -> Tensor:
     return record(ops.DIAG, (t,), (k,), (t.shape[0] + abs(k),))
 
 
-def one_hot(x: ArrayLike, num_classes: int, /, *, dtype: Any = None) -> Tensor:
+def one_hot(x: ArrayLike, /, num_classes: int = -1, *, dtype: Any = None) -> Tensor:
     """1 at index x along a new last axis of `num_classes`, else 0; float32 by default. As `jax.nn.one_hot`.
 
-    All zeros where x is outside [0, num_classes). Raises DTypeError unless x has an integer dtype.
+    All zeros where x is outside [0, num_classes). Without `num_classes` there are as many as x's greatest value needs,
+    for which x is read: a sync. Raises DTypeError unless x has an integer dtype.
 
     >>> import lazyt as lt
     >>> lt.one_hot(lt.asarray([1, 0]), 3).tolist()
     [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
     """
-    return record(
-        ops.ONE_HOT,
-        (x,),
-        (_default(dtype),),
-        shape_of("one_hot", integer("one_hot", "num_classes", num_classes)),
-    )
+    classes = integer("one_hot", "num_classes", num_classes)
+    if classes == -1:
+        x = tensor(x)
+        classes = 1 + int(x.max()) if x.size else 0
+    return record(ops.ONE_HOT, (x,), (_default(dtype),), shape_of("one_hot", classes))
 
 
 def meshgrid(*arrays: ArrayLike, indexing: str = "xy") -> tuple[Tensor, ...]:

@@ -111,21 +111,42 @@ def ravel(x: ArrayLike, /, order: str | None = "C") -> Tensor:
     return _reshaped(t, (t.size,))
 
 
-def flatten(x: ArrayLike, /, order: str | None = "C") -> Tensor:
+def flatten(
+    x: ArrayLike, /, order: str | int | None = "C", end_dim: int = -1, *, start_dim: int | None = None
+) -> Tensor:
     """All elements in one axis, as a copy; `order` as in `ravel`. As `numpy.ndarray.flatten`.
+
+    With a number instead, or `start_dim` and `end_dim`, the axes from one to the other become one, and the rest stay:
+    as `torch.flatten`, a view where `reshape` gives one. Raises AxisError or ShapeError for axes that are not there.
 
     >>> import lazyt as lt
     >>> lt.flatten(lt.asarray([[1, 2], [3, 4]])).tolist()
     [1, 2, 3, 4]
+    >>> lt.flatten(lt.ones((2, 3, 4)), 1).shape
+    (2, 12)
     """
-    t = _in_order("flatten", tensor(x), order)
+    t = tensor(x)
+    if start_dim is None and type(order) is int:
+        start_dim = order
+    if start_dim is not None or end_dim != -1:
+        return _reshaped(t, _merged(t.shape, 0 if start_dim is None else start_dim, end_dim))
+    t = _in_order("flatten", t, order)
     return record(ops.FLATTEN, (t,), (), (t.size,))
+
+
+def _merged(shape: tuple[int, ...], first: int, last: int) -> tuple[int, ...]:
+    """The shape whose axes from `first` to `last` are one."""
+    shape = shape or (1,)
+    i, j = one_axis("flatten", first, len(shape)), one_axis("flatten", last, len(shape))
+    if i > j:
+        raise ShapeError(f"flatten: start_dim {first} comes after end_dim {last} in shape {shape_text(shape)}")
+    return (*shape[:i], math.prod(shape[i : j + 1]), *shape[j + 1 :])
 
 
 _ORDERS = (None, *"CFAKcfak")
 
 
-def _in_order(name: str, t: Tensor, order: str | None) -> Tensor:
+def _in_order(name: str, t: Tensor, order: Any) -> Tensor:
     """What has its elements, read in C order, in this order of x's."""
     if order not in _ORDERS:
         raise ShapeError(f"{name}: order is one of C, F, A and K, got {order!r}")

@@ -67,6 +67,11 @@ def permute(self: Tensor, *axes: Any) -> Tensor:
 def transpose(self: Tensor, *axes: Any) -> Tensor:
     """`lazyt.transpose`: reversed, or the axes one by one or in a tuple, as in NumPy."""
     given = _several(axes)
+    if len(axes) == 2 != self.ndim:
+        raise ShapeError(
+            f"transpose: 2 axes were given for an array of {self.ndim} dimensions; x.swapaxes({axes[0]}, {axes[1]}) "
+            "swaps two"
+        )
     return manipulation.transpose(self, None if given is None or not axes else given)
 
 
@@ -87,6 +92,11 @@ def unsqueeze(self: Tensor, axis: int) -> Tensor:
 def flip(self: Tensor, *axis: Any) -> Tensor:
     """`lazyt.flip`, with the axes one by one or in a tuple; none means all."""
     return manipulation.flip(self, axis=_several(axis) if axis else None)
+
+
+def tile(self: Tensor, *repetitions: Any) -> Tensor:
+    """`lazyt.tile`, with the repetitions one by one or in a tuple."""
+    return joining.tile(self, _several(repetitions))
 
 
 def repeat(self: Tensor, repeats: ArrayLike, axis: int | None = None) -> Tensor:
@@ -197,7 +207,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     ),
     **_named(statistics, "cumprod cumsum softmax log_softmax"),
     **_named(manipulation, "flatten ravel squeeze swapaxes split unstack moveaxis broadcast_to expand_dims"),
-    **_named(joining, "tile diff roll"),
+    **_named(joining, "diff roll"),
     **_named(indexing, "index_add put_along_axis scatter_add take_along_axis"),
     **_named(ordering, "argpartition"),
     **_named(searching, "searchsorted"),
@@ -220,6 +230,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "repeat": repeat,
     "reshape": reshape,
     "take": take,
+    "tile": tile,
     "transpose": transpose,
     "unsqueeze": unsqueeze,
     "view": view,

@@ -113,7 +113,7 @@ def argmax(x: ArrayLike, /, axis: int | None = None, keepdims: bool = False) -> 
     >>> lt.argmax(lt.asarray([[1, 5], [4, 4]]), axis=1).tolist()
     [1, 0]
     """
-    return record(ops.ARGMAX, (x,), (axis, bool(keepdims)))
+    return record(ops.ARGMAX, (x,), (axes(axis), bool(keepdims)))
 
 
 def argmin(x: ArrayLike, /, axis: int | None = None, keepdims: bool = False) -> Tensor:
@@ -126,7 +126,7 @@ def argmin(x: ArrayLike, /, axis: int | None = None, keepdims: bool = False) -> 
     >>> lt.argmin(lt.asarray([[1, 5], [4, 4]]), axis=1).tolist()
     [0, 0]
     """
-    return record(ops.ARGMIN, (x,), (axis, bool(keepdims)))
+    return record(ops.ARGMIN, (x,), (axes(axis), bool(keepdims)))
 
 
 def count_nonzero(x: ArrayLike, /, axis: AxisLike = None, keepdims: bool = False) -> Tensor:

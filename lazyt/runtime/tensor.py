@@ -204,17 +204,26 @@ class Tensor(Handle, metaclass=HintingType):
         out: Tensor = recording.record(CLONE, (self,))
         return out
 
-    def to(self, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False) -> Tensor:
+    def to(
+        self, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False, copy: bool = False
+    ) -> Tensor:
         """This value with another dtype or on another device, given by position or by name; self if nothing changes.
 
-        Another device is a sync, and so is the way back of a gradient. As `torch.Tensor.to`: a leaf's copy is no leaf.
+        Those of another tensor, if one is given. Another device is a sync, and so is the way back of a gradient;
+        `non_blocking` changes nothing. As `torch.Tensor.to`: a leaf's copy is no leaf.
 
         >>> import lazyt as lt
         >>> lt.ones(2).to(lt.float64).dtype
         dtype('float64')
         """
+        flags = [a for a in args if isinstance(a, bool)]  # non_blocking, and copy behind it
+        copy = copy or (len(flags) > 1 and flags[1])
         for a in args:
-            if isinstance(a, str) and not dtypes.is_name(a) and is_device_name(a):
+            if isinstance(a, bool):
+                continue
+            if isinstance(a, Tensor):
+                dtype, device = a.dtype, a.device
+            elif isinstance(a, str) and not dtypes.is_name(a) and is_device_name(a):
                 device = a
             else:
                 dtype = a

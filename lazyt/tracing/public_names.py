@@ -87,13 +87,24 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "view": ("reshape",),
     "vsplit": ("split",),
 }
+# Those whose third argument is a dtype, where PyTorch's is `keepdim`.
+REDUCED = ("mean", "nanmean", "nansum", "prod", "std", "sum", "var")
 # Functions whose first argument is a shape: the second is no extent.
 SHAPED = ("empty", "ones", "zeros")
 
 # Arguments by PyTorch's name -> by NumPy's.
 KEYWORDS = {"dim": "axis", "dims": "axis", "keepdim": "keepdims", "dim0": "axis1", "dim1": "axis2"}
+# Arguments of PyTorch's that nothing here has -> what to write.
+_ELSEWHERE = {
+    "requires_grad": "write {name}(...).requires_grad_()",
+    "device": "write {name}(...).to(device), or call it in `with lt.device(device):`",
+    "layout": "leave it out, as values are always contiguous",
+    "memory_format": "leave it out, as values are always contiguous",
+    "pin_memory": "leave it out; DataLoader(pin_memory=True) pins batches",
+}
 
 _NAMED = re.compile(r"(?:numpy\.)?((?:\w+\.)?)(\w+)(?=: )")
+_UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'$")
 _NO_DTYPE = re.compile(r"not a dtype: (\d+)$")
 
 
@@ -105,6 +116,11 @@ def say_as_written(error: BaseException, name: str) -> None:
     m = _NAMED.match(text)
     if m is not None and m[2] in ALIASES.get(name, ()):
         error.args = (f"{m[1]}{name}{text[m.end() :]}", *error.args[1:])
+    elif text.startswith("axis must be"):
+        two = {"max": "maximum", "amax": "maximum", "min": "minimum", "amin": "minimum"}.get(name)
+        error.args = (f"{name}: {text}{f'; of two arrays, write lt.{two}(x, y)' if two else ''}", *error.args[1:])
+    elif name in REDUCED and text in ("not a dtype: True", "not a dtype: False"):
+        error.args = (f"{name}: {text}; keepdims= is given by its name", *error.args[1:])
     elif name in SHAPED and isinstance(error, DTypeError) and (m := _NO_DTYPE.match(text)) is not None:
         error.args = (f"{name}: {text}; the shape is one argument, as in {name}((2, 3))", *error.args[1:])
 
@@ -114,6 +130,10 @@ def keyword_error(error: TypeError, name: str, keywords: Iterable[str]) -> TypeE
     text = str(error).removeprefix(f"{name}() ")
     if name in SHAPED and "positional argument" in text and "the shape is" not in text:
         return TypeError(f"{name}() {text}: the shape is one argument, as in {name}((2, 3))")
+    if name == "transpose" and text.endswith("too many positional arguments"):
+        return TypeError(f"transpose() {text}: the axes are one argument, and lt.swapaxes(x, 0, 1) swaps two")
+    if (m := _UNEXPECTED.search(text)) is not None and m[1] in _ELSEWHERE and m[1] in keywords:
+        return TypeError(f"{name}() {text}: {_ELSEWHERE[m[1]].format(name=name)}")
     meant = [f"{KEYWORDS[k]}= for {k}=" for k in keywords if k in KEYWORDS]
     if not meant or "argument" not in str(error) or "lazyt spells" in str(error):
         return None

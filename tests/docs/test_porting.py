@@ -57,6 +57,7 @@ OTHERWISE = {
     "jax.random.randint": "`lt.random.integers`",
     "jax.lax.stop_gradient": "`x.detach()`",
     "torch.Tensor.size": "`x.shape`; `x.size` is the number of elements",
+    "torch.equal": "`lt.array_equal`",
     "torch.from_numpy": "`lt.from_numpy`",
     "torch.get_autocast_dtype": "`lt.get_autocast_dtype`",
     "torch.is_autocast_enabled": "`lt.is_autocast_enabled`",
@@ -64,9 +65,10 @@ OTHERWISE = {
 }
 INTRODUCTION = {
     "torch": """\
-Change `import torch` to `import lazyt as lt`, `torch.nn` to `lt.nn`, `torch.optim` to `lt.optim`, `torch.utils.data` to
-`lt.data`. Layers, losses, optimizers and `DataLoader` have PyTorch's names, arguments and `state_dict` keys, and
-`lt.load` reads `.pt` files. Functions of arrays have NumPy's names and defaults, with `dim` as `axis`.
+Change `import torch` to `import lazyt as lt`, `torch.nn` to `lt.nn`, `torch.optim` to `lt.optim`, and so on;
+`torch.utils.data` is `lt.data`, and `lt.utils.data` too. Layers, losses, optimizers and `DataLoader` have PyTorch's
+names, arguments and `state_dict` keys, and `lt.load` reads `.pt` files. Functions of arrays have NumPy's names and
+defaults, with `dim` as `axis`.
 
 ## The same text, another meaning
 
@@ -122,6 +124,8 @@ def page(library: str) -> str:
         lines += [f"| `{r.call}` | {r.here} | {r.there} | {r.write} |" for r in RULES]
         lines += [
             "| `x * np.float64(2)` | float64 | x's dtype | x * 2.0 (a warning under `spelling`, once a line) |",
+            "| `i * 0.5`, `i / 2`, `lt.sqrt(i)`, of integers | float64 | float32 | i.float() * 0.5 (a warning too) |",
+            "| `x * i`, of float32 and integers | float64, unless i has few bits | float32 | x * i.float() (also) |",
             "",
         ]
     names = (FOLDER / "tests" / "docs" / f"{library}_names.txt").read_text().split()

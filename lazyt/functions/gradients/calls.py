@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lazyt.autograd.engine import backward_of, gradients
-from lazyt.errors import AutogradError
+from lazyt.errors import AutogradError, NotSupportedError
 from lazyt.functions.creation import zeros
 from lazyt.functions.vectorize import vmap
 from lazyt.tracing.tensor_state import Handle
@@ -60,6 +60,7 @@ def grad(
     grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool | None = None,
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
@@ -82,6 +83,10 @@ def grad(
     [[2.0, 0.0], [0.0, 4.0]]
     """
     outs, ins = _listed("grad", "outputs", outputs), _listed("grad", "inputs", inputs)
+    if not only_inputs:
+        raise NotSupportedError(
+            "grad: not supported: only_inputs=False, because `.grad` is left alone; backward() accumulates there"
+        )
     if not outs or not ins:
         raise AutogradError("grad: requires non-empty inputs" if outs else "grad: requires non-empty outputs")
     if allow_unused is False and materialize_grads:

@@ -126,6 +126,9 @@ def _flattening(f: Callable[..., Any]) -> Callable[..., Any]:
     def g(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
         if order is not None:
             return NotImplemented
+        if not (kind is None or (isinstance(kind, str) and kind[:1].lower() in "qhms")):
+            more = "; descending= is given by its name" if isinstance(kind, bool) else ""
+            raise ShapeError(f"{f.__name__}: kind is one of quicksort, heapsort and stable, got {kind!r}{more}")
         return f(manipulation.ravel(a), axis=0) if axis is None else f(a, axis=axis)
 
     return g
