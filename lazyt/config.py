@@ -76,7 +76,7 @@ FLAGS = (
     Flag("attention", "general", "attention is a product, a softmax and a product, with its weights in memory"),
     Flag("gemm", "general", "products are BLAS's where possible"),
     Flag("blas", "general", "products are generated code where possible"),
-    Flag("native", "general", "scatters, running sums and sorts are calls of NumPy"),
+    Flag("native", "general", "scatters, running sums, sorts and small matrices are calls of NumPy"),
     # Recording.
     Flag("shapes", "general", "shapes are inferred at each call"),
     Flag("calls", "general", "no cached calls"),

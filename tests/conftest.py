@@ -47,6 +47,7 @@ ONE_OF = {
     "tests/backends/cpu/test_products.py": 4,
     "tests/backends/cpu/test_row_folds.py": 2,
     "tests/backends/cpu/test_scatter.py": 5,
+    "tests/backends/cpu/test_small_matrices.py": 2,
     "tests/backends/cpu/test_small_stacks.py": 3,
     "tests/backends/cpu/test_sorting.py": 8,
     "tests/backends/cpu/test_strided_access.py": 4,

@@ -170,6 +170,7 @@ SVDVALS = _call(
     lambda x: np.linalg.svd(x, compute_uv=False),
     square=False,
     saves=(0,),
+    fallible=True,
     calls=((_A,), (_WIDE,), (_TALL,), (_COMPLEX,)),
 )
 
@@ -430,6 +431,7 @@ MATRIX_NORM = define(
     "linalg.matrix_norm",
     matrix_norm,
     saves=(0, -1),
+    fallible=True,
     numpy=_matrix_norm_numpy,
     samples=samples.calls(
         *((_TALL, {"ord": o}) for o in ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)),

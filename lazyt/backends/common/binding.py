@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lazyt.backends.common.arena import MANY_BLOCKS, by_size, by_time
-from lazyt.backends.common.data_errors import index_error
+from lazyt.backends.common.data_errors import index_error, matrix_error
 from lazyt.backends.common.products import Choice, Product
 from lazyt.ir import graph as g, kernel as k
 from lazyt.ir.graph import Node
@@ -20,7 +20,6 @@ from lazyt.ir.symbolic import Dim, uses_offset
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lazyt.errors import LazytError
     from lazyt.ir.passes.kernelize import KernelCall, ScalarArg
 
 # A key of a plan's arena: a temporary value, or a packed operand of a product.
@@ -191,9 +190,11 @@ class ScheduleBinding:
         else:
             patches.append((at + slot, self.scalar_base[s.position, s.part, s.floating], 0))
 
-    def error_of(self, code: int, index: int) -> LazytError:
-        """The error for an index that failed the check with this number, from 1."""
+    def error_of(self, code: int, index: int) -> Exception:
+        """The error for an index, or a matrix, that failed the check with this number, from 1."""
         n = self.checks[code - 1]
+        if isinstance(n.attrs, g.Opaque):
+            return matrix_error(n, index)
         if isinstance(n.attrs, g.Sizes):
             sizes = n.attrs.sizes
         else:

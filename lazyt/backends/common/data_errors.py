@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from lazyt.errors import LOOKED_UP, REFUSALS, IndexOutOfRange, LazytError, recorded_at
+from lazyt.ir import graph as g
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +19,13 @@ def line_of(n: Node) -> tuple[Any, int]:
     """The user's line that a node comes from, and the step of the program."""
     site = getattr(n.site, "site", None)
     return getattr(site, "site", site), getattr(n.site, "step", -1)
+
+
+def named(e: np.linalg.LinAlgError, n: Node) -> None:
+    """Has an error say which operation failed, and where that was recorded."""
+    assert isinstance(n.attrs, g.Opaque)
+    name = getattr(n.site, "name", n.attrs.fn)
+    e.args = (f"{name}: {e} (recorded at {n.site}; found at the sync)",)
 
 
 def index_error(n: Node, index: int, sizes: Sequence[int]) -> LazytError:
@@ -38,4 +48,28 @@ def index_error(n: Node, index: int, sizes: Sequence[int]) -> LazytError:
         refused, why = REFUSALS[name]
         error = refused(f"{name}: {why} (recorded {found})")
     recorded_at(error, *line_of(n))
+    return error
+
+
+# What NumPy says of a matrix for which a function of `linalg` fails.
+_REFUSED = {
+    "linalg_cholesky": "Matrix is not positive definite",
+    "linalg_eigh": "Eigenvalues did not converge",
+    "linalg_eigvalsh": "Eigenvalues did not converge",
+    "linalg_svd": "SVD did not converge",
+    "linalg_svdvals": "SVD did not converge",
+}
+_SINGULAR = "Singular matrix"
+
+
+def matrix_error(n: Node, reason: int) -> np.linalg.LinAlgError:
+    """The error for a matrix that a function of linear algebra refuses, with the line that recorded it.
+
+    reason: 1 for infinities in a matrix whose bases are asked for.
+    """
+    assert isinstance(n.attrs, g.Opaque)
+    why = _REFUSED.get(n.attrs.fn, _SINGULAR)
+    error = np.linalg.LinAlgError(f"{why}: the matrix holds infinities" if reason else why)
+    recorded_at(error, *line_of(n))
+    named(error, n)
     return error

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyt.backends.common.data_errors import line_of
+from lazyt.backends.common.data_errors import line_of, named
 from lazyt.config import general as switches
 from lazyt.errors import recorded_at
 from lazyt.ir import dtypes, graph as g
@@ -161,11 +161,11 @@ class HostCall(ABC):
             got = function(*[self._view(x, outs, arena, inputs, False) for x in c.operands], *statics)
         except Exception as e:
             recorded_at(e, *line_of(n))
-            name = getattr(n.site, "name", n.attrs.fn)
             if type(e) is not np.linalg.LinAlgError:  # what a call of NumPy deferred has to say stays as it is
+                name = getattr(n.site, "name", n.attrs.fn)
                 e.add_note(f"{name}, recorded at {n.site}; found at the sync")
                 raise
-            e.args = (f"{name}: {e} (recorded at {n.site}; found at the sync)",)
+            named(e, n)
             raise
         results = list(got) if isinstance(got, tuple) else [got]
         del got

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from lazyt.backends.cpu import binding, code_cache, engine, executor, kernel_rows, thread_pool, user_code
     from lazyt.backends.cpu.codegen import needs
-    from lazyt.backends.cpu.library import attention, bit_packing, products, scan, scatter, sorting
+    from lazyt.backends.cpu.library import attention, bit_packing, products, scan, scatter, small_matrices, sorting
     from lazyt.ir.builder import Builder
     from lazyt.ir.graph import Graph, Node
     from lazyt.ir.kernel import Kernel
@@ -42,6 +42,7 @@ else:
     products = on_demand.module("lazyt.backends.cpu.library.products")
     scan = on_demand.module("lazyt.backends.cpu.library.scan")
     scatter = on_demand.module("lazyt.backends.cpu.library.scatter")
+    small_matrices = on_demand.module("lazyt.backends.cpu.library.small_matrices")
     sorting = on_demand.module("lazyt.backends.cpu.library.sorting")
 
 NAME = memory.Buffer.device
@@ -122,7 +123,7 @@ class CpuBackend(HostBackend):
     dlpack_type = 1  # kDLCPU
     work_sizes = (
         (kernel_rows, "GRAIN"), (binding, "DONATED"), (bit_packing, "GRAIN"), (scan, "GRAIN"), (scatter, "GRAIN"),
-        (sorting, "GRAIN"), (products, "PRODUCT_GRAIN"),
+        (small_matrices, "GRAIN"), (sorting, "GRAIN"), (products, "PRODUCT_GRAIN"),
     )  # fmt: skip
 
     def capabilities(self, device: str) -> Capabilities:

@@ -8,7 +8,7 @@ from lazyt import on_demand
 from lazyt.backends.common.commit_flag import WRITTEN
 from lazyt.backends.cpu.flags import switches
 from lazyt.backends.cpu.kernel_rows import KernelRows
-from lazyt.backends.cpu.library.registry import bound_native_module_of
+from lazyt.backends.cpu.library.registry import bound_native_module_of, may_fail, workspace_of_library
 from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.ir.passes.kernelize import KernelCall
 from lazyt.ir.passes.schedule import AttentionCall, Launch, LibraryCall, MatmulCall, ScatterCall
@@ -114,6 +114,9 @@ class Binding(KernelRows):
     def _workspace(self) -> int:
         needed = [p.workspace for p in self.products.values()]
         needed += [attention.workspace(c) for c in self.exe.schedule.launches if isinstance(c, AttentionCall)]
+        for c in self.exe.schedule.launches:
+            if type(c) is LibraryCall and self._native(c):
+                needed.append(workspace_of_library(self, c))
         return max(needed, default=0)
 
     def divide(self, flag: int) -> list[Written | LibraryCall | MatmulCall | ScatterCall]:
@@ -198,11 +201,11 @@ class Binding(KernelRows):
         return isinstance(c, KernelCall | AttentionCall) or self.exe.native
 
     def _safe_region(self) -> int:
-        """The first region from which nothing can fail: no index is checked, and all is one native program."""
+        """The first region from which nothing can fail: nothing is checked, and all is one native program."""
         safe = 0
         for i, region in enumerate(self.exe.schedule.regions):
             for c in region:
                 checks = getattr(c, "checks", None) or getattr(getattr(c, "epilogue", None), "checks", None)
-                if checks or not self._native(c):
+                if checks or not self._native(c) or (type(c) is LibraryCall and may_fail(self, c)):
                     safe = i + 1
         return safe

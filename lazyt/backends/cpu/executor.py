@@ -294,7 +294,8 @@ class Bound(Binding):
 
     def _launch(self, bases: list[int], outs: list[Any], arena: Any, inputs: Sequence[Any]) -> None:
         for i, part in enumerate(self.parts):
-            if i == self.overwrites_from and self.checks and self.status[0]:
+            # What a check refused is neither given to a library nor followed by what overwrites inputs.
+            if (i == self.overwrites_from or type(part) is not Program) and self.checks and self.status[0]:
                 return
             if type(part) is Program:
                 part.launch(bases)

@@ -17,6 +17,7 @@ from lazyt.backends.cpu.library.attention_tile import PANELS, PANELS_BACK, SCORE
 from lazyt.backends.cpu.library.gemm_tile import FINISHED, PACKED_A, PACKED_B, SCRATCH
 
 if TYPE_CHECKING:
+    from lazyt.backends.cpu.codegen.lines import Lines
     from lazyt.backends.cpu.codegen.looptext import Function
 
 # Bytes, at most: of products, convolutions, attention and its gradient.
@@ -30,7 +31,7 @@ WORKSPACE = max(PRODUCT, CONVOLUTION, ATTENTION, ATTENTION_GRADIENT)
 PARAMETERS = "ptr %args, i64 %begin, i64 %end, ptr %workspace"
 
 
-def workspace_of(f: Function, own: str) -> str:
+def workspace_of(f: Function | Lines, own: str) -> str:
     """The workspace of the thread that runs a kernel; `own`: the caller's, from the arguments."""
     by_caller = f.let("icmp eq ptr %workspace, null")
     return f.let(f"select i1 {by_caller}, ptr {own}, ptr %workspace")

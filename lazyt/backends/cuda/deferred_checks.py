@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from lazyt.backends.cuda.device import Device
-    from lazyt.errors import LazytError
 
 # The word that kernels set: the number of the check that failed, from 1, and the index.
 WORD = 16
@@ -27,7 +26,7 @@ class Check:
 
     __slots__ = ("_error", "_event", "_owner", "_word", "device", "sites")
 
-    def __init__(self, device: Device, stream: Any, word: int, error: Callable[[int, int], LazytError]) -> None:
+    def __init__(self, device: Device, stream: Any, word: int, error: Callable[[int, int], Exception]) -> None:
         self.device = device
         self._error = error
         self.sites: Sequence[Any] | None = None  # the lines that were recorded, which need not be the plan's

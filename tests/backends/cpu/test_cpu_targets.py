@@ -25,6 +25,7 @@ from lazyt.backends.cpu.library import (
     scan,
     scan_complex,
     scatter,
+    small_matrices,
 )
 from tests.support.kernel_cases import cases_of_suite
 
@@ -110,7 +111,9 @@ def test_routines(target: engine.Host, monkeypatch: pytest.MonkeyPatch) -> None:
         scatter.routines.__wrapped__(dtype, "set", True, True, False)
     for dtype, innermost in itertools.product((np.dtype("f4"), np.dtype("f8")), (True, False)):
         scan_complex.routines.__wrapped__(dtype, innermost)
-    assert len(texts) == 24
+    for fn in small_matrices.FORMS:
+        small_matrices.routines.__wrapped__(fn, np.dtype("f4"), (True,) * 3)
+    assert len(texts) == 24 + len(small_matrices.FORMS)
     for text in texts:
         assert needed(target, text) <= FROM_C
 

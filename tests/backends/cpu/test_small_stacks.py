@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
 import sys
 import textwrap
@@ -13,7 +14,7 @@ import pytest
 from lazyt.backends.cpu import thread_pool_ir as threads_ir, workspace
 from lazyt.backends.cpu.codegen import needs
 from lazyt.backends.cpu.engine import assembly
-from lazyt.backends.cpu.library import attention_tile
+from lazyt.backends.cpu.library import attention_tile, small_matrices
 from lazyt.backends.cpu.library.attention_gradient_ir import gradient_text
 from lazyt.backends.cpu.library.attention_ir import attention_text
 from lazyt.backends.cpu.library.conv_features_ir import features_text
@@ -74,7 +75,11 @@ CASES = {
         lt.softmax(data(90, 70)), lt.softmax(data(90, 70), axis=0), data(300, 200).T + data(200, 300),
         lt.layer_norm(data(30, 11), (11,)),
     ],
-    "by NumPy": lambda: [lt.linalg.inv(data(30, 30)), abs(lt.fft.fft(data(20, 64))), lt.linalg.svd(data(9, 7))[1]],
+    "small matrices": lambda: [
+        lt.linalg.solve(data(9, 7, 7), data(9, 7, 2)), *lt.linalg.qr(data(9, 7, 7)), lt.linalg.svd(data(9, 5, 7))[1],
+        abs(lt.linalg.eigh(data(9, 7, 7))[1]), lt.linalg.slogdet(data(9, 7, 7))[1],
+    ],
+    "by NumPy": lambda: [lt.linalg.inv(data(40, 40)), abs(lt.fft.fft(data(20, 64))), lt.linalg.svd(data(9, 7))[1]],
 }
 found = {}
 
@@ -118,6 +123,13 @@ def test_code_that_is_compiled_on_a_small_stack(size: int, tmp_path, monkeypatch
     test_every_kind_of_kernel(size, 1, monkeypatch)
 
 
+# Functions of small matrices, and how many results they have.
+RESULTS = {
+    "solve": 1, "inv": 1, "det": 1, "slogdet": 2, "cholesky": 1, "qr": 2, "eigvalsh": 1, "eigh": 2, "svdvals": 1,
+    "svd": 3,
+}  # fmt: skip
+
+
 def texts() -> dict[str, tuple[str, str]]:
     """Modules of library kernels (text, name of the function)."""
     out = {}
@@ -139,6 +151,11 @@ def texts() -> dict[str, tuple[str, str]]:
             out[f"depthwise{' filter' * by_filter} {dtype}"] = depthwise_text(dtype, tile, window, by_filter)
         used = attention_tile.panels(tile, 1000)
         out[f"attention {dtype}"] = attention_text(dtype, tile, "add", used)
+        for name, results in RESULTS.items():
+            text = small_matrices.routines(f"linalg_{name}", dtype, (True,) * results).text
+            found = re.search(r"define void @(\w+)", text)
+            assert found is not None
+            out[f"{name} {dtype}"] = text, found[1]
         families = attention_tile.parts(tile, 65)
         out[f"attention's gradient {dtype}"] = gradient_text(dtype, tile, "bool", used, families)
     return out

@@ -1,6 +1,7 @@
 """Native routines that are not kernels of the kernel IR: `void name(ptr args, i64 begin, i64 end)`, structured.
 
-Like kernels they read int64 entries at `args`, do units [begin, end), and use explicit vectors of LANES elements.
+Like kernels they read int64 entries at `args`, do units [begin, end), and use explicit vectors of LANES elements. What
+they keep beside registers lies on the stack, or, where it is large, in a workspace (see workspace.py).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from lazyt.backends.cpu.codegen.loops import Loop, counted, when
 from lazyt.backends.cpu.codegen.text import Body, Module, type_of, vector
 from lazyt.backends.cpu.engine import compile_module
+from lazyt.backends.cpu.workspace import workspace_of
 from lazyt.backends.math.vector import Vec
 from lazyt.ir.kernel import LANES
 
@@ -30,6 +32,12 @@ class Routine:
         self.body = Body(module, "start")
         self._entry: list[str] = []
         self._arguments: dict[tuple[int, str], str] = {}
+        self._parameters = "ptr noalias %args, i64 %begin, i64 %end"
+
+    def workspace(self, position: int) -> str:
+        """The workspace of the thread that runs it; the caller's is at this entry of the arguments."""
+        self._parameters += ", ptr %workspace"
+        return workspace_of(self.body, self.argument(position, "ptr"))
 
     def argument(self, position: int, kind: str = "i64") -> str:
         """An entry of the arguments, loaded once."""
@@ -49,7 +57,7 @@ class Routine:
 
     def text(self, name: str) -> str:
         lines = [
-            f"define void @{name}(ptr noalias %args, i64 %begin, i64 %end) nounwind {{",
+            f"define void @{name}({self._parameters}) nounwind {{",
             "entry:",
             *self._entry,
             "  %some = icmp slt i64 %begin, %end",

@@ -10,13 +10,14 @@ from lazyt.ir.scan import SCANS
 
 if TYPE_CHECKING:
     from lazyt.backends.common.binding import ScheduleBinding
-    from lazyt.backends.cpu.library import bit_packing, copies, insertion_sort, scan
+    from lazyt.backends.cpu.library import bit_packing, copies, insertion_sort, scan, small_matrices
     from lazyt.ir.passes.schedule import LibraryCall
 else:
     scan = on_demand.module("lazyt.backends.cpu.library.scan")
     insertion_sort = on_demand.module("lazyt.backends.cpu.library.insertion_sort")
     bit_packing = on_demand.module("lazyt.backends.cpu.library.bit_packing")
     copies = on_demand.module("lazyt.backends.cpu.library.copies")
+    small_matrices = on_demand.module("lazyt.backends.cpu.library.small_matrices")
 
 
 class NativeModule(Protocol):
@@ -38,12 +39,18 @@ class NativeModule(Protocol):
         """Write the rows of a program for one call."""
 
 
+# Functions of small matrices: they work in a workspace, and some fail, by the status word, as indices do.
+MATRICES = frozenset(
+    f"linalg_{fn}" for fn in ("solve", "inv", "det", "slogdet", "cholesky", "qr", "eigh", "eigvalsh", "svd", "svdvals")
+)
+
 # The functions for which each has code; the modules are loaded with the first call.
 NATIVE_MODULES: dict[str, NativeModule] = {
     **dict.fromkeys(SCANS, scan),
     **dict.fromkeys(("packbits", "unpackbits", "frexp"), bit_packing),
     **dict.fromkeys(("sort", "argsort", "topk"), insertion_sort),
     "after": copies,
+    **dict.fromkeys(MATRICES, small_matrices),
 }
 
 
@@ -57,3 +64,13 @@ def bound_native_module_of(b: ScheduleBinding, c: LibraryCall) -> NativeModule |
     """The same for the extents of a binding: also None where NumPy's call is faster."""
     module = native_module_of(c)
     return module if module is not None and module.suits(b, c) else None
+
+
+def workspace_of_library(b: ScheduleBinding, c: LibraryCall) -> int:
+    """Bytes of working memory that the machine code of a call needs beside its arrays."""
+    return small_matrices.workspace(b, c) if bound_native_module_of(b, c) is small_matrices else 0
+
+
+def may_fail(b: ScheduleBinding, c: LibraryCall) -> bool:
+    """Whether the machine code of a call may write to the status word."""
+    return bound_native_module_of(b, c) is small_matrices
