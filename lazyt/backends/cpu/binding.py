@@ -39,6 +39,9 @@ else:
     scatter = on_demand.module("lazyt.backends.cpu.library.scatter")
     tuning = on_demand.module("lazyt.backends.cpu.library.tuning")
 
+# Results and temporaries that any second cache holds: their launches do not run in tiles.
+CACHED = 1 << 18
+
 # Smaller results do not take the memory of inputs: the check would cost as much as the copy.
 DONATED = 1 << 14
 MANY = 4  # ... unless there are at least so many
@@ -178,6 +181,8 @@ class Binding(KernelRows):
         """What runs in tiles of rows and launches."""
         # NOTE: a binding that is written out as a function has no chains: it would hold for these extents alone.
         if not switches["skew"] or not all(type(v) in (int, float) for v in self.values):
+            return []
+        if self.arena_size + sum(self.sizes) < CACHED:
             return []
         left_out = self.left_out or ()
         regions = [[c for c in region if id(c) not in left_out] for region in self.exe.schedule.regions]

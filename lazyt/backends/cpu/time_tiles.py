@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 # A chain is this long at most: comparing launches takes their number squared.
 LONGEST = 32
+# So many launches, one after the other, may share no memory with those before (steps of several fields).
+APART = 4
 # Passes over memory that a chain must save, of those that its launches take: a part.
 SAVES = 0.35
 # Of chains that save about as much as the best, the longest: fewer barriers.
@@ -139,9 +141,16 @@ class Chains:
         lefts: list[int] = []
         rights: list[int] = []
         tiled: list[tuple[Chain, float]] = []
+        touched: set[tuple[int, int]] = set()
+        apart = 0
         for n in range(1, min(LONGEST, len(rows) - at) + 1):
             own = rows[at : at + n]
-            if not self._extend(own, lefts, rights):
+            last = own[-1]
+            if last is None:
+                break
+            apart = 0 if touched & last.memory.keys() else apart + 1
+            touched |= last.memory.keys()
+            if apart > APART or not self._extend(own, lefts, rights):
                 break
             if (found := self._tiled(own, lefts, rights, threads)) is not None:
                 tiled.append(found)
@@ -209,9 +218,10 @@ class Chains:
 
     def _rows(self, c: KernelCall) -> Rows | None:
         b, kernel = self.b, c.kernel
-        extents, strides, _ = b._shape(c)
-        if not all(type(e) is int for e in extents) or not all(extents):
+        extents = tuple(map(b.value, c.extents))
+        if math.prod(extents) * sum(a.itemsize for a in c.accesses) < cache_sizes()[0]:
             return None
+        _, strides, _ = b._shape(c)
         last = extents[-1]
         blocks = -(-last // k.BLOCK)
         if len(extents) == 1:

@@ -136,7 +136,7 @@ def test_arrays_of_one_and_of_three_axes(few: list[time_tiles.Chain]) -> None:
         return u
 
     rng = np.random.default_rng(0)
-    for program, shape in [(line, (400_000,)), (cube, (90, 6, 10)), (cube, (40, 3, 9000)), (batch, (30, 40, 24))]:
+    for program, shape in [(line, (400_000,)), (cube, (300, 12, 16)), (cube, (40, 3, 9000)), (batch, (30, 40, 24))]:
         few.clear()
         shape = (shape[0] + lt.get_num_threads(), *shape[1:])
         with pytest.MonkeyPatch.context() as patch:
