@@ -40,6 +40,9 @@ class Kept(NamedTuple):
 # What is known of a buffer, the panels, and where they are.
 Filled = list[tuple[dict[Any, Any], Any, memory.Packed]]
 
+# Not empty once something is known of a buffer.
+met: set[bool] = set()
+
 
 def find(wanted: Sequence[Kept], inputs: Sequence[Data], held: list[memory.Packed], filled: Filled) -> list[int]:
     """The panels of each as the products' argument `kept`.
@@ -56,6 +59,7 @@ def find(wanted: Sequence[Kept], inputs: Sequence[Data], held: list[memory.Packe
                 known = buffer.packed
             except AttributeError:
                 known = buffer.packed = {}
+                met.add(True)
             panels = kept.sizes, kept.form
             there = known.get(panels, 0)
             if type(there) is memory.Packed:
@@ -85,7 +89,7 @@ def stay(filled: Filled) -> None:
 
 def overwritten(results: Sequence[Any]) -> None:
     """A run has put results into the buffers of those of them that are inputs."""
-    for x in results:
-        buffer = getattr(x, "buffer", None)
-        if buffer is not None and getattr(buffer, "packed", None):
-            buffer.packed = {}
+    # NOTE: a process that only trains has nothing to forget, and steps with a thousand results.
+    for x in results if met else ():
+        if not isinstance(x, memory.Buffer) and hasattr(x.buffer, "packed"):
+            x.buffer.packed = {}
