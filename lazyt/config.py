@@ -70,6 +70,7 @@ FLAGS = (
     Flag("cover", "general", "a write into most of an array copies the array first"),
     Flag("vectors", "general", "a product of a matrix and a vector is computed as other products"),
     Flag("halves", "general", "products read float32 copies of float16 and bfloat16 operands"),
+    Flag("merge", "general", "an elementwise value is stored before a reduction merges its axes"),
     Flag("turn", "general", "a transposed product is computed, then transposed"),
     Flag("pack", "general", "a matrix that many products read transposed is transposed by each of them"),
     Flag("epilogues", "general", "products have no epilogues"),

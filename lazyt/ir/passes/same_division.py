@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.ir.graph import reachable
 from lazyt.ir.passes.fuse import CALLS, FUSED, WRITES, fuse
+from lazyt.ir.passes.merge_axes import merges_axes
 from lazyt.ir.prims import REDUCTIONS
 
 if TYPE_CHECKING:
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
 def divided_alike(graph: Graph, scope: Scope | None, apart: Fused) -> Fused | None:
     """The graph divided as it is when fusion is on, if that comes to the same as each operation by itself.
 
-    None where passes before or behind do more than with single operations: around products, and for updates.
+    None where passes before or behind do more than with single operations: around products, merged axes, and updates.
     """
     read_by = Counter([x for n in graph.nodes for x in n.operands] + graph.outputs)
     for n in graph.nodes:
-        if n.op in WRITES or n.op in CALLS:
+        if n.op in WRITES or n.op in CALLS or merges_axes(n):
             return None
         if n.op in FUSED and any(x.op in FUSED and read_by[x] == 1 for x in n.operands):
             return None  # mostly fused, so this is not computed
