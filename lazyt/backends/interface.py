@@ -150,6 +150,9 @@ class Bound(Protocol):
     def spared(self, inputs: Sequence[Any] | None = None) -> int:
         """Bytes of results that take the memory of inputs; of these, or, with None, if nothing else holds any."""
 
+    def to_stay(self, inputs: Sequence[Any]) -> int:
+        """Bytes that a run with these inputs allocates beside results and temporaries, and that stay."""
+
     def value(self, e: int | Dim) -> int:
         """The value of an extent expression of the plan."""
 

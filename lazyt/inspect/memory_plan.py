@@ -48,7 +48,8 @@ class MemoryPlan:
     """What a sync would have in memory. Bytes are those of `lazyt.memory.allocated()`: whole blocks.
 
     `peak` is what `lazyt.memory.peak()` will be if nothing else is allocated meanwhile: `held`, what is allocated now
-    (inputs among it), plus `results` that do not take the memory of an input, plus `temporaries`, which are one block.
+    (inputs among it), plus `results` that do not take the memory of an input, plus `temporaries`, which are one block,
+    plus `packed`, weights that the run packs and that stay so.
     `saved` has a line for each value that the backward reads, `launches` the live bytes at each launch.
     """
 
@@ -59,6 +60,7 @@ class MemoryPlan:
         fresh = sum(map(allocator.block, bound.sizes)) - bound.spared(tr.inputs)
         self.inputs: int = found.inputs
         self.results: int = max(fresh, 0)
+        self.packed: int = bound.to_stay(tr.inputs)
         self.temporaries: int = allocator.arena_block(bound.arena_size) if bound.arena_size else 0
         self.launches: list[int] = _live(found, self.held + self.results)
         self.saved: list[SavedLine] = [*_kept(found, later), *_recomputed(found)]
@@ -67,7 +69,7 @@ class MemoryPlan:
     @property
     def peak(self) -> int:
         """The most bytes that will be allocated."""
-        return self.held + self.results + self.temporaries
+        return self.held + self.results + self.temporaries + self.packed
 
     @property
     def kept(self) -> int:
@@ -80,7 +82,8 @@ class MemoryPlan:
         return sum(s.nbytes for s in self.saved if s.decision == RECOMPUTED)
 
     def __str__(self) -> str:
-        parts = [f"{name} {bytes_text(getattr(self, name))}" for name in ("held", "results", "temporaries")]
+        names = ("held", "results", "temporaries", *["packed"] * (self.packed > 0))
+        parts = [f"{name} {bytes_text(getattr(self, name))}" for name in names]
         lines = [f"peak {bytes_text(self.peak)}: {', '.join(parts)}"]
         if self.saved:
             count = {what: sum(s.decision == what for s in self.saved) for what in (COMPRESSED, RECOMPUTED)}

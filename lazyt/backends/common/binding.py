@@ -95,6 +95,10 @@ class ScheduleBinding:
         """Bytes of results that take the memory of inputs; of these, or, with None, if nothing else holds any."""
         return 0
 
+    def to_stay(self, inputs: Sequence[Any]) -> int:
+        """Bytes that a run with these inputs allocates beside results and temporaries, and that stay."""
+        return 0
+
     @staticmethod
     def aligned(size: int) -> int:
         """So many bytes rounded up to whole cache lines."""

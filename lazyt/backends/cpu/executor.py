@@ -189,6 +189,10 @@ class Bound(Binding):
         size = dict(zip(self.exe.outputs, self.sizes, strict=True))
         return sum(size[d.output] for d in donated)
 
+    def to_stay(self, inputs: Sequence[Any]) -> int:
+        """Bytes that a run with these inputs allocates beside results and temporaries, and that stay."""
+        return kept_panels.to_stay(self.kept, inputs)
+
     def launch_only(self) -> Callable[[list[int]], None] | None:
         """The native call that makes up a run, given its bases; None if a run is more than one call."""
         part = self.parts[0] if len(self.parts) == 1 and not self.uses_blas and not self.kept else None

@@ -74,6 +74,19 @@ def find(wanted: Sequence[Kept], inputs: Sequence[Data], held: list[memory.Packe
     return found
 
 
+def to_stay(wanted: Sequence[Kept], inputs: Sequence[Data]) -> int:
+    """Bytes, in whole blocks, of the panels that the next run packs to stay."""
+    total = 0
+    for kept in wanted:
+        buffer = inputs[kept.source].buffer
+        known = getattr(buffer, "packed", {}) if type(buffer) is memory.Buffer else {}
+        there = known.get((kept.sizes, kept.form), 0)
+        size = memory.class_size(kept.nbytes)
+        if type(there) is int and there >= READ and memory.may_pack(total + size):
+            total += size
+    return total
+
+
 def _room(nbytes: int, owner: memory.Buffer) -> memory.Packed | None:
     try:
         return memory.pack(nbytes, owner)

@@ -314,8 +314,7 @@ class Pool:
         """
         with self._lock:
             size = class_size(nbytes)
-            short = self._limit is not None and self._used + size > self._limit
-            if short or not self._keeps.allows(self._packed + size, self._limit):
+            if not self.may_pack(size):
                 return None
             buffer = Packed()
             origin, address = self._find(nbytes)
@@ -329,6 +328,11 @@ class Pool:
                 self._pass_ceiling(nbytes, buffer, size)
             self._keeps.add(owner)
             return buffer
+
+    def may_pack(self, size: int) -> bool:
+        """Whether so many bytes more, in whole blocks, may stay packed."""
+        short = self._limit is not None and self._used + size > self._limit
+        return not short and self._keeps.allows(self._packed + size, self._limit)
 
     def set_packed_share(self, share: float) -> None:
         """Let what stays packed be at most this share of the limit, or of the machine's memory where there is none."""
@@ -513,6 +517,7 @@ if hasattr(os, "register_at_fork"):
 allocate = _pool.allocate
 lend = _pool.lend
 pack = _pool.pack
+may_pack = _pool.may_pack
 packed = _pool.packed
 set_packed_share = _pool.set_packed_share
 allocated = _pool.allocated
@@ -571,13 +576,9 @@ _exports: weakref.WeakValueDictionary[tuple[int, bool], _Export] = weakref.WeakV
 
 
 def as_ndarray(
-    buffer: Buffer,
-    dtype: npt.DTypeLike,
-    shape: Sequence[int],
-    strides: Sequence[int] | None = None,
-    offset: int = 0,
+    buffer: Buffer, dtype: npt.DTypeLike, shape: Sequence[int], strides: Sequence[int] | None = None, offset: int = 0,
     writable: bool = False,
-) -> npt.NDArray[Any]:
+) -> npt.NDArray[Any]:  # fmt: skip
     """A NumPy array over the buffer's memory, without a copy; it keeps the buffer alive.
 
     `strides` (default C-contiguous) and `offset` are in bytes. Raises `ValueError` for a writable

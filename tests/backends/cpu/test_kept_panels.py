@@ -491,3 +491,18 @@ def test_the_switch(monkeypatch):
 def test_products_beyond_one_in_ten_pack_each_time():
     x, w = tensor(300, 64), tensor(64, 64, seed=1)
     check_repeats(lambda x, w: x @ w.T, x, w, packs=False)
+
+
+def test_a_memory_plan_counts_what_will_stay_packed():
+    model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 128)).eval()
+    x = tensor(16, 256)
+    for run in range(RUNS):
+        with lt.no_grad():
+            y = model(x)
+        found = lt.memory.plan(y)
+        assert (found.packed > 0) == (run == 1)
+        assert ("packed" in str(found)) == (run == 1)
+        lt.memory.reset_peak()
+        lt.sync()
+        assert lt.memory.peak() == found.peak
+        del y
