@@ -45,9 +45,8 @@ class Capabilities:
     """Optional features of a backend's device, for planning, syncs and inspection. The defaults suit any backend."""
 
     # Planning
-    convolutions: bool | Callable[[Node], bool] = (
-        False  # which are kept as calls (see `Rewrites`); others become products
-    )
+    # Which convolutions are kept as calls (see `Rewrites`); others become products.
+    convolutions: bool | Callable[[Node], bool] = False
     attention: Attention | None = None  # the attention calls that are kept; None: all become products
     epilogues: bool = False  # a kernel may run on the blocks of a product (see ir/passes/epilogue.py)
     stage_reuse: bool = False  # a kernel keeps what several of its stages need in memory (see ir/passes/stage_reuse.py)
@@ -170,9 +169,8 @@ class Replayable(Bound, Protocol):
     moving: list[tuple[int, int, int, int]]  # (base or -1 for a number, byte offset, expression, itemsize)
     exe: Any  # its executable, with `scalars`, `words` and `expressions` (see backends/common/executable.py)
     donations: list[Donation]
-    chosen: tuple[
-        Any, Any, Sequence[int]
-    ]  # of the last run: references, the binding that ran, the input each result overwrote
+    # Of the last run: references, the binding that ran, the input that each result overwrote.
+    chosen: tuple[Any, Any, Sequence[int]]
     checks: list[Node]
     status: Array  # the check that failed, from 1, and the index; 0: none
     status_address: int

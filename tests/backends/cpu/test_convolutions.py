@@ -18,7 +18,7 @@ from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.ir.passes.verify import verify
 from lazyt.ir.symbolic import hint
 from lazyt.runtime import plan_cache
-from tests.support.arrays import normal
+from tests.support.arrays import assert_close_at_scale, normal
 from tests.support.plans import bits_by_threads_and_epilogues, forget
 
 pytestmark = pytest.mark.usefixtures("planned")
@@ -81,10 +81,7 @@ class TestConvolutions:
         monkeypatch.setitem(plan_cache.settings, "gemm", False)
         exact, ops = results(case, dtype)
         assert "convolve" not in ops
-        eps = float(np.finfo(dtype).eps)
-        for p, q in zip(got, exact, strict=True):
-            scale = float(np.abs(q).max(initial=0)) or 1.0
-            np.testing.assert_allclose(p, q, rtol=0, atol=200 * eps * scale)
+        assert_close_at_scale(got, exact, 200)
 
     @pytest.mark.parametrize("case", ["usual", "dilated", "along one axis", "narrow rows"])
     def test_against_the_interpreter(self, case, monkeypatch):

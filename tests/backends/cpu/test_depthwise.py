@@ -10,7 +10,7 @@ from lazyt import nn
 from lazyt.backends.cpu.library.depthwise_ir import Window
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.runtime import plan_cache
-from tests.support.arrays import normal
+from tests.support.arrays import assert_close_at_scale, normal
 from tests.support.plans import bits_by_threads_and_epilogues, forget
 
 pytestmark = pytest.mark.usefixtures("planned")
@@ -60,10 +60,7 @@ def test_generated_or_by_sums(case, dtype, monkeypatch):
     monkeypatch.setitem(plan_cache.settings, "gemm", False)
     exact, ops = results(case, dtype)
     assert not ops
-    eps = float(np.finfo(dtype).eps)
-    for p, q in zip(got, exact, strict=True):
-        scale = float(np.abs(q).max(initial=0)) or 1.0
-        np.testing.assert_allclose(p, q, rtol=0, atol=100 * eps * scale)
+    assert_close_at_scale(got, exact, 100)
 
 
 @pytest.mark.parametrize("case", ["rows that are no vectors", "parts of a plane", "transposed by two"])

@@ -9,7 +9,7 @@ import lazyt as lt
 from lazyt import nn
 from lazyt.ir.passes.schedule import MatmulCall
 from lazyt.runtime import plan_cache
-from tests.support.arrays import normal
+from tests.support.arrays import assert_close_at_scale, normal
 from tests.support.plans import bits_by_threads_and_epilogues, forget
 
 pytestmark = pytest.mark.usefixtures("planned")
@@ -62,10 +62,7 @@ def test_generated_or_by_products(case, dtype, monkeypatch):
     monkeypatch.setitem(plan_cache.settings, "gemm", False)
     exact, ops = results(case, dtype)
     assert not ops & {"convolve", "convolve_image"}
-    eps = float(np.finfo(dtype).eps)
-    for p, q in zip(got, exact, strict=True):
-        scale = float(np.abs(q).max(initial=0)) or 1.0
-        np.testing.assert_allclose(p, q, rtol=0, atol=200 * eps * scale)
+    assert_close_at_scale(got, exact, 200)
 
 
 @pytest.mark.parametrize("case", ["step of two", "long steps", "a convolution in groups"])

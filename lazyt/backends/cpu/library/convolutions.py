@@ -13,15 +13,7 @@ from lazyt.backends.cpu.library.conv_ir import CONV_AT, CONV_SIZE, convolution_t
 from lazyt.backends.cpu.library.conv_pad_ir import PAD_AT, PAD_SIZE, pad_text
 from lazyt.backends.cpu.library.gemm_pack import pack_text
 from lazyt.backends.cpu.library.gemm_tile import AT, KC, SCRATCH, Tile
-from lazyt.backends.cpu.library.products import (
-    PRODUCT_GRAIN,
-    Choice,
-    Product,
-    code_of,
-    filled,
-    only_epilogue_reads,
-    tile_for,
-)
+from lazyt.backends.cpu.library.products import PRODUCT_GRAIN, Choice, Product, code_of, epilogue_alone, fill, tile_for
 from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.ir import graph as g
 
@@ -57,7 +49,7 @@ def choose_convolution(c: MatmulCall, value: Value) -> Choice:
     if n.op == "convolve":
         *outer, width = (value(d) for d in n.shape[2:])
         m, area, count = value(n.shape[1]), math.prod(outer) * width, value(x.shape[0])
-        alone = only_epilogue_reads(c)
+        alone = epilogue_alone(c)
         by_features = _along_features(tile, m, area, depth, count)
         if set(a.strides) != {1} or by_features < _along_places(tile, m, math.prod(outer), width, depth, count):
             tile = _features_tile(tile, m)
@@ -170,7 +162,7 @@ class Convolution(Product):
             "height": height, "width": width, "top": top, "left": left, "pad_height": height + 2 * top,
             "pad_width": wide,
         }  # fmt: skip
-        table.extend(filled(PAD_SIZE, PAD_AT, values))
+        table.extend(fill(PAD_SIZE, PAD_AT, values))
         dtype = c.node.dtype
         base, _, offset = c.operands[0]
         b._address(base, offset, dtype.itemsize, at + PAD_AT["from"], patches)
@@ -214,7 +206,7 @@ class Convolution(Product):
         at = len(table)
         by_features = self.choice.form == "features"
         size, own = (PLACE_SIZE, PLACE_AT) if by_features else (CONV_SIZE, CONV_AT)
-        table.extend(filled(size, AT | own, values))
+        table.extend(fill(size, AT | own, values))
         names = "BA" if c.node.op == "convolve" and not by_features else "A"
         for name, (base, _, offset) in zip(names, c.operands, strict=False):
             if name == names[0] and self._is_framed_before:

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.library.depthwise_ir import PLANE_AT, PLANE_SIZE, Window, depthwise_text
 from lazyt.backends.cpu.library.gemm_tile import AT, KC, SCRATCH
-from lazyt.backends.cpu.library.products import (
-    PRODUCT_GRAIN,
-    Choice,
-    Product,
-    code_of,
-    filled,
-    only_epilogue_reads,
-    tile_for,
-)
+from lazyt.backends.cpu.library.products import PRODUCT_GRAIN, Choice, Product, code_of, epilogue_alone, fill, tile_for
 from lazyt.backends.cpu.thread_pool import get_num_threads
 from lazyt.ir import graph as g
 from lazyt.ir.passes.phases import is_depthwise
@@ -58,7 +50,7 @@ def choose_depthwise(c: MatmulCall, value: Value) -> Choice:
         return Choice("generated", value(y.shape[1]), window, places, value(y.shape[0]), 0, 0, tile=tile)
     height, width = (value(d) for d in n.shape[2:])
     fits = width * _window(n).phases[0] * n.dtype.itemsize <= SCRATCH
-    on_stack = only_epilogue_reads(c) and fits
+    on_stack = epilogue_alone(c) and fits
     return Choice(
         "generated", value(n.shape[1]), height * width, window, value(n.shape[0]), 0, 0, on_stack, tile=tile
     )  # fmt: skip
@@ -106,7 +98,7 @@ class Depthwise(Product):
             "images": ch.count, "channels": ch.m, "unit_channels": channels,
         }  # fmt: skip
         at = len(table)
-        table.extend(filled(PLANE_SIZE, AT | PLANE_AT, values))
+        table.extend(fill(PLANE_SIZE, AT | PLANE_AT, values))
         for name, (base, _, offset) in zip("BA", c.operands, strict=True):
             b._address(base, offset, size, at + AT[name], patches)
         if not ch.on_stack:

@@ -16,15 +16,7 @@ from lazyt.backends.cpu.library.phases_ir import (
     phases_text,
     tile_of_phases,
 )
-from lazyt.backends.cpu.library.products import (
-    PRODUCT_GRAIN,
-    Choice,
-    Product,
-    code_of,
-    filled,
-    only_epilogue_reads,
-    tile_for,
-)
+from lazyt.backends.cpu.library.products import PRODUCT_GRAIN, Choice, Product, code_of, epilogue_alone, fill, tile_for
 from lazyt.ir import graph as g
 from lazyt.ir.records import dataclass
 
@@ -127,7 +119,7 @@ def choose_phases(c: MatmulCall, value: Value) -> Choice:
     tile = tile_for(c.node.dtype)
     assert tile is not None, f"no convolution of {c.node.dtype}"
     row = p.channels * p.extents[1] * p.strides[0] * c.node.dtype.itemsize
-    on_stack = only_epilogue_reads(c) and row <= SCRATCH
+    on_stack = epilogue_alone(c) and row <= SCRATCH
     depth = -(-p.steps // math.prod(p.strides))
     return Choice(
         "generated", p.channels, math.prod(p.extents), depth, p.images * p.groups, 0, 0, on_stack,
@@ -177,7 +169,7 @@ class PhasedConvolution(Product):
             "x_batch": image, "a_group": self._of_group(p), "within": ch.count * image - farthest - self.tile.lanes + 1,
             "phases": PHASE_SIZE,
         }  # fmt: skip
-        table.extend(filled(PHASE_SIZE, AT | PHASE_AT, values))
+        table.extend(fill(PHASE_SIZE, AT | PHASE_AT, values))
         self._records(PHASE_SIZE, [phase.image for phase in phases], table)
         base, _, offset = c.operands[0]
         b._address(base, offset, size, at + AT["B"], patches)
@@ -211,7 +203,7 @@ class PhasedConvolution(Product):
             "rows": p.channels, "panels": max(panels, 1), "row_step": p.row_step,
             "group_step": p.channels * p.steps, "a_group": self._of_group(p),
         }  # fmt: skip
-        table.extend(filled(len(PACKED_FIELDS), PACKED_AT, values))
+        table.extend(fill(len(PACKED_FIELDS), PACKED_AT, values))
         self._records(len(PACKED_FIELDS), [phase.filters for phase in phases], table)
         base, _, offset = c.operands[1]
         b._address(base, offset, c.node.dtype.itemsize, at + PACKED_AT["from"], patches)

@@ -195,15 +195,15 @@ def choose(c: MatmulCall, value: Value, gemm: bool, library: bool) -> Choice:
 
 def stays_on_stack(c: MatmulCall, k: int) -> bool:
     """Whether a generated product needs no memory: only its epilogue reads it, and it is finished in one go along k."""
-    return only_epilogue_reads(c) and k <= DEPTH
+    return epilogue_alone(c) and k <= DEPTH
 
 
-def only_epilogue_reads(c: MatmulCall) -> bool:
-    """Whether nothing but an epilogue that the code of the product can call reads the result."""
+def epilogue_alone(c: MatmulCall) -> bool:
+    """Whether an epilogue that the code of the product can call reads the result, and nothing else does."""
     return c.epilogue is not None and not c.kept and c.epilogue.kernel.layout.size <= MAX_ARGUMENTS
 
 
-def filled(size: int, at: Mapping[str, int], values: Mapping[str, int]) -> list[int]:
+def fill(size: int, at: Mapping[str, int], values: Mapping[str, int]) -> list[int]:
     """The arguments of a launch: `size` entries, those with a name where `at` says."""
     args = [0] * size
     for name, v in values.items():
@@ -406,7 +406,7 @@ class Product(products.Product):
             "c_batch": ch.m * ch.n, "batch": len(batch), "scratch": int(ch.on_stack),
             "a_at": self._converted_at(group), "a_line": self._converted_line(unit_rows),
         }  # fmt: skip
-        args = filled(SIZE, AT, values)
+        args = fill(SIZE, AT, values)
         for i, e in enumerate(batch):
             args[HEAD + 3 * i : HEAD + 3 * i + 3] = [e, steps_a[i], steps_b[i]]
         table.extend(args)
@@ -476,7 +476,7 @@ class Product(products.Product):
         """
         b, c = self.bound, self.call
         at = len(table)
-        args = filled(PACK_SIZE, PACK_AT, {"units": units, "batch": len(batch), "to_batch": size, **head})
+        args = fill(PACK_SIZE, PACK_AT, {"units": units, "batch": len(batch), "to_batch": size, **head})
         count = 1
         for i, (e, s) in enumerate(batch):
             args[PACK_HEAD + 2 * i : PACK_HEAD + 2 * i + 2] = [e, s]
