@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from lazyt.autograd import engine
 from lazyt.autograd.jvp import close, others_lead_to
 from lazyt.autograd.reachability import Reach
@@ -16,8 +18,10 @@ from lazyt.ir import dtypes
 from lazyt.ops.definition import OpDef
 from lazyt.tracing.commit import undisturbed
 from lazyt.tracing.current import restore_grad_mode, set_grad_mode
+from lazyt.tracing.inplace import requires_grad
 from lazyt.tracing.record import begin, record, slot_of
 from lazyt.tracing.refusals import check_function
+from lazyt.tracing.steps import hooks
 from lazyt.tracing.tensor_state import Gradient, Handle
 from lazyt.tracing.trace import Trace
 from lazyt.tracing.tracebacks import api_boundary
@@ -107,18 +111,41 @@ def _pulled_back(
     return [totals[m] if m in totals else zeros_of(slot_of(begin(), x)) for x, m in zip(inputs, records, strict=True)]
 
 
+def _ended(values: Sequence[Any], records: Sequence[Gradient]) -> list[Any]:
+    """Values without a graph, where it leads to nothing but what these records are of; the others as they are."""
+    return [h if not requires_grad(h) or others_lead_to(begin(), [h], records) else record(STOP, (h,)) for h in values]
+
+
+def _lifted(tree: Any) -> Any:
+    """The tree with tensors for NumPy's arrays; itself if it has none."""
+    if isinstance(tree, np.ndarray):
+        return hooks.as_tensor(tree, None, ())
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*map(_lifted, tree))
+    if isinstance(tree, list | tuple):
+        return type(tree)(map(_lifted, tree))
+    return {k: _lifted(v) for k, v in tree.items()} if isinstance(tree, dict) else tree
+
+
 def value_and_grad(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
     """A function that gives f's value and its gradient by the arguments at `argnums`.
 
     f must return a scalar tensor (a pair of it and anything else with `has_aux`). Arguments may be tensors or nested
-    tuples, lists and dicts of them; gradients have the same structure. The arguments need no `requires_grad`.
+    tuples, lists and dicts of them; gradients have the same structure. The arguments need no `requires_grad`, and what
+    is given has no graph but to other tensors that f reads.
+
+    Arguments that are NumPy's arrays, without a tensor among them, are for SciPy and its like: the value is a number,
+    gradients are arrays, and both are computed at once. `scipy.optimize.minimize(lt.value_and_grad(f), x0, jac=True)`.
 
     >>> import lazyt as lt
     >>> v, g = lt.value_and_grad(lambda x: (x * x).sum())(lt.asarray([1.0, 2.0]))
     >>> v.item(), g.tolist()
     (5.0, [2.0, 4.0])
+    >>> import numpy as np
+    >>> lt.value_and_grad(lambda x: (x * x).sum())(np.asarray([1.0, 2.0]))
+    (5.0, array([2., 4.]))
     """
     check_function("grad", f)
     several = not isinstance(argnums, int)
@@ -131,6 +158,8 @@ def value_and_grad(
             if n >= len(args):
                 raise AutogradError(f"grad: argnums {n} is out of range for {len(args)} positional arguments")
         trees = [flatten(args[n], leaves) for n in numbers]
+        if is_host := not leaves:
+            trees = [flatten(_lifted(args[n]), leaves) for n in numbers]
         if not leaves:
             raise AutogradError("grad: the arguments to differentiate by hold no tensor")
         for x in leaves:
@@ -149,10 +178,16 @@ def value_and_grad(
                 raise AutogradError(f"grad: the function must return a tensor, not {type(value).__name__!r}")
             if value.shape != ():
                 raise AutogradError(f"grad: the function must return a scalar, not shape {value.shape}")
-            grads = _pull_back([value], [], tracked, records)
+            grads: list[Any] = _ended(_pull_back([value], [], tracked, records), records)
+            made: list[Any] = []
+            shape = flatten(out, made)
+            made = _ended(made, records)
             close(records)
         finally:
             restore_grad_mode(before)
+        if is_host:
+            made[0], grads = made[0].item(), [g.detach().numpy(copy=True) for g in grads]
+        out = unflatten(shape, made)
         result = [unflatten(t, grads) for t in trees]
         return out, (tuple(result) if several else result[0])
 
@@ -202,6 +237,7 @@ def vjp_of(f: Callable[..., Any], primals: Sequence[Any]) -> tuple[Any, Callable
         restore_grad_mode(before)
     outs: list[Handle] = []
     shape = flatten(out, outs)
+    ended = _ended(outs, records)
 
     @api_boundary
     def pull(cotangent: Any) -> tuple[Any, ...]:
@@ -209,9 +245,9 @@ def vjp_of(f: Callable[..., Any], primals: Sequence[Any]) -> tuple[Any, Callable
         flatten(cotangent, cts)
         if len(cts) != len(outs):
             raise AutogradError(f"vjp: {len(outs)} cotangents are required, one an output, got {len(cts)}")
-        return tuple(unflatten(tree, _pull_back(outs, cts, tracked, records)))
+        return tuple(unflatten(tree, _ended(_pull_back(outs, cts, tracked, records), records)))
 
-    return unflatten(shape, outs), pull, records
+    return unflatten(shape, ended), pull, records
 
 
 __all__ = ["grad", "value_and_grad", "vjp"]

@@ -10,6 +10,7 @@ import pytest
 
 import lazyt as lt
 from lazyt import autograd
+from lazyt.errors import DTypeError
 
 
 def leaf(*values: float) -> lt.Tensor:
@@ -274,3 +275,40 @@ def test_four_threads_with_backward_on_their_own_graphs() -> None:
     for k in range(4):
         train(k)
         np.testing.assert_array_equal(together[k], found[k])
+
+
+def test_gradients_by_numpys_arrays_are_arrays_and_values_numbers():
+    w = lt.tensor([2.0, 3.0], dtype=lt.float64, requires_grad=True)
+    f = lt.value_and_grad(lambda x, d: (w * x * x).sum() * d["s"], argnums=(0, 1))
+    lt.sync()
+    with lt.expect(syncs=1):
+        value, (gx, gd) = f(np.array([1.0, 4.0]), {"s": np.array(0.5)})
+    assert type(value) is float and value == 25.0
+    assert type(gx) is np.ndarray and gx.dtype == np.float64 and gx.tolist() == [2.0, 12.0] and gx.flags.writeable
+    assert type(gd["s"]) is np.ndarray and gd["s"] == 50.0
+    assert type(lt.grad(lambda x: (x * x).sum())(np.ones(2, "f4"))) is np.ndarray
+    with pytest.raises(DTypeError, match="grad: a floating or complex tensor is required, not int64"):
+        f(np.array([1, 4]), {"s": np.array(1)})
+
+
+def test_what_is_made_of_plain_values_has_no_graph():
+    x, w = lt.tensor([1.0, 2.0]), lt.tensor([3.0, 4.0], requires_grad=True)
+
+    def f(v):
+        return (v**3).sum()
+
+    value, g = lt.value_and_grad(f)(x)
+    again = lt.grad(lambda v: lt.grad(f)(v).sum())(x)
+    rows = lt.jacrev(lt.grad(f))(x)
+    out, pull = lt.vjp(f, x)
+    (pulled,) = pull(lt.tensor(1.0))
+    aux = lt.value_and_grad(lambda v: (f(v), {"twice": v * 2}), has_aux=True)(x)[0][1]["twice"]
+    assert not any(t.requires_grad for t in (value, g, again, rows, out, pulled, aux))
+    assert again.tolist() == [6, 12] and rows.tolist() == [[6, 0], [0, 12]] and aux.tolist() == [2, 4]
+    # What f reads beside its arguments is differentiated as ever, and so is a graph around it.
+    value, g = lt.value_and_grad(lambda v: (v * v * w).sum())(x)
+    (value + g.sum()).backward()
+    assert w.grad.tolist() == [3, 8]
+    y = lt.tensor([1.0, 2.0], requires_grad=True)
+    lt.value_and_grad(f)(y)[0].backward()
+    assert y.grad.tolist() == [3, 12]
