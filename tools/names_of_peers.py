@@ -12,7 +12,8 @@ FOLDER = Path(__file__).parent.parent / "tests" / "docs"
 SPACES = {
     "torch": (
         "torch", "torch.Tensor", "torch.nn", "torch.nn.functional", "torch.nn.init", "torch.nn.utils", "torch.optim",
-        "torch.optim.lr_scheduler", "torch.autograd", "torch.func", "torch.linalg", "torch.fft", "torch.utils.data",
+        "torch.optim.lr_scheduler", "torch.autograd", "torch.autograd.functional", "torch.func", "torch.linalg",
+        "torch.fft", "torch.utils.data",
         "torch.distributions", "torch.amp",
     ),
     "jax": (

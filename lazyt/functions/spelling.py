@@ -123,8 +123,9 @@ def spelling(library: str) -> _Mode:
 
     Such as `x.split(2)`, `x.repeat(2, 1)`, `x.max(1)`, `x.std()`, `x.transpose(0, 1)` (docs/from-pytorch.md has all).
     What becomes float64 here and float32 in PyTorch is a warning, once for each line that records it for the first
-    time: a NumPy scalar, as in `x * np.float64(2)`, and integers, as in `lt.arange(3) * 0.5`. For the whole process, or
-    for a `with` block. NotSupportedError for another name.
+    time: a NumPy scalar, as in `x * np.float64(2)`, and integers, as in `lt.arange(3) * 0.5`. So is a product of two
+    floating dtypes, such as float64 data and a layer's float32 weights. For the whole process, or for a `with` block.
+    NotSupportedError for another name.
 
     >>> import lazyt as lt
     >>> with lt.spelling("torch"):
@@ -210,10 +211,20 @@ def _as_operand(x: Any, device: Any, beside: Any) -> Any:
     return _plain["as_tensor"](x, device, beside)
 
 
+# Those whose operands have one dtype in PyTorch.
+_PRODUCTS = frozenset(("conv1d", "conv2d", "conv3d", "linear", "matmul"))
+
+
 def _report_widening(s: Step) -> None:
     """Warn of an operation on integers, or on them and floats, that is wider here than in PyTorch."""
     made = s.slots[0].dtype
     of = [x.dtype for x in s.operands if isinstance(x, Slot)]
+    if s.op.name in _PRODUCTS and len({d for d in of if dtypes.kind(d) in "fc"}) > 1:
+        _report(
+            f"{s.op.name} of {' and '.join(map(str, of))} is {made}, and an error in PyTorch",
+            "convert one, as in x.float()",
+        )
+        return
     if made not in _WIDE or made in of or made in s.statics or not any(dtypes.kind(d) in "iub" for d in of):
         return
     _report(

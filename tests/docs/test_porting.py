@@ -30,6 +30,7 @@ SPACES = {
     "torch.optim": ("lazyt.optim",),
     "torch.optim.lr_scheduler": ("lazyt.optim.lr_scheduler",),
     "torch.autograd": ("lazyt.autograd", "lazyt"),
+    "torch.autograd.functional": (),
     "torch.func": ("lazyt.func",),
     "torch.linalg": ("lazyt.linalg", "lazyt"),
     "torch.fft": ("lazyt.fft",),
@@ -57,6 +58,12 @@ OTHERWISE = {
     "jax.random.randint": "`lt.random.integers`",
     "jax.lax.stop_gradient": "`x.detach()`",
     "torch.Tensor.size": "`x.shape`; `x.size` is the number of elements",
+    "torch.autograd.functional.hessian": "`lt.hessian(f)(x)`",
+    "torch.autograd.functional.hvp": "`lt.hvp(f, (x,), (v,))`",
+    "torch.autograd.functional.jacobian": "`lt.jacrev(f)(x)`",
+    "torch.autograd.functional.jvp": "`lt.jvp(f, (x,), (v,))`",
+    "torch.autograd.functional.vhp": "`lt.hvp(f, (x,), (v,))`, as a Hessian is symmetric",
+    "torch.autograd.functional.vjp": "`lt.vjp(f, x)`, which gives the value and the function that pulls v back",
     "torch.equal": "`lt.array_equal`",
     "torch.from_numpy": "`lt.from_numpy`",
     "torch.get_autocast_dtype": "`lt.get_autocast_dtype`",
@@ -125,7 +132,8 @@ def page(library: str) -> str:
         lines += [
             "| `x * np.float64(2)` | float64 | x's dtype | x * 2.0 (a warning under `spelling`, once a line) |",
             "| `i * 0.5`, `i / 2`, `lt.sqrt(i)`, of integers | float64 | float32 | i.float() * 0.5 (a warning too) |",
-            "| `x * i`, of float32 and integers | float64, unless i has few bits | float32 | x * i.float() (also) |",
+            "| `x * i`, of float32 and int64 | float64 | float32 | x * i.float() (the same) |",
+            "| `layer(x)`, of float64 data and float32 weights | float64 | an error | layer(x.float()) (the same) |",
             "",
         ]
     names = (FOLDER / "tests" / "docs" / f"{library}_names.txt").read_text().split()

@@ -112,6 +112,10 @@ def test_a_numpy_scalar_that_widens_is_reported_once_with_its_line():
         (lambda i: i * 0.5, "multiply of int64 is float64, and of PyTorch's default dtype there"),
         (lambda i: lt.sqrt(i), "sqrt of int64 is float64"),
         (lambda i: i / 2, "divide of int64 is float64"),
+        (
+            lambda i: lt.nn.Linear(3, 2)(i.double()),
+            "linear of float64 and float32 and float32 is float64, and",
+        ),
         (lambda i: lt.ones(3) + i, "add of float32 and int64 is float64"),
     ],
 )
