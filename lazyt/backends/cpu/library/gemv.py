@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.backends.cpu.library.gemm_tile import AT, FINISHED, HEAD, SIZE
 from lazyt.backends.cpu.library.gemv_ir import LANES_SIZE, gemv_text, together
-from lazyt.backends.cpu.library.products import Choice, Product, filled, only_epilogue_reads
+from lazyt.backends.cpu.library.products import Choice, Product, epilogue_alone, fill
 
 if TYPE_CHECKING:
     from lazyt.backends.common.products import Patches
@@ -29,7 +29,7 @@ def preferred(c: MatmulCall, choice: Choice) -> Choice:
         return choice
     if choice.sources != (None, None) or choice.m > MOST_ROWS or choice.k * dtype.itemsize < SHORTEST:
         return choice
-    chosen: Choice = dataclasses.replace(choice, how="generated", on_stack=only_epilogue_reads(c), by_dots=True)
+    chosen: Choice = dataclasses.replace(choice, how="generated", on_stack=epilogue_alone(c), by_dots=True)
     return chosen
 
 
@@ -59,7 +59,7 @@ class Gemv(Product):
             "unit_cols": cols, "col_blocks": max(blocks, 1), "c_batch": ch.m * ch.n, "batch": len(batch),
             "scratch": int(ch.on_stack),
         }  # fmt: skip
-        args = filled(SIZE, AT, values)
+        args = fill(SIZE, AT, values)
         for i, (e, *steps) in enumerate(zip(batch, self._strides(0), self._strides(1), strict=True)):
             args[HEAD + 3 * i : HEAD + 3 * i + 3] = [e, *steps]
         at = len(table)
