@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from lazyt.autograd.parts import Parts, through_hooks
-from lazyt.autograd.reachability import Reach
+from lazyt.autograd.reachability import Reach, reach_of
 from lazyt.autograd.saved_segment import EMPTY, Asked, Passed, asked_here, consume, link_synced, retained
 from lazyt.autograd.track import OWN, TRACK
 from lazyt.autograd.transfers import Totals, pull_across
@@ -66,14 +66,6 @@ def consumed_on(tr: Trace) -> frozenset[Step]:
     return found
 
 
-def _reach_of(slot: Slot) -> Reach:
-    """What a backward from one value passes through, found once a program."""
-    if slot.reach is None:
-        slot.reach = Reach([slot], stops=None)
-    found: Reach = slot.reach
-    return found
-
-
 def backward(
     loss: Handle, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
     inputs: Sequence[Handle] | None = None,
@@ -104,7 +96,7 @@ def backward_of(
         slots, cotangents = begin_at(tr, "backward", outputs, given)
         retain = create_graph if retain_graph is None else retain_graph
         wanted = _leaves_among(inputs)
-        received = pull_all(tr, busy, slots, cotangents, Reach(slots, None), wanted, create_graph, retain)
+        received = pull_all(tr, busy, slots, cotangents, reach_of(slots), wanted, create_graph, retain)
     finally:
         tr.busy = busy
     _receive(outputs, [*received.items()])
@@ -148,7 +140,7 @@ def _backward(
             return found
     slots, cotangents = begin_at(tr, "backward", (loss,), (gradient,))
     retain = create_graph if retain_graph is None else retain_graph
-    reach = _reach_of(slot)
+    reach = reach_of([slot])
     received = pull_all(tr, busy, slots, cotangents, reach, _leaves_among(inputs), create_graph, retain)
     if plain and not (tr.more or reach.synced) and 0 < len(received) == len(reach.leaves):
         tr.pos.pulled = slot, bool(retain), [leaf.step.index for leaf in reach.leaves]
@@ -313,7 +305,7 @@ def gradients(
                 records.append(Gradient(True, is_leaf=False))
                 asked[records[-1]] = (None, slot)
         totals = pull_all(
-            tr, busy, slots, cotangents, Reach(slots, None), lambda m: m.crossing is not None or m in records,
+            tr, busy, slots, cotangents, reach_of(slots), lambda m: m.crossing is not None or m in records,
             create, retain, asked | {m: (None, None) for m in records if m.crossing is not None},
         )  # fmt: skip
     finally:

@@ -9,7 +9,7 @@ import numpy as np
 
 from lazyt.autograd import engine
 from lazyt.autograd.jvp import close, others_lead_to
-from lazyt.autograd.reachability import Reach
+from lazyt.autograd.reachability import reach_of
 from lazyt.autograd.saved_segment import Passed
 from lazyt.autograd.transfers import pull_across
 from lazyt.autograd.vjp_step import zeros_of
@@ -98,7 +98,7 @@ def _pulled_back(
             others.append(m)
         return wanted
 
-    totals = engine.pull(outs, cts, Reach(outs, None), passed, is_wanted, True, True, keeps=False)
+    totals = engine.pull(outs, cts, reach_of(outs), passed, is_wanted, True, True, keeps=False)
     tr.busy = busy  # NOTE: a transfer is a sync, which ends this trace
     pull_across(totals, passed, lambda x, ct, by: engine.pull_behind(x, ct, by, is_wanted, True, True))
     crossed = any(m.crossing is not None for m in totals)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt import on_demand
 from lazyt.autograd.custom import inputs_of
-from lazyt.autograd.reachability import Reach, refuse_again
+from lazyt.autograd.reachability import Reach, reach_of, refuse_again
 from lazyt.autograd.saved_segment import Passed, link_synced
 from lazyt.autograd.track import TRACK
 from lazyt.autograd.vjp_step import special_step
@@ -209,7 +209,7 @@ class Linear:
 
 def others_lead_to(tr: Trace, values: Sequence[Handle], records: Sequence[Gradient]) -> bool:
     """Whether values can be differentiated by anything but what these records are of."""
-    reach = Reach([slot_of(tr, y) for y in values], None)
+    reach = reach_of([slot_of(tr, y) for y in values])
     return bool(reach.synced) or any(_foreign(m, records) for m in _metas(tr, reach))
 
 

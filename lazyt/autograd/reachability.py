@@ -65,6 +65,17 @@ class Reach:
         self.leaves = dict(sorted(self.leaves.items(), key=lambda kv: kv[0].step.index))
 
 
+def reach_of(outputs: Sequence[Slot]) -> Reach:
+    """What a backward from some values passes through; from one value it is found once a program."""
+    if len(outputs) != 1:
+        return Reach(outputs, None)
+    (slot,) = outputs
+    if slot.reach is None:
+        slot.reach = Reach(outputs, None)
+    found: Reach = slot.reach
+    return found
+
+
 def saved_slots(steps: Iterable[Step]) -> list[tuple[Slot, Step, int]]:
     """The values that the derivatives of these steps keep: (value, step, operand position or -1 for the result)."""
     out = []
