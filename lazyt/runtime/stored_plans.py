@@ -161,7 +161,7 @@ def _op_name(op: Any) -> Any:
             raise Unnamed
         return cls.__module__, cls.__qualname__, op.name
     if not (op.lower.__module__ or "").startswith(
-        ("lazyt.ops.", "lazyt.autograd.", "lazyt.tracing.", "lazyt.functions.")
+        ("lazyt.ops.", "lazyt.autograd.", "lazyt.tracing.", "lazyt.functions.", "lazyt.runtime.")
     ):
         raise Unnamed
     if OPS.get(op.name) is op:

@@ -18,14 +18,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import lazyt as lt
 from lazyt.backends.cpu import memory
+from lazyt.config import general
 from lazyt.tracing.trace import local
 from tests.support.interrupt_places import Places, count, raises
+from tests.support.plans import forget
 
 # --- scenarios -------------------------------------------------------------------------------------------------------
 
@@ -39,6 +42,7 @@ class Scenario:
     """
 
     name = ""
+    warmest = 3  # so many steps may have been taken before, which know its plans
 
     def start(self) -> Any:
         """A new state, at its first edge."""
@@ -222,6 +226,33 @@ class Restoring(Training):
         return {**super().read(s), "lr": [g["lr"] for g in s["opt"].param_groups]}
 
 
+class Stored(Training):
+    """A training step that is new to the process; its plans are on disk, or are written there."""
+
+    warmest = 0
+
+    def __init__(self, found: bool, whole: bool) -> None:
+        super().__init__("Adam", True)
+        self.name = "plans " + ("that are read from disk" if found else "that are written to disk")
+        self.name += "" if whole else ", of single operations"
+        self.found, self.whole = found, whole
+
+    def start(self) -> Any:
+        # NOTE: what is set here stays so: a step that set it could be interrupted on the way back.
+        if os.environ.get("LAZYT_CACHE_DIR") != _FOLDER.name:
+            os.environ["LAZYT_CACHE_DIR"] = _FOLDER.name
+        general.update(stored=True, tiers=not self.whole)
+        if not self.found:
+            for path in Path(_FOLDER.name).iterdir():
+                path.unlink()
+        lt.sync()
+        forget()
+        return super().start()
+
+
+_FOLDER = tempfile.TemporaryDirectory()
+
+
 class NoMemory:
     """The k-th allocation of the CPU's pool fails; `seen` counts them."""
 
@@ -324,6 +355,7 @@ def scenarios() -> Iterator[Scenario]:
         yield from (Training(name, synced) for name in OPTIMIZERS)
         yield from (Write(name, f, synced) for name, f in WRITES.items())
     yield from (Saving(), Restoring(), Searching(None), Searching("strong_wolfe"))
+    yield from (Stored(found, whole) for found in (False, True) for whole in (False, True))
 
 
 class Run:
@@ -541,7 +573,7 @@ def main(arguments: list[str] | None = None) -> int:
             scenario, name = rng.choice(chosen), a.act or rng.choice([*ACTS])
             if refused(scenario, name):
                 continue
-            run = Run(scenario, rng.randrange(4))
+            run = Run(scenario, rng.randrange(scenario.warmest + 1))
             act, error = ACTS[name]
             n = run.places()
             for k in rng.sample(range(1, n + 1), min(n, 50)):

@@ -79,6 +79,11 @@ WRITES = (
     "z = xp.reshape(x, (-1,)); z[k % 2::3] = 0.1", "x[k % {n}] = x[(k + 1) % {n}]", "x -= x.mean()", "x += k * 0.01",
     "z = x[:1]; x = x * 0.5; z += 1", "x[k % {n}, k % {d}] = k % 5", "x[:k % {n}] = 0.5",
 )  # fmt: skip
+# Writes of a value `{a}` whose kind changes from turn to turn.
+KIND_WRITES = (
+    "x[k % {n}] = {a}", "x[1:] *= {a}", "x += {a}", "z = x[1:]; z[...] = {a}; z -= {a}", "x[0] = {a}", "x[:, k % {d}] += 0.1; x[-1] = {a}",
+    "z = x[::2]; z *= {a}; x[0] = z[-1]", "x[:1] = {a}; x[-1:] -= {a}", "x[...] = x * {a}", "z = x.T; x *= {a}; z[0] = 0.5",
+)  # fmt: skip
 # Values of a number whose kind changes from turn to turn; `p` is a vector of one element per column, computed.
 KINDS = (
     "0.5", "1", "np.float32(0.5)", "np.float64(0.25)", "np.array(0.5)", "np.full(({d},), 0.5)", "xp.asarray(0.5)", "p",
@@ -304,6 +309,11 @@ class LongWriter:
 
     def write(self) -> list[str]:
         """A write in place, through a view mostly."""
+        if not self.plain and self.pick(3) == 0:
+            line = self.one(KIND_WRITES)
+            while "{a}" in line:
+                line = line.replace("{a}", self.kind(1 + self.pick(2), KINDS), 1)
+            return [self.fill(line)]
         some = [w for w in WRITES if not self.plain or ("reshape" not in w and "> 1" not in w)]
         line = self.fill(self.one(some))
         return [self.sometimes(line) if self.pick(3) == 0 else line]

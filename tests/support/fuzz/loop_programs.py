@@ -74,6 +74,13 @@ CHANGING = (
     "{t} + ({t} * 1)[{j}].sum()", "{t} + ({t} * 1)[{j}, 0].mean()", "{t} * ({t} * 1)[{j}, {j}].sum()",
     "{t} - lt.sum({t} * 1, {x}, keepdims=True)", "{t} + lt.flip({t} * 1, {x})", "np.clip({t} * 1, {o}, {m})",
 )  # fmt: skip
+# Writes of which the place or the value does.
+CHANGING_WRITES = (
+    "{t}[{j}] = {m}", "{t}[0] = {m}", "{t}[{i}] *= {m}", "{t} += {m}", "{t} *= {m}", "{t}[1:][0] = {m}",
+    "{t}[:1] -= {m}",
+    "{t}.T[...] = 0.5; {t}[{j}] = {m}", "r = {t}[1:]; r[...] = {m}; r += {m}", "r = {t}[-1]; {t}[0] = {m}; r *= {m}",
+    "{t}[...] = {m}", "r = {t}[:]; r += {m}; {t}[0] = r[-1]", "{t}[0], {t}[-1] = {m}, {m}", "{t}[::-1][{i}] = {m}",
+)  # fmt: skip
 ARGUMENTS = {
     # A number, one of NumPy's, a tensor that was met before or not, one that is new or pending, a view.
     "m": ("2", "0.5", "True", "-0.0", "np.float32(0.5)", "np.int64(1)", "v", "data(v.shape, k)", "lt.asarray(0.5)",
@@ -211,7 +218,8 @@ class LoopWriter:
             if self.pick(6) == 0:
                 if body[-1] == "t = a":
                     body.append("t = t + 0")
-                body.append(self.fill(self.one(WRITES, 8)))
+                line = self.one(WRITES, 8) if self.pick(2) else self.changing(CHANGING_WRITES)
+                body.append(self.fill(line))
                 continue
             other = "u" if any(line.startswith("u = ") for line in body) and self.pick(2) else "a"
             template = self.one(kinds[self.pick(len(kinds))], 12) if self.pick(6) else self.changing()
@@ -227,9 +235,9 @@ class LoopWriter:
         self.lines += [f"def {name}(a, s):", *(f"    {line}" for line in body)]
         return f"{name}({{t}}, {{s}})"
 
-    def changing(self) -> str:
-        """A call of which arguments are of one kind in some turns, and of others in the rest."""
-        out = self.one(CHANGING)
+    def changing(self, of: Sequence[str] = CHANGING) -> str:
+        """A call or a write of which arguments are of one kind in some turns, and of others in the rest."""
+        out = self.one(of)
         for name, kinds in ARGUMENTS.items():
             while (place := f"{{{name}}}") in out:
                 a, b, c = (self.one(kinds) for _ in range(3))
