@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 
-def _placed(make: Make) -> Make:
+def on_device(make: Make) -> Make:
     """`make` on the device that its argument `device` names; None is that of `lazyt.device(...)`, or the CPU."""
 
     @wraps(make)
@@ -81,7 +81,7 @@ def _default(dtype: Any, like: np.dtype = dtypes.float32) -> np.dtype:
     return like if dtype is None else dtypes.as_dtype(dtype)
 
 
-@_placed
+@on_device
 def zeros(shape: ShapeLike, dtype: Any = None, *, device: Any = None) -> Tensor:
     """Zeros; float32 by default. Raises ShapeError for a negative extent. As `numpy.zeros`.
 
@@ -92,7 +92,7 @@ def zeros(shape: ShapeLike, dtype: Any = None, *, device: Any = None) -> Tensor:
     return record(ops.ZEROS, (), (_default(dtype),), shape_of("zeros", shape))
 
 
-@_placed
+@on_device
 def ones(shape: ShapeLike, dtype: Any = None, *, device: Any = None) -> Tensor:
     """Ones; float32 by default. Raises ShapeError for a negative extent. As `numpy.ones`.
 
@@ -113,7 +113,7 @@ def empty(shape: ShapeLike, dtype: Any = None, *, device: Any = None) -> Tensor:
     return zeros(shape, dtype=dtype, device=device)
 
 
-@_placed
+@on_device
 def full(shape: ShapeLike, fill_value: ArrayLike, dtype: Any = None, *, device: Any = None) -> Tensor:
     """One value everywhere, or an array broadcast to the shape; by default of the value's dtype (bool, int64, float32,
     complex64 for Python scalars).
@@ -207,7 +207,7 @@ def _number(name: str, x: Any) -> Any:
         raise DTypeError(f"{name}: a bound is a number, got {x!r}") from None
 
 
-@_placed
+@on_device
 def arange(
     start: Number | None = None,
     stop: Number | None = None,
@@ -240,7 +240,7 @@ def arange(
     return record(ops.ARANGE, (first, by), (d,), (max(n, 0),))
 
 
-@_placed
+@on_device
 def linspace(
     start: ArrayLike,
     stop: ArrayLike,
@@ -321,7 +321,7 @@ def _diagonal(name: str, k: Any) -> int:
     return max(min(integer(name, "k", k), 1 << 62), -(1 << 62))
 
 
-@_placed
+@on_device
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
     """A matrix with ones on its k-th diagonal (above the main one for k > 0); float32 by default. As
     `numpy.eye`.
@@ -344,7 +344,7 @@ def identity(n: int, dtype: Any = None, *, device: Any = None) -> Tensor:
     return eye(n, dtype=dtype, device=device)
 
 
-@_placed
+@on_device
 def tri(n: int, m: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Tensor:
     """An (n, m) matrix of ones at and below the k-th diagonal, zeros above it. As `numpy.tri`.
 

@@ -1,7 +1,8 @@
 """Random numbers: counter-based (Philox4x32-10), so that a program gives the same bits on every backend.
 
 A Generator is a seed and a counter; each call takes the current counter and moves it on by one when it is
-recorded. Neither is part of a program: another seed or another step runs the same plan.
+recorded. Neither is part of a program: another seed or another step runs the same plan. Numbers are made on `device`,
+by default that of `lazyt.device(...)`, or the CPU.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from lazyt.autograd import custom
 from lazyt.errors import DTypeError, ScalarRangeError, ShapeError
 from lazyt.functions.arguments import record, tensor
+from lazyt.functions.creation import on_device
 from lazyt.ir import dtypes
 from lazyt.ops import random as ops
 from lazyt.ops.axes import integer
@@ -198,7 +200,10 @@ def _parameter(x: Any) -> Any:
     return float(x) if type(x) in (bool, int, float) else tensor(x)
 
 
-def random(shape: Shape = (), *, dtype: Any = dtypes.float32, generator: Generator | None = None) -> Tensor:
+@on_device
+def random(
+    shape: Shape = (), *, dtype: Any = dtypes.float32, generator: Generator | None = None, device: Any = None
+) -> Tensor:
     """Uniform numbers in [0, 1): every multiple of 2**-24 (float32) or 2**-53 (float64) is equally likely.
 
     Raises DTypeError unless dtype is a real floating one. As `numpy.random.random`.
@@ -212,7 +217,8 @@ def random(shape: Shape = (), *, dtype: Any = dtypes.float32, generator: Generat
     return record(ops.RANDOM, _state(generator), statics, dims)
 
 
-def rand(*shape: int, dtype: Any = dtypes.float32, generator: Generator | None = None) -> Tensor:
+@on_device
+def rand(*shape: int, dtype: Any = dtypes.float32, generator: Generator | None = None, device: Any = None) -> Tensor:
     """`random` with the extents as arguments. As `numpy.random.rand`, `torch.rand`.
 
     >>> import lazyt as lt
@@ -226,6 +232,7 @@ def _unpacked(shape: tuple[Any, ...]) -> Any:
     return shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
 
 
+@on_device
 def uniform(
     low: Any = 0.0,
     high: Any = 1.0,
@@ -234,6 +241,7 @@ def uniform(
     shape: Shape = None,
     dtype: Any = dtypes.float32,
     generator: Generator | None = None,
+    device: Any = None,
 ) -> Tensor:
     """Uniform numbers low + u * (high - low), u in [0, 1); rounding may give `high` itself.
 
@@ -251,7 +259,10 @@ def uniform(
     return record(ops.UNIFORM, (*_state(generator), low, high - low), (d,), dims)
 
 
-def standard_normal(shape: Shape = (), *, dtype: Any = dtypes.float32, generator: Generator | None = None) -> Tensor:
+@on_device
+def standard_normal(
+    shape: Shape = (), *, dtype: Any = dtypes.float32, generator: Generator | None = None, device: Any = None
+) -> Tensor:
     """Normal numbers of mean 0 and variance 1, by inversion with correctly rounded operations alone.
 
     The distribution is right to 1e-7 (float32, within 6.3 of 0) or 1e-15 (float64, within 8.3). Raises DTypeError
@@ -266,7 +277,8 @@ def standard_normal(shape: Shape = (), *, dtype: Any = dtypes.float32, generator
     return record(ops.STANDARD_NORMAL, _state(generator), statics, dims)
 
 
-def randn(*shape: int, dtype: Any = dtypes.float32, generator: Generator | None = None) -> Tensor:
+@on_device
+def randn(*shape: int, dtype: Any = dtypes.float32, generator: Generator | None = None, device: Any = None) -> Tensor:
     """`standard_normal` with the extents as arguments. As `numpy.random.randn`, `torch.randn`.
 
     >>> import lazyt as lt
@@ -276,6 +288,7 @@ def randn(*shape: int, dtype: Any = dtypes.float32, generator: Generator | None 
     return standard_normal(_unpacked(shape), dtype=dtype, generator=generator)
 
 
+@on_device
 def normal(
     loc: Any = 0.0,
     scale: Any = 1.0,
@@ -284,6 +297,7 @@ def normal(
     shape: Shape = None,
     dtype: Any = dtypes.float32,
     generator: Generator | None = None,
+    device: Any = None,
 ) -> Tensor:
     """Normal numbers loc + z * scale (see `standard_normal`).
 
@@ -300,6 +314,7 @@ def normal(
     return record(ops.NORMAL, (*_state(generator), loc, scale), (d,), dims)
 
 
+@on_device
 def integers(
     low: int,
     high: int | None = None,
@@ -308,6 +323,7 @@ def integers(
     shape: Shape = None,
     dtype: Any = dtypes.int64,
     generator: Generator | None = None,
+    device: Any = None,
 ) -> Tensor:
     """Integers in [low, high), or in [0, low) without `high`.
 
@@ -334,7 +350,10 @@ def integers(
     return record(ops.INTEGERS, (*_state(generator), first, *number), (d,), dims)
 
 
-def bernoulli(p: Any = 0.5, size: Shape = None, *, shape: Shape = None, generator: Generator | None = None) -> Tensor:
+@on_device
+def bernoulli(
+    p: Any = 0.5, size: Shape = None, *, shape: Shape = None, generator: Generator | None = None, device: Any = None
+) -> Tensor:
     """True with probability p, a number or a tensor of them; bool.
 
     Raises ShapeError for a number outside [0, 1]. As `numpy.random.binomial(1, p)`.
@@ -350,7 +369,8 @@ def bernoulli(p: Any = 0.5, size: Shape = None, *, shape: Shape = None, generato
     return record(ops.BERNOULLI, (*_state(generator), p), (), dims)
 
 
-def permutation(x: Any, *, generator: Generator | None = None) -> Tensor:
+@on_device
+def permutation(x: Any, *, generator: Generator | None = None, device: Any = None) -> Tensor:
     """The integers 0 .. x - 1 in random order, or the rows of an array in random order (a copy).
 
     Raises ShapeError for a 0-d array. As `numpy.random.permutation`.

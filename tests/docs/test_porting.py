@@ -80,6 +80,8 @@ defaults, with `dim` as `axis`.
 ## The same text, another meaning
 
 These are legal in both. Under `lt.spelling("torch")` each is an error that says both readings; write the last column.
+`x.size(0)` is not, and its error is Python's, that an int is not callable: `x.size` is the number of elements here.
+Write `x.shape[0]`.
 """,
     "jax": """\
 `jax.numpy` is `lt` itself, and there is no `jit`: what runs is recorded, planned and compiled. Arrays may be written in

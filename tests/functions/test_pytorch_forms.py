@@ -124,3 +124,22 @@ def test_what_means_something_else_says_what_to_write(message):
 
 def test_an_axis_of_no_dimensions_is_read():
     assert X.sum(lt.asarray(1)).shape == (2, 4) and np.array_equal(lt.max(X, np.array(0)).numpy(), np.ones((3, 4)))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **at: lt.random.randn(2, 3, **at), lambda **at: lt.random.rand(2, **at),
+        lambda **at: lt.random.random(2, **at), lambda **at: lt.random.standard_normal(2, **at),
+        lambda **at: lt.random.normal(0.0, 1.0, (2,), **at), lambda **at: lt.random.uniform(0.0, 1.0, (2,), **at),
+        lambda **at: lt.random.integers(0, 5, (2,), **at), lambda **at: lt.random.permutation(3, **at),
+        lambda **at: lt.random.bernoulli(0.5, (2,), **at),
+    ],
+)  # fmt: skip
+def test_random_numbers_are_made_on_a_device(make):
+    lt.random.seed(4)
+    here = make(device=lt.device("cpu"))
+    lt.random.seed(4)
+    assert here.device == "cpu" and here.tolist() == make().tolist()
+    with pytest.raises(lt.DeviceError, match="'tpu': no such device"):
+        make(device="tpu")
