@@ -562,8 +562,10 @@ def main(arguments: list[str] | None = None) -> int:
     rng, until = random.Random(a.seed), time.monotonic() + a.minutes * 60
     chosen = [x for x in scenarios() if a.name in x.name]
     bad = total = 0
+    settings = dict(general)
     if a.signals:
         for n, scenario in enumerate(chosen):
+            general.update(settings)
             end = time.monotonic() + (until - time.monotonic()) / (len(chosen) - n)
             hit, wrong = by_timer(scenario, -(-a.signals // len(chosen)), end, rng)
             print(f"{scenario.name}: {hit} interrupts, {wrong} between two edges", flush=True)
@@ -573,6 +575,7 @@ def main(arguments: list[str] | None = None) -> int:
             scenario, name = rng.choice(chosen), a.act or rng.choice([*ACTS])
             if refused(scenario, name):
                 continue
+            general.update(settings)
             run = Run(scenario, rng.randrange(scenario.warmest + 1))
             act, error = ACTS[name]
             n = run.places()
