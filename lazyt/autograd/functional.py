@@ -76,8 +76,11 @@ STOP = OpDef("detach", lambda b, x: b.stop(x), differentiable=False)
 
 def _pull_back(
     outputs: Sequence[Handle], cotangents: Sequence[Handle], inputs: Sequence[Handle], records: Sequence[Gradient]
-) -> list[Handle]:
-    """Cotangents of tracked `inputs`, whose records say what they were when they were tracked; differentiable again."""
+) -> tuple[list[Handle], bool]:
+    """Cotangents of tracked `inputs`, whose records say what they were when they were tracked; differentiable again.
+
+    And whether outputs and cotangents lead to nothing else: then cotangents of inputs have no graph.
+    """
     tr = begin()
     return _pulled_back(tr, tr.busy, outputs, cotangents, inputs, records)
 
@@ -86,7 +89,7 @@ def _pull_back(
 def _pulled_back(
     tr: Trace, busy: bool, outputs: Sequence[Handle], cotangents: Sequence[Handle], inputs: Sequence[Handle],
     records: Sequence[Gradient],
-) -> list[Handle]:  # fmt: skip
+) -> tuple[list[Handle], bool]:  # fmt: skip
     others: list[Gradient] = []
     outs = [slot_of(tr, o) for o in outputs]
     cts = [slot_of(tr, c) for c in cotangents]
@@ -108,7 +111,11 @@ def _pulled_back(
     elif (tr.customs or tr.slot_hooks) and not others:
         # Rules and hooks compute with the inputs as they are tracked, by which nobody else differentiates.
         totals = {m: h if others_lead_to(tr, [h], records) else record(STOP, (h,)) for m, h in totals.items()}
-    return [totals[m] if m in totals else zeros_of(slot_of(begin(), x)) for x, m in zip(inputs, records, strict=True)]
+    alone = not others and not any(requires_grad(c) for c in cotangents)
+    if alone:
+        totals = {m: record(STOP, (h,)) if requires_grad(h) else h for m, h in totals.items()}
+    made = [totals[m] if m in totals else zeros_of(slot_of(begin(), x)) for x, m in zip(inputs, records, strict=True)]
+    return made, alone
 
 
 def _ended(values: Sequence[Any], records: Sequence[Gradient]) -> list[Any]:
@@ -178,10 +185,13 @@ def value_and_grad(
                 raise AutogradError(f"grad: the function must return a tensor, not {type(value).__name__!r}")
             if value.shape != ():
                 raise AutogradError(f"grad: the function must return a scalar, not shape {value.shape}")
-            grads: list[Any] = _ended(_pull_back([value], [], tracked, records), records)
+            grads: list[Any]
+            grads, alone = _pull_back([value], [], tracked, records)
             made: list[Any] = []
             shape = flatten(out, made)
-            made = _ended(made, records)
+            if alone:
+                made[0] = record(STOP, (made[0],))
+            made[1:] = _ended(made[1:], records)
             close(records)
         finally:
             restore_grad_mode(before)
@@ -245,7 +255,7 @@ def vjp_of(f: Callable[..., Any], primals: Sequence[Any]) -> tuple[Any, Callable
         flatten(cotangent, cts)
         if len(cts) != len(outs):
             raise AutogradError(f"vjp: {len(outs)} cotangents are required, one an output, got {len(cts)}")
-        return tuple(unflatten(tree, _ended(_pull_back(outs, cts, tracked, records), records)))
+        return tuple(unflatten(tree, _pull_back(outs, cts, tracked, records)[0]))
 
     return unflatten(shape, ended), pull, records
 
