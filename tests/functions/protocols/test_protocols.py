@@ -169,7 +169,7 @@ COMPUTED = {
     "var mean": (lambda x: np.var(x, mean=0.5), r"numpy.var(mean=)"),
     "roots": (lambda x: np.roots(x[0]), "numpy.roots"),
     "polyfit": (lambda x: np.polyfit(np.arange(4.0), x[0], 1), "numpy.polyfit"),
-    "cond": (lambda x: np.linalg.cond(x), None),
+    "cond": (lambda x: np.linalg.cond(x + np.eye(3, 4)), None),
 }
 
 
