@@ -7,13 +7,15 @@ import pytest
 
 import lazyt as lt
 from lazyt.tracing import inputs
+from lazyt.tracing.tensor_state import Inference
 
 pytestmark = pytest.mark.usefixtures("new_trace")
 
 
 @pytest.fixture
 def at_length(monkeypatch):
-    """The inputs that were not predicted."""
+    """The inputs that were not predicted, in a process that never was in inference mode."""
+    monkeypatch.setattr(Inference, "used", False)
     found: list[object] = []
     bind = inputs._bind_input
     monkeypatch.setattr(inputs, "_bind_input", lambda tr, h, known: found.append(h) or bind(tr, h, known + 1))
