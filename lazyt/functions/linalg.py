@@ -148,7 +148,8 @@ def cholesky(x: Any, /, *, upper: bool = False) -> Tensor:
 def eigh(x: Any, /) -> EighResult:
     """Eigenvalues (ascending) and eigenvectors of symmetric or Hermitian matrices; the lower triangle is read.
 
-    Raises ShapeError, DTypeError. As `numpy.linalg.eigh`.
+    Eigenvectors have any sign (of many matrices at once on the CPU other signs than NumPy's). Raises ShapeError,
+    DTypeError. As `numpy.linalg.eigh`.
 
     >>> import lazyt as lt
     >>> lt.linalg.eigh(lt.asarray([[2.0, 0.0], [0.0, 1.0]])).eigenvalues.tolist()
@@ -196,7 +197,8 @@ def eigvals(x: Any, /) -> Tensor:
 def svd(x: Any, /, full_matrices: bool = True) -> SVDResult:
     """The singular value decomposition U @ diag(S) @ Vh of (..., m, n).
 
-    U is (..., m, m) and Vh (..., n, n), or (..., m, k) and (..., k, n), k = min(m, n), without `full_matrices`. Raises
+    U is (..., m, m) and Vh (..., n, n), or (..., m, k) and (..., k, n), k = min(m, n), without `full_matrices`. Vectors
+    have any sign (of many matrices at once on the CPU other signs than NumPy's). Raises
     ShapeError, DTypeError; LinAlgError at the sync if x holds NaN or an infinity (with which NumPy may never return).
     As `numpy.linalg.svd`.
 

@@ -165,7 +165,7 @@ def test_oblong_matrices(dtype, threads, native):
 
 
 def test_results_that_are_not_read(native):
-    x = stack(5, 4, 4, "f8")
+    x = stack(6, 4, 4, "f8")
     s = symmetric(x)
     a, b = lt.asarray(x), lt.asarray(s)
     found = values(
@@ -307,13 +307,24 @@ def test_singular_matrices_have_no_determinant(native):
 
 
 def test_rank_deficient_matrices_have_bases(native):
-    cases = (np.zeros((2, 4, 4)), np.ones((2, 4, 4)), np.tile(np.arange(4.0), (2, 4, 1)), np.ones((2, 5, 3)))
+    cases = (np.zeros((7, 4, 4)), np.ones((6, 4, 4)), np.tile(np.arange(4.0), (9, 4, 1)), np.ones((6, 5, 3)))
     for x in cases:
         u, d, vh = values(*lt.linalg.svd(lt.asarray(x), full_matrices=True))
         assert from_identity(u).max() < 1e-14
         assert from_identity(turned(vh)).max() < 1e-14
         k = d.shape[-1]
         np.testing.assert_allclose((u[..., :k] * d[:, None]) @ vh[:, :k], x, atol=1e-13)
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_vectors_of_few_matrices_have_the_signs_of_numpy(count):
+    """Where these are free, and a program on one matrix is compared with NumPy's."""
+    x = stack(count, 4, 4, "f8") if count else stack(1, 4, 4, "f8")[0]
+    for got, want in (
+        (lt.linalg.eigh(lt.asarray(symmetric(x)))[1], np.linalg.eigh(symmetric(x))[1]),
+        (lt.linalg.svd(lt.asarray(x))[0], np.linalg.svd(x)[0]),
+    ):
+        np.testing.assert_allclose(got.numpy(), want, atol=1e-12)
 
 
 def test_only_the_lower_triangle_is_read(native):

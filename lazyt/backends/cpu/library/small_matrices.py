@@ -60,6 +60,9 @@ class Form(NamedTuple):
     steps: Callable[[int, int, int], int]  # of the innermost loops
     most: int = 32  # rows and columns: LAPACK's calls are slower up to here
     enough: int = 3  # matrices that make a group faster than LAPACK's calls, of any size
+    # Whether fewer are computed here while they are small. NOTE: not vectors whose signs are free: of one matrix, or of
+    # a few, they are those that NumPy gives.
+    few: bool = True
 
 
 def _elimination(m: int, n: int, k: int) -> int:
@@ -89,9 +92,9 @@ FORMS = {
         matrix_factors.qr, lambda m, n, k: m * n + m * k + n + max(n, k), lambda m, n, k: m * n * (n + k)
     ),
     "linalg_eigvalsh": Form(matrix_jacobi.symmetric, _symmetric, lambda m, n, k: 16 * n * n * n, 16, 6),
-    "linalg_eigh": Form(matrix_jacobi.symmetric, _symmetric, lambda m, n, k: 24 * n * n * n, 24, 6),
+    "linalg_eigh": Form(matrix_jacobi.symmetric, _symmetric, lambda m, n, k: 24 * n * n * n, 24, 6, False),
     "linalg_svdvals": Form(matrix_jacobi.singular, _singular, lambda m, n, k: 16 * m * n * min(m, n), 16, 6),
-    "linalg_svd": Form(matrix_jacobi.singular, _singular, lambda m, n, k: 24 * m * n * min(m, n), 24, 6),
+    "linalg_svd": Form(matrix_jacobi.singular, _singular, lambda m, n, k: 24 * m * n * min(m, n), 24, 6, False),
 }
 
 
@@ -107,7 +110,7 @@ def suits(b: ScheduleBinding, c: LibraryCall) -> bool:
     if not 0 < m <= form.most or not 0 < n <= form.most or not 0 < k <= SIDES:
         return False
     count = prod(b.value(d) for d in c.operands[0].shape[:-2])
-    return count >= form.enough or (form.enough - count) * form.steps(m, n, k) <= FEW
+    return count >= form.enough or (form.few and (form.enough - count) * form.steps(m, n, k) <= FEW)
 
 
 def prepare(c: LibraryCall) -> None:
