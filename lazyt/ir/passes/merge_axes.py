@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # What others read too is computed once more for the reduction, if it is at most so many operations, all of them cheap.
 SHARED = 4
+# Values of more operations than this are stored: a long chain is no deep recursion here.
+LONGEST = 64
 # The results of these are in memory.
 STORED = frozenset({"input", "matmul", "item", "scatter", *CONVOLUTIONS})
 
@@ -61,6 +63,7 @@ class _Merger:
         self.readers = Counter(x for n in graph.nodes for x in n.operands) + Counter(graph.outputs)
         self.outputs = set(graph.outputs)
         self.changed = False
+        self.left = 0  # operations that a value may still have
 
     def visit(self, n: Node) -> None:
         operands = tuple(self.new[x] for x in n.operands)
@@ -69,6 +72,7 @@ class _Merger:
             value = x.operands[0]
             groups = self._groups(value.shape, x.shape)
             moved = None
+            self.left = LONGEST
             if groups is not None and self._can_move(value, groups, {}, self.readers[value] > 1):
                 moved = self._moved(value, groups, x.shape, {})
             if moved is not None:
@@ -102,7 +106,8 @@ class _Merger:
         if n in known:
             return known[n]
         if _is_elementwise(n):
-            if shared and (n in self.outputs or self._operations(n) > SHARED):
+            self.left -= 1
+            if self.left < 0 or (shared and (n in self.outputs or self._operations(n) > SHARED)):
                 found = False
             else:
                 found = all(self._can_move(x, groups, known, self.readers[x] > n.operands.count(x)) for x in n.operands)
@@ -113,16 +118,19 @@ class _Merger:
         known[n] = found
         return found
 
-    def _operations(self, n: Node) -> int:
-        """How many cheap operations n takes, from arrays in memory on; more than SHARED if there is a costly one."""
+    def _operations(self, n: Node, most: int = SHARED) -> int:
+        """How many cheap operations n takes, from arrays in memory on; more than `most` if there is a costly one.
+
+        NOTE: it goes no deeper than that many.
+        """
         if not _is_elementwise(n):
             return 0
-        if n.op in ELEMENTWISE and ELEMENTWISE[n.op].costly:
-            return SHARED + 1
+        if most < 1 or (n.op in ELEMENTWISE and ELEMENTWISE[n.op].costly):
+            return most + 1
         total = 1
         for x in dict.fromkeys(n.operands):
-            total += self._operations(x)
-            if total > SHARED:
+            total += self._operations(x, most - total)
+            if total > most:
                 break
         return total
 

@@ -123,6 +123,18 @@ def test_what_others_read_is_computed_again_if_that_is_cheap(shared: int) -> Non
         np.testing.assert_array_equal(p, q)
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_long_chain_is_stored(shared: bool) -> None:
+    b = Builder()
+    x = b.input(0, (4, 3, 5), F4)
+    chain = x
+    for _ in range(5000):
+        chain = b.add(b.neg(chain), x)
+    outs = [b.reduce("sum", b.reshape(chain, (60,)), (0,)), *[b.neg(chain)] * shared]
+    before = g.Graph(g.reachable(outs), outs)
+    assert merge_axes(before, None) is before
+
+
 def test_others_stay_as_they_are() -> None:
     b = Builder()
     x, y = b.input(0, (4, 3, 5), F4), b.input(1, (3, 4, 5), F4)
