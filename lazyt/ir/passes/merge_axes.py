@@ -47,8 +47,10 @@ def merge_axes(graph: g.Graph, scope: Scope | None) -> g.Graph:
 
 def merges_axes(n: Node) -> bool:
     """Whether a node is a reduction over merged axes of an elementwise value."""
-    x = n.operands[0] if n.op in REDUCTIONS else n
-    return x.op == "reshape" and _is_elementwise(x.operands[0]) and x.ndim < x.operands[0].ndim
+    if n.op not in REDUCTIONS or n.operands[0].op != "reshape":
+        return False
+    x = n.operands[0]
+    return _is_elementwise(x.operands[0]) and x.ndim < x.operands[0].ndim
 
 
 def _is_elementwise(n: Node) -> bool:
@@ -67,16 +69,13 @@ class _Merger:
 
     def visit(self, n: Node) -> None:
         operands = tuple(self.new[x] for x in n.operands)
-        if n.op in REDUCTIONS and merges_axes(n):
+        if merges_axes(n):
             x = n.operands[0]
             value = x.operands[0]
             groups = self._groups(value.shape, x.shape)
-            moved = None
             self.left = LONGEST
             if groups is not None and self._can_move(value, groups, {}, self.readers[value] > 1):
-                moved = self._moved(value, groups, x.shape, {})
-            if moved is not None:
-                operands = (moved,)
+                operands = (self._moved(value, groups, x.shape, {}),)
                 self.changed = True
         self.b.site = n.site
         self.new[n] = self.b.make(n.op, operands, n.attrs, n.shape, n.dtype)
