@@ -18,7 +18,7 @@ from lazyt.tracing.trace import local
 # A failed assertion of a helper shows its values, as a test's own does; said before a helper is imported.
 pytest.register_assert_rewrite("tests.support")
 
-from tests.support.plans import forget  # noqa: E402
+from tests.support.plans import forget, make_room  # noqa: E402
 
 # A mistake of lazyt's own in what it does again in short would go the general way, and nobody would hear of it.
 general["strict"] = True
@@ -120,12 +120,13 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_pending():
-    """A test begins with an empty trace, whatever ran before it in this process: what it records is all there is."""
+    """A test begins with an empty trace and room for plans, whatever ran before it in this process."""
     try:
         lt.sync()
     except Exception:  # noqa: BLE001 - an earlier test's mistake, which it has reported
         if not local.trace.empty:
             local.trace.leave()
+    make_room()
 
 
 @pytest.fixture(autouse=True)

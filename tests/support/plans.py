@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 import lazyt as lt
+from lazyt.backends.cpu import engine
 from lazyt.runtime import first_run, plan_cache
+from lazyt.tracing import record
 from lazyt.tracing.trace import local
 
 if TYPE_CHECKING:
@@ -21,6 +24,25 @@ def forget() -> None:
     local.trace.reset_trie()
     plan_cache._programs.clear()
     first_run.forget()
+
+
+def make_room() -> None:
+    """Drop plans and steps that other tests left, unless half of their bounds is free; nothing is pending.
+
+    Plans are dropped where a sync finds too many. Within a test that counts plans or replays, that is one test's lot
+    in ten thousand.
+    """
+    budget, trace = plan_cache.budget, local.trace
+    crowded = engine._loader.remaining < engine.RECOUNT // 2
+    if 2 * budget.made < budget.bound and not crowded and 2 * trace.n_steps < record.MAX_TRIE:
+        return
+    budget.made = max(budget.made, budget.bound + 1)
+    assert plan_cache.drop_plans()
+    trace.reset_trie()
+    if crowded:
+        gc.collect()
+        engine._loader.remaining = 0
+        engine.is_crowded()  # counts what is left
 
 
 def bits(a: np.ndarray) -> bytes:
