@@ -64,7 +64,7 @@ def _channels(name: str, x: Tensor, lone: int | None) -> tuple[int, ...]:
 def _by_channel(name: str, x: Any, p: float, training: bool, spatial: int, generator: Generator | None) -> Tensor:
     rate = rate_of(name, p)
     t = floating(name, x)
-    if t.ndim not in (spatial + 1, spatial + 2):
+    if t.ndim not in (spatial + 1, spatial + 2) and (spatial, t.ndim) != (2, 2):
         raise ShapeError(f"{name}: an input of {spatial + 1} or {spatial + 2} dimensions is required, got {t.shape}")
     if not training:
         return t
@@ -92,7 +92,7 @@ def dropout1d(
 def dropout2d(
     x: Any, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Generator | None = None
 ) -> Tensor:
-    """`dropout` of whole channels of (N, C, H, W) or (C, H, W).
+    """`dropout` of whole channels of (N, C, H, W) or (C, H, W), and of (N, C), where PyTorch warns.
 
     Raises ShapeError for a p outside [0, 1] and for other shapes, DTypeError unless floating. As
     `torch.nn.functional.dropout2d`.

@@ -125,11 +125,26 @@ class Scope:
                 value = self._solved.get(n)
                 if value is not None:
                     # What stands for it may have been unified since.
-                    value = self._solved[n] = self.normal(value)
+                    self._settle(n)
+                    value = self._solved[n]
                 factors = (((n,), 1),) if value is None else _terms(value)
                 terms = [(m + f, c * d) for m, c in terms for f, d in factors]
             out += [(tuple(sorted(m)), c) for m, c in terms]
         return _collect(self, out)
+
+    def _settle(self, last: int) -> None:
+        """Let the atom's value be a normal form (iterative: a chain of equal extents may be as long as a program)."""
+        solved, todo = self._solved, [last]
+        while todo:
+            value = solved[todo[-1]]
+            before: list[int] = []
+            if isinstance(value, Dim) and value not in self._settled:
+                of = {n for mono, _ in value.terms for n in mono if n in solved}
+                before = [n for n in of if isinstance(v := solved[n], Dim) and v not in self._settled]
+            if before:
+                todo += before
+            else:
+                solved[todo.pop()] = self.normal(value)
 
     def known_equal(self, a: int | Dim, b: int | Dim) -> bool:
         """Equal for every binding that satisfies the guards so far; adds no guard."""

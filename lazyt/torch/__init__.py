@@ -1,0 +1,77 @@
+"""PyTorch's names with PyTorch's meaning: a program is ported by `import lazyt.torch as torch`.
+
+>>> import lazyt.torch as torch
+>>> from lazyt.torch import nn
+>>> x = torch.arange(6.0).view(2, 3)
+>>> x.size(0), x.max(1).indices.tolist(), torch.cat([x, x], dim=1).size()
+(2, [2, 2], (2, 6))
+
+Functions have PyTorch's arguments, defaults and results. The import gives tensors PyTorch's methods that NumPy's arrays
+have not (`x.eq(y)`, `x.add_(y)`, `x.masked_fill(mask, 0)`), and `dim=` for `axis=`. Methods that both have and that mean
+different things (`x.max(1)`, `x.split(2)`, `x.transpose(0, 1)`, `x.std()`) mean PyTorch's in files that have this module
+among their names, and NumPy's elsewhere. Results are lazy, as all of lazyt's.
+"""
+
+import sys as _sys
+from importlib import import_module as _import_module
+from types import ModuleType as _ModuleType
+from typing import Any as _Any
+
+from lazyt.torch import methods as _methods, names as _names, readings as _readings
+from lazyt.tracing import tracebacks as _tracebacks
+
+# PyTorch's namespaces, and the parts of them that programs import from -> the modules here.
+_SPACES = {
+    **{
+        name: f"lazyt.{name}"
+        for name in (
+            "amp", "autograd", "distributions", "fft", "func", "linalg", "multiprocessing", "nn", "nn.functional",
+            "nn.init", "nn.parameter", "nn.utils", "nn.utils.rnn", "nn.utils.parametrize", "optim",
+            "optim.lr_scheduler", "optim.optimizer", "optim.swa_utils", "random", "utils", "utils.checkpoint",
+            "utils.data",
+        )
+    },
+    "accelerator": "lazyt.torch.accelerator",
+    "autograd.function": "lazyt.autograd",
+    "backends": "lazyt.torch.backends",
+    "nn.modules": "lazyt.nn",
+    "utils.data.dataloader": "lazyt.data",
+    "utils.data.dataset": "lazyt.data",
+    "utils.data.sampler": "lazyt.data",
+}  # fmt: skip
+
+
+def _publish() -> None:
+    """PyTorch's namespaces, by lazyt's modules: `import lazyt.torch.nn.functional as F`."""
+    for space, place in _SPACES.items():
+        _sys.modules[f"{__name__}.{space}"] = module = _import_module(place)
+        if "." not in space:
+            globals()[space] = module
+
+
+def attach() -> None:
+    """Give tensors PyTorch's methods: what the import does."""
+    _methods.attach()
+    _readings.attach()
+
+
+def detach() -> None:
+    """Take PyTorch's methods off again; the functions of this module stay."""
+    _readings.detach()
+    _methods.detach()
+
+
+@_tracebacks.api_boundary
+def __getattr__(name: str) -> _Any:
+    if name.startswith("__"):
+        raise AttributeError(f"module 'lazyt.torch' has no attribute {name!r}", name=name)
+    found = _names.find(name)
+    if _names.own(name) is found:
+        found = _tracebacks.api_boundary(found, name)
+    if not isinstance(found, _ModuleType):
+        globals()[name] = found
+    return found
+
+
+_publish()
+attach()

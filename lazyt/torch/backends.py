@@ -1,0 +1,50 @@
+"""`torch.backends`: settings that programs make, and what they ask for. What speeds PyTorch up is taken and read by
+nothing, as plans choose by themselves; what would change values is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lazyt as lt
+from lazyt.errors import NotSupportedError
+
+__all__ = ["cuda", "cudnn", "mps"]
+
+
+class _Settings:
+    """Switches of a library that lazyt does not ask: any of `known` may be set and read."""
+
+    def __init__(self, name: str, available: bool, **known: Any) -> None:
+        self.__dict__.update(known, _name=name, _available=available)
+
+    def is_available(self) -> bool:
+        """Whether lazyt runs on it."""
+        return bool(self.__dict__["_available"])
+
+    is_built = is_available
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self.__dict__ or name.startswith("_"):
+            raise NotSupportedError(f"backends.{self._name}: not supported: {name}, because no plan reads it")
+        self.__dict__[name] = value
+
+
+cudnn = _Settings(
+    "cudnn", False, benchmark=False, deterministic=True, enabled=False, allow_tf32=False, benchmark_limit=10
+)  # fmt: skip
+mps = _Settings("mps", False)
+
+
+class _Cuda:
+    """`torch.backends.cuda`."""
+
+    def __init__(self) -> None:
+        self.matmul = _Settings("cuda.matmul", False, allow_tf32=False, allow_fp16_reduced_precision_reduction=False)
+
+    def is_built(self) -> bool:
+        """Whether lazyt can run on GPUs of NVIDIA's here."""
+        return lt.cuda.is_available()  # type: ignore[no-any-return]
+
+
+cuda = _Cuda()

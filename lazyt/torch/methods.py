@@ -1,0 +1,394 @@
+"""PyTorch's methods of tensors that NumPy's arrays have not: each means what it means in PyTorch.
+
+`attach` gives them to Tensor, where hints stand that say how lazyt spells them; `detach` puts the hints back. Methods
+that both have and that mean different things (`x.split(2)`) are in `readings.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Self
+
+import lazyt as lt
+from lazyt.errors import NotSupportedError, ShapeError
+from lazyt.ir import dtypes
+from lazyt.runtime.tensor import Tensor
+from lazyt.torch import functions as f, names
+from lazyt.tracing.name_hints import ATTRIBUTES
+from lazyt.tracing.tracebacks import api_boundary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Method = "Callable[..., Any]"
+
+
+class Size(int):
+    """The number of elements, as NumPy has it; called, the shape, as PyTorch has it: `x.size()`, `x.size(0)`."""
+
+    shape: tuple[int, ...]
+
+    def __new__(cls, n: int, shape: tuple[int, ...]) -> Self:
+        size = super().__new__(cls, n)
+        size.shape = shape
+        return size
+
+    def __call__(self, dim: int | None = None) -> Any:
+        """The shape, or the extent of an axis."""
+        if dim is None:
+            return self.shape
+        if not -len(self.shape) <= dim < len(self.shape):
+            raise lt.AxisError(f"size: axis {dim} is out of bounds for an array of {len(self.shape)} dimensions")
+        return self.shape[dim]
+
+    def __reduce__(self) -> Any:
+        return int, (int(self),)
+
+
+_SIZE = vars(Tensor)["size"]
+
+
+def _size(self: Tensor) -> int:
+    n: int = _SIZE.fget(self)
+    # NOTE: lazyt's own code gets the number alone, which is what goes into programs.
+    ours = str(sys._getframe(1).f_globals.get("__name__")).startswith("lazyt.")
+    return n if ours else Size(n, self.shape)
+
+
+def _written(g: Callable[..., Any]) -> Callable[..., Any]:
+    """The method that writes what `g` computes in place, and returns the tensor."""
+
+    def method(self: Tensor, *args: Any, **options: Any) -> Tensor:
+        self[...] = g(self, *args, **options)
+        return self
+
+    method.__doc__ = f"{(g.__doc__ or '').partition('.')[0]}, written in place."
+    return method
+
+
+def _swapped(g: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, *args, **options: g(self, *args, **options)
+
+
+def _new(make: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+        found: Tensor = make(
+            *size, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad
+        )  # fmt: skip
+        return found
+
+    method.__doc__ = f"{make.__doc__} The dtype and device are this tensor's by default."
+    return method
+
+
+def _cast(dtype: Any) -> Callable[[Tensor], Tensor]:
+    return lambda self: self.astype(dtype, copy=False)
+
+
+def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """One value in a shape, of this tensor's dtype and device by default."""
+    return f.full(size, fill_value, dtype=dtype or self.dtype, device=device or self.device)
+
+
+def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A copy of data, of this tensor's dtype and device by default."""
+    return f.tensor(data, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
+
+
+def dim(self: Tensor) -> int:
+    """The number of axes."""
+    return self.ndim
+
+
+def contiguous(self: Tensor, *, memory_format: Any = None) -> Tensor:
+    """The tensor itself: values are always contiguous."""
+    return self
+
+
+def is_contiguous(self: Tensor, *, memory_format: Any = None) -> bool:
+    """True: values are always contiguous."""
+    return True
+
+
+def type_as(self: Tensor, other: Tensor) -> Tensor:
+    """This tensor in another's dtype."""
+    return self.astype(other.dtype, copy=False)
+
+
+def type(self: Tensor, dtype: Any = None) -> Any:  # noqa: A001 - PyTorch's name
+    """This tensor in a dtype; without one, the name of PyTorch's type, as in 'torch.FloatTensor'."""
+    if dtype is not None:
+        return self.astype(_TYPES.get(dtype, dtype) if isinstance(dtype, str) else dtype, copy=False)
+    names = {dtypes.as_dtype(d): name for name, d in _TYPES.items()}
+    return names.get(self.dtype, f"torch.{self.dtype}")
+
+
+_TYPES: dict[Any, Any] = {
+    "torch.FloatTensor": dtypes.float32, "torch.DoubleTensor": dtypes.float64, "torch.HalfTensor": dtypes.float16,
+    "torch.BFloat16Tensor": dtypes.bfloat16, "torch.LongTensor": dtypes.int64, "torch.IntTensor": dtypes.int32,
+    "torch.ShortTensor": dtypes.int16, "torch.CharTensor": dtypes.int8, "torch.ByteTensor": dtypes.uint8,
+    "torch.BoolTensor": dtypes.bool_,
+}  # fmt: skip
+
+
+def expand_as(self: Tensor, other: Tensor) -> Tensor:
+    """This tensor broadcast to another's shape."""
+    return lt.broadcast_to(self, other.shape)
+
+
+def reshape_as(self: Tensor, other: Tensor) -> Tensor:
+    """This tensor in another's shape."""
+    return lt.reshape(self, other.shape)
+
+
+def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """Windows of an axis, as a new last axis."""
+    windows = lt.sliding_window_view(self, size, dimension)
+    found: Tensor = windows[(slice(None),) * (dimension % self.ndim) + (slice(None, None, step),)]
+    return found
+
+
+def where(self: Tensor, condition: Any, other: Any) -> Tensor:
+    """This tensor where the condition is true, the other elsewhere."""
+    return lt.where(condition, self, other)
+
+
+def get_device(self: Tensor) -> int:
+    """The device's number; -1 for the CPU."""
+    return -1 if self.device.type == "cpu" else int(self.device.index or 0)
+
+
+# --- in place
+
+
+def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
+    """Write another tensor's elements."""
+    self[...] = src
+    return self
+
+
+def fill_(self: Tensor, value: Any) -> Tensor:
+    """Write one value."""
+    self[...] = value
+    return self
+
+
+def zero_(self: Tensor) -> Tensor:
+    """Write zeros."""
+    self[...] = 0
+    return self
+
+
+def masked_fill_(self: Tensor, mask: Any, value: Any) -> Tensor:
+    """Write a value where the mask is true."""
+    self[...] = lt.where(mask, value, self)
+    return self
+
+
+def index_fill_(self: Tensor, dim: int, index: Any, value: Any) -> Tensor:
+    """Write a value in slices of an axis."""
+    self[_along(self, dim, index)] = value
+    return self
+
+
+def index_copy_(self: Tensor, dim: int, index: Any, source: Any) -> Tensor:
+    """Write slices of an axis."""
+    self[_along(self, dim, index)] = source
+    return self
+
+
+def index_add_(self: Tensor, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
+    """Add to slices of an axis."""
+    self[...] = lt.index_add(self, dim, index, source if alpha == 1 else alpha * source)
+    return self
+
+
+def index_put_(self: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
+    """Write, or add, at the places of index arrays."""
+    if accumulate:
+        self[...] = lt.add_at(self, tuple(indices), values)
+    else:
+        self[tuple(indices)] = values
+    return self
+
+
+def _along(x: Tensor, dim: int, index: Any) -> Any:
+    return (slice(None),) * (dim % x.ndim) + (index,)
+
+
+def scatter_(self: Tensor, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None) -> Tensor:
+    """Write values at places along an axis; `reduce='add'` adds them."""
+    given = src if value is None else value
+    if reduce not in (None, "add"):
+        raise NotSupportedError(f"scatter_: not supported: reduce={reduce!r}, because there are None and 'add'")
+    if not isinstance(given, Tensor):
+        given = lt.full(index.shape, given, dtype=self.dtype, device=self.device)
+    self[...] = (f.scatter if reduce is None else f.scatter_add)(self, dim, index, given)
+    return self
+
+
+def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Write uniform samples of [a, b)."""
+    self[...] = lt.random.uniform(a, b, self.shape, generator=generator, device=self.device)
+    return self
+
+
+def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Write normal samples."""
+    self[...] = lt.random.normal(mean, std, self.shape, generator=generator, device=self.device)
+    return self
+
+
+def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
+    """Write 1 with a probability, else 0."""
+    chances = lt.broadcast_to(lt.asarray(p, dtype=dtypes.float32), self.shape)
+    self[...] = lt.random.bernoulli(chances, generator=generator)
+    return self
+
+
+def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Write exponential samples of a rate."""
+    self[...] = -lt.log1p(-f.rand(*self.shape, generator=generator, device=self.device)) / lambd
+    return self
+
+
+def random_(self: Tensor, low: int = 0, high: int | None = None, *, generator: Any = None) -> Tensor:
+    """Write integers of [low, high), of [0, low) where one bound is given, or all that the dtype has exactly."""
+    if high is None:
+        bits = {"f": lt.finfo(self.dtype).nmant + 1} if self.dtype.kind == "f" else {}
+        high = low or (1 << bits["f"] if bits else int(lt.iinfo(self.dtype).max))
+        low = 0
+    self[...] = f.randint(low, high, self.shape, generator=generator, device=self.device)
+    return self
+
+
+def add_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    """self += alpha * other."""
+    self += other if alpha == 1 else alpha * other
+    return self
+
+
+def sub_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    """self -= alpha * other."""
+    self -= other if alpha == 1 else alpha * other
+    return self
+
+
+def mul_(self: Tensor, other: Any) -> Tensor:
+    """self *= other."""
+    self *= other
+    return self
+
+
+def div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """self /= other, rounded by 'floor' or 'trunc' if that is asked for."""
+    if rounding_mode is None:
+        self /= other
+    else:
+        self[...] = f.div(self, other, rounding_mode=rounding_mode)
+    return self
+
+
+def get_data(self: Tensor) -> Tensor:
+    """The same memory outside of any gradient: what is written there is written here."""
+    return self.detach()
+
+
+def set_data(self: Tensor, value: Tensor) -> None:
+    """Write values of the same shape and dtype, outside of any gradient."""
+    if value.shape != self.shape or value.dtype != self.dtype:
+        raise ShapeError(
+            f"data: {value.dtype} {value.shape} does not fit a tensor of {self.dtype} {self.shape}, which keeps both"
+        )
+    with lt.no_grad():
+        self[...] = value
+
+
+_PLAIN = (  # of one tensor and what follows, by the name that `lazyt.torch` or lazyt has
+    "absolute acos acosh arccos arccosh arcsin arcsinh arctan arctanh asin asinh atan atanh bitwise_not cosh deg2rad "
+    "erfc exp2 expm1 fix i0 log10 logical_not nan_to_num negative rad2deg sinc sinh tril triu arctan2 atan2 copysign "
+    "float_power fmod gcd heaviside hypot lcm ldexp logical_and logical_or logical_xor nextafter angle argwhere "
+    "corrcoef cov diag diagflat fliplr flipud frexp isneginf isposinf isreal nanmean nansum positive rot90 signbit "
+    "unique allclose bincount cross fmax fmin inner kron logaddexp logaddexp2 outer prelu vdot add sub subtract mul "
+    "multiply div divide true_divide floor_divide remainder bitwise_and bitwise_or bitwise_xor bitwise_left_shift "
+    "bitwise_right_shift eq ne not_equal lt less le less_equal gt greater ge greater_equal mm bmm mv addcdiv addcmul "
+    "addmm addmv baddbmm addr chunk clamp_max clamp_min det dist equal frac gather ger index_select inverse is_complex "
+    "is_floating_point is_nonzero kthvalue lerp logdet logit masked_fill masked_select matrix_power median movedim "
+    "narrow neg numel norm pinverse qr quantile nanquantile repeat_interleave scatter select sgn slogdet "
+    "split_with_sizes swapdims t take_along_dim tensor_split topk unbind unflatten cholesky multinomial bernoulli "
+    "dsplit hsplit vsplit sort nonzero"
+)
+_WRITTEN = (  # those that write in place too
+    "absolute acos acosh arccos arccosh arcsin arcsinh arctan arctanh asin asinh atan atanh bitwise_not cosh deg2rad "
+    "erfc exp2 expm1 fix i0 log10 logical_not nan_to_num negative rad2deg sinc sinh tril triu arctan2 atan2 copysign "
+    "float_power fmod gcd heaviside hypot lcm ldexp logical_and logical_or logical_xor nextafter floor_divide remainder "
+    "bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift addcdiv addcmul clamp clamp_max "
+    "clamp_min clip lerp neg sub subtract multiply divide true_divide pow abs ceil cos erf exp floor log log1p log2 "
+    "reciprocal relu round rsqrt sigmoid sign sin sqrt square tan tanh trunc cumprod cumsum eq ne lt le gt ge"
+)
+METHODS: dict[str, Any] = {
+    "H": property(lambda self: self.mT.conj(), doc="The conjugate of the transpose."),
+    "mH": property(lambda self: self.mT.conj(), doc="The conjugate of the transpose."),
+    "adjoint": lambda self: self.mT.conj(),
+    "data": property(get_data, set_data, doc=get_data.__doc__),
+    "is_cpu": property(lambda self: self.device.type == "cpu", doc="Whether it is on the CPU."),
+    "is_cuda": property(lambda self: self.device.type == "cuda", doc="Whether it is on a GPU of NVIDIA's."),
+    "byte": _cast(dtypes.uint8),
+    "char": _cast(dtypes.int8),
+    "short": _cast(dtypes.int16),
+    "new_empty": _new(f.empty),
+    "new_ones": _new(f.ones),
+    "new_zeros": _new(f.zeros),
+    "element_size": lambda self: self.itemsize,
+    "is_same_size": lambda self, other: self.shape == other.shape,
+    "nelement": f.numel,
+    "ndimension": dim,
+    "view_as": reshape_as,
+    **{
+        g.__name__: g
+        for g in (
+            new_full, new_tensor, dim, contiguous, is_contiguous, type_as, type, expand_as, reshape_as, unfold, where,
+            get_device, copy_, fill_, zero_, masked_fill_, index_fill_, index_copy_, index_add_, index_put_, scatter_,
+            uniform_, normal_, bernoulli_, exponential_, random_, add_, sub_, mul_, div_,
+        )
+    },
+}  # fmt: skip
+
+
+def _complete() -> None:
+    for name in _PLAIN.split():
+        METHODS.setdefault(name, _swapped(names.find(name)))
+    for name in _WRITTEN.split():
+        own = METHODS.get(name)
+        METHODS.setdefault(f"{name}_", _written(own if callable(own) else names.find(name)))
+    METHODS.setdefault("scatter_add_", _written(f.scatter_add))
+
+
+_hints: dict[str, Any] = {}
+
+
+def attach() -> None:
+    """Give Tensor the methods."""
+    if _hints:
+        return
+    _complete()
+    _hints["size"] = vars(Tensor)["size"]
+    for name, method in METHODS.items():
+        if name not in ATTRIBUTES and hasattr(Tensor, name):
+            continue
+        _hints[name] = vars(Tensor).get(name)
+        if not isinstance(method, property):
+            method.__name__ = name if method.__name__ == "<lambda>" else method.__name__
+            method = api_boundary(method, name)  # noqa: PLW2901 - the boundary is what is attached
+        setattr(Tensor, name, method)
+    Tensor.size = property(_size, doc=Size.__doc__)  # type: ignore[assignment, method-assign]
+
+
+def detach() -> None:
+    """Put the hints back."""
+    while _hints:
+        name, hint = _hints.popitem()
+        if hint is None:
+            delattr(Tensor, name)
+        else:
+            setattr(Tensor, name, hint)

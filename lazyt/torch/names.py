@@ -1,0 +1,97 @@
+"""Where `lazyt.torch` finds a name: among its own functions, under another name of lazyt's, or under the same one."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import lazyt as lt
+from lazyt.errors import NotSupportedError
+from lazyt.ir import dtypes
+from lazyt.torch import functions
+from lazyt.torch.readings import takes_axis, with_dim
+from lazyt.tracing.name_hints import FUNCTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# PyTorch's name -> lazyt's, of the same arguments and results but for `dim`.
+SAME = {
+    "eq": "equal", "ne": "not_equal", "gt": "greater", "ge": "greater_equal", "lt": "less", "le": "less_equal",
+    "mul": "multiply", "sgn": "sign", "ger": "outer", "inverse": "linalg.inv", "det": "linalg.det",
+    "slogdet": "linalg.slogdet", "cholesky": "linalg.cholesky", "pinverse": "linalg.pinv", "qr": "linalg.qr",
+    "matrix_power": "linalg.matrix_power", "matrix_exp": "linalg.matrix_exp", "trapz": "trapezoid",
+    "row_stack": "vstack", "histc": "histogram", "bernoulli": "random.bernoulli",
+    "get_rng_state": "random.get_state", "set_rng_state": "random.set_state", "Generator": "random.Generator",
+    "scalar_tensor": "tensor", "dtype": "float32.__class__",
+    **{
+        name: f"nn.functional.{name}"
+        for name in (
+            "adaptive_avg_pool1d", "adaptive_max_pool1d", "alpha_dropout", "bilinear", "celu", "channel_shuffle",
+            "cosine_embedding_loss", "cosine_similarity", "ctc_loss", "dropout", "embedding", "embedding_bag",
+            "feature_alpha_dropout", "hardshrink", "hinge_embedding_loss", "margin_ranking_loss", "max_pool3d",
+            "pairwise_distance", "pdist", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "rrelu", "threshold",
+            "triplet_margin_loss",
+        )
+    },
+}  # fmt: skip
+DTYPES = {
+    "float": dtypes.float32, "double": dtypes.float64, "half": dtypes.float16, "long": dtypes.int64,
+    "int": dtypes.int32, "short": dtypes.int16, "uint8": dtypes.uint8, "cfloat": dtypes.complex64,
+    "cdouble": dtypes.complex128,
+}  # fmt: skip
+# PyTorch's constructors of a dtype.
+TYPES = {
+    f"{name}Tensor": dtypes.as_dtype(dtype)
+    for name, dtype in (
+        ("Bool", "bool"), ("Byte", "uint8"), ("Char", "int8"), ("Short", "int16"), ("Int", "int32"), ("Long", "int64"),
+        ("Half", "float16"), ("BFloat16", "bfloat16"), ("Float", "float32"), ("Double", "float64"),
+    )
+}  # fmt: skip
+# Names that are NumPy's alone, or mean something else here and have no function of PyTorch's meaning.
+NONE = frozenset(("array", "histogram", "nanmedian", "ndim", "shape", "size"))
+
+
+def own(name: str) -> Any:
+    """A function of PyTorch's meaning, or None."""
+    found = vars(functions).get(name)
+    return found if callable(found) and getattr(found, "__module__", "") == functions.__name__ else None
+
+
+def find(name: str) -> Any:
+    """What `torch.name` is here; AttributeError, with what to write, where there is nothing."""
+    if (found := own(name)) is not None:
+        return found
+    if name in DTYPES:
+        return DTYPES[name]
+    if name in TYPES:
+        return _constructor(name)
+    if name in NONE:
+        raise AttributeError(f"module 'lazyt.torch' has no attribute {name!r}", name=name)
+    path = SAME.get(name, name)
+    here: Any = lt
+    for part in path.split("."):
+        if here is lt and part in ("nn", "linalg", "random"):
+            here = importlib.import_module(f"lazyt.{part}")
+        elif not hasattr(here, part):
+            hint = FUNCTIONS.get(name)
+            text = f": write {hint}" if hint is not None else ""
+            raise AttributeError(f"module 'lazyt.torch' has no attribute {name!r}{text}", name=name)
+        else:
+            here = getattr(here, part)
+    return with_dim(here) if callable(here) and not isinstance(here, type) and takes_axis(here) else here
+
+
+def _constructor(name: str) -> Callable[..., Any]:
+    dtype = TYPES[name]
+
+    def make(*data: Any) -> Any:
+        if len(data) == 1 and not isinstance(data[0], int):
+            return lt.tensor(data[0], dtype=dtype)
+        if data and all(isinstance(n, int) for n in data):
+            return lt.empty(data, dtype=dtype)
+        raise NotSupportedError(f"{name}: not supported: {data!r}, because values, or extents, are required")
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"Values as {dtype}; of extents, memory to be written."
+    return make

@@ -1,0 +1,113 @@
+"""Methods that lazyt and PyTorch both have and read differently: `x.max(1)`, `x.split(2)`, `x.transpose(0, 1)`.
+
+In files that have `lazyt.torch` among their names they mean PyTorch's; elsewhere they stay NumPy's. Methods that take an
+axis take it as `dim=` too, in any file.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import types
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import lazyt as lt
+from lazyt.runtime.tensor import Tensor
+from lazyt.torch import functions as f
+from lazyt.tracing.public_names import KEYWORDS
+from lazyt.tracing.tracebacks import api_boundary, filters_itself
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _repeat(input: Any, *repeats: Any) -> Tensor:
+    """The whole, so many times along each axis."""
+    return lt.tile(input, repeats[0] if len(repeats) == 1 and not isinstance(repeats[0], int) else repeats)
+
+
+# What PyTorch means.
+READ = {
+    **{
+        g.__name__: g
+        for g in (
+            f.max, f.min, f.split, f.std, f.var, f.transpose, f.sum, f.mean, f.prod, f.amax, f.amin, f.argmax, f.argmin,
+            f.all, f.any, f.count_nonzero, f.logsumexp, f.argsort,
+        )
+    },
+    "repeat": _repeat,
+}  # fmt: skip
+_PLAIN: dict[str, Any] = {}
+# Whether a file is written for PyTorch, by the code that calls.
+_files: weakref.WeakKeyDictionary[types.CodeType, bool] = weakref.WeakKeyDictionary()
+
+
+def is_of_torch(frame: types.FrameType) -> bool:
+    """Whether the file of a frame has `lazyt.torch`, or a module within it, among its names."""
+    code = frame.f_code
+    found = _files.get(code)
+    if found is None:
+        found = any(
+            isinstance(x, types.ModuleType) and x.__name__.partition(".torch")[0] == "lazyt" and ".torch" in x.__name__
+            for x in [*frame.f_globals.values()]
+        )
+        if found or code.co_name != "<module>":  # the import of a module may still come
+            _files[code] = found
+    return found
+
+
+def renamed(options: dict[str, Any]) -> dict[str, Any]:
+    """PyTorch's names of arguments, `dim`, as lazyt's, `axis`."""
+    return {KEYWORDS.get(k, k): v for k, v in options.items()}
+
+
+def with_dim(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that takes `axis` by PyTorch's name too."""
+
+    @functools.wraps(plain)
+    def call(*args: Any, **options: Any) -> Any:
+        return plain(*args, **(renamed(options) if options else options))
+
+    return filters_itself(call)
+
+
+def _read(plain: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
+    theirs = api_boundary(theirs) if isinstance(theirs, types.FunctionType) else theirs
+
+    @functools.wraps(plain)
+    def method(*args: Any, **options: Any) -> Any:
+        if "axis" not in options and is_of_torch(sys._getframe(1)):
+            return theirs(*args, **options)
+        return plain(*args, **(renamed(options) if options else options))
+
+    return filters_itself(method)
+
+
+def takes_axis(g: Any) -> bool:
+    """Whether a function has an argument that PyTorch names otherwise."""
+    try:
+        return not set(KEYWORDS.values()).isdisjoint(inspect.signature(g).parameters)
+    except (TypeError, ValueError):
+        return False
+
+
+def attach() -> None:
+    """Put the methods in the place of lazyt's."""
+    if _PLAIN:
+        return
+    for name, g in [*vars(Tensor).items()]:
+        if name in READ:
+            _PLAIN[name] = g
+            setattr(Tensor, name, _read(g, READ[name]))
+        elif not name.startswith("_") and callable(g) and takes_axis(g):
+            _PLAIN[name] = g
+            setattr(Tensor, name, with_dim(g))
+
+
+def detach() -> None:
+    """Put lazyt's methods back."""
+    while _PLAIN:
+        name, plain = _PLAIN.popitem()
+        setattr(Tensor, name, plain)
