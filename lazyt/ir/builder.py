@@ -15,7 +15,7 @@ from lazyt.ir import dtypes, graph as g
 from lazyt.ir.graph import Node
 from lazyt.ir.prims import ELEMENTWISE, result_dtype
 from lazyt.ir.records import dataclass
-from lazyt.ir.symbolic import Dim, Scope, guarded, product
+from lazyt.ir.symbolic import Dim, Scope, guarded, prefix_sums, product
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -276,10 +276,7 @@ class Builder:
             for i, d in enumerate(x.shape):
                 if i != axis:
                     shape[i] = self.same(shape[i], d)
-        total: int | Dim = 0
-        for x in xs:
-            total = total + x.shape[axis]
-        shape[axis] = total
+        shape[axis] = prefix_sums([x.shape[axis] for x in xs])[-1]
         return self.make("concat", tuple(xs), g.Axis(axis), tuple(shape), xs[0].dtype)
 
     def window(

@@ -56,6 +56,8 @@ class Environment:
                 return int(self.binding[1][k])
             case ("floordiv", a, b):
                 return self.size(a) // self.size(b)
+            case ("sum", a):
+                return self.size(a)
             case ("max", a, b):
                 return max(self.size(a), self.size(b))
         raise LazytInternalError(f"unknown atom {key}")

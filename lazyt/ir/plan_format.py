@@ -259,8 +259,8 @@ def _evaluated(a: Any, extents: Sequence[int]) -> int:
             if kind == "symbol":
                 value = extents[operands[0]]
             else:
-                x, y = (_evaluated(o, extents) for o in operands)
-                value = x // y if kind == "floordiv" else max(x, y)
+                x, *y = [_evaluated(o, extents) for o in operands]
+                value = x // y[0] if kind == "floordiv" else max(x, *y)
             coefficient *= value
         total += coefficient
     return total

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from lazyt.ir import graph as g
 from lazyt.ir.prims import MOVEMENT, SOURCES
 from lazyt.ir.records import dataclass
-from lazyt.ir.symbolic import Dim, maximum
+from lazyt.ir.symbolic import Dim, maximum, named
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -63,9 +63,10 @@ class Residuals:
         self.nodes = [n for n in needed if n not in own]
         self.scalars = sorted({n.attrs.position for n in self.nodes if isinstance(n.attrs, g.Scalar)})
         atoms: dict[tuple[str, int], None] = {}
+        met: set[Dim] = set()
         for n in needed:
             for d in _dims(n):
-                _collect(d, atoms)
+                _collect(d, atoms, met)
         self.symbols = [k for kind, k in atoms if kind == "symbol"]
         self.offsets = [k for kind, k in atoms if kind == "offset"]
 
@@ -92,10 +93,11 @@ def _dims(n: Node) -> Iterator[Dim]:
             todo += [getattr(x, name) for name in x.__dataclass_fields__]
 
 
-def _collect(d: int | Dim, found: dict[tuple[str, int], None]) -> None:
-    """The symbols and offsets that an extent is made of."""
-    if isinstance(d, int):
+def _collect(d: int | Dim, found: dict[tuple[str, int], None], met: set[Dim]) -> None:
+    """The symbols and offsets that an extent is made of; `met`: those that were asked before."""
+    if isinstance(d, int) or d in met:
         return
+    met.add(d)
     for mono, _ in d.terms:
         for n in mono:
             kind, *rest = d.scope.atoms[n]
@@ -103,7 +105,7 @@ def _collect(d: int | Dim, found: dict[tuple[str, int], None]) -> None:
                 found[kind, rest[0]] = None  # type: ignore[index]
             else:
                 for x in rest:
-                    _collect(x, found)  # type: ignore[arg-type]
+                    _collect(x, found, met)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,8 @@ class _Moved:
         kind, *rest = key
         if kind in ("symbol", "offset"):
             return self.atoms[kind, rest[0]]
+        if kind == "sum":
+            return named(self._dim(rest[0]))
         a, b = (self(x) for x in rest)
         return a // b if kind == "floordiv" else maximum(a, b)
 

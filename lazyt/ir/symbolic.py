@@ -2,10 +2,11 @@
 
     extent := int | Dim
     Dim    := sum of coefficient * product of atoms
-    atom   := symbol k | offset k | floordiv(extent, extent) | max(extent, extent)
+    atom   := symbol k | offset k | floordiv(extent, extent) | max(extent, extent) | sum(extent)
 
 A symbol is an integer bound once a trace (an axis of an input, an integer attribute); an offset is one
-bound at every run (a slice start, an index): it may move a load but never decides a plan's structure.
+bound at every run (a slice start, an index): it may move a load but never decides a plan's structure. A sum is a name
+for a polynomial of many terms, where others are made of it (`prefix_sums`).
 Each Dim knows its *hint*, the value it has in the trace being planned. Code that relies on two extents
 being equal calls `unify(a, b)`, which makes them one from then on and adds a guard; another trace
 whose extents satisfy the guards runs the same plan. No other code may read a hint, except to find errors (which are
@@ -20,7 +21,13 @@ from typing import TYPE_CHECKING
 from lazyt.errors import LazytInternalError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any
+
+    SumName = Callable[[int, "Dim"], str]
+
+# A sum of more terms than these is made of sums with names, each of so many parts.
+TERMS, PARTS = 32, 8
 
 Monomial = tuple[int, ...]  # atom numbers, sorted, with repetition
 Extent = "int | Dim"
@@ -32,6 +39,7 @@ class Scope:
     def __init__(self) -> None:
         self.atoms: list[tuple[object, ...]] = []
         self.hints: list[int] = []
+        self.moving: list[bool] = []  # whether an atom has another value at every run
         self._numbers: dict[tuple[object, ...], int] = {}
         self._solved: dict[int, int | Dim] = {}  # atom number -> what it equals
         self._alike: dict[Dim, int | Dim] = {}  # what is no atom -> what it equals
@@ -50,6 +58,7 @@ class Scope:
             n = self._numbers[key] = len(self.atoms)
             self.atoms.append(key)
             self.hints.append(hint)
+            self.moving.append(key[0] == "offset" or any(isinstance(x, Dim) and uses_offset(x) for x in key[1:]))
         return Dim(self, (((n,), 1),))
 
     def symbol(self, k: int, hint: int) -> Dim:
@@ -440,37 +449,78 @@ def product(dims: Iterable[int | Dim]) -> int | Dim:
     return n
 
 
-def _source(a: int | Dim, name: object) -> str:
+def prefix_sums(parts: Sequence[int | Dim]) -> list[int | Dim]:
+    """Where each of the parts begins that lie end to end, and where the last one ends.
+
+    Of n different parts these would be n sums of up to n terms. So eight of them get a name, and eight of those:
+    `s0 + ... + s8 --> sum(s0 + ... + s7) + s8`. Each sum has about 8 terms a level then.
+    """
+    found: list[int | Dim] = [0]
+    for d in parts:
+        last = found[-1] + d
+        if isinstance(last, Dim) and len(last.terms) > TERMS:
+            return _sums_of_names(parts)
+        found.append(last)
+    return found
+
+
+def _sums_of_names(parts: Sequence[int | Dim]) -> list[int | Dim]:
+    groups = [parts[i : i + PARTS] for i in range(0, len(parts), PARTS)]
+    starts = prefix_sums([named(total(group)) for group in groups])
+    found = []
+    for at, group in zip(starts, groups, strict=False):
+        for d in group:
+            found.append(at)
+            at = at + d
+    return [*found, named(starts[-1])]
+
+
+def named(a: int | Dim) -> int | Dim:
+    """The same as one atom, if it has many terms."""
+    return a if isinstance(a, int) or len(a.terms) < PARTS else a.scope._atom(("sum", a), a.hint)
+
+
+def total(parts: Iterable[int | Dim]) -> int | Dim:
+    """The sum of extents; 0 when there is none."""
+    n: int | Dim = 0
+    for d in parts:
+        n = n + d
+    return n
+
+
+def _source(a: int | Dim, name: Callable[[tuple[Any, ...]], str], sum_name: SumName | None = None) -> str:
     if isinstance(a, int):
         return str(a)
     parts = []
     for mono, coef in a.terms:
         factors = [str(coef)] if coef != 1 or not mono else []
         for n in mono:
-            key = a.scope.atoms[n]
+            key: tuple[Any, ...] = a.scope.atoms[n]
             if key[0] in ("symbol", "offset", "variable"):
-                factors.append(name(key))  # type: ignore[operator]
+                factors.append(name(key))
+            elif key[0] == "sum":
+                factors.append(_source(key[1], name) if sum_name is None else sum_name(n, key[1]))
             else:
-                x, y = (_source(k, name) for k in key[1:])  # type: ignore[arg-type]
+                x, y = (_source(k, name, sum_name) for k in key[1:])
                 factors.append(f"(({x})//({y}))" if key[0] == "floordiv" else f"max({x},{y})")
         parts.append("*".join(factors))
     return "(" + "+".join(parts) + ")" if len(parts) > 1 else parts[0]
 
 
-def source(a: int | Dim) -> str:
-    """Python source of `a` in `s` (the trace's extents) and `o` (its scalar arguments)."""
-    return _source(a, lambda key: f"{'s' if key[0] == 'symbol' else 'o'}[{key[1]}]")
+def source(a: int | Dim, sum_name: SumName | None = None) -> str:
+    """Python source of `a` in `s` (the trace's extents) and `o` (its scalar arguments).
+
+    sum_name: the name of a sum in it, by number and value; None: what it adds up is written out.
+    """
+    return _source(a, lambda key: f"{'s' if key[0] == 'symbol' else 'o'}[{key[1]}]", sum_name)
 
 
 def uses_offset(a: int | Dim) -> bool:
     """Whether the value changes at every run rather than once a trace."""
     if isinstance(a, int):
         return False
-    return any(
-        a.scope.atoms[n][0] == "offset" or any(uses_offset(x) for x in a.scope.atoms[n][1:] if isinstance(x, Dim))
-        for mono, _ in a.terms
-        for n in mono
-    )
+    moving = a.scope.moving
+    return any(moving[n] for mono, _ in a.terms for n in mono)
 
 
 def is_multiple(a: int | Dim, n: int, extents: Sequence[int]) -> bool:

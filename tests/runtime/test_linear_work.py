@@ -189,6 +189,33 @@ def stack_of_inputs(n: int) -> Result:
     return lt.stack([full(8) for _ in range(n)]) * 2.0
 
 
+def concatenation_of_inputs(n: int) -> Result:
+    """Where each begins is a sum of all sizes before it."""
+    return lt.concat([full(1 + i % 7) for i in range(n)]) * 2.0
+
+
+def columns_of_inputs(n: int) -> Result:
+    return lt.hstack([full(2, 8) for _ in range(n)]) * 2.0
+
+
+def gradients_through_a_concatenation(n: int) -> Result:
+    xs = [weight(1 + i % 7) for i in range(n)]
+    (lt.concat(xs) ** 2).sum().backward()
+    return [x.grad for x in xs]
+
+
+def concatenation_of_lanes(n: int) -> Result:
+    xs = [full(3, 1 + i % 7) for i in range(n)]
+    return lt.vmap(lambda *rows: lt.concat([r * 2.0 for r in rows]))(*xs)
+
+
+def appended(n: int) -> Result:
+    x = full(8)
+    for i in range(n):
+        x = lt.concat([x, full(1 + i % 7)])
+    return x
+
+
 def parts_of_a_stack(n: int) -> Result:
     x = full(8)
     s = lt.stack([x * float(i) for i in range(n)])
@@ -250,7 +277,8 @@ KINDS: dict[Callable[[int], Result], int] = {
     **dict.fromkeys((sgd, rows), 120),
     **dict.fromkeys((elementwise, products, products_of_one, reductions, many_results, many_shapes), 150),
     **dict.fromkeys((a_chain_that_is_held, wide_sum, leaves, concatenation, stacked_states, parts_of_a_stack), 150),
-    stack_of_inputs: 150,
+    **dict.fromkeys((stack_of_inputs, concatenation_of_inputs, columns_of_inputs, concatenation_of_lanes), 150),
+    **dict.fromkeys((gradients_through_a_concatenation, appended), 100),
     **dict.fromkeys((scan, gathers), 150),
 }
 # The first division of a program into kernels of bounded size is work once; the slow test begins beyond it.

@@ -132,6 +132,7 @@ PROGRAMS: dict[str, Callable[[], object]] = {
     "extremes": lambda: lt.argmax(lt.tensor(X), axis=1) + lt.tensor(X).shape[0],
     "random": lambda: (lt.random.seed(1), lt.random.normal(size=(7, 9)) * 2)[1],
     "write": lambda: _written(),
+    "concatenation": lambda: lt.concat([lt.tensor(LINE[:n]) for n in range(1, 60)]) * 2,
     "clone": lambda: lt.tensor(X).clone() + lt.tensor(X) * 2,
 }
 

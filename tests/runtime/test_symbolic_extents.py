@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, note
 
 import lazyt as lt
+from lazyt.backends.common.expressions import Expressions
 from lazyt.errors import LazytError
-from lazyt.ir.symbolic import Scope
+from lazyt.ir.symbolic import Dim, Scope, hint, prefix_sums, source
 from lazyt.testing import array_programs
 from lazyt.testing.array_programs import Writer
 from lazyt.tracing.trace import local
@@ -181,3 +182,70 @@ def test_what_holds_both_ways_round_does_not_go_round() -> None:
         scope.unify(a, b)
         assert scope.known_equal(a, b)
     assert scope.normal(s) == scope.normal(half * 2)
+
+
+def ragged(sizes: list[int]) -> list[np.ndarray]:
+    return [normal(n, 2) for n in sizes]
+
+
+def test_a_concatenation_of_many_inputs_has_two_plans_for_all_sizes() -> None:
+    plans = 0
+    for _ in range(12):
+        parts = ragged([int(n) for n in RNG.integers(1, 9, 90)])
+        xs = [lt.tensor(p, requires_grad=True) for p in parts]
+        y = lt.concat(xs) * 2.0
+        (y**3).sum().backward()
+        np.testing.assert_array_equal(y.detach().numpy(), np.concatenate(parts) * 2)
+        report = lt.last_sync()
+        assert report is not None
+        plans += report.plans
+        for x, p in zip(xs, parts, strict=True):
+            assert x.grad is not None
+            np.testing.assert_allclose(x.grad.numpy(), 24 * p**2, rtol=1e-5)
+    assert plans == 1
+
+
+def test_a_concatenation_of_many_inputs_meets_arrays_of_its_size() -> None:
+    for sizes in ([3, 1, 4] * 30, [2] * 90, [5, 9, 1] * 30):
+        parts = ragged(sizes)
+        xs = [lt.asarray(p) for p in parts]
+        whole = np.concatenate(parts)
+        y = lt.concat(xs)
+        got = y * lt.asarray(whole) + lt.concat(xs[::-1])[::-1]
+        np.testing.assert_array_equal(got.numpy(), whole * whole + np.concatenate(parts[::-1])[::-1])
+        np.testing.assert_array_equal((y[:-3] + y[3:]).numpy(), whole[:-3] + whole[3:])
+        np.testing.assert_array_equal(lt.concat([y.T, y.T[:1]]).numpy(), np.concatenate([whole.T, whole.T[:1]]))
+        np.testing.assert_array_equal((y.reshape(-1, 6) + 1).numpy(), whole.reshape(-1, 6) + 1)
+
+
+def test_the_gradient_through_a_concatenation_of_many_inputs_after_a_sync() -> None:
+    for n in (1, 2, 3):
+        parts = ragged([n, 2, 7] * 20)
+        xs = [lt.tensor(p, requires_grad=True) for p in parts]
+        loss = (lt.concat(xs) ** 2).sum()
+        assert float(loss) == pytest.approx(float((np.concatenate(parts) ** 2).sum()), rel=1e-4)
+        loss.backward()
+        for x, p in zip(xs, parts, strict=True):
+            assert x.grad is not None
+            np.testing.assert_allclose(x.grad.numpy(), 2 * p, rtol=1e-6)
+
+
+def test_sums_of_many_extents_have_names() -> None:
+    scope = Scope()
+    sizes = [scope.symbol(i, 1 + i % 5) for i in range(200)]
+    starts = prefix_sums(sizes)
+    assert len(starts) == 201
+    values = [3 + i % 4 for i in range(200)]
+    expressions = Expressions()
+    numbers = [expressions.add(d) for d in starts]
+    expressions.compile()
+    found = expressions.evaluate(values, [])
+    assert [found[n] for n in numbers] == [sum(values[:i]) for i in range(201)]
+    assert [hint(d) for d in starts] == [sum(1 + i % 5 for i in range(n)) for n in range(201)]
+    assert max(len(d.terms) for d in starts if isinstance(d, Dim)) < 50
+    assert eval(source(starts[-1]), {"s": values}) == sum(values)
+    assert prefix_sums(sizes) == starts
+    assert {n for n, _ in expressions.differing({17})} == set(numbers[18:])
+    # Few terms, or one symbol, are one polynomial as ever.
+    assert prefix_sums(sizes[:3])[-1] == sizes[0] + sizes[1] + sizes[2]
+    assert prefix_sums(sizes[:1] * 100)[-1] == sizes[0] * 100

@@ -8,7 +8,7 @@ from lazyt.autograd.rules.formula import zeros
 from lazyt.autograd.rules.registry import vjp
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.adjoints import fold, place
-from lazyt.ir.symbolic import product
+from lazyt.ir.symbolic import prefix_sums, product
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,13 +72,13 @@ def _pad(b: Builder, n: Node, ct: Node) -> Cotangents:
 @vjp("concat")
 def _concat(b: Builder, n: Node, ct: Node) -> Cotangents:
     assert isinstance(n.attrs, g.Axis)
-    axis, out = n.attrs.axis, []
-    start: int | Dim = 0
-    for x in n.operands:
-        starts = tuple(start if i == axis else 0 for i in range(n.ndim))
-        out.append(b.slice(ct, starts, x.shape, (1,) * n.ndim))
-        start = start + x.shape[axis]
-    return tuple(out)
+    axis = n.attrs.axis
+    *begins, _ = prefix_sums([x.shape[axis] for x in n.operands])
+
+    def part(x: Node, begin: int | Dim) -> Node:
+        return b.slice(ct, tuple(begin if i == axis else 0 for i in range(n.ndim)), x.shape, (1,) * n.ndim)
+
+    return tuple(map(part, n.operands, begins))
 
 
 @vjp("window")

@@ -47,7 +47,6 @@ COMMON = (
 )  # fmt: skip
 
 _TEMPORARY = re.compile(r"\bt\d+\b")
-_SYMBOL = re.compile(r"s\[(\d+)\]")
 
 
 _MOVES = "moves"  # the name of what is another number in every run: nothing of a binding may come from it
@@ -211,11 +210,8 @@ class Function:
         """From the binding to these extents. varying: those that may differ. Untold if it cannot be written out."""
         notes = Notes()
         numbers: list[Any] = list(values)
-        for text, i in exe.expressions.numbers.items():
-            if "o[" in text:
-                numbers[i] = notes.known(_MOVES, values[i])
-            elif not varying.isdisjoint(map(int, _SYMBOL.findall(text))):
-                numbers[i] = notes.known(f"v[{i}]", values[i])
+        for i, moves in exe.expressions.differing(varying):
+            numbers[i] = notes.known(_MOVES if moves else f"v[{i}]", values[i])
         self.threads = get_num_threads()
         binding = Binding(exe, numbers, left_out)
         parts = binding.divide(notes.known("flag", 0))

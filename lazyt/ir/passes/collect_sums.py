@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from lazyt.ir import dtypes, graph as g
 from lazyt.ir.builder import Builder
-from lazyt.ir.symbolic import hint
+from lazyt.ir.symbolic import hint, prefix_sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -165,12 +165,8 @@ class _Collector:
         inner = pads[0].operands[0].shape
         axis = next(i for i, (d, e) in enumerate(zip(inner, shape, strict=True)) if not self.b.equal(d, e))
         pads = sorted(pads, key=lambda x: hint(_start(x, axis)))
-        end: int | Dim = 0
-        for x in pads:
-            if not self.b.equal(_start(x, axis), end):
-                return None
-            end = end + x.operands[0].shape[axis]
-        if not self.b.equal(end, shape[axis]):
+        *begins, end = prefix_sums([x.operands[0].shape[axis] for x in pads])
+        if not all(map(self.b.equal, (*(_start(x, axis) for x in pads), shape[axis]), (*begins, end))):
             return None
         parts = [x.operands[0] for x in pads]
         flat = _without_axis(parts, axis)

@@ -37,7 +37,7 @@ from lazyt.ir.passes.moments import NOTHING_HELD, Held
 from lazyt.ir.passes.row_kernels import is_parallel, lanes_of, stands_apart
 from lazyt.ir.passes.siblings import MAX_GROUP, Siblings, has_capacity, is_one
 from lazyt.ir.prims import CONVOLUTIONS, ELEMENTWISE, MOVEMENT, REDUCTIONS, SOURCES
-from lazyt.ir.symbolic import Dim, Scope, product
+from lazyt.ir.symbolic import Dim, Scope, prefix_sums, product
 
 if TYPE_CHECKING:
     from lazyt.ir.passes.siblings import Form
@@ -549,9 +549,10 @@ class _Fuser:
     def _concat_into(self, n: Node, target: Node, at: Place, latest: int) -> None:
         """The operands of a concatenation, at their places of the buffer of `target`, where its own is from `at` on."""
         assert isinstance(n.attrs, g.Axis)
-        at_axis: int | Dim = 0
-        for x in n.operands:
-            own = tuple(i.plus(at_axis) if k == n.attrs.axis else i for k, i in enumerate(at.indices))
+        axis = n.attrs.axis
+        *begins, _ = prefix_sums([x.shape[axis] for x in n.operands])
+        for x, begin in zip(n.operands, begins, strict=True):
+            own = tuple(i.plus(begin) if k == axis else i for k, i in enumerate(at.indices))
             offsets = Place(own)
             base = buffer_of(x)
             if x is base:
@@ -560,7 +561,6 @@ class _Fuser:
                 gr, place = self._copy_group(x, "part")
                 gr.roots.append(Root(x, place, target, offsets))
                 self._want_root(gr, x, place)
-            at_axis = at_axis + x.shape[n.attrs.axis]
 
     def _want_root(self, group: Group, x: Node, place: Place) -> None:
         """The value that a group of its own computes and stores somewhere."""

@@ -160,6 +160,14 @@ def test_scatters_of_new_sizes(found: list[Bound]) -> None:
     assert again(found)
 
 
+def test_a_concatenation_of_many_sizes(found: list[Bound]) -> None:
+    for i in range(12):
+        parts = [np.arange(1.0 + (i * k) % 7) for k in range(50)]
+        got = lt.concat([lt.asarray(p) for p in parts]) * 2.0
+        np.testing.assert_array_equal(got.numpy(), np.concatenate(parts) * 2)
+    assert again(found) > 3
+
+
 def test_wrong_indices_of_a_rebound_plan(found: list[Bound]) -> None:
     x = lt.asarray(np.arange(12.0))
     for n in (3, 4, 5, 6):
