@@ -34,6 +34,7 @@ ORDER = (
     "config",
     "interrupts",
     "ir",
+    "tracing.call_site",
     "backends.cache_directory",
     "backends.object_cache",
     "backends.math",
@@ -78,7 +79,9 @@ ONLY = {
     "ir": {"config", "errors", "on_demand"},
     "ops": {"errors", "ir", "on_demand"},
     "backends.cache_directory": set(),
-    "backends.object_cache": {"backends.cache_directory", "errors", "on_demand"},
+    # The user's line, for warnings.
+    "tracing.call_site": set(),
+    "backends.object_cache": {"backends.cache_directory", "errors", "on_demand", "tracing.call_site"},
     "backends.math": {"errors", "ir"},
     "backends.common": {"config", "errors", "ir"},
     "backends.interface": {"errors", "ir"},
@@ -104,8 +107,8 @@ ONLY = {
     },
     "backends.small": {"backends.common", "backends.interface", "config", "errors", "ir"},
     "backends": {"backends.cache_directory", "backends.interface", "config", "errors"},
-    "tracing": {"on_demand", "config", "errors", "interrupts", "ir", "ops"},
-    "autograd": {"on_demand", "config", "errors", "ir", "ops", "tracing"},
+    "tracing": {"on_demand", "config", "errors", "interrupts", "ir", "ops", "tracing.call_site"},
+    "autograd": {"on_demand", "config", "errors", "ir", "ops", "tracing", "tracing.call_site"},
     # What the report of a sync names: below the runtime.
     "inspect.kernels": {"errors", "ir", "ops", "tracing"},
     "inspect.fallbacks": {"backends", "config", "inspect.kernels", "ir", "tracing"},
@@ -214,9 +217,9 @@ def test_nobody_imports_a_backend_but_itself():
 
 # What plans, runs and keeps memory, for any backend.
 OF_ANY_BACKEND = (
-    "ir", "ops", "tracing", "autograd", "runtime", "inspect", "inspect.kernels", "inspect.fallbacks", "device_modules",
-    "backends", "backends.interface", "backends.common", "backends.small", "backends.math", "backends.object_cache",
-    "backends.cache_directory",
+    "ir", "ops", "tracing", "tracing.call_site", "autograd", "runtime", "inspect", "inspect.kernels",
+    "inspect.fallbacks", "device_modules", "backends", "backends.interface", "backends.common", "backends.small",
+    "backends.math", "backends.object_cache", "backends.cache_directory",
 )  # fmt: skip
 # The modules of these that have a word of a backend, and why.
 NAMED = {

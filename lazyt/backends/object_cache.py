@@ -15,7 +15,6 @@ import os
 import stat
 import sys
 import time
-import warnings
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING
 from lazyt import on_demand
 from lazyt.backends.cache_directory import cache_directory
 from lazyt.errors import LazytWarning
+from lazyt.tracing.call_site import warn
 
 if TYPE_CHECKING:
     import tempfile
@@ -227,10 +227,9 @@ class ObjectCache:
     def _warn(self, kind: str, what: str) -> None:
         if kind not in self._warned:
             self._warned.add(kind)
-            warnings.warn(
+            warn(
                 f"lazyt: {what}; kernels are compiled anew in this process (LAZYT_CACHE_DIR= turns the cache off)",
                 LazytCacheWarning,
-                stacklevel=4,
             )
 
 

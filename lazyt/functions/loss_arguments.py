@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from lazyt.errors import DTypeError, ShapeError
@@ -10,7 +9,7 @@ from lazyt.functions.arguments import tensor
 from lazyt.functions.reductions import mean, sum
 from lazyt.ir import dtypes
 from lazyt.ops.losses import REDUCTIONS
-from lazyt.tracing.call_site import user_frame
+from lazyt.tracing.call_site import warn
 
 if TYPE_CHECKING:
     from lazyt.runtime.tensor import Tensor
@@ -21,7 +20,9 @@ def reduction_of(name: str, reduction: str, size_average: bool | None = None, re
     if size_average is not None or reduce is not None:
         each = reduce is not None and not reduce
         reduction = "none" if each else "mean" if size_average is None or size_average else "sum"
-        warn(f"size_average and reduce args will be deprecated, please use reduction='{reduction}' instead.")
+        warn(
+            f"size_average and reduce args will be deprecated, please use reduction='{reduction}' instead.", UserWarning
+        )
     if reduction not in REDUCTIONS:
         raise ShapeError(f"{name}: reduction is one of {', '.join(REDUCTIONS)}, got {reduction!r}")
     return reduction
@@ -75,22 +76,10 @@ def need_broadcast(name: str, *xs: Tensor) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def warn(text: str) -> None:
-    """A UserWarning at the user's line, which a loss module calls from further away than a function."""
-    f = user_frame(2)
-    warnings.warn_explicit(
-        text,
-        UserWarning,
-        f.f_code.co_filename,
-        f.f_lineno,
-        f.f_globals.get("__name__", "<string>"),
-        f.f_globals.setdefault("__warningregistry__", {}),
-    )
-
-
 def warn_of_sizes(size: tuple[int, ...], target_size: tuple[int, ...]) -> None:
     """PyTorch's warning where operands of a regression are of different sizes, which is seldom meant."""
     warn(
         f"Using a target size ({target_size}) that is different to the input size ({size}). This will likely lead to"
-        " incorrect results due to broadcasting. Please ensure they have the same size."
+        " incorrect results due to broadcasting. Please ensure they have the same size.",
+        UserWarning,
     )

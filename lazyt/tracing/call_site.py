@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -77,6 +78,19 @@ def user_site() -> Site:
     """The line of the user's that is running."""
     f = user_frame(1)
     return Site(f.f_code, f.f_lasti)
+
+
+def warn(text: str, category: type[Warning]) -> None:
+    """A warning at the user's line, however far away that is."""
+    f = user_frame(1)
+    warnings.warn_explicit(
+        text,
+        category,
+        f.f_code.co_filename,
+        f.f_lineno,
+        f.f_globals.get("__name__", "<string>"),
+        f.f_globals.setdefault("__warningregistry__", {}),
+    )
 
 
 def user_line(known: int) -> tuple[int, int]:

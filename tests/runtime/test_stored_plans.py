@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -211,6 +213,28 @@ def test_a_damaged_file_is_a_miss_and_is_replaced(store, planned, damage):
     forget()
     softmax()
     assert len(planned) == 2
+
+
+@pytest.mark.skipif(os.name != "posix", reason="POSIX permissions")
+def test_warnings_of_the_cache_are_at_the_users_line(store, planned, monkeypatch):
+    x = lt.tensor(X)
+    first = np.asarray(lt.softmax(x, axis=-1) * 3.0)
+    (path,) = files(store)
+    path.chmod(0o666)
+    forget()
+    with pytest.warns(object_cache.LazytCacheWarning, match="others may write to it") as told:
+        second = np.asarray(lt.softmax(x, axis=-1) * 3.0)
+    line = test_warnings_of_the_cache_are_at_the_users_line.__code__.co_firstlineno + 8
+    assert [(w.filename, w.lineno) for w in told] == [(__file__, line)]
+    assert bits(first) == bits(second) and len(planned) == 2
+
+    def refuses(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(object_cache.tempfile, "mkstemp", refuses)
+    with pytest.warns(object_cache.LazytCacheWarning, match="nothing more is written") as told:
+        lt.sync(lt.softmax(x, axis=-1) * 3.0 - x)
+    assert [(w.filename, w.lineno) for w in told] == [(__file__, line + 10)]
 
 
 def test_a_plan_under_another_name_is_a_miss(store, planned):
