@@ -33,7 +33,7 @@ def bind_input(tr: Trace, holder: Holder, known: int = INPUT_CALLERS) -> Slot:
     stored = type(holder) is Storage
     data: Any = holder._data
     met = (data,)
-    if data is not None and data.form is None and not Inference.used:
+    if data is not None and data.form is None and not (Inference.used and Inference.known(holder)):
         form = form_of(data.dtype, data.shape, data.device)
         if data.form is None:
             data.form = form
@@ -81,7 +81,8 @@ def bind_input(tr: Trace, holder: Holder, known: int = INPUT_CALLERS) -> Slot:
     meta = holder._meta
     if (
         data is not None and s.leaf_form is data.form and s.before is tr.ext and data.bound_in != number and s.index
-        and meta is not None and meta.is_leaf and meta.requires_grad and not Inference.used
+        and meta is not None and meta.is_leaf and meta.requires_grad
+        and not (Inference.used and Inference.known(holder))
     ):  # fmt: skip
         held, record, i, nbytes = ref(holder), ref(meta), s.index, data.nbytes
         # NOTE: no call from here on, as above.

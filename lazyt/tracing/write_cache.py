@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazyt.config import general as settings
 from lazyt.tracing.call_cache import CHANGES, plain
+from lazyt.tracing.inference import is_inference
 from lazyt.tracing.inplace import PUT, is_write
 from lazyt.tracing.steps import ASSIGN, hooks
 from lazyt.tracing.tensor_state import EXTERNAL, Handle, Inference
@@ -83,7 +84,7 @@ def rewritten(tr: Trace, c: Write, s: Step, x: Any, value: Any, seen: bool) -> b
     """
     if type(x) is not hooks.tensor or c.before is not tr.ext or x._view is not c.parent:
         return False
-    if tr.watched or several or EXTERNAL or Inference.used:
+    if tr.watched or several or EXTERNAL or (Inference.used and is_inference(x)):
         return False
     given = type(value)
     if given is hooks.tensor:

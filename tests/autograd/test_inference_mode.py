@@ -156,3 +156,49 @@ def test_handles_of_the_mode_serve_no_other_program() -> None:
             assert not z.is_inference()
             lt.sync()
         assert y.is_inference() and not x.is_inference()
+
+
+def test_writes_that_come_again_are_refused_where_the_tensor_is_of_the_mode() -> None:
+    """The same line writes to a normal tensor, many times, and to an inference tensor."""
+
+    def write(x: Any) -> None:
+        for i in range(3):
+            x[i] = 2.5
+        x += 1
+
+    with lt.inference_mode():
+        inferred = lt.zeros(4) * 1
+    lt.sync()
+    for k in range(8):
+        x = lt.zeros(4) * 1
+        write(x)
+        assert x.tolist() == [3.5, 3.5, 3.5, 1.0]
+        with pytest.raises(lt.AutogradError, match="Inplace update to inference tensor"):
+            write(inferred)
+        with lt.inference_mode():
+            y = lt.zeros(4) * 1
+            write(y)
+        if k % 2:
+            lt.sync()
+        with pytest.raises(lt.AutogradError, match="Inplace update to inference tensor"):
+            write(y)
+        assert inferred.tolist() == [0.0] * 4 and y.tolist() == [3.5, 3.5, 3.5, 1.0]
+
+
+def test_leaves_that_come_again_are_refused_where_they_are_of_the_mode() -> None:
+    def gradient(x: Any, w: Any) -> Any:
+        return ((x * 1.0) * w).sum()
+
+    with lt.inference_mode():
+        made = lt.ones(2) * 2
+        made.requires_grad = True
+    for _ in range(6):
+        w = lt.tensor([1.0, 2.0], requires_grad=True)
+        loss = gradient(lt.ones(2), w)
+        loss.backward()
+        assert w.grad is not None and w.grad.tolist() == [1.0, 1.0]
+        assert made.is_inference() and not w.is_inference()
+        x = lt.tensor([1.0, 1.0], requires_grad=True)
+        with pytest.raises(lt.AutogradError, match="cannot be saved for backward"):
+            gradient(x, made)
+        lt.sync()

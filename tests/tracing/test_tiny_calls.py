@@ -12,10 +12,10 @@ from lazyt.tracing.tensor_state import Inference
 pytestmark = pytest.mark.usefixtures("new_trace")
 
 
-@pytest.fixture
-def at_length(monkeypatch):
-    """The inputs that were not predicted, in a process that never was in inference mode."""
-    monkeypatch.setattr(Inference, "used", False)
+@pytest.fixture(params=[False, True], ids=["", "after inference mode"])
+def at_length(request, monkeypatch):
+    """The inputs that were not predicted, in a process that never was in inference mode, and in one that was."""
+    monkeypatch.setattr(Inference, "used", request.param)
     found: list[object] = []
     bind = inputs._bind_input
     monkeypatch.setattr(inputs, "_bind_input", lambda tr, h, known: found.append(h) or bind(tr, h, known + 1))

@@ -18,11 +18,11 @@ pytestmark = pytest.mark.usefixtures("new_trace")
 TIMES = 7  # a write is remembered after two
 
 
-@pytest.fixture
-def short(monkeypatch):
-    """Whether each write that was looked at was taken in short."""
-    # None is, once there are inference tensors, memory of others' or traces that several threads share.
-    monkeypatch.setattr(write_cache.Inference, "used", False)
+@pytest.fixture(params=[False, True], ids=["", "after inference mode"])
+def short(monkeypatch, request):
+    """Whether each write that was looked at was taken in short: after `inference_mode` was used, too."""
+    # None is, once there is memory of others or traces that several threads share.
+    monkeypatch.setattr(write_cache.Inference, "used", request.param)
     monkeypatch.setattr(write_cache, "EXTERNAL", {})
     monkeypatch.setattr(write_cache, "several", [])
     found: list[bool] = []
