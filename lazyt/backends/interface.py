@@ -146,8 +146,14 @@ class Bound(Protocol):
     arena_size: int  # bytes of temporaries
     nowhere: set[Node]  # temporaries that are never in memory: their reader takes them as they are computed
 
+    def temporaries(self) -> int:
+        """Bytes of temporaries of a run, also where the launches are not written yet, which may add to the arena."""
+
     def spared(self, inputs: Sequence[Any] | None = None) -> int:
-        """Bytes of results that take the memory of inputs; of these, or, with None, if nothing else holds any."""
+        """What results that take the memory of inputs do not allocate, in whole blocks.
+
+        Of these inputs, or, with None, if nothing else holds any.
+        """
 
     def to_stay(self, inputs: Sequence[Any]) -> int:
         """Bytes that a run with these inputs allocates beside results and temporaries, and that stay."""

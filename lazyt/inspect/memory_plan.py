@@ -61,7 +61,9 @@ class MemoryPlan:
         self.inputs: int = found.inputs
         self.results: int = max(fresh, 0)
         self.packed: int = bound.to_stay(tr.inputs)
-        self.temporaries: int = allocator.arena_block(bound.arena_size) if bound.arena_size else 0
+        # NOTE: a run takes the binding that there is, which may have been laid out for other threads.
+        temporaries = plan.executable.bound.get(tr.ext.values, bound).temporaries()
+        self.temporaries: int = allocator.arena_block(temporaries) if temporaries else 0
         self.launches: list[int] = _live(found, self.held + self.results)
         self.saved: list[SavedLine] = [*_kept(found, later), *_recomputed(found)]
         self.reason = found.reason

@@ -268,7 +268,8 @@ def _needs(plan: Planned, extents: tuple[int, ...], scalars: Sequence[Any]) -> t
     block = allocator.block
     inputs = sum(block(size(nbytes(n))) for n in _inputs(plan))
     results: int = sum(map(block, bound.sizes)) - bound.spared()
-    return inputs + results, allocator.arena_block(bound.arena_size) if bound.arena_size else 0
+    temporaries = bound.temporaries()
+    return inputs + results, allocator.arena_block(temporaries) if temporaries else 0
 
 
 def _inputs(plan: Planned) -> list[g.Node]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 import lazyt as lt
+from lazyt import nn, optim
 from lazyt.errors import NoResult
 from lazyt.runtime import plan_cache
 from lazyt.utils.checkpoint import checkpoint
@@ -53,6 +57,72 @@ def test_the_peak_of_a_program_that_is_small_and_new_too():
     lt.memory.reset_peak()
     out.item()
     assert found.peak == pytest.approx(lt.memory.peak(), rel=0.05)
+
+
+def _trained(net: nn.Module, x: lt.Tensor) -> Callable[[], lt.Tensor]:
+    optimizer = optim.AdamW(net.parameters(), lr=0.1)
+
+    def step() -> lt.Tensor:
+        optimizer.zero_grad()
+        loss = (net(x) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def _mlp() -> Callable[[], lt.Tensor]:
+    layers = nn.Linear(33, 128), nn.BatchNorm1d(128), nn.ReLU(), nn.Dropout(0.1), nn.Linear(128, 10)
+    return _trained(nn.Sequential(*layers), lt.ones((32, 33)))
+
+
+def _convolutions() -> Callable[[], lt.Tensor]:
+    layers = nn.Conv2d(3, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3)
+    return _trained(nn.Sequential(*layers), lt.ones((4, 3, 16, 16)))
+
+
+def _in_place() -> Callable[[], lt.Tensor]:
+    a = lt.zeros((300, 300)) + 0.5
+
+    def step() -> lt.Tensor:
+        a[1:-1, 1:-1] += 0.1 * (a[2:, 1:-1] - a[:-2, 1:-1])
+        a[0] = 2.0
+        return (a @ a).sum()
+
+    return step
+
+
+def _long_sums() -> Callable[[], Any]:
+    x = lt.ones((1000, 500))
+    return lambda: (lt.tanh(x) + lt.exp(x).sum(), x.max(axis=0), lt.softmax(x.reshape(2, -1), axis=1))
+
+
+def _calls() -> Callable[[], Any]:
+    x, at = lt.ones((100, 100)), lt.arange(50)
+    return lambda: (lt.linalg.solve(x[at][:, :50] + 100 * lt.eye(50), lt.sort(x[at], axis=1)), lt.fft.rfft(x).real)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("made", [_mlp, _convolutions, _in_place, _long_sums, _calls])
+def test_the_peak_of_a_step_is_enough_to_run_it(made: Callable[[], Callable[[], Any]], threads: int):
+    before = lt.get_num_threads()
+    lt.set_num_threads(threads)
+    try:
+        step = made()
+        for k in range(3):
+            lt.sync()
+            kept = step()
+            found = lt.memory.plan()
+            lt.memory.reset_peak()
+            lt.memory.set_limit(found.peak)
+            lt.sync()
+            lt.memory.set_limit(None)
+            assert lt.memory.peak() == found.peak, f"step {k}"
+            del kept
+    finally:
+        lt.memory.set_limit(None)
+        lt.set_num_threads(before)
 
 
 def test_a_sync_runs_the_plan_that_was_shown(monkeypatch: pytest.MonkeyPatch):

@@ -91,8 +91,12 @@ class ScheduleBinding:
         """Bytes of working memory that launches need in the arena beside their arrays, one launch at a time."""
         return 0
 
+    def temporaries(self) -> int:
+        """Bytes of the arena of a run, with what writing the launches adds to it."""
+        return self.arena_size
+
     def spared(self, inputs: Sequence[Any] | None = None) -> int:
-        """Bytes of results that take the memory of inputs; of these, or, with None, if nothing else holds any."""
+        """What results that take the memory of inputs do not allocate, in whole blocks (see interface.Bound)."""
         return 0
 
     def to_stay(self, inputs: Sequence[Any]) -> int:

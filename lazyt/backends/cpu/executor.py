@@ -183,11 +183,15 @@ class Bound(Binding):
         """Make the programs, which may add to the arena."""
         _ = self.parts
 
+    def temporaries(self) -> int:
+        """Bytes of the arena of a run, as it was laid out if the programs are made: for as many threads as then."""
+        return self.arena_size if "parts" in self.__dict__ else super().temporaries()
+
     def spared(self, inputs: Sequence[Any] | None = None) -> int:
-        """Bytes of results that take the memory of inputs; of these, or, with None, if nothing else holds any."""
+        """What results that take the memory of inputs do not allocate, in whole blocks (see interface.Bound)."""
         donated = chosen(self.possible_donations(), None if inputs is None else references(inputs), memory.Buffer)
         size = dict(zip(self.exe.outputs, self.sizes, strict=True))
-        return sum(size[d.output] for d in donated)
+        return sum(memory.class_size(size[d.output]) for d in donated)
 
     def to_stay(self, inputs: Sequence[Any]) -> int:
         """Bytes that a run with these inputs allocates beside results and temporaries, and that stay."""

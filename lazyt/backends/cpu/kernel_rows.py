@@ -13,12 +13,12 @@ from lazyt.backends.cpu.code_cache import Compiled, compiled
 from lazyt.backends.cpu.codegen.emit_pairs import PAIR_ROWS, over_pairs
 from lazyt.backends.cpu.flags import switches
 from lazyt.backends.cpu.thread_pool import get_num_threads
-from lazyt.ir.passes.split_reduction import Piece, split, whole, worth_splitting
+from lazyt.ir.passes.kernelize import KernelCall
+from lazyt.ir.passes.split_reduction import Piece, Scratch, split, whole, worth_splitting
 
 if TYPE_CHECKING:
     from lazyt.backends.cpu.engine import Module
     from lazyt.ir.kernel import Kernel
-    from lazyt.ir.passes.kernelize import KernelCall
     from lazyt.ir.passes.schedule import MatmulCall
 
 # Elements of work that a chunk of the lightest kernels should have at least, so that dividing it pays (a few
@@ -38,16 +38,30 @@ class KernelRows(ScheduleBinding):
     def __init__(self, exe: Any, values: list[int]) -> None:
         self.codes: list[Compiled | Module] = []
         super().__init__(exe, values)
+        self.shared_at = self.scratch_at  # where what pieces share begins
 
     def _kernel(
         self, c: KernelCall, rows: list[list[int]], table: list[int], patches: list[tuple[int, int, int]], joins: bool
     ) -> None:
-        extents, strides, coefs = self._shape(c)
-        pieces = [whole(c.kernel, extents, strides, coefs)]
-        if switches["split"] and worth_splitting(c.kernel, extents, get_num_threads(), switches["early"]):
-            pieces = split(c.kernel, extents, strides, coefs)
+        pieces = self._pieces(c)
         for i, piece in enumerate(pieces):
             self._piece(c, piece, rows, table, patches, piece.joins or (joins and i + 1 == len(pieces)))
+
+    def _pieces(self, c: KernelCall) -> list[Piece]:
+        """What a kernel is launched as: itself, or the parts of one with too few units of work for all threads."""
+        extents, strides, coefs = self._shape(c)
+        if switches["split"] and worth_splitting(c.kernel, extents, get_num_threads(), switches["early"]):
+            return split(c.kernel, extents, strides, coefs)
+        return [whole(c.kernel, extents, strides, coefs)]
+
+    def temporaries(self) -> int:
+        """Bytes of the arena of a run: with the totals that parts of a kernel share, those of one region at a time."""
+        most = 0
+        for region in self.exe.schedule.regions:
+            pieces = [p for c in region if isinstance(c, KernelCall) for p in self._pieces(c)]
+            shared = {x.source for p in pieces for x in p.operands if isinstance(x.source, Scratch)}
+            most = max(most, sum(self.aligned(max(s.count * s.dtype.itemsize, 1)) for s in shared))
+        return max(self.arena_size, self.shared_at + most)
 
     def epilogue(self, c: KernelCall, table: list[int], patches: list[tuple[int, int, int]]) -> tuple[int, int]:
         """Append the arguments of a kernel that a product runs: where they begin, and the address of its code."""
