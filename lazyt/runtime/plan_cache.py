@@ -258,6 +258,8 @@ MAX_PROGRAMS = 1 << 14
 # Plans are dropped once they have about so many bytes; a node of a graph has about so many, with what is made of it.
 MAX_PLAN_BYTES = 128 << 20
 NODE_BYTES = 4096
+# So many plans of the size of the largest are kept.
+LARGE = 6
 # So many drops are remembered: who works in turn with as many bounds of plans meets none that the last drop took.
 DROPS = 8
 
@@ -279,8 +281,8 @@ class Budget:
         """A plan was made for the program of this number."""
         size, name = len(plan.graph.nodes) * NODE_BYTES, hash((sid, plan.wanted, len(plan.guards)))
         self.made += size
-        # NOTE: one large plan alone is no reason to make it again.
-        self.bound = max(self.bound, 2 * size)
+        # NOTE: a forward and a backward, each as it is at first and from then on, are no reason to make them again.
+        self.bound = max(self.bound, LARGE * size)
         if any(name in some for some in self._dropped):
             self.remade += size
         self._kept.add(name)

@@ -16,6 +16,7 @@ from lazyt.ir.graph import Node
 from lazyt.runtime import plan_cache
 from lazyt.runtime.replay import counters
 from lazyt.tracing.trace import Step, local
+from tests.support.plans import forget
 
 STEPS = 50
 # What the interpreter itself may touch meanwhile (a new arena of small objects is 256 pages).
@@ -158,3 +159,21 @@ def test_plans_that_are_used_on_and_on_are_kept(monkeypatch: pytest.MonkeyPatch)
         made.append(counters.plans - before)
     assert made[-1] == 0, f"plans made by each turn of the same six programs: {made}"
     assert plan_cache.budget.bound > 10 * plan_cache.NODE_BYTES
+
+
+def test_a_large_forward_and_its_backward_are_planned_until_they_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_cache, "budget", plan_cache.Budget(plan_cache.NODE_BYTES))
+    forget()
+    w, x, made = lt.asarray(np.full(3, 0.1)).requires_grad_(), lt.asarray(np.ones(3)), []
+    for _ in range(6):
+        before, y = counters.plans, x
+        for _ in range(40):
+            y = lt.tanh(y * w)
+        loss = y.sum()
+        loss.item()
+        loss.backward()
+        assert w.grad is not None
+        w.grad.numpy()
+        w.grad = None
+        made.append(counters.plans - before)
+    assert made[3:] == [0, 0, 0], f"plans made by each turn: {made}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -249,3 +250,13 @@ def test_sums_of_many_extents_have_names() -> None:
     # Few terms, or one symbol, are one polynomial as ever.
     assert prefix_sums(sizes[:3])[-1] == sizes[0] + sizes[1] + sizes[2]
     assert prefix_sums(sizes[:1] * 100)[-1] == sizes[0] * 100
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_chain_of_equal_extents_may_be_as_long_as_a_program(order: int, turned: bool):
+    scope = Scope()
+    extents = [scope.symbol(i, 3) for i in range(3000)]
+    for x, y in list(itertools.pairwise(extents))[::order]:
+        scope.unify(*((y, x) if turned else (x, y)))
+    assert len({scope.normal(x) for x in extents}) == 1
