@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import starmap
-from operator import setitem
+from operator import call, setitem
 from typing import Any, TypeVar
 
 from lazyt.errors import AutogradError, ShapeError
@@ -581,4 +581,11 @@ def update_whole(
 
 
 def set_items(items: Sequence[Item]) -> Any:
-    return starmap(setitem, items)
+    """Assignments for `carry_out`. A container may have a `__setitem__` of Python's, which signals get in at."""
+    return starmap(call, [(_setter(container), container, key, value) for container, key, value in items])
+
+
+def _setter(container: Any) -> Any:
+    if isinstance(container, dict):
+        return dict.__setitem__
+    return list.__setitem__ if isinstance(container, list) else setitem

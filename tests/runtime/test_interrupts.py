@@ -26,6 +26,7 @@ from lazyt.interrupts import uninterrupted
 from lazyt.ir.passes import pipeline
 from lazyt.runtime import memory, plan_cache
 from lazyt.tracing.commit import carry_out, prepared
+from lazyt.tracing.inplace import set_items
 from lazyt.tracing.trace import local
 from tests.support.interrupt_places import Places, count, pending, raises
 from tests.support.interrupts import (
@@ -58,9 +59,10 @@ def _try(scenario: Scenario, samples: int, warm: int) -> None:
 
 
 @pytest.mark.parametrize("synced", [False, True])
+@pytest.mark.parametrize("warm", [0, 3])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_training_step_is_taken_or_not(name: str, synced: bool) -> None:
-    _try(Training(name, synced), SAMPLES, 3)
+def test_a_training_step_is_taken_or_not(name: str, warm: int, synced: bool) -> None:
+    _try(Training(name, synced), SAMPLES, warm)
 
 
 @pytest.mark.parametrize("name", WRITES)
@@ -233,6 +235,22 @@ def test_assignments_are_made_at_once() -> None:
     carry_out(prepared([(x, "a", 1), (x, "b", 2), (x, "a", 3)]))
     assert (x.a, x.b) == (3, 2)
     carry_out(prepared([]))
+
+
+class Keyed(dict[Any, Any]):
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise AssertionError("signals would get in here")
+
+
+class Listed(list[Any]):
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise AssertionError("signals would get in here")
+
+
+def test_no_container_s_own_method_divides_a_commit() -> None:
+    by_key, in_order = Keyed(), Listed([1, 2])
+    carry_out(set_items([(by_key, 0, "first"), (in_order, 1, 3), (by_key, 1, "second")]))
+    assert (by_key, in_order) == ({0: "first", 1: "second"}, [1, 3])
 
 
 def test_an_interrupted_load_can_be_repeated() -> None:
